@@ -1,0 +1,134 @@
+//! One function per command: open the store, call the engine, print.
+
+mod demo;
+mod doctor;
+mod project;
+mod run;
+mod schedule;
+mod show;
+mod upkeep;
+mod watch;
+mod work;
+
+use crate::args::{Arguments, Command, RolesCommand};
+use crate::config::Config;
+use crate::environment;
+use crate::fail::Failure;
+use crate::out::Out;
+use std::process::ExitCode;
+use std::time::Duration;
+use tidemill_engine::clock::{Clock, host_now};
+use tidemill_engine::{Engine, Patience};
+use tidemill_store::{Options, Store};
+
+/// How long a single command goes on trying.
+const PATIENCE: Patience = Patience::For(Duration::from_secs(10));
+
+/// Runs one command.
+pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: &Out) -> Result<ExitCode, Failure> {
+    if environment::password_on_command_line() {
+        out.say("warning: the password on the command line can be seen by others; use PGPASSFILE, PGPASSWORD or @file");
+    }
+    let out = *out;
+    match arguments.command {
+        Command::Demo { keep } => demo::demo(keep, out).await,
+        Command::Migrate => migrate(&config, out).await,
+        Command::Roles { command: RolesCommand::Create { prefix } } => roles(&config, &prefix, out).await,
+        Command::Backup { target } => {
+            let engine = open(&config).await?;
+            let bytes = engine.store().backup(&target).await?;
+            if out.is_json() {
+                out.json(&serde_json::json!({"target": target, "bytes": bytes}));
+            } else {
+                out.line(format!("{} holds a whole copy of {bytes} bytes", target.display()));
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Project { command } => closing(open(&config).await?, |engine| project::command(engine, command, out)).await,
+        Command::Run { command } => closing(open(&config).await?, |engine| run::command(engine, command, out)).await,
+        Command::Schedule { command } => {
+            closing(open(&config).await?, |engine| schedule::command(engine, command, out)).await
+        }
+        Command::Stats => closing(open(&config).await?, |engine| upkeep::stats(engine, out)).await,
+        Command::Doctor => doctor::doctor(&config, out).await,
+        Command::Work(work) => work::work(open(&config).await?, &config, work, out).await,
+        Command::Sweep { forever } => upkeep::sweep(open(&config).await?, &config, forever, out).await,
+        Command::Config { .. } | Command::Completions { .. } => {
+            Err(Failure::outage("this command was answered before"))
+        }
+    }
+}
+
+/// Runs a short command, and tells waiting workers what it only hinted at.
+async fn closing<F>(engine: Engine, command: impl FnOnce(Engine) -> F) -> Result<ExitCode, Failure>
+where
+    F: Future<Output = Result<ExitCode, Failure>>,
+{
+    let code = command(engine.clone()).await;
+    engine.store().close().await;
+    code
+}
+
+fn options(config: &Config) -> Options {
+    let mut options = Options::new(config.database.clone(), host_now);
+    options.schema.clone_from(&config.schema);
+    options.pooler = config.pooler;
+    options.connections = config.connections;
+    options
+}
+
+/// Opens a database that is ready to be used. Makes nothing.
+async fn open(config: &Config) -> Result<Engine, Failure> {
+    let options = options(config);
+    if let Some(path) = options.sqlite_path()
+        && !path.exists()
+    {
+        return Err(Failure::refused(format!("there is no database at `{}`", path.display())).hint(
+            "tidemill migrate makes one; --database names another",
+        ));
+    }
+    let store = Store::open(&options).await?;
+    store.check_schema().await?;
+    Ok(Engine::new(store, Clock::Database, PATIENCE))
+}
+
+async fn migrate(config: &Config, out: Out) -> Result<ExitCode, Failure> {
+    let store = Store::open(&options(config)).await?;
+    let migrated = store.migrate(None).await?;
+    // Feeds, graphs and first steps need a project that is always there.
+    store.create_project("default", vec!["default".to_owned()], None).await?;
+    if out.is_json() {
+        out.json(&migrated);
+    } else if migrated.applied.is_empty() && !migrated.code_renewed {
+        out.line(format!("{} is up to date", store.place()));
+    } else {
+        let applied = if migrated.applied.is_empty() {
+            "functions renewed".to_owned()
+        } else {
+            migrated.applied.join(", ")
+        };
+        out.line(format!("{} is ready ({applied})", store.place()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn roles(config: &Config, prefix: &str, out: Out) -> Result<ExitCode, Failure> {
+    let engine = open(config).await?;
+    let roles = engine.store().create_roles(prefix).await?;
+    if out.is_json() {
+        out.json(&roles);
+    } else {
+        out.line(format!("{} owns the tables", roles.owner));
+        out.line(format!("{} may call the functions", roles.worker));
+        out.line(format!("{} may read the tables", roles.reader));
+        out.say(format!("hint: GRANT {} TO your_login;", roles.worker));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints a completion script.
+pub(crate) fn completions(shell: clap_complete::Shell) -> Result<ExitCode, Failure> {
+    use clap::CommandFactory as _;
+    clap_complete::generate(shell, &mut Arguments::command(), "tidemill", &mut std::io::stdout());
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,130 @@
+//! One run, its tries, and what is certain about each.
+
+use crate::fail::Failure;
+use crate::out::{Cell, Out, Style, printable};
+use crate::times;
+use std::process::ExitCode;
+use tidemill_core::artifact::Artifact;
+use tidemill_core::run::{EndCause, Run, RunState};
+use tidemill_core::{RunId, Timestamp};
+use tidemill_engine::Engine;
+
+pub(super) async fn show(engine: &Engine, id: &RunId, out: Out) -> Result<ExitCode, Failure> {
+    let run = engine.run(id).await?;
+    let reason = engine.why(id).await?;
+    let tries = engine.store().tries(id.clone()).await?;
+    let artifacts = engine.store().artifacts(id.clone()).await?;
+    if out.is_json() {
+        let mut body = serde_json::to_value(&run).unwrap_or_default();
+        if let Some(fields) = body.as_object_mut() {
+            let tries: Vec<_> = tries
+                .iter()
+                .map(|run| {
+                    serde_json::json!({"run_id": run.run_id, "attempt": run.attempt, "status": run.status,
+                        "end_cause": run.end_cause, "certainty": certainty(run)})
+                })
+                .collect();
+            fields.insert("why".to_owned(), reason.sentence().into());
+            fields.insert("tries".to_owned(), tries.into());
+            fields.insert("artifacts".to_owned(), serde_json::to_value(&artifacts).unwrap_or_default());
+        }
+        out.json(&body);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let now = engine.store().now(None).await?;
+    facts(&run, now, out);
+    out.line(format!("{:<14}{}", "why", printable(&reason.sentence())));
+    if run.metadata.as_object().is_some_and(|fields| !fields.is_empty()) {
+        out.line(format!("{:<14}{}", "metadata", printable(&run.metadata.to_string())));
+    }
+    if !artifacts.is_empty() {
+        out.line("");
+        self::artifacts(&artifacts, out);
+    }
+    out.line("");
+    let rows: Vec<Vec<Cell>> = tries
+        .iter()
+        .map(|run| {
+            let here = if run.run_id == *id { "→ " } else { "  " };
+            vec![
+                format!("{here}{}", run.attempt).into(),
+                run.run_id.as_str().into(),
+                Cell(run.status.to_string(), Style::of_state(run.status)),
+                run.claimed_by.clone().unwrap_or_else(|| "–".to_owned()).into(),
+                certainty(run).into(),
+            ]
+        })
+        .collect();
+    out.table(&["  TRY", "RUN", "STATE", "WORKER", "WHAT IS CERTAIN"], &rows);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn facts(run: &Run, now: Timestamp, out: Out) {
+    let line = |name: &str, value: String| out.line(format!("{name:<14}{}", printable(&value)));
+    line("run", run.run_id.to_string());
+    out.line(format!("{:<14}{}", "state", out.paint(run.status.as_str(), Style::of_state(run.status))));
+    line("environment", run.env_id.to_string());
+    let git = [run.git_ref.as_deref(), run.git_sha.as_deref()];
+    if git.iter().any(Option::is_some) {
+        line("git", git.into_iter().flatten().collect::<Vec<_>>().join(" "));
+    }
+    line("queued", times::relative(run.queued_at, now));
+    if let Some(started) = run.started_at {
+        let took = times::rough(run.finished_at.unwrap_or(now) - started);
+        let worker = run.claimed_by.as_deref().unwrap_or("–");
+        line("worker", format!("{worker}, since {}, for {took}", times::relative(started, now)));
+    }
+    if let Some(finished) = run.finished_at {
+        line("ended", times::relative(finished, now));
+    }
+    if run.priority != 0 {
+        line("priority", run.priority.to_string());
+    }
+    if !run.labels.is_empty() {
+        line("needs", run.labels.join(", "));
+    }
+    if let Some(key) = &run.concurrency_key {
+        line("key", key.clone());
+    }
+}
+
+/// What was committed with a try's state, and what was only reported.
+fn certainty(run: &Run) -> String {
+    match (run.status, run.end_cause) {
+        (RunState::Queued, _) => "nothing was done yet".to_owned(),
+        (RunState::Claimed | RunState::Running, _) => {
+            "what it wrote under its lease is committed; the rest is not known yet".to_owned()
+        }
+        (_, Some(EndCause::Reported)) => {
+            "its events, artifacts and result are committed once; what it did elsewhere is as its worker reported"
+                .to_owned()
+        }
+        (_, Some(EndCause::Lost | EndCause::Quarantined | EndCause::TimedOut | EndCause::CancelGrace)) => {
+            "its events are committed once; what it did elsewhere before it was cut off is not known".to_owned()
+        }
+        (_, Some(EndCause::Stale)) => "claimed and never heard of; what it did is not known".to_owned(),
+        (_, Some(EndCause::Expired)) => "it was never claimed: nothing was done".to_owned(),
+        (_, Some(EndCause::Cancelled | EndCause::Statement) | None) if run.started_at.is_none() => {
+            "it was never claimed: nothing was done".to_owned()
+        }
+        (_, Some(EndCause::Cancelled | EndCause::Statement) | None) => {
+            "its events are committed once; what it did elsewhere before it stopped is as its worker reported"
+                .to_owned()
+        }
+    }
+}
+
+pub(super) fn artifacts(artifacts: &[Artifact], out: Out) {
+    let rows: Vec<Vec<Cell>> = artifacts
+        .iter()
+        .map(|artifact| {
+            vec![
+                artifact.artifact_type.as_str().into(),
+                artifact.size_bytes.map_or_else(|| "–".to_owned(), |size| format!("{size} B")).into(),
+                artifact.digest.clone().unwrap_or_else(|| "–".to_owned()).into(),
+                artifact.url.as_str().into(),
+            ]
+        })
+        .collect();
+    out.table(&["ARTIFACT", "SIZE", "DIGEST", "URL"], &rows);
+}

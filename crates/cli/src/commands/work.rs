@@ -1,0 +1,324 @@
+//! `work -- CMD…`: a complete worker that carries each run out with a command, under a supervisor.
+
+use crate::args::Work;
+use crate::config::Config;
+use crate::environment;
+use crate::fail::Failure;
+use crate::out::Out;
+use std::collections::VecDeque;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+use tidemill_core::event::{Level, NewEvent};
+use tidemill_core::run::{Applied, Claim, FinalStatus};
+use tidemill_core::{Json, RunId, limits};
+use tidemill_engine::worker::{Carrier, Ended, Ending, RunLog, Sign, Stop, WorkerOptions};
+use tidemill_engine::{Engine, Patience};
+use tidemill_supervisor::{Control, End, Moment, Part, Report, Spec, Stream, Supervised};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// This very binary, even if its file was replaced since it was started.
+const OWN_BINARY: &str = "/proc/self/exe";
+/// Lines of standard error that go into the metadata of a failure.
+const TAIL_LINES: usize = 20;
+/// The longest wait before a worker looks again, told or not.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Works until drained or stopped.
+pub(super) async fn work(engine: Engine, config: &Config, work: Work, out: Out) -> Result<ExitCode, Failure> {
+    let options = WorkerOptions {
+        name: work.worker.clone().unwrap_or_else(environment::host),
+        host: environment::host(),
+        labels: work.labels.clone(),
+        projects: (!work.projects.is_empty()).then(|| work.projects.clone()),
+        slots: work.slots.map_or(config.slots, usize::from),
+        ending: if work.drain { Ending::Drained } else { Ending::Never },
+        beat: config.beat,
+        look: LOOK,
+        upkeep: (!work.no_upkeep).then(|| config.upkeep()),
+    };
+    let engine = engine.with_patience(Patience::Endless);
+    let command = Command {
+        engine: engine.clone(),
+        worker: options.name.clone(),
+        command: work.command,
+        grace: work.grace.unwrap_or(config.grace),
+        // The kill must be over before the lease can move: leave it a beat's time, at least.
+        contact_max: config.dead_after.saturating_sub(config.beat.max(Duration::from_millis(500))),
+        out,
+    };
+    out.say(format!("worker {} waits for runs", options.name));
+    let worked = engine.work(options, command, stop_signal()).await?;
+    engine.store().close().await;
+    if out.is_json() {
+        out.json(&worked);
+    } else {
+        out.say(format!("{} claimed, {} finished", worked.claimed, worked.finished));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Becomes true when the process is told to end.
+pub(super) fn stop_signal() -> watch::Receiver<bool> {
+    let (told, stop) = watch::channel(false);
+    tokio::spawn(async move {
+        let (Ok(mut terminate), Ok(mut interrupt)) =
+            (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+        else {
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        let _ = told.send(true);
+        // The sender must live on: a receiver takes its end for a signal.
+        std::future::pending::<()>().await;
+    });
+    stop
+}
+
+/// Waits until the process is told to end.
+pub(super) async fn stopped(mut stop: watch::Receiver<bool>) {
+    let _ = stop.wait_for(|told| *told).await;
+}
+
+/// Carries runs out with a command.
+struct Command {
+    engine: Engine,
+    worker: String,
+    command: Vec<String>,
+    grace: Duration,
+    contact_max: Duration,
+    out: Out,
+}
+
+impl Carrier for Command {
+    type Moment = Moment;
+
+    fn moment(&self) -> Moment {
+        Moment::now()
+    }
+
+    async fn carry(&self, claim: Claim, log: RunLog, sign: watch::Receiver<Sign<Moment>>) -> Ended {
+        let spec = self.spec(&claim, sign.borrow().contact);
+        match Supervised::spawn(Path::new(OWN_BINARY), &["supervise"], &spec).await {
+            Ok(child) => {
+                let control = child.control();
+                let job = Job { command: self, claim, log, control, said: 0, tail: VecDeque::new(), stop: None };
+                job.follow(child, sign).await
+            }
+            Err(error) => failed(&format!("the command could not be supervised: {error}")),
+        }
+    }
+
+    fn finished(&self, run: &RunId, ended: &Ended, applied: Option<Applied>) {
+        match (ended, applied) {
+            (Ended::With(status, _), Some(Applied::Applied | Applied::Duplicate)) => {
+                tracing::info!(run.id = %run, "run {run} ended: {status}");
+                if self.out.is_json() {
+                    self.out.json(&serde_json::json!({"run_id": run, "status": status}));
+                }
+            }
+            (Ended::With(status, _), _) => {
+                tracing::warn!(run.id = %run, "run {run} belongs to others; its end ({status}) changed nothing");
+            }
+            (Ended::Interrupted, _) => {
+                tracing::warn!(run.id = %run, "run {run} was interrupted; another worker carries its request on");
+            }
+        }
+    }
+}
+
+impl Command {
+    /// What to run for a claim: the run on standard input and in the environment, and no way to the database.
+    fn spec(&self, claim: &Claim, contact: Moment) -> Spec {
+        let mut env = vec![
+            ("TIDEMILL_RUN_ID".to_owned(), claim.run_id.to_string()),
+            ("TIDEMILL_PROJECT".to_owned(), claim.project_id.clone()),
+            ("TIDEMILL_ENV".to_owned(), claim.env_id.name().to_owned()),
+            ("TIDEMILL_ATTEMPT".to_owned(), claim.attempt.to_string()),
+            ("TIDEMILL_EPOCH".to_owned(), claim.epoch.to_string()),
+        ];
+        if let Some(sha) = &claim.git_sha {
+            env.push(("TIDEMILL_GIT_SHA".to_owned(), sha.clone()));
+        }
+        if let Some(reference) = &claim.git_ref {
+            env.push(("TIDEMILL_GIT_REF".to_owned(), reference.clone()));
+        }
+        let mut stdin = serde_json::to_vec(claim).unwrap_or_default();
+        stdin.push(b'\n');
+        Spec {
+            command: self.command.clone(),
+            env,
+            env_remove: environment::SECRETS.iter().map(|name| (*name).to_owned()).collect(),
+            dir: None,
+            stdin,
+            contact,
+            contact_max: self.contact_max,
+            // A line must fit into an event, whatever its bytes become as text.
+            line_bytes_max: limits::MESSAGE_BYTES_MAX / 3,
+        }
+    }
+}
+
+/// Why the command was told to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Cancelled,
+    Lost,
+    Shutdown,
+    TimedOut,
+}
+
+/// One run with its command.
+struct Job<'w> {
+    command: &'w Command,
+    claim: Claim,
+    log: RunLog,
+    control: Control,
+    /// Lines so far; each has its own key, so that it is written once.
+    said: u64,
+    tail: VecDeque<String>,
+    stop: Option<Told>,
+}
+
+impl Job<'_> {
+    /// Follows the command to its end.
+    async fn follow(mut self, mut child: Supervised, mut sign: watch::Receiver<Sign<Moment>>) -> Ended {
+        let timeout = self.claim.timeout_secs.and_then(|secs| u64::try_from(secs).ok());
+        let deadline = timeout.map(|secs| Instant::now() + Duration::from_secs(secs));
+        loop {
+            tokio::select! {
+                report = child.next() => match report {
+                    Ok(Some(Report::Started { pid })) => self.started(pid).await,
+                    Ok(Some(Report::Output { stream, text, part })) => self.said(stream, text, part).await,
+                    Ok(Some(Report::Exited(end))) => return self.ended(&end).await,
+                    Ok(None) => return failed("the supervisor ended without a word"),
+                    Err(error) => return failed(&format!("the supervisor was lost: {error}")),
+                },
+                changed = sign.changed() => {
+                    let now = *sign.borrow_and_update();
+                    if changed.is_ok() {
+                        self.heed(now).await;
+                    }
+                }
+                () = sleep_until(deadline), if self.stop.is_none() => self.tell(Told::TimedOut).await,
+            }
+        }
+    }
+
+    async fn heed(&mut self, sign: Sign<Moment>) {
+        self.control.contact(sign.contact);
+        match sign.stop {
+            Some(Stop::Lost) => self.tell(Told::Lost).await,
+            Some(Stop::Cancelled) => self.tell(Told::Cancelled).await,
+            Some(Stop::Shutdown) => self.tell(Told::Shutdown).await,
+            None => {}
+        }
+    }
+
+    /// Tells the command to end, once for each reason that is worse than the one before.
+    async fn tell(&mut self, told: Told) {
+        if told == Told::Lost {
+            self.stop = Some(told);
+            self.control.kill().await;
+        } else if self.stop.is_none() {
+            self.stop = Some(told);
+            self.control.stop(self.command.grace).await;
+        }
+    }
+
+    async fn started(&mut self, pid: i32) {
+        let mut event = NewEvent::new(Level::Info, "Command started").keyed("started");
+        event.payload = serde_json::json!({"worker": self.command.worker, "pid": pid});
+        self.log.append(event).await;
+    }
+
+    async fn said(&mut self, stream: Stream, text: String, part: Part) {
+        self.said += 1;
+        let level = match stream {
+            Stream::Stdout => Level::Info,
+            Stream::Stderr => Level::Warn,
+        };
+        if stream == Stream::Stderr {
+            if self.tail.len() == TAIL_LINES {
+                self.tail.pop_front();
+            }
+            self.tail.push_back(text.chars().take(1_000).collect());
+        }
+        let mut event = NewEvent::new(level, text).keyed(format!("line-{}", self.said));
+        event.payload = match part {
+            Part::Whole => serde_json::json!({"stream": stream.as_str()}),
+            Part::Piece => serde_json::json!({"stream": stream.as_str(), "part": "piece"}),
+            Part::Last => serde_json::json!({"stream": stream.as_str(), "part": "last"}),
+        };
+        self.log.append(event).await;
+    }
+
+    /// What the end of the command means for the run.
+    async fn ended(self, end: &End) -> Ended {
+        let mut metadata = serde_json::Map::new();
+        match end {
+            End::Code(code) => {
+                metadata.insert("exit_code".to_owned(), (*code).into());
+            }
+            End::Signal(number) => {
+                metadata.insert("signal".to_owned(), (*number).into());
+            }
+            End::NotStarted { .. } | End::LostContact => {}
+        }
+        match self.stop {
+            Some(Told::Cancelled) => {
+                self.add_cancel(&mut metadata).await;
+                return Ended::With(FinalStatus::Cancelled, Json::Object(metadata));
+            }
+            Some(Told::TimedOut) => {
+                let limit = self.claim.timeout_secs.unwrap_or_default();
+                metadata.insert("error".to_owned(), format!("the run took longer than {limit} s").into());
+            }
+            // Whoever held on to the end has a result; whoever was cut off has none.
+            Some(Told::Shutdown | Told::Lost) if !end.is_success() => return Ended::Interrupted,
+            Some(Told::Shutdown | Told::Lost) | None if end.is_success() => {
+                return Ended::With(FinalStatus::Success, Json::Object(metadata));
+            }
+            Some(Told::Shutdown | Told::Lost) | None => {
+                metadata.insert("error".to_owned(), end.to_string().into());
+            }
+        }
+        if matches!(end, End::LostContact) {
+            return Ended::Interrupted;
+        }
+        if !self.tail.is_empty() {
+            let tail: Vec<String> = self.tail.into();
+            metadata.insert("stderr".to_owned(), tail.join("\n").into());
+        }
+        Ended::With(FinalStatus::Failed, Json::Object(metadata))
+    }
+
+    /// Who cancelled the run and why, where this worker may read it.
+    async fn add_cancel(&self, metadata: &mut serde_json::Map<String, Json>) {
+        let reader = self.command.engine.with_patience(Patience::None);
+        if let Ok(run) = reader.run(&self.claim.run_id).await {
+            if let Some(by) = run.cancel_requested_by {
+                metadata.insert("cancelled_by".to_owned(), by.into());
+            }
+            if let Some(reason) = run.cancel_reason {
+                metadata.insert("reason".to_owned(), reason.into());
+            }
+        }
+    }
+}
+
+fn failed(error: &str) -> Ended {
+    Ended::With(FinalStatus::Failed, serde_json::json!({"error": error}))
+}
+
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,79 @@
+//! Every environment variable that Tidemill reads or sets, in one place.
+
+/// Where the data is.
+pub(crate) const DATABASE: &str = "TIDEMILL_DATABASE";
+/// The schema on PostgreSQL.
+pub(crate) const SCHEMA: &str = "TIDEMILL_SCHEMA";
+/// The configuration file.
+pub(crate) const CONFIG: &str = "TIDEMILL_CONFIG";
+/// What is logged, in the notation of `tracing`.
+const LOG: &str = "TIDEMILL_LOG";
+
+/// Variables that a command never inherits: they lead to the database.
+pub(crate) const SECRETS: &[&str] = &[
+    DATABASE,
+    SCHEMA,
+    CONFIG,
+    "TIDEMILL_TOKEN",
+    "PGPASSWORD",
+    "PGPASSFILE",
+    "PGSERVICE",
+    "PGSERVICEFILE",
+    "DATABASE_URL",
+];
+
+/// A step that only our own processes take.
+pub(crate) enum Hidden {
+    /// Stand between a worker and its command.
+    Supervise,
+    /// Become the command.
+    Launch,
+}
+
+/// The hidden step that this process was started for.
+pub(crate) fn hidden_step() -> Option<Hidden> {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next()? != "supervise" {
+        return None;
+    }
+    match arguments.next() {
+        Some(step) if step == "launch" => Some(Hidden::Launch),
+        Some(_) | None => Some(Hidden::Supervise),
+    }
+}
+
+pub(crate) fn log_filter() -> Option<String> {
+    std::env::var(LOG).ok().filter(|filter| !filter.is_empty())
+}
+
+/// A value from the environment for a key of the configuration: `worker.dead-after` is `TIDEMILL_WORKER_DEAD_AFTER`.
+pub(crate) fn for_key(path: &str) -> Option<(String, String)> {
+    let name = format!("TIDEMILL_{}", path.replace(['.', '-'], "_").to_uppercase());
+    std::env::var(&name).ok().map(|value| (name, value))
+}
+
+/// Whether people asked for no colour.
+pub(crate) fn no_colour() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+}
+
+/// Who sits at this terminal.
+pub(crate) fn person() -> String {
+    std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "cli".to_owned())
+}
+
+/// The name of this machine.
+pub(crate) fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Whether the database's address, with a password in it, stands on the command line.
+pub(crate) fn password_on_command_line() -> bool {
+    std::env::args().any(|argument| {
+        let address = argument.strip_prefix("--database=").unwrap_or(&argument);
+        let Some((scheme, rest)) = address.split_once("://") else { return false };
+        let authority = rest.split('/').next().unwrap_or_default();
+        let user = authority.rsplit_once('@').map_or("", |(user, _)| user);
+        scheme.starts_with("postgres") && (user.contains(':') || rest.contains("password="))
+    })
+}

@@ -1,0 +1,72 @@
+//! What went wrong, as a sentence, a hint and an exit code.
+
+use std::process::ExitCode;
+use tidemill_store::{Class, Error};
+
+/// Why a command did not do what it was asked to.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// What programs read.
+    pub(crate) code: &'static str,
+    /// What people read.
+    pub(crate) message: String,
+    /// What to do, where there is one thing to do.
+    pub(crate) hint: Option<String>,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Outage,
+    Usage,
+    Refused,
+}
+
+impl Failure {
+    /// Something broke, here or in the database.
+    pub(crate) fn outage(message: impl Into<String>) -> Self {
+        Self { code: "outage", message: message.into(), hint: None, kind: Kind::Outage }
+    }
+
+    /// The command line or the configuration is not understood.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self { code: "usage", message: message.into(), hint: None, kind: Kind::Usage }
+    }
+
+    /// The product says no.
+    pub(crate) fn refused(message: impl Into<String>) -> Self {
+        Self { code: "refused", message: message.into(), hint: None, kind: Kind::Refused }
+    }
+
+    /// The same with a hint.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self.kind {
+            Kind::Outage => 1,
+            Kind::Usage => 2,
+            Kind::Refused => 3,
+        })
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let hint = error.hint();
+        let message = tidemill_engine::patience::chain(&error);
+        let (code, kind) = match &error {
+            Error::Refused(refusal) => (refusal.code.as_str(), Kind::Refused),
+            Error::Invalid(_) => ("invalid", Kind::Refused),
+            Error::BadUrl { .. } => ("bad_url", Kind::Usage),
+            Error::Schema { .. } => ("schema", Kind::Refused),
+            Error::Foreign { .. } => ("foreign_tables", Kind::Refused),
+            Error::Open { class: Class::Permanent, .. } => ("cannot_open", Kind::Refused),
+            Error::Open { .. } => ("cannot_open", Kind::Outage),
+            Error::Database { .. } => ("database", Kind::Outage),
+        };
+        Self { code, message, hint, kind }
+    }
+}

@@ -1,0 +1,13 @@
+//! Digests of texts, as hexadecimal digits.
+
+use sha2::{Digest as _, Sha256};
+use std::fmt::Write as _;
+
+/// The SHA-256 of `bytes`.
+pub fn sha256_hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(64);
+    for byte in Sha256::digest(bytes) {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}

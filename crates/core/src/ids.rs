@@ -1,0 +1,183 @@
+//! Names of things. A run's id carries its creation time, so ids sort by age.
+
+use crate::Timestamp;
+use std::fmt;
+use std::str::FromStr;
+use uuid::Uuid;
+
+/// An id that does not have the right form.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{value}` is not {expected}")]
+pub struct BadId {
+    /// What was given, cut to a readable length.
+    pub value: String,
+    /// The form that was expected, for a person.
+    pub expected: &'static str,
+}
+
+impl BadId {
+    fn new(value: &str, expected: &'static str) -> Self {
+        Self { value: value.chars().take(80).collect(), expected }
+    }
+}
+
+macro_rules! text_id {
+    ($(#[$meta:meta])* $name:ident) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+        #[serde(transparent)]
+        pub struct $name(String);
+
+        impl $name {
+            /// The id as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+text_id! {
+    /// A run: `run-` and a UUID of version 7 when we make it; `^run-[a-z0-9-]+$` in general.
+    RunId
+}
+
+text_id! {
+    /// An environment of a project: `project/environment`.
+    EnvId
+}
+
+impl RunId {
+    const FORM: &'static str = "a run id (`run-` followed by letters, digits and dashes)";
+
+    /// A new id for a run that is created at `now`; `entropy` keeps two runs of one microsecond apart.
+    pub fn new(now: Timestamp, entropy: Uuid) -> Self {
+        Self(format!("run-{}", uuid_v7(now, entropy)))
+    }
+
+    /// The smallest id that a run created at `moment` can have: ids sort by age, so this is a bound for searches.
+    pub fn floor(moment: Timestamp) -> Self {
+        Self(format!("run-{}", uuid_v7(moment, Uuid::nil())))
+    }
+
+    /// A number in [0, 1) that depends on the id alone, so that jitter can be repeated anywhere.
+    ///
+    /// It is taken from the last four hexadecimal digits, in the store's SQL too.
+    pub fn jitter(&self) -> f64 {
+        let tail = &self.0[self.0.len().saturating_sub(4)..];
+        u16::from_str_radix(tail, 16).map_or(0.5, |value| f64::from(value) / 65_536.0)
+    }
+}
+
+impl FromStr for RunId {
+    type Err = BadId;
+
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        let tail = text.strip_prefix("run-").unwrap_or_default();
+        let well_formed = !tail.is_empty()
+            && text.len() <= 64
+            && tail.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'));
+        if well_formed { Ok(Self(text.to_owned())) } else { Err(BadId::new(text, Self::FORM)) }
+    }
+}
+
+impl EnvId {
+    /// The environment `name` of `project`.
+    pub fn new(project: &str, name: &str) -> Self {
+        Self(format!("{project}/{name}"))
+    }
+
+    /// The environment's own name, without its project.
+    pub fn name(&self) -> &str {
+        self.0.split_once('/').map_or(self.0.as_str(), |(_, name)| name)
+    }
+}
+
+impl FromStr for EnvId {
+    type Err = BadId;
+
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        match text.split_once('/') {
+            Some((project, name)) if !project.is_empty() && !name.is_empty() => Ok(Self(text.to_owned())),
+            Some(_) | None => Err(BadId::new(text, "an environment id (`project/environment`)")),
+        }
+    }
+}
+
+/// A worker process: a UUID made at its start, so that a reused name never hides a death.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
+pub struct WorkerId(pub Uuid);
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A UUID of version 7 made of a time and 74 bits of `entropy`.
+pub fn uuid_v7(now: Timestamp, entropy: Uuid) -> Uuid {
+    let millis = u64::try_from(now.timestamp_millis()).unwrap_or(0);
+    let mut random = [0_u8; 10];
+    random.copy_from_slice(&entropy.as_bytes()[..10]);
+    // A version 4 UUID fixes six of its bits; fold in bytes that are free, so that the entropy stays whole.
+    for (byte, other) in random.iter_mut().zip(&entropy.as_bytes()[10..]) {
+        *byte ^= other.rotate_left(3);
+    }
+    uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
+}
+
+/// Whether `name` may name a project or an environment: lower-case letters, digits and dashes.
+pub fn is_name(name: &str) -> bool {
+    let mut bytes = name.bytes();
+    name.len() <= crate::limits::NAME_BYTES_MAX
+        && matches!(bytes.next(), Some(b'a'..=b'z' | b'0'..=b'9'))
+        && bytes.all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chrono::{Duration, TimeZone, Utc};
+
+    #[test]
+    fn ids_sort_by_age_and_the_floor_is_below_all_of_its_moment() {
+        let at = Utc.with_ymd_and_hms(2026, 2, 14, 10, 30, 0).unwrap();
+        let early = RunId::new(at, Uuid::max());
+        let late = RunId::new(at + Duration::milliseconds(1), Uuid::nil());
+        assert!(RunId::floor(at) <= early && early < late, "{early} {late}");
+    }
+
+    #[test]
+    fn ids_are_read_as_they_are_written_and_nothing_else_is() {
+        let id = RunId::new(Utc.timestamp_opt(0, 0).unwrap(), Uuid::nil());
+        assert_eq!(id.as_str().parse(), Ok(id.clone()));
+        for bad in ["", "run-", "run-É", "run-A", "job-1", "run-1;drop", "run-1 ", &format!("run-{}", "a".repeat(90))] {
+            assert!(bad.parse::<RunId>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn jitter_is_a_fraction_taken_from_the_last_four_digits() {
+        let id: RunId = "run-00000000-0000-7000-8000-00000000c000".parse().unwrap();
+        assert!((id.jitter() - 0.75).abs() < 1e-9);
+    }
+
+    #[test]
+    fn names_are_lower_case_words() {
+        assert!(is_name("shop-2") && is_name("0a"));
+        assert!(!is_name("") && !is_name("-a") && !is_name("A") && !is_name("a/b") && !is_name("a b"));
+    }
+}

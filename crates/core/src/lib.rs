@@ -1,0 +1,29 @@
+//! What is true in Tidemill: ids, labels, records, lifecycles and decisions.
+//!
+//! Everything here is a pure function of its arguments. There is no I/O, no async and no clock: callers
+//! pass the time in. The store guards the same rules again, from text generated here.
+
+pub mod artifact;
+pub mod diagram;
+pub mod digest;
+pub mod event;
+pub mod ids;
+mod label;
+pub mod limits;
+pub mod project;
+pub mod request;
+pub mod retry;
+pub mod run;
+pub mod schedule;
+pub mod stats;
+pub mod why;
+pub mod worker;
+
+pub use ids::{EnvId, RunId, WorkerId};
+pub use label::UnknownLabel;
+
+/// A moment in UTC. The database keeps microseconds, so nothing finer is meaningful.
+pub type Timestamp = chrono::DateTime<chrono::Utc>;
+
+/// A JSON document.
+pub type Json = serde_json::Value;

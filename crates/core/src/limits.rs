@@ -1,0 +1,49 @@
+//! The bounds of everything, and the defaults. The database's functions are rendered with the same numbers.
+
+/// Bytes of a project's, environment's, schedule's or worker's name.
+pub const NAME_BYTES_MAX: usize = 128;
+/// Bytes of an event's message.
+pub const MESSAGE_BYTES_MAX: usize = 8 * 1024;
+/// Bytes of an event's payload, as JSON text.
+pub const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of a run's metadata, as JSON text.
+pub const METADATA_BYTES_MAX: usize = 256 * 1024;
+/// Bytes of one line of a command's output; longer lines are split.
+pub const OUTPUT_LINE_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of an idempotency, concurrency or event key, a git reference, a label, or an artifact's URL.
+pub const KEY_BYTES_MAX: usize = 1024;
+/// Runs, events or rows in one call.
+pub const BATCH_MAX: usize = 1_000;
+/// Labels on a run or a worker.
+pub const LABELS_MAX: usize = 32;
+/// Largest priority, and the smallest with a minus sign.
+pub const PRIORITY_MAX: i32 = 1_000_000;
+/// Tries that a run may ask for.
+pub const ATTEMPTS_MAX: i32 = 1_000;
+
+/// How often a worker process says that it lives.
+pub const BEAT_SECS: u64 = 5;
+/// Silence after which a worker process counts as dead.
+pub const DEAD_AFTER_SECS: u64 = 20;
+/// How long a run's own lease lasts without an event or heartbeat of that run.
+pub const LEASE_SECS: u64 = 300;
+/// Time between asking a run to stop and ending it without its worker.
+pub const CANCEL_GRACE_SECS: u64 = 30;
+/// Time between two sweeps while there is work.
+pub const SWEEP_SECS: u64 = 5;
+/// Time between two sweeps when nothing happens.
+pub const SWEEP_IDLE_SECS: u64 = 15;
+/// Tries after a failure that the worker reports, unless the request says otherwise.
+pub const ATTEMPTS_DEFAULT: i32 = 1;
+/// Times a run may lose its worker before it is put into quarantine.
+pub const LOSSES_DEFAULT: i32 = 3;
+/// Wait before the first retry of a reported failure.
+pub const BACKOFF_SECS: i32 = 5;
+/// Longest wait before a retry.
+pub const BACKOFF_SECS_MAX: i32 = 3_600;
+/// Window in which an event without a key counts as the same event.
+pub const EVENT_REPEAT_SECS: u64 = 10;
+/// Days that finished runs are kept.
+pub const RETENTION_DAYS: u32 = 90;
+/// Connections of one process to PostgreSQL.
+pub const POOL_CONNECTIONS: u32 = 4;

@@ -1,0 +1,54 @@
+//! Projects, their environments, and the flags that hold them.
+
+use crate::Timestamp;
+use crate::label::labelled;
+
+/// A project as it is kept.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Project {
+    /// Its id, which is also its name.
+    pub project_id: String,
+    /// The names of its environments.
+    pub environments: Vec<String>,
+    /// What holds it, if anything does.
+    pub paused: Option<Flag>,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
+
+labelled! {
+    /// What a flag does.
+    "flag" FlagName {
+        /// No run is claimed.
+        Paused = "paused",
+    }
+}
+
+/// Something that a person switched on, with a note for the others.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Flag {
+    /// What it does.
+    pub flag: FlagName,
+    /// What it holds: `project:ID` or `lane:ops`.
+    pub scope: String,
+    /// Why, for the others.
+    pub note: Option<String>,
+    /// Since when.
+    pub since: Timestamp,
+    /// Until when, if it ends by itself.
+    pub until_at: Option<Timestamp>,
+    /// Who switched it on.
+    pub set_by: Option<String>,
+}
+
+impl Flag {
+    /// Whether it holds anything at `now`.
+    pub fn is_on(&self, now: Timestamp) -> bool {
+        self.until_at.is_none_or(|until| until > now)
+    }
+}
+
+/// The scope of a project's flags.
+pub fn project_scope(project: &str) -> String {
+    format!("project:{project}")
+}

@@ -1,0 +1,100 @@
+//! Budgets and back-off: whether an ended run gets a successor, and when.
+//!
+//! Failures that a worker reports and losses of the worker have a budget each. The same arithmetic stands in the
+//! PostgreSQL functions; the differential test compares the two.
+
+use crate::limits::BACKOFF_SECS_MAX;
+use crate::run::{EndCause, Run, RunState};
+use crate::{RunId, Timestamp};
+
+/// What follows the end of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Follow {
+    /// Nothing: this is how the request ends.
+    Nothing,
+    /// Another try.
+    Successor(Successor),
+    /// Nothing, because the run lost its worker too often: a person should look.
+    Quarantine,
+}
+
+/// What a successor takes over, and what it starts with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Successor {
+    /// Its number among the tries of the request.
+    pub attempt: i32,
+    /// Reported failures so far.
+    pub failures: i32,
+    /// Lost workers so far.
+    pub losses: i32,
+    /// Not before this time.
+    pub available_at: Option<Timestamp>,
+}
+
+/// Decides what follows when `run` ends at `now` with `status`, for `cause`.
+///
+/// A run that somebody asked to stop gets no successor, whatever ended it.
+pub fn follow(run: &Run, status: RunState, cause: EndCause, now: Timestamp) -> Follow {
+    if run.cancel_requested_at.is_some() {
+        return Follow::Nothing;
+    }
+    match cause {
+        EndCause::Stale | EndCause::Lost if run.losses < run.max_losses => Follow::Successor(Successor {
+            attempt: run.attempt + 1,
+            failures: run.failures,
+            losses: run.losses + 1,
+            available_at: None,
+        }),
+        EndCause::Stale | EndCause::Lost => Follow::Quarantine,
+        EndCause::Reported | EndCause::TimedOut
+            if status == RunState::Failed && run.failures + 1 < run.max_attempts =>
+        {
+            let wait = backoff(run.backoff_secs, run.failures, &run.run_id);
+            Follow::Successor(Successor {
+                attempt: run.attempt + 1,
+                failures: run.failures + 1,
+                losses: run.losses,
+                available_at: Some(now + wait),
+            })
+        }
+        EndCause::Reported
+        | EndCause::TimedOut
+        | EndCause::Cancelled
+        | EndCause::CancelGrace
+        | EndCause::Quarantined
+        | EndCause::Expired
+        | EndCause::Statement => Follow::Nothing,
+    }
+}
+
+/// The wait after `failures` earlier failures: base × 2ⁿ, at most an hour, ± 20 % taken from the run's id.
+pub fn backoff(base_secs: i32, failures: i32, run: &RunId) -> chrono::Duration {
+    let doublings = failures.clamp(0, 20);
+    let secs = (i64::from(base_secs.max(0)) << doublings).min(i64::from(BACKOFF_SECS_MAX));
+    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "at most an hour")]
+    let micros = (secs as f64 * (0.8 + 0.4 * run.jitter()) * 1_000_000.0).round() as i64;
+    chrono::Duration::microseconds(micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(tail: &str) -> RunId {
+        format!("run-00000000-0000-7000-8000-00000000{tail}").parse().unwrap()
+    }
+
+    #[test]
+    fn the_wait_doubles_and_is_capped() {
+        let middle = id("8000");
+        let secs: Vec<_> = (0..4).map(|n| backoff(5, n, &middle).num_seconds()).collect();
+        assert_eq!(secs, [5, 10, 20, 40]);
+        assert_eq!(backoff(5, 30, &middle).num_seconds(), i64::from(BACKOFF_SECS_MAX));
+    }
+
+    #[test]
+    fn jitter_stays_within_a_fifth() {
+        assert_eq!(backoff(100, 0, &id("0000")).num_seconds(), 80);
+        assert_eq!(backoff(100, 0, &id("ffff")).num_milliseconds() / 1_000, 119);
+    }
+}

@@ -1,0 +1,169 @@
+//! The use cases of a run.
+
+use crate::Engine;
+use tidemill_core::artifact::NewArtifact;
+use tidemill_core::event::NewEvent;
+use tidemill_core::run::{Applied, Claim, QueueRun, Run, RunState};
+use tidemill_core::why::{Reason, explain};
+use tidemill_core::worker::Held;
+use tidemill_core::{RunId, request};
+use tidemill_store::{
+    Cancelled, ClaimRuns, Error, FinishRun, Holder, Queued, RefusalCode, Retried, Swept,
+};
+
+impl Engine {
+    /// Queues a run. The same key and the same request give the run that exists.
+    pub async fn queue(&self, request: QueueRun) -> Result<Queued, Error> {
+        request.check()?;
+        let request = request.normal();
+        let run_id = self.clock.run_id();
+        let queued = self
+            .patience
+            .settle("queue a run", || self.store.queue_run(request.clone(), run_id.clone(), self.clock.now()))
+            .await?;
+        // An answer that was lost and asked again says "not created"; our own id says otherwise.
+        let created = queued.created || queued.run_id == run_id;
+        if created {
+            self.store.wake_soon();
+        }
+        Ok(Queued { created, ..queued })
+    }
+
+    /// Claims runs. The request id makes it safe to ask again.
+    pub async fn claim(&self, mut ask: ClaimRuns) -> Result<Vec<Claim>, Error> {
+        request::check_worker_name(&ask.worker)?;
+        request::check_labels(&ask.labels)?;
+        ask.request_id.get_or_insert_with(|| uuid::Uuid::new_v4().to_string());
+        self.patience.settle("claim runs", || self.store.claim_runs(ask.clone(), self.clock.now())).await
+    }
+
+    /// Starts a claimed run.
+    pub async fn start(&self, run: &RunId, holder: &Holder) -> Result<Applied, Error> {
+        self.patience
+            .settle("start a run", || self.store.start_run(run.clone(), holder.clone(), self.clock.now()))
+            .await
+    }
+
+    /// Appends events in order; the id of each, or `None` where the caller no longer holds the run.
+    pub async fn append(
+        &self,
+        run: &RunId,
+        events: Vec<NewEvent>,
+        holder: &Holder,
+    ) -> Result<Vec<Option<String>>, Error> {
+        for event in &events {
+            request::check_event(event)?;
+        }
+        self.patience
+            .settle("append events", || {
+                self.store.append_events(run.clone(), events.clone(), holder.clone(), self.clock.now())
+            })
+            .await
+    }
+
+    /// Renews a run's lease.
+    pub async fn heartbeat(&self, run: &RunId, holder: &Holder) -> Result<Held, Error> {
+        self.patience
+            .settle("renew a lease", || self.store.heartbeat(run.clone(), holder.clone(), self.clock.now()))
+            .await
+    }
+
+    /// Finishes runs; an outcome for each.
+    pub async fn finish(&self, ends: Vec<FinishRun>, worker: Option<&str>) -> Result<Vec<Applied>, Error> {
+        for end in &ends {
+            request::check_metadata(&end.metadata)?;
+        }
+        self.patience
+            .settle("finish runs", || {
+                self.store.finish_runs(ends.clone(), worker.map(str::to_owned), self.clock.now())
+            })
+            .await
+    }
+
+    /// Cancels a run that waits, or asks the worker of a held one to stop.
+    pub async fn cancel(&self, run: &RunId, by: &str, reason: Option<&str>) -> Result<Cancelled, Error> {
+        let asked_twice = std::cell::Cell::new(false);
+        let answer = self
+            .patience
+            .settle("cancel a run", || {
+                let again = asked_twice.replace(true);
+                let call = self.store.cancel_run(
+                    run.clone(),
+                    by.to_owned(),
+                    reason.map(str::to_owned),
+                    self.clock.now(),
+                );
+                async move { Ok((call.await?, again)) }
+            })
+            .await?;
+        match answer {
+            // The first answer was lost: the run may have ended by this very call.
+            (Cancelled::Ended, true) => {
+                let ended = self.run(run).await?;
+                let ours = ended.status == RunState::Cancelled && ended.cancel_requested_by.as_deref() == Some(by);
+                Ok(if ours { Cancelled::Cancelled } else { Cancelled::Ended })
+            }
+            (answer, _) => Ok(answer),
+        }
+    }
+
+    /// Queues another try of a run that has failed or was cancelled.
+    pub async fn retry(&self, run: &RunId, by: &str) -> Result<Retried, Error> {
+        let retried = self
+            .patience
+            .settle("retry a run", || self.store.retry_run(run.clone(), by.to_owned(), self.clock.now()))
+            .await?;
+        self.store.wake_soon();
+        Ok(retried)
+    }
+
+    /// Records an artifact; its id.
+    pub async fn add_artifact(&self, run: &RunId, artifact: NewArtifact) -> Result<String, Error> {
+        request::check_artifact(&artifact)?;
+        self.patience
+            .settle("record an artifact", || {
+                self.store.add_artifact(run.clone(), artifact.clone(), self.clock.now())
+            })
+            .await
+    }
+
+    /// A run that must exist.
+    pub async fn run(&self, run: &RunId) -> Result<Run, Error> {
+        let found = self.patience.settle("read a run", || self.store.run(run.clone())).await?;
+        found.ok_or_else(|| unknown(run))
+    }
+
+    /// Why a run is where it is.
+    pub async fn why(&self, run: &RunId) -> Result<Reason, Error> {
+        let facts = self
+            .patience
+            .settle("read why", || self.store.why_facts(run.clone(), self.clock.now()))
+            .await?;
+        let (facts, now) = facts.ok_or_else(|| unknown(run))?;
+        Ok(explain(&facts, now))
+    }
+
+    /// Sweeps once.
+    pub async fn sweep(&self, limit: usize, dead_after_secs: f64) -> Result<Vec<Swept>, Error> {
+        let swept = self
+            .patience
+            .settle("sweep", || self.store.sweep(limit, dead_after_secs, self.clock.now()))
+            .await?;
+        for decision in &swept {
+            let next = decision.successor.as_ref().map_or_else(String::new, |next| format!(", followed by {next}"));
+            tracing::info!(
+                run.id = %decision.run_id,
+                run.end = %decision.action,
+                "the sweeper ended run {} as {}{next}", decision.run_id, decision.action
+            );
+        }
+        if swept.iter().any(|decision| decision.successor.is_some()) {
+            self.store.wake_soon();
+        }
+        Ok(swept)
+    }
+}
+
+fn unknown(run: &RunId) -> Error {
+    Error::refused(RefusalCode::UnknownRun, format!("run `{run}` does not exist"))
+}

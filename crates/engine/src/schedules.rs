@@ -1,0 +1,166 @@
+//! Schedules: kept, paused, and fired once across all processes.
+
+use crate::Engine;
+use tidemill_core::run::QueueRun;
+use tidemill_core::schedule::{self, Decision, Missed, Overlap, Pattern, Previous, Schedule};
+use tidemill_core::{RunId, Timestamp, request};
+use tidemill_store::{Error, Fired, Refusal, RefusalCode, Tx};
+
+/// A schedule that somebody wants.
+#[derive(Debug, Clone)]
+pub struct NewSchedule {
+    /// Its name.
+    pub name: String,
+    /// When it fires.
+    pub cron: String,
+    /// On which wall clock.
+    pub time_zone: String,
+    /// What each fire asks for.
+    pub request: QueueRun,
+    /// What becomes of fires that were missed.
+    pub missed: Missed,
+    /// What becomes of fires while an earlier run is live.
+    pub overlap: Overlap,
+}
+
+impl Engine {
+    /// Makes a schedule, or changes the one of that name. It first fires after now.
+    pub async fn put_schedule(&self, wanted: NewSchedule) -> Result<Schedule, Error> {
+        request::check_name("schedule", &wanted.name)?;
+        wanted.request.check()?;
+        let pattern = parse(&wanted.cron, &wanted.time_zone)?;
+        self.check_place(&wanted.request).await?;
+        let now = self.store().now(self.clock().now()).await?;
+        let kept = Schedule {
+            schedule_id: wanted.name,
+            project_id: wanted.request.project.clone(),
+            cron: wanted.cron,
+            time_zone: wanted.time_zone,
+            request: wanted.request.normal(),
+            missed: wanted.missed,
+            overlap: wanted.overlap,
+            paused_at: None,
+            paused_note: None,
+            next_fire_at: pattern.next_after(now),
+            last_fire_at: None,
+            last_run_id: None,
+            created_at: now,
+        };
+        self.store().put_schedule(kept.clone()).await?;
+        Ok(kept)
+    }
+
+    /// Refuses a project or environment that does not exist: otherwise nobody would notice before the first fire.
+    async fn check_place(&self, request: &QueueRun) -> Result<(), Error> {
+        let projects = self.store().projects().await?;
+        let Some(project) = projects.iter().find(|project| project.project_id == request.project) else {
+            let message = format!("project `{}` does not exist", request.project);
+            return Err(Error::refused(RefusalCode::UnknownProject, message));
+        };
+        if project.environments.contains(&request.env) {
+            return Ok(());
+        }
+        Err(Error::Refused(Refusal {
+            code: RefusalCode::UnknownEnvironment,
+            message: format!("project `{}` has no environment `{}`", request.project, request.env),
+            hint: Some(format!("It has: {}", project.environments.join(", "))),
+        }))
+    }
+
+    /// Stops a schedule from firing, with a note for the others.
+    pub async fn pause_schedule(&self, name: &str, note: Option<String>) -> Result<(), Error> {
+        let now = self.store().now(self.clock().now()).await?;
+        self.store().pause_schedule(name.to_owned(), Some(now), note, None).await
+    }
+
+    /// Lets a schedule fire again, from its next time on: what it would have fired while paused is not made up for.
+    pub async fn resume_schedule(&self, name: &str) -> Result<Option<Timestamp>, Error> {
+        let found = self.store().schedules(Some(name.to_owned())).await?;
+        let now = self.store().now(self.clock().now()).await?;
+        let next = match found.first() {
+            Some(schedule) => parse(&schedule.cron, &schedule.time_zone)?.next_after(now),
+            None => None,
+        };
+        self.store().pause_schedule(name.to_owned(), None, None, next).await?;
+        Ok(next)
+    }
+
+    /// Fires what is due; what was decided. Any number of processes may do this at once.
+    pub async fn fire_due(&self) -> Result<Vec<Fired>, Error> {
+        let mut fired = Vec::new();
+        loop {
+            let now = self.clock.now();
+            let clock = self.clock.clone();
+            let store = self.store();
+            let step = store.write(move |mut tx| Box::pin(async move { fire_one(&mut tx, now, &clock).await }));
+            match step.await? {
+                Some(more) => fired.extend(more),
+                None => break,
+            }
+        }
+        if fired.iter().any(|fire| fire.run_id.is_some()) {
+            self.store.wake_soon();
+        }
+        Ok(fired)
+    }
+}
+
+/// Fires one schedule that is due: its fires, its runs and its next time are one commit.
+async fn fire_one(
+    tx: &mut Tx<'_>,
+    now: Option<Timestamp>,
+    clock: &crate::Clock,
+) -> Result<Option<Vec<Fired>>, Error> {
+    let now_here = tx.database_now(now).await?;
+    let Some(due) = tx.due_schedule(now_here).await? else { return Ok(None) };
+    let Some(first) = due.next_fire_at else { return Ok(None) };
+    let previous = match &due.last_run_id {
+        Some(run) if tx.is_live(run).await? => Previous::Live,
+        Some(_) | None => Previous::Ended,
+    };
+    let pattern = parse(&due.cron, &due.time_zone)?;
+    let plan = schedule::plan(&pattern, due.missed, due.overlap, first, now_here, previous);
+    let mut fired = Vec::new();
+    for fire in &plan.fires {
+        let run_id = (fire.decision == Decision::Queue).then(|| clock.run_id());
+        let mut record =
+            Fired { schedule_id: due.schedule_id.clone(), fire_at: fire.fire_at, decision: fire.decision, run_id };
+        if !tx.record_fire(&record, now_here).await? {
+            continue;
+        }
+        if let Some(id) = &record.run_id {
+            let queued = tx.queue_run(&request_for(&due, fire.fire_at), id, now).await?;
+            record.run_id = Some(queued.run_id);
+        }
+        fired.push(record);
+    }
+    let last = fired.iter().rev().find(|fire| fire.run_id.is_some());
+    tx.advance_schedule(&due.schedule_id, plan.next_fire_at, last).await?;
+    if plan.forgotten > 0 {
+        tracing::warn!(schedule.id = %due.schedule_id, "{} fires of schedule {} were missed", plan.forgotten,
+            due.schedule_id);
+    }
+    Ok(Some(fired))
+}
+
+/// The schedule's request, with the fire time where the worker and a person can see it.
+fn request_for(due: &Schedule, fire_at: Timestamp) -> QueueRun {
+    let mut request = due.request.clone();
+    if let Some(metadata) = request.metadata.as_object_mut() {
+        metadata.insert("schedule".to_owned(), due.schedule_id.clone().into());
+        metadata.insert("fire_at".to_owned(), fire_at.to_rfc3339().into());
+    }
+    request
+}
+
+fn parse(cron: &str, time_zone: &str) -> Result<Pattern, Error> {
+    Pattern::parse(cron, time_zone).map_err(|bad| {
+        let hint = Some(bad.hint());
+        Error::Refused(Refusal { code: RefusalCode::BadValue, message: bad.to_string(), hint })
+    })
+}
+
+/// The runs that a list of fires queued.
+pub(crate) fn queued(fired: &[Fired]) -> impl Iterator<Item = &RunId> {
+    fired.iter().filter_map(|fire| fire.run_id.as_ref())
+}

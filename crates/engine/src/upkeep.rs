@@ -1,0 +1,130 @@
+//! Upkeep: what somebody has to do now and then, so that nothing waits for a person.
+
+use crate::patience::chain;
+use crate::{Engine, schedules};
+use std::time::Duration;
+use tidemill_core::limits;
+use tidemill_store::{Error, Pruned, Swept};
+use tokio::time::Instant;
+
+/// How upkeep is done.
+#[derive(Debug, Clone)]
+pub struct Upkeep {
+    /// Silence after which a worker process counts as dead.
+    pub dead_after: Duration,
+    /// How long finished runs are kept.
+    pub retention: Duration,
+    /// Time between two passes while there is work.
+    pub every: Duration,
+    /// Time between two passes when nothing happens.
+    pub idle: Duration,
+}
+
+impl Default for Upkeep {
+    fn default() -> Self {
+        Self {
+            dead_after: Duration::from_secs(limits::DEAD_AFTER_SECS),
+            retention: Duration::from_secs(u64::from(limits::RETENTION_DAYS) * 24 * 3_600),
+            every: Duration::from_secs(limits::SWEEP_SECS),
+            idle: Duration::from_secs(limits::SWEEP_IDLE_SECS),
+        }
+    }
+}
+
+/// What one pass did.
+#[derive(Debug, Clone, Default, serde::Serialize)]
+pub struct Upkept {
+    /// Runs that the sweeper ended.
+    pub swept: Vec<Swept>,
+    /// Runs that schedules queued.
+    pub scheduled: Vec<tidemill_core::RunId>,
+    /// What retention removed.
+    pub pruned: Pruned,
+}
+
+/// Runs in one sweep or prune: bounded, so that no transaction is long.
+const BATCH: usize = 500;
+/// Time between two prunes.
+const PRUNE_EVERY: Duration = Duration::from_secs(600);
+
+impl Engine {
+    /// Sweeps and fires until nothing is left to do at this moment, and prunes.
+    pub async fn upkeep(&self, upkeep: &Upkeep) -> Result<Upkept, Error> {
+        let mut done = self.sweep_and_fire(upkeep).await?;
+        loop {
+            let pruned = self.prune_batch(upkeep).await?;
+            done.pruned.runs += pruned.runs;
+            done.pruned.workers += pruned.workers;
+            done.pruned.fires += pruned.fires;
+            if pruned.runs < BATCH as u64 {
+                return Ok(done);
+            }
+        }
+    }
+
+    async fn sweep_and_fire(&self, upkeep: &Upkeep) -> Result<Upkept, Error> {
+        let mut done = Upkept::default();
+        loop {
+            let swept = self.sweep(BATCH, upkeep.dead_after.as_secs_f64()).await?;
+            let more = swept.len() >= BATCH;
+            done.swept.extend(swept);
+            if !more {
+                break;
+            }
+        }
+        let fired = self.fire_due().await?;
+        done.scheduled.extend(schedules::queued(&fired).cloned());
+        Ok(done)
+    }
+
+    async fn prune_batch(&self, upkeep: &Upkeep) -> Result<Pruned, Error> {
+        let now = self.store().now(self.clock().now()).await?;
+        let kept = chrono::Duration::from_std(upkeep.retention).unwrap_or(chrono::Duration::MAX);
+        match now.checked_sub_signed(kept) {
+            Some(before) => self.store().prune(before, BATCH).await,
+            None => Ok(Pruned::default()),
+        }
+    }
+
+    /// Does upkeep for ever. Passes are harmless beside those of other processes.
+    pub async fn keep_up(&self, upkeep: &Upkeep) {
+        let mut pruned_at: Option<Instant> = None;
+        let mut complained = false;
+        loop {
+            let pass = self.sweep_and_fire(upkeep).await;
+            let busy = pass.as_ref().is_ok_and(|done| !done.swept.is_empty() || !done.scheduled.is_empty());
+            match pass {
+                Ok(_) => complained = false,
+                Err(error) if !complained => {
+                    // Once: a worker without the right to sweep would otherwise say so every few seconds.
+                    tracing::warn!("upkeep is not done by this process: {}", chain(&error));
+                    complained = true;
+                }
+                Err(_) => {}
+            }
+            if pruned_at.is_none_or(|at| at.elapsed() > PRUNE_EVERY) && !complained {
+                if let Err(error) = self.prune_batch(upkeep).await {
+                    tracing::warn!("could not prune: {}", chain(&error));
+                }
+                pruned_at = Some(Instant::now());
+            }
+            tokio::time::sleep(self.pause(upkeep, busy).await).await;
+        }
+    }
+
+    /// The time to the next pass: soon while something happens, at the next fire at the latest.
+    async fn pause(&self, upkeep: &Upkeep, busy: bool) -> Duration {
+        let longest = if busy || self.has_work().await { upkeep.every } else { upkeep.idle };
+        let Ok(schedules) = self.store().schedules(None).await else { return longest };
+        let Ok(now) = self.store().now(self.clock().now()).await else { return longest };
+        let next = schedules.iter().filter(|schedule| schedule.paused_at.is_none());
+        let next = next.filter_map(|schedule| schedule.next_fire_at).min();
+        let until = next.and_then(|next| (next - now).to_std().ok());
+        until.map_or(longest, |until| until.min(longest)).max(Duration::from_millis(20))
+    }
+
+    async fn has_work(&self) -> bool {
+        let workers = self.store().workers().await;
+        workers.is_ok_and(|workers| workers.iter().any(|worker| worker.ended_at.is_none()))
+    }
+}

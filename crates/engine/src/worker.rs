@@ -1,0 +1,475 @@
+//! A worker process: claims runs, has them carried out, and keeps its promises about them.
+//!
+//! One row in the database says that the process lives. The dispatch loop beats it: a loop that is wedged does not
+//! beat, and a beat that fails is not passed on to the commands, whose supervisors end them before the lease can go
+//! to somebody else. What a worker no longer holds it does not finish.
+
+mod log;
+
+pub use log::RunLog;
+
+use crate::patience::{Patience, chain};
+use crate::{Engine, Upkeep};
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tidemill_core::run::{Applied, Claim, FinalStatus};
+use tidemill_core::worker::NewWorker;
+use tidemill_core::{Json, RunId, WorkerId};
+use tidemill_store::{ClaimRuns, Error, FinishRun, Holder, RefusalCode, Waiter};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// What a worker process offers, and how it behaves.
+#[derive(Debug, Clone)]
+pub struct WorkerOptions {
+    /// A name for people; several processes may share it.
+    pub name: String,
+    /// The machine that it runs on.
+    pub host: String,
+    /// What it offers.
+    pub labels: Vec<String>,
+    /// The only projects that it works for, if not all.
+    pub projects: Option<Vec<String>>,
+    /// Runs that it carries out at once.
+    pub slots: usize,
+    /// Whether it ends when nothing is left to claim.
+    pub ending: Ending,
+    /// How often it says that it lives.
+    pub beat: Duration,
+    /// The longest wait before it looks again, told or not.
+    pub look: Duration,
+    /// Upkeep, where this process does it too.
+    pub upkeep: Option<Upkeep>,
+}
+
+/// When a worker ends by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Never.
+    Never,
+    /// When nothing is left that it could claim, now or after a back-off that it can see.
+    Drained,
+}
+
+/// Why a run is to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// Somebody cancelled it.
+    Cancelled,
+    /// The worker no longer holds it: nothing it says counts any more.
+    Lost,
+    /// The worker process is to end.
+    Shutdown,
+}
+
+/// What the carrier of a run is told while it works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sign<M> {
+    /// The moment before the last claim or beat that the database has confirmed.
+    pub contact: M,
+    /// Whether and why to stop.
+    pub stop: Option<Stop>,
+}
+
+/// How the work on a run ended.
+#[derive(Debug, Clone)]
+pub enum Ended {
+    /// With a result that counts.
+    With(FinalStatus, Json),
+    /// Without one: the process was told to end. The run goes to somebody else.
+    Interrupted,
+}
+
+/// Whoever carries a run out.
+pub trait Carrier: Send + Sync + 'static {
+    /// A moment on whatever clock the carrier measures silence with.
+    type Moment: Copy + Send + Sync + 'static;
+
+    /// The present moment.
+    fn moment(&self) -> Self::Moment;
+
+    /// Carries out one run. Must return soon after it was told to stop.
+    fn carry(
+        &self,
+        claim: Claim,
+        log: RunLog,
+        sign: watch::Receiver<Sign<Self::Moment>>,
+    ) -> impl Future<Output = Ended> + Send;
+
+    /// Is told about each run that is over, with what became of its report.
+    fn finished(&self, run: &RunId, ended: &Ended, applied: Option<Applied>) {
+        let _ = (run, ended, applied);
+    }
+}
+
+/// What a worker did in its life.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Worked {
+    /// Runs that it claimed.
+    pub claimed: u64,
+    /// Runs whose result counted.
+    pub finished: u64,
+}
+
+/// A run that is being carried out.
+struct Active<M> {
+    sign: watch::Sender<Sign<M>>,
+}
+
+/// The loop's own state.
+struct Dispatch<C: Carrier> {
+    engine: Engine,
+    options: WorkerOptions,
+    carrier: Arc<C>,
+    worker_id: WorkerId,
+    active: HashMap<RunId, Active<C::Moment>>,
+    tasks: JoinSet<(RunId, Option<Applied>)>,
+    lost: mpsc::UnboundedSender<RunId>,
+    worked: Worked,
+    last_beat: Instant,
+    waiter: Option<Waiter>,
+}
+
+impl Engine {
+    /// Works until told to stop, or until drained. A person's `stop` lets the runs in hand end first.
+    pub async fn work<C: Carrier>(
+        &self,
+        options: WorkerOptions,
+        carrier: C,
+        mut stop: watch::Receiver<bool>,
+    ) -> Result<Worked, Error> {
+        let keeper = options.upkeep.clone().map(|upkeep| {
+            let engine = self.with_patience(Patience::None);
+            tokio::spawn(async move { engine.keep_up(&upkeep).await })
+        });
+        let (lost, mut losses) = mpsc::unbounded_channel();
+        let mut dispatch = Dispatch {
+            engine: self.clone(),
+            options,
+            carrier: Arc::new(carrier),
+            worker_id: WorkerId(uuid::Uuid::new_v4()),
+            active: HashMap::new(),
+            tasks: JoinSet::new(),
+            lost,
+            worked: Worked::default(),
+            last_beat: Instant::now(),
+            waiter: None,
+        };
+        let result = dispatch.run(&mut stop, &mut losses).await;
+        if let Some(keeper) = keeper {
+            keeper.abort();
+        }
+        result.map(|()| dispatch.worked)
+    }
+}
+
+impl<C: Carrier> Dispatch<C> {
+    async fn run(
+        &mut self,
+        stop: &mut watch::Receiver<bool>,
+        losses: &mut mpsc::UnboundedReceiver<RunId>,
+    ) -> Result<(), Error> {
+        self.register().await?;
+        let mut idle = false;
+        loop {
+            self.beat_if_due().await;
+            self.collect(losses);
+            if *stop.borrow() {
+                break;
+            }
+            if self.active.len() < self.options.slots {
+                if idle {
+                    self.arm().await;
+                }
+                if self.claim().await? > 0 {
+                    self.disarm().await;
+                    idle = false;
+                    continue;
+                }
+                // A wake-up that came before we declared to wait is lost: declare, and look once more.
+                if !idle {
+                    idle = true;
+                    continue;
+                }
+            }
+            if self.options.ending == Ending::Drained && self.active.is_empty() && self.is_drained().await {
+                break;
+            }
+            self.wait(stop, losses).await;
+        }
+        self.disarm().await;
+        self.shut_down(losses).await;
+        Ok(())
+    }
+
+    async fn register(&mut self) -> Result<(), Error> {
+        let worker = NewWorker {
+            worker_id: self.worker_id,
+            name: self.options.name.clone(),
+            host: self.options.host.clone(),
+            pid: i64::from(std::process::id()),
+            labels: self.options.labels.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        };
+        let (engine, now) = (&self.engine, self.engine.clock.now());
+        engine
+            .patience
+            .settle("register this worker", || engine.store.register_worker(worker.clone(), now))
+            .await?;
+        self.last_beat = Instant::now();
+        Ok(())
+    }
+
+    /// Claims as many runs as there are free slots, and begins to carry them out.
+    async fn claim(&mut self) -> Result<usize, Error> {
+        let free = self.options.slots.saturating_sub(self.active.len());
+        if free == 0 {
+            return Ok(0);
+        }
+        let ask = ClaimRuns {
+            worker: self.options.name.clone(),
+            worker_id: Some(self.worker_id),
+            limit: free,
+            labels: self.options.labels.clone(),
+            projects: self.options.projects.clone(),
+            request_id: Some(uuid::Uuid::new_v4().to_string()),
+            lease_secs: tidemill_core::limits::LEASE_SECS,
+        };
+        let asked = self.carrier.moment();
+        let claims = match self.engine.with_patience(Patience::None).claim(ask).await {
+            Ok(claims) => claims,
+            Err(error) if error.refusal_code() == Some(RefusalCode::Stale) => {
+                self.start_over().await?;
+                return Ok(0);
+            }
+            // The answer may be lost; what was claimed under it is swept, since nobody beats for it. Do not spin.
+            Err(error) if error.class() == tidemill_store::Class::Transient => {
+                tracing::warn!("could not claim: {}", chain(&error));
+                return Ok(0);
+            }
+            Err(error) => return Err(error),
+        };
+        let count = claims.len();
+        for claim in claims {
+            self.begin(claim, asked);
+        }
+        Ok(count)
+    }
+
+    fn begin(&mut self, claim: Claim, asked: C::Moment) {
+        tracing::info!(run.id = %claim.run_id, "worker {} claimed run {}", self.options.name, claim.run_id);
+        self.worked.claimed += 1;
+        let run_id = claim.run_id.clone();
+        let (sign, signs) = watch::channel(Sign { contact: asked, stop: None });
+        self.active.insert(run_id.clone(), Active { sign });
+        let engine = self.engine.with_patience(Patience::Endless);
+        let holder = Holder { worker: Some(self.options.name.clone()), epoch: Some(claim.epoch) };
+        let (carrier, lost) = (self.carrier.clone(), self.lost.clone());
+        self.tasks.spawn(async move {
+            let log = RunLog::open(engine.clone(), run_id.clone(), holder.clone(), lost);
+            let writer = log.writer();
+            let ended = carrier.carry(claim, log, signs).await;
+            writer.flush().await;
+            let applied = match &ended {
+                Ended::With(status, metadata) => {
+                    report(&engine, &run_id, *status, metadata.clone(), &holder).await
+                }
+                Ended::Interrupted => None,
+            };
+            carrier.finished(&run_id, &ended, applied);
+            (run_id, applied)
+        });
+    }
+
+    /// Takes note of runs that are over, and of those that turned out to be lost.
+    fn collect(&mut self, losses: &mut mpsc::UnboundedReceiver<RunId>) {
+        while let Ok(run) = losses.try_recv() {
+            self.tell(&run, |sign| sign.stop = Some(Stop::Lost));
+        }
+        while let Some(done) = self.tasks.try_join_next() {
+            self.note(done);
+        }
+    }
+
+    fn note(&mut self, done: Result<(RunId, Option<Applied>), tokio::task::JoinError>) {
+        match done {
+            Ok((run, applied)) => {
+                self.active.remove(&run);
+                if matches!(applied, Some(Applied::Applied | Applied::Duplicate)) {
+                    self.worked.finished += 1;
+                }
+            }
+            Err(error) => tracing::error!("the work on a run broke off: {error}"),
+        }
+    }
+
+    fn tell(&self, run: &RunId, change: impl FnOnce(&mut Sign<C::Moment>)) {
+        if let Some(active) = self.active.get(run) {
+            active.sign.send_modify(change);
+        }
+    }
+
+    async fn beat_if_due(&mut self) {
+        if self.last_beat.elapsed() < self.options.beat {
+            return;
+        }
+        let runs: Vec<RunId> = self.active.keys().cloned().collect();
+        let (asked, moment) = (Instant::now(), self.carrier.moment());
+        let beat = self.engine.store.beat_worker(self.worker_id, runs.clone(), self.engine.clock.now());
+        // A beat that hangs must not hang the loop: the next one may get through on another connection.
+        match tokio::time::timeout(self.options.beat, beat).await {
+            Ok(Ok(held)) => {
+                self.last_beat = asked;
+                for (run, held) in runs.iter().zip(held) {
+                    self.tell(run, |sign| {
+                        if !held.held {
+                            sign.stop = Some(Stop::Lost);
+                            return;
+                        }
+                        sign.contact = moment;
+                        if held.cancel_requested && sign.stop.is_none() {
+                            sign.stop = Some(Stop::Cancelled);
+                        }
+                    });
+                }
+            }
+            Ok(Err(error)) if error.refusal_code() == Some(RefusalCode::Stale) => {
+                if let Err(error) = self.start_over().await {
+                    tracing::warn!("could not register anew: {}", chain(&error));
+                }
+            }
+            Ok(Err(error)) => {
+                tracing::warn!("could not say that this worker lives: {}", chain(&error));
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            Err(_) => tracing::warn!("could not say that this worker lives: the database does not answer"),
+        }
+    }
+
+    /// The process was found dead, and is not: everything it holds belongs to others now. Begin again as a new one.
+    async fn start_over(&mut self) -> Result<(), Error> {
+        tracing::warn!("this worker was found dead; it stops what it runs, and begins anew");
+        for active in self.active.values() {
+            active.sign.send_modify(|sign| sign.stop = Some(Stop::Lost));
+        }
+        while let Some(done) = self.tasks.join_next().await {
+            self.note(done);
+        }
+        self.active.clear();
+        self.waiter = None;
+        self.worker_id = WorkerId(uuid::Uuid::new_v4());
+        self.register().await
+    }
+
+    /// Declares that this worker waits for a wake-up.
+    async fn arm(&mut self) {
+        if self.waiter.is_none() {
+            match self.engine.store.waiter(self.worker_id).await {
+                Ok(waiter) => self.waiter = Some(waiter),
+                Err(error) => tracing::warn!("this worker only polls for now: {}", chain(&error)),
+            }
+        }
+        if let Some(waiter) = &mut self.waiter
+            && let Err(error) = waiter.arm().await
+        {
+            tracing::warn!("this worker only polls for now: {}", chain(&error));
+            self.waiter = None;
+        }
+    }
+
+    async fn disarm(&mut self) {
+        if let Some(waiter) = &mut self.waiter
+            && waiter.disarm().await.is_err()
+        {
+            self.waiter = None;
+        }
+    }
+
+    /// Waits for something to do: a run to claim, one that is over, a beat that is due, or the end.
+    async fn wait(
+        &mut self,
+        stop: &mut watch::Receiver<bool>,
+        losses: &mut mpsc::UnboundedReceiver<RunId>,
+    ) {
+        let beat_due = self.options.beat.saturating_sub(self.last_beat.elapsed());
+        let longest = self.options.look.min(beat_due).max(Duration::from_millis(1));
+        let has_slot = self.active.len() < self.options.slots;
+        let mut waiter = self.waiter.take();
+        let mut broken = false;
+        tokio::select! {
+            woken = listen(waiter.as_mut().filter(|_| has_slot), longest) => broken = woken.is_err(),
+            Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() => self.note(done),
+            Some(run) = losses.recv() => self.tell(&run, |sign| sign.stop = Some(Stop::Lost)),
+            _ = stop.changed() => {}
+        }
+        if broken {
+            tokio::time::sleep(longest.min(Duration::from_millis(200))).await;
+        } else {
+            self.waiter = waiter;
+        }
+    }
+
+    /// Whether nothing waits that this worker could claim sooner or later without anybody doing anything.
+    async fn is_drained(&self) -> bool {
+        let store = &self.engine.store;
+        let Ok(stats) = store.stats(self.engine.clock.now()).await else { return false };
+        stats.queued_count == 0 && stats.active.is_empty()
+    }
+
+    /// Lets what is in hand end, and says goodbye.
+    async fn shut_down(&mut self, losses: &mut mpsc::UnboundedReceiver<RunId>) {
+        for active in self.active.values() {
+            active.sign.send_modify(|sign| {
+                sign.stop.get_or_insert(Stop::Shutdown);
+            });
+        }
+        while !self.tasks.is_empty() {
+            let tick = self.options.beat.saturating_sub(self.last_beat.elapsed()).max(Duration::from_millis(10));
+            tokio::select! {
+                Some(done) = self.tasks.join_next() => self.note(done),
+                Some(run) = losses.recv() => self.tell(&run, |sign| sign.stop = Some(Stop::Lost)),
+                () = tokio::time::sleep(tick) => self.beat_if_due().await,
+            }
+        }
+        let engine = self.engine.with_patience(Patience::For(Duration::from_secs(5)));
+        let retire = || engine.store.retire_worker(self.worker_id, engine.clock.now());
+        if let Err(error) = engine.patience.settle("say goodbye", retire).await {
+            tracing::warn!("could not say goodbye: {}", chain(&error));
+        }
+        // Runs that were interrupted go on at once, without waiting for the next sweep of somebody else.
+        if self.worked.finished < self.worked.claimed {
+            let dead_after = self.options.upkeep.clone().unwrap_or_default().dead_after.as_secs_f64();
+            let _ = self.engine.with_patience(Patience::None).sweep(500, dead_after).await;
+        }
+    }
+}
+
+/// Waits for a wake-up, or for `longest` where there is nobody to wake us.
+async fn listen(waiter: Option<&mut Waiter>, longest: Duration) -> Result<(), Error> {
+    let Some(waiter) = waiter else {
+        tokio::time::sleep(longest).await;
+        return Ok(());
+    };
+    waiter.wait(longest).await
+}
+
+/// Reports the end of a run until the database has taken it, or has said that it is too late.
+async fn report(
+    engine: &Engine,
+    run: &RunId,
+    status: FinalStatus,
+    metadata: Json,
+    holder: &Holder,
+) -> Option<Applied> {
+    let end = FinishRun { run_id: run.clone(), status, metadata, epoch: holder.epoch };
+    match engine.finish(vec![end], holder.worker.as_deref()).await {
+        Ok(outcomes) => outcomes.first().copied(),
+        Err(error) => {
+            tracing::error!(run.id = %run, "the end of run {run} was not recorded: {}", chain(&error));
+            None
+        }
+    }
+}

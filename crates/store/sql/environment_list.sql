@@ -1,0 +1,1 @@
+SELECT project_id, env_type FROM {ops}.environments ORDER BY project_id, env_type

@@ -1,0 +1,1 @@
+DELETE FROM {ops}.flags WHERE flag = $1 AND scope = $2

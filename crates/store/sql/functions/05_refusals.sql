@@ -1,0 +1,67 @@
+-- Refusals with a sentence and a code of our own (class TM), so that psql and Rust say the same.
+
+CREATE FUNCTION {ops}.refuse_place(p_project_id text, p_env text)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM {ops}.projects p WHERE p.project_id = p_project_id) THEN
+        RAISE EXCEPTION 'project `%` does not exist', p_project_id USING ERRCODE = 'TM001';
+    END IF;
+    RAISE EXCEPTION 'project `%` has no environment `%`', p_project_id, p_env USING ERRCODE = 'TM002',
+        HINT = 'It has: ' || coalesce((SELECT string_agg(e.env_type, ', ' ORDER BY e.env_type)
+                                         FROM {ops}.environments e WHERE e.project_id = p_project_id), 'none');
+END
+$$;
+
+CREATE FUNCTION {ops}.refuse_run(p_run_id text)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'run `%` does not exist', p_run_id USING ERRCODE = 'TM003';
+END
+$$;
+
+CREATE FUNCTION {ops}.refuse_key(p_key text, p_run_id text)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'idempotency key `%` belongs to run %, which was asked for with other values', p_key, p_run_id
+        USING ERRCODE = 'TM004', HINT = 'Use another key for another request.';
+END
+$$;
+
+-- The bounds of a request. Rust checks the same, and reports all faults at once.
+CREATE FUNCTION {ops}.check_request(p_metadata jsonb, p_priority integer, p_max_attempts integer,
+    p_max_losses integer, p_backoff_secs integer, p_timeout_secs integer, p_labels text[], p_texts text[])
+RETURNS void LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF jsonb_typeof(p_metadata) IS DISTINCT FROM 'object' THEN
+        RAISE EXCEPTION 'metadata must be a JSON object' USING ERRCODE = 'TM006';
+    ELSIF octet_length(p_metadata::text) > {metadata_max} THEN
+        RAISE EXCEPTION 'metadata is larger than % bytes', {metadata_max} USING ERRCODE = 'TM007';
+    ELSIF p_priority NOT BETWEEN -{priority_max} AND {priority_max} OR p_priority IS NULL THEN
+        RAISE EXCEPTION 'priority must be between -% and %', {priority_max}, {priority_max}
+            USING ERRCODE = 'TM006';
+    ELSIF p_max_attempts NOT BETWEEN 1 AND {attempts_max} OR p_max_attempts IS NULL
+       OR p_max_losses NOT BETWEEN 0 AND {attempts_max} OR p_max_losses IS NULL THEN
+        RAISE EXCEPTION 'attempts must be between 1 and %, losses between 0 and %', {attempts_max}, {attempts_max}
+            USING ERRCODE = 'TM006';
+    ELSIF p_backoff_secs NOT BETWEEN 0 AND {backoff_max} OR p_backoff_secs IS NULL OR p_timeout_secs < 1 THEN
+        RAISE EXCEPTION 'back-off must be between 0 and % seconds, and a timeout at least 1', {backoff_max}
+            USING ERRCODE = 'TM006';
+    ELSIF cardinality(p_labels) > {labels_max} OR p_labels IS NULL OR array_position(p_labels, NULL) IS NOT NULL THEN
+        RAISE EXCEPTION 'a run has at most % labels, and none of them is NULL', {labels_max} USING ERRCODE = 'TM006';
+    ELSIF octet_length(array_to_string(p_texts, '')) > {key_max} THEN
+        IF EXISTS (SELECT FROM unnest(p_texts) t WHERE octet_length(t) > {key_max}) THEN
+            RAISE EXCEPTION 'git sha, git ref and keys are at most % bytes each', {key_max} USING ERRCODE = 'TM007';
+        END IF;
+    END IF;
+END
+$$;
+
+-- Wakes a worker that has declared that it waits. A hint: a worker that misses it looks again soon.
+CREATE FUNCTION {ops}.wake()
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF EXISTS (SELECT FROM {ops}.workers w WHERE w.waiting) THEN
+        PERFORM pg_notify('{channel}', '');
+    END IF;
+END
+$$;

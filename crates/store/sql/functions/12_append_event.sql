@@ -1,0 +1,121 @@
+-- Moves a claimed run to running: the named step that the first event, or a finish, takes.
+-- The caller has locked the row.
+CREATE FUNCTION {ops}.enter_running(p_run_id text, p_now timestamptz)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE {ops}.runs
+       SET status = 'running', updated_at = p_now, lease_until = p_now + make_interval(secs => lease_secs),
+           -- A registered worker ends the command itself, and reports it: give it the time to.
+           deadline_at = p_now + make_interval(secs => timeout_secs
+               + CASE WHEN worker_id IS NULL THEN 0 ELSE {cancel_grace_secs} END)
+     WHERE run_id = p_run_id AND status = 'claimed';
+END
+$$;
+
+-- Starts a claimed run without an event of its own. False when stale.
+CREATE FUNCTION {ops}.start_run(p_run_id text, p_worker_id text DEFAULT NULL, p_epoch integer DEFAULT NULL,
+                                p_now timestamptz DEFAULT NULL)
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_run record;
+BEGIN
+    SELECT r.status, r.epoch, r.claimed_by INTO v_run FROM {ops}.runs r
+     WHERE r.run_id = p_run_id FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        PERFORM {ops}.refuse_run(p_run_id);
+    ELSIF {fence} THEN
+        PERFORM {ops}.record_refusal(p_run_id, 'start', v_run.epoch, p_worker_id, v_now);
+        RETURN false;
+    ELSIF v_run.status = 'claimed' THEN
+        PERFORM {ops}.enter_running(p_run_id, v_now);
+    END IF;
+    RETURN true;
+END
+$$;
+
+-- Appends an event, and starts the run if it is the first. NULL when stale. With a key, the same key is the same
+-- event; without one, the same level, message and payload within ten seconds are.
+CREATE FUNCTION {ops}.append_event(
+    p_run_id    text,
+    p_level     text,
+    p_message   text,
+    p_payload   jsonb DEFAULT '{}'::jsonb,
+    p_key       text DEFAULT NULL,
+    p_worker_id text DEFAULT NULL,
+    p_epoch     integer DEFAULT NULL,
+    p_now       timestamptz DEFAULT NULL)
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (SELECT a.event_id FROM {ops}.append_events(p_run_id, ARRAY[p_level], ARRAY[p_message],
+        ARRAY[p_payload], ARRAY[p_key], p_worker_id, p_epoch, p_now) a);
+END
+$$;
+
+-- Appends several events in order, in one commit. One row per event; its id is NULL when stale.
+CREATE FUNCTION {ops}.append_events(
+    p_run_id    text,
+    p_levels    text[],
+    p_messages  text[],
+    p_payloads  jsonb[],
+    p_keys      text[],
+    p_worker_id text DEFAULT NULL,
+    p_epoch     integer DEFAULT NULL,
+    p_now       timestamptz DEFAULT NULL)
+RETURNS TABLE (event_id text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    v_now   timestamptz := coalesce(p_now, clock_timestamp());
+    v_run   record;
+    v_stale boolean;
+    v_event record;
+    v_same  text;
+    v_id    text;
+BEGIN
+    SELECT r.status, r.epoch, r.claimed_by, r.lease_until, r.lease_secs INTO v_run FROM {ops}.runs r
+     WHERE r.run_id = p_run_id FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        PERFORM {ops}.refuse_run(p_run_id);
+    END IF;
+    v_stale := {fence};
+    IF NOT v_stale AND v_run.status = 'claimed' THEN
+        PERFORM {ops}.enter_running(p_run_id, v_now);
+    ELSIF NOT v_stale AND v_run.lease_until < v_now + make_interval(secs => v_run.lease_secs * 0.8) THEN
+        UPDATE {ops}.runs SET lease_until = v_now + make_interval(secs => lease_secs), updated_at = v_now
+         WHERE run_id = p_run_id;
+    END IF;
+    FOR v_event IN
+        SELECT e.level, e.message, coalesce(e.payload, '{}'::jsonb) AS payload, e.key
+          FROM unnest(p_levels, p_messages, p_payloads, p_keys)
+               WITH ORDINALITY AS e (level, message, payload, key, place)
+         ORDER BY e.place
+    LOOP
+        IF v_event.level IS NULL OR v_event.level NOT IN ('debug', 'info', 'warn', 'error') THEN
+            RAISE EXCEPTION '`%` is not a level; it is one of debug, info, warn, error', v_event.level
+                USING ERRCODE = 'TM006';
+        ELSIF v_event.message IS NULL THEN
+            RAISE EXCEPTION 'an event has a message' USING ERRCODE = 'TM006';
+        ELSIF octet_length(v_event.message) > {message_max} THEN
+            RAISE EXCEPTION 'the message is larger than % bytes', {message_max} USING ERRCODE = 'TM007';
+        ELSIF octet_length(v_event.payload::text) > {payload_max} THEN
+            RAISE EXCEPTION 'the payload is larger than % bytes', {payload_max} USING ERRCODE = 'TM007';
+        END IF;
+        v_same := CASE WHEN v_event.key IS NOT NULL THEN 'k:' || v_event.key
+            ELSE 'h:' || md5(v_event.level || chr(31) || v_event.message || chr(31) || v_event.payload::text) END;
+        SELECT e.event_id INTO v_id FROM {ops}.run_events e
+         WHERE e.run_id = p_run_id AND e.same_as = v_same
+           AND (v_event.key IS NOT NULL OR e.created_at > v_now - make_interval(secs => {event_repeat_secs}))
+         ORDER BY e.seq LIMIT 1;
+        -- What was appended before is answered with its id even after the end: the caller's answer was lost.
+        IF v_id IS NULL AND NOT v_stale THEN
+            v_id := {ops}.write_event(p_run_id, 'log', v_event.level, v_event.message, v_event.payload,
+                                      v_event.key, v_same, v_now);
+        ELSIF v_stale AND (v_id IS NULL OR v_event.key IS NULL) THEN
+            v_id := NULL;
+            PERFORM {ops}.record_refusal(p_run_id, 'append', v_run.epoch, p_worker_id, v_now);
+        END IF;
+        event_id := v_id;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;

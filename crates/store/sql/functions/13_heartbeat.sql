@@ -1,0 +1,93 @@
+-- Renews the lease of one run, and tells whether it is to stop. A plain UPDATE, so that a transaction that holds
+-- lease_guard does not stand in its way.
+CREATE FUNCTION {ops}.heartbeat(p_run_id text, p_worker_id text DEFAULT NULL, p_epoch integer DEFAULT NULL,
+                                p_now timestamptz DEFAULT NULL)
+RETURNS TABLE (held boolean, cancel_requested boolean, lease_until timestamptz)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_run record;
+BEGIN
+    SELECT r.status, r.epoch, r.claimed_by, r.cancel_requested_at INTO v_run FROM {ops}.runs r
+     WHERE r.run_id = p_run_id FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        PERFORM {ops}.refuse_run(p_run_id);
+    ELSIF {fence} THEN
+        PERFORM {ops}.record_refusal(p_run_id, 'heartbeat', v_run.epoch, p_worker_id, v_now);
+        RETURN QUERY SELECT false, v_run.cancel_requested_at IS NOT NULL, NULL::timestamptz;
+        RETURN;
+    END IF;
+    RETURN QUERY
+        UPDATE {ops}.runs r
+           SET lease_until = v_now + make_interval(secs => r.lease_secs), updated_at = v_now
+         WHERE r.run_id = p_run_id
+        RETURNING true, r.cancel_requested_at IS NOT NULL, r.lease_until;
+END
+$$;
+
+-- Aborts the caller's own transaction unless the run is still held, and keeps everybody who would take the lease
+-- away out until that transaction ends. Expired but not yet taken is still valid.
+CREATE FUNCTION {ops}.lease_guard(p_run_id text, p_epoch integer DEFAULT NULL)
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_run record;
+BEGIN
+    SELECT r.status, r.epoch INTO v_run FROM {ops}.runs r WHERE r.run_id = p_run_id FOR KEY SHARE;
+    IF NOT FOUND THEN
+        PERFORM {ops}.refuse_run(p_run_id);
+    ELSIF v_run.status NOT IN ('claimed', 'running') OR v_run.epoch <> p_epoch THEN
+        RAISE EXCEPTION 'the lease on run % is gone: it is %', p_run_id, v_run.status USING ERRCODE = 'TM005',
+            HINT = 'Stop, and write nothing more for this run.';
+    END IF;
+END
+$$;
+
+-- Registers a worker process, or refreshes what it says of itself.
+CREATE FUNCTION {ops}.register_worker(p_worker uuid, p_name text, p_host text, p_pid bigint, p_labels text[],
+                                      p_version text, p_now timestamptz DEFAULT NULL)
+RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    INSERT INTO {ops}.workers AS w (worker_id, name, host, pid, labels, version, started_at, beat_at)
+    VALUES (p_worker, p_name, p_host, p_pid, p_labels, p_version,
+            coalesce(p_now, clock_timestamp()), coalesce(p_now, clock_timestamp()))
+    ON CONFLICT (worker_id) DO NOTHING
+$$;
+
+-- Says that a worker process lives, renews the leases of its runs, and tells which of them are to stop.
+CREATE FUNCTION {ops}.beat_worker(p_worker uuid, p_run_ids text[], p_now timestamptz DEFAULT NULL)
+RETURNS TABLE (run_id text, held boolean, cancel_requested boolean, lease_until timestamptz)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+BEGIN
+    UPDATE {ops}.workers SET beat_at = greatest(beat_at, v_now) WHERE worker_id = p_worker AND ended_at IS NULL;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'worker % was found dead, and its runs were given to others', p_worker
+            USING ERRCODE = 'TM005', HINT = 'Stop what it runs, and register anew.';
+    END IF;
+    -- A lease is renewed when a fifth of it is gone: a beat every few seconds need not rewrite every run.
+    UPDATE {ops}.runs r
+       SET lease_until = v_now + make_interval(secs => r.lease_secs), updated_at = v_now
+     WHERE r.run_id = ANY (p_run_ids) AND r.worker_id = p_worker AND r.status IN ('claimed', 'running')
+       AND r.lease_until < v_now + make_interval(secs => r.lease_secs * 0.8);
+    RETURN QUERY
+        SELECT a.id, coalesce(r.status IN ('claimed', 'running') AND r.worker_id = p_worker, false),
+               r.cancel_requested_at IS NOT NULL, r.lease_until
+          FROM unnest(p_run_ids) a (id) LEFT JOIN {ops}.runs r ON r.run_id = a.id;
+END
+$$;
+
+-- Declares that a worker waits for a wake-up, or no longer does.
+CREATE FUNCTION {ops}.declare_waiting(p_worker uuid, p_waiting boolean)
+RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE {ops}.workers SET waiting = p_waiting WHERE worker_id = p_worker AND waiting <> p_waiting
+$$;
+
+-- A worker process says goodbye. What it still holds counts as lost at the next sweep.
+CREATE FUNCTION {ops}.retire_worker(p_worker uuid, p_now timestamptz DEFAULT NULL)
+RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    UPDATE {ops}.workers
+       SET ended_at = coalesce(p_now, clock_timestamp()), end_cause = 'stopped', waiting = false
+     WHERE worker_id = p_worker AND ended_at IS NULL
+$$;

@@ -1,0 +1,170 @@
+-- Queues the try after a run that has ended. At most one: asked again, it returns the same.
+CREATE FUNCTION {ops}.follow_run(p_run_id text, p_failures integer, p_losses integer,
+                                 p_available_at timestamptz, p_now timestamptz)
+RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    v_run  {ops}.runs%ROWTYPE;
+    v_next text := {ops}.new_run_id(p_now);
+    v_gate text := 'open';
+    v_id   text;
+BEGIN
+    SELECT s.run_id INTO v_id FROM {ops}.runs s WHERE s.retry_of = p_run_id;
+    IF FOUND THEN
+        RETURN v_id;
+    END IF;
+    SELECT * INTO v_run FROM {ops}.runs r WHERE r.run_id = p_run_id;
+    IF p_available_at > p_now THEN
+        v_gate := 'time';
+    ELSIF v_run.concurrency_key IS NOT NULL THEN
+        v_gate := {ops}.enter_key(v_next, v_run.project_id, v_run.concurrency_key, v_run.priority);
+    END IF;
+    INSERT INTO {ops}.runs (run_id, project_id, env_id, lane, git_sha, git_ref, metadata, priority, shelf_id,
+        concurrency_key, gate, ready_at, available_at, expires_at, timeout_secs, attempt, failures, losses,
+        max_attempts, max_losses, backoff_secs, retry_of, queued_at, created_at, updated_at)
+    VALUES (v_next, v_run.project_id, v_run.env_id, v_run.lane, v_run.git_sha, v_run.git_ref,
+        coalesce(v_run.input, v_run.metadata), v_run.priority, v_run.shelf_id, v_run.concurrency_key, v_gate,
+        greatest(p_now, p_available_at), p_available_at, NULL, v_run.timeout_secs, v_run.attempt + 1,
+        p_failures, p_losses, v_run.max_attempts, v_run.max_losses, v_run.backoff_secs, p_run_id,
+        p_now, p_now, p_now);
+    RETURN v_next;
+END
+$$;
+
+-- The wait after so many earlier failures: base times a power of two, at most an hour, give or take a fifth that
+-- the run's id decides, so that it can be computed again.
+CREATE FUNCTION {ops}.backoff(p_base integer, p_failures integer, p_run_id text)
+RETURNS interval LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN make_interval(secs => least(p_base * power(2, least(p_failures, 20)), {backoff_max})
+        * (0.8 + 0.4 * CASE WHEN right(p_run_id, 4) ~ '^[0-9a-f]{4}$'
+                            THEN ('x' || right(p_run_id, 4))::bit(16)::integer / 65536.0 ELSE 0.5 END));
+END
+$$;
+
+-- Finishes several runs in one commit. A row per run: applied, duplicate or stale.
+CREATE FUNCTION {ops}.finish_runs(
+    p_run_ids   text[],
+    p_statuses  text[],
+    p_metadata  jsonb[],
+    p_worker_id text DEFAULT NULL,
+    p_epochs    integer[] DEFAULT NULL,
+    p_now       timestamptz DEFAULT NULL)
+RETURNS TABLE (run_id text, outcome text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    v_now     timestamptz := coalesce(p_now, clock_timestamp());
+    v_ended   text[];
+    v_claimed text[];
+    v_refused text[];
+    v_again   text[];
+    v_unknown text;
+    v_bad     text;
+    v_run     record;
+BEGIN
+    SELECT s INTO v_bad FROM unnest(p_statuses) s
+     WHERE s IS NULL OR s NOT IN ('success', 'failed', 'cancelled') LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION '`%` is not a final status; it is one of success, failed, cancelled', v_bad
+            USING ERRCODE = 'TM006';
+    END IF;
+    IF EXISTS (SELECT FROM unnest(p_metadata) m WHERE jsonb_typeof(m) <> 'object') THEN
+        RAISE EXCEPTION 'metadata must be a JSON object' USING ERRCODE = 'TM006';
+    END IF;
+    IF 'cancelled' = ANY (p_statuses) THEN
+        -- This may take a lease away from its holder: wait for a transaction that lease_guard protects.
+        PERFORM FROM {ops}.runs r WHERE r.run_id = ANY (p_run_ids) ORDER BY r.run_id FOR UPDATE;
+    END IF;
+
+    SELECT array_agg(x.id) FILTER (WHERE x.ok),
+           array_agg(x.id) FILTER (WHERE x.ok AND x.status = 'claimed' AND x.asked <> 'cancelled'),
+           array_agg(x.id) FILTER (WHERE NOT x.ok AND NOT x.again),
+           array_agg(x.id) FILTER (WHERE x.again),
+           min(x.id) FILTER (WHERE x.status IS NULL)
+      INTO v_ended, v_claimed, v_refused, v_again, v_unknown
+      FROM (SELECT a.id, a.asked, r.status,
+                   {finish_allowed} AS ok,
+                   -- The same report once more: the first answer was lost.
+                   r.status = a.asked AND r.end_cause IN ('reported', 'cancelled')
+                       AND r.metadata @> coalesce(a.metadata, '{}'::jsonb) AS again
+              FROM unnest(p_run_ids, p_statuses, p_metadata, p_epochs) a (id, asked, metadata, epoch)
+              LEFT JOIN LATERAL (SELECT * FROM {ops}.runs l WHERE l.run_id = a.id ORDER BY l.run_id
+                                   FOR NO KEY UPDATE) r ON true) x;
+    IF v_unknown IS NOT NULL THEN
+        PERFORM {ops}.refuse_run(v_unknown);
+    END IF;
+
+    IF v_claimed IS NOT NULL THEN
+        UPDATE {ops}.runs SET status = 'running', updated_at = v_now WHERE run_id = ANY (v_claimed);
+    END IF;
+    IF v_ended IS NOT NULL THEN
+        UPDATE {ops}.runs r
+           SET status = a.asked, finished_at = v_now, updated_at = v_now, gate = NULL,
+               end_cause = CASE WHEN a.asked = 'cancelled' THEN 'cancelled' ELSE 'reported' END,
+               input = CASE WHEN a.metadata = '{}'::jsonb THEN r.input ELSE coalesce(r.input, r.metadata) END,
+               metadata = r.metadata || a.metadata
+          FROM unnest(p_run_ids, p_statuses, p_metadata) x (id, asked, given)
+         CROSS JOIN LATERAL (SELECT x.id, x.asked, coalesce(x.given, '{}'::jsonb) AS metadata) a
+         WHERE r.run_id = a.id AND a.id = ANY (v_ended);
+        PERFORM {ops}.after_finish(v_ended, v_now);
+    END IF;
+    IF v_refused IS NOT NULL THEN
+        FOR v_run IN SELECT r.run_id, r.epoch FROM {ops}.runs r WHERE r.run_id = ANY (v_refused) LOOP
+            PERFORM {ops}.record_refusal(v_run.run_id, 'finish', v_run.epoch, p_worker_id, v_now);
+        END LOOP;
+    END IF;
+    RETURN QUERY SELECT a.id, CASE WHEN a.id = ANY (v_ended) THEN 'applied'
+                                   WHEN a.id = ANY (v_again) THEN 'duplicate' ELSE 'stale' END
+                   FROM unnest(p_run_ids) a (id);
+END
+$$;
+
+-- What follows a reported end: the artifacts it names, and another try where the budget allows one.
+CREATE FUNCTION {ops}.after_finish(p_run_ids text[], p_now timestamptz)
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_run record;
+BEGIN
+    FOR v_run IN
+        SELECT r.run_id, r.status, r.metadata, r.failures, r.losses, r.max_attempts, r.backoff_secs,
+               r.cancel_requested_at
+          FROM {ops}.runs r
+         WHERE r.run_id = ANY (p_run_ids)
+           AND (r.metadata ? 'artifacts' OR (r.status = 'failed' AND r.failures + 1 < r.max_attempts))
+    LOOP
+        IF octet_length(v_run.metadata::text) > {metadata_max} THEN
+            RAISE EXCEPTION 'metadata is larger than % bytes', {metadata_max} USING ERRCODE = 'TM007';
+        END IF;
+        IF jsonb_typeof(v_run.metadata -> 'artifacts') = 'array' THEN
+            PERFORM {ops}.add_artifact(v_run.run_id, a ->> 'type', a ->> 'url', a ->> 'digest',
+                    CASE WHEN jsonb_typeof(a -> 'size_bytes') = 'number'
+                         THEN (a ->> 'size_bytes')::numeric::bigint END, '{}'::jsonb, p_now)
+               FROM jsonb_array_elements(v_run.metadata -> 'artifacts') a
+              WHERE a ->> 'type' <> '' AND a ->> 'url' <> '';
+        END IF;
+        IF v_run.status = 'failed' AND v_run.failures + 1 < v_run.max_attempts
+           AND v_run.cancel_requested_at IS NULL THEN
+            PERFORM {ops}.follow_run(v_run.run_id, v_run.failures + 1, v_run.losses,
+                p_now + {ops}.backoff(v_run.backoff_secs, v_run.failures, v_run.run_id), p_now);
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- Finishes a run. False when stale: it had ended otherwise, or belongs to somebody else. Anybody may cancel.
+CREATE FUNCTION {ops}.finish_run(
+    p_run_id    text,
+    p_status    text,
+    p_metadata  jsonb DEFAULT '{}'::jsonb,
+    p_worker_id text DEFAULT NULL,
+    p_epoch     integer DEFAULT NULL,
+    p_now       timestamptz DEFAULT NULL)
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF octet_length(p_metadata::text) > {metadata_max} THEN
+        RAISE EXCEPTION 'metadata is larger than % bytes', {metadata_max} USING ERRCODE = 'TM007';
+    END IF;
+    RETURN (SELECT f.outcome <> 'stale' FROM {ops}.finish_runs(ARRAY[p_run_id], ARRAY[p_status],
+        ARRAY[coalesce(p_metadata, '{}'::jsonb)], p_worker_id, ARRAY[p_epoch], p_now) f);
+END
+$$;

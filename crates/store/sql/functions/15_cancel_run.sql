@@ -1,0 +1,91 @@
+-- Cancels a run that waits, at once; asks the worker of a held one to stop. Says which: cancelled, requested,
+-- or ended, when there was nothing left to stop.
+CREATE FUNCTION {ops}.cancel_run(p_run_id text, p_by text DEFAULT session_user, p_reason text DEFAULT NULL,
+                                 p_now timestamptz DEFAULT NULL)
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_run record;
+BEGIN
+    SELECT r.status, r.cancel_requested_at INTO v_run FROM {ops}.runs r
+     WHERE r.run_id = p_run_id FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        PERFORM {ops}.refuse_run(p_run_id);
+    ELSIF v_run.status = 'queued' THEN
+        UPDATE {ops}.runs r
+           SET status = 'cancelled', gate = NULL, finished_at = v_now, updated_at = v_now,
+               end_cause = 'cancelled', cancel_requested_at = v_now, cancel_requested_by = p_by,
+               cancel_reason = p_reason, input = coalesce(r.input, r.metadata),
+               metadata = r.metadata || jsonb_strip_nulls(
+                   jsonb_build_object('cancelled_by', p_by, 'reason', p_reason))
+         WHERE r.run_id = p_run_id;
+        RETURN 'cancelled';
+    ELSIF v_run.status NOT IN ('claimed', 'running') THEN
+        RETURN 'ended';
+    ELSIF v_run.cancel_requested_at IS NULL THEN
+        UPDATE {ops}.runs
+           SET cancel_requested_at = v_now, cancel_requested_by = p_by, cancel_reason = p_reason,
+               cancel_deadline_at = v_now + make_interval(secs => {cancel_grace_secs}), updated_at = v_now
+         WHERE run_id = p_run_id;
+        PERFORM {ops}.write_event(p_run_id, 'request', 'warn', 'Cancel requested',
+            jsonb_strip_nulls(jsonb_build_object('by', p_by, 'reason', p_reason)), NULL, NULL, v_now);
+    END IF;
+    RETURN 'requested';
+END
+$$;
+
+-- Queues another try of a run that has failed or was cancelled, with fresh budgets. Asked again: the same try.
+CREATE FUNCTION {ops}.retry_run(p_run_id text, p_by text DEFAULT session_user, p_now timestamptz DEFAULT NULL)
+RETURNS TABLE (run_id text, created boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    v_now  timestamptz := coalesce(p_now, clock_timestamp());
+    v_run  record;
+    v_next text;
+BEGIN
+    SELECT r.status INTO v_run FROM {ops}.runs r WHERE r.run_id = p_run_id FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        PERFORM {ops}.refuse_run(p_run_id);
+    END IF;
+    SELECT s.run_id INTO v_next FROM {ops}.runs s WHERE s.retry_of = p_run_id;
+    IF FOUND THEN
+        RETURN QUERY SELECT v_next, false;
+        RETURN;
+    ELSIF v_run.status NOT IN ('failed', 'cancelled') THEN
+        RAISE EXCEPTION 'run % is %, and only a failed or cancelled run can be retried', p_run_id, v_run.status
+            USING ERRCODE = 'TM009';
+    END IF;
+    v_next := {ops}.follow_run(p_run_id, 0, 0, NULL, v_now);
+    PERFORM {ops}.write_event(p_run_id, 'request', 'info', 'Retry requested',
+        jsonb_strip_nulls(jsonb_build_object('by', p_by, 'successor', v_next)), NULL, NULL, v_now);
+    RETURN QUERY SELECT v_next, true;
+END
+$$;
+
+-- Records something that a run made. The same type and URL is the same artifact.
+CREATE FUNCTION {ops}.add_artifact(p_run_id text, p_type text, p_url text, p_digest text DEFAULT NULL,
+    p_size_bytes bigint DEFAULT NULL, p_metadata jsonb DEFAULT '{}'::jsonb, p_now timestamptz DEFAULT NULL)
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_id text;
+BEGIN
+    IF NOT EXISTS (SELECT FROM {ops}.runs r WHERE r.run_id = p_run_id) THEN
+        PERFORM {ops}.refuse_run(p_run_id);
+    ELSIF coalesce(p_type, '') = '' OR coalesce(p_url, '') = '' OR p_size_bytes < 0 THEN
+        RAISE EXCEPTION 'an artifact has a type, a URL and no negative size' USING ERRCODE = 'TM006';
+    ELSIF octet_length(p_type) > 64 OR octet_length(p_url) > {key_max} OR octet_length(p_digest) > 256
+       OR octet_length(p_metadata::text) > {payload_max} THEN
+        RAISE EXCEPTION 'the artifact is too large: type 64, URL % and metadata % bytes at most',
+            {key_max}, {payload_max} USING ERRCODE = 'TM007';
+    END IF;
+    INSERT INTO {ops}.artifacts AS a (artifact_id, run_id, artifact_type, url, digest, size_bytes, metadata,
+                                      created_at)
+    VALUES ('art-' || gen_random_uuid(), p_run_id, p_type, p_url, p_digest, p_size_bytes, p_metadata,
+            coalesce(p_now, clock_timestamp()))
+    ON CONFLICT (run_id, artifact_type, url) DO UPDATE
+        SET digest = coalesce(excluded.digest, a.digest), size_bytes = coalesce(excluded.size_bytes, a.size_bytes)
+    RETURNING a.artifact_id INTO v_id;
+    RETURN v_id;
+END
+$$;

@@ -1,0 +1,1 @@
+SELECT project_id, created_at FROM {ops}.projects ORDER BY project_id

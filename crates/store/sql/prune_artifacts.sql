@@ -1,0 +1,1 @@
+DELETE FROM {ops}.artifacts WHERE run_id = $1

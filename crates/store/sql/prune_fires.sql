@@ -1,0 +1,1 @@
+DELETE FROM {ops}.schedule_fires WHERE fire_at < $1

@@ -1,0 +1,1 @@
+DELETE FROM {ops}.schedules WHERE schedule_id = $1

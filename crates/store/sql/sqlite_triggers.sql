@@ -1,0 +1,159 @@
+-- What the database refuses, records and completes, whoever asks; the twin of 01_run_guards.sql to 04_run_events.sql.
+-- Differs: a trigger here cannot change the row that is being written, so a plain statement is completed after it.
+-- Triggers of one event have no order: each of these is right whichever comes first. A message is a fixed text,
+-- without the run's id, because a SQLite older than 3.47 could not even open a file with any other.
+
+-- What has ended does not change. Only a plain statement leaves an end half-written, and only for run_c_by_hand.
+DROP TRIGGER IF EXISTS run_a_final;
+CREATE TRIGGER run_a_final BEFORE UPDATE ON runs
+WHEN OLD.status IN ({run_terminal})
+     AND OLD.gate IS NULL AND OLD.finished_at IS NOT NULL AND OLD.shelf_id <> 0
+     AND (OLD.end_cause IS NOT NULL OR NEW.end_cause IS NULL)
+BEGIN
+    SELECT RAISE(ABORT, 'TM008: the run has ended, and what has ended does not change');
+END;
+
+DROP TRIGGER IF EXISTS run_b_arrow;
+CREATE TRIGGER run_b_arrow BEFORE UPDATE OF status ON runs
+WHEN OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (VALUES {run_pairs})
+BEGIN
+    SELECT RAISE(ABORT, 'TM008: the run cannot go from its status to that one');
+END;
+
+DROP TRIGGER IF EXISTS run_d_live;
+CREATE TRIGGER run_d_live BEFORE DELETE ON runs
+WHEN OLD.status NOT IN ({run_terminal})
+BEGIN
+    SELECT RAISE(ABORT, 'TM008: only a run that has ended can be deleted');
+END;
+
+-- The half of run_has_a_gate_while_queued that the table cannot check.
+DROP TRIGGER IF EXISTS run_c_gate;
+CREATE TRIGGER run_c_gate BEFORE UPDATE OF gate ON runs
+WHEN NEW.gate IS NOT NULL AND OLD.status IN ('claimed', 'running') AND NEW.status = OLD.status
+BEGIN
+    SELECT RAISE(ABORT, 'CHECK constraint failed: run_has_a_gate_while_queued');
+END;
+
+DROP TRIGGER IF EXISTS run_event_is_kept;
+CREATE TRIGGER run_event_is_kept BEFORE UPDATE ON run_events
+BEGIN
+    SELECT RAISE(ABORT, 'TM008: events are only ever appended');
+END;
+
+DROP TRIGGER IF EXISTS run_event_is_not_deleted;
+CREATE TRIGGER run_event_is_not_deleted BEFORE DELETE ON run_events
+WHEN EXISTS (SELECT 1 FROM runs WHERE run_id = OLD.run_id)
+BEGIN
+    SELECT RAISE(ABORT, 'TM008: events are only ever appended');
+END;
+
+-- REPLACE deletes without a word to the triggers of DELETE.
+DROP TRIGGER IF EXISTS run_event_is_not_replaced;
+CREATE TRIGGER run_event_is_not_replaced BEFORE INSERT ON run_events
+WHEN EXISTS (SELECT 1 FROM run_events WHERE run_id = NEW.run_id AND seq = NEW.seq)
+BEGIN
+    SELECT RAISE(ABORT, 'TM008: events are only ever appended');
+END;
+
+-- A plain SQL statement may change a run too: fill in what it left out, so that nothing is left half-finished.
+-- Our own verbs set all of this themselves, and never enter this.
+DROP TRIGGER IF EXISTS run_c_by_hand;
+CREATE TRIGGER run_c_by_hand AFTER UPDATE OF status ON runs
+WHEN OLD.status <> NEW.status AND (
+    NEW.gate IS NOT NULL
+    OR (NEW.status IN ('claimed', 'running') AND NEW.lease_until IS NULL)
+    OR (NEW.status IN ({run_terminal}) AND (NEW.end_cause IS NULL OR NEW.finished_at IS NULL)))
+BEGIN
+    UPDATE runs SET
+        gate = NULL,
+        epoch = iif(c.claims, max(NEW.epoch, 1), NEW.epoch),
+        started_at = iif(c.claims, coalesce(NEW.started_at, c.now), NEW.started_at),
+        lease_secs = iif(c.claims, {lease_secs}, NEW.lease_secs),
+        lease_until = iif(c.claims, c.now + {lease_secs} * 1000000, NEW.lease_until),
+        finished_at = iif(c.ends, coalesce(NEW.finished_at, c.now), NEW.finished_at),
+        end_cause = iif(c.ends, coalesce(NEW.end_cause, 'statement'), NEW.end_cause),
+        input = iif(c.ends AND NEW.metadata <> OLD.metadata, coalesce(OLD.input, OLD.metadata), NEW.input),
+        updated_at = iif(NEW.updated_at = OLD.updated_at, c.now, NEW.updated_at)
+    FROM (SELECT NEW.status IN ('claimed', 'running') AND NEW.lease_until IS NULL AS claims,
+                 NEW.status IN ({run_terminal}) AS ends,
+                 CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 AS now) c
+    WHERE run_id = NEW.run_id;
+END;
+
+-- A plain INSERT is held to what the table cannot check, and gets the shelf of runs that need no label.
+DROP TRIGGER IF EXISTS run_by_hand_whole;
+CREATE TRIGGER run_by_hand_whole BEFORE INSERT ON runs
+WHEN NEW.status <> 'queued'
+     AND (NEW.gate IS NOT NULL OR (NEW.status IN ({run_terminal}) AND NEW.finished_at IS NULL))
+BEGIN
+    SELECT RAISE(ABORT, 'CHECK constraint failed: run_has_a_gate_while_queued')
+     WHERE NEW.gate IS NOT NULL;
+    SELECT RAISE(ABORT, 'CHECK constraint failed: run_finished_iff_final');
+END;
+
+DROP TRIGGER IF EXISTS run_by_hand;
+CREATE TRIGGER run_by_hand AFTER INSERT ON runs
+WHEN NEW.shelf_id = 0
+BEGIN
+    SELECT RAISE(ABORT, 'TM002: the project has no such environment')
+     WHERE NOT EXISTS (SELECT 1 FROM environments e
+                        WHERE e.env_id = NEW.env_id AND e.project_id = NEW.project_id);
+    INSERT INTO shelves (project_id, labels) VALUES (NEW.project_id, '[]') ON CONFLICT DO NOTHING;
+    UPDATE runs SET shelf_id = (SELECT s.shelf_id FROM shelves s
+                                 WHERE s.project_id = NEW.project_id AND s.labels = '[]')
+     WHERE run_id = NEW.run_id;
+END;
+
+-- Passes the key of a run that has ended on to the first in line. Here only, so that a plain statement does it too.
+DROP TRIGGER IF EXISTS run_releases_key;
+CREATE TRIGGER run_releases_key AFTER UPDATE OF status ON runs
+WHEN NEW.concurrency_key IS NOT NULL AND NEW.status IN ({run_terminal}) AND OLD.status NOT IN ({run_terminal})
+BEGIN
+    UPDATE concurrency_keys SET head_run_id = (
+        SELECT r.run_id FROM runs r
+         WHERE r.project_id = NEW.project_id AND r.concurrency_key = NEW.concurrency_key AND r.gate = 'key'
+         ORDER BY r.priority DESC, r.ready_at, r.run_id LIMIT 1)
+     WHERE project_id = NEW.project_id AND concurrency_key = NEW.concurrency_key AND head_run_id = NEW.run_id;
+    UPDATE runs SET gate = 'open'
+     WHERE gate = 'key'
+       AND run_id = (SELECT k.head_run_id FROM concurrency_keys k
+                      WHERE k.project_id = NEW.project_id AND k.concurrency_key = NEW.concurrency_key);
+    DELETE FROM concurrency_keys
+     WHERE project_id = NEW.project_id AND concurrency_key = NEW.concurrency_key AND head_run_id IS NULL;
+END;
+
+-- The record of changes. It is written by triggers, so that a plain SQL statement is on record too.
+DROP TRIGGER IF EXISTS run_queued;
+CREATE TRIGGER run_queued AFTER INSERT ON runs
+BEGIN
+    INSERT INTO run_events (run_id, seq, kind, level, message, payload, created_at)
+    VALUES (NEW.run_id, 1, 'transition', 'info', 'Run queued',
+            CASE WHEN NEW.retry_of IS NULL THEN json_object('to', NEW.status)
+                 ELSE json_object('to', NEW.status, 'retry_of', NEW.retry_of, 'attempt', NEW.attempt) END,
+            NEW.created_at);
+END;
+
+-- The end's cause and the time are those that run_c_by_hand fills in, whether it has been here or not.
+DROP TRIGGER IF EXISTS run_changed;
+CREATE TRIGGER run_changed AFTER UPDATE OF status ON runs
+WHEN OLD.status <> NEW.status
+BEGIN
+    INSERT INTO run_events (run_id, seq, kind, level, message, payload, created_at)
+    VALUES (NEW.run_id,
+            (SELECT coalesce(max(e.seq), 0) FROM run_events e WHERE e.run_id = NEW.run_id) + 1,
+            'transition',
+            CASE NEW.status WHEN 'failed' THEN 'error' WHEN 'cancelled' THEN 'warn' ELSE 'info' END,
+            CASE NEW.status WHEN 'claimed' THEN 'Run claimed by worker' WHEN 'running' THEN 'Run started'
+                            WHEN 'success' THEN 'Run succeeded' WHEN 'failed' THEN 'Run failed'
+                            ELSE 'Run cancelled' END,
+            CASE WHEN NEW.status = 'claimed'
+                     THEN json_object('from', OLD.status, 'to', NEW.status, 'worker_id', NEW.claimed_by)
+                 WHEN NEW.end_cause IS NOT NULL
+                     THEN json_object('from', OLD.status, 'to', NEW.status, 'cause', NEW.end_cause)
+                 WHEN NEW.status IN ({run_terminal})
+                     THEN json_object('from', OLD.status, 'to', NEW.status, 'cause', 'statement')
+                 ELSE json_object('from', OLD.status, 'to', NEW.status) END,
+            iif(NEW.updated_at <> OLD.updated_at, NEW.updated_at,
+                CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000));
+END;

@@ -1,0 +1,271 @@
+//! Why the store could not do what was asked, split by what the caller can do about it.
+
+use tidemill_core::request::Invalid;
+
+/// What the caller can do about an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Try again later: the same call may succeed.
+    Transient,
+    /// The same call will fail again.
+    Permanent,
+}
+
+/// Which rule of the product refused a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefusalCode {
+    /// There is no such project.
+    UnknownProject,
+    /// The project has no such environment.
+    UnknownEnvironment,
+    /// There is no such run.
+    UnknownRun,
+    /// The key belongs to another request.
+    KeyConflict,
+    /// The lease, or the worker's life, is over.
+    Stale,
+    /// A value is not one of those that are allowed.
+    BadValue,
+    /// Something is larger than it may be.
+    TooLarge,
+    /// What has ended, or was recorded, does not change.
+    Frozen,
+    /// The run is in no state to be tried again.
+    NotRetryable,
+    /// There is no such schedule.
+    UnknownSchedule,
+}
+
+impl RefusalCode {
+    /// The code as PostgreSQL carries it.
+    pub const fn sqlstate(self) -> &'static str {
+        match self {
+            Self::UnknownProject => "TM001",
+            Self::UnknownEnvironment => "TM002",
+            Self::UnknownRun => "TM003",
+            Self::KeyConflict => "TM004",
+            Self::Stale => "TM005",
+            Self::BadValue => "TM006",
+            Self::TooLarge => "TM007",
+            Self::Frozen => "TM008",
+            Self::NotRetryable => "TM009",
+            Self::UnknownSchedule => "TM010",
+        }
+    }
+
+    /// The code as programs read it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::UnknownProject => "unknown_project",
+            Self::UnknownEnvironment => "unknown_environment",
+            Self::UnknownRun => "unknown_run",
+            Self::KeyConflict => "key_conflict",
+            Self::Stale => "stale",
+            Self::BadValue => "bad_value",
+            Self::TooLarge => "too_large",
+            Self::Frozen => "frozen",
+            Self::NotRetryable => "not_retryable",
+            Self::UnknownSchedule => "unknown_schedule",
+        }
+    }
+
+    const ALL: [Self; 10] = [
+        Self::UnknownProject,
+        Self::UnknownEnvironment,
+        Self::UnknownRun,
+        Self::KeyConflict,
+        Self::Stale,
+        Self::BadValue,
+        Self::TooLarge,
+        Self::Frozen,
+        Self::NotRetryable,
+        Self::UnknownSchedule,
+    ];
+}
+
+/// A call that a rule of the product refused. Nothing was written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// The rule.
+    pub code: RefusalCode,
+    /// The sentence.
+    pub message: String,
+    /// What to do about it, where there is one thing to do.
+    pub hint: Option<String>,
+}
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A rule of the product said no.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The request is not well formed.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// The database's address is not one that we understand.
+    #[error("`{url}` is not a database that Tidemill can use: {problem}")]
+    BadUrl {
+        /// The address, without its password.
+        url: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The database could not be opened.
+    #[error("could not open {what}: {problem}")]
+    Open {
+        /// The database, without its password.
+        what: String,
+        /// What went wrong, as a phrase.
+        problem: String,
+        /// What to do, where there is one thing to do.
+        hint: Option<String>,
+        /// Whether trying again may help.
+        class: Class,
+    },
+    /// The database has no Tidemill schema, or an older one than this binary needs.
+    #[error("{what}")]
+    Schema {
+        /// What is wrong with the schema, as a sentence.
+        what: String,
+        /// What to do about it.
+        hint: String,
+    },
+    /// The database holds tables of these names that are not ours.
+    #[error("schema `{schema}` holds tables that Tidemill did not make: {}", .differences.join("; "))]
+    Foreign {
+        /// The schema.
+        schema: String,
+        /// How they differ from ours.
+        differences: Vec<String>,
+    },
+    /// The database refused or broke off.
+    #[error("the database could not {action}")]
+    Database {
+        /// What was being done.
+        action: &'static str,
+        /// Whether trying again may help.
+        class: Class,
+        /// What the database said.
+        #[source]
+        source: sqlx::Error,
+    },
+}
+
+impl Error {
+    /// A refusal.
+    pub fn refused(code: RefusalCode, message: impl Into<String>) -> Self {
+        Self::Refused(Refusal { code, message: message.into(), hint: None })
+    }
+
+    /// Sorts an error of the database into ours.
+    pub fn database(action: &'static str, source: sqlx::Error) -> Self {
+        if let Some(refusal) = refusal(&source) {
+            return Self::Refused(refusal);
+        }
+        let class = classify(&source);
+        Self::Database { action, class, source }
+    }
+
+    /// What the caller can do about it.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Database { class, .. } | Self::Open { class, .. } => *class,
+            Self::Refused(_)
+            | Self::Invalid(_)
+            | Self::BadUrl { .. }
+            | Self::Schema { .. }
+            | Self::Foreign { .. } => Class::Permanent,
+        }
+    }
+
+    /// The rule that refused the call, where one did.
+    pub fn refusal_code(&self) -> Option<RefusalCode> {
+        if let Self::Refused(refusal) = self { Some(refusal.code) } else { None }
+    }
+
+    /// What to do about it, where there is one thing to do.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Refused(refusal) => refusal.hint.clone(),
+            Self::Open { hint, .. } => hint.clone(),
+            Self::Schema { hint, .. } => Some(hint.clone()),
+            Self::Foreign { .. } => {
+                Some("keep them, and give Tidemill a schema of its own: --schema NAME".to_owned())
+            }
+            Self::BadUrl { .. } => {
+                Some("use postgres://user@host/database, sqlite://path, or a path that ends in .db".to_owned())
+            }
+            Self::Invalid(_) | Self::Database { .. } => None,
+        }
+    }
+}
+
+/// Reads a refusal that a function or trigger of ours raised.
+fn refusal(error: &sqlx::Error) -> Option<Refusal> {
+    let database = error.as_database_error()?;
+    let code = database.code();
+    if let Some(code) = RefusalCode::ALL.into_iter().find(|rule| code.as_deref() == Some(rule.sqlstate())) {
+        let postgres = database.try_downcast_ref::<sqlx::postgres::PgDatabaseError>();
+        let hint = postgres.and_then(|error| error.hint()).map(str::to_owned);
+        return Some(Refusal { code, message: database.message().to_owned(), hint });
+    }
+    // SQLite's triggers have only a message; ours begin with the code.
+    let (tag, message) = database.message().split_once(": ")?;
+    let code = RefusalCode::ALL.into_iter().find(|rule| rule.sqlstate() == tag)?;
+    Some(Refusal { code, message: message.to_owned(), hint: None })
+}
+
+/// Whether trying again may help. One table for both databases.
+fn classify(error: &sqlx::Error) -> Class {
+    use sqlx::Error as E;
+    if matches!(error, E::Io(_) | E::PoolTimedOut | E::PoolClosed | E::WorkerCrashed | E::Protocol(_) | E::Tls(_)) {
+        return Class::Transient;
+    }
+    let Some(database) = error.as_database_error() else { return Class::Permanent };
+    let Some(code) = database.code() else { return Class::Permanent };
+    if database.try_downcast_ref::<sqlx::postgres::PgDatabaseError>().is_some() {
+        return classify_sqlstate(&code);
+    }
+    // SQLite: busy, locked, out of memory, disk full and i/o errors pass; the low byte is the primary code.
+    match code.parse::<u32>().map(|code| code & 0xff) {
+        Ok(5 | 6 | 7 | 10 | 13) => Class::Transient,
+        Ok(_) | Err(_) => Class::Permanent,
+    }
+}
+
+/// Which SQLSTATEs pass by themselves.
+fn classify_sqlstate(code: &str) -> Class {
+    let passing = match code {
+        // Serialisation failure, deadlock, lock not available, query cancelled by the server.
+        "40001" | "40P01" | "55P03" | "57014" => true,
+        // The server stops, starts, was promoted or demoted.
+        "57P01" | "57P02" | "57P03" | "57P05" | "25006" => true,
+        // Too many connections; out of memory or disk.
+        code => code.starts_with("08") || code.starts_with("53"),
+    };
+    if passing { Class::Transient } else { Class::Permanent }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passes_by_itself_is_transient() {
+        for code in ["40001", "40P01", "57P01", "57P03", "25006", "08006", "53300"] {
+            assert_eq!(classify_sqlstate(code), Class::Transient, "{code}");
+        }
+        for code in ["23505", "42P01", "22P02", "TM005"] {
+            assert_eq!(classify_sqlstate(code), Class::Permanent, "{code}");
+        }
+    }
+
+    #[test]
+    fn every_refusal_has_a_code_of_its_own() {
+        let mut codes: Vec<_> = RefusalCode::ALL.iter().map(|rule| rule.sqlstate()).collect();
+        codes.dedup();
+        assert_eq!(codes.len(), RefusalCode::ALL.len());
+    }
+}

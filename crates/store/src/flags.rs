@@ -1,0 +1,69 @@
+//! What people switched on.
+
+use crate::codec::{At, Columns};
+use crate::tx::{FromColumns, on};
+use crate::{Error, Store, Tx, catalog};
+use tidemill_core::project::{Flag, FlagName};
+
+impl FromColumns for Flag {
+    fn read(row: &impl Columns) -> sqlx::Result<Self> {
+        Ok(Self {
+            flag: row.parsed("flag")?,
+            scope: row.text("scope")?,
+            note: row.text_or_null("note")?,
+            since: row.time("since")?,
+            until_at: row.time_or_null("until_at")?,
+            set_by: row.text_or_null("set_by")?,
+        })
+    }
+}
+
+impl Tx<'_> {
+    /// Every flag.
+    pub async fn flags(&mut self) -> Result<Vec<Flag>, Error> {
+        on!(self, catalog::FLAG_LIST, [], fetch_all, "list flags")?.records("list flags")
+    }
+}
+
+impl Store {
+    /// Switches a flag on, or changes its note and end.
+    pub async fn set_flag(&self, flag: Flag) -> Result<(), Error> {
+        self.write(move |mut tx| {
+            Box::pin(async move {
+                on!(
+                    tx,
+                    catalog::FLAG_SET,
+                    [
+                        flag.flag.as_str(),
+                        flag.scope.as_str(),
+                        flag.note.as_deref(),
+                        At(flag.since),
+                        flag.until_at.map(At),
+                        flag.set_by.as_deref(),
+                    ],
+                    execute,
+                    "set a flag"
+                )?;
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// Switches a flag off; whether it was on.
+    pub async fn clear_flag(&self, flag: FlagName, scope: String) -> Result<bool, Error> {
+        self.write(move |mut tx| {
+            Box::pin(async move {
+                let cleared =
+                    on!(tx, catalog::FLAG_CLEAR, [flag.as_str(), scope.as_str()], execute, "clear a flag")?;
+                Ok(cleared.count() > 0)
+            })
+        })
+        .await
+    }
+
+    /// Every flag.
+    pub async fn flags(&self) -> Result<Vec<Flag>, Error> {
+        self.read(move |mut tx| Box::pin(async move { tx.flags().await })).await
+    }
+}

@@ -1,0 +1,44 @@
+//! What Tidemill keeps: PostgreSQL and SQLite behind one [`Store`].
+//!
+//! The kernel's verbs are SQL functions on PostgreSQL, which Rust calls, and statements on SQLite. Everything else
+//! shares its SQL. A change of state names what it believes; a belief that is no longer true is an outcome
+//! ([`tidemill_core::run::Applied`]), not an error.
+
+mod artifacts;
+mod backup;
+mod catalog;
+mod codec;
+mod error;
+mod events;
+mod flags;
+mod health;
+mod migrate;
+mod postgres;
+mod projects;
+mod prune;
+mod roles;
+mod runs;
+mod schedules;
+mod schema;
+mod sqlite;
+mod stats;
+mod store;
+mod sweep;
+mod tx;
+mod wake;
+mod why;
+mod workers;
+
+pub use error::{Class, Error, Refusal, RefusalCode};
+pub use events::EventPage;
+pub use health::{Health, PinningSession};
+pub use migrate::{Migrated, Migration, Presence};
+pub use prune::Pruned;
+pub use roles::Roles;
+pub use runs::{Cancelled, ClaimRuns, FinishRun, Holder, Queued, Retried, RunFilter};
+pub use schedules::Fired;
+pub use schema::{Pooler, Schema};
+pub use store::{Clock, Options, Store};
+pub use sweep::{Swept, SweptAction};
+pub use tx::Tx;
+pub use wake::Waiter;

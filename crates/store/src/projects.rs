@@ -1,0 +1,95 @@
+//! Projects and their environments.
+
+use crate::codec::{At, Columns};
+use crate::tx::{FromColumns, on};
+use crate::{Error, Store, Tx, catalog};
+use tidemill_core::project::{FlagName, Project, project_scope};
+use tidemill_core::{EnvId, Timestamp};
+
+/// One environment, as a pair of names.
+struct Environment {
+    project_id: String,
+    name: String,
+}
+
+impl FromColumns for Environment {
+    fn read(row: &impl Columns) -> sqlx::Result<Self> {
+        Ok(Self { project_id: row.text("project_id")?, name: row.text("env_type")? })
+    }
+}
+
+impl FromColumns for Project {
+    fn read(row: &impl Columns) -> sqlx::Result<Self> {
+        Ok(Self {
+            project_id: row.text("project_id")?,
+            environments: Vec::new(),
+            paused: None,
+            created_at: row.time("created_at")?,
+        })
+    }
+}
+
+impl Tx<'_> {
+    /// Makes a project and its environments where they do not exist; whether anything was made.
+    pub async fn create_project(
+        &mut self,
+        project: &str,
+        environments: &[String],
+        now: Option<Timestamp>,
+    ) -> Result<bool, Error> {
+        let now = At(self.moment(now));
+        let made = on!(self, catalog::PROJECT_CREATE, [project, now], execute, "create a project")?.count();
+        let mut made = made > 0;
+        for name in environments {
+            let env_id = EnvId::new(project, name);
+            let row = on!(
+                self,
+                catalog::ENVIRONMENT_CREATE,
+                [env_id.as_str(), project, name.as_str(), now],
+                execute,
+                "create an environment"
+            )?;
+            made |= row.count() > 0;
+        }
+        Ok(made)
+    }
+
+    /// Every project, with its environments and what holds it.
+    pub async fn projects(&mut self) -> Result<Vec<Project>, Error> {
+        let action = "list projects";
+        let mut projects: Vec<Project> =
+            on!(self, catalog::PROJECT_LIST, [], fetch_all, "list projects")?.records(action)?;
+        let environments: Vec<Environment> =
+            on!(self, catalog::ENVIRONMENT_LIST, [], fetch_all, "list projects")?.records(action)?;
+        let flags = self.flags().await?;
+        for project in &mut projects {
+            let own = environments.iter().filter(|environment| environment.project_id == project.project_id);
+            project.environments = own.map(|environment| environment.name.clone()).collect();
+            let scope = project_scope(&project.project_id);
+            project.paused =
+                flags.iter().find(|flag| flag.flag == FlagName::Paused && flag.scope == scope).cloned();
+        }
+        Ok(projects)
+    }
+}
+
+impl Store {
+    /// Makes a project and its environments where they do not exist; whether anything was made.
+    pub async fn create_project(
+        &self,
+        project: &str,
+        environments: Vec<String>,
+        now: Option<Timestamp>,
+    ) -> Result<bool, Error> {
+        let project = project.to_owned();
+        self.write(move |mut tx| {
+            Box::pin(async move { tx.create_project(&project, &environments, now).await })
+        })
+        .await
+    }
+
+    /// Every project, with its environments and what holds it.
+    pub async fn projects(&self) -> Result<Vec<Project>, Error> {
+        self.read(move |mut tx| Box::pin(async move { tx.projects().await })).await
+    }
+}

@@ -1,0 +1,45 @@
+//! Retention: what has ended long ago goes, in batches, so that tables stay small.
+
+use crate::codec::At;
+use crate::tx::on;
+use crate::{Error, Store, catalog};
+use tidemill_core::{RunId, Timestamp};
+
+/// What a prune removed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Pruned {
+    /// Runs, with their events and artifacts.
+    pub runs: u64,
+    /// Worker processes that ended.
+    pub workers: u64,
+    /// Records of schedules.
+    pub fires: u64,
+}
+
+impl Store {
+    /// Removes one batch of runs that ended before `before`, with everything that belongs to them.
+    pub async fn prune(&self, before: Timestamp, batch: usize) -> Result<Pruned, Error> {
+        self.write(move |mut tx| {
+            Box::pin(async move {
+                let limit = i64::try_from(batch).unwrap_or(i64::MAX);
+                let floor = RunId::floor(before);
+                let gone: Vec<String> = on!(
+                    tx,
+                    catalog::PRUNE_RUNS,
+                    [floor.as_str(), At(before), limit],
+                    fetch_all,
+                    "prune runs"
+                )?
+                .records("prune runs")?;
+                for run in &gone {
+                    on!(tx, catalog::PRUNE_EVENTS, [run.as_str()], execute, "prune events")?;
+                    on!(tx, catalog::PRUNE_ARTIFACTS, [run.as_str()], execute, "prune artifacts")?;
+                }
+                let workers = on!(tx, catalog::PRUNE_WORKERS, [At(before)], execute, "prune workers")?;
+                let fires = on!(tx, catalog::PRUNE_FIRES, [At(before)], execute, "prune schedules")?;
+                Ok(Pruned { runs: gone.len() as u64, workers: workers.count(), fires: fires.count() })
+            })
+        })
+        .await
+    }
+}

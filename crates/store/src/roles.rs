@@ -1,0 +1,143 @@
+//! Who may do what on PostgreSQL: an owner, workers that may call the verbs and nothing else, and readers.
+
+use crate::store::Backend;
+use crate::{Error, RefusalCode, Schema, Store};
+use sqlx::{AssertSqlSafe, PgConnection};
+
+/// The functions that a worker may call.
+const WORKER_VERBS: &[&str] = &[
+    "queue_run",
+    "claim_next_run",
+    "start_run",
+    "append_event",
+    "append_events",
+    "heartbeat",
+    "lease_guard",
+    "finish_run",
+    "finish_runs",
+    "cancel_run",
+    "retry_run",
+    "add_artifact",
+    "register_worker",
+    "beat_worker",
+    "declare_waiting",
+    "retire_worker",
+    "wake",
+];
+
+/// The roles that exist now.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Roles {
+    /// Owns the schema and everything in it.
+    pub owner: String,
+    /// May call the verbs.
+    pub worker: String,
+    /// May read the tables.
+    pub reader: String,
+}
+
+impl Roles {
+    fn named(prefix: &str) -> Self {
+        Self {
+            owner: format!("{prefix}_owner"),
+            worker: format!("{prefix}_worker"),
+            reader: format!("{prefix}_reader"),
+        }
+    }
+}
+
+impl Store {
+    /// Makes the three roles, without a login of their own, and gives each what it needs. Can be repeated.
+    pub async fn create_roles(&self, prefix: &str) -> Result<Roles, Error> {
+        let Backend::Postgres(postgres) = &self.backend else {
+            return Err(Error::refused(
+                RefusalCode::BadValue,
+                "SQLite has no roles: who may read the file may do everything",
+            ));
+        };
+        // The same plain names as for schemas: they are used in SQL as they stand.
+        Schema::postgres(prefix)?;
+        let roles = Roles::named(prefix);
+        let mut transaction = postgres.pool.begin().await.map_err(failed)?;
+        for role in [&roles.owner, &roles.worker, &roles.reader] {
+            let text = format!(
+                "DO $role$ BEGIN CREATE ROLE {role} NOLOGIN; \
+                 EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $role$"
+            );
+            run(&mut transaction, text).await?;
+        }
+        let remember = self.context.schema.render(
+            "INSERT INTO {ops}.tidemill_settings (setting, value) VALUES ('roles', $1) \
+             ON CONFLICT (setting) DO UPDATE SET value = excluded.value",
+        );
+        sqlx::query(AssertSqlSafe(remember))
+            .bind(prefix)
+            .persistent(false)
+            .execute(&mut *transaction)
+            .await
+            .map_err(failed)?;
+        grant(&mut transaction, &self.context.schema, &roles).await?;
+        transaction.commit().await.map_err(failed)?;
+        Ok(roles)
+    }
+}
+
+/// Gives the roles, where there are any, what a migration has made anew.
+pub(crate) async fn grant_again(conn: &mut PgConnection, schema: &Schema) -> Result<(), Error> {
+    let text = schema.render("SELECT value FROM {ops}.tidemill_settings WHERE setting = 'roles'");
+    let prefix: Option<String> = sqlx::query_scalar(AssertSqlSafe(text))
+        .persistent(false)
+        .fetch_optional(&mut *conn)
+        .await
+        .map_err(failed)?;
+    match prefix {
+        Some(prefix) => grant(conn, schema, &Roles::named(&prefix)).await,
+        None => Ok(()),
+    }
+}
+
+async fn grant(conn: &mut PgConnection, schema: &Schema, roles: &Roles) -> Result<(), Error> {
+    let name = schema.name();
+    let Roles { owner, worker, reader } = roles;
+    let verbs = WORKER_VERBS.iter().map(|verb| format!("'{verb}'")).collect::<Vec<_>>().join(", ");
+    // To hand something over, one must belong to the role that gets it.
+    let texts = [
+        format!("GRANT {owner} TO CURRENT_USER"),
+        format!("GRANT USAGE ON SCHEMA {name} TO {worker}, {reader}"),
+        format!("GRANT SELECT ON ALL TABLES IN SCHEMA {name} TO {reader}"),
+        format!("GRANT SELECT ON {name}.tidemill_migrations, {name}.tidemill_settings TO {worker}"),
+        format!(
+            "DO $own$ DECLARE o record; BEGIN \
+             FOR o IN SELECT c.oid::regclass AS what FROM pg_class c \
+                 WHERE c.relnamespace = '{name}'::regnamespace AND c.relkind = 'r' \
+             LOOP EXECUTE format('ALTER TABLE %s OWNER TO {owner}', o.what); END LOOP; \
+             FOR o IN SELECT p.oid::regprocedure AS what, p.proname IN ({verbs}) AS is_verb FROM pg_proc p \
+                 WHERE p.pronamespace = '{name}'::regnamespace \
+             LOOP EXECUTE format('ALTER FUNCTION %s OWNER TO {owner}', o.what); \
+                 IF o.is_verb THEN EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {worker}', o.what); END IF; \
+             END LOOP; END $own$"
+        ),
+        format!("ALTER SCHEMA {name} OWNER TO {owner}"),
+    ];
+    for text in texts {
+        run(conn, text).await?;
+    }
+    Ok(())
+}
+
+async fn run(conn: &mut PgConnection, text: String) -> Result<(), Error> {
+    sqlx::raw_sql(AssertSqlSafe(text)).execute(conn).await.map_err(failed)?;
+    Ok(())
+}
+
+fn failed(source: sqlx::Error) -> Error {
+    let denied = source.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == "42501");
+    if denied {
+        return Error::Refused(crate::Refusal {
+            code: RefusalCode::BadValue,
+            message: "this user may not create roles".to_owned(),
+            hint: Some("run it as a superuser, or as a role with CREATEROLE".to_owned()),
+        });
+    }
+    Error::database("create roles", source)
+}

@@ -1,0 +1,398 @@
+//! The verbs of a run. Each is one step: its rows, its events and its consequences are committed together.
+
+mod postgres;
+mod sqlite;
+
+use crate::codec::Columns;
+use crate::sqlite::Boxed;
+use crate::tx::{Conn, FromColumns, on};
+use crate::{Error, Store, Tx, catalog};
+use tidemill_core::artifact::NewArtifact;
+use tidemill_core::event::NewEvent;
+use tidemill_core::run::{Applied, Claim, FinalStatus, Lane, QueueRun, Run, RunState};
+use tidemill_core::worker::Held;
+use tidemill_core::{Json, RunId, Timestamp, WorkerId};
+
+/// The answer to a request to queue a run.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Queued {
+    /// The run: a new one, or the one that the key belongs to.
+    pub run_id: RunId,
+    /// Where it is in its life.
+    pub status: RunState,
+    /// When it was queued.
+    pub queued_at: Timestamp,
+    /// Whether this call made it.
+    pub created: bool,
+}
+
+/// What a worker asks for.
+#[derive(Debug, Clone)]
+pub struct ClaimRuns {
+    /// The worker's name.
+    pub worker: String,
+    /// The worker's process, where it is registered.
+    pub worker_id: Option<WorkerId>,
+    /// How many runs it wants.
+    pub limit: usize,
+    /// What it offers.
+    pub labels: Vec<String>,
+    /// The only projects that it works for, if not all.
+    pub projects: Option<Vec<String>>,
+    /// Makes asking again the same as asking once.
+    pub request_id: Option<String>,
+    /// How long the lease lasts without a sign of life.
+    pub lease_secs: u64,
+}
+
+impl ClaimRuns {
+    /// One run for a worker of this name.
+    pub fn one(worker: impl Into<String>) -> Self {
+        Self {
+            worker: worker.into(),
+            worker_id: None,
+            limit: 1,
+            labels: Vec::new(),
+            projects: None,
+            request_id: None,
+            lease_secs: tidemill_core::limits::LEASE_SECS,
+        }
+    }
+}
+
+/// What a caller believes about its hold on a run. What it does not know is not held against it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Holder {
+    /// The name under which it claimed.
+    pub worker: Option<String>,
+    /// The fence that it was given.
+    pub epoch: Option<i32>,
+}
+
+/// The end of a run, as its worker reports it.
+#[derive(Debug, Clone)]
+pub struct FinishRun {
+    /// The run.
+    pub run_id: RunId,
+    /// How it ended.
+    pub status: FinalStatus,
+    /// What to add to its metadata.
+    pub metadata: Json,
+    /// The fence that the worker was given.
+    pub epoch: Option<i32>,
+}
+
+/// What a cancel did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cancelled {
+    /// The run waited, and is cancelled.
+    Cancelled,
+    /// The run is held; its worker was asked to stop.
+    Requested,
+    /// The run had ended: there was nothing to stop.
+    Ended,
+}
+
+/// The try that follows a run.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Retried {
+    /// The new try.
+    pub run_id: RunId,
+    /// Whether this call made it.
+    pub created: bool,
+}
+
+/// Which runs to list; what is not named does not matter.
+#[derive(Debug, Clone, Default)]
+pub struct RunFilter {
+    /// Of this project.
+    pub project: Option<String>,
+    /// Of this environment, by name.
+    pub env: Option<String>,
+    /// In this state.
+    pub status: Option<RunState>,
+    /// Of this lane.
+    pub lane: Option<Lane>,
+    /// Older than this run: the last one of the page before.
+    pub before: Option<RunId>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+impl FromColumns for Run {
+    fn read(row: &impl Columns) -> sqlx::Result<Self> {
+        Ok(Self {
+            run_id: row.parsed("run_id")?,
+            project_id: row.text("project_id")?,
+            env_id: row.parsed("env_id")?,
+            lane: row.parsed("lane")?,
+            status: row.parsed("status")?,
+            gate: row.parsed_or_null("gate")?,
+            git_sha: row.text_or_null("git_sha")?,
+            git_ref: row.text_or_null("git_ref")?,
+            metadata: row.json("metadata")?,
+            idempotency_key: row.text_or_null("idempotency_key")?,
+            priority: row.int("priority")?,
+            labels: row.words("labels")?,
+            concurrency_key: row.text_or_null("concurrency_key")?,
+            available_at: row.time_or_null("available_at")?,
+            expires_at: row.time_or_null("expires_at")?,
+            timeout_secs: row.int_or_null("timeout_secs")?,
+            attempt: row.int("attempt")?,
+            failures: row.int("failures")?,
+            losses: row.int("losses")?,
+            max_attempts: row.int("max_attempts")?,
+            max_losses: row.int("max_losses")?,
+            backoff_secs: row.int("backoff_secs")?,
+            retry_of: row.parsed_or_null("retry_of")?,
+            claimed_by: row.text_or_null("claimed_by")?,
+            worker_id: row.worker_or_null("worker_id")?,
+            epoch: row.int("epoch")?,
+            lease_until: row.time_or_null("lease_until")?,
+            deadline_at: row.time_or_null("deadline_at")?,
+            cancel_requested_at: row.time_or_null("cancel_requested_at")?,
+            cancel_requested_by: row.text_or_null("cancel_requested_by")?,
+            cancel_reason: row.text_or_null("cancel_reason")?,
+            end_cause: row.parsed_or_null("end_cause")?,
+            queued_at: row.time("queued_at")?,
+            started_at: row.time_or_null("started_at")?,
+            finished_at: row.time_or_null("finished_at")?,
+            created_at: row.time("created_at")?,
+            updated_at: row.time("updated_at")?,
+        })
+    }
+}
+
+impl FromColumns for Claim {
+    fn read(row: &impl Columns) -> sqlx::Result<Self> {
+        Ok(Self {
+            run_id: row.parsed("run_id")?,
+            project_id: row.text("project_id")?,
+            env_id: row.parsed("env_id")?,
+            git_sha: row.text_or_null("git_sha")?,
+            git_ref: row.text_or_null("git_ref")?,
+            metadata: row.json("metadata")?,
+            epoch: row.int("epoch")?,
+            attempt: row.int("attempt")?,
+            timeout_secs: row.int_or_null("timeout_secs")?,
+            lease_until: row.time("lease_until")?,
+        })
+    }
+}
+
+/// Sends a verb to the database that the step runs on.
+macro_rules! verb {
+    ($tx:ident, $now:ident, $name:ident($($argument:expr),*)) => {{
+        let moment = $tx.moment($now);
+        let context = $tx.context;
+        match &mut $tx.conn {
+            Conn::Postgres(conn) => postgres::$name(conn, context, $($argument,)* $now).await,
+            Conn::Sqlite(conn) => sqlite::$name(conn, $($argument,)* moment).await,
+        }
+    }};
+}
+
+impl Tx<'_> {
+    /// Queues a run under the id that the caller made, so that it can ask again after a lost answer.
+    pub async fn queue_run(
+        &mut self,
+        request: &QueueRun,
+        run_id: &RunId,
+        now: Option<Timestamp>,
+    ) -> Result<Queued, Error> {
+        verb!(self, now, queue(request, run_id))
+    }
+
+    /// Claims runs.
+    pub async fn claim_runs(&mut self, ask: &ClaimRuns, now: Option<Timestamp>) -> Result<Vec<Claim>, Error> {
+        verb!(self, now, claim(ask))
+    }
+
+    /// Starts a claimed run.
+    pub async fn start_run(
+        &mut self,
+        run: &RunId,
+        holder: &Holder,
+        now: Option<Timestamp>,
+    ) -> Result<Applied, Error> {
+        verb!(self, now, start(run, holder))
+    }
+
+    /// Appends events in order; the id of each, or `None` where the caller no longer holds the run.
+    pub async fn append_events(
+        &mut self,
+        run: &RunId,
+        events: &[NewEvent],
+        holder: &Holder,
+        now: Option<Timestamp>,
+    ) -> Result<Vec<Option<String>>, Error> {
+        verb!(self, now, append(run, events, holder))
+    }
+
+    /// Renews a run's lease.
+    pub async fn heartbeat(
+        &mut self,
+        run: &RunId,
+        holder: &Holder,
+        now: Option<Timestamp>,
+    ) -> Result<Held, Error> {
+        verb!(self, now, heartbeat(run, holder))
+    }
+
+    /// Finishes runs; an outcome for each.
+    pub async fn finish_runs(
+        &mut self,
+        ends: &[FinishRun],
+        worker: Option<&str>,
+        now: Option<Timestamp>,
+    ) -> Result<Vec<Applied>, Error> {
+        verb!(self, now, finish(ends, worker))
+    }
+
+    /// Cancels a run, or asks its worker to stop.
+    pub async fn cancel_run(
+        &mut self,
+        run: &RunId,
+        by: &str,
+        reason: Option<&str>,
+        now: Option<Timestamp>,
+    ) -> Result<Cancelled, Error> {
+        verb!(self, now, cancel(run, by, reason))
+    }
+
+    /// Queues another try of a run that has ended.
+    pub async fn retry_run(&mut self, run: &RunId, by: &str, now: Option<Timestamp>) -> Result<Retried, Error> {
+        verb!(self, now, retry(run, by))
+    }
+
+    /// Records an artifact; its id.
+    pub async fn add_artifact(
+        &mut self,
+        run: &RunId,
+        artifact: &NewArtifact,
+        now: Option<Timestamp>,
+    ) -> Result<String, Error> {
+        verb!(self, now, add_artifact(run, artifact))
+    }
+
+    /// A run, if it exists.
+    pub async fn run(&mut self, run: &RunId) -> Result<Option<Run>, Error> {
+        on!(self, catalog::RUN_GET, [run.as_str()], fetch_optional, "read a run")?.record("read a run")
+    }
+
+    /// The try that followed a run.
+    pub async fn successor(&mut self, run: &RunId) -> Result<Option<RunId>, Error> {
+        let row = on!(self, catalog::RUN_SUCCESSOR, [run.as_str()], fetch_optional, "read a run")?;
+        Ok(row.record::<String>("read a run")?.and_then(|id| id.parse().ok()))
+    }
+
+    /// Runs, the youngest first.
+    pub async fn runs(&mut self, filter: &RunFilter) -> Result<Vec<Run>, Error> {
+        let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX);
+        let rows = on!(
+            self,
+            catalog::RUN_LIST,
+            [
+                filter.project.as_deref(),
+                filter.env.as_deref(),
+                filter.status.map(RunState::as_str),
+                filter.lane.map(Lane::as_str),
+                filter.before.as_ref().map(RunId::as_str),
+                limit,
+            ],
+            fetch_all,
+            "list runs"
+        )?;
+        rows.records("list runs")
+    }
+}
+
+/// Makes a verb of a step also a verb of the store.
+macro_rules! store_verb {
+    ($(#[$meta:meta])* $name:ident($($argument:ident: $owned:ty => $pass:expr),*) -> $output:ty) => {
+        impl Store {
+            $(#[$meta])*
+            pub async fn $name(&self, $($argument: $owned,)* now: Option<Timestamp>) -> Result<$output, Error> {
+                self.step(move |mut tx| -> Boxed<'_, Result<$output, Error>> {
+                    Box::pin(async move { tx.$name($($pass,)* now).await })
+                }).await
+            }
+        }
+    };
+}
+
+store_verb! {
+    /// Queues a run. See [`Tx::queue_run`].
+    queue_run(request: QueueRun => &request, run_id: RunId => &run_id) -> Queued
+}
+store_verb! {
+    /// Claims runs. See [`Tx::claim_runs`].
+    claim_runs(ask: ClaimRuns => &ask) -> Vec<Claim>
+}
+store_verb! {
+    /// Starts a claimed run. See [`Tx::start_run`].
+    start_run(run: RunId => &run, holder: Holder => &holder) -> Applied
+}
+store_verb! {
+    /// Appends events. See [`Tx::append_events`].
+    append_events(run: RunId => &run, events: Vec<NewEvent> => &events, holder: Holder => &holder)
+        -> Vec<Option<String>>
+}
+store_verb! {
+    /// Renews a run's lease. See [`Tx::heartbeat`].
+    heartbeat(run: RunId => &run, holder: Holder => &holder) -> Held
+}
+store_verb! {
+    /// Finishes runs. See [`Tx::finish_runs`].
+    finish_runs(ends: Vec<FinishRun> => &ends, worker: Option<String> => worker.as_deref()) -> Vec<Applied>
+}
+store_verb! {
+    /// Cancels a run, or asks its worker to stop. See [`Tx::cancel_run`].
+    cancel_run(run: RunId => &run, by: String => &by, reason: Option<String> => reason.as_deref()) -> Cancelled
+}
+store_verb! {
+    /// Queues another try. See [`Tx::retry_run`].
+    retry_run(run: RunId => &run, by: String => &by) -> Retried
+}
+store_verb! {
+    /// Records an artifact. See [`Tx::add_artifact`].
+    add_artifact(run: RunId => &run, artifact: NewArtifact => &artifact) -> String
+}
+
+impl Store {
+    /// A run, if it exists.
+    pub async fn run(&self, run: RunId) -> Result<Option<Run>, Error> {
+        self.read(move |mut tx| Box::pin(async move { tx.run(&run).await })).await
+    }
+
+    /// Runs, the youngest first.
+    pub async fn runs(&self, filter: RunFilter) -> Result<Vec<Run>, Error> {
+        self.read(move |mut tx| Box::pin(async move { tx.runs(&filter).await })).await
+    }
+
+    /// Every try of a run's request, the first one first.
+    pub async fn tries(&self, run: RunId) -> Result<Vec<Run>, Error> {
+        self.read(move |mut tx| {
+            Box::pin(async move {
+                let mut tries = std::collections::VecDeque::new();
+                let Some(asked) = tx.run(&run).await? else { return Ok(Vec::new()) };
+                let mut earlier = asked.retry_of.clone();
+                tries.push_back(asked);
+                // A try before the first one kept may have been pruned.
+                while let Some(id) = earlier.take() {
+                    let Some(found) = tx.run(&id).await? else { break };
+                    earlier.clone_from(&found.retry_of);
+                    tries.push_front(found);
+                }
+                while let Some(last) = tries.back().map(|run| run.run_id.clone()) {
+                    let Some(next) = tx.successor(&last).await? else { break };
+                    let Some(found) = tx.run(&next).await? else { break };
+                    tries.push_back(found);
+                }
+                Ok(tries.into())
+            })
+        })
+        .await
+    }
+}

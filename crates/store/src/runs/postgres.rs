@@ -1,0 +1,257 @@
+//! The verbs on PostgreSQL: each is one call of the function that psql users call too.
+
+use super::{Cancelled, ClaimRuns, FinishRun, Holder, Queued, Retried};
+use crate::codec::{At, Boot, Columns, Doc, Words};
+use crate::tx::{Context, FromColumns};
+use crate::{Error, RefusalCode};
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::query::Query;
+use sqlx::{AssertSqlSafe, PgConnection, Postgres};
+use tidemill_core::artifact::NewArtifact;
+use tidemill_core::event::NewEvent;
+use tidemill_core::run::{Applied, Claim, FinalStatus, QueueRun};
+use tidemill_core::worker::Held;
+use tidemill_core::{Json, RunId, Timestamp};
+
+/// A call of one of our functions.
+fn call(context: &Context, text: &str) -> Query<'static, Postgres, PgArguments> {
+    sqlx::query(AssertSqlSafe(context.schema.render(text))).persistent(context.named)
+}
+
+/// The first column of a row of one column.
+fn value<T>(row: &PgRow, action: &'static str) -> Result<T, Error>
+where
+    T: for<'r> sqlx::Decode<'r, Postgres> + sqlx::Type<Postgres>,
+{
+    sqlx::Row::try_get(row, 0).map_err(|source| Error::database(action, source))
+}
+
+pub(super) async fn queue(
+    conn: &mut PgConnection,
+    context: &Context,
+    request: &QueueRun,
+    run_id: &RunId,
+    now: Option<Timestamp>,
+) -> Result<Queued, Error> {
+    let text = "SELECT run_id, status, queued_at, created FROM {ops}.queue_run(\
+                $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, false, $17)";
+    let row = call(context, text)
+        .bind(&request.project)
+        .bind(&request.env)
+        .bind(&request.git_sha)
+        .bind(&request.git_ref)
+        .bind(Doc(request.metadata.clone()))
+        .bind(&request.idempotency_key)
+        .bind(request.priority)
+        .bind(request.available_at.map(At))
+        .bind(request.expires_at.map(At))
+        .bind(request.max_attempts)
+        .bind(request.max_losses)
+        .bind(request.backoff_secs)
+        .bind(request.timeout_secs)
+        .bind(&request.concurrency_key)
+        .bind(Words(request.labels.clone()))
+        .bind(run_id.as_str())
+        .bind(now.map(At))
+        .fetch_one(conn)
+        .await
+        .map_err(|source| Error::database("queue a run", source))?;
+    let read = || -> sqlx::Result<Queued> {
+        Ok(Queued {
+            run_id: row.parsed("run_id")?,
+            status: row.parsed("status")?,
+            queued_at: row.time("queued_at")?,
+            created: row.truth("created")?,
+        })
+    };
+    read().map_err(|source| Error::database("queue a run", source))
+}
+
+pub(super) async fn claim(
+    conn: &mut PgConnection,
+    context: &Context,
+    ask: &ClaimRuns,
+    now: Option<Timestamp>,
+) -> Result<Vec<Claim>, Error> {
+    let text = "SELECT run_id, project_id, env_id, git_sha, git_ref, metadata, epoch, attempt, timeout_secs, \
+                lease_until FROM {ops}.claim_next_run($1, $2, $3, $4, $5, $6, $7, $8)";
+    let rows = call(context, text)
+        .bind(&ask.worker)
+        .bind(i32::try_from(ask.limit).unwrap_or(i32::MAX))
+        .bind(Words(ask.labels.clone()))
+        .bind(ask.projects.clone().map(Words))
+        .bind(ask.worker_id.map(Boot))
+        .bind(&ask.request_id)
+        .bind(i32::try_from(ask.lease_secs).unwrap_or(i32::MAX))
+        .bind(now.map(At))
+        .fetch_all(conn)
+        .await
+        .map_err(|source| Error::database("claim runs", source))?;
+    let claims: sqlx::Result<Vec<Claim>> = rows.iter().map(Claim::read).collect();
+    claims.map_err(|source| Error::database("claim runs", source))
+}
+
+pub(super) async fn start(
+    conn: &mut PgConnection,
+    context: &Context,
+    run: &RunId,
+    holder: &Holder,
+    now: Option<Timestamp>,
+) -> Result<Applied, Error> {
+    let action = "start a run";
+    let row = call(context, "SELECT {ops}.start_run($1, $2, $3, $4)")
+        .bind(run.as_str())
+        .bind(&holder.worker)
+        .bind(holder.epoch)
+        .bind(now.map(At))
+        .fetch_one(conn)
+        .await
+        .map_err(|source| Error::database(action, source))?;
+    Ok(if value::<bool>(&row, action)? { Applied::Applied } else { Applied::Stale })
+}
+
+pub(super) async fn append(
+    conn: &mut PgConnection,
+    context: &Context,
+    run: &RunId,
+    events: &[NewEvent],
+    holder: &Holder,
+    now: Option<Timestamp>,
+) -> Result<Vec<Option<String>>, Error> {
+    let action = "append events";
+    let levels: Vec<_> = events.iter().map(|event| event.level.as_str()).collect();
+    let messages: Vec<_> = events.iter().map(|event| event.message.as_str()).collect();
+    let payloads: Vec<_> = events.iter().map(|event| sqlx::types::Json(&event.payload)).collect();
+    let keys: Vec<_> = events.iter().map(|event| event.key.as_deref()).collect();
+    let rows = call(context, "SELECT event_id FROM {ops}.append_events($1, $2, $3, $4, $5, $6, $7, $8)")
+        .bind(run.as_str())
+        .bind(levels)
+        .bind(messages)
+        .bind(payloads)
+        .bind(keys)
+        .bind(&holder.worker)
+        .bind(holder.epoch)
+        .bind(now.map(At))
+        .fetch_all(conn)
+        .await
+        .map_err(|source| Error::database(action, source))?;
+    rows.iter().map(|row| value::<Option<String>>(row, action)).collect()
+}
+
+pub(super) async fn heartbeat(
+    conn: &mut PgConnection,
+    context: &Context,
+    run: &RunId,
+    holder: &Holder,
+    now: Option<Timestamp>,
+) -> Result<Held, Error> {
+    let action = "renew a lease";
+    let row = call(context, "SELECT held, cancel_requested, lease_until FROM {ops}.heartbeat($1, $2, $3, $4)")
+        .bind(run.as_str())
+        .bind(&holder.worker)
+        .bind(holder.epoch)
+        .bind(now.map(At))
+        .fetch_one(conn)
+        .await
+        .map_err(|source| Error::database(action, source))?;
+    Held::read(&row).map_err(|source| Error::database(action, source))
+}
+
+pub(super) async fn finish(
+    conn: &mut PgConnection,
+    context: &Context,
+    ends: &[FinishRun],
+    worker: Option<&str>,
+    now: Option<Timestamp>,
+) -> Result<Vec<Applied>, Error> {
+    let action = "finish runs";
+    let ids: Vec<_> = ends.iter().map(|end| end.run_id.as_str()).collect();
+    let statuses: Vec<_> = ends.iter().map(|end| FinalStatus::as_str(end.status)).collect();
+    let metadata: Vec<_> = ends.iter().map(|end| sqlx::types::Json(&end.metadata)).collect();
+    let epochs: Vec<_> = ends.iter().map(|end| end.epoch).collect();
+    let rows = call(context, "SELECT outcome FROM {ops}.finish_runs($1, $2, $3, $4, $5, $6)")
+        .bind(ids)
+        .bind(statuses)
+        .bind(metadata)
+        .bind(worker)
+        .bind(epochs)
+        .bind(now.map(At))
+        .fetch_all(conn)
+        .await
+        .map_err(|source| Error::database(action, source))?;
+    let outcomes = rows.iter().map(|row| match value::<String>(row, action)?.as_str() {
+        "applied" => Ok(Applied::Applied),
+        "duplicate" => Ok(Applied::Duplicate),
+        _ => Ok(Applied::Stale),
+    });
+    outcomes.collect()
+}
+
+pub(super) async fn cancel(
+    conn: &mut PgConnection,
+    context: &Context,
+    run: &RunId,
+    by: &str,
+    reason: Option<&str>,
+    now: Option<Timestamp>,
+) -> Result<Cancelled, Error> {
+    let action = "cancel a run";
+    let row = call(context, "SELECT {ops}.cancel_run($1, $2, $3, $4)")
+        .bind(run.as_str())
+        .bind(by)
+        .bind(reason)
+        .bind(now.map(At))
+        .fetch_one(conn)
+        .await
+        .map_err(|source| Error::database(action, source))?;
+    match value::<String>(&row, action)?.as_str() {
+        "cancelled" => Ok(Cancelled::Cancelled),
+        "requested" => Ok(Cancelled::Requested),
+        "ended" => Ok(Cancelled::Ended),
+        other => Err(Error::refused(RefusalCode::BadValue, format!("`{other}` is no answer to a cancel"))),
+    }
+}
+
+pub(super) async fn retry(
+    conn: &mut PgConnection,
+    context: &Context,
+    run: &RunId,
+    by: &str,
+    now: Option<Timestamp>,
+) -> Result<Retried, Error> {
+    let action = "retry a run";
+    let row = call(context, "SELECT run_id, created FROM {ops}.retry_run($1, $2, $3)")
+        .bind(run.as_str())
+        .bind(by)
+        .bind(now.map(At))
+        .fetch_one(conn)
+        .await
+        .map_err(|source| Error::database(action, source))?;
+    let read = || -> sqlx::Result<Retried> {
+        Ok(Retried { run_id: row.parsed("run_id")?, created: row.truth("created")? })
+    };
+    read().map_err(|source| Error::database(action, source))
+}
+
+pub(super) async fn add_artifact(
+    conn: &mut PgConnection,
+    context: &Context,
+    run: &RunId,
+    artifact: &NewArtifact,
+    now: Option<Timestamp>,
+) -> Result<String, Error> {
+    let action = "record an artifact";
+    let metadata: &Json = &artifact.metadata;
+    let row = call(context, "SELECT {ops}.add_artifact($1, $2, $3, $4, $5, $6, $7)")
+        .bind(run.as_str())
+        .bind(&artifact.artifact_type)
+        .bind(&artifact.url)
+        .bind(&artifact.digest)
+        .bind(artifact.size_bytes)
+        .bind(Doc(metadata.clone()))
+        .bind(now.map(At))
+        .fetch_one(conn)
+        .await
+        .map_err(|source| Error::database(action, source))?;
+    value(&row, action)
+}

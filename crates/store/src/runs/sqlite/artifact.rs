@@ -1,0 +1,68 @@
+//! Records what a run made. The same type and URL is the same artifact.
+
+use super::{failed, run_by_id};
+use crate::codec::At;
+use crate::{Error, RefusalCode};
+use sqlx::SqliteConnection;
+use tidemill_core::artifact::NewArtifact;
+use tidemill_core::limits::{KEY_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use tidemill_core::{RunId, Timestamp};
+use uuid::Uuid;
+
+pub(in crate::runs) async fn add_artifact(
+    conn: &mut SqliteConnection,
+    run: &RunId,
+    artifact: &NewArtifact,
+    now: Timestamp,
+) -> Result<String, Error> {
+    let action = "record an artifact";
+    run_by_id(conn, run, action).await?;
+    put(conn, run, artifact, now, action).await
+}
+
+/// Records an artifact of a run that exists.
+pub(super) async fn put(
+    conn: &mut SqliteConnection,
+    run: &RunId,
+    artifact: &NewArtifact,
+    now: Timestamp,
+    action: &'static str,
+) -> Result<String, Error> {
+    check(artifact)?;
+    sqlx::query_scalar(
+        "INSERT INTO artifacts AS a (artifact_id, run_id, artifact_type, url, digest, size_bytes, metadata, \
+         created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) \
+         ON CONFLICT (run_id, artifact_type, url) DO UPDATE SET digest = coalesce(excluded.digest, a.digest), \
+         size_bytes = coalesce(excluded.size_bytes, a.size_bytes) RETURNING artifact_id",
+    )
+    .bind(format!("art-{}", Uuid::new_v4()))
+    .bind(run.as_str())
+    .bind(&artifact.artifact_type)
+    .bind(&artifact.url)
+    .bind(&artifact.digest)
+    .bind(artifact.size_bytes)
+    .bind(artifact.metadata.to_string())
+    .bind(At(now))
+    .fetch_one(conn)
+    .await
+    .map_err(failed(action))
+}
+
+fn check(artifact: &NewArtifact) -> Result<(), Error> {
+    let NewArtifact { artifact_type, url, digest, size_bytes, metadata } = artifact;
+    if artifact_type.is_empty() || url.is_empty() || size_bytes.is_some_and(|size| size < 0) {
+        let problem = "an artifact has a type, a URL and no negative size";
+        return Err(Error::refused(RefusalCode::BadValue, problem));
+    }
+    if artifact_type.len() > 64
+        || url.len() > KEY_BYTES_MAX
+        || digest.as_ref().is_some_and(|digest| digest.len() > 256)
+        || metadata.to_string().len() > PAYLOAD_BYTES_MAX
+    {
+        let problem = format!(
+            "the artifact is too large: type 64, URL {KEY_BYTES_MAX} and metadata {PAYLOAD_BYTES_MAX} bytes at most"
+        );
+        return Err(Error::refused(RefusalCode::TooLarge, problem));
+    }
+    Ok(())
+}

@@ -1,0 +1,202 @@
+//! Appends to a run's record. Transition events are not written here but by triggers.
+//!
+//! With a key, the same key is the same event; without one, the same level, message and payload within ten seconds
+//! are. What was appended before is found in the one statement that reads the run; what is new is written in another.
+
+use super::super::Holder;
+use super::hold::{self, Hold};
+use super::json::{list, object_of};
+use super::{failed, unknown_run};
+use crate::codec::{At, Columns as _};
+use crate::tx::FromColumns as _;
+use crate::{Error, RefusalCode};
+use serde_json::json;
+use sqlx::SqliteConnection;
+use sqlx::sqlite::SqliteRow;
+use std::collections::HashMap;
+use tidemill_core::digest::sha256_hex;
+use tidemill_core::event::{Level, NewEvent};
+use tidemill_core::limits::{EVENT_REPEAT_SECS, MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use tidemill_core::run::RunState;
+use tidemill_core::{Json, RunId, Timestamp};
+
+const ACTION: &str = "append events";
+
+/// The run, and which of the named events its record has: digest or key → event id, as a JSON object.
+pub(super) const LOOK: &str = "SELECT r.status, r.epoch, r.claimed_by, r.lease_until, r.lease_secs, r.cancel_requested_at, \
+    (SELECT json_group_object(known.same_as, known.event_id) FROM ( \
+        SELECT e.same_as, e.event_id, min(e.seq) FROM run_events e \
+        WHERE e.run_id = r.run_id AND e.same_as IN (SELECT value FROM json_each($2)) \
+          AND (e.event_key IS NOT NULL OR e.created_at > $3) \
+        GROUP BY e.same_as) known) AS known \
+    FROM runs r WHERE r.run_id = $1";
+
+pub(super) const INSERT: &str = "INSERT INTO run_events (run_id, seq, level, message, payload, event_key, same_as, created_at) \
+    SELECT $1, (SELECT coalesce(max(e.seq), 0) FROM run_events e WHERE e.run_id = $1) + new.key + 1, \
+        new.value ->> 0, new.value ->> 1, new.value ->> 2, new.value ->> 3, new.value ->> 4, $3 \
+    FROM json_each($2) new ORDER BY new.key \
+    RETURNING seq, event_id";
+
+pub(in crate::runs) async fn append(
+    conn: &mut SqliteConnection,
+    run: &RunId,
+    events: &[NewEvent],
+    holder: &Holder,
+    now: Timestamp,
+) -> Result<Vec<Option<String>>, Error> {
+    let sames: Vec<String> = events.iter().map(same_as).collect();
+    let (hold, mut known) = look(conn, run, &sames, now).await?;
+    events.iter().try_for_each(check)?;
+    if hold.is_lost_to(holder) {
+        // What was appended before is answered with its id even after the end: the caller's answer was lost.
+        let answer =
+            |(event, same): (&NewEvent, &String)| known.get(same).filter(|_| event.key.is_some()).cloned();
+        let ids: Vec<Option<String>> = events.iter().zip(&sames).map(answer).collect();
+        if ids.iter().any(Option::is_none) {
+            record_refusal(conn, run, "append", hold.epoch, holder.worker.as_deref(), now, ACTION).await?;
+        }
+        return Ok(ids);
+    }
+    if hold.status == RunState::Claimed {
+        hold::enter_running(conn, run, now, ACTION).await?;
+    } else if hold.is_due_for_renewal(now) {
+        hold::renew(conn, run, now, ACTION).await?;
+    }
+    let mut fresh: Vec<(&str, &NewEvent)> = Vec::new();
+    for (event, same) in events.iter().zip(&sames) {
+        if !known.contains_key(same) && !fresh.iter().any(|(other, _)| other == same) {
+            fresh.push((same, event));
+        }
+    }
+    insert(conn, run, &fresh, &mut known, now).await?;
+    Ok(sames.iter().map(|same| known.get(same).cloned()).collect())
+}
+
+/// What makes an append the same as an earlier one.
+fn same_as(event: &NewEvent) -> String {
+    if let Some(key) = &event.key {
+        return format!("k:{key}");
+    }
+    let text = format!("{}\u{1f}{}\u{1f}{}", event.level, event.message, event.payload);
+    // Half of the digest: this is a comparison within ten seconds of one run, not a proof.
+    format!("h:{}", &sha256_hex(text.as_bytes())[..32])
+}
+
+fn check(event: &NewEvent) -> Result<(), Error> {
+    let refused = |what: &str, max| {
+        Err(Error::refused(RefusalCode::TooLarge, format!("the {what} is larger than {max} bytes")))
+    };
+    if event.message.len() > MESSAGE_BYTES_MAX {
+        return refused("message", MESSAGE_BYTES_MAX);
+    }
+    if event.payload.to_string().len() > PAYLOAD_BYTES_MAX {
+        return refused("payload", PAYLOAD_BYTES_MAX);
+    }
+    Ok(())
+}
+
+async fn look(
+    conn: &mut SqliteConnection,
+    run: &RunId,
+    sames: &[String],
+    now: Timestamp,
+) -> Result<(Hold, HashMap<String, String>), Error> {
+    let window = chrono::Duration::seconds(i64::try_from(EVENT_REPEAT_SECS).unwrap_or(0));
+    let row = sqlx::query(LOOK)
+        .bind(run.as_str())
+        .bind(list(sames.iter().map(|same| Json::from(same.as_str()))))
+        .bind(At(now - window))
+        .fetch_optional(conn)
+        .await
+        .map_err(failed(ACTION))?;
+    let row = row.ok_or_else(|| unknown_run(run))?;
+    let hold = Hold::read(&row).map_err(failed(ACTION))?;
+    let known = row.json("known").map_err(failed(ACTION))?;
+    let text = |(same, id): (&String, &Json)| Some((same.clone(), id.as_str()?.to_owned()));
+    Ok((hold, known.as_object().into_iter().flatten().filter_map(text).collect()))
+}
+
+/// Writes new events in order, and notes the id of each.
+async fn insert(
+    conn: &mut SqliteConnection,
+    run: &RunId,
+    fresh: &[(&str, &NewEvent)],
+    known: &mut HashMap<String, String>,
+    now: Timestamp,
+) -> Result<(), Error> {
+    if fresh.is_empty() {
+        return Ok(());
+    }
+    let rows = fresh.iter().map(|(same, event)| {
+        // The payload goes as a text within the text, so that it is kept as it is spelled.
+        json!([event.level.as_str(), event.message, event.payload.to_string(), event.key, same])
+    });
+    let written = sqlx::query(INSERT)
+        .bind(run.as_str())
+        .bind(list(rows))
+        .bind(At(now))
+        .fetch_all(conn)
+        .await
+        .map_err(failed(ACTION))?;
+    let read =
+        |row: &SqliteRow| -> sqlx::Result<(i32, String)> { Ok((row.int("seq")?, row.text("event_id")?)) };
+    let mut ids: Vec<_> = written.iter().map(read).collect::<sqlx::Result<_>>().map_err(failed(ACTION))?;
+    ids.sort_unstable();
+    known.extend(fresh.iter().zip(ids).map(|((same, _), (_, id))| ((*same).to_owned(), id)));
+    Ok(())
+}
+
+/// Records that somebody asked for something.
+pub(super) async fn record_request(
+    conn: &mut SqliteConnection,
+    run: &RunId,
+    (level, message, payload): (Level, &str, Json),
+    now: Timestamp,
+    action: &'static str,
+) -> Result<(), Error> {
+    sqlx::query(
+        "INSERT INTO run_events (run_id, seq, kind, level, message, payload, created_at) \
+         SELECT $1, coalesce(max(e.seq), 0) + 1, 'request', $2, $3, $4, $5 FROM run_events e WHERE e.run_id = $1",
+    )
+    .bind(run.as_str())
+    .bind(level.as_str())
+    .bind(message)
+    .bind(payload.to_string())
+    .bind(At(now))
+    .execute(conn)
+    .await
+    .map_err(failed(action))?;
+    Ok(())
+}
+
+/// Records that a call was refused, once per run, verb and epoch: a zombie that asks every second is one line.
+pub(super) async fn record_refusal(
+    conn: &mut SqliteConnection,
+    run: &RunId,
+    verb: &str,
+    epoch: i32,
+    worker: Option<&str>,
+    now: Timestamp,
+    action: &'static str,
+) -> Result<(), Error> {
+    let payload = object_of([
+        ("verb", Some(Json::from(verb))),
+        ("epoch", Some(Json::from(epoch))),
+        ("worker_id", worker.map(Json::from)),
+    ]);
+    sqlx::query(
+        "INSERT INTO run_events (run_id, seq, kind, level, message, payload, same_as, created_at) \
+         SELECT $1, (SELECT coalesce(max(e.seq), 0) + 1 FROM run_events e WHERE e.run_id = $1), \
+                'refusal', 'warn', $2, $3, $4, $5 \
+          WHERE NOT EXISTS (SELECT 1 FROM run_events e WHERE e.run_id = $1 AND e.same_as = $4)",
+    )
+    .bind(run.as_str())
+    .bind(format!("Refused {verb}: the lease is gone"))
+    .bind(payload.to_string())
+    .bind(format!("r:{verb}:{epoch}"))
+    .bind(At(now))
+    .execute(conn)
+    .await
+    .map_err(failed(action))?;
+    Ok(())
+}

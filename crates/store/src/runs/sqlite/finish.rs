@@ -1,0 +1,181 @@
+//! Ends runs as their workers report it, with what follows: artifacts, and another try where the budget allows one.
+
+use super::super::{FinishRun, Holder};
+use super::hold::is_run_stale;
+use super::{artifact, event, failed, json, unknown_run};
+use crate::codec::At;
+use crate::sqlite::Sqlite;
+use crate::{Error, RefusalCode};
+use sqlx::SqliteConnection;
+use std::collections::HashMap;
+use tidemill_core::artifact::NewArtifact;
+use tidemill_core::limits::METADATA_BYTES_MAX;
+use tidemill_core::retry::{self, Follow};
+use tidemill_core::run::{Applied, EndCause, FinalStatus, Run, RunState};
+use tidemill_core::{Json, RunId, Timestamp};
+
+const ACTION: &str = "finish runs";
+
+/// Ends the runs of a list: id, status, cause, metadata as text, and whether that differs from before.
+pub(super) const END: &str = "UPDATE runs SET status = e.status, finished_at = $2, updated_at = $2, gate = NULL, \
+        end_cause = e.cause, input = iif(e.changed, coalesce(input, metadata), input), metadata = e.metadata_now \
+    FROM (SELECT value ->> 0 AS id, value ->> 1 AS status, value ->> 2 AS cause, value ->> 3 AS metadata_now, \
+                 value ->> 4 AS changed FROM json_each($1)) e \
+    WHERE runs.run_id = e.id";
+
+pub(in crate::runs) async fn finish(
+    conn: &mut SqliteConnection,
+    ends: &[FinishRun],
+    worker: Option<&str>,
+    now: Timestamp,
+) -> Result<Vec<Applied>, Error> {
+    if ends.iter().any(|end| !end.metadata.is_object()) {
+        return Err(Error::refused(RefusalCode::BadValue, "metadata must be a JSON object"));
+    }
+    let ids: Vec<&RunId> = ends.iter().map(|end| &end.run_id).collect();
+    let found = Sqlite::runs_by_id(conn, &ids, ACTION).await?;
+    let mut runs: HashMap<RunId, Run> = found.into_iter().map(|run| (run.run_id.clone(), run)).collect();
+    if let Some(unknown) = ids.iter().filter(|id| !runs.contains_key(**id)).min() {
+        return Err(unknown_run(unknown));
+    }
+    let mut outcomes = Vec::with_capacity(ends.len());
+    let (mut claimed, mut ended, mut rows, mut refused) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for end in ends {
+        let Some(run) = runs.get_mut(&end.run_id) else { return Err(unknown_run(&end.run_id)) };
+        let outcome = judge(run, end, worker);
+        match outcome {
+            Applied::Applied => {
+                if run.status == RunState::Claimed && end.status != FinalStatus::Cancelled {
+                    claimed.push(&end.run_id);
+                }
+                // From here on the run is as it will be: named a second time, it is ended once.
+                (run.status, run.end_cause) = ending(end.status);
+                run.metadata = json::merged(&run.metadata, &end.metadata);
+                let changes = if is_empty(&end.metadata) { Metadata::Kept } else { Metadata::Changed };
+                rows.push(row(run, changes));
+                ended.push(&end.run_id);
+            }
+            Applied::Duplicate => {}
+            Applied::Stale => refused.push((&end.run_id, run.epoch)),
+        }
+        outcomes.push(outcome);
+    }
+    begin(conn, &claimed, now).await?;
+    write(conn, rows, now, ACTION).await?;
+    for run in ended.into_iter().filter_map(|run| runs.get(run)) {
+        after(conn, run, now).await?;
+    }
+    for (run, epoch) in refused {
+        event::record_refusal(conn, run, "finish", epoch, worker, now, ACTION).await?;
+    }
+    Ok(outcomes)
+}
+
+/// Whether a report is taken: from its holder while it is held, or as a cancel from anybody while the run lives.
+fn judge(run: &Run, end: &FinishRun, worker: Option<&str>) -> Applied {
+    let allowed = if end.status == FinalStatus::Cancelled {
+        !run.status.is_terminal() || cfg!(feature = "broken-no-fence")
+    } else {
+        let holder = Holder { worker: worker.map(str::to_owned), epoch: end.epoch };
+        !is_run_stale(run, &holder)
+    };
+    // The same report once more: the first answer was lost.
+    let again = run.status.as_str() == end.status.as_str()
+        && matches!(run.end_cause, Some(EndCause::Reported | EndCause::Cancelled))
+        && json::contains(&run.metadata, &end.metadata);
+    match (allowed, again) {
+        (true, _) => Applied::Applied,
+        (false, true) => Applied::Duplicate,
+        (false, false) => Applied::Stale,
+    }
+}
+
+fn ending(status: FinalStatus) -> (RunState, Option<EndCause>) {
+    match status {
+        FinalStatus::Success => (RunState::Success, Some(EndCause::Reported)),
+        FinalStatus::Failed => (RunState::Failed, Some(EndCause::Reported)),
+        FinalStatus::Cancelled => (RunState::Cancelled, Some(EndCause::Cancelled)),
+    }
+}
+
+fn is_empty(metadata: &Json) -> bool {
+    metadata.as_object().is_some_and(serde_json::Map::is_empty)
+}
+
+/// Whether an end adds to a run's metadata: then what was asked for is kept apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Metadata {
+    Kept,
+    Changed,
+}
+
+/// One row of the list that [`END`] reads: the run as it will be.
+fn row(run: &Run, metadata: Metadata) -> Json {
+    let changed = metadata == Metadata::Changed;
+    serde_json::json!([run.run_id, run.status, run.end_cause, run.metadata.to_string(), changed])
+}
+
+/// A claimed run that ends passes through running.
+async fn begin(conn: &mut SqliteConnection, claimed: &[&RunId], now: Timestamp) -> Result<(), Error> {
+    if claimed.is_empty() {
+        return Ok(());
+    }
+    sqlx::query(
+        "UPDATE runs SET status = 'running', updated_at = $2 WHERE run_id IN (SELECT value FROM json_each($1))",
+    )
+    .bind(json::ids(claimed))
+    .bind(At(now))
+    .execute(conn)
+    .await
+    .map_err(failed(ACTION))?;
+    Ok(())
+}
+
+async fn write(
+    conn: &mut SqliteConnection,
+    rows: Vec<Json>,
+    now: Timestamp,
+    action: &'static str,
+) -> Result<(), Error> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let result = sqlx::query(END).bind(json::list(rows)).bind(At(now)).execute(conn).await;
+    result.map_err(failed(action))?;
+    Ok(())
+}
+
+/// What follows a reported end.
+async fn after(conn: &mut SqliteConnection, run: &Run, now: Timestamp) -> Result<(), Error> {
+    let may_follow = run.status == RunState::Failed && run.failures + 1 < run.max_attempts;
+    if run.metadata.get("artifacts").is_none() && !may_follow {
+        return Ok(());
+    }
+    if run.metadata.to_string().len() > METADATA_BYTES_MAX {
+        let problem = format!("metadata is larger than {METADATA_BYTES_MAX} bytes");
+        return Err(Error::refused(RefusalCode::TooLarge, problem));
+    }
+    for artifact in NewArtifact::named_in(&run.metadata) {
+        artifact::put(conn, &run.run_id, &artifact, now, ACTION).await?;
+    }
+    let cause = run.end_cause.unwrap_or(EndCause::Reported);
+    if let Follow::Successor(successor) = retry::follow(run, run.status, cause, now) {
+        Sqlite::follow_run(conn, run, &successor, now, ACTION).await?;
+    }
+    Ok(())
+}
+
+impl Sqlite {
+    /// Ends a run on the system's behalf.
+    pub(crate) async fn end_run(
+        conn: &mut SqliteConnection,
+        run: &Run,
+        (status, cause, notes): (RunState, EndCause, Json),
+        now: Timestamp,
+        action: &'static str,
+    ) -> Result<(), Error> {
+        let metadata = json::merged(&run.metadata, &notes);
+        let ended = Run { status, end_cause: Some(cause), metadata, ..run.clone() };
+        write(conn, vec![row(&ended, Metadata::Changed)], now, action).await
+    }
+}

@@ -1,0 +1,143 @@
+//! What holds a queued run back: its time, or the concurrency key that another run has.
+//!
+//! Only the head of a key has an open gate; the others stand in line behind it, out of the way of claims. An end
+//! passes the key on in the trigger `run_releases_key`. A key never lacks a head: there is no locked run to step
+//! over, which is why PostgreSQL has such keys and a sweep for them.
+
+use super::{count, failed, json};
+use crate::Error;
+use crate::codec::{At, Columns as _};
+use crate::sqlite::Sqlite;
+use sqlx::SqliteConnection;
+use sqlx::sqlite::SqliteRow;
+use tidemill_core::limits::BATCH_MAX;
+use tidemill_core::run::{Gate, Run};
+use tidemill_core::{RunId, Timestamp};
+
+/// A run that is about to wait.
+pub(super) struct Arrival<'a> {
+    pub(super) run: &'a RunId,
+    pub(super) project: &'a str,
+    pub(super) key: Option<&'a str>,
+    pub(super) priority: i32,
+    pub(super) available_at: Option<Timestamp>,
+}
+
+impl Arrival<'_> {
+    /// Enters the key, if there is one and the time has come, and says which gate the run gets.
+    pub(super) async fn enter(
+        &self,
+        conn: &mut SqliteConnection,
+        now: Timestamp,
+        action: &'static str,
+    ) -> Result<Gate, Error> {
+        if self.available_at.is_some_and(|at| at > now) {
+            return Ok(Gate::Time);
+        }
+        let Some(key) = self.key else { return Ok(Gate::Open) };
+        let head: String = sqlx::query_scalar(
+            "INSERT INTO concurrency_keys AS k (project_id, concurrency_key, head_run_id) VALUES ($1, $2, $3) \
+             ON CONFLICT (project_id, concurrency_key) \
+             DO UPDATE SET head_run_id = coalesce(k.head_run_id, excluded.head_run_id) RETURNING head_run_id",
+        )
+        .bind(self.project)
+        .bind(key)
+        .bind(self.run.as_str())
+        .fetch_one(&mut *conn)
+        .await
+        .map_err(failed(action))?;
+        if head == self.run.as_str() {
+            return Ok(Gate::Open);
+        }
+        // A head that nobody has claimed yet gives way to a run of higher priority.
+        let gives_way =
+            sqlx::query("UPDATE runs SET gate = 'key' WHERE run_id = $1 AND gate = 'open' AND priority < $2")
+                .bind(head)
+                .bind(self.priority)
+                .execute(&mut *conn)
+                .await
+                .map_err(failed(action))?;
+        if gives_way.rows_affected() == 0 {
+            return Ok(Gate::Key);
+        }
+        sqlx::query(
+            "UPDATE concurrency_keys SET head_run_id = $3 WHERE project_id = $1 AND concurrency_key = $2",
+        )
+        .bind(self.project)
+        .bind(key)
+        .bind(self.run.as_str())
+        .execute(conn)
+        .await
+        .map_err(failed(action))?;
+        Ok(Gate::Open)
+    }
+}
+
+impl Sqlite {
+    /// Opens the gate of a run whose time has come, or puts it in line for its key.
+    pub(crate) async fn open_gate(
+        conn: &mut SqliteConnection,
+        run: &Run,
+        now: Timestamp,
+        action: &'static str,
+    ) -> Result<(), Error> {
+        let arrival = Arrival {
+            run: &run.run_id,
+            project: &run.project_id,
+            key: run.concurrency_key.as_deref(),
+            priority: run.priority,
+            available_at: None,
+        };
+        let gate = arrival.enter(conn, now, action).await?;
+        set_gate(conn, &[&run.run_id], gate, now, action).await
+    }
+}
+
+/// Opens the gates of runs whose time has come, a batch of them.
+pub(super) async fn open_due(
+    conn: &mut SqliteConnection,
+    now: Timestamp,
+    action: &'static str,
+) -> Result<(), Error> {
+    let rows = sqlx::query(
+        "SELECT run_id, concurrency_key IS NOT NULL AS keyed FROM runs \
+         WHERE gate = 'time' AND available_at <= $1 ORDER BY available_at LIMIT $2",
+    )
+    .bind(At(now))
+    .bind(count(BATCH_MAX))
+    .fetch_all(&mut *conn)
+    .await
+    .map_err(failed(action))?;
+    let read =
+        |row: &SqliteRow| -> sqlx::Result<(RunId, bool)> { Ok((row.parsed("run_id")?, row.truth("keyed")?)) };
+    let due: Vec<(RunId, bool)> =
+        rows.iter().map(read).collect::<sqlx::Result<_>>().map_err(failed(action))?;
+    let of = |keyed: bool| due.iter().filter(move |run| run.1 == keyed).map(|run| &run.0).collect::<Vec<_>>();
+    set_gate(conn, &of(false), Gate::Open, now, action).await?;
+    let keyed = of(true);
+    if !keyed.is_empty() {
+        for run in Sqlite::runs_by_id(conn, &keyed, action).await? {
+            Sqlite::open_gate(conn, &run, now, action).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn set_gate(
+    conn: &mut SqliteConnection,
+    runs: &[&RunId],
+    gate: Gate,
+    now: Timestamp,
+    action: &'static str,
+) -> Result<(), Error> {
+    sqlx::query(
+        "UPDATE runs SET gate = $2, updated_at = $3 WHERE run_id IN (SELECT value FROM json_each($1))",
+    )
+    .bind(json::ids(runs))
+    .bind(gate.as_str())
+    .bind(At(now))
+    .execute(conn)
+    .await
+    .map_err(failed(action))?;
+    Ok(())
+}

@@ -1,0 +1,240 @@
+//! Queues a run. The same key with the same request gives the run that exists; with another request, a refusal.
+
+use super::super::Queued;
+use super::gate::Arrival;
+use super::{failed, json, refused_with_hint};
+use crate::codec::{At, Columns as _, Doc, Words};
+use crate::{Error, RefusalCode};
+use sqlx::SqliteConnection;
+use tidemill_core::limits::{
+    ATTEMPTS_MAX, BACKOFF_SECS_MAX, KEY_BYTES_MAX, LABELS_MAX, METADATA_BYTES_MAX, PRIORITY_MAX,
+};
+use tidemill_core::run::{QueueRun, RunState};
+use tidemill_core::{Json, RunId, Timestamp};
+
+const ACTION: &str = "queue a run";
+
+/// The place that is asked for, and the run that answers the request already, if there is one.
+pub(super) const LOOK: &str = "SELECT e.env_id, s.shelf_id, k.run_id, k.project_id, k.status, k.queued_at, k.request \
+    FROM environments e \
+    LEFT JOIN shelves s ON s.project_id = e.project_id AND s.labels = $3 \
+    LEFT JOIN runs k ON k.run_id = coalesce( \
+        (SELECT i.run_id FROM runs i WHERE i.project_id = $1 AND i.idempotency_key = $4), $5) \
+    WHERE e.project_id = $1 AND e.env_type = $2";
+
+const INSERT: &str = "INSERT INTO runs (run_id, project_id, env_id, git_sha, git_ref, metadata, idempotency_key, \
+    request, priority, shelf_id, concurrency_key, gate, ready_at, available_at, expires_at, timeout_secs, \
+    max_attempts, max_losses, backoff_secs, queued_at, created_at, updated_at) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $20, $20)";
+
+/// Where a run goes.
+struct Place {
+    env_id: String,
+    shelf_id: Option<i64>,
+}
+
+/// A run that has the key, or the id, of the request.
+struct Earlier {
+    run_id: RunId,
+    project_id: String,
+    status: RunState,
+    queued_at: Timestamp,
+    request: Option<Json>,
+}
+
+pub(in crate::runs) async fn queue(
+    conn: &mut SqliteConnection,
+    request: &QueueRun,
+    run_id: &RunId,
+    now: Timestamp,
+) -> Result<Queued, Error> {
+    check(request)?;
+    let mut labels = request.labels.clone();
+    labels.sort();
+    labels.dedup();
+    let labels = Words(labels);
+    let (place, earlier) = look(conn, request, run_id, &labels).await?;
+    let body = request.idempotency_key.is_some().then(|| body(request, &labels.0));
+    if let Some(earlier) = earlier {
+        return answer(request, run_id, earlier, body.as_ref());
+    }
+    let shelf_id = match place.shelf_id {
+        Some(shelf) => shelf,
+        None => make_shelf(conn, &request.project, &labels).await?,
+    };
+    let arrival = Arrival {
+        run: run_id,
+        project: &request.project,
+        key: request.concurrency_key.as_deref(),
+        priority: request.priority,
+        available_at: request.available_at,
+    };
+    let gate = arrival.enter(conn, now, ACTION).await?;
+    sqlx::query(INSERT)
+        .bind(run_id.as_str())
+        .bind(&request.project)
+        .bind(place.env_id)
+        .bind(&request.git_sha)
+        .bind(&request.git_ref)
+        .bind(request.metadata.to_string())
+        .bind(&request.idempotency_key)
+        .bind(body.map(Doc))
+        .bind(request.priority)
+        .bind(shelf_id)
+        .bind(&request.concurrency_key)
+        .bind(gate.as_str())
+        .bind(At(request.available_at.map_or(now, |at| at.max(now))))
+        .bind(request.available_at.map(At))
+        .bind(request.expires_at.map(At))
+        .bind(request.timeout_secs)
+        .bind(request.max_attempts)
+        .bind(request.max_losses)
+        .bind(request.backoff_secs)
+        .bind(At(now))
+        .execute(conn)
+        .await
+        .map_err(failed(ACTION))?;
+    Ok(Queued { run_id: run_id.clone(), status: RunState::Queued, queued_at: now, created: true })
+}
+
+/// The bounds of a request, in the words of `check_request`. The engine reports all faults at once, before.
+fn check(request: &QueueRun) -> Result<(), Error> {
+    let texts = [&request.git_sha, &request.git_ref, &request.idempotency_key, &request.concurrency_key];
+    let (code, problem) = if !request.metadata.is_object() {
+        (RefusalCode::BadValue, "metadata must be a JSON object".to_owned())
+    } else if request.metadata.to_string().len() > METADATA_BYTES_MAX {
+        (RefusalCode::TooLarge, format!("metadata is larger than {METADATA_BYTES_MAX} bytes"))
+    } else if !(-PRIORITY_MAX..=PRIORITY_MAX).contains(&request.priority) {
+        (RefusalCode::BadValue, format!("priority must be between -{PRIORITY_MAX} and {PRIORITY_MAX}"))
+    } else if !(1..=ATTEMPTS_MAX).contains(&request.max_attempts)
+        || !(0..=ATTEMPTS_MAX).contains(&request.max_losses)
+    {
+        let bounds =
+            format!("attempts must be between 1 and {ATTEMPTS_MAX}, losses between 0 and {ATTEMPTS_MAX}");
+        (RefusalCode::BadValue, bounds)
+    } else if !(0..=BACKOFF_SECS_MAX).contains(&request.backoff_secs)
+        || request.timeout_secs.is_some_and(|secs| secs < 1)
+    {
+        let bounds =
+            format!("back-off must be between 0 and {BACKOFF_SECS_MAX} seconds, and a timeout at least 1");
+        (RefusalCode::BadValue, bounds)
+    } else if request.labels.len() > LABELS_MAX {
+        (RefusalCode::BadValue, format!("a run has at most {LABELS_MAX} labels, and none of them is NULL"))
+    } else if texts.into_iter().flatten().any(|text| text.len() > KEY_BYTES_MAX) {
+        (RefusalCode::TooLarge, format!("git sha, git ref and keys are at most {KEY_BYTES_MAX} bytes each"))
+    } else {
+        return Ok(());
+    };
+    Err(Error::refused(code, problem))
+}
+
+async fn look(
+    conn: &mut SqliteConnection,
+    request: &QueueRun,
+    run_id: &RunId,
+    labels: &Words,
+) -> Result<(Place, Option<Earlier>), Error> {
+    let row = sqlx::query(LOOK)
+        .bind(&request.project)
+        .bind(&request.env)
+        .bind(labels)
+        .bind(&request.idempotency_key)
+        .bind(run_id.as_str())
+        .fetch_optional(&mut *conn)
+        .await
+        .map_err(failed(ACTION))?;
+    let Some(row) = row else { return Err(refuse_place(conn, &request.project, &request.env).await?) };
+    let read = || -> sqlx::Result<(Place, Option<Earlier>)> {
+        let place = Place { env_id: row.text("env_id")?, shelf_id: row.long_or_null("shelf_id")? };
+        let Some(found) = row.parsed_or_null("run_id")? else { return Ok((place, None)) };
+        let asked = row.text_or_null("request")?.map(|_| row.json("request")).transpose()?;
+        let earlier = Earlier {
+            run_id: found,
+            project_id: row.text("project_id")?,
+            status: row.parsed("status")?,
+            queued_at: row.time("queued_at")?,
+            request: asked,
+        };
+        Ok((place, Some(earlier)))
+    };
+    read().map_err(failed(ACTION))
+}
+
+/// Answers a request that was made before.
+fn answer(
+    request: &QueueRun,
+    run_id: &RunId,
+    earlier: Earlier,
+    body: Option<&Json>,
+) -> Result<Queued, Error> {
+    if earlier.project_id != request.project {
+        return Err(Error::refused(RefusalCode::KeyConflict, format!("run id {run_id} is taken")));
+    }
+    let repeated = match (&earlier.request, body) {
+        (Some(earlier), Some(body)) => json::same(earlier, body),
+        (None, None) => true,
+        (Some(_), None) | (None, Some(_)) => false,
+    };
+    if !repeated {
+        let key = request.idempotency_key.as_deref().unwrap_or("<NULL>");
+        let holder = &earlier.run_id;
+        return Err(refused_with_hint(
+            RefusalCode::KeyConflict,
+            format!("idempotency key `{key}` belongs to run {holder}, which was asked for with other values"),
+            "Use another key for another request.",
+        ));
+    }
+    let Earlier { run_id, status, queued_at, .. } = earlier;
+    Ok(Queued { run_id, status, queued_at, created: false })
+}
+
+/// The whole request, as it is kept to be compared with.
+fn body(request: &QueueRun, labels: &[String]) -> Json {
+    #[expect(clippy::cast_precision_loss, reason = "microseconds of this century fit into a double")]
+    let secs = |at: Option<Timestamp>| at.map(|at| at.timestamp_micros() as f64 / 1_000_000.0);
+    serde_json::json!({
+        "env": request.env,
+        "git_sha": request.git_sha,
+        "git_ref": request.git_ref,
+        "metadata": request.metadata,
+        "priority": request.priority,
+        "max_attempts": request.max_attempts,
+        "max_losses": request.max_losses,
+        "backoff_secs": request.backoff_secs,
+        "timeout_secs": request.timeout_secs,
+        "concurrency_key": request.concurrency_key,
+        "labels": labels,
+        "available_at": secs(request.available_at),
+        "expires_at": secs(request.expires_at),
+    })
+}
+
+async fn make_shelf(conn: &mut SqliteConnection, project: &str, labels: &Words) -> Result<i64, Error> {
+    sqlx::query_scalar("INSERT INTO shelves (project_id, labels) VALUES ($1, $2) RETURNING shelf_id")
+        .bind(project)
+        .bind(labels)
+        .fetch_one(conn)
+        .await
+        .map_err(failed(ACTION))
+}
+
+/// Says which of the two does not exist: the project, or its environment.
+async fn refuse_place(conn: &mut SqliteConnection, project: &str, env: &str) -> Result<Error, Error> {
+    let names: Option<Option<String>> = sqlx::query_scalar(
+        "SELECT (SELECT group_concat(e.env_type, ', ') FROM \
+         (SELECT env_type FROM environments WHERE project_id = $1 ORDER BY env_type) e) \
+         FROM projects p WHERE p.project_id = $1",
+    )
+    .bind(project)
+    .fetch_optional(conn)
+    .await
+    .map_err(failed(ACTION))?;
+    Ok(match names {
+        None => Error::refused(RefusalCode::UnknownProject, format!("project `{project}` does not exist")),
+        Some(names) => refused_with_hint(
+            RefusalCode::UnknownEnvironment,
+            format!("project `{project}` has no environment `{env}`"),
+            format!("It has: {}", names.as_deref().unwrap_or("none")),
+        ),
+    })
+}

@@ -1,0 +1,115 @@
+//! Another try of a run that has ended: a run of its own, at most one per run.
+
+use super::super::Retried;
+use super::gate::Arrival;
+use super::json::object_of;
+use super::{event, failed, run_by_id};
+use crate::codec::At;
+use crate::sqlite::Sqlite;
+use crate::{Error, RefusalCode};
+use sqlx::SqliteConnection;
+use tidemill_core::event::Level;
+use tidemill_core::retry::Successor;
+use tidemill_core::run::{Run, RunState};
+use tidemill_core::{Json, RunId, Timestamp};
+use uuid::Uuid;
+
+const ACTION: &str = "retry a run";
+
+pub(super) const FOLLOW: &str = "INSERT INTO runs (run_id, project_id, env_id, lane, git_sha, git_ref, metadata, priority, \
+    shelf_id, concurrency_key, gate, ready_at, available_at, timeout_secs, attempt, failures, losses, \
+    max_attempts, max_losses, backoff_secs, retry_of, queued_at, created_at, updated_at) \
+    SELECT $2, project_id, env_id, lane, git_sha, git_ref, coalesce(input, metadata), priority, \
+        shelf_id, concurrency_key, $3, $4, $5, timeout_secs, $6, $7, $8, \
+        max_attempts, max_losses, backoff_secs, run_id, $9, $9, $9 \
+    FROM runs WHERE run_id = $1";
+
+pub(in crate::runs) async fn retry(
+    conn: &mut SqliteConnection,
+    run: &RunId,
+    by: &str,
+    now: Timestamp,
+) -> Result<Retried, Error> {
+    let run = run_by_id(conn, run, ACTION).await?;
+    if let Some(run_id) = successor_of(conn, &run.run_id, ACTION).await? {
+        return Ok(Retried { run_id, created: false });
+    }
+    if !matches!(run.status, RunState::Failed | RunState::Cancelled) {
+        let problem = format!(
+            "run {} is {}, and only a failed or cancelled run can be retried",
+            run.run_id, run.status
+        );
+        return Err(Error::refused(RefusalCode::NotRetryable, problem));
+    }
+    // A person's decision: the budgets start anew.
+    let successor = Successor { attempt: run.attempt + 1, failures: 0, losses: 0, available_at: None };
+    let run_id = queue_successor(conn, &run, &successor, now, ACTION).await?;
+    let payload = object_of([("by", Some(Json::from(by))), ("successor", Some(Json::from(run_id.as_str())))]);
+    let request = (Level::Info, "Retry requested", payload);
+    event::record_request(conn, &run.run_id, request, now, ACTION).await?;
+    Ok(Retried { run_id, created: true })
+}
+
+impl Sqlite {
+    /// Queues the try after a run that has ended. Asked again, it returns the same.
+    pub(crate) async fn follow_run(
+        conn: &mut SqliteConnection,
+        run: &Run,
+        successor: &Successor,
+        now: Timestamp,
+        action: &'static str,
+    ) -> Result<RunId, Error> {
+        match successor_of(conn, &run.run_id, action).await? {
+            Some(there) => Ok(there),
+            None => queue_successor(conn, run, successor, now, action).await,
+        }
+    }
+}
+
+async fn successor_of(
+    conn: &mut SqliteConnection,
+    run: &RunId,
+    action: &'static str,
+) -> Result<Option<RunId>, Error> {
+    let found: Option<String> = sqlx::query_scalar("SELECT run_id FROM runs WHERE retry_of = $1")
+        .bind(run.as_str())
+        .fetch_optional(conn)
+        .await
+        .map_err(failed(action))?;
+    found
+        .map(|id| id.parse())
+        .transpose()
+        .map_err(|bad| Error::database(action, sqlx::Error::Decode(Box::new(bad))))
+}
+
+async fn queue_successor(
+    conn: &mut SqliteConnection,
+    run: &Run,
+    successor: &Successor,
+    now: Timestamp,
+    action: &'static str,
+) -> Result<RunId, Error> {
+    let next = RunId::new(now, Uuid::new_v4());
+    let arrival = Arrival {
+        run: &next,
+        project: &run.project_id,
+        key: run.concurrency_key.as_deref(),
+        priority: run.priority,
+        available_at: successor.available_at,
+    };
+    let gate = arrival.enter(conn, now, action).await?;
+    sqlx::query(FOLLOW)
+        .bind(run.run_id.as_str())
+        .bind(next.as_str())
+        .bind(gate.as_str())
+        .bind(At(successor.available_at.map_or(now, |at| at.max(now))))
+        .bind(successor.available_at.map(At))
+        .bind(successor.attempt)
+        .bind(successor.failures)
+        .bind(successor.losses)
+        .bind(At(now))
+        .execute(conn)
+        .await
+        .map_err(failed(action))?;
+    Ok(next)
+}

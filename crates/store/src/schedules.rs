@@ -1,0 +1,212 @@
+//! Schedules, and what became of each time they fired.
+
+use crate::codec::{At, Columns, Doc};
+use crate::tx::{FromColumns, on};
+use crate::{Error, RefusalCode, Store, Tx, catalog};
+use tidemill_core::schedule::{Decision, Schedule};
+use tidemill_core::{RunId, Timestamp};
+
+impl FromColumns for Schedule {
+    fn read(row: &impl Columns) -> sqlx::Result<Self> {
+        let request = serde_json::from_value(row.json("request")?);
+        Ok(Self {
+            schedule_id: row.text("schedule_id")?,
+            project_id: row.text("project_id")?,
+            cron: row.text("cron")?,
+            time_zone: row.text("time_zone")?,
+            request: request.map_err(|source| sqlx::Error::Decode(Box::new(source)))?,
+            missed: row.parsed("missed")?,
+            overlap: row.parsed("overlap")?,
+            paused_at: row.time_or_null("paused_at")?,
+            paused_note: row.text_or_null("paused_note")?,
+            next_fire_at: row.time_or_null("next_fire_at")?,
+            last_fire_at: row.time_or_null("last_fire_at")?,
+            last_run_id: row.parsed_or_null("last_run_id")?,
+            created_at: row.time("created_at")?,
+        })
+    }
+}
+
+/// What became of one time that a schedule fired.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Fired {
+    /// The schedule.
+    pub schedule_id: String,
+    /// The time.
+    pub fire_at: Timestamp,
+    /// What was decided.
+    pub decision: Decision,
+    /// The run that was queued.
+    pub run_id: Option<RunId>,
+}
+
+impl FromColumns for Fired {
+    fn read(row: &impl Columns) -> sqlx::Result<Self> {
+        Ok(Self {
+            schedule_id: row.text("schedule_id")?,
+            fire_at: row.time("fire_at")?,
+            decision: row.parsed("decision")?,
+            run_id: row.parsed_or_null("run_id")?,
+        })
+    }
+}
+
+impl Tx<'_> {
+    /// A schedule that is due at `now`, and that no other scheduler has at hand.
+    pub async fn due_schedule(&mut self, now: Timestamp) -> Result<Option<Schedule>, Error> {
+        on!(self, catalog::SCHEDULE_DUE, [At(now)], fetch_optional, "find due schedules")?
+            .record("find due schedules")
+    }
+
+    /// Records one fire. False: it was recorded before, and must have no consequence now.
+    pub async fn record_fire(&mut self, fired: &Fired, now: Timestamp) -> Result<bool, Error> {
+        let recorded = on!(
+            self,
+            catalog::FIRE_RECORD,
+            [
+                fired.schedule_id.as_str(),
+                At(fired.fire_at),
+                fired.decision.as_str(),
+                fired.run_id.as_ref().map(RunId::as_str),
+                At(now),
+            ],
+            execute,
+            "record a fire"
+        )?;
+        Ok(recorded.count() > 0)
+    }
+
+    /// Moves a schedule to its next time.
+    pub async fn advance_schedule(
+        &mut self,
+        schedule: &str,
+        next: Option<Timestamp>,
+        last: Option<&Fired>,
+    ) -> Result<(), Error> {
+        on!(
+            self,
+            catalog::SCHEDULE_ADVANCE,
+            [
+                schedule,
+                next.map(At),
+                last.map(|fired| At(fired.fire_at)),
+                last.and_then(|fired| fired.run_id.as_ref()).map(RunId::as_str),
+            ],
+            execute,
+            "advance a schedule"
+        )?;
+        Ok(())
+    }
+
+    /// Whether a run, or a try that follows it, has not ended.
+    pub async fn is_live(&mut self, run: &RunId) -> Result<bool, Error> {
+        let mut current = run.clone();
+        loop {
+            match self.run(&current).await? {
+                Some(found) if !found.status.is_terminal() => return Ok(true),
+                Some(_) => {}
+                None => return Ok(false),
+            }
+            match self.successor(&current).await? {
+                Some(next) => current = next,
+                None => return Ok(false),
+            }
+        }
+    }
+}
+
+impl Store {
+    /// Makes a schedule, or changes the one of that name.
+    pub async fn put_schedule(&self, schedule: Schedule) -> Result<(), Error> {
+        let request = serde_json::to_value(&schedule.request)
+            .map_err(|source| Error::database("keep a schedule", sqlx::Error::Encode(Box::new(source))))?;
+        self.write(move |mut tx| {
+            Box::pin(async move {
+                on!(
+                    tx,
+                    catalog::SCHEDULE_PUT,
+                    [
+                        schedule.schedule_id.as_str(),
+                        schedule.project_id.as_str(),
+                        schedule.cron.as_str(),
+                        schedule.time_zone.as_str(),
+                        Doc(request.clone()),
+                        schedule.missed.as_str(),
+                        schedule.overlap.as_str(),
+                        schedule.next_fire_at.map(At),
+                        At(schedule.created_at),
+                    ],
+                    execute,
+                    "keep a schedule"
+                )?;
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    /// Schedules by name; all of them, or one.
+    pub async fn schedules(&self, name: Option<String>) -> Result<Vec<Schedule>, Error> {
+        self.read(move |mut tx| {
+            Box::pin(async move {
+                on!(tx, catalog::SCHEDULE_LIST, [name.as_deref()], fetch_all, "list schedules")?
+                    .records("list schedules")
+            })
+        })
+        .await
+    }
+
+    /// Removes a schedule. Its runs and the record of its fires stay.
+    pub async fn remove_schedule(&self, name: String) -> Result<(), Error> {
+        self.write(move |mut tx| {
+            Box::pin(async move {
+                let removed = on!(tx, catalog::SCHEDULE_REMOVE, [name.as_str()], execute, "remove a schedule")?;
+                if removed.count() == 0 { Err(unknown(&name)) } else { Ok(()) }
+            })
+        })
+        .await
+    }
+
+    /// Pauses a schedule with a note, or resumes it at its next time.
+    pub async fn pause_schedule(
+        &self,
+        name: String,
+        paused_at: Option<Timestamp>,
+        note: Option<String>,
+        next: Option<Timestamp>,
+    ) -> Result<(), Error> {
+        self.write(move |mut tx| {
+            Box::pin(async move {
+                let changed = on!(
+                    tx,
+                    catalog::SCHEDULE_PAUSE,
+                    [name.as_str(), paused_at.map(At), note.as_deref(), next.map(At)],
+                    execute,
+                    "pause a schedule"
+                )?;
+                if changed.count() == 0 { Err(unknown(&name)) } else { Ok(()) }
+            })
+        })
+        .await
+    }
+
+    /// What became of a schedule's last fires, the latest first.
+    pub async fn fires(&self, name: String, limit: usize) -> Result<Vec<Fired>, Error> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.read(move |mut tx| {
+            Box::pin(async move {
+                on!(tx, catalog::FIRE_LIST, [name.as_str(), limit], fetch_all, "list fires")?.records("list fires")
+            })
+        })
+        .await
+    }
+
+    /// The time as the database tells it.
+    pub async fn now(&self, now: Option<Timestamp>) -> Result<Timestamp, Error> {
+        self.read(move |mut tx| Box::pin(async move { tx.database_now(now).await })).await
+    }
+}
+
+fn unknown(name: &str) -> Error {
+    Error::refused(RefusalCode::UnknownSchedule, format!("schedule `{name}` does not exist"))
+}

@@ -1,0 +1,101 @@
+//! Names and numbers that are rendered into the SQL when a store is opened.
+
+use tidemill_core::{diagram, limits};
+
+/// What stands between us and PostgreSQL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Pooler {
+    /// Nothing, or a pooler that keeps a session together.
+    #[default]
+    Session,
+    /// A pooler that keeps only transactions together: no named statements, no LISTEN.
+    Transaction,
+}
+
+/// Where the tables are: a schema of PostgreSQL, or the one file of SQLite.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Schema {
+    name: Option<String>,
+}
+
+impl Schema {
+    /// A schema of PostgreSQL.
+    ///
+    /// The name is used in SQL as it stands, so only plain lower-case names are taken.
+    pub fn postgres(name: &str) -> Result<Self, crate::Error> {
+        let plain = matches!(name.bytes().next(), Some(b'a'..=b'z' | b'_'))
+            && name.len() <= 48
+            && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
+        if plain {
+            return Ok(Self { name: Some(name.to_owned()) });
+        }
+        Err(crate::Error::refused(
+            crate::RefusalCode::BadValue,
+            format!("`{name}` cannot be the name of the schema: use lower-case letters, digits and underscores"),
+        ))
+    }
+
+    /// The one file of SQLite.
+    pub(crate) fn sqlite() -> Self {
+        Self { name: None }
+    }
+
+    /// The schema's name; empty on SQLite.
+    pub fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
+    /// The channel on which workers listen for wake-ups.
+    pub(crate) fn channel(&self) -> String {
+        format!("tidemill_{}", self.name())
+    }
+
+    /// Puts the names and numbers into a text.
+    pub(crate) fn render(&self, text: &str) -> String {
+        let place = self.name.as_ref().map(|name| format!("{name}.")).unwrap_or_default();
+        let fence = if cfg!(feature = "broken-no-fence") { "false" } else { FENCE };
+        let finish = if cfg!(feature = "broken-no-fence") { "r.status IS NOT NULL" } else { FINISH_ALLOWED };
+        let mut text = text
+            .replace("{ops}.", &place)
+            .replace("{channel}", &self.channel())
+            .replace("{run_pairs}", &diagram::run_pairs_sql())
+            .replace("{run_terminal}", &diagram::run_terminal_sql())
+            .replace("{finish_allowed}", finish)
+            .replace("{fence}", fence);
+        for (name, number) in NUMBERS {
+            if text.contains(name) {
+                text = text.replace(name, &number.to_string());
+            }
+        }
+        text
+    }
+}
+
+/// Whether a caller no longer holds the run: NULL beliefs are not held against it.
+const FENCE: &str = "coalesce(v_run.status NOT IN ('claimed', 'running') OR v_run.epoch <> p_epoch \
+                     OR v_run.claimed_by <> p_worker_id, false)";
+
+/// Whether a finish is taken: from its holder while it is held, or as a cancel from anybody while it lives.
+const FINISH_ALLOWED: &str = "coalesce(CASE WHEN a.asked = 'cancelled' \
+                              THEN r.status IN ('queued', 'claimed', 'running') \
+                              ELSE r.status IN ('claimed', 'running') AND coalesce(r.epoch = a.epoch, true) \
+                              AND coalesce(r.claimed_by = p_worker_id, true) END, false)";
+
+const NUMBERS: &[(&str, u64)] = &[
+    ("{message_max}", limits::MESSAGE_BYTES_MAX as u64),
+    ("{payload_max}", limits::PAYLOAD_BYTES_MAX as u64),
+    ("{metadata_max}", limits::METADATA_BYTES_MAX as u64),
+    ("{key_max}", limits::KEY_BYTES_MAX as u64),
+    ("{batch_max}", limits::BATCH_MAX as u64),
+    ("{labels_max}", limits::LABELS_MAX as u64),
+    ("{priority_max}", limits::PRIORITY_MAX as u64),
+    ("{attempts_max}", limits::ATTEMPTS_MAX as u64),
+    ("{attempts_default}", limits::ATTEMPTS_DEFAULT as u64),
+    ("{losses_default}", limits::LOSSES_DEFAULT as u64),
+    ("{backoff_secs}", limits::BACKOFF_SECS as u64),
+    ("{backoff_max}", limits::BACKOFF_SECS_MAX as u64),
+    ("{lease_secs}", limits::LEASE_SECS),
+    ("{dead_after_secs}", limits::DEAD_AFTER_SECS),
+    ("{cancel_grace_secs}", limits::CANCEL_GRACE_SECS),
+    ("{event_repeat_secs}", limits::EVENT_REPEAT_SECS),
+];

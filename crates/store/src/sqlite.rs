@@ -1,0 +1,259 @@
+//! The SQLite side: readers beside one writer that commits the steps of many callers together.
+//!
+//! A commit on SQLite is one wait for the disk, whatever it holds. The writer takes the steps that are there, runs
+//! each in a savepoint of its own, and commits them as a group: a step that fails is undone alone, and nobody is
+//! answered before the commit. Between groups it lets other processes at the file.
+
+use crate::{Class, Error};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{Connection, SqliteConnection, SqlitePool};
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+/// Steps that are committed together, at most.
+const GROUP_STEPS_MAX: usize = 128;
+/// Time for which a group takes further steps.
+const GROUP_TIME_MAX: Duration = Duration::from_millis(10);
+/// Time for which one process writes without a pause.
+const TURN: Duration = Duration::from_millis(50);
+/// The pause in which another process can begin to write. It looks every millisecond or two.
+const PAUSE: Duration = Duration::from_millis(3);
+/// How long to wait for other processes before giving up.
+const BUSY_MAX: Duration = Duration::from_secs(30);
+
+/// A future that owns its borrow of the connection.
+pub(crate) type Boxed<'c, T> = Pin<Box<dyn Future<Output = T> + Send + 'c>>;
+
+/// Answers a caller once the fate of its group is known.
+type Reply = Box<dyn FnOnce(Result<(), Error>) + Send>;
+/// One caller's step: whether to keep what it did, and how to answer.
+type Job = Box<dyn for<'c> FnOnce(&'c mut SqliteConnection) -> Boxed<'c, (bool, Reply)> + Send>;
+
+/// An open SQLite file.
+#[derive(Debug)]
+pub(crate) struct Sqlite {
+    path: PathBuf,
+    readers: SqlitePool,
+    steps: mpsc::Sender<Job>,
+    /// Tells readers in this process that something was committed.
+    pub(crate) committed: watch::Sender<u64>,
+    /// A connection that watches for writes of other processes.
+    watcher: tokio::sync::Mutex<SqliteConnection>,
+}
+
+impl Sqlite {
+    /// Opens the file, making it where it does not exist.
+    pub(crate) async fn open(path: &Path, clock: crate::Clock) -> Result<Self, Error> {
+        let options = SqliteConnectOptions::new()
+            .filename(path)
+            .create_if_missing(true)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .foreign_keys(true)
+            .busy_timeout(Duration::from_secs(10));
+        let opened = |source| open_error(path, source);
+        let mut writer = SqliteConnection::connect_with(&options).await.map_err(opened)?;
+        // Nothing is read before this: a file that is not a database is found out here.
+        sqlx::query("SELECT count(*) FROM sqlite_master").fetch_one(&mut writer).await.map_err(opened)?;
+        sqlx::query("PRAGMA busy_timeout = 0").execute(&mut writer).await.map_err(opened)?;
+        let watcher = SqliteConnection::connect_with(&options).await.map_err(opened)?;
+        let readers = SqlitePoolOptions::new()
+            .max_connections(tidemill_core::limits::POOL_CONNECTIONS)
+            .test_before_acquire(false)
+            .connect_lazy_with(options.pragma("query_only", "ON"));
+        let (steps, inbox) = mpsc::channel(GROUP_STEPS_MAX * 4);
+        let committed = watch::Sender::new(0);
+        tokio::spawn(Writer::new(writer, inbox, committed.clone(), clock).run());
+        let watcher = tokio::sync::Mutex::new(watcher);
+        Ok(Self { path: path.to_owned(), readers, steps, committed, watcher })
+    }
+
+    /// The file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A number that changes when anybody commits to the file.
+    pub(crate) async fn file_version(&self) -> Result<i64, Error> {
+        let mut watcher = self.watcher.lock().await;
+        sqlx::query_scalar("PRAGMA data_version")
+            .fetch_one(&mut *watcher)
+            .await
+            .map_err(|source| Error::database("watch the file", source))
+    }
+
+    /// Connections that only read.
+    pub(crate) fn readers(&self) -> &SqlitePool {
+        &self.readers
+    }
+
+    /// Runs one step in the next group, and answers when the group is on disk.
+    pub(crate) async fn write<T, F>(&self, step: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut SqliteConnection) -> Boxed<'c, Result<T, Error>> + Send + 'static,
+    {
+        let (answer, answered) = oneshot::channel();
+        let job: Job = Box::new(move |conn| {
+            Box::pin(async move {
+                let result = step(conn).await;
+                let keep = result.is_ok();
+                let reply: Reply = Box::new(move |committed| {
+                    let _ = answer.send(match committed {
+                        Ok(()) => result,
+                        Err(error) => Err(error),
+                    });
+                });
+                (keep, reply)
+            })
+        });
+        let gone = || Error::database("write", sqlx::Error::PoolClosed);
+        self.steps.send(job).await.map_err(|_| gone())?;
+        answered.await.map_err(|_| gone())?
+    }
+}
+
+struct Writer {
+    conn: SqliteConnection,
+    inbox: mpsc::Receiver<Job>,
+    committed: watch::Sender<u64>,
+    clock: crate::Clock,
+    /// When the process last let others at the file, or was idle.
+    turn_began: Instant,
+}
+
+impl Writer {
+    fn new(
+        conn: SqliteConnection,
+        inbox: mpsc::Receiver<Job>,
+        committed: watch::Sender<u64>,
+        clock: crate::Clock,
+    ) -> Self {
+        Self { conn, inbox, committed, clock, turn_began: Instant::now() }
+    }
+
+    async fn run(mut self) {
+        loop {
+            let first = match self.inbox.try_recv() {
+                Ok(job) => {
+                    if self.turn_began.elapsed() > TURN {
+                        tokio::time::sleep(PAUSE).await;
+                        self.turn_began = Instant::now();
+                    }
+                    job
+                }
+                Err(_) => {
+                    let Some(job) = self.inbox.recv().await else { break };
+                    self.turn_began = Instant::now();
+                    job
+                }
+            };
+            self.group(first).await;
+        }
+        let _ = self.conn.close().await;
+    }
+
+    /// Runs and commits one group, and answers its callers.
+    async fn group(&mut self, first: Job) {
+        if let Err(error) = self.begin().await {
+            // Run the step only to get at its caller: outside a transaction it could write, so do not run it.
+            drop(first);
+            tracing::warn!("could not begin to write: {error}");
+            return;
+        }
+        let began = Instant::now();
+        let mut replies = Vec::new();
+        let mut next = Some(first);
+        let mut sound = Ok(());
+        while let Some(job) = next.take() {
+            match self.step(job, &mut replies).await {
+                Ok(()) => {}
+                Err(error) => {
+                    sound = Err(error);
+                    break;
+                }
+            }
+            if replies.len() < GROUP_STEPS_MAX && began.elapsed() < GROUP_TIME_MAX {
+                next = self.inbox.try_recv().ok();
+            }
+        }
+        let fate = match sound {
+            Ok(()) => sqlx::query("COMMIT").execute(&mut self.conn).await.map(|_| ()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = fate {
+            let _ = sqlx::query("ROLLBACK").execute(&mut self.conn).await;
+            let reason = error.to_string();
+            let mut first = Some(error);
+            for reply in replies {
+                let source = first.take().unwrap_or_else(|| sqlx::Error::Protocol(reason.clone()));
+                reply(Err(Error::database("commit", source)));
+            }
+            return;
+        }
+        for reply in replies {
+            reply(Ok(()));
+        }
+        self.committed.send_modify(|commits| *commits += 1);
+    }
+
+    /// Runs one step in a savepoint. An error here means that the whole group is lost.
+    async fn step(&mut self, job: Job, replies: &mut Vec<Reply>) -> Result<(), sqlx::Error> {
+        sqlx::query("SAVEPOINT step").execute(&mut self.conn).await?;
+        let (keep, reply) = job(&mut self.conn).await;
+        replies.push(reply);
+        if !keep {
+            sqlx::query("ROLLBACK TO step").execute(&mut self.conn).await?;
+        }
+        sqlx::query("RELEASE step").execute(&mut self.conn).await?;
+        Ok(())
+    }
+
+    /// Begins to write, waiting for other processes that do.
+    async fn begin(&mut self) -> Result<(), sqlx::Error> {
+        let began = Instant::now();
+        loop {
+            match sqlx::query("BEGIN IMMEDIATE").execute(&mut self.conn).await {
+                Ok(_) => return Ok(()),
+                Err(error) if is_busy(&error) && began.elapsed() < BUSY_MAX => {
+                    // Not in step with others that wait too: the clock's last digits differ between processes.
+                    let jitter = (self.clock)().timestamp_subsec_micros() % 1_000;
+                    tokio::time::sleep(Duration::from_micros(500 + u64::from(jitter))).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+fn is_busy(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code().map(std::borrow::Cow::into_owned));
+    code.and_then(|code| code.parse::<u32>().ok()).is_some_and(|code| matches!(code & 0xff, 5 | 6))
+}
+
+/// Says what is wrong with a file, and what to do.
+fn open_error(path: &Path, source: sqlx::Error) -> Error {
+    let code = source.as_database_error().and_then(|error| error.code().map(std::borrow::Cow::into_owned));
+    let primary = code.and_then(|code| code.parse::<u32>().ok()).map(|code| code & 0xff);
+    let (problem, hint) = match primary {
+        Some(26 | 11) => ("it is not a SQLite database", Some("name another file, or move this one away")),
+        Some(8) => ("it can only be read, and Tidemill has to write", Some("check who owns the file and its folder")),
+        Some(13) => ("the disk is full", Some("make room, and try again")),
+        Some(14) => {
+            ("the file cannot be opened or made", Some("check that its folder exists and can be written"))
+        }
+        Some(5 | 6) => ("another process is writing to it and does not stop", None),
+        Some(_) | None => return Error::database("open the file", source),
+    };
+    let class = if matches!(primary, Some(5 | 6 | 13)) { Class::Transient } else { Class::Permanent };
+    Error::Open {
+        what: format!("`{}`", path.display()),
+        problem: problem.to_owned(),
+        hint: hint.map(str::to_owned),
+        class,
+    }
+}

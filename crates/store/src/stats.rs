@@ -1,0 +1,72 @@
+//! The key metrics.
+
+use crate::codec::{At, Columns};
+use crate::tx::{FromColumns, on};
+use crate::{Error, Store, catalog};
+use tidemill_core::stats::{ActiveRuns, MeanDuration, Stats};
+use tidemill_core::{RunId, Timestamp};
+
+struct Queue(Stats);
+
+impl FromColumns for Queue {
+    fn read(row: &impl Columns) -> sqlx::Result<Self> {
+        Ok(Self(Stats {
+            queued_count: row.long("queued")?,
+            ready_count: row.long("ready")?,
+            oldest_ready_secs: row.number_or_null("oldest_secs")?,
+            ..Stats::default()
+        }))
+    }
+}
+
+struct Outcomes(i64, i64);
+
+impl FromColumns for Outcomes {
+    fn read(row: &impl Columns) -> sqlx::Result<Self> {
+        Ok(Self(row.long("success_count")?, row.long("failed_count")?))
+    }
+}
+
+impl FromColumns for ActiveRuns {
+    fn read(row: &impl Columns) -> sqlx::Result<Self> {
+        Ok(Self { claimed_by: row.text("claimed_by")?, active_runs: row.long("active_runs")? })
+    }
+}
+
+impl FromColumns for MeanDuration {
+    fn read(row: &impl Columns) -> sqlx::Result<Self> {
+        Ok(Self {
+            status: row.parsed("status")?,
+            avg_duration_seconds: row.number_or_null("mean_secs")?.unwrap_or_default(),
+            runs: row.long("runs")?,
+        })
+    }
+}
+
+impl Store {
+    /// The key metrics: the queue now, the last 24 hours, the last 7 days.
+    pub async fn stats(&self, now: Option<Timestamp>) -> Result<Stats, Error> {
+        self.read(move |mut tx| {
+            Box::pin(async move {
+                let now = tx.database_now(now).await?;
+                let queue: Option<Queue> =
+                    on!(tx, catalog::STATS_QUEUE, [At(now)], fetch_optional, "count runs")?.record("count runs")?;
+                let mut stats = queue.map(|queue| queue.0).unwrap_or_default();
+                stats.active = on!(tx, catalog::STATS_ACTIVE, [], fetch_all, "count runs")?.records("count runs")?;
+                let day = RunId::floor(now - chrono::Duration::hours(24));
+                let outcomes: Option<Outcomes> =
+                    on!(tx, catalog::STATS_OUTCOMES, [day.as_str()], fetch_optional, "count runs")?
+                        .record("count runs")?;
+                if let Some(Outcomes(success, failed)) = outcomes {
+                    stats.success_count = success;
+                    stats.failed_count = failed;
+                }
+                let week = RunId::floor(now - chrono::Duration::days(7));
+                stats.durations = on!(tx, catalog::STATS_DURATIONS, [week.as_str()], fetch_all, "count runs")?
+                    .records("count runs")?;
+                Ok(stats.with_rate())
+            })
+        })
+        .await
+    }
+}

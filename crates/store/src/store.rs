@@ -1,0 +1,195 @@
+//! The store: opens a database, and runs steps on it.
+
+use crate::postgres::Postgres;
+use crate::sqlite::{Boxed, Sqlite};
+use crate::tx::{Conn, Context};
+use crate::{Error, Pooler, Schema, Tx};
+use std::path::Path;
+use std::sync::Arc;
+use tidemill_core::Timestamp;
+
+/// Where the time comes from when the database's own clock is not asked: SQLite has none.
+pub type Clock = fn() -> Timestamp;
+
+/// How to open a store.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// `postgres://…`, `sqlite://path`, or a path.
+    pub url: String,
+    /// The schema on PostgreSQL.
+    pub schema: String,
+    /// What stands between us and PostgreSQL.
+    pub pooler: Pooler,
+    /// Connections to PostgreSQL.
+    pub connections: u32,
+    /// The host's clock.
+    pub clock: Clock,
+}
+
+impl Options {
+    /// Options with every default.
+    pub fn new(url: impl Into<String>, clock: Clock) -> Self {
+        Self {
+            url: url.into(),
+            schema: "ops".to_owned(),
+            pooler: Pooler::Session,
+            connections: tidemill_core::limits::POOL_CONNECTIONS,
+            clock,
+        }
+    }
+}
+
+impl Options {
+    /// The file, where the address names one.
+    pub fn sqlite_path(&self) -> Option<&Path> {
+        let url = self.url.as_str();
+        match url.split_once("://") {
+            Some(("sqlite", path)) => Some(Path::new(path)),
+            Some(_) => None,
+            None => Some(Path::new(url.strip_prefix("sqlite:").unwrap_or(url))),
+        }
+    }
+}
+
+/// An open database. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Store {
+    pub(crate) backend: Backend,
+    pub(crate) context: Arc<Context>,
+    pub(crate) hint: Arc<crate::wake::Hint>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Backend {
+    Postgres(Arc<Postgres>),
+    Sqlite(Arc<Sqlite>),
+}
+
+impl Store {
+    /// Opens the database that the options name. Makes a SQLite file where none exists.
+    pub async fn open(options: &Options) -> Result<Self, Error> {
+        let url = options.url.as_str();
+        if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+            let schema = Schema::postgres(&options.schema)?;
+            let postgres = Postgres::open(url, options.pooler, options.connections).await?;
+            let context = Arc::new(Context::new(schema, options.clock, options.pooler));
+            let hint = Arc::new(crate::wake::Hint::default());
+            let text = context.schema.render("SELECT {ops}.wake()");
+            tokio::spawn(crate::wake::Hint::relay(Arc::downgrade(&hint), postgres.pool.clone(), text));
+            return Ok(Self { backend: Backend::Postgres(Arc::new(postgres)), context, hint });
+        }
+        let Some(path) = options.sqlite_path() else {
+            let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+            let problem = format!("there is no way to speak `{scheme}`");
+            return Err(Error::BadUrl { url: crate::postgres::shown(url), problem });
+        };
+        if path.as_os_str().is_empty() {
+            return Err(Error::BadUrl { url: url.to_owned(), problem: "it names no file".to_owned() });
+        }
+        let sqlite = Sqlite::open(path, options.clock).await?;
+        let context = Arc::new(Context::new(Schema::sqlite(), options.clock, Pooler::Session));
+        Ok(Self { backend: Backend::Sqlite(Arc::new(sqlite)), context, hint: Arc::default() })
+    }
+
+    /// Whether this is PostgreSQL.
+    pub fn is_postgres(&self) -> bool {
+        matches!(self.backend, Backend::Postgres(_))
+    }
+
+    /// The schema that the tables are in; empty on SQLite.
+    pub fn schema(&self) -> &str {
+        self.context.schema.name()
+    }
+
+    /// Where the data is, without a password, for people.
+    pub fn place(&self) -> String {
+        match &self.backend {
+            Backend::Postgres(postgres) => {
+                let options = &postgres.options;
+                let database = options.get_database().unwrap_or_default();
+                format!("postgres://{}:{}/{database}", options.get_host(), options.get_port())
+            }
+            Backend::Sqlite(sqlite) => sqlite.path().display().to_string(),
+        }
+    }
+
+    /// Runs one verb. On PostgreSQL a verb is one statement, which commits by itself: one round trip.
+    pub(crate) async fn step<T, F>(&self, verb: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(Tx<'c>) -> Boxed<'c, Result<T, Error>> + Send + 'static,
+    {
+        if let Backend::Postgres(postgres) = &self.backend
+            && postgres.pooler == Pooler::Session
+        {
+            let mut conn = postgres.pool.acquire().await.map_err(|source| Error::database("answer", source))?;
+            let tx = Tx { conn: Conn::Postgres(&mut conn), context: &self.context };
+            return verb(tx).await;
+        }
+        self.write(verb).await
+    }
+
+    /// Runs a step of several statements in one transaction: all of it is committed, or nothing.
+    pub async fn write<T, F>(&self, step: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(Tx<'c>) -> Boxed<'c, Result<T, Error>> + Send + 'static,
+    {
+        match &self.backend {
+            Backend::Postgres(postgres) => {
+                let failed = |source| Error::database("begin or commit", source);
+                let mut transaction = postgres.pool.begin().await.map_err(failed)?;
+                let tx = Tx { conn: Conn::Postgres(&mut transaction), context: &self.context };
+                let result = step(tx).await?;
+                transaction.commit().await.map_err(failed)?;
+                Ok(result)
+            }
+            Backend::Sqlite(sqlite) => {
+                let context = self.context.clone();
+                sqlite
+                    .write(move |conn| {
+                        Box::pin(async move { step(Tx { conn: Conn::Sqlite(conn), context: &context }).await })
+                    })
+                    .await
+            }
+        }
+    }
+
+    /// Runs a step that only reads, from one snapshot.
+    pub(crate) async fn read<T, F>(&self, step: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(Tx<'c>) -> Boxed<'c, Result<T, Error>> + Send + 'static,
+    {
+        let failed = |source| Error::database("begin to read", source);
+        match &self.backend {
+            Backend::Postgres(postgres) => {
+                let mut transaction = postgres
+                    .pool
+                    .begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                    .await
+                    .map_err(failed)?;
+                let tx = Tx { conn: Conn::Postgres(&mut transaction), context: &self.context };
+                let result = step(tx).await;
+                let _ = transaction.rollback().await;
+                result
+            }
+            Backend::Sqlite(sqlite) => {
+                let mut transaction = sqlite.readers().begin().await.map_err(failed)?;
+                let tx = Tx { conn: Conn::Sqlite(&mut transaction), context: &self.context };
+                let result = step(tx).await;
+                let _ = transaction.rollback().await;
+                result
+            }
+        }
+    }
+
+    /// Closes every connection.
+    pub async fn close(&self) {
+        self.wake_now().await;
+        match &self.backend {
+            Backend::Postgres(postgres) => postgres.pool.close().await,
+            Backend::Sqlite(sqlite) => sqlite.readers().close().await,
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The sweep on SQLite: finds what needs a decision, decides in Rust, writes.
+//!
+//! Differs from PostgreSQL: no key is ever without a head, so there are none to give one to; and a worker's silence
+//! is counted from its last beat, whoever was down meanwhile, because no server's start is known.
+
+use super::Swept;
+use crate::Error;
+use crate::codec::{At, Columns as _};
+use crate::sqlite::Sqlite;
+use serde_json::json;
+use sqlx::SqliteConnection;
+use sqlx::sqlite::SqliteRow;
+use std::collections::BTreeMap;
+use tidemill_core::retry::{self, Follow};
+use tidemill_core::run::{self, EndCause, Gate, Run, RunEvent, RunState};
+use tidemill_core::{Json, RunId, Timestamp};
+
+const ACTION: &str = "sweep";
+
+/// Runs whose time to be looked at has come, and runs of workers that have ended.
+const CANDIDATES: &str = "SELECT r.run_id, r.cancel_deadline_at, \
+        EXISTS (SELECT 1 FROM workers w WHERE w.worker_id = r.worker_id AND w.ended_at IS NOT NULL) AS worker_gone \
+    FROM runs r WHERE r.run_id IN ( \
+        SELECT a.run_id FROM (SELECT run_id FROM runs WHERE attention_at <= $1 ORDER BY attention_at LIMIT $2) a \
+        UNION ALL \
+        SELECT d.run_id FROM ( \
+            SELECT h.run_id FROM workers w CROSS JOIN runs h ON h.claimed_by = w.name \
+                AND h.worker_id = w.worker_id AND h.status IN ('claimed', 'running') \
+            WHERE w.ended_at IS NOT NULL LIMIT $2) d) \
+    ORDER BY r.run_id";
+
+/// What a decision needs to know besides the run.
+#[derive(Debug, Clone, Copy, Default)]
+struct Signs {
+    worker_gone: bool,
+    cancel_deadline_at: Option<Timestamp>,
+}
+
+/// What becomes of one run.
+#[derive(Debug, PartialEq)]
+enum Verdict {
+    /// Nothing needs to be done.
+    Nothing,
+    /// Its time has come: it may be claimed, or stands in line.
+    Open,
+    /// It ends.
+    End { status: RunState, cause: EndCause, notes: Json, follow: Follow },
+}
+
+pub(super) async fn sweep(
+    conn: &mut SqliteConnection,
+    limit: usize,
+    dead_after_secs: f64,
+    now: Timestamp,
+) -> Result<Vec<Swept>, Error> {
+    bury_workers(conn, dead_after_secs, now).await?;
+    let candidates = candidates(conn, limit, now).await?;
+    if candidates.is_empty() {
+        return Ok(Vec::new());
+    }
+    let ids: Vec<&RunId> = candidates.keys().collect();
+    let mut swept = Vec::new();
+    // What is done to one run changes nothing that the decision on another looks at.
+    for run in Sqlite::runs_by_id(conn, &ids, ACTION).await? {
+        let signs = candidates.get(&run.run_id).copied().unwrap_or_default();
+        match decide(&run, signs, now) {
+            Verdict::Nothing => {}
+            Verdict::Open => Sqlite::open_gate(conn, &run, now, ACTION).await?,
+            Verdict::End { status, cause, mut notes, follow } => {
+                if follow == Follow::Quarantine {
+                    notes["output_tail"] = output_tail(conn, &run.run_id).await?;
+                }
+                Sqlite::end_run(conn, &run, (status, cause, notes), now, ACTION).await?;
+                let successor = match follow {
+                    Follow::Successor(next) => {
+                        Some(Sqlite::follow_run(conn, &run, &next, now, ACTION).await?)
+                    }
+                    Follow::Nothing | Follow::Quarantine => None,
+                };
+                swept.push(Swept { run_id: run.run_id, action: cause, successor });
+            }
+        }
+    }
+    Ok(swept)
+}
+
+/// Ends worker processes that have been silent for too long.
+async fn bury_workers(
+    conn: &mut SqliteConnection,
+    dead_after_secs: f64,
+    now: Timestamp,
+) -> Result<(), Error> {
+    sqlx::query(
+        "UPDATE workers SET ended_at = $1, end_cause = 'dead', waiting = 0 \
+         WHERE ended_at IS NULL AND beat_at < $1 - $2 * 1000000",
+    )
+    .bind(At(now))
+    .bind(dead_after_secs)
+    .execute(conn)
+    .await
+    .map_err(failed)?;
+    Ok(())
+}
+
+async fn candidates(
+    conn: &mut SqliteConnection,
+    limit: usize,
+    now: Timestamp,
+) -> Result<BTreeMap<RunId, Signs>, Error> {
+    let rows = sqlx::query(CANDIDATES)
+        .bind(At(now))
+        .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+        .fetch_all(conn)
+        .await
+        .map_err(failed)?;
+    let read = |row: &SqliteRow| -> sqlx::Result<(RunId, Signs)> {
+        let cancel_deadline_at = row.time_or_null("cancel_deadline_at")?;
+        Ok((row.parsed("run_id")?, Signs { worker_gone: row.truth("worker_gone")?, cancel_deadline_at }))
+    };
+    rows.iter().map(read).collect::<sqlx::Result<_>>().map_err(failed)
+}
+
+/// The last lines that a run's worker said, the first of them first.
+async fn output_tail(conn: &mut SqliteConnection, run: &RunId) -> Result<Json, Error> {
+    let mut lines: Vec<String> = sqlx::query_scalar(
+        "SELECT substr(message, 1, 1000) FROM run_events WHERE run_id = $1 AND kind = 'log' \
+         ORDER BY seq DESC LIMIT 20",
+    )
+    .bind(run.as_str())
+    .fetch_all(conn)
+    .await
+    .map_err(failed)?;
+    lines.reverse();
+    Ok(Json::from(lines))
+}
+
+fn failed(source: sqlx::Error) -> Error {
+    Error::database(ACTION, source)
+}
+
+/// Decides one run.
+fn decide(run: &Run, signs: Signs, now: Timestamp) -> Verdict {
+    let is_past = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
+    let is_lost = signs.worker_gone || is_past(run.lease_until);
+    if run.status == RunState::Queued && is_past(run.expires_at) {
+        let notes = json!({"cancelled_by": "system", "reason": "Nobody claimed the run before it expired"});
+        return end(run, RunEvent::Expire, EndCause::Expired, notes, now);
+    }
+    if run.gate == Some(Gate::Time) && is_past(run.available_at) {
+        return Verdict::Open;
+    }
+    if !run.status.is_held() {
+        return Verdict::Nothing;
+    }
+    if run.cancel_requested_at.is_some() && (is_lost || is_past(signs.cancel_deadline_at)) {
+        let mut notes = json!({});
+        if let Some(by) = &run.cancel_requested_by {
+            notes["cancelled_by"] = json!(by);
+        }
+        if let Some(reason) = &run.cancel_reason {
+            notes["reason"] = json!(reason);
+        }
+        return end(run, RunEvent::Cancel, EndCause::CancelGrace, notes, now);
+    }
+    if run.status == RunState::Running && is_past(run.deadline_at) {
+        let error = run.timeout_secs.map(|secs| format!("the run took longer than {secs} s"));
+        return end(run, RunEvent::TimeOut, EndCause::TimedOut, json!({"error": error}), now);
+    }
+    if is_lost { lose(run, signs.worker_gone, now) } else { Verdict::Nothing }
+}
+
+/// Ends a run whose worker is gone, or fell silent.
+fn lose(run: &Run, worker_gone: bool, now: Timestamp) -> Verdict {
+    if run.status != RunState::Claimed {
+        let notes = json!({"error": "worker lost", "original_worker": run.claimed_by});
+        return end(run, RunEvent::Lose, EndCause::Lost, notes, now);
+    }
+    let notes = json!({
+        "cancelled_by": "system",
+        "original_worker": run.claimed_by,
+        "claimed_at": run.started_at.map(|at| at.format("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()),
+        "reason": if worker_gone {
+            "Stale run (its worker died before the first event)"
+        } else {
+            "Stale run (claimed for >5 minutes without events)"
+        },
+    });
+    end(run, RunEvent::Expire, EndCause::Stale, notes, now)
+}
+
+/// The end that an event leads to, and what follows it.
+fn end(run: &Run, event: RunEvent, cause: EndCause, mut notes: Json, now: Timestamp) -> Verdict {
+    let Some(status) = run::next(run.status, event) else { return Verdict::Nothing };
+    let follow = retry::follow(run, status, cause, now);
+    if follow != Follow::Quarantine {
+        return Verdict::End { status, cause, notes, follow };
+    }
+    notes["quarantined"] = json!(true);
+    notes["losses"] = json!(run.losses + 1);
+    Verdict::End { status, cause: EndCause::Quarantined, notes, follow }
+}

@@ -1,0 +1,236 @@
+//! Worker processes: one row each, which their dispatch loop keeps alive.
+
+use crate::codec::{At, Boot, Columns, Words};
+use crate::sqlite::Boxed;
+use crate::tx::{Conn, FromColumns, on};
+use crate::{Error, RefusalCode, Store, Tx, catalog};
+use sqlx::AssertSqlSafe;
+use tidemill_core::worker::{Held, NewWorker, Worker};
+use tidemill_core::{RunId, Timestamp, WorkerId};
+
+impl FromColumns for Worker {
+    fn read(row: &impl Columns) -> sqlx::Result<Self> {
+        Ok(Self {
+            worker_id: row.worker_or_null("worker_id")?.ok_or(sqlx::Error::RowNotFound)?,
+            name: row.text("name")?,
+            host: row.text("host")?,
+            pid: row.long("pid")?,
+            labels: row.words("labels")?,
+            version: row.text("version")?,
+            started_at: row.time("started_at")?,
+            beat_at: row.time("beat_at")?,
+            ended_at: row.time_or_null("ended_at")?,
+        })
+    }
+}
+
+impl FromColumns for Held {
+    fn read(row: &impl Columns) -> sqlx::Result<Self> {
+        Ok(Self {
+            held: row.truth("held")?,
+            cancel_requested: row.truth("cancel_requested")?,
+            lease_until: row.time_or_null("lease_until")?,
+        })
+    }
+}
+
+const DEAD: &str = "this worker was found dead, and its runs were given to others";
+
+impl Tx<'_> {
+    async fn register_worker(&mut self, worker: &NewWorker, now: Option<Timestamp>) -> Result<(), Error> {
+        let moment = self.moment(now);
+        let failed = |source| Error::database("register a worker", source);
+        match &mut self.conn {
+            Conn::Postgres(conn) => {
+                let text = "SELECT {ops}.register_worker($1, $2, $3, $4, $5, $6, $7)";
+                sqlx::query(AssertSqlSafe(self.context.schema.render(text)))
+                    .bind(Boot(worker.worker_id))
+                    .bind(&worker.name)
+                    .bind(&worker.host)
+                    .bind(worker.pid)
+                    .bind(Words(worker.labels.clone()))
+                    .bind(&worker.version)
+                    .bind(now.map(At))
+                    .persistent(self.context.named)
+                    .execute(&mut **conn)
+                    .await
+                    .map_err(failed)?;
+            }
+            Conn::Sqlite(conn) => {
+                sqlx::query(
+                    "INSERT INTO workers (worker_id, name, host, pid, labels, version, started_at, beat_at) \
+                     VALUES ($1, $2, $3, $4, $5, $6, $7, $7) ON CONFLICT (worker_id) DO NOTHING",
+                )
+                .bind(Boot(worker.worker_id))
+                .bind(&worker.name)
+                .bind(&worker.host)
+                .bind(worker.pid)
+                .bind(Words(worker.labels.clone()))
+                .bind(&worker.version)
+                .bind(At(moment))
+                .execute(&mut **conn)
+                .await
+                .map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that a worker lives and renews its leases; what it holds, in the order of `runs`.
+    async fn beat_worker(
+        &mut self,
+        worker: WorkerId,
+        runs: &[RunId],
+        now: Option<Timestamp>,
+    ) -> Result<Vec<Held>, Error> {
+        let moment = self.moment(now);
+        let failed = |source| Error::database("say that a worker lives", source);
+        match &mut self.conn {
+            Conn::Postgres(conn) => {
+                let text = "SELECT b.held, b.cancel_requested, b.lease_until FROM unnest($2::text[]) \
+                            WITH ORDINALITY a (id, place) JOIN {ops}.beat_worker($1, $2, $3) b ON b.run_id = a.id \
+                            ORDER BY a.place";
+                // The function must run even when there is no run to join it with.
+                let text = if runs.is_empty() {
+                    "SELECT held, cancel_requested, lease_until FROM {ops}.beat_worker($1, $2, $3)"
+                } else {
+                    text
+                };
+                let ids: Vec<_> = runs.iter().map(RunId::as_str).collect();
+                let rows = sqlx::query(AssertSqlSafe(self.context.schema.render(text)))
+                    .bind(Boot(worker))
+                    .bind(ids)
+                    .bind(now.map(At))
+                    .persistent(self.context.named)
+                    .fetch_all(&mut **conn)
+                    .await
+                    .map_err(failed)?;
+                rows.iter().map(Held::read).collect::<sqlx::Result<_>>().map_err(failed)
+            }
+            Conn::Sqlite(conn) => {
+                let alive = sqlx::query(
+                    "UPDATE workers SET beat_at = max(beat_at, $2) WHERE worker_id = $1 AND ended_at IS NULL",
+                )
+                .bind(Boot(worker))
+                .bind(At(moment))
+                .execute(&mut **conn)
+                .await
+                .map_err(failed)?;
+                if alive.rows_affected() == 0 {
+                    return Err(Error::refused(RefusalCode::Stale, DEAD));
+                }
+                let mut held = Vec::with_capacity(runs.len());
+                for run in runs {
+                    sqlx::query(
+                        "UPDATE runs SET lease_until = $3 + lease_secs * 1000000, updated_at = $3 \
+                         WHERE run_id = $1 AND worker_id = $2 AND status IN ('claimed', 'running') \
+                         AND lease_until < $3 + lease_secs * 800000",
+                    )
+                    .bind(run.as_str())
+                    .bind(Boot(worker))
+                    .bind(At(moment))
+                    .execute(&mut **conn)
+                    .await
+                    .map_err(failed)?;
+                    let row = sqlx::query(
+                        "SELECT status IN ('claimed', 'running') AND worker_id IS $2 AS held, \
+                         cancel_requested_at IS NOT NULL AS cancel_requested, lease_until \
+                         FROM runs WHERE run_id = $1",
+                    )
+                    .bind(run.as_str())
+                    .bind(Boot(worker))
+                    .fetch_optional(&mut **conn)
+                    .await
+                    .map_err(failed)?;
+                    let gone = Held { held: false, cancel_requested: false, lease_until: None };
+                    held.push(row.map_or(Ok(gone), |row| Held::read(&row)).map_err(failed)?);
+                }
+                Ok(held)
+            }
+        }
+    }
+
+    async fn declare_waiting(&mut self, worker: WorkerId, waiting: bool) -> Result<(), Error> {
+        // On SQLite nobody listens: workers of this process are signalled, others look.
+        if let Conn::Postgres(conn) = &mut self.conn {
+            sqlx::query(AssertSqlSafe(self.context.schema.render("SELECT {ops}.declare_waiting($1, $2)")))
+                .bind(Boot(worker))
+                .bind(waiting)
+                .persistent(self.context.named)
+                .execute(&mut **conn)
+                .await
+                .map_err(|source| Error::database("declare that a worker waits", source))?;
+        }
+        Ok(())
+    }
+
+    async fn retire_worker(&mut self, worker: WorkerId, now: Option<Timestamp>) -> Result<(), Error> {
+        let moment = self.moment(now);
+        let failed = |source| Error::database("retire a worker", source);
+        match &mut self.conn {
+            Conn::Postgres(conn) => {
+                sqlx::query(AssertSqlSafe(self.context.schema.render("SELECT {ops}.retire_worker($1, $2)")))
+                    .bind(Boot(worker))
+                    .bind(now.map(At))
+                    .persistent(self.context.named)
+                    .execute(&mut **conn)
+                    .await
+                    .map_err(failed)?;
+            }
+            Conn::Sqlite(conn) => {
+                sqlx::query(
+                    "UPDATE workers SET ended_at = $2, end_cause = 'stopped' \
+                     WHERE worker_id = $1 AND ended_at IS NULL",
+                )
+                .bind(Boot(worker))
+                .bind(At(moment))
+                .execute(&mut **conn)
+                .await
+                .map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Store {
+    /// Registers a worker process.
+    pub async fn register_worker(&self, worker: NewWorker, now: Option<Timestamp>) -> Result<(), Error> {
+        self.step(move |mut tx| Box::pin(async move { tx.register_worker(&worker, now).await })).await
+    }
+
+    /// Says that a worker process lives, renews the leases of its runs, and tells what became of them.
+    ///
+    /// Refused as stale when the process was found dead: it must stop what it runs, and register anew.
+    pub async fn beat_worker(
+        &self,
+        worker: WorkerId,
+        runs: Vec<RunId>,
+        now: Option<Timestamp>,
+    ) -> Result<Vec<Held>, Error> {
+        self.step(move |mut tx| -> Boxed<'_, _> {
+            Box::pin(async move { tx.beat_worker(worker, &runs, now).await })
+        })
+        .await
+    }
+
+    /// Declares that a worker waits for a wake-up, or no longer does.
+    pub(crate) async fn declare_waiting(&self, worker: WorkerId, waiting: bool) -> Result<(), Error> {
+        self.step(move |mut tx| Box::pin(async move { tx.declare_waiting(worker, waiting).await })).await
+    }
+
+    /// A worker process says goodbye.
+    pub async fn retire_worker(&self, worker: WorkerId, now: Option<Timestamp>) -> Result<(), Error> {
+        self.step(move |mut tx| Box::pin(async move { tx.retire_worker(worker, now).await })).await
+    }
+
+    /// Worker processes, the living first.
+    pub async fn workers(&self) -> Result<Vec<Worker>, Error> {
+        self.read(move |mut tx| {
+            Box::pin(async move {
+                on!(tx, catalog::WORKER_LIST, [], fetch_all, "list workers")?.records("list workers")
+            })
+        })
+        .await
+    }
+}

@@ -1,0 +1,22 @@
+//! Runs one command under a supervisor process that outlives neither the worker nor the worker's lease.
+//!
+//! Three processes take part. The *worker* holds a [`Supervised`]. The *supervisor* ([`supervise`], our own binary
+//! again) stands between: it kills the command when the worker dies or gives no sign of contact for too long. The
+//! *launch step* ([`launch`]) binds the command's life to the supervisor's and then becomes the command.
+//! See [`supervise`] for what is promised, and for the few cases that are not.
+
+mod handle;
+mod launch;
+mod lines;
+mod moment;
+mod order;
+mod report;
+mod spec;
+mod supervise;
+
+pub use handle::{Control, Error, Supervised};
+pub use launch::launch;
+pub use moment::Moment;
+pub use report::{End, Part, Report, Stream};
+pub use spec::Spec;
+pub use supervise::supervise;

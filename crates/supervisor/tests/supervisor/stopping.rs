@@ -1,0 +1,147 @@
+//! How a command is ended on demand, and that nothing of it is left behind.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tidemill_supervisor::End;
+
+use crate::stage::{LONG, is_alive, next_line, next_pid, rest, run, shell, signal, start, until_dead};
+
+/// Long enough to be told from "at once", short enough to wait for.
+const GRACE: Duration = Duration::from_millis(700);
+
+#[tokio::test]
+async fn a_command_that_heeds_the_stop_ends_in_its_own_way() {
+    let script = "trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.01; done";
+    let mut supervised = start(&shell(script)).await;
+    assert_eq!(next_line(&mut supervised).await, "ready");
+    supervised.control().stop(LONG).await;
+    let outcome = rest(&mut supervised).await;
+    assert_eq!(outcome.stdout(), ["bye"]);
+    assert_eq!(outcome.end, End::Code(7));
+}
+
+#[tokio::test]
+async fn a_command_that_knows_no_better_ends_by_the_signal() {
+    let mut supervised = start(&shell("echo ready; exec sleep 1000")).await;
+    assert_eq!(next_line(&mut supervised).await, "ready");
+    supervised.control().stop(LONG).await;
+    assert_eq!(rest(&mut supervised).await.end, End::Signal(15));
+}
+
+#[tokio::test]
+async fn a_command_that_ignores_the_stop_is_killed_after_the_grace() {
+    let mut supervised = start(&shell("trap '' TERM; echo $$; while :; do sleep 0.01; done")).await;
+    let pid = next_pid(&mut supervised).await;
+    let begun = Instant::now();
+    supervised.control().stop(GRACE).await;
+    assert_eq!(rest(&mut supervised).await.end, End::Signal(9));
+    assert!(begun.elapsed() >= GRACE);
+    assert!(!is_alive(pid));
+}
+
+/// Shows that the grace is for the whole group: the shell dies at once, what it started may still finish.
+#[tokio::test]
+async fn what_the_command_started_has_the_same_grace() {
+    let script =
+        "sh -c 'trap \"sleep 2; echo saved; exit\" TERM; echo ready; while :; do sleep 0.01; done'; true";
+    let mut supervised = start(&shell(script)).await;
+    assert_eq!(next_line(&mut supervised).await, "ready");
+    supervised.control().stop(LONG).await;
+    let outcome = rest(&mut supervised).await;
+    assert_eq!(outcome.stdout(), ["saved"]);
+    assert_eq!(outcome.end, End::Signal(15));
+}
+
+#[tokio::test]
+async fn a_second_stop_can_only_shorten_the_grace() {
+    let mut supervised = start(&shell("trap '' TERM; echo $$; while :; do sleep 0.01; done")).await;
+    next_pid(&mut supervised).await;
+    supervised.control().stop(LONG).await;
+    supervised.control().stop(Duration::from_millis(1)).await;
+    supervised.control().stop(LONG).await;
+    assert_eq!(rest(&mut supervised).await.end, End::Signal(9));
+}
+
+/// Shows that a kill reaches every descendant, in its group or not, and nobody else.
+#[tokio::test]
+async fn a_kill_reaches_all_descendants_and_nobody_else() {
+    let mut bystander = tokio::process::Command::new("sleep");
+    let bystander = bystander.arg("1000").stdout(Stdio::null()).kill_on_drop(true).spawn().unwrap();
+    let script = "
+        sleep 1000 & echo $!
+        setsid sh -c 'echo $$; setsid sleep 1000 & echo $!; wait' &
+        (setsid sleep 1000 & echo $!)
+        echo $$; wait";
+    let mut supervised = start(&shell(script)).await;
+    let mut pids = Vec::new();
+    while pids.len() < 5 {
+        pids.push(next_pid(&mut supervised).await);
+    }
+    assert!(pids.iter().all(|&pid| is_alive(pid)));
+    supervised.control().kill().await;
+    assert_eq!(rest(&mut supervised).await.end, End::Signal(9));
+    assert!(!pids.iter().any(|&pid| is_alive(pid)), "the end is told after the death of all");
+    assert!(is_alive(bystander.id().unwrap().try_into().unwrap()));
+}
+
+#[tokio::test]
+async fn a_stopped_process_is_killed_too() {
+    let mut supervised = start(&shell("echo $$; kill -STOP $$; echo never")).await;
+    let pid = next_pid(&mut supervised).await;
+    supervised.control().kill().await;
+    assert_eq!(rest(&mut supervised).await.end, End::Signal(9));
+    assert!(!is_alive(pid));
+}
+
+#[tokio::test]
+async fn background_processes_neither_hold_up_the_end_nor_survive_it() {
+    for background in ["sleep 1000", "setsid sleep 1000", "sleep 1000 > /dev/null 2>&1"] {
+        let outcome = run(&shell(&format!("{background} & echo $!; exit 4"))).await;
+        assert_eq!(outcome.end, End::Code(4));
+        assert!(!is_alive(outcome.stdout()[0].parse().unwrap()), "{background}");
+    }
+}
+
+/// Shows that a background process which floods the pipe cannot keep the command from ending.
+#[tokio::test]
+async fn a_background_flood_does_not_hold_up_the_end() {
+    let outcome = run(&shell("yes & echo $! >&2; exit 0")).await;
+    assert_eq!(outcome.end, End::Code(0));
+    let pid = outcome.texts(tidemill_supervisor::Stream::Stderr)[0].parse().unwrap();
+    assert!(!is_alive(pid));
+}
+
+/// Shows that descendants which lost their parent and ended do not pile up while the command runs.
+#[tokio::test]
+async fn ended_orphans_are_collected_while_the_command_runs() {
+    let mut supervised = start(&shell("(true & echo $!); exec sleep 1000")).await;
+    let orphan = next_pid(&mut supervised).await;
+    let path = format!("/proc/{orphan}");
+    crate::stage::until("the orphan is collected", || !std::path::Path::new(&path).exists()).await;
+    supervised.control().kill().await;
+    rest(&mut supervised).await;
+}
+
+#[tokio::test]
+async fn dropping_the_handle_kills_the_command() {
+    let mut supervised = start(&shell("setsid sleep 1000 & echo $!; echo $$; wait")).await;
+    let pids = [next_pid(&mut supervised).await, next_pid(&mut supervised).await];
+    let control = supervised.control();
+    drop(supervised);
+    until_dead(&pids).await;
+    drop(control);
+}
+
+/// Shows what is left of the promise when the supervisor itself is killed: the main process dies with it.
+#[tokio::test]
+async fn the_command_does_not_outlive_its_supervisor() {
+    let mut supervised = start(&shell("echo $$; exec sleep 1000")).await;
+    let pid = next_pid(&mut supervised).await;
+    signal(supervised.supervisor_id().unwrap().try_into().unwrap(), Signal::KILL);
+    until_dead(&[pid]).await;
+    let error = supervised.next().await.unwrap_err();
+    assert_eq!(error.to_string(), "the supervisor ended without a word on the command (signal: 9 (SIGKILL))");
+    assert!(matches!(supervised.next().await, Ok(None)));
+}

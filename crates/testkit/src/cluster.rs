@@ -1,0 +1,331 @@
+//! A throwaway PostgreSQL server: its own directory, its own port on 127.0.0.1, gone with its owner.
+//!
+//! Nothing that is installed as a service is touched, and nothing is left behind: see [`guard`] for how
+//! the server ends even when its owner is killed. All calls here block; none of them needs a runtime.
+
+mod address;
+mod binaries;
+mod database;
+mod guard;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use rustix::fs::statvfs;
+use rustix::process::Signal;
+use uuid::Uuid;
+
+pub use address::{Address, with_database};
+pub(crate) use binaries::executable;
+pub use binaries::{POSTGRES_MAJOR_MIN, ServerBinaries, find_on_path};
+pub use database::Database;
+pub(crate) use guard::{Account, Guard, end, tail};
+
+/// The environment variable that names the server the tests use, as a URL.
+pub const SERVER_URL_VARIABLE: &str = "TIDEMILL_TEST_POSTGRES";
+
+/// How long a server may take to accept connections, crash recovery included.
+const START_TIMEOUT: Duration = Duration::from_mins(1);
+/// How long a server may take to end before it is killed.
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+/// How many ports are tried before giving up: another program may take one between our look and its use.
+const START_ATTEMPTS_MAX: u32 = 5;
+
+/// What a cluster promises about its data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// Nothing survives a power cut; for tests.
+    #[default]
+    Fast,
+    /// What a production server does; for benchmarks.
+    Full,
+}
+
+/// How a running server is asked to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shutdown {
+    /// Breaks off every session and shuts down cleanly.
+    Fast,
+    /// Ends without a checkpoint, as after a crash: the next start goes through recovery.
+    Immediate,
+}
+
+/// How a cluster is set up.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What the cluster promises about its data.
+    pub durability: Durability,
+    /// How many sessions may be open at once.
+    pub connections_max: u32,
+    /// More lines for `postgresql.conf`, as name and value; they win over all others.
+    pub settings: Vec<(String, String)>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { durability: Durability::default(), connections_max: 200, settings: Vec::new() }
+    }
+}
+
+/// A PostgreSQL server of our own.
+///
+/// Dropping it stops the server and removes its directory.
+#[derive(Debug)]
+pub struct Cluster {
+    /// The server process, while there is one.
+    server: Option<Child>,
+    /// Where the server listens, on 127.0.0.1 only.
+    port: u16,
+    /// The programs it runs.
+    binaries: ServerBinaries,
+    /// Who the server runs as, when not as ourselves.
+    account: Option<Account>,
+    /// Owns the directory, and ends the server when we cannot.
+    guard: Guard,
+}
+
+impl Cluster {
+    /// Creates a cluster and returns when it accepts connections.
+    pub fn start(options: &Options) -> Result<Self> {
+        let binaries = ServerBinaries::find()?;
+        let account = Account::for_server()?;
+        let guard = Guard::new(&parent(options.durability), account, Signal::QUIT)?;
+        let mut cluster = Self { server: None, port: free_port()?, binaries, account, guard };
+        cluster.initialise(options)?;
+        let mut attempt = 1;
+        while let Err(error) = cluster.resume() {
+            if attempt == START_ATTEMPTS_MAX || !cluster.lost_its_port()? {
+                return Err(error);
+            }
+            attempt += 1;
+            cluster.port = free_port()?;
+        }
+        Ok(cluster)
+    }
+
+    /// Where a client reaches `database` on this server, as the superuser `postgres`.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// The port on 127.0.0.1; it stays the same through a restart.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The version of the server, its first number only.
+    pub fn version_major(&self) -> u32 {
+        self.binaries.version_major
+    }
+
+    /// The file the server writes its log to.
+    pub fn log(&self) -> PathBuf {
+        self.guard.directory().join("server.log")
+    }
+
+    /// Ends the server and keeps its data; [`Cluster::resume`] brings it back.
+    pub fn stop(&mut self, shutdown: Shutdown) -> Result<()> {
+        let Some(server) = &mut self.server else { return Ok(()) };
+        let signal = match shutdown {
+            Shutdown::Fast => Signal::INT,
+            Shutdown::Immediate => Signal::QUIT,
+        };
+        end(server, signal, STOP_TIMEOUT).context("could not stop the PostgreSQL server")?;
+        self.server = None;
+        self.guard.watch(None)
+    }
+
+    /// Starts the server over the data it had, and returns when it accepts connections.
+    pub fn resume(&mut self) -> Result<()> {
+        if self.server.is_some() {
+            return Ok(());
+        }
+        let log = fs::File::options().create(true).append(true).open(self.log())?;
+        let mut command = self.guard.command(&self.binaries.postgres, self.account);
+        command.arg("-D").arg(self.data()).arg("-p").arg(self.port.to_string());
+        command.stdout(log.try_clone()?).stderr(log);
+        let server = command.spawn().context("could not start the PostgreSQL server")?;
+        self.guard.watch(Some(server.id()))?;
+        let server = self.server.insert(server);
+
+        let pid_file = self.guard.directory().join("data/postmaster.pid");
+        let deadline = Instant::now() + START_TIMEOUT;
+        loop {
+            if let Some(status) = server.try_wait()? {
+                self.server = None;
+                self.guard.watch(None)?;
+                bail!("the PostgreSQL server did not start ({status}); its log ends:\n{}", tail(&self.log()));
+            }
+            if is_ready(&pid_file, server.id()) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                self.stop(Shutdown::Immediate)?;
+                bail!("the PostgreSQL server was not ready in time; its log ends:\n{}", tail(&self.log()));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Stops the server and starts it again on the same port.
+    pub fn restart(&mut self, shutdown: Shutdown) -> Result<()> {
+        self.stop(shutdown)?;
+        self.resume()
+    }
+
+    fn data(&self) -> PathBuf {
+        self.guard.directory().join("data")
+    }
+
+    fn initialise(&mut self, options: &Options) -> Result<()> {
+        let mut initdb = self.guard.command(&self.binaries.initdb, self.account);
+        initdb.arg("-D").arg(self.data());
+        initdb.args(["-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync"]);
+        let initdb = initdb.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let initdb = initdb.context("could not run initdb")?;
+        // It runs servers of its own, which leave shared memory behind when their files vanish.
+        self.guard.watch(Some(initdb.id()))?;
+        let output = initdb.wait_with_output()?;
+        self.guard.watch(None)?;
+        ensure!(
+            output.status.success(),
+            "initdb failed ({}): {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+        let mut file = fs::File::options().append(true).open(self.data().join("postgresql.conf"))?;
+        file.write_all(settings(options, self.guard.directory()).as_bytes())?;
+        let log = fs::File::create(self.log())?;
+        drop(log);
+        if let Some(account) = self.account {
+            chown(self.log(), Some(account.uid), Some(account.gid))?;
+        }
+        Ok(())
+    }
+
+    /// Whether the last start failed because another program holds the port.
+    fn lost_its_port(&self) -> Result<bool> {
+        let log = fs::read_to_string(self.log())?;
+        Ok(log.contains("could not bind IPv4 address"))
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // The guard ends whatever is left, so a failure here needs no second remedy.
+        let _ = self.stop(Shutdown::Immediate);
+    }
+}
+
+/// The URL of the server that tests use: the one in `TIDEMILL_TEST_POSTGRES`, or one of our own.
+///
+/// Our own server starts once in a process, at the first call, and ends with the process.
+pub fn server_url() -> Result<String> {
+    static OWN: OnceLock<Result<Cluster, String>> = OnceLock::new();
+    if let Ok(url) = std::env::var(SERVER_URL_VARIABLE) {
+        return Ok(url);
+    }
+    match OWN.get_or_init(|| Cluster::start(&Options::default()).map_err(|error| format!("{error:#}"))) {
+        Ok(cluster) => Ok(cluster.url("postgres")),
+        Err(reason) => bail!("there is no PostgreSQL server for the tests: {reason}"),
+    }
+}
+
+/// Where to keep a cluster: in memory when nothing needs to last and there is room.
+///
+/// A new database is some hundreds of small files, which take ten times as long on a disk.
+fn parent(durability: Durability) -> PathBuf {
+    const MEMORY: &str = "/dev/shm";
+    const ROOM_BYTES_MIN: u64 = 4 * 1024 * 1024 * 1024;
+    let has_room = || statvfs(MEMORY).is_ok_and(|room| room.f_bavail * room.f_frsize >= ROOM_BYTES_MIN);
+    if durability == Durability::Fast && has_room() { MEMORY.into() } else { std::env::temp_dir() }
+}
+
+/// A port on 127.0.0.1 that nothing listens on now.
+///
+/// It lies below the range that systems give to outgoing connections: a port of that range could be taken
+/// by any client while a server restarts.
+pub(crate) fn free_port() -> Result<u16> {
+    const FIRST: u128 = 20_000;
+    const COUNT: u128 = 12_000;
+    for _ in 0..200 {
+        let port = u16::try_from(FIRST + Uuid::new_v4().as_u128() % COUNT)?;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no free port on 127.0.0.1 was found; end programs that listen between 20000 and 32000")
+}
+
+/// The lines of `postgresql.conf` that make the server ours.
+fn settings(options: &Options, directory: &Path) -> String {
+    let connections_max = options.connections_max.to_string();
+    let directory = directory.to_string_lossy();
+    let mut settings = vec![
+        ("listen_addresses", "127.0.0.1"),
+        ("unix_socket_directories", &*directory),
+        ("max_connections", &connections_max),
+        ("timezone", "UTC"),
+        ("log_timezone", "UTC"),
+    ];
+    match options.durability {
+        Durability::Fast => {
+            settings.extend([("fsync", "off"), ("synchronous_commit", "off"), ("full_page_writes", "off")]);
+            // The log may lie in memory, and a checkpoint costs next to nothing.
+            settings.push(("max_wal_size", "256MB"));
+        }
+        Durability::Full => settings.extend([
+            ("fsync", "on"),
+            ("synchronous_commit", "on"),
+            ("full_page_writes", "on"),
+            ("shared_buffers", "1GB"),
+        ]),
+    }
+    settings.extend(options.settings.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+    settings.iter().fold(String::from("\n"), |mut text, (name, value)| {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{name} = '{}'", value.replace('\'', "''"));
+        text
+    })
+}
+
+/// Whether the server with this process id says in its lock file that it accepts connections.
+fn is_ready(pid_file: &Path, pid: u32) -> bool {
+    let Ok(text) = fs::read_to_string(pid_file) else { return false };
+    let mut lines = text.lines();
+    lines.next().is_some_and(|line| line.trim() == pid.to_string())
+        && lines.nth(6).is_some_and(|line| line.trim() == "ready")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_file_is_believed_only_when_it_is_of_this_server_and_says_ready() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("postmaster.pid");
+        assert!(!is_ready(&file, 7));
+        fs::write(&file, "7\n/data\n1\n5432\n/socket\n127.0.0.1\n 1 2\nready   \n").unwrap();
+        assert!(is_ready(&file, 7));
+        assert!(!is_ready(&file, 8));
+        fs::write(&file, "7\n/data\n1\n5432\n/socket\n127.0.0.1\n 1 2\nstarting\n").unwrap();
+        assert!(!is_ready(&file, 7));
+    }
+
+    #[test]
+    fn settings_given_by_the_caller_come_last_and_are_quoted() {
+        let options = Options { settings: vec![("search_path".into(), "it's".into())], ..Options::default() };
+        let text = settings(&options, Path::new("/tmp/x"));
+        assert!(text.ends_with("search_path = 'it''s'\n"), "{text}");
+        assert!(text.contains("max_connections = '200'\n"), "{text}");
+    }
+}

@@ -1,0 +1,52 @@
+//! A database of its own for each test.
+
+use std::thread;
+
+use anyhow::{Context as _, Result, anyhow};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, postgres::PgConnectOptions};
+use uuid::Uuid;
+
+use super::address::with_database;
+
+/// An empty database; dropping the value drops the database, together with its sessions.
+#[derive(Debug)]
+pub struct Database {
+    /// Where a client reaches the database.
+    pub url: String,
+    /// The name of the database on its server.
+    pub name: String,
+    /// Where to say that the database may go.
+    maintenance_url: String,
+}
+
+impl Database {
+    /// Creates an empty database on a server, from its URL; the database named there does not matter.
+    pub fn create(server_url: &str) -> Result<Self> {
+        let name = format!("tm_{}", Uuid::new_v4().simple());
+        let maintenance_url = with_database(server_url, "postgres")?;
+        execute(&maintenance_url, format!("CREATE DATABASE {name}"))
+            .with_context(|| format!("could not create the test database {name}"))?;
+        Ok(Self { url: with_database(server_url, &name)?, name, maintenance_url })
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        // The server may be gone already, on purpose; a throwaway server takes its databases with it.
+        let _ = execute(&self.maintenance_url, format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name));
+    }
+}
+
+/// Runs one statement in a thread of its own, so that callers inside and outside a runtime may block on it.
+fn execute(url: &str, statement: String) -> Result<()> {
+    let options: PgConnectOptions = url.parse()?;
+    let work = thread::spawn(move || -> Result<()> {
+        tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+            let mut connection = options.connect().await?;
+            connection.execute(AssertSqlSafe(statement)).await?;
+            connection.close().await?;
+            Ok(())
+        })
+    });
+    work.join().map_err(|_| anyhow!("the thread that talks to PostgreSQL panicked"))?
+}

@@ -1,0 +1,70 @@
+//! The store itself as a door: on PostgreSQL, on PostgreSQL behind a pooler, and on SQLite.
+
+use tidemill_core::artifact::NewArtifact;
+use tidemill_core::event::NewEvent;
+use tidemill_core::run::{Applied, Claim, QueueRun};
+use tidemill_core::worker::{Held, NewWorker};
+use tidemill_core::{RunId, Timestamp, WorkerId};
+use tidemill_store::{Cancelled, ClaimRuns, FinishRun, Holder, Queued, Retried, Store, Swept};
+
+use super::{Answer, Door};
+
+impl Door for Store {
+    fn queue(&self, request: QueueRun, run: RunId, now: Timestamp) -> Answer<'_, Queued> {
+        Box::pin(self.queue_run(request, run, Some(now)))
+    }
+
+    fn claim(&self, ask: ClaimRuns, now: Timestamp) -> Answer<'_, Vec<Claim>> {
+        Box::pin(self.claim_runs(ask, Some(now)))
+    }
+
+    fn start(&self, run: RunId, holder: Holder, now: Timestamp) -> Answer<'_, Applied> {
+        Box::pin(self.start_run(run, holder, Some(now)))
+    }
+
+    fn append(
+        &self,
+        run: RunId,
+        events: Vec<NewEvent>,
+        holder: Holder,
+        now: Timestamp,
+    ) -> Answer<'_, Vec<Option<String>>> {
+        Box::pin(self.append_events(run, events, holder, Some(now)))
+    }
+
+    fn heartbeat(&self, run: RunId, holder: Holder, now: Timestamp) -> Answer<'_, Held> {
+        Box::pin(Self::heartbeat(self, run, holder, Some(now)))
+    }
+
+    fn finish(&self, ends: Vec<FinishRun>, worker: Option<String>, now: Timestamp) -> Answer<'_, Vec<Applied>> {
+        Box::pin(self.finish_runs(ends, worker, Some(now)))
+    }
+
+    fn cancel(&self, run: RunId, by: String, reason: Option<String>, now: Timestamp) -> Answer<'_, Cancelled> {
+        Box::pin(self.cancel_run(run, by, reason, Some(now)))
+    }
+
+    fn retry(&self, run: RunId, by: String, now: Timestamp) -> Answer<'_, Retried> {
+        Box::pin(self.retry_run(run, by, Some(now)))
+    }
+
+    fn add_artifact(&self, run: RunId, artifact: NewArtifact, now: Timestamp) -> Answer<'_, String> {
+        Box::pin(Self::add_artifact(self, run, artifact, Some(now)))
+    }
+
+    fn register(&self, worker: NewWorker, now: Timestamp) -> Answer<'_, ()> {
+        Box::pin(self.register_worker(worker, Some(now)))
+    }
+
+    fn beat(&self, worker: WorkerId, runs: Vec<RunId>, now: Timestamp) -> Answer<'_, Vec<Held>> {
+        Box::pin(self.beat_worker(worker, runs, Some(now)))
+    }
+
+    fn retire(&self, worker: WorkerId, now: Timestamp) -> Answer<'_, ()> {
+        Box::pin(self.retire_worker(worker, Some(now)))
+    }
+
+    fn sweep(&self, limit: usize, dead_after_secs: f64, now: Timestamp) -> Answer<'_, Vec<Swept>> {
+        Box::pin(Self::sweep(self, limit, dead_after_secs, Some(now)))
+    }
+}

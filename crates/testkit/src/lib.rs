@@ -1,0 +1,5 @@
+//! Development only: throwaway PostgreSQL, pgbouncer, a proxy that injects faults, conformance cases.
+
+pub mod cluster;
+pub mod pgbouncer;
+pub mod proxy;

@@ -1,0 +1,185 @@
+//! Which crate may know which: the picture of the workspace, read from the manifests.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use serde::Deserialize;
+use toml::{Spanned, Value};
+
+use super::Fault;
+use crate::workspace;
+
+/// Each directory of `crates/`, and the directories it may depend on. Nothing points back up.
+const ALLOWED: [(&str, &[&str]); 7] = [
+    ("core", &[]),
+    ("store", &["core"]),
+    ("engine", &["core", "store"]),
+    ("supervisor", &[]),
+    ("cli", &["core", "store", "engine", "supervisor"]),
+    ("testkit", &["core", "store", "engine"]),
+    ("bench", &["core", "store", "engine", "testkit"]),
+];
+/// What any crate may use in its own tests.
+const FOR_TESTS: &str = "testkit";
+
+type Dependencies = BTreeMap<String, Spanned<Value>>;
+
+/// A manifest, as far as arrows are concerned.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Manifest {
+    package: Package,
+    #[serde(default)]
+    dependencies: Dependencies,
+    #[serde(default)]
+    dev_dependencies: Dependencies,
+    #[serde(default)]
+    build_dependencies: Dependencies,
+    /// The same again, for one platform each.
+    #[serde(default)]
+    target: BTreeMap<String, Platform>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Platform {
+    #[serde(default)]
+    dependencies: Dependencies,
+    #[serde(default)]
+    dev_dependencies: Dependencies,
+    #[serde(default)]
+    build_dependencies: Dependencies,
+}
+
+/// A crate of the workspace.
+struct Member {
+    directory: String,
+    text: String,
+    manifest: Manifest,
+}
+
+/// Who may use a dependency.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Product,
+    Tests,
+}
+
+/// One fault for each arrow that the picture does not have.
+pub(super) fn faults(root: &Path) -> Result<Vec<Fault>> {
+    let members = members(root)?;
+    let mut faults = Vec::new();
+    for member in &members {
+        let path = format!("crates/{}/Cargo.toml", member.directory);
+        let Some((_, allowed)) = ALLOWED.iter().find(|(directory, _)| *directory == member.directory) else {
+            let message = "the crate has no place in the picture; add it to xtask/src/check/arrows.rs";
+            faults.push(Fault::new(path, 1, message));
+            continue;
+        };
+        for (purpose, name, value) in member.manifest.arrows() {
+            let package = value.get_ref().get("package").and_then(Value::as_str).unwrap_or(name);
+            let Some(other) = members.iter().find(|other| other.manifest.package.name == package) else {
+                continue;
+            };
+            let for_tests = purpose == Use::Tests && other.directory == FOR_TESTS;
+            if for_tests || allowed.contains(&other.directory.as_str()) {
+                continue;
+            }
+            let line = member.text[..value.span().start].lines().count();
+            let message = format!(
+                "`{}` may not depend on `{}`; move what it needs to a crate below both, or change the picture in \
+                 xtask/src/check/arrows.rs",
+                member.directory, other.directory
+            );
+            faults.push(Fault::new(path.clone(), line, message));
+        }
+    }
+    Ok(faults)
+}
+
+impl Manifest {
+    fn arrows(&self) -> Vec<(Use, &str, &Spanned<Value>)> {
+        let mut tables = vec![
+            (Use::Product, &self.dependencies),
+            (Use::Product, &self.build_dependencies),
+            (Use::Tests, &self.dev_dependencies),
+        ];
+        for platform in self.target.values() {
+            tables.push((Use::Product, &platform.dependencies));
+            tables.push((Use::Product, &platform.build_dependencies));
+            tables.push((Use::Tests, &platform.dev_dependencies));
+        }
+        tables
+            .into_iter()
+            .flat_map(|(purpose, table)| {
+                table.iter().map(move |(name, value)| (purpose, name.as_str(), value))
+            })
+            .collect()
+    }
+}
+
+fn members(root: &Path) -> Result<Vec<Member>> {
+    let mut members = Vec::new();
+    for entry in fs::read_dir(root.join("crates")).context("could not read crates/")? {
+        let path = entry?.path();
+        let Ok(text) = fs::read_to_string(path.join("Cargo.toml")) else { continue };
+        let directory = workspace::file_name(&path);
+        let manifest = toml::from_str(&text)
+            .with_context(|| format!("crates/{directory}/Cargo.toml is not a manifest; mend it"))?;
+        members.push(Member { directory, text, manifest });
+    }
+    members.sort_by(|one, other| one.directory.cmp(&other.directory));
+    Ok(members)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{shown, tree};
+    use super::*;
+
+    const CORE: (&str, &str) = ("crates/core/Cargo.toml", "[package]\nname = \"tidemill-core\"\n");
+    const TESTKIT: (&str, &str) = ("crates/testkit/Cargo.toml", "[package]\nname = \"tidemill-testkit\"\n");
+
+    #[test]
+    fn arrows_of_the_picture_pass() {
+        let store = "[package]\nname = \"tidemill-store\"\n[dependencies]\ntidemill-core.workspace = true\n\
+                     serde = \"1\"\n[dev-dependencies]\ntidemill-testkit.workspace = true\n";
+        let root = tree(&[CORE, TESTKIT, ("crates/store/Cargo.toml", store)]);
+        assert_eq!(faults(root.path()).unwrap(), []);
+    }
+
+    #[test]
+    fn an_arrow_that_points_back_up_is_a_fault_with_its_line() {
+        let core = "[package]\nname = \"tidemill-core\"\n[dependencies]\nserde = \"1\"\n\
+                    tidemill-testkit = { path = \"../testkit\" }\n";
+        let root = tree(&[("crates/core/Cargo.toml", core), TESTKIT]);
+        let faults = shown(&faults(root.path()).unwrap());
+        assert_eq!(faults.len(), 1, "{faults:?}");
+        assert!(
+            faults[0].starts_with("crates/core/Cargo.toml:5: `core` may not depend on `testkit`;"),
+            "{faults:?}"
+        );
+    }
+
+    #[test]
+    fn an_arrow_under_another_name_or_for_one_platform_is_seen() {
+        let supervisor = "[package]\nname = \"tidemill-supervisor\"\n[target.'cfg(unix)'.dependencies]\n\
+                          truth = { package = \"tidemill-core\", path = \"../core\" }\n";
+        let root = tree(&[CORE, ("crates/supervisor/Cargo.toml", supervisor)]);
+        assert_eq!(faults(root.path()).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_crate_without_a_place_is_a_fault() {
+        let root = tree(&[("crates/util/Cargo.toml", "[package]\nname = \"tidemill-util\"\n")]);
+        let faults = shown(&faults(root.path()).unwrap());
+        assert!(faults[0].starts_with("crates/util/Cargo.toml:1: the crate has no place"), "{faults:?}");
+    }
+}

@@ -1,0 +1,59 @@
+//! The project's own commands: `cargo xtask test | check | generate | bench | soak`.
+
+mod broken;
+mod check;
+mod generate;
+mod out;
+mod setup;
+mod test;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+const USAGE: &str = "\
+Usage: cargo xtask <command>
+
+  test [-- <filter and options of libtest>]
+             set up everything and run every test of the workspace
+  check      generated files, arrows between crates, SQL files, tidiness
+  generate   write the generated files
+  bench <name> [<options>]
+             run a benchmark
+  soak [--minutes <N>]
+             run the long simulations, 10 minutes each unless told otherwise
+";
+
+/// Wrong use of a command; 1 is any other failure.
+const EXIT_USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(code) => code,
+        Err(error) => {
+            out::error(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<ExitCode> {
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments.as_slice() {
+        ["test"] => test::test(&[]),
+        ["test", "--", libtest @ ..] => test::test(libtest),
+        ["check"] => check::check(),
+        ["generate"] => generate::generate(),
+        ["bench", name, options @ ..] => test::bench(name, options),
+        ["soak"] => test::soak(10),
+        ["soak", "--minutes", minutes] if minutes.parse::<u32>().is_ok_and(|minutes| minutes > 0) => {
+            test::soak(minutes.parse()?)
+        }
+        _ => {
+            out::line(USAGE.trim_end());
+            Ok(ExitCode::from(EXIT_USAGE))
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Everything the tests need on this machine, found or installed.
+//!
+//! Nothing is skipped when something is missing: either it is installed (root on a system with apt-get), or
+//! the run ends with what to install. Installing starts no service and creates no database cluster.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use tidemill_testkit::cluster::{ServerBinaries, find_on_path};
+use tidemill_testkit::pgbouncer::Pgbouncer;
+
+use crate::out;
+
+/// A program that the tests run.
+struct Need {
+    /// What people call it.
+    name: &'static str,
+    /// The Debian package that brings it.
+    package: &'static str,
+    /// Whether it is here.
+    is_here: fn() -> bool,
+}
+
+const NEEDS: [Need; 5] = [
+    Need {
+        name: "PostgreSQL's server (15 or newer)",
+        package: "postgresql",
+        is_here: || ServerBinaries::find().is_ok(),
+    },
+    Need { name: "psql", package: "postgresql-client", is_here: || find_on_path("psql").is_some() },
+    Need { name: "pgbouncer", package: "pgbouncer", is_here: || Pgbouncer::find().is_ok() },
+    Need { name: "bash", package: "bash", is_here: || find_on_path("bash").is_some() },
+    Need { name: "jq", package: "jq", is_here: || find_on_path("jq").is_some() },
+];
+
+/// Keeps Debian's packages from creating a cluster; read by `pg_createcluster`'s caller at installation.
+const NO_CLUSTER: (&str, &str) =
+    ("/etc/postgresql-common/createcluster.d/tidemill-tests.conf", "create_main_cluster = false\n");
+/// Keeps Debian's packages from starting a service.
+const NO_SERVICE: (&str, &str) = ("/usr/sbin/policy-rc.d", "#!/bin/sh\nexit 101\n");
+
+/// Returns when everything the tests need is here.
+pub(crate) fn ensure_programs() -> Result<()> {
+    let missing = missing();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let packages: Vec<&str> = missing.iter().map(|need| need.package).collect();
+    let may_install = rustix::process::geteuid().is_root() && find_on_path("apt-get").is_some();
+    if !may_install {
+        bail!("{}", advice(&missing));
+    }
+    out::line(format!("installing {}, which the tests need", packages.join(", ")));
+    install(&packages)?;
+    let missing = self::missing();
+    ensure!(missing.is_empty(), "{}", advice(&missing));
+    Ok(())
+}
+
+fn missing() -> Vec<&'static Need> {
+    NEEDS.iter().filter(|need| !(need.is_here)()).collect()
+}
+
+fn advice(missing: &[&Need]) -> String {
+    let names: Vec<&str> = missing.iter().map(|need| need.name).collect();
+    let packages: Vec<&str> = missing.iter().map(|need| need.package).collect();
+    format!(
+        "the tests need {}, which {} not installed; on Debian run as root \
+         `apt-get install --no-install-recommends {}`",
+        names.join(", "),
+        if names.len() == 1 { "is" } else { "are" },
+        packages.join(" ")
+    )
+}
+
+fn install(packages: &[&str]) -> Result<()> {
+    let _no_cluster = Temporary::create(NO_CLUSTER, 0o644)?;
+    let _no_service = Temporary::create(NO_SERVICE, 0o755)?;
+    apt_get(&["update"])?;
+    apt_get(&[&["install", "--yes", "--no-install-recommends"], packages].concat())
+}
+
+fn apt_get(arguments: &[&str]) -> Result<()> {
+    let status = Command::new("apt-get")
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(Stdio::null())
+        .status()
+        .context("could not run apt-get")?;
+    ensure!(status.success(), "`apt-get {}` failed; mend what it says and try again", arguments.join(" "));
+    Ok(())
+}
+
+/// A file that exists while packages are installed; one that was there before is left alone.
+struct Temporary {
+    created: Vec<PathBuf>,
+}
+
+impl Temporary {
+    fn create((path, contents): (&str, &str), mode: u32) -> Result<Self> {
+        let path = Path::new(path);
+        let mut created = Vec::new();
+        // Directories are ours too when we make them, and go only if they are empty then.
+        for directory in path.ancestors().skip(1).take_while(|directory| !directory.exists()) {
+            created.push(directory.to_owned());
+        }
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory)?;
+        }
+        match fs::File::options().write(true).create_new(true).mode(mode).open(path) {
+            Ok(mut file) => {
+                file.write_all(contents.as_bytes())?;
+                created.insert(0, path.to_owned());
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error).with_context(|| format!("could not write {}", path.display())),
+        }
+        Ok(Self { created })
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // A package may have put its own files beside ours; such a directory is not empty, and stays.
+        for path in &self.created {
+            let _ = if path.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_advice_names_each_program_and_its_package() {
+        let needs: Vec<&Need> = NEEDS.iter().skip(1).take(2).collect();
+        let text = advice(&needs);
+        assert!(text.contains("psql, pgbouncer, which are not installed"), "{text}");
+        assert!(
+            text.ends_with("`apt-get install --no-install-recommends postgresql-client pgbouncer`"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_temporary_file_goes_and_one_that_was_there_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a/b/file");
+        let name = path.to_str().unwrap();
+        let temporary = Temporary::create((name, "ours"), 0o755).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "ours");
+        drop(temporary);
+        assert!(!directory.path().join("a").exists());
+
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, "theirs").unwrap();
+        drop(Temporary::create((name, "ours"), 0o755).unwrap());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "theirs");
+    }
+}
