@@ -2,7 +2,7 @@
 
 use crate::environment;
 use crate::times::{self, When};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use std::time::Duration;
 use tidemill_core::event::Level;
@@ -184,7 +184,7 @@ pub(crate) enum RunCommand {
     /// Queue a run, and print its id.
     Queue {
         #[command(flatten)]
-        request: Request,
+        request: Box<Request>,
         /// Makes asking twice the same as asking once.
         #[arg(long, value_name = "K")]
         idempotency_key: Option<String>,
@@ -310,7 +310,7 @@ pub(crate) enum ScheduleCommand {
         #[arg(long, default_value = "skip")]
         overlap: Overlap,
         #[command(flatten)]
-        request: Request,
+        request: Box<Request>,
     },
     /// List schedules and when they fire next.
     List,
@@ -371,16 +371,11 @@ pub(crate) struct Work {
     pub(crate) command: Vec<String>,
 }
 
-/// Which picture a pooler makes necessary. Kept as a value so that the configuration can name it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PoolerName {
-    /// Connections keep their session.
-    Session,
-    /// Only transactions are kept together.
-    Transaction,
-}
-
 fn json(text: &str) -> Result<Json, String> {
     let value: Json = serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
-    if value.is_object() { Ok(value) } else { Err("it must be a JSON object, such as {\"key\": 1}".to_owned()) }
+    if value.is_object() {
+        Ok(value)
+    } else {
+        Err("it must be a JSON object, such as {\"key\": 1}".to_owned())
+    }
 }

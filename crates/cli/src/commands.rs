@@ -25,11 +25,10 @@ use tidemill_store::{Options, Store};
 const PATIENCE: Patience = Patience::For(Duration::from_secs(10));
 
 /// Runs one command.
-pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: &Out) -> Result<ExitCode, Failure> {
+pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> Result<ExitCode, Failure> {
     if environment::password_on_command_line() {
         out.say("warning: the password on the command line can be seen by others; use PGPASSFILE, PGPASSWORD or @file");
     }
-    let out = *out;
     match arguments.command {
         Command::Demo { keep } => demo::demo(keep, out).await,
         Command::Migrate => migrate(&config, out).await,
@@ -44,8 +43,12 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: &Out) ->
             }
             Ok(ExitCode::SUCCESS)
         }
-        Command::Project { command } => closing(open(&config).await?, |engine| project::command(engine, command, out)).await,
-        Command::Run { command } => closing(open(&config).await?, |engine| run::command(engine, command, out)).await,
+        Command::Project { command } => {
+            closing(open(&config).await?, |engine| project::command(engine, command, out)).await
+        }
+        Command::Run { command } => {
+            closing(open(&config).await?, |engine| run::command(engine, command, out)).await
+        }
         Command::Schedule { command } => {
             closing(open(&config).await?, |engine| schedule::command(engine, command, out)).await
         }
@@ -83,9 +86,8 @@ async fn open(config: &Config) -> Result<Engine, Failure> {
     if let Some(path) = options.sqlite_path()
         && !path.exists()
     {
-        return Err(Failure::refused(format!("there is no database at `{}`", path.display())).hint(
-            "tidemill migrate makes one; --database names another",
-        ));
+        return Err(Failure::refused(format!("there is no database at `{}`", path.display()))
+            .hint("tidemill migrate makes one; --database names another"));
     }
     let store = Store::open(&options).await?;
     store.check_schema().await?;
@@ -127,8 +129,7 @@ async fn roles(config: &Config, prefix: &str, out: Out) -> Result<ExitCode, Fail
 }
 
 /// Prints a completion script.
-pub(crate) fn completions(shell: clap_complete::Shell) -> Result<ExitCode, Failure> {
+pub(crate) fn completions(shell: clap_complete::Shell) {
     use clap::CommandFactory as _;
     clap_complete::generate(shell, &mut Arguments::command(), "tidemill", &mut std::io::stdout());
-    Ok(ExitCode::SUCCESS)
 }

@@ -7,6 +7,7 @@ use crate::args::{ConfigCommand, Global};
 use crate::fail::Failure;
 use crate::out::Out;
 use crate::{environment, times};
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -72,7 +73,11 @@ struct Key {
 fn span(text: &str, least: &str, most: &str) -> Result<Duration, String> {
     let value = times::duration(text)?;
     let (low, high) = (times::duration(least)?, times::duration(most)?);
-    if (low..=high).contains(&value) { Ok(value) } else { Err(format!("it must be between {least} and {most}")) }
+    if (low..=high).contains(&value) {
+        Ok(value)
+    } else {
+        Err(format!("it must be between {least} and {most}"))
+    }
 }
 
 /// Reads a number within bounds.
@@ -266,15 +271,15 @@ fn default_text() -> String {
         let (own, name) = key.path.split_once('.').unwrap_or(("", key.path));
         if own != section {
             section = own;
-            text.push_str(&format!("\n[{section}]\n"));
+            let _ = writeln!(text, "\n[{section}]");
         }
-        text.push_str(&format!("# {}\n{name} = {}\n", key.doc, (key.show)(&default)));
+        let _ = writeln!(text, "# {}\n{name} = {}", key.doc, (key.show)(&default));
     }
     text
 }
 
 /// `config default` and `config check`.
-pub(crate) fn command(command: &ConfigCommand, global: &Global, out: &Out) -> Result<ExitCode, Failure> {
+pub(crate) fn command(command: &ConfigCommand, global: &Global, out: Out) -> Result<ExitCode, Failure> {
     match command {
         ConfigCommand::Default => {
             out.line(default_text().trim_end());

@@ -16,14 +16,16 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     // The two hidden steps that stand between a worker and its command run before anything else, with no threads.
     match environment::hidden_step() {
-        Some(environment::Hidden::Supervise) => return tidemill_supervisor::supervise(&["supervise", "launch"]),
+        Some(environment::Hidden::Supervise) => {
+            return tidemill_supervisor::supervise(&["supervise", "launch"]);
+        }
         Some(environment::Hidden::Launch) => return tidemill_supervisor::launch(),
         None => {}
     }
     let arguments = Arguments::parse();
     let out = out::Out::new(arguments.global.json);
     start_log(&arguments.command);
-    match run(arguments, &out) {
+    match run(arguments, out) {
         Ok(code) => code,
         Err(failure) => {
             out.failure(&failure);
@@ -32,9 +34,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: Arguments, out: &out::Out) -> Result<ExitCode, Failure> {
+fn run(arguments: Arguments, out: out::Out) -> Result<ExitCode, Failure> {
     if let Command::Completions { shell } = arguments.command {
-        return commands::completions(shell);
+        commands::completions(shell);
+        return Ok(ExitCode::SUCCESS);
     }
     if let Command::Config { command } = &arguments.command {
         return config::command(command, &arguments.global, out);

@@ -95,6 +95,7 @@ impl Out {
     }
 
     /// One line of data.
+    #[expect(clippy::unused_self, reason = "whoever may print was handed the way to")]
     pub(crate) fn line(self, text: impl AsRef<str>) {
         // A reader that went away has seen enough.
         let _ = writeln!(std::io::stdout().lock(), "{}", text.as_ref());
@@ -173,7 +174,9 @@ impl Out {
 
 /// Text from outside without what would drive the terminal.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().map(|character| if character.is_control() && character != '\t' { '\u{fffd}' } else { character }).collect()
+    text.chars()
+        .map(|character| if character.is_control() && character != '\t' { '\u{fffd}' } else { character })
+        .collect()
 }
 
 #[cfg(test)]

@@ -18,7 +18,9 @@ impl When {
     pub(crate) fn from(self, now: Timestamp) -> Timestamp {
         match self {
             Self::At(at) => at,
-            Self::In(wait) => now + chrono::Duration::from_std(wait).unwrap_or(chrono::Duration::days(36_500)),
+            Self::In(wait) => {
+                now + chrono::Duration::from_std(wait).unwrap_or(chrono::Duration::days(36_500))
+            }
         }
     }
 }
@@ -78,7 +80,11 @@ pub(crate) fn rough(length: chrono::Duration) -> String {
 /// A moment as seen from `now`: "3 s ago", "in 4 min".
 pub(crate) fn relative(moment: Timestamp, now: Timestamp) -> String {
     let length = now - moment;
-    if length.num_milliseconds() >= 0 { format!("{} ago", rough(length)) } else { format!("in {}", rough(length)) }
+    if length.num_milliseconds() >= 0 {
+        format!("{} ago", rough(length))
+    } else {
+        format!("in {}", rough(length))
+    }
 }
 
 #[cfg(test)]

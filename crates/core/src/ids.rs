@@ -164,7 +164,16 @@ mod tests {
     fn ids_are_read_as_they_are_written_and_nothing_else_is() {
         let id = RunId::new(Utc.timestamp_opt(0, 0).unwrap(), Uuid::nil());
         assert_eq!(id.as_str().parse(), Ok(id.clone()));
-        for bad in ["", "run-", "run-É", "run-A", "job-1", "run-1;drop", "run-1 ", &format!("run-{}", "a".repeat(90))] {
+        for bad in [
+            "",
+            "run-",
+            "run-É",
+            "run-A",
+            "job-1",
+            "run-1;drop",
+            "run-1 ",
+            &format!("run-{}", "a".repeat(90)),
+        ] {
             assert!(bad.parse::<RunId>().is_err(), "{bad}");
         }
     }

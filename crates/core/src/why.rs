@@ -221,7 +221,8 @@ impl Reason {
             ),
             Self::Running { worker, since, last_event } => {
                 let since = since.map_or_else(String::new, |since| format!(" since {}", at(since)));
-                let said = last_event.as_ref().map_or_else(String::new, |said| format!(", and last said: {said}"));
+                let said =
+                    last_event.as_ref().map_or_else(String::new, |said| format!(", and last said: {said}"));
                 format!("Worker {} carries it out{since}{said}.", worker.as_deref().unwrap_or("unknown"))
             }
             Self::Ended { status, cause, detail, successor } => {
@@ -233,7 +234,8 @@ impl Reason {
     fn waiting_sentence(&self) -> String {
         match self {
             Self::Paused { scope, note, until } => {
-                let what = scope.split_once(':').map_or(scope.clone(), |(kind, name)| format!("{kind} {name}"));
+                let what =
+                    scope.split_once(':').map_or(scope.clone(), |(kind, name)| format!("{kind} {name}"));
                 let note = note.as_ref().map_or_else(String::new, |note| format!(" ({note})"));
                 let until = until.map_or_else(String::new, |until| format!(" until {}", at(until)));
                 format!("Its {what} is paused{until}{note}.")

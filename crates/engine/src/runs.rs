@@ -7,9 +7,7 @@ use tidemill_core::run::{Applied, Claim, QueueRun, Run, RunState};
 use tidemill_core::why::{Reason, explain};
 use tidemill_core::worker::Held;
 use tidemill_core::{RunId, request};
-use tidemill_store::{
-    Cancelled, ClaimRuns, Error, FinishRun, Holder, Queued, RefusalCode, Retried, Swept,
-};
+use tidemill_store::{Cancelled, ClaimRuns, Error, FinishRun, Holder, Queued, RefusalCode, Retried, Swept};
 
 impl Engine {
     /// Queues a run. The same key and the same request give the run that exists.
@@ -100,7 +98,8 @@ impl Engine {
             // The first answer was lost: the run may have ended by this very call.
             (Cancelled::Ended, true) => {
                 let ended = self.run(run).await?;
-                let ours = ended.status == RunState::Cancelled && ended.cancel_requested_by.as_deref() == Some(by);
+                let ours =
+                    ended.status == RunState::Cancelled && ended.cancel_requested_by.as_deref() == Some(by);
                 Ok(if ours { Cancelled::Cancelled } else { Cancelled::Ended })
             }
             (answer, _) => Ok(answer),
@@ -135,10 +134,8 @@ impl Engine {
 
     /// Why a run is where it is.
     pub async fn why(&self, run: &RunId) -> Result<Reason, Error> {
-        let facts = self
-            .patience
-            .settle("read why", || self.store.why_facts(run.clone(), self.clock.now()))
-            .await?;
+        let facts =
+            self.patience.settle("read why", || self.store.why_facts(run.clone(), self.clock.now())).await?;
         let (facts, now) = facts.ok_or_else(|| unknown(run))?;
         Ok(explain(&facts, now))
     }
@@ -150,7 +147,8 @@ impl Engine {
             .settle("sweep", || self.store.sweep(limit, dead_after_secs, self.clock.now()))
             .await?;
         for decision in &swept {
-            let next = decision.successor.as_ref().map_or_else(String::new, |next| format!(", followed by {next}"));
+            let next =
+                decision.successor.as_ref().map_or_else(String::new, |next| format!(", followed by {next}"));
             tracing::info!(
                 run.id = %decision.run_id,
                 run.end = %decision.action,

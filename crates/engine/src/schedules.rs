@@ -92,7 +92,8 @@ impl Engine {
             let now = self.clock.now();
             let clock = self.clock.clone();
             let store = self.store();
-            let step = store.write(move |mut tx| Box::pin(async move { fire_one(&mut tx, now, &clock).await }));
+            let step =
+                store.write(move |mut tx| Box::pin(async move { fire_one(&mut tx, now, &clock).await }));
             match step.await? {
                 Some(more) => fired.extend(more),
                 None => break,
@@ -123,8 +124,12 @@ async fn fire_one(
     let mut fired = Vec::new();
     for fire in &plan.fires {
         let run_id = (fire.decision == Decision::Queue).then(|| clock.run_id());
-        let mut record =
-            Fired { schedule_id: due.schedule_id.clone(), fire_at: fire.fire_at, decision: fire.decision, run_id };
+        let mut record = Fired {
+            schedule_id: due.schedule_id.clone(),
+            fire_at: fire.fire_at,
+            decision: fire.decision,
+            run_id,
+        };
         if !tx.record_fire(&record, now_here).await? {
             continue;
         }

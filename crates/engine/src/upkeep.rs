@@ -45,7 +45,7 @@ pub struct Upkept {
 /// Runs in one sweep or prune: bounded, so that no transaction is long.
 const BATCH: usize = 500;
 /// Time between two prunes.
-const PRUNE_EVERY: Duration = Duration::from_secs(600);
+const PRUNE_EVERY: Duration = Duration::from_mins(10);
 
 impl Engine {
     /// Sweeps and fires until nothing is left to do at this moment, and prunes.

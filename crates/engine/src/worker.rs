@@ -389,11 +389,7 @@ impl<C: Carrier> Dispatch<C> {
     }
 
     /// Waits for something to do: a run to claim, one that is over, a beat that is due, or the end.
-    async fn wait(
-        &mut self,
-        stop: &mut watch::Receiver<bool>,
-        losses: &mut mpsc::UnboundedReceiver<RunId>,
-    ) {
+    async fn wait(&mut self, stop: &mut watch::Receiver<bool>, losses: &mut mpsc::UnboundedReceiver<RunId>) {
         let beat_due = self.options.beat.saturating_sub(self.last_beat.elapsed());
         let longest = self.options.look.min(beat_due).max(Duration::from_millis(1));
         let has_slot = self.active.len() < self.options.slots;
@@ -427,7 +423,8 @@ impl<C: Carrier> Dispatch<C> {
             });
         }
         while !self.tasks.is_empty() {
-            let tick = self.options.beat.saturating_sub(self.last_beat.elapsed()).max(Duration::from_millis(10));
+            let tick =
+                self.options.beat.saturating_sub(self.last_beat.elapsed()).max(Duration::from_millis(10));
             tokio::select! {
                 Some(done) = self.tasks.join_next() => self.note(done),
                 Some(run) = losses.recv() => self.tell(&run, |sign| sign.stop = Some(Stop::Lost)),

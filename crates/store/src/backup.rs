@@ -26,7 +26,10 @@ impl Store {
         let options = SqliteConnectOptions::new().filename(sqlite.path());
         let mut conn = SqliteConnection::connect_with(&options).await.map_err(failed)?;
         let quoted = target.display().to_string().replace('\'', "''");
-        sqlx::query(AssertSqlSafe(format!("VACUUM INTO '{quoted}'"))).execute(&mut conn).await.map_err(failed)?;
+        sqlx::query(AssertSqlSafe(format!("VACUUM INTO '{quoted}'")))
+            .execute(&mut conn)
+            .await
+            .map_err(failed)?;
         let _ = conn.close().await;
 
         let options = SqliteConnectOptions::new().filename(target).read_only(true);

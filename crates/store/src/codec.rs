@@ -117,7 +117,10 @@ pub(crate) trait Columns {
         self.time_or_null(column)?.ok_or_else(|| unexpected(column, "NULL"))
     }
     /// A label or id.
-    fn parsed<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(&self, column: &str) -> sqlx::Result<T> {
+    fn parsed<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(
+        &self,
+        column: &str,
+    ) -> sqlx::Result<T> {
         self.text(column)?.parse().map_err(|error| decode(column, error))
     }
     /// A label or id that may be missing.

@@ -194,9 +194,9 @@ impl Error {
             Self::Foreign { .. } => {
                 Some("keep them, and give Tidemill a schema of its own: --schema NAME".to_owned())
             }
-            Self::BadUrl { .. } => {
-                Some("use postgres://user@host/database, sqlite://path, or a path that ends in .db".to_owned())
-            }
+            Self::BadUrl { .. } => Some(
+                "use postgres://user@host/database, sqlite://path, or a path that ends in .db".to_owned(),
+            ),
             Self::Invalid(_) | Self::Database { .. } => None,
         }
     }
@@ -220,7 +220,10 @@ fn refusal(error: &sqlx::Error) -> Option<Refusal> {
 /// Whether trying again may help. One table for both databases.
 fn classify(error: &sqlx::Error) -> Class {
     use sqlx::Error as E;
-    if matches!(error, E::Io(_) | E::PoolTimedOut | E::PoolClosed | E::WorkerCrashed | E::Protocol(_) | E::Tls(_)) {
+    if matches!(
+        error,
+        E::Io(_) | E::PoolTimedOut | E::PoolClosed | E::WorkerCrashed | E::Protocol(_) | E::Tls(_)
+    ) {
         return Class::Transient;
     }
     let Some(database) = error.as_database_error() else { return Class::Permanent };
@@ -238,11 +241,10 @@ fn classify(error: &sqlx::Error) -> Class {
 /// Which SQLSTATEs pass by themselves.
 fn classify_sqlstate(code: &str) -> Class {
     let passing = match code {
-        // Serialisation failure, deadlock, lock not available, query cancelled by the server.
-        "40001" | "40P01" | "55P03" | "57014" => true,
-        // The server stops, starts, was promoted or demoted.
-        "57P01" | "57P02" | "57P03" | "57P05" | "25006" => true,
-        // Too many connections; out of memory or disk.
+        // Serialisation failure, deadlock, lock not available, query cancelled by the server; the server stops,
+        // starts, was promoted or demoted.
+        "40001" | "40P01" | "55P03" | "57014" | "57P01" | "57P02" | "57P03" | "57P05" | "25006" => true,
+        // The connection broke; too many connections; out of memory or disk.
         code => code.starts_with("08") || code.starts_with("53"),
     };
     if passing { Class::Transient } else { Class::Permanent }

@@ -36,7 +36,8 @@ impl Tx<'_> {
     pub async fn events(&mut self, run: &RunId, page: EventPage) -> Result<Vec<Event>, Error> {
         let limit = i64::try_from(page.limit).unwrap_or(i64::MAX);
         let binds = (run.as_str(), page.after, limit);
-        on!(self, catalog::EVENT_LIST, [binds.0, binds.1, binds.2], fetch_all, "read events")?.records("read events")
+        on!(self, catalog::EVENT_LIST, [binds.0, binds.1, binds.2], fetch_all, "read events")?
+            .records("read events")
     }
 }
 

@@ -73,8 +73,10 @@ impl Store {
             }
             Backend::Sqlite(sqlite) => {
                 let mut conn = sqlite.readers().acquire().await.map_err(failed)?;
-                let version: String =
-                    sqlx::query_scalar("SELECT sqlite_version()").fetch_one(&mut *conn).await.map_err(failed)?;
+                let version: String = sqlx::query_scalar("SELECT sqlite_version()")
+                    .fetch_one(&mut *conn)
+                    .await
+                    .map_err(failed)?;
                 let verdict: String =
                     sqlx::query_scalar("PRAGMA quick_check").fetch_one(&mut *conn).await.map_err(failed)?;
                 Ok(Health {

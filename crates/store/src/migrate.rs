@@ -195,7 +195,11 @@ async fn migrate_postgres(conn: &mut PgConnection, schema: &Schema, stamp: &str)
     Ok(Migrated { applied, code_renewed })
 }
 
-async fn migrate_sqlite(conn: &mut SqliteConnection, schema: &Schema, stamp: &str) -> Result<Migrated, Error> {
+async fn migrate_sqlite(
+    conn: &mut SqliteConnection,
+    schema: &Schema,
+    stamp: &str,
+) -> Result<Migrated, Error> {
     let presence = presence_sqlite(conn, schema).await?;
     let version = current(presence, "this file")?;
     conn.script(schema.render(BOOKS)).await?;
@@ -349,11 +353,10 @@ async fn presence_sqlite(conn: &mut SqliteConnection, schema: &Schema) -> Result
         let differences = foreign::differences_sqlite(conn, ours).await?;
         return Ok(if differences.is_empty() { Presence::Absent } else { Presence::Foreign(differences) });
     }
-    let rows: Vec<(i32, String)> =
-        sqlx::query_as("SELECT version, oldest_binary FROM tidemill_migrations")
-            .fetch_all(&mut *conn)
-            .await
-            .map_err(failed)?;
+    let rows: Vec<(i32, String)> = sqlx::query_as("SELECT version, oldest_binary FROM tidemill_migrations")
+        .fetch_all(&mut *conn)
+        .await
+        .map_err(failed)?;
     Ok(ours(rows))
 }
 
@@ -370,7 +373,8 @@ fn ours(rows: Vec<(i32, String)>) -> Presence {
 
 /// Whether version `a` is older than version `b`, number by number.
 fn is_older(a: &str, b: &str) -> bool {
-    let numbers = |text: &str| text.split('.').map(|part| part.parse::<u64>().unwrap_or(0)).collect::<Vec<_>>();
+    let numbers =
+        |text: &str| text.split('.').map(|part| part.parse::<u64>().unwrap_or(0)).collect::<Vec<_>>();
     numbers(a) < numbers(b)
 }
 

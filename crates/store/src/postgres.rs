@@ -58,7 +58,7 @@ impl Postgres {
 
 fn open_error(url: &str, source: &sqlx::Error) -> Error {
     let database = source.as_database_error();
-    let code = database.and_then(|error| error.code()).map(std::borrow::Cow::into_owned);
+    let code = database.and_then(sqlx::error::DatabaseError::code).map(std::borrow::Cow::into_owned);
     let (hint, class) = match code.as_deref() {
         Some("28P01" | "28000") => ("check the user, and PGPASSFILE or PGPASSWORD", Class::Permanent),
         Some("3D000") => ("create the database first: createdb NAME", Class::Permanent),

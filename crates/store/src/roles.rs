@@ -131,7 +131,10 @@ async fn run(conn: &mut PgConnection, text: String) -> Result<(), Error> {
 }
 
 fn failed(source: sqlx::Error) -> Error {
-    let denied = source.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == "42501");
+    let denied = source
+        .as_database_error()
+        .and_then(sqlx::error::DatabaseError::code)
+        .is_some_and(|code| code == "42501");
     if denied {
         return Error::Refused(crate::Refusal {
             code: RefusalCode::BadValue,

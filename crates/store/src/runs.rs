@@ -262,7 +262,12 @@ impl Tx<'_> {
     }
 
     /// Queues another try of a run that has ended.
-    pub async fn retry_run(&mut self, run: &RunId, by: &str, now: Option<Timestamp>) -> Result<Retried, Error> {
+    pub async fn retry_run(
+        &mut self,
+        run: &RunId,
+        by: &str,
+        now: Option<Timestamp>,
+    ) -> Result<Retried, Error> {
         verb!(self, now, retry(run, by))
     }
 

@@ -160,7 +160,8 @@ impl Store {
     pub async fn remove_schedule(&self, name: String) -> Result<(), Error> {
         self.write(move |mut tx| {
             Box::pin(async move {
-                let removed = on!(tx, catalog::SCHEDULE_REMOVE, [name.as_str()], execute, "remove a schedule")?;
+                let removed =
+                    on!(tx, catalog::SCHEDULE_REMOVE, [name.as_str()], execute, "remove a schedule")?;
                 if removed.count() == 0 { Err(unknown(&name)) } else { Ok(()) }
             })
         })
@@ -195,7 +196,8 @@ impl Store {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.read(move |mut tx| {
             Box::pin(async move {
-                on!(tx, catalog::FIRE_LIST, [name.as_str(), limit], fetch_all, "list fires")?.records("list fires")
+                on!(tx, catalog::FIRE_LIST, [name.as_str(), limit], fetch_all, "list fires")?
+                    .records("list fires")
             })
         })
         .await

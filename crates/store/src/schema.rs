@@ -31,7 +31,9 @@ impl Schema {
         }
         Err(crate::Error::refused(
             crate::RefusalCode::BadValue,
-            format!("`{name}` cannot be the name of the schema: use lower-case letters, digits and underscores"),
+            format!(
+                "`{name}` cannot be the name of the schema: use lower-case letters, digits and underscores"
+            ),
         ))
     }
 

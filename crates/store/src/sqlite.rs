@@ -138,19 +138,16 @@ impl Writer {
 
     async fn run(mut self) {
         loop {
-            let first = match self.inbox.try_recv() {
-                Ok(job) => {
-                    if self.turn_began.elapsed() > TURN {
-                        tokio::time::sleep(PAUSE).await;
-                        self.turn_began = Instant::now();
-                    }
-                    job
-                }
-                Err(_) => {
-                    let Some(job) = self.inbox.recv().await else { break };
+            let first = if let Ok(job) = self.inbox.try_recv() {
+                if self.turn_began.elapsed() > TURN {
+                    tokio::time::sleep(PAUSE).await;
                     self.turn_began = Instant::now();
-                    job
                 }
+                job
+            } else {
+                let Some(job) = self.inbox.recv().await else { break };
+                self.turn_began = Instant::now();
+                job
             };
             self.group(first).await;
         }
@@ -241,7 +238,9 @@ fn open_error(path: &Path, source: sqlx::Error) -> Error {
     let primary = code.and_then(|code| code.parse::<u32>().ok()).map(|code| code & 0xff);
     let (problem, hint) = match primary {
         Some(26 | 11) => ("it is not a SQLite database", Some("name another file, or move this one away")),
-        Some(8) => ("it can only be read, and Tidemill has to write", Some("check who owns the file and its folder")),
+        Some(8) => {
+            ("it can only be read, and Tidemill has to write", Some("check who owns the file and its folder"))
+        }
         Some(13) => ("the disk is full", Some("make room, and try again")),
         Some(14) => {
             ("the file cannot be opened or made", Some("check that its folder exists and can be written"))

@@ -50,9 +50,11 @@ impl Store {
             Box::pin(async move {
                 let now = tx.database_now(now).await?;
                 let queue: Option<Queue> =
-                    on!(tx, catalog::STATS_QUEUE, [At(now)], fetch_optional, "count runs")?.record("count runs")?;
+                    on!(tx, catalog::STATS_QUEUE, [At(now)], fetch_optional, "count runs")?
+                        .record("count runs")?;
                 let mut stats = queue.map(|queue| queue.0).unwrap_or_default();
-                stats.active = on!(tx, catalog::STATS_ACTIVE, [], fetch_all, "count runs")?.records("count runs")?;
+                stats.active =
+                    on!(tx, catalog::STATS_ACTIVE, [], fetch_all, "count runs")?.records("count runs")?;
                 let day = RunId::floor(now - chrono::Duration::hours(24));
                 let outcomes: Option<Outcomes> =
                     on!(tx, catalog::STATS_OUTCOMES, [day.as_str()], fetch_optional, "count runs")?
@@ -62,8 +64,9 @@ impl Store {
                     stats.failed_count = failed;
                 }
                 let week = RunId::floor(now - chrono::Duration::days(7));
-                stats.durations = on!(tx, catalog::STATS_DURATIONS, [week.as_str()], fetch_all, "count runs")?
-                    .records("count runs")?;
+                stats.durations =
+                    on!(tx, catalog::STATS_DURATIONS, [week.as_str()], fetch_all, "count runs")?
+                        .records("count runs")?;
                 Ok(stats.with_rate())
             })
         })

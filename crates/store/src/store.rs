@@ -122,7 +122,8 @@ impl Store {
         if let Backend::Postgres(postgres) = &self.backend
             && postgres.pooler == Pooler::Session
         {
-            let mut conn = postgres.pool.acquire().await.map_err(|source| Error::database("answer", source))?;
+            let mut conn =
+                postgres.pool.acquire().await.map_err(|source| Error::database("answer", source))?;
             let tx = Tx { conn: Conn::Postgres(&mut conn), context: &self.context };
             return verb(tx).await;
         }
@@ -148,7 +149,9 @@ impl Store {
                 let context = self.context.clone();
                 sqlite
                     .write(move |conn| {
-                        Box::pin(async move { step(Tx { conn: Conn::Sqlite(conn), context: &context }).await })
+                        Box::pin(
+                            async move { step(Tx { conn: Conn::Sqlite(conn), context: &context }).await },
+                        )
                     })
                     .await
             }

@@ -131,12 +131,10 @@ impl Waiter {
     /// Waits until something may have become ready, at most `longest`.
     pub async fn wait(&mut self, longest: Duration) -> Result<(), Error> {
         match &mut self.source {
-            Source::Listen(listener) => {
-                match tokio::time::timeout(longest, listener.try_recv()).await {
-                    Ok(Ok(_)) | Err(_) => Ok(()),
-                    Ok(Err(source)) => Err(Error::database("listen", source)),
-                }
-            }
+            Source::Listen(listener) => match tokio::time::timeout(longest, listener.try_recv()).await {
+                Ok(Ok(_)) | Err(_) => Ok(()),
+                Ok(Err(source)) => Err(Error::database("listen", source)),
+            },
             Source::File { commits, version, sqlite } => {
                 let deadline = tokio::time::Instant::now() + longest;
                 loop {

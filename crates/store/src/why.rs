@@ -35,7 +35,11 @@ impl FromColumns for Beat {
 
 impl Store {
     /// The facts about a run, and the time at which they held.
-    pub async fn why_facts(&self, run: RunId, now: Option<Timestamp>) -> Result<Option<(Facts, Timestamp)>, Error> {
+    pub async fn why_facts(
+        &self,
+        run: RunId,
+        now: Option<Timestamp>,
+    ) -> Result<Option<(Facts, Timestamp)>, Error> {
         let action = "read why";
         self.read(move |mut tx| {
             Box::pin(async move {
@@ -47,7 +51,8 @@ impl Store {
                 let head = match &found.concurrency_key {
                     Some(key) => {
                         let binds = (found.project_id.as_str(), key.as_str());
-                        on!(tx, catalog::WHY_KEY, [binds.0, binds.1], fetch_optional, "read why")?.record(action)?
+                        on!(tx, catalog::WHY_KEY, [binds.0, binds.1], fetch_optional, "read why")?
+                            .record(action)?
                     }
                     None => None,
                 };
@@ -57,16 +62,17 @@ impl Store {
                 } else {
                     None
                 };
-                let heard = At(now - chrono::Duration::seconds(i64::try_from(DEAD_AFTER_SECS).unwrap_or(20)));
+                let since = At(now - chrono::Duration::seconds(i64::try_from(DEAD_AFTER_SECS).unwrap_or(20)));
                 let labels = Words(found.labels.clone());
                 let workers =
-                    on!(tx, catalog::WHY_WORKERS, [labels.clone(), heard], fetch_optional, "read why")?
+                    on!(tx, catalog::WHY_WORKERS, [labels.clone(), since], fetch_optional, "read why")?
                         .record(action)?;
                 let Workers(workers_alive, workers_fitting) = workers.unwrap_or(Workers(0, 0));
                 let beat: Option<Beat> =
                     on!(tx, catalog::WHY_BEAT, [run.as_str()], fetch_optional, "read why")?.record(action)?;
                 let last_event =
-                    on!(tx, catalog::WHY_LAST_EVENT, [run.as_str()], fetch_optional, "read why")?.record(action)?;
+                    on!(tx, catalog::WHY_LAST_EVENT, [run.as_str()], fetch_optional, "read why")?
+                        .record(action)?;
                 let facts = Facts {
                     successor: tx.successor(&run).await?,
                     run: found,

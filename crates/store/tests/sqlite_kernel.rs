@@ -129,21 +129,24 @@ async fn a_run_goes_from_queued_to_success_and_each_step_is_on_record() {
     let event = |kind: &str, message: &str, payload: Value| {
         (kind.to_owned(), "info".to_owned(), message.to_owned(), payload)
     };
-    assert_eq!(record, [
-        event("transition", "Run queued", json!({"to": "queued"})),
-        event(
-            "transition",
-            "Run claimed by worker",
-            json!({"from": "queued", "to": "claimed", "worker_id": "w"})
-        ),
-        event("transition", "Run started", json!({"from": "claimed", "to": "running"})),
-        event("log", "building", json!({})),
-        event(
-            "transition",
-            "Run succeeded",
-            json!({"from": "running", "to": "success", "cause": "reported"})
-        ),
-    ]);
+    assert_eq!(
+        record,
+        [
+            event("transition", "Run queued", json!({"to": "queued"})),
+            event(
+                "transition",
+                "Run claimed by worker",
+                json!({"from": "queued", "to": "claimed", "worker_id": "w"})
+            ),
+            event("transition", "Run started", json!({"from": "claimed", "to": "running"})),
+            event("log", "building", json!({})),
+            event(
+                "transition",
+                "Run succeeded",
+                json!({"from": "running", "to": "success", "cause": "reported"})
+            ),
+        ]
+    );
 }
 
 #[tokio::test]
@@ -359,11 +362,10 @@ async fn a_lost_run_is_tried_again_and_then_put_into_quarantine_with_its_last_wo
     assert_eq!(bench.sweep(300).await, []);
     let swept = bench.sweep(301).await;
     let second = swept[0].successor.clone().expect("another try");
-    assert_eq!(swept, [Swept {
-        run_id: first.clone(),
-        action: EndCause::Stale,
-        successor: Some(second.clone())
-    }]);
+    assert_eq!(
+        swept,
+        [Swept { run_id: first.clone(), action: EndCause::Stale, successor: Some(second.clone()) }]
+    );
     assert_eq!(
         bench.run(&first).await.metadata,
         json!({
@@ -374,11 +376,10 @@ async fn a_lost_run_is_tried_again_and_then_put_into_quarantine_with_its_last_wo
     bench.claim_one(302).await;
     let lines = (0..25).map(|n| info(&format!("line {n}"))).collect();
     bench.append(&second, lines, 303).await;
-    assert_eq!(bench.sweep(603).await, [Swept {
-        run_id: second.clone(),
-        action: EndCause::Quarantined,
-        successor: None
-    }]);
+    assert_eq!(
+        bench.sweep(603).await,
+        [Swept { run_id: second.clone(), action: EndCause::Quarantined, successor: None }]
+    );
     let ended = bench.run(&second).await;
     assert_eq!((ended.status, ended.losses), (RunState::Failed, 1));
     assert_eq!(ended.metadata["losses"], 2);
@@ -390,11 +391,10 @@ async fn a_lost_run_is_tried_again_and_then_put_into_quarantine_with_its_last_wo
 async fn what_waits_too_long_expires_and_what_runs_too_long_times_out() {
     let bench = Bench::new().await;
     let waiting = bench.queue(QueueRun { expires_at: Some(at(10)), ..shop() }, 0).await;
-    assert_eq!(bench.sweep(10).await, [Swept {
-        run_id: waiting,
-        action: EndCause::Expired,
-        successor: None
-    }]);
+    assert_eq!(
+        bench.sweep(10).await,
+        [Swept { run_id: waiting, action: EndCause::Expired, successor: None }]
+    );
     let slow = bench.queue(QueueRun { timeout_secs: Some(60), max_attempts: 2, ..shop() }, 11).await;
     bench.claim_one(12).await;
     bench.store.start_run(slow.clone(), Holder::default(), Some(at(13))).await.unwrap();
@@ -494,7 +494,8 @@ async fn several_ends_in_one_call_have_an_outcome_each_and_their_artifacts_are_k
         runs.push(bench.queue(shop(), secs).await);
     }
     bench.claim(ClaimRuns { limit: 2, ..ClaimRuns::one("w") }, 5).await;
-    let end = |run: &RunId, status, metadata| FinishRun { run_id: run.clone(), status, metadata, epoch: None };
+    let end =
+        |run: &RunId, status, metadata| FinishRun { run_id: run.clone(), status, metadata, epoch: None };
     let made = json!({"artifacts": [
         {"type": "image", "url": "oci://a", "size_bytes": 5}, {"type": "", "url": "x"}, {"type": "log"}]});
     let ends = vec![
@@ -538,14 +539,18 @@ async fn a_plain_statement_is_completed_and_recorded() {
     bench.sql(env).await.unwrap();
     let run: RunId = "run-1".parse().unwrap();
     assert_eq!(bench.run(&run).await.labels, [""; 0]);
-    let claim = "UPDATE runs SET status = 'claimed', claimed_by = 'me' WHERE run_id = 'run-1' AND status = 'queued'";
+    let claim =
+        "UPDATE runs SET status = 'claimed', claimed_by = 'me' WHERE run_id = 'run-1' AND status = 'queued'";
     assert_eq!(bench.sql(claim).await.unwrap(), 1);
     assert_eq!(bench.sql(claim).await.unwrap(), 0);
     let held = bench.run(&run).await;
     assert_eq!((held.gate, held.epoch, held.started_at), (None, 1, Some(held.updated_at)));
     assert_eq!(held.lease_until, Some(held.updated_at + Duration::seconds(300)));
     bench.sql("UPDATE runs SET status = 'running' WHERE run_id = 'run-1'").await.unwrap();
-    bench.sql("UPDATE runs SET status = 'failed', metadata = '{\"a\":1}' WHERE run_id = 'run-1'").await.unwrap();
+    bench
+        .sql("UPDATE runs SET status = 'failed', metadata = '{\"a\":1}' WHERE run_id = 'run-1'")
+        .await
+        .unwrap();
     let ended = bench.run(&run).await;
     assert_eq!((ended.end_cause, ended.finished_at), (Some(EndCause::Statement), Some(ended.updated_at)));
     let last = bench.record(&run).await.pop().unwrap();

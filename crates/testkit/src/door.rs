@@ -7,9 +7,11 @@ mod plain;
 mod rust;
 mod sql;
 mod stage;
+mod steps;
 
 pub use plain::{Plain, Tables};
 pub use stage::{Kind, Stage, at};
+pub use steps::{info, new_run_id, new_worker, refused, request};
 
 use std::future::Future;
 use std::pin::Pin;

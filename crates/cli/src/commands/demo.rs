@@ -19,7 +19,7 @@ use tokio::process::{Child, Command};
 /// Requests, workers, and the longest that the demo may take.
 const REQUESTS: usize = 12;
 const WORKERS: usize = 3;
-const LONGEST: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_mins(1);
 /// Quicker than the defaults, so that nobody waits twenty seconds for a worker to be found dead.
 const HASTE: &[(&str, &str)] = &[
     ("TIDEMILL_WORKER_BEAT", "500ms"),
@@ -39,7 +39,10 @@ pub(super) async fn demo(keep: Option<PathBuf>, out: Out) -> Result<ExitCode, Fa
         .map_err(|error| Failure::outage(format!("could not make a folder for the demo: {error}")))?;
     let database = keep.clone().unwrap_or_else(|| folder.join("demo.db"));
     if database.exists() {
-        return Err(Failure::refused(format!("`{}` exists; the demo wants a fresh file", database.display())));
+        return Err(Failure::refused(format!(
+            "`{}` exists; the demo wants a fresh file",
+            database.display()
+        )));
     }
     let result = Demo::prepare(&folder, &database, out).await?.play().await;
     match keep {
@@ -92,7 +95,10 @@ impl Demo {
     }
 
     async fn play(mut self) -> Result<ExitCode, Failure> {
-        self.tell(&format!("queued {REQUESTS} requests on a fresh SQLite file, each of them twice"), Style::Bold);
+        self.tell(
+            &format!("queued {REQUESTS} requests on a fresh SQLite file, each of them twice"),
+            Style::Bold,
+        );
         for number in 1..=WORKERS {
             self.start_worker(format!("worker-{number}"))?;
         }
@@ -119,7 +125,10 @@ impl Demo {
 
     fn start_worker(&mut self, name: String) -> Result<(), Failure> {
         let mut command = Command::new("/proc/self/exe");
-        command.arg("--database").arg(&self.database).args(["work", "--worker", &name, "--grace", "2s", "--"]);
+        command
+            .arg("--database")
+            .arg(&self.database)
+            .args(["work", "--worker", &name, "--grace", "2s", "--"]);
         command.args(["sh", "-c", TASK]);
         command.envs(HASTE.iter().copied());
         command.env("TIDEMILL_DEMO_LEDGER", &self.ledger).env("TIDEMILL_DEMO_WORKER", &name);
@@ -166,28 +175,34 @@ impl Demo {
                     RunState::Running => "running".to_owned(),
                     RunState::Success => "succeeded".to_owned(),
                     RunState::Failed | RunState::Cancelled => {
-                        let cause = event.payload.get("cause").and_then(|cause| cause.as_str()).unwrap_or("?");
+                        let cause =
+                            event.payload.get("cause").and_then(|cause| cause.as_str()).unwrap_or("?");
                         format!("{state}: {cause}")
                     }
                 };
-                self.tell(&format!("{}  {what}", self.name(run)), Style::of_state(state));
+                self.tell(&format!("{}  {what}", self.name(run, runs)), Style::of_state(state));
             }
         }
         Ok(())
     }
 
-    /// A run as a person follows it: the number of its request and of its try.
-    fn name(&self, run: &Run) -> String {
-        let number = self.requests.iter().position(|id| *id == run.run_id);
-        match number {
-            Some(number) => format!("request {:>2}", number + 1),
-            None => format!("{}…", &run.run_id.as_str()[..22.min(run.run_id.as_str().len())]),
+    /// A run as a person follows it: the number of its request.
+    fn name(&self, run: &Run, runs: &[Run]) -> String {
+        let mut first = run;
+        while let Some(before) =
+            first.retry_of.as_ref().and_then(|id| runs.iter().find(|run| run.run_id == *id))
+        {
+            first = before;
         }
+        let number = self.requests.iter().position(|id| *id == first.run_id).map_or(0, |place| place + 1);
+        format!("request {number:>2}")
     }
 
     async fn stop_workers(&mut self) {
         for (_, child) in &mut self.workers {
-            if let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw) {
+            if let Some(pid) =
+                child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw)
+            {
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
             }
         }
@@ -206,14 +221,18 @@ impl Demo {
             let tries = self.engine.store().tries(request.clone()).await?;
             let ended = tries.iter().filter(|run| run.status == RunState::Success).count();
             let count = |what: &str| {
-                tries.iter().map(|run| ledger.matches(&format!("{} {what}", run.run_id)).count()).sum::<usize>()
+                tries
+                    .iter()
+                    .map(|run| ledger.matches(&format!("{} {what}", run.run_id)).count())
+                    .sum::<usize>()
             };
             let (begun, done) = (count("begun"), count("done"));
             sound &= ended == 1 && done == 1;
             if tries.len() > 1 {
                 lost = tries.first().map(|run| run.run_id.clone());
             }
-            let took = tries.last().and_then(|run| run.finished_at).map(|end| times::rough(end - self.began_at));
+            let took =
+                tries.last().and_then(|run| run.finished_at).map(|end| times::rough(end - self.began_at));
             rows.push(vec![
                 format!("{}", number + 1).into(),
                 tries.iter().filter_map(|run| run.claimed_by.clone()).collect::<Vec<_>>().join(" → ").into(),
@@ -237,7 +256,8 @@ impl Demo {
         if !sound {
             return Err(Failure::outage("a request did not end exactly once; please report this"));
         }
-        let verdict = format!("{REQUESTS} requests, {REQUESTS} successes, each exactly once, in spite of the kill.");
+        let verdict =
+            format!("{REQUESTS} requests, {REQUESTS} successes, each exactly once, in spite of the kill.");
         if !self.out.is_json() {
             self.out.line(self.out.paint(&verdict, Style::Good));
         }

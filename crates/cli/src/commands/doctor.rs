@@ -48,7 +48,8 @@ pub(super) async fn doctor(config: &Config, out: Out) -> Result<ExitCode, Failur
         let rows: Vec<Vec<Cell>> = findings
             .iter()
             .map(|finding| {
-                let mark = if finding.ok { Cell("ok".into(), Style::Good) } else { Cell("look".into(), Style::Odd) };
+                let mark =
+                    if finding.ok { Cell("ok".into(), Style::Good) } else { Cell("look".into(), Style::Odd) };
                 vec![mark, finding.what.into(), finding.told.as_str().into()]
             })
             .collect();
@@ -99,7 +100,8 @@ async fn workers(store: &Store, config: &Config) -> Result<Finding, Failure> {
     let now = store.now(None).await?;
     let workers = store.workers().await?;
     let alive: Vec<_> = workers.iter().filter(|worker| worker.ended_at.is_none()).collect();
-    let silent = alive.iter().find(|worker| (now - worker.beat_at).to_std().is_ok_and(|age| age > config.dead_after));
+    let silent =
+        alive.iter().find(|worker| (now - worker.beat_at).to_std().is_ok_and(|age| age > config.dead_after));
     Ok(match silent {
         Some(worker) => Finding {
             what: "workers",

@@ -82,9 +82,9 @@ async fn list(engine: &Engine, out: Out) -> Result<ExitCode, Failure> {
         .map(|project| {
             let state = match project.paused.as_ref().filter(|flag| flag.is_on(now)) {
                 Some(flag) => {
-                    let until = flag.until_at.map_or_else(String::new, |until| {
-                        format!(", ends {}", times::relative(until, now))
-                    });
+                    let until = flag
+                        .until_at
+                        .map_or_else(String::new, |until| format!(", ends {}", times::relative(until, now)));
                     let note = flag.note.as_ref().map_or_else(String::new, |note| format!(": {note}"));
                     Cell(format!("paused{until}{note}"), Style::Odd)
                 }

@@ -17,7 +17,7 @@ use tidemill_store::{Cancelled, EventPage, RunFilter};
 pub(super) async fn command(engine: Engine, command: RunCommand, out: Out) -> Result<ExitCode, Failure> {
     match command {
         RunCommand::Queue { request, idempotency_key, available_at, expires_at, watch } => {
-            let mut wanted = asked(request);
+            let mut wanted = asked(*request);
             wanted.idempotency_key = idempotency_key;
             let now = engine.store().now(None).await?;
             wanted.available_at = available_at.map(|when: When| when.from(now));
@@ -64,7 +64,10 @@ async fn queue(engine: &Engine, wanted: QueueRun, follow: bool, out: Out) -> Res
     } else {
         out.line(queued.run_id.as_str());
         if !queued.created {
-            out.say(format!("this key was used before: the run exists since {}", queued.queued_at.to_rfc3339()));
+            out.say(format!(
+                "this key was used before: the run exists since {}",
+                queued.queued_at.to_rfc3339()
+            ));
         }
     }
     if follow { watch::watch(engine, queued.run_id, out).await } else { Ok(ExitCode::SUCCESS) }
@@ -150,9 +153,12 @@ async fn cancel(engine: &Engine, id: &RunId, reason: Option<&str>, out: Out) -> 
         }
         Cancelled::Ended => {
             let run = engine.run(id).await?;
-            let failure = Failure::refused(format!("run {id} has ended as {}: there is nothing to cancel", run.status));
+            let failure =
+                Failure::refused(format!("run {id} has ended as {}: there is nothing to cancel", run.status));
             return Err(match live {
-                Some(next) => failure.hint(format!("its request goes on as {next}: tidemill run cancel {next}")),
+                Some(next) => {
+                    failure.hint(format!("its request goes on as {next}: tidemill run cancel {next}"))
+                }
                 None => failure,
             });
         }

@@ -11,8 +11,9 @@ use tidemill_engine::{Engine, NewSchedule};
 pub(super) async fn command(engine: Engine, command: ScheduleCommand, out: Out) -> Result<ExitCode, Failure> {
     match command {
         ScheduleCommand::Add { name, cron, time_zone, missed, overlap, request } => {
-            let request = asked(request);
-            let kept = engine.put_schedule(NewSchedule { name, cron, time_zone, request, missed, overlap }).await?;
+            let request = asked(*request);
+            let kept =
+                engine.put_schedule(NewSchedule { name, cron, time_zone, request, missed, overlap }).await?;
             if out.is_json() {
                 out.json(&kept);
             } else {
@@ -59,13 +60,15 @@ async fn list(engine: &Engine, out: Out) -> Result<(), Failure> {
         .map(|schedule| {
             let next = match (&schedule.paused_at, schedule.next_fire_at) {
                 (Some(_), _) => {
-                    let note = schedule.paused_note.as_ref().map_or_else(String::new, |note| format!(": {note}"));
+                    let note =
+                        schedule.paused_note.as_ref().map_or_else(String::new, |note| format!(": {note}"));
                     Cell(format!("paused{note}"), Style::Odd)
                 }
                 (None, Some(next)) => Cell(times::relative(next, now), Style::Plain),
                 (None, None) => Cell("never".to_owned(), Style::Odd),
             };
-            let last = schedule.last_fire_at.map_or_else(|| "–".to_owned(), |last| times::relative(last, now));
+            let last =
+                schedule.last_fire_at.map_or_else(|| "–".to_owned(), |last| times::relative(last, now));
             vec![
                 schedule.schedule_id.as_str().into(),
                 format!("{}/{}", schedule.project_id, schedule.request.env).into(),

@@ -8,7 +8,12 @@ use std::process::ExitCode;
 use tidemill_engine::{Engine, Patience};
 
 /// One pass of upkeep, or passes for ever.
-pub(super) async fn sweep(engine: Engine, config: &Config, forever: bool, out: Out) -> Result<ExitCode, Failure> {
+pub(super) async fn sweep(
+    engine: Engine,
+    config: &Config,
+    forever: bool,
+    out: Out,
+) -> Result<ExitCode, Failure> {
     if forever {
         out.say("upkeep is done until this process is stopped");
         let stop = super::work::stop_signal();
@@ -26,7 +31,8 @@ pub(super) async fn sweep(engine: Engine, config: &Config, forever: bool, out: O
         return Ok(ExitCode::SUCCESS);
     }
     for decision in &done.swept {
-        let next = decision.successor.as_ref().map_or_else(String::new, |next| format!("; {next} carries it on"));
+        let next =
+            decision.successor.as_ref().map_or_else(String::new, |next| format!("; {next} carries it on"));
         out.line(format!("run {} ended: {}{next}", decision.run_id, decision.action));
     }
     for run in &done.scheduled {
@@ -53,7 +59,10 @@ pub(super) async fn stats(engine: Engine, out: Out) -> Result<ExitCode, Failure>
         let length = chrono::Duration::milliseconds((secs * 1_000.0) as i64);
         format!(", the oldest ready for {}", times::rough(length))
     });
-    out.line(format!("queued       {} ({} could be claimed now{age})", stats.queued_count, stats.ready_count));
+    out.line(format!(
+        "queued       {} ({} could be claimed now{age})",
+        stats.queued_count, stats.ready_count
+    ));
     let active: i64 = stats.active.iter().map(|worker| worker.active_runs).sum();
     out.line(format!("in hand      {active}"));
     let rate = stats.success_rate.map_or_else(|| "–".to_owned(), |rate| format!("{rate:.2} %"));

@@ -85,7 +85,9 @@ async fn tell_why(engine: &Engine, id: &RunId, before: String, out: Out) -> Resu
 pub(super) fn told(event: &Event, out: Out) -> String {
     let time = event.created_at.format("%H:%M:%S%.3f");
     let detail = match event.payload.as_object() {
-        Some(fields) if fields.is_empty() || fields.len() == 1 && fields.contains_key("stream") => String::new(),
+        Some(fields) if fields.is_empty() || fields.len() == 1 && fields.contains_key("stream") => {
+            String::new()
+        }
         Some(_) | None => format!(" {}", out.paint(&printable(&event.payload.to_string()), Style::Dim)),
     };
     let level = out.paint(&format!("{:<5}", event.level), Style::of_level(event.level));

@@ -40,17 +40,17 @@ pub(super) async fn work(engine: Engine, config: &Config, work: Work, out: Out) 
         upkeep: (!work.no_upkeep).then(|| config.upkeep()),
     };
     let engine = engine.with_patience(Patience::Endless);
-    let command = Command {
+    let carrier = CommandCarrier {
         engine: engine.clone(),
         worker: options.name.clone(),
-        command: work.command,
+        argv: work.command,
         grace: work.grace.unwrap_or(config.grace),
         // The kill must be over before the lease can move: leave it a beat's time, at least.
         contact_max: config.dead_after.saturating_sub(config.beat.max(Duration::from_millis(500))),
         out,
     };
     out.say(format!("worker {} waits for runs", options.name));
-    let worked = engine.work(options, command, stop_signal()).await?;
+    let worked = engine.work(options, carrier, stop_signal()).await?;
     engine.store().close().await;
     if out.is_json() {
         out.json(&worked);
@@ -86,16 +86,16 @@ pub(super) async fn stopped(mut stop: watch::Receiver<bool>) {
 }
 
 /// Carries runs out with a command.
-struct Command {
+struct CommandCarrier {
     engine: Engine,
     worker: String,
-    command: Vec<String>,
+    argv: Vec<String>,
     grace: Duration,
     contact_max: Duration,
     out: Out,
 }
 
-impl Carrier for Command {
+impl Carrier for CommandCarrier {
     type Moment = Moment;
 
     fn moment(&self) -> Moment {
@@ -107,7 +107,8 @@ impl Carrier for Command {
         match Supervised::spawn(Path::new(OWN_BINARY), &["supervise"], &spec).await {
             Ok(child) => {
                 let control = child.control();
-                let job = Job { command: self, claim, log, control, said: 0, tail: VecDeque::new(), stop: None };
+                let job =
+                    Job { carrier: self, claim, log, control, said: 0, tail: VecDeque::new(), stop: None };
                 job.follow(child, sign).await
             }
             Err(error) => failed(&format!("the command could not be supervised: {error}")),
@@ -132,7 +133,7 @@ impl Carrier for Command {
     }
 }
 
-impl Command {
+impl CommandCarrier {
     /// What to run for a claim: the run on standard input and in the environment, and no way to the database.
     fn spec(&self, claim: &Claim, contact: Moment) -> Spec {
         let mut env = vec![
@@ -151,7 +152,7 @@ impl Command {
         let mut stdin = serde_json::to_vec(claim).unwrap_or_default();
         stdin.push(b'\n');
         Spec {
-            command: self.command.clone(),
+            command: self.argv.clone(),
             env,
             env_remove: environment::SECRETS.iter().map(|name| (*name).to_owned()).collect(),
             dir: None,
@@ -175,7 +176,7 @@ enum Told {
 
 /// One run with its command.
 struct Job<'w> {
-    command: &'w Command,
+    carrier: &'w CommandCarrier,
     claim: Claim,
     log: RunLog,
     control: Control,
@@ -227,13 +228,13 @@ impl Job<'_> {
             self.control.kill().await;
         } else if self.stop.is_none() {
             self.stop = Some(told);
-            self.control.stop(self.command.grace).await;
+            self.control.stop(self.carrier.grace).await;
         }
     }
 
     async fn started(&mut self, pid: i32) {
         let mut event = NewEvent::new(Level::Info, "Command started").keyed("started");
-        event.payload = serde_json::json!({"worker": self.command.worker, "pid": pid});
+        event.payload = serde_json::json!({"worker": self.carrier.worker, "pid": pid});
         self.log.append(event).await;
     }
 
@@ -300,7 +301,7 @@ impl Job<'_> {
 
     /// Who cancelled the run and why, where this worker may read it.
     async fn add_cancel(&self, metadata: &mut serde_json::Map<String, Json>) {
-        let reader = self.command.engine.with_patience(Patience::None);
+        let reader = self.carrier.engine.with_patience(Patience::None);
         if let Ok(run) = reader.run(&self.claim.run_id).await {
             if let Some(by) = run.cancel_requested_by {
                 metadata.insert("cancelled_by".to_owned(), by.into());

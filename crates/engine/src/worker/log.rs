@@ -33,7 +33,12 @@ impl std::fmt::Debug for Entry {
 }
 
 impl RunLog {
-    pub(super) fn open(engine: Engine, run: RunId, holder: Holder, lost: mpsc::UnboundedSender<RunId>) -> Self {
+    pub(super) fn open(
+        engine: Engine,
+        run: RunId,
+        holder: Holder,
+        lost: mpsc::UnboundedSender<RunId>,
+    ) -> Self {
         let (entries, inbox) = mpsc::channel(WAITING_MAX);
         tokio::spawn(write(engine, run, holder, lost, inbox));
         Self { entries }

@@ -84,7 +84,8 @@ fn compare(ours: &Tables, theirs: &Tables) -> Vec<String> {
     let mut differences = Vec::new();
     for (table, columns) in ours {
         let Some(existing) = theirs.get(table) else { continue };
-        let missing: Vec<_> = columns.keys().filter(|column| !existing.contains_key(*column)).cloned().collect();
+        let missing: Vec<_> =
+            columns.keys().filter(|column| !existing.contains_key(*column)).cloned().collect();
         let mut clauses = Vec::new();
         if !missing.is_empty() {
             clauses.push(format!("lacks {}", missing.join(", ")));

@@ -146,14 +146,15 @@ pub(super) async fn heartbeat(
     now: Option<Timestamp>,
 ) -> Result<Held, Error> {
     let action = "renew a lease";
-    let row = call(context, "SELECT held, cancel_requested, lease_until FROM {ops}.heartbeat($1, $2, $3, $4)")
-        .bind(run.as_str())
-        .bind(&holder.worker)
-        .bind(holder.epoch)
-        .bind(now.map(At))
-        .fetch_one(conn)
-        .await
-        .map_err(|source| Error::database(action, source))?;
+    let row =
+        call(context, "SELECT held, cancel_requested, lease_until FROM {ops}.heartbeat($1, $2, $3, $4)")
+            .bind(run.as_str())
+            .bind(&holder.worker)
+            .bind(holder.epoch)
+            .bind(now.map(At))
+            .fetch_one(conn)
+            .await
+            .map_err(|source| Error::database(action, source))?;
     Held::read(&row).map_err(|source| Error::database(action, source))
 }
 

@@ -98,7 +98,8 @@ mod tests {
         let mut conn = SqliteConnection::connect("sqlite::memory:").await.unwrap();
         let tables = Schema::sqlite().render(include_str!("../../migrations/sqlite/0001_kernel.sql"));
         sqlx::raw_sql(AssertSqlSafe(tables)).execute(&mut conn).await.unwrap();
-        let verbs = [queue::LOOK, claim::BEFORE, claim::ASKED_BEFORE, claim::CLAIM, event::LOOK, event::INSERT];
+        let verbs =
+            [queue::LOOK, claim::BEFORE, claim::ASKED_BEFORE, claim::CLAIM, event::LOOK, event::INSERT];
         for text in verbs.into_iter().chain([finish::END, retry::FOLLOW, RUNS_BY_ID]) {
             let explain = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {text}"));
             let rows = sqlx::query(explain).fetch_all(&mut conn).await.unwrap();
@@ -109,6 +110,7 @@ mod tests {
     }
 
     fn is_short(scan: &str) -> bool {
-        scan.contains("VIRTUAL TABLE") || ["SCAN s", "SCAN a", "SCAN known", "SCAN CONSTANT ROW"].contains(&scan)
+        scan.contains("VIRTUAL TABLE")
+            || ["SCAN s", "SCAN a", "SCAN known", "SCAN CONSTANT ROW"].contains(&scan)
     }
 }

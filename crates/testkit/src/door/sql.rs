@@ -84,8 +84,8 @@ impl SqlDoor {
     }
 }
 
-/// Reads a value that the function gave as JSON.
-fn from_json<T: serde::de::DeserializeOwned>(row: &PgRow) -> sqlx::Result<T> {
+/// Reads a claim that was asked for as JSON, the way the seed's worker script does.
+fn claim(row: &PgRow) -> sqlx::Result<Claim> {
     let json: Json = row.try_get(0)?;
     serde_json::from_value(json).map_err(|source| sqlx::Error::Decode(Box::new(source)))
 }
@@ -159,7 +159,7 @@ impl Door for SqlDoor {
         .bind(now);
         Box::pin(async move {
             let rows = self.rows(call).await?;
-            rows.iter().map(from_json).collect::<sqlx::Result<_>>().map_err(failed)
+            rows.iter().map(claim).collect::<sqlx::Result<_>>().map_err(failed)
         })
     }
 

@@ -1,0 +1,149 @@
+//! Plain SQL on either database, past every verb: what an operator can type, and what a test compares.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions};
+use sqlx::AssertSqlSafe;
+use tidemill_core::Json;
+use tidemill_store::Error;
+
+/// Every table of the product with every row, in an order that does not depend on how it was written.
+///
+/// Times are microseconds and truth is 0 or 1 on both databases, so that the two can be compared.
+pub type Tables = BTreeMap<String, Vec<Json>>;
+
+/// Columns that SQLite keeps as JSON texts.
+const DOCUMENTS: [&str; 6] = ["metadata", "input", "request", "payload", "config", "labels"];
+
+/// A connection that knows no verb.
+#[derive(Debug, Clone)]
+pub enum Plain {
+    /// As the owner of the tables.
+    Postgres(PgPool),
+    /// As anybody who may write the file.
+    Sqlite(SqlitePool),
+}
+
+fn failed(source: sqlx::Error) -> Error {
+    Error::database("run a plain statement", source)
+}
+
+impl Plain {
+    /// Plain SQL on PostgreSQL.
+    pub(super) fn postgres(options: PgConnectOptions) -> Self {
+        Self::Postgres(PgPoolOptions::new().max_connections(2).connect_lazy_with(options))
+    }
+
+    /// Plain SQL on a SQLite file, as the `sqlite3` program opens it.
+    pub(super) fn sqlite(file: &Path) -> Self {
+        let options = SqliteConnectOptions::new().filename(file).busy_timeout(Duration::from_secs(20));
+        Self::Sqlite(SqlitePoolOptions::new().max_connections(2).connect_lazy_with(options))
+    }
+
+    /// Puts the schema where `{ops}.` stands.
+    fn rendered(&self, text: &str) -> AssertSqlSafe<String> {
+        AssertSqlSafe(match self {
+            Self::Postgres(_) => text.replace("{ops}.", "ops."),
+            Self::Sqlite(_) => text.replace("{ops}.", ""),
+        })
+    }
+
+    /// Runs one statement; how many rows it changed.
+    pub async fn execute(&self, text: &str) -> Result<u64, Error> {
+        let text = self.rendered(text);
+        match self {
+            Self::Postgres(pool) => {
+                Ok(sqlx::query(text).persistent(false).execute(pool).await.map_err(failed)?.rows_affected())
+            }
+            Self::Sqlite(pool) => Ok(sqlx::query(text).execute(pool).await.map_err(failed)?.rows_affected()),
+        }
+    }
+
+    /// Runs a text of several statements.
+    pub async fn script(&self, text: &str) -> Result<(), Error> {
+        let text = self.rendered(text);
+        match self {
+            Self::Postgres(pool) => sqlx::raw_sql(text).execute(pool).await.map(|_| ()).map_err(failed),
+            Self::Sqlite(pool) => sqlx::raw_sql(text).execute(pool).await.map(|_| ()).map_err(failed),
+        }
+    }
+
+    /// The one number that a statement gives.
+    pub async fn number(&self, text: &str) -> Result<i64, Error> {
+        let text = self.rendered(text);
+        match self {
+            Self::Postgres(pool) => sqlx::query_scalar(text).persistent(false).fetch_one(pool).await,
+            Self::Sqlite(pool) => sqlx::query_scalar(text).fetch_one(pool).await,
+        }
+        .map_err(failed)
+    }
+
+    /// The texts of a statement's first column.
+    pub async fn texts(&self, text: &str) -> Result<Vec<String>, Error> {
+        let text = self.rendered(text);
+        match self {
+            Self::Postgres(pool) => sqlx::query_scalar(text).persistent(false).fetch_all(pool).await,
+            Self::Sqlite(pool) => sqlx::query_scalar(text).fetch_all(pool).await,
+        }
+        .map_err(failed)
+    }
+
+    /// Everything that is kept, but for the record of migrations.
+    pub async fn tables(&self) -> Result<Tables, Error> {
+        let mut tables = Tables::new();
+        for (table, columns) in self.columns().await? {
+            let fields: Vec<String> =
+                columns.iter().map(|(column, kind)| format!("'{column}', {}", self.shown(column, kind))).collect();
+            let build = if matches!(self, Self::Postgres(_)) { "jsonb_build_object" } else { "json_object" };
+            let text = format!("SELECT CAST({build}({}) AS text) FROM {{ops}}.{table}", fields.join(", "));
+            let mut rows = self.texts(&text).await?;
+            rows.sort();
+            let read = |row: &String| serde_json::from_str(row).map_err(|bad| sqlx::Error::Decode(Box::new(bad)));
+            let rows = rows.iter().map(read).collect::<sqlx::Result<Vec<Json>>>().map_err(failed)?;
+            tables.insert(table, rows);
+        }
+        Ok(tables)
+    }
+
+    /// How a column's value is written down for a comparison.
+    fn shown(&self, column: &str, kind: &str) -> String {
+        match self {
+            Self::Postgres(_) if kind == "timestamp with time zone" => {
+                format!("(extract(epoch FROM {column}) * 1000000)::bigint")
+            }
+            Self::Postgres(_) if kind == "boolean" => format!("{column}::integer"),
+            Self::Postgres(_) => column.to_owned(),
+            Self::Sqlite(_) if DOCUMENTS.contains(&column) => format!("json({column})"),
+            Self::Sqlite(_) => column.to_owned(),
+        }
+    }
+
+    /// Every table of ours, with its columns and their types as the database names them.
+    pub async fn columns(&self) -> Result<BTreeMap<String, BTreeSet<(String, String)>>, Error> {
+        let text = match self {
+            Self::Postgres(_) => {
+                "SELECT table_name::text, column_name::text, data_type::text FROM information_schema.columns \
+                 WHERE table_schema = 'ops'"
+            }
+            Self::Sqlite(_) => {
+                "SELECT m.name, c.name, lower(c.type) FROM sqlite_master m, pragma_table_xinfo(m.name) c \
+                 WHERE m.type = 'table'"
+            }
+        };
+        let rows: Vec<(String, String, String)> = match self {
+            Self::Postgres(pool) => sqlx::query_as(text).persistent(false).fetch_all(pool).await,
+            Self::Sqlite(pool) => sqlx::query_as(text).fetch_all(pool).await,
+        }
+        .map_err(failed)?;
+        let mut tables: BTreeMap<String, BTreeSet<(String, String)>> = BTreeMap::new();
+        for (table, column, kind) in rows {
+            if !table.starts_with("tidemill_") && !table.starts_with("sqlite_") {
+                tables.entry(table).or_default().insert((column, kind));
+            }
+        }
+        Ok(tables)
+    }
+}

@@ -1,0 +1,219 @@
+//! A door with a database of its own behind it, and what a case needs besides the verbs.
+#![expect(clippy::expect_used, reason = "a stage that cannot be set up or read ends the test, loudly")]
+
+use std::str::FromStr as _;
+use std::sync::{Arc, OnceLock};
+use std::thread;
+
+use chrono::{TimeDelta, TimeZone as _, Utc};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
+use tempfile::TempDir;
+use tidemill_core::Timestamp;
+use tidemill_engine::clock::host_now;
+use tidemill_store::{Options, Pooler, Store};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use uuid::Uuid;
+
+use super::sql::SqlDoor;
+use super::{Door, Plain};
+use crate::cluster::{Database, server_url, with_database};
+use crate::pgbouncer::Pgbouncer;
+
+/// The doors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Rust on PostgreSQL.
+    Postgres,
+    /// Rust on PostgreSQL through pgbouncer in transaction mode.
+    Pgbouncer,
+    /// Rust on SQLite.
+    Sqlite,
+    /// The SQL functions, as the worker role.
+    Sql,
+}
+
+/// Connections of one store: enough for callers that really are at it at once.
+const CONNECTIONS: u32 = 8;
+/// Stages on PostgreSQL at once, however many tests run beside each other: the server has only so many sessions.
+static SEATS: Semaphore = Semaphore::const_new(12);
+
+/// The moment at which every case begins, and some seconds later. It is the moment of the seed's examples.
+pub fn at(secs: i64) -> Timestamp {
+    let begin = Utc.with_ymd_and_hms(2026, 2, 14, 10, 30, 0).single().unwrap_or_default();
+    begin + TimeDelta::seconds(secs)
+}
+
+/// One door, with projects `shop` (`staging`, `production`) and `bank` (`staging`) behind it.
+pub struct Stage {
+    /// The door under test.
+    pub door: Arc<dyn Door>,
+    /// The owner's store: for what is only read or set up. For the doors in Rust it is the door.
+    pub store: Store,
+    /// Plain SQL, past the doors.
+    pub plain: Plain,
+    /// Which door it is.
+    pub kind: Kind,
+    /// Where the data is, as a URL or a path that a second store can open.
+    pub url: String,
+    /// Dropped in this order: what uses the database, the database, the roles that owned it.
+    _ground: Ground,
+    _roles: Option<Roles>,
+    _seat: Option<SemaphorePermit<'static>>,
+}
+
+/// What goes away with the stage.
+enum Ground {
+    Postgres(#[expect(dead_code, reason = "held for its drop")] Database),
+    Sqlite(#[expect(dead_code, reason = "held for its drop")] TempDir),
+}
+
+impl Stage {
+    /// Opens a door onto an empty, migrated database with the two projects.
+    pub async fn open(kind: Kind) -> Self {
+        let stage = Self::open_bare(kind).await;
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        for (project, environments) in [("shop", names(&["staging", "production"])), ("bank", names(&["staging"]))] {
+            stage.store.create_project(project, environments, Some(at(0))).await.expect("the project is made");
+        }
+        stage
+    }
+
+    /// Opens a door onto an empty, migrated database.
+    pub async fn open_bare(kind: Kind) -> Self {
+        match kind {
+            Kind::Sqlite => Self::on_sqlite().await,
+            Kind::Postgres | Kind::Pgbouncer | Kind::Sql => Self::on_postgres(kind).await,
+        }
+    }
+
+    async fn on_sqlite() -> Self {
+        let directory = directory();
+        let file = directory.path().join("tidemill.db");
+        let url = file.display().to_string();
+        let store = Store::open(&Options::new(&url, host_now)).await.expect("the file opens");
+        store.migrate(Some(at(0))).await.expect("the file is migrated");
+        Self {
+            door: Arc::new(store.clone()),
+            store,
+            plain: Plain::sqlite(&file),
+            kind: Kind::Sqlite,
+            url,
+            _ground: Ground::Sqlite(directory),
+            _roles: None,
+            _seat: None,
+        }
+    }
+
+    async fn on_postgres(kind: Kind) -> Self {
+        let seat = SEATS.acquire().await.expect("the seats are never closed");
+        let server = server_url().expect("there is a PostgreSQL server");
+        let database = Database::create(&server).expect("a database is made");
+        let mut options = Options { connections: CONNECTIONS, ..Options::new(&database.url, host_now) };
+        let owner = Store::open(&options).await.expect("the database opens");
+        owner.migrate(Some(at(0))).await.expect("the database is migrated");
+        let direct = PgConnectOptions::from_str(&database.url).expect("the address is one");
+        let mut url = database.url.clone();
+        let mut roles = None;
+        let (door, store): (Arc<dyn Door>, Store) = match kind {
+            Kind::Pgbouncer => {
+                url = pgbouncer().url(&database.name);
+                options = Options { url: url.clone(), pooler: Pooler::Transaction, ..options };
+                let store = Store::open(&options).await.expect("pgbouncer lets us in");
+                owner.close().await;
+                (Arc::new(store.clone()), store)
+            }
+            Kind::Sql => {
+                let made = Roles::create(&server, &owner).await;
+                let login = direct.clone().username(&made.login).password(&made.password);
+                roles = Some(made);
+                let worker = PgPoolOptions::new().max_connections(CONNECTIONS).connect_lazy_with(login);
+                (Arc::new(SqlDoor { worker, owner: owner.clone() }), owner)
+            }
+            Kind::Postgres | Kind::Sqlite => (Arc::new(owner.clone()), owner),
+        };
+        Self {
+            door,
+            store,
+            plain: Plain::postgres(direct),
+            kind,
+            url,
+            _ground: Ground::Postgres(database),
+            _roles: roles,
+            _seat: Some(seat),
+        }
+    }
+
+    /// Another store on the same data, with its own connections: another process.
+    pub async fn beside(&self) -> Store {
+        self.beside_with_clock(host_now).await
+    }
+
+    /// The same, on a host with this clock.
+    pub async fn beside_with_clock(&self, clock: tidemill_store::Clock) -> Store {
+        let pooler = if self.kind == Kind::Pgbouncer { Pooler::Transaction } else { Pooler::Session };
+        let options = Options { pooler, ..Options::new(&self.url, clock) };
+        Store::open(&options).await.expect("a second store opens")
+    }
+}
+
+/// A directory in memory where there is one: the tests do not ask what survives a power cut.
+fn directory() -> TempDir {
+    let memory = tempfile::Builder::new().prefix("tidemill-test-").tempdir_in("/dev/shm");
+    memory.or_else(|_| tempfile::tempdir()).expect("a directory is made")
+}
+
+/// The one pgbouncer of this process, which serves every database of the server.
+fn pgbouncer() -> &'static Pgbouncer {
+    static OWN: OnceLock<Pgbouncer> = OnceLock::new();
+    OWN.get_or_init(|| {
+        let server = server_url().expect("there is a PostgreSQL server");
+        Pgbouncer::start(&server).expect("pgbouncer starts")
+    })
+}
+
+/// The roles of one stage, and a login that is a worker and nothing else. Roles belong to the whole server.
+struct Roles {
+    login: String,
+    password: String,
+    all: Vec<String>,
+    maintenance_url: String,
+}
+
+impl Roles {
+    async fn create(server: &str, owner: &Store) -> Self {
+        let prefix = format!("tm_{}", Uuid::new_v4().simple());
+        let made = owner.create_roles(&prefix).await.expect("the roles are made");
+        let (login, password) = (format!("{prefix}_psql"), Uuid::new_v4().to_string());
+        let maintenance_url = with_database(server, "postgres").expect("the address is one");
+        let roles = Self {
+            all: vec![login.clone(), made.owner, made.worker.clone(), made.reader],
+            login: login.clone(),
+            password: password.clone(),
+            maintenance_url,
+        };
+        let create = format!("CREATE ROLE {login} LOGIN PASSWORD '{password}' IN ROLE {}", made.worker);
+        roles.execute(create).expect("the login is made");
+        roles
+    }
+
+    /// Runs one statement in a thread of its own, so that a drop may wait for it.
+    fn execute(&self, statement: String) -> anyhow::Result<()> {
+        let options: PgConnectOptions = self.maintenance_url.parse()?;
+        let work = thread::spawn(move || -> anyhow::Result<()> {
+            tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+                let mut connection = options.connect().await?;
+                sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut connection).await?;
+                Ok(connection.close().await?)
+            })
+        });
+        work.join().map_err(|_| anyhow::anyhow!("the thread that talks to PostgreSQL panicked"))?
+    }
+}
+
+impl Drop for Roles {
+    fn drop(&mut self) {
+        // The database that they owned things in is gone by now; a throwaway server takes the roles with it.
+        let _ = self.execute(format!("DROP ROLE IF EXISTS {}", self.all.join(", ")));
+    }
+}
