@@ -62,7 +62,10 @@ pub enum Reason {
         worker: Option<String>,
     },
     /// Nobody works at all.
-    NoWorkers,
+    NoWorkers {
+        /// What it needs, once somebody does.
+        labels: Vec<String>,
+    },
     /// Nobody who works offers what it needs.
     NoWorkerFits {
         /// What it needs.
@@ -160,7 +163,7 @@ fn explain_queued(facts: &Facts, now: Timestamp) -> Reason {
         return Reason::NoWorkerFits { labels: run.labels.clone(), workers_alive: facts.workers_alive };
     }
     if facts.workers_alive == 0 {
-        return Reason::NoWorkers;
+        return Reason::NoWorkers { labels: run.labels.clone() };
     }
     if facts.ahead > 0 { Reason::Behind { ahead: facts.ahead } } else { Reason::Next }
 }
@@ -193,7 +196,7 @@ impl Reason {
     pub fn sentence(&self) -> String {
         match self {
             Self::Paused { .. } | Self::NotYet { .. } | Self::KeyHeld { .. } => self.waiting_sentence(),
-            Self::NoWorkers => "It waits for a worker, and none is alive.".to_owned(),
+            Self::NoWorkers { .. } => "It waits for a worker, and none is alive.".to_owned(),
             Self::NoWorkerFits { labels, workers_alive } => format!(
                 "It needs a worker that offers {}; {} alive, and none of them does.",
                 labels.join(", "),
@@ -251,7 +254,7 @@ impl Reason {
                 let worker = worker.as_ref().map_or_else(String::new, |name| format!(" on worker {name}"));
                 format!("Its concurrency key `{key}` belongs to {head}{worker} first.")
             }
-            Self::NoWorkers
+            Self::NoWorkers { .. }
             | Self::NoWorkerFits { .. }
             | Self::Behind { .. }
             | Self::Next
@@ -270,9 +273,9 @@ impl Reason {
                 let project = scope.strip_prefix("project:")?;
                 Some(format!("tidemill project resume {project}"))
             }
-            Self::NoWorkers => Some("tidemill work -- COMMAND".to_owned()),
-            Self::NoWorkerFits { labels, .. } => {
-                Some(format!("tidemill work --label {} -- COMMAND", labels.join(" --label ")))
+            Self::NoWorkers { labels } | Self::NoWorkerFits { labels, .. } => {
+                let needs: String = labels.iter().map(|label| format!("--label {label} ")).collect();
+                Some(format!("tidemill work {needs}-- COMMAND"))
             }
             Self::KeyHeld { head: Some(head), .. } => Some(format!("tidemill run show {head}")),
             Self::Ended { successor: Some(next), .. } => Some(format!("tidemill run show {next}")),

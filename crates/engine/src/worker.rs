@@ -41,6 +41,8 @@ pub struct WorkerOptions {
     pub beat: Duration,
     /// The longest wait before it looks again, told or not.
     pub look: Duration,
+    /// How long it may take to end once it was told to; what is not reported by then is carried on by others.
+    pub ending_max: Duration,
     /// Upkeep, where this process does it too.
     pub upkeep: Option<Upkeep>,
 }
@@ -50,7 +52,7 @@ pub struct WorkerOptions {
 pub enum Ending {
     /// Never.
     Never,
-    /// When nothing is left that it could claim, now or after a back-off that it can see.
+    /// When nothing is left that it could claim, now or soon: back-offs and runs in hand elsewhere included.
     Drained,
 }
 
@@ -131,6 +133,8 @@ struct Dispatch<C: Carrier> {
     worked: Worked,
     last_beat: Instant,
     waiter: Option<Waiter>,
+    /// The request id of the claim that has not been answered yet.
+    request_id: String,
 }
 
 impl Engine {
@@ -157,6 +161,7 @@ impl Engine {
             worked: Worked::default(),
             last_beat: Instant::now(),
             waiter: None,
+            request_id: uuid::Uuid::new_v4().to_string(),
         };
         let result = dispatch.run(&mut stop, &mut losses).await;
         if let Some(keeper) = keeper {
@@ -235,17 +240,20 @@ impl<C: Carrier> Dispatch<C> {
             limit: free,
             labels: self.options.labels.clone(),
             projects: self.options.projects.clone(),
-            request_id: Some(uuid::Uuid::new_v4().to_string()),
+            request_id: Some(self.request_id.clone()),
             lease_secs: tidemill_core::limits::LEASE_SECS,
         };
         let asked = self.carrier.moment();
         let claims = match self.engine.with_patience(Patience::None).claim(ask).await {
-            Ok(claims) => claims,
+            Ok(claims) => {
+                self.request_id = uuid::Uuid::new_v4().to_string();
+                claims
+            }
             Err(error) if error.refusal_code() == Some(RefusalCode::Stale) => {
                 self.start_over().await?;
                 return Ok(0);
             }
-            // The answer may be lost; what was claimed under it is swept, since nobody beats for it. Do not spin.
+            // The answer may be lost: ask again under the same request id, after a while.
             Err(error) if error.class() == tidemill_store::Class::Transient => {
                 tracing::warn!("could not claim: {}", chain(&error));
                 return Ok(0);
@@ -360,6 +368,7 @@ impl<C: Carrier> Dispatch<C> {
         }
         self.active.clear();
         self.waiter = None;
+        self.request_id = uuid::Uuid::new_v4().to_string();
         self.worker_id = WorkerId(uuid::Uuid::new_v4());
         self.register().await
     }
@@ -408,11 +417,11 @@ impl<C: Carrier> Dispatch<C> {
         }
     }
 
-    /// Whether nothing waits that this worker could claim sooner or later without anybody doing anything.
+    /// Whether nothing is left that could come to this worker without anybody doing anything.
     async fn is_drained(&self) -> bool {
-        let store = &self.engine.store;
-        let Ok(stats) = store.stats(self.engine.clock.now()).await else { return false };
-        stats.queued_count == 0 && stats.active.is_empty()
+        let (labels, projects) = (self.options.labels.clone(), self.options.projects.clone());
+        let left = self.engine.store.work_left(labels, projects, self.engine.clock.now()).await;
+        left.is_ok_and(|left| left == 0)
     }
 
     /// Lets what is in hand end, and says goodbye.
@@ -422,7 +431,8 @@ impl<C: Carrier> Dispatch<C> {
                 sign.stop.get_or_insert(Stop::Shutdown);
             });
         }
-        while !self.tasks.is_empty() {
+        let deadline = Instant::now() + self.options.ending_max;
+        while !self.tasks.is_empty() && Instant::now() < deadline {
             let tick =
                 self.options.beat.saturating_sub(self.last_beat.elapsed()).max(Duration::from_millis(10));
             tokio::select! {
@@ -431,6 +441,7 @@ impl<C: Carrier> Dispatch<C> {
                 () = tokio::time::sleep(tick) => self.beat_if_due().await,
             }
         }
+        self.tasks.abort_all();
         let engine = self.engine.with_patience(Patience::For(Duration::from_secs(5)));
         let retire = || engine.store.retire_worker(self.worker_id, engine.clock.now());
         if let Err(error) = engine.patience.settle("say goodbye", retire).await {

@@ -8,6 +8,7 @@ mod artifacts;
 mod backup;
 mod catalog;
 mod codec;
+mod drain;
 mod error;
 mod events;
 mod flags;

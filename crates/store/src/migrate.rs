@@ -48,6 +48,7 @@ const POSTGRES_CODE: &[&str] = &[
     include_str!("../sql/functions/14_finish_run.sql"),
     include_str!("../sql/functions/15_cancel_run.sql"),
     include_str!("../sql/functions/16_sweep.sql"),
+    include_str!("../sql/functions/17_work_left.sql"),
 ];
 
 /// The triggers of SQLite.

@@ -23,6 +23,7 @@ const WORKER_VERBS: &[&str] = &[
     "declare_waiting",
     "retire_worker",
     "wake",
+    "work_left",
 ];
 
 /// The roles that exist now.

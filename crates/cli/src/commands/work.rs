@@ -37,6 +37,7 @@ pub(super) async fn work(engine: Engine, config: &Config, work: Work, out: Out) 
         ending: if work.drain { Ending::Drained } else { Ending::Never },
         beat: config.beat,
         look: LOOK,
+        ending_max: work.grace.unwrap_or(config.grace) + Duration::from_secs(15),
         upkeep: (!work.no_upkeep).then(|| config.upkeep()),
     };
     let engine = engine.with_patience(Patience::Endless);

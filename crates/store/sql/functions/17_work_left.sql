@@ -1,0 +1,20 @@
+-- Counts what a worker could still have to do: runs that fit it and are ready, stand in line or come soon, and runs
+-- in hand whose worker may yet be lost. For a worker that ends when nothing is left; bounded, since only zero matters.
+CREATE FUNCTION {ops}.work_left(p_labels text[] DEFAULT '{}', p_projects text[] DEFAULT NULL,
+                                p_soon_secs integer DEFAULT 60, p_now timestamptz DEFAULT NULL)
+RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+BEGIN
+    RETURN (SELECT count(*) FROM (
+        SELECT FROM {ops}.shelves s JOIN {ops}.runs r ON r.shelf_id = s.shelf_id
+         WHERE s.labels <@ p_labels AND (p_projects IS NULL OR s.project_id = ANY (p_projects))
+           AND NOT EXISTS (SELECT FROM {ops}.flags f
+                            WHERE f.flag = 'paused' AND f.scope IN ('lane:ops', 'project:' || s.project_id)
+                              AND (f.until_at IS NULL OR f.until_at > v_now))
+           AND (r.gate IN ('open', 'key')
+                OR (r.gate = 'time' AND r.available_at <= v_now + make_interval(secs => p_soon_secs))
+                OR r.status IN ('claimed', 'running'))
+         LIMIT 100) a);
+END
+$$;
