@@ -30,8 +30,9 @@ pub(crate) type Boxed<'c, T> = Pin<Box<dyn Future<Output = T> + Send + 'c>>;
 
 /// Answers a caller once the fate of its group is known.
 type Reply = Box<dyn FnOnce(Result<(), Error>) + Send>;
-/// One caller's step: whether to keep what it did, and how to answer.
-type Job = Box<dyn for<'c> FnOnce(&'c mut SqliteConnection) -> Boxed<'c, (bool, Reply)> + Send>;
+/// One caller's step: whether to keep what it did, and how to answer. It gets a connection that is in a transaction,
+/// or the reason why there is none.
+type Job = Box<dyn for<'c> FnOnce(Result<&'c mut SqliteConnection, Error>) -> Boxed<'c, (bool, Reply)> + Send>;
 
 /// An open SQLite file.
 #[derive(Debug)]
@@ -100,7 +101,10 @@ impl Sqlite {
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move |conn| {
             Box::pin(async move {
-                let result = step(conn).await;
+                let result = match conn {
+                    Ok(conn) => step(conn).await,
+                    Err(error) => Err(error),
+                };
                 let keep = result.is_ok();
                 let reply: Reply = Box::new(move |committed| {
                     let _ = answer.send(match committed {
@@ -157,9 +161,8 @@ impl Writer {
     /// Runs and commits one group, and answers its callers.
     async fn group(&mut self, first: Job) {
         if let Err(error) = self.begin().await {
-            // Run the step only to get at its caller: outside a transaction it could write, so do not run it.
-            drop(first);
-            tracing::warn!("could not begin to write: {error}");
+            let (_, reply) = first(Err(Error::database("begin to write", error))).await;
+            reply(Ok(()));
             return;
         }
         let began = Instant::now();
@@ -201,7 +204,7 @@ impl Writer {
     /// Runs one step in a savepoint. An error here means that the whole group is lost.
     async fn step(&mut self, job: Job, replies: &mut Vec<Reply>) -> Result<(), sqlx::Error> {
         sqlx::query("SAVEPOINT step").execute(&mut self.conn).await?;
-        let (keep, reply) = job(&mut self.conn).await;
+        let (keep, reply) = job(Ok(&mut self.conn)).await;
         replies.push(reply);
         if !keep {
             sqlx::query("ROLLBACK TO step").execute(&mut self.conn).await?;

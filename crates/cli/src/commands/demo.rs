@@ -6,6 +6,7 @@ use crate::fail::Failure;
 use crate::out::{Cell, Out, Style};
 use crate::times;
 use std::collections::BTreeMap;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -35,7 +36,10 @@ echo "$TIDEMILL_RUN_ID done by $TIDEMILL_DEMO_WORKER" >> "$TIDEMILL_DEMO_LEDGER"
 
 pub(super) async fn demo(keep: Option<PathBuf>, out: Out) -> Result<ExitCode, Failure> {
     let folder = std::env::temp_dir().join(format!("tidemill-demo-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)
+    // Not one that somebody else has prepared under this name.
+    std::fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&folder)
         .map_err(|error| Failure::outage(format!("could not make a folder for the demo: {error}")))?;
     let database = keep.clone().unwrap_or_else(|| folder.join("demo.db"));
     if database.exists() {
