@@ -154,6 +154,8 @@ BEGIN
                  WHEN NEW.status IN ({run_terminal})
                      THEN json_object('from', OLD.status, 'to', NEW.status, 'cause', 'statement')
                  ELSE json_object('from', OLD.status, 'to', NEW.status) END,
-            iif(NEW.updated_at <> OLD.updated_at, NEW.updated_at,
-                CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000));
+            -- A verb may change a run twice at one time, so that updated_at stays as it is at the second change.
+            CASE WHEN NEW.updated_at <> OLD.updated_at THEN NEW.updated_at
+                 ELSE coalesce(NEW.finished_at, iif(NEW.status = 'claimed', NEW.started_at, NULL),
+                               CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) END);
 END;

@@ -62,6 +62,8 @@ impl Schema {
             .replace("{channel}", &self.channel())
             .replace("{run_pairs}", &diagram::run_pairs_sql())
             .replace("{run_terminal}", &diagram::run_terminal_sql())
+            .replace("{verb}", VERB)
+            .replace("{finish_allowed_one}", &of_one(finish))
             .replace("{finish_allowed}", finish)
             .replace("{fence}", fence);
         for (name, number) in NUMBERS {
@@ -82,6 +84,14 @@ const FINISH_ALLOWED: &str = "coalesce(CASE WHEN a.asked = 'cancelled' \
                               THEN r.status IN ('queued', 'claimed', 'running') \
                               ELSE r.status IN ('claimed', 'running') AND coalesce(r.epoch = a.epoch, true) \
                               AND coalesce(r.claimed_by = p_worker_id, true) END, false)";
+
+/// The same question for one run, in the words of a function that finishes one.
+fn of_one(finish: &str) -> String {
+    finish.replace("r.", "v_run.").replace("a.asked", "p_status").replace("a.epoch", "p_epoch")
+}
+
+/// How a verb runs: with its owner's rights, names from nowhere but the catalog, and plans made once per session.
+const VERB: &str = "SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan";
 
 const NUMBERS: &[(&str, u64)] = &[
     ("{message_max}", limits::MESSAGE_BYTES_MAX as u64),

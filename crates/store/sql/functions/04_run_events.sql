@@ -17,10 +17,8 @@ $$;
 CREATE OR REPLACE TRIGGER run_queued AFTER INSERT ON {ops}.runs
     REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION {ops}.record_queued();
 
--- Nested loops are off because the plan is made once, and a batch would compare each row with each other.
 CREATE OR REPLACE FUNCTION {ops}.record_change()
-RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp SET enable_nestloop = off AS $$
+RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO {ops}.run_events (run_id, seq, kind, level, message, payload, created_at)
     SELECT n.run_id,

@@ -19,7 +19,7 @@ CREATE FUNCTION {ops}.queue_run(
     p_wake            boolean DEFAULT true,
     p_now             timestamptz DEFAULT NULL)
 RETURNS TABLE (run_id text, status text, queued_at timestamptz, created boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql {verb} AS $$
 #variable_conflict use_column
 DECLARE
     v_now     timestamptz := coalesce(p_now, clock_timestamp());

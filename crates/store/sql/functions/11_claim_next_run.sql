@@ -15,7 +15,7 @@ CREATE FUNCTION {ops}.claim_next_run(
     p_now        timestamptz DEFAULT NULL)
 RETURNS TABLE (run_id text, project_id text, env_id text, git_sha text, git_ref text, metadata jsonb,
                epoch integer, attempt integer, timeout_secs integer, lease_until timestamptz)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql {verb} AS $$
 #variable_conflict use_column
 DECLARE
     v_now   timestamptz := coalesce(p_now, clock_timestamp());

@@ -15,7 +15,7 @@ $$;
 -- Starts a claimed run without an event of its own. False when stale.
 CREATE FUNCTION {ops}.start_run(p_run_id text, p_worker_id text DEFAULT NULL, p_epoch integer DEFAULT NULL,
                                 p_now timestamptz DEFAULT NULL)
-RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+RETURNS boolean LANGUAGE plpgsql {verb} AS $$
 DECLARE
     v_now timestamptz := coalesce(p_now, clock_timestamp());
     v_run record;
@@ -45,7 +45,7 @@ CREATE FUNCTION {ops}.append_event(
     p_worker_id text DEFAULT NULL,
     p_epoch     integer DEFAULT NULL,
     p_now       timestamptz DEFAULT NULL)
-RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+RETURNS text LANGUAGE plpgsql {verb} AS $$
 BEGIN
     RETURN (SELECT a.event_id FROM {ops}.append_events(p_run_id, ARRAY[p_level], ARRAY[p_message],
         ARRAY[p_payload], ARRAY[p_key], p_worker_id, p_epoch, p_now) a);
@@ -62,7 +62,7 @@ CREATE FUNCTION {ops}.append_events(
     p_worker_id text DEFAULT NULL,
     p_epoch     integer DEFAULT NULL,
     p_now       timestamptz DEFAULT NULL)
-RETURNS TABLE (event_id text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+RETURNS TABLE (event_id text) LANGUAGE plpgsql {verb} AS $$
 #variable_conflict use_column
 DECLARE
     v_now   timestamptz := coalesce(p_now, clock_timestamp());

@@ -3,7 +3,7 @@
 CREATE FUNCTION {ops}.heartbeat(p_run_id text, p_worker_id text DEFAULT NULL, p_epoch integer DEFAULT NULL,
                                 p_now timestamptz DEFAULT NULL)
 RETURNS TABLE (held boolean, cancel_requested boolean, lease_until timestamptz)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql {verb} AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := coalesce(p_now, clock_timestamp());
@@ -29,7 +29,7 @@ $$;
 -- Aborts the caller's own transaction unless the run is still held, and keeps everybody who would take the lease
 -- away out until that transaction ends. Expired but not yet taken is still valid.
 CREATE FUNCTION {ops}.lease_guard(p_run_id text, p_epoch integer DEFAULT NULL)
-RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+RETURNS void LANGUAGE plpgsql {verb} AS $$
 DECLARE
     v_run record;
 BEGIN
@@ -56,7 +56,7 @@ $$;
 -- Says that a worker process lives, renews the leases of its runs, and tells which of them are to stop.
 CREATE FUNCTION {ops}.beat_worker(p_worker uuid, p_run_ids text[], p_now timestamptz DEFAULT NULL)
 RETURNS TABLE (run_id text, held boolean, cancel_requested boolean, lease_until timestamptz)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql {verb} AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := coalesce(p_now, clock_timestamp());

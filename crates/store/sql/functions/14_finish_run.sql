@@ -41,7 +41,45 @@ BEGIN
 END
 $$;
 
--- Finishes several runs in one commit. A row per run: applied, duplicate or stale.
+-- Finishes one run: applied, duplicate or stale.
+CREATE FUNCTION {ops}.finish_one(p_run_id text, p_status text, p_metadata jsonb, p_worker_id text,
+                                 p_epoch integer, p_now timestamptz)
+RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    v_run record;
+BEGIN
+    SELECT r.status, r.epoch, r.claimed_by, r.end_cause, r.metadata, r.failures, r.max_attempts INTO v_run
+      FROM {ops}.runs r WHERE r.run_id = p_run_id FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        PERFORM {ops}.refuse_run(p_run_id);
+    ELSIF NOT {finish_allowed_one} THEN
+        -- The same report once more: the first answer was lost.
+        IF v_run.status = p_status AND v_run.end_cause IN ('reported', 'cancelled')
+           AND v_run.metadata @> p_metadata THEN
+            RETURN 'duplicate';
+        END IF;
+        PERFORM {ops}.record_refusal(p_run_id, 'finish', v_run.epoch, p_worker_id, p_now);
+        RETURN 'stale';
+    END IF;
+    IF v_run.status = 'claimed' AND p_status <> 'cancelled' THEN
+        UPDATE {ops}.runs SET status = 'running', updated_at = p_now WHERE run_id = p_run_id;
+    END IF;
+    UPDATE {ops}.runs r
+       SET status = p_status, finished_at = p_now, updated_at = p_now, gate = NULL,
+           end_cause = CASE WHEN p_status = 'cancelled' THEN 'cancelled' ELSE 'reported' END,
+           input = CASE WHEN p_metadata = '{}'::jsonb THEN r.input ELSE coalesce(r.input, r.metadata) END,
+           metadata = r.metadata || p_metadata
+     WHERE r.run_id = p_run_id;
+    IF v_run.metadata ? 'artifacts' OR p_metadata ? 'artifacts'
+       OR (p_status = 'failed' AND v_run.failures + 1 < v_run.max_attempts) THEN
+        PERFORM {ops}.after_finish(ARRAY[p_run_id], p_now);
+    END IF;
+    RETURN 'applied';
+END
+$$;
+
+-- Finishes several runs in one commit. A row per run: applied, duplicate or stale. A plan for arrays that is made
+-- while the table is small would read all of it for ever after, hence no sequential scans.
 CREATE FUNCTION {ops}.finish_runs(
     p_run_ids   text[],
     p_statuses  text[],
@@ -50,7 +88,7 @@ CREATE FUNCTION {ops}.finish_runs(
     p_epochs    integer[] DEFAULT NULL,
     p_now       timestamptz DEFAULT NULL)
 RETURNS TABLE (run_id text, outcome text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql {verb} SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
     v_now     timestamptz := coalesce(p_now, clock_timestamp());
@@ -60,20 +98,30 @@ DECLARE
     v_again   text[];
     v_unknown text;
     v_bad     text;
+    v_given   jsonb;
     v_run     record;
 BEGIN
-    SELECT s INTO v_bad FROM unnest(p_statuses) s
-     WHERE s IS NULL OR s NOT IN ('success', 'failed', 'cancelled') LIMIT 1;
-    IF FOUND THEN
+    IF NOT p_statuses <@ ARRAY['success', 'failed', 'cancelled'] OR array_position(p_statuses, NULL) IS NOT NULL THEN
+        SELECT s INTO v_bad FROM unnest(p_statuses) s
+         WHERE s IS NULL OR s NOT IN ('success', 'failed', 'cancelled') LIMIT 1;
         RAISE EXCEPTION '`%` is not a final status; it is one of success, failed, cancelled', v_bad
             USING ERRCODE = 'TM006';
     END IF;
-    IF EXISTS (SELECT FROM unnest(p_metadata) m WHERE jsonb_typeof(m) <> 'object') THEN
-        RAISE EXCEPTION 'metadata must be a JSON object' USING ERRCODE = 'TM006';
-    END IF;
+    FOREACH v_given IN ARRAY p_metadata LOOP
+        IF jsonb_typeof(v_given) <> 'object' THEN
+            RAISE EXCEPTION 'metadata must be a JSON object' USING ERRCODE = 'TM006';
+        ELSIF octet_length(v_given::text) > {metadata_max} THEN
+            RAISE EXCEPTION 'metadata is larger than % bytes', {metadata_max} USING ERRCODE = 'TM007';
+        END IF;
+    END LOOP;
     IF 'cancelled' = ANY (p_statuses) THEN
         -- This may take a lease away from its holder: wait for a transaction that lease_guard protects.
         PERFORM FROM {ops}.runs r WHERE r.run_id = ANY (p_run_ids) ORDER BY r.run_id FOR UPDATE;
+    END IF;
+    IF cardinality(p_run_ids) = 1 THEN
+        RETURN QUERY SELECT p_run_ids[1], {ops}.finish_one(p_run_ids[1], p_statuses[1],
+            coalesce(p_metadata[1], '{}'::jsonb), p_worker_id, p_epochs[1], v_now);
+        RETURN;
     END IF;
 
     SELECT array_agg(x.id) FILTER (WHERE x.ok),
@@ -159,11 +207,8 @@ CREATE FUNCTION {ops}.finish_run(
     p_worker_id text DEFAULT NULL,
     p_epoch     integer DEFAULT NULL,
     p_now       timestamptz DEFAULT NULL)
-RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+RETURNS boolean LANGUAGE plpgsql {verb} AS $$
 BEGIN
-    IF octet_length(p_metadata::text) > {metadata_max} THEN
-        RAISE EXCEPTION 'metadata is larger than % bytes', {metadata_max} USING ERRCODE = 'TM007';
-    END IF;
     RETURN (SELECT f.outcome <> 'stale' FROM {ops}.finish_runs(ARRAY[p_run_id], ARRAY[p_status],
         ARRAY[coalesce(p_metadata, '{}'::jsonb)], p_worker_id, ARRAY[p_epoch], p_now) f);
 END

@@ -2,7 +2,7 @@
 -- or ended, when there was nothing left to stop.
 CREATE FUNCTION {ops}.cancel_run(p_run_id text, p_by text DEFAULT session_user, p_reason text DEFAULT NULL,
                                  p_now timestamptz DEFAULT NULL)
-RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+RETURNS text LANGUAGE plpgsql {verb} AS $$
 DECLARE
     v_now timestamptz := coalesce(p_now, clock_timestamp());
     v_run record;
@@ -37,7 +37,7 @@ $$;
 -- Queues another try of a run that has failed or was cancelled, with fresh budgets. Asked again: the same try.
 CREATE FUNCTION {ops}.retry_run(p_run_id text, p_by text DEFAULT session_user, p_now timestamptz DEFAULT NULL)
 RETURNS TABLE (run_id text, created boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql {verb} AS $$
 #variable_conflict use_column
 DECLARE
     v_now  timestamptz := coalesce(p_now, clock_timestamp());
@@ -66,7 +66,7 @@ $$;
 -- Records something that a run made. The same type and URL is the same artifact.
 CREATE FUNCTION {ops}.add_artifact(p_run_id text, p_type text, p_url text, p_digest text DEFAULT NULL,
     p_size_bytes bigint DEFAULT NULL, p_metadata jsonb DEFAULT '{}'::jsonb, p_now timestamptz DEFAULT NULL)
-RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+RETURNS text LANGUAGE plpgsql {verb} AS $$
 DECLARE
     v_id text;
 BEGIN

@@ -4,7 +4,7 @@
 CREATE FUNCTION {ops}.sweep(p_limit integer DEFAULT 500, p_dead_after_secs double precision DEFAULT {dead_after_secs},
                             p_now timestamptz DEFAULT NULL)
 RETURNS TABLE (run_id text, action text, successor text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql {verb} AS $$
 #variable_conflict use_column
 DECLARE
     v_now  timestamptz := coalesce(p_now, clock_timestamp());

@@ -2,7 +2,7 @@
 -- in hand whose worker may yet be lost. For a worker that ends when nothing is left; bounded, since only zero matters.
 CREATE FUNCTION {ops}.work_left(p_labels text[] DEFAULT '{}', p_projects text[] DEFAULT NULL,
                                 p_soon_secs integer DEFAULT 60, p_now timestamptz DEFAULT NULL)
-RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+RETURNS bigint LANGUAGE plpgsql {verb} AS $$
 DECLARE
     v_now timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN

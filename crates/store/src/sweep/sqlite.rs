@@ -21,12 +21,12 @@ const ACTION: &str = "sweep";
 const CANDIDATES: &str = "SELECT r.run_id, r.cancel_deadline_at, \
         EXISTS (SELECT 1 FROM workers w WHERE w.worker_id = r.worker_id AND w.ended_at IS NOT NULL) AS worker_gone \
     FROM runs r WHERE r.run_id IN ( \
-        SELECT a.run_id FROM (SELECT run_id FROM runs WHERE attention_at <= $1 ORDER BY attention_at LIMIT $2) a \
+        SELECT a.run_id FROM (SELECT run_id FROM runs WHERE attention_at <= $1 ORDER BY attention_at LIMIT +$2) a \
         UNION ALL \
         SELECT d.run_id FROM ( \
             SELECT h.run_id FROM workers w CROSS JOIN runs h ON h.claimed_by = w.name \
                 AND h.worker_id = w.worker_id AND h.status IN ('claimed', 'running') \
-            WHERE w.ended_at IS NOT NULL LIMIT $2) d) \
+            WHERE w.ended_at IS NOT NULL LIMIT +$2) d) \
     ORDER BY r.run_id";
 
 /// What a decision needs to know besides the run.

@@ -51,7 +51,7 @@ pub(super) const CLAIM: &str = "WITH RECURSIVE fitting (shelf_id) AS ( \
             (SELECT n.run_id FROM runs n WHERE n.shelf_id = a.shelf_id AND n.gate = 'open' \
                 AND n.priority < a.priority \
              ORDER BY n.priority DESC, n.ready_at, n.run_id LIMIT 1)) \
-        ORDER BY 2 DESC, 3, 4 LIMIT $3) \
+        ORDER BY 2 DESC, 3, 4 LIMIT +$3) \
     UPDATE runs SET status = 'claimed', gate = NULL, claimed_by = $5, worker_id = $6, claim_request = $7, \
         epoch = epoch + 1, started_at = $4, lease_secs = $8, lease_until = $4 + $8 * 1000000, updated_at = $4 \
     WHERE run_id IN (SELECT a.run_id FROM ahead a) \

@@ -101,7 +101,7 @@ pub(super) async fn open_due(
 ) -> Result<(), Error> {
     let rows = sqlx::query(
         "SELECT run_id, concurrency_key IS NOT NULL AS keyed FROM runs \
-         WHERE gate = 'time' AND available_at <= $1 ORDER BY available_at LIMIT $2",
+         WHERE gate = 'time' AND available_at <= $1 ORDER BY available_at LIMIT +$2",
     )
     .bind(At(now))
     .bind(count(BATCH_MAX))

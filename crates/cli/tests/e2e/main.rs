@@ -1,0 +1,12 @@
+//! The binary as people and machines use it: real processes on both stores, with faults and an oracle.
+//!
+//! Every test has its own folder and its own database, every wait has a limit, and a stage that ends checks that no
+//! process of it is left.
+
+mod bad_input;
+mod faults;
+mod ledger;
+mod process;
+mod stage;
+mod walkthrough;
+mod worker_script;
