@@ -162,7 +162,7 @@ pub(crate) struct Request {
     /// Larger is first.
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) priority: i32,
-    /// Tries after failures that workers report.
+    /// Tries in all before a failure that a worker reports is final.
     #[arg(long, default_value_t = tidemill_core::limits::ATTEMPTS_DEFAULT, value_name = "N")]
     pub(crate) attempts: i32,
     /// Wait before the first retry; doubles each time.

@@ -9,18 +9,18 @@ pub(crate) const CONFIG: &str = "TIDEMILL_CONFIG";
 /// What is logged, in the notation of `tracing`.
 const LOG: &str = "TIDEMILL_LOG";
 
-/// Variables that a command never inherits: they lead to the database.
-pub(crate) const SECRETS: &[&str] = &[
-    DATABASE,
-    SCHEMA,
-    CONFIG,
-    "TIDEMILL_TOKEN",
-    "PGPASSWORD",
-    "PGPASSFILE",
-    "PGSERVICE",
-    "PGSERVICEFILE",
-    "DATABASE_URL",
-];
+/// Variables of other programs that lead to the database.
+const DATABASE_SECRETS: &[&str] = &["PGPASSWORD", "PGPASSFILE", "PGSERVICE", "PGSERVICEFILE", "DATABASE_URL"];
+
+/// What a command may inherit of ours: the demo talks to its own commands.
+const HANDED_ON: &str = "TIDEMILL_DEMO_";
+
+/// Variables that a command never inherits: all of our own, and whatever else leads to the database.
+pub(crate) fn secrets() -> Vec<String> {
+    let ours = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let ours = ours.filter(|name| name.starts_with("TIDEMILL_") && !name.starts_with(HANDED_ON));
+    ours.chain(DATABASE_SECRETS.iter().map(|name| (*name).to_owned())).collect()
+}
 
 /// A step that only our own processes take.
 pub(crate) enum Hidden {

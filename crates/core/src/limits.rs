@@ -8,8 +8,6 @@ pub const MESSAGE_BYTES_MAX: usize = 8 * 1024;
 pub const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a run's metadata, as JSON text.
 pub const METADATA_BYTES_MAX: usize = 256 * 1024;
-/// Bytes of one line of a command's output; longer lines are split.
-pub const OUTPUT_LINE_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of an idempotency, concurrency or event key, a git reference, a label, or an artifact's URL.
 pub const KEY_BYTES_MAX: usize = 1024;
 /// Runs, events or rows in one call.
@@ -33,7 +31,7 @@ pub const CANCEL_GRACE_SECS: u64 = 30;
 pub const SWEEP_SECS: u64 = 5;
 /// Time between two sweeps when nothing happens.
 pub const SWEEP_IDLE_SECS: u64 = 15;
-/// Tries after a failure that the worker reports, unless the request says otherwise.
+/// Tries in all, as far as failures are concerned that workers report, unless the request says otherwise.
 pub const ATTEMPTS_DEFAULT: i32 = 1;
 /// Times a run may lose its worker before it is put into quarantine.
 pub const LOSSES_DEFAULT: i32 = 3;

@@ -39,6 +39,13 @@ pub fn follow(run: &Run, status: RunState, cause: EndCause, now: Timestamp) -> F
         return Follow::Nothing;
     }
     match cause {
+        // Nobody's fault, and somebody's decision: it counts against no budget.
+        EndCause::Interrupted => Follow::Successor(Successor {
+            attempt: run.attempt + 1,
+            failures: run.failures,
+            losses: run.losses,
+            available_at: None,
+        }),
         EndCause::Stale | EndCause::Lost if run.losses < run.max_losses => Follow::Successor(Successor {
             attempt: run.attempt + 1,
             failures: run.failures,

@@ -133,6 +133,8 @@ labelled! {
         Stale = "stale",
         /// Its worker died or fell silent while it was running.
         Lost = "lost",
+        /// Its worker was told to end, and ended before the run did.
+        Interrupted = "interrupted",
         /// It lost its worker more often than it may.
         Quarantined = "quarantined",
         /// It took longer than its timeout.
@@ -177,7 +179,7 @@ pub struct QueueRun {
     pub available_at: Option<Timestamp>,
     /// Not claimed by this time: cancelled.
     pub expires_at: Option<Timestamp>,
-    /// Tries after failures that workers report.
+    /// Tries in all before a failure that a worker reports is final.
     pub max_attempts: i32,
     /// Times the run may lose its worker.
     pub max_losses: i32,
@@ -255,7 +257,7 @@ pub struct Run {
     pub failures: i32,
     /// Lost workers before this try that count against `max_losses`.
     pub losses: i32,
-    /// Tries after reported failures.
+    /// Tries in all before a reported failure is final.
     pub max_attempts: i32,
     /// Times that it may lose its worker.
     pub max_losses: i32,

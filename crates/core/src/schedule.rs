@@ -76,7 +76,7 @@ pub struct Schedule {
     pub paused_at: Option<Timestamp>,
     /// Why it was paused, for whoever wonders.
     pub paused_note: Option<String>,
-    /// When it fires next; nothing while it is paused or if its pattern has come to an end.
+    /// When it fires next, unless it is paused; nothing if its pattern has come to an end.
     pub next_fire_at: Option<Timestamp>,
     /// When it last fired, whatever was decided then.
     pub last_fire_at: Option<Timestamp>,

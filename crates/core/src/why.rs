@@ -315,6 +315,7 @@ fn ended_sentence(
         }
         Some(EndCause::Stale) => "Its worker claimed it and gave no sign of life".to_owned(),
         Some(EndCause::Lost) => "Its worker was lost while it was running".to_owned(),
+        Some(EndCause::Interrupted) => "Its worker was told to end before the run did".to_owned(),
         Some(EndCause::Quarantined) => "It is in quarantine: it lost its worker once too often".to_owned(),
         Some(EndCause::TimedOut) => "It took longer than its timeout".to_owned(),
         Some(EndCause::Expired) => "Nobody claimed it before it expired".to_owned(),

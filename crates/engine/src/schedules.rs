@@ -1,10 +1,11 @@
 //! Schedules: kept, paused, and fired once across all processes.
 
 use crate::Engine;
+use std::sync::{Arc, Mutex};
 use tidemill_core::run::QueueRun;
 use tidemill_core::schedule::{self, Decision, Missed, Overlap, Pattern, Previous, Schedule};
 use tidemill_core::{RunId, Timestamp, request};
-use tidemill_store::{Error, Fired, Refusal, RefusalCode, Tx};
+use tidemill_store::{Class, Error, Fired, Refusal, RefusalCode, Tx};
 
 /// A schedule that somebody wants.
 #[derive(Debug, Clone)]
@@ -47,7 +48,9 @@ impl Engine {
             created_at: now,
         };
         self.store().put_schedule(kept.clone()).await?;
-        Ok(kept)
+        // What was there before keeps its pause and its history.
+        let found = self.store().schedules(Some(kept.schedule_id.clone())).await?;
+        Ok(found.into_iter().next().unwrap_or(kept))
     }
 
     /// Refuses a project or environment that does not exist: otherwise nobody would notice before the first fire.
@@ -86,17 +89,27 @@ impl Engine {
     }
 
     /// Fires what is due; what was decided. Any number of processes may do this at once.
+    ///
+    /// A schedule that cannot fire is paused with the reason as its note, so that it does not stop the others.
     pub async fn fire_due(&self) -> Result<Vec<Fired>, Error> {
         let mut fired = Vec::new();
         loop {
-            let now = self.clock.now();
-            let clock = self.clock.clone();
-            let store = self.store();
-            let step =
-                store.write(move |mut tx| Box::pin(async move { fire_one(&mut tx, now, &clock).await }));
-            match step.await? {
-                Some(more) => fired.extend(more),
-                None => break,
+            let (now, clock) = (self.clock.now(), self.clock.clone());
+            let at_hand = Arc::new(Mutex::new(None));
+            let noted = at_hand.clone();
+            let step = self
+                .store()
+                .write(move |mut tx| Box::pin(async move { fire_one(&mut tx, now, &clock, &noted).await }));
+            match step.await {
+                Ok(Some(more)) => fired.extend(more),
+                Ok(None) => break,
+                Err(error) if error.class() == Class::Permanent => {
+                    let name = at_hand.lock().ok().and_then(|mut name| name.take());
+                    let Some(name) = name else { return Err(error) };
+                    tracing::error!(schedule.id = %name, "schedule {name} cannot fire and is paused: {error}");
+                    self.pause_schedule(&name, Some(format!("it could not fire: {error}"))).await?;
+                }
+                Err(error) => return Err(error),
             }
         }
         if fired.iter().any(|fire| fire.run_id.is_some()) {
@@ -111,9 +124,13 @@ async fn fire_one(
     tx: &mut Tx<'_>,
     now: Option<Timestamp>,
     clock: &crate::Clock,
+    at_hand: &Mutex<Option<String>>,
 ) -> Result<Option<Vec<Fired>>, Error> {
     let now_here = tx.database_now(now).await?;
     let Some(due) = tx.due_schedule(now_here).await? else { return Ok(None) };
+    if let Ok(mut name) = at_hand.lock() {
+        *name = Some(due.schedule_id.clone());
+    }
     let Some(first) = due.next_fire_at else { return Ok(None) };
     let previous = match &due.last_run_id {
         Some(run) if tx.is_live(run).await? => Previous::Live,
@@ -139,8 +156,9 @@ async fn fire_one(
         }
         fired.push(record);
     }
-    let last = fired.iter().rev().find(|fire| fire.run_id.is_some());
-    tx.advance_schedule(&due.schedule_id, plan.next_fire_at, last).await?;
+    let last_run = fired.iter().rev().find_map(|fire| fire.run_id.as_ref());
+    let last_fire = fired.last().map(|fire| fire.fire_at);
+    tx.advance_schedule(&due.schedule_id, plan.next_fire_at, last_fire, last_run).await?;
     if plan.forgotten > 0 {
         tracing::warn!(schedule.id = %due.schedule_id, "{} fires of schedule {} were missed", plan.forgotten,
             due.schedule_id);

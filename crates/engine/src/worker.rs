@@ -6,7 +6,7 @@
 
 mod log;
 
-pub use log::RunLog;
+pub use log::{Place, RunLog};
 
 use crate::patience::{Patience, chain};
 use crate::{Engine, Upkeep};

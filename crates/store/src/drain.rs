@@ -47,15 +47,21 @@ impl Tx<'_> {
 /// The same question as the SQL function asks on PostgreSQL.
 const SQLITE: &str = "
 SELECT count(*) FROM (
-    SELECT 1 FROM shelves s JOIN runs r ON r.shelf_id = s.shelf_id
+    SELECT 1 FROM (
+        SELECT shelf_id FROM runs WHERE gate = 'open'
+        UNION ALL
+        SELECT shelf_id FROM runs WHERE gate = 'key'
+        UNION ALL
+        SELECT shelf_id FROM runs WHERE gate = 'time' AND available_at <= $4 + $3 * 1000000
+        UNION ALL
+        SELECT shelf_id FROM runs WHERE status IN ('claimed', 'running')) waiting
+      JOIN shelves s ON s.shelf_id = waiting.shelf_id
      WHERE NOT EXISTS (SELECT 1 FROM json_each(s.labels) need
                         WHERE need.value NOT IN (SELECT offer.value FROM json_each($1) offer))
        AND ($2 IS NULL OR s.project_id IN (SELECT p.value FROM json_each($2) p))
        AND NOT EXISTS (SELECT 1 FROM flags f
                         WHERE f.flag = 'paused' AND f.scope IN ('lane:ops', 'project:' || s.project_id)
                           AND (f.until_at IS NULL OR f.until_at > $4))
-       AND (r.gate IN ('open', 'key') OR (r.gate = 'time' AND r.available_at <= $4 + $3 * 1000000)
-            OR r.status IN ('claimed', 'running'))
      LIMIT 100)";
 
 impl Store {

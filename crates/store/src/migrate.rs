@@ -291,16 +291,22 @@ async fn note<C: Books>(
     conn.put(schema.render(&text), &[migration.name, migration.oldest_binary, BINARY, stamp]).await
 }
 
-/// Whether functions and triggers differ from those that are there; notes the new ones.
+/// Whether functions and triggers are to be made anew: they differ, and no newer binary has made them. Notes it.
 async fn code_is_new<C: Books>(conn: &mut C, schema: &Schema, code: &str) -> Result<bool, Error> {
     let digest = tidemill_core::digest::sha256_hex(code.as_bytes());
-    let text = schema.render("SELECT value FROM {ops}.tidemill_settings WHERE setting = $1");
-    if conn.value(text, "code").await?.as_deref() == Some(digest.as_str()) {
+    let read = schema.render("SELECT value FROM {ops}.tidemill_settings WHERE setting = $1");
+    if conn.value(read.clone(), "code").await?.as_deref() == Some(digest.as_str()) {
         return Ok(false);
     }
-    let text = "INSERT INTO {ops}.tidemill_settings (setting, value) VALUES ('code', $1) \
-                ON CONFLICT (setting) DO UPDATE SET value = excluded.value";
-    conn.put(schema.render(text), &[&digest]).await?;
+    if conn.value(read, "code_version").await?.is_some_and(|version| is_older(BINARY, &version)) {
+        return Ok(false);
+    }
+    let text = schema.render(
+        "INSERT INTO {ops}.tidemill_settings (setting, value) VALUES ($1, $2) \
+         ON CONFLICT (setting) DO UPDATE SET value = excluded.value",
+    );
+    conn.put(text.clone(), &["code", &digest]).await?;
+    conn.put(text, &["code_version", BINARY]).await?;
     Ok(true)
 }
 

@@ -81,17 +81,13 @@ impl Tx<'_> {
         &mut self,
         schedule: &str,
         next: Option<Timestamp>,
-        last: Option<&Fired>,
+        last_fire: Option<Timestamp>,
+        last_run: Option<&RunId>,
     ) -> Result<(), Error> {
         on!(
             self,
             catalog::SCHEDULE_ADVANCE,
-            [
-                schedule,
-                next.map(At),
-                last.map(|fired| At(fired.fire_at)),
-                last.and_then(|fired| fired.run_id.as_ref()).map(RunId::as_str),
-            ],
+            [schedule, next.map(At), last_fire.map(At), last_run.map(RunId::as_str)],
             execute,
             "advance a schedule"
         )?;

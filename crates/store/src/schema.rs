@@ -91,7 +91,8 @@ fn of_one(finish: &str) -> String {
 }
 
 /// How a verb runs: with its owner's rights, names from nowhere but the catalog, and plans made once per session.
-const VERB: &str = "SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan";
+const VERB: &str =
+    "SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan";
 
 const NUMBERS: &[(&str, u64)] = &[
     ("{message_max}", limits::MESSAGE_BYTES_MAX as u64),

@@ -32,7 +32,8 @@ pub(crate) type Boxed<'c, T> = Pin<Box<dyn Future<Output = T> + Send + 'c>>;
 type Reply = Box<dyn FnOnce(Result<(), Error>) + Send>;
 /// One caller's step: whether to keep what it did, and how to answer. It gets a connection that is in a transaction,
 /// or the reason why there is none.
-type Job = Box<dyn for<'c> FnOnce(Result<&'c mut SqliteConnection, Error>) -> Boxed<'c, (bool, Reply)> + Send>;
+type Job =
+    Box<dyn for<'c> FnOnce(Result<&'c mut SqliteConnection, Error>) -> Boxed<'c, (bool, Reply)> + Send>;
 
 /// An open SQLite file.
 #[derive(Debug)]

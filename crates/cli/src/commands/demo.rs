@@ -172,7 +172,7 @@ impl Demo {
                 if state == RunState::Queued && run.retry_of.is_none() {
                     continue;
                 }
-                let who = run.claimed_by.as_deref().unwrap_or("nobody");
+                let who = event.payload.get("worker_id").and_then(|who| who.as_str()).unwrap_or("somebody");
                 let what = match state {
                     RunState::Queued => format!("queued again as try {}", run.attempt),
                     RunState::Claimed => format!("claimed by {who}"),

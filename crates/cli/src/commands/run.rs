@@ -98,7 +98,8 @@ fn row(run: &Run, now: Timestamp) -> Vec<Cell> {
         (Some(started), finished) => times::rough(finished.unwrap_or(now) - started),
         (None, _) => "–".to_owned(),
     };
-    let reference = [run.git_ref.as_deref(), run.git_sha.as_deref().map(|sha| &sha[..sha.len().min(9)])];
+    let sha: Option<String> = run.git_sha.as_ref().map(|sha| sha.chars().take(9).collect());
+    let reference = [run.git_ref.as_deref(), sha.as_deref()];
     let state = match run.end_cause {
         Some(tidemill_core::run::EndCause::Quarantined) => format!("{} (quarantined)", run.status),
         Some(_) | None => run.status.to_string(),

@@ -99,7 +99,16 @@ fn certainty(run: &Run) -> String {
             "its events, artifacts and result are committed once; what it did elsewhere is as its worker reported"
                 .to_owned()
         }
-        (_, Some(EndCause::Lost | EndCause::Quarantined | EndCause::TimedOut | EndCause::CancelGrace)) => {
+        (
+            _,
+            Some(
+                EndCause::Lost
+                | EndCause::Interrupted
+                | EndCause::Quarantined
+                | EndCause::TimedOut
+                | EndCause::CancelGrace,
+            ),
+        ) => {
             "its events are committed once; what it did elsewhere before it was cut off is not known".to_owned()
         }
         (_, Some(EndCause::Stale)) => "claimed and never heard of; what it did is not known".to_owned(),

@@ -46,6 +46,9 @@ pub(super) async fn work(engine: Engine, config: &Config, work: Work, out: Out) 
         worker: options.name.clone(),
         argv: work.command,
         grace: work.grace.unwrap_or(config.grace),
+        // The sweeper ends a run some time after a cancel or a timeout, told or not. The command must be dead by
+        // then: we learn of a cancel with the next beat, and the kill itself takes a moment.
+        grace_of_stop: Duration::from_secs(limits::CANCEL_GRACE_SECS).saturating_sub(config.beat * 2),
         // The kill must be over before the lease can move: leave it a beat's time, at least.
         contact_max: config.dead_after.saturating_sub(config.beat.max(Duration::from_millis(500))),
         out,
@@ -92,6 +95,7 @@ struct CommandCarrier {
     worker: String,
     argv: Vec<String>,
     grace: Duration,
+    grace_of_stop: Duration,
     contact_max: Duration,
     out: Out,
 }
@@ -108,8 +112,16 @@ impl Carrier for CommandCarrier {
         match Supervised::spawn(Path::new(OWN_BINARY), &["supervise"], &spec).await {
             Ok(child) => {
                 let control = child.control();
-                let job =
-                    Job { carrier: self, claim, log, control, said: 0, tail: VecDeque::new(), stop: None };
+                let job = Job {
+                    carrier: self,
+                    claim,
+                    log,
+                    control,
+                    said: 0,
+                    pending: VecDeque::new(),
+                    tail: VecDeque::new(),
+                    stop: None,
+                };
                 job.follow(child, sign).await
             }
             Err(error) => failed(&format!("the command could not be supervised: {error}")),
@@ -155,13 +167,13 @@ impl CommandCarrier {
         Spec {
             command: self.argv.clone(),
             env,
-            env_remove: environment::SECRETS.iter().map(|name| (*name).to_owned()).collect(),
+            env_remove: environment::secrets(),
             dir: None,
             stdin,
             contact,
             contact_max: self.contact_max,
-            // A line must fit into an event, whatever its bytes become as text.
-            line_bytes_max: limits::MESSAGE_BYTES_MAX / 3,
+            // A line must fit into an event; bytes that are not UTF-8 grow, and are split once more below.
+            line_bytes_max: limits::MESSAGE_BYTES_MAX,
         }
     }
 }
@@ -183,6 +195,8 @@ struct Job<'w> {
     control: Control,
     /// Lines so far; each has its own key, so that it is written once.
     said: u64,
+    /// Events that the log has not taken yet: while it is full, the command waits, and we still heed signs.
+    pending: VecDeque<NewEvent>,
     tail: VecDeque<String>,
     stop: Option<Told>,
 }
@@ -192,11 +206,17 @@ impl Job<'_> {
     async fn follow(mut self, mut child: Supervised, mut sign: watch::Receiver<Sign<Moment>>) -> Ended {
         let timeout = self.claim.timeout_secs.and_then(|secs| u64::try_from(secs).ok());
         let deadline = timeout.map(|secs| Instant::now() + Duration::from_secs(secs));
+        let log = self.log.clone();
         loop {
             tokio::select! {
-                report = child.next() => match report {
-                    Ok(Some(Report::Started { pid })) => self.started(pid).await,
-                    Ok(Some(Report::Output { stream, text, part })) => self.said(stream, text, part).await,
+                place = log.place(), if !self.pending.is_empty() => {
+                    if let Some(event) = self.pending.pop_front() {
+                        place.put(event);
+                    }
+                }
+                report = child.next(), if self.pending.is_empty() => match report {
+                    Ok(Some(Report::Started { pid })) => self.started(pid),
+                    Ok(Some(Report::Output { stream, text, part })) => self.said(stream, &text, part),
                     Ok(Some(Report::Exited(end))) => return self.ended(&end).await,
                     Ok(None) => return failed("the supervisor ended without a word"),
                     Err(error) => return failed(&format!("the supervisor was lost: {error}")),
@@ -229,18 +249,22 @@ impl Job<'_> {
             self.control.kill().await;
         } else if self.stop.is_none() {
             self.stop = Some(told);
-            self.control.stop(self.carrier.grace).await;
+            let carrier = self.carrier;
+            let grace = match told {
+                Told::Cancelled | Told::TimedOut => carrier.grace.min(carrier.grace_of_stop),
+                Told::Shutdown | Told::Lost => carrier.grace,
+            };
+            self.control.stop(grace).await;
         }
     }
 
-    async fn started(&mut self, pid: i32) {
+    fn started(&mut self, pid: i32) {
         let mut event = NewEvent::new(Level::Info, "Command started").keyed("started");
         event.payload = serde_json::json!({"worker": self.carrier.worker, "pid": pid});
-        self.log.append(event).await;
+        self.pending.push_back(event);
     }
 
-    async fn said(&mut self, stream: Stream, text: String, part: Part) {
-        self.said += 1;
+    fn said(&mut self, stream: Stream, text: &str, part: Part) {
         let level = match stream {
             Stream::Stdout => Level::Info,
             Stream::Stderr => Level::Warn,
@@ -251,17 +275,29 @@ impl Job<'_> {
             }
             self.tail.push_back(text.chars().take(1_000).collect());
         }
-        let mut event = NewEvent::new(level, text).keyed(format!("line-{}", self.said));
-        event.payload = match part {
-            Part::Whole => serde_json::json!({"stream": stream.as_str()}),
-            Part::Piece => serde_json::json!({"stream": stream.as_str(), "part": "piece"}),
-            Part::Last => serde_json::json!({"stream": stream.as_str(), "part": "last"}),
-        };
-        self.log.append(event).await;
+        let pieces = pieces(text, limits::MESSAGE_BYTES_MAX);
+        let last = pieces.len() - 1;
+        for (place, piece) in pieces.into_iter().enumerate() {
+            self.said += 1;
+            let part = match part {
+                Part::Whole if last == 0 => None,
+                Part::Whole | Part::Last if place == last => Some("last"),
+                Part::Whole | Part::Last | Part::Piece => Some("piece"),
+            };
+            let mut event = NewEvent::new(level, piece).keyed(format!("line-{}", self.said));
+            event.payload = match part {
+                None => serde_json::json!({"stream": stream.as_str()}),
+                Some(part) => serde_json::json!({"stream": stream.as_str(), "part": part}),
+            };
+            self.pending.push_back(event);
+        }
     }
 
     /// What the end of the command means for the run.
-    async fn ended(self, end: &End) -> Ended {
+    async fn ended(mut self, end: &End) -> Ended {
+        for event in std::mem::take(&mut self.pending) {
+            self.log.append(event).await;
+        }
         let mut metadata = serde_json::Map::new();
         match end {
             End::Code(code) => {
@@ -314,6 +350,20 @@ impl Job<'_> {
     }
 }
 
+/// A text in pieces of at most so many bytes, cut between characters. Never empty.
+fn pieces(text: &str, bytes_max: usize) -> Vec<&str> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while rest.len() > bytes_max {
+        let cut = rest.floor_char_boundary(bytes_max);
+        let (piece, more) = rest.split_at(cut);
+        pieces.push(piece);
+        rest = more;
+    }
+    pieces.push(rest);
+    pieces
+}
+
 fn failed(error: &str) -> Ended {
     Ended::With(FinalStatus::Failed, serde_json::json!({"error": error}))
 }
@@ -322,5 +372,19 @@ async fn sleep_until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pieces;
+
+    #[test]
+    fn a_long_text_is_cut_between_characters_and_loses_nothing() {
+        let text = "äöü".repeat(10);
+        let cut = pieces(&text, 7);
+        assert!(cut.iter().all(|piece| piece.len() <= 7) && cut.len() > 8);
+        assert_eq!(cut.concat(), text);
+        assert_eq!(pieces("", 7), [""]);
     }
 }

@@ -112,7 +112,8 @@ pub(crate) fn verdict(stage: &Stage, requests: &[RunId]) -> Seen {
             }
         }
         for pair in tries.windows(2) {
-            let times = |run: &RunId| ledger.iter().filter(|e| e.run == *run).map(|e| e.micros).collect::<Vec<_>>();
+            let times =
+                |run: &RunId| ledger.iter().filter(|e| e.run == *run).map(|e| e.micros).collect::<Vec<_>>();
             let (earlier, later) = (times(&pair[0].run_id), times(&pair[1].run_id));
             if earlier.iter().max() > later.iter().min() && !later.is_empty() {
                 let _ = writeln!(faults, "{} wrote after {} began", pair[0].run_id, pair[1].run_id);

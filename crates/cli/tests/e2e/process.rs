@@ -72,9 +72,11 @@ impl Process {
     /// Starts a command; what it says goes to files of the stage.
     pub(crate) fn start(stage: &Stage, name: &str, command: &mut Command) -> Self {
         let log = stage.path(&format!("{name}.log"));
-        let open = |path: &PathBuf| fs::File::options().create(true).append(true).open(path).expect("a log opens");
+        let open =
+            |path: &PathBuf| fs::File::options().create(true).append(true).open(path).expect("a log opens");
         command.stdout(open(&log.with_extension("out"))).stderr(open(&log));
-        let child = command.stdin(Stdio::null()).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let child =
+            command.stdin(Stdio::null()).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         Self { child, log, ended: None }
     }
 

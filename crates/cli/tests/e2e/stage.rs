@@ -28,7 +28,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 /// The binary under test.
 pub(crate) const TIDEMILL: &str = env!("CARGO_BIN_EXE_tidemill");
 /// Names the stage in the environment of everything that is started on it.
-const MARK: &str = "TIDEMILL_TEST_STAGE";
+const MARK: &str = "E2E_STAGE";
 
 /// Quicker than the defaults, so that a death is noticed in seconds.
 pub(crate) const BEAT: Duration = Duration::from_millis(300);
@@ -273,8 +273,10 @@ impl Stage {
     /// Everything that the database holds, row by row: equal when nothing was written.
     pub(crate) fn dump(&self) -> Vec<String> {
         let tables = match self.kind {
-            Kind::Postgres => "SELECT c.oid::regclass::text FROM pg_class c WHERE c.relkind = 'r' \
-                 AND c.relnamespace = to_regnamespace('ops') ORDER BY 1",
+            Kind::Postgres => {
+                "SELECT c.oid::regclass::text FROM pg_class c WHERE c.relkind = 'r' \
+                 AND c.relnamespace = to_regnamespace('ops') ORDER BY 1"
+            }
             Kind::Sqlite => "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY 1",
         };
         let mut rows = Vec::new();
@@ -284,7 +286,8 @@ impl Stage {
                 Kind::Sqlite => {
                     let columns = format!("SELECT name FROM pragma_table_info('{table}')");
                     let columns = self.sql(&columns).expect("the columns are listed");
-                    let quoted: Vec<String> = columns.iter().map(|name| format!("quote(\"{name}\")")).collect();
+                    let quoted: Vec<String> =
+                        columns.iter().map(|name| format!("quote(\"{name}\")")).collect();
                     format!("SELECT {} FROM {table} ORDER BY 1", quoted.join(" || ',' || "))
                 }
             };

@@ -15,6 +15,19 @@ const BATCH_MAX: usize = 500;
 /// How long a line waits for company.
 const COMPANY: Duration = Duration::from_millis(50);
 
+/// Room for one event.
+#[derive(Debug)]
+pub struct Place<'l>(Option<mpsc::Permit<'l, Entry>>);
+
+impl Place<'_> {
+    /// Puts the event there.
+    pub fn put(self, event: NewEvent) {
+        if let Some(permit) = self.0 {
+            permit.send(Entry::Event(event));
+        }
+    }
+}
+
 enum Entry {
     Event(NewEvent),
     Flush(oneshot::Sender<()>),
@@ -53,6 +66,11 @@ impl RunLog {
     /// An event that matters should carry a key: it is then written once, however often it is sent.
     pub async fn append(&self, event: NewEvent) {
         let _ = self.entries.send(Entry::Event(event)).await;
+    }
+
+    /// Waits until there is room for one more event. Giving up waiting loses nothing.
+    pub async fn place(&self) -> Place<'_> {
+        Place(self.entries.reserve().await.ok())
     }
 
     /// Waits until everything so far is written, or known to be too late.

@@ -16,6 +16,8 @@ BEGIN
         NEW.lease_until := v_now + make_interval(secs => {lease_secs});
     END IF;
     IF NEW.status IN ({run_terminal}) THEN
+        -- This takes a lease away: wait for a transaction that lease_guard protects.
+        PERFORM FROM {ops}.runs r WHERE r.run_id = OLD.run_id FOR UPDATE;
         NEW.finished_at := coalesce(NEW.finished_at, v_now);
         NEW.end_cause := coalesce(NEW.end_cause, 'statement');
         IF NEW.metadata IS DISTINCT FROM OLD.metadata THEN

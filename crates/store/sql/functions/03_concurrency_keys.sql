@@ -51,6 +51,7 @@ BEGIN
         UPDATE {ops}.runs SET gate = 'open' WHERE run_id = v_next;
         UPDATE {ops}.concurrency_keys SET head_run_id = v_next
          WHERE project_id = p_project_id AND concurrency_key = p_key;
+        PERFORM {ops}.wake();
     ELSIF EXISTS (SELECT FROM {ops}.runs r WHERE r.project_id = p_project_id
                      AND r.concurrency_key = p_key AND r.gate = 'key') THEN
         -- Somebody is changing the only one in line. The sweeper comes back to a key without a head.

@@ -43,11 +43,14 @@ BEGIN
        OR p_max_losses NOT BETWEEN 0 AND {attempts_max} OR p_max_losses IS NULL THEN
         RAISE EXCEPTION 'attempts must be between 1 and %, losses between 0 and %', {attempts_max}, {attempts_max}
             USING ERRCODE = 'TM006';
-    ELSIF p_backoff_secs NOT BETWEEN 0 AND {backoff_max} OR p_backoff_secs IS NULL OR p_timeout_secs < 1 THEN
-        RAISE EXCEPTION 'back-off must be between 0 and % seconds, and a timeout at least 1', {backoff_max}
-            USING ERRCODE = 'TM006';
+    ELSIF p_backoff_secs NOT BETWEEN 0 AND {backoff_max} OR p_backoff_secs IS NULL
+       OR p_timeout_secs NOT BETWEEN 1 AND 31536000 THEN
+        RAISE EXCEPTION 'back-off must be between 0 and % seconds, a timeout between 1 second and a year',
+            {backoff_max} USING ERRCODE = 'TM006';
     ELSIF cardinality(p_labels) > {labels_max} OR p_labels IS NULL OR array_position(p_labels, NULL) IS NOT NULL THEN
         RAISE EXCEPTION 'a run has at most % labels, and none of them is NULL', {labels_max} USING ERRCODE = 'TM006';
+    ELSIF '' = ANY (p_texts) OR '' = ANY (p_labels) THEN
+        RAISE EXCEPTION 'git sha, git ref, keys and labels are either left out or not empty' USING ERRCODE = 'TM006';
     ELSIF octet_length(array_to_string(p_texts, '')) > {key_max} THEN
         IF EXISTS (SELECT FROM unnest(p_texts) t WHERE octet_length(t) > {key_max}) THEN
             RAISE EXCEPTION 'git sha, git ref and keys are at most % bytes each', {key_max} USING ERRCODE = 'TM007';

@@ -33,6 +33,9 @@ DECLARE
 BEGIN
     PERFORM {ops}.check_request(p_metadata, p_priority, p_max_attempts, p_max_losses, p_backoff_secs,
         p_timeout_secs, p_labels, ARRAY[p_git_sha, p_git_ref, p_idempotency_key, p_concurrency_key]);
+    IF p_expires_at <= p_available_at THEN
+        RAISE EXCEPTION 'a run cannot expire before it is available' USING ERRCODE = 'TM006';
+    END IF;
     IF cardinality(v_labels) > 1 THEN
         v_labels := ARRAY(SELECT DISTINCT l COLLATE "C" FROM unnest(v_labels) l ORDER BY 1);
     END IF;

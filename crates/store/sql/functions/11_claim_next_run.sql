@@ -29,6 +29,8 @@ DECLARE
 BEGIN
     IF p_worker_id IS NULL OR p_worker_id = '' THEN
         RAISE EXCEPTION 'a worker claims under a name' USING ERRCODE = 'TM006';
+    ELSIF p_lease_secs NOT BETWEEN 1 AND 86400 OR p_lease_secs IS NULL THEN
+        RAISE EXCEPTION 'a lease lasts between 1 and 86400 seconds' USING ERRCODE = 'TM006';
     END IF;
     IF p_request_id IS NOT NULL THEN
         RETURN QUERY

@@ -61,6 +61,11 @@ BEGIN
         PERFORM {ops}.record_refusal(p_run_id, 'finish', v_run.epoch, p_worker_id, p_now);
         RETURN 'stale';
     END IF;
+    IF octet_length(v_run.metadata::text) + octet_length(p_metadata::text) > {metadata_max} THEN
+        IF octet_length((v_run.metadata || p_metadata)::text) > {metadata_max} THEN
+            RAISE EXCEPTION 'with this, metadata is larger than % bytes', {metadata_max} USING ERRCODE = 'TM007';
+        END IF;
+    END IF;
     IF v_run.status = 'claimed' AND p_status <> 'cancelled' THEN
         UPDATE {ops}.runs SET status = 'running', updated_at = p_now WHERE run_id = p_run_id;
     END IF;

@@ -21,7 +21,7 @@ BEGIN
            FOR UPDATE SKIP LOCKED);
 
     FOR v_run IN
-        SELECT r.*, w.ended_at IS NOT NULL AS worker_gone
+        SELECT r.run_id, w.end_cause AS worker_end
           FROM {ops}.runs r LEFT JOIN {ops}.workers w ON w.worker_id = r.worker_id
          WHERE r.run_id IN (
             (SELECT a.run_id FROM {ops}.runs a WHERE a.attention_at <= v_now
@@ -36,7 +36,7 @@ BEGIN
     LOOP
         -- The row may have changed between the search and the lock.
         SELECT s.action, s.successor INTO action, successor
-          FROM {ops}.sweep_run(v_run.run_id, v_run.worker_gone, v_now) s;
+          FROM {ops}.sweep_run(v_run.run_id, v_run.worker_end, v_now) s;
         IF action IS NOT NULL THEN
             run_id := v_run.run_id;
             RETURN NEXT;
@@ -52,20 +52,23 @@ BEGIN
 END
 $$;
 
--- Decides one run whose row the caller has locked.
-CREATE FUNCTION {ops}.sweep_run(p_run_id text, p_worker_gone boolean, p_now timestamptz)
+-- Decides one run whose row the caller has locked. A worker that was told to end is nobody's loss: what it had to
+-- leave goes on elsewhere, and counts against no budget.
+CREATE FUNCTION {ops}.sweep_run(p_run_id text, p_worker_end text, p_now timestamptz)
 RETURNS TABLE (action text, successor text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
-    v_run   {ops}.runs%ROWTYPE;
-    v_lost  boolean;
-    v_again boolean;
-    v_notes jsonb;
+    v_run     {ops}.runs%ROWTYPE;
+    v_lost    boolean;
+    v_stopped boolean;
+    v_again   boolean;
+    v_notes   jsonb;
 BEGIN
     SELECT * INTO v_run FROM {ops}.runs r WHERE r.run_id = p_run_id;
-    v_lost := p_worker_gone OR v_run.lease_until <= p_now;
-    v_again := v_run.cancel_requested_at IS NULL AND v_run.losses < v_run.max_losses;
+    v_lost := p_worker_end IS NOT NULL OR v_run.lease_until <= p_now;
+    v_stopped := coalesce(p_worker_end = 'stopped', false);
+    v_again := v_run.cancel_requested_at IS NULL AND (v_stopped OR v_run.losses < v_run.max_losses);
 
     IF v_run.status = 'queued' AND v_run.expires_at <= p_now THEN
         PERFORM {ops}.end_run(p_run_id, 'cancelled', 'expired',
@@ -94,21 +97,25 @@ BEGIN
         v_notes := CASE WHEN v_run.status = 'claimed'
             THEN jsonb_build_object('cancelled_by', 'system', 'original_worker', v_run.claimed_by,
                 'claimed_at', to_char(v_run.started_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
-                'reason', CASE WHEN p_worker_gone THEN 'Stale run (its worker died before the first event)'
-                               ELSE 'Stale run (claimed for >5 minutes without events)' END)
-            ELSE jsonb_build_object('error', 'worker lost', 'original_worker', v_run.claimed_by) END;
+                'reason', CASE p_worker_end
+                    WHEN 'stopped' THEN 'Stale run (its worker was told to end before the first event)'
+                    WHEN 'dead' THEN 'Stale run (its worker died before the first event)'
+                    ELSE 'Stale run (claimed for >5 minutes without events)' END)
+            ELSE jsonb_build_object('error', CASE WHEN v_stopped THEN 'worker stopped' ELSE 'worker lost' END,
+                'original_worker', v_run.claimed_by) END;
         IF NOT v_again THEN
             v_notes := v_notes || jsonb_build_object('quarantined', true, 'losses', v_run.losses + 1,
                 'output_tail', (SELECT coalesce(jsonb_agg(t.message ORDER BY t.seq), '[]'::jsonb)
                     FROM (SELECT e.seq, left(e.message, 1000) AS message FROM {ops}.run_events e
                            WHERE e.run_id = p_run_id AND e.kind = 'log' ORDER BY e.seq DESC LIMIT 20) t));
         END IF;
-        action := CASE WHEN NOT v_again THEN 'quarantined' WHEN v_run.status = 'claimed' THEN 'stale'
+        action := CASE WHEN NOT v_again THEN 'quarantined' WHEN v_stopped THEN 'interrupted' WHEN v_run.status = 'claimed' THEN 'stale'
                        ELSE 'lost' END;
         PERFORM {ops}.end_run(p_run_id, CASE WHEN v_run.status = 'claimed' THEN 'cancelled' ELSE 'failed' END,
             action, v_notes, p_now);
         IF v_again THEN
-            successor := {ops}.follow_run(p_run_id, v_run.failures, v_run.losses + 1, NULL, p_now);
+            successor := {ops}.follow_run(p_run_id, v_run.failures,
+                v_run.losses + CASE WHEN v_stopped THEN 0 ELSE 1 END, NULL, p_now);
         END IF;
         RETURN QUERY SELECT action, successor;
     END IF;

@@ -1,5 +1,6 @@
 -- Counts what a worker could still have to do: runs that fit it and are ready, stand in line or come soon, and runs
 -- in hand whose worker may yet be lost. For a worker that ends when nothing is left; bounded, since only zero matters.
+-- Each branch reads an index that holds nothing but such runs.
 CREATE FUNCTION {ops}.work_left(p_labels text[] DEFAULT '{}', p_projects text[] DEFAULT NULL,
                                 p_soon_secs integer DEFAULT 60, p_now timestamptz DEFAULT NULL)
 RETURNS bigint LANGUAGE plpgsql {verb} AS $$
@@ -7,14 +8,20 @@ DECLARE
     v_now timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
     RETURN (SELECT count(*) FROM (
-        SELECT FROM {ops}.shelves s JOIN {ops}.runs r ON r.shelf_id = s.shelf_id
+        SELECT FROM (
+            SELECT r.shelf_id FROM {ops}.runs r WHERE r.gate = 'open'
+            UNION ALL
+            SELECT r.shelf_id FROM {ops}.runs r WHERE r.gate = 'key'
+            UNION ALL
+            SELECT r.shelf_id FROM {ops}.runs r
+             WHERE r.gate = 'time' AND r.available_at <= v_now + make_interval(secs => p_soon_secs)
+            UNION ALL
+            SELECT r.shelf_id FROM {ops}.runs r WHERE r.status IN ('claimed', 'running')) waiting
+          JOIN {ops}.shelves s ON s.shelf_id = waiting.shelf_id
          WHERE s.labels <@ p_labels AND (p_projects IS NULL OR s.project_id = ANY (p_projects))
            AND NOT EXISTS (SELECT FROM {ops}.flags f
                             WHERE f.flag = 'paused' AND f.scope IN ('lane:ops', 'project:' || s.project_id)
                               AND (f.until_at IS NULL OR f.until_at > v_now))
-           AND (r.gate IN ('open', 'key')
-                OR (r.gate = 'time' AND r.available_at <= v_now + make_interval(secs => p_soon_secs))
-                OR r.status IN ('claimed', 'running'))
          LIMIT 100) a);
 END
 $$;

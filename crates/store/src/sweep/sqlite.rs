@@ -19,7 +19,7 @@ const ACTION: &str = "sweep";
 
 /// Runs whose time to be looked at has come, and runs of workers that have ended.
 const CANDIDATES: &str = "SELECT r.run_id, r.cancel_deadline_at, \
-        EXISTS (SELECT 1 FROM workers w WHERE w.worker_id = r.worker_id AND w.ended_at IS NOT NULL) AS worker_gone \
+        (SELECT w.end_cause FROM workers w WHERE w.worker_id = r.worker_id) AS worker_end \
     FROM runs r WHERE r.run_id IN ( \
         SELECT a.run_id FROM (SELECT run_id FROM runs WHERE attention_at <= $1 ORDER BY attention_at LIMIT +$2) a \
         UNION ALL \
@@ -30,9 +30,10 @@ const CANDIDATES: &str = "SELECT r.run_id, r.cancel_deadline_at, \
     ORDER BY r.run_id";
 
 /// What a decision needs to know besides the run.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct Signs {
-    worker_gone: bool,
+    /// How its worker ended, if it did: `dead` or `stopped`.
+    worker_end: Option<String>,
     cancel_deadline_at: Option<Timestamp>,
 }
 
@@ -62,8 +63,8 @@ pub(super) async fn sweep(
     let mut swept = Vec::new();
     // What is done to one run changes nothing that the decision on another looks at.
     for run in Sqlite::runs_by_id(conn, &ids, ACTION).await? {
-        let signs = candidates.get(&run.run_id).copied().unwrap_or_default();
-        match decide(&run, signs, now) {
+        let signs = candidates.get(&run.run_id).cloned().unwrap_or_default();
+        match decide(&run, &signs, now) {
             Verdict::Nothing => {}
             Verdict::Open => Sqlite::open_gate(conn, &run, now, ACTION).await?,
             Verdict::End { status, cause, mut notes, follow } => {
@@ -115,7 +116,7 @@ async fn candidates(
         .map_err(failed)?;
     let read = |row: &SqliteRow| -> sqlx::Result<(RunId, Signs)> {
         let cancel_deadline_at = row.time_or_null("cancel_deadline_at")?;
-        Ok((row.parsed("run_id")?, Signs { worker_gone: row.truth("worker_gone")?, cancel_deadline_at }))
+        Ok((row.parsed("run_id")?, Signs { worker_end: row.text_or_null("worker_end")?, cancel_deadline_at }))
     };
     rows.iter().map(read).collect::<sqlx::Result<_>>().map_err(failed)
 }
@@ -139,9 +140,9 @@ fn failed(source: sqlx::Error) -> Error {
 }
 
 /// Decides one run.
-fn decide(run: &Run, signs: Signs, now: Timestamp) -> Verdict {
+fn decide(run: &Run, signs: &Signs, now: Timestamp) -> Verdict {
     let is_past = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
-    let is_lost = signs.worker_gone || is_past(run.lease_until);
+    let is_lost = signs.worker_end.is_some() || is_past(run.lease_until);
     if run.status == RunState::Queued && is_past(run.expires_at) {
         let notes = json!({"cancelled_by": "system", "reason": "Nobody claimed the run before it expired"});
         return end(run, RunEvent::Expire, EndCause::Expired, notes, now);
@@ -166,26 +167,31 @@ fn decide(run: &Run, signs: Signs, now: Timestamp) -> Verdict {
         let error = run.timeout_secs.map(|secs| format!("the run took longer than {secs} s"));
         return end(run, RunEvent::TimeOut, EndCause::TimedOut, json!({"error": error}), now);
     }
-    if is_lost { lose(run, signs.worker_gone, now) } else { Verdict::Nothing }
+    if is_lost { lose(run, signs.worker_end.as_deref(), now) } else { Verdict::Nothing }
 }
 
 /// Ends a run whose worker is gone, or fell silent.
-fn lose(run: &Run, worker_gone: bool, now: Timestamp) -> Verdict {
+fn lose(run: &Run, worker_end: Option<&str>, now: Timestamp) -> Verdict {
+    let stopped = worker_end == Some("stopped");
     if run.status != RunState::Claimed {
-        let notes = json!({"error": "worker lost", "original_worker": run.claimed_by});
-        return end(run, RunEvent::Lose, EndCause::Lost, notes, now);
+        let error = if stopped { "worker stopped" } else { "worker lost" };
+        let cause = if stopped { EndCause::Interrupted } else { EndCause::Lost };
+        let notes = json!({"error": error, "original_worker": run.claimed_by});
+        return end(run, RunEvent::Lose, cause, notes, now);
     }
+    let reason = match worker_end {
+        Some("stopped") => "Stale run (its worker was told to end before the first event)",
+        Some(_) => "Stale run (its worker died before the first event)",
+        None => "Stale run (claimed for >5 minutes without events)",
+    };
     let notes = json!({
         "cancelled_by": "system",
         "original_worker": run.claimed_by,
         "claimed_at": run.started_at.map(|at| at.format("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()),
-        "reason": if worker_gone {
-            "Stale run (its worker died before the first event)"
-        } else {
-            "Stale run (claimed for >5 minutes without events)"
-        },
+        "reason": reason,
     });
-    end(run, RunEvent::Expire, EndCause::Stale, notes, now)
+    let cause = if stopped { EndCause::Interrupted } else { EndCause::Stale };
+    end(run, RunEvent::Expire, cause, notes, now)
 }
 
 /// The end that an event leads to, and what follows it.

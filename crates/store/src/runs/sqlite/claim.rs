@@ -66,6 +66,9 @@ pub(in crate::runs) async fn claim(
     if ask.worker.is_empty() {
         return Err(Error::refused(RefusalCode::BadValue, "a worker claims under a name"));
     }
+    if !(1..=86_400).contains(&ask.lease_secs) {
+        return Err(Error::refused(RefusalCode::BadValue, "a lease lasts between 1 and 86400 seconds"));
+    }
     let before = sqlx::query(BEFORE)
         .bind(&ask.worker)
         .bind(&ask.request_id)

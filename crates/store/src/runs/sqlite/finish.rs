@@ -147,13 +147,13 @@ async fn write(
 
 /// What follows a reported end.
 async fn after(conn: &mut SqliteConnection, run: &Run, now: Timestamp) -> Result<(), Error> {
+    if run.metadata.to_string().len() > METADATA_BYTES_MAX {
+        let problem = format!("with this, metadata is larger than {METADATA_BYTES_MAX} bytes");
+        return Err(Error::refused(RefusalCode::TooLarge, problem));
+    }
     let may_follow = run.status == RunState::Failed && run.failures + 1 < run.max_attempts;
     if run.metadata.get("artifacts").is_none() && !may_follow {
         return Ok(());
-    }
-    if run.metadata.to_string().len() > METADATA_BYTES_MAX {
-        let problem = format!("metadata is larger than {METADATA_BYTES_MAX} bytes");
-        return Err(Error::refused(RefusalCode::TooLarge, problem));
     }
     for artifact in NewArtifact::named_in(&run.metadata) {
         artifact::put(conn, &run.run_id, &artifact, now, ACTION).await?;

@@ -1,0 +1,164 @@
+//! PostgreSQL only: `lease_guard` inside a user's own transaction, and one clock for all hosts.
+
+use std::sync::Arc;
+
+use chrono::TimeDelta;
+use serde_json::json;
+use sqlx::postgres::PgPool;
+use tidemill_core::run::{Applied, FinalStatus, RunState};
+use tidemill_core::{RunId, Timestamp};
+use tidemill_engine::clock::host_now;
+use tidemill_store::{ClaimRuns, Error, Holder, RefusalCode};
+use tokio::sync::oneshot;
+
+use super::unknown_run;
+use crate::door::{Plain, Stage, at, info, refused, request};
+
+fn pool(stage: &Stage) -> &PgPool {
+    match &stage.plain {
+        Plain::Postgres(pool) => pool,
+        Plain::Sqlite(_) => panic!("SQLite has one writer, which needs no guard"),
+    }
+}
+
+fn failed(source: sqlx::Error) -> Error {
+    Error::database("write business rows", source)
+}
+
+/// A worker's own transaction: a business row, guarded by its lease. Returns with the transaction still open.
+async fn business(
+    pool: &PgPool,
+    run: &RunId,
+    epoch: Option<i32>,
+) -> Result<sqlx::Transaction<'static, sqlx::Postgres>, Error> {
+    let mut transaction = pool.begin().await.map_err(failed)?;
+    sqlx::query("INSERT INTO public.business (run_id) VALUES ($1)")
+        .bind(run.as_str())
+        .execute(&mut *transaction)
+        .await
+        .map_err(failed)?;
+    sqlx::query("SELECT ops.lease_guard($1, $2)")
+        .bind(run.as_str())
+        .bind(epoch)
+        .execute(&mut *transaction)
+        .await
+        .map_err(failed)?;
+    Ok(transaction)
+}
+
+async fn make_table(stage: &Stage) {
+    let made = stage.plain.execute("CREATE TABLE public.business (run_id text NOT NULL)").await;
+    assert!(made.is_ok());
+}
+
+async fn business_rows(stage: &Stage) -> Option<i64> {
+    stage.plain.number("SELECT count(*) FROM public.business").await.ok()
+}
+
+/// A zombie's business writes abort: its run has ended, or the epoch is not its own.
+pub async fn f6_lease_guard_aborts_a_zombies_transaction(stage: Stage) {
+    make_table(&stage).await;
+    let claim = stage.running(request(), "worker-001", at(0)).await;
+    let run = &claim.run_id;
+    let live = business(pool(&stage), run, Some(claim.epoch)).await;
+    assert!(live.is_ok_and(|_| true));
+    refused(business(pool(&stage), run, Some(claim.epoch + 1)).await.map(|_| ()), RefusalCode::Stale);
+    refused(business(pool(&stage), &unknown_run(), None).await.map(|_| ()), RefusalCode::UnknownRun);
+    assert_eq!(stage.sweep(at(300)).await.len(), 1);
+    for epoch in [None, Some(claim.epoch)] {
+        refused(business(pool(&stage), run, epoch).await.map(|_| ()), RefusalCode::Stale);
+    }
+    let waits = stage.queue(request(), at(301)).await;
+    refused(business(pool(&stage), &waits, None).await.map(|_| ()), RefusalCode::Stale);
+    assert_eq!(business_rows(&stage).await, Some(0));
+}
+
+/// While a guarded transaction is open the sweeper passes the run over, and the heartbeat goes through.
+pub async fn an_open_guard_holds_the_sweeper_off_and_not_the_heartbeat(stage: Stage) {
+    make_table(&stage).await;
+    let claim = stage.running(request(), "worker-001", at(0)).await;
+    let run = &claim.run_id;
+    let Ok(open) = business(pool(&stage), run, Some(claim.epoch)).await else { panic!("the guard refused") };
+    assert!(stage.sweep(at(400)).await.is_empty(), "the run is passed over");
+    assert!(stage.heartbeat(run, at(401)).await.held);
+    assert!(stage.say(run, info("still here"), at(402)).await.is_some());
+    assert!(open.commit().await.is_ok());
+    assert_eq!(business_rows(&stage).await, Some(1));
+    // Given up, the guard is gone.
+    let Ok(open) = business(pool(&stage), run, Some(claim.epoch)).await else { panic!("the guard refused") };
+    assert!(stage.sweep(at(800)).await.is_empty());
+    assert!(open.rollback().await.is_ok());
+    assert_eq!(stage.sweep(at(800)).await.len(), 1);
+    assert_eq!(business_rows(&stage).await, Some(1));
+}
+
+/// Somebody else's cancel takes the lease away, so it waits until the guarded transaction has ended.
+pub async fn a_cancel_by_finish_waits_for_an_open_guard(stage: Stage) {
+    make_table(&stage).await;
+    let claim = stage.running(request(), "worker-001", at(0)).await;
+    let Ok(open) = business(pool(&stage), &claim.run_id, Some(claim.epoch)).await else { panic!("refused") };
+    let stage = Arc::new(stage);
+    let (ended, mut end) = oneshot::channel();
+    let (other, run) = (stage.clone(), claim.run_id.clone());
+    let task = tokio::spawn(async move {
+        let answer = other.finish(&run, FinalStatus::Cancelled, json!({}), at(1)).await;
+        let _ = ended.send(answer);
+    });
+    wait_until_blocked(pool(&stage)).await;
+    assert!(end.try_recv().is_err(), "the cancel did not wait");
+    assert_eq!(stage.status(&claim.run_id).await, RunState::Running);
+    assert!(open.commit().await.is_ok());
+    assert_eq!(end.await.ok(), Some(Applied::Applied));
+    assert!(task.await.is_ok());
+    assert_eq!(business_rows(&stage).await, Some(1));
+}
+
+/// Returns when a session of this database waits for a lock.
+async fn wait_until_blocked(pool: &PgPool) {
+    let text = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    for _ in 0..10_000 {
+        let blocked: Result<i64, _> = sqlx::query_scalar(text).persistent(false).fetch_one(pool).await;
+        if blocked.is_ok_and(|count| count > 0) {
+            return;
+        }
+    }
+    panic!("nobody waits for a lock");
+}
+
+/// A clock that is an hour ahead.
+fn an_hour_ahead() -> Timestamp {
+    host_now() + TimeDelta::hours(1)
+}
+
+/// One host's clock is an hour off. The database's clock decides, so its sweeper takes nothing away, its claims are
+/// not younger or older, and its leases are not longer.
+pub async fn the_clock_of_one_host_an_hour_off_steals_nothing(stage: Stage) {
+    let fast = stage.beside_with_clock(an_hour_ahead).await;
+    let store = &stage.store;
+    let worker = crate::door::new_worker("worker-001");
+    let process = worker.worker_id;
+    assert!(store.register_worker(worker, None).await.is_ok());
+    let mut runs = Vec::new();
+    for (queue, clock) in [(&fast, an_hour_ahead()), (store, host_now())] {
+        let queued = queue.queue_run(request(), crate::door::new_run_id(clock), None).await;
+        let Ok(queued) = queued else { panic!("not queued") };
+        runs.push(queued.run_id);
+    }
+    let ask = ClaimRuns { worker_id: Some(process), ..ClaimRuns::one("worker-001") };
+    let claims = store.claim_runs(ask, None).await.unwrap_or_default();
+    assert_eq!(claims.iter().map(|claim| &claim.run_id).collect::<Vec<_>>(), [&runs[0]], "the first one first");
+    let claimed = fast.claim_runs(ClaimRuns::one("worker-002"), None).await.unwrap_or_default();
+    assert_eq!(claimed.len(), 1);
+    let lease = claimed[0].lease_until - claims[0].lease_until;
+    assert!(lease.abs() < TimeDelta::minutes(1), "the leases are {lease} apart");
+    let swept = fast.sweep(500, 20.0, None).await;
+    assert!(swept.is_ok_and(|swept| swept.is_empty()), "the fast host took something away");
+    assert!(store.sweep(500, 20.0, None).await.is_ok_and(|swept| swept.is_empty()));
+    let beat = fast.beat_worker(process, vec![runs[0].clone()], None).await;
+    assert!(beat.is_ok_and(|held| held[0].held));
+    let held = fast.heartbeat(runs[1].clone(), Holder::default(), None).await;
+    assert!(held.is_ok_and(|held| held.held));
+    for run in runs {
+        assert_eq!(stage.status(&run).await, RunState::Claimed);
+    }
+}
