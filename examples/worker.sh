@@ -250,14 +250,24 @@ keep() {
   done
 }
 
-# Lines of text to events: cut where they are too long for one, with a key each. What is not UTF-8, and NUL,
-# becomes U+FFFD.
+# Lines of text to events, with a key each. Long lines come in parts: an event holds 8 KB, and jq 1.6 breaks
+# characters of longer ones. What is not UTF-8 becomes U+FFFD; bash drops NUL.
 events() {
-  jq -nRc --unbuffered '
-    def parts: length as $all | if $all <= 2000 then {text: ., part: {}} else range(0; $all; 2000) as $at
-      | {text: .[$at:$at + 2000], part: {part: (if $at + 2000 < $all then "piece" else "last" end)}} end;
-    foreach (inputs | split("\u0000") | join("\ufffd") | parts) as $line (0; . + 1;
-      {level: "info", message: $line.text, key: "line-\(.)", payload: ({stream: "output"} + $line.part)})'
+  local LC_ALL=C.UTF-8 text code=0 is_split=''
+  while ((code == 0)); do
+    IFS= read -r -n 1000 text 2>/dev/null || code=$?
+    if ((${#text} == 1000)); then
+      printf 'piece %s\n' "$text"
+      is_split=yes
+    elif [[ -n $is_split ]]; then
+      printf 'last %s\n' "$text"
+      is_split=''
+    elif ((code == 0)) || [[ -n $text ]]; then
+      printf 'whole %s\n' "$text"
+    fi
+  done | jq -nRc --unbuffered 'foreach inputs as $line (0; . + 1; ($line | index(" ")) as $at
+    | {level: "info", message: $line[$at + 1:], key: "line-\(.)", payload: ({stream: "output"}
+      + if $line[:$at] == "whole" then {} else {part: $line[:$at]} end)})'
 }
 
 # Follows the command's output to its end. Events are written in batches, each within a second or so.
@@ -307,8 +317,13 @@ start_command() {
   TIDEMILL_PROJECT=$(jq -r .project_id <<<"$claimed") && export TIDEMILL_PROJECT
   TIDEMILL_ENV=$(jq -r '.env_id | sub("^[^/]*/"; "")' <<<"$claimed") && export TIDEMILL_ENV
   TIDEMILL_ATTEMPT=$(jq -r .attempt <<<"$claimed") && export TIDEMILL_ATTEMPT
-  TIDEMILL_GIT_SHA=$(jq -r '.git_sha // ""' <<<"$claimed") && export TIDEMILL_GIT_SHA
-  TIDEMILL_GIT_REF=$(jq -r '.git_ref // ""' <<<"$claimed") && export TIDEMILL_GIT_REF
+  unset TIDEMILL_GIT_SHA TIDEMILL_GIT_REF
+  if jq -e .git_sha <<<"$claimed" >/dev/null; then
+    TIDEMILL_GIT_SHA=$(jq -r .git_sha <<<"$claimed") && export TIDEMILL_GIT_SHA
+  fi
+  if jq -e .git_ref <<<"$claimed" >/dev/null; then
+    TIDEMILL_GIT_REF=$(jq -r .git_ref <<<"$claimed") && export TIDEMILL_GIT_REF
+  fi
   # Job control gives the command a process group of its own, by which all of it can be signalled.
   set -m
   env -u TIDEMILL_DATABASE -u DATABASE_URL -u PGHOST -u PGHOSTADDR -u PGPORT -u PGUSER -u PGDATABASE -u PGPASSWORD \

@@ -187,6 +187,14 @@ impl Store {
         }
     }
 
+    /// Groups of steps that this process has committed to its SQLite file; 0 on PostgreSQL.
+    pub fn sqlite_commits(&self) -> u64 {
+        match &self.backend {
+            Backend::Postgres(_) => 0,
+            Backend::Sqlite(sqlite) => *sqlite.committed.borrow(),
+        }
+    }
+
     /// Closes every connection.
     pub async fn close(&self) {
         self.wake_now().await;

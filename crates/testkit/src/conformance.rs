@@ -262,7 +262,8 @@ macro_rules! topic {
                 #[tokio::test]
                 async fn $case() {
                     let stage = $crate::door::Stage::open($kind).await;
-                    $crate::conformance::$topic::$case(stage).await;
+                    $crate::conformance::$topic::$case(stage.clone()).await;
+                    stage.close().await;
                 }
             )+
         }

@@ -60,4 +60,6 @@ pub trait Door: Send + Sync {
     fn retire(&self, worker: WorkerId, now: Timestamp) -> Answer<'_, ()>;
     /// Sweeps once. Not a worker's right: a door for workers sweeps as the owner.
     fn sweep(&self, limit: usize, dead_after_secs: f64, now: Timestamp) -> Answer<'_, Vec<Swept>>;
+    /// Closes the door's own connections.
+    fn close(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }

@@ -1,7 +1,5 @@
 //! Cancels: at once where nobody works, by asking where somebody does, and never lost.
 
-use std::sync::Arc;
-
 use serde_json::json;
 use tidemill_core::event::EventKind;
 use tidemill_core::run::{Applied, EndCause, FinalStatus, QueueRun, RunState};
@@ -69,7 +67,6 @@ pub async fn a_cancel_asked_again_changes_nothing(stage: Stage) {
 
 /// Sixteen persons at one instant: one cancel on record.
 pub async fn sixteen_cancels_at_one_instant_are_one(stage: Stage) {
-    let stage = Arc::new(stage);
     let held = stage.running(request(), "worker-001", at(0)).await.run_id;
     let queued = stage.queue(request(), at(0)).await;
     for (run, first) in [(held, Cancelled::Requested), (queued, Cancelled::Cancelled)] {

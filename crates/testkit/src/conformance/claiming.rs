@@ -13,7 +13,7 @@ use super::at_once;
 use crate::door::{Stage, at, refused, request};
 
 /// Lets workers claim with these limits, all at once, until everything is claimed; what each of them got.
-async fn race(stage: &Arc<Stage>, runs: usize, limits: &'static [usize]) -> Vec<Vec<RunId>> {
+async fn race(stage: &Stage, runs: usize, limits: &'static [usize]) -> Vec<Vec<RunId>> {
     let taken = Arc::new(AtomicUsize::new(0));
     at_once(limits.len(), |number| {
         let (stage, taken) = (stage.clone(), taken.clone());
@@ -69,7 +69,6 @@ async fn queue_scattered(stage: &Stage, count: usize) -> BTreeSet<RunId> {
 
 /// Eight workers and sixty runs: every run goes to exactly one of them.
 pub async fn each_run_is_claimed_once_by_workers_that_race(stage: Stage) {
-    let stage = Arc::new(stage);
     let queued = queue_scattered(&stage, 60).await;
     let claimed = race(&stage, queued.len(), &[1; 8]).await;
     check_each_once(&stage, &queued, &claimed).await;
@@ -77,7 +76,6 @@ pub async fn each_run_is_claimed_once_by_workers_that_race(stage: Stage) {
 
 /// Workers that take many at a time beside workers that take one.
 pub async fn each_run_is_claimed_once_by_batches_beside_singles(stage: Stage) {
-    let stage = Arc::new(stage);
     let queued = queue_scattered(&stage, 120).await;
     let claimed = race(&stage, queued.len(), &[1, 7, 1, 30, 1, 7, 1, 30]).await;
     check_each_once(&stage, &queued, &claimed).await;
@@ -208,7 +206,6 @@ pub async fn two_workers_may_use_the_same_request_id(stage: Stage) {
 
 /// Asked again while the first call is still on its way: whatever either got is found by the next.
 pub async fn a_claim_asked_twice_at_one_instant_loses_no_run(stage: Stage) {
-    let stage = Arc::new(stage);
     for second in 0..40 {
         stage.queue(request(), at(second)).await;
     }

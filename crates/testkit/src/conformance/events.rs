@@ -1,8 +1,6 @@
 //! A run's record: in order, without gaps, each event once.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-
 use chrono::TimeDelta;
 use serde_json::json;
 use tidemill_core::event::{EventKind, Level, NewEvent};
@@ -65,7 +63,6 @@ pub async fn every_change_of_state_is_on_record(stage: Stage) {
 
 /// Eight writers at once: their events are numbered one by one, and each gets the id of its own.
 pub async fn events_are_numbered_without_gaps(stage: Stage) {
-    let stage = Arc::new(stage);
     let claim = stage.running(request(), "worker-001", at(0)).await;
     let run = claim.run_id.clone();
     let ids = at_once(8, |number| {

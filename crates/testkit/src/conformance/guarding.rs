@@ -1,7 +1,5 @@
 //! PostgreSQL only: `lease_guard` inside a user's own transaction, and one clock for all hosts.
 
-use std::sync::Arc;
-
 use chrono::TimeDelta;
 use serde_json::json;
 use sqlx::postgres::PgPool;
@@ -97,7 +95,6 @@ pub async fn a_cancel_by_finish_waits_for_an_open_guard(stage: Stage) {
     make_table(&stage).await;
     let claim = stage.running(request(), "worker-001", at(0)).await;
     let Ok(open) = business(pool(&stage), &claim.run_id, Some(claim.epoch)).await else { panic!("refused") };
-    let stage = Arc::new(stage);
     let (ended, mut end) = oneshot::channel();
     let (other, run) = (stage.clone(), claim.run_id.clone());
     let task = tokio::spawn(async move {

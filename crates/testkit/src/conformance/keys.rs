@@ -60,7 +60,6 @@ pub async fn a_batch_beside_a_held_key_loses_nothing(stage: Stage) {
 /// Workers with batches and singles race for runs of three keys. Whoever holds two of one key at a time is caught;
 /// in the end every run is done.
 pub async fn workers_that_race_never_hold_two_runs_of_one_key(stage: Stage) {
-    let stage = Arc::new(stage);
     let mut keys = BTreeMap::new();
     for number in 0..48_i64 {
         let key = format!("key-{}", number % 3);

@@ -1,7 +1,5 @@
 //! Queueing: once per key, kept as it was asked, and not before its time.
 
-use std::sync::Arc;
-
 use chrono::TimeDelta;
 use serde_json::json;
 use tidemill_core::run::{EndCause, FinalStatus, Gate, Lane, QueueRun, RunState};
@@ -53,7 +51,6 @@ pub async fn a_run_is_kept_as_it_was_asked_for(stage: Stage) {
 
 /// The seed checks, then inserts: two callers at once made two runs. Here sixteen make one, and all get it.
 pub async fn sixteen_equal_requests_at_one_instant_make_one_run(stage: Stage) {
-    let stage = Arc::new(stage);
     for round in 0..5 {
         // A concurrency key too: what the losers entered for nothing must be given back.
         let wanted = QueueRun { concurrency_key: Some("deploy".to_owned()), ..keyed(&format!("round-{round}")) };
@@ -81,7 +78,6 @@ pub async fn sixteen_equal_requests_at_one_instant_make_one_run(stage: Stage) {
 
 /// Of sixteen different requests under one key, one is taken; the others are refused and leave nothing.
 pub async fn one_of_sixteen_different_requests_with_one_key_wins(stage: Stage) {
-    let stage = Arc::new(stage);
     let answers = at_once(16, |number| {
         let stage = stage.clone();
         let wanted = QueueRun { metadata: json!({"n": number}), ..keyed("one") };

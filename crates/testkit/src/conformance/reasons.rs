@@ -51,7 +51,7 @@ pub async fn a_run_that_waits_has_a_reason(stage: Stage) {
     let expected =
         Reason::Paused { scope: "project:shop".to_owned(), note: Some("upgrade".to_owned()), until: Some(at(9)) };
     assert_eq!(why(&stage, &run, at(8)).await, expected);
-    assert_eq!(why(&stage, &run, at(9)).await, Reason::Next, "the pause is over");
+    assert_eq!(why(&stage, &gpu, at(9)).await, Reason::Next, "the pause is over");
 }
 
 /// A run in line for its key names who has it; one that backs off says until when.

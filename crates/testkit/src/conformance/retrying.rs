@@ -1,7 +1,5 @@
 //! Another try: within its budget, after its wait, once however often it is asked for.
 
-use std::sync::Arc;
-
 use serde_json::json;
 use tidemill_core::retry::backoff;
 use tidemill_core::run::{FinalStatus, Gate, QueueRun, Run, RunState};
@@ -64,7 +62,6 @@ pub async fn losses_and_failures_have_budgets_of_their_own(stage: Stage) {
 
 /// A person's retry: the next attempt, with fresh budgets, at once; sixteen persons at one instant get the same.
 pub async fn a_retry_is_made_once_however_often_it_is_asked_for(stage: Stage) {
-    let stage = Arc::new(stage);
     let wanted = QueueRun {
         metadata: json!({"asked": 1}),
         git_sha: Some("abc".to_owned()),

@@ -1,8 +1,6 @@
 //! What nobody else will decide: lost leases, dead workers, timeouts, poison. Nothing waits for a person.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-
 use serde_json::json;
 use tidemill_core::RunId;
 use tidemill_core::run::{Applied, EndCause, FinalStatus, QueueRun, RunState};
@@ -287,7 +285,6 @@ async fn untidy(stage: &Stage) -> usize {
 /// Two sweepers at one instant share the work: each run is ended once, and has one successor.
 pub async fn two_sweepers_at_one_instant_agree(stage: Stage) {
     let decisions = untidy(&stage).await;
-    let stage = Arc::new(stage);
     let swept = at_once(4, |_| {
         let stage = stage.clone();
         async move { stage.sweep(at(400)).await }
@@ -330,7 +327,6 @@ pub async fn a_sweep_is_bounded_and_goes_on_where_it_stopped(stage: Stage) {
 
 /// A report and a sweep at one instant: the run ends once, and is followed only if the sweep was first.
 pub async fn f5_a_report_and_a_sweep_at_one_instant_end_the_run_once(stage: Stage) {
-    let stage = Arc::new(stage);
     for round in 0..12_i64 {
         let claim = stage.running(request(), "worker-001", at(round * 1_000)).await;
         let now = at(round * 1_000 + 300);

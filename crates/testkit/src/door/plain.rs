@@ -51,6 +51,14 @@ impl Plain {
         })
     }
 
+    /// Closes every connection.
+    pub async fn close(&self) {
+        match self {
+            Self::Postgres(pool) => pool.close().await,
+            Self::Sqlite(pool) => pool.close().await,
+        }
+    }
+
     /// Runs one statement; how many rows it changed.
     pub async fn execute(&self, text: &str) -> Result<u64, Error> {
         let text = self.rendered(text);

@@ -1,5 +1,7 @@
 //! The store itself as a door: on PostgreSQL, on PostgreSQL behind a pooler, and on SQLite.
 
+use std::pin::Pin;
+
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::event::NewEvent;
 use tidemill_core::run::{Applied, Claim, QueueRun};
@@ -66,5 +68,9 @@ impl Door for Store {
 
     fn sweep(&self, limit: usize, dead_after_secs: f64, now: Timestamp) -> Answer<'_, Vec<Swept>> {
         Box::pin(Self::sweep(self, limit, dead_after_secs, Some(now)))
+    }
+
+    fn close(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(Self::close(self))
     }
 }

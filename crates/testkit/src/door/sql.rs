@@ -3,6 +3,8 @@
 //! The functions of one run are called where there is one, because those are the ones that people call; the functions
 //! of many where there are several.
 
+use std::pin::Pin;
+
 use sqlx::postgres::{PgArguments, PgPool, PgRow};
 use sqlx::query::Query;
 use sqlx::{Postgres, Row as _};
@@ -339,5 +341,9 @@ impl Door for SqlDoor {
 
     fn sweep(&self, limit: usize, dead_after_secs: f64, now: Timestamp) -> Answer<'_, Vec<Swept>> {
         Box::pin(self.owner.sweep(limit, dead_after_secs, Some(now)))
+    }
+
+    fn close(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.worker.close())
     }
 }

@@ -44,7 +44,8 @@ pub fn at(secs: i64) -> Timestamp {
     begin + TimeDelta::seconds(secs)
 }
 
-/// One door, with projects `shop` (`staging`, `production`) and `bank` (`staging`) behind it.
+/// One door, with projects `shop` (`staging`, `production`) and `bank` (`staging`) behind it. Cheap to clone.
+#[derive(Clone)]
 pub struct Stage {
     /// The door under test.
     pub door: Arc<dyn Door>,
@@ -56,16 +57,14 @@ pub struct Stage {
     pub kind: Kind,
     /// Where the data is, as a URL or a path that a second store can open.
     pub url: String,
-    /// Dropped in this order: what uses the database, the database, the roles that owned it.
-    _ground: Ground,
-    _roles: Option<Roles>,
-    _seat: Option<SemaphorePermit<'static>>,
+    /// Dropped last, after everything that uses the database.
+    _ground: Arc<Ground>,
 }
 
-/// What goes away with the stage.
+/// What goes away with the last clone of the stage, in the order in which it stands here.
 enum Ground {
-    Postgres(#[expect(dead_code, reason = "held for its drop")] Database),
-    Sqlite(#[expect(dead_code, reason = "held for its drop")] TempDir),
+    Postgres { _database: Database, _roles: Option<Roles>, _seat: SemaphorePermit<'static> },
+    Sqlite { _directory: TempDir },
 }
 
 impl Stage {
@@ -99,9 +98,7 @@ impl Stage {
             plain: Plain::sqlite(&file),
             kind: Kind::Sqlite,
             url,
-            _ground: Ground::Sqlite(directory),
-            _roles: None,
-            _seat: None,
+            _ground: Arc::new(Ground::Sqlite { _directory: directory }),
         }
     }
 
@@ -138,10 +135,15 @@ impl Stage {
             plain: Plain::postgres(direct),
             kind,
             url,
-            _ground: Ground::Postgres(database),
-            _roles: roles,
-            _seat: Some(seat),
+            _ground: Arc::new(Ground::Postgres { _database: database, _roles: roles, _seat: seat }),
         }
+    }
+
+    /// Closes every connection, so that the database can go at once.
+    pub async fn close(&self) {
+        self.plain.close().await;
+        self.door.close().await;
+        self.store.close().await;
     }
 
     /// Another store on the same data, with its own connections: another process.

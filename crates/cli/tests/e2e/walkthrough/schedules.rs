@@ -1,13 +1,14 @@
 //! Schedules on the command line, fired by `sweep`.
 
 use super::{at, text};
-use crate::stage::{Kind, Stage, on_both};
+use crate::process::Process;
+use crate::stage::{Kind, PATIENCE, Stage, on_both};
 
 on_both!(a_schedule_is_kept_fired_paused_and_removed, two_sweepers_fire_a_schedule_once);
 
 fn add(stage: &Stage, name: &str, more: &[&str]) -> String {
     let usual = ["schedule", "add", name, "--cron", "30 2 * * *", "--time-zone", "Europe/Berlin"];
-    stage.ok(&[&usual, &["--project", "shop", "--env", "staging", "--git-ref", "main"], more].concat())
+    stage.ok(&[&usual[..], &["--project", "shop", "--env", "staging", "--git-ref", "main"], more].concat())
 }
 
 /// Moves the next fire of every schedule into the past.

@@ -29,9 +29,7 @@ pub(in crate::runs) async fn finish(
     worker: Option<&str>,
     now: Timestamp,
 ) -> Result<Vec<Applied>, Error> {
-    if ends.iter().any(|end| !end.metadata.is_object()) {
-        return Err(Error::refused(RefusalCode::BadValue, "metadata must be a JSON object"));
-    }
+    ends.iter().try_for_each(check)?;
     let ids: Vec<&RunId> = ends.iter().map(|end| &end.run_id).collect();
     let found = Sqlite::runs_by_id(conn, &ids, ACTION).await?;
     let mut runs: HashMap<RunId, Run> = found.into_iter().map(|run| (run.run_id.clone(), run)).collect();
@@ -69,6 +67,17 @@ pub(in crate::runs) async fn finish(
         event::record_refusal(conn, run, "finish", epoch, worker, now, ACTION).await?;
     }
     Ok(outcomes)
+}
+
+fn check(end: &FinishRun) -> Result<(), Error> {
+    if !end.metadata.is_object() {
+        return Err(Error::refused(RefusalCode::BadValue, "metadata must be a JSON object"));
+    }
+    if end.metadata.to_string().len() > METADATA_BYTES_MAX {
+        let problem = format!("metadata is larger than {METADATA_BYTES_MAX} bytes");
+        return Err(Error::refused(RefusalCode::TooLarge, problem));
+    }
+    Ok(())
 }
 
 /// Whether a report is taken: from its holder while it is held, or as a cancel from anybody while the run lives.
@@ -150,10 +159,6 @@ async fn after(conn: &mut SqliteConnection, run: &Run, now: Timestamp) -> Result
     if run.metadata.to_string().len() > METADATA_BYTES_MAX {
         let problem = format!("with this, metadata is larger than {METADATA_BYTES_MAX} bytes");
         return Err(Error::refused(RefusalCode::TooLarge, problem));
-    }
-    let may_follow = run.status == RunState::Failed && run.failures + 1 < run.max_attempts;
-    if run.metadata.get("artifacts").is_none() && !may_follow {
-        return Ok(());
     }
     for artifact in NewArtifact::named_in(&run.metadata) {
         artifact::put(conn, &run.run_id, &artifact, now, ACTION).await?;

@@ -13,6 +13,8 @@ use tidemill_core::run::{QueueRun, RunState};
 use tidemill_core::{Json, RunId, Timestamp};
 
 const ACTION: &str = "queue a run";
+/// Longest timeout: a year.
+const TIMEOUT_SECS_MAX: i32 = 365 * 24 * 3_600;
 
 /// The place that is asked for, and the run that answers the request already, if there is one.
 pub(super) const LOOK: &str = "SELECT e.env_id, s.shelf_id, k.run_id, k.project_id, k.status, k.queued_at, k.request \
@@ -113,15 +115,21 @@ fn check(request: &QueueRun) -> Result<(), Error> {
             format!("attempts must be between 1 and {ATTEMPTS_MAX}, losses between 0 and {ATTEMPTS_MAX}");
         (RefusalCode::BadValue, bounds)
     } else if !(0..=BACKOFF_SECS_MAX).contains(&request.backoff_secs)
-        || request.timeout_secs.is_some_and(|secs| secs < 1)
+        || request.timeout_secs.is_some_and(|secs| !(1..=TIMEOUT_SECS_MAX).contains(&secs))
     {
-        let bounds =
-            format!("back-off must be between 0 and {BACKOFF_SECS_MAX} seconds, and a timeout at least 1");
+        let bounds = format!(
+            "back-off must be between 0 and {BACKOFF_SECS_MAX} seconds, a timeout between 1 second and a year"
+        );
         (RefusalCode::BadValue, bounds)
     } else if request.labels.len() > LABELS_MAX {
         (RefusalCode::BadValue, format!("a run has at most {LABELS_MAX} labels, and none of them is NULL"))
+    } else if texts.into_iter().flatten().chain(&request.labels).any(String::is_empty) {
+        let rule = "git sha, git ref, keys and labels are either left out or not empty";
+        (RefusalCode::BadValue, rule.to_owned())
     } else if texts.into_iter().flatten().any(|text| text.len() > KEY_BYTES_MAX) {
         (RefusalCode::TooLarge, format!("git sha, git ref and keys are at most {KEY_BYTES_MAX} bytes each"))
+    } else if request.expires_at.is_some() && request.expires_at <= request.available_at {
+        (RefusalCode::BadValue, "a run cannot expire before it is available".to_owned())
     } else {
         return Ok(());
     };

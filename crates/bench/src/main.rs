@@ -1,0 +1,97 @@
+//! Benchmarks: each figure beside its floor, in the same run, because machines are noisy.
+//!
+//! `cargo xtask bench runs [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]`. A benchmark is not a test: it
+//! measures, says which targets are met, and exits with 0.
+
+mod floor;
+mod ground;
+mod latency;
+mod lifecycle;
+mod queue;
+mod report;
+mod sqlite;
+
+use anyhow::{Context as _, Result, bail};
+use report::Report;
+use std::time::Duration;
+
+/// How long and how often to measure.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    /// Pairs of floor and ours; the median of their ratios counts.
+    pub(crate) pairs: usize,
+    /// Time for each side of a pair.
+    pub(crate) time: Duration,
+    /// Only these measurements, if any are named.
+    only: Vec<String>,
+    /// Smaller tables and shorter waits, for a first look.
+    pub(crate) quick: bool,
+    json: bool,
+}
+
+impl Plan {
+    fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|wanted| name.starts_with(wanted.as_str()))
+    }
+}
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    match arguments.next().as_deref() {
+        Some("runs") => {}
+        // The other process of a measurement across processes.
+        Some("worker") => {
+            let file = arguments.next().context("the file is missing")?;
+            return tokio::runtime::Runtime::new()?.block_on(latency::other_process(&file));
+        }
+        Some(_) | None => bail!("usage: runs [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]"),
+    }
+    let mut plan =
+        Plan { pairs: 5, time: Duration::from_secs(4), only: Vec::new(), quick: false, json: false };
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().with_context(|| format!("{argument} needs a value"));
+        match argument.as_str() {
+            "--pairs" => plan.pairs = value()?.parse()?,
+            "--seconds" => plan.time = Duration::from_secs_f64(value()?.parse()?),
+            "--only" => plan.only = value()?.split(',').map(str::to_owned).collect(),
+            "--quick" => {
+                plan.quick = true;
+                plan.pairs = 3;
+                plan.time = Duration::from_secs(1);
+            }
+            "--json" => plan.json = true,
+            other => bail!("there is no option {other}"),
+        }
+    }
+    tokio::runtime::Runtime::new()?.block_on(runs(&plan))
+}
+
+async fn runs(plan: &Plan) -> Result<()> {
+    let mut report = Report::default();
+    let ground = ground::Ground::prepare()?;
+    if plan.wants("lifecycle") {
+        for connections in [8, 16] {
+            lifecycle::single(&ground, plan, connections, &mut report).await?;
+        }
+    }
+    if plan.wants("batch") {
+        lifecycle::batched(&ground, plan, &mut report).await?;
+    }
+    if plan.wants("sqlite") {
+        sqlite::lifecycle(plan, &mut report).await?;
+    }
+    if plan.wants("latency") {
+        latency::all(&ground, plan, &mut report).await?;
+    }
+    if plan.wants("notify") {
+        latency::notifications(&ground, plan, &mut report).await?;
+    }
+    if plan.wants("flat") {
+        queue::flat(&ground, plan, &mut report).await?;
+    }
+    if plan.wants("pinned") {
+        queue::pinned(&ground, plan, &mut report).await?;
+    }
+    report.print(plan.json);
+    Ok(())
+}

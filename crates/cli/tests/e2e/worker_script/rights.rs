@@ -1,0 +1,92 @@
+//! What the worker role may do: call the documented functions, and nothing else.
+
+use std::collections::BTreeSet;
+
+use rustix::process::Signal;
+use tidemill_core::run::RunState;
+
+use super::Script;
+use crate::process::{Process, run};
+use crate::stage::{PATIENCE, until};
+
+/// The functions of `docs/sql-door.md`.
+const VERBS: [&str; 18] = [
+    "add_artifact", "append_event", "append_events", "beat_worker", "cancel_run", "claim_next_run", "declare_waiting",
+    "finish_run", "finish_runs", "heartbeat", "lease_guard", "queue_run", "register_worker", "retire_worker",
+    "retry_run", "start_run", "wake", "work_left",
+];
+
+#[test]
+fn the_worker_role_may_call_the_verbs_and_nothing_else() {
+    let script = Script::new();
+    let stage = &script.stage;
+    let id = stage.queue(&[]);
+    let before = stage.dump();
+    let denied = |text: &str| {
+        let error = stage.sql_at(&script.url, text).expect_err(text);
+        let code = error.as_database_error().and_then(|error| error.code().map(|code| code.into_owned()));
+        assert_eq!(code.as_deref(), Some("42501"), "{text}: {error}");
+    };
+    let tables = stage.sql(
+        "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'ops'::regnamespace",
+    );
+    for table in tables.unwrap() {
+        if !table.starts_with("tidemill_") {
+            denied(&format!("SELECT 1::text FROM ops.{table}"));
+        }
+        denied(&format!("DELETE FROM ops.{table}"));
+        denied(&format!("TRUNCATE ops.{table}"));
+    }
+    denied(&format!("UPDATE ops.runs SET status = 'cancelled' WHERE run_id = '{id}'"));
+    denied("INSERT INTO ops.projects (project_id) VALUES ('mine')");
+    denied("CREATE TABLE ops.mine (id integer)");
+    denied("DROP FUNCTION ops.wake()");
+    denied("DROP SCHEMA ops CASCADE");
+    denied("SELECT * FROM ops.sweep()");
+    denied(&format!("SELECT ops.end_run('{id}', 'failed', 'lost', '{{}}', now())::text"));
+
+    let of_role = format!(
+        "SELECT p.proname || '' FROM pg_proc p WHERE p.pronamespace = 'ops'::regnamespace \
+         AND has_function_privilege('{}_login', p.oid, 'EXECUTE')",
+        script.prefix
+    );
+    let may: BTreeSet<String> = stage.sql(&of_role).unwrap().into_iter().collect();
+    assert_eq!(may, VERBS.map(str::to_owned).into());
+    let all = stage.sql("SELECT proname || '' FROM pg_proc WHERE pronamespace = 'ops'::regnamespace").unwrap();
+    let overloads: BTreeSet<&String> = all.iter().collect();
+    assert_eq!(overloads.len(), all.len(), "exactly one function of each name exists");
+    assert!(all.len() > VERBS.len() + 5, "there are functions that a worker may not call");
+    assert_eq!(stage.dump(), before, "nothing was written");
+}
+
+/// `tidemill work` needs no more rights than the script, except that it leaves upkeep to others.
+#[test]
+fn the_binary_works_as_the_worker_role_too() {
+    let script = Script::new();
+    let stage = &script.stage;
+    let (first, second) = (stage.queue(&[]), stage.queue(&["--attempts", "2", "--backoff", "0s"]));
+    let mut command = stage.command(&["work", "--worker", "mill", "--drain", "--", "sh", "-c"]);
+    command.arg(r#"[ "$TIDEMILL_ATTEMPT" = 2 ] || [ -z "$(echo)" ]"#).env("TIDEMILL_DATABASE", &script.url);
+    let ran = run(&mut command);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for id in [&first, &second] {
+        assert_eq!(stage.run(id).status, RunState::Success);
+    }
+    assert!(!ran.stderr.contains("pass-w"), "{ran:?}");
+    let queued = run(stage
+        .command(&["run", "queue", "--project", "shop", "--env", "staging"])
+        .env("TIDEMILL_DATABASE", &script.url));
+    assert_eq!(queued.code, Some(0), "{queued:?}");
+
+    // A cancel reaches it, although it may not read the run.
+    let id = queued.stdout.trim().parse().unwrap();
+    let mut command = stage.command(&["work", "--worker", "mill", "--", "sleep", "600"]);
+    let mut worker = Process::start(stage, "mill", command.env("TIDEMILL_DATABASE", &script.url));
+    stage.until(&id, RunState::Running);
+    stage.ok(&["run", "cancel", id.as_str()]);
+    stage.until(&id, RunState::Cancelled);
+    until("it complains once", || worker.said().contains("upkeep is not done by this process").then_some(()));
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.ended_within(PATIENCE), Some(0));
+    assert_eq!(worker.said().matches("upkeep is not done").count(), 1, "{}", worker.said());
+}
