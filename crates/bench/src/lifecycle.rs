@@ -25,17 +25,16 @@ pub(crate) async fn single(
     let ours = ground.fresh().await?;
     let engine = open(&ours.url, connections, Pooler::Session).await?;
     let mut pairs = Pairs::default();
-    let mut finished = 0.0;
+    let mut cost = String::new();
     lifecycles(&engine, connections, Duration::from_secs(1)).await?;
-    let before = Meter::read(&ours.url).await?;
     for _ in 0..plan.pairs {
         floor::fill(&bare.url, rows(plan, 8_000))?;
         let floor = floor::pgbench(&bare.url, "floor_single.sql", connections, plan.time.as_secs())?;
+        let before = Meter::read(&ours.url).await?;
         let rate = lifecycles(&engine, connections, plan.time).await?;
-        finished += rate * plan.time.as_secs_f64();
+        cost = Meter::read(&ours.url).await?.cost_since(before, rate * plan.time.as_secs_f64());
         pairs.add(floor, rate);
     }
-    let cost = Meter::read(&ours.url).await?.cost_since(before, finished);
     let usual = if connections == 8 { floor::SINGLE_8_USUAL } else { floor::SINGLE_16_USUAL };
     floor::warn("claim and finish", crate::report::median(&pairs.floors), usual);
     report.add(pairs.line(format!("full lifecycle, {connections} connections"), 25.0, cost));

@@ -84,6 +84,7 @@ fn options(config: &Config) -> Options {
 async fn open(config: &Config) -> Result<Engine, Failure> {
     let options = options(config);
     if let Some(path) = options.sqlite_path()
+        && !path.as_os_str().is_empty()
         && !path.exists()
     {
         return Err(Failure::refused(format!("there is no database at `{}`", path.display()))

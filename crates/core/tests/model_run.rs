@@ -73,6 +73,8 @@ struct World {
     /// An end whose successor is still to be queued. Only a broken store has such a thing.
     unsent: Option<usize>,
     cancelled_by_person: bool,
+    /// Times that a worker was told to end with the request in hand. These cost no budget; the model allows one.
+    interruptions: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,6 +90,8 @@ enum Action {
     Report(usize, RunEvent, Reply),
     /// The worker stops believing anything: it was restarted, or gives up.
     Restart(usize),
+    /// The worker is told to end, says goodbye, and the sweeper finds what it had to leave.
+    Retire(usize),
     /// The sweeper finds that the lease is over. When it does is not the model's business: it may be at any time.
     Sweep,
     TimeOut,
@@ -245,6 +249,22 @@ impl Request {
         self.step(world, place, event, cause)
     }
 
+    fn retire(&self, world: &World, worker: usize) -> Option<World> {
+        let place = Self::live(world).filter(|&place| world.tries[place].holder == Some(worker))?;
+        let mut gone = world.clone();
+        gone.workers[worker] = Belief::Idle;
+        gone.interruptions += 1;
+        let (event, cause) = match (world.tries[place].state, world.tries[place].cancel_requested) {
+            (_, true) => (RunEvent::Cancel, EndCause::CancelGrace),
+            (RunState::Claimed, false) => (RunEvent::Expire, EndCause::Interrupted),
+            (RunState::Running, false) => (RunEvent::Lose, EndCause::Interrupted),
+            (RunState::Queued | RunState::Success | RunState::Failed | RunState::Cancelled, false) => {
+                return None;
+            }
+        };
+        self.step(&gone, place, event, cause)
+    }
+
     fn cancel(&self, world: &World) -> Option<World> {
         let place = Self::live(world)?;
         let mut asked = world.clone();
@@ -294,7 +314,13 @@ impl Model for Request {
             ends_counted: 0,
         };
         let workers = [Belief::Idle; WORKERS];
-        vec![World { tries: vec![first], workers, unsent: None, cancelled_by_person: false }]
+        vec![World {
+            tries: vec![first],
+            workers,
+            unsent: None,
+            cancelled_by_person: false,
+            interruptions: 0,
+        }]
     }
 
     fn actions(&self, _: &World, actions: &mut Vec<Action>) {
@@ -307,6 +333,7 @@ impl Model for Request {
             }
             actions.push(Action::Start(worker));
             actions.push(Action::Restart(worker));
+            actions.push(Action::Retire(worker));
         }
         actions.extend([Action::Sweep, Action::TimeOut, Action::Cancel, Action::CancelGrace, Action::Send]);
     }
@@ -329,6 +356,7 @@ impl Model for Request {
                 after.unsent = None;
                 Some(after)
             }
+            Action::Retire(worker) if world.interruptions == 0 => self.retire(world, worker),
             Action::Sweep => self.sweep(world),
             Action::TimeOut => {
                 let place = Self::live(world)?;
@@ -346,7 +374,7 @@ impl Model for Request {
                 self.send(&mut after, place, EndCause::Lost);
                 Some(after)
             }
-            Action::Cancel => None,
+            Action::Cancel | Action::Retire(_) => None,
         }
     }
 
@@ -366,7 +394,7 @@ impl Model for Request {
             }),
             Property::always("the tries stay within the budgets", |request: &Self, world: &World| {
                 let allowed = usize::try_from(request.max_attempts + request.max_losses).unwrap();
-                world.tries.len() <= allowed
+                world.tries.len() <= allowed + world.interruptions
             }),
             Property::always("a request is never lost", |request: &Self, world: &World| {
                 !Self::is_over(world) || request.ended_rightly(world)
@@ -404,7 +432,7 @@ impl Model for Request {
 }
 
 fn request(fence: Fence, sending: Sending) -> Request {
-    Request { max_attempts: 2, max_losses: 2, fence, sending }
+    Request { max_attempts: 2, max_losses: 1, fence, sending }
 }
 
 #[test]

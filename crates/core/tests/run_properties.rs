@@ -94,7 +94,7 @@ fn ends() -> impl Strategy<Value = (RunState, EndCause)> {
         C::Reported => vec![S::Success, S::Failed],
         C::Cancelled | C::CancelGrace | C::Expired | C::Stale => vec![S::Cancelled],
         C::Lost | C::TimedOut => vec![S::Failed],
-        C::Quarantined => vec![S::Failed, S::Cancelled],
+        C::Quarantined | C::Interrupted => vec![S::Failed, S::Cancelled],
         C::Statement => vec![S::Success, S::Failed, S::Cancelled],
     };
     let ends = EndCause::ALL
@@ -145,7 +145,7 @@ proptest! {
     }
 
     #[test]
-    fn a_successor_costs_exactly_one_of_the_two_budgets(
+    fn a_successor_costs_one_of_the_two_budgets_unless_its_worker_was_told_to_end(
         entropy: u128, budget in budgets(), (status, cause) in ends(), failures in 0..ATTEMPTS_MAX,
         losses in 0..=ATTEMPTS_MAX,
     ) {
@@ -153,7 +153,8 @@ proptest! {
         let ended = run(id(entropy), spent, budget);
         if let Follow::Successor(successor) = follow(&ended, status, cause, moment()) {
             let cost = (successor.failures - failures) + (successor.losses - losses);
-            prop_assert_eq!((successor.attempt, cost), (ended.attempt + 1, 1));
+            let expected = i32::from(cause != EndCause::Interrupted);
+            prop_assert_eq!((successor.attempt, cost), (ended.attempt + 1, expected));
             prop_assert!(successor.failures < budget.attempts || successor.failures == failures);
             prop_assert!(successor.losses <= budget.losses || successor.losses == losses);
             prop_assert_ne!(status, RunState::Success);
@@ -180,10 +181,9 @@ proptest! {
         let mut spent = NOTHING_SPENT;
         let mut tries = 1;
         for worker_reports in ends {
-            let (status, cause) =
-                if worker_reports { (RunState::Failed, EndCause::Reported) } else { (RunState::Failed, EndCause::Lost) };
+            let cause = if worker_reports { EndCause::Reported } else { EndCause::Lost };
             let ended = run(id(u128::from(spent.attempt.unsigned_abs())), spent, budget);
-            match follow(&ended, status, cause, moment()) {
+            match follow(&ended, RunState::Failed, cause, moment()) {
                 Follow::Successor(Successor { attempt, failures, losses, .. }) => {
                     spent = Spent { attempt, failures, losses };
                     tries += 1;

@@ -121,6 +121,13 @@ struct Active<M> {
     sign: watch::Sender<Sign<M>>,
 }
 
+/// A run that is over, as far as this worker is concerned.
+struct Over {
+    run_id: RunId,
+    applied: Option<Applied>,
+    interrupted: bool,
+}
+
 /// The loop's own state.
 struct Dispatch<C: Carrier> {
     engine: Engine,
@@ -128,13 +135,15 @@ struct Dispatch<C: Carrier> {
     carrier: Arc<C>,
     worker_id: WorkerId,
     active: HashMap<RunId, Active<C::Moment>>,
-    tasks: JoinSet<(RunId, Option<Applied>)>,
+    tasks: JoinSet<Over>,
     lost: mpsc::UnboundedSender<RunId>,
     worked: Worked,
     last_beat: Instant,
     waiter: Option<Waiter>,
     /// The request id of the claim that has not been answered yet.
     request_id: String,
+    /// Whether a run was cut off that is still ours as far as the database knows.
+    abandoned: bool,
 }
 
 impl Engine {
@@ -162,6 +171,7 @@ impl Engine {
             last_beat: Instant::now(),
             waiter: None,
             request_id: uuid::Uuid::new_v4().to_string(),
+            abandoned: false,
         };
         let result = dispatch.run(&mut stop, &mut losses).await;
         if let Some(keeper) = keeper {
@@ -184,6 +194,11 @@ impl<C: Carrier> Dispatch<C> {
             self.collect(losses);
             if *stop.borrow() {
                 break;
+            }
+            if self.abandoned {
+                self.give_back().await?;
+                idle = false;
+                continue;
             }
             if self.active.len() < self.options.slots {
                 if idle {
@@ -243,13 +258,22 @@ impl<C: Carrier> Dispatch<C> {
             request_id: Some(self.request_id.clone()),
             lease_secs: tidemill_core::limits::LEASE_SECS,
         };
-        let asked = self.carrier.moment();
-        let claims = match self.engine.with_patience(Patience::None).claim(ask).await {
+        let engine = self.engine.with_patience(Patience::None);
+        let (mut asked, began) = (self.carrier.moment(), Instant::now());
+        let mut answer = engine.claim(ask.clone()).await;
+        if began.elapsed() >= self.options.beat && answer.as_ref().is_ok_and(|claims| !claims.is_empty()) {
+            // An answer that took long says little about now, and a command must not begin on it: ask again. The
+            // same request id gives the same runs.
+            asked = self.carrier.moment();
+            answer = engine.claim(ask).await;
+        }
+        let claims = match answer {
             Ok(claims) => {
                 self.request_id = uuid::Uuid::new_v4().to_string();
                 claims
             }
             Err(error) if error.refusal_code() == Some(RefusalCode::Stale) => {
+                tracing::warn!("this worker was found dead; it stops what it runs, and begins anew");
                 self.start_over().await?;
                 return Ok(0);
             }
@@ -288,7 +312,7 @@ impl<C: Carrier> Dispatch<C> {
                 Ended::Interrupted => None,
             };
             carrier.finished(&run_id, &ended, applied);
-            (run_id, applied)
+            Over { run_id, applied, interrupted: matches!(ended, Ended::Interrupted) }
         });
     }
 
@@ -302,11 +326,14 @@ impl<C: Carrier> Dispatch<C> {
         }
     }
 
-    fn note(&mut self, done: Result<(RunId, Option<Applied>), tokio::task::JoinError>) {
+    fn note(&mut self, done: Result<Over, tokio::task::JoinError>) {
         match done {
-            Ok((run, applied)) => {
-                self.active.remove(&run);
-                if matches!(applied, Some(Applied::Applied | Applied::Duplicate)) {
+            Ok(over) => {
+                let active = self.active.remove(&over.run_id);
+                // Nobody told it to stop: it was cut off, and nobody else knows.
+                let untold = active.is_some_and(|active| active.sign.borrow().stop.is_none());
+                self.abandoned |= over.interrupted && untold;
+                if matches!(over.applied, Some(Applied::Applied | Applied::Duplicate)) {
                     self.worked.finished += 1;
                 }
             }
@@ -345,6 +372,7 @@ impl<C: Carrier> Dispatch<C> {
                 }
             }
             Ok(Err(error)) if error.refusal_code() == Some(RefusalCode::Stale) => {
+                tracing::warn!("this worker was found dead; it stops what it runs, and begins anew");
                 if let Err(error) = self.start_over().await {
                     tracing::warn!("could not register anew: {}", chain(&error));
                 }
@@ -357,9 +385,25 @@ impl<C: Carrier> Dispatch<C> {
         }
     }
 
-    /// The process was found dead, and is not: everything it holds belongs to others now. Begin again as a new one.
+    /// A command was cut off because the database was silent for too long, and its run would stay ours for the rest
+    /// of its lease. The end of this worker's life gives it to others at once; the same silence has cut off
+    /// everything else in hand.
+    async fn give_back(&mut self) -> Result<(), Error> {
+        tracing::warn!("commands were cut off while the database was silent; this worker begins anew");
+        let (engine, worker) = (self.engine.clone(), self.worker_id);
+        self.start_over().await?;
+        engine
+            .patience
+            .settle("give runs back", || engine.store.retire_worker(worker, engine.clock.now()))
+            .await?;
+        let dead_after = self.options.upkeep.clone().unwrap_or_default().dead_after.as_secs_f64();
+        // Whoever may not sweep leaves it to others.
+        let _ = engine.with_patience(Patience::None).sweep(500, dead_after).await;
+        Ok(())
+    }
+
+    /// Everything that the process holds belongs to others: stop it, and begin again as a new process.
     async fn start_over(&mut self) -> Result<(), Error> {
-        tracing::warn!("this worker was found dead; it stops what it runs, and begins anew");
         for active in self.active.values() {
             active.sign.send_modify(|sign| sign.stop = Some(Stop::Lost));
         }
@@ -368,6 +412,7 @@ impl<C: Carrier> Dispatch<C> {
         }
         self.active.clear();
         self.waiter = None;
+        self.abandoned = false;
         self.request_id = uuid::Uuid::new_v4().to_string();
         self.worker_id = WorkerId(uuid::Uuid::new_v4());
         self.register().await

@@ -3,7 +3,7 @@
 use crate::codec::{At, Boot, Columns, Words};
 use crate::sqlite::Boxed;
 use crate::tx::{Conn, FromColumns, on};
-use crate::{Error, RefusalCode, Store, Tx, catalog};
+use crate::{Error, Refusal, RefusalCode, Store, Tx, catalog};
 use sqlx::AssertSqlSafe;
 use tidemill_core::worker::{Held, NewWorker, Worker};
 use tidemill_core::{RunId, Timestamp, WorkerId};
@@ -34,7 +34,14 @@ impl FromColumns for Held {
     }
 }
 
-const DEAD: &str = "this worker was found dead, and its runs were given to others";
+/// The refusal of a beat that comes too late, in the words of the PostgreSQL function.
+fn found_dead(worker: WorkerId) -> Error {
+    Error::Refused(Refusal {
+        code: RefusalCode::Stale,
+        message: format!("worker {worker} was found dead, and its runs were given to others"),
+        hint: Some("Stop what it runs, and register anew.".to_owned()),
+    })
+}
 
 impl Tx<'_> {
     async fn register_worker(&mut self, worker: &NewWorker, now: Option<Timestamp>) -> Result<(), Error> {
@@ -117,7 +124,7 @@ impl Tx<'_> {
                 .await
                 .map_err(failed)?;
                 if alive.rows_affected() == 0 {
-                    return Err(Error::refused(RefusalCode::Stale, DEAD));
+                    return Err(found_dead(worker));
                 }
                 let mut held = Vec::with_capacity(runs.len());
                 for run in runs {

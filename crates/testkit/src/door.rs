@@ -45,9 +45,15 @@ pub trait Door: Send + Sync {
     /// Renews a run's lease.
     fn heartbeat(&self, run: RunId, holder: Holder, now: Timestamp) -> Answer<'_, Held>;
     /// Finishes runs; an outcome for each.
-    fn finish(&self, ends: Vec<FinishRun>, worker: Option<String>, now: Timestamp) -> Answer<'_, Vec<Applied>>;
+    fn finish(
+        &self,
+        ends: Vec<FinishRun>,
+        worker: Option<String>,
+        now: Timestamp,
+    ) -> Answer<'_, Vec<Applied>>;
     /// Cancels a run that waits, or asks the worker of a held one to stop.
-    fn cancel(&self, run: RunId, by: String, reason: Option<String>, now: Timestamp) -> Answer<'_, Cancelled>;
+    fn cancel(&self, run: RunId, by: String, reason: Option<String>, now: Timestamp)
+    -> Answer<'_, Cancelled>;
     /// Queues another try of a run that has ended.
     fn retry(&self, run: RunId, by: String, now: Timestamp) -> Answer<'_, Retried>;
     /// Records an artifact; its id.

@@ -174,11 +174,6 @@ pub(crate) fn is_alive(pid: i32) -> bool {
     stat(pid).is_some_and(|fields| !matches!(fields[0].as_str(), "Z" | "X"))
 }
 
-/// The parent of a process.
-pub(crate) fn parent(pid: i32) -> Option<i32> {
-    stat(pid)?.get(1)?.parse().ok()
-}
-
 /// Waits until none of these processes runs.
 pub(crate) fn until_dead(pids: &[i32]) {
     until("the processes die", || (!pids.iter().any(|&pid| is_alive(pid))).then_some(()));

@@ -31,7 +31,6 @@ pub(crate) const TIDEMILL: &str = env!("CARGO_BIN_EXE_tidemill");
 const MARK: &str = "E2E_STAGE";
 
 /// Quicker than the defaults, so that a death is noticed in seconds.
-pub(crate) const BEAT: Duration = Duration::from_millis(300);
 pub(crate) const DEAD_AFTER: Duration = Duration::from_secs(2);
 const HASTE: [(&str, &str); 4] = [
     ("TIDEMILL_WORKER_BEAT", "300ms"),
@@ -115,11 +114,6 @@ impl Stage {
     /// Waits for a call of the product's own library.
     pub(crate) fn block<T>(&self, call: impl Future<Output = T>) -> T {
         self.runtime.block_on(call)
-    }
-
-    /// The product's use cases, for setting up and looking on.
-    pub(crate) fn engine(&self) -> &Engine {
-        &self.engine
     }
 
     /// A file in the stage's folder.

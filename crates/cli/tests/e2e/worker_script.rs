@@ -68,7 +68,8 @@ impl Script {
         stage.sql(&login).expect("a login is made");
         let server = Address::parse(&stage.url).expect("the address is one");
         let name = stage.url.rsplit('/').next().unwrap_or_default().to_owned();
-        let url = format!("postgres://{prefix}_login:{PASSWORD_IN_URL}@{}:{}/{name}", server.host, server.port);
+        let url =
+            format!("postgres://{prefix}_login:{PASSWORD_IN_URL}@{}:{}/{name}", server.host, server.port);
         Self { stage, url, prefix, _roles: roles }
     }
 
@@ -122,7 +123,8 @@ pub(super) fn lines(stage: &Stage, id: &RunId) -> Vec<String> {
 #[test]
 fn a_success_is_reported_with_every_line_as_it_was() {
     let script = Script::new();
-    let id = script.stage.queue(&["--git-ref", "it's; DROP TABLE x", "--metadata", r#"{"who": "Änne's \"x\""}"#]);
+    let id =
+        script.stage.queue(&["--git-ref", "it's; DROP TABLE x", "--metadata", r#"{"who": "Änne's \"x\""}"#]);
     let ran = script.once(
         r#"jq -r .metadata.who; echo "$TIDEMILL_GIT_REF"; echo "'; DROP TABLE ops.runs; --"; echo '"quoted" $HOME `id` \ %s'
            printf 'tab\there\nünïcödé 😀\n\n  spaces  \n'; printf 'bad \377\376 bytes\nnul \000 here\n'; echo :run
@@ -135,16 +137,32 @@ fn a_success_is_reported_with_every_line_as_it_was() {
     assert_eq!(done.metadata["exit_code"], 0);
     let lines = lines(&script.stage, &id);
     let head = [
-        "Änne's \"x\"", "it's; DROP TABLE x", "'; DROP TABLE ops.runs; --", "\"quoted\" $HOME `id` \\ %s", "tab\there",
-        "ünïcödé 😀", "", "  spaces  ", "bad \u{FFFD}\u{FFFD} bytes", "nul  here", ":run",
+        "Änne's \"x\"",
+        "it's; DROP TABLE x",
+        "'; DROP TABLE ops.runs; --",
+        "\"quoted\" $HOME `id` \\ %s",
+        "tab\there",
+        "ünïcödé 😀",
+        "",
+        "  spaces  ",
+        "bad \u{FFFD}\u{FFFD} bytes",
+        "nul  here",
+        ":run",
     ];
     assert_eq!(lines[..head.len()], head);
     assert_eq!(lines.iter().filter(|line| *line == "same").count(), 300);
     let tail = &lines[lines.len() - 3..];
-    assert!(tail[0] == "é😀".repeat(5000), "a long line is not as it was: {} characters", tail[0].chars().count());
+    assert!(
+        tail[0] == "é😀".repeat(5000),
+        "a long line is not as it was: {} characters",
+        tail[0].chars().count()
+    );
     assert_eq!(tail[1..], ["to-stderr", "no newline"]);
     let said = script.stage.events(&id).iter().map(|event| format!("{event:?}")).collect::<String>();
-    assert!(!said.contains("pass-w") && !said.contains("postgres://"), "the way to the database is in an event");
+    assert!(
+        !said.contains("pass-w") && !said.contains("postgres://"),
+        "the way to the database is in an event"
+    );
     assert!(!ran.stderr.contains("pass-w"), "{ran:?}");
 }
 
@@ -159,8 +177,13 @@ fn the_command_gets_the_run_and_no_way_to_the_database() {
     let given: serde_json::Value = serde_json::from_str(&lines[0]).expect("the run is given as JSON");
     assert_eq!((given["run_id"].as_str(), &given["epoch"]), (Some(id.as_str()), &1.into()));
     for variable in [
-        &format!("TIDEMILL_RUN_ID={id}"), "TIDEMILL_PROJECT=shop", "TIDEMILL_ENV=staging", "TIDEMILL_ATTEMPT=1",
-        "TIDEMILL_EPOCH=1", "TIDEMILL_GIT_SHA=abc", "KEPT=yes",
+        &format!("TIDEMILL_RUN_ID={id}"),
+        "TIDEMILL_PROJECT=shop",
+        "TIDEMILL_ENV=staging",
+        "TIDEMILL_ATTEMPT=1",
+        "TIDEMILL_EPOCH=1",
+        "TIDEMILL_GIT_SHA=abc",
+        "KEPT=yes",
     ] {
         assert!(lines.iter().any(|line| line == variable), "{variable}: {lines:?}");
     }
@@ -204,12 +227,18 @@ fn a_failure_within_its_budget_is_tried_again() {
 fn a_cancel_stops_the_command_and_all_that_it_started() {
     let script = Script::new();
     let id = script.stage.queue(&[]);
-    let mut worker = script.start("worker", &[], "sleep 600 & trap 'echo stopping; exit 5' TERM; echo pids $$ $!; wait");
+    let mut worker =
+        script.start("worker", &[], "sleep 600 & trap 'echo stopping; exit 5' TERM; echo pids $$ $!; wait");
     let pids = script.until_said(&id, "pids ");
     assert_eq!(pids.len(), 2);
     script.stage.ok(&["run", "cancel", id.as_str(), "--reason", "enough"]);
     let run = script.stage.until_ended(&id);
-    assert_eq!((run.status, run.end_cause), (RunState::Cancelled, Some(EndCause::Cancelled)), "{}", worker.said());
+    assert_eq!(
+        (run.status, run.end_cause),
+        (RunState::Cancelled, Some(EndCause::Cancelled)),
+        "{}",
+        worker.said()
+    );
     assert_eq!(run.metadata["exit_code"], 5, "the command could end in good order");
     assert!(lines(&script.stage, &id).contains(&"stopping".to_owned()));
     until_dead(&pids);
@@ -271,7 +300,8 @@ fn wrong_use_is_told_in_one_sentence() {
     script.stage.queue(&[]);
     let before = script.stage.dump();
     let bare = |args: &[&str]| {
-        let mut command = Command::new(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/worker.sh"));
+        let mut command =
+            Command::new(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/worker.sh"));
         script.stage.adopt(&mut command);
         run(command.args(args).env("TIDEMILL_DATABASE", &script.url))
     };
@@ -296,7 +326,10 @@ fn wrong_use_is_told_in_one_sentence() {
         ("mysql://u:secret@h/x".to_owned(), 2),
     ] {
         // A server that trusts everybody takes any password.
-        let ran = run(script.command(&["--once"], "true").env("TIDEMILL_DATABASE", &url).env("PGCONNECT_TIMEOUT", "3"));
+        let ran = run(script
+            .command(&["--once"], "true")
+            .env("TIDEMILL_DATABASE", &url)
+            .env("PGCONNECT_TIMEOUT", "3"));
         if url.contains("not-it") && ran.code == Some(0) {
             continue;
         }
@@ -317,6 +350,7 @@ fn a_bare_end_leaves_nothing_behind() {
     let pids = script.until_said(&id, "pid ");
     assert!(!is_alive(pids[0]));
     assert_eq!(script.stage.run(&id).status, RunState::Success);
-    let left: Vec<_> = std::fs::read_dir(script.stage.path("")).unwrap().flatten().map(|e| e.file_name()).collect();
+    let left: Vec<_> =
+        std::fs::read_dir(script.stage.path("")).unwrap().flatten().map(|e| e.file_name()).collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().starts_with("tidemill-worker")), "{left:?}");
 }

@@ -104,7 +104,8 @@ CREATE INDEX runs_in_line ON {ops}.runs (project_id, concurrency_key, priority D
     WHERE gate = 'key';
 CREATE INDEX runs_not_yet ON {ops}.runs (available_at) WHERE gate = 'time';
 CREATE INDEX runs_attention ON {ops}.runs (attention_at) WHERE attention_at IS NOT NULL;
-CREATE INDEX runs_held ON {ops}.runs (claimed_by) WHERE status IN ('claimed', 'running');
+-- The request id is in it so that a claim which asks for its own does not read past all that its worker ever held.
+CREATE INDEX runs_held ON {ops}.runs (claimed_by, claim_request) WHERE status IN ('claimed', 'running');
 CREATE UNIQUE INDEX runs_idempotency ON {ops}.runs (project_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE UNIQUE INDEX runs_successor ON {ops}.runs (retry_of) WHERE retry_of IS NOT NULL;
 

@@ -117,7 +117,7 @@ CREATE INDEX runs_in_line ON runs (project_id, concurrency_key, priority DESC, r
     WHERE gate = 'key';
 CREATE INDEX runs_not_yet ON runs (available_at) WHERE gate = 'time';
 CREATE INDEX runs_attention ON runs (attention_at) WHERE attention_at IS NOT NULL;
-CREATE INDEX runs_held ON runs (claimed_by) WHERE status IN ('claimed', 'running');
+CREATE INDEX runs_held ON runs (claimed_by, claim_request) WHERE status IN ('claimed', 'running');
 CREATE UNIQUE INDEX runs_idempotency ON runs (project_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE UNIQUE INDEX runs_successor ON runs (retry_of) WHERE retry_of IS NOT NULL;
 

@@ -1,32 +1,17 @@
--- What the database refuses, whoever asks: leaving a final state, an arrow that does not exist, a changed record.
--- The WHEN clauses are evaluated without entering a function, so a legal change pays nothing for them.
+-- What the database refuses, whoever asks: deleting a run that lives, and changing the record. What it refuses of a
+-- change to a run is in run_by_hand.
 
-CREATE OR REPLACE FUNCTION {ops}.refuse_run_change()
+CREATE OR REPLACE FUNCTION {ops}.refuse_run_delete()
 RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF TG_OP = 'DELETE' THEN
-        RAISE EXCEPTION 'run % is %, and only a run that has ended can be deleted', OLD.run_id, OLD.status
-            USING ERRCODE = 'TM008';
-    ELSIF OLD.status IN ({run_terminal}) THEN
-        RAISE EXCEPTION 'run % has ended as %, and what has ended does not change', OLD.run_id, OLD.status
-            USING ERRCODE = 'TM008', HINT = 'A second try is a run of its own: ops.retry_run.';
-    END IF;
-    RAISE EXCEPTION 'run % is %, and cannot become %', OLD.run_id, OLD.status, NEW.status
+    RAISE EXCEPTION 'run % is %, and only a run that has ended can be deleted', OLD.run_id, OLD.status
         USING ERRCODE = 'TM008';
 END
 $$;
 
-CREATE OR REPLACE TRIGGER run_a_final BEFORE UPDATE ON {ops}.runs
-    FOR EACH ROW WHEN (OLD.status IN ({run_terminal}))
-    EXECUTE FUNCTION {ops}.refuse_run_change();
-
-CREATE OR REPLACE TRIGGER run_b_arrow BEFORE UPDATE ON {ops}.runs
-    FOR EACH ROW WHEN (OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN ({run_pairs}))
-    EXECUTE FUNCTION {ops}.refuse_run_change();
-
 CREATE OR REPLACE TRIGGER run_d_live BEFORE DELETE ON {ops}.runs
     FOR EACH ROW WHEN (OLD.status NOT IN ({run_terminal}))
-    EXECUTE FUNCTION {ops}.refuse_run_change();
+    EXECUTE FUNCTION {ops}.refuse_run_delete();
 
 CREATE OR REPLACE FUNCTION {ops}.refuse_event_change()
 RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -1,11 +1,21 @@
--- A plain SQL statement may change a run too: fill in what it left out, so that nothing is left half-finished.
--- Our own verbs set all of this themselves, and never enter these functions.
+-- A plain SQL statement may change a run too: refuse what cannot be, and fill in what it left out, so that nothing is
+-- left half-finished. The steps that our own verbs take most set all of it themselves, and never enter a function.
 
-CREATE OR REPLACE FUNCTION {ops}.complete_run_change()
+CREATE OR REPLACE FUNCTION {ops}.check_run_change()
 RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
 BEGIN
+    IF OLD.status IN ({run_terminal}) THEN
+        RAISE EXCEPTION 'run % has ended as %, and what has ended does not change', OLD.run_id, OLD.status
+            USING ERRCODE = 'TM008', HINT = 'A second try is a run of its own: ops.retry_run.';
+    ELSIF (OLD.status, NEW.status) NOT IN ({run_pairs}) THEN
+        RAISE EXCEPTION 'run % is %, and cannot become %', OLD.run_id, OLD.status, NEW.status
+            USING ERRCODE = 'TM008';
+    ELSIF NEW.gate IS NULL AND NEW.end_cause IS NOT NULL AND NEW.finished_at IS NOT NULL THEN
+        -- An end that a verb has written: it has waited for whoever holds the run, where it had to.
+        RETURN NEW;
+    END IF;
     IF NEW.status <> 'queued' THEN
         NEW.gate := NULL;
     END IF;
@@ -31,12 +41,15 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE TRIGGER run_c_by_hand BEFORE UPDATE ON {ops}.runs
-    FOR EACH ROW WHEN (OLD.status <> NEW.status AND (
-        NEW.gate IS NOT NULL
-        OR (NEW.status IN ('claimed', 'running') AND NEW.lease_until IS NULL)
-        OR (NEW.status IN ({run_terminal}) AND (NEW.end_cause IS NULL OR NEW.finished_at IS NULL))))
-    EXECUTE FUNCTION {ops}.complete_run_change();
+-- The clause is read and prepared anew for every statement, so it is short: an ended run, or a change of state that
+-- is not one of the three complete steps of a usual life. The function has the whole list, made from the lifecycle.
+CREATE OR REPLACE TRIGGER run_change BEFORE UPDATE ON {ops}.runs
+    FOR EACH ROW WHEN (OLD.finished_at IS NOT NULL OR (OLD.status <> NEW.status AND NOT (
+        NEW.gate IS NULL AND NEW.lease_until IS NOT NULL AND (
+            (OLD.status = 'queued' AND NEW.status = 'claimed')
+            OR (OLD.status = 'claimed' AND NEW.status = 'running')
+            OR (OLD.status = 'running' AND NEW.finished_at IS NOT NULL AND NEW.end_cause IS NOT NULL)))))
+    EXECUTE FUNCTION {ops}.check_run_change();
 
 CREATE OR REPLACE FUNCTION {ops}.complete_run_insert()
 RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

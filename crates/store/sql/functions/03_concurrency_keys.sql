@@ -72,8 +72,7 @@ END
 $$;
 
 CREATE OR REPLACE TRIGGER run_releases_key AFTER UPDATE ON {ops}.runs
-    FOR EACH ROW WHEN (NEW.concurrency_key IS NOT NULL AND NEW.status IN ({run_terminal})
-                       AND OLD.status NOT IN ({run_terminal}))
+    FOR EACH ROW WHEN (NEW.concurrency_key IS NOT NULL AND NEW.finished_at IS NOT NULL AND OLD.finished_at IS NULL)
     EXECUTE FUNCTION {ops}.release_key();
 
 -- Opens the gate of runs whose time has come.

@@ -17,12 +17,15 @@ $$;
 CREATE OR REPLACE TRIGGER run_queued AFTER INSERT ON {ops}.runs
     REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION {ops}.record_queued();
 
+-- The plan is made once, when it may be for one row: an outer join on a condition that holds for NULLs, too, cannot
+-- become a nested loop, in which a batch would compare each row with each other.
 CREATE OR REPLACE FUNCTION {ops}.record_change()
 RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO {ops}.run_events (run_id, seq, kind, level, message, payload, created_at)
     SELECT n.run_id,
-           (SELECT coalesce(max(e.seq), 0) FROM {ops}.run_events e WHERE e.run_id = n.run_id) + 1,
+           coalesce((SELECT e.seq FROM {ops}.run_events e WHERE e.run_id = n.run_id
+                      ORDER BY e.seq DESC LIMIT 1), 0) + 1,
            'transition',
            CASE n.status WHEN 'failed' THEN 'error' WHEN 'cancelled' THEN 'warn' ELSE 'info' END,
            CASE n.status WHEN 'claimed' THEN 'Run claimed by worker' WHEN 'running' THEN 'Run started'
@@ -33,9 +36,12 @@ BEGIN
                 WHEN n.end_cause IS NOT NULL
                     THEN jsonb_build_object('from', o.status, 'to', n.status, 'cause', n.end_cause)
                 ELSE jsonb_build_object('from', o.status, 'to', n.status) END,
-           CASE WHEN n.updated_at <> o.updated_at THEN n.updated_at ELSE clock_timestamp() END
-      FROM new_rows n JOIN old_rows o ON o.run_id = n.run_id
-     WHERE n.status <> o.status;
+           -- A verb may change a run twice at one time, so that updated_at stays as it is at the second change.
+           CASE WHEN n.updated_at <> o.updated_at THEN n.updated_at
+                ELSE coalesce(n.finished_at, CASE n.status WHEN 'claimed' THEN n.started_at END,
+                              clock_timestamp()) END
+      FROM new_rows n FULL JOIN old_rows o ON o.run_id = n.run_id
+     WHERE n.status IS DISTINCT FROM o.status;
     RETURN NULL;
 END
 $$;

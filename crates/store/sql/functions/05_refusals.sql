@@ -27,10 +27,10 @@ BEGIN
 END
 $$;
 
--- The bounds of a request. Rust checks the same, and reports all faults at once.
+-- The bounds of a request: true, or an exception. Rust checks the same, and reports all faults at once.
 CREATE FUNCTION {ops}.check_request(p_metadata jsonb, p_priority integer, p_max_attempts integer,
     p_max_losses integer, p_backoff_secs integer, p_timeout_secs integer, p_labels text[], p_texts text[])
-RETURNS void LANGUAGE plpgsql IMMUTABLE AS $$
+RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     IF jsonb_typeof(p_metadata) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION 'metadata must be a JSON object' USING ERRCODE = 'TM006';
@@ -56,6 +56,7 @@ BEGIN
             RAISE EXCEPTION 'git sha, git ref and keys are at most % bytes each', {key_max} USING ERRCODE = 'TM007';
         END IF;
     END IF;
+    RETURN true;
 END
 $$;
 

@@ -30,9 +30,10 @@ DECLARE
     v_shelf   integer;
     v_gate    text := 'open';
     v_found   record;
-BEGIN
-    PERFORM {ops}.check_request(p_metadata, p_priority, p_max_attempts, p_max_losses, p_backoff_secs,
+    -- An expression, where PERFORM would be a query.
+    v_fits    boolean := {ops}.check_request(p_metadata, p_priority, p_max_attempts, p_max_losses, p_backoff_secs,
         p_timeout_secs, p_labels, ARRAY[p_git_sha, p_git_ref, p_idempotency_key, p_concurrency_key]);
+BEGIN
     IF p_expires_at <= p_available_at THEN
         RAISE EXCEPTION 'a run cannot expire before it is available' USING ERRCODE = 'TM006';
     END IF;
@@ -56,13 +57,12 @@ BEGIN
             -- As numbers: the text of a time depends on the session's time zone.
             'available_at', extract(epoch FROM p_available_at), 'expires_at', extract(epoch FROM p_expires_at));
     END IF;
-    -- A request that was made before is answered before any key is entered for it.
-    IF p_idempotency_key IS NOT NULL OR p_run_id IS NOT NULL THEN
-        SELECT r.run_id, r.status, r.queued_at, r.request, r.project_id INTO v_found FROM {ops}.runs r
-         WHERE (p_idempotency_key IS NOT NULL
-                AND r.project_id = p_project_id AND r.idempotency_key = p_idempotency_key);
-        IF NOT FOUND AND p_run_id IS NOT NULL THEN
-            SELECT r.run_id, r.status, r.queued_at, r.request, r.project_id INTO v_found FROM {ops}.runs r
+    -- A request that was made before is answered before any key is entered for it. Without keys, the insert finds out.
+    IF p_idempotency_key IS NOT NULL OR (p_run_id IS NOT NULL AND p_concurrency_key IS NOT NULL) THEN
+        SELECT r.run_id, r.status, r.queued_at, r.request INTO v_found FROM {ops}.runs r
+         WHERE r.project_id = p_project_id AND r.idempotency_key = p_idempotency_key;
+        IF NOT FOUND THEN
+            SELECT r.run_id, r.status, r.queued_at, r.request INTO v_found FROM {ops}.runs r
              WHERE r.run_id = p_run_id AND r.project_id = p_project_id;
         END IF;
         IF FOUND THEN
@@ -94,8 +94,8 @@ BEGIN
     ON CONFLICT DO NOTHING;
 
     IF NOT FOUND THEN
-        -- Another caller with this key committed first, after the look above. Give back the key that was entered
-        -- for a run that does not exist, and answer with the run that does.
+        -- The run exists: this call was made before, or another caller with this key committed first, after the look
+        -- above. Give back the key that was entered for a run that does not exist, and answer with the run that does.
         IF p_concurrency_key IS NOT NULL THEN
             PERFORM {ops}.pass_key(p_project_id, p_concurrency_key, v_run_id);
         END IF;
@@ -114,6 +114,10 @@ BEGIN
     IF p_wake THEN
         PERFORM {ops}.wake();
     END IF;
-    RETURN QUERY SELECT v_run_id, 'queued'::text, v_now, true;
+    run_id := v_run_id;
+    status := 'queued';
+    queued_at := v_now;
+    created := true;
+    RETURN NEXT;
 END
 $$;

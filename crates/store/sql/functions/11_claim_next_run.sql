@@ -15,103 +15,111 @@ CREATE FUNCTION {ops}.claim_next_run(
     p_now        timestamptz DEFAULT NULL)
 RETURNS TABLE (run_id text, project_id text, env_id text, git_sha text, git_ref text, metadata jsonb,
                epoch integer, attempt integer, timeout_secs integer, lease_until timestamptz)
-LANGUAGE plpgsql {verb} AS $$
+LANGUAGE plpgsql {verb} SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_now   timestamptz := coalesce(p_now, clock_timestamp());
     v_left  integer := least(greatest(p_limit, 1), {batch_max});
-    v_head  record;
-    v_taken integer;
-    v_any   boolean;
+    v_first boolean := true;
     v_whole boolean := false;
+    v_look  record;
     v_began timestamptz;
     v_took  interval;
+    v_taken integer;
 BEGIN
     IF p_worker_id IS NULL OR p_worker_id = '' THEN
         RAISE EXCEPTION 'a worker claims under a name' USING ERRCODE = 'TM006';
     ELSIF p_lease_secs NOT BETWEEN 1 AND 86400 OR p_lease_secs IS NULL THEN
         RAISE EXCEPTION 'a lease lasts between 1 and 86400 seconds' USING ERRCODE = 'TM006';
     END IF;
-    IF p_request_id IS NOT NULL THEN
-        RETURN QUERY
-            SELECT r.run_id, r.project_id, r.env_id, r.git_sha, r.git_ref, r.metadata,
-                   r.epoch, r.attempt, r.timeout_secs, r.lease_until
-              FROM {ops}.runs r
-             WHERE r.claimed_by = p_worker_id AND r.status IN ('claimed', 'running')
-               AND r.claim_request = p_request_id;
-        IF FOUND THEN
-            RETURN;
-        END IF;
-    END IF;
-    IF p_worker IS NOT NULL
-       AND EXISTS (SELECT FROM {ops}.workers w WHERE w.worker_id = p_worker AND w.ended_at IS NOT NULL) THEN
-        RAISE EXCEPTION 'worker % was found dead, and its runs were given to others', p_worker_id
-            USING ERRCODE = 'TM005', HINT = 'Stop what it runs, and register anew.';
-    END IF;
-    IF EXISTS (SELECT FROM {ops}.runs r WHERE r.gate = 'time' AND r.available_at <= v_now) THEN
-        PERFORM {ops}.open_due({batch_max}, v_now);
-    END IF;
 
     LOOP
-        v_any := false;
         v_taken := 0;
         v_began := clock_timestamp();
-        FOR v_head IN
-            SELECT s.shelf_id, s.scan_until > v_began AND NOT v_whole AS noted, h.priority, h.ready_at,
-                   lead(h.priority) OVER in_order AS next_priority,
-                   lead(h.ready_at) OVER in_order AS next_ready_at
-              FROM {ops}.shelves s
-             CROSS JOIN LATERAL (
-                SELECT CASE WHEN s.scan_until > v_began AND NOT v_whole THEN s.scan_priority ELSE 2147483647 END
-                           AS priority,
-                       s.scan_ready_at AS ready_at) scan
-             CROSS JOIN LATERAL (
-                (SELECT r.priority, r.ready_at FROM {ops}.runs r
-                  WHERE r.shelf_id = s.shelf_id AND r.gate = 'open' AND r.priority > scan.priority
-                  ORDER BY r.priority DESC, r.ready_at LIMIT 1)
-                UNION ALL
-                (SELECT r.priority, r.ready_at FROM {ops}.runs r
-                  WHERE r.shelf_id = s.shelf_id AND r.gate = 'open'
-                    AND r.priority = scan.priority AND r.ready_at >= scan.ready_at
-                  ORDER BY r.priority DESC, r.ready_at LIMIT 1)
-                UNION ALL
-                (SELECT r.priority, r.ready_at FROM {ops}.runs r
-                  WHERE r.shelf_id = s.shelf_id AND r.gate = 'open' AND r.priority < scan.priority
-                  ORDER BY r.priority DESC, r.ready_at LIMIT 1)
-                LIMIT 1) h
-             WHERE s.labels <@ p_labels
-               AND (p_projects IS NULL OR s.project_id = ANY (p_projects))
-               AND NOT EXISTS (SELECT FROM {ops}.flags f
-                                WHERE f.flag = 'paused' AND f.scope IN ('lane:ops', 'project:' || s.project_id)
-                                  AND (f.until_at IS NULL OR f.until_at > v_now))
-            WINDOW in_order AS (ORDER BY h.priority DESC, h.ready_at)
-            ORDER BY h.priority DESC, h.ready_at
-        LOOP
-            v_any := true;
-            v_took := clock_timestamp() - v_began;
-            IF v_took > interval '3 milliseconds' AND NOT v_head.noted THEN
+        -- One look: what has to be settled first, and the heads of the shelves that fit, in order.
+        SELECT v_first AND EXISTS (
+                   SELECT FROM {ops}.runs r
+                    WHERE r.claimed_by = p_worker_id AND r.claim_request = p_request_id
+                      AND r.status IN ('claimed', 'running')) AS asked_before,
+               v_first AND EXISTS (
+                   SELECT FROM {ops}.workers w
+                    WHERE w.worker_id = p_worker AND w.ended_at IS NOT NULL) AS worker_ended,
+               v_first AND EXISTS (
+                   SELECT FROM {ops}.runs r WHERE r.gate = 'time' AND r.available_at <= v_now) AS any_due,
+               array_agg(h.shelf_id) AS shelf_ids, array_agg(h.noted) AS noted,
+               array_agg(h.priority) AS priorities, array_agg(h.ready_at) AS ready_ats
+          INTO v_look
+          FROM (SELECT s.shelf_id, scan.noted, head.priority, head.ready_at
+                  FROM {ops}.shelves s
+                 CROSS JOIN LATERAL (
+                    SELECT coalesce(s.scan_until > v_began, false) AND NOT v_whole AS noted) scan
+                 CROSS JOIN LATERAL (
+                    (SELECT r.priority, r.ready_at FROM {ops}.runs r
+                      WHERE r.shelf_id = s.shelf_id AND r.gate = 'open'
+                        AND r.priority > CASE WHEN scan.noted THEN s.scan_priority ELSE -{priority_max} - 1 END
+                      ORDER BY r.priority DESC, r.ready_at LIMIT 1)
+                    UNION ALL
+                    (SELECT r.priority, r.ready_at FROM {ops}.runs r
+                      WHERE scan.noted AND r.shelf_id = s.shelf_id AND r.gate = 'open'
+                        AND r.priority = s.scan_priority AND r.ready_at >= s.scan_ready_at
+                      ORDER BY r.priority DESC, r.ready_at LIMIT 1)
+                    UNION ALL
+                    (SELECT r.priority, r.ready_at FROM {ops}.runs r
+                      WHERE scan.noted AND r.shelf_id = s.shelf_id AND r.gate = 'open'
+                        AND r.priority < s.scan_priority
+                      ORDER BY r.priority DESC, r.ready_at LIMIT 1)
+                    LIMIT 1) head
+                 WHERE s.labels <@ p_labels
+                   AND (p_projects IS NULL OR s.project_id = ANY (p_projects))
+                   AND NOT EXISTS (SELECT FROM {ops}.flags f
+                                    WHERE f.flag = 'paused' AND f.scope IN ('lane:ops', 'project:' || s.project_id)
+                                      AND (f.until_at IS NULL OR f.until_at > v_now))
+                 ORDER BY head.priority DESC, head.ready_at) h;
+        v_took := clock_timestamp() - v_began;
+        v_first := false;
+
+        IF v_look.asked_before THEN
+            RETURN QUERY
+                SELECT r.run_id, r.project_id, r.env_id, r.git_sha, r.git_ref, r.metadata,
+                       r.epoch, r.attempt, r.timeout_secs, r.lease_until
+                  FROM {ops}.runs r
+                 WHERE r.claimed_by = p_worker_id AND r.claim_request = p_request_id
+                   AND r.status IN ('claimed', 'running');
+            RETURN;
+        ELSIF v_look.worker_ended THEN
+            RAISE EXCEPTION 'worker % was found dead, and its runs were given to others', p_worker_id
+                USING ERRCODE = 'TM005', HINT = 'Stop what it runs, and register anew.';
+        ELSIF v_look.any_due THEN
+            -- What has become ready may come first: look again.
+            PERFORM {ops}.open_due({batch_max}, v_now);
+            CONTINUE;
+        END IF;
+
+        FOR v_place IN 1 .. coalesce(cardinality(v_look.shelf_ids), 0) LOOP
+            IF v_took > interval '3 milliseconds' AND NOT v_look.noted[v_place] THEN
                 UPDATE {ops}.shelves
-                   SET scan_priority = v_head.priority, scan_ready_at = v_head.ready_at,
+                   SET scan_priority = v_look.priorities[v_place], scan_ready_at = v_look.ready_ats[v_place],
                        scan_until = clock_timestamp() + least(greatest(v_took * 20, '100 ms'), '1 s')
                  WHERE shelf_id = (SELECT s.shelf_id FROM {ops}.shelves s
-                                    WHERE s.shelf_id = v_head.shelf_id FOR UPDATE SKIP LOCKED);
+                                    WHERE s.shelf_id = v_look.shelf_ids[v_place] FOR UPDATE SKIP LOCKED);
             END IF;
             -- Of this shelf and priority, from its head on, as far as no other shelf comes first.
             RETURN QUERY
-                WITH picked AS MATERIALIZED (
-                    SELECT r.run_id FROM {ops}.runs r
-                     WHERE r.shelf_id = v_head.shelf_id AND r.gate = 'open'
-                       AND r.priority = v_head.priority AND r.ready_at >= v_head.ready_at
-                       AND (v_whole OR v_head.next_priority IS NULL OR v_head.priority > v_head.next_priority
-                            OR r.ready_at <= v_head.next_ready_at)
-                     ORDER BY r.priority DESC, r.ready_at, r.run_id LIMIT v_left
-                       FOR UPDATE SKIP LOCKED)
                 UPDATE {ops}.runs r
                    SET status = 'claimed', gate = NULL, claimed_by = p_worker_id, worker_id = p_worker,
                        claim_request = p_request_id, epoch = r.epoch + 1, started_at = v_now,
                        lease_secs = p_lease_secs, lease_until = v_now + make_interval(secs => p_lease_secs),
                        updated_at = v_now
-                  FROM picked WHERE r.run_id = picked.run_id
+                  FROM unnest(ARRAY(
+                    SELECT q.run_id FROM {ops}.runs q
+                     WHERE q.shelf_id = v_look.shelf_ids[v_place] AND q.gate = 'open'
+                       AND q.priority = v_look.priorities[v_place] AND q.ready_at >= v_look.ready_ats[v_place]
+                       AND q.ready_at <= CASE WHEN NOT v_whole
+                                               AND v_look.priorities[v_place] = v_look.priorities[v_place + 1]
+                                              THEN v_look.ready_ats[v_place + 1] ELSE 'infinity' END
+                     ORDER BY q.priority DESC, q.ready_at, q.run_id LIMIT v_left
+                       FOR UPDATE SKIP LOCKED)) picked (run_id)
+                 WHERE r.run_id = picked.run_id
                 RETURNING r.run_id, r.project_id, r.env_id, r.git_sha, r.git_ref, r.metadata,
                           r.epoch, r.attempt, r.timeout_secs, r.lease_until;
             GET DIAGNOSTICS v_taken = ROW_COUNT;
@@ -122,7 +130,8 @@ BEGIN
         IF v_taken = 0 THEN
             -- Nothing, or what comes first is being claimed by others. A noted start may hide what is older, and
             -- the order between shelves what comes later: look once more without either.
-            EXIT WHEN v_whole OR NOT (v_any OR EXISTS (SELECT FROM {ops}.shelves s WHERE s.scan_until > v_began));
+            EXIT WHEN v_whole OR NOT (v_look.shelf_ids IS NOT NULL
+                OR EXISTS (SELECT FROM {ops}.shelves s WHERE s.scan_until > v_began));
             v_whole := true;
         END IF;
     END LOOP;

@@ -84,7 +84,8 @@ END
 $$;
 
 -- Finishes several runs in one commit. A row per run: applied, duplicate or stale. A plan for arrays that is made
--- while the table is small would read all of it for ever after, hence no sequential scans.
+-- while the table is small would read all of it for ever after, hence no sequential scans; and the price that this puts
+-- on a plan must not make PostgreSQL compile it at every call, which takes longer than all the rest, hence no jit.
 CREATE FUNCTION {ops}.finish_runs(
     p_run_ids   text[],
     p_statuses  text[],
@@ -93,7 +94,7 @@ CREATE FUNCTION {ops}.finish_runs(
     p_epochs    integer[] DEFAULT NULL,
     p_now       timestamptz DEFAULT NULL)
 RETURNS TABLE (run_id text, outcome text)
-LANGUAGE plpgsql {verb} SET enable_seqscan = off AS $$
+LANGUAGE plpgsql {verb} SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_now     timestamptz := coalesce(p_now, clock_timestamp());
@@ -122,10 +123,17 @@ BEGIN
     IF 'cancelled' = ANY (p_statuses) THEN
         -- This may take a lease away from its holder: wait for a transaction that lease_guard protects.
         PERFORM FROM {ops}.runs r WHERE r.run_id = ANY (p_run_ids) ORDER BY r.run_id FOR UPDATE;
+    ELSIF cardinality(p_run_ids) > 1 THEN
+        -- In the order of their ids: callers that name the same runs in other orders must not block each other.
+        PERFORM FROM {ops}.runs r WHERE r.run_id = ANY (p_run_ids) ORDER BY r.run_id FOR NO KEY UPDATE;
     END IF;
-    IF cardinality(p_run_ids) = 1 THEN
-        RETURN QUERY SELECT p_run_ids[1], {ops}.finish_one(p_run_ids[1], p_statuses[1],
-            coalesce(p_metadata[1], '{}'::jsonb), p_worker_id, p_epochs[1], v_now);
+    -- One run; or several of which one is named twice, and is ended by the first of its reports.
+    IF cardinality(p_run_ids) = 1
+       OR cardinality(p_run_ids) > (SELECT count(DISTINCT i) FROM unnest(p_run_ids) i) THEN
+        FOR v_place IN 1 .. cardinality(p_run_ids) LOOP
+            RETURN QUERY SELECT p_run_ids[v_place], {ops}.finish_one(p_run_ids[v_place], p_statuses[v_place],
+                coalesce(p_metadata[v_place], '{}'::jsonb), p_worker_id, p_epochs[v_place], v_now);
+        END LOOP;
         RETURN;
     END IF;
 
@@ -159,6 +167,10 @@ BEGIN
           FROM unnest(p_run_ids, p_statuses, p_metadata) x (id, asked, given)
          CROSS JOIN LATERAL (SELECT x.id, x.asked, coalesce(x.given, '{}'::jsonb) AS metadata) a
          WHERE r.run_id = a.id AND a.id = ANY (v_ended);
+        IF EXISTS (SELECT FROM {ops}.runs r WHERE r.run_id = ANY (v_ended)
+                      AND octet_length(r.metadata::text) > {metadata_max}) THEN
+            RAISE EXCEPTION 'with this, metadata is larger than % bytes', {metadata_max} USING ERRCODE = 'TM007';
+        END IF;
         PERFORM {ops}.after_finish(v_ended, v_now);
     END IF;
     IF v_refused IS NOT NULL THEN
@@ -185,13 +197,10 @@ BEGIN
          WHERE r.run_id = ANY (p_run_ids)
            AND (r.metadata ? 'artifacts' OR (r.status = 'failed' AND r.failures + 1 < r.max_attempts))
     LOOP
-        IF octet_length(v_run.metadata::text) > {metadata_max} THEN
-            RAISE EXCEPTION 'metadata is larger than % bytes', {metadata_max} USING ERRCODE = 'TM007';
-        END IF;
         IF jsonb_typeof(v_run.metadata -> 'artifacts') = 'array' THEN
             PERFORM {ops}.add_artifact(v_run.run_id, a ->> 'type', a ->> 'url', a ->> 'digest',
-                    CASE WHEN jsonb_typeof(a -> 'size_bytes') = 'number'
-                         THEN (a ->> 'size_bytes')::numeric::bigint END, '{}'::jsonb, p_now)
+                    CASE WHEN jsonb_typeof(a -> 'size_bytes') = 'number' AND a ->> 'size_bytes' ~ '^-?[0-9]{1,18}$'
+                         THEN (a ->> 'size_bytes')::bigint END, '{}'::jsonb, p_now)
                FROM jsonb_array_elements(v_run.metadata -> 'artifacts') a
               WHERE a ->> 'type' <> '' AND a ->> 'url' <> '';
         END IF;

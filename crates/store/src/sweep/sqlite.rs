@@ -1,7 +1,7 @@
 //! The sweep on SQLite: finds what needs a decision, decides in Rust, writes.
 //!
-//! Differs from PostgreSQL: no key is ever without a head, so there are none to give one to; and a worker's silence
-//! is counted from its last beat, whoever was down meanwhile, because no server's start is known.
+//! Differs from PostgreSQL: no key is ever without a head, so there are none to give one to; and a worker's
+//! silence is counted from its last beat, whoever was down meanwhile, because no server's start is known.
 
 use super::Swept;
 use crate::Error;
@@ -18,16 +18,18 @@ use tidemill_core::{Json, RunId, Timestamp};
 const ACTION: &str = "sweep";
 
 /// Runs whose time to be looked at has come, and runs of workers that have ended.
-const CANDIDATES: &str = "SELECT r.run_id, r.cancel_deadline_at, \
-        (SELECT w.end_cause FROM workers w WHERE w.worker_id = r.worker_id) AS worker_end \
-    FROM runs r WHERE r.run_id IN ( \
-        SELECT a.run_id FROM (SELECT run_id FROM runs WHERE attention_at <= $1 ORDER BY attention_at LIMIT +$2) a \
-        UNION ALL \
-        SELECT d.run_id FROM ( \
-            SELECT h.run_id FROM workers w CROSS JOIN runs h ON h.claimed_by = w.name \
-                AND h.worker_id = w.worker_id AND h.status IN ('claimed', 'running') \
-            WHERE w.ended_at IS NOT NULL LIMIT +$2) d) \
-    ORDER BY r.run_id";
+const CANDIDATES: &str = "\
+    SELECT r.run_id, r.cancel_deadline_at, \
+           (SELECT w.end_cause FROM workers w WHERE w.worker_id = r.worker_id) AS worker_end \
+      FROM runs r WHERE r.run_id IN ( \
+           SELECT a.run_id FROM ( \
+               SELECT run_id FROM runs WHERE attention_at <= $1 ORDER BY attention_at LIMIT +$2) a \
+            UNION ALL \
+           SELECT d.run_id FROM ( \
+               SELECT h.run_id FROM workers w CROSS JOIN runs h ON h.claimed_by = w.name \
+                  AND h.worker_id = w.worker_id AND h.status IN ('claimed', 'running') \
+                WHERE w.ended_at IS NOT NULL LIMIT +$2) d) \
+     ORDER BY r.run_id";
 
 /// What a decision needs to know besides the run.
 #[derive(Debug, Clone, Default)]

@@ -27,7 +27,8 @@ async fn kept(stage: &Stage, run: &RunId) -> Vec<(String, String, Option<String>
 pub async fn an_artifact_recorded_twice_is_one(stage: Stage) {
     let run = stage.running(request(), "worker-001", at(0)).await.run_id;
     let first = stage.door.add_artifact(run.clone(), image("ghcr.io/a"), at(1)).await.ok();
-    let known = NewArtifact { digest: Some("sha256:1".to_owned()), size_bytes: Some(42), ..image("ghcr.io/a") };
+    let known =
+        NewArtifact { digest: Some("sha256:1".to_owned()), size_bytes: Some(42), ..image("ghcr.io/a") };
     assert!(first.is_some());
     assert_eq!(stage.door.add_artifact(run.clone(), known, at(2)).await.ok(), first);
     assert_eq!(stage.door.add_artifact(run.clone(), image("ghcr.io/a"), at(3)).await.ok(), first);

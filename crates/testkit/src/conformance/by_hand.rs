@@ -152,10 +152,14 @@ pub async fn a_plain_update_is_completed(stage: Stage) {
     assert_eq!(update(&stage, &claimed, "status = 'cancelled'").await.ok(), Some(1));
     let running = stage.running(request(), "worker-001", at(0)).await.run_id;
     assert_eq!(update(&stage, &running, "status = 'failed'").await.ok(), Some(1));
-    for (run, from, to) in [(queued, "queued", "cancelled"), (claimed, "claimed", "cancelled"), (running, "running", "failed")]
+    for (run, from, to) in
+        [(queued, "queued", "cancelled"), (claimed, "claimed", "cancelled"), (running, "running", "failed")]
     {
         let ended = stage.run(&run).await;
-        assert_eq!((ended.status.as_str(), ended.gate, ended.end_cause), (to, None, Some(EndCause::Statement)));
+        assert_eq!(
+            (ended.status.as_str(), ended.gate, ended.end_cause),
+            (to, None, Some(EndCause::Statement))
+        );
         assert!(ended.finished_at.is_some() && ended.updated_at > at(0));
         let events = stage.events(&run).await;
         let last = events.last().map(|event| event.payload.clone());
@@ -184,10 +188,13 @@ pub async fn a_run_that_is_inserted_by_hand_is_claimed(stage: Stage) {
     let insert = "INSERT INTO {ops}.runs (run_id, project_id, env_id, git_sha, metadata) \
                   VALUES ('run-by-hand', 'shop', 'shop/staging', 'abc', '{\"trigger\": \"psql\"}')";
     assert_eq!(stage.plain.execute(insert).await.map_err(|bad| bad.to_string()), Ok(1));
-    let Some(claim) = stage.claim("worker-001", stage_now(&stage).await).await else { panic!("nobody sees it") };
+    let Some(claim) = stage.claim("worker-001", stage_now(&stage).await).await else {
+        panic!("nobody sees it")
+    };
     assert_eq!((claim.run_id.as_str(), claim.metadata["trigger"].as_str()), ("run-by-hand", Some("psql")));
     assert_eq!(stage.messages(&claim.run_id).await, ["Run queued", "Run claimed by worker"]);
-    let elsewhere = "INSERT INTO {ops}.runs (run_id, project_id, env_id) VALUES ('run-x', 'shop', 'bank/staging')";
+    let elsewhere =
+        "INSERT INTO {ops}.runs (run_id, project_id, env_id) VALUES ('run-x', 'shop', 'bank/staging')";
     refused(stage.plain.execute(elsewhere).await, RefusalCode::UnknownEnvironment);
     let odd = "INSERT INTO {ops}.runs (run_id, project_id, env_id) VALUES ('job-1', 'shop', 'shop/staging')";
     assert!(stage.plain.execute(odd).await.is_err(), "a run's id begins with run-");

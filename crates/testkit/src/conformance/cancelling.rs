@@ -27,20 +27,28 @@ pub async fn the_worker_of_a_held_run_is_asked_to_stop(stage: Stage) {
     let worker = stage.register("worker-001", at(0)).await;
     for start in [false, true] {
         let run = stage.queue(request(), at(0)).await;
-        let Some(claim) = stage.claim_registered("worker-001", worker, at(1)).await else { panic!("no claim") };
+        let Some(claim) = stage.claim_registered("worker-001", worker, at(1)).await else {
+            panic!("no claim")
+        };
         if start {
             stage.start(&claim, "worker-001", at(2)).await;
         }
         assert!(!stage.heartbeat(&run, at(3)).await.cancel_requested);
         assert_eq!(stage.cancel(&run, at(4)).await, Cancelled::Requested);
         let held = stage.run(&run).await;
-        assert_eq!(held.status.is_held(), true);
-        assert_eq!((held.cancel_requested_at, held.cancel_requested_by.as_deref()), (Some(at(4)), Some("ann")));
+        assert!(held.status.is_held());
+        assert_eq!(
+            (held.cancel_requested_at, held.cancel_requested_by.as_deref()),
+            (Some(at(4)), Some("ann"))
+        );
         let beat = stage.heartbeat(&run, at(5)).await;
         assert!(beat.held && beat.cancel_requested);
         let beats = stage.beat(worker, std::slice::from_ref(&run), at(6)).await;
         assert!(beats[0].held && beats[0].cancel_requested);
-        assert_eq!(stage.finish_as(&claim, "worker-001", FinalStatus::Cancelled, at(7)).await, Applied::Applied);
+        assert_eq!(
+            stage.finish_as(&claim, "worker-001", FinalStatus::Cancelled, at(7)).await,
+            Applied::Applied
+        );
         let ended = stage.run(&run).await;
         assert_eq!((ended.status, ended.end_cause), (RunState::Cancelled, Some(EndCause::Cancelled)));
         let requests: Vec<_> = stage
@@ -77,7 +85,8 @@ pub async fn sixteen_cancels_at_one_instant_are_one(stage: Stage) {
         .await;
         assert!(answers.contains(&first));
         let cancels = stage.messages(&run).await;
-        let cancels = cancels.iter().filter(|text| text.starts_with("Cancel") || *text == "Run cancelled").count();
+        let cancels =
+            cancels.iter().filter(|text| text.starts_with("Cancel") || *text == "Run cancelled").count();
         assert_eq!(cancels, 1);
     }
 }
@@ -160,7 +169,9 @@ pub async fn f15_a_cancel_is_not_lost_when_the_worker_is(stage: Stage) {
 
 /// Asked to stop, the worker reports a failure or a success instead: that is how it ended, and nothing follows.
 pub async fn a_report_after_a_cancel_request_counts_and_is_not_followed(stage: Stage) {
-    for (status, state) in [(FinalStatus::Failed, RunState::Failed), (FinalStatus::Success, RunState::Success)] {
+    for (status, state) in
+        [(FinalStatus::Failed, RunState::Failed), (FinalStatus::Success, RunState::Success)]
+    {
         let wanted = QueueRun { max_attempts: 5, ..request() };
         let claim = stage.running(wanted, "worker-001", at(0)).await;
         stage.cancel(&claim.run_id, at(1)).await;

@@ -44,7 +44,8 @@ async fn check_each_once(stage: &Stage, queued: &BTreeSet<RunId>, claimed: &[Vec
             let run = stage.run(id).await;
             assert_eq!((run.status, run.epoch), (RunState::Claimed, 1));
             assert_eq!(run.claimed_by, Some(format!("worker-{number}")));
-            let claims = stage.messages(id).await.iter().filter(|text| *text == "Run claimed by worker").count();
+            let claims =
+                stage.messages(id).await.iter().filter(|text| *text == "Run claimed by worker").count();
             assert_eq!(claims, 1, "the record has one claim");
         }
     }
@@ -102,7 +103,8 @@ pub async fn the_highest_priority_comes_first_and_then_the_oldest(stage: Stage) 
     let offers = || vec!["arm".to_owned(), "gpu".to_owned(), "linux".to_owned()];
     for (_, second, run) in expected {
         let ask = ClaimRuns { labels: offers(), ..ClaimRuns::one("worker-001") };
-        let claimed: Vec<_> = stage.claim_as(ask, at(10)).await.into_iter().map(|claim| claim.run_id).collect();
+        let claimed: Vec<_> =
+            stage.claim_as(ask, at(10)).await.into_iter().map(|claim| claim.run_id).collect();
         assert_eq!(claimed, [run], "queued at second {second}");
     }
     assert_eq!(stage.claim("worker-001", at(10)).await, None);
@@ -120,7 +122,8 @@ pub async fn a_batch_takes_what_comes_first_of_all_shelves(stage: Stage) {
     let mut rest = order.into_iter().map(|(_, _, run)| run);
     for limit in [1, 4, 10, 15] {
         let ask = ClaimRuns { limit, ..ClaimRuns::one("worker-001") };
-        let claimed: BTreeSet<_> = stage.claim_as(ask, at(60)).await.into_iter().map(|claim| claim.run_id).collect();
+        let claimed: BTreeSet<_> =
+            stage.claim_as(ask, at(60)).await.into_iter().map(|claim| claim.run_id).collect();
         assert_eq!(claimed, rest.by_ref().take(limit).collect(), "a batch of {limit}");
     }
     assert_eq!(stage.claim("worker-001", at(60)).await, None);
@@ -218,10 +221,15 @@ pub async fn a_claim_asked_twice_at_one_instant_loses_no_run(stage: Stage) {
         }
     })
     .await;
-    let held: BTreeSet<_> = stage.claim_as(ask(), at(51)).await.into_iter().map(|claim| claim.run_id).collect();
+    let held: BTreeSet<_> =
+        stage.claim_as(ask(), at(51)).await.into_iter().map(|claim| claim.run_id).collect();
     assert!(answers.iter().all(|answer| answer.is_subset(&held)), "{answers:?} and later {held:?}");
     let claimed = stage.plain.number("SELECT count(*) FROM {ops}.runs WHERE status = 'claimed'").await;
-    assert_eq!(claimed.ok(), i64::try_from(held.len()).ok(), "nothing is held that the worker does not learn of");
+    assert_eq!(
+        claimed.ok(),
+        i64::try_from(held.len()).ok(),
+        "nothing is held that the worker does not learn of"
+    );
 }
 
 /// A claim carries everything that the worker needs to begin.
@@ -236,7 +244,10 @@ pub async fn a_claim_tells_the_worker_what_to_do(stage: Stage) {
     let claims = stage.claim_as(ask, at(15)).await;
     assert_eq!(claims.len(), 1);
     let claim = &claims[0];
-    assert_eq!((&claim.run_id, claim.project_id.as_str(), claim.env_id.as_str()), (&run, "shop", "shop/staging"));
+    assert_eq!(
+        (&claim.run_id, claim.project_id.as_str(), claim.env_id.as_str()),
+        (&run, "shop", "shop/staging")
+    );
     assert_eq!((claim.git_sha.as_deref(), claim.git_ref.as_deref()), (Some("abc123def456"), Some("main")));
     assert_eq!(claim.metadata, json!({"trigger": "webhook", "nested": {"list": [1, 2.5, null, "x"]}}));
     assert_eq!((claim.epoch, claim.attempt, claim.timeout_secs), (1, 1, Some(90)));
@@ -244,7 +255,11 @@ pub async fn a_claim_tells_the_worker_what_to_do(stage: Stage) {
     let kept = stage.run(&run).await;
     assert_eq!((kept.status, kept.gate), (RunState::Claimed, None));
     assert_eq!((kept.claimed_by.as_deref(), kept.started_at), (Some("worker-001"), Some(at(15))));
-    assert_eq!((kept.lease_until, kept.deadline_at), (Some(at(75)), None), "the time to run begins with the start");
+    assert_eq!(
+        (kept.lease_until, kept.deadline_at),
+        (Some(at(75)), None),
+        "the time to run begins with the start"
+    );
 }
 
 /// Nothing to claim is an answer, and leaves no trace; a worker without a name is refused.

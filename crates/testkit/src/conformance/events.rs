@@ -1,8 +1,8 @@
 //! A run's record: in order, without gaps, each event once.
 
-use std::collections::BTreeSet;
 use chrono::TimeDelta;
 use serde_json::json;
+use std::collections::BTreeSet;
 use tidemill_core::event::{EventKind, Level, NewEvent};
 use tidemill_core::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use tidemill_core::run::{FinalStatus, RunState};
@@ -18,7 +18,10 @@ pub async fn the_first_event_starts_the_run(stage: Stage) {
     let id = stage.say(&claim.run_id, event, at(5)).await;
     assert_eq!(id, Some(format!("evt-{}-4", claim.run_id.as_str().trim_start_matches("run-"))));
     let run = stage.run(&claim.run_id).await;
-    assert_eq!((run.status, run.started_at, run.lease_until), (RunState::Running, Some(at(0)), Some(at(305))));
+    assert_eq!(
+        (run.status, run.started_at, run.lease_until),
+        (RunState::Running, Some(at(0)), Some(at(305)))
+    );
     let messages = ["Run queued", "Run claimed by worker", "Run started", "Starting build process"];
     assert_eq!(stage.messages(&claim.run_id).await, messages);
 }

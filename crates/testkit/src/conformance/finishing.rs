@@ -3,7 +3,7 @@
 use serde_json::json;
 use tidemill_core::event::EventKind;
 use tidemill_core::limits::METADATA_BYTES_MAX;
-use tidemill_core::run::{Applied, EndCause, FinalStatus, QueueRun, RunState};
+use tidemill_core::run::{Applied, Applied as A, EndCause, FinalStatus, QueueRun, RunState, RunState as S};
 use tidemill_core::{Json, RunId};
 use tidemill_store::{FinishRun, Holder, RefusalCode};
 
@@ -21,7 +21,10 @@ pub async fn a_report_ends_the_run_and_is_merged_into_its_metadata(stage: Stage)
         (FinalStatus::Failed, RunState::Failed),
         (FinalStatus::Cancelled, RunState::Cancelled),
     ] {
-        let wanted = QueueRun { metadata: json!({"trigger": "cron", "exit_code": null, "deep": {"a": 1}}), ..request() };
+        let wanted = QueueRun {
+            metadata: json!({"trigger": "cron", "exit_code": null, "deep": {"a": 1}}),
+            ..request()
+        };
         let run = stage.running(wanted, "worker-001", at(0)).await.run_id;
         let report = json!({"exit_code": 7, "deep": {"b": 2}, "note": "ä"});
         assert_eq!(stage.finish(&run, status, report, at(9)).await, Applied::Applied);
@@ -62,7 +65,11 @@ pub async fn a_finish_asked_again_is_a_duplicate_and_not_stale(stage: Stage) {
         assert_eq!(stage.finish(&run, status, report, at(2)).await, Applied::Duplicate);
         stage.unchanged(&before).await;
         let other = json!({"exit_code": 4});
-        assert_eq!(stage.finish(&run, status, other, at(3)).await, Applied::Stale, "another report is another");
+        assert_eq!(
+            stage.finish(&run, status, other, at(3)).await,
+            Applied::Stale,
+            "another report is another"
+        );
     }
 }
 
@@ -75,7 +82,8 @@ pub async fn f6_a_zombie_is_refused_once_on_record_and_changes_nothing(stage: St
     assert_eq!(swept.len(), 1, "the run was taken away");
     let ended = stage.run(&run).await;
     let length = stage.events(&run).await.len();
-    let beliefs = [Holder::default(), Holder { worker: Some("worker-001".to_owned()), epoch: Some(claim.epoch) }];
+    let beliefs =
+        [Holder::default(), Holder { worker: Some("worker-001".to_owned()), epoch: Some(claim.epoch) }];
     for second in 0..3 {
         for holder in beliefs.clone() {
             let now = at(310 + second);
@@ -83,7 +91,9 @@ pub async fn f6_a_zombie_is_refused_once_on_record_and_changes_nothing(stage: St
             assert!(beat.is_ok_and(|answer| !answer.held));
             let events = vec![info("I am back"), info("and still here").keyed("k")];
             assert_eq!(stage.append(&run, events, holder.clone(), now).await, [None, None]);
-            assert!(stage.door.start(run.clone(), holder, now).await.is_ok_and(|answer| answer == Applied::Stale));
+            assert!(
+                stage.door.start(run.clone(), holder, now).await.is_ok_and(|answer| answer == Applied::Stale)
+            );
             for status in [FinalStatus::Success, FinalStatus::Failed, FinalStatus::Cancelled] {
                 assert_eq!(stage.finish_as(&claim, "worker-001", status, now).await, Applied::Stale);
             }
@@ -91,11 +101,17 @@ pub async fn f6_a_zombie_is_refused_once_on_record_and_changes_nothing(stage: St
     }
     assert_eq!(stage.run(&run).await, ended, "the row is as it was");
     let events = stage.events(&run).await;
-    let refusals: Vec<_> = events[length..].iter().map(|event| (event.kind, event.message.as_str())).collect();
-    let expected = ["heartbeat", "append", "start", "finish"].map(|verb| format!("Refused {verb}: the lease is gone"));
+    let refusals: Vec<_> =
+        events[length..].iter().map(|event| (event.kind, event.message.as_str())).collect();
+    let expected =
+        ["heartbeat", "append", "start", "finish"].map(|verb| format!("Refused {verb}: the lease is gone"));
     assert_eq!(refusals, expected.each_ref().map(|text| (EventKind::Refusal, text.as_str())));
     assert_eq!(events[length].payload, json!({"verb": "heartbeat", "epoch": 1}));
-    assert_eq!(stage.store.tries(run).await.map(|tries| tries.len()).ok(), Some(2), "one successor, not more");
+    assert_eq!(
+        stage.store.tries(run).await.map(|tries| tries.len()).ok(),
+        Some(2),
+        "one successor, not more"
+    );
 }
 
 /// A report after a cancel or a timeout is late, whatever it says.
@@ -110,7 +126,10 @@ pub async fn a_late_report_after_cancel_or_timeout_changes_nothing(stage: Stage)
         let report = json!({"exit_code": 0});
         assert_eq!(stage.finish(&run, FinalStatus::Success, report, at(70)).await, Applied::Stale);
         assert_eq!(stage.run(&run).await, before);
-        assert_eq!(stage.messages(&run).await.last().map(String::as_str), Some("Refused finish: the lease is gone"));
+        assert_eq!(
+            stage.messages(&run).await.last().map(String::as_str),
+            Some("Refused finish: the lease is gone")
+        );
     }
 }
 
@@ -152,14 +171,12 @@ pub async fn a_batch_of_reports_has_an_outcome_for_each(stage: Stage) {
         end(&runs[2], FinalStatus::Cancelled, json!({"n": 2})),
     ];
     let outcomes = stage.door.finish(reports, Some("worker-001".to_owned()), at(11)).await;
-    use Applied::{Applied as A, Duplicate as D, Stale as S};
-    assert_eq!(outcomes.ok(), Some(vec![A, D, A, S, A]));
+    assert_eq!(outcomes.ok(), Some(vec![A::Applied, A::Duplicate, A::Applied, A::Stale, A::Applied]));
     let mut states = Vec::new();
     for run in &runs {
         states.push(stage.status(run).await);
     }
-    use RunState::{Cancelled, Failed, Success};
-    assert_eq!(states, [Failed, Success, Cancelled, Failed, Success]);
+    assert_eq!(states, [S::Failed, S::Success, S::Cancelled, S::Failed, S::Success]);
     assert_eq!(stage.run(&runs[0]).await.metadata, json!({"n": 0}));
 }
 
@@ -174,8 +191,7 @@ pub async fn a_run_named_twice_in_one_batch_ends_once(stage: Stage) {
         end(&run, FinalStatus::Success, json!({"n": 1})),
     ];
     let outcomes = stage.door.finish(reports, None, at(1)).await;
-    use Applied::{Applied as A, Duplicate as D, Stale as S};
-    assert_eq!(outcomes.ok(), Some(vec![A, A, S, D]));
+    assert_eq!(outcomes.ok(), Some(vec![A::Applied, A::Applied, A::Stale, A::Duplicate]));
     let ended = stage.run(&run).await;
     assert_eq!((ended.status, ended.metadata), (RunState::Success, json!({"n": 1})));
 }
@@ -206,11 +222,17 @@ pub async fn of_many_reports_at_one_instant_one_counts(stage: Stage) {
         })
         .await;
         for (place, run) in [&run, &other].into_iter().enumerate() {
-            let outcome = |answer: &Option<Vec<Applied>>| answer.as_ref().and_then(|all| all.get(place).copied());
-            let counts = outcomes.iter().enumerate().filter(|(_, answer)| outcome(answer) == Some(Applied::Applied));
+            let outcome =
+                |answer: &Option<Vec<Applied>>| answer.as_ref().and_then(|all| all.get(place).copied());
+            let counts =
+                outcomes.iter().enumerate().filter(|(_, answer)| outcome(answer) == Some(Applied::Applied));
             let counts: Vec<_> = counts.map(|(number, _)| number).collect();
             assert_eq!(counts.len(), 1, "{outcomes:?}");
-            assert_eq!(stage.run(run).await.metadata, json!({"number": counts[0]}), "and it is the one that is kept");
+            assert_eq!(
+                stage.run(run).await.metadata,
+                json!({"number": counts[0]}),
+                "and it is the one that is kept"
+            );
             let refusals = outcomes.iter().filter(|answer| outcome(answer) == Some(Applied::Stale)).count();
             assert_eq!(refusals, 15);
         }
@@ -230,7 +252,8 @@ pub async fn a_bad_report_is_refused_and_nothing_is_written(stage: Stage) {
     let batch = vec![end(&run, FinalStatus::Success, json!({})), end(&run, FinalStatus::Success, large)];
     refused(stage.door.finish(batch, None, at(1)).await, RefusalCode::TooLarge);
     let nobody: RunId = super::unknown_run();
-    let batch = vec![end(&run, FinalStatus::Success, json!({})), end(&nobody, FinalStatus::Success, json!({}))];
+    let batch =
+        vec![end(&run, FinalStatus::Success, json!({})), end(&nobody, FinalStatus::Success, json!({}))];
     refused(stage.door.finish(batch, None, at(1)).await, RefusalCode::UnknownRun);
     stage.unchanged(&before).await;
 }

@@ -30,18 +30,17 @@ async fn business(
     epoch: Option<i32>,
 ) -> Result<sqlx::Transaction<'static, sqlx::Postgres>, Error> {
     let mut transaction = pool.begin().await.map_err(failed)?;
-    sqlx::query("INSERT INTO public.business (run_id) VALUES ($1)")
-        .bind(run.as_str())
-        .execute(&mut *transaction)
-        .await
-        .map_err(failed)?;
-    sqlx::query("SELECT ops.lease_guard($1, $2)")
-        .bind(run.as_str())
-        .bind(epoch)
-        .execute(&mut *transaction)
-        .await
-        .map_err(failed)?;
-    Ok(transaction)
+    let insert = sqlx::query("INSERT INTO public.business (run_id) VALUES ($1)").bind(run.as_str());
+    insert.execute(&mut *transaction).await.map_err(failed)?;
+    let guard = sqlx::query("SELECT ops.lease_guard($1, $2)").bind(run.as_str()).bind(epoch);
+    match guard.execute(&mut *transaction).await {
+        Ok(_) => Ok(transaction),
+        Err(refusal) => {
+            // Waited for, so that nothing of it is locked when this returns.
+            transaction.rollback().await.map_err(failed)?;
+            Err(failed(refusal))
+        }
+    }
 }
 
 async fn make_table(stage: &Stage) {
@@ -58,8 +57,8 @@ pub async fn f6_lease_guard_aborts_a_zombies_transaction(stage: Stage) {
     make_table(&stage).await;
     let claim = stage.running(request(), "worker-001", at(0)).await;
     let run = &claim.run_id;
-    let live = business(pool(&stage), run, Some(claim.epoch)).await;
-    assert!(live.is_ok_and(|_| true));
+    let Ok(live) = business(pool(&stage), run, Some(claim.epoch)).await else { panic!("the guard refused") };
+    assert!(live.rollback().await.is_ok());
     refused(business(pool(&stage), run, Some(claim.epoch + 1)).await.map(|_| ()), RefusalCode::Stale);
     refused(business(pool(&stage), &unknown_run(), None).await.map(|_| ()), RefusalCode::UnknownRun);
     assert_eq!(stage.sweep(at(300)).await.len(), 1);
@@ -143,7 +142,11 @@ pub async fn the_clock_of_one_host_an_hour_off_steals_nothing(stage: Stage) {
     }
     let ask = ClaimRuns { worker_id: Some(process), ..ClaimRuns::one("worker-001") };
     let claims = store.claim_runs(ask, None).await.unwrap_or_default();
-    assert_eq!(claims.iter().map(|claim| &claim.run_id).collect::<Vec<_>>(), [&runs[0]], "the first one first");
+    assert_eq!(
+        claims.iter().map(|claim| &claim.run_id).collect::<Vec<_>>(),
+        [&runs[0]],
+        "the first one first"
+    );
     let claimed = fast.claim_runs(ClaimRuns::one("worker-002"), None).await.unwrap_or_default();
     assert_eq!(claimed.len(), 1);
     let lease = claimed[0].lease_until - claims[0].lease_until;

@@ -35,7 +35,9 @@ pub async fn of_two_runs_with_one_key_the_second_waits(stage: Stage) {
 
 /// The same key in another project, and another key in the same, are other keys.
 pub async fn a_key_belongs_to_its_project(stage: Stage) {
-    for wanted in [keyed("deploy"), QueueRun { project: "bank".to_owned(), ..keyed("deploy") }, keyed("backup")] {
+    for wanted in
+        [keyed("deploy"), QueueRun { project: "bank".to_owned(), ..keyed("deploy") }, keyed("backup")]
+    {
         stage.queue(wanted, at(0)).await;
     }
     let ask = ClaimRuns { limit: 10, ..ClaimRuns::one("worker-001") };
@@ -50,7 +52,8 @@ pub async fn a_batch_beside_a_held_key_loses_nothing(stage: Stage) {
     free.sort();
     stage.queue(keyed("backup"), at(4)).await;
     let ask = ClaimRuns { limit: 10, ..ClaimRuns::one("worker-002") };
-    let mut claimed: Vec<_> = stage.claim_as(ask, at(5)).await.into_iter().map(|claim| claim.run_id).collect();
+    let mut claimed: Vec<_> =
+        stage.claim_as(ask, at(5)).await.into_iter().map(|claim| claim.run_id).collect();
     claimed.sort();
     assert_eq!(claimed, free, "one run of each key, and every run without one");
     assert_eq!(stage.status(&waiting).await, RunState::Queued);
@@ -126,7 +129,7 @@ pub async fn the_key_goes_on_when_its_holder_fails(stage: Stage) {
 /// A cancel passes the key on when the worker confirms it, and when the grace period is over.
 pub async fn the_key_goes_on_when_its_holder_is_cancelled(stage: Stage) {
     let (holder, next) = holder_and_next(&stage).await;
-    let last = stage.queue(keyed("deploy"), at(1)).await;
+    let last = stage.queue(keyed("deploy"), at(2)).await;
     assert_eq!(stage.cancel(&holder.run_id, at(2)).await, Cancelled::Requested);
     assert_eq!(stage.claim("worker-002", at(3)).await, None, "asked is not stopped");
     stage.finish(&holder.run_id, FinalStatus::Cancelled, json!({}), at(4)).await;
@@ -161,7 +164,7 @@ pub async fn the_key_goes_on_when_a_plain_statement_ends_its_holder(stage: Stage
 /// The end of a run that only waits for its key leaves the holder alone and the line whole.
 pub async fn a_run_that_leaves_the_line_changes_nothing_for_the_others(stage: Stage) {
     let (holder, next) = holder_and_next(&stage).await;
-    let last = stage.queue(keyed("deploy"), at(1)).await;
+    let last = stage.queue(keyed("deploy"), at(2)).await;
     assert_eq!(stage.cancel(&next, at(2)).await, Cancelled::Cancelled);
     assert_eq!(stage.claim("worker-002", at(3)).await, None);
     stage.succeed(&holder.run_id, at(4)).await;

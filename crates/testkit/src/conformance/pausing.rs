@@ -31,7 +31,9 @@ pub async fn a_paused_project_gives_nothing_away(stage: Stage) {
     stage.succeed(&held, at(4)).await;
     assert!(stage.store.clear_flag(FlagName::Paused, project_scope("shop")).await.is_ok_and(|was_on| was_on));
     assert_eq!(stage.claim_id("worker-001", at(5)).await, Some(waits));
-    assert!(stage.store.clear_flag(FlagName::Paused, project_scope("shop")).await.is_ok_and(|was_on| !was_on));
+    assert!(
+        stage.store.clear_flag(FlagName::Paused, project_scope("shop")).await.is_ok_and(|was_on| !was_on)
+    );
 }
 
 /// A pause with an end is over at its end, without anybody's help.

@@ -33,13 +33,22 @@ pub async fn a_run_is_kept_as_it_was_asked_for(stage: Stage) {
     };
     let id = stage.queue(wanted.clone(), at(0)).await;
     let run = stage.run(&id).await;
-    assert_eq!((run.project_id.as_str(), run.env_id.as_str(), run.lane), ("shop", "shop/production", Lane::Ops));
+    assert_eq!(
+        (run.project_id.as_str(), run.env_id.as_str(), run.lane),
+        ("shop", "shop/production", Lane::Ops)
+    );
     assert_eq!((run.status, run.gate), (RunState::Queued, Some(Gate::Time)));
-    assert_eq!((&run.git_sha, &run.git_ref, &run.metadata), (&wanted.git_sha, &wanted.git_ref, &wanted.metadata));
+    assert_eq!(
+        (&run.git_sha, &run.git_ref, &run.metadata),
+        (&wanted.git_sha, &wanted.git_ref, &wanted.metadata)
+    );
     assert_eq!((&run.idempotency_key, run.priority), (&wanted.idempotency_key, -7));
     assert_eq!((run.available_at, run.expires_at), (Some(at(5)), Some(at(50))));
     assert_eq!((run.max_attempts, run.max_losses, run.backoff_secs, run.timeout_secs), (4, 2, 11, Some(33)));
-    assert_eq!((run.concurrency_key.as_deref(), run.labels.as_slice()), (Some("deploy"), &["a".into(), "b".into()][..]));
+    assert_eq!(
+        (run.concurrency_key.as_deref(), run.labels.as_slice()),
+        (Some("deploy"), &["a".into(), "b".into()][..])
+    );
     assert_eq!((run.attempt, run.failures, run.losses, run.epoch), (1, 0, 0, 0));
     assert_eq!((run.queued_at, run.created_at, run.updated_at), (at(0), at(0), at(0)));
     assert_eq!((run.claimed_by, run.started_at, run.finished_at, run.retry_of), (None, None, None, None));
@@ -53,24 +62,30 @@ pub async fn a_run_is_kept_as_it_was_asked_for(stage: Stage) {
 pub async fn sixteen_equal_requests_at_one_instant_make_one_run(stage: Stage) {
     for round in 0..5 {
         // A concurrency key too: what the losers entered for nothing must be given back.
-        let wanted = QueueRun { concurrency_key: Some("deploy".to_owned()), ..keyed(&format!("round-{round}")) };
+        let wanted =
+            QueueRun { concurrency_key: Some("deploy".to_owned()), ..keyed(&format!("round-{round}")) };
         let answers = at_once(16, |_| {
             let (stage, wanted) = (stage.clone(), wanted.clone());
             async move { stage.try_queue(wanted, at(round)).await }
         })
         .await;
-        let answers: Vec<_> = answers.into_iter().map(|answer| answer.map_err(|bad| bad.to_string())).collect();
-        let mut ids: Vec<_> = answers.iter().map(|answer| answer.as_ref().map(|queued| &queued.run_id)).collect();
+        let answers: Vec<_> =
+            answers.into_iter().map(|answer| answer.map_err(|bad| bad.to_string())).collect();
+        let mut ids: Vec<_> =
+            answers.iter().map(|answer| answer.as_ref().map(|queued| &queued.run_id)).collect();
         ids.dedup();
         assert!(ids.len() == 1 && ids[0].is_ok(), "all of them get the same run: {ids:?}");
-        let created = answers.iter().filter(|answer| answer.as_ref().is_ok_and(|queued| queued.created)).count();
+        let created =
+            answers.iter().filter(|answer| answer.as_ref().is_ok_and(|queued| queued.created)).count();
         assert_eq!(created, 1, "one of them made it");
     }
     let runs = stage.plain.number("SELECT count(*) FROM {ops}.runs").await;
     assert_eq!(runs.ok(), Some(5));
     // The first run of the key can be claimed, and the others follow one by one.
     for second in 10..15 {
-        let Some(claim) = stage.claim("worker-001", at(second)).await else { panic!("the line stands still") };
+        let Some(claim) = stage.claim("worker-001", at(second)).await else {
+            panic!("the line stands still")
+        };
         assert_eq!(stage.claim("worker-001", at(second)).await, None);
         stage.succeed(&claim.run_id, at(second)).await;
     }
@@ -200,7 +215,11 @@ pub async fn a_run_is_not_claimed_before_its_time(stage: Stage) {
     assert_eq!(stage.claim("worker-001", at(29)).await, None);
     assert_eq!(stage.claim_id("worker-001", at(30)).await, Some(sooner));
     let plain = stage.queue(request(), at(59)).await;
-    assert_eq!(stage.claim_id("worker-001", at(70)).await, Some(plain), "it is older than a run of second 60");
+    assert_eq!(
+        stage.claim_id("worker-001", at(70)).await,
+        Some(plain),
+        "it is older than a run of second 60"
+    );
     assert_eq!(stage.claim_id("worker-001", at(70)).await, Some(later));
 }
 

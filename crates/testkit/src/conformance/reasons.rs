@@ -31,7 +31,8 @@ pub async fn a_run_that_waits_has_a_reason(stage: Stage) {
     let gpu = stage.queue(wanted, at(3)).await;
     let labels = vec!["gpu".to_owned()];
     assert_eq!(why(&stage, &gpu, at(4)).await, Reason::NoWorkerFits { labels, workers_alive: 1 });
-    let fitting = tidemill_core::worker::NewWorker { labels: vec!["gpu".to_owned()], ..new_worker("worker-002") };
+    let fitting =
+        tidemill_core::worker::NewWorker { labels: vec!["gpu".to_owned()], ..new_worker("worker-002") };
     assert!(stage.door.register(fitting, at(4)).await.is_ok());
     assert_eq!(why(&stage, &gpu, at(5)).await, Reason::Next);
 
@@ -48,8 +49,11 @@ pub async fn a_run_that_waits_has_a_reason(stage: Stage) {
         set_by: None,
     };
     assert!(stage.store.set_flag(flag).await.is_ok());
-    let expected =
-        Reason::Paused { scope: "project:shop".to_owned(), note: Some("upgrade".to_owned()), until: Some(at(9)) };
+    let expected = Reason::Paused {
+        scope: "project:shop".to_owned(),
+        note: Some("upgrade".to_owned()),
+        until: Some(at(9)),
+    };
     assert_eq!(why(&stage, &run, at(8)).await, expected);
     assert_eq!(why(&stage, &gpu, at(9)).await, Reason::Next, "the pause is over");
 }
@@ -80,7 +84,8 @@ pub async fn a_run_that_is_held_has_a_reason(stage: Stage) {
     let expected = Reason::Claimed { worker: worker(), lease_until: Some(at(301)) };
     assert_eq!(why(&stage, &run, at(2)).await, expected);
     stage.say(&run, info("compiling"), at(3)).await;
-    let running = Reason::Running { worker: worker(), since: Some(at(1)), last_event: Some("compiling".to_owned()) };
+    let running =
+        Reason::Running { worker: worker(), since: Some(at(1)), last_event: Some("compiling".to_owned()) };
     assert_eq!(why(&stage, &run, at(4)).await, running);
     assert_eq!(why(&stage, &run, at(11)).await, Reason::WorkerSilent { worker: worker(), since: at(0) });
     stage.beat(process, std::slice::from_ref(&run), at(12)).await;

@@ -2,7 +2,9 @@
 
 use serde_json::json;
 use tidemill_core::artifact::NewArtifact;
-use tidemill_core::limits::{ATTEMPTS_MAX, BACKOFF_SECS_MAX, KEY_BYTES_MAX, LABELS_MAX, METADATA_BYTES_MAX, PRIORITY_MAX};
+use tidemill_core::limits::{
+    ATTEMPTS_MAX, BACKOFF_SECS_MAX, KEY_BYTES_MAX, LABELS_MAX, METADATA_BYTES_MAX, PRIORITY_MAX,
+};
 use tidemill_core::run::{FinalStatus, QueueRun};
 use tidemill_store::{Holder, RefusalCode};
 
@@ -20,7 +22,10 @@ pub async fn an_unknown_project_or_environment_is_refused(stage: Stage) {
     assert_eq!(error.to_string(), "project `shop` has no environment `test`");
     assert_eq!(error.hint().as_deref(), Some("It has: production, staging"));
     // The environment of another project is not this one's.
-    refused(stage.try_queue(QueueRun::new("bank", "production"), at(0)).await, RefusalCode::UnknownEnvironment);
+    refused(
+        stage.try_queue(QueueRun::new("bank", "production"), at(0)).await,
+        RefusalCode::UnknownEnvironment,
+    );
     stage.unchanged(&before).await;
 }
 
@@ -109,6 +114,12 @@ pub async fn a_request_at_its_bounds_is_taken(stage: Stage) {
     };
     let run = stage.queue(largest.clone(), at(0)).await;
     assert_eq!(stage.run(&run).await.labels, largest.labels);
-    let smallest = QueueRun { priority: -PRIORITY_MAX, max_losses: 0, backoff_secs: 0, timeout_secs: Some(1), ..request() };
+    let smallest = QueueRun {
+        priority: -PRIORITY_MAX,
+        max_losses: 0,
+        backoff_secs: 0,
+        timeout_secs: Some(1),
+        ..request()
+    };
     stage.queue(smallest, at(1)).await;
 }

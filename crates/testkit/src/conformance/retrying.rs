@@ -24,10 +24,17 @@ pub async fn a_failure_within_its_budget_is_followed_after_the_back_off(stage: S
         stage.finish(&run, FinalStatus::Failed, json!({"exit_code": failures}), now).await;
         let next = follower(&stage, &run).await;
         let due = now + backoff(10, failures, &run);
-        assert_eq!((next.available_at, next.gate, next.status), (Some(due), Some(Gate::Time), RunState::Queued));
+        assert_eq!(
+            (next.available_at, next.gate, next.status),
+            (Some(due), Some(Gate::Time), RunState::Queued)
+        );
         assert_eq!((next.attempt, next.failures, next.losses), (failures + 2, failures + 1, 0));
         assert_eq!((next.queued_at, next.retry_of.as_ref()), (now, Some(&run)));
-        assert_eq!(next.metadata, json!({"asked": 1}), "it starts with what was asked, not with what was reported");
+        assert_eq!(
+            next.metadata,
+            json!({"asked": 1}),
+            "it starts with what was asked, not with what was reported"
+        );
         assert_eq!(stage.claim("worker-001", due - chrono::TimeDelta::microseconds(1)).await, None);
         (run, now) = (next.run_id, due);
     }

@@ -52,7 +52,10 @@ async fn put(engine: &Engine, wanted: NewSchedule) {
 pub async fn a_schedule_queues_its_request_when_it_is_due(stage: Stage) {
     let engine = engine(&stage, "2026-02-14T10:00:00Z");
     put(&engine, nightly("30 2 * * *", Missed::Skip, Overlap::Allow)).await;
-    assert!(fire_at(&engine, "2026-02-15T01:29:59Z").await.is_empty(), "half past two in Berlin is half past one");
+    assert!(
+        fire_at(&engine, "2026-02-15T01:29:59Z").await.is_empty(),
+        "half past two in Berlin is half past one"
+    );
     let fired = fire_at(&engine, "2026-02-15T01:30:00Z").await;
     assert_eq!(times(&fired, Decision::Queue), ["02-15T01:30"]);
     let Some(run) = &fired[0].run_id else { panic!("no run was queued") };
@@ -90,12 +93,17 @@ pub async fn missed_fires_are_made_up_for_as_the_policy_says(stage: Stage) {
     ] {
         let engine = engine(&stage, "2026-02-14T10:00:00Z");
         let name = format!("nightly-{missed}");
-        put(&engine, NewSchedule { name: name.clone(), ..nightly("30 2 * * *", missed, Overlap::Allow) }).await;
+        put(&engine, NewSchedule { name: name.clone(), ..nightly("30 2 * * *", missed, Overlap::Allow) })
+            .await;
         let fired = fire_at(&engine, "2026-02-17T10:00:00Z").await;
-        assert_eq!((times(&fired, Decision::Queue), times(&fired, Decision::Missed)), (
-            queued.into_iter().map(str::to_owned).collect(),
-            passed.into_iter().map(str::to_owned).collect(),
-        ), "{missed}");
+        assert_eq!(
+            (times(&fired, Decision::Queue), times(&fired, Decision::Missed)),
+            (
+                queued.into_iter().map(str::to_owned).collect(),
+                passed.into_iter().map(str::to_owned).collect(),
+            ),
+            "{missed}"
+        );
         assert_eq!(stage.store.remove_schedule(name).await.ok(), Some(()));
     }
 }

@@ -29,7 +29,9 @@ pub async fn the_key_metrics_are_those_of_the_seed(stage: Stage) {
     let run = stage.claimed(request(), "worker-001", at(-8)).await.run_id;
     stage.say(&run, info("begin"), at(-7)).await;
     stage.claimed(request(), "worker-001", at(-7)).await;
-    stage.claimed(QueueRun { concurrency_key: Some("k".to_owned()), ..request() }, "worker-002", at(-6)).await;
+    stage
+        .claimed(QueueRun { concurrency_key: Some("k".to_owned()), ..request() }, "worker-002", at(-6))
+        .await;
     stage.queue(QueueRun { concurrency_key: Some("k".to_owned()), ..request() }, at(-5)).await;
     stage.queue(QueueRun { available_at: Some(at(60)), ..request() }, at(-4)).await;
     stage.queue(request(), at(-3)).await;
@@ -42,10 +44,7 @@ pub async fn the_key_metrics_are_those_of_the_seed(stage: Stage) {
     assert_eq!(stats.active, [active("worker-001", 2), active("worker-002", 1)]);
     assert_eq!((stats.success_count, stats.failed_count, stats.success_rate), (2, 1, Some(66.67)));
     let mean = |status, avg_duration_seconds, runs| MeanDuration { status, avg_duration_seconds, runs };
-    let expected = [
-        mean(RunState::Cancelled, 3.0, 1),
-        mean(RunState::Failed, 7.0, 1),
-        mean(RunState::Success, 20.0, 3),
-    ];
+    let expected =
+        [mean(RunState::Cancelled, 3.0, 1), mean(RunState::Failed, 7.0, 1), mean(RunState::Success, 20.0, 3)];
     assert_eq!(stats.durations, expected);
 }

@@ -1,7 +1,7 @@
 //! What nobody else will decide: lost leases, dead workers, timeouts, poison. Nothing waits for a person.
 
-use std::collections::BTreeSet;
 use serde_json::json;
+use std::collections::BTreeSet;
 use tidemill_core::RunId;
 use tidemill_core::run::{Applied, EndCause, FinalStatus, QueueRun, RunState};
 use tidemill_store::{ClaimRuns, RefusalCode, Swept, SweptAction};
@@ -218,7 +218,10 @@ pub async fn what_has_expired_but_was_not_taken_is_still_valid(stage: Stage) {
     assert!(stage.say(&run, info("late"), at(400)).await.is_some());
     assert_eq!(stage.run(&run).await.lease_until, Some(at(700)));
     assert!(stage.heartbeat(&run, at(800)).await.held);
-    assert_eq!(stage.finish_as(&claim, "worker-001", FinalStatus::Success, at(2_000)).await, Applied::Applied);
+    assert_eq!(
+        stage.finish_as(&claim, "worker-001", FinalStatus::Success, at(2_000)).await,
+        Applied::Applied
+    );
     assert!(stage.sweep(at(2_001)).await.is_empty());
 }
 
@@ -241,15 +244,26 @@ pub async fn the_beat_and_the_claim_of_a_dead_worker_are_refused(stage: Stage) {
     assert_eq!(workers.iter().map(|one| one.ended_at).collect::<Vec<_>>(), [Some(at(21)), Some(at(1))]);
 }
 
-/// Whoever says goodbye with runs in hand gives them up at once.
-pub async fn the_runs_of_a_worker_that_said_goodbye_are_followed(stage: Stage) {
-    let worker = stage.register("worker-001", at(0)).await;
-    let run = stage.queue(request(), at(0)).await;
-    stage.claim_registered("worker-001", worker, at(0)).await;
-    assert_eq!(stage.door.retire(worker, at(1)).await.ok(), Some(()));
-    let swept = only(stage.sweep(at(1)).await);
-    assert_eq!((&swept.run_id, swept.action), (&run, SweptAction::Stale));
-    assert!(swept.successor.is_some());
+/// Whoever says goodbye with runs in hand gives them up at once. That is nobody's loss: no budget pays for it.
+pub async fn the_runs_of_a_worker_that_said_goodbye_are_followed_at_no_cost(stage: Stage) {
+    for start in [false, true] {
+        let worker = stage.register("worker-001", at(0)).await;
+        let run = stage.queue(QueueRun { max_losses: 0, ..request() }, at(0)).await;
+        stage.claim_registered("worker-001", worker, at(0)).await;
+        if start {
+            stage.say(&run, info("begin"), at(0)).await;
+        }
+        assert_eq!(stage.door.retire(worker, at(1)).await.ok(), Some(()));
+        let swept = only(stage.sweep(at(1)).await);
+        assert_eq!((&swept.run_id, swept.action), (&run, SweptAction::Interrupted));
+        let ended = stage.run(&run).await;
+        assert_eq!(ended.status, if start { RunState::Failed } else { RunState::Cancelled });
+        let Some(next) = swept.successor else { panic!("the request is lost") };
+        let next = stage.run(&next).await;
+        assert_eq!((next.attempt, next.failures, next.losses, next.available_at), (2, 0, 0, None));
+        assert_eq!(stage.claim_id("worker-002", at(2)).await, Some(next.run_id.clone()));
+        stage.succeed(&next.run_id, at(3)).await;
+    }
 }
 
 /// A beat that says an older time, or comes twice, does not make a worker older than it is.
@@ -265,7 +279,9 @@ pub async fn a_beat_never_goes_back_in_time(stage: Stage) {
 /// Fills the stage with everything that a sweeper decides; how many decisions there are.
 async fn untidy(stage: &Stage) -> usize {
     let worker = stage.register("worker-009", at(0)).await;
-    stage.running(QueueRun { concurrency_key: Some("key".to_owned()), ..request() }, "worker-005", at(0)).await;
+    stage
+        .running(QueueRun { concurrency_key: Some("key".to_owned()), ..request() }, "worker-005", at(0))
+        .await;
     let mut decisions = 1;
     for second in 0..4 {
         stage.claimed(request(), "worker-001", at(second)).await;
@@ -276,7 +292,9 @@ async fn untidy(stage: &Stage) -> usize {
         stage.running(timed, "worker-003", at(second)).await;
         let stopped = stage.running(request(), "worker-004", at(second)).await;
         stage.cancel(&stopped.run_id, at(second)).await;
-        stage.queue(QueueRun { expires_at: Some(at(60)), available_at: Some(at(59)), ..request() }, at(second)).await;
+        stage
+            .queue(QueueRun { expires_at: Some(at(60)), available_at: Some(at(59)), ..request() }, at(second))
+            .await;
         decisions += 6;
     }
     decisions

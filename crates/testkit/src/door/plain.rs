@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool, SqlitePoolOptions};
-use sqlx::AssertSqlSafe;
+use sqlx::{AssertSqlSafe, Connection as _};
 use tidemill_core::Json;
 use tidemill_store::Error;
 
@@ -64,7 +64,13 @@ impl Plain {
         let text = self.rendered(text);
         match self {
             Self::Postgres(pool) => {
-                Ok(sqlx::query(text).persistent(false).execute(pool).await.map_err(failed)?.rows_affected())
+                let mut session = pool.acquire().await.map_err(failed)?;
+                let done = sqlx::query(text).persistent(false).execute(&mut *session).await;
+                if done.is_err() {
+                    // PostgreSQL says what is wrong before it lets go of what it locked: wait until it has.
+                    session.ping().await.map_err(failed)?;
+                }
+                Ok(done.map_err(failed)?.rows_affected())
             }
             Self::Sqlite(pool) => Ok(sqlx::query(text).execute(pool).await.map_err(failed)?.rows_affected()),
         }
@@ -103,13 +109,16 @@ impl Plain {
     pub async fn tables(&self) -> Result<Tables, Error> {
         let mut tables = Tables::new();
         for (table, columns) in self.columns().await? {
-            let fields: Vec<String> =
-                columns.iter().map(|(column, kind)| format!("'{column}', {}", self.shown(column, kind))).collect();
+            let fields: Vec<String> = columns
+                .iter()
+                .map(|(column, kind)| format!("'{column}', {}", self.shown(column, kind)))
+                .collect();
             let build = if matches!(self, Self::Postgres(_)) { "jsonb_build_object" } else { "json_object" };
             let text = format!("SELECT CAST({build}({}) AS text) FROM {{ops}}.{table}", fields.join(", "));
             let mut rows = self.texts(&text).await?;
             rows.sort();
-            let read = |row: &String| serde_json::from_str(row).map_err(|bad| sqlx::Error::Decode(Box::new(bad)));
+            let read =
+                |row: &String| serde_json::from_str(row).map_err(|bad| sqlx::Error::Decode(Box::new(bad)));
             let rows = rows.iter().map(read).collect::<sqlx::Result<Vec<Json>>>().map_err(failed)?;
             tables.insert(table, rows);
         }
@@ -123,9 +132,8 @@ impl Plain {
                 format!("(extract(epoch FROM {column}) * 1000000)::bigint")
             }
             Self::Postgres(_) if kind == "boolean" => format!("{column}::integer"),
-            Self::Postgres(_) => column.to_owned(),
             Self::Sqlite(_) if DOCUMENTS.contains(&column) => format!("json({column})"),
-            Self::Sqlite(_) => column.to_owned(),
+            Self::Postgres(_) | Self::Sqlite(_) => column.to_owned(),
         }
     }
 

@@ -38,11 +38,22 @@ impl Door for Store {
         Box::pin(Self::heartbeat(self, run, holder, Some(now)))
     }
 
-    fn finish(&self, ends: Vec<FinishRun>, worker: Option<String>, now: Timestamp) -> Answer<'_, Vec<Applied>> {
+    fn finish(
+        &self,
+        ends: Vec<FinishRun>,
+        worker: Option<String>,
+        now: Timestamp,
+    ) -> Answer<'_, Vec<Applied>> {
         Box::pin(self.finish_runs(ends, worker, Some(now)))
     }
 
-    fn cancel(&self, run: RunId, by: String, reason: Option<String>, now: Timestamp) -> Answer<'_, Cancelled> {
+    fn cancel(
+        &self,
+        run: RunId,
+        by: String,
+        reason: Option<String>,
+        now: Timestamp,
+    ) -> Answer<'_, Cancelled> {
         Box::pin(self.cancel_run(run, by, reason, Some(now)))
     }
 

@@ -42,7 +42,12 @@ impl SqlDoor {
     }
 
     /// `finish_run` says whether the report counts; a run that had ended before is told by the same report twice.
-    async fn finish_one(&self, end: FinishRun, worker: Option<String>, now: Timestamp) -> Result<Applied, Error> {
+    async fn finish_one(
+        &self,
+        end: FinishRun,
+        worker: Option<String>,
+        now: Timestamp,
+    ) -> Result<Applied, Error> {
         let before = self.owner.run(end.run_id.clone()).await?;
         let call = sqlx::query(
             "SELECT ops.finish_run(p_run_id := $1, p_status := $2, p_metadata := $3, p_worker_id := $4, \
@@ -166,12 +171,13 @@ impl Door for SqlDoor {
     }
 
     fn start(&self, run: RunId, holder: Holder, now: Timestamp) -> Answer<'_, Applied> {
-        let call =
-            sqlx::query("SELECT ops.start_run(p_run_id := $1, p_worker_id := $2, p_epoch := $3, p_now := $4)")
-                .bind(run.to_string())
-                .bind(holder.worker)
-                .bind(holder.epoch)
-                .bind(now);
+        let call = sqlx::query(
+            "SELECT ops.start_run(p_run_id := $1, p_worker_id := $2, p_epoch := $3, p_now := $4)",
+        )
+        .bind(run.to_string())
+        .bind(holder.worker)
+        .bind(holder.epoch)
+        .bind(now);
         Box::pin(async move {
             let started: bool = self.row(call).await?.try_get(0).map_err(failed)?;
             Ok(if started { Applied::Applied } else { Applied::Stale })
@@ -250,7 +256,13 @@ impl Door for SqlDoor {
         })
     }
 
-    fn cancel(&self, run: RunId, by: String, reason: Option<String>, now: Timestamp) -> Answer<'_, Cancelled> {
+    fn cancel(
+        &self,
+        run: RunId,
+        by: String,
+        reason: Option<String>,
+        now: Timestamp,
+    ) -> Answer<'_, Cancelled> {
         let call =
             sqlx::query("SELECT ops.cancel_run(p_run_id := $1, p_by := $2, p_reason := $3, p_now := $4)")
                 .bind(run.to_string())

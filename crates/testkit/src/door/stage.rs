@@ -1,5 +1,9 @@
 //! A door with a database of its own behind it, and what a case needs besides the verbs.
-#![expect(clippy::expect_used, reason = "a stage that cannot be set up or read ends the test, loudly")]
+#![expect(
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    reason = "a stage that cannot be set up or read ends the test, loudly"
+)]
 
 use std::str::FromStr as _;
 use std::sync::{Arc, OnceLock};
@@ -72,8 +76,14 @@ impl Stage {
     pub async fn open(kind: Kind) -> Self {
         let stage = Self::open_bare(kind).await;
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
-        for (project, environments) in [("shop", names(&["staging", "production"])), ("bank", names(&["staging"]))] {
-            stage.store.create_project(project, environments, Some(at(0))).await.expect("the project is made");
+        for (project, environments) in
+            [("shop", names(&["staging", "production"])), ("bank", names(&["staging"]))]
+        {
+            stage
+                .store
+                .create_project(project, environments, Some(at(0)))
+                .await
+                .expect("the project is made");
         }
         stage
     }

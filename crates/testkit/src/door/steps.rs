@@ -1,5 +1,9 @@
 //! Single steps for cases, in as few words as they need: what is refused or fails here ends the test.
-#![expect(clippy::expect_used, reason = "a step that fails ends the test, loudly")]
+#![expect(
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    reason = "a step that fails ends the test, loudly"
+)]
 
 use std::fmt::Debug;
 
@@ -7,7 +11,9 @@ use tidemill_core::event::{Event, Level, NewEvent};
 use tidemill_core::run::{Applied, Claim, FinalStatus, QueueRun, Run, RunState};
 use tidemill_core::worker::{Held, NewWorker};
 use tidemill_core::{Json, RunId, Timestamp, WorkerId};
-use tidemill_store::{Cancelled, ClaimRuns, Error, EventPage, FinishRun, Holder, Queued, RefusalCode, Retried, Swept};
+use tidemill_store::{
+    Cancelled, ClaimRuns, Error, EventPage, FinishRun, Holder, Queued, RefusalCode, Retried, Swept,
+};
 use uuid::Uuid;
 
 use super::{Stage, Tables};
@@ -120,7 +126,10 @@ impl Stage {
 
     /// Starts a run as the worker that claimed it.
     pub async fn start(&self, claim: &Claim, worker: &str, now: Timestamp) -> Applied {
-        self.door.start(claim.run_id.clone(), holder(claim, worker), now).await.expect("the start is answered")
+        self.door
+            .start(claim.run_id.clone(), holder(claim, worker), now)
+            .await
+            .expect("the start is answered")
     }
 
     /// Appends one event as somebody who knows nothing but the run's id.
@@ -171,7 +180,13 @@ impl Stage {
     }
 
     /// Finishes a run as the worker that claimed it.
-    pub async fn finish_as(&self, claim: &Claim, worker: &str, status: FinalStatus, now: Timestamp) -> Applied {
+    pub async fn finish_as(
+        &self,
+        claim: &Claim,
+        worker: &str,
+        status: FinalStatus,
+        now: Timestamp,
+    ) -> Applied {
         let end = FinishRun {
             run_id: claim.run_id.clone(),
             status,

@@ -70,10 +70,10 @@ fn two_sweepers_fire_a_schedule_once(stage: &Stage) {
         add(stage, &format!("nightly-{number}"), &["--missed", "all", "--overlap", "allow"]);
     }
     make_due(stage);
-    let sweeps: Vec<_> =
-        (0..4).map(|_| stage.command(&["sweep"]).spawn().expect("a sweeper starts")).collect();
-    for mut sweep in sweeps {
-        assert!(sweep.wait().expect("the sweeper ends").success());
+    let sweep = |number| Process::start(stage, &format!("sweep-{number}"), &mut stage.command(&["sweep"]));
+    let mut sweeps: Vec<Process> = (0..4).map(sweep).collect();
+    for sweep in &mut sweeps {
+        assert_eq!(sweep.ended_within(PATIENCE), Some(0));
     }
     let count = |text: &str| stage.sql(text).expect("rows are counted")[0].parse::<usize>().unwrap();
     let (fires, runs) = (

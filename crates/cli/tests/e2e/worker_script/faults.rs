@@ -30,10 +30,14 @@ fn a_lost_answer_is_asked_for_again() {
     }
     // The same where the statement never arrived.
     let id = script.stage.queue(&[]);
-    let armed = ["claim_next_run", "append_events", "finish_run"].map(|verb| proxy.arm(Fault::cut_before(verb)));
+    let armed =
+        ["claim_next_run", "append_events", "finish_run"].map(|verb| proxy.arm(Fault::cut_before(verb)));
     script.once("echo one").ok();
     assert!(armed.iter().all(|armed| armed.fired() == 1));
-    assert_eq!((script.stage.run(&id).status, lines(&script.stage, &id)), (RunState::Success, vec!["one".to_owned()]));
+    assert_eq!(
+        (script.stage.run(&id).status, lines(&script.stage, &id)),
+        (RunState::Success, vec!["one".to_owned()])
+    );
 }
 
 /// Without a way to the database the command is killed before the lease can move to somebody else.
@@ -68,7 +72,12 @@ fn a_stopped_worker_lets_its_command_end_and_claims_nothing_more() {
     script.until_said(&first, "up");
     worker.signal(Signal::TERM);
     assert_eq!(worker.ended_within(PATIENCE), Some(0));
-    assert_eq!(script.stage.run(&first).status, RunState::Success, "it ended within its grace: {}", worker.said());
+    assert_eq!(
+        script.stage.run(&first).status,
+        RunState::Success,
+        "it ended within its grace: {}",
+        worker.said()
+    );
     assert_eq!(script.stage.run(&waiting).status, RunState::Queued, "it claimed after it was told to end");
 
     // A command that does not end is killed after the grace time, and its run is left to its lease.
@@ -90,7 +99,8 @@ fn a_stopped_worker_lets_its_command_end_and_claims_nothing_more() {
 fn a_killed_worker_takes_its_command_with_it() {
     let script = Script::new();
     let id = script.stage.queue(&[]);
-    let mut worker = script.start("worker", &["--lease", "60"], "trap '' TERM; sleep 600 & echo pids $$ $!; wait; wait");
+    let mut worker =
+        script.start("worker", &["--lease", "60"], "trap '' TERM; sleep 600 & echo pids $$ $!; wait; wait");
     let pids = script.until_said(&id, "pids ");
     worker.kill();
     crate::stage::until_within("the command dies", Duration::from_secs(10), || {

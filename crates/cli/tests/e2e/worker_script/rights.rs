@@ -11,9 +11,24 @@ use crate::stage::{PATIENCE, until};
 
 /// The functions of `docs/sql-door.md`.
 const VERBS: [&str; 18] = [
-    "add_artifact", "append_event", "append_events", "beat_worker", "cancel_run", "claim_next_run", "declare_waiting",
-    "finish_run", "finish_runs", "heartbeat", "lease_guard", "queue_run", "register_worker", "retire_worker",
-    "retry_run", "start_run", "wake", "work_left",
+    "add_artifact",
+    "append_event",
+    "append_events",
+    "beat_worker",
+    "cancel_run",
+    "claim_next_run",
+    "declare_waiting",
+    "finish_run",
+    "finish_runs",
+    "heartbeat",
+    "lease_guard",
+    "queue_run",
+    "register_worker",
+    "retire_worker",
+    "retry_run",
+    "start_run",
+    "wake",
+    "work_left",
 ];
 
 #[test]
@@ -27,9 +42,8 @@ fn the_worker_role_may_call_the_verbs_and_nothing_else() {
         let code = error.as_database_error().and_then(|error| error.code().map(|code| code.into_owned()));
         assert_eq!(code.as_deref(), Some("42501"), "{text}: {error}");
     };
-    let tables = stage.sql(
-        "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'ops'::regnamespace",
-    );
+    let tables =
+        stage.sql("SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'ops'::regnamespace");
     for table in tables.unwrap() {
         if !table.starts_with("tidemill_") {
             denied(&format!("SELECT 1::text FROM ops.{table}"));
@@ -52,7 +66,8 @@ fn the_worker_role_may_call_the_verbs_and_nothing_else() {
     );
     let may: BTreeSet<String> = stage.sql(&of_role).unwrap().into_iter().collect();
     assert_eq!(may, VERBS.map(str::to_owned).into());
-    let all = stage.sql("SELECT proname || '' FROM pg_proc WHERE pronamespace = 'ops'::regnamespace").unwrap();
+    let all =
+        stage.sql("SELECT proname || '' FROM pg_proc WHERE pronamespace = 'ops'::regnamespace").unwrap();
     let overloads: BTreeSet<&String> = all.iter().collect();
     assert_eq!(overloads.len(), all.len(), "exactly one function of each name exists");
     assert!(all.len() > VERBS.len() + 5, "there are functions that a worker may not call");

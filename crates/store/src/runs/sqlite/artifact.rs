@@ -32,8 +32,9 @@ pub(super) async fn put(
     sqlx::query_scalar(
         "INSERT INTO artifacts AS a (artifact_id, run_id, artifact_type, url, digest, size_bytes, metadata, \
          created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) \
-         ON CONFLICT (run_id, artifact_type, url) DO UPDATE SET digest = coalesce(excluded.digest, a.digest), \
-         size_bytes = coalesce(excluded.size_bytes, a.size_bytes) RETURNING artifact_id",
+         ON CONFLICT (run_id, artifact_type, url) DO UPDATE \
+         SET digest = coalesce(excluded.digest, a.digest), \
+             size_bytes = coalesce(excluded.size_bytes, a.size_bytes) RETURNING artifact_id",
     )
     .bind(format!("art-{}", Uuid::new_v4()))
     .bind(run.as_str())
@@ -60,7 +61,8 @@ fn check(artifact: &NewArtifact) -> Result<(), Error> {
         || metadata.to_string().len() > PAYLOAD_BYTES_MAX
     {
         let problem = format!(
-            "the artifact is too large: type 64, URL {KEY_BYTES_MAX} and metadata {PAYLOAD_BYTES_MAX} bytes at most"
+            "the artifact is too large: type 64, URL {KEY_BYTES_MAX} and metadata {PAYLOAD_BYTES_MAX} \
+             bytes at most"
         );
         return Err(Error::refused(RefusalCode::TooLarge, problem));
     }

@@ -28,8 +28,8 @@ pub(in crate::runs) async fn cancel(
         let notes = object_of([("cancelled_by", Some(Json::from(by))), ("reason", reason.map(Json::from))]);
         sqlx::query(
             "UPDATE runs SET status = 'cancelled', gate = NULL, finished_at = $2, updated_at = $2, \
-             end_cause = 'cancelled', cancel_requested_at = $2, cancel_requested_by = $3, cancel_reason = $4, \
-             input = coalesce(input, metadata), metadata = $5 WHERE run_id = $1",
+             end_cause = 'cancelled', cancel_requested_at = $2, cancel_requested_by = $3, \
+             cancel_reason = $4, input = coalesce(input, metadata), metadata = $5 WHERE run_id = $1",
         )
         .bind(run.run_id.as_str())
         .bind(At(now))

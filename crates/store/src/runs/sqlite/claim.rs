@@ -15,48 +15,55 @@ use tidemill_core::run::Claim;
 const ACTION: &str = "claim runs";
 
 /// What has to be settled before anything is claimed.
-pub(super) const BEFORE: &str = "SELECT \
-    iif($2 IS NULL, 0, EXISTS (SELECT 1 FROM runs WHERE claimed_by = $1 AND status IN ('claimed', 'running') \
-                               AND claim_request = $2)) AS asked_before, \
-    EXISTS (SELECT 1 FROM workers WHERE worker_id = $3 AND ended_at IS NOT NULL) AS worker_ended, \
-    EXISTS (SELECT 1 FROM runs WHERE gate = 'time' AND available_at <= $4) AS any_due";
+pub(super) const BEFORE: &str = "\
+    SELECT iif($2 IS NULL, 0, EXISTS (SELECT 1 FROM runs WHERE claimed_by = $1 AND claim_request = $2 \
+                                         AND status IN ('claimed', 'running'))) AS asked_before, \
+           EXISTS (SELECT 1 FROM workers WHERE worker_id = $3 AND ended_at IS NOT NULL) AS worker_ended, \
+           EXISTS (SELECT 1 FROM runs WHERE gate = 'time' AND available_at <= $4) AS any_due";
 
-pub(super) const ASKED_BEFORE: &str = "SELECT run_id, project_id, env_id, git_sha, git_ref, metadata, epoch, attempt, \
-    timeout_secs, lease_until, priority, ready_at FROM runs \
-    WHERE claimed_by = $1 AND status IN ('claimed', 'running') AND claim_request = $2";
+pub(super) const ASKED_BEFORE: &str = "\
+    SELECT run_id, project_id, env_id, git_sha, git_ref, metadata, epoch, attempt, timeout_secs, \
+           lease_until, priority, ready_at \
+      FROM runs WHERE claimed_by = $1 AND claim_request = $2 AND status IN ('claimed', 'running')";
 
-/// The queue of `ahead` begins with the head of every shelf that fits, and gets the next of a shelf whenever it gives
-/// one away: the shelves are merged in order, and no more of any is read than is claimed, one look-up each in
-/// `runs_ready`. Pauses and labels are looked at per shelf, so that runs behind them cost nothing.
-pub(super) const CLAIM: &str = "WITH RECURSIVE fitting (shelf_id) AS ( \
+/// The queue of `ahead` begins with the head of every shelf that fits, and gets the next of a shelf whenever
+/// it gives one away: the shelves are merged in order, and no more of any is read than is claimed, one
+/// look-up each in `runs_ready`. Pauses and labels are looked at per shelf, so that runs behind them cost
+/// nothing.
+pub(super) const CLAIM: &str = "\
+    WITH RECURSIVE fitting (shelf_id) AS ( \
         SELECT s.shelf_id FROM shelves s \
-        WHERE NOT EXISTS (SELECT 1 FROM json_each(s.labels) need \
-                          WHERE need.value NOT IN (SELECT offer.value FROM json_each($1) offer)) \
-          AND ($2 IS NULL OR s.project_id IN (SELECT p.value FROM json_each($2) p)) \
-          AND NOT EXISTS (SELECT 1 FROM flags f \
-                          WHERE f.flag = 'paused' AND f.scope IN ('lane:ops', 'project:' || s.project_id) \
-                            AND (f.until_at IS NULL OR f.until_at > $4))), \
+         WHERE NOT EXISTS (SELECT 1 FROM json_each(s.labels) need \
+                            WHERE need.value NOT IN (SELECT offer.value FROM json_each($1) offer)) \
+           AND ($2 IS NULL OR s.project_id IN (SELECT p.value FROM json_each($2) p)) \
+           AND NOT EXISTS (SELECT 1 FROM flags f \
+                            WHERE f.flag = 'paused' AND f.scope IN ('lane:ops', 'project:' || s.project_id) \
+                              AND (f.until_at IS NULL OR f.until_at > $4))), \
     ahead (shelf_id, priority, ready_at, run_id) AS ( \
-        SELECT r.shelf_id, r.priority, r.ready_at, r.run_id FROM fitting s CROSS JOIN runs r ON r.run_id = \
-            (SELECT h.run_id FROM runs h WHERE h.shelf_id = s.shelf_id AND h.gate = 'open' \
-             ORDER BY h.priority DESC, h.ready_at, h.run_id LIMIT 1) \
-        UNION ALL \
-        SELECT r.shelf_id, r.priority, r.ready_at, r.run_id FROM ahead a CROSS JOIN runs r ON r.run_id = coalesce( \
-            (SELECT n.run_id FROM runs n WHERE n.shelf_id = a.shelf_id AND n.gate = 'open' \
-                AND n.priority = a.priority AND n.ready_at = a.ready_at AND n.run_id > a.run_id \
-             ORDER BY n.run_id LIMIT 1), \
-            (SELECT n.run_id FROM runs n WHERE n.shelf_id = a.shelf_id AND n.gate = 'open' \
-                AND n.priority = a.priority AND n.ready_at > a.ready_at \
-             ORDER BY n.ready_at, n.run_id LIMIT 1), \
-            (SELECT n.run_id FROM runs n WHERE n.shelf_id = a.shelf_id AND n.gate = 'open' \
-                AND n.priority < a.priority \
-             ORDER BY n.priority DESC, n.ready_at, n.run_id LIMIT 1)) \
-        ORDER BY 2 DESC, 3, 4 LIMIT +$3) \
-    UPDATE runs SET status = 'claimed', gate = NULL, claimed_by = $5, worker_id = $6, claim_request = $7, \
-        epoch = epoch + 1, started_at = $4, lease_secs = $8, lease_until = $4 + $8 * 1000000, updated_at = $4 \
-    WHERE run_id IN (SELECT a.run_id FROM ahead a) \
-    RETURNING run_id, project_id, env_id, git_sha, git_ref, metadata, epoch, attempt, timeout_secs, lease_until, \
-        priority, ready_at";
+        SELECT r.shelf_id, r.priority, r.ready_at, r.run_id \
+          FROM fitting s CROSS JOIN runs r ON r.run_id = \
+               (SELECT h.run_id FROM runs h WHERE h.shelf_id = s.shelf_id AND h.gate = 'open' \
+                 ORDER BY h.priority DESC, h.ready_at, h.run_id LIMIT 1) \
+         UNION ALL \
+        SELECT r.shelf_id, r.priority, r.ready_at, r.run_id \
+          FROM ahead a CROSS JOIN runs r ON r.run_id = coalesce( \
+               (SELECT n.run_id FROM runs n WHERE n.shelf_id = a.shelf_id AND n.gate = 'open' \
+                   AND n.priority = a.priority AND n.ready_at = a.ready_at AND n.run_id > a.run_id \
+                 ORDER BY n.run_id LIMIT 1), \
+               (SELECT n.run_id FROM runs n WHERE n.shelf_id = a.shelf_id AND n.gate = 'open' \
+                   AND n.priority = a.priority AND n.ready_at > a.ready_at \
+                 ORDER BY n.ready_at, n.run_id LIMIT 1), \
+               (SELECT n.run_id FROM runs n WHERE n.shelf_id = a.shelf_id AND n.gate = 'open' \
+                   AND n.priority < a.priority \
+                 ORDER BY n.priority DESC, n.ready_at, n.run_id LIMIT 1)) \
+         ORDER BY 2 DESC, 3, 4 LIMIT +$3) \
+    UPDATE runs \
+       SET status = 'claimed', gate = NULL, claimed_by = $5, worker_id = $6, claim_request = $7, \
+           epoch = epoch + 1, started_at = $4, updated_at = $4, \
+           lease_secs = $8, lease_until = $4 + $8 * 1000000 \
+     WHERE run_id IN (SELECT a.run_id FROM ahead a) \
+    RETURNING run_id, project_id, env_id, git_sha, git_ref, metadata, epoch, attempt, timeout_secs, \
+              lease_until, priority, ready_at";
 
 pub(in crate::runs) async fn claim(
     conn: &mut SqliteConnection,

@@ -1,7 +1,8 @@
 //! Appends to a run's record. Transition events are not written here but by triggers.
 //!
-//! With a key, the same key is the same event; without one, the same level, message and payload within ten seconds
-//! are. What was appended before is found in the one statement that reads the run; what is new is written in another.
+//! With a key, the same key is the same event; without one, the same level, message and payload within ten
+//! seconds are. What was appended before is found in the one statement that reads the run; what is new is
+//! written in another.
 
 use super::super::Holder;
 use super::hold::{self, Hold};
@@ -13,7 +14,7 @@ use crate::{Error, RefusalCode};
 use serde_json::json;
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteRow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use tidemill_core::digest::sha256_hex;
 use tidemill_core::event::{Level, NewEvent};
 use tidemill_core::limits::{EVENT_REPEAT_SECS, MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX};
@@ -23,18 +24,20 @@ use tidemill_core::{Json, RunId, Timestamp};
 const ACTION: &str = "append events";
 
 /// The run, and which of the named events its record has: digest or key → event id, as a JSON object.
-pub(super) const LOOK: &str = "SELECT r.status, r.epoch, r.claimed_by, r.lease_until, r.lease_secs, r.cancel_requested_at, \
-    (SELECT json_group_object(known.same_as, known.event_id) FROM ( \
-        SELECT e.same_as, e.event_id, min(e.seq) FROM run_events e \
-        WHERE e.run_id = r.run_id AND e.same_as IN (SELECT value FROM json_each($2)) \
-          AND (e.event_key IS NOT NULL OR e.created_at > $3) \
-        GROUP BY e.same_as) known) AS known \
-    FROM runs r WHERE r.run_id = $1";
+pub(super) const LOOK: &str = "\
+    SELECT r.status, r.epoch, r.claimed_by, r.lease_until, r.lease_secs, r.cancel_requested_at, \
+           (SELECT json_group_object(known.same_as, known.event_id) FROM ( \
+                SELECT e.same_as, e.event_id, min(e.seq) FROM run_events e \
+                 WHERE e.run_id = r.run_id AND e.same_as IN (SELECT value FROM json_each($2)) \
+                   AND (e.event_key IS NOT NULL OR e.created_at > $3) \
+                 GROUP BY e.same_as) known) AS known \
+      FROM runs r WHERE r.run_id = $1";
 
-pub(super) const INSERT: &str = "INSERT INTO run_events (run_id, seq, level, message, payload, event_key, same_as, created_at) \
+pub(super) const INSERT: &str = "\
+    INSERT INTO run_events (run_id, seq, level, message, payload, event_key, same_as, created_at) \
     SELECT $1, (SELECT coalesce(max(e.seq), 0) FROM run_events e WHERE e.run_id = $1) + new.key + 1, \
-        new.value ->> 0, new.value ->> 1, new.value ->> 2, new.value ->> 3, new.value ->> 4, $3 \
-    FROM json_each($2) new ORDER BY new.key \
+           new.value ->> 0, new.value ->> 1, new.value ->> 2, new.value ->> 3, new.value ->> 4, $3 \
+      FROM json_each($2) new ORDER BY new.key \
     RETURNING seq, event_id";
 
 pub(in crate::runs) async fn append(
@@ -62,12 +65,13 @@ pub(in crate::runs) async fn append(
     } else if hold.is_due_for_renewal(now) {
         hold::renew(conn, run, now, ACTION).await?;
     }
-    let mut fresh: Vec<(&str, &NewEvent)> = Vec::new();
-    for (event, same) in events.iter().zip(&sames) {
-        if !known.contains_key(same) && !fresh.iter().any(|(other, _)| other == same) {
-            fresh.push((same, event));
-        }
-    }
+    let mut named = HashSet::new();
+    let fresh: Vec<_> = sames
+        .iter()
+        .map(String::as_str)
+        .zip(events)
+        .filter(|&(same, _)| !known.contains_key(same) && named.insert(same))
+        .collect();
     insert(conn, run, &fresh, &mut known, now).await?;
     Ok(sames.iter().map(|same| known.get(same).cloned()).collect())
 }
@@ -156,7 +160,8 @@ pub(super) async fn record_request(
 ) -> Result<(), Error> {
     sqlx::query(
         "INSERT INTO run_events (run_id, seq, kind, level, message, payload, created_at) \
-         SELECT $1, coalesce(max(e.seq), 0) + 1, 'request', $2, $3, $4, $5 FROM run_events e WHERE e.run_id = $1",
+         SELECT $1, coalesce(max(e.seq), 0) + 1, 'request', $2, $3, $4, $5 \
+         FROM run_events e WHERE e.run_id = $1",
     )
     .bind(run.as_str())
     .bind(level.as_str())
@@ -169,7 +174,8 @@ pub(super) async fn record_request(
     Ok(())
 }
 
-/// Records that a call was refused, once per run, verb and epoch: a zombie that asks every second is one line.
+/// Records that a call was refused, once per run, verb and epoch: a zombie that asks every second is one
+/// line.
 pub(super) async fn record_refusal(
     conn: &mut SqliteConnection,
     run: &RunId,

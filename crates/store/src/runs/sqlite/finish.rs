@@ -1,4 +1,5 @@
-//! Ends runs as their workers report it, with what follows: artifacts, and another try where the budget allows one.
+//! Ends runs as their workers report it, with what follows: artifacts, and another try where the budget
+//! allows one.
 
 use super::super::{FinishRun, Holder};
 use super::hold::is_run_stale;
@@ -17,11 +18,13 @@ use tidemill_core::{Json, RunId, Timestamp};
 const ACTION: &str = "finish runs";
 
 /// Ends the runs of a list: id, status, cause, metadata as text, and whether that differs from before.
-pub(super) const END: &str = "UPDATE runs SET status = e.status, finished_at = $2, updated_at = $2, gate = NULL, \
-        end_cause = e.cause, input = iif(e.changed, coalesce(input, metadata), input), metadata = e.metadata_now \
-    FROM (SELECT value ->> 0 AS id, value ->> 1 AS status, value ->> 2 AS cause, value ->> 3 AS metadata_now, \
-                 value ->> 4 AS changed FROM json_each($1)) e \
-    WHERE runs.run_id = e.id";
+pub(super) const END: &str = "\
+    UPDATE runs \
+       SET status = e.status, finished_at = $2, updated_at = $2, gate = NULL, end_cause = e.cause, \
+           input = iif(e.changed, coalesce(input, metadata), input), metadata = e.metadata_now \
+      FROM (SELECT value ->> 0 AS id, value ->> 1 AS status, value ->> 2 AS cause, \
+                   value ->> 3 AS metadata_now, value ->> 4 AS changed FROM json_each($1)) e \
+     WHERE runs.run_id = e.id";
 
 pub(in crate::runs) async fn finish(
     conn: &mut SqliteConnection,
@@ -80,7 +83,8 @@ fn check(end: &FinishRun) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether a report is taken: from its holder while it is held, or as a cancel from anybody while the run lives.
+/// Whether a report is taken: from its holder while it is held, or as a cancel from anybody while the run
+/// lives.
 fn judge(run: &Run, end: &FinishRun, worker: Option<&str>) -> Applied {
     let allowed = if end.status == FinalStatus::Cancelled {
         !run.status.is_terminal() || cfg!(feature = "broken-no-fence")
@@ -130,7 +134,8 @@ async fn begin(conn: &mut SqliteConnection, claimed: &[&RunId], now: Timestamp) 
         return Ok(());
     }
     sqlx::query(
-        "UPDATE runs SET status = 'running', updated_at = $2 WHERE run_id IN (SELECT value FROM json_each($1))",
+        "UPDATE runs SET status = 'running', updated_at = $2 \
+         WHERE run_id IN (SELECT value FROM json_each($1))",
     )
     .bind(json::ids(claimed))
     .bind(At(now))

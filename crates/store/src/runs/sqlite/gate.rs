@@ -1,8 +1,8 @@
 //! What holds a queued run back: its time, or the concurrency key that another run has.
 //!
-//! Only the head of a key has an open gate; the others stand in line behind it, out of the way of claims. An end
-//! passes the key on in the trigger `run_releases_key`. A key never lacks a head: there is no locked run to step
-//! over, which is why PostgreSQL has such keys and a sweep for them.
+//! Only the head of a key has an open gate; the others stand in line behind it, out of the way of claims. An
+//! end passes the key on in the trigger `run_releases_key`. A key never lacks a head: there is no locked run
+//! to step over, which is why PostgreSQL has such keys and a sweep for them.
 
 use super::{count, failed, json};
 use crate::Error;
@@ -36,7 +36,8 @@ impl Arrival<'_> {
         }
         let Some(key) = self.key else { return Ok(Gate::Open) };
         let head: String = sqlx::query_scalar(
-            "INSERT INTO concurrency_keys AS k (project_id, concurrency_key, head_run_id) VALUES ($1, $2, $3) \
+            "INSERT INTO concurrency_keys AS k (project_id, concurrency_key, head_run_id) \
+             VALUES ($1, $2, $3) \
              ON CONFLICT (project_id, concurrency_key) \
              DO UPDATE SET head_run_id = coalesce(k.head_run_id, excluded.head_run_id) RETURNING head_run_id",
         )

@@ -1,4 +1,5 @@
-//! Queues a run. The same key with the same request gives the run that exists; with another request, a refusal.
+//! Queues a run. The same key with the same request gives the run that exists; with another request, a
+//! refusal.
 
 use super::super::Queued;
 use super::gate::Arrival;
@@ -17,17 +18,21 @@ const ACTION: &str = "queue a run";
 const TIMEOUT_SECS_MAX: i32 = 365 * 24 * 3_600;
 
 /// The place that is asked for, and the run that answers the request already, if there is one.
-pub(super) const LOOK: &str = "SELECT e.env_id, s.shelf_id, k.run_id, k.project_id, k.status, k.queued_at, k.request \
-    FROM environments e \
-    LEFT JOIN shelves s ON s.project_id = e.project_id AND s.labels = $3 \
-    LEFT JOIN runs k ON k.run_id = coalesce( \
-        (SELECT i.run_id FROM runs i WHERE i.project_id = $1 AND i.idempotency_key = $4), $5) \
-    WHERE e.project_id = $1 AND e.env_type = $2";
+pub(super) const LOOK: &str = "\
+    SELECT e.env_id, s.shelf_id, k.run_id, k.project_id, k.status, k.queued_at, k.request \
+      FROM environments e \
+      LEFT JOIN shelves s ON s.project_id = e.project_id AND s.labels = $3 \
+      LEFT JOIN runs k ON k.run_id = coalesce( \
+           (SELECT i.run_id FROM runs i WHERE i.project_id = $1 AND i.idempotency_key = $4), $5) \
+     WHERE e.project_id = $1 AND e.env_type = $2";
 
-const INSERT: &str = "INSERT INTO runs (run_id, project_id, env_id, git_sha, git_ref, metadata, idempotency_key, \
-    request, priority, shelf_id, concurrency_key, gate, ready_at, available_at, expires_at, timeout_secs, \
-    max_attempts, max_losses, backoff_secs, queued_at, created_at, updated_at) \
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $20, $20)";
+const INSERT: &str = "\
+    INSERT INTO runs (run_id, project_id, env_id, git_sha, git_ref, metadata, idempotency_key, request, \
+        priority, shelf_id, concurrency_key, gate, ready_at, available_at, expires_at, timeout_secs, \
+        max_attempts, max_losses, backoff_secs, queued_at, created_at, updated_at) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, \
+        $9, $10, $11, $12, $13, $14, $15, $16, \
+        $17, $18, $19, $20, $20, $20)";
 
 /// Where a run goes.
 struct Place {

@@ -16,13 +16,14 @@ use uuid::Uuid;
 
 const ACTION: &str = "retry a run";
 
-pub(super) const FOLLOW: &str = "INSERT INTO runs (run_id, project_id, env_id, lane, git_sha, git_ref, metadata, priority, \
-    shelf_id, concurrency_key, gate, ready_at, available_at, timeout_secs, attempt, failures, losses, \
-    max_attempts, max_losses, backoff_secs, retry_of, queued_at, created_at, updated_at) \
+pub(super) const FOLLOW: &str = "\
+    INSERT INTO runs (run_id, project_id, env_id, lane, git_sha, git_ref, metadata, priority, \
+        shelf_id, concurrency_key, gate, ready_at, available_at, timeout_secs, attempt, failures, losses, \
+        max_attempts, max_losses, backoff_secs, retry_of, queued_at, created_at, updated_at) \
     SELECT $2, project_id, env_id, lane, git_sha, git_ref, coalesce(input, metadata), priority, \
-        shelf_id, concurrency_key, $3, $4, $5, timeout_secs, $6, $7, $8, \
-        max_attempts, max_losses, backoff_secs, run_id, $9, $9, $9 \
-    FROM runs WHERE run_id = $1";
+           shelf_id, concurrency_key, $3, $4, $5, timeout_secs, $6, $7, $8, \
+           max_attempts, max_losses, backoff_secs, run_id, $9, $9, $9 \
+      FROM runs WHERE run_id = $1";
 
 pub(in crate::runs) async fn retry(
     conn: &mut SqliteConnection,

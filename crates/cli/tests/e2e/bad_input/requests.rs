@@ -1,0 +1,238 @@
+//! Requests that cannot be taken as they are.
+
+use tidemill_core::event::EventKind;
+use tidemill_core::run::RunState;
+
+use super::{REFUSED, USAGE, must_refuse, refusal};
+use crate::stage::{Kind, Stage, on_both};
+
+on_both!(
+    a_run_that_cannot_be_queued_is_refused,
+    what_does_not_exist_is_refused,
+    a_schedule_that_cannot_fire_is_refused,
+    what_is_not_understood_is_wrong_use,
+    what_has_ended_cannot_be_changed,
+);
+
+fn a_run_that_cannot_be_queued_is_refused(stage: &Stage) {
+    let queue = |more: &[&str], expected| {
+        let usual = ["run", "queue", "--project", "shop", "--env", "staging"];
+        must_refuse(stage, &[&usual, more].concat(), expected);
+    };
+    stage.queue(&["--idempotency-key", "push-1", "--git-sha", "a"]);
+    let place = |project, env| ["run", "queue", "--project", project, "--env", env];
+    must_refuse(stage, &place("nope", "staging"), refusal(REFUSED, "project `nope` does not exist"));
+    let expected = refusal(REFUSED, "project `shop` has no environment `nope`").hint("production, staging");
+    must_refuse(stage, &place("shop", "nope"), expected);
+    let expected = refusal(REFUSED, "idempotency key `push-1` belongs to run run-").hint("another key");
+    queue(&["--idempotency-key", "push-1", "--git-sha", "b"], expected);
+
+    let long = "x".repeat(1_025);
+    let too_long = "is 1025 bytes long; at most 1024 are allowed";
+    for option in ["--git-sha", "--git-ref", "--idempotency-key", "--concurrency-key"] {
+        queue(&[option, &long], refusal(REFUSED, too_long));
+    }
+    queue(&["--git-ref", ""], refusal(REFUSED, "git ref must not be empty"));
+    queue(&["--label", "a,b"], refusal(REFUSED, "label `a,b` must not contain a comma"));
+    queue(&["--priority", "2000000"], refusal(REFUSED, "priority is 2000000; it must be between"));
+    queue(&["--attempts", "0"], refusal(REFUSED, "max attempts is 0; it must be between 1 and 1000"));
+    queue(&["--backoff", "2h"], refusal(REFUSED, "back-off seconds is 7200; it must be between 0 and 3600"));
+    queue(&["--at", "2h", "--expires", "1h"], refusal(REFUSED, "expires at must be later than available at"));
+    queue(&["--metadata", r#"{"a": "\u0000"}"#], refusal(REFUSED, "metadata contains a NUL character"));
+    // All faults at once.
+    let faults = "git sha must not be empty; priority is 2000000; it must be between -1000000 and 1000000; max attempts";
+    queue(&["--git-sha", "", "--priority", "2000000", "--attempts", "0"], refusal(REFUSED, faults));
+    // The command line of the system carries 128 KiB, half of what metadata may have; the door carries more.
+    let metadata = format!(r#"{{"a": "{}"}}"#, "x".repeat(120_000));
+    stage.queue(&["--metadata", &metadata]);
+}
+
+fn what_does_not_exist_is_refused(stage: &Stage) {
+    let unknown = "run-00000000-0000-7000-8000-000000000000";
+    let sentence = format!("run `{unknown}` does not exist");
+    for verb in ["show", "events", "why", "watch", "cancel", "retry"] {
+        must_refuse(stage, &["run", verb, unknown], refusal(REFUSED, &sentence));
+    }
+    let add = ["run", "artifact", "add", unknown, "--type", "image", "--url", "oci://x"];
+    must_refuse(stage, &add, refusal(REFUSED, &sentence));
+    must_refuse(stage, &["run", "artifact", "list", unknown], refusal(REFUSED, &sentence));
+    for verb in ["pause", "resume"] {
+        let expected = refusal(REFUSED, "project `nope` does not exist");
+        must_refuse(stage, &["project", verb, "nope"], expected);
+    }
+    for verb in ["pause", "resume", "remove"] {
+        must_refuse(stage, &["schedule", verb, "nope"], refusal(REFUSED, "schedule `nope` does not exist"));
+    }
+    let create = ["project", "create", "Not A Name", "--env", "staging"];
+    must_refuse(stage, &create, refusal(REFUSED, "project `Not A Name` must be lower-case letters"));
+    let create = ["project", "create", "bank", "--env", "../x"];
+    must_refuse(stage, &create, refusal(REFUSED, "environment `../x` must be lower-case letters"));
+}
+
+fn a_schedule_that_cannot_fire_is_refused(stage: &Stage) {
+    let add =
+        |name: &str, cron: &str, zone: &str, place: (&str, &str), sentence: &str, hint: Option<&str>| {
+            let args = [
+                "schedule",
+                "add",
+                name,
+                "--cron",
+                cron,
+                "--time-zone",
+                zone,
+                "--project",
+                place.0,
+                "--env",
+                place.1,
+            ];
+            let expected = super::Refusal { hint, ..refusal(REFUSED, sentence) };
+            must_refuse(stage, &args, expected);
+        };
+    let here = ("shop", "staging");
+    add("nightly", "61 * * * *", "UTC", here, "the minute field `61` of cron pattern", Some("0 to 59"));
+    add("nightly", "every day", "UTC", here, "every day", Some(""));
+    add("nightly", "", "UTC", here, "", Some(""));
+    add("nightly", "0 2 * * *", "Mars/Olympus", here, "Mars/Olympus", Some(""));
+    add("No Name", "0 2 * * *", "UTC", here, "schedule `No Name` must be lower-case letters", None);
+    add("nightly", "0 2 * * *", "UTC", ("nope", "staging"), "project `nope` does not exist", None);
+    let sentence = "project `shop` has no environment `nope`";
+    add("nightly", "0 2 * * *", "UTC", ("shop", "nope"), sentence, Some("production, staging"));
+}
+
+fn what_is_not_understood_is_wrong_use(stage: &Stage) {
+    let queue = ["run", "queue", "--project", "shop", "--env", "staging"];
+    for (more, sentence) in [
+        (&["--metadata", "{"][..], "it is not JSON"),
+        (&["--metadata", "[1]"], "it must be a JSON object"),
+        (&["--timeout", "soon"], "write a number and a unit"),
+        (&["--at", "tomorrow"], "write a time such as"),
+        (&["--priority", "high"], "invalid digit"),
+        (&["--frobnicate"], "unexpected argument"),
+    ] {
+        must_refuse(stage, &[&queue, more].concat(), refusal(USAGE, sentence));
+    }
+    must_refuse(stage, &["run", "list", "--status", "done"], refusal(USAGE, "done"));
+    must_refuse(stage, &["run", "list", "--limit", "0"], refusal(USAGE, "0"));
+    must_refuse(stage, &["run", "show", "7"], refusal(USAGE, "7"));
+    must_refuse(stage, &["run", "events", "run-x", "--level", "loud"], refusal(USAGE, ""));
+    let add = [
+        "schedule",
+        "add",
+        "n",
+        "--cron",
+        "@daily",
+        "--missed",
+        "maybe",
+        "--project",
+        "shop",
+        "--env",
+        "staging",
+    ];
+    must_refuse(stage, &add, refusal(USAGE, "maybe"));
+    // What the argument parser finds missing is told over several lines.
+    for args in [&["work"][..], &["run", "queue", "--project", "shop"], &["project", "create", "x"], &["run"]]
+    {
+        let before = stage.dump();
+        let ran = stage.tidemill(args);
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(USAGE), ""), "{ran:?}");
+        assert!(stage.dump() == before);
+    }
+}
+
+fn what_has_ended_cannot_be_changed(stage: &Stage) {
+    let id = stage.queue(&[]);
+    stage.ok(&["work", "--drain", "--", "true"]);
+    let id = id.as_str();
+    let expected = refusal(REFUSED, "has ended as success: there is nothing to cancel");
+    let before = stage.dump();
+    expected.check("cancel", &stage.tidemill(&["run", "cancel", id]));
+    let sentence = format!("run {id} is success, and only a failed or cancelled run can be retried");
+    must_refuse(stage, &["run", "retry", id], refusal(REFUSED, &sentence));
+    assert!(stage.dump() == before, "something was written");
+    // Plain SQL may not either.
+    for text in [
+        format!("UPDATE ops.runs SET status = 'failed' WHERE run_id = '{id}'"),
+        format!("UPDATE ops.runs SET git_ref = 'x' WHERE run_id = '{id}'"),
+        format!("UPDATE ops.run_events SET message = 'x' WHERE run_id = '{id}'"),
+        format!("DELETE FROM ops.run_events WHERE run_id = '{id}'"),
+    ] {
+        stage.sql(&text).expect_err(&text);
+    }
+    assert!(stage.dump() == before, "something was written");
+}
+
+/// The SQL door says the same with a code of its own; a finish of an ended run is an answer, recorded once.
+#[test]
+fn the_sql_door_refuses_with_a_code_and_a_sentence() {
+    let stage = Stage::new(Kind::Postgres);
+    let id = stage.queue(&[]);
+    let big = "x".repeat(300_000);
+    let before = stage.dump();
+    for (text, code, sentence) in [
+        (
+            "SELECT run_id FROM ops.queue_run('nope', 'staging', NULL, NULL)",
+            "TM001",
+            "project `nope` does not exist",
+        ),
+        (
+            "SELECT run_id FROM ops.queue_run('shop', 'nope', NULL, NULL)",
+            "TM002",
+            "has no environment `nope`",
+        ),
+        ("SELECT ops.finish_run('run-x', 'success')::text", "TM003", "run `run-x` does not exist"),
+        (&format!("SELECT ops.finish_run('{id}', 'done')::text"), "TM006", "`done` is not a final status"),
+        (&format!("SELECT ops.append_event('{id}', 'loud', 'x')"), "TM006", "`loud` is not a level"),
+        (
+            &format!("SELECT ops.append_event('{id}', 'info', '{big}')"),
+            "TM007",
+            "the message is larger than 8192 bytes",
+        ),
+        (
+            &format!("SELECT ops.append_event('{id}', 'info', 'x', jsonb_build_object('a', '{big}'))"),
+            "TM007",
+            "the payload is larger than 65536 bytes",
+        ),
+        (
+            &format!(
+                "SELECT run_id FROM ops.queue_run('shop', 'staging', NULL, NULL, jsonb_build_object('a', '{big}'))"
+            ),
+            "TM007",
+            "metadata is larger than 262144 bytes",
+        ),
+        (
+            &format!("SELECT ops.finish_run('{id}', 'success', jsonb_build_object('a', '{big}'))::text"),
+            "TM007",
+            "metadata is larger than 262144 bytes",
+        ),
+        (
+            "SELECT run_id FROM ops.queue_run('shop', 'staging', NULL, NULL, '[]')",
+            "TM006",
+            "metadata must be a JSON object",
+        ),
+        (&format!("SELECT ops.add_artifact('{id}', '', 'x')"), "TM006", "an artifact has a type"),
+        (&format!("SELECT ops.lease_guard('{id}', 1)::text"), "TM005", "is gone: it is queued"),
+        (&format!("UPDATE ops.runs SET status = 'success' WHERE run_id = '{id}'"), "TM008", ""),
+        (&format!("UPDATE ops.runs SET status = 'done' WHERE run_id = '{id}'"), "TM008", ""),
+    ] {
+        let what = text.chars().take(90).collect::<String>();
+        let error = stage.sql(text).expect_err(&what);
+        let error = error.as_database_error().expect("the database answered");
+        assert_eq!(error.code().as_deref(), Some(code), "{what}: {error}");
+        assert!(error.message().contains(sentence) && !error.message().contains('\n'), "{what}: {error}");
+    }
+    assert!(stage.dump() == before, "something was written");
+
+    stage.ok(&["work", "--drain", "--", "sh", "-c", "exit 4"]);
+    let ended = stage.run(&id);
+    for status in ["success", "cancelled", "failed", "success"] {
+        assert_eq!(
+            stage
+                .sql(&format!("SELECT ops.finish_run('{id}', '{status}', '{{\"late\": 1}}')::text"))
+                .unwrap(),
+            ["false"]
+        );
+    }
+    assert_eq!(stage.sql(&format!("SELECT ops.append_event('{id}', 'info', 'late')")).unwrap(), [""]);
+    assert_eq!(stage.run(&id), ended, "a late call changed the run");
+    assert_eq!((ended.status, stage.messages(&id, EventKind::Refusal).len()), (RunState::Failed, 2));
+}

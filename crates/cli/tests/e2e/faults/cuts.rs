@@ -1,0 +1,117 @@
+//! The connection dies after COMMIT was sent and before its answer: the caller learns the truth, nothing doubles.
+
+use rustix::process::Signal;
+use tidemill_core::event::EventKind;
+use tidemill_core::run::RunState;
+use tidemill_testkit::proxy::{Armed, Fault, Proxy};
+
+use crate::ledger::{self, TASK};
+use crate::process::{Process, Ran, run};
+use crate::stage::{Kind, PATIENCE, Stage};
+
+/// A stage with a way to its database that loses answers.
+struct Cut {
+    stage: Stage,
+    proxy: Proxy,
+    url: String,
+}
+
+impl Cut {
+    fn new() -> Self {
+        let stage = Stage::new(Kind::Postgres);
+        let proxy = stage.block(Proxy::in_front_of(&stage.url)).expect("a proxy starts");
+        let url = proxy.url(stage.url.rsplit('/').next().unwrap_or_default());
+        Self { stage, proxy, url }
+    }
+
+    fn arm(&self, fault: Fault) -> Armed {
+        self.proxy.arm(fault)
+    }
+
+    /// Runs a command by way of the proxy.
+    fn tidemill(&self, args: &[&str]) -> Ran {
+        run(self.stage.command(args).env("TIDEMILL_DATABASE", &self.url))
+    }
+}
+
+#[test]
+fn a_person_whose_answer_was_lost_learns_the_truth() {
+    let cut = Cut::new();
+    let queue = ["--json", "run", "queue", "--project", "shop", "--env", "staging"];
+    let armed = cut.arm(Fault::cut_after_commit_of("queue_run").times(2));
+    let ran = cut.tidemill(&queue);
+    assert_eq!((ran.code, armed.fired()), (Some(0), 2), "{ran:?}");
+    assert_eq!(ran.value()["created"], true, "it was this call that made the run");
+    let runs = cut.stage.runs();
+    assert_eq!(runs.len(), 1, "asked three times, queued once");
+    let id = runs[0].run_id.as_str();
+    assert_eq!(ran.value()["run_id"], id);
+
+    let armed = cut.arm(Fault::cut_after_commit_of("cancel_run"));
+    let ran = cut.tidemill(&["run", "cancel", id]);
+    assert_eq!((ran.code, armed.fired()), (Some(0), 1), "{ran:?}");
+    assert!(ran.stdout.contains("is cancelled"), "{ran:?}");
+
+    let armed = cut.arm(Fault::cut_after_commit_of("retry_run"));
+    let ran = cut.tidemill(&["run", "retry", id]);
+    assert_eq!((ran.code, armed.fired()), (Some(0), 1), "{ran:?}");
+    let tries = cut.stage.tries(&runs[0].run_id);
+    assert_eq!((tries.len(), tries[1].run_id.as_str()), (2, ran.stdout.trim()));
+
+    let armed = cut.arm(Fault::cut_after_commit_of("add_artifact"));
+    let ran = cut.tidemill(&["run", "artifact", "add", id, "--type", "log", "--url", "s3://x"]);
+    assert_eq!((ran.code, armed.fired()), (Some(0), 1), "{ran:?}");
+    assert_eq!(cut.stage.json(&["run", "artifact", "list", id]).as_array().map(Vec::len), Some(1));
+}
+
+/// Every verb of a worker loses its answer once, at one run each, and once more before it arrives: one try each, every
+/// line once, nothing refused.
+#[test]
+fn a_worker_whose_answers_are_lost_doubles_nothing() {
+    let cut = Cut::new();
+    let verbs = ["register_worker", "claim_next_run", "append_events", "beat_worker", "finish_run", "declare_waiting"];
+    let environment = [("SECS", "0.7"), ("TIDEMILL_DATABASE", cut.url.as_str())];
+    let first = cut.arm(Fault::cut_after_commit_of("register_worker"));
+    let mut worker = Process::worker_with(&cut.stage, "mill", &[], TASK, &environment);
+    let mut requests = Vec::new();
+    for verb in verbs.into_iter().skip(1) {
+        for fault in [Fault::cut_after_commit_of(verb), Fault::cut_before(verb)] {
+            let armed = cut.arm(fault.clone());
+            let id = ledger::requests(&cut.stage, &format!("{verb}-{}", requests.len()), 1).remove(0);
+            cut.stage.until(&id, RunState::Success);
+            cut.stage.block(async { tokio::time::timeout(PATIENCE, armed.wait_fired(1)).await }).expect(verb);
+            let lines = cut.stage.messages(&id, EventKind::Log);
+            assert_eq!(lines.len(), 2, "{fault:?}: {lines:?}");
+            assert_eq!(cut.stage.messages(&id, EventKind::Refusal), [""; 0], "{fault:?}");
+            requests.push(id);
+        }
+    }
+    assert_eq!(first.fired(), 1);
+    assert!(worker.is_running(), "{}", worker.said());
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.ended_within(PATIENCE), Some(0));
+    let seen = ledger::verdict(&cut.stage, &requests);
+    assert_eq!((seen.tries, seen.done), (requests.len(), requests.len()), "a lost answer cost a try");
+}
+
+/// A server that does not answer at all: the command is killed before its lease can move, and the run goes on elsewhere.
+#[test]
+fn a_worker_that_is_cut_off_loses_its_run_after_its_command_is_dead() {
+    let cut = Cut::new();
+    let environment = [("SECS", "600"), ("TIDEMILL_DATABASE", cut.url.as_str())];
+    let mut lonely = Process::worker_with(&cut.stage, "lonely", &[], TASK, &environment);
+    let id = ledger::requests(&cut.stage, "r", 1).remove(0);
+    cut.stage.until(&id, RunState::Running);
+    let stalled = cut.arm(Fault::stall("SELECT").times(1_000_000));
+    let mut other = Process::worker(&cut.stage, "other", &["--drain"], TASK);
+    assert_eq!(other.ended_within(PATIENCE), Some(0));
+    assert!(stalled.fired() > 0);
+    ledger::verdict(&cut.stage, std::slice::from_ref(&id));
+    assert!(lonely.is_running());
+    // The way is free again: the worker goes on as a new one.
+    stalled.disarm();
+    stalled.release();
+    let more = ledger::requests(&cut.stage, "later", 1).remove(0);
+    cut.stage.until(&more, RunState::Running);
+    lonely.kill();
+}
