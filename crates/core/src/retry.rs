@@ -78,8 +78,10 @@ pub fn follow(run: &Run, status: RunState, cause: EndCause, now: Timestamp) -> F
 pub fn backoff(base_secs: i32, failures: i32, run: &RunId) -> chrono::Duration {
     let doublings = failures.clamp(0, 20);
     let secs = (i64::from(base_secs.max(0)) << doublings).min(i64::from(BACKOFF_SECS_MAX));
-    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "at most an hour")]
-    let micros = (secs as f64 * (0.8 + 0.4 * run.jitter()) * 1_000_000.0).round() as i64;
+    // In whole numbers, so that PostgreSQL gets the same microsecond.
+    #[expect(clippy::cast_possible_truncation, reason = "a whole number below 65,536")]
+    let part = (run.jitter() * 65_536.0) as i64;
+    let micros = secs * 800_000 + secs * 400_000 * part / 65_536;
     chrono::Duration::microseconds(micros)
 }
 

@@ -31,13 +31,15 @@ END
 $$;
 
 -- The wait after so many earlier failures: base times a power of two, at most an hour, give or take a fifth that
--- the run's id decides, so that it can be computed again.
+-- the run's id decides, so that it can be computed again. In whole numbers, so that Rust gets the same microsecond.
 CREATE FUNCTION {ops}.backoff(p_base integer, p_failures integer, p_run_id text)
 RETURNS interval LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    v_secs bigint := least(p_base::bigint << least(p_failures, 20), {backoff_max});
+    v_part bigint := CASE WHEN right(p_run_id, 4) ~ '^[0-9a-f]{4}$'
+                          THEN ('x' || right(p_run_id, 4))::bit(16)::integer ELSE 32768 END;
 BEGIN
-    RETURN make_interval(secs => least(p_base * power(2, least(p_failures, 20)), {backoff_max})
-        * (0.8 + 0.4 * CASE WHEN right(p_run_id, 4) ~ '^[0-9a-f]{4}$'
-                            THEN ('x' || right(p_run_id, 4))::bit(16)::integer / 65536.0 ELSE 0.5 END));
+    RETURN (v_secs * 800000 + v_secs * 400000 * v_part / 65536) * interval '1 microsecond';
 END
 $$;
 

@@ -53,7 +53,7 @@ fn restarts(lasts: Duration) {
         for process in &mut processes {
             assert!(process.is_running(), "a process ended: {}", process.said());
         }
-        requests.extend(ledger::requests(&stage, &format!("r{count}"), 5));
+        requests.extend(ledger::requests(&stage, &format!("r{count}"), 15));
     }
     until_within("every request ends", PATIENCE, || {
         let runs = stage.runs();
