@@ -1,19 +1,86 @@
-//! The floors: plain SQL files, run with pgbench.
+//! The floors: plain SQL files, run with pgbench from as many connections as ours.
 
+use crate::Plan;
+use crate::ground::Ground;
+use crate::report::{Line, Report, say};
 use anyhow::{Context as _, Result, bail};
 use std::path::PathBuf;
 use std::process::Command;
-use tidemill_testkit::cluster::{ServerBinaries, find_on_path};
+use tidemill_testkit::cluster::{Database, ServerBinaries, find_on_path};
 
-/// What such a machine does, by measurements made elsewhere; far below, this one is busy or slow.
-pub(crate) const SINGLE_8_USUAL: f64 = 4_400.0;
-pub(crate) const SINGLE_16_USUAL: f64 = 4_700.0;
-pub(crate) const BATCH_8_USUAL: f64 = 48_700.0;
+/// A bare table, and a script that works on it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Floor {
+    script: &'static str,
+    /// Runs that one transaction of the script takes from queued to done.
+    runs: f64,
+    /// Runs per second that the table is filled for: more than such a machine can do.
+    runs_max: u64,
+    /// Connections, and what such a machine does with them: `shared/measurements.md`, "The floor", 2026-11-15.
+    usual: &'static [(u32, f64)],
+}
 
-/// Fills the bare table anew.
-pub(crate) fn fill(url: &str, runs: u32) -> Result<()> {
-    let psql = program("psql")?;
-    let mut command = Command::new(psql);
+/// Claim one and finish one, two commits.
+pub(crate) const SINGLE: Floor = Floor {
+    script: "floor_single.sql",
+    runs: 1.0,
+    runs_max: 10_000,
+    usual: &[(1, 1_750.0), (8, 4_400.0), (16, 4_700.0)],
+};
+
+/// Claim 100 and finish 100, two commits.
+pub(crate) const BATCH: Floor = Floor {
+    script: "floor_batch.sql",
+    runs: 100.0,
+    runs_max: 100_000,
+    usual: &[(1, 31_700.0), (4, 40_500.0), (8, 48_700.0)],
+};
+
+impl Floor {
+    /// Fills the table anew, and measures runs per second.
+    pub(crate) fn rate(&self, database: &Database, connections: u32, plan: &Plan) -> Result<f64> {
+        let seconds = plan.time.as_secs().max(1);
+        fill(&database.url, self.runs_max * seconds)?;
+        Ok(self.runs * pgbench(&database.url, self.script, connections, seconds)?)
+    }
+
+    /// Says so when a floor is far below what is usual.
+    pub(crate) fn warn(&self, connections: u32, rate: f64) {
+        let usual = self.usual.iter().find(|(known, _)| *known == connections);
+        if let Some((_, usual)) = usual
+            && rate < 0.6 * usual
+        {
+            say(&format!(
+                "  warning: this floor is {rate:.0}/s, below 60 % of the {usual:.0}/s in measurements.md: \
+                 the machine is busy or slow"
+            ));
+        }
+    }
+}
+
+/// Every floor alone, so that a table can say what the machine does.
+pub(crate) fn all(ground: &Ground, plan: &Plan, report: &mut Report) -> Result<()> {
+    say("the floors alone");
+    let bare = ground.bare()?;
+    for (what, floor) in [("claim and finish", SINGLE), ("claim and finish 100 at once", BATCH)] {
+        for (connections, usual) in floor.usual {
+            let rate = floor.rate(&bare, *connections, plan)?;
+            floor.warn(*connections, rate);
+            report.add(Line {
+                what: format!("floor: {what}, {connections} connections"),
+                floor: format!("{rate:.0}/s"),
+                figure: format!("{:.0} % of measurements.md", 100.0 * rate / usual),
+                values: [rate; 3],
+                ..Line::default()
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Fills the bare table.
+fn fill(url: &str, runs: u64) -> Result<()> {
+    let mut command = Command::new(program("psql")?);
     command.args([
         "-q",
         "-v",
@@ -32,26 +99,18 @@ pub(crate) fn fill(url: &str, runs: u32) -> Result<()> {
 }
 
 /// Transactions per second of a script.
-pub(crate) fn pgbench(url: &str, script: &str, clients: u32, seconds: u64) -> Result<f64> {
+fn pgbench(url: &str, script: &str, connections: u32, seconds: u64) -> Result<f64> {
     let mut command = Command::new(program("pgbench")?);
-    command.args(["-n", "-M", "prepared", "-c", &clients.to_string(), "-j", "2"]);
-    command.args(["-T", &seconds.max(1).to_string(), "-f", &sql(script), url]);
+    let threads = connections.min(2);
+    command.args(["-n", "-M", "prepared", "-c", &connections.to_string(), "-j", &threads.to_string()]);
+    command.args(["-T", &seconds.to_string(), "-f", &sql(script), url]);
     let output = command.output().context("could not run pgbench")?;
     let text = String::from_utf8_lossy(&output.stdout);
     let rate =
         text.lines().find_map(|line| line.strip_prefix("tps = ")).and_then(|rest| rest.split(' ').next());
-    let Some(rate) = rate else {
-        bail!("pgbench gave no rate: {text}{}", String::from_utf8_lossy(&output.stderr));
-    };
-    Ok(rate.parse()?)
-}
-
-/// Says so when a floor is far below what is usual.
-pub(crate) fn warn(what: &str, rate: f64, usual: f64) {
-    if rate < 0.6 * usual {
-        crate::report::say(&format!(
-            "  warning: the floor of {what} is {rate:.0}/s, below 60 % of the usual {usual:.0}/s: the machine is busy"
-        ));
+    match rate {
+        Some(rate) if output.status.success() => Ok(rate.parse()?),
+        Some(_) | None => bail!("pgbench gave no rate: {text}{}", String::from_utf8_lossy(&output.stderr)),
     }
 }
 

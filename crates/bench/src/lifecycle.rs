@@ -1,14 +1,13 @@
 //! A run from queued to done on PostgreSQL, one by one and in batches.
 
 use crate::Plan;
-use crate::floor;
-use crate::ground::{Ground, Meter, Triggers, fill, open};
-use crate::report::{Pairs, Report, say};
+use crate::floor::{self, Floor};
+use crate::ground::{ENVIRONMENT, Ground, Meter, PROJECT, Spent, Triggers, fill, open, tidy};
+use crate::report::{Pairs, Report, median, say};
 use anyhow::{Context as _, Result};
 use sqlx::{Connection as _, PgConnection};
 use std::time::{Duration, Instant};
-use tidemill_core::Json;
-use tidemill_core::run::{Applied, FinalStatus, QueueRun};
+use tidemill_core::run::{Applied, Claim, FinalStatus, QueueRun};
 use tidemill_engine::Engine;
 use tidemill_store::{ClaimRuns, FinishRun, Holder, Pooler};
 use tokio::task::JoinSet;
@@ -24,42 +23,54 @@ pub(crate) async fn single(
     let bare = ground.bare()?;
     let ours = ground.fresh().await?;
     let engine = open(&ours.url, connections, Pooler::Session).await?;
-    let mut pairs = Pairs::default();
-    let mut cost = String::new();
     lifecycles(&engine, connections, Duration::from_secs(1)).await?;
+    let (mut pairs, mut spent) = (Pairs::default(), Spent::default());
     for _ in 0..plan.pairs {
-        floor::fill(&bare.url, rows(plan, 8_000))?;
-        let floor = floor::pgbench(&bare.url, "floor_single.sql", connections, plan.time.as_secs())?;
+        let floor = floor::SINGLE.rate(&bare, connections, plan)?;
         let before = Meter::read(&ours.url).await?;
-        let rate = lifecycles(&engine, connections, plan.time).await?;
-        cost = Meter::read(&ours.url).await?.cost_since(before, rate * plan.time.as_secs_f64());
-        pairs.add(floor, rate);
+        let done = lifecycles(&engine, connections, plan.time).await?;
+        spent.add(before, Meter::read(&ours.url).await?, done.runs);
+        pairs.add(floor, done.rate());
     }
-    let usual = if connections == 8 { floor::SINGLE_8_USUAL } else { floor::SINGLE_16_USUAL };
-    floor::warn("claim and finish", crate::report::median(&pairs.floors), usual);
-    report.add(pairs.line(format!("full lifecycle, {connections} connections"), 25.0, cost));
+    floor::SINGLE.warn(connections, median(&pairs.floors));
+    report.add(pairs.line(format!("full lifecycle, {connections} connections"), 25.0, spent.per_run()));
     engine.store().close().await;
     Ok(())
 }
 
-/// Rows that a floor needs so that it does not run dry.
-fn rows(plan: &Plan, per_second: u64) -> u32 {
-    u32::try_from(per_second * plan.time.as_secs().max(1)).unwrap_or(u32::MAX)
+/// Runs that were finished, and the time that it took.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Done {
+    pub(crate) runs: f64,
+    time: Duration,
 }
 
-/// Lifecycles per second with so many tasks, each on its own connection.
-pub(crate) async fn lifecycles(engine: &Engine, tasks: u32, time: Duration) -> Result<f64> {
+impl Done {
+    /// Runs per second.
+    pub(crate) fn rate(self) -> f64 {
+        self.runs / self.time.as_secs_f64()
+    }
+}
+
+/// What a caller asks for: about as much to carry as a row of the floor.
+pub(crate) fn request() -> QueueRun {
+    let mut request = QueueRun::new(PROJECT, ENVIRONMENT);
+    request.metadata = serde_json::json!({"payload": "x".repeat(86)});
+    request
+}
+
+/// Carries runs from queued to done with so many tasks, each on its own connection.
+pub(crate) async fn lifecycles(engine: &Engine, tasks: u32, time: Duration) -> Result<Done> {
     let began = Instant::now();
     let mut set = JoinSet::new();
     for number in 0..tasks {
         let engine = engine.clone();
         set.spawn(async move {
+            let worker = format!("worker-{number}");
             let mut done = 0_u32;
             while began.elapsed() < time {
-                engine.queue(QueueRun::new("bench", "main")).await?;
-                if one_cycle(&engine, &format!("worker-{number}"), Start::Named).await? {
-                    done += 1;
-                }
+                engine.queue(request()).await?;
+                done += u32::from(one_cycle(&engine, &worker, Start::Named).await?);
             }
             anyhow::Ok(done)
         });
@@ -81,55 +92,60 @@ pub(crate) async fn one_cycle(engine: &Engine, worker: &str, start: Start) -> Re
         let holder = Holder { worker: Some(worker.to_owned()), epoch: Some(claim.epoch) };
         engine.start(&claim.run_id, &holder).await?;
     }
-    let end = FinishRun {
-        run_id: claim.run_id,
-        status: FinalStatus::Success,
-        metadata: Json::Object(serde_json::Map::new()),
-        epoch: Some(claim.epoch),
-    };
-    let outcome = engine.finish(vec![end], Some(worker)).await?;
-    Ok(outcome == [Applied::Applied])
+    let outcomes = engine.finish(vec![success(claim)], Some(worker)).await?;
+    Ok(outcomes == [Applied::Applied])
 }
 
-pub(crate) async fn total(mut set: JoinSet<Result<u32>>, began: Instant) -> Result<f64> {
-    let mut total = 0_u32;
-    while let Some(done) = set.join_next().await {
-        total += done.context("a task broke off")??;
+fn success(claim: Claim) -> FinishRun {
+    FinishRun {
+        run_id: claim.run_id,
+        status: FinalStatus::Success,
+        metadata: serde_json::json!({"exit_code": 0}),
+        epoch: Some(claim.epoch),
     }
-    Ok(f64::from(total) / began.elapsed().as_secs_f64())
+}
+
+/// Waits for every task, and adds up what they did.
+pub(crate) async fn total(mut set: JoinSet<Result<u32>>, began: Instant) -> Result<Done> {
+    let mut runs = 0.0;
+    while let Some(done) = set.join_next().await {
+        runs += f64::from(done.context("a task broke off")??);
+    }
+    Ok(Done { runs, time: began.elapsed() })
 }
 
 /// Claims and finishes in batches of 100, on a queue that was filled before.
 pub(crate) async fn batched(ground: &Ground, plan: &Plan, report: &mut Report) -> Result<()> {
     const CONNECTIONS: u32 = 8;
+    const FLOOR: Floor = floor::BATCH;
     say("claim and finish in batches of 100 at 8 connections");
     let bare = ground.bare()?;
     let ours = ground.fresh().await?;
     let engine = open(&ours.url, CONNECTIONS, Pooler::Session).await?;
     let mut conn = PgConnection::connect(&ours.url).await?;
-    let mut pairs = Pairs::default();
-    let (mut spent, mut finished) = (None, 0.0);
-    for _ in 0..plan.pairs {
-        floor::fill(&bare.url, rows(plan, 70_000))?;
-        let floor = 100.0 * floor::pgbench(&bare.url, "floor_batch.sql", CONNECTIONS, plan.time.as_secs())?;
-        let ready = i32::try_from(rows(plan, 30_000)).unwrap_or(i32::MAX);
+    let ready = i32::try_from(40_000 * plan.time.as_secs().max(1)).unwrap_or(i32::MAX);
+    let (mut pairs, mut spent) = (Pairs::default(), Spent::default());
+    for pair in 0..=plan.pairs {
         fill(&mut conn, include_str!("../sql/fill_ready.sql"), ready, Triggers::On).await?;
-        sqlx::raw_sql("VACUUM ANALYZE ops.runs, ops.run_events").execute(&mut conn).await?;
+        tidy(&mut conn).await?;
+        if pair == 0 {
+            // The first round only makes connections and plans.
+            batches(&engine, CONNECTIONS, Duration::from_secs(1)).await?;
+            continue;
+        }
+        let floor = FLOOR.rate(&bare, CONNECTIONS, plan)?;
         let before = Meter::read(&ours.url).await?;
-        let rate = batches(&engine, CONNECTIONS, plan.time).await?;
-        let runs = rate * plan.time.as_secs_f64();
-        spent = Some(Meter::read(&ours.url).await?.cost_since(before, runs));
-        finished += runs;
-        pairs.add(floor, rate);
+        let done = batches(&engine, CONNECTIONS, plan.time).await?;
+        spent.add(before, Meter::read(&ours.url).await?, done.runs);
+        pairs.add(floor, done.rate());
     }
-    floor::warn("batches", crate::report::median(&pairs.floors), floor::BATCH_8_USUAL);
-    say(&format!("  {finished:.0} runs finished in batches"));
-    report.add(pairs.line("claim and finish, batches of 100", 30.0, spent.unwrap_or_default()));
+    FLOOR.warn(CONNECTIONS, median(&pairs.floors));
+    report.add(pairs.line("claim and finish 100 at once, 8 connections", 30.0, spent.per_run()));
     engine.store().close().await;
     Ok(())
 }
 
-async fn batches(engine: &Engine, tasks: u32, time: Duration) -> Result<f64> {
+async fn batches(engine: &Engine, tasks: u32, time: Duration) -> Result<Done> {
     let began = Instant::now();
     let mut set = JoinSet::new();
     for number in 0..tasks {
@@ -142,15 +158,7 @@ async fn batches(engine: &Engine, tasks: u32, time: Duration) -> Result<f64> {
                 if claims.is_empty() {
                     break;
                 }
-                let ends: Vec<FinishRun> = claims
-                    .into_iter()
-                    .map(|claim| FinishRun {
-                        run_id: claim.run_id,
-                        status: FinalStatus::Success,
-                        metadata: Json::Object(serde_json::Map::new()),
-                        epoch: Some(claim.epoch),
-                    })
-                    .collect();
+                let ends = claims.into_iter().map(success).collect();
                 let outcomes = engine.finish(ends, Some(&worker)).await?;
                 let applied = outcomes.iter().filter(|outcome| **outcome == Applied::Applied).count();
                 done += u32::try_from(applied)?;

@@ -1,7 +1,7 @@
 //! Benchmarks: each figure beside its floor, in the same run, because machines are noisy.
 //!
 //! `cargo xtask bench runs [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]`. A benchmark is not a test: it
-//! measures, says which targets are met, and exits with 0.
+//! measures, says which targets are met, and exits with 0. How it measures: docs/benchmarks.md.
 
 mod floor;
 mod ground;
@@ -13,6 +13,7 @@ mod sqlite;
 
 use anyhow::{Context as _, Result, bail};
 use report::Report;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::time::Duration;
 
 /// How long and how often to measure.
@@ -29,9 +30,20 @@ pub(crate) struct Plan {
     json: bool,
 }
 
+/// What can be named with `--only`.
+const MEASUREMENTS: [&str; 8] =
+    ["floors", "lifecycle", "batch", "sqlite", "latency", "notify", "flat", "pinned"];
+
+const USAGE: &str = "usage: runs [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]
+  --pairs N     pairs of floor and ours for each ratio, 5 unless told otherwise
+  --seconds S   whole seconds for each side of a pair, 4 unless told otherwise
+  --only a,b    of floors, lifecycle, batch, sqlite, latency, notify, flat, pinned
+  --quick       a first look in about a minute: short, on tenths of the tables
+  --json        the table as JSON";
+
 impl Plan {
     fn wants(&self, name: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|wanted| name.starts_with(wanted.as_str()))
+        self.only.is_empty() || self.only.iter().any(|wanted| wanted == name)
     }
 }
 
@@ -44,23 +56,31 @@ fn main() -> Result<()> {
             let file = arguments.next().context("the file is missing")?;
             return tokio::runtime::Runtime::new()?.block_on(latency::other_process(&file));
         }
-        Some(_) | None => bail!("usage: runs [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]"),
+        Some(_) | None => bail!(USAGE),
     }
     let mut plan =
         Plan { pairs: 5, time: Duration::from_secs(4), only: Vec::new(), quick: false, json: false };
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().with_context(|| format!("{argument} needs a value"));
         match argument.as_str() {
-            "--pairs" => plan.pairs = value()?.parse()?,
-            "--seconds" => plan.time = Duration::from_secs_f64(value()?.parse()?),
-            "--only" => plan.only = value()?.split(',').map(str::to_owned).collect(),
+            "--pairs" => plan.pairs = value()?.parse::<NonZeroUsize>().context("a number of pairs")?.get(),
+            "--seconds" => {
+                plan.time =
+                    Duration::from_secs(value()?.parse::<NonZeroU64>().context("whole seconds")?.get());
+            }
+            "--only" => {
+                plan.only = value()?.split(',').map(str::to_owned).collect();
+                if let Some(name) = plan.only.iter().find(|name| !MEASUREMENTS.contains(&name.as_str())) {
+                    bail!("there is no measurement `{name}`; there are {}", MEASUREMENTS.join(", "));
+                }
+            }
             "--quick" => {
                 plan.quick = true;
-                plan.pairs = 3;
+                plan.pairs = 2;
                 plan.time = Duration::from_secs(1);
             }
             "--json" => plan.json = true,
-            other => bail!("there is no option {other}"),
+            other => bail!("there is no option {other}\n{USAGE}"),
         }
     }
     tokio::runtime::Runtime::new()?.block_on(runs(&plan))
@@ -69,6 +89,9 @@ fn main() -> Result<()> {
 async fn runs(plan: &Plan) -> Result<()> {
     let mut report = Report::default();
     let ground = ground::Ground::prepare()?;
+    if plan.wants("floors") && !plan.quick {
+        floor::all(&ground, plan, &mut report)?;
+    }
     if plan.wants("lifecycle") {
         for connections in [8, 16] {
             lifecycle::single(&ground, plan, connections, &mut report).await?;

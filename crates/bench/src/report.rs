@@ -3,15 +3,33 @@
 use std::io::Write as _;
 
 /// One figure beside its floor and its target.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Line {
+    /// What was measured.
     pub(crate) what: String,
+    /// The floor, in words; empty where there is none.
     pub(crate) floor: String,
+    /// What was reached, in words.
     pub(crate) ours: String,
+    /// The figure that the target is about, in words.
     pub(crate) figure: String,
+    /// The middle, the smallest and the largest of what was measured: percent of a floor, milliseconds, or counts.
+    pub(crate) values: [f64; 3],
+    /// The target, in words; empty where there is none.
     pub(crate) target: String,
-    pub(crate) met: bool,
-    pub(crate) cost: String,
+    /// Whether the target is met, where there is one.
+    pub(crate) met: Option<bool>,
+    /// What each run cost, where PostgreSQL told.
+    pub(crate) cost: Option<Cost>,
+}
+
+/// What a run cost the server.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Cost {
+    /// Bytes written to the log.
+    pub(crate) wal_bytes: f64,
+    /// Transactions that changed something.
+    pub(crate) commits: f64,
 }
 
 /// All lines so far.
@@ -29,28 +47,30 @@ pub(crate) struct Pairs {
 
 impl Pairs {
     pub(crate) fn add(&mut self, floor: f64, ours: f64) {
+        say(&format!("  floor {floor:.0}/s, ours {ours:.0}/s, {:.0} %", 100.0 * ours / floor));
         self.floors.push(floor);
         self.ours.push(ours);
     }
 
     /// The ratios in percent: median, smallest, largest.
-    pub(crate) fn ratios(&self) -> (f64, f64, f64) {
-        let mut ratios: Vec<f64> =
+    pub(crate) fn ratios(&self) -> [f64; 3] {
+        let ratios: Vec<f64> =
             self.floors.iter().zip(&self.ours).map(|(floor, ours)| 100.0 * ours / floor).collect();
-        ratios.sort_by(f64::total_cmp);
-        (median(&ratios), ratios.first().copied().unwrap_or(0.0), ratios.last().copied().unwrap_or(0.0))
+        [median(&ratios), percentile(&ratios, 0), percentile(&ratios, 100)]
     }
 
     /// A line that compares the medians.
-    pub(crate) fn line(&self, what: impl Into<String>, least_percent: f64, cost: String) -> Line {
-        let (middle, least, most) = self.ratios();
+    pub(crate) fn line(&self, what: impl Into<String>, least_percent: f64, cost: Option<Cost>) -> Line {
+        let values = self.ratios();
+        let [middle, least, most] = values;
         Line {
             what: what.into(),
             floor: format!("{:.0}/s", median(&self.floors)),
             ours: format!("{:.0}/s", median(&self.ours)),
             figure: format!("{middle:.0} % ({least:.0}–{most:.0})"),
+            values,
             target: format!("≥ {least_percent:.0} %"),
-            met: middle >= least_percent,
+            met: Some(middle >= least_percent),
             cost,
         }
     }
@@ -77,41 +97,61 @@ pub(crate) fn percentile(values: &[f64], percent: usize) -> f64 {
 
 impl Report {
     pub(crate) fn add(&mut self, line: Line) {
-        say(&format!("  {}: {} (target {})", line.what, line.figure, line.target));
+        let target =
+            if line.target.is_empty() { String::new() } else { format!(" (target {})", line.target) };
+        say(&format!("  {}: {}{target}", line.what, line.figure));
         self.lines.push(line);
     }
 
     pub(crate) fn print(&self, json: bool) {
         let mut out = std::io::stdout().lock();
-        let met = self.lines.iter().filter(|line| line.met).count();
+        let met = self.lines.iter().filter(|line| line.met == Some(true)).count();
+        let targets = self.lines.iter().filter(|line| line.met.is_some()).count();
         if json {
-            let lines: Vec<_> = self
-                .lines
-                .iter()
-                .map(|line| {
-                    serde_json::json!({"what": line.what, "floor": line.floor, "ours": line.ours,
-                        "figure": line.figure, "target": line.target, "met": line.met, "cost": line.cost})
-                })
-                .collect();
-            let _ = writeln!(out, "{}", serde_json::json!({"lines": lines, "met": met}));
+            let lines: Vec<_> = self.lines.iter().map(Line::json).collect();
+            let all =
+                serde_json::json!({"lines": lines, "targets": targets, "met": met, "peak_memory": memory()});
+            let _ = writeln!(out, "{all}");
             return;
-        }
-        let _ = writeln!(out, "| what | floor | ours | ours of floor (spread) | target | met | cost |");
-        let _ = writeln!(out, "|---|---|---|---|---|---|---|");
-        for line in &self.lines {
-            let Line { what, floor, ours, figure, target, met, cost } = line;
-            let met = if *met { "yes" } else { "**no**" };
-            let _ = writeln!(out, "| {what} | {floor} | {ours} | {figure} | {target} | {met} | {cost} |");
         }
         let _ = writeln!(
             out,
-            "\n{met} of {} targets met; peak memory of this process {}",
-            self.lines.len(),
-            memory()
+            "| what | floor | ours | median (spread) | target | met | WAL per run | commits per run |"
         );
+        let _ = writeln!(out, "|---|---|---|---|---|---|---|---|");
+        for line in &self.lines {
+            let _ = writeln!(out, "{}", line.row());
+        }
+        let _ = writeln!(out, "\n{met} of {targets} targets met; peak memory of this process {}", memory());
     }
 }
 
+impl Line {
+    fn row(&self) -> String {
+        let shown = |text: &str| if text.is_empty() { "–".to_owned() } else { text.to_owned() };
+        let met = match self.met {
+            Some(true) => "yes",
+            Some(false) => "**no**",
+            None => "–",
+        };
+        let (wal, commits) = match self.cost {
+            Some(cost) => (format!("{:.0} B", cost.wal_bytes), format!("{:.2}", cost.commits)),
+            None => (String::new(), String::new()),
+        };
+        let cells = [&self.what, &self.floor, &self.ours, &self.figure, &self.target].map(|text| shown(text));
+        format!("| {} | {met} | {} | {} |", cells.join(" | "), shown(&wal), shown(&commits))
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let [middle, least, most] = self.values;
+        serde_json::json!({"what": self.what, "floor": self.floor, "ours": self.ours, "figure": self.figure,
+            "median": middle, "min": least, "max": most, "target": self.target, "met": self.met,
+            "wal_bytes_per_run": self.cost.map(|cost| cost.wal_bytes),
+            "commits_per_run": self.cost.map(|cost| cost.commits)})
+    }
+}
+
+/// The most memory that this process, the client of everything measured, has used.
 fn memory() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

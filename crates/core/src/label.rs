@@ -67,21 +67,18 @@ pub(crate) use labelled;
 
 #[cfg(test)]
 mod tests {
-    labelled! {
-        /// A label for the tests of labels.
-        "colour" Colour { Red = "red", Green = "green" }
-    }
+    use crate::event::Level;
 
     #[test]
     fn a_label_is_read_as_it_is_written() {
-        for &colour in Colour::ALL {
-            assert_eq!(colour.as_str().parse(), Ok(colour));
+        for &level in Level::ALL {
+            assert_eq!(level.as_str().parse(), Ok(level));
         }
     }
 
     #[test]
     fn an_unknown_label_is_refused_with_the_words_that_exist() {
-        let refused = "blue".parse::<Colour>().unwrap_err();
-        assert_eq!(refused.to_string(), "`blue` is not a colour; it is one of red, green");
+        let refused = "loud".parse::<Level>().unwrap_err();
+        assert_eq!(refused.to_string(), "`loud` is not a level; it is one of debug, info, warn, error");
     }
 }

@@ -1,2 +1,3 @@
 SELECT claimed_by, count(*) AS active_runs FROM {ops}.runs
- WHERE status IN ('claimed', 'running') GROUP BY claimed_by ORDER BY claimed_by
+ WHERE status IN ('claimed', 'running') AND claimed_by IS NOT NULL AND finished_at IS NULL
+ GROUP BY claimed_by ORDER BY claimed_by

@@ -197,6 +197,7 @@ impl Error {
             Self::BadUrl { .. } => Some(
                 "use postgres://user@host/database, sqlite://path, or a path that ends in .db".to_owned(),
             ),
+            Self::Database { source, .. } if is_full(source) => Some("make room, and try again".to_owned()),
             Self::Invalid(_) | Self::Database { .. } => None,
         }
     }
@@ -236,6 +237,12 @@ fn classify(error: &sqlx::Error) -> Class {
         Ok(5 | 6 | 7 | 10 | 13) => Class::Transient,
         Ok(_) | Err(_) => Class::Permanent,
     }
+}
+
+/// Whether the disk of the database is full.
+fn is_full(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    code.is_some_and(|code| code == "53100" || code == "13")
 }
 
 /// Which SQLSTATEs pass by themselves.

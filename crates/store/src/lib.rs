@@ -6,6 +6,8 @@
 
 mod artifacts;
 mod backup;
+#[cfg(feature = "broken-commit-then-send")]
+mod broken;
 mod catalog;
 mod codec;
 mod drain;

@@ -57,6 +57,8 @@ impl Schema {
         let place = self.name.as_ref().map(|name| format!("{name}.")).unwrap_or_default();
         let fence = if cfg!(feature = "broken-no-fence") { "false" } else { FENCE };
         let finish = if cfg!(feature = "broken-no-fence") { "r.status IS NOT NULL" } else { FINISH_ALLOWED };
+        #[cfg(feature = "broken-commit-then-send")]
+        let text = &crate::broken::without_follow(text);
         let mut text = text
             .replace("{ops}.", &place)
             .replace("{channel}", &self.channel())

@@ -236,10 +236,17 @@ fn is_busy(error: &sqlx::Error) -> bool {
     code.and_then(|code| code.parse::<u32>().ok()).is_some_and(|code| matches!(code & 0xff, 5 | 6))
 }
 
+/// SQLite could not make room for the index of its log: the disk is full.
+const IOERR_SHMSIZE: u32 = 10 | 19 << 8;
+
 /// Says what is wrong with a file, and what to do.
 fn open_error(path: &Path, source: sqlx::Error) -> Error {
     let code = source.as_database_error().and_then(|error| error.code().map(std::borrow::Cow::into_owned));
-    let primary = code.and_then(|code| code.parse::<u32>().ok()).map(|code| code & 0xff);
+    let primary = code.and_then(|code| code.parse::<u32>().ok()).map(|code| match code {
+        // Without room for the index of its log, SQLite speaks of an i/o error.
+        IOERR_SHMSIZE => 13,
+        code => code & 0xff,
+    });
     let (problem, hint) = match primary {
         Some(26 | 11) => ("it is not a SQLite database", Some("name another file, or move this one away")),
         Some(8) => {

@@ -2,10 +2,13 @@
 
 mod sqlite;
 
+#[cfg(not(feature = "broken-commit-then-send"))]
+use crate::Store;
 use crate::codec::{At, Columns};
+#[cfg(not(feature = "broken-commit-then-send"))]
 use crate::sqlite::Boxed;
 use crate::tx::{Conn, FromColumns};
-use crate::{Error, Store, Tx};
+use crate::{Error, Tx};
 use sqlx::AssertSqlSafe;
 use tidemill_core::run::EndCause;
 use tidemill_core::{RunId, Timestamp};
@@ -35,7 +38,7 @@ impl FromColumns for Swept {
 }
 
 impl Tx<'_> {
-    async fn sweep(
+    pub(crate) async fn sweep(
         &mut self,
         limit: usize,
         dead_after_secs: f64,
@@ -61,6 +64,7 @@ impl Tx<'_> {
     }
 }
 
+#[cfg(not(feature = "broken-commit-then-send"))]
 impl Store {
     /// Sweeps once: finds dead workers, and ends what they and others left behind. At most `limit` runs.
     pub async fn sweep(

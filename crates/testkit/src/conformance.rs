@@ -4,6 +4,7 @@
 //! with `f` and a number are the field's known classes of failure. `conformance!` makes the tests.
 #![expect(clippy::missing_panics_doc, reason = "a case panics when its door does not conform")]
 
+pub mod answers;
 pub mod artifacts;
 pub mod by_hand;
 pub mod cancelling;
@@ -19,6 +20,7 @@ pub mod reasons;
 pub mod refusals;
 pub mod retrying;
 pub mod scheduling;
+pub mod sharing;
 pub mod statistics;
 pub mod sweeping;
 
@@ -235,6 +237,11 @@ macro_rules! conformance_of_engine {
             a_run_that_is_held_has_a_reason,
             a_run_that_is_over_has_a_reason,
         }
+        $crate::topic! { $kind, sharing:
+            processes_claim_each_run_once_and_none_goes_without,
+            processes_that_ask_for_the_same_thing_get_one_run,
+            processes_that_sweep_at_one_instant_agree,
+        }
         $crate::topic! { $kind, statistics:
             the_key_metrics_are_those_of_the_seed,
         }
@@ -250,6 +257,22 @@ macro_rules! conformance_of_postgres {
             an_open_guard_holds_the_sweeper_off_and_not_the_heartbeat,
             a_cancel_by_finish_waits_for_an_open_guard,
             the_clock_of_one_host_an_hour_off_steals_nothing,
+        }
+    };
+}
+
+/// Makes the tests of what becomes of a lost answer: they need a connection that can be cut.
+#[macro_export]
+macro_rules! conformance_of_connections {
+    ($kind:expr) => {
+        $crate::topic! { $kind, answers:
+            a_queue_call_whose_answer_was_lost_makes_one_run,
+            a_claim_whose_answer_was_lost_gives_the_same_runs,
+            what_a_worker_says_is_kept_once_though_its_answers_are_lost,
+            a_report_whose_answer_was_lost_counts_once,
+            what_a_person_asks_for_is_done_once_though_the_answer_is_lost,
+            a_sweep_whose_answer_was_lost_is_not_done_twice,
+            f19_a_fire_whose_answer_was_lost_is_not_fired_again,
         }
     };
 }

@@ -1,4 +1,5 @@
 //! The schema itself: made once, by one of many, beside others, the same on both databases.
+#![expect(clippy::unwrap_used, reason = "a set-up that fails ends the test")]
 
 use std::collections::BTreeSet;
 
@@ -11,7 +12,7 @@ use tidemill_core::schedule::{Decision, Missed, Overlap};
 use tidemill_core::stats::Stats;
 use tidemill_engine::clock::host_now;
 use tidemill_engine::{Clock, Engine, NewSchedule, Patience};
-use tidemill_store::{ClaimRuns, Error, EventPage, Migrated, Options, Presence, RunFilter, Store};
+use tidemill_store::{ClaimRuns, Error, EventPage, Holder, Migrated, Options, Presence, RunFilter, Store};
 use tidemill_testkit::cluster::{Database, server_url};
 use tidemill_testkit::conformance::at_once;
 use tidemill_testkit::door::{Kind, Stage, at, info, new_run_id, request};
@@ -68,7 +69,8 @@ impl Empty {
             Self::Postgres(database) => {
                 let mut connection = PgConnection::connect(&database.url).await.unwrap();
                 let text = "SELECT n.nspname || '.' || c.relname || ' ' || c.relkind::text FROM pg_class c \
-                            JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname !~ '^(pg_|information_schema)' \
+                            JOIN pg_namespace n ON n.oid = c.relnamespace \
+                            WHERE n.nspname !~ '^(pg_|information_schema)' \
                             UNION ALL SELECT 'schema ' || nspname FROM pg_namespace WHERE nspname !~ '^pg_' \
                             UNION ALL SELECT 'function ' || oid::regprocedure FROM pg_proc \
                             WHERE pronamespace::regnamespace::text !~ '^(pg_|information_schema)'";
@@ -196,7 +198,7 @@ async fn live_through(store: &Store) {
     let queued = store.queue_run(request(), new_run_id(host_now()), None).await.unwrap();
     let claims = store.claim_runs(ClaimRuns::one("worker-001"), None).await.unwrap();
     assert_eq!(claims[0].run_id, queued.run_id);
-    store.append_events(queued.run_id.clone(), vec![info("hello")], Default::default(), None).await.unwrap();
+    store.append_events(queued.run_id.clone(), vec![info("hello")], Holder::default(), None).await.unwrap();
     let end = tidemill_store::FinishRun {
         run_id: queued.run_id.clone(),
         status: tidemill_core::run::FinalStatus::Success,
@@ -220,7 +222,8 @@ async fn f20_a_schema_that_excludes_this_binary_is_refused() {
         let newer = |oldest: &str| {
             format!(
                 "INSERT INTO {place}tidemill_migrations (version, name, oldest_binary, applied_by, applied_at) \
-                 VALUES ((SELECT max(version) + 1 FROM {place}tidemill_migrations), 'later', '{oldest}', '9.9.9', 'now')"
+                 VALUES ((SELECT max(version) + 1 FROM {place}tidemill_migrations), \
+                         'later', '{oldest}', '9.9.9', 'now')"
             )
         };
         empty.script(&newer("0.1.0")).await;

@@ -2,9 +2,10 @@
 //!
 //! The statements stand as the seed writes them; `{run}` is where a run's id goes. Times are the database's own. The
 //! seed's DDL is not run: what it names must exist.
+#![expect(clippy::unwrap_used, reason = "a set-up that fails ends the test")]
 
 use sqlx::postgres::{PgPool, PgRow};
-use sqlx::{AssertSqlSafe, Column as _, Row as _};
+use sqlx::{AssertSqlSafe, Row as _};
 use tidemill_core::run::RunState;
 use tidemill_core::{Json, RunId, Timestamp};
 use tidemill_testkit::door::{Kind, Plain, Stage};
@@ -60,7 +61,7 @@ impl Seed {
 }
 
 fn names(row: &PgRow) -> Vec<&str> {
-    row.columns().iter().map(|column| column.name()).collect()
+    row.columns().iter().map(sqlx::Column::name).collect()
 }
 
 #[tokio::test]
@@ -372,7 +373,8 @@ async fn the_seeds_worker_script_works() {
     for (finish, status) in [
         ("SELECT ops.finish_run('{run}', 'success');", "success"),
         (
-            r#"SELECT ops.finish_run('{run}', 'failed', '{ "error": "Max retries exceeded", "retry_count": 3 }'::jsonb);"#,
+            r#"SELECT ops.finish_run('{run}', 'failed', '{
+                "error": "Max retries exceeded", "retry_count": 3 }'::jsonb);"#,
             "failed",
         ),
     ] {
@@ -434,17 +436,17 @@ async fn the_seeds_metrics_are_those_of_the_store() {
              FROM ops.runs WHERE finished_at IS NOT NULL AND created_at > NOW() - INTERVAL '7 days' GROUP BY status;",
         )
         .await;
-    let mut seen: Vec<(RunState, f64)> = rows
+    let mut asked: Vec<(RunState, f64)> = rows
         .iter()
         .map(|row| {
             (row.get::<String, _>("status").parse().unwrap(), row.get::<f64, _>("avg_duration_seconds"))
         })
         .collect();
-    seen.sort_by_key(|(status, _)| status.as_str());
+    asked.sort_by_key(|(status, _)| status.as_str());
     let told: Vec<(RunState, f64)> =
         stats.durations.iter().map(|one| (one.status, one.avg_duration_seconds)).collect();
-    assert_eq!(seen.len(), 3);
-    for ((status, seconds), (told_status, told_seconds)) in seen.iter().zip(&told) {
+    assert_eq!(asked.len(), 3);
+    for ((status, seconds), (told_status, told_seconds)) in asked.iter().zip(&told) {
         assert_eq!(status, told_status);
         assert!((seconds - told_seconds).abs() < 1e-6, "{status}: {seconds} and {told_seconds}");
     }

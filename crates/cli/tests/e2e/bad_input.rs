@@ -21,7 +21,7 @@ const OUTAGE: i32 = 1;
 const USAGE: i32 = 2;
 const REFUSED: i32 = 3;
 
-fn refusal<'r>(code: i32, sentence: &'r str) -> Refusal<'r> {
+fn refusal(code: i32, sentence: &str) -> Refusal<'_> {
     Refusal { code, sentence, hint: None }
 }
 

@@ -16,7 +16,8 @@ impl Dice {
     /// From `TIDEMILL_SEED`, or from the clock. The seed is printed.
     pub(crate) fn thrown() -> Self {
         let clock = || tidemill_engine::clock::host_now().timestamp_micros().unsigned_abs();
-        let seed = std::env::var("TIDEMILL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(clock);
+        let seed =
+            std::env::var("TIDEMILL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(clock);
         println!("seed: TIDEMILL_SEED={seed}");
         Self(seed)
     }

@@ -13,8 +13,13 @@ use crate::stage::Stage;
 ///
 /// `$SECS` is how long it takes. `$FAILS_ONCE` makes the first try of the requests whose number ends in 7 fail.
 pub(crate) const TASK: &str = r#"
-note() { printf '%s %s %s %s %s\n' "$TIDEMILL_RUN_ID" "$1" "$$" "${EPOCHREALTIME/[.,]/}" "$TIDEMILL_GIT_REF" >>"$LEDGER"; }
-started() { local fields; read -r fields 2>/dev/null <"/proc/$1/stat" && fields=${fields##*) } && set -- $fields && start=${20}; }
+note() {
+  printf '%s %s %s %s %s\n' "$TIDEMILL_RUN_ID" "$1" "$$" "${EPOCHREALTIME/[.,]/}" "$TIDEMILL_GIT_REF" >>"$LEDGER"
+}
+started() {
+  local fields
+  read -r fields 2>/dev/null <"/proc/$1/stat" && fields=${fields##*) } && set -- $fields && start=${20}
+}
 place=$LEDGER.$TIDEMILL_GIT_REF
 exec 9>>"$place.lock"
 flock -n 9 || note overlap

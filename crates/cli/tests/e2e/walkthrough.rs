@@ -1,5 +1,6 @@
 //! The command line from the first command to the last, the same steps on both stores.
 
+mod doors;
 mod life;
 mod rest;
 mod schedules;

@@ -126,7 +126,8 @@ fn a_success_is_reported_with_every_line_as_it_was() {
     let id =
         script.stage.queue(&["--git-ref", "it's; DROP TABLE x", "--metadata", r#"{"who": "Änne's \"x\""}"#]);
     let ran = script.once(
-        r#"jq -r .metadata.who; echo "$TIDEMILL_GIT_REF"; echo "'; DROP TABLE ops.runs; --"; echo '"quoted" $HOME `id` \ %s'
+        r#"jq -r .metadata.who; echo "$TIDEMILL_GIT_REF"; echo "'; DROP TABLE ops.runs; --"
+           echo '"quoted" $HOME `id` \ %s'
            printf 'tab\there\nünïcödé 😀\n\n  spaces  \n'; printf 'bad \377\376 bytes\nnul \000 here\n'; echo :run
            for _ in $(seq 300); do echo same; done
            printf 'é😀%.0s' $(seq 5000); echo; echo to-stderr >&2; printf 'no newline'"#,
@@ -158,7 +159,7 @@ fn a_success_is_reported_with_every_line_as_it_was() {
         tail[0].chars().count()
     );
     assert_eq!(tail[1..], ["to-stderr", "no newline"]);
-    let said = script.stage.events(&id).iter().map(|event| format!("{event:?}")).collect::<String>();
+    let said = format!("{:?}", script.stage.events(&id));
     assert!(
         !said.contains("pass-w") && !said.contains("postgres://"),
         "the way to the database is in an event"

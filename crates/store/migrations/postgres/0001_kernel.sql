@@ -82,21 +82,23 @@ CREATE TABLE {ops}.runs (
     finished_at         timestamptz,
     created_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
     updated_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
-    -- When the sweeper has to look at the run. Derived, so that a plain SQL statement cannot forget it.
+    -- When the sweeper has to look at the run. Derived, so that a plain SQL statement cannot forget it. Like the checks
+    -- below, it is read and prepared anew for every statement: short expressions, and arrays as one constant, make
+    -- every step cheaper.
     attention_at        timestamptz GENERATED ALWAYS AS (
-        CASE WHEN status = 'queued'
-                 THEN least(CASE WHEN gate = 'time' THEN available_at END, expires_at)
-             WHEN status IN ('claimed', 'running')
-                 THEN least(lease_until, deadline_at, cancel_deadline_at)
+        CASE WHEN finished_at IS NOT NULL THEN NULL
+             WHEN gate IS NULL THEN least(lease_until, deadline_at, cancel_deadline_at)
+             WHEN gate = 'time' THEN least(available_at, expires_at)
+             ELSE expires_at
         END) STORED,
     CONSTRAINT run_id_is_a_run_id CHECK (run_id LIKE 'run-%'),
-    CONSTRAINT run_lane_is_known CHECK (lane IN ('ops', 'graph', 'sync')),
+    CONSTRAINT run_lane_is_known CHECK (lane = ANY ('{ops,graph,sync}')),
     CONSTRAINT run_status_is_known
-        CHECK (status IN ('queued', 'claimed', 'running', 'success', 'failed', 'cancelled')),
-    CONSTRAINT run_gate_is_known CHECK (gate IN ('open', 'time', 'key')),
+        CHECK (status = ANY ('{queued,claimed,running,success,failed,cancelled}')),
+    CONSTRAINT run_gate_is_known CHECK (gate = ANY ('{open,time,key}')),
     CONSTRAINT run_has_a_gate_while_queued CHECK ((status = 'queued') = (gate IS NOT NULL)),
-    CONSTRAINT run_has_a_claimer_while_held CHECK (status NOT IN ('claimed', 'running') OR claimed_by IS NOT NULL),
-    CONSTRAINT run_finished_iff_final CHECK ((status IN ({run_terminal})) = (finished_at IS NOT NULL))
+    CONSTRAINT run_has_a_claimer_while_held CHECK (status <> ALL ('{claimed,running}') OR claimed_by IS NOT NULL),
+    CONSTRAINT run_finished_iff_final CHECK ((status = ANY ('{success,failed,cancelled}')) = (finished_at IS NOT NULL))
 ) WITH (fillfactor = 75);
 
 CREATE INDEX runs_ready ON {ops}.runs (shelf_id, priority DESC, ready_at, run_id) WHERE gate = 'open';
@@ -105,14 +107,15 @@ CREATE INDEX runs_in_line ON {ops}.runs (project_id, concurrency_key, priority D
 CREATE INDEX runs_not_yet ON {ops}.runs (available_at) WHERE gate = 'time';
 CREATE INDEX runs_attention ON {ops}.runs (attention_at) WHERE attention_at IS NOT NULL;
 -- The request id is in it so that a claim which asks for its own does not read past all that its worker ever held.
-CREATE INDEX runs_held ON {ops}.runs (claimed_by, claim_request) WHERE status IN ('claimed', 'running');
+-- Held, said without the status: the step from claimed to running then changes no index.
+CREATE INDEX runs_held ON {ops}.runs (claimed_by, claim_request) WHERE claimed_by IS NOT NULL AND finished_at IS NULL;
 CREATE UNIQUE INDEX runs_idempotency ON {ops}.runs (project_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE UNIQUE INDEX runs_successor ON {ops}.runs (retry_of) WHERE retry_of IS NOT NULL;
 
 CREATE TABLE {ops}.run_events (
     run_id     text COLLATE "C" NOT NULL,
     seq        integer NOT NULL,
-    event_id   text COLLATE "C" NOT NULL GENERATED ALWAYS AS ('evt-' || substr(run_id, 5) || '-' || seq) STORED,
+    event_id   text COLLATE "C" NOT NULL GENERATED ALWAYS AS ('evt-' || substr(run_id, 5) || '-' || seq::text) STORED,
     kind       text COLLATE "C" NOT NULL DEFAULT 'log',
     level      text COLLATE "C" NOT NULL,
     message    text NOT NULL,
@@ -123,8 +126,8 @@ CREATE TABLE {ops}.run_events (
     actor      text NOT NULL DEFAULT session_user,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (run_id, seq),
-    CONSTRAINT event_kind_is_known CHECK (kind IN ('log', 'transition', 'refusal', 'request')),
-    CONSTRAINT event_level_is_known CHECK (level IN ('debug', 'info', 'warn', 'error'))
+    CONSTRAINT event_kind_is_known CHECK (kind = ANY ('{log,transition,refusal,request}')),
+    CONSTRAINT event_level_is_known CHECK (level = ANY ('{debug,info,warn,error}'))
 );
 CREATE INDEX run_events_same ON {ops}.run_events (run_id, same_as) WHERE same_as IS NOT NULL;
 

@@ -40,7 +40,7 @@ BEGIN
         SELECT v_first AND EXISTS (
                    SELECT FROM {ops}.runs r
                     WHERE r.claimed_by = p_worker_id AND r.claim_request = p_request_id
-                      AND r.status IN ('claimed', 'running')) AS asked_before,
+                      AND r.finished_at IS NULL) AS asked_before,
                v_first AND EXISTS (
                    SELECT FROM {ops}.workers w
                     WHERE w.worker_id = p_worker AND w.ended_at IS NOT NULL) AS worker_ended,
@@ -84,7 +84,7 @@ BEGIN
                        r.epoch, r.attempt, r.timeout_secs, r.lease_until
                   FROM {ops}.runs r
                  WHERE r.claimed_by = p_worker_id AND r.claim_request = p_request_id
-                   AND r.status IN ('claimed', 'running');
+                   AND r.finished_at IS NULL;
             RETURN;
         ELSIF v_look.worker_ended THEN
             RAISE EXCEPTION 'worker % was found dead, and its runs were given to others', p_worker_id

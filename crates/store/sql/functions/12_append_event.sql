@@ -1,14 +1,16 @@
--- Moves a claimed run to running: the named step that the first event, or a finish, takes.
--- The caller has locked the row.
-CREATE FUNCTION {ops}.enter_running(p_run_id text, p_now timestamptz)
-RETURNS void LANGUAGE plpgsql AS $$
+-- Moves a claimed run to running: the named step that a start and the first event take. False where the run is not
+-- claimed, or not by this caller; what the caller does not know is not held against it.
+CREATE FUNCTION {ops}.enter_running(p_run_id text, p_worker_id text, p_epoch integer, p_now timestamptz)
+RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE {ops}.runs
        SET status = 'running', updated_at = p_now, lease_until = p_now + make_interval(secs => lease_secs),
            -- A registered worker ends the command itself, and reports it: give it the time to.
            deadline_at = p_now + make_interval(secs => timeout_secs
                + CASE WHEN worker_id IS NULL THEN 0 ELSE {cancel_grace_secs} END)
-     WHERE run_id = p_run_id AND status = 'claimed';
+     WHERE run_id = p_run_id AND status = 'claimed'
+       AND coalesce(claimed_by = p_worker_id, true) AND coalesce(epoch = p_epoch, true);
+    RETURN FOUND;
 END
 $$;
 
@@ -20,6 +22,10 @@ DECLARE
     v_now timestamptz := coalesce(p_now, clock_timestamp());
     v_run record;
 BEGIN
+    -- The usual case is one statement. Where it finds nothing, look why.
+    IF {ops}.enter_running(p_run_id, p_worker_id, p_epoch, v_now) THEN
+        RETURN true;
+    END IF;
     SELECT r.status, r.epoch, r.claimed_by INTO v_run FROM {ops}.runs r
      WHERE r.run_id = p_run_id FOR NO KEY UPDATE;
     IF NOT FOUND THEN
@@ -28,7 +34,7 @@ BEGIN
         PERFORM {ops}.record_refusal(p_run_id, 'start', v_run.epoch, p_worker_id, v_now);
         RETURN false;
     ELSIF v_run.status = 'claimed' THEN
-        PERFORM {ops}.enter_running(p_run_id, v_now);
+        PERFORM {ops}.enter_running(p_run_id, NULL, NULL, v_now);
     END IF;
     RETURN true;
 END
@@ -79,7 +85,7 @@ BEGIN
     END IF;
     v_stale := {fence};
     IF NOT v_stale AND v_run.status = 'claimed' THEN
-        PERFORM {ops}.enter_running(p_run_id, v_now);
+        PERFORM {ops}.enter_running(p_run_id, NULL, NULL, v_now);
     ELSIF NOT v_stale AND v_run.lease_until < v_now + make_interval(secs => v_run.lease_secs * 0.8) THEN
         UPDATE {ops}.runs SET lease_until = v_now + make_interval(secs => lease_secs), updated_at = v_now
          WHERE run_id = p_run_id;

@@ -50,6 +50,26 @@ RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     v_run record;
 BEGIN
+    -- The usual case is one statement: its holder reports the end of a running run. Where it finds nothing, look why.
+    IF p_status <> 'cancelled' THEN
+        UPDATE {ops}.runs r
+           SET status = p_status, finished_at = p_now, updated_at = p_now, end_cause = 'reported',
+               input = CASE WHEN p_metadata = '{}'::jsonb THEN r.input ELSE coalesce(r.input, r.metadata) END,
+               metadata = r.metadata || p_metadata
+         WHERE r.run_id = p_run_id AND r.status = 'running'
+           AND coalesce(r.claimed_by = p_worker_id, true) AND coalesce(r.epoch = p_epoch, true)
+        RETURNING octet_length(r.metadata::text) > {metadata_max} AS is_oversize,
+                  r.metadata ? 'artifacts' OR (r.status = 'failed' AND r.failures + 1 < r.max_attempts) AS has_sequel
+             INTO v_run;
+        IF FOUND AND v_run.is_oversize THEN
+            RAISE EXCEPTION 'with this, metadata is larger than % bytes', {metadata_max} USING ERRCODE = 'TM007';
+        ELSIF FOUND THEN
+            IF v_run.has_sequel THEN
+                PERFORM {ops}.after_finish(ARRAY[p_run_id], p_now);
+            END IF;
+            RETURN 'applied';
+        END IF;
+    END IF;
     SELECT r.status, r.epoch, r.claimed_by, r.end_cause, r.metadata, r.failures, r.max_attempts INTO v_run
       FROM {ops}.runs r WHERE r.run_id = p_run_id FOR NO KEY UPDATE;
     IF NOT FOUND THEN
@@ -125,19 +145,26 @@ BEGIN
     IF 'cancelled' = ANY (p_statuses) THEN
         -- This may take a lease away from its holder: wait for a transaction that lease_guard protects.
         PERFORM FROM {ops}.runs r WHERE r.run_id = ANY (p_run_ids) ORDER BY r.run_id FOR UPDATE;
-    ELSIF cardinality(p_run_ids) > 1 THEN
-        -- In the order of their ids: callers that name the same runs in other orders must not block each other.
-        PERFORM FROM {ops}.runs r WHERE r.run_id = ANY (p_run_ids) ORDER BY r.run_id FOR NO KEY UPDATE;
     END IF;
-    -- One run; or several of which one is named twice, and is ended by the first of its reports.
-    IF cardinality(p_run_ids) = 1
-       OR cardinality(p_run_ids) > (SELECT count(DISTINCT i) FROM unnest(p_run_ids) i) THEN
+    IF cardinality(p_run_ids) = 1 THEN
+        run_id := p_run_ids[1];
+        outcome := {ops}.finish_one(run_id, p_statuses[1], coalesce(p_metadata[1], '{}'::jsonb), p_worker_id,
+                                    p_epochs[1], v_now);
+        RETURN NEXT;
+        RETURN;
+    ELSIF cardinality(p_run_ids) > (SELECT count(DISTINCT i) FROM unnest(p_run_ids) i) THEN
+        -- One of them is named twice, and is ended by the first of its reports.
+        PERFORM FROM {ops}.runs r WHERE r.run_id = ANY (p_run_ids) ORDER BY r.run_id FOR NO KEY UPDATE;
         FOR v_place IN 1 .. cardinality(p_run_ids) LOOP
-            RETURN QUERY SELECT p_run_ids[v_place], {ops}.finish_one(p_run_ids[v_place], p_statuses[v_place],
-                coalesce(p_metadata[v_place], '{}'::jsonb), p_worker_id, p_epochs[v_place], v_now);
+            run_id := p_run_ids[v_place];
+            outcome := {ops}.finish_one(run_id, p_statuses[v_place], coalesce(p_metadata[v_place], '{}'::jsonb),
+                                        p_worker_id, p_epochs[v_place], v_now);
+            RETURN NEXT;
         END LOOP;
         RETURN;
     END IF;
+
+    -- Locked in the order of their ids: callers that name the same runs in other orders must not block each other.
 
     SELECT array_agg(x.id) FILTER (WHERE x.ok),
            array_agg(x.id) FILTER (WHERE x.ok AND x.status = 'claimed' AND x.asked <> 'cancelled'),
@@ -151,8 +178,9 @@ BEGIN
                    r.status = a.asked AND r.end_cause IN ('reported', 'cancelled')
                        AND r.metadata @> coalesce(a.metadata, '{}'::jsonb) AS again
               FROM unnest(p_run_ids, p_statuses, p_metadata, p_epochs) a (id, asked, metadata, epoch)
-              LEFT JOIN LATERAL (SELECT * FROM {ops}.runs l WHERE l.run_id = a.id ORDER BY l.run_id
-                                   FOR NO KEY UPDATE) r ON true) x;
+              LEFT JOIN (SELECT l.run_id, l.status, l.epoch, l.claimed_by, l.end_cause, l.metadata
+                           FROM {ops}.runs l WHERE l.run_id = ANY (p_run_ids) ORDER BY l.run_id
+                            FOR NO KEY UPDATE) r ON r.run_id = a.id) x;
     IF v_unknown IS NOT NULL THEN
         PERFORM {ops}.refuse_run(v_unknown);
     END IF;
@@ -161,19 +189,25 @@ BEGIN
         UPDATE {ops}.runs SET status = 'running', updated_at = v_now WHERE run_id = ANY (v_claimed);
     END IF;
     IF v_ended IS NOT NULL THEN
-        UPDATE {ops}.runs r
-           SET status = a.asked, finished_at = v_now, updated_at = v_now, gate = NULL,
-               end_cause = CASE WHEN a.asked = 'cancelled' THEN 'cancelled' ELSE 'reported' END,
-               input = CASE WHEN a.metadata = '{}'::jsonb THEN r.input ELSE coalesce(r.input, r.metadata) END,
-               metadata = r.metadata || a.metadata
-          FROM unnest(p_run_ids, p_statuses, p_metadata) x (id, asked, given)
-         CROSS JOIN LATERAL (SELECT x.id, x.asked, coalesce(x.given, '{}'::jsonb) AS metadata) a
-         WHERE r.run_id = a.id AND a.id = ANY (v_ended);
-        IF EXISTS (SELECT FROM {ops}.runs r WHERE r.run_id = ANY (v_ended)
-                      AND octet_length(r.metadata::text) > {metadata_max}) THEN
+        WITH ended AS (
+            UPDATE {ops}.runs r
+               SET status = a.asked, finished_at = v_now, updated_at = v_now, gate = NULL,
+                   end_cause = CASE WHEN a.asked = 'cancelled' THEN 'cancelled' ELSE 'reported' END,
+                   input = CASE WHEN a.metadata = '{}'::jsonb THEN r.input ELSE coalesce(r.input, r.metadata) END,
+                   metadata = r.metadata || a.metadata
+              FROM unnest(p_run_ids, p_statuses, p_metadata) x (id, asked, given)
+             CROSS JOIN LATERAL (SELECT x.id, x.asked, coalesce(x.given, '{}'::jsonb) AS metadata) a
+             WHERE r.run_id = a.id AND a.id = ANY (v_ended)
+            RETURNING r.run_id, octet_length(r.metadata::text) > {metadata_max} AS is_oversize,
+                      r.metadata ? 'artifacts' OR (r.status = 'failed' AND r.failures + 1 < r.max_attempts)
+                          AS has_sequel)
+        SELECT bool_or(e.is_oversize) AS is_oversize, array_agg(e.run_id) FILTER (WHERE e.has_sequel) AS sequel
+          INTO v_run FROM ended e;
+        IF v_run.is_oversize THEN
             RAISE EXCEPTION 'with this, metadata is larger than % bytes', {metadata_max} USING ERRCODE = 'TM007';
+        ELSIF v_run.sequel IS NOT NULL THEN
+            PERFORM {ops}.after_finish(v_run.sequel, v_now);
         END IF;
-        PERFORM {ops}.after_finish(v_ended, v_now);
     END IF;
     IF v_refused IS NOT NULL THEN
         FOR v_run IN SELECT r.run_id, r.epoch FROM {ops}.runs r WHERE r.run_id = ANY (v_refused) LOOP

@@ -29,7 +29,7 @@ BEGIN
             UNION ALL
             (SELECT h.run_id FROM {ops}.workers d
                JOIN {ops}.runs h ON h.claimed_by = d.name AND h.worker_id = d.worker_id
-                AND h.status IN ('claimed', 'running')
+                AND h.finished_at IS NULL
               WHERE d.ended_at IS NOT NULL LIMIT p_limit))
          ORDER BY r.run_id
            FOR UPDATE OF r SKIP LOCKED

@@ -16,7 +16,7 @@ BEGIN
             SELECT r.shelf_id FROM {ops}.runs r
              WHERE r.gate = 'time' AND r.available_at <= v_now + make_interval(secs => p_soon_secs)
             UNION ALL
-            SELECT r.shelf_id FROM {ops}.runs r WHERE r.status IN ('claimed', 'running')) waiting
+            SELECT r.shelf_id FROM {ops}.runs r WHERE r.claimed_by IS NOT NULL AND r.finished_at IS NULL) waiting
           JOIN {ops}.shelves s ON s.shelf_id = waiting.shelf_id
          WHERE s.labels <@ p_labels AND (p_projects IS NULL OR s.project_id = ANY (p_projects))
            AND NOT EXISTS (SELECT FROM {ops}.flags f

@@ -13,9 +13,9 @@ use tidemill_core::run::{Applied, Claim, FinalStatus, QueueRun};
 use tidemill_core::worker::Held;
 use tidemill_core::{Json, RunId, Timestamp};
 
-/// A call of one of our functions.
+/// A call of one of our functions. Of all that is rendered into SQL, these texts hold only the schema's name.
 fn call(context: &Context, text: &str) -> Query<'static, Postgres, PgArguments> {
-    sqlx::query(AssertSqlSafe(context.schema.render(text))).persistent(context.named)
+    sqlx::query(AssertSqlSafe(text.replace("{ops}", context.schema.name()))).persistent(context.named)
 }
 
 /// The first column of a row of one column.

@@ -75,6 +75,7 @@ pub(super) async fn sweep(
                 }
                 Sqlite::end_run(conn, &run, (status, cause, notes), now, ACTION).await?;
                 let successor = match follow {
+                    Follow::Successor(_) if cfg!(feature = "broken-commit-then-send") => None,
                     Follow::Successor(next) => {
                         Some(Sqlite::follow_run(conn, &run, &next, now, ACTION).await?)
                     }

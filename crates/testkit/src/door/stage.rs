@@ -156,6 +156,15 @@ impl Stage {
         self.store.close().await;
     }
 
+    /// The same stage through a single connection. PostgreSQL says no before it lets go of what it locked, and a call
+    /// on another connection would pass that over; on the same one it waits.
+    pub async fn in_single_file(self) -> Self {
+        let options = Options { connections: 1, ..Options::new(&self.url, host_now) };
+        let store = Store::open(&options).await.expect("a second store opens");
+        self.store.close().await;
+        Self { door: Arc::new(store.clone()), store, ..self }
+    }
+
     /// Another store on the same data, with its own connections: another process.
     pub async fn beside(&self) -> Store {
         self.beside_with_clock(host_now).await

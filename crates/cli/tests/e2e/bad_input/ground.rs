@@ -173,28 +173,40 @@ fn a_full_disk_loses_nothing() {
         export TIDEMILL_DATABASE=disk/tidemill.db
         tidemill() { "$TIDEMILL" "$@"; }
         queue() { tidemill run queue --project shop --env staging "$@"; }
+        fill() { dd if=/dev/zero of=disk/filler bs=4k 2>/dev/null || true; }
+        big="{\"a\": \"$(head -c 100000 /dev/zero | tr '\0' x)\"}"
         tidemill migrate >/dev/null
         tidemill project create shop --env staging >/dev/null
         first=$(queue)
-        # Fill the disk to the last byte, by writing and by queueing.
-        dd if=/dev/zero of=disk/filler bs=4k 2>/dev/null || true
+
+        # While others have the file open, there is only no room for more.
+        "$TIDEMILL" sweep --loop 2>keeper.log & keeper=$!
+        while ! grep -q stopped keeper.log; do sleep 0.01; done
+        sleep 0.5
+        fill
         code=0
-        for try in 1 2 3; do
-          queue --metadata "{\"a\": \"$(head -c 100000 /dev/zero | tr '\0' x)\"}" >out 2>error || { code=$?; break; }
-        done
-        echo "code=$code"; echo "said=$(cat error)"; echo "out=$(cat out)"
+        for try in 1 2 3; do queue --metadata "$big" >out 2>error || { code=$?; break; }; done
+        echo "full=$code"; sed 's/^/full said /' error out
         echo "runs=$(tidemill --json run list | jq length)"
         # A worker that finds no room does not end, and carries the run out when there is some.
-        tidemill work --drain -- seq 2000 2>worker.log & worker=$!
+        "$TIDEMILL" work --drain -- seq 2000 2>worker.log & worker=$!
         sleep 2
         kill -0 $worker && echo worker=waits
         rm disk/filler
         code=0; wait $worker || code=$?
-        echo "worker_code=$code"
+        echo "worker=$code"
         echo "status=$(tidemill --json run show "$first" | jq -r .status)"
         echo "lines=$(tidemill --json run events "$first" --limit 5000 | jq '[.[] | select(.payload.stream)] | length')"
         queue >/dev/null
-        echo "check=$(tidemill --json doctor | jq -c '[.findings[] | select(.what == "file")]')"
+        kill $keeper; wait $keeper
+
+        # When nobody has it open, there is no room to open it.
+        fill
+        code=0; queue >out 2>error || code=$?
+        echo "closed=$code"; sed 's/^/closed said /' error out
+        rm disk/filler
+        echo "runs_left=$(tidemill --json run list | jq length)"
+        echo "damage=$(tidemill --json doctor | jq -c '[.findings[] | select(.what == "file")]')"
     "#;
     let mut command = Command::new("unshare");
     stage.adopt(&mut command);
@@ -203,16 +215,22 @@ fn a_full_disk_loses_nothing() {
     let ran = run_within(&mut command, Duration::from_secs(90));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     for line in [
-        "code=1",
-        "out=",
+        "full=1",
+        "full said hint: make room, and try again",
         "runs=1",
         "worker=waits",
-        "worker_code=0",
+        "worker=0",
         "status=success",
         "lines=2000",
-        "check=[]",
+        "closed=1",
+        "closed said error: could not open `disk/tidemill.db`: the disk is full",
+        "closed said hint: make room, and try again",
+        "runs_left=2",
+        "damage=[]",
     ] {
         assert!(ran.stdout.lines().any(|said| said == line), "{line}: {ran:?}");
     }
-    assert!(ran.stdout.contains("disk is full"), "{ran:?}");
+    let said: Vec<&str> = ran.stdout.lines().filter(|line| line.contains(" said ")).collect();
+    assert_eq!(said.len(), 4, "one sentence and one hint each, and no run id: {said:?}");
+    assert!(said[0].contains("disk is full"), "{said:?}");
 }

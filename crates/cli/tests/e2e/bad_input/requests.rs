@@ -40,7 +40,8 @@ fn a_run_that_cannot_be_queued_is_refused(stage: &Stage) {
     queue(&["--at", "2h", "--expires", "1h"], refusal(REFUSED, "expires at must be later than available at"));
     queue(&["--metadata", r#"{"a": "\u0000"}"#], refusal(REFUSED, "metadata contains a NUL character"));
     // All faults at once.
-    let faults = "git sha must not be empty; priority is 2000000; it must be between -1000000 and 1000000; max attempts";
+    let faults =
+        "git sha must not be empty; priority is 2000000; it must be between -1000000 and 1000000; max ";
     queue(&["--git-sha", "", "--priority", "2000000", "--attempts", "0"], refusal(REFUSED, faults));
     // The command line of the system carries 128 KiB, half of what metadata may have; the door carries more.
     let metadata = format!(r#"{{"a": "{}"}}"#, "x".repeat(120_000));

@@ -39,7 +39,13 @@ fn start(stage: &Stage, number: usize, dice: &mut Dice) -> Process {
     // Now and then longer than a frozen worker keeps its runs.
     let secs = if dice.below(4) == 0 { "3.5".to_owned() } else { format!("0.{:02}", dice.below(60)) };
     let environment = [("SECS", secs.as_str()), ("FAILS_ONCE", "yes"), ("TIDEMILL_LOG", "warn")];
-    Process::worker_with(stage, &format!("mill-{number}"), &["--slots", "2", "--grace", "1s"], TASK, &environment)
+    Process::worker_with(
+        stage,
+        &format!("mill-{number}"),
+        &["--slots", "2", "--grace", "1s"],
+        TASK,
+        &environment,
+    )
 }
 
 fn chaos(kind: Kind, lasts: Duration) {

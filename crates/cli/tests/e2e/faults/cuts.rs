@@ -2,12 +2,12 @@
 
 use rustix::process::Signal;
 use tidemill_core::event::EventKind;
-use tidemill_core::run::RunState;
+use tidemill_core::run::{EndCause, RunState};
 use tidemill_testkit::proxy::{Armed, Fault, Proxy};
 
 use crate::ledger::{self, TASK};
 use crate::process::{Process, Ran, run};
-use crate::stage::{Kind, PATIENCE, Stage};
+use crate::stage::{DEAD_AFTER, Kind, PATIENCE, Stage, until};
 
 /// A stage with a way to its database that loses answers.
 struct Cut {
@@ -69,7 +69,14 @@ fn a_person_whose_answer_was_lost_learns_the_truth() {
 #[test]
 fn a_worker_whose_answers_are_lost_doubles_nothing() {
     let cut = Cut::new();
-    let verbs = ["register_worker", "claim_next_run", "append_events", "beat_worker", "finish_run", "declare_waiting"];
+    let verbs = [
+        "register_worker",
+        "claim_next_run",
+        "append_events",
+        "beat_worker",
+        "finish_run",
+        "declare_waiting",
+    ];
     let environment = [("SECS", "0.7"), ("TIDEMILL_DATABASE", cut.url.as_str())];
     let first = cut.arm(Fault::cut_after_commit_of("register_worker"));
     let mut worker = Process::worker_with(&cut.stage, "mill", &[], TASK, &environment);
@@ -94,7 +101,34 @@ fn a_worker_whose_answers_are_lost_doubles_nothing() {
     assert_eq!((seen.tries, seen.done), (requests.len(), requests.len()), "a lost answer cost a try");
 }
 
-/// A server that does not answer at all: the command is killed before its lease can move, and the run goes on elsewhere.
+/// A sweep whose connection breaks, before it or after its commit, leaves nothing half done: the next does the rest.
+#[test]
+fn a_sweep_that_is_cut_off_is_repaired_by_the_next() {
+    let cut = Cut::new();
+    let requests = ledger::requests(&cut.stage, "r", 3);
+    let options = ["--no-upkeep", "--slots", "3"];
+    let mut worker = Process::worker_with(&cut.stage, "mill", &options, TASK, &[("SECS", "600")]);
+    for id in &requests {
+        cut.stage.until(id, RunState::Running);
+    }
+    worker.kill();
+    std::thread::sleep(DEAD_AFTER);
+    let armed =
+        [cut.arm(Fault::cut_before(".sweep(")), cut.arm(Fault::cut_after_commit_of(".sweep(").nth(1))];
+    until("the runs are swept", || {
+        let ran = cut.tidemill(&["--json", "sweep"]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        (cut.stage.runs().len() == 6).then_some(())
+    });
+    assert!(armed.iter().all(|armed| armed.fired() == 1), "{armed:?}");
+    for id in &requests {
+        let tries = cut.stage.tries(id);
+        assert_eq!((tries.len(), tries[0].end_cause), (2, Some(EndCause::Lost)));
+    }
+    assert_eq!(cut.tidemill(&["sweep"]).ok().trim(), "0 ended, 0 scheduled, 0 pruned");
+}
+
+/// A server that does not answer at all: the command is killed before its lease can move, and the request goes on.
 #[test]
 fn a_worker_that_is_cut_off_loses_its_run_after_its_command_is_dead() {
     let cut = Cut::new();

@@ -12,6 +12,7 @@ use crate::process::{Process, is_alive};
 use crate::stage::{DEAD_AFTER, Kind, PATIENCE, Stage, on_both, until, until_within};
 
 on_both!(
+    sweepers_at_once_agree,
     a_worker_killed_while_its_run_is_running_is_followed_soon,
     a_worker_killed_while_its_run_is_claimed_is_followed_soon,
     a_frozen_worker_loses_its_run_and_its_command_dies_first,
@@ -50,6 +51,34 @@ fn a_worker_killed_while_its_run_is_running_is_followed_soon(stage: &Stage) {
     ledger::verdict(stage, &[id]);
 }
 
+/// A worker with many runs dies, and four processes sweep at the same moment: one successor for each run.
+fn sweepers_at_once_agree(stage: &Stage) {
+    let requests = ledger::requests(stage, "r", 12);
+    let options = ["--no-upkeep", "--slots", "12"];
+    let mut first = Process::worker_with(stage, "first", &options, TASK, &[("SECS", "600")]);
+    until("all commands have begun", || (ledger::entries(stage).len() == 12).then_some(()));
+    first.kill();
+    let begun = Instant::now();
+    while stage.runs().len() < 24 {
+        assert!(begun.elapsed() < DEAD_AFTER + SOON + SOON, "not every run has a successor");
+        let sweep = |number| Process::start(stage, &format!("s{number}"), &mut stage.command(&["sweep"]));
+        let mut sweeps: Vec<Process> = (0..4).map(sweep).collect();
+        for sweep in &mut sweeps {
+            assert_eq!(sweep.ended_within(PATIENCE), Some(0), "{}", sweep.said());
+        }
+    }
+    let runs = stage.runs();
+    assert_eq!(runs.len(), 24, "a run has two successors");
+    for id in &requests {
+        let lost = stage.run(id);
+        assert_eq!(
+            lost.end_cause,
+            Some(if lost.status == RunState::Failed { EndCause::Lost } else { EndCause::Stale })
+        );
+        assert_eq!(runs.iter().filter(|run| run.retry_of.as_ref() == Some(id)).count(), 1);
+    }
+}
+
 /// The kill must fall between the claim and the first event, which is a matter of milliseconds: tried until it does.
 fn a_worker_killed_while_its_run_is_claimed_is_followed_soon(stage: &Stage) {
     for number in 0..20 {
@@ -65,9 +94,9 @@ fn a_worker_killed_while_its_run_is_claimed_is_followed_soon(stage: &Stage) {
         assert_eq!(stage.run(&next).status, RunState::Success);
         ledger::verdict(stage, std::slice::from_ref(&id));
         if was == RunState::Claimed {
-            let stale = stage.run(&id);
-            assert_eq!((stale.status, stale.end_cause), (RunState::Cancelled, Some(EndCause::Stale)));
-            assert_eq!(stale.metadata["cancelled_by"], "system");
+            let ended = stage.run(&id);
+            assert_eq!((ended.status, ended.end_cause), (RunState::Cancelled, Some(EndCause::Stale)));
+            assert_eq!(ended.metadata["cancelled_by"], "system");
             return;
         }
     }
@@ -141,7 +170,9 @@ fn what_a_frozen_worker_has_to_say_later_is_refused_and_recorded_once(stage: &St
     let (lost, before) = (stage.run(&id), stage.events(&id).len());
     assert_eq!(lost.end_cause, Some(EndCause::Lost));
     first.signal(Signal::CONT);
-    until("the late end is refused", || first.said().contains("its end (success) changed nothing").then_some(()));
+    until("the late end is refused", || {
+        first.said().contains("its end (success) changed nothing").then_some(())
+    });
     first.signal(Signal::TERM);
     assert_eq!(first.ended_within(PATIENCE), Some(0));
 
@@ -175,12 +206,15 @@ fn a_run_that_kills_its_workers_is_put_into_quarantine(stage: &Stage) {
     });
     let (tries, last) = ended;
     assert_eq!((last.status, last.end_cause), (RunState::Failed, Some(EndCause::Quarantined)));
-    assert_eq!((last.metadata["quarantined"].as_bool(), last.metadata["losses"].as_u64()), (Some(true), Some(tries as u64)));
+    assert_eq!(
+        (last.metadata["quarantined"].as_bool(), last.metadata["losses"].as_u64()),
+        (Some(true), Some(tries as u64))
+    );
     let tail = last.metadata["output_tail"].to_string();
     assert!(tail.contains(&format!("try {tries} kills its worker")), "{tail}");
     assert_eq!(tries, 4, "three losses are allowed, and the fourth is one too many");
-    let list = stage.ok(&["run", "list"]);
-    assert!(list.contains("quarantined"), "{list}");
+    let table = stage.ok(&["run", "list"]);
+    assert!(table.contains("quarantined"), "{table}");
     let why = stage.ok(&["run", "why", last.run_id.as_str()]);
     assert!(why.contains("quarantine") || why.contains("lost its worker"), "{why}");
     // Another request is not harmed, and a person may try again.

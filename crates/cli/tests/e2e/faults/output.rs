@@ -40,7 +40,8 @@ fn ten_thousand_equal_lines_arrive_in_order(stage: &Stage) {
 }
 
 fn output_that_is_no_text_arrives_as_far_as_it_can(stage: &Stage) {
-    let script = r"printf 'bad \377\376 bytes\r\nnul \000 here\n\n\303\n\033[31mred\nüñí 😀\n'; head -c 3000 /dev/urandom | tr -d '\n'; echo; printf 'no newline'";
+    let script = r"printf 'bad \377\376 bytes\r\nnul \000 here\n\n\303\n\033[31mred\nüñí 😀\n'
+        head -c 3000 /dev/urandom | tr -d '\n'; echo; printf 'no newline'";
     let id = carry_out(stage, script);
     let lines: Vec<String> = output(stage, &id, "stdout").into_iter().map(|event| event.message).collect();
     let head = ["bad \u{FFFD}\u{FFFD} bytes", "nul \u{FFFD} here", "", "\u{FFFD}", "\u{1b}[31mred", "üñí 😀"];
@@ -51,7 +52,8 @@ fn output_that_is_no_text_arrives_as_far_as_it_can(stage: &Stage) {
 }
 
 fn a_line_of_a_megabyte_is_split_and_can_be_joined(stage: &Stage) {
-    let script = r#"printf 'x%.0s' $(seq 1000000) >line; echo "before"; cat line; echo; printf 'é😀%.0s' $(seq 20000); echo; echo after"#;
+    let script = "printf 'x%.0s' $(seq 1000000) >line; echo before; cat line; echo
+        printf 'é😀%.0s' $(seq 20000); echo; echo after";
     let id = carry_out(stage, script);
     let (mut lines, mut goes_on): (Vec<String>, bool) = (Vec::new(), false);
     for event in output(stage, &id, "stdout") {
@@ -69,9 +71,25 @@ fn a_line_of_a_megabyte_is_split_and_can_be_joined(stage: &Stage) {
 }
 
 fn the_command_gets_the_run_and_no_way_to_the_database(stage: &Stage) {
-    let id = stage.queue(&["--git-sha", "abc", "--git-ref", "main", "--metadata", r#"{"deep": {"ü": [1, null]}}"#]);
+    let id = stage.queue(&[
+        "--git-sha",
+        "abc",
+        "--git-ref",
+        "main",
+        "--metadata",
+        r#"{"deep": {"ü": [1, null]}}"#,
+    ]);
     let secret = "s3cr3t-wort";
-    let mut command = stage.command(&["work", "--worker", "mill", "--drain", "--", "bash", "-c", "cat; env -0 | tr '\\n\\0' ' \\n'"]);
+    let mut command = stage.command(&[
+        "work",
+        "--worker",
+        "mill",
+        "--drain",
+        "--",
+        "bash",
+        "-c",
+        "cat; env -0 | tr '\\n\\0' ' \\n'",
+    ]);
     for name in ["PGPASSWORD", "PGPASSFILE", "PGSERVICE", "PGSERVICEFILE", "DATABASE_URL", "TIDEMILL_TOKEN"] {
         command.env(name, format!("{secret}-{name}"));
     }
@@ -79,21 +97,33 @@ fn the_command_gets_the_run_and_no_way_to_the_database(stage: &Stage) {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let lines: Vec<String> = output(stage, &id, "stdout").into_iter().map(|event| event.message).collect();
     let given: Value = serde_json::from_str(&lines[0]).expect("the run is given as JSON");
-    assert_eq!((given["run_id"].as_str(), &given["metadata"]["deep"]["ü"][0]), (Some(id.as_str()), &1.into()));
-    for field in ["project_id", "env_id", "git_sha", "git_ref", "epoch", "attempt", "timeout_secs", "lease_until"] {
+    assert_eq!(
+        (given["run_id"].as_str(), &given["metadata"]["deep"]["ü"][0]),
+        (Some(id.as_str()), &1.into())
+    );
+    for field in
+        ["project_id", "env_id", "git_sha", "git_ref", "epoch", "attempt", "timeout_secs", "lease_until"]
+    {
         assert!(given.get(field).is_some(), "{field}: {given}");
     }
     for variable in [
-        &format!("TIDEMILL_RUN_ID={id}"), "TIDEMILL_PROJECT=shop", "TIDEMILL_ENV=staging", "TIDEMILL_ATTEMPT=1",
-        "TIDEMILL_EPOCH=1", "TIDEMILL_GIT_SHA=abc", "TIDEMILL_GIT_REF=main", "KEPT=yes",
+        &format!("TIDEMILL_RUN_ID={id}"),
+        "TIDEMILL_PROJECT=shop",
+        "TIDEMILL_ENV=staging",
+        "TIDEMILL_ATTEMPT=1",
+        "TIDEMILL_EPOCH=1",
+        "TIDEMILL_GIT_SHA=abc",
+        "TIDEMILL_GIT_REF=main",
+        "KEPT=yes",
     ] {
         assert!(lines.iter().any(|line| line == variable), "{variable}: {lines:?}");
     }
-    let known = ["RUN_ID", "PROJECT", "ENV", "ATTEMPT", "EPOCH", "GIT_SHA", "GIT_REF"].map(|name| format!("TIDEMILL_{name}="));
+    let known = ["RUN_ID", "PROJECT", "ENV", "ATTEMPT", "EPOCH", "GIT_SHA", "GIT_REF"]
+        .map(|name| format!("TIDEMILL_{name}="));
     let ours = lines.iter().filter(|line| line.starts_with("TIDEMILL_"));
     let leaks: Vec<_> = ours.filter(|line| !known.iter().any(|name| line.starts_with(name))).collect();
     assert!(leaks.is_empty(), "{leaks:?}");
-    let all: String = stage.events(&id).iter().map(|event| format!("{event:?}")).collect();
+    let all = format!("{:?}", stage.events(&id));
     assert!(!all.contains(secret) && !all.contains(&stage.url), "a secret is in an event");
     assert!(!ran.stderr.contains(secret), "a secret is in the log");
     if stage.kind == Kind::Postgres {

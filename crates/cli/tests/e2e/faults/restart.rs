@@ -36,15 +36,19 @@ fn restarts(lasts: Duration) {
     let stage = Stage::on_server(&cluster.url("postgres"));
     let mut requests = ledger::requests(&stage, "r0", 40);
     let environment = [("SECS", "0.3"), ("FAILS_ONCE", "yes")];
-    let start = |number| Process::worker_with(&stage, &format!("mill-{number}"), &["--slots", "2"], TASK, &environment);
+    let start = |number| {
+        Process::worker_with(&stage, &format!("mill-{number}"), &["--slots", "2"], TASK, &environment)
+    };
     let mut processes: Vec<Process> = (0..3).map(start).collect();
     processes.push(Process::start(&stage, "keeper", &mut stage.command(&["sweep", "--loop"])));
     let begun = Instant::now();
-    let outages = [Duration::ZERO, Duration::ZERO, Duration::from_millis(500), DEAD_AFTER + Duration::from_secs(1)];
+    let outages =
+        [Duration::ZERO, Duration::ZERO, Duration::from_millis(500), DEAD_AFTER + Duration::from_secs(1)];
     let mut count = 0;
     while begun.elapsed() < lasts || count < outages.len() {
         std::thread::sleep(Duration::from_millis(300 + dice.below(900)));
-        let how = if (count + dice.place(2)).is_multiple_of(2) { Shutdown::Fast } else { Shutdown::Immediate };
+        let how =
+            if (count + dice.place(2)).is_multiple_of(2) { Shutdown::Fast } else { Shutdown::Immediate };
         let outage = outages[count % outages.len()];
         cluster.stop(how).expect("the server stops");
         std::thread::sleep(outage);
@@ -83,7 +87,8 @@ fn a_short_outage_costs_no_try_and_no_line() {
     stage.until(&id, RunState::Running);
     cluster.stop(Shutdown::Immediate).expect("the server stops");
     // A single command waits a while for the server.
-    let mut queue = stage.command(&["run", "queue", "--project", "shop", "--env", "staging", "--label", "never"]);
+    let mut queue =
+        stage.command(&["run", "queue", "--project", "shop", "--env", "staging", "--label", "never"]);
     let queued = std::thread::scope(|scope| {
         let queued = scope.spawn(|| run(&mut queue));
         std::thread::sleep(Duration::from_secs(1));
@@ -124,7 +129,10 @@ fn a_long_outage_hands_the_run_on_as_soon_as_it_is_over() {
         let tries = stage.tries(&id);
         tries.last().filter(|run| run.status == RunState::Success).map(|_| tries.len())
     });
-    println!("{last} tries, the last of them ended {:.1} s after the database was back", back.elapsed().as_secs_f64());
+    println!(
+        "{last} tries, the last of them ended {:.1} s after the database was back",
+        back.elapsed().as_secs_f64()
+    );
     assert!(worker.is_running());
     worker.signal(Signal::TERM);
     assert_eq!(worker.ended_within(PATIENCE), Some(0));

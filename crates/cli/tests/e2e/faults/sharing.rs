@@ -16,7 +16,8 @@ fn two_processes_share_one_file_fairly() {
     let stage = Stage::new(Kind::Sqlite);
     let ids = ["left", "right"].map(|label| stage.queue(&["--label", label]));
     let script = format!("while [ ! -e go ]; do sleep 0.01; done; seq {LINES}");
-    let mut workers = ["left", "right"].map(|label| Process::worker(&stage, label, &["--label", label], &script));
+    let mut workers =
+        ["left", "right"].map(|label| Process::worker(&stage, label, &["--label", label], &script));
     for id in &ids {
         stage.until(id, RunState::Running);
     }
@@ -42,8 +43,8 @@ fn two_processes_share_one_file_fairly() {
     let (least, most) = (counts[0].min(counts[1]), counts[0].max(counts[1]));
     let longest = waits.iter().max().copied().unwrap_or_default();
     println!(
-        "when the first was done: {counts:?}, ratio {:.2}; both after {:.1} s; a third waited {:.2} s at most of {} times",
-        least as f64 / most as f64,
+        "the first was done at {counts:?} ({} %), both after {:.1} s; a third waited {:.2} s at most, of {} times",
+        least * 100 / most.max(1),
         took.as_secs_f64(),
         longest.as_secs_f64(),
         waits.len()

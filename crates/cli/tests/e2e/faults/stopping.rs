@@ -52,7 +52,8 @@ fn a_cancel_kills_the_whole_process_group(stage: &Stage) {
 
 fn a_cancelled_command_may_end_in_good_order(stage: &Stage) {
     let id = stage.queue(&[]);
-    let script = "trap 'echo cleaning; sleep 0.3; echo clean; exit 7' TERM; echo up; while :; do sleep 0.02; done";
+    let script =
+        "trap 'echo cleaning; sleep 0.3; echo clean; exit 7' TERM; echo up; while :; do sleep 0.02; done";
     let mut worker = Process::worker(stage, "mill", &["--grace", "20s"], script);
     until_said(stage, &id, "up");
     stage.ok(&["run", "cancel", id.as_str()]);
@@ -100,7 +101,10 @@ fn a_stopped_worker_hands_on_what_does_not_end_in_time(stage: &Stage) {
     // Ctrl-C means the same as SIGTERM.
     worker.signal(Signal::INT);
     assert_eq!(worker.ended_within(PATIENCE), Some(0));
-    assert!(!pids.iter().any(|&pid| is_alive(pid)), "the worker has ended and a process of its command lives");
+    assert!(
+        !pids.iter().any(|&pid| is_alive(pid)),
+        "the worker has ended and a process of its command lives"
+    );
     assert!(told.elapsed() < Duration::from_secs(8), "the grace was half a second: {:?}", told.elapsed());
     // At once, without waiting for anybody to find the worker dead.
     let tries = stage.tries(&id);

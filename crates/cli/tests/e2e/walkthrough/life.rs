@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 use tidemill_core::RunId;
-use tidemill_core::run::RunState;
+use tidemill_core::run::{EndCause, RunState};
 
 use super::{at, text};
 use crate::process::Process;
@@ -288,10 +288,7 @@ fn labels_and_priorities_and_times_decide_who_claims_what_and_when(stage: &Stage
     assert_eq!(order, format!("{high}\n{low}\n"));
     assert_eq!(text(&stage.json(&["run", "why", heavy.as_str()]), "code"), "no_worker_fits");
     assert_eq!(text(&stage.json(&["run", "why", later.as_str()]), "code"), "not_yet");
-    assert_eq!(
-        stage.until(&late, RunState::Cancelled).end_cause.map(|cause| cause.as_str()),
-        Some("expired")
-    );
+    assert_eq!(stage.until(&late, RunState::Cancelled).end_cause.map(EndCause::as_str), Some("expired"));
     let mut fitting = Process::worker(stage, "fitting", &["--label", "gpu", "--label", "arm"], "true");
     assert_eq!(stage.until(&heavy, RunState::Success).claimed_by.as_deref(), Some("fitting"));
     for process in [&mut worker, &mut fitting] {

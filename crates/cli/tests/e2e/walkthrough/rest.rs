@@ -11,6 +11,7 @@ use crate::stage::{DEAD_AFTER, Kind, PATIENCE, Stage, TIDEMILL, on_both, until};
 
 on_both!(
     migrating_twice_changes_nothing,
+    migrators_at_once_wait_for_each_other,
     projects_are_made_once_and_listed,
     statistics_tell_what_happened,
     one_sweep_ends_what_is_lost_and_a_second_finds_nothing,
@@ -33,6 +34,19 @@ fn migrating_twice_changes_nothing(stage: &Stage) {
     let answer = fresh.json(&["migrate"]);
     assert_eq!(text(&answer, "applied.0"), "0001_kernel");
     assert_eq!(text(&fresh.json(&["project", "list"]), "0.project_id"), "default");
+}
+
+fn migrators_at_once_wait_for_each_other(stage: &Stage) {
+    let fresh = Stage::bare(stage.kind);
+    let start =
+        |number| Process::start(&fresh, &format!("m{number}"), &mut fresh.command(&["--json", "migrate"]));
+    let mut migrators: Vec<Process> = (0..4).map(start).collect();
+    for migrator in &mut migrators {
+        assert_eq!(migrator.ended_within(PATIENCE), Some(0), "{}", migrator.said());
+    }
+    let applied = migrators.iter().filter(|migrator| migrator.wrote().contains("0001_kernel")).count();
+    assert_eq!(applied, 1, "one of them has made the tables");
+    assert_eq!(fresh.json(&["project", "list"]).as_array().map(Vec::len), Some(1));
 }
 
 fn projects_are_made_once_and_listed(stage: &Stage) {
@@ -126,7 +140,7 @@ fn the_address_comes_from_the_flag_the_environment_or_a_file(stage: &Stage) {
         Some(0),
         "a flag comes before the environment"
     );
-    stage.write("tidemill.toml", &format!("[database]\nurl = {:?}\n", nowhere));
+    stage.write("tidemill.toml", &format!("[database]\nurl = {nowhere:?}\n"));
     assert_eq!(
         run(&mut stage.command(&["project", "list"])).code,
         Some(0),

@@ -11,7 +11,7 @@ use super::{Script, lines};
 use crate::process::{Process, until_dead};
 use crate::stage::{PATIENCE, until};
 
-/// The connection dies after the server has committed and before its answer: the script asks again, and nothing doubles.
+/// The connection dies after the server has committed and before its answer: the script asks again, nothing doubles.
 #[test]
 fn a_lost_answer_is_asked_for_again() {
     let mut script = Script::new();

@@ -39,7 +39,7 @@ fn the_worker_role_may_call_the_verbs_and_nothing_else() {
     let before = stage.dump();
     let denied = |text: &str| {
         let error = stage.sql_at(&script.url, text).expect_err(text);
-        let code = error.as_database_error().and_then(|error| error.code().map(|code| code.into_owned()));
+        let code = error.as_database_error().and_then(|error| error.code().map(std::borrow::Cow::into_owned));
         assert_eq!(code.as_deref(), Some("42501"), "{text}: {error}");
     };
     let tables =

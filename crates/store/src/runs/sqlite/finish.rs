@@ -169,7 +169,9 @@ async fn after(conn: &mut SqliteConnection, run: &Run, now: Timestamp) -> Result
         artifact::put(conn, &run.run_id, &artifact, now, ACTION).await?;
     }
     let cause = run.end_cause.unwrap_or(EndCause::Reported);
-    if let Follow::Successor(successor) = retry::follow(run, run.status, cause, now) {
+    if let Follow::Successor(successor) = retry::follow(run, run.status, cause, now)
+        && !cfg!(feature = "broken-commit-then-send")
+    {
         Sqlite::follow_run(conn, run, &successor, now, ACTION).await?;
     }
     Ok(())

@@ -1,0 +1,1 @@
+UPDATE floor SET status = 'done' WHERE id = $1

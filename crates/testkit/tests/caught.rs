@@ -1,0 +1,125 @@
+//! What the deliberately broken builds must fail at; `cargo xtask test` sees to it that they do.
+//!
+//! In the ordinary build all of this holds. `broken-no-fence` takes reports from anybody at any time, and
+//! `broken-commit-then-send` queues the next try after the end of the one before was committed.
+#![expect(clippy::unwrap_used, reason = "a set-up that fails ends the test")]
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::Poll;
+
+use serde_json::json;
+use tidemill_core::RunId;
+use tidemill_core::run::{FinalStatus, QueueRun, RunState};
+use tidemill_engine::clock::host_now;
+use tidemill_store::{FinishRun, Options, Store};
+use tidemill_testkit::conformance::finishing;
+use tidemill_testkit::door::{Kind, Stage, at, request};
+use tidemill_testkit::proxy::{Fault, Proxy};
+
+/// No fence: a zombie's reports are taken, or break.
+mod fence {
+    use super::*;
+
+    #[tokio::test]
+    async fn f6_a_zombie_changes_nothing_on_postgres() {
+        finishing::f6_a_zombie_is_refused_once_on_record_and_changes_nothing(
+            Stage::open(Kind::Postgres).await,
+        )
+        .await;
+    }
+
+    #[tokio::test]
+    async fn f6_a_zombie_changes_nothing_on_sqlite() {
+        finishing::f6_a_zombie_is_refused_once_on_record_and_changes_nothing(Stage::open(Kind::Sqlite).await)
+            .await;
+    }
+
+    #[tokio::test]
+    async fn only_the_holder_may_write_on_postgres() {
+        finishing::only_the_holder_may_write(Stage::open(Kind::Postgres).await).await;
+    }
+
+    #[tokio::test]
+    async fn only_the_holder_may_write_on_sqlite() {
+        finishing::only_the_holder_may_write(Stage::open(Kind::Sqlite).await).await;
+    }
+}
+
+/// Commit, then send: a crash between the two loses the request.
+mod send {
+    use super::*;
+
+    fn end(run: &RunId) -> FinishRun {
+        FinishRun { run_id: run.clone(), status: FinalStatus::Failed, metadata: json!({}), epoch: None }
+    }
+
+    fn tried_again() -> QueueRun {
+        QueueRun { max_attempts: 2, backoff_secs: 0, ..request() }
+    }
+
+    /// Checks that the request goes on, as somebody sees it who comes after the crash.
+    async fn goes_on(stage: &Stage, run: &RunId) {
+        let successor = stage.successor(run).await;
+        assert!(successor.is_some(), "run {run} has ended, and the request with it: nobody tries again");
+    }
+
+    /// Lets a call begin, and drops it as soon as others see that the run has ended: the caller is killed while its
+    /// answer is on the way.
+    async fn killed_at_the_end<T>(stage: &Stage, run: &RunId, call: impl Future<Output = T>) {
+        let mut call = pin!(call);
+        let begun =
+            std::future::poll_fn(|context| Poll::Ready(call.as_mut().poll(context).is_pending())).await;
+        assert!(begun, "the call was over before it could be broken off");
+        while !stage.status(run).await.is_terminal() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn f7_a_failure_is_followed_though_its_worker_is_killed_on_sqlite() {
+        let stage = Stage::open(Kind::Sqlite).await;
+        let run = stage.running(tried_again(), "worker-001", at(0)).await.run_id;
+        killed_at_the_end(&stage, &run, stage.store.finish_runs(vec![end(&run)], None, Some(at(1)))).await;
+        assert_eq!(stage.status(&run).await, RunState::Failed);
+        goes_on(&stage, &run).await;
+    }
+
+    #[tokio::test]
+    async fn f7_a_loss_is_followed_though_the_sweeper_is_killed_on_sqlite() {
+        let stage = Stage::open(Kind::Sqlite).await;
+        let run = stage.running(request(), "worker-001", at(0)).await.run_id;
+        killed_at_the_end(&stage, &run, stage.store.sweep(100, 20.0, Some(at(400)))).await;
+        goes_on(&stage, &run).await;
+    }
+
+    /// A store whose connections are cut before it could send anything after a commit.
+    async fn cut_off(stage: &Stage) -> (Store, Proxy) {
+        let proxy = Proxy::in_front_of(&stage.url).await.unwrap();
+        let database = stage.url.rsplit('/').next().unwrap();
+        let store = Store::open(&Options::new(proxy.url(database), host_now)).await.unwrap();
+        proxy.arm(Fault::cut_before("follow_run").times(u32::MAX));
+        (store, proxy)
+    }
+
+    #[tokio::test]
+    async fn f7_a_failure_is_followed_though_its_worker_is_cut_off_on_postgres() {
+        let stage = Stage::open(Kind::Postgres).await;
+        let run = stage.running(tried_again(), "worker-001", at(0)).await.run_id;
+        let (worker, _proxy) = cut_off(&stage).await;
+        // Whether it is answered does not matter: the worker is gone.
+        let _ = worker.finish_runs(vec![end(&run)], None, Some(at(1))).await;
+        assert_eq!(stage.status(&run).await, RunState::Failed);
+        goes_on(&stage, &run).await;
+    }
+
+    #[tokio::test]
+    async fn f7_a_loss_is_followed_though_the_sweeper_is_cut_off_on_postgres() {
+        let stage = Stage::open(Kind::Postgres).await;
+        let run = stage.running(request(), "worker-001", at(0)).await.run_id;
+        let (sweeper, _proxy) = cut_off(&stage).await;
+        let _ = sweeper.sweep(100, 20.0, Some(at(400))).await;
+        assert_eq!(stage.status(&run).await, RunState::Failed);
+        goes_on(&stage, &run).await;
+    }
+}
