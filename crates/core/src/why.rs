@@ -274,8 +274,12 @@ impl Reason {
                 Some(format!("tidemill project resume {project}"))
             }
             Self::NoWorkers { labels } | Self::NoWorkerFits { labels, .. } => {
-                let needs: String = labels.iter().map(|label| format!("--label {label} ")).collect();
-                Some(format!("tidemill work {needs}-- COMMAND"))
+                let mut command = String::from("tidemill work");
+                for label in labels {
+                    command.push_str(" --label ");
+                    command.push_str(label);
+                }
+                Some(command + " -- COMMAND")
             }
             Self::KeyHeld { head: Some(head), .. } => Some(format!("tidemill run show {head}")),
             Self::Ended { successor: Some(next), .. } => Some(format!("tidemill run show {next}")),

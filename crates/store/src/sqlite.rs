@@ -237,7 +237,7 @@ fn is_busy(error: &sqlx::Error) -> bool {
 }
 
 /// SQLite could not make room for the index of its log: the disk is full.
-const IOERR_SHMSIZE: u32 = 10 | 19 << 8;
+const IOERR_SHMSIZE: u32 = 0x130a;
 
 /// Says what is wrong with a file, and what to do.
 fn open_error(path: &Path, source: sqlx::Error) -> Error {

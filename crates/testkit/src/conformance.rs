@@ -65,7 +65,7 @@ macro_rules! conformance {
             each_run_is_claimed_once_by_batches_beside_singles,
             the_highest_priority_comes_first_and_then_the_oldest,
             a_batch_takes_what_comes_first_of_all_shelves,
-            a_worker_gets_only_what_its_labels_offer,
+            f13_a_worker_gets_only_what_its_labels_offer,
             a_worker_claims_only_for_the_projects_that_it_names,
             a_claim_asked_again_gives_the_same_runs,
             two_workers_may_use_the_same_request_id,
@@ -175,6 +175,7 @@ macro_rules! conformance {
             a_beat_never_goes_back_in_time,
             two_sweepers_at_one_instant_agree,
             sweeping_twice_changes_nothing,
+            a_sweep_decides_also_what_its_own_ends_have_changed,
             a_sweep_is_bounded_and_goes_on_where_it_stopped,
             f5_a_report_and_a_sweep_at_one_instant_end_the_run_once,
             f4_a_fault_during_a_sweep_is_repaired_by_the_next,
@@ -238,7 +239,7 @@ macro_rules! conformance_of_engine {
             a_run_that_is_over_has_a_reason,
         }
         $crate::topic! { $kind, sharing:
-            processes_claim_each_run_once_and_none_goes_without,
+            processes_claim_each_run_once,
             processes_that_ask_for_the_same_thing_get_one_run,
             processes_that_sweep_at_one_instant_agree,
         }

@@ -32,9 +32,11 @@ BEGIN
                 AND h.finished_at IS NULL
               WHERE d.ended_at IS NOT NULL LIMIT p_limit))
          ORDER BY r.run_id
-           FOR UPDATE OF r SKIP LOCKED
     LOOP
-        -- The row may have changed between the search and the lock.
+        -- Locked one by one: a search that locks would pass over what an earlier end of this sweep has changed, such
+        -- as the next in line for a key. The row may have changed since the search, and is read anew.
+        PERFORM FROM {ops}.runs r WHERE r.run_id = v_run.run_id FOR UPDATE SKIP LOCKED;
+        CONTINUE WHEN NOT FOUND;
         SELECT s.action, s.successor INTO action, successor
           FROM {ops}.sweep_run(v_run.run_id, v_run.worker_end, v_now) s;
         IF action IS NOT NULL THEN
@@ -109,8 +111,8 @@ BEGIN
                     FROM (SELECT e.seq, left(e.message, 1000) AS message FROM {ops}.run_events e
                            WHERE e.run_id = p_run_id AND e.kind = 'log' ORDER BY e.seq DESC LIMIT 20) t));
         END IF;
-        action := CASE WHEN NOT v_again THEN 'quarantined' WHEN v_stopped THEN 'interrupted' WHEN v_run.status = 'claimed' THEN 'stale'
-                       ELSE 'lost' END;
+        action := CASE WHEN NOT v_again THEN 'quarantined' WHEN v_stopped THEN 'interrupted'
+                       WHEN v_run.status = 'claimed' THEN 'stale' ELSE 'lost' END;
         PERFORM {ops}.end_run(p_run_id, CASE WHEN v_run.status = 'claimed' THEN 'cancelled' ELSE 'failed' END,
             action, v_notes, p_now);
         IF v_again THEN

@@ -129,8 +129,8 @@ pub async fn a_batch_takes_what_comes_first_of_all_shelves(stage: Stage) {
     assert_eq!(stage.claim("worker-001", at(60)).await, None);
 }
 
-/// A run is for workers that offer all it needs; a worker may offer more.
-pub async fn a_worker_gets_only_what_its_labels_offer(stage: Stage) {
+/// A run is for workers that offer all it needs; others leave it alone. A worker may offer more.
+pub async fn f13_a_worker_gets_only_what_its_labels_offer(stage: Stage) {
     let needs = |labels: &[&str]| QueueRun {
         labels: labels.iter().map(|&label| label.to_owned()).collect(),
         ..request()

@@ -15,8 +15,8 @@ async fn processes(stage: &Stage) -> Arc<Vec<Store>> {
     Arc::new(vec![stage.store.clone(), stage.beside().await, stage.beside().await])
 }
 
-/// Three processes with two workers each: every run once, and no process goes without.
-pub async fn processes_claim_each_run_once_and_none_goes_without(stage: Stage) {
+/// Three processes with two workers each: every run once.
+pub async fn processes_claim_each_run_once(stage: Stage) {
     let mut queued = BTreeSet::new();
     for second in 0..90 {
         queued.insert(stage.queue(request(), at(second)).await);
@@ -42,10 +42,6 @@ pub async fn processes_claim_each_run_once_and_none_goes_without(stage: Stage) {
     .await;
     let all: Vec<_> = claimed.iter().flatten().cloned().collect();
     assert_eq!((all.len(), all.into_iter().collect::<BTreeSet<_>>()), (total, queued));
-    for process in 0..3 {
-        let got = claimed[process].len() + claimed[process + 3].len();
-        assert!(got > 0, "process {process} got nothing");
-    }
 }
 
 /// Three processes ask for the same thing at one instant: one run, and all of them get it.

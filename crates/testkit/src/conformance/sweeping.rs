@@ -331,6 +331,16 @@ pub async fn sweeping_twice_changes_nothing(stage: Stage) {
     stage.unchanged(&before).await;
 }
 
+/// The end of one run changes another, the next in line for its key: both are decided in the same sweep.
+pub async fn a_sweep_decides_also_what_its_own_ends_have_changed(stage: Stage) {
+    let keyed = QueueRun { concurrency_key: Some("deploy".to_owned()), ..request() };
+    let holder = stage.running(keyed.clone(), "worker-001", at(0)).await.run_id;
+    let next = stage.queue(QueueRun { expires_at: Some(at(60)), ..keyed }, at(1)).await;
+    let swept: Vec<_> = stage.sweep(at(400)).await.into_iter().map(|one| (one.run_id, one.action)).collect();
+    assert_eq!(swept, [(holder, SweptAction::Lost), (next, SweptAction::Expired)]);
+    assert!(stage.sweep(at(400)).await.is_empty());
+}
+
 /// A sweep is bounded, and goes on where it stopped.
 pub async fn a_sweep_is_bounded_and_goes_on_where_it_stopped(stage: Stage) {
     for second in 0..7 {

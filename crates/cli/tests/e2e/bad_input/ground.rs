@@ -200,7 +200,7 @@ fn a_full_disk_loses_nothing() {
         queue >/dev/null
         kill $keeper; wait $keeper
 
-        # When nobody has it open, there is no room to open it.
+        # When nobody has it open, there may be no room to open it either.
         fill
         code=0; queue >out 2>error || code=$?
         echo "closed=$code"; sed 's/^/closed said /' error out
@@ -223,7 +223,6 @@ fn a_full_disk_loses_nothing() {
         "status=success",
         "lines=2000",
         "closed=1",
-        "closed said error: could not open `disk/tidemill.db`: the disk is full",
         "closed said hint: make room, and try again",
         "runs_left=2",
         "damage=[]",
@@ -232,5 +231,5 @@ fn a_full_disk_loses_nothing() {
     }
     let said: Vec<&str> = ran.stdout.lines().filter(|line| line.contains(" said ")).collect();
     assert_eq!(said.len(), 4, "one sentence and one hint each, and no run id: {said:?}");
-    assert!(said[0].contains("disk is full"), "{said:?}");
+    assert!(said[0].contains("disk is full") && said[2].contains("disk is full"), "{said:?}");
 }

@@ -8,7 +8,7 @@ use crate::codec::At;
 use crate::sqlite::Sqlite;
 use crate::{Error, RefusalCode};
 use sqlx::SqliteConnection;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::limits::METADATA_BYTES_MAX;
 use tidemill_core::retry::{self, Follow};
@@ -33,6 +33,25 @@ pub(in crate::runs) async fn finish(
     now: Timestamp,
 ) -> Result<Vec<Applied>, Error> {
     ends.iter().try_for_each(check)?;
+    let distinct: HashSet<&RunId> = ends.iter().map(|end| &end.run_id).collect();
+    if distinct.len() == ends.len() {
+        return finish_distinct(conn, ends, worker, now).await;
+    }
+    // One is named twice: one after the other, so that its second report meets what the first one did.
+    let mut outcomes = Vec::with_capacity(ends.len());
+    for end in ends {
+        outcomes.extend(finish_distinct(conn, std::slice::from_ref(end), worker, now).await?);
+    }
+    Ok(outcomes)
+}
+
+/// Finishes runs of which none is named twice.
+async fn finish_distinct(
+    conn: &mut SqliteConnection,
+    ends: &[FinishRun],
+    worker: Option<&str>,
+    now: Timestamp,
+) -> Result<Vec<Applied>, Error> {
     let ids: Vec<&RunId> = ends.iter().map(|end| &end.run_id).collect();
     let found = Sqlite::runs_by_id(conn, &ids, ACTION).await?;
     let mut runs: HashMap<RunId, Run> = found.into_iter().map(|run| (run.run_id.clone(), run)).collect();
@@ -49,7 +68,7 @@ pub(in crate::runs) async fn finish(
                 if run.status == RunState::Claimed && end.status != FinalStatus::Cancelled {
                     claimed.push(&end.run_id);
                 }
-                // From here on the run is as it will be: named a second time, it is ended once.
+                // From here on the run is as it will be.
                 (run.status, run.end_cause) = ending(end.status);
                 run.metadata = json::merged(&run.metadata, &end.metadata);
                 let changes = if is_empty(&end.metadata) { Metadata::Kept } else { Metadata::Changed };
