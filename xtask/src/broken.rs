@@ -10,11 +10,6 @@ use crate::{out, workspace};
 /// The features that break the product, each in one way.
 const FEATURES: [&str; 2] = ["broken-no-fence", "broken-commit-then-send"];
 
-/// Whether the tests that catch broken builds exist.
-pub(crate) fn target_exists() -> bool {
-    workspace::root().join("crates/testkit/tests/caught.rs").exists()
-}
-
 /// Requires that each broken build fails at least one test, and says which.
 pub(crate) fn broken_builds(server_url: &str) -> Result<()> {
     for feature in FEATURES {

@@ -24,14 +24,7 @@ pub(crate) fn test(libtest: &[&str]) -> Result<ExitCode> {
         return Ok(workspace::exit_code(status));
     }
     if libtest.is_empty() {
-        // TRANSITION: until the target `caught` is written there is nothing to run; then call it always.
-        if broken::target_exists() {
-            broken::broken_builds(&server.url)?;
-        } else {
-            out::line(
-                "the deliberately broken builds were not tried: crates/testkit/tests/caught.rs is missing",
-            );
-        }
+        broken::broken_builds(&server.url)?;
     } else {
         out::line("the deliberately broken builds are tried only by `cargo xtask test` without a filter");
     }
