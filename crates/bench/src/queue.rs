@@ -156,9 +156,9 @@ pub(crate) async fn pinned(ground: &Ground, plan: &Plan, report: &mut Report) ->
     free.settle().await?;
     pinned.settle().await?;
     let options = PgConnectOptions::from_str(&pinned.database.url)?.application_name("bench-pinner");
-    let mut pinner = options.connect().await?;
-    pinner.execute("BEGIN ISOLATION LEVEL REPEATABLE READ").await?;
-    pinner.execute("SELECT count(*) FROM ops.projects").await?;
+    let mut holder = options.connect().await?;
+    holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ").await?;
+    holder.execute("SELECT count(*) FROM ops.projects").await?;
     let mut pairs = Pairs::default();
     for _ in 0..SLICES {
         let alone = free.rate(time / SLICES / 2).await?;
@@ -166,7 +166,7 @@ pub(crate) async fn pinned(ground: &Ground, plan: &Plan, report: &mut Report) ->
     }
     let sessions = pinned.engine.store().health().await?.pinning;
     let is_named = sessions.iter().any(|session| session.what.contains("bench-pinner"));
-    pinner.execute("ROLLBACK").await?;
+    holder.execute("ROLLBACK").await?;
     let what = format!("claims under a {} s old transaction", time.as_secs());
     let mut line = pairs.line(what, 70.0, pinned.spent.per_run());
     line.target.push_str(", session named");

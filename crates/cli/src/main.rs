@@ -53,7 +53,7 @@ fn run(arguments: Arguments, out: out::Out) -> Result<ExitCode, Failure> {
 /// Logs go to standard error; a loop says more than a single command.
 fn start_log(command: &Command) {
     let quiet = !matches!(command, Command::Work(_) | Command::Sweep { .. });
-    let default = if quiet { "error" } else { "tidemill=info,tidemill_engine=info,warn" };
+    let default = if quiet { "error" } else { "tidemill=info,tidemill_engine=info,sqlx=error,warn" };
     let filter = environment::log_filter().unwrap_or_else(|| default.to_owned());
     let filter = tracing_subscriber::EnvFilter::try_new(filter)
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));

@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_time_is_a_moment_or_a_wait() {
-        assert_eq!(when("10m"), Ok(When::In(Duration::from_secs(600))));
+        assert_eq!(when("10m"), Ok(When::In(Duration::from_mins(10))));
         assert!(matches!(when("2026-02-14T10:30:00+01:00"), Ok(When::At(_))));
         assert!(when("tomorrow").is_err());
     }
