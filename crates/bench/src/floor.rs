@@ -16,7 +16,7 @@ pub(crate) struct Floor {
     runs: f64,
     /// Runs per second that the table is filled for: more than such a machine can do.
     runs_max: u64,
-    /// Connections, and what such a machine does with them: `shared/measurements.md`, "The floor", 2026-11-15.
+    /// Connections, and what such a machine usually does with them, as measured on 2026-11-15.
     usual: &'static [(u32, f64)],
 }
 
@@ -51,7 +51,7 @@ impl Floor {
             && rate < 0.6 * usual
         {
             say(&format!(
-                "  warning: this floor is {rate:.0}/s, below 60 % of the {usual:.0}/s in measurements.md: \
+                "  warning: this floor is {rate:.0}/s, below 60 % of the usual {usual:.0}/s: \
                  the machine is busy or slow"
             ));
         }
@@ -69,7 +69,7 @@ pub(crate) fn all(ground: &Ground, plan: &Plan, report: &mut Report) -> Result<(
             report.add(Line {
                 what: format!("floor: {what}, {connections} connections"),
                 floor: format!("{rate:.0}/s"),
-                figure: format!("{:.0} % of measurements.md", 100.0 * rate / usual),
+                figure: format!("{:.0} % of the usual", 100.0 * rate / usual),
                 values: [rate; 3],
                 ..Line::default()
             });
