@@ -38,7 +38,7 @@ impl Store {
         let failed = |source| Error::database("tell its state", source);
         match &self.backend {
             Backend::Postgres(postgres) => {
-                let mut conn = postgres.pool.acquire().await.map_err(failed)?;
+                let mut conn = postgres.acquire().await.map_err(failed)?;
                 let before = (self.context.clock)();
                 let theirs: Timestamp = sqlx::query_scalar("SELECT clock_timestamp()")
                     .persistent(false)

@@ -8,7 +8,7 @@ mod foreign;
 
 use crate::store::Backend;
 use crate::{Error, Schema, Store};
-use sqlx::{AssertSqlSafe, PgConnection, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
 use tidemill_core::Timestamp;
 
 /// One numbered change of the tables.
@@ -95,7 +95,8 @@ impl Store {
         let stamp = now.unwrap_or_else(self.context.clock).to_rfc3339();
         match &self.backend {
             Backend::Postgres(postgres) => {
-                let mut transaction = postgres.pool.begin().await.map_err(failed)?;
+                let mut conn = postgres.acquire().await.map_err(failed)?;
+                let mut transaction = conn.begin().await.map_err(failed)?;
                 let migrated = migrate_postgres(&mut transaction, &self.context.schema, &stamp).await?;
                 transaction.commit().await.map_err(failed)?;
                 Ok(migrated)
@@ -113,7 +114,8 @@ impl Store {
     pub async fn presence(&self) -> Result<Presence, Error> {
         match &self.backend {
             Backend::Postgres(postgres) => {
-                let mut transaction = postgres.pool.begin().await.map_err(failed)?;
+                let mut conn = postgres.acquire().await.map_err(failed)?;
+                let mut transaction = conn.begin().await.map_err(failed)?;
                 let presence = presence_postgres(&mut transaction, &self.context.schema).await;
                 let _ = transaction.rollback().await;
                 presence

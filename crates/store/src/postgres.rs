@@ -1,20 +1,71 @@
 //! The PostgreSQL side: a small pool, and where it points to, without the password.
 
 use crate::{Class, Error, Pooler};
-use sqlx::PgPool;
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{PgConnection, PgPool};
+use std::ops::{Deref, DerefMut};
 use std::str::FromStr;
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Time to get a connection before a call fails as transient.
 const ACQUIRE_MAX: Duration = Duration::from_secs(10);
 
+/// How long a connection goes from hand to hand before sqlx's pool has a look at it.
+const KEPT_MAX: Duration = Duration::from_secs(30);
+
 /// An open connection to PostgreSQL.
+///
+/// sqlx's pool asks the server for a sign of life whenever it gets a connection back, in a task of its own: a second
+/// round trip for each verb. So a connection whose call was answered is kept here for the next one, and goes back to
+/// the pool only now and then, or when something was amiss.
 #[derive(Debug)]
 pub(crate) struct Postgres {
-    pub(crate) pool: PgPool,
+    pool: PgPool,
+    /// As many as there may be connections: whoever has one finds a connection, kept or new.
+    turns: Semaphore,
+    kept: Mutex<Vec<Kept>>,
     pub(crate) pooler: Pooler,
     pub(crate) options: PgConnectOptions,
+}
+
+#[derive(Debug)]
+struct Kept {
+    conn: PoolConnection<sqlx::Postgres>,
+    since: Instant,
+}
+
+/// A connection for one call. Unless it is handed back with [`Self::keep`], the pool looks at it first.
+#[derive(Debug)]
+pub(crate) struct Lent<'a> {
+    kept: Kept,
+    postgres: &'a Postgres,
+    _turn: SemaphorePermit<'a>,
+}
+
+impl Lent<'_> {
+    /// Hands the connection to the next call: the server has answered the last one.
+    pub(crate) fn keep(self) {
+        if self.kept.since.elapsed() < KEPT_MAX && !self.postgres.pool.is_closed() {
+            self.postgres.kept().push(self.kept);
+        }
+    }
+}
+
+impl Deref for Lent<'_> {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        &self.kept.conn
+    }
+}
+
+impl DerefMut for Lent<'_> {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        &mut self.kept.conn
+    }
 }
 
 impl Postgres {
@@ -32,9 +83,34 @@ impl Postgres {
             // A ping before each call would double the round trips; a dead connection is a transient error.
             .test_before_acquire(false)
             .connect_lazy_with(options.clone());
-        let postgres = Self { pool, pooler, options };
+        let turns = Semaphore::new(usize::try_from(connections).unwrap_or(usize::MAX));
+        let postgres = Self { pool, turns, kept: Mutex::default(), pooler, options };
         postgres.greet(url).await?;
         Ok(postgres)
+    }
+
+    /// A connection, when it is this caller's turn.
+    pub(crate) async fn acquire(&self) -> sqlx::Result<Lent<'_>> {
+        let turn = tokio::time::timeout(ACQUIRE_MAX, self.turns.acquire());
+        let turn = turn.await.map_err(|_| sqlx::Error::PoolTimedOut)?.map_err(|_| sqlx::Error::PoolClosed)?;
+        let kept = self.kept().pop();
+        let kept = match kept {
+            Some(kept) if kept.since.elapsed() < KEPT_MAX => kept,
+            // One that has lain idle goes back first, to be looked at.
+            Some(_) | None => Kept { conn: self.pool.acquire().await?, since: Instant::now() },
+        };
+        Ok(Lent { kept, postgres: self, _turn: turn })
+    }
+
+    /// Closes every connection.
+    pub(crate) async fn close(&self) {
+        self.turns.close();
+        self.kept().clear();
+        self.pool.close().await;
+    }
+
+    fn kept(&self) -> std::sync::MutexGuard<'_, Vec<Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn greet(&self, url: &str) -> Result<(), Error> {
@@ -52,6 +128,15 @@ impl Postgres {
                 hint: Some("check the address, and that the server runs".to_owned()),
                 class: Class::Transient,
             }),
+        }
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        // Back to the pool they would go in a task, and there may be nobody left to run one.
+        for kept in self.kept().drain(..) {
+            drop(kept.conn.leak());
         }
     }
 }

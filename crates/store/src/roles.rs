@@ -2,7 +2,7 @@
 
 use crate::store::Backend;
 use crate::{Error, RefusalCode, Schema, Store};
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 /// The functions that a worker may call.
 const WORKER_VERBS: &[&str] = &[
@@ -59,7 +59,8 @@ impl Store {
         // The same plain names as for schemas: they are used in SQL as they stand.
         Schema::postgres(prefix)?;
         let roles = Roles::named(prefix);
-        let mut transaction = postgres.pool.begin().await.map_err(failed)?;
+        let mut conn = postgres.acquire().await.map_err(failed)?;
+        let mut transaction = conn.begin().await.map_err(failed)?;
         for role in [&roles.owner, &roles.worker, &roles.reader] {
             let text = format!(
                 "DO $role$ BEGIN CREATE ROLE {role} NOLOGIN; \
@@ -112,6 +113,9 @@ async fn grant(conn: &mut PgConnection, schema: &Schema, roles: &Roles) -> Resul
              FOR o IN SELECT c.oid::regclass AS what FROM pg_class c \
                  WHERE c.relnamespace = '{name}'::regnamespace AND c.relkind = 'r' \
              LOOP EXECUTE format('ALTER TABLE %s OWNER TO {owner}', o.what); END LOOP; \
+             FOR o IN SELECT t.oid::regtype AS what FROM pg_type t \
+                 WHERE t.typnamespace = '{name}'::regnamespace AND t.typtype = 'd' \
+             LOOP EXECUTE format('ALTER DOMAIN %s OWNER TO {owner}', o.what); END LOOP; \
              FOR o IN SELECT p.oid::regprocedure AS what, p.proname IN ({verbs}) AS is_verb FROM pg_proc p \
                  WHERE p.pronamespace = '{name}'::regnamespace \
              LOOP EXECUTE format('ALTER FUNCTION %s OWNER TO {owner}', o.what); \

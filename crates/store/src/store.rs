@@ -4,6 +4,7 @@ use crate::postgres::Postgres;
 use crate::sqlite::{Boxed, Sqlite};
 use crate::tx::{Conn, Context};
 use crate::{Error, Pooler, Schema, Tx};
+use sqlx::Connection as _;
 use std::path::Path;
 use std::sync::Arc;
 use tidemill_core::Timestamp;
@@ -71,12 +72,12 @@ impl Store {
         let url = options.url.as_str();
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
             let schema = Schema::postgres(&options.schema)?;
-            let postgres = Postgres::open(url, options.pooler, options.connections).await?;
+            let postgres = Arc::new(Postgres::open(url, options.pooler, options.connections).await?);
             let context = Arc::new(Context::new(schema, options.clock, options.pooler));
             let hint = Arc::new(crate::wake::Hint::default());
             let text = context.schema.render("SELECT {ops}.wake()");
-            tokio::spawn(crate::wake::Hint::relay(Arc::downgrade(&hint), postgres.pool.clone(), text));
-            return Ok(Self { backend: Backend::Postgres(Arc::new(postgres)), context, hint });
+            tokio::spawn(crate::wake::Hint::relay(Arc::downgrade(&hint), Arc::downgrade(&postgres), text));
+            return Ok(Self { backend: Backend::Postgres(postgres), context, hint });
         }
         let Some(path) = options.sqlite_path() else {
             let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
@@ -122,10 +123,13 @@ impl Store {
         if let Backend::Postgres(postgres) = &self.backend
             && postgres.pooler == Pooler::Session
         {
-            let mut conn =
-                postgres.pool.acquire().await.map_err(|source| Error::database("answer", source))?;
+            let mut conn = postgres.acquire().await.map_err(|source| Error::database("answer", source))?;
             let tx = Tx { conn: Conn::Postgres(&mut conn), context: &self.context };
-            return verb(tx).await;
+            let result = verb(tx).await;
+            if result.is_ok() {
+                conn.keep();
+            }
+            return result;
         }
         self.write(verb).await
     }
@@ -139,10 +143,12 @@ impl Store {
         match &self.backend {
             Backend::Postgres(postgres) => {
                 let failed = |source| Error::database("begin or commit", source);
-                let mut transaction = postgres.pool.begin().await.map_err(failed)?;
+                let mut conn = postgres.acquire().await.map_err(failed)?;
+                let mut transaction = conn.begin().await.map_err(failed)?;
                 let tx = Tx { conn: Conn::Postgres(&mut transaction), context: &self.context };
                 let result = step(tx).await?;
                 transaction.commit().await.map_err(failed)?;
+                conn.keep();
                 Ok(result)
             }
             Backend::Sqlite(sqlite) => {
@@ -167,14 +173,16 @@ impl Store {
         let failed = |source| Error::database("begin to read", source);
         match &self.backend {
             Backend::Postgres(postgres) => {
-                let mut transaction = postgres
-                    .pool
+                let mut conn = postgres.acquire().await.map_err(failed)?;
+                let mut transaction = conn
                     .begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
                     .await
                     .map_err(failed)?;
                 let tx = Tx { conn: Conn::Postgres(&mut transaction), context: &self.context };
                 let result = step(tx).await;
-                let _ = transaction.rollback().await;
+                if transaction.rollback().await.is_ok() {
+                    conn.keep();
+                }
                 result
             }
             Backend::Sqlite(sqlite) => {
@@ -199,7 +207,7 @@ impl Store {
     pub async fn close(&self) {
         self.wake_now().await;
         match &self.backend {
-            Backend::Postgres(postgres) => postgres.pool.close().await,
+            Backend::Postgres(postgres) => postgres.close().await,
             Backend::Sqlite(sqlite) => sqlite.readers().close().await,
         }
     }

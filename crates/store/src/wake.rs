@@ -5,11 +5,12 @@
 //! serialises commits, so under load none is sent. On SQLite the writer signals its own process, and other processes
 //! watch the file's version.
 
+use crate::postgres::Postgres;
 use crate::store::Backend;
 use crate::{Error, Pooler, Store};
 use sqlx::postgres::PgListener;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tidemill_core::WorkerId;
 use tokio::sync::watch;
@@ -34,19 +35,28 @@ impl Hint {
     }
 
     /// Tells waiting workers, soon after a hint, for as long as the store is open.
-    pub(crate) async fn relay(hint: std::sync::Weak<Self>, pool: sqlx::PgPool, text: String) {
+    pub(crate) async fn relay(hint: Weak<Self>, postgres: Weak<Postgres>, text: String) {
         loop {
             let Some(strong) = hint.upgrade() else { return };
             let stirred = tokio::time::timeout(Duration::from_secs(1), strong.stir.notified()).await.is_ok();
             if stirred && strong.pending.swap(false, Ordering::AcqRel) {
-                let text = sqlx::AssertSqlSafe(text.clone());
-                if let Err(error) = sqlx::query(text).persistent(false).execute(&pool).await {
+                let Some(postgres) = postgres.upgrade() else { return };
+                if let Err(error) = wake(&postgres, &text).await {
                     tracing::debug!("a wake-up was not sent: {error}");
                 }
+                drop(postgres);
                 tokio::time::sleep(COALESCE).await;
             }
         }
     }
+}
+
+async fn wake(postgres: &Postgres, text: &str) -> sqlx::Result<()> {
+    let mut conn = postgres.acquire().await?;
+    let text = sqlx::AssertSqlSafe(text);
+    sqlx::query(text).persistent(postgres.pooler == Pooler::Session).execute(&mut *conn).await?;
+    conn.keep();
+    Ok(())
 }
 
 impl Store {
@@ -60,8 +70,7 @@ impl Store {
         if let Backend::Postgres(postgres) = &self.backend
             && self.hint.pending.swap(false, Ordering::AcqRel)
         {
-            let text = sqlx::AssertSqlSafe(self.context.schema.render("SELECT {ops}.wake()"));
-            let _ = sqlx::query(text).persistent(false).execute(&postgres.pool).await;
+            let _ = wake(postgres, &self.context.schema.render("SELECT {ops}.wake()")).await;
         }
     }
 
