@@ -1,6 +1,7 @@
 -- Runs whose time comes tomorrow. The caller has switched the triggers off.
-INSERT INTO ops.runs (run_id, project_id, env_id, shelf_id, gate, ready_at, available_at)
-SELECT ops.new_run_id(clock_timestamp() - interval '1 hour'), 'bench', 'bench/main', s.shelf_id, 'time',
-       clock_timestamp() + interval '1 day', clock_timestamp() + interval '1 day'
+INSERT INTO ops.runs (run_id, project_id, env_id, shelf_id, gate, last_seq, ready_at, available_at,
+                      attention_at)
+SELECT ops.new_run_id(clock_timestamp() - interval '1 hour'), 'bench', 'bench/main', s.shelf_id, 'time', 1,
+       clock_timestamp() + interval '1 day', clock_timestamp() + interval '1 day', clock_timestamp() + interval '1 day'
   FROM ops.shelves s, generate_series(1, $1) n
  WHERE s.project_id = 'bench' AND s.labels = '{}'

@@ -1,11 +1,11 @@
 -- Finished runs with one event each. The caller has switched the triggers off.
 WITH made AS (
     INSERT INTO ops.runs (run_id, project_id, env_id, shelf_id, status, gate, claimed_by, epoch, end_cause,
-                          started_at, finished_at)
+                          last_seq, started_at, finished_at)
     SELECT ops.new_run_id(clock_timestamp() - interval '1 day'), 'bench', 'bench/main', s.shelf_id, 'success', NULL,
-           'past', 1, 'reported', clock_timestamp(), clock_timestamp()
+           'past', 1, 'reported', 1, clock_timestamp(), clock_timestamp()
       FROM ops.shelves s, generate_series(1, $1) n
      WHERE s.project_id = 'bench' AND s.labels = '{}'
     RETURNING run_id)
-INSERT INTO ops.run_events (run_id, seq, kind, level, message)
-SELECT run_id, 1, 'transition', 'info', 'Run queued' FROM made
+INSERT INTO ops.run_events (run_id, seq, event_id, kind, level, message)
+SELECT run_id, 1, 'evt-' || substr(run_id, 5) || '-1', 'transition', 'info', 'Run queued' FROM made

@@ -1,6 +1,10 @@
 -- Runs that can be claimed, in the shape that queue_run gives them, with their first event.
-INSERT INTO ops.runs (run_id, project_id, env_id, shelf_id, metadata, ready_at)
-SELECT ops.new_run_id(clock_timestamp()), 'bench', 'bench/main', s.shelf_id,
-       jsonb_build_object('payload', repeat('x', 86)), clock_timestamp()
-  FROM ops.shelves s, generate_series(1, $1) n
- WHERE s.project_id = 'bench' AND s.labels = '{}'
+WITH queued AS (
+    INSERT INTO ops.runs (run_id, project_id, env_id, shelf_id, metadata, last_seq, ready_at)
+    SELECT ops.new_run_id(clock_timestamp()), 'bench', 'bench/main', s.shelf_id,
+           jsonb_build_object('payload', repeat('x', 86)), 1, clock_timestamp()
+      FROM ops.shelves s, generate_series(1, $1) n
+     WHERE s.project_id = 'bench' AND s.labels = '{}'
+    RETURNING run_id)
+INSERT INTO ops.run_events (run_id, seq, event_id, kind, level, message, payload)
+SELECT run_id, 1, 'evt-' || substr(run_id, 5) || '-1', 'transition', 'info', 'Run queued', '{"to": "queued"}' FROM queued

@@ -36,13 +36,22 @@ CREATE TABLE {ops}.shelves (
     UNIQUE (project_id, labels)
 ) WITH (fillfactor = 50);
 
+CREATE DOMAIN {ops}.run_lane AS text COLLATE "C"
+    CONSTRAINT run_lane_is_known CHECK (VALUE = ANY ('{ops,graph,sync}'));
+CREATE DOMAIN {ops}.run_gate AS text COLLATE "C"
+    CONSTRAINT run_gate_is_known CHECK (VALUE = ANY ('{open,time,key}'));
+CREATE DOMAIN {ops}.event_kind AS text COLLATE "C"
+    CONSTRAINT event_kind_is_known CHECK (VALUE = ANY ('{log,transition,refusal,request}'));
+CREATE DOMAIN {ops}.event_level AS text COLLATE "C"
+    CONSTRAINT event_level_is_known CHECK (VALUE = ANY ('{debug,info,warn,error}'));
+
 CREATE TABLE {ops}.runs (
     run_id              text COLLATE "C" PRIMARY KEY,
     project_id          text COLLATE "C" NOT NULL,
     env_id              text COLLATE "C" NOT NULL,
-    lane                text COLLATE "C" NOT NULL DEFAULT 'ops',
+    lane                {ops}.run_lane NOT NULL DEFAULT 'ops',
     status              text COLLATE "C" NOT NULL DEFAULT 'queued',
-    gate                text COLLATE "C" DEFAULT 'open',
+    gate                {ops}.run_gate DEFAULT 'open',
     git_sha             text,
     git_ref             text,
     metadata            jsonb NOT NULL DEFAULT '{}',
@@ -82,23 +91,19 @@ CREATE TABLE {ops}.runs (
     finished_at         timestamptz,
     created_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
     updated_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
-    -- When the sweeper has to look at the run. Derived, so that a plain SQL statement cannot forget it. Like the checks
-    -- below, it is read and prepared anew for every statement: short expressions, and arrays as one constant, make
-    -- every step cheaper.
-    attention_at        timestamptz GENERATED ALWAYS AS (
-        CASE WHEN finished_at IS NOT NULL THEN NULL
-             WHEN gate IS NULL THEN least(lease_until, deadline_at, cancel_deadline_at)
-             WHEN gate = 'time' THEN least(available_at, expires_at)
-             ELSE expires_at
-        END) STORED,
+    -- The number of the run's last event. Who changes the status and raises this as well writes the event itself; for
+    -- everybody else the triggers write it.
+    last_seq            integer NOT NULL DEFAULT 0,
+    -- When the sweeper has to look at the run, or a little before: a lease that is renewed leaves it as it is, so that
+    -- no index is touched, and the sweeper moves it on. Verbs set it; triggers do so for plain statements.
+    -- A derived column would be read and prepared anew for every statement. So are the checks below: short
+    -- expressions, and arrays as one constant, make every step cheaper.
+    attention_at        timestamptz,
     CONSTRAINT run_id_is_a_run_id CHECK (run_id LIKE 'run-%'),
-    CONSTRAINT run_lane_is_known CHECK (lane = ANY ('{ops,graph,sync}')),
-    CONSTRAINT run_status_is_known
-        CHECK (status = ANY ('{queued,claimed,running,success,failed,cancelled}')),
-    CONSTRAINT run_gate_is_known CHECK (gate = ANY ('{open,time,key}')),
-    CONSTRAINT run_has_a_gate_while_queued CHECK ((status = 'queued') = (gate IS NOT NULL)),
-    CONSTRAINT run_has_a_claimer_while_held CHECK (status <> ALL ('{claimed,running}') OR claimed_by IS NOT NULL),
-    CONSTRAINT run_finished_iff_final CHECK ((status = ANY ('{success,failed,cancelled}')) = (finished_at IS NOT NULL))
+    CONSTRAINT run_is_whole CHECK (
+        CASE WHEN gate IS NOT NULL THEN status = 'queued' AND finished_at IS NULL
+             WHEN finished_at IS NULL THEN status = ANY ('{claimed,running}') AND claimed_by IS NOT NULL
+             ELSE status = ANY ('{success,failed,cancelled}') END)
 ) WITH (fillfactor = 75);
 
 CREATE INDEX runs_ready ON {ops}.runs (shelf_id, priority DESC, ready_at, run_id) WHERE gate = 'open';
@@ -115,9 +120,10 @@ CREATE UNIQUE INDEX runs_successor ON {ops}.runs (retry_of) WHERE retry_of IS NO
 CREATE TABLE {ops}.run_events (
     run_id     text COLLATE "C" NOT NULL,
     seq        integer NOT NULL,
-    event_id   text COLLATE "C" NOT NULL GENERATED ALWAYS AS ('evt-' || substr(run_id, 5) || '-' || seq::text) STORED,
-    kind       text COLLATE "C" NOT NULL DEFAULT 'log',
-    level      text COLLATE "C" NOT NULL,
+    -- Made of the run's id and the number. A plain INSERT leaves it out, and a trigger completes such an event.
+    event_id   text COLLATE "C" NOT NULL,
+    kind       {ops}.event_kind NOT NULL DEFAULT 'log',
+    level      {ops}.event_level NOT NULL,
     message    text NOT NULL,
     payload    jsonb NOT NULL DEFAULT '{}',
     event_key  text COLLATE "C",
@@ -125,9 +131,7 @@ CREATE TABLE {ops}.run_events (
     same_as    text COLLATE "C",
     actor      text NOT NULL DEFAULT session_user,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    PRIMARY KEY (run_id, seq),
-    CONSTRAINT event_kind_is_known CHECK (kind = ANY ('{log,transition,refusal,request}')),
-    CONSTRAINT event_level_is_known CHECK (level = ANY ('{debug,info,warn,error}'))
+    PRIMARY KEY (run_id, seq)
 );
 CREATE INDEX run_events_same ON {ops}.run_events (run_id, same_as) WHERE same_as IS NOT NULL;
 

@@ -1,66 +1,69 @@
--- The record of changes. It is written by triggers, so that a plain SQL statement is on record too; once per
--- statement, so that a batch pays once.
+-- The record of changes. A verb writes the event in the statement that changes the run; what a plain statement does to a
+-- run is put on record here and in 02_run_by_hand.sql, so that it is on record whoever does it.
 
+-- Writes the event of one step of a run, whose number the caller has raised.
+CREATE FUNCTION {ops}.record_step(p_run_id text, p_seq integer, p_from text, p_to text, p_worker text, p_cause text,
+                                  p_now timestamptz)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, created_at)
+    VALUES (p_run_id, p_seq, 'evt-' || substr(p_run_id, 5) || '-' || p_seq, 'transition',
+            CASE p_to WHEN 'failed' THEN 'error' WHEN 'cancelled' THEN 'warn' ELSE 'info' END,
+            CASE p_to WHEN 'claimed' THEN 'Run claimed by worker' WHEN 'running' THEN 'Run started'
+                      WHEN 'success' THEN 'Run succeeded' WHEN 'failed' THEN 'Run failed' ELSE 'Run cancelled' END,
+            jsonb_strip_nulls(jsonb_build_object('from', p_from, 'to', p_to, 'worker_id', p_worker, 'cause', p_cause)),
+            p_now);
+END
+$$;
+
+-- After the row: an INSERT that meets a conflict must leave no event behind.
 CREATE OR REPLACE FUNCTION {ops}.record_queued()
 RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    INSERT INTO {ops}.run_events (run_id, seq, kind, level, message, payload, created_at)
-    SELECT n.run_id, 1, 'transition', 'info', 'Run queued',
-           CASE WHEN n.retry_of IS NULL THEN jsonb_build_object('to', n.status)
-                ELSE jsonb_build_object('to', n.status, 'retry_of', n.retry_of, 'attempt', n.attempt) END,
-           n.created_at
-      FROM new_rows n;
+    INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, created_at)
+    VALUES (NEW.run_id, 1, 'evt-' || substr(NEW.run_id, 5) || '-1', 'transition', 'info', 'Run queued',
+            CASE WHEN NEW.retry_of IS NULL THEN jsonb_build_object('to', NEW.status)
+                 ELSE jsonb_build_object('to', NEW.status, 'retry_of', NEW.retry_of, 'attempt', NEW.attempt) END,
+            NEW.created_at);
+    UPDATE {ops}.runs SET last_seq = 1 WHERE run_id = NEW.run_id;
     RETURN NULL;
 END
 $$;
 
 CREATE OR REPLACE TRIGGER run_queued AFTER INSERT ON {ops}.runs
-    REFERENCING NEW TABLE AS new_rows FOR EACH STATEMENT EXECUTE FUNCTION {ops}.record_queued();
+    FOR EACH ROW WHEN (NEW.last_seq = 0) EXECUTE FUNCTION {ops}.record_queued();
 
--- The plan is made once, when it may be for one row: an outer join on a condition that holds for NULLs, too, cannot
--- become a nested loop, in which a batch would compare each row with each other.
-CREATE OR REPLACE FUNCTION {ops}.record_change()
+-- An event that a plain statement appends gets its id, and the run the number that the next event goes on from.
+CREATE OR REPLACE FUNCTION {ops}.complete_event()
 RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    INSERT INTO {ops}.run_events (run_id, seq, kind, level, message, payload, created_at)
-    SELECT n.run_id,
-           coalesce((SELECT e.seq FROM {ops}.run_events e WHERE e.run_id = n.run_id
-                      ORDER BY e.seq DESC LIMIT 1), 0) + 1,
-           'transition',
-           CASE n.status WHEN 'failed' THEN 'error' WHEN 'cancelled' THEN 'warn' ELSE 'info' END,
-           CASE n.status WHEN 'claimed' THEN 'Run claimed by worker' WHEN 'running' THEN 'Run started'
-                         WHEN 'success' THEN 'Run succeeded' WHEN 'failed' THEN 'Run failed'
-                         ELSE 'Run cancelled' END,
-           CASE WHEN n.status = 'claimed'
-                    THEN jsonb_build_object('from', o.status, 'to', n.status, 'worker_id', n.claimed_by)
-                WHEN n.end_cause IS NOT NULL
-                    THEN jsonb_build_object('from', o.status, 'to', n.status, 'cause', n.end_cause)
-                ELSE jsonb_build_object('from', o.status, 'to', n.status) END,
-           -- A verb may change a run twice at one time, so that updated_at stays as it is at the second change.
-           CASE WHEN n.updated_at <> o.updated_at THEN n.updated_at
-                ELSE coalesce(n.finished_at, CASE n.status WHEN 'claimed' THEN n.started_at END,
-                              clock_timestamp()) END
-      FROM new_rows n FULL JOIN old_rows o ON o.run_id = n.run_id
-     WHERE n.status IS DISTINCT FROM o.status;
-    RETURN NULL;
+    NEW.event_id := 'evt-' || substr(NEW.run_id, 5) || '-' || NEW.seq;
+    UPDATE {ops}.runs r SET last_seq = NEW.seq
+     WHERE r.run_id = NEW.run_id AND r.last_seq < NEW.seq AND r.finished_at IS NULL;
+    RETURN NEW;
 END
 $$;
 
-CREATE OR REPLACE TRIGGER run_changed AFTER UPDATE ON {ops}.runs
-    REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
-    FOR EACH STATEMENT EXECUTE FUNCTION {ops}.record_change();
+CREATE OR REPLACE TRIGGER run_event_by_hand BEFORE INSERT ON {ops}.run_events
+    FOR EACH ROW WHEN (NEW.event_id IS NULL) EXECUTE FUNCTION {ops}.complete_event();
 
 -- Appends one event to a run whose row the caller has locked, and returns its id.
 CREATE FUNCTION {ops}.write_event(p_run_id text, p_kind text, p_level text, p_message text, p_payload jsonb,
                                   p_key text, p_same_as text, p_now timestamptz)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-    v_id text;
+    v_seq integer;
+    v_id  text;
 BEGIN
-    INSERT INTO {ops}.run_events (run_id, seq, kind, level, message, payload, event_key, same_as, created_at)
-    SELECT p_run_id, coalesce(max(e.seq), 0) + 1, p_kind, p_level, p_message, p_payload, p_key, p_same_as, p_now
-      FROM {ops}.run_events e WHERE e.run_id = p_run_id
-    RETURNING event_id INTO v_id;
+    UPDATE {ops}.runs r SET last_seq = r.last_seq + 1 WHERE r.run_id = p_run_id AND r.finished_at IS NULL
+    RETURNING r.last_seq INTO v_seq;
+    IF NOT FOUND THEN
+        -- What has ended does not change, and its number neither: ask the record itself.
+        SELECT coalesce(max(e.seq), 0) + 1 INTO v_seq FROM {ops}.run_events e WHERE e.run_id = p_run_id;
+    END IF;
+    v_id := 'evt-' || substr(p_run_id, 5) || '-' || v_seq;
+    INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, event_key, same_as, created_at)
+    VALUES (p_run_id, v_seq, v_id, p_kind, p_level, p_message, p_payload, p_key, p_same_as, p_now);
     RETURN v_id;
 END
 $$;

@@ -85,13 +85,20 @@ BEGIN
         v_gate := {ops}.enter_key(v_run_id, p_project_id, p_concurrency_key, p_priority);
     END IF;
 
-    INSERT INTO {ops}.runs (run_id, project_id, env_id, git_sha, git_ref, metadata, idempotency_key, request,
-        priority, shelf_id, concurrency_key, gate, ready_at, available_at, expires_at, timeout_secs,
-        max_attempts, max_losses, backoff_secs, queued_at, created_at, updated_at)
-    VALUES (v_run_id, p_project_id, v_env_id, p_git_sha, p_git_ref, p_metadata, p_idempotency_key, v_request,
-        p_priority, v_shelf, p_concurrency_key, v_gate, greatest(v_now, p_available_at), p_available_at,
-        p_expires_at, p_timeout_secs, p_max_attempts, p_max_losses, p_backoff_secs, v_now, v_now, v_now)
-    ON CONFLICT DO NOTHING;
+    WITH queued AS (
+        INSERT INTO {ops}.runs (run_id, project_id, env_id, git_sha, git_ref, metadata, idempotency_key, request,
+            priority, shelf_id, concurrency_key, gate, ready_at, available_at, expires_at, attention_at, timeout_secs,
+            max_attempts, max_losses, backoff_secs, last_seq, queued_at, created_at, updated_at)
+        VALUES (v_run_id, p_project_id, v_env_id, p_git_sha, p_git_ref, p_metadata, p_idempotency_key, v_request,
+            p_priority, v_shelf, p_concurrency_key, v_gate, greatest(v_now, p_available_at), p_available_at,
+            p_expires_at, CASE v_gate WHEN 'time' THEN least(p_available_at, p_expires_at) ELSE p_expires_at END,
+            p_timeout_secs, p_max_attempts, p_max_losses, p_backoff_secs, 1, v_now, v_now, v_now)
+        ON CONFLICT DO NOTHING
+        RETURNING run_id)
+    INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, created_at)
+    SELECT q.run_id, 1, 'evt-' || substr(q.run_id, 5) || '-1', 'transition', 'info', 'Run queued',
+           '{"to": "queued"}', v_now
+      FROM queued q;
 
     IF NOT FOUND THEN
         -- The run exists: this call was made before, or another caller with this key committed first, after the look

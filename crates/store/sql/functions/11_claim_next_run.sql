@@ -20,6 +20,8 @@ LANGUAGE plpgsql {verb} SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     v_now   timestamptz := coalesce(p_now, clock_timestamp());
     v_left  integer := least(greatest(p_limit, 1), {batch_max});
+    v_until timestamptz := v_now + make_interval(secs => p_lease_secs);
+    v_payload jsonb := jsonb_build_object('from', 'queued', 'to', 'claimed', 'worker_id', p_worker_id);
     v_first boolean := true;
     v_whole boolean := false;
     v_look  record;
@@ -105,23 +107,29 @@ BEGIN
             END IF;
             -- Of this shelf and priority, from its head on, as far as no other shelf comes first.
             RETURN QUERY
+                WITH claimed AS (
                 UPDATE {ops}.runs r
                    SET status = 'claimed', gate = NULL, claimed_by = p_worker_id, worker_id = p_worker,
                        claim_request = p_request_id, epoch = r.epoch + 1, started_at = v_now,
-                       lease_secs = p_lease_secs, lease_until = v_now + make_interval(secs => p_lease_secs),
-                       updated_at = v_now
-                  FROM unnest(ARRAY(
-                    SELECT q.run_id FROM {ops}.runs q
+                       lease_secs = p_lease_secs, lease_until = v_until, attention_at = v_until,
+                       last_seq = r.last_seq + 1, updated_at = v_now
+                  WHERE r.ctid = ANY (ARRAY(
+                    SELECT q.ctid FROM {ops}.runs q
                      WHERE q.shelf_id = v_look.shelf_ids[v_place] AND q.gate = 'open'
                        AND q.priority = v_look.priorities[v_place] AND q.ready_at >= v_look.ready_ats[v_place]
                        AND q.ready_at <= CASE WHEN NOT v_whole
                                                AND v_look.priorities[v_place] = v_look.priorities[v_place + 1]
                                               THEN v_look.ready_ats[v_place + 1] ELSE 'infinity' END
                      ORDER BY q.priority DESC, q.ready_at, q.run_id LIMIT v_left
-                       FOR UPDATE SKIP LOCKED)) picked (run_id)
-                 WHERE r.run_id = picked.run_id
+                       FOR UPDATE SKIP LOCKED))
                 RETURNING r.run_id, r.project_id, r.env_id, r.git_sha, r.git_ref, r.metadata,
-                          r.epoch, r.attempt, r.timeout_secs, r.lease_until;
+                          r.epoch, r.attempt, r.timeout_secs, r.lease_until, r.last_seq),
+                recorded AS (
+                    INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, created_at)
+                    SELECT c.run_id, c.last_seq, 'evt-' || substr(c.run_id, 5) || '-' || c.last_seq,
+                           'transition', 'info', 'Run claimed by worker', v_payload, v_now FROM claimed c)
+                SELECT c.run_id, c.project_id, c.env_id, c.git_sha, c.git_ref, c.metadata,
+                       c.epoch, c.attempt, c.timeout_secs, c.lease_until FROM claimed c;
             GET DIAGNOSTICS v_taken = ROW_COUNT;
             EXIT WHEN v_taken > 0;
         END LOOP;

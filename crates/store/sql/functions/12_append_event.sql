@@ -3,13 +3,21 @@
 CREATE FUNCTION {ops}.enter_running(p_run_id text, p_worker_id text, p_epoch integer, p_now timestamptz)
 RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE {ops}.runs
-       SET status = 'running', updated_at = p_now, lease_until = p_now + make_interval(secs => lease_secs),
-           -- A registered worker ends the command itself, and reports it: give it the time to.
-           deadline_at = p_now + make_interval(secs => timeout_secs
-               + CASE WHEN worker_id IS NULL THEN 0 ELSE {cancel_grace_secs} END)
-     WHERE run_id = p_run_id AND status = 'claimed'
-       AND coalesce(claimed_by = p_worker_id, true) AND coalesce(epoch = p_epoch, true);
+    WITH started AS (
+        UPDATE {ops}.runs r
+           SET status = 'running', updated_at = p_now, lease_until = p_now + make_interval(secs => r.lease_secs),
+               -- A registered worker ends the command itself, and reports it: give it the time to.
+               deadline_at = p_now + make_interval(secs => r.timeout_secs
+                   + CASE WHEN r.worker_id IS NULL THEN 0 ELSE {cancel_grace_secs} END),
+               attention_at = least(r.attention_at, p_now + make_interval(secs => r.timeout_secs)),
+               last_seq = r.last_seq + 1
+         WHERE r.run_id = p_run_id AND r.status = 'claimed'
+           AND coalesce(r.claimed_by = p_worker_id, true) AND coalesce(r.epoch = p_epoch, true)
+        RETURNING r.run_id, r.last_seq)
+    INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, created_at)
+    SELECT s.run_id, s.last_seq, 'evt-' || substr(s.run_id, 5) || '-' || s.last_seq, 'transition', 'info',
+           'Run started', '{"from": "claimed", "to": "running"}', p_now
+      FROM started s;
     RETURN FOUND;
 END
 $$;
@@ -77,8 +85,9 @@ DECLARE
     v_event record;
     v_same  text;
     v_id    text;
+    v_seq   integer;
 BEGIN
-    SELECT r.status, r.epoch, r.claimed_by, r.lease_until, r.lease_secs INTO v_run FROM {ops}.runs r
+    SELECT r.status, r.epoch, r.claimed_by, r.lease_until, r.lease_secs, r.last_seq INTO v_run FROM {ops}.runs r
      WHERE r.run_id = p_run_id FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         PERFORM {ops}.refuse_run(p_run_id);
@@ -86,10 +95,12 @@ BEGIN
     v_stale := {fence};
     IF NOT v_stale AND v_run.status = 'claimed' THEN
         PERFORM {ops}.enter_running(p_run_id, NULL, NULL, v_now);
+        v_run.last_seq := v_run.last_seq + 1;
     ELSIF NOT v_stale AND v_run.lease_until < v_now + make_interval(secs => v_run.lease_secs * 0.8) THEN
         UPDATE {ops}.runs SET lease_until = v_now + make_interval(secs => lease_secs), updated_at = v_now
          WHERE run_id = p_run_id;
     END IF;
+    v_seq := v_run.last_seq;
     FOR v_event IN
         SELECT e.level, e.message, coalesce(e.payload, '{}'::jsonb) AS payload, e.key
           FROM unnest(p_levels, p_messages, p_payloads, p_keys)
@@ -114,8 +125,12 @@ BEGIN
          ORDER BY e.seq LIMIT 1;
         -- What was appended before is answered with its id even after the end: the caller's answer was lost.
         IF v_id IS NULL AND NOT v_stale THEN
-            v_id := {ops}.write_event(p_run_id, 'log', v_event.level, v_event.message, v_event.payload,
-                                      v_event.key, v_same, v_now);
+            v_seq := v_seq + 1;
+            v_id := 'evt-' || substr(p_run_id, 5) || '-' || v_seq;
+            INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, event_key, same_as,
+                                          created_at)
+            VALUES (p_run_id, v_seq, v_id, 'log', v_event.level, v_event.message, v_event.payload, v_event.key, v_same,
+                    v_now);
         ELSIF v_stale AND (v_id IS NULL OR v_event.key IS NULL) THEN
             v_id := NULL;
             PERFORM {ops}.record_refusal(p_run_id, 'append', v_run.epoch, p_worker_id, v_now);
@@ -123,5 +138,8 @@ BEGIN
         event_id := v_id;
         RETURN NEXT;
     END LOOP;
+    IF v_seq > v_run.last_seq THEN
+        UPDATE {ops}.runs SET last_seq = v_seq WHERE run_id = p_run_id;
+    END IF;
 END
 $$;

@@ -19,13 +19,16 @@ BEGIN
         v_gate := {ops}.enter_key(v_next, v_run.project_id, v_run.concurrency_key, v_run.priority);
     END IF;
     INSERT INTO {ops}.runs (run_id, project_id, env_id, lane, git_sha, git_ref, metadata, priority, shelf_id,
-        concurrency_key, gate, ready_at, available_at, expires_at, timeout_secs, attempt, failures, losses,
-        max_attempts, max_losses, backoff_secs, retry_of, queued_at, created_at, updated_at)
+        concurrency_key, gate, ready_at, available_at, attention_at, timeout_secs, attempt, failures, losses,
+        max_attempts, max_losses, backoff_secs, retry_of, last_seq, queued_at, created_at, updated_at)
     VALUES (v_next, v_run.project_id, v_run.env_id, v_run.lane, v_run.git_sha, v_run.git_ref,
         coalesce(v_run.input, v_run.metadata), v_run.priority, v_run.shelf_id, v_run.concurrency_key, v_gate,
-        greatest(p_now, p_available_at), p_available_at, NULL, v_run.timeout_secs, v_run.attempt + 1,
-        p_failures, p_losses, v_run.max_attempts, v_run.max_losses, v_run.backoff_secs, p_run_id,
-        p_now, p_now, p_now);
+        greatest(p_now, p_available_at), p_available_at, CASE v_gate WHEN 'time' THEN p_available_at END,
+        v_run.timeout_secs, v_run.attempt + 1, p_failures, p_losses, v_run.max_attempts, v_run.max_losses,
+        v_run.backoff_secs, p_run_id, 1, p_now, p_now, p_now);
+    INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, created_at)
+    VALUES (v_next, 1, 'evt-' || substr(v_next, 5) || '-1', 'transition', 'info', 'Run queued',
+            jsonb_build_object('to', 'queued', 'retry_of', p_run_id, 'attempt', v_run.attempt + 1), p_now);
     RETURN v_next;
 END
 $$;
@@ -49,18 +52,36 @@ CREATE FUNCTION {ops}.finish_one(p_run_id text, p_status text, p_metadata jsonb,
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     v_run record;
+    v_seq integer;
+    -- A claimed run that is finished passes through running.
+    v_passes boolean;
+    v_cause  text := CASE WHEN p_status = 'cancelled' THEN 'cancelled' ELSE 'reported' END;
 BEGIN
+    IF jsonb_typeof(p_metadata) <> 'object' THEN
+        RAISE EXCEPTION 'metadata must be a JSON object' USING ERRCODE = 'TM006';
+    ELSIF octet_length(p_metadata::text) > {metadata_max} THEN
+        RAISE EXCEPTION 'metadata is larger than % bytes', {metadata_max} USING ERRCODE = 'TM007';
+    END IF;
     -- The usual case is one statement: its holder reports the end of a running run. Where it finds nothing, look why.
     IF p_status <> 'cancelled' THEN
-        UPDATE {ops}.runs r
-           SET status = p_status, finished_at = p_now, updated_at = p_now, end_cause = 'reported',
-               input = CASE WHEN p_metadata = '{}'::jsonb THEN r.input ELSE coalesce(r.input, r.metadata) END,
-               metadata = r.metadata || p_metadata
-         WHERE r.run_id = p_run_id AND r.status = 'running'
-           AND coalesce(r.claimed_by = p_worker_id, true) AND coalesce(r.epoch = p_epoch, true)
-        RETURNING octet_length(r.metadata::text) > {metadata_max} AS is_oversize,
-                  r.metadata ? 'artifacts' OR (r.status = 'failed' AND r.failures + 1 < r.max_attempts) AS has_sequel
-             INTO v_run;
+        WITH ended AS (
+            UPDATE {ops}.runs r
+               SET status = p_status, finished_at = p_now, updated_at = p_now, end_cause = 'reported',
+                   input = CASE WHEN p_metadata = '{}'::jsonb THEN r.input ELSE coalesce(r.input, r.metadata) END,
+                   metadata = r.metadata || p_metadata, attention_at = NULL, last_seq = r.last_seq + 1
+             WHERE r.run_id = p_run_id AND r.status = 'running'
+               AND coalesce(r.claimed_by = p_worker_id, true) AND coalesce(r.epoch = p_epoch, true)
+            RETURNING r.run_id, r.last_seq, octet_length(r.metadata::text) > {metadata_max} AS is_oversize,
+                      r.metadata ? 'artifacts' OR (p_status = 'failed' AND r.failures + 1 < r.max_attempts)
+                          AS has_sequel),
+        recorded AS (
+            INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, created_at)
+            SELECT e.run_id, e.last_seq, 'evt-' || substr(e.run_id, 5) || '-' || e.last_seq, 'transition',
+                   CASE p_status WHEN 'success' THEN 'info' ELSE 'error' END,
+                   CASE p_status WHEN 'success' THEN 'Run succeeded' ELSE 'Run failed' END,
+                   jsonb_build_object('from', 'running', 'to', p_status, 'cause', 'reported'), p_now
+              FROM ended e)
+        SELECT e.is_oversize, e.has_sequel INTO v_run FROM ended e;
         IF FOUND AND v_run.is_oversize THEN
             RAISE EXCEPTION 'with this, metadata is larger than % bytes', {metadata_max} USING ERRCODE = 'TM007';
         ELSIF FOUND THEN
@@ -88,15 +109,19 @@ BEGIN
             RAISE EXCEPTION 'with this, metadata is larger than % bytes', {metadata_max} USING ERRCODE = 'TM007';
         END IF;
     END IF;
-    IF v_run.status = 'claimed' AND p_status <> 'cancelled' THEN
-        UPDATE {ops}.runs SET status = 'running', updated_at = p_now WHERE run_id = p_run_id;
-    END IF;
+    v_passes := v_run.status = 'claimed' AND p_status <> 'cancelled';
     UPDATE {ops}.runs r
-       SET status = p_status, finished_at = p_now, updated_at = p_now, gate = NULL,
-           end_cause = CASE WHEN p_status = 'cancelled' THEN 'cancelled' ELSE 'reported' END,
+       SET status = p_status, finished_at = p_now, updated_at = p_now, gate = NULL, end_cause = v_cause,
            input = CASE WHEN p_metadata = '{}'::jsonb THEN r.input ELSE coalesce(r.input, r.metadata) END,
-           metadata = r.metadata || p_metadata
-     WHERE r.run_id = p_run_id;
+           metadata = r.metadata || p_metadata, attention_at = NULL,
+           last_seq = r.last_seq + CASE WHEN v_passes THEN 2 ELSE 1 END
+     WHERE r.run_id = p_run_id
+    RETURNING r.last_seq INTO v_seq;
+    IF v_passes THEN
+        PERFORM {ops}.record_step(p_run_id, v_seq - 1, 'claimed', 'running', NULL, NULL, p_now);
+    END IF;
+    PERFORM {ops}.record_step(p_run_id, v_seq, CASE WHEN v_passes THEN 'running' ELSE v_run.status END, p_status, NULL,
+                              v_cause, p_now);
     IF v_run.metadata ? 'artifacts' OR p_metadata ? 'artifacts'
        OR (p_status = 'failed' AND v_run.failures + 1 < v_run.max_attempts) THEN
         PERFORM {ops}.after_finish(ARRAY[p_run_id], p_now);
@@ -119,15 +144,10 @@ RETURNS TABLE (run_id text, outcome text)
 LANGUAGE plpgsql {verb} SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
-    v_now     timestamptz := coalesce(p_now, clock_timestamp());
-    v_ended   text[];
-    v_claimed text[];
-    v_refused text[];
-    v_again   text[];
-    v_unknown text;
-    v_bad     text;
-    v_given   jsonb;
-    v_run     record;
+    v_now   timestamptz := coalesce(p_now, clock_timestamp());
+    v_asked record;
+    v_bad   text;
+    v_ended record;
 BEGIN
     IF NOT p_statuses <@ ARRAY['success', 'failed', 'cancelled'] OR array_position(p_statuses, NULL) IS NOT NULL THEN
         SELECT s INTO v_bad FROM unnest(p_statuses) s
@@ -135,13 +155,6 @@ BEGIN
         RAISE EXCEPTION '`%` is not a final status; it is one of success, failed, cancelled', v_bad
             USING ERRCODE = 'TM006';
     END IF;
-    FOREACH v_given IN ARRAY p_metadata LOOP
-        IF jsonb_typeof(v_given) <> 'object' THEN
-            RAISE EXCEPTION 'metadata must be a JSON object' USING ERRCODE = 'TM006';
-        ELSIF octet_length(v_given::text) > {metadata_max} THEN
-            RAISE EXCEPTION 'metadata is larger than % bytes', {metadata_max} USING ERRCODE = 'TM007';
-        END IF;
-    END LOOP;
     IF 'cancelled' = ANY (p_statuses) THEN
         -- This may take a lease away from its holder: wait for a transaction that lease_guard protects.
         PERFORM FROM {ops}.runs r WHERE r.run_id = ANY (p_run_ids) ORDER BY r.run_id FOR UPDATE;
@@ -152,9 +165,21 @@ BEGIN
                                     p_epochs[1], v_now);
         RETURN NEXT;
         RETURN;
-    ELSIF cardinality(p_run_ids) > (SELECT count(DISTINCT i) FROM unnest(p_run_ids) i) THEN
-        -- One of them is named twice, and is ended by the first of its reports.
-        PERFORM FROM {ops}.runs r WHERE r.run_id = ANY (p_run_ids) ORDER BY r.run_id FOR NO KEY UPDATE;
+    END IF;
+
+    -- Locked in the order of their ids: callers that name the same runs in other orders must not block each other.
+    SELECT array_agg(x.status ORDER BY x.place) AS was, bool_and(x.ok) AS all_ok, count(DISTINCT x.id) AS runs,
+           min(x.id) FILTER (WHERE x.status IS NULL) AS unknown
+      INTO v_asked
+      FROM (SELECT a.id, a.place, r.status, {finish_allowed} AS ok
+              FROM unnest(p_run_ids, p_statuses, p_epochs) WITH ORDINALITY a (id, asked, epoch, place)
+              LEFT JOIN (SELECT l.run_id, l.status, l.epoch, l.claimed_by
+                           FROM {ops}.runs l WHERE l.run_id = ANY (p_run_ids) ORDER BY l.run_id
+                            FOR NO KEY UPDATE) r ON r.run_id = a.id) x;
+    IF v_asked.unknown IS NOT NULL THEN
+        PERFORM {ops}.refuse_run(v_asked.unknown);
+    ELSIF NOT v_asked.all_ok OR v_asked.runs < cardinality(p_run_ids) THEN
+        -- Some are refused, or known already, or named twice and ended by the first of their reports: one by one.
         FOR v_place IN 1 .. cardinality(p_run_ids) LOOP
             run_id := p_run_ids[v_place];
             outcome := {ops}.finish_one(run_id, p_statuses[v_place], coalesce(p_metadata[v_place], '{}'::jsonb),
@@ -164,59 +189,48 @@ BEGIN
         RETURN;
     END IF;
 
-    -- Locked in the order of their ids: callers that name the same runs in other orders must not block each other.
-
-    SELECT array_agg(x.id) FILTER (WHERE x.ok),
-           array_agg(x.id) FILTER (WHERE x.ok AND x.status = 'claimed' AND x.asked <> 'cancelled'),
-           array_agg(x.id) FILTER (WHERE NOT x.ok AND NOT x.again),
-           array_agg(x.id) FILTER (WHERE x.again),
-           min(x.id) FILTER (WHERE x.status IS NULL)
-      INTO v_ended, v_claimed, v_refused, v_again, v_unknown
-      FROM (SELECT a.id, a.asked, r.status,
-                   {finish_allowed} AS ok,
-                   -- The same report once more: the first answer was lost.
-                   r.status = a.asked AND r.end_cause IN ('reported', 'cancelled')
-                       AND r.metadata @> coalesce(a.metadata, '{}'::jsonb) AS again
-              FROM unnest(p_run_ids, p_statuses, p_metadata, p_epochs) a (id, asked, metadata, epoch)
-              LEFT JOIN (SELECT l.run_id, l.status, l.epoch, l.claimed_by, l.end_cause, l.metadata
-                           FROM {ops}.runs l WHERE l.run_id = ANY (p_run_ids) ORDER BY l.run_id
-                            FOR NO KEY UPDATE) r ON r.run_id = a.id) x;
-    IF v_unknown IS NOT NULL THEN
-        PERFORM {ops}.refuse_run(v_unknown);
+    -- A claimed run that is finished passes through running: one change of the row, and two events.
+    WITH ended AS (
+        UPDATE {ops}.runs r
+           SET status = a.asked, finished_at = v_now, updated_at = v_now, gate = NULL,
+               end_cause = CASE WHEN a.asked = 'cancelled' THEN 'cancelled' ELSE 'reported' END,
+               input = CASE WHEN a.metadata = '{}'::jsonb THEN r.input ELSE coalesce(r.input, r.metadata) END,
+               metadata = r.metadata || a.metadata, attention_at = NULL,
+               last_seq = r.last_seq + CASE WHEN a.passes THEN 2 ELSE 1 END
+          FROM (SELECT x.id, x.asked, coalesce(x.given, '{}'::jsonb) AS metadata,
+                       x.was = 'claimed' AND x.asked <> 'cancelled' AS passes,
+                       CASE WHEN x.was = 'claimed' AND x.asked <> 'cancelled' THEN 'running' ELSE x.was END AS was
+                  FROM unnest(p_run_ids, p_statuses, p_metadata, v_asked.was) x (id, asked, given, was)) a
+         WHERE r.run_id = a.id
+        RETURNING r.run_id, r.status, r.last_seq, a.passes, a.was,
+                  jsonb_typeof(a.metadata) <> 'object' AS is_no_object,
+                  octet_length(r.metadata::text) > {metadata_max} AS is_oversize,
+                  r.metadata ? 'artifacts' OR (r.status = 'failed' AND r.failures + 1 < r.max_attempts) AS has_sequel),
+    recorded AS (
+        INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, created_at)
+        SELECT e.run_id, e.last_seq - 1, 'evt-' || substr(e.run_id, 5) || '-' || e.last_seq - 1, 'transition', 'info',
+               'Run started', '{"from": "claimed", "to": "running"}', v_now
+          FROM ended e WHERE e.passes
+        UNION ALL
+        SELECT e.run_id, e.last_seq, 'evt-' || substr(e.run_id, 5) || '-' || e.last_seq, 'transition',
+               CASE e.status WHEN 'success' THEN 'info' WHEN 'failed' THEN 'error' ELSE 'warn' END,
+               CASE e.status WHEN 'success' THEN 'Run succeeded' WHEN 'failed' THEN 'Run failed'
+                             ELSE 'Run cancelled' END,
+               CASE WHEN e.status = 'success' THEN '{"from": "running", "to": "success", "cause": "reported"}'
+                    ELSE jsonb_build_object('from', e.was, 'to', e.status, 'cause',
+                             CASE e.status WHEN 'failed' THEN 'reported' ELSE 'cancelled' END) END, v_now
+          FROM ended e)
+    SELECT bool_or(e.is_no_object) AS is_no_object, bool_or(e.is_oversize) AS is_oversize,
+           array_agg(e.run_id) FILTER (WHERE e.has_sequel) AS sequel
+      INTO v_ended FROM ended e;
+    IF v_ended.is_no_object THEN
+        RAISE EXCEPTION 'metadata must be a JSON object' USING ERRCODE = 'TM006';
+    ELSIF v_ended.is_oversize THEN
+        RAISE EXCEPTION 'with this, metadata is larger than % bytes', {metadata_max} USING ERRCODE = 'TM007';
+    ELSIF v_ended.sequel IS NOT NULL THEN
+        PERFORM {ops}.after_finish(v_ended.sequel, v_now);
     END IF;
-
-    IF v_claimed IS NOT NULL THEN
-        UPDATE {ops}.runs SET status = 'running', updated_at = v_now WHERE run_id = ANY (v_claimed);
-    END IF;
-    IF v_ended IS NOT NULL THEN
-        WITH ended AS (
-            UPDATE {ops}.runs r
-               SET status = a.asked, finished_at = v_now, updated_at = v_now, gate = NULL,
-                   end_cause = CASE WHEN a.asked = 'cancelled' THEN 'cancelled' ELSE 'reported' END,
-                   input = CASE WHEN a.metadata = '{}'::jsonb THEN r.input ELSE coalesce(r.input, r.metadata) END,
-                   metadata = r.metadata || a.metadata
-              FROM unnest(p_run_ids, p_statuses, p_metadata) x (id, asked, given)
-             CROSS JOIN LATERAL (SELECT x.id, x.asked, coalesce(x.given, '{}'::jsonb) AS metadata) a
-             WHERE r.run_id = a.id AND a.id = ANY (v_ended)
-            RETURNING r.run_id, octet_length(r.metadata::text) > {metadata_max} AS is_oversize,
-                      r.metadata ? 'artifacts' OR (r.status = 'failed' AND r.failures + 1 < r.max_attempts)
-                          AS has_sequel)
-        SELECT bool_or(e.is_oversize) AS is_oversize, array_agg(e.run_id) FILTER (WHERE e.has_sequel) AS sequel
-          INTO v_run FROM ended e;
-        IF v_run.is_oversize THEN
-            RAISE EXCEPTION 'with this, metadata is larger than % bytes', {metadata_max} USING ERRCODE = 'TM007';
-        ELSIF v_run.sequel IS NOT NULL THEN
-            PERFORM {ops}.after_finish(v_run.sequel, v_now);
-        END IF;
-    END IF;
-    IF v_refused IS NOT NULL THEN
-        FOR v_run IN SELECT r.run_id, r.epoch FROM {ops}.runs r WHERE r.run_id = ANY (v_refused) LOOP
-            PERFORM {ops}.record_refusal(v_run.run_id, 'finish', v_run.epoch, p_worker_id, v_now);
-        END LOOP;
-    END IF;
-    RETURN QUERY SELECT a.id, CASE WHEN a.id = ANY (v_ended) THEN 'applied'
-                                   WHEN a.id = ANY (v_again) THEN 'duplicate' ELSE 'stale' END
-                   FROM unnest(p_run_ids) a (id);
+    RETURN QUERY SELECT a.id, 'applied' FROM unnest(p_run_ids) a (id);
 END
 $$;
 

@@ -6,6 +6,7 @@ RETURNS text LANGUAGE plpgsql {verb} AS $$
 DECLARE
     v_now timestamptz := coalesce(p_now, clock_timestamp());
     v_run record;
+    v_seq integer;
 BEGIN
     SELECT r.status, r.cancel_requested_at INTO v_run FROM {ops}.runs r
      WHERE r.run_id = p_run_id FOR NO KEY UPDATE;
@@ -17,8 +18,11 @@ BEGIN
                end_cause = 'cancelled', cancel_requested_at = v_now, cancel_requested_by = p_by,
                cancel_reason = p_reason, input = coalesce(r.input, r.metadata),
                metadata = r.metadata || jsonb_strip_nulls(
-                   jsonb_build_object('cancelled_by', p_by, 'reason', p_reason))
-         WHERE r.run_id = p_run_id;
+                   jsonb_build_object('cancelled_by', p_by, 'reason', p_reason)),
+               attention_at = NULL, last_seq = r.last_seq + 1
+         WHERE r.run_id = p_run_id
+        RETURNING r.last_seq INTO v_seq;
+        PERFORM {ops}.record_step(p_run_id, v_seq, 'queued', 'cancelled', NULL, 'cancelled', v_now);
         RETURN 'cancelled';
     ELSIF v_run.status NOT IN ('claimed', 'running') THEN
         RETURN 'ended';
