@@ -93,11 +93,11 @@ impl Postgres {
     pub(crate) async fn acquire(&self) -> sqlx::Result<Lent<'_>> {
         let turn = tokio::time::timeout(ACQUIRE_MAX, self.turns.acquire());
         let turn = turn.await.map_err(|_| sqlx::Error::PoolTimedOut)?.map_err(|_| sqlx::Error::PoolClosed)?;
-        let kept = self.kept().pop();
+        // One that has lain idle goes back to the pool here, and not after the wait for another: it may be the last.
+        let kept = self.kept().pop().filter(|kept| kept.since.elapsed() < KEPT_MAX);
         let kept = match kept {
-            Some(kept) if kept.since.elapsed() < KEPT_MAX => kept,
-            // One that has lain idle goes back first, to be looked at.
-            Some(_) | None => Kept { conn: self.pool.acquire().await?, since: Instant::now() },
+            Some(kept) => kept,
+            None => Kept { conn: self.pool.acquire().await?, since: Instant::now() },
         };
         Ok(Lent { kept, postgres: self, _turn: turn })
     }
