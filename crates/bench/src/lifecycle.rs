@@ -24,8 +24,11 @@ pub(crate) async fn single(
     let ours = ground.fresh().await?;
     let engine = open(&ours.url, connections, Pooler::Session).await?;
     lifecycles(&engine, connections, Duration::from_secs(1)).await?;
+    let mut conn = PgConnection::connect(&ours.url).await?;
     let (mut pairs, mut spent) = (Pairs::default(), Spent::default());
     for _ in 0..plan.pairs {
+        // The floor's table is new in each pair; ours is at least without what the pair before has left behind.
+        tidy(&mut conn).await?;
         let floor = floor::SINGLE.rate(&bare, connections, plan)?;
         let before = Meter::read(&ours.url).await?;
         let done = lifecycles(&engine, connections, plan.time).await?;

@@ -204,6 +204,9 @@ macro_rules! conformance {
             a_plain_update_is_completed,
             a_run_that_is_claimed_by_hand_has_a_lease,
             a_run_that_is_inserted_by_hand_is_claimed,
+            a_statement_appends_an_event_and_the_verbs_count_on,
+            the_sweeper_sees_times_that_a_statement_sets,
+            the_number_of_events_does_not_go_down,
         }
         $crate::topic! { $kind, pausing:
             a_paused_project_gives_nothing_away,

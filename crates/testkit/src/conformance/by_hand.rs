@@ -200,6 +200,50 @@ pub async fn a_run_that_is_inserted_by_hand_is_claimed(stage: Stage) {
     assert!(stage.plain.execute(odd).await.is_err(), "a run's id begins with run-");
 }
 
+/// An event that a statement appends is one of the run's events, and the verbs go on counting after it.
+pub async fn a_statement_appends_an_event_and_the_verbs_count_on(stage: Stage) {
+    let run = stage.running(request(), "worker-001", at(0)).await.run_id;
+    let append = format!(
+        "INSERT INTO {{ops}}.run_events (run_id, seq, level, message) VALUES ('{run}', 4, 'info', 'by hand')"
+    );
+    assert_eq!(stage.plain.execute(&append).await.map_err(|bad| bad.to_string()), Ok(1));
+    assert!(stage.say(&run, info("hello"), at(1)).await.is_some());
+    stage.succeed(&run, at(2)).await;
+    let events = stage.events(&run).await;
+    assert_eq!(events.iter().map(|event| event.seq).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
+    let messages: Vec<&str> = events.iter().map(|event| event.message.as_str()).collect();
+    assert_eq!(messages[3..], ["by hand", "hello", "Run succeeded"]);
+    assert_eq!(events[3].event_id, format!("evt-{}-4", run.as_str().trim_start_matches("run-")));
+    let again = append.replace(", 4,", ", 7,");
+    assert_eq!(stage.plain.execute(&again).await.ok(), Some(1), "the record goes on after the end");
+}
+
+/// A statement that shortens a lease is noticed by the next sweep, as is one that sets an expiry.
+pub async fn the_sweeper_sees_times_that_a_statement_sets(stage: Stage) {
+    let held = stage.running(request(), "worker-001", at(0)).await.run_id;
+    assert!(stage.sweep(at(10)).await.is_empty());
+    assert_eq!(update(&stage, &held, "lease_until = started_at").await.ok(), Some(1));
+    assert_eq!(stage.sweep(at(11)).await.len(), 1);
+    let waiting = stage.queue(request(), at(12)).await;
+    assert_eq!(update(&stage, &waiting, "expires_at = queued_at").await.ok(), Some(1));
+    assert_eq!(stage.sweep(at(13)).await.len(), 1);
+    assert_eq!(stage.status(&waiting).await, RunState::Cancelled);
+}
+
+/// The number of a run's events does not go down. Only PostgreSQL keeps one.
+pub async fn the_number_of_events_does_not_go_down(stage: Stage) {
+    if stage.kind == Kind::Sqlite {
+        return;
+    }
+    let run = stage.running(request(), "worker-001", at(0)).await.run_id;
+    let before = stage.tables().await;
+    for set in ["last_seq = 0", "last_seq = 2, status = 'failed'"] {
+        refused(update(&stage, &run, set).await, RefusalCode::Frozen);
+    }
+    stage.unchanged(&before).await;
+    stage.succeed(&run, at(1)).await;
+}
+
 /// The time of a row that was inserted with the database's own clock.
 async fn stage_now(stage: &Stage) -> tidemill_core::Timestamp {
     stage.store.now(None).await.unwrap_or_else(|_| at(0))
