@@ -7,4 +7,5 @@ WITH queued AS (
      WHERE s.project_id = 'bench' AND s.labels = '{}'
     RETURNING run_id)
 INSERT INTO ops.run_events (run_id, seq, event_id, kind, level, message, payload)
-SELECT run_id, 1, 'evt-' || substr(run_id, 5) || '-1', 'transition', 'info', 'Run queued', '{"to": "queued"}' FROM queued
+SELECT run_id, 1, 'evt-' || substr(run_id, 5) || '-1', 'transition', 'info', 'Run queued', '{"to": "queued"}'
+  FROM queued

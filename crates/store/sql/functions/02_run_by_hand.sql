@@ -70,9 +70,9 @@ END
 $$;
 
 -- The clause is read and prepared anew for every statement, so it is short: an ended run, fewer events than there were,
--- or a change of state without an event of its own, or one that leaves the queue other than by a claim. The function has
--- the whole list of steps, made from the lifecycle. A verb that ends a claimed run writes two events, for it passes
--- through running.
+-- or a change of state without an event of its own, or one that leaves the queue other than by a claim. The function
+-- has the whole list of steps, made from the lifecycle. A verb that ends a claimed run writes two events, for it
+-- passes through running.
 CREATE OR REPLACE TRIGGER run_change BEFORE UPDATE ON {ops}.runs
     FOR EACH ROW WHEN (OLD.finished_at IS NOT NULL OR (OLD.status <> NEW.status
         AND NOT (NEW.last_seq > OLD.last_seq AND (OLD.gate IS NULL) <> (NEW.status = 'claimed')))

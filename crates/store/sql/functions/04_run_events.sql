@@ -1,5 +1,5 @@
--- The record of changes. A verb writes the event in the statement that changes the run; what a plain statement does to a
--- run is put on record here and in 02_run_by_hand.sql, so that it is on record whoever does it.
+-- The record of changes. A verb writes the event in the statement that changes the run; what a plain statement does to
+-- a run is put on record here and in 02_run_by_hand.sql, so that it is on record whoever does it.
 
 -- Writes the event of one step of a run, whose number the caller has raised.
 CREATE FUNCTION {ops}.record_step(p_run_id text, p_seq integer, p_from text, p_to text, p_worker text, p_cause text,

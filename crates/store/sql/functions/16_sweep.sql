@@ -73,7 +73,7 @@ BEGIN
     v_again := v_run.cancel_requested_at IS NULL AND (v_stopped OR v_run.losses < v_run.max_losses);
 
     IF v_run.status = 'queued' AND v_run.expires_at <= p_now THEN
-        PERFORM {ops}.end_run(p_run_id, v_run.status, 'cancelled', 'expired',
+        PERFORM {ops}.end_run(p_run_id, 'cancelled', 'expired',
             jsonb_build_object('cancelled_by', 'system', 'reason', 'Nobody claimed the run before it expired'), p_now);
         RETURN QUERY SELECT 'expired'::text, NULL::text;
     ELSIF v_run.gate = 'time' AND v_run.available_at <= p_now THEN
@@ -87,11 +87,11 @@ BEGIN
         END IF;
         RETURN;
     ELSIF v_run.cancel_requested_at IS NOT NULL AND (v_lost OR v_run.cancel_deadline_at <= p_now) THEN
-        PERFORM {ops}.end_run(p_run_id, v_run.status, 'cancelled', 'cancel_grace', jsonb_strip_nulls(jsonb_build_object(
+        PERFORM {ops}.end_run(p_run_id, 'cancelled', 'cancel_grace', jsonb_strip_nulls(jsonb_build_object(
             'cancelled_by', v_run.cancel_requested_by, 'reason', v_run.cancel_reason)), p_now);
         RETURN QUERY SELECT 'cancel_grace'::text, NULL::text;
     ELSIF v_run.status = 'running' AND v_run.deadline_at <= p_now THEN
-        PERFORM {ops}.end_run(p_run_id, v_run.status, 'failed', 'timed_out', jsonb_build_object(
+        PERFORM {ops}.end_run(p_run_id, 'failed', 'timed_out', jsonb_build_object(
             'error', 'the run took longer than ' || v_run.timeout_secs || ' s'), p_now);
         IF v_run.failures + 1 < v_run.max_attempts AND v_run.cancel_requested_at IS NULL THEN
             successor := {ops}.follow_run(p_run_id, v_run.failures + 1, v_run.losses,
@@ -116,8 +116,8 @@ BEGIN
         END IF;
         action := CASE WHEN NOT v_again THEN 'quarantined' WHEN v_stopped THEN 'interrupted'
                        WHEN v_run.status = 'claimed' THEN 'stale' ELSE 'lost' END;
-        PERFORM {ops}.end_run(p_run_id, v_run.status,
-            CASE WHEN v_run.status = 'claimed' THEN 'cancelled' ELSE 'failed' END, action, v_notes, p_now);
+        PERFORM {ops}.end_run(p_run_id, CASE WHEN v_run.status = 'claimed' THEN 'cancelled' ELSE 'failed' END,
+            action, v_notes, p_now);
         IF v_again THEN
             successor := {ops}.follow_run(p_run_id, v_run.failures,
                 v_run.losses + CASE WHEN v_stopped THEN 0 ELSE 1 END, NULL, p_now);
@@ -131,18 +131,19 @@ END
 $$;
 
 -- Ends a run on the system's behalf.
-CREATE FUNCTION {ops}.end_run(p_run_id text, p_from text, p_status text, p_cause text, p_notes jsonb,
-                              p_now timestamptz)
+CREATE FUNCTION {ops}.end_run(p_run_id text, p_status text, p_cause text, p_notes jsonb, p_now timestamptz)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    v_seq integer;
+    v_from text;
+    v_seq  integer;
 BEGIN
+    SELECT r.status INTO v_from FROM {ops}.runs r WHERE r.run_id = p_run_id;
     UPDATE {ops}.runs r
        SET status = p_status, gate = NULL, finished_at = p_now, updated_at = p_now, end_cause = p_cause,
            input = coalesce(r.input, r.metadata), metadata = r.metadata || p_notes,
            attention_at = NULL, last_seq = r.last_seq + 1
      WHERE r.run_id = p_run_id
     RETURNING r.last_seq INTO v_seq;
-    PERFORM {ops}.record_step(p_run_id, v_seq, p_from, p_status, NULL, p_cause, p_now);
+    PERFORM {ops}.record_step(p_run_id, v_seq, v_from, p_status, NULL, p_cause, p_now);
 END
 $$;
