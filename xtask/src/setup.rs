@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use tidemill_testkit::azurite::Azurite;
 use tidemill_testkit::cluster::{ServerBinaries, find_on_path};
 use tidemill_testkit::pgbouncer::Pgbouncer;
 
@@ -25,7 +26,7 @@ struct Need {
     is_here: fn() -> bool,
 }
 
-const NEEDS: [Need; 5] = [
+const NEEDS: [Need; 6] = [
     Need {
         name: "PostgreSQL's server (15 or newer)",
         package: "postgresql",
@@ -35,6 +36,7 @@ const NEEDS: [Need; 5] = [
     Need { name: "pgbouncer", package: "pgbouncer", is_here: || Pgbouncer::find().is_ok() },
     Need { name: "bash", package: "bash", is_here: || find_on_path("bash").is_some() },
     Need { name: "jq", package: "jq", is_here: || find_on_path("jq").is_some() },
+    Need { name: "npm", package: "npm", is_here: Azurite::can_run },
 ];
 
 /// Keeps Debian's packages from creating a cluster; read by `pg_createcluster`'s caller at installation.

@@ -44,12 +44,8 @@ pub(crate) struct Global {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// See it work: three workers, one of them killed, every request ends once.
-    Demo {
-        /// Keep the demo's database at this path.
-        #[arg(long, value_name = "FILE")]
-        keep: Option<PathBuf>,
-    },
+    /// See it work: a feed brought into a table, a worker killed in the middle, and the proof that nothing is missing.
+    Demo(crate::args_sync::Demo),
     /// Create or update the tables and functions.
     Migrate,
     /// Manage the database's own roles (PostgreSQL).
@@ -74,6 +70,47 @@ pub(crate) enum Command {
     },
     /// Claim runs and carry each out with a command.
     Work(Work),
+    /// Manage feeds: outside sources that are kept in a table.
+    Feed {
+        #[command(subcommand)]
+        command: crate::args_sync::FeedCommand,
+    },
+    /// Look at syncs, and retry, cancel or consolidate them.
+    Sync {
+        #[command(subcommand)]
+        command: crate::args_sync::SyncCommand,
+    },
+    /// Manage the rules that price stones.
+    Rule {
+        #[command(subcommand)]
+        command: crate::args_sync::RuleCommand,
+    },
+    /// Look at queues and their dead letters.
+    Queue {
+        #[command(subcommand)]
+        command: crate::args_sync::QueueCommand,
+    },
+    /// Plan syncs: seal the window, scan the feed, divide it. Runs until SIGTERM.
+    Scheduler {
+        /// Plan what is queued, and end.
+        #[arg(long)]
+        once: bool,
+    },
+    /// Carry out pages of syncs. Runs until SIGTERM.
+    Worker(crate::args_sync::Worker),
+    /// Bring what was fetched into the canonical table. Runs until SIGTERM.
+    Consolidator {
+        /// Batches at a time.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+        concurrency: Option<u16>,
+        /// Do what is there, and end.
+        #[arg(long)]
+        once: bool,
+    },
+    /// Do everything in one process: schedule, carry out pages, consolidate, keep up. Runs until SIGTERM.
+    Up(crate::args_sync::Worker),
+    /// Stand in for a supplier that speaks the Nivoda API.
+    Supplier(crate::args_sync::Supplier),
     /// Do upkeep: end what is lost or overdue, fire schedules, prune.
     Sweep {
         /// Go on until stopped.
@@ -371,7 +408,7 @@ pub(crate) struct Work {
     pub(crate) command: Vec<String>,
 }
 
-fn json(text: &str) -> Result<Json, String> {
+pub(crate) fn json(text: &str) -> Result<Json, String> {
     let value: Json = serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
     if value.is_object() {
         Ok(value)

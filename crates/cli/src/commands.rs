@@ -1,13 +1,22 @@
 //! One function per command: open the store, call the engine, print.
 
 mod demo;
+mod demo_sync;
 mod doctor;
+mod feed;
+mod mill;
 mod project;
+mod queue;
+mod rule;
 mod run;
 mod schedule;
 mod show;
+mod supplier;
+mod sync;
+mod sync_show;
 mod upkeep;
 mod watch;
+mod watch_sync;
 mod work;
 
 use crate::args::{Arguments, Command, RolesCommand};
@@ -18,6 +27,7 @@ use crate::out::Out;
 use std::process::ExitCode;
 use std::time::Duration;
 use tidemill_engine::clock::{Clock, host_now};
+use tidemill_engine::sync::Syncs;
 use tidemill_engine::{Engine, Patience};
 use tidemill_store::{Options, Store};
 
@@ -30,7 +40,8 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
         out.say("warning: the password on the command line can be seen by others; use PGPASSFILE, PGPASSWORD or @file");
     }
     match arguments.command {
-        Command::Demo { keep } => demo::demo(keep, out).await,
+        Command::Demo(order) if order.runs => demo::demo(order.keep, out).await,
+        Command::Demo(order) => demo_sync::demo(order, &config, out).await,
         Command::Migrate => migrate(&config, out).await,
         Command::Roles { command: RolesCommand::Create { prefix } } => roles(&config, &prefix, out).await,
         Command::Backup { target } => {
@@ -52,6 +63,33 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
         Command::Schedule { command } => {
             closing(open(&config).await?, |engine| schedule::command(engine, command, out)).await
         }
+        Command::Feed { command } => {
+            closing(open(&config).await?, |engine| feed::command(syncs(engine, &config), command, out)).await
+        }
+        Command::Sync { command } => {
+            closing(open(&config).await?, |engine| sync::command(syncs(engine, &config), command, out)).await
+        }
+        Command::Rule { command } => {
+            closing(open(&config).await?, |engine| rule::command(syncs(engine, &config), command, out)).await
+        }
+        Command::Queue { command } => {
+            closing(open(&config).await?, |engine| queue::command(engine, command, out)).await
+        }
+        Command::Scheduler { once } => {
+            mill::scheduler(syncs(open(&config).await?, &config), &config, once, out).await
+        }
+        Command::Worker(worker) => {
+            mill::worker(syncs(open(&config).await?, &config), &config, worker, out).await
+        }
+        Command::Consolidator { concurrency, once } => {
+            mill::consolidator(syncs(open(&config).await?, &config), &config, concurrency, once, out).await
+        }
+        Command::Up(worker) => {
+            // One command, nothing to prepare: it makes what it needs.
+            migrate(&config, out).await?;
+            mill::up(syncs(open(&config).await?, &config), &config, worker, out).await
+        }
+        Command::Supplier(order) => supplier::supplier(order, out).await,
         Command::Stats => closing(open(&config).await?, |engine| upkeep::stats(engine, out)).await,
         Command::Doctor => doctor::doctor(&config, out).await,
         Command::Work(work) => work::work(open(&config).await?, &config, work, out).await,
@@ -75,9 +113,15 @@ where
 fn options(config: &Config) -> Options {
     let mut options = Options::new(config.database.clone(), host_now);
     options.schema.clone_from(&config.schema);
+    options.sync_schema.clone_from(&config.sync_schema);
     options.pooler = config.pooler;
     options.connections = config.connections;
     options
+}
+
+/// The use cases of syncs, as configured.
+fn syncs(engine: Engine, config: &Config) -> Syncs {
+    Syncs::new(engine, config.sync())
 }
 
 /// Opens a database that is ready to be used. Makes nothing.

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tidemill_core::limits;
 use tidemill_engine::Upkeep;
+use tidemill_engine::sync::SyncSettings;
 use tidemill_store::Pooler;
 
 /// Everything that can be configured.
@@ -20,6 +21,7 @@ use tidemill_store::Pooler;
 pub(crate) struct Config {
     pub(crate) database: String,
     pub(crate) schema: String,
+    pub(crate) sync_schema: String,
     pub(crate) pooler: Pooler,
     pub(crate) connections: u32,
     pub(crate) slots: usize,
@@ -29,14 +31,22 @@ pub(crate) struct Config {
     pub(crate) sweep_every: Duration,
     pub(crate) sweep_idle: Duration,
     pub(crate) retention: Duration,
+    pub(crate) page_size: u32,
+    pub(crate) overlap: Duration,
+    pub(crate) give_up_after: Duration,
+    pub(crate) delete_limit_percent: u32,
+    pub(crate) batch: usize,
+    pub(crate) upsert: usize,
+    pub(crate) unlimited: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        let upkeep = Upkeep::default();
+        let (upkeep, sync) = (Upkeep::default(), SyncSettings::default());
         Self {
             database: "tidemill.db".to_owned(),
             schema: "ops".to_owned(),
+            sync_schema: "public".to_owned(),
             pooler: Pooler::Session,
             connections: limits::POOL_CONNECTIONS,
             slots: 1,
@@ -46,11 +56,33 @@ impl Default for Config {
             sweep_every: upkeep.every,
             sweep_idle: upkeep.idle,
             retention: upkeep.retention,
+            page_size: sync.page_size,
+            overlap: sync.overlap,
+            give_up_after: sync.give_up_after,
+            delete_limit_percent: 20,
+            batch: sync.batch,
+            upsert: sync.upsert,
+            unlimited: false,
         }
     }
 }
 
 impl Config {
+    /// How syncs are done.
+    pub(crate) fn sync(&self) -> SyncSettings {
+        SyncSettings {
+            page_size: self.page_size,
+            overlap: self.overlap,
+            give_up_after: self.give_up_after,
+            delete_limit: f64::from(self.delete_limit_percent) / 100.0,
+            batch: self.batch,
+            upsert: self.upsert,
+            unlimited: self.unlimited,
+            beat: self.beat,
+            ..SyncSettings::default()
+        }
+    }
+
     pub(crate) fn upkeep(&self) -> Upkeep {
         Upkeep {
             dead_after: self.dead_after,
@@ -102,6 +134,15 @@ const KEYS: &[Key] = &[
         show: |config| quoted(&config.schema),
         set: |config, text| {
             text.clone_into(&mut config.schema);
+            tidemill_store::Schema::postgres(text).map(|_| ()).map_err(|error| error.to_string())
+        },
+    },
+    Key {
+        path: "database.sync-schema",
+        doc: "The schema of the tables of syncs on PostgreSQL.",
+        show: |config| quoted(&config.sync_schema),
+        set: |config, text| {
+            text.clone_into(&mut config.sync_schema);
             tidemill_store::Schema::postgres(text).map(|_| ()).map_err(|error| error.to_string())
         },
     },
@@ -165,6 +206,52 @@ const KEYS: &[Key] = &[
         doc: "How long finished runs are kept, with their events and artifacts.",
         show: |config| quoted(&times::written(config.retention)),
         set: |config, text| span(text, "1h", "36500d").map(|value| config.retention = value),
+    },
+    Key {
+        path: "sync.page-size",
+        doc: "Records per page of a feed; a feed may have a lower limit of its own.",
+        show: |config| config.page_size.to_string(),
+        set: |config, text| number(text, 1, 1_000).map(|value| config.page_size = value),
+    },
+    Key {
+        path: "sync.overlap",
+        doc: "How much of the time before the watermark is read again.",
+        show: |config| quoted(&times::written(config.overlap)),
+        set: |config, text| span(text, "1s", "30d").map(|value| config.overlap = value),
+    },
+    Key {
+        path: "sync.give-up-after",
+        doc: "How long a feed may be down before its partitions fail.",
+        show: |config| quoted(&times::written(config.give_up_after)),
+        set: |config, text| span(text, "1s", "30d").map(|value| config.give_up_after = value),
+    },
+    Key {
+        path: "sync.delete-limit-percent",
+        doc: "Share of a feed's stones that one full sync may delete; more than that deletes nothing, and alerts.",
+        show: |config| config.delete_limit_percent.to_string(),
+        set: |config, text| number(text, 0, 100).map(|value| config.delete_limit_percent = value),
+    },
+    Key {
+        path: "sync.batch",
+        doc: "Stones in one batch of consolidation.",
+        show: |config| config.batch.to_string(),
+        set: |config, text| number(text, 1, 100_000).map(|value| config.batch = value as usize),
+    },
+    Key {
+        path: "sync.upsert",
+        doc: "Stones in one statement of consolidation.",
+        show: |config| config.upsert.to_string(),
+        set: |config, text| number(text, 1, 100_000).map(|value| config.upsert = value as usize),
+    },
+    Key {
+        path: "sync.unlimited",
+        doc: "Lift the rate limits of feeds: for demonstrations and benchmarks on one's own supplier.",
+        show: |config| config.unlimited.to_string(),
+        set: |config, text| match text {
+            "true" => Ok(config.unlimited = true),
+            "false" => Ok(config.unlimited = false),
+            _ => Err("it must be true or false".to_owned()),
+        },
     },
 ];
 

@@ -1,41 +1,116 @@
 //! Pictures and guards that are made from the lifecycles, so that they cannot disagree with them.
 
+use crate::partition::{self, PartitionEvent, PartitionState, WorkerRunEvent, WorkerRunState};
 use crate::run::{self, RunEvent, RunState};
-use std::fmt::Write as _;
+use crate::sync::{self, ConsolidationPhase, Rest, SyncEvent, SyncState};
+use std::fmt::{Display, Write as _};
 
 /// The files that are made from code: path from the root of the repository, and contents.
 pub fn generated() -> Vec<(&'static str, String)> {
-    vec![("docs/states/run.md", run_states())]
+    vec![
+        ("docs/states/run.md", run_states()),
+        ("docs/states/sync.md", sync_states()),
+        ("docs/states/partition.md", partition_states()),
+        ("docs/states/worker_run.md", worker_run_states()),
+    ]
 }
 
-/// The lifecycle of a run as Mermaid, with a table of what happens.
-fn run_states() -> String {
-    let mut text = String::from(
-        "# The life of a run\n\nMade by `cargo xtask generate` from `crates/core/src/run.rs`. Do not edit.\n\n\
-         ```mermaid\nstateDiagram-v2\n    [*] --> queued\n",
-    );
-    for &from in RunState::ALL {
-        for &to in RunState::ALL {
-            let events: Vec<_> = RunEvent::ALL
-                .iter()
-                .filter(|&&event| run::next(from, event) == Some(to))
-                .map(|event| event.as_str())
-                .collect();
-            if !events.is_empty() {
-                let _ = writeln!(text, "    {from} --> {to}: {}", events.join(" / "));
+/// A lifecycle, ready to be drawn: its states, the first of them first, its events and its arrows.
+struct Picture<'a, S: 'static, E: 'static> {
+    noun: &'a str,
+    file: &'a str,
+    states: &'static [S],
+    events: &'static [E],
+    next: fn(S, E) -> Option<S>,
+    /// States within a state, as Mermaid.
+    inside: Option<(S, String)>,
+}
+
+impl<S: Copy + PartialEq + Display, E: Copy + Display> Picture<'_, S, E> {
+    /// The lifecycle as Mermaid, with a table of what happens.
+    fn draw(&self) -> String {
+        let mut text = format!(
+            "# The life of a {}\n\nMade by `cargo xtask generate` from `crates/core/src/{}`. Do not edit.\n\n\
+             ```mermaid\nstateDiagram-v2\n",
+            self.noun, self.file
+        );
+        if let Some(first) = self.states.first() {
+            let _ = writeln!(text, "    [*] --> {first}");
+        }
+        for &from in self.states {
+            for &to in self.states {
+                let events: Vec<_> = self
+                    .events
+                    .iter()
+                    .filter(|&&event| (self.next)(from, event) == Some(to))
+                    .map(ToString::to_string)
+                    .collect();
+                if !events.is_empty() {
+                    let _ = writeln!(text, "    {from} --> {to}: {}", events.join(" / "));
+                }
             }
         }
-    }
-    for &state in RunState::ALL {
-        if state.is_terminal() {
-            let _ = writeln!(text, "    {state} --> [*]");
+        if let Some((state, inside)) = &self.inside {
+            let _ = write!(text, "    state {state} {{\n{inside}    }}\n");
         }
+        for &state in self.states {
+            if self.events.iter().all(|&event| (self.next)(state, event).is_none()) {
+                let _ = writeln!(text, "    {state} --> [*]");
+            }
+        }
+        text.push_str("```\n\n| from | event | to |\n|---|---|---|\n");
+        for &from in self.states {
+            for &event in self.events {
+                if let Some(to) = (self.next)(from, event) {
+                    let _ = writeln!(text, "| {from} | {event} | {to} |");
+                }
+            }
+        }
+        text
     }
-    text.push_str("```\n\n| from | event | to |\n|---|---|---|\n");
-    for &from in RunState::ALL {
-        for &event in RunEvent::ALL {
-            if let Some(to) = run::next(from, event) {
-                let _ = writeln!(text, "| {from} | {event} | {to} |");
+}
+
+fn run_states() -> String {
+    let (states, events) = (RunState::ALL, RunEvent::ALL);
+    Picture { noun: "run", file: "run.rs", states, events, next: run::next, inside: None }.draw()
+}
+
+fn sync_states() -> String {
+    let (states, events) = (SyncState::ALL, SyncEvent::ALL);
+    let inside = Some((SyncState::Consolidating, phases()));
+    Picture { noun: "sync", file: "sync.rs", states, events, next: sync::next, inside }.draw()
+}
+
+fn partition_states() -> String {
+    let (states, events) = (PartitionState::ALL, PartitionEvent::ALL);
+    let next = partition::next;
+    Picture { noun: "partition", file: "partition.rs", states, events, next, inside: None }.draw()
+}
+
+fn worker_run_states() -> String {
+    let (states, events) = (WorkerRunState::ALL, WorkerRunEvent::ALL);
+    let next = partition::next_worker_run;
+    Picture { noun: "worker run", file: "partition.rs", states, events, next, inside: None }.draw()
+}
+
+/// The phases of a consolidation, as Mermaid.
+fn phases() -> String {
+    let mut text = String::new();
+    if let Some(first) = ConsolidationPhase::ALL.first() {
+        let _ = writeln!(text, "        [*] --> {first}");
+    }
+    for &phase in ConsolidationPhase::ALL {
+        let [more, nothing] = [Rest::More, Rest::Nothing].map(|rest| sync::next_phase(phase, rest));
+        match (more, nothing) {
+            (Some(more), Some(nothing)) if more == nothing => {
+                let _ = writeln!(text, "        {phase} --> {more}");
+            }
+            (Some(more), Some(nothing)) => {
+                let _ = writeln!(text, "        {phase} --> {more}: pages are left");
+                let _ = writeln!(text, "        {phase} --> {nothing}: none is left");
+            }
+            (None, _) | (_, None) => {
+                let _ = writeln!(text, "        {phase} --> [*]");
             }
         }
     }
@@ -44,7 +119,25 @@ fn run_states() -> String {
 
 /// The legal changes of a run's state as a list of SQL row values: `('queued', 'claimed'), …`.
 pub fn run_pairs_sql() -> String {
-    let pairs = run::pairs();
+    pairs_sql(&run::pairs())
+}
+
+/// The legal changes of a sync's state, in the same way.
+pub fn sync_pairs_sql() -> String {
+    pairs_sql(&sync::pairs())
+}
+
+/// The legal changes of a partition's state, in the same way.
+pub fn partition_pairs_sql() -> String {
+    pairs_sql(&partition::pairs())
+}
+
+/// The legal changes of a worker run's state, in the same way.
+pub fn worker_run_pairs_sql() -> String {
+    pairs_sql(&partition::worker_run_pairs())
+}
+
+fn pairs_sql<S: Display>(pairs: &[(S, S)]) -> String {
     pairs.iter().map(|(from, to)| format!("('{from}', '{to}')")).collect::<Vec<_>>().join(", ")
 }
 

@@ -5,17 +5,27 @@
 
 pub mod artifact;
 pub mod diagram;
+pub mod diamond;
 pub mod digest;
 pub mod event;
+pub mod feed;
+pub mod heatmap;
 pub mod ids;
 mod label;
 pub mod limits;
+pub mod message;
+pub mod page;
+pub mod partition;
+pub mod pricing;
 pub mod project;
+pub mod queue;
+pub mod records;
 pub mod request;
 pub mod retry;
 pub mod run;
 pub mod schedule;
 pub mod stats;
+pub mod sync;
 pub mod why;
 pub mod worker;
 

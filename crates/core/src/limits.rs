@@ -10,6 +10,8 @@ pub const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
 pub const METADATA_BYTES_MAX: usize = 256 * 1024;
 /// Bytes of an idempotency, concurrency or event key, a git reference, a label, or an artifact's URL.
 pub const KEY_BYTES_MAX: usize = 1024;
+/// Bytes of a message's body, as JSON text.
+pub const BODY_BYTES_MAX: usize = 256 * 1024;
 /// Runs, events or rows in one call.
 pub const BATCH_MAX: usize = 1_000;
 /// Labels on a run or a worker.
@@ -43,5 +45,17 @@ pub const BACKOFF_SECS_MAX: i32 = 3_600;
 pub const EVENT_REPEAT_SECS: u64 = 10;
 /// Days that finished runs are kept.
 pub const RETENTION_DAYS: u32 = 90;
+/// Days that dead letters are kept.
+pub const DEAD_LETTER_DAYS: u32 = 14;
 /// Connections of one process to PostgreSQL.
 pub const POOL_CONNECTIONS: u32 = 4;
+/// Records per page of a sync.
+pub const PAGE_SIZE: u32 = 30;
+/// Time before the watermark that an incremental sync reads again.
+pub const OVERLAP_SECS: u64 = 15 * 60;
+/// How long a feed may be down before its partitions fail.
+pub const GIVE_UP_SECS: u64 = 6 * 3_600;
+/// Share of a feed's stones that one sync may delete.
+pub const DELETE_LIMIT: f64 = 0.2;
+/// Requests per second to a feed, over all workers.
+pub const FEED_RATE: u32 = 25;

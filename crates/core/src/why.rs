@@ -3,6 +3,10 @@
 //! [`explain`] decides from facts that were read together. The order of the questions is the order in which a person
 //! would want to hear the answers: what no worker could change comes before what only lacks a worker.
 
+mod sync;
+
+pub use sync::{SyncFacts, SyncReason, explain_sync};
+
 use crate::project::Flag;
 use crate::run::{EndCause, Gate, Run, RunState};
 use crate::{RunId, Timestamp};
@@ -112,6 +116,8 @@ pub enum Reason {
         /// What the worker said last.
         last_event: Option<String>,
     },
+    /// It is a sync, and waits for something of its own.
+    Sync(SyncReason),
     /// It is over.
     Ended {
         /// How.
@@ -228,6 +234,7 @@ impl Reason {
                     last_event.as_ref().map_or_else(String::new, |said| format!(", and last said: {said}"));
                 format!("Worker {} carries it out{since}{said}.", worker.as_deref().unwrap_or("unknown"))
             }
+            Self::Sync(reason) => reason.sentence(),
             Self::Ended { status, cause, detail, successor } => {
                 ended_sentence(*status, *cause, detail.as_deref(), successor.as_ref())
             }
@@ -262,6 +269,7 @@ impl Reason {
             | Self::WorkerSilent { .. }
             | Self::Claimed { .. }
             | Self::Running { .. }
+            | Self::Sync(_)
             | Self::Ended { .. } => self.sentence(),
         }
     }
@@ -281,6 +289,7 @@ impl Reason {
                 }
                 Some(command + " -- COMMAND")
             }
+            Self::Sync(reason) => reason.hint(),
             Self::KeyHeld { head: Some(head), .. } => Some(format!("tidemill run show {head}")),
             Self::Ended { successor: Some(next), .. } => Some(format!("tidemill run show {next}")),
             Self::Ended { status: RunState::Failed, successor: None, .. } => {

@@ -4,13 +4,16 @@
 
 pub mod clock;
 pub mod patience;
+mod presence;
 mod runs;
 mod schedules;
+pub mod sync;
 mod upkeep;
 pub mod worker;
 
 pub use clock::Clock;
 pub use patience::Patience;
+pub use presence::Identity;
 pub use schedules::NewSchedule;
 pub use upkeep::{Upkeep, Upkept};
 

@@ -3,7 +3,7 @@
 use crate::Engine;
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::event::NewEvent;
-use tidemill_core::run::{Applied, Claim, QueueRun, Run, RunState};
+use tidemill_core::run::{Applied, Claim, Lane, QueueRun, Run, RunState};
 use tidemill_core::why::{Reason, explain};
 use tidemill_core::worker::Held;
 use tidemill_core::{RunId, request};
@@ -137,6 +137,11 @@ impl Engine {
         let facts =
             self.patience.settle("read why", || self.store.why_facts(run.clone(), self.clock.now())).await?;
         let (facts, now) = facts.ok_or_else(|| unknown(run))?;
+        if facts.run.lane == Lane::Sync
+            && let Some(reason) = self.why_sync(&facts.run, now).await?
+        {
+            return Ok(Reason::Sync(reason));
+        }
         Ok(explain(&facts, now))
     }
 

@@ -151,7 +151,11 @@ async fn fire_one(
             continue;
         }
         if let Some(id) = &record.run_id {
-            let queued = tx.queue_run(&request_for(&due, fire.fire_at), id, now).await?;
+            let request = request_for(&due, fire.fire_at);
+            let queued = tx.queue_run(&request, id, now).await?;
+            if request.labels.iter().any(|label| label == crate::sync::SYNC_LABEL) {
+                tx.mark_sync_run(&queued.run_id).await?;
+            }
             record.run_id = Some(queued.run_id);
         }
         fired.push(record);

@@ -28,17 +28,15 @@ impl Catalog {
 /// Numbers the statements in the order in which they stand.
 macro_rules! catalog {
     ($($name:ident = $postgres:literal $(| $sqlite:literal)?),+ $(,)?) => {
-        catalog!(@number 0usize, $($name,)+);
+        #[expect(non_camel_case_types, clippy::upper_case_acronyms, reason = "named as the statements are")]
+        #[derive(Clone, Copy)]
+        enum Number { $($name),+ }
+        $(pub(crate) const $name: Statement = Statement(Number::$name as usize);)+
         const TEXTS: &[(&str, &str)] = &[$(catalog!(@pair $postgres $(, $sqlite)?)),+];
 
         #[cfg(test)]
         const NAMES: &[&str] = &[$(stringify!($name)),+];
     };
-    (@number $index:expr, $name:ident, $($rest:ident,)*) => {
-        pub(crate) const $name: Statement = Statement($index);
-        catalog!(@number $index + 1usize, $($rest,)*);
-    };
-    (@number $index:expr,) => {};
     (@pair $both:literal) => {
         (include_str!(concat!("../sql/", $both)), include_str!(concat!("../sql/", $both)))
     };
@@ -83,6 +81,102 @@ catalog! {
     SCHEDULE_ADVANCE = "schedule_advance.sql",
     FIRE_RECORD = "fire_record.sql",
     FIRE_LIST = "fire_list.sql",
+    MESSAGE_SEND = "message_send.postgres.sql" | "message_send.sqlite.sql",
+    MESSAGE_RECEIVE = "message_receive.postgres.sql" | "message_receive.sqlite.sql",
+    MESSAGE_COMPLETE = "message_complete.postgres.sql" | "message_complete.sqlite.sql",
+    MESSAGE_RENEW = "message_renew.postgres.sql" | "message_renew.sqlite.sql",
+    MESSAGE_ABANDON = "message_abandon.sql",
+    MESSAGE_KILL = "message_kill.sql",
+    MESSAGE_RELEASE = "message_release.postgres.sql" | "message_release.sqlite.sql",
+    MESSAGE_GET = "message_get.sql",
+    MESSAGE_PEEK = "message_peek.sql",
+    MESSAGE_DEAD = "message_dead.sql",
+    MESSAGE_REPLAY_COPY = "message_replay_copy.sql",
+    MESSAGE_REPLAY_DONE = "message_replay_done.sql",
+    MESSAGE_DEPTH = "message_depth.sql",
+    MESSAGE_EXPIRE = "message_expire.sql",
+    MESSAGE_PURGE = "message_purge.sql",
+    QUEUE_PUT = "queue_put.sql",
+    QUEUE_LIST = "queue_list.sql",
+    FEED_ADD = "feed_add.sql",
+    FEED_LIST = "feed_list.sql",
+    FEED_LOCK = "feed_lock.postgres.sql" | "feed_lock.sqlite.sql",
+    FEED_WATERMARK = "feed_watermark.sql",
+    FEED_CIRCUIT = "feed_circuit.sql",
+    FEED_COPIED = "feed_copied.sql",
+    WATERMARK_NOTE = "watermark_note.sql",
+    WATERMARK_LIST = "watermark_list.sql",
+    SYNC_INSERT = "sync_insert.sql",
+    SYNC_GET = "sync_get.sql",
+    SYNC_OF_RUN = "sync_of_run.sql",
+    SYNC_LIST = "sync_list.sql",
+    SYNC_LIVE = "sync_live.sql",
+    SYNC_LOCK = "sync_lock.postgres.sql" | "sync_lock.sqlite.sql",
+    SYNC_COUNT = "sync_count.sql",
+    SYNC_COUNTED = "sync_counted.sql",
+    SYNC_STATE = "sync_state.sql",
+    SYNC_TRIGGER = "sync_trigger.sql",
+    SYNC_CONSUME = "sync_consume.sql",
+    SYNC_PROGRESS = "sync_progress.sql",
+    SYNC_DELETE_NOTE = "sync_delete_note.sql",
+    SYNC_COMPLETE = "sync_complete.sql",
+    SYNC_RESUME = "sync_resume.sql",
+    SYNC_NEWER = "sync_newer.sql",
+    PARTITION_INSERT = "partition_insert.sql",
+    PARTITION_GET = "partition_get.sql",
+    PARTITION_LIST = "partition_list.sql",
+    PARTITION_ADVANCE = "partition_advance.sql",
+    PARTITION_END = "partition_end.sql",
+    PARTITION_AGAIN = "partition_again.sql",
+    PARTITION_RECEIVE = "partition_receive.sql",
+    PARTITION_FAULT = "partition_fault.sql",
+    PARTITION_FAIL = "partition_fail.sql",
+    PARTITION_FAIL_OPEN = "partition_fail_open.sql",
+    PARTITION_REOPEN = "partition_reopen.sql",
+    PARTITION_RESTART = "partition_restart.sql",
+    PARTITION_FORGET = "partition_forget.sql",
+    PARTITION_OPEN = "partition_open.postgres.sql" | "partition_open.sqlite.sql",
+    PARTITION_CONSOLIDATED = "partition_consolidated.sql",
+    WORKER_RUN_BEGIN = "worker_run_begin.sql",
+    WORKER_RUN_COUNT = "worker_run_count.sql",
+    WORKER_RUN_END = "worker_run_end.sql",
+    WORKER_RUN_END_ALL = "worker_run_end_all.sql",
+    PAGE_INSERT = "page_insert.sql",
+    PAGE_LAST = "page_last.sql",
+    PAGE_RANGE = "page_range.sql",
+    PAGE_SEEN = "page_seen.postgres.sql" | "page_seen.sqlite.sql",
+    RAW_DIFFER = "raw_differ.postgres.sql",
+    RAW_UPSERT = "raw_upsert.postgres.sql" | "raw_upsert.sqlite.sql",
+    STONE_OPEN = "stone_open.postgres.sql" | "stone_open.sqlite.sql",
+    STONE_STALE = "stone_stale.sql",
+    STONE_PROOF = "stone_proof.sql",
+    STONE_UNSEEN = "stone_unseen.postgres.sql" | "stone_unseen.sqlite.sql",
+    STONE_UNSEEN_COUNT = "stone_unseen_count.postgres.sql" | "stone_unseen_count.sqlite.sql",
+    STONE_DELETE = "stone_delete.postgres.sql" | "stone_delete.sqlite.sql",
+    STONE_MISSED = "stone_missed.sql",
+    DIAMOND_UPSERT = "diamond_upsert.postgres.sql" | "diamond_upsert.sqlite.sql",
+    RULE_LIST = "rule_list.postgres.sql" | "rule_list.sqlite.sql",
+    RULE_ADD = "rule_add.postgres.sql" | "rule_add.sqlite.sql",
+    RULE_REMOVE = "rule_remove.sql",
+    RULE_SET_FIND = "rule_set_find.sql",
+    RULE_SET_ADD = "rule_set_add.sql",
+    RULE_SET_GET = "rule_set_get.sql",
+    REJECT_PUT = "reject_put.sql",
+    REJECT_LIST = "reject_list.sql",
+    REJECT_CLEAR = "reject_clear.postgres.sql" | "reject_clear.sqlite.sql",
+    GAP_ADD = "gap_add.sql",
+    GAP_LIST = "gap_list.sql",
+    GAP_CLOSE = "gap_close.sql",
+    ALERT_ADD = "alert_add.sql",
+    RUN_LANE = "run_lane.sql",
+    RUN_LOCK = "run_lock.postgres.sql" | "run_lock.sqlite.sql",
+    RUN_UNLEASE = "run_unlease.sql",
+    RUN_TAKE = "run_take.sql",
+    RUN_GO = "run_go.sql",
+    SYNC_REBIND = "sync_rebind.sql",
+    MESSAGE_OF_RUN = "message_of_run.sql",
+    STONE_WAS_UNSEEN = "stone_was_unseen.postgres.sql" | "stone_was_unseen.sqlite.sql",
+    RUN_END = "run_end.postgres.sql" | "run_end.sqlite.sql",
 }
 
 #[cfg(test)]
@@ -94,7 +188,9 @@ mod tests {
         assert_eq!(NAMES.len(), TEXTS.len());
         for schema in [Schema::postgres("ops").unwrap(), Schema::sqlite()] {
             for (name, text) in NAMES.iter().zip(&Catalog::new(&schema).0) {
-                assert!(!text.contains("{ops}"), "{name}: {text}");
+                for part in ["{ops}", "{sync}", "{now}"] {
+                    assert!(!text.contains(part), "{name}: {text}");
+                }
             }
         }
     }

@@ -32,6 +32,10 @@ pub(crate) struct Words(pub(crate) Vec<String>);
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Boot(pub(crate) WorkerId);
 
+/// The id of a sync, a bare UUID.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Bare(pub(crate) Uuid);
+
 /// Delegates a type to one that sqlx knows, for one database.
 macro_rules! as_native {
     ($type:ty, $db:ty, $info:ty, $buffer:ty, $value:ident, $native:ty, $to:expr, $from:expr) => {
@@ -83,6 +87,9 @@ sqlite!(Words as String, |words| Ok(serde_json::to_string(&words.0)?), |text| {
 postgres!(Boot as Uuid, |boot| Ok(boot.0.0), |uuid| Ok(Boot(WorkerId(uuid))));
 sqlite!(Boot as String, |boot| Ok(boot.0.0.to_string()), |text| Ok(Boot(WorkerId(Uuid::from_str(&text)?))));
 
+postgres!(Bare as Uuid, |bare| Ok(bare.0), |uuid| Ok(Bare(uuid)));
+sqlite!(Bare as String, |bare| Ok(bare.0.to_string()), |text| Ok(Bare(Uuid::from_str(&text)?)));
+
 /// A row of either database, read column by column.
 pub(crate) trait Columns {
     /// A text that is not NULL.
@@ -99,6 +106,12 @@ pub(crate) trait Columns {
     fn number_or_null(&self, column: &str) -> sqlx::Result<Option<f64>>;
     /// A truth value.
     fn truth(&self, column: &str) -> sqlx::Result<bool>;
+    /// A truth value that may be missing.
+    fn truth_or_null(&self, column: &str) -> sqlx::Result<Option<bool>>;
+    /// Bytes.
+    fn bytes(&self, column: &str) -> sqlx::Result<Vec<u8>>;
+    /// A bare UUID.
+    fn uuid_or_null(&self, column: &str) -> sqlx::Result<Option<Uuid>>;
     /// A time.
     fn time_or_null(&self, column: &str) -> sqlx::Result<Option<Timestamp>>;
     /// A JSON document.
@@ -115,6 +128,10 @@ pub(crate) trait Columns {
     /// A time that is not NULL.
     fn time(&self, column: &str) -> sqlx::Result<Timestamp> {
         self.time_or_null(column)?.ok_or_else(|| unexpected(column, "NULL"))
+    }
+    /// A bare UUID that is not NULL.
+    fn uuid(&self, column: &str) -> sqlx::Result<Uuid> {
+        self.uuid_or_null(column)?.ok_or_else(|| unexpected(column, "NULL"))
     }
     /// A label or id.
     fn parsed<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(
@@ -163,6 +180,15 @@ macro_rules! columns {
             }
             fn truth(&self, column: &str) -> sqlx::Result<bool> {
                 sqlx::Row::try_get(self, column)
+            }
+            fn truth_or_null(&self, column: &str) -> sqlx::Result<Option<bool>> {
+                sqlx::Row::try_get(self, column)
+            }
+            fn bytes(&self, column: &str) -> sqlx::Result<Vec<u8>> {
+                sqlx::Row::try_get(self, column)
+            }
+            fn uuid_or_null(&self, column: &str) -> sqlx::Result<Option<Uuid>> {
+                Ok(sqlx::Row::try_get::<Option<Bare>, _>(self, column)?.map(|bare| bare.0))
             }
             fn time_or_null(&self, column: &str) -> sqlx::Result<Option<Timestamp>> {
                 Ok(sqlx::Row::try_get::<Option<At>, _>(self, column)?.map(|at| at.0))

@@ -34,6 +34,12 @@ pub enum RefusalCode {
     NotRetryable,
     /// There is no such schedule.
     UnknownSchedule,
+    /// There is no such feed.
+    UnknownFeed,
+    /// There is no such sync.
+    UnknownSync,
+    /// Something newer has taken its place.
+    Superseded,
 }
 
 impl RefusalCode {
@@ -50,6 +56,9 @@ impl RefusalCode {
             Self::Frozen => "TM008",
             Self::NotRetryable => "TM009",
             Self::UnknownSchedule => "TM010",
+            Self::UnknownFeed => "TM011",
+            Self::UnknownSync => "TM012",
+            Self::Superseded => "TM013",
         }
     }
 
@@ -66,10 +75,13 @@ impl RefusalCode {
             Self::Frozen => "frozen",
             Self::NotRetryable => "not_retryable",
             Self::UnknownSchedule => "unknown_schedule",
+            Self::UnknownFeed => "unknown_feed",
+            Self::UnknownSync => "unknown_sync",
+            Self::Superseded => "superseded",
         }
     }
 
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 13] = [
         Self::UnknownProject,
         Self::UnknownEnvironment,
         Self::UnknownRun,
@@ -80,6 +92,9 @@ impl RefusalCode {
         Self::Frozen,
         Self::NotRetryable,
         Self::UnknownSchedule,
+        Self::UnknownFeed,
+        Self::UnknownSync,
+        Self::Superseded,
     ];
 }
 
@@ -180,6 +195,18 @@ impl Error {
         }
     }
 
+    /// Whether the database cannot hold a value that it was given: another value may do.
+    pub fn is_bad_value(&self) -> bool {
+        let Self::Database { source, class: Class::Permanent, .. } = self else { return false };
+        let Some(database) = source.as_database_error() else { return false };
+        let Some(code) = database.code() else { return false };
+        if database.try_downcast_ref::<sqlx::postgres::PgDatabaseError>().is_some() {
+            // Data exceptions, broken constraints, limits of the program.
+            return ["22", "23", "54"].iter().any(|class| code.starts_with(class));
+        }
+        matches!(code.parse::<u32>().map(|code| code & 0xff), Ok(18..=20))
+    }
+
     /// The rule that refused the call, where one did.
     pub fn refusal_code(&self) -> Option<RefusalCode> {
         if let Self::Refused(refusal) = self { Some(refusal.code) } else { None }
@@ -249,8 +276,8 @@ fn is_full(error: &sqlx::Error) -> bool {
 fn classify_sqlstate(code: &str) -> Class {
     let passing = match code {
         // Serialisation failure, deadlock, lock not available, query cancelled by the server; the server stops,
-        // starts, was promoted or demoted.
-        "40001" | "40P01" | "55P03" | "57014" | "57P01" | "57P02" | "57P03" | "57P05" | "25006" => true,
+        // starts, was promoted or demoted, or ended a transaction that stood idle.
+        "40001" | "40P01" | "55P03" | "57014" | "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "25P03" => true,
         // The connection broke; too many connections; out of memory or disk.
         code => code.starts_with("08") || code.starts_with("53"),
     };

@@ -24,6 +24,9 @@ pub struct Migration {
     sqlite: &'static str,
 }
 
+/// The migration that makes the tables of syncs, which may be in a schema of their own.
+const SYNC_VERSION: i32 = 3;
+
 /// Every migration, in order.
 const MIGRATIONS: &[Migration] = &[Migration {
     version: 1,
@@ -31,7 +34,22 @@ const MIGRATIONS: &[Migration] = &[Migration {
     oldest_binary: "0.1.0",
     postgres: include_str!("../migrations/postgres/0001_kernel.sql"),
     sqlite: include_str!("../migrations/sqlite/0001_kernel.sql"),
-}];
+},
+    Migration {
+        version: 2,
+        name: "queue",
+        oldest_binary: "0.1.0",
+        postgres: include_str!("../migrations/postgres/0002_queue.sql"),
+        sqlite: include_str!("../migrations/sqlite/0002_queue.sql"),
+    },
+    Migration {
+        version: SYNC_VERSION,
+        name: "sync",
+        oldest_binary: "0.1.0",
+        postgres: include_str!("../migrations/postgres/0003_sync.sql"),
+        sqlite: include_str!("../migrations/sqlite/0003_sync.sql"),
+    },
+];
 
 /// The functions and triggers of PostgreSQL, in the order in which they need each other.
 const POSTGRES_CODE: &[&str] = &[
@@ -49,6 +67,8 @@ const POSTGRES_CODE: &[&str] = &[
     include_str!("../sql/functions/15_cancel_run.sql"),
     include_str!("../sql/functions/16_sweep.sql"),
     include_str!("../sql/functions/17_work_left.sql"),
+    include_str!("../sql/functions/20_receive_messages.sql"),
+    include_str!("../sql/functions/21_release_messages.sql"),
 ];
 
 /// The triggers of SQLite.
@@ -181,6 +201,9 @@ async fn migrate_postgres(conn: &mut PgConnection, schema: &Schema, stamp: &str)
     conn.script(schema.render(BOOKS)).await?;
     let mut applied = Vec::new();
     for migration in MIGRATIONS.iter().filter(|migration| migration.version > version) {
+        if migration.version == SYNC_VERSION {
+            make_room_for_syncs(conn, schema, migration).await?;
+        }
         conn.script(schema.render(migration.postgres)).await?;
         note(conn, schema, migration, stamp).await?;
         applied.push(migration.label());
@@ -196,6 +219,20 @@ async fn migrate_postgres(conn: &mut PgConnection, schema: &Schema, stamp: &str)
         crate::roles::grant_again(conn, schema).await?;
     }
     Ok(Migrated { applied, code_renewed })
+}
+
+/// Makes the schema of the tables of syncs, and refuses one that holds tables of these names.
+async fn make_room_for_syncs(
+    conn: &mut PgConnection,
+    schema: &Schema,
+    migration: &Migration,
+) -> Result<(), Error> {
+    conn.script(format!("CREATE SCHEMA IF NOT EXISTS {}", schema.sync_name())).await?;
+    let differences = foreign::differences_of_syncs(conn, schema, migration.postgres).await?;
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Foreign { schema: schema.sync_name().to_owned(), differences })
 }
 
 async fn migrate_sqlite(

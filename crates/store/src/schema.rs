@@ -16,35 +16,42 @@ pub enum Pooler {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema {
     name: Option<String>,
+    /// Where the tables of syncs are that operators know by name.
+    sync: Option<String>,
 }
+
+/// The schema of the tables of syncs, unless somebody says otherwise.
+pub(crate) const SYNC_SCHEMA: &str = "public";
 
 impl Schema {
     /// A schema of PostgreSQL.
     ///
     /// The name is used in SQL as it stands, so only plain lower-case names are taken.
     pub fn postgres(name: &str) -> Result<Self, crate::Error> {
-        let plain = matches!(name.bytes().next(), Some(b'a'..=b'z' | b'_'))
-            && name.len() <= 48
-            && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
-        if plain {
-            return Ok(Self { name: Some(name.to_owned()) });
-        }
-        Err(crate::Error::refused(
-            crate::RefusalCode::BadValue,
-            format!(
-                "`{name}` cannot be the name of the schema: use lower-case letters, digits and underscores"
-            ),
-        ))
+        check_plain(name)?;
+        Ok(Self { name: Some(name.to_owned()), sync: Some(SYNC_SCHEMA.to_owned()) })
+    }
+
+    /// The same, with the tables of syncs in another schema.
+    pub fn with_sync(mut self, sync: &str) -> Result<Self, crate::Error> {
+        check_plain(sync)?;
+        self.sync = Some(sync.to_owned());
+        Ok(self)
     }
 
     /// The one file of SQLite.
     pub(crate) fn sqlite() -> Self {
-        Self { name: None }
+        Self { name: None, sync: None }
     }
 
     /// The schema's name; empty on SQLite.
     pub fn name(&self) -> &str {
         self.name.as_deref().unwrap_or_default()
+    }
+
+    /// The schema of the tables of syncs; empty on SQLite.
+    pub fn sync_name(&self) -> &str {
+        self.sync.as_deref().unwrap_or_default()
     }
 
     /// The channel on which workers listen for wake-ups.
@@ -55,12 +62,17 @@ impl Schema {
     /// Puts the names and numbers into a text.
     pub(crate) fn render(&self, text: &str) -> String {
         let place = self.name.as_ref().map(|name| format!("{name}.")).unwrap_or_default();
+        let sync = self.sync.as_ref().map(|name| format!("{name}.")).unwrap_or_default();
+        // SQLite has no clock that is fit for this: there a time is always given.
+        let now = if self.name.is_some() { "clock_timestamp()" } else { "NULL" };
         let fence = if cfg!(feature = "broken-no-fence") { "false" } else { FENCE };
         let finish = if cfg!(feature = "broken-no-fence") { "r.status IS NOT NULL" } else { FINISH_ALLOWED };
         #[cfg(feature = "broken-commit-then-send")]
         let text = &crate::broken::without_follow(text);
         let mut text = text
             .replace("{ops}.", &place)
+            .replace("{sync}.", &sync)
+            .replace("{now}", now)
             .replace("{channel}", &self.channel())
             .replace("{run_pairs}", &diagram::run_pairs_sql())
             .replace("{run_terminal}", &diagram::run_terminal_sql())
@@ -75,6 +87,19 @@ impl Schema {
         }
         text
     }
+}
+
+/// Names are used in SQL as they stand: only plain lower-case ones are taken.
+fn check_plain(name: &str) -> Result<(), crate::Error> {
+    let plain = matches!(name.bytes().next(), Some(b'a'..=b'z' | b'_'))
+        && name.len() <= 48
+        && name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
+    if plain {
+        return Ok(());
+    }
+    let problem = "use lower-case letters, digits and underscores";
+    let message = format!("`{name}` cannot be the name of the schema: {problem}");
+    Err(crate::Error::refused(crate::RefusalCode::BadValue, message))
 }
 
 /// Whether a caller no longer holds the run: NULL beliefs are not held against it.

@@ -19,6 +19,8 @@ pub struct Options {
     pub url: String,
     /// The schema on PostgreSQL.
     pub schema: String,
+    /// The schema of the tables of syncs on PostgreSQL.
+    pub sync_schema: String,
     /// What stands between us and PostgreSQL.
     pub pooler: Pooler,
     /// Connections to PostgreSQL.
@@ -33,6 +35,7 @@ impl Options {
         Self {
             url: url.into(),
             schema: "ops".to_owned(),
+            sync_schema: crate::schema::SYNC_SCHEMA.to_owned(),
             pooler: Pooler::Session,
             connections: tidemill_core::limits::POOL_CONNECTIONS,
             clock,
@@ -71,7 +74,7 @@ impl Store {
     pub async fn open(options: &Options) -> Result<Self, Error> {
         let url = options.url.as_str();
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-            let schema = Schema::postgres(&options.schema)?;
+            let schema = Schema::postgres(&options.schema)?.with_sync(&options.sync_schema)?;
             let postgres = Arc::new(Postgres::open(url, options.pooler, options.connections).await?);
             let context = Arc::new(Context::new(schema, options.clock, options.pooler));
             let hint = Arc::new(crate::wake::Hint::default());
@@ -161,6 +164,34 @@ impl Store {
                     })
                     .await
             }
+        }
+    }
+
+    /// Runs a step to find out whether it would succeed. Nothing of it is ever committed.
+    pub async fn attempt<T, F>(&self, step: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(Tx<'c>) -> Boxed<'c, Result<T, Error>> + Send + 'static,
+    {
+        let found = Arc::new(std::sync::Mutex::new(None));
+        let note = found.clone();
+        let undone = self
+            .write(move |tx| {
+                Box::pin(async move {
+                    let result = step(tx).await;
+                    if let Ok(mut found) = note.lock() {
+                        *found = Some(result);
+                    }
+                    // Only an error takes a step back.
+                    Err::<(), _>(Error::refused(crate::RefusalCode::BadValue, "this was only tried"))
+                })
+            })
+            .await;
+        let result = found.lock().ok().and_then(|mut found| found.take());
+        match (result, undone) {
+            (Some(result), _) => result,
+            (None, Err(error)) => Err(error),
+            (None, Ok(())) => Err(Error::refused(crate::RefusalCode::BadValue, "nothing was tried")),
         }
     }
 

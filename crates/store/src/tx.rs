@@ -139,3 +139,40 @@ impl Tx<'_> {
         }
     }
 }
+
+impl Tx<'_> {
+    /// Marks a place within the step that can be gone back to.
+    pub async fn savepoint(&mut self) -> Result<(), crate::Error> {
+        self.plain("SAVEPOINT place").await
+    }
+
+    /// Goes back to the place, and forgets it.
+    pub async fn rollback_to_savepoint(&mut self) -> Result<(), crate::Error> {
+        self.plain("ROLLBACK TO SAVEPOINT place").await?;
+        self.plain("RELEASE SAVEPOINT place").await
+    }
+
+    /// Forgets the place.
+    pub async fn release_savepoint(&mut self) -> Result<(), crate::Error> {
+        self.plain("RELEASE SAVEPOINT place").await
+    }
+
+    /// Lets PostgreSQL end this step when it stands idle for so long: a frozen process must not hold others up.
+    pub async fn limit_idle(&mut self, secs: u32) -> Result<(), crate::Error> {
+        match &self.conn {
+            Conn::Postgres(_) => {
+                self.plain(format!("SET LOCAL idle_in_transaction_session_timeout = '{secs}s'")).await
+            }
+            Conn::Sqlite(_) => Ok(()),
+        }
+    }
+
+    async fn plain(&mut self, text: impl Into<String>) -> Result<(), crate::Error> {
+        let text = sqlx::AssertSqlSafe(text.into());
+        match &mut self.conn {
+            Conn::Postgres(conn) => sqlx::raw_sql(text).execute(&mut **conn).await.map(|_| ()),
+            Conn::Sqlite(conn) => sqlx::raw_sql(text).execute(&mut **conn).await.map(|_| ()),
+        }
+        .map_err(|source| crate::Error::database("mark a place", source))
+    }
+}

@@ -1,7 +1,9 @@
 //! Development only: throwaway PostgreSQL, pgbouncer, a proxy that injects faults, conformance cases.
 
+pub mod azurite;
 pub mod cluster;
 pub mod conformance;
 pub mod door;
+pub mod mill;
 pub mod pgbouncer;
 pub mod proxy;

@@ -31,6 +31,27 @@ pub(super) async fn differences_postgres(
     Ok(compare(&ours, &theirs))
 }
 
+/// How the tables of syncs differ from what is in their schema. Empty: there are none of these names.
+pub(super) async fn differences_of_syncs(
+    conn: &mut PgConnection,
+    schema: &Schema,
+    migration: &str,
+) -> Result<Vec<String>, Error> {
+    let theirs = tables_postgres(conn, schema.sync_name()).await?;
+    let tables = migration.lines().filter_map(|line| line.strip_prefix("CREATE TABLE {sync}."));
+    let names: Vec<&str> = tables.filter_map(|line| line.split_whitespace().next()).collect();
+    if !names.iter().any(|name| theirs.contains_key(*name)) {
+        return Ok(Vec::new());
+    }
+    let probe = "tidemill_probe_of_syncs";
+    let text = Schema::postgres(schema.name())?.with_sync(probe)?.render(migration);
+    // What is not in the schema of syncs is made where it belongs in any case, and taken back with the rest.
+    conn.script(format!("SAVEPOINT probe; CREATE SCHEMA {probe}; {text}")).await?;
+    let ours = tables_postgres(conn, probe).await?;
+    conn.script("ROLLBACK TO SAVEPOINT probe; RELEASE SAVEPOINT probe".to_owned()).await?;
+    Ok(compare(&ours, &theirs))
+}
+
 async fn tables_postgres(conn: &mut PgConnection, schema: &str) -> Result<Tables, Error> {
     let rows: Vec<(String, String, String)> = sqlx::query_as(
         "SELECT table_name::text, column_name::text, data_type::text FROM information_schema.columns \

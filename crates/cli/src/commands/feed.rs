@@ -1,0 +1,335 @@
+//! Feeds: add, look, bring in, pause, and their watermarks.
+
+use super::watch_sync;
+use crate::args_sync::{FeedAdd, FeedCommand};
+use crate::environment;
+use crate::fail::Failure;
+use crate::out::{Cell, Out, Style};
+use crate::times::{self, When};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tidemill_core::feed::{Feed, Watermark};
+use tidemill_core::project::{Flag, FlagName};
+use tidemill_core::records::{FeedRecord, Sync};
+use tidemill_core::{Json, Timestamp};
+use tidemill_engine::sync::{FeedChange, Syncs};
+
+pub(super) async fn command(syncs: Syncs, command: FeedCommand, out: Out) -> Result<ExitCode, Failure> {
+    match command {
+        FeedCommand::Add(add) => add_feed(&syncs, *add, out).await,
+        FeedCommand::List => list(&syncs, out).await,
+        FeedCommand::Show { name } => show(&syncs, &name, out).await,
+        FeedCommand::Sync { name, full, wait, key } => bring_in(&syncs, &name, full, wait, key, out).await,
+        FeedCommand::Pause { name, note, until } => pause(&syncs, name, note, until, out).await,
+        FeedCommand::Resume { name } => resume(&syncs, &name, out).await,
+        FeedCommand::Watermark { name, set, import, note } => {
+            watermark(&syncs, &name, set, import, note, out).await
+        }
+        FeedCommand::Heatmap { name } => super::sync_show::heatmap(&syncs, &name, out).await,
+        FeedCommand::Rejects { name, limit } => rejects(&syncs, name, limit, out).await,
+        FeedCommand::Gaps { name, all } => gaps(&syncs, name, all, out).await,
+    }
+}
+
+async fn add_feed(syncs: &Syncs, add: FeedAdd, out: Out) -> Result<ExitCode, Failure> {
+    let now = syncs.engine().store().now(None).await?;
+    let feed = Feed {
+        feed: add.name,
+        project_id: add.project,
+        kind: add.kind,
+        endpoint: add.endpoint,
+        username: add.username,
+        password_env: add.password_env,
+        rate: add.rate,
+        settings: add.settings.unwrap_or_else(|| Json::Object(serde_json::Map::new())),
+        created_at: now,
+    };
+    let scheduled = add.schedule.is_some();
+    let change = FeedChange {
+        feed,
+        copy_url: add.watermark_copy,
+        schedule: add.schedule,
+        time_zone: add.time_zone,
+    };
+    let kept = syncs.put_feed(change).await?;
+    if out.is_json() {
+        out.json(&kept);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let name = &kept.feed.feed;
+    out.line(format!("feed {name} is read from {} at {} requests/s", kept.feed.endpoint, kept.feed.rate));
+    if scheduled {
+        out.line(format!("schedule feed-{name} brings it in; tidemill up, or a sweeper, must be running"));
+    }
+    out.say(format!("hint: tidemill feed sync {name} --wait, while tidemill up is running"));
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn list(syncs: &Syncs, out: Out) -> Result<ExitCode, Failure> {
+    let store = syncs.engine().store();
+    let feeds = store.feeds().await?;
+    if out.is_json() {
+        out.json(&feeds);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let now = store.now(None).await?;
+    let mut rows = Vec::new();
+    for feed in &feeds {
+        let last = store.syncs(Some(feed.feed.feed.clone()), 1).await?;
+        rows.push(vec![
+            feed.feed.feed.as_str().into(),
+            feed.feed.kind.as_str().into(),
+            mark(feed, now).into(),
+            last.first().map_or_else(|| "never".into(), |sync| state_cell(sync)),
+            health(feed, now),
+        ]);
+    }
+    out.table(&["FEED", "KIND", "WATERMARK", "LAST SYNC", "ANSWERS"], &rows);
+    if feeds.is_empty() {
+        out.say("hint: tidemill feed add NAME --endpoint URL --username U --password-env VAR");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn mark(feed: &FeedRecord, now: Timestamp) -> String {
+    feed.watermark.as_ref().map_or_else(|| "none".to_owned(), |mark| times::relative(mark.last_updated_at, now))
+}
+
+/// The state of a sync, in its colour.
+pub(super) fn state_cell(sync: &Sync) -> Cell {
+    use tidemill_core::sync::SyncState as S;
+    let style = match sync.state {
+        S::Completed => Style::Good,
+        S::Failed => Style::Bad,
+        S::Created | S::WorkersRunning | S::ConsolidationTriggered | S::Consolidating => Style::Busy,
+    };
+    Cell(format!("{} {}", sync.run_type, sync.state), style)
+}
+
+fn health(feed: &FeedRecord, now: Timestamp) -> Cell {
+    let probe = feed.circuit.get("probe_at").and_then(Json::as_str).and_then(|at| at.parse::<Timestamp>().ok());
+    match probe {
+        Some(at) => {
+            let reason = feed.circuit_reason.clone().unwrap_or_default();
+            Cell(format!("down, asked again {}: {reason}", times::relative(at, now)), Style::Bad)
+        }
+        None => Cell("yes".to_owned(), Style::Plain),
+    }
+}
+
+async fn show(syncs: &Syncs, name: &str, out: Out) -> Result<ExitCode, Failure> {
+    let store = syncs.engine().store();
+    let feed = store.feed(name.to_owned()).await?;
+    let last = store.syncs(Some(name.to_owned()), 5).await?;
+    let gaps = store.gaps(Some(name.to_owned()), false).await?;
+    let changes = store.watermark_changes(name.to_owned(), 5).await?;
+    if out.is_json() {
+        out.json(&serde_json::json!({"feed": feed, "syncs": last, "gaps": gaps, "watermark_changes": changes}));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let now = store.now(None).await?;
+    let account = feed.feed.username.as_deref().unwrap_or("no account");
+    let password = feed.feed.password_env.as_deref().map_or_else(String::new, |name| format!(", password in ${name}"));
+    out.line(format!("feed       {name} ({}, project {})", feed.feed.kind, feed.feed.project_id));
+    out.line(format!("endpoint   {} as {account}{password}", feed.feed.endpoint));
+    out.line(format!("rate       {} requests/s over all workers", feed.feed.rate));
+    out.line(format!("answers    {}", health(&feed, now).0));
+    match &feed.watermark {
+        Some(mark) => out.line(format!("watermark  {} ({})", mark.last_updated_at.to_rfc3339(), mark_age(mark, now))),
+        None => out.line("watermark  none: the next sync reads everything"),
+    }
+    if let Some(url) = &feed.copy_url {
+        let state = feed.copy_error.as_ref().map_or_else(|| "up to date".to_owned(), |error| format!("late: {error}"));
+        out.line(format!("copy       {url} ({state})"));
+    }
+    for gap in &gaps {
+        out.line(format!("gap {}     {} to {} dollars: {}", gap.gap_id, gap.prices.from / 100, gap.prices.to / 100, gap.reason));
+    }
+    if !last.is_empty() {
+        out.line("");
+        super::sync_show::table(&last, now, out);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn mark_age(mark: &Watermark, now: Timestamp) -> String {
+    times::relative(mark.last_updated_at, now)
+}
+
+async fn bring_in(
+    syncs: &Syncs,
+    name: &str,
+    full: bool,
+    wait: bool,
+    key: Option<String>,
+    out: Out,
+) -> Result<ExitCode, Failure> {
+    let queued = syncs.start(name, full, key).await?;
+    if !out.is_json() {
+        out.say(format!("{} {}", if queued.created { "queued" } else { "there already:" }, queued.run_id));
+    }
+    if wait {
+        return watch_sync::watch(syncs, &queued.run_id, out).await;
+    }
+    if out.is_json() {
+        out.json(&queued);
+    } else {
+        out.line(queued.run_id.as_str());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn pause(
+    syncs: &Syncs,
+    name: String,
+    note: Option<String>,
+    until: Option<When>,
+    out: Out,
+) -> Result<ExitCode, Failure> {
+    let store = syncs.engine().store();
+    store.feed(name.clone()).await?;
+    let now = store.now(None).await?;
+    let flag = Flag {
+        flag: FlagName::Paused,
+        scope: format!("feed:{name}"),
+        note,
+        since: now,
+        until_at: until.map(|until| until.from(now)),
+        set_by: Some(environment::person()),
+    };
+    store.set_flag(flag.clone()).await?;
+    if out.is_json() {
+        out.json(&flag);
+    } else {
+        out.line(format!("feed {name} is paused; pages in hand go on"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn resume(syncs: &Syncs, name: &str, out: Out) -> Result<ExitCode, Failure> {
+    let store = syncs.engine().store();
+    store.feed(name.to_owned()).await?;
+    let was = store.clear_flag(FlagName::Paused, format!("feed:{name}")).await?;
+    if out.is_json() {
+        out.json(&serde_json::json!({"feed": name, "resumed": was}));
+    } else if was {
+        out.line(format!("feed {name} goes on"));
+    } else {
+        out.line(format!("feed {name} was not paused"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn watermark(
+    syncs: &Syncs,
+    name: &str,
+    set: Option<When>,
+    import: Option<PathBuf>,
+    note: Option<String>,
+    out: Out,
+) -> Result<ExitCode, Failure> {
+    let store = syncs.engine().store();
+    let now = store.now(None).await?;
+    let wanted = match (set, import) {
+        (Some(set), _) => Some(Watermark {
+            last_updated_at: set.from(now),
+            last_run_id: None,
+            last_run_completed_at: None,
+        }),
+        (None, Some(file)) => Some(read_watermark(&file)?),
+        (None, None) => None,
+    };
+    let feed = match wanted {
+        Some(wanted) => syncs.set_watermark(name, Some(wanted), &environment::person(), note).await?,
+        None => store.feed(name.to_owned()).await?,
+    };
+    if out.is_json() {
+        out.json(&feed.watermark);
+        return Ok(ExitCode::SUCCESS);
+    }
+    match &feed.watermark {
+        Some(mark) => out.line(format!("{} ({})", mark.last_updated_at.to_rfc3339(), mark_age(mark, now))),
+        None => out.line("none: the next sync reads everything"),
+    }
+    let changes = store.watermark_changes(name.to_owned(), 10).await?;
+    let rows: Vec<Vec<Cell>> = changes
+        .iter()
+        .map(|change| {
+            let at = |time: Option<Timestamp>| time.map_or_else(|| "none".to_owned(), |time| time.to_rfc3339());
+            vec![
+                times::relative(change.changed_at, now).into(),
+                at(change.before).into(),
+                at(change.after).into(),
+                change.by.as_str().into(),
+                change.note.clone().unwrap_or_default().into(),
+            ]
+        })
+        .collect();
+    if !rows.is_empty() {
+        out.table(&["CHANGED", "FROM", "TO", "BY", "NOTE"], &rows);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read_watermark(file: &std::path::Path) -> Result<Watermark, Failure> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Failure::refused(format!("could not read `{}`: {error}", file.display())))?;
+    serde_json::from_str(&text).map_err(|error| {
+        Failure::refused(format!("`{}` holds no watermark: {error}", file.display()))
+            .hint("{\"lastUpdatedAt\": \"2026-01-16T02:00:00Z\", \"lastRunId\": null, \"lastRunCompletedAt\": null}")
+    })
+}
+
+async fn rejects(syncs: &Syncs, name: Option<String>, limit: usize, out: Out) -> Result<ExitCode, Failure> {
+    let store = syncs.engine().store();
+    let found = store.rejects(name, limit).await?;
+    if out.is_json() {
+        out.json(&found);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let now = store.now(None).await?;
+    let rows: Vec<Vec<Cell>> = found
+        .iter()
+        .map(|reject| {
+            vec![
+                reject.feed.as_str().into(),
+                reject.stone_id.as_str().into(),
+                reject.stage.as_str().into(),
+                reject.times.to_string().into(),
+                times::relative(reject.last_at, now).into(),
+                reject.reason.as_str().into(),
+            ]
+        })
+        .collect();
+    out.table(&["FEED", "STONE", "STAGE", "TIMES", "LAST", "REASON"], &rows);
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn gaps(syncs: &Syncs, name: Option<String>, all: bool, out: Out) -> Result<ExitCode, Failure> {
+    let store = syncs.engine().store();
+    let found = store.gaps(name, all).await?;
+    if out.is_json() {
+        out.json(&found);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let now = store.now(None).await?;
+    let rows: Vec<Vec<Cell>> = found
+        .iter()
+        .map(|gap| {
+            let closed = gap.closed_at.map_or_else(
+                || Cell("open".to_owned(), Style::Odd),
+                |at| Cell(format!("closed {}", times::relative(at, now)), Style::Good),
+            );
+            vec![
+                gap.gap_id.to_string().into(),
+                gap.feed.as_str().into(),
+                format!("{} – {}", gap.prices.from / 100, gap.prices.to / 100).into(),
+                gap.updated_from.map_or_else(|| "everything".to_owned(), |from| from.to_rfc3339()).into(),
+                closed,
+                gap.reason.as_str().into(),
+            ]
+        })
+        .collect();
+    out.table(&["GAP", "FEED", "DOLLARS", "CHANGED SINCE", "STATE", "REASON"], &rows);
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,130 @@
+//! The roles of syncs: scheduler, worker, consolidator, or all of them in one process.
+
+use crate::args_sync::Worker;
+use crate::config::Config;
+use crate::environment;
+use crate::fail::Failure;
+use crate::out::Out;
+use std::process::ExitCode;
+use std::time::Duration;
+use tidemill_engine::sync::{ConsolidatorOptions, PagerOptions, Syncs};
+use tidemill_engine::{Identity, Patience, Upkeep};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// Time between two looks at what nobody else decides.
+const REPAIR_EVERY: Duration = Duration::from_secs(2);
+
+/// Plans syncs until told to stop.
+pub(super) async fn scheduler(syncs: Syncs, config: &Config, once: bool, out: Out) -> Result<ExitCode, Failure> {
+    let stop = super::work::stop_signal();
+    let upkeep = keep_up(&syncs, config.upkeep(), stop.clone());
+    out.say("the scheduler is running");
+    let planned = syncs.schedule(identity("scheduler"), once, stop).await;
+    upkeep.abort();
+    ended(&syncs, out, "planned", planned?).await
+}
+
+/// Carries out pages until told to stop.
+pub(super) async fn worker(syncs: Syncs, config: &Config, worker: Worker, out: Out) -> Result<ExitCode, Failure> {
+    let stop = super::work::stop_signal();
+    let upkeep = keep_up(&syncs, config.upkeep(), stop.clone());
+    out.say("the worker is running");
+    let pages = syncs.work_pages(identity("worker"), &options(&worker), stop).await;
+    upkeep.abort();
+    ended(&syncs, out, "pages", pages?).await
+}
+
+/// Consolidates until told to stop.
+pub(super) async fn consolidator(
+    syncs: Syncs,
+    config: &Config,
+    concurrency: Option<u16>,
+    once: bool,
+    out: Out,
+) -> Result<ExitCode, Failure> {
+    let stop = super::work::stop_signal();
+    let upkeep = keep_up(&syncs, config.upkeep(), stop.clone());
+    out.say("the consolidator is running");
+    let mut options = ConsolidatorOptions { once, ..ConsolidatorOptions::default() };
+    if let Some(concurrency) = concurrency {
+        options.concurrency = concurrency.into();
+    }
+    let completed = syncs.consolidate(identity("consolidator"), &options, stop).await;
+    upkeep.abort();
+    ended(&syncs, out, "completed", completed?).await
+}
+
+/// Every role in one process.
+pub(super) async fn up(syncs: Syncs, config: &Config, worker: Worker, out: Out) -> Result<ExitCode, Failure> {
+    let stop = super::work::stop_signal();
+    let upkeep = keep_up(&syncs, config.upkeep(), stop.clone());
+    out.say(format!("scheduler, worker and consolidator are running on {}", syncs.engine().store().place()));
+    let mut roles: JoinSet<Result<u64, tidemill_store::Error>> = JoinSet::new();
+    let (here, told) = (syncs.clone(), stop.clone());
+    roles.spawn(async move { here.schedule(identity("scheduler"), false, told).await });
+    let (here, told, options) = (syncs.clone(), stop.clone(), options(&worker));
+    roles.spawn(async move { here.work_pages(identity("worker"), &options, told).await });
+    let (here, told) = (syncs.clone(), stop.clone());
+    roles.spawn(async move {
+        here.consolidate(identity("consolidator"), &ConsolidatorOptions::default(), told).await
+    });
+    let mut failed = None;
+    while let Some(role) = roles.join_next().await {
+        match role {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => failed = failed.or(Some(Failure::from(error))),
+            Err(error) => failed = failed.or(Some(Failure::outage(format!("a role ended: {error}")))),
+        }
+    }
+    upkeep.abort();
+    syncs.engine().store().close().await;
+    failed.map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+fn options(worker: &Worker) -> PagerOptions {
+    PagerOptions {
+        pages_min: worker.pages_min.max(1),
+        pages_max: worker.pages_max.max(worker.pages_min).max(1),
+        once: worker.once,
+    }
+}
+
+fn identity(role: &str) -> Identity {
+    Identity { name: format!("{}-{role}", environment::host()), host: environment::host(), labels: Vec::new() }
+}
+
+/// Upkeep beside a role: sweeps, schedules, and what only syncs need. Harmless beside that of other processes.
+fn keep_up(syncs: &Syncs, upkeep: Upkeep, mut stop: watch::Receiver<bool>) -> tokio::task::AbortHandle {
+    let syncs = syncs.clone();
+    let engine = syncs.engine().with_patience(Patience::None);
+    tokio::spawn(async move {
+        let sweeping = async { engine.keep_up(&upkeep).await };
+        let repairing = async {
+            while !*stop.borrow() {
+                if let Err(error) = syncs.repair().await {
+                    tracing::warn!("could not look after syncs: {error}");
+                }
+                if let Err(error) = syncs.copy_watermarks().await {
+                    tracing::warn!("could not copy watermarks: {error}");
+                }
+                tokio::select! {
+                    _ = stop.changed() => {}
+                    () = tokio::time::sleep(REPAIR_EVERY) => {}
+                }
+            }
+        };
+        tokio::join!(sweeping, repairing)
+    })
+    .abort_handle()
+}
+
+async fn ended(syncs: &Syncs, out: Out, what: &str, count: u64) -> Result<ExitCode, Failure> {
+    syncs.engine().store().close().await;
+    if out.is_json() {
+        out.json(&serde_json::json!({what: count}));
+    } else {
+        out.say(format!("stopped; {what}: {count}"));
+    }
+    Ok(ExitCode::SUCCESS)
+}

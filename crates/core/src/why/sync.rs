@@ -1,0 +1,181 @@
+//! Why a sync is where it is: which partition, which wait, since when, and what would change it.
+
+use crate::Timestamp;
+use crate::records::{Partition, Sync};
+use crate::sync::SyncState;
+
+/// What was read of a sync besides its run.
+#[derive(Debug, Clone)]
+pub struct SyncFacts {
+    /// The feed.
+    pub feed: String,
+    /// The sync, once it is planned.
+    pub sync: Option<Sync>,
+    /// Its partitions.
+    pub partitions: Vec<Partition>,
+    /// An outage of the feed: since when, and when it is asked again.
+    pub outage: Option<(Timestamp, Timestamp)>,
+    /// What the feed said last.
+    pub outage_reason: Option<String>,
+    /// Whether the feed is paused, and the note.
+    pub paused: Option<Option<String>>,
+    /// Live schedulers.
+    pub schedulers: i64,
+    /// Live workers of pages.
+    pub workers: i64,
+    /// Live consolidators.
+    pub consolidators: i64,
+    /// The watermark's copy is late, and why.
+    pub copy_error: Option<String>,
+}
+
+/// The one reason.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[serde(tag = "wait", rename_all = "snake_case")]
+pub enum SyncReason {
+    /// Nobody plans.
+    NoScheduler,
+    /// The feed is being scanned.
+    Scanning,
+    /// The feed answers nobody.
+    FeedDown {
+        /// The feed.
+        feed: String,
+        /// Since when.
+        since: Timestamp,
+        /// When it is asked again.
+        probe_at: Timestamp,
+        /// What it said last.
+        reason: String,
+    },
+    /// A person holds the feed.
+    FeedPaused {
+        /// The feed.
+        feed: String,
+        /// Why.
+        note: Option<String>,
+    },
+    /// Nobody carries out pages.
+    NoWorkers,
+    /// Pages are carried out.
+    Fetching {
+        /// The partition that moved least lately.
+        partition: String,
+        /// How far it is.
+        offset: i32,
+        /// How far it should come.
+        predicted: i64,
+        /// When it last moved.
+        since: Timestamp,
+        /// What went wrong with its page, where something did.
+        error: Option<String>,
+        /// Partitions that are open.
+        open: usize,
+        /// Partitions in all.
+        of: usize,
+    },
+    /// Nobody consolidates.
+    NoConsolidators,
+    /// What was fetched is being brought into the table.
+    Consolidating {
+        /// Stones looked at.
+        done: i64,
+        /// Stones in all.
+        of: i64,
+    },
+}
+
+/// Decides what a live sync waits for. `None`: the run's own reason says it all.
+pub fn explain_sync(facts: &SyncFacts, planning: bool) -> Option<SyncReason> {
+    let down = || {
+        facts.outage.map(|(since, probe_at)| SyncReason::FeedDown {
+            feed: facts.feed.clone(),
+            since,
+            probe_at,
+            reason: facts.outage_reason.clone().unwrap_or_default(),
+        })
+    };
+    let Some(sync) = &facts.sync else {
+        if planning {
+            return down().or(Some(SyncReason::Scanning));
+        }
+        return (facts.schedulers == 0).then_some(SyncReason::NoScheduler);
+    };
+    match sync.state {
+        SyncState::Created | SyncState::WorkersRunning => Some(fetching(facts, down())),
+        SyncState::ConsolidationTriggered | SyncState::Consolidating if facts.consolidators == 0 => {
+            Some(SyncReason::NoConsolidators)
+        }
+        SyncState::ConsolidationTriggered | SyncState::Consolidating => Some(SyncReason::Consolidating {
+            done: facts.partitions.iter().map(|partition| partition.consolidated).sum(),
+            of: facts.partitions.iter().map(|partition| partition.stored).sum(),
+        }),
+        SyncState::Completed | SyncState::Failed => None,
+    }
+}
+
+fn fetching(facts: &SyncFacts, down: Option<SyncReason>) -> SyncReason {
+    if let Some(down) = down {
+        return down;
+    }
+    if let Some(note) = &facts.paused {
+        return SyncReason::FeedPaused { feed: facts.feed.clone(), note: note.clone() };
+    }
+    if facts.workers == 0 {
+        return SyncReason::NoWorkers;
+    }
+    let open = facts.partitions.iter().filter(|partition| partition.state.is_open());
+    let count = open.clone().count();
+    match open.min_by_key(|partition| partition.updated_at) {
+        Some(slowest) => SyncReason::Fetching {
+            partition: slowest.partition_id.clone(),
+            offset: slowest.next_offset,
+            predicted: slowest.predicted,
+            since: slowest.updated_at,
+            error: slowest.error.clone(),
+            open: count,
+            of: facts.partitions.len(),
+        },
+        None => SyncReason::NoConsolidators,
+    }
+}
+
+impl SyncReason {
+    /// The sentence for people.
+    pub fn sentence(&self) -> String {
+        match self {
+            Self::NoScheduler => "It waits for a scheduler, and none is alive.".to_owned(),
+            Self::Scanning => "Its scheduler counts the feed.".to_owned(),
+            Self::FeedDown { feed, since, probe_at, reason } => format!(
+                "Feed {feed} has not answered since {}, and is asked again at {}: {reason}.",
+                super::at(*since),
+                super::at(*probe_at)
+            ),
+            Self::FeedPaused { feed, note } => {
+                let note = note.as_ref().map_or_else(String::new, |note| format!(" ({note})"));
+                format!("Feed {feed} is paused{note}.")
+            }
+            Self::NoWorkers => "Its pages wait for a worker, and none is alive.".to_owned(),
+            Self::Fetching { partition, offset, predicted, since, error, open, of } => {
+                let error = error.as_ref().map_or_else(String::new, |error| format!("; its page failed: {error}"));
+                format!(
+                    "{open} of {of} partitions are being read; {partition} is at {offset} of {predicted} since {}{error}.",
+                    super::at(*since)
+                )
+            }
+            Self::NoConsolidators => "It waits for a consolidator, and none is alive.".to_owned(),
+            Self::Consolidating { done, of } => format!("{done} of {of} stones are in the table."),
+        }
+    }
+
+    /// What a person can do about it, where there is one thing to do.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::NoScheduler => Some("tidemill up, or tidemill scheduler".to_owned()),
+            Self::NoWorkers => Some("tidemill up, or tidemill worker".to_owned()),
+            Self::NoConsolidators => Some("tidemill up, or tidemill consolidator".to_owned()),
+            Self::FeedPaused { feed, .. } => Some(format!("tidemill feed resume {feed}")),
+            Self::Scanning | Self::FeedDown { .. } | Self::Fetching { .. } | Self::Consolidating { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! A list that moves while it is read: whatever was in it all the time is stored.
+//!
+//! With the feature `broken-short-page-ends` these tests must fail.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use tidemill_core::feed::{BadItem, FeedPage, Item};
+use tidemill_core::page::{self, Ask, PageFault, Progress, Verdict};
+
+/// What happens to the list before a fetch: at a place, given as a share of its length.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Insert(f64),
+    Remove(f64),
+}
+
+/// How the feed answers one fetch.
+#[derive(Debug, Clone)]
+struct Moment {
+    changes: Vec<Change>,
+    /// How much of what was asked for is given; at least one place.
+    given: f64,
+    /// Which place of the page, if any, cannot be read.
+    unreadable: Option<f64>,
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "small"
+)]
+fn share(of: usize, part: f64) -> usize {
+    (of as f64 * part) as usize
+}
+
+struct Source {
+    list: Vec<u32>,
+    made: u32,
+    /// What was in the list since the pass began.
+    lasting: BTreeSet<u32>,
+}
+
+impl Source {
+    fn new(length: u32) -> Self {
+        Self { list: (0..length).collect(), made: length, lasting: (0..length).collect() }
+    }
+
+    fn change(&mut self, change: Change) {
+        match change {
+            Change::Insert(part) => {
+                self.list.insert(share(self.list.len() + 1, part), self.made);
+                self.made += 1;
+            }
+            Change::Remove(part) => {
+                if !self.list.is_empty() {
+                    let gone = self.list.remove(share(self.list.len(), part));
+                    self.lasting.remove(&gone);
+                }
+            }
+        }
+    }
+
+    fn page(&self, ask: &Ask, moment: &Moment) -> FeedPage {
+        let from = usize::try_from(ask.offset).unwrap().min(self.list.len());
+        let asked = usize::try_from(ask.limit).unwrap();
+        let given = share(asked, moment.given).max(1);
+        let ids = &self.list[from..(from + given).min(self.list.len())];
+        let mut page = FeedPage::default();
+        for (place, id) in ids.iter().enumerate() {
+            if moment.unreadable.is_some_and(|part| share(ids.len(), part) == place && ids.len() > 1) {
+                let bad =
+                    BadItem { stone_id: Some(id.to_string()), reason: "bad".into(), payload: "{}".into() };
+                page.bad.push(bad);
+            } else {
+                page.items.push(Item::new(id.to_string(), None, "{}".to_owned()));
+            }
+        }
+        page
+    }
+}
+
+#[derive(Debug, PartialEq)]
+enum End {
+    Read,
+    Failed(PageFault),
+}
+
+struct Reading {
+    stored: BTreeSet<u32>,
+    progress: Progress,
+    fetches: usize,
+    end: End,
+}
+
+/// Reads the list to its end, as a worker does.
+fn read(source: &mut Source, limit: u32, page_limit: u32, moments: &[Moment]) -> Reading {
+    let quiet = Moment { changes: vec![], given: 1.0, unreadable: None };
+    let mut reading =
+        Reading { stored: BTreeSet::new(), progress: Progress::new(), fetches: 0, end: End::Read };
+    loop {
+        let mut ask = page::ask(&reading.progress, limit, page_limit);
+        let mut attempt = 0;
+        loop {
+            assert!(ask.limit >= 1 && ask.limit <= page_limit, "{ask:?}");
+            let moment = moments.get(reading.fetches).unwrap_or(&quiet);
+            for &change in &moment.changes {
+                source.change(change);
+            }
+            reading.fetches += 1;
+            assert!(reading.fetches < 20_000, "it does not end: {:?}", reading.progress);
+            let page = source.page(&ask, moment);
+            match page::judge(&reading.progress, &ask, &page, attempt) {
+                Verdict::StepBack(other) | Verdict::StepOn(other) => {
+                    ask = other;
+                    attempt += 1;
+                    assert!(attempt < page::TRIES_MAX);
+                }
+                Verdict::Store(store) => {
+                    assert!(store.next_offset > reading.progress.next_offset, "it must grow: {store:?}");
+                    let ids = page.items[store.from_index..].iter().map(|item| &item.stone_id);
+                    let bad = page.bad.iter().filter_map(|bad| bad.stone_id.as_ref());
+                    reading.stored.extend(ids.chain(bad).map(|id| id.parse::<u32>().unwrap()));
+                    reading.progress = reading.progress.after(&store, &page);
+                    if store.ends {
+                        return reading;
+                    }
+                    break;
+                }
+                Verdict::Reread(_) => {
+                    reading.progress = reading.progress.reread();
+                    assert!(reading.progress.pass <= page::PASSES_MAX);
+                    assert_eq!(reading.progress.position(), 0);
+                    // The promise is by the pass: what came in between counts from now on.
+                    source.lasting = source.list.iter().copied().collect();
+                    break;
+                }
+                Verdict::Ended => return reading,
+                Verdict::Fail(fault) => {
+                    reading.end = End::Failed(fault);
+                    return reading;
+                }
+            }
+        }
+    }
+}
+
+fn moments(changes_max: usize, given_min: f64) -> impl Strategy<Value = Vec<Moment>> {
+    let part = || 0.0..1.0_f64;
+    let change = prop_oneof![part().prop_map(Change::Insert), part().prop_map(Change::Remove)];
+    let changes = prop_oneof![
+        2 => Just(Vec::new()),
+        1 => proptest::collection::vec(change, 0..=changes_max),
+    ];
+    let given = prop_oneof![3 => Just(1.0), 2 => given_min..1.0];
+    let unreadable = prop_oneof![9 => Just(None), 1 => part().prop_map(Some)];
+    let moment = (changes, given, unreadable).prop_map(|(changes, given, unreadable)| Moment {
+        changes,
+        given,
+        unreadable,
+    });
+    proptest::collection::vec(moment, 0..120)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_there_all_the_time_is_stored(
+        length in 0_u32..200,
+        limit in 1_u32..40,
+        room in 1_u32..20,
+        moments in moments(3, 0.0),
+    ) {
+        let mut source = Source::new(length);
+        let reading = read(&mut source, limit, limit + room, &moments);
+        if reading.end == End::Read {
+            let missing: Vec<_> = source.lasting.difference(&reading.stored).collect();
+            prop_assert!(missing.is_empty(), "missing {missing:?} after {} fetches", reading.fetches);
+        } else {
+            // Only a list that moves faster than its small pages can get lost so often.
+            prop_assert!(limit < 8, "{:?}", reading.end);
+        }
+    }
+
+    #[test]
+    fn a_list_that_rests_is_read_once_however_short_its_pages_are(
+        length in 0_u32..200,
+        limit in 2_u32..40,
+        room in 0_u32..20,
+        moments in moments(0, 0.7),
+    ) {
+        let mut source = Source::new(length);
+        let reading = read(&mut source, limit, limit + room, &moments);
+        prop_assert_eq!(reading.end, End::Read);
+        prop_assert_eq!(reading.stored.len(), usize::try_from(length).unwrap());
+        prop_assert_eq!(reading.progress.next_offset, u64::from(length));
+        prop_assert_eq!((reading.progress.pass, reading.progress.shift), (1, 0));
+    }
+
+    #[test]
+    fn stones_that_are_sold_cost_few_fetches(
+        limit in 10_u32..40,
+        places in proptest::collection::vec(0.0..1.0_f64, 20),
+    ) {
+        let mut source = Source::new(400);
+        let quiet = Moment { changes: vec![], given: 1.0, unreadable: None };
+        let sale = |&place| Moment { changes: vec![Change::Remove(place)], ..quiet.clone() };
+        let rest = || [(); 3].map(|()| quiet.clone());
+        let moments: Vec<_> = places.iter().flat_map(|place| [sale(place)].into_iter().chain(rest())).collect();
+        let reading = read(&mut source, limit, 50, &moments);
+        prop_assert_eq!(reading.end, End::Read);
+        prop_assert_eq!(reading.progress.pass, 1);
+        // A step back for each stone at the most, and a few fetches to be sure of the end.
+        let pages = 400_usize.div_ceil(usize::try_from(limit).unwrap());
+        prop_assert!(reading.fetches <= pages + 20 + 8, "{} fetches", reading.fetches);
+    }
+}
+
+#[test]
+fn a_quiet_partition_costs_its_pages_and_three_fetches() {
+    let reading = read(&mut Source::new(300), 30, 50, &[]);
+    assert_eq!((reading.stored.len(), reading.fetches), (300, 10 + 3));
+}

@@ -1,0 +1,112 @@
+//! The presence of a process: one row that says that it lives, beaten until it ends.
+
+use crate::Engine;
+use crate::patience::chain;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tidemill_core::worker::NewWorker;
+use tidemill_core::{RunId, WorkerId};
+use tidemill_store::{Error, RefusalCode};
+use tokio::task::JoinHandle;
+
+/// Who a process is.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// A name for people; several processes may share it.
+    pub name: String,
+    /// The machine that it runs on.
+    pub host: String,
+    /// What it offers.
+    pub labels: Vec<String>,
+}
+
+/// A process that others can see.
+#[derive(Debug)]
+pub(crate) struct Presence {
+    engine: Engine,
+    identity: Identity,
+    worker: Arc<Mutex<WorkerId>>,
+    held: Arc<Mutex<HashSet<RunId>>>,
+    beating: JoinHandle<()>,
+}
+
+impl Presence {
+    /// Registers the process, and beats from now on.
+    pub(crate) async fn begin(engine: &Engine, identity: Identity, every: Duration) -> Result<Self, Error> {
+        let worker = Arc::new(Mutex::new(register(engine, &identity).await?));
+        let held: Arc<Mutex<HashSet<RunId>>> = Arc::default();
+        let beating = beat(engine.clone(), identity.clone(), worker.clone(), held.clone(), every);
+        let beating = tokio::spawn(beating);
+        Ok(Self { engine: engine.clone(), identity, worker, held, beating })
+    }
+
+    /// The process, as it is known now. A process that was taken for dead is known anew.
+    pub(crate) fn worker(&self) -> WorkerId {
+        *self.worker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &str {
+        &self.identity.name
+    }
+
+    /// Keeps the lease of a run.
+    pub(crate) fn hold(&self, run: &RunId) {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).insert(run.clone());
+    }
+
+    /// No longer keeps it.
+    pub(crate) fn release(&self, run: &RunId) {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).remove(run);
+    }
+
+    /// Says goodbye.
+    pub(crate) async fn end(self) {
+        self.beating.abort();
+        let now = self.engine.clock().now();
+        if let Err(error) = self.engine.store().retire_worker(self.worker(), now).await {
+            tracing::warn!("could not say goodbye: {}", chain(&error));
+        }
+    }
+}
+
+async fn register(engine: &Engine, identity: &Identity) -> Result<WorkerId, Error> {
+    let worker_id = WorkerId(uuid::Uuid::new_v4());
+    let worker = NewWorker {
+        worker_id,
+        name: identity.name.clone(),
+        host: identity.host.clone(),
+        pid: i64::from(std::process::id()),
+        labels: identity.labels.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    };
+    engine.store().register_worker(worker, engine.clock().now()).await?;
+    Ok(worker_id)
+}
+
+async fn beat(
+    engine: Engine,
+    identity: Identity,
+    worker: Arc<Mutex<WorkerId>>,
+    held: Arc<Mutex<HashSet<RunId>>>,
+    every: Duration,
+) {
+    loop {
+        tokio::time::sleep(every).await;
+        let known = *worker.lock().unwrap_or_else(PoisonError::into_inner);
+        let runs: Vec<RunId> =
+            held.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
+        match engine.store().beat_worker(known, runs, engine.clock().now()).await {
+            Ok(_) => {}
+            Err(error) if error.refusal_code() == Some(RefusalCode::Stale) => {
+                // Taken for dead, while it was frozen or cut off: what it held is gone, and it begins anew.
+                tracing::warn!("{} was taken for dead, and begins anew", identity.name);
+                if let Ok(anew) = register(&engine, &identity).await {
+                    *worker.lock().unwrap_or_else(PoisonError::into_inner) = anew;
+                }
+            }
+            Err(error) => tracing::warn!("could not beat: {}", chain(&error)),
+        }
+    }
+}

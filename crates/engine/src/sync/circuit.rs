@@ -1,0 +1,148 @@
+//! Asking a feed under its circuit: while it answers nobody, nobody asks, but for one probe at a time.
+
+use super::Syncs;
+use crate::patience::chain;
+use std::future::Future;
+use std::time::Duration;
+use tidemill_core::Timestamp;
+use tidemill_core::records::FeedRecord;
+use tidemill_feeds::{Ask, Circuit, ErrorClass, FeedError};
+use tidemill_store::Error;
+
+/// Why a feed gave no answer that can be used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Asked {
+    /// The feed said so.
+    #[error(transparent)]
+    Feed(#[from] FeedError),
+    /// The database could not be asked about the feed.
+    #[error(transparent)]
+    Store(#[from] Error),
+    /// The feed has been down for longer than anybody waits.
+    #[error("the feed has not answered for {} minutes: {reason}", .minutes)]
+    GivenUp {
+        /// For how long.
+        minutes: i64,
+        /// What it said last.
+        reason: String,
+    },
+    /// The process is to end.
+    #[error("the process was told to end")]
+    Stopped,
+}
+
+/// The circuit of a feed, as it is kept.
+pub(super) fn circuit_of(feed: &FeedRecord) -> Circuit {
+    serde_json::from_value(feed.circuit.clone()).unwrap_or_default()
+}
+
+impl Syncs {
+    /// Asks a feed until it answers, waiting through outages. For scans, which no message brings back.
+    pub(super) async fn asking<T, F>(&self, feed: &str, question: impl Fn() -> F) -> Result<T, Asked>
+    where
+        F: Future<Output = Result<T, FeedError>>,
+    {
+        loop {
+            match self.may_ask(feed).await? {
+                Ask::Wait(until) => {
+                    self.give_up(feed).await?;
+                    let now = self.engine.store().now(self.now()).await?;
+                    let wait = (until - now).to_std().unwrap_or_default();
+                    tokio::time::sleep(wait.clamp(Duration::from_millis(50), Duration::from_secs(5))).await;
+                    continue;
+                }
+                Ask::Go | Ask::Probe(_) => {}
+            }
+            match question().await {
+                Ok(answer) => {
+                    self.answered(feed).await?;
+                    return Ok(answer);
+                }
+                Err(error) if matches!(error.class(), ErrorClass::Outage | ErrorClass::Transient) => {
+                    tracing::warn!(feed, "feed {feed}: {}", chain(&error));
+                    self.outage(feed, &error).await?;
+                    let pause = error.retry_after().unwrap_or(Duration::from_millis(200));
+                    tokio::time::sleep(pause.min(Duration::from_secs(60))).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Whether a feed may be asked now. The one probe is noted before it goes out.
+    pub(super) async fn may_ask(&self, feed: &str) -> Result<Ask, Error> {
+        let record = self.engine.store().feed(feed.to_owned()).await?;
+        let circuit = circuit_of(&record);
+        if let Circuit::Closed { .. } = circuit {
+            return Ok(Ask::Go);
+        }
+        let now = self.engine.store().now(self.now()).await?;
+        match circuit.ask(now, &self.settings.circuit) {
+            Ask::Probe(probing) => {
+                let ours = self.keep_circuit(&record, probing, record.circuit_reason.clone()).await?;
+                Ok(if ours { Ask::Probe(probing) } else { Ask::Wait(now) })
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// Notes that a feed answered.
+    pub(super) async fn answered(&self, feed: &str) -> Result<(), Error> {
+        let record = self.engine.store().feed(feed.to_owned()).await?;
+        let circuit = circuit_of(&record);
+        if circuit != circuit.answered() && self.keep_circuit(&record, circuit.answered(), None).await? {
+            tracing::info!(feed, "feed {feed} answers again");
+            self.ring();
+        }
+        Ok(())
+    }
+
+    /// Notes that a feed did not answer.
+    pub(super) async fn outage(&self, feed: &str, error: &FeedError) -> Result<(), Error> {
+        let record = self.engine.store().feed(feed.to_owned()).await?;
+        let now = self.engine.store().now(self.now()).await?;
+        let before = circuit_of(&record);
+        let after = before.outage(now, error.retry_after(), &self.settings.circuit);
+        if after != before && self.keep_circuit(&record, after, Some(error.to_string())).await? {
+            if let (Circuit::Closed { .. }, Circuit::Open { probe_at, .. }) = (before, after) {
+                tracing::warn!(feed, "feed {feed} is down, and asked again at {probe_at}: {error}");
+            }
+        }
+        Ok(())
+    }
+
+    async fn keep_circuit(
+        &self,
+        record: &FeedRecord,
+        circuit: Circuit,
+        reason: Option<String>,
+    ) -> Result<bool, Error> {
+        let (feed, rev) = (record.feed.feed.clone(), record.circuit_rev);
+        let kept = serde_json::to_value(circuit).unwrap_or_default();
+        self.engine
+            .store()
+            .write(move |mut tx| {
+                Box::pin(async move { tx.set_circuit(&feed, rev, &kept, reason.as_deref()).await })
+            })
+            .await
+    }
+
+    /// An error once a feed has been down for longer than anybody waits.
+    pub(super) async fn give_up(&self, feed: &str) -> Result<(), Asked> {
+        let record = self.engine.store().feed(feed.to_owned()).await?;
+        let Some(since) = circuit_of(&record).open_since() else { return Ok(()) };
+        let now = self.engine.store().now(self.now()).await?;
+        match self.is_over(since, now) {
+            true => Err(Asked::GivenUp {
+                minutes: (now - since).num_minutes(),
+                reason: record.circuit_reason.unwrap_or_default(),
+            }),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether an outage has lasted longer than anybody waits.
+    pub(super) fn is_over(&self, since: Timestamp, now: Timestamp) -> bool {
+        now - since > super::delta(self.settings.give_up_after)
+    }
+}

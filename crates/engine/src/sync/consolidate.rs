@@ -1,0 +1,292 @@
+//! Consolidation: batches of pages are mapped, priced and written into the canonical table, partition by partition.
+//!
+//! A batch is one transaction that holds its partition: no two replicas do the same pages, and one that dies leaves
+//! nothing behind. What is open is derived, stone by stone, so that a batch done twice writes nothing the second
+//! time.
+
+use super::Syncs;
+use super::plan::say;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tidemill_core::event::Level;
+use tidemill_core::feed::RunType;
+use tidemill_core::pricing::Rules;
+use tidemill_core::queue::Receipt;
+use tidemill_core::records::{Stage, Sync, WatermarkChange};
+use tidemill_core::run::{Applied, EndCause, RunState};
+use tidemill_core::sync::SyncState;
+use tidemill_core::Timestamp;
+use tidemill_feeds::Feed as Source;
+use tidemill_store::{Built, Error, NewReject, OpenStone, PricedStone, RefusalCode, Tx};
+use uuid::Uuid;
+
+/// What one consolidation works with.
+#[derive(Clone)]
+pub(super) struct Bench {
+    pub(super) sync: Uuid,
+    pub(super) feed: String,
+    pub(super) source: Arc<dyn Source>,
+    pub(super) rules: Arc<Rules>,
+    pub(super) built: Built,
+}
+
+/// What became of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Batch {
+    /// Some pages are in the table.
+    Done {
+        /// Stones on them.
+        looked_at: usize,
+        /// Stones that were rejected.
+        rejected: usize,
+    },
+    /// No partition has open pages that nobody else has at hand.
+    Nothing,
+}
+
+impl Syncs {
+    /// What a sync is consolidated with: its feed, and the rules that it is pinned to.
+    pub(super) async fn bench(&self, sync: &Sync) -> Result<Bench, BenchFault> {
+        let record = self.engine.store().feed(sync.feed.clone()).await?;
+        let source = self.feeds.open(&record.feed).map_err(|error| BenchFault::Refused(error.to_string()))?;
+        let version = sync.rules_version.unwrap_or_default();
+        let rules = self.pinned(version).await?;
+        let built = Built { mapper_version: source.mapper_version(), rules_version: version };
+        Ok(Bench { sync: sync.run_id, feed: sync.feed.clone(), source, rules: Arc::new(rules), built })
+    }
+
+    /// The rules of a version.
+    pub(super) async fn pinned(&self, version: i32) -> Result<Rules, Error> {
+        let rules = self
+            .engine
+            .store()
+            .write(move |mut tx| Box::pin(async move { tx.pinned_rules(version).await }))
+            .await?;
+        Ok(Rules::new(rules))
+    }
+
+    /// Consolidates the next pages of some partition, in one transaction.
+    pub(super) async fn consolidate_batch(&self, bench: &Bench) -> Result<Batch, Error> {
+        let (bench, settings, now) = (bench.clone(), self.settings.clone(), self.now());
+        // On SQLite nobody else can write meanwhile: shorter batches let the others in.
+        let stones = if self.engine.store().is_postgres() { settings.batch } else { settings.batch.min(500) };
+        self.engine
+            .store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    tx.limit_idle(IDLE_SECS).await?;
+                    let Some(partition) = tx.open_partition(bench.sync).await? else {
+                        return Ok(Batch::Nothing);
+                    };
+                    let from = partition.consolidated_to;
+                    let pages = tx.pages_from(bench.sync, &partition.partition_id, from, stones).await?;
+                    let mut ids = BTreeSet::new();
+                    let mut to = from;
+                    let mut following = pages.iter().skip(1).map(|page| page.offset);
+                    for page in &pages {
+                        ids.extend(page.stone_ids.iter().cloned());
+                        to = following.next().unwrap_or(partition.next_offset);
+                        if ids.len() >= stones {
+                            break;
+                        }
+                    }
+                    if pages.is_empty() {
+                        to = partition.next_offset;
+                    }
+                    let looked_at = ids.len();
+                    let ids: Vec<String> = ids.into_iter().collect();
+                    let rejected = bench.write_open(&mut tx, ids, settings.upsert, now).await?;
+                    let (name, int) = (&partition.partition_id, |n| i64::try_from(n).unwrap_or(i64::MAX));
+                    let counted = (int(looked_at), int(rejected));
+                    tx.consolidate_partition(bench.sync, name, from, to, counted.0, counted.1).await?;
+                    Ok(Batch::Done { looked_at, rejected })
+                })
+            })
+            .await
+    }
+
+    /// Completes a sync: its state, the watermark, the gaps, the run and the message are one commit.
+    pub(super) async fn complete(&self, id: Uuid, receipt: &Receipt) -> Result<bool, Error> {
+        let (receipt, now) = (receipt.clone(), self.now());
+        let completed = self
+            .engine
+            .store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    let Some(found) = tx.sync(id).await? else { return Ok(false) };
+                    tx.lock_run(&found.ops_run_id).await?;
+                    let Some(sync) = tx.lock_sync(id).await? else { return Ok(false) };
+                    let counts = tx.count_partitions(id).await?;
+                    if sync.state != SyncState::Consolidating || counts.unconsolidated > 0 {
+                        return Ok(false);
+                    }
+                    match tx.complete_messages(std::slice::from_ref(&receipt), now).await?.first() {
+                        Some(Applied::Applied) => {}
+                        _ => return Err(Error::refused(RefusalCode::Stale, "another consolidator has it")),
+                    }
+                    let moves = counts.failed == 0 || sync.advance;
+                    let watermark = if moves { Some(advance(&mut tx, &sync, now).await?) } else { None };
+                    if counts.failed > 0 && sync.advance {
+                        tx.leave_gaps(id, now).await?;
+                    }
+                    tx.close_gaps(id, now).await?;
+                    if counts.failed > 0 && !sync.advance {
+                        // What was there is in the table; the sync itself is as unfinished as before.
+                        forced_end(&mut tx, &sync, counts.failed, now).await?;
+                        return Ok(true);
+                    }
+                    tx.complete_sync(id, SyncState::Consolidating, watermark, now).await?;
+                    end_run(&mut tx, id, &sync, now).await?;
+                    Ok(true)
+                })
+            })
+            .await?;
+        self.ring();
+        Ok(completed)
+    }
+}
+
+/// How long a transaction may stand idle before the database ends it: a frozen replica must not stop the others.
+const IDLE_SECS: u32 = 30;
+
+/// Why a sync cannot be consolidated at all.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BenchFault {
+    /// For good.
+    #[error("{0}")]
+    Refused(String),
+    /// The database did not answer.
+    #[error(transparent)]
+    Store(#[from] Error),
+}
+
+impl Bench {
+    /// Maps, prices and writes those of the stones that are open; how many were rejected.
+    pub(super) async fn write_open(
+        &self,
+        tx: &mut Tx<'_>,
+        stones: Vec<String>,
+        upsert: usize,
+        now: Option<Timestamp>,
+    ) -> Result<usize, Error> {
+        let open = tx.open_stones(&self.feed, stones, self.built).await?;
+        let mut rejects = Vec::new();
+        let mut priced = Vec::with_capacity(open.len());
+        for stone in open {
+            match self.price(&stone) {
+                Ok(done) => priced.push(done),
+                Err(reason) => rejects.push(NewReject {
+                    stone_id: stone.stone_id,
+                    stage: Stage::Map,
+                    reason,
+                    payload: stone.payload,
+                }),
+            }
+        }
+        for chunk in priced.chunks(upsert.max(1)) {
+            self.upsert(tx, chunk, &mut rejects, now).await?;
+        }
+        for reject in &rejects {
+            tx.reject(&self.feed, self.sync, None, reject, now).await?;
+        }
+        let refused: BTreeSet<&str> = rejects.iter().map(|reject| reject.stone_id.as_str()).collect();
+        let written = priced.iter().map(|stone| stone.stone.stone_id.clone());
+        let accepted: Vec<String> = written.filter(|id| !refused.contains(id.as_str())).collect();
+        if !accepted.is_empty() {
+            tx.accept(&self.feed, accepted).await?;
+        }
+        Ok(rejects.len())
+    }
+
+    fn price(&self, stone: &OpenStone) -> Result<PricedStone, String> {
+        let mut mapped = self.source.map(&stone.payload).map_err(|fault| fault.to_string())?;
+        mapped.stone_id.clone_from(&stone.stone_id);
+        let priced = self.rules.price(&self.feed, &mapped);
+        Ok(PricedStone { stone: mapped, priced, payload_hash: stone.payload_hash.clone() })
+    }
+
+    /// Writes stones. Where the database refuses one, it is found by halves and rejected; the rest goes on.
+    async fn upsert(
+        &self,
+        tx: &mut Tx<'_>,
+        stones: &[PricedStone],
+        rejects: &mut Vec<NewReject>,
+        now: Option<Timestamp>,
+    ) -> Result<(), Error> {
+        let mut spans = vec![(0, stones.len())];
+        while let Some((from, to)) = spans.pop() {
+            let part = &stones[from..to];
+            tx.savepoint().await?;
+            match tx.upsert_stones(&self.feed, part, self.built, now).await {
+                Ok(_) => tx.release_savepoint().await?,
+                Err(error) if error.is_bad_value() => {
+                    tx.rollback_to_savepoint().await?;
+                    if let [one] = part {
+                        rejects.push(NewReject {
+                            stone_id: one.stone.stone_id.clone(),
+                            stage: Stage::Upsert,
+                            reason: crate::patience::chain(&error),
+                            payload: serde_json::to_string(&one.stone).unwrap_or_default(),
+                        });
+                    } else {
+                        let middle = from.midpoint(to);
+                        spans.extend([(middle, to), (from, middle)]);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Moves the watermark to the sealed end of the sync's window; never back.
+async fn advance(tx: &mut Tx<'_>, sync: &Sync, now: Option<Timestamp>) -> Result<Timestamp, Error> {
+    let locked = tx.lock_feed(&sync.feed).await?;
+    let before = locked.and_then(|feed| feed.watermark).map(|mark| mark.last_updated_at);
+    #[cfg(not(feature = "broken-watermark-now"))]
+    let end = sync.updated_to;
+    #[cfg(feature = "broken-watermark-now")]
+    let end = tx.database_now(now).await?;
+    let after = before.map_or(end, |before| before.max(end));
+    let change = WatermarkChange {
+        changed_at: end,
+        before,
+        after: Some(after),
+        run_id: Some(sync.run_id),
+        by: "sync".to_owned(),
+        note: sync.advance.then(|| "advanced past failed partitions".to_owned()),
+    };
+    tx.set_watermark(&sync.feed, &change, now).await?;
+    Ok(after)
+}
+
+/// Ends the run of a completed sync, with what it did.
+async fn end_run(tx: &mut Tx<'_>, id: Uuid, sync: &Sync, now: Option<Timestamp>) -> Result<(), Error> {
+    let done = tx.sync(id).await?.unwrap_or_else(|| sync.clone());
+    let told = format!(
+        "{} stones consolidated, {} rejected, {} deleted; the watermark is {}",
+        done.consolidation_processed,
+        done.consolidation_errors,
+        done.deleted,
+        done.watermark_after.map_or_else(|| "unmoved".to_owned(), |at| at.to_rfc3339()),
+    );
+    say(tx, sync, Level::Info, &told, now).await?;
+    let metadata = serde_json::json!({
+        "sync": id, "run_type": sync.run_type.as_str(), "records": done.consolidation_processed,
+        "rejected": done.consolidation_errors, "deleted": done.deleted, "delete_note": done.delete_note,
+        "watermark": done.watermark_after, "is_full": sync.run_type == RunType::Full,
+    });
+    tx.end_sync_run(&sync.ops_run_id, RunState::Success, EndCause::Reported, metadata, now).await?;
+    Ok(())
+}
+
+/// A forced consolidation without the watermark ends where it began: failed, and to be retried.
+async fn forced_end(tx: &mut Tx<'_>, sync: &Sync, failed: i64, now: Option<Timestamp>) -> Result<(), Error> {
+    let reason = format!("consolidated by force without {failed} failed partitions; the watermark is unmoved");
+    tx.move_sync(sync.run_id, SyncState::Consolidating, SyncState::Failed, Some(&reason), now).await?;
+    say(tx, sync, Level::Warn, &reason, now).await?;
+    let metadata = serde_json::json!({"sync": sync.run_id, "error": reason, "forced": true});
+    tx.end_sync_run(&sync.ops_run_id, RunState::Failed, EndCause::Reported, metadata, now).await?;
+    Ok(())
+}

@@ -1,0 +1,294 @@
+//! The consolidator: evaluates syncs whose partitions end, and consolidates those that are ready. Any number of
+//! replicas share the work: one holds the message and completes, the others help with the batches.
+
+use super::circuit::Asked;
+use super::consolidate::{Batch, Bench, BenchFault};
+use super::evaluate::fail;
+use super::{CONSOLIDATOR_LABEL, Syncs, delta};
+use crate::patience::chain;
+use crate::presence::{Identity, Presence};
+use std::time::Duration;
+use tidemill_core::message::Message;
+use tidemill_core::queue::{CONSOLIDATE, Counts, DeadLetter, Received, WORK_DONE};
+use tidemill_core::records::Sync;
+use tidemill_core::sync::SyncState;
+use tidemill_store::{Error, Queue as _, Receive, RefusalCode};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use uuid::Uuid;
+
+/// How a consolidator behaves.
+#[derive(Debug, Clone)]
+pub struct ConsolidatorOptions {
+    /// Batches at a time.
+    pub concurrency: usize,
+    /// Whether it ends when there is nothing to do.
+    pub once: bool,
+}
+
+impl Default for ConsolidatorOptions {
+    fn default() -> Self {
+        Self { concurrency: 2, once: false }
+    }
+}
+
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_millis(250);
+/// The wait before a consolidation that failed is tried again.
+const AGAIN: Duration = Duration::from_secs(5);
+/// Messages of `work-done` in one go.
+const DONE_MAX: usize = 64;
+
+/// How a consolidation went.
+#[derive(Debug, thiserror::Error)]
+enum Fault {
+    /// It may be tried again.
+    #[error("{0}")]
+    Again(String),
+    /// Somebody else has it.
+    #[error("another consolidator has it")]
+    Stale,
+    /// The process is to end.
+    #[error("the process was told to end")]
+    Stopped,
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        if error.refusal_code() == Some(RefusalCode::Stale) { Self::Stale } else { Self::Again(chain(&error)) }
+    }
+}
+
+impl Syncs {
+    /// Consolidates until told to stop; how many syncs it completed.
+    pub async fn consolidate(
+        &self,
+        identity: Identity,
+        options: &ConsolidatorOptions,
+        mut stop: watch::Receiver<bool>,
+    ) -> Result<u64, Error> {
+        let identity = Identity { labels: vec![CONSOLIDATOR_LABEL.to_owned()], ..identity };
+        let presence = Presence::begin(&self.engine, identity, self.settings.beat).await?;
+        let (mut completed, mut pause) = (0, PAUSE_MIN);
+        while !*stop.borrow() {
+            let found = match self.consolidator_turn(&presence, options, &stop, &mut completed).await {
+                Ok(found) => found,
+                Err(error) => {
+                    tracing::warn!("could not look for work: {}", chain(&error));
+                    false
+                }
+            };
+            if found {
+                pause = PAUSE_MIN;
+                continue;
+            }
+            if options.once {
+                break;
+            }
+            tokio::select! {
+                _ = stop.changed() => {}
+                () = self.bell.notified() => pause = PAUSE_MIN,
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(PAUSE_MAX),
+            }
+        }
+        presence.end().await;
+        Ok(completed)
+    }
+
+    /// One look at everything that a consolidator does; whether there was anything.
+    async fn consolidator_turn(
+        &self,
+        presence: &Presence,
+        options: &ConsolidatorOptions,
+        stop: &watch::Receiver<bool>,
+        completed: &mut u64,
+    ) -> Result<bool, Error> {
+        let mut found = self.hear_done(presence).await?;
+        let delivery =
+            self.engine.store().receive(Receive::new(CONSOLIDATE, presence.worker(), 1), self.now()).await?;
+        for dead in &delivery.dead {
+            self.bury_consolidation(dead).await?;
+            found = true;
+        }
+        for message in delivery.received {
+            found = true;
+            let carried = self.carry_consolidation(&message, options, stop);
+            let outcome = self.while_renewing(&message.receipt, carried).await;
+            *completed += u64::from(self.consolidation_ended(&message, outcome).await?);
+        }
+        Ok(found || self.help(options, stop).await?)
+    }
+
+    /// Partitions that have ended: their syncs are evaluated.
+    async fn hear_done(&self, presence: &Presence) -> Result<bool, Error> {
+        let ask = Receive::new(WORK_DONE, presence.worker(), DONE_MAX);
+        let delivery = self.engine.store().receive(ask, self.now()).await?;
+        let mut syncs: Vec<Uuid> = Vec::new();
+        for message in &delivery.received {
+            if let Ok(Message::WorkDone(done)) = serde_json::from_value(message.body.clone()) {
+                syncs.push(done.run_id);
+            }
+        }
+        syncs.sort_unstable();
+        syncs.dedup();
+        for sync in syncs {
+            self.evaluate(sync).await?;
+        }
+        let receipts: Vec<_> = delivery.received.iter().map(|message| message.receipt.clone()).collect();
+        if receipts.is_empty() {
+            return Ok(false);
+        }
+        self.engine.store().complete(receipts, self.now()).await?;
+        Ok(true)
+    }
+
+    /// Consolidates one sync to its end.
+    async fn carry_consolidation(
+        &self,
+        message: &Received,
+        options: &ConsolidatorOptions,
+        stop: &watch::Receiver<bool>,
+    ) -> Result<bool, Fault> {
+        let Ok(Message::Consolidate(order)) = serde_json::from_value(message.body.clone()) else {
+            return Err(Fault::Again("the message is no order to consolidate".to_owned()));
+        };
+        let (id, now) = (order.run_id, self.now());
+        let begun = self
+            .engine
+            .store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    let moved = tx.consume_sync(id, now).await?;
+                    Ok(if moved { tx.sync(id).await? } else { None })
+                })
+            })
+            .await?;
+        let Some(sync) = begun else { return Ok(false) };
+        let bench = match self.bench(&sync).await {
+            Ok(bench) => bench,
+            Err(BenchFault::Store(error)) => return Err(error.into()),
+            Err(BenchFault::Refused(reason)) => return Err(Fault::Again(reason)),
+        };
+        loop {
+            if *stop.borrow() {
+                return Err(Fault::Stopped);
+            }
+            self.batches(&bench, options, stop).await?;
+            self.delete_vanished(&sync, &bench).await.map_err(|asked| match asked {
+                Asked::Store(error) => Fault::from(error),
+                other => Fault::Again(other.to_string()),
+            })?;
+            // Done means that no page is open, those that another replica has at hand included.
+            if self.complete(id, &message.receipt).await? {
+                return Ok(true);
+            }
+            match self.engine.store().sync(id.to_string()).await?.state {
+                SyncState::Consolidating => tokio::time::sleep(PAUSE_MAX).await,
+                _ => return Ok(false),
+            }
+        }
+    }
+
+    /// Runs batches side by side until none is left.
+    async fn batches(
+        &self,
+        bench: &Bench,
+        options: &ConsolidatorOptions,
+        stop: &watch::Receiver<bool>,
+    ) -> Result<(), Fault> {
+        let mut tasks: JoinSet<Result<(), Error>> = JoinSet::new();
+        for _ in 0..options.concurrency.max(1) {
+            let (syncs, bench, stop) = (self.clone(), bench.clone(), stop.clone());
+            tasks.spawn(async move {
+                while !*stop.borrow() {
+                    match syncs.consolidate_batch(&bench).await? {
+                        Batch::Done { looked_at, rejected } => {
+                            tracing::debug!(sync.id = %bench.sync, looked_at, rejected, "a batch is in the table");
+                        }
+                        Batch::Nothing => return Ok(()),
+                    }
+                }
+                Ok(())
+            });
+        }
+        while let Some(done) = tasks.join_next().await {
+            done.map_err(|error| Fault::Again(error.to_string()))??;
+        }
+        Ok(())
+    }
+
+    /// Helps with the batches of a sync that another replica consolidates.
+    async fn help(&self, options: &ConsolidatorOptions, stop: &watch::Receiver<bool>) -> Result<bool, Error> {
+        let mut helped = false;
+        for sync in self.engine.store().live_syncs(16).await? {
+            if sync.state != SyncState::Consolidating {
+                continue;
+            }
+            let Ok(bench) = self.bench(&sync).await else { continue };
+            for _ in 0..options.concurrency.max(1) * 4 {
+                if *stop.borrow() {
+                    return Ok(helped);
+                }
+                match self.consolidate_batch(&bench).await? {
+                    Batch::Done { .. } => helped = true,
+                    Batch::Nothing => break,
+                }
+            }
+        }
+        Ok(helped)
+    }
+
+    /// What the outcome of a consolidation means for its message; whether the sync was completed.
+    async fn consolidation_ended(
+        &self,
+        message: &Received,
+        outcome: Result<bool, Fault>,
+    ) -> Result<bool, Error> {
+        let store = self.engine.store();
+        let give_back = |delay, counts, reason: String| {
+            store.abandon(message.receipt.clone(), delta(delay), counts, Some(reason), self.now())
+        };
+        match outcome {
+            Ok(true) => return Ok(true),
+            // There is nothing to consolidate: a duplicate, or a sync that was stopped.
+            Ok(false) => {
+                store.complete(vec![message.receipt.clone()], self.now()).await?;
+            }
+            Err(Fault::Stale) => {}
+            Err(Fault::Stopped) => {
+                give_back(Duration::ZERO, Counts::Forgiven, Fault::Stopped.to_string()).await?;
+            }
+            Err(Fault::Again(reason)) => {
+                tracing::warn!("consolidation failed, and is tried again: {reason}");
+                give_back(AGAIN.min(self.settings.tuning.backoff_max), Counts::Counted, reason).await?;
+            }
+        }
+        Ok(false)
+    }
+
+    /// A consolidation that failed as often as it may: the sync fails, with a command to go on.
+    async fn bury_consolidation(&self, dead: &DeadLetter) -> Result<(), Error> {
+        let Ok(Message::Consolidate(order)) = serde_json::from_value(dead.body.clone()) else { return Ok(()) };
+        let last = dead.last_error.clone().unwrap_or_else(|| "its consolidators were lost".to_owned());
+        let reason = format!("consolidation was given up ({}): {last}", dead.reason);
+        let (id, now) = (order.run_id, self.now());
+        self.engine
+            .store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    let Some(found) = tx.sync(id).await? else { return Ok(()) };
+                    tx.lock_run(&found.ops_run_id).await?;
+                    let Some(sync) = tx.lock_sync(id).await? else { return Ok(()) };
+                    if is_consolidating(&sync) {
+                        fail(&mut tx, &sync, "consolidation_failed", &reason, now).await?;
+                    }
+                    Ok(())
+                })
+            })
+            .await
+    }
+}
+
+fn is_consolidating(sync: &Sync) -> bool {
+    matches!(sync.state, SyncState::ConsolidationTriggered | SyncState::Consolidating)
+}

@@ -1,0 +1,107 @@
+//! Fan-in: whoever ends a partition asks whether the sync is ready. Asked any number of times, it acts once.
+
+use super::Syncs;
+use super::plan::say;
+use tidemill_core::event::Level;
+use tidemill_core::message::{Consolidate, Message};
+use tidemill_core::queue::{CONSOLIDATE, NewMessage};
+use tidemill_core::records::Sync;
+use tidemill_core::run::{EndCause, RunState};
+use tidemill_core::sync::{SyncState, Verdict, evaluate};
+use tidemill_core::{Json, Timestamp};
+use tidemill_store::{Error, Tx};
+use uuid::Uuid;
+
+impl Syncs {
+    /// Counts a sync's partitions, and does what follows from the counts.
+    pub async fn evaluate(&self, sync: Uuid) -> Result<Verdict, Error> {
+        let now = self.now();
+        let verdict = self
+            .engine
+            .store()
+            .write(move |mut tx| Box::pin(async move { judge(&mut tx, sync, now).await }))
+            .await?;
+        if verdict != Verdict::Wait {
+            self.ring();
+        }
+        Ok(verdict)
+    }
+}
+
+async fn judge(tx: &mut Tx<'_>, id: Uuid, now: Option<Timestamp>) -> Result<Verdict, Error> {
+    let Some(found) = tx.sync(id).await? else { return Ok(Verdict::Wait) };
+    tx.lock_run(&found.ops_run_id).await?;
+    // A statement of its own, before the count: of two last partitions, the second waits here and sees the first.
+    #[cfg(not(feature = "broken-count-without-lock"))]
+    let found = tx.lock_sync(id).await?;
+    #[cfg(feature = "broken-count-without-lock")]
+    let found = tx.sync(id).await?;
+    let Some(sync) = found else { return Ok(Verdict::Wait) };
+    let counts = tx.count_partitions(id).await?;
+    tx.write_counts(id, counts, now).await?;
+    if !matches!(sync.state, SyncState::Created | SyncState::WorkersRunning) {
+        return Ok(Verdict::Wait);
+    }
+    let count = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
+    let verdict = evaluate(count(counts.expected), count(counts.completed), count(counts.failed));
+    match verdict {
+        Verdict::Wait => {}
+        Verdict::Trigger => {
+            trigger(tx, &sync, false, false, now).await?;
+        }
+        Verdict::Skip => {
+            let reason = format!("{} of {} partitions failed", counts.failed, counts.expected);
+            fail(tx, &sync, "sync_failed", &format!("{reason}; consolidation is skipped"), now).await?;
+        }
+    }
+    Ok(verdict)
+}
+
+/// Gives a sync to the consolidators: its state and their message are one commit.
+pub(super) async fn trigger(
+    tx: &mut Tx<'_>,
+    sync: &Sync,
+    forced: bool,
+    advance: bool,
+    now: Option<Timestamp>,
+) -> Result<bool, Error> {
+    let rules = tx.pin_rules(now).await?;
+    let Some(generation) = tx.trigger_sync(sync.run_id, sync.state, forced, advance, rules, now).await? else {
+        return Ok(false);
+    };
+    let message = Consolidate {
+        run_id: sync.run_id,
+        trace_id: sync.trace_id.clone(),
+        force: forced.then_some(true),
+        updated_to: Some(sync.updated_to),
+        feed: sync.feed.clone(),
+    };
+    let (id, group) = (message.id(), message.feed.clone());
+    let body = serde_json::to_value(Message::Consolidate(message)).unwrap_or_default();
+    let mut message = NewMessage::new(CONSOLIDATE, id, group, body);
+    message.generation = generation;
+    message.run_id = Some(sync.run_id.to_string());
+    message.trace_id = Some(sync.trace_id.clone());
+    tx.send_messages(&[message], now).await?;
+    Ok(true)
+}
+
+/// Fails a sync and its run, leaves the watermark where it is, and tells people.
+pub(super) async fn fail(
+    tx: &mut Tx<'_>,
+    sync: &Sync,
+    alert: &str,
+    reason: &str,
+    now: Option<Timestamp>,
+) -> Result<(), Error> {
+    if !tx.move_sync(sync.run_id, sync.state, SyncState::Failed, Some(reason), now).await? {
+        return Ok(());
+    }
+    say(tx, sync, Level::Error, &format!("{reason}; the watermark stays where it is"), now).await?;
+    let told = format!("sync {} of feed {} failed: {reason}", sync.run_id, sync.feed);
+    tx.alert(alert, Some(&sync.feed), Some(&sync.ops_run_id), &told, now).await?;
+    let metadata: Json = serde_json::json!({"sync": sync.run_id, "error": reason});
+    tx.end_sync_run(&sync.ops_run_id, RunState::Failed, EndCause::Reported, metadata, now).await?;
+    tracing::error!(sync.id = %sync.run_id, "{told}");
+    Ok(())
+}

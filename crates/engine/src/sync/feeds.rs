@@ -1,0 +1,232 @@
+//! Feeds as they are asked for and spoken to.
+
+use super::{PAGES_LABEL, SYNC_LABEL, SyncSettings, Syncs};
+use crate::NewSchedule;
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tidemill_core::feed::{Feed, RunType, Watermark};
+use tidemill_core::records::{FeedRecord, WatermarkChange};
+use tidemill_core::run::QueueRun;
+use tidemill_core::schedule::{Missed, Overlap};
+use tidemill_core::{Json, Timestamp, limits, request};
+use tidemill_feeds::{Feed as Source, FeedError, Secret};
+use tidemill_store::{Error, Queued, RefusalCode};
+use tokio::time::Instant;
+
+/// The environment, within a feed's project, that its runs belong to.
+pub(super) const SYNC_ENV: &str = "sync";
+
+/// A feed that somebody wants, or wants changed.
+#[derive(Debug, Clone)]
+pub struct FeedChange {
+    /// The feed.
+    pub feed: Feed,
+    /// Where a copy of its watermark goes.
+    pub copy_url: Option<String>,
+    /// When it is brought in by itself.
+    pub schedule: Option<String>,
+    /// On which wall clock.
+    pub time_zone: String,
+}
+
+/// The feeds that this process speaks to.
+#[derive(Clone)]
+pub struct Feeds {
+    settings: Arc<SyncSettings>,
+    open: Arc<Mutex<HashMap<String, (Feed, Arc<dyn Source>)>>>,
+    /// What the database said of each feed, and when.
+    recent: Arc<Mutex<HashMap<String, (Instant, Arc<FeedRecord>)>>>,
+}
+
+/// How long what the database said of a feed is good enough for a page.
+const RECENT: Duration = Duration::from_secs(1);
+
+impl Feeds {
+    pub(super) fn new(settings: Arc<SyncSettings>) -> Self {
+        Self { settings, open: Arc::default(), recent: Arc::default() }
+    }
+
+    /// The feed, opened once for as long as what was asked for stays the same.
+    pub fn open(&self, feed: &Feed) -> Result<Arc<dyn Source>, FeedError> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((known, source)) = open.get(&feed.feed)
+            && known == feed
+        {
+            return Ok(source.clone());
+        }
+        let password = feed.password_env.as_ref().and_then(|name| std::env::var(name).ok());
+        let source = tidemill_feeds::open(feed, password.map(Secret::new), self.settings.tuning.clone())?;
+        if self.settings.unlimited {
+            source.set_rate(0.0);
+        }
+        open.insert(feed.feed.clone(), (feed.clone(), source.clone()));
+        Ok(source)
+    }
+
+    /// What the database said of a feed a moment ago, or says now.
+    pub(super) async fn recent<F>(&self, name: &str, read: impl Fn() -> F) -> Result<Arc<FeedRecord>, Error>
+    where
+        F: Future<Output = Result<FeedRecord, Error>>,
+    {
+        let known = {
+            let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+            recent.get(name).filter(|(at, _)| at.elapsed() < RECENT).map(|(_, feed)| feed.clone())
+        };
+        if let Some(feed) = known {
+            return Ok(feed);
+        }
+        let feed = Arc::new(read().await?);
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.insert(name.to_owned(), (Instant::now(), feed.clone()));
+        Ok(feed)
+    }
+
+    /// Asks the database about a feed at the next page.
+    pub(super) fn forget(&self, name: &str) {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+
+    /// Divides the rate of each feed by the processes that ask it.
+    pub(super) fn share(&self, processes: usize) {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        for (feed, source) in open.values() {
+            let rate = if self.settings.unlimited { 0.0 } else { f64::from(feed.rate) };
+            #[expect(clippy::cast_precision_loss, reason = "there are few processes")]
+            source.set_rate(rate / processes.max(1) as f64);
+        }
+    }
+}
+
+impl Syncs {
+    /// Adds a feed, or changes how it is reached, with its schedule.
+    pub async fn put_feed(&self, change: FeedChange) -> Result<FeedRecord, Error> {
+        let feed = &change.feed;
+        request::check_name("feed", &feed.feed)?;
+        request::check_name("project", &feed.project_id)?;
+        // A feed that cannot be opened is refused here, and not by a worker in the night.
+        // The password is where the workers are, and not asked for here.
+        let password = feed.password_env.as_ref().map(|_| Secret::new("unknown"));
+        tidemill_feeds::open(feed, password, self.settings.tuning.clone())
+            .map_err(|error| Error::refused(RefusalCode::BadValue, error.to_string()))?;
+        change.copy_url.as_deref().map_or(Ok(()), super::check_copy_url)
+            .map_err(|told| Error::refused(RefusalCode::BadValue, told))?;
+        let (kept, copy_url, now) = (feed.clone(), change.copy_url.clone(), self.now());
+        self.engine
+            .store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    tx.create_project(&kept.project_id, &[SYNC_ENV.to_owned()], now).await?;
+                    tx.put_feed(&kept, copy_url.as_deref(), now).await
+                })
+            })
+            .await?;
+        if let Some(cron) = change.schedule {
+            let wanted = NewSchedule {
+                name: format!("feed-{}", feed.feed),
+                cron,
+                time_zone: change.time_zone,
+                request: self.request(&feed.feed, &feed.project_id, None),
+                missed: Missed::Once,
+                overlap: Overlap::Skip,
+            };
+            self.engine.put_schedule(wanted).await?;
+        }
+        self.engine.store().feed(feed.feed.clone()).await
+    }
+
+    /// What a run of a feed asks for. One sync of a feed at a time: its name is the key.
+    fn request(&self, feed: &str, project: &str, run_type: Option<RunType>) -> QueueRun {
+        let mut request = QueueRun::new(project, SYNC_ENV);
+        let mut metadata = serde_json::Map::new();
+        metadata.insert("feed".to_owned(), feed.into());
+        if let Some(run_type) = run_type {
+            metadata.insert("run_type".to_owned(), run_type.as_str().into());
+        }
+        request.metadata = Json::Object(metadata);
+        request.labels = vec![SYNC_LABEL.to_owned()];
+        request.concurrency_key = Some(format!("feed:{feed}"));
+        request
+    }
+
+    /// Queues a sync of a feed.
+    pub async fn start(
+        &self,
+        feed: &str,
+        full: bool,
+        idempotency_key: Option<String>,
+    ) -> Result<Queued, Error> {
+        let record = self.engine.store().feed(feed.to_owned()).await?;
+        let run_type = full.then_some(RunType::Full);
+        let mut request = self.request(feed, &record.feed.project_id, run_type);
+        request.idempotency_key = idempotency_key;
+        request.check()?;
+        let request = request.normal();
+        let (run_id, now) = (self.engine.clock().run_id(), self.now());
+        let queued = self
+            .engine
+            .store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    let queued = tx.queue_run(&request, &run_id, now).await?;
+                    tx.mark_sync_run(&queued.run_id).await?;
+                    Ok(queued)
+                })
+            })
+            .await?;
+        self.engine.store().wake_soon();
+        self.ring();
+        Ok(queued)
+    }
+
+    /// Moves a feed's watermark because a person said so, with the reason on record.
+    pub async fn set_watermark(
+        &self,
+        feed: &str,
+        watermark: Option<Watermark>,
+        by: &str,
+        note: Option<String>,
+    ) -> Result<FeedRecord, Error> {
+        let (name, by, now) = (feed.to_owned(), by.to_owned(), self.now());
+        self.engine
+            .store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    let Some(found) = tx.lock_feed(&name).await? else {
+                        let message = format!("feed `{name}` does not exist");
+                        return Err(Error::refused(RefusalCode::UnknownFeed, message));
+                    };
+                    let change = WatermarkChange {
+                        changed_at: tx.database_now(now).await?,
+                        before: found.watermark.map(|watermark| watermark.last_updated_at),
+                        after: watermark.map(|watermark| watermark.last_updated_at),
+                        run_id: None,
+                        by,
+                        note,
+                    };
+                    tx.set_watermark(&name, &change, now).await
+                })
+            })
+            .await?;
+        self.engine.store().feed(feed.to_owned()).await
+    }
+
+    /// Divides the rates of feeds by the processes that carry out pages now.
+    pub(super) async fn share_rates(&self) {
+        let Ok(workers) = self.engine.store().workers().await else { return };
+        let Ok(now) = self.engine.store().now(self.now()).await else { return };
+        let since = now - chrono::TimeDelta::seconds(i64::try_from(limits::DEAD_AFTER_SECS).unwrap_or(20));
+        let alive = |worker: &&tidemill_core::worker::Worker| {
+            worker.ended_at.is_none()
+                && worker.beat_at > since
+                && worker.labels.iter().any(|label| label == PAGES_LABEL)
+        };
+        self.feeds.share(workers.iter().filter(alive).count());
+    }
+}
+
+/// The earlier of two times, one of which may be missing.
+pub(super) fn earlier(ours: Timestamp, theirs: Option<Timestamp>) -> Timestamp {
+    theirs.map_or(ours, |theirs| theirs.min(ours))
+}

@@ -1,0 +1,211 @@
+//! What people do to syncs: retry, cancel, consolidate, look.
+
+use super::Syncs;
+use super::evaluate::trigger;
+use super::plan::{say, superseded};
+use tidemill_core::event::Level;
+use tidemill_core::records::{Partition, Sync};
+use tidemill_core::run::{EndCause, RunState};
+use tidemill_core::sync::SyncState;
+use tidemill_core::{RunId, Timestamp};
+use tidemill_store::{Error, Refusal, RefusalCode, Tx};
+use uuid::Uuid;
+
+/// A sync with its partitions.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct SyncStatus {
+    /// The sync.
+    pub sync: Sync,
+    /// Its partitions, by price.
+    pub partitions: Vec<Partition>,
+}
+
+/// What a retry did.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct RetriedSync {
+    /// The sync.
+    pub sync: Uuid,
+    /// The next try of it.
+    pub run_id: RunId,
+    /// Whether this call made it.
+    pub created: bool,
+}
+
+/// What an order to consolidate did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Consolidated {
+    /// The sync.
+    pub sync: Uuid,
+    /// Whether it goes on in spite of failed partitions.
+    pub forced: bool,
+    /// Whether the watermark will move past them.
+    pub advance: bool,
+}
+
+impl Syncs {
+    /// A sync with its partitions.
+    pub async fn status(&self, id: &str) -> Result<SyncStatus, Error> {
+        let sync = self.engine.store().sync(id.to_owned()).await?;
+        let partitions = self.engine.store().partitions(sync.run_id).await?;
+        Ok(SyncStatus { sync, partitions })
+    }
+
+    /// Queues another try of a failed sync. Only its failed partitions are read again, from where they stopped, or
+    /// from their beginning where asked. Asked twice, it is one try.
+    pub async fn retry_sync(
+        &self,
+        id: &str,
+        restart: bool,
+        partition: Option<String>,
+        by: &str,
+    ) -> Result<RetriedSync, Error> {
+        let found = self.engine.store().sync(id.to_owned()).await?;
+        let (id, by, now) = (found.run_id, by.to_owned(), self.now());
+        let retried = self
+            .engine
+            .store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    let Some(known) = tx.sync(id).await? else { return Err(gone(id)) };
+                    tx.lock_run(&known.ops_run_id).await?;
+                    let Some(sync) = tx.lock_sync(id).await? else { return Err(gone(id)) };
+                    if let Some(newer) = tx.newer_sync(id).await? {
+                        return Err(superseded(&sync, &newer));
+                    }
+                    if sync.state != SyncState::Failed {
+                        return already(&mut tx, &sync).await;
+                    }
+                    if let Some(run_id) = tx.successor(&sync.ops_run_id).await? {
+                        return Ok(RetriedSync { sync: id, run_id, created: false });
+                    }
+                    if restart {
+                        tx.ask_restart(id, partition.as_deref()).await?;
+                    }
+                    let retried = tx.retry_run(&sync.ops_run_id, &by, now).await?;
+                    tx.mark_sync_run(&retried.run_id).await?;
+                    Ok(RetriedSync { sync: id, run_id: retried.run_id, created: retried.created })
+                })
+            })
+            .await?;
+        self.engine.store().wake_soon();
+        self.ring();
+        Ok(retried)
+    }
+
+    /// Stops a sync: its open partitions fail, and its run is cancelled.
+    pub async fn cancel_sync(&self, id: &str, by: &str, reason: Option<&str>) -> Result<bool, Error> {
+        let found = self.engine.store().sync(id.to_owned()).await?;
+        let told = format!("cancelled by {by}{}", reason.map(|why| format!(": {why}")).unwrap_or_default());
+        let (id, now, by) = (found.run_id, self.now(), by.to_owned());
+        let stopped = self
+            .engine
+            .store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    tx.lock_run(&found.ops_run_id).await?;
+                    let Some(sync) = tx.lock_sync(id).await? else { return Err(gone(id)) };
+                    if !sync.state.is_live() {
+                        return Ok(false);
+                    }
+                    tx.fail_open_partitions(id, &told, now).await?;
+                    let counts = tx.count_partitions(id).await?;
+                    tx.write_counts(id, counts, now).await?;
+                    tx.move_sync(id, sync.state, SyncState::Failed, Some(&told), now).await?;
+                    say(&mut tx, &sync, Level::Warn, &told, now).await?;
+                    let metadata = serde_json::json!({"sync": id, "cancelled_by": by, "reason": told});
+                    tx.end_sync_run(
+                        &sync.ops_run_id,
+                        RunState::Cancelled,
+                        EndCause::Cancelled,
+                        metadata,
+                        now,
+                    )
+                    .await?;
+                    Ok(true)
+                })
+            })
+            .await?;
+        self.ring();
+        Ok(stopped)
+    }
+
+    /// Consolidates a sync that failed: the rest of a consolidation that was given up, or, by force, what there is in
+    /// spite of failed partitions. Refused while a partition is open.
+    pub async fn consolidate_sync(
+        &self,
+        id: &str,
+        force: bool,
+        advance: bool,
+        by: &str,
+    ) -> Result<Consolidated, Error> {
+        let found = self.engine.store().sync(id.to_owned()).await?;
+        let (id, now, by) = (found.run_id, self.now(), by.to_owned());
+        let ordered = self
+            .engine
+            .store()
+            .write(move |mut tx| {
+                Box::pin(async move { order(&mut tx, id, force, advance, &by, now).await })
+            })
+            .await?;
+        self.ring();
+        Ok(ordered)
+    }
+}
+
+async fn order(
+    tx: &mut Tx<'_>,
+    id: Uuid,
+    force: bool,
+    advance: bool,
+    by: &str,
+    now: Option<Timestamp>,
+) -> Result<Consolidated, Error> {
+    let Some(known) = tx.sync(id).await? else { return Err(gone(id)) };
+    tx.lock_run(&known.ops_run_id).await?;
+    let Some(sync) = tx.lock_sync(id).await? else { return Err(gone(id)) };
+    let counts = tx.count_partitions(id).await?;
+    let open = counts.expected - counts.completed - counts.failed;
+    if sync.state != SyncState::Failed {
+        let message = format!("sync {id} is {}, and needs no order", sync.state);
+        return Err(Error::refused(RefusalCode::NotRetryable, message));
+    }
+    if open > 0 {
+        let message = format!("{open} partitions of sync {id} are open: let them end, or cancel the sync");
+        return Err(Error::refused(RefusalCode::NotRetryable, message));
+    }
+    if let Some(newer) = tx.newer_sync(id).await? {
+        return Err(superseded(&sync, &newer));
+    }
+    if counts.failed > 0 && !force {
+        return Err(Error::Refused(Refusal {
+            code: RefusalCode::NotRetryable,
+            message: format!("{} of {} partitions of sync {id} failed", counts.failed, counts.expected),
+            hint: Some(format!("tidemill sync retry {id}, or --force to go on without them")),
+        }));
+    }
+    // The failed run stays failed; a successor carries the order, and is running from the start.
+    let retried = tx.retry_run(&sync.ops_run_id, by, now).await?;
+    tx.mark_sync_run(&retried.run_id).await?;
+    tx.take_over(&retried.run_id, by, now).await?;
+    tx.rebind_sync(id, &retried.run_id).await?;
+    let sync = Sync { ops_run_id: retried.run_id, ..sync };
+    if !trigger(tx, &sync, force && counts.failed > 0, advance && counts.failed > 0, now).await? {
+        return Err(Error::refused(RefusalCode::NotRetryable, format!("sync {id} has moved on")));
+    }
+    say(tx, &sync, Level::Info, &format!("consolidation ordered by {by}"), now).await?;
+    Ok(Consolidated { sync: id, forced: force && counts.failed > 0, advance: advance && counts.failed > 0 })
+}
+
+/// A retry of a sync that is on its way, or done.
+async fn already(tx: &mut Tx<'_>, sync: &Sync) -> Result<RetriedSync, Error> {
+    let run = tx.run(&sync.ops_run_id).await?;
+    if sync.state.is_live() && run.is_some_and(|run| run.retry_of.is_some()) {
+        return Ok(RetriedSync { sync: sync.run_id, run_id: sync.ops_run_id.clone(), created: false });
+    }
+    let message = format!("sync {} is {}, and cannot be tried again", sync.run_id, sync.state);
+    Err(Error::refused(RefusalCode::NotRetryable, message))
+}
+
+fn gone(id: Uuid) -> Error {
+    Error::refused(RefusalCode::UnknownSync, format!("sync `{id}` does not exist"))
+}

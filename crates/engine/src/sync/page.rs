@@ -1,0 +1,595 @@
+//! One page: guard, fetch, judge, and one commit.
+
+use super::circuit::Asked;
+use super::plan::{envelope, say};
+use super::Syncs;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use tidemill_core::event::Level;
+use tidemill_core::feed::{FeedPage, FeedQuery, Item};
+use tidemill_core::message::{Message, WorkDone, WorkItem, WorkStatus};
+use tidemill_core::page::{self, AfterLast, Guard, Progress, Verdict};
+use tidemill_core::queue::{NewMessage, Receipt, Received, WORK_DONE};
+use tidemill_core::records::{Partition, Stage, Sync};
+use tidemill_core::run::Applied;
+use tidemill_core::sync::SyncState;
+use tidemill_core::{Timestamp, WorkerId};
+use tidemill_feeds::Feed as Source;
+use tidemill_store::{Advance, Error, NewPage, NewReject, Place, RefusalCode, Tx};
+use uuid::Uuid;
+
+/// Whoever carries out a page.
+#[derive(Debug, Clone)]
+pub(super) struct Hand {
+    /// The process.
+    pub(super) worker: WorkerId,
+    /// Its name.
+    pub(super) name: String,
+}
+
+/// What is known of a partition while its pages are carried out in a row.
+pub(super) struct Reading {
+    pub(super) sync: Sync,
+    pub(super) item: WorkItem,
+    pub(super) progress: Progress,
+}
+
+/// What became of one page.
+pub(super) enum Paged {
+    /// Stored; the next page's message, where this worker keeps it.
+    Stored(Option<Received>, Box<Reading>),
+    /// The partition is read to its end.
+    Completed(Uuid),
+    /// There was nothing to do: a duplicate, or a partition that has ended.
+    Skipped,
+    /// The partition failed.
+    Failed(Uuid),
+}
+
+/// Whether the worker keeps the next page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// It does.
+    Next,
+    /// Whoever comes may have it.
+    Release,
+}
+
+/// A page that was fetched and judged.
+enum Fetched {
+    Store(page::Store, FeedPage),
+    Reread(page::RereadReason),
+    Ended,
+    Fail(page::PageFault),
+}
+
+impl Syncs {
+    /// Reads what a message is about. `None`: there is nothing to do for it any more.
+    pub(super) async fn open_page(&self, received: &Received, hand: &Hand) -> Result<Option<Reading>, Error> {
+        let Ok(Message::WorkItem(item)) = serde_json::from_value(received.body.clone()) else {
+            return Err(Error::refused(RefusalCode::BadValue, "the message is no work item"));
+        };
+        let (hand, now, body) = (hand.clone(), self.now(), received.body.clone());
+        self.engine
+            .store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    let Some(sync) = tx.sync(item.run_id).await? else { return Ok(None) };
+                    let Some(partition) = tx.partition(item.run_id, &item.partition_id).await? else {
+                        return Ok(None);
+                    };
+                    let progress = progress_of(&mut tx, &partition).await?;
+                    if page::guard(item.offset, &progress) != Guard::Proceed || !sync.state.is_live() {
+                        return Ok(None);
+                    }
+                    if partition.next_offset == 0 || partition.first_page_at.is_none() {
+                        if sync.state == SyncState::Created {
+                            let (from, to) = (SyncState::Created, SyncState::WorkersRunning);
+                            tx.move_sync(sync.run_id, from, to, None, now).await?;
+                        }
+                        tx.receive_partition(sync.run_id, &item.partition_id, now).await?;
+                    }
+                    let id = Uuid::new_v4();
+                    tx.begin_worker_run(id, sync.run_id, &item.partition_id, &hand.name, &body, now).await?;
+                    Ok(Some(Reading { sync, item, progress }))
+                })
+            })
+            .await
+    }
+
+    /// Carries out one page.
+    pub(super) async fn carry_page(
+        &self,
+        source: &Arc<dyn Source>,
+        reading: Reading,
+        receipt: &Receipt,
+        keep: Keep,
+        hand: &Hand,
+    ) -> Result<Paged, Asked> {
+        let item = &reading.item;
+        let query = FeedQuery {
+            prices: item.range(reading.sync.granularity),
+            updated_from: item.updated_from,
+        };
+        match fetch(source, &query, &reading).await? {
+            Fetched::Store(store, page) => {
+                Ok(self.store_page(reading, store, page, receipt, keep, hand).await?)
+            }
+            Fetched::Ended => {
+                let recount = source.count(&query).await?.count;
+                Ok(self.end_pass(reading, recount, receipt, hand).await?)
+            }
+            Fetched::Reread(reason) => {
+                tracing::warn!(sync.id = %item.run_id, "{}: {reason}; it is read again", item.partition_id);
+                Ok(self.read_again(reading, None, receipt, hand).await?)
+            }
+            Fetched::Fail(fault) => {
+                Ok(self.fail_partition(&reading.item, Some(receipt), &fault.to_string(), hand).await?)
+            }
+        }
+    }
+
+    /// Stores a page: rows, ledger, progress, the next message and the end of this one, in one commit.
+    async fn store_page(
+        &self,
+        reading: Reading,
+        store: page::Store,
+        page: FeedPage,
+        receipt: &Receipt,
+        keep: Keep,
+        hand: &Hand,
+    ) -> Result<Paged, Error> {
+        let brought = Arc::new(Brought::of(&reading, &store, &page));
+        let reading = Arc::new(reading);
+        let first = self.commit_page(&reading, store, &brought, &[], receipt, keep, hand).await;
+        let kept = match first {
+            Err(error) if error.is_bad_value() => {
+                // The database cannot hold something on this page: find it, reject it, and go on with the rest.
+                let refused = self.refused_records(&reading, &brought).await?;
+                if refused.is_empty() {
+                    return Err(error);
+                }
+                self.commit_page(&reading, store, &brought, &refused, receipt, keep, hand).await?
+            }
+            other => other?,
+        };
+        let Some(next) = kept else { return Ok(Paged::Skipped) };
+        let progress = reading.progress.after(&store, &page);
+        let Reading { sync, item, .. } = Arc::into_inner(reading).unwrap_or_else(|| unreachable!());
+        let item = item.at(store.next_offset);
+        Ok(Paged::Stored(next, Box::new(Reading { sync, item, progress })))
+    }
+
+    /// The commit of a page. `None`: somebody else has carried it out.
+    #[expect(clippy::too_many_arguments, reason = "a page is all of this, and committed as one")]
+    async fn commit_page(
+        &self,
+        reading: &Arc<Reading>,
+        store: page::Store,
+        brought: &Arc<Brought>,
+        refused: &[(usize, String)],
+        receipt: &Receipt,
+        keep: Keep,
+        hand: &Hand,
+    ) -> Result<Option<Option<Received>>, Error> {
+        let (reading, brought, refused) = (reading.clone(), brought.clone(), refused.to_vec());
+        let (receipt, hand, now) = (receipt.clone(), hand.clone(), self.now());
+        let answer = self
+            .engine
+            .store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    let page = Page { reading: &reading, store, brought: &brought, refused: &refused };
+                    page.commit(&mut tx, &receipt, keep, &hand, now).await
+                })
+            })
+            .await;
+        match answer {
+            Err(Error::Refused(refusal)) if refusal.code == RefusalCode::Stale => Ok(None),
+            Ok(next) => {
+                if keep == Keep::Release {
+                    self.ring();
+                }
+                Ok(Some(next))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Which records of a page the database refuses, found by halves; nothing of this is committed.
+    async fn refused_records(
+        &self,
+        reading: &Arc<Reading>,
+        brought: &Arc<Brought>,
+    ) -> Result<Vec<(usize, String)>, Error> {
+        let mut refused = Vec::new();
+        let mut spans = vec![(0, brought.items.len())];
+        while let Some((from, to)) = spans.pop() {
+            let (reading, brought, now) = (reading.clone(), brought.clone(), self.now());
+            let tried = self
+                .engine
+                .store()
+                .attempt(move |mut tx| {
+                    Box::pin(async move {
+                        let items = &brought.items[from..to];
+                        tx.keep_records(&reading.item.feed, reading.sync.run_id, items, now).await
+                    })
+                })
+                .await;
+            match tried {
+                Ok(_) => {}
+                Err(error) if error.is_bad_value() && to - from == 1 => {
+                    refused.push((from, crate::patience::chain(&error)));
+                }
+                Err(error) if error.is_bad_value() => {
+                    let middle = from.midpoint(to);
+                    spans.extend([(from, middle), (middle, to)]);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(refused)
+    }
+
+    /// The end of a pass: the partition is complete, read again, or does not add up.
+    async fn end_pass(
+        &self,
+        reading: Reading,
+        recount: u64,
+        receipt: &Receipt,
+        hand: &Hand,
+    ) -> Result<Paged, Error> {
+        let (run_id, partition) = (reading.item.run_id, reading.item.partition_id.clone());
+        let seen = self.engine.store().seen_stones(run_id, partition).await?;
+        match page::after_last(seen.unsigned_abs(), recount, reading.progress.pass) {
+            AfterLast::Complete => self.complete_partition(reading, recount, receipt, hand).await,
+            AfterLast::Again(reason) => {
+                tracing::info!(sync.id = %run_id, "{}: {reason}; it is read again", reading.item.partition_id);
+                self.read_again(reading, Some(recount), receipt, hand).await
+            }
+            AfterLast::Fault(fault) => {
+                self.fail_partition(&reading.item, Some(receipt), &fault.to_string(), hand).await
+            }
+        }
+    }
+
+    async fn complete_partition(
+        &self,
+        reading: Reading,
+        recount: u64,
+        receipt: &Receipt,
+        hand: &Hand,
+    ) -> Result<Paged, Error> {
+        let (receipt, hand, now) = (receipt.clone(), hand.clone(), self.now());
+        let run_id = reading.item.run_id;
+        let applied = self
+            .engine
+            .store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    let place = reading.place();
+                    let recount = i64::try_from(recount).unwrap_or(i64::MAX);
+                    if !tx.end_partition(place, Some(recount), now).await? {
+                        return Ok(false);
+                    }
+                    finish_message(&mut tx, &receipt, now).await?;
+                    tx.complete_worker_run(place.run_id, place.partition, now).await?;
+                    let done = done_message(&reading.sync, &reading.item, &hand, None);
+                    tx.send_messages(&[done], now).await?;
+                    Ok(true)
+                })
+            })
+            .await?;
+        self.ring();
+        Ok(if applied { Paged::Completed(run_id) } else { Paged::Skipped })
+    }
+
+    /// Begins another pass over the partition.
+    async fn read_again(
+        &self,
+        reading: Reading,
+        recount: Option<u64>,
+        receipt: &Receipt,
+        hand: &Hand,
+    ) -> Result<Paged, Error> {
+        let (receipt, worker, now) = (receipt.clone(), hand.worker, self.now());
+        let next = self
+            .engine
+            .store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    let recount = recount.map(|count| i64::try_from(count).unwrap_or(i64::MAX));
+                    if !tx.repeat_partition(reading.place(), recount, now).await? {
+                        return Ok(None);
+                    }
+                    // The offset stays, so the message is the same one: it is locked anew, and goes on.
+                    let renewed = tx.renew_messages(std::slice::from_ref(&receipt), now).await?;
+                    if renewed.first().is_none_or(Option::is_none) {
+                        return Err(stale());
+                    }
+                    let Reading { sync, item, progress } = reading;
+                    Ok(Some((Reading { sync, item, progress: progress.reread() }, receipt, worker)))
+                })
+            })
+            .await;
+        match next {
+            Ok(Some((reading, receipt, _))) => {
+                let again = Received {
+                    receipt,
+                    group: reading.item.feed.clone(),
+                    body: serde_json::to_value(Message::WorkItem(reading.item.clone())).unwrap_or_default(),
+                    run_id: None,
+                    trace_id: None,
+                    enqueued_at: reading.sync.started_at,
+                    expires_at: reading.sync.started_at,
+                    locked_until: reading.sync.started_at,
+                    deliveries: 1,
+                    deliveries_max: 1,
+                };
+                Ok(Paged::Stored(Some(again), Box::new(reading)))
+            }
+            Ok(None) => Ok(Paged::Skipped),
+            Err(Error::Refused(refusal)) if refusal.code == RefusalCode::Stale => Ok(Paged::Skipped),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Fails a partition for good: once, counted once, with its message gone.
+    pub(super) async fn fail_partition(
+        &self,
+        item: &WorkItem,
+        receipt: Option<&Receipt>,
+        reason: &str,
+        hand: &Hand,
+    ) -> Result<Paged, Error> {
+        let (item, receipt, reason, hand) = (item.clone(), receipt.cloned(), reason.to_owned(), hand.clone());
+        let (run_id, now) = (item.run_id, self.now());
+        let failed = self
+            .engine
+            .store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    let Some(sync) = tx.sync(item.run_id).await? else { return Ok(false) };
+                    let failed = tx.fail_partition(item.run_id, &item.partition_id, &reason, now).await?;
+                    if let Some(receipt) = &receipt {
+                        tx.complete_messages(std::slice::from_ref(receipt), now).await?;
+                    }
+                    if failed {
+                        let done = done_message(&sync, &item, &hand, Some(reason.clone()));
+                        tx.send_messages(&[done], now).await?;
+                        let told = format!("{} failed: {reason}", item.partition_id);
+                        say(&mut tx, &sync, Level::Error, &told, now).await?;
+                    }
+                    Ok(failed)
+                })
+            })
+            .await?;
+        self.ring();
+        Ok(if failed { Paged::Failed(run_id) } else { Paged::Skipped })
+    }
+}
+
+/// Fetches until the page meets the one before, or it is clear that it does not.
+async fn fetch(source: &Arc<dyn Source>, query: &FeedQuery, reading: &Reading) -> Result<Fetched, Asked> {
+    let mut ask = page::ask(&reading.progress, reading.item.limit, source.page_limit());
+    let mut attempt = 0;
+    loop {
+        let fetched = source.page(query, ask.offset, ask.limit).await?;
+        match page::judge(&reading.progress, &ask, &fetched, attempt) {
+            Verdict::Store(store) => return Ok(Fetched::Store(store, fetched)),
+            Verdict::StepBack(next) | Verdict::StepOn(next) => ask = next,
+            Verdict::Reread(reason) => return Ok(Fetched::Reread(reason)),
+            Verdict::Ended => return Ok(Fetched::Ended),
+            Verdict::Fail(fault) => return Ok(Fetched::Fail(fault)),
+        }
+        attempt += 1;
+    }
+}
+
+/// What a page brought, in the order in which it is written.
+struct Brought {
+    /// Each stone once, the last that was given, sorted by stone.
+    items: Vec<Item>,
+    /// Every stone of the page that is new, in the feed's order.
+    stone_ids: Vec<String>,
+    /// What could not be read.
+    bad: Vec<NewReject>,
+    fetched: usize,
+    hash: [u8; 32],
+}
+
+impl Brought {
+    fn of(reading: &Reading, store: &page::Store, page: &FeedPage) -> Self {
+        let new = &page.items[store.from_index.min(page.items.len())..];
+        let last: BTreeMap<&str, &Item> = new.iter().map(|item| (item.stone_id.as_str(), item)).collect();
+        let name = |(number, id): (usize, &Option<String>)| {
+            id.clone().unwrap_or_else(|| format!("#{}/{}/{number}", reading.item.partition_id, reading.item.offset))
+        };
+        let bad_ids: Vec<String> =
+            page.bad.iter().map(|bad| &bad.stone_id).enumerate().map(name).collect();
+        let bad = page.bad.iter().zip(&bad_ids).map(|(bad, stone_id)| NewReject {
+            stone_id: stone_id.clone(),
+            stage: Stage::Fetch,
+            reason: bad.reason.clone(),
+            payload: bad.payload.clone(),
+        });
+        Self {
+            items: last.into_values().cloned().collect(),
+            stone_ids: new.iter().map(|item| item.stone_id.clone()).chain(bad_ids.clone()).collect(),
+            bad: bad.collect(),
+            fetched: new.len() + page.bad.len(),
+            hash: page::page_hash(page),
+        }
+    }
+}
+
+/// A page that is about to be committed.
+struct Page<'a> {
+    reading: &'a Reading,
+    store: page::Store,
+    brought: &'a Brought,
+    refused: &'a [(usize, String)],
+}
+
+impl Page<'_> {
+    async fn commit(
+        &self,
+        tx: &mut Tx<'_>,
+        receipt: &Receipt,
+        keep: Keep,
+        hand: &Hand,
+        now: Option<Timestamp>,
+    ) -> Result<Option<Received>, Error> {
+        let (reading, brought) = (self.reading, self.brought);
+        let place = reading.place();
+        let kept: Vec<Item> = brought
+            .items
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| !self.refused.iter().any(|(refused, _)| refused == index))
+            .map(|(_, item)| item.clone())
+            .collect();
+        let stored = kept.len();
+        // Where rows are locked one by one, they come last: partition, message, rows. Where there is one writer, it
+        // compares as it writes.
+        let feed = reading.item.feed.as_str();
+        let (changed, to_write) = match tx.differing(feed, &kept).await? {
+            Some(ids) => {
+                let ids: HashSet<String> = ids.into_iter().collect();
+                let differing: Vec<Item> =
+                    kept.into_iter().filter(|item| ids.contains(&item.stone_id)).collect();
+                (differing.len() as u64, differing)
+            }
+            None => (tx.keep_records(feed, place.run_id, &kept, now).await?, Vec::new()),
+        };
+        let advance = Advance {
+            next_offset: int(self.store.next_offset),
+            shift: i32::try_from(self.store.shift).unwrap_or(i32::MAX),
+            fetched: int(brought.fetched as u64),
+            stored: int(stored as u64),
+            changed: int(changed),
+            rejected: int((brought.bad.len() + self.refused.len()) as u64),
+        };
+        if !tx.advance_partition(place, advance, now).await? {
+            return Err(stale());
+        }
+        let page = NewPage {
+            fetched: advance.fetched,
+            stored: advance.stored,
+            changed: advance.changed,
+            hash: &brought.hash,
+            stone_ids: &brought.stone_ids,
+        };
+        tx.insert_page(place, &page, now).await?;
+        tx.count_worker_run(place.run_id, place.partition, advance.stored, &hand.name).await?;
+        self.reject(tx, now).await?;
+        finish_message(tx, receipt, now).await?;
+        let next = envelope_of_generation(reading, self.store.next_offset, receipt.generation);
+        let next = match keep {
+            Keep::Next => tx.send_locked_message(&next, hand.worker, now).await?,
+            Keep::Release => {
+                tx.send_messages(&[next], now).await?;
+                None
+            }
+        };
+        tx.keep_records(feed, place.run_id, &to_write, now).await?;
+        Ok(next)
+    }
+
+    async fn reject(&self, tx: &mut Tx<'_>, now: Option<Timestamp>) -> Result<(), Error> {
+        let item = &self.reading.item;
+        let refused = self.refused.iter().map(|(index, reason)| NewReject {
+            stone_id: self.brought.items[*index].stone_id.clone(),
+            stage: Stage::Store,
+            reason: reason.clone(),
+            payload: self.brought.items[*index].payload.clone(),
+        });
+        for reject in self.brought.bad.iter().cloned().chain(refused) {
+            tx.reject(&item.feed, item.run_id, Some(&item.partition_id), &reject, now).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Reading {
+    fn place(&self) -> Place<'_> {
+        Place {
+            run_id: self.item.run_id,
+            partition: &self.item.partition_id,
+            offset: int(self.item.offset),
+            pass: i32::try_from(self.progress.pass).unwrap_or(i32::MAX),
+        }
+    }
+}
+
+/// How far a partition is, with the stones that the next page must meet.
+async fn progress_of(tx: &mut Tx<'_>, partition: &Partition) -> Result<Progress, Error> {
+    let place = Place {
+        run_id: partition.run_id,
+        partition: &partition.partition_id,
+        offset: partition.next_offset,
+        pass: partition.pass,
+    };
+    let mut last_ids = Vec::new();
+    let mut page_hash = None;
+    if partition.next_offset > 0 {
+        let pages = tx.pages_before(place, 4).await?;
+        page_hash = pages.first().and_then(|page| page.hash.as_slice().try_into().ok());
+        for page in pages.into_iter().rev() {
+            last_ids.extend(page.stone_ids);
+        }
+    }
+    Ok(Progress {
+        next_offset: partition.next_offset.unsigned_abs().into(),
+        shift: partition.shift.into(),
+        last_ids,
+        page_hash,
+        pass: partition.pass.unsigned_abs(),
+        completed: partition.state.completed(),
+        failed: partition.state.failed(),
+    })
+}
+
+/// Ends the message of the page; an error where the worker no longer holds it, so that nothing is committed.
+async fn finish_message(tx: &mut Tx<'_>, receipt: &Receipt, now: Option<Timestamp>) -> Result<(), Error> {
+    let outcome = tx.complete_messages(std::slice::from_ref(receipt), now).await?;
+    match outcome.first() {
+        Some(Applied::Applied) => Ok(()),
+        _ => Err(stale()),
+    }
+}
+
+fn stale() -> Error {
+    Error::refused(RefusalCode::Stale, "somebody else has carried out the page")
+}
+
+fn envelope_of_generation(reading: &Reading, offset: u64, generation: i32) -> NewMessage {
+    let mut next = envelope(&reading.sync, reading.item.at(offset));
+    next.generation = generation;
+    next
+}
+
+/// Tells the consolidators that a partition has ended.
+fn done_message(sync: &Sync, item: &WorkItem, hand: &Hand, error: Option<String>) -> NewMessage {
+    let done = WorkDone {
+        run_id: item.run_id,
+        trace_id: item.trace_id.clone(),
+        worker_id: hand.worker.to_string(),
+        partition_id: item.partition_id.clone(),
+        records_processed: item.offset,
+        status: if error.is_none() { WorkStatus::Success } else { WorkStatus::Failed },
+        error,
+        feed: item.feed.clone(),
+    };
+    let (id, group) = (done.id(), done.feed.clone());
+    let body = serde_json::to_value(Message::WorkDone(done)).unwrap_or_default();
+    let mut message = NewMessage::new(WORK_DONE, id, group, body);
+    message.generation = sync.generation;
+    message.run_id = Some(sync.run_id.to_string());
+    message.trace_id = Some(sync.trace_id.clone());
+    message
+}
+
+fn int(count: u64) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}

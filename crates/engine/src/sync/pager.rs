@@ -1,0 +1,360 @@
+//! The worker of pages: takes messages, carries out pages, and grows and shrinks with the queue.
+
+use super::circuit::{Asked, circuit_of};
+use super::page::{Hand, Keep, Paged, Reading};
+use super::{PAGES_LABEL, Syncs, delta};
+use crate::patience::chain;
+use crate::presence::{Identity, Presence};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tidemill_core::project::FlagName;
+use tidemill_core::queue::{Counts, DeadLetter, Receipt, Received, WORK_ITEMS};
+use tidemill_feeds::{Ask, Circuit, ErrorClass, FeedError};
+use tidemill_store::{Class, Error, Queue as _, Receive};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// How a worker of pages behaves.
+#[derive(Debug, Clone)]
+pub struct PagerOptions {
+    /// Pages at a time, at the least.
+    pub pages_min: usize,
+    /// Pages at a time, at the most.
+    pub pages_max: usize,
+    /// Whether it ends when there is nothing to do.
+    pub once: bool,
+}
+
+impl Default for PagerOptions {
+    fn default() -> Self {
+        Self { pages_min: 1, pages_max: 8, once: false }
+    }
+}
+
+/// The shortest and the longest pause of a worker that found nothing.
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(250);
+/// The wait before a page that failed for a reason of its own is tried again.
+const FAULT_DELAY: Duration = Duration::from_secs(2);
+/// Time between two renewals of a lock. The shortest lock is a minute.
+const RENEW_EVERY: Duration = Duration::from_secs(15);
+/// Time between two looks at who else is there.
+const SHARE_EVERY: Duration = Duration::from_secs(5);
+
+impl Syncs {
+    /// Carries out pages until told to stop; how many. The page in hand is finished first.
+    pub async fn work_pages(
+        &self,
+        identity: Identity,
+        options: &PagerOptions,
+        mut stop: watch::Receiver<bool>,
+    ) -> Result<u64, Error> {
+        let identity = Identity { labels: vec![PAGES_LABEL.to_owned()], ..identity };
+        let presence = Presence::begin(&self.engine, identity, self.settings.beat).await?;
+        let mut tasks: JoinSet<u64> = JoinSet::new();
+        let (mut pages, mut pause, mut shared_at) = (0, PAUSE_MIN, None::<Instant>);
+        let mut wanted = options.pages_min.max(1);
+        while !*stop.borrow() {
+            if shared_at.is_none_or(|at| at.elapsed() > SHARE_EVERY) {
+                self.share_rates().await;
+                shared_at = Some(Instant::now());
+            }
+            while let Some(done) = tasks.try_join_next() {
+                pages += done.unwrap_or(0);
+            }
+            let free = wanted.saturating_sub(tasks.len());
+            let received = match self.receive_pages(&presence, free).await {
+                Ok(received) => received,
+                Err(error) => {
+                    tracing::warn!("could not receive pages: {}", chain(&error));
+                    Vec::new()
+                }
+            };
+            let found = received.len();
+            for message in received {
+                let hand = Hand { worker: presence.worker(), name: presence.name().to_owned() };
+                let (syncs, stop) = (self.clone(), stop.clone());
+                tasks.spawn(async move { syncs.carry_pages(message, hand, stop).await });
+            }
+            // As many as asked for: there is more. Nothing at all: there is less.
+            wanted = match found {
+                found if found > 0 && found == free => (wanted * 2).min(options.pages_max),
+                0 if tasks.len() < wanted => wanted.saturating_sub(1),
+                _ => wanted,
+            }
+            .max(options.pages_min.max(1));
+            if found > 0 {
+                pause = PAUSE_MIN;
+                continue;
+            }
+            if options.once && tasks.is_empty() {
+                break;
+            }
+            tokio::select! {
+                _ = stop.changed() => {}
+                () = self.bell.notified() => pause = PAUSE_MIN,
+                Some(done) = tasks.join_next() => { pages += done.unwrap_or(0); pause = PAUSE_MIN; }
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(PAUSE_MAX),
+            }
+        }
+        while let Some(done) = tasks.join_next().await {
+            pages += done.unwrap_or(0);
+        }
+        presence.end().await;
+        Ok(pages)
+    }
+
+    /// Messages of feeds that answer and are not paused. Those of the others wait, and no delivery is counted.
+    async fn receive_pages(&self, presence: &Presence, max: usize) -> Result<Vec<Received>, Error> {
+        if max == 0 {
+            return Ok(Vec::new());
+        }
+        let mut ask = Receive::new(WORK_ITEMS, presence.worker(), max);
+        ask.except = self.feeds_at_rest().await?;
+        let delivery = self.engine.store().receive(ask, self.now()).await?;
+        for dead in &delivery.dead {
+            self.bury_page(dead, presence).await?;
+        }
+        Ok(delivery.received)
+    }
+
+    /// Feeds that are down or paused.
+    async fn feeds_at_rest(&self) -> Result<Vec<String>, Error> {
+        let store = self.engine.store();
+        let feeds = store.feeds().await?;
+        let flags = store.flags().await?;
+        let quiet = |circuit| matches!(circuit, Circuit::Closed { .. });
+        if flags.is_empty() && feeds.iter().all(|feed| quiet(circuit_of(feed))) {
+            return Ok(Vec::new());
+        }
+        let now = store.now(self.now()).await?;
+        let paused = |scope: &str| {
+            flags.iter().any(|flag| {
+                flag.flag == FlagName::Paused
+                    && flag.scope == scope
+                    && flag.until_at.is_none_or(|until| until > now)
+            })
+        };
+        let mut at_rest = Vec::new();
+        for feed in feeds {
+            let name = &feed.feed.feed;
+            let circuit = circuit_of(&feed);
+            // A feed that has been down for too long is taken up again, so that its partitions can fail.
+            let waits = matches!(circuit.ask(now, &self.settings.circuit), Ask::Wait(_))
+                && !circuit.open_since().is_some_and(|since| self.is_over(since, now));
+            let project = tidemill_core::project::project_scope(&feed.feed.project_id);
+            if waits || paused("lane:sync") || paused(&format!("feed:{name}")) || paused(&project) {
+                at_rest.push(name.clone());
+            }
+        }
+        Ok(at_rest)
+    }
+
+    /// A page that was delivered as often as it may be, or expired: its partition fails.
+    async fn bury_page(&self, dead: &DeadLetter, presence: &Presence) -> Result<(), Error> {
+        let Ok(tidemill_core::message::Message::WorkItem(item)) = serde_json::from_value(dead.body.clone())
+        else {
+            return Ok(());
+        };
+        let hand = Hand { worker: presence.worker(), name: presence.name().to_owned() };
+        let last = dead.last_error.as_deref().unwrap_or("its workers were lost");
+        let reason = format!("the page at offset {} was given up ({}): {last}", item.offset, dead.reason);
+        self.fail_partition(&item, None, &reason, &hand).await?;
+        self.evaluate(item.run_id).await?;
+        Ok(())
+    }
+
+    /// Carries out a page, and those that follow it for as long as this worker may keep them; how many.
+    async fn carry_pages(&self, message: Received, hand: Hand, stop: watch::Receiver<bool>) -> u64 {
+        let mut receipt = message.receipt.clone();
+        let began = Instant::now();
+        let mut pages = 0;
+        let mut reading = match self.open_page(&message, &hand).await {
+            Ok(Some(reading)) => reading,
+            Ok(None) => {
+                self.settle(&receipt, "skip a page").await;
+                return 0;
+            }
+            Err(error) => {
+                self.give_back(&message.receipt, &error).await;
+                return 0;
+            }
+        };
+        loop {
+            let keeps = pages + 1 < u64::from(self.settings.hold_pages)
+                && began.elapsed() < self.settings.hold_time
+                && !*stop.borrow();
+            let keep = if keeps { Keep::Next } else { Keep::Release };
+            let (item, at) = (reading.item.clone(), receipt.clone());
+            let carried = self.carry_one(reading, &receipt, keep, &hand);
+            match self.while_renewing(&at, carried).await {
+                Ok(Paged::Stored(Some(next), following)) => {
+                    pages += 1;
+                    (receipt, reading) = (next.receipt, *following);
+                }
+                Ok(Paged::Stored(None, _)) => return pages + 1,
+                Ok(Paged::Skipped) => {
+                    self.settle(&at, "skip a page").await;
+                    return pages;
+                }
+                Ok(Paged::Completed(sync) | Paged::Failed(sync)) => {
+                    if let Err(error) = self.evaluate(sync).await {
+                        // The message on work-done leads to the same.
+                        tracing::warn!(sync.id = %sync, "could not evaluate: {}", chain(&error));
+                    }
+                    return pages;
+                }
+                Err(asked) => {
+                    self.page_failed(&item, &at, &hand, asked).await;
+                    return pages;
+                }
+            }
+        }
+    }
+
+    /// Does something that may take longer than a message is locked.
+    pub(super) async fn while_renewing<T>(&self, receipt: &Receipt, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return done,
+                () = tokio::time::sleep(RENEW_EVERY) => {
+                    let renewed = self.engine.store().renew(vec![receipt.clone()], self.now()).await;
+                    if let Err(error) = renewed {
+                        tracing::warn!("could not renew a lock: {}", chain(&error));
+                    }
+                }
+            }
+        }
+    }
+
+    async fn carry_one(
+        &self,
+        reading: Reading,
+        receipt: &Receipt,
+        keep: Keep,
+        hand: &Hand,
+    ) -> Result<Paged, Asked> {
+        let name = reading.item.feed.clone();
+        let record = self.feed_record(&name).await?;
+        let source = self.feeds.open(&record.feed)?;
+        let circuit = circuit_of(&record);
+        if !matches!(circuit, Circuit::Closed { .. }) {
+            self.give_up(&name).await?;
+            if let Ask::Wait(_) = self.may_ask(&name).await? {
+                let reason = record.circuit_reason.clone().unwrap_or_default();
+                return Err(FeedError::Outage { at: name, reason, retry_after: None }.into());
+            }
+        }
+        let paged = self.carry_page(&source, reading, receipt, keep, hand).await?;
+        if circuit != circuit.answered() {
+            self.answered(&name).await?;
+        }
+        Ok(paged)
+    }
+
+    /// The feed, read at most once a second per process: it is asked for at every page.
+    async fn feed_record(&self, name: &str) -> Result<Arc<tidemill_core::records::FeedRecord>, Error> {
+        self.feeds.recent(name, || self.engine.store().feed(name.to_owned())).await
+    }
+
+    /// What a page's error means for its partition.
+    async fn page_failed(
+        &self,
+        item: &tidemill_core::message::WorkItem,
+        receipt: &Receipt,
+        hand: &Hand,
+        asked: Asked,
+    ) {
+        let told = asked.to_string();
+        let result = match asked {
+            Asked::Feed(error) if error.class() == ErrorClass::Outage => {
+                let noted = self.outage(&item.feed, &error).await;
+                self.feeds.forget(&item.feed);
+                let delay = error.retry_after().unwrap_or(Duration::from_millis(200));
+                let counts = Counts::Forgiven;
+                noted.and(self.abandon(receipt, delay, counts, &told).await)
+            }
+            Asked::Feed(error) if error.class() == ErrorClass::Transient => {
+                let delay = error.retry_after().unwrap_or(FAULT_DELAY.min(self.settings.tuning.backoff_max));
+                self.page_fault(item, receipt, delay, &told, hand).await
+            }
+            Asked::Feed(_) | Asked::GivenUp { .. } => {
+                let failed = self.fail_partition(item, Some(receipt), &told, hand).await;
+                match failed {
+                    Ok(_) => self.evaluate(item.run_id).await.map(|_| ()),
+                    Err(error) => Err(error),
+                }
+            }
+            Asked::Store(error) if error.class() == Class::Transient => {
+                self.abandon(receipt, FAULT_DELAY, Counts::Forgiven, &chain(&error)).await
+            }
+            Asked::Store(error) => {
+                self.page_fault(item, receipt, FAULT_DELAY, &chain(&error), hand).await
+            }
+            Asked::Stopped => self.abandon(receipt, Duration::ZERO, Counts::Forgiven, &told).await,
+        };
+        if let Err(error) = result {
+            // The lock ends by itself, and the page is carried out again.
+            tracing::warn!(sync.id = %item.run_id, "could not give a page back: {}", chain(&error));
+        }
+    }
+
+    /// A page that failed for a reason of its own: tried again a few times, and then its partition fails.
+    async fn page_fault(
+        &self,
+        item: &tidemill_core::message::WorkItem,
+        receipt: &Receipt,
+        delay: Duration,
+        reason: &str,
+        hand: &Hand,
+    ) -> Result<(), Error> {
+        tracing::warn!(sync.id = %item.run_id, "{} at {}: {reason}", item.partition_id, item.offset);
+        let (sync, partition, told, now) =
+            (item.run_id, item.partition_id.clone(), reason.to_owned(), self.now());
+        let offset = i32::try_from(item.offset).unwrap_or(i32::MAX);
+        let faults = self
+            .engine
+            .store()
+            .write(move |mut tx| {
+                Box::pin(async move { tx.fault_partition(sync, &partition, offset, &told, now).await })
+            })
+            .await?;
+        if faults.is_some_and(|faults| faults >= self.settings.page_faults_max) {
+            self.fail_partition(item, Some(receipt), reason, hand).await?;
+            self.evaluate(item.run_id).await?;
+            return Ok(());
+        }
+        // The partition counts its faults itself: the deliveries of the message are kept for workers that die.
+        self.abandon(receipt, delay, Counts::Forgiven, reason).await
+    }
+
+    async fn abandon(
+        &self,
+        receipt: &Receipt,
+        delay: Duration,
+        counts: Counts,
+        reason: &str,
+    ) -> Result<(), Error> {
+        let reason = Some(reason.to_owned());
+        let store = self.engine.store();
+        store.abandon(receipt.clone(), delta(delay), counts, reason, self.now()).await?;
+        Ok(())
+    }
+
+    async fn give_back(&self, receipt: &Receipt, error: &Error) {
+        let counts = if error.class() == Class::Transient { Counts::Forgiven } else { Counts::Counted };
+        if let Err(error) = self.abandon(receipt, FAULT_DELAY, counts, &chain(error)).await {
+            tracing::warn!("could not give a message back: {}", chain(&error));
+        }
+    }
+
+    /// Ends a message that has nothing to say.
+    async fn settle(&self, receipt: &Receipt, what: &'static str) {
+        if let Err(error) = self.engine.store().complete(vec![receipt.clone()], self.now()).await {
+            tracing::warn!("could not {what}: {}", chain(&error));
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! Planning: from a claimed run to partitions and their first messages, in one commit.
+
+use super::circuit::Asked;
+use super::feeds::earlier;
+use super::{Syncs, delta};
+use tidemill_core::event::{Level, NewEvent};
+use tidemill_core::feed::{PriceRange, RunType};
+use tidemill_core::message::{Message, WorkItem};
+use tidemill_core::queue::{NewMessage, WORK_ITEMS};
+use tidemill_core::records::{FeedRecord, Gap, Sync, WatermarkChange};
+use tidemill_core::run::{Claim, EndCause, RunState};
+use tidemill_core::sync::SyncState;
+use tidemill_core::{Json, RunId, Timestamp};
+use tidemill_store::{Error, Holder, RefusalCode, Tx};
+use uuid::Uuid;
+
+/// What became of a run that a scheduler claimed.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum Planned {
+    /// A new sync, with its partitions.
+    Begun {
+        /// The sync.
+        run_id: Uuid,
+        /// Partitions.
+        partitions: usize,
+        /// Records.
+        predicted: u64,
+        /// Count calls.
+        calls: u32,
+    },
+    /// The feed had nothing, and the sync is completed.
+    Nothing {
+        /// The sync.
+        run_id: Uuid,
+    },
+    /// A failed sync goes on.
+    Resumed {
+        /// The sync.
+        run_id: Uuid,
+        /// Partitions that were opened again.
+        partitions: u64,
+    },
+}
+
+/// Why a run could not be planned.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanFault {
+    /// For good: the run fails with this sentence.
+    #[error("{0}")]
+    Refused(String),
+    /// The database did not answer; the run stays where it is.
+    #[error(transparent)]
+    Store(#[from] Error),
+}
+
+impl From<Asked> for PlanFault {
+    fn from(asked: Asked) -> Self {
+        match asked {
+            Asked::Store(error) => Self::Store(error),
+            Asked::Feed(_) | Asked::GivenUp { .. } | Asked::Stopped => Self::Refused(asked.to_string()),
+        }
+    }
+}
+
+/// One partition that is about to be written.
+struct Slice {
+    prices: PriceRange,
+    predicted: u64,
+    updated_from: Option<Timestamp>,
+    gap: Option<i64>,
+}
+
+impl Syncs {
+    /// Plans a claimed run: a new sync, or the rest of a failed one.
+    pub(super) async fn plan(&self, claim: &Claim, holder: &Holder) -> Result<Planned, PlanFault> {
+        let store = self.engine.store();
+        let name = claim.metadata.get("feed").and_then(Json::as_str).unwrap_or_default().to_owned();
+        let feed = match store.feed(name.clone()).await {
+            Err(Error::Refused(refusal)) => return Err(PlanFault::Refused(refusal.message)),
+            other => other?,
+        };
+        if let Some(planned) = self.resume(claim, holder).await? {
+            return Ok(planned);
+        }
+        let source = self.feeds.open(&feed.feed).map_err(|error| PlanFault::Refused(error.to_string()))?;
+        let asked = claim.metadata.get("run_type").and_then(Json::as_str).and_then(|word| word.parse().ok());
+        let run_type = match (asked, &feed.watermark) {
+            (Some(RunType::Full), _) | (_, None) => RunType::Full,
+            (_, Some(_)) => RunType::Incremental,
+        };
+        let began = std::time::Instant::now();
+        // Sealed before the first question: what changes from now on belongs to the next sync.
+        let sealed = store.now(self.now()).await?;
+        let updated_from = match (run_type, &feed.watermark) {
+            (RunType::Incremental, Some(mark)) => Some(mark.last_updated_at - delta(self.settings.overlap)),
+            _ => None,
+        };
+        let goal = self.goal(run_type == RunType::Full, source.granularity());
+        let scanned = self.scan(&name, &source, PriceRange::ALL, updated_from, goal).await?;
+        let mut slices: Vec<Slice> = scanned
+            .partitions
+            .iter()
+            .map(|planned| Slice {
+                prices: planned.range,
+                predicted: planned.predicted,
+                updated_from,
+                gap: None,
+            })
+            .collect();
+        let mut calls = scanned.calls;
+        // A full sync reads every price, and so covers every gap by itself.
+        for gap in store.gaps(Some(name.clone()), false).await? {
+            if run_type == RunType::Full {
+                mark_gap(&mut slices, &gap);
+                continue;
+            }
+            let found = self.scan(&name, &source, gap.prices, gap.updated_from, goal).await?;
+            calls += found.calls;
+            slices.extend(found.partitions.iter().map(|planned| Slice {
+                prices: planned.range,
+                predicted: planned.predicted,
+                updated_from: gap.updated_from,
+                gap: Some(gap.gap_id),
+            }));
+            if found.partitions.is_empty() {
+                // Nothing is there any more: one empty partition says so, and closes it.
+                slices.push(Slice {
+                    prices: gap.prices,
+                    predicted: 0,
+                    updated_from: gap.updated_from,
+                    gap: Some(gap.gap_id),
+                });
+            }
+        }
+        let page_size = self.settings.page_size.clamp(1, source.page_limit());
+        let sync = Sync {
+            run_id: bare(&claim.run_id),
+            ops_run_id: claim.run_id.clone(),
+            feed: name,
+            run_type,
+            state: SyncState::Created,
+            trace_id: Uuid::new_v4().simple().to_string(),
+            expected_workers: i32::try_from(slices.len()).unwrap_or(i32::MAX),
+            completed_workers: 0,
+            failed_workers: 0,
+            watermark_before: feed.watermark.as_ref().map(|mark| mark.last_updated_at),
+            watermark_after: None,
+            updated_from,
+            updated_to: earlier(sealed, scanned.source_time),
+            page_size: i32::try_from(page_size).unwrap_or(i32::MAX),
+            granularity: source.granularity(),
+            predicted: i64::try_from(slices.iter().map(|slice| slice.predicted).sum::<u64>()).unwrap_or(i64::MAX),
+            count_calls: i32::try_from(calls).unwrap_or(i32::MAX),
+            scan_ms: i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX),
+            heatmap: scanned.heatmap(),
+            generation: 0,
+            rules_version: None,
+            forced: false,
+            advance: false,
+            error: None,
+            started_at: sealed,
+            completed_at: None,
+            consolidation_started_at: None,
+            consolidation_completed_at: None,
+            consolidation_processed: 0,
+            consolidation_errors: 0,
+            consolidation_total: 0,
+            deleted: 0,
+            delete_note: None,
+            updated_at: sealed,
+        };
+        self.begin(sync, slices, feed, holder.clone(), calls).await
+    }
+
+    /// Writes a sync with everything that belongs to it, in one commit.
+    async fn begin(
+        &self,
+        sync: Sync,
+        slices: Vec<Slice>,
+        feed: FeedRecord,
+        holder: Holder,
+        calls: u32,
+    ) -> Result<Planned, PlanFault> {
+        let now = self.now();
+        let planned = self
+            .engine
+            .store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    take_run(&mut tx, &sync.ops_run_id, &holder, now).await?;
+                    let (run_id, predicted) = (sync.run_id, sync.predicted.unsigned_abs());
+                    if !tx.insert_sync(&sync, now).await? {
+                        return Ok(Planned::Begun { run_id, partitions: slices.len(), predicted, calls });
+                    }
+                    if slices.is_empty() {
+                        complete_empty(&mut tx, &sync, &feed, now).await?;
+                        return Ok(Planned::Nothing { run_id });
+                    }
+                    let mut messages = Vec::with_capacity(slices.len());
+                    for (number, slice) in slices.iter().enumerate() {
+                        let name = format!("partition-{number}");
+                        let predicted = i64::try_from(slice.predicted).unwrap_or(i64::MAX);
+                        tx.insert_partition(
+                            run_id,
+                            &name,
+                            slice.prices,
+                            predicted,
+                            slice.updated_from,
+                            slice.gap,
+                            now,
+                        )
+                        .await?;
+                        messages.push(first_message(&sync, &name, slice));
+                    }
+                    tx.send_messages(&messages, now).await?;
+                    let told = format!("{} partitions planned for {} records", slices.len(), sync.predicted);
+                    say(&mut tx, &sync, Level::Info, &told, now).await?;
+                    Ok(Planned::Begun { run_id, partitions: slices.len(), predicted, calls })
+                })
+            })
+            .await?;
+        self.ring();
+        Ok(planned)
+    }
+
+    /// Goes on with the failed sync that this run is the next try of, where there is one.
+    async fn resume(&self, claim: &Claim, holder: &Holder) -> Result<Option<Planned>, PlanFault> {
+        let (run, holder, now) = (claim.run_id.clone(), holder.clone(), self.now());
+        let resumed = self
+            .engine
+            .store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    let Some(earlier) = tx.run(&run).await?.and_then(|run| run.retry_of) else {
+                        return Ok(None);
+                    };
+                    let Some(found) = tx.sync_of_run(&earlier).await? else { return Ok(None) };
+                    if found.state == SyncState::Completed {
+                        return Ok(None);
+                    }
+                    take_run(&mut tx, &run, &holder, now).await?;
+                    let Some(sync) = tx.lock_sync(found.run_id).await? else { return Ok(None) };
+                    if sync.state.is_live() {
+                        // Its run was ended from outside, and nobody has told the sync yet.
+                        tx.fail_open_partitions(sync.run_id, "its run was ended", now).await?;
+                        let why = Some("its run was ended");
+                        tx.move_sync(sync.run_id, sync.state, SyncState::Failed, why, now).await?;
+                    }
+                    if let Some(newer) = tx.newer_sync(sync.run_id).await? {
+                        return Err(superseded(&sync, &newer));
+                    }
+                    let Some(generation) = tx.resume_sync(sync.run_id, &run, now).await? else {
+                        return Ok(None);
+                    };
+                    let partitions = tx.reopen_partitions(sync.run_id, now).await?;
+                    let sync = Sync { generation, ops_run_id: run, ..sync };
+                    let mut messages = Vec::new();
+                    for partition in tx.partitions(sync.run_id).await? {
+                        if partition.state.is_open() {
+                            messages.push(message_for(&sync, &partition));
+                        }
+                    }
+                    tx.send_messages(&messages, now).await?;
+                    let counts = tx.count_partitions(sync.run_id).await?;
+                    tx.write_counts(sync.run_id, counts, now).await?;
+                    say(&mut tx, &sync, Level::Info, &format!("{partitions} partitions opened again"), now)
+                        .await?;
+                    Ok(Some(Planned::Resumed { run_id: sync.run_id, partitions }))
+                })
+            })
+            .await;
+        match resumed {
+            Err(Error::Refused(refusal)) if refusal.code == RefusalCode::Superseded => {
+                Err(PlanFault::Refused(refusal.message))
+            }
+            other => {
+                self.ring();
+                Ok(other?)
+            }
+        }
+    }
+}
+
+/// A full sync covers a gap with every partition that touches it.
+fn mark_gap(slices: &mut [Slice], gap: &Gap) {
+    for slice in slices.iter_mut() {
+        let touches = slice.prices.from < gap.prices.to && gap.prices.from < slice.prices.to;
+        if touches && slice.gap.is_none() {
+            slice.gap = Some(gap.gap_id);
+        }
+    }
+}
+
+/// Moves the claimed run to running, and takes its lease off: from here on its parts tell whether it lives.
+async fn take_run(
+    tx: &mut Tx<'_>,
+    run: &RunId,
+    holder: &Holder,
+    now: Option<Timestamp>,
+) -> Result<(), Error> {
+    use tidemill_core::run::Applied;
+    match tx.start_run(run, holder, now).await? {
+        Applied::Applied | Applied::Duplicate => tx.unlease_run(run, now).await,
+        Applied::Stale => {
+            Err(Error::refused(RefusalCode::Stale, format!("the lease on run {run} is gone")))
+        }
+    }
+}
+
+/// The feed has nothing to give: the sync ends in the commit that begins it.
+async fn complete_empty(
+    tx: &mut Tx<'_>,
+    sync: &Sync,
+    feed: &FeedRecord,
+    now: Option<Timestamp>,
+) -> Result<(), Error> {
+    let locked = tx.lock_feed(&sync.feed).await?;
+    let before = locked.and_then(|feed| feed.watermark).map(|mark| mark.last_updated_at);
+    let after = before.map_or(sync.updated_to, |before| before.max(sync.updated_to));
+    tx.complete_sync(sync.run_id, SyncState::Created, Some(after), now).await?;
+    let change = WatermarkChange {
+        changed_at: sync.started_at,
+        before,
+        after: Some(after),
+        run_id: Some(sync.run_id),
+        by: "sync".to_owned(),
+        note: Some("the feed had no records".to_owned()),
+    };
+    tx.set_watermark(&feed.feed.feed, &change, now).await?;
+    let told = match sync.run_type {
+        RunType::Full => "the feed has no records; nothing is deleted because of that",
+        RunType::Incremental => "nothing has changed since the watermark",
+    };
+    if sync.run_type == RunType::Full {
+        tx.note_delete(sync.run_id, Some(told)).await?;
+    }
+    say(tx, sync, Level::Info, told, now).await?;
+    let metadata = serde_json::json!({"sync": sync.run_id, "records": 0, "note": told});
+    tx.end_sync_run(&sync.ops_run_id, RunState::Success, EndCause::Reported, metadata, now).await?;
+    Ok(())
+}
+
+/// Writes a line into the record of the run.
+pub(super) async fn say(
+    tx: &mut Tx<'_>,
+    sync: &Sync,
+    level: Level,
+    message: &str,
+    now: Option<Timestamp>,
+) -> Result<(), Error> {
+    let mut event = NewEvent::new(level, message);
+    event.payload = serde_json::json!({"sync": sync.run_id, "feed": sync.feed});
+    tx.append_events(&sync.ops_run_id, &[event], &Holder::default(), now).await?;
+    Ok(())
+}
+
+fn first_message(sync: &Sync, partition: &str, slice: &Slice) -> NewMessage {
+    let item = work_item(sync, partition, slice.prices, slice.predicted, slice.updated_from, 0);
+    envelope(sync, item)
+}
+
+/// The message for the next page of a partition.
+pub(super) fn message_for(sync: &Sync, partition: &tidemill_core::records::Partition) -> NewMessage {
+    let predicted = partition.predicted.unsigned_abs();
+    let offset = partition.next_offset.unsigned_abs().into();
+    let name = &partition.partition_id;
+    envelope(sync, work_item(sync, name, partition.prices, predicted, partition.updated_from, offset))
+}
+
+fn work_item(
+    sync: &Sync,
+    partition: &str,
+    prices: PriceRange,
+    predicted: u64,
+    updated_from: Option<Timestamp>,
+    offset: u64,
+) -> WorkItem {
+    let mut item = WorkItem {
+        run_id: sync.run_id,
+        trace_id: sync.trace_id.clone(),
+        partition_id: partition.to_owned(),
+        min_price: 0,
+        max_price: 0,
+        total_records: predicted,
+        offset_start: 0,
+        offset_end: predicted,
+        offset,
+        limit: sync.page_size.unsigned_abs(),
+        updated_from,
+        updated_to: sync.updated_to,
+        feed: sync.feed.clone(),
+    };
+    item.set_range(prices, sync.granularity);
+    item
+}
+
+/// Puts a page's message into its envelope.
+pub(super) fn envelope(sync: &Sync, item: WorkItem) -> NewMessage {
+    let (id, group) = (item.id(), item.feed.clone());
+    let body = serde_json::to_value(Message::WorkItem(item)).unwrap_or_default();
+    let mut message = NewMessage::new(WORK_ITEMS, id, group, body);
+    message.generation = sync.generation;
+    message.run_id = Some(sync.run_id.to_string());
+    message.trace_id = Some(sync.trace_id.clone());
+    message
+}
+
+/// A sync bears the id of its first attempt, without the prefix.
+fn bare(run: &RunId) -> Uuid {
+    run.as_str().strip_prefix("run-").and_then(|text| text.parse().ok()).unwrap_or_else(Uuid::new_v4)
+}
+
+/// A failed sync whose place a newer one has taken.
+pub(super) fn superseded(sync: &Sync, newer: &str) -> Error {
+    Error::Refused(tidemill_store::Refusal {
+        code: RefusalCode::Superseded,
+        message: format!("sync {} is superseded: sync {newer} of feed {} has completed", sync.run_id, sync.feed),
+        hint: Some(format!("tidemill feed sync {}", sync.feed)),
+    })
+}

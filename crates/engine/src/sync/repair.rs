@@ -1,0 +1,101 @@
+//! What nobody else will decide: locks of dead workers, messages that expired, syncs whose run ended, partitions
+//! without a message. Found by looking at what is there, so that it does not matter how it came about.
+
+use super::Syncs;
+use super::evaluate::fail;
+use super::plan::message_for;
+use std::collections::HashSet;
+use tidemill_core::queue::{CONSOLIDATE, WORK_ITEMS};
+use tidemill_core::records::Sync;
+use tidemill_core::run::RunState;
+use tidemill_core::sync::SyncState;
+use tidemill_core::Timestamp;
+use tidemill_store::{Error, Queue as _, Tx};
+
+/// Syncs in one pass.
+const SYNCS_MAX: usize = 100;
+/// Messages in one pass.
+const MESSAGES_MAX: usize = 500;
+
+impl Syncs {
+    /// Looks after everything once.
+    pub async fn repair(&self) -> Result<(), Error> {
+        let (store, now) = (self.engine.store(), self.now());
+        let released = store.release_dead(now).await?;
+        store.expire(MESSAGES_MAX, now).await?;
+        store.purge(MESSAGES_MAX, now).await?;
+        for sync in store.live_syncs(SYNCS_MAX).await? {
+            let id = sync.run_id;
+            let ended = store
+                .write(move |mut tx| Box::pin(async move { repair_one(&mut tx, &sync, now).await }))
+                .await?;
+            if !ended {
+                self.evaluate(id).await?;
+            }
+        }
+        if released > 0 {
+            self.ring();
+        }
+        Ok(())
+    }
+}
+
+/// Brings one sync in line with its run and its messages; whether that ended it.
+async fn repair_one(tx: &mut Tx<'_>, sync: &Sync, now: Option<Timestamp>) -> Result<bool, Error> {
+    let run = tx.lock_run(&sync.ops_run_id).await?;
+    let Some(sync) = tx.lock_sync(sync.run_id).await? else { return Ok(true) };
+    if !sync.state.is_live() {
+        return Ok(true);
+    }
+    if run.is_none_or(RunState::is_terminal) {
+        let reason = format!("its run was ended as {}", run.map_or("unknown", RunState::as_str));
+        tx.fail_open_partitions(sync.run_id, &reason, now).await?;
+        let counts = tx.count_partitions(sync.run_id).await?;
+        tx.write_counts(sync.run_id, counts, now).await?;
+        tx.move_sync(sync.run_id, sync.state, SyncState::Failed, Some(&reason), now).await?;
+        return Ok(true);
+    }
+    let messages = tx.messages_of_sync(&sync).await?;
+    match sync.state {
+        SyncState::Created | SyncState::WorkersRunning => {
+            let live: HashSet<&str> = messages
+                .iter()
+                .filter(|message| message.queue == WORK_ITEMS && !message.is_dead)
+                .filter_map(|message| message.partition())
+                .collect();
+            for partition in tx.partitions(sync.run_id).await? {
+                if !partition.state.is_open() || live.contains(partition.partition_id.as_str()) {
+                    continue;
+                }
+                let name = partition.partition_id.as_str();
+                let dead = messages.iter().find(|message| message.is_dead && message.partition() == Some(name));
+                match dead {
+                    Some(dead) => {
+                        let last = dead.last_error.as_deref().unwrap_or("its workers were lost");
+                        let reason = format!("its page was given up ({}): {last}", dead.dead_reason);
+                        tx.fail_partition(sync.run_id, name, &reason, now).await?;
+                    }
+                    None => {
+                        // Nothing that we do leads here; somebody's hand may have.
+                        let mut message = message_for(&sync, &partition);
+                        message.generation += 1_000_000;
+                        tx.send_messages(&[message], now).await?;
+                    }
+                }
+            }
+        }
+        SyncState::ConsolidationTriggered | SyncState::Consolidating => {
+            let dead = messages.iter().find(|message| {
+                message.queue == CONSOLIDATE && message.is_dead && message.generation == sync.generation
+            });
+            if let Some(dead) = dead {
+                let last = dead.last_error.as_deref().unwrap_or("its consolidators were lost");
+                let reason = format!("consolidation was given up ({}): {last}", dead.dead_reason);
+                fail(tx, &sync, "consolidation_failed", &reason, now).await?;
+                return Ok(true);
+            }
+        }
+        SyncState::Completed | SyncState::Failed => {}
+    }
+    Ok(false)
+}

@@ -1,0 +1,94 @@
+//! New rules for stones that are there: priced again, without fetching anything.
+
+use super::Syncs;
+use super::consolidate::Bench;
+use std::sync::Arc;
+use tidemill_core::pricing::PricingRule;
+use tidemill_store::{Built, Error, RefusalCode};
+use uuid::Uuid;
+
+/// What applying the rules did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+pub struct Repriced {
+    /// The version of the rules.
+    pub rules_version: i32,
+    /// Stones that were priced again.
+    pub stones: u64,
+    /// Stones that could not be.
+    pub rejected: u64,
+}
+
+impl Syncs {
+    /// Adds rules, all or none; their numbers. Those that are there go first, where asked.
+    pub async fn add_rules(&self, rules: Vec<PricingRule>, replace: bool) -> Result<Vec<i64>, Error> {
+        for rule in &rules {
+            rule.check()?;
+        }
+        self.engine
+            .store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    if replace {
+                        for rule in tx.rules().await? {
+                            tx.remove_rule(rule.rule_id).await?;
+                        }
+                    }
+                    let mut added = Vec::with_capacity(rules.len());
+                    for rule in &rules {
+                        added.push(tx.add_rule(rule).await?);
+                    }
+                    Ok(added)
+                })
+            })
+            .await
+    }
+
+    /// Prices the stones of a feed by the rules as they stand now. Calls `progress` after each batch.
+    pub async fn apply_rules(
+        &self,
+        feed: &str,
+        mut progress: impl FnMut(&Repriced) + Send,
+    ) -> Result<Repriced, Error> {
+        let record = self.engine.store().feed(feed.to_owned()).await?;
+        let source = self
+            .feeds
+            .open(&record.feed)
+            .map_err(|error| Error::refused(RefusalCode::BadValue, error.to_string()))?;
+        let now = self.now();
+        let version = self
+            .engine
+            .store()
+            .write(move |mut tx| Box::pin(async move { tx.pin_rules(now).await }))
+            .await?;
+        let bench = Bench {
+            sync: Uuid::nil(),
+            feed: feed.to_owned(),
+            built: Built { mapper_version: source.mapper_version(), rules_version: version },
+            source,
+            rules: Arc::new(self.pinned(version).await?),
+        };
+        let mut done = Repriced { rules_version: version, ..Repriced::default() };
+        let mut after = String::new();
+        loop {
+            let (here, bench, settings) = (after.clone(), bench.clone(), self.settings.clone());
+            let batch = self
+                .engine
+                .store()
+                .write(move |mut tx| {
+                    Box::pin(async move {
+                        let stones =
+                            tx.stale_stones(&bench.feed, &here, bench.built, settings.batch.min(500)).await?;
+                        let (count, last) = (stones.len(), stones.last().cloned());
+                        let rejected = bench.write_open(&mut tx, stones, settings.upsert, now).await?;
+                        Ok(last.map(|last| (last, count, rejected)))
+                    })
+                })
+                .await?;
+            let Some((last, count, rejected)) = batch else { return Ok(done) };
+            after = last;
+            done.stones += (count - rejected.min(count)) as u64;
+            done.rejected += rejected as u64;
+            progress(&done);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The scheduler: claims sync runs, and plans them.
+
+use super::plan::PlanFault;
+use super::{SYNC_LABEL, Syncs};
+use crate::patience::chain;
+use crate::presence::{Identity, Presence};
+use std::sync::Arc;
+use std::time::Duration;
+use tidemill_core::run::{Claim, FinalStatus};
+use tidemill_core::limits;
+use tidemill_store::{ClaimRuns, Error, FinishRun, Holder};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// Feeds that one scheduler plans at a time.
+const PLANS_MAX: usize = 4;
+/// Time between two looks for runs that nobody told of.
+const LOOK: Duration = Duration::from_millis(500);
+
+impl Syncs {
+    /// Plans what is queued, until told to stop; once: what is queued now, and then it ends.
+    ///
+    /// How many runs were planned.
+    pub async fn schedule(
+        &self,
+        identity: Identity,
+        once: bool,
+        mut stop: watch::Receiver<bool>,
+    ) -> Result<u64, Error> {
+        let identity = Identity { labels: vec![SYNC_LABEL.to_owned()], ..identity };
+        let presence = Arc::new(Presence::begin(&self.engine, identity, self.settings.beat).await?);
+        let mut plans: JoinSet<()> = JoinSet::new();
+        let mut planned = 0;
+        while !*stop.borrow() {
+            while plans.try_join_next().is_some() {}
+            let claimed = match self.claim_sync(&presence, plans.len()).await {
+                Ok(claimed) => claimed,
+                Err(error) => {
+                    tracing::warn!("could not look for syncs: {}", chain(&error));
+                    None
+                }
+            };
+            if let Some(claim) = claimed {
+                planned += 1;
+                let (syncs, presence) = (self.clone(), presence.clone());
+                plans.spawn(async move { syncs.plan_claim(&presence, claim).await });
+                continue;
+            }
+            if once && plans.is_empty() {
+                break;
+            }
+            tokio::select! {
+                _ = stop.changed() => {}
+                () = self.bell.notified() => {}
+                Some(_) = plans.join_next() => {}
+                () = tokio::time::sleep(LOOK) => {}
+            }
+        }
+        // What is being scanned is given up: the run was only claimed, and goes to the next scheduler.
+        plans.shutdown().await;
+        if let Some(presence) = Arc::into_inner(presence) {
+            presence.end().await;
+        }
+        Ok(planned)
+    }
+
+    async fn claim_sync(&self, presence: &Presence, busy: usize) -> Result<Option<Claim>, Error> {
+        if busy >= PLANS_MAX {
+            return Ok(None);
+        }
+        let ask = ClaimRuns {
+            worker: presence.name().to_owned(),
+            worker_id: Some(presence.worker()),
+            limit: 1,
+            labels: vec![SYNC_LABEL.to_owned()],
+            projects: None,
+            request_id: Some(uuid::Uuid::new_v4().to_string()),
+            lease_secs: limits::LEASE_SECS,
+        };
+        let only = self.sync_projects().await?;
+        if only.is_empty() {
+            return Ok(None);
+        }
+        let claims = self.engine.store().claim_runs(ClaimRuns { projects: Some(only), ..ask }, self.now()).await?;
+        Ok(claims.into_iter().next())
+    }
+
+    /// The projects that have feeds.
+    async fn sync_projects(&self) -> Result<Vec<String>, Error> {
+        let mut projects: Vec<String> =
+            self.engine.store().feeds().await?.into_iter().map(|feed| feed.feed.project_id).collect();
+        projects.sort_unstable();
+        projects.dedup();
+        Ok(projects)
+    }
+
+    async fn plan_claim(&self, presence: &Presence, claim: Claim) {
+        presence.hold(&claim.run_id);
+        let holder = Holder { worker: Some(presence.name().to_owned()), epoch: Some(claim.epoch) };
+        match self.plan(&claim, &holder).await {
+            Ok(planned) => tracing::info!(run.id = %claim.run_id, "{planned:?}"),
+            Err(PlanFault::Refused(reason)) => {
+                tracing::error!(run.id = %claim.run_id, "sync {} cannot begin: {reason}", claim.run_id);
+                let end = FinishRun {
+                    run_id: claim.run_id.clone(),
+                    status: FinalStatus::Failed,
+                    metadata: serde_json::json!({"error": reason}),
+                    epoch: Some(claim.epoch),
+                };
+                if let Err(error) = self.engine.finish(vec![end], holder.worker.as_deref()).await {
+                    tracing::error!(run.id = %claim.run_id, "could not fail the run: {}", chain(&error));
+                }
+            }
+            // The lease ends by itself, and another scheduler goes on.
+            Err(PlanFault::Store(error)) => {
+                tracing::error!(run.id = %claim.run_id, "could not plan {}: {}", claim.run_id, chain(&error));
+            }
+        }
+        presence.release(&claim.run_id);
+    }
+}

@@ -1,0 +1,118 @@
+//! Stones that a full sync did not see: verified, and marked deleted; unless so many vanished that it cannot be true.
+
+use super::Syncs;
+use super::circuit::Asked;
+use super::consolidate::Bench;
+use super::plan::say;
+use std::collections::HashSet;
+use tidemill_core::event::Level;
+use tidemill_core::feed::RunType;
+use tidemill_core::records::Sync;
+use tidemill_store::{Error, Unseen};
+
+/// Stones that are looked up and marked in one go.
+const CHUNK: usize = 500;
+
+impl Syncs {
+    /// Marks the stones of a feed that a full sync did not see, and that the feed no longer offers.
+    pub(super) async fn delete_vanished(&self, sync: &Sync, bench: &Bench) -> Result<(), Asked> {
+        let store = self.engine.store();
+        let id = sync.run_id;
+        let counts = store.read_counts(id).await?;
+        let is_whole = counts.completed == counts.expected && counts.unconsolidated == 0;
+        if sync.run_type != RunType::Full || !is_whole {
+            return Ok(());
+        }
+        let found = store.unseen(sync.feed.clone(), id).await?;
+        if found.unseen == 0 {
+            return Ok(());
+        }
+        if self.is_too_many(found) {
+            return Ok(self.refuse_delete(sync, found).await?);
+        }
+        let mut after = String::new();
+        loop {
+            let unseen = store.unseen_after(sync.feed.clone(), id, after.clone(), CHUNK).await?;
+            let Some(last) = unseen.last() else { return Ok(()) };
+            after.clone_from(last);
+            let gone = self.verify(sync, bench, unseen).await?;
+            self.mark_deleted(sync, gone).await?;
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a share of a count")]
+    fn is_too_many(&self, found: Unseen) -> bool {
+        found.unseen as f64 > found.active as f64 * self.settings.delete_limit
+    }
+
+    /// Those of the stones that the feed really no longer offers.
+    async fn verify(&self, sync: &Sync, bench: &Bench, unseen: Vec<String>) -> Result<Vec<String>, Asked> {
+        if bench.source.lookup(&unseen).is_some() {
+            let there = self
+                .asking(&sync.feed, || async {
+                    match bench.source.lookup(&unseen) {
+                        Some(answer) => answer.await,
+                        None => Ok(Vec::new()),
+                    }
+                })
+                .await?;
+            let there: HashSet<String> = there.into_iter().map(|item| item.stone_id).collect();
+            return Ok(unseen.into_iter().filter(|stone| !there.contains(stone)).collect());
+        }
+        // A feed that cannot be asked: two full syncs in a row must have missed the stone.
+        let store = self.engine.store();
+        let (feed, id) = (sync.feed.clone(), sync.run_id);
+        let before = store
+            .write(move |mut tx| Box::pin(async move { tx.full_sync_before(&feed, id).await }))
+            .await?;
+        let Some(before) = before else { return Ok(Vec::new()) };
+        let mut gone = Vec::new();
+        for stone in unseen {
+            if store.was_unseen(before, stone.clone()).await? {
+                gone.push(stone);
+            }
+        }
+        Ok(gone)
+    }
+
+    async fn mark_deleted(&self, sync: &Sync, gone: Vec<String>) -> Result<(), Error> {
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let (feed, id, now) = (sync.feed.clone(), sync.run_id, self.now());
+        self.engine
+            .store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    let deleted = tx.delete_stones(&feed, gone, now).await?;
+                    tx.add_deleted(id, i64::try_from(deleted).unwrap_or(i64::MAX), now).await?;
+                    Ok(())
+                })
+            })
+            .await
+    }
+
+    /// So many vanished that something else must be wrong: nothing is deleted, and people are told.
+    async fn refuse_delete(&self, sync: &Sync, found: Unseen) -> Result<(), Error> {
+        let note = format!(
+            "{} of {} stones were not seen, more than the limit of {} %: nothing was deleted",
+            found.unseen,
+            found.active,
+            self.settings.delete_limit * 100.0
+        );
+        let (sync, now) = (sync.clone(), self.now());
+        self.engine
+            .store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    if sync.delete_note.as_deref() == Some(note.as_str()) {
+                        return Ok(());
+                    }
+                    tx.note_delete(sync.run_id, Some(&note)).await?;
+                    say(&mut tx, &sync, Level::Warn, &note, now).await?;
+                    tx.alert("delete_limit", Some(&sync.feed), Some(&sync.ops_run_id), &note, now).await
+                })
+            })
+            .await
+    }
+}

@@ -1,0 +1,58 @@
+//! The facts that `why` is decided from, for syncs.
+
+use super::{CONSOLIDATOR_LABEL, PAGES_LABEL, SYNC_LABEL};
+use crate::Engine;
+use tidemill_core::project::FlagName;
+use tidemill_core::run::{Gate, Run, RunState};
+use tidemill_core::why::{SyncFacts, SyncReason, explain_sync};
+use tidemill_core::{Json, Timestamp, limits};
+use tidemill_feeds::Circuit;
+use tidemill_store::Error;
+
+impl Engine {
+    /// What a sync waits for that is its own; `None` where the kernel's reasons say it.
+    pub(crate) async fn why_sync(&self, run: &Run, now: Timestamp) -> Result<Option<SyncReason>, Error> {
+        let waits_in_line = run.status == RunState::Queued && run.gate != Some(Gate::Open);
+        let name = run.metadata.get("feed").and_then(Json::as_str);
+        let (false, false, Some(name)) = (run.status.is_terminal(), waits_in_line, name) else { return Ok(None) };
+        let store = self.store();
+        let Ok(feed) = store.feed(name.to_owned()).await else { return Ok(None) };
+        let sync = store.sync(run.run_id.to_string()).await.ok();
+        let partitions = match &sync {
+            Some(sync) => store.partitions(sync.run_id).await?,
+            None => Vec::new(),
+        };
+        let since = now - chrono::TimeDelta::seconds(i64::try_from(limits::DEAD_AFTER_SECS).unwrap_or(20));
+        let workers = store.workers().await?;
+        let alive = |label: &str| {
+            let fits = workers.iter().filter(|worker| worker.ended_at.is_none() && worker.beat_at > since);
+            let count = fits.filter(|worker| worker.labels.iter().any(|own| own == label)).count();
+            i64::try_from(count).unwrap_or(i64::MAX)
+        };
+        let scope = format!("feed:{name}");
+        let flags = store.flags().await?;
+        let paused = flags.into_iter().find(|flag| {
+            flag.flag == FlagName::Paused
+                && flag.scope == scope
+                && flag.until_at.is_none_or(|until| until > now)
+        });
+        let outage = match super::circuit::circuit_of(&feed) {
+            Circuit::Open { since, probe_at, .. } => Some((since, probe_at)),
+            Circuit::Probing { since, until, .. } => Some((since, until)),
+            Circuit::Closed { .. } => None,
+        };
+        let facts = SyncFacts {
+            feed: name.to_owned(),
+            sync,
+            partitions,
+            outage,
+            outage_reason: feed.circuit_reason,
+            paused: paused.map(|flag| flag.note),
+            schedulers: alive(SYNC_LABEL),
+            workers: alive(PAGES_LABEL),
+            consolidators: alive(CONSOLIDATOR_LABEL),
+            copy_error: feed.copy_error,
+        };
+        Ok(explain_sync(&facts, run.status != RunState::Queued))
+    }
+}

@@ -1,0 +1,276 @@
+//! What is asked: the documents, which never change, and the variables, which do.
+//!
+//! A document is a constant, so that the server may keep it parsed. The token, the filters and the place in
+//! the list are variables.
+
+use super::client::Fault;
+use serde::{Deserialize, Serialize};
+use tidemill_core::feed::{Cents, FeedQuery, PriceRange};
+
+/// The filter floors prices to whole dollars.
+pub(super) const GRANULARITY: Cents = 100;
+/// Most records that the source gives at once.
+pub(super) const PAGE_MAX: u32 = 50;
+
+pub(super) const LOGIN: &str = "query Login($username: String!, $password: String!) { authenticate { \
+    username_and_password(username: $username, password: $password) { token } } }";
+
+pub(super) const COUNT: &str = "query Count($token: String!, $query: DiamondQuery!) { as(token: $token) { \
+    diamonds_by_query_count(query: $query) } }";
+
+/// `total_count` is not asked for: it is the length of the page, not of the list.
+pub(super) const PAGE: &str = "query Page(\
+    $token: String!, $query: DiamondQuery!, $offset: Int!, $limit: Int!) { as(token: $token) { \
+    diamonds_by_query(query: $query, offset: $offset, limit: $limit, \
+    order: { type: createdAt, direction: ASC }) { items { \
+    id price discount diamond { id availability HoldId NivodaStockId supplierStockId image video eyeClean \
+    brown green milky mine_of_origin delivery_time { min_business_days max_business_days } \
+    certificate { id lab certNumber pdfUrl shape carats clarity cut polish symmetry color length width depth \
+    depthPercentage table crownAngle crownHeight pavAngle pavDepth floInt floCol girdle culetSize f_color \
+    f_intensity f_overtone labgrown treated product_images { id url display_index } } \
+    supplier { id name legal_name } } } } } }";
+
+/// A request: a document and its variables.
+#[derive(Serialize)]
+pub(super) struct Request<V> {
+    pub(super) query: &'static str,
+    pub(super) variables: V,
+}
+
+#[derive(Serialize)]
+pub(super) struct LoginVariables<'a> {
+    pub(super) username: &'a str,
+    pub(super) password: &'a str,
+}
+
+#[derive(Serialize)]
+pub(super) struct CountVariables<'a> {
+    pub(super) token: &'a str,
+    pub(super) query: &'a Filter<'a>,
+}
+
+#[derive(Serialize)]
+pub(super) struct PageVariables<'a> {
+    pub(super) token: &'a str,
+    pub(super) query: &'a Filter<'a>,
+    pub(super) offset: u64,
+    pub(super) limit: u32,
+}
+
+/// Which stones the feed is about, whatever is asked of it. The names are those of the source's filters.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a filter of the source, by its name")]
+pub(super) struct Settings {
+    shapes: Vec<String>,
+    sizes: Sizes,
+    has_image: bool,
+    has_v360: bool,
+    availability: Vec<String>,
+    #[serde(rename = "excludeFairPoorCuts")]
+    exclude_fair_poor_cuts: bool,
+    hide_memo: bool,
+    /// Grown in a laboratory, or not; both without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) labgrown: Option<bool>,
+}
+
+/// Weights in carats, both ends included.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sizes {
+    from: f64,
+    to: f64,
+}
+
+const SHAPES: [&str; 17] = [
+    "ROUND",
+    "OVAL",
+    "EMERALD",
+    "CUSHION",
+    "CUSHION B",
+    "CUSHION MODIFIED",
+    "CUSHION BRILLIANT",
+    "ASSCHER",
+    "RADIANT",
+    "MARQUISE",
+    "PEAR",
+    "PRINCESS",
+    "ROSE",
+    "OLD MINER",
+    "TRILLIANT",
+    "HEXAGONAL",
+    "HEART",
+];
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            shapes: SHAPES.map(str::to_owned).to_vec(),
+            sizes: Sizes { from: 0.4, to: 15.01 },
+            has_image: true,
+            has_v360: true,
+            availability: vec!["AVAILABLE".to_owned()],
+            exclude_fair_poor_cuts: true,
+            hide_memo: true,
+            labgrown: None,
+        }
+    }
+}
+
+impl Settings {
+    /// The settings of a feed; what they do not say is as it is by default.
+    pub(super) fn read(settings: &tidemill_core::Json) -> Result<Self, String> {
+        if settings.is_null() {
+            return Ok(Self::default());
+        }
+        let settings = Self::deserialize(settings).map_err(|error| error.to_string())?;
+        let Sizes { from, to } = settings.sizes;
+        if !(0.0 <= from && from < to) {
+            return Err(format!(
+                "`sizes` goes from {from} to {to}; it must begin at 0 or later and end after that"
+            ));
+        }
+        if settings.shapes.is_empty() {
+            return Err("`shapes` is empty; name a shape, or leave it out".to_owned());
+        }
+        Ok(settings)
+    }
+}
+
+/// The filters of one question.
+#[derive(Debug, Serialize)]
+pub(super) struct Filter<'a> {
+    #[serde(flatten)]
+    base: &'a Settings,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dollar_value: Option<Dollars>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    updated: Option<Updated>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ids: Option<&'a [String]>,
+}
+
+/// Whole dollars, both ends included. A stone of 10.99 is in 10.
+#[derive(Debug, Serialize)]
+struct Dollars {
+    from: i64,
+    to: i64,
+}
+
+#[derive(Debug, Serialize)]
+struct Updated {
+    from: String,
+}
+
+impl<'a> Filter<'a> {
+    /// The filters of a query: the same for counting as for paging.
+    pub(super) fn of(base: &'a Settings, query: &FeedQuery) -> Result<Self, Fault> {
+        let updated = query.updated_from.map(|from| Updated {
+            // Cut to milliseconds, which asks for more rather than less.
+            from: from.to_rfc3339_opts(chrono::SecondsFormat::Millis, true),
+        });
+        Ok(Self { base, dollar_value: Some(dollars(query.prices)?), updated, ids: None })
+    }
+
+    /// The filters that find these stones, if they are offered still.
+    pub(super) const fn of_ids(base: &'a Settings, ids: &'a [String]) -> Self {
+        Self { base, dollar_value: None, updated: None, ids: Some(ids) }
+    }
+}
+
+/// A half-open range in cents as a closed one in dollars. The source answers an inverted range with arbitrary
+/// stones, so none may be sent.
+fn dollars(prices: PriceRange) -> Result<Dollars, Fault> {
+    let PriceRange { from, to } = prices;
+    if from < 0 || from >= to {
+        return Err(Fault::query(format!("the prices from {from} up to {to} cents are no range")));
+    }
+    if from % GRANULARITY != 0 || to % GRANULARITY != 0 {
+        return Err(Fault::query(format!(
+            "the prices from {from} up to {to} cents do not begin and end at whole dollars"
+        )));
+    }
+    let (from, to) = (from / GRANULARITY, to / GRANULARITY - 1);
+    if i32::try_from(to).is_err() {
+        return Err(Fault::query(format!("the source cannot compare with {to} dollars")));
+    }
+    Ok(Dollars { from, to })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn query(from: Cents, to: Cents) -> FeedQuery {
+        FeedQuery { prices: PriceRange { from, to }, updated_from: None }
+    }
+
+    fn sent(settings: &tidemill_core::Json, query: &FeedQuery) -> tidemill_core::Json {
+        let settings = Settings::read(settings).unwrap();
+        serde_json::to_value(Filter::of(&settings, query).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_filters_are_those_of_the_pipeline() {
+        let mut query = query(10_000, 25_000);
+        query.updated_from = Some("2026-02-03T04:05:06.789999Z".parse().unwrap());
+        let expected = json!({
+            "shapes": SHAPES,
+            "sizes": { "from": 0.4, "to": 15.01 },
+            "has_image": true,
+            "has_v360": true,
+            "availability": ["AVAILABLE"],
+            "excludeFairPoorCuts": true,
+            "hide_memo": true,
+            "dollar_value": { "from": 100, "to": 249 },
+            "updated": { "from": "2026-02-03T04:05:06.789Z" },
+        });
+        assert_eq!(sent(&json!(null), &query), expected);
+        assert_eq!(sent(&json!({}), &query), expected);
+    }
+
+    #[test]
+    fn settings_change_the_filters() {
+        let settings = json!({ "labgrown": true, "sizes": { "from": 1.0, "to": 2.0 }, "shapes": ["PEAR"] });
+        let sent = sent(&settings, &query(0, 100));
+        assert_eq!((&sent["labgrown"], &sent["shapes"]), (&json!(true), &json!(["PEAR"])));
+        assert_eq!(
+            (&sent["sizes"]["to"], &sent["dollar_value"]),
+            (&json!(2.0), &json!({ "from": 0, "to": 0 }))
+        );
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_are_refused() {
+        for (settings, word) in [
+            (json!({ "lab_grown": true }), "lab_grown"),
+            (json!({ "sizes": { "from": 2.0, "to": 1.0 } }), "sizes"),
+            (json!({ "shapes": [] }), "shapes"),
+            (json!({ "labgrown": "yes" }), "boolean"),
+            (json!(7), "7"),
+        ] {
+            let reason = Settings::read(&settings).unwrap_err();
+            assert!(reason.contains(word), "{reason}");
+        }
+    }
+
+    #[test]
+    fn every_price_is_in_one_of_two_ranges_that_meet() {
+        let (low, high) =
+            (dollars(query(0, 50_000).prices).unwrap(), dollars(query(50_000, 50_100).prices).unwrap());
+        assert_eq!((low.from, low.to, high.from, high.to), (0, 499, 500, 500));
+        let all = dollars(PriceRange::ALL).unwrap();
+        assert_eq!((all.from, all.to), (0, 99_999_999));
+    }
+
+    #[test]
+    fn a_range_that_the_source_would_misread_is_not_sent() {
+        for (from, to) in
+            [(100, 100), (200, 100), (-100, 100), (50, 100), (100, 250), (0, i64::MAX / 100 * 100)]
+        {
+            assert!(dollars(PriceRange { from, to }).is_err(), "{from}..{to}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The token of the account: kept, renewed early, and fetched by one caller for all.
+
+use crate::{Secret, Tuning};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+
+/// The token that is in use.
+#[derive(Debug)]
+pub(super) struct Tokens<E> {
+    state: Mutex<State<E>>,
+}
+
+#[derive(Debug)]
+struct State<E> {
+    token: Option<Arc<Token>>,
+    /// The login that is under way. Whoever comes meanwhile waits for the same one, and shares its failure
+    /// too.
+    login: Option<Arc<Flight<E>>>,
+}
+
+/// What a login will give.
+type Flight<E> = OnceCell<Result<Arc<Token>, E>>;
+
+/// A token, and how long it may be used.
+#[derive(Debug)]
+pub(super) struct Token {
+    pub(super) secret: Secret,
+    renew_at: Instant,
+}
+
+impl Token {
+    /// A token that was asked for at `asked_at`: its life may have begun as early as that.
+    pub(super) fn new(secret: Secret, asked_at: Instant, tuning: &Tuning) -> Self {
+        let renew_at = asked_at + tuning.token_lifetime.saturating_sub(tuning.token_margin);
+        Self { secret, renew_at }
+    }
+}
+
+impl<E: Clone> Tokens<E> {
+    pub(super) const fn new() -> Self {
+        Self { state: Mutex::new(State { token: None, login: None }) }
+    }
+
+    /// The token; `login` fetches one if there is none that may be used.
+    pub(super) async fn get<F>(&self, login: impl FnOnce() -> F) -> Result<Arc<Token>, E>
+    where
+        F: Future<Output = Result<Token, E>>,
+    {
+        let flight = {
+            let mut state = self.lock();
+            if let Some(token) = state.token.as_ref().filter(|token| Instant::now() < token.renew_at) {
+                return Ok(Arc::clone(token));
+            }
+            Arc::clone(state.login.get_or_insert_with(Arc::default))
+        };
+        // Should the caller that logs in go away, the cell lets the next one in line do it.
+        let result = flight.get_or_init(|| async { login().await.map(Arc::new) }).await.clone();
+        let mut state = self.lock();
+        if state.login.as_ref().is_some_and(|current| Arc::ptr_eq(current, &flight)) {
+            state.login = None;
+            state.token = result.as_ref().ok().cloned();
+        }
+        result
+    }
+
+    /// Forgets a token that the source has refused, unless there is another one by now.
+    pub(super) fn forget(&self, refused: &Arc<Token>) {
+        let mut state = self.lock();
+        if state.token.as_ref().is_some_and(|token| Arc::ptr_eq(token, refused)) {
+            state.token = None;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<E>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    /// A source that counts the logins, and gives each a token of its own.
+    #[derive(Default)]
+    struct Source(AtomicU32);
+
+    impl Source {
+        async fn login(&self) -> Result<Token, String> {
+            let number = self.0.fetch_add(1, Ordering::SeqCst);
+            let asked_at = Instant::now();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            Ok(Token::new(Secret::new(number.to_string()), asked_at, &Tuning::default()))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_is_renewed_five_minutes_before_its_end() {
+        let (tokens, source) = (Tokens::<String>::new(), Source::default());
+        tokens.get(|| source.login()).await.unwrap();
+        // The login took a tenth of a second, and the life of the token began before it.
+        tokio::time::sleep(Duration::from_mins(355) - Duration::from_millis(101)).await;
+        assert_eq!(tokens.get(|| source.login()).await.unwrap().secret.expose(), "0");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(tokens.get(|| source.login()).await.unwrap().secret.expose(), "1");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_token_is_forgotten_once() {
+        let (tokens, source) = (Tokens::<String>::new(), Source::default());
+        let first = tokens.get(|| source.login()).await.unwrap();
+        tokens.forget(&first);
+        let second = tokens.get(|| source.login()).await.unwrap();
+        tokens.forget(&first);
+        assert!(Arc::ptr_eq(&second, &tokens.get(|| source.login()).await.unwrap()));
+        assert_eq!(source.0.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn everybody_shares_a_login_and_its_failure() {
+        let (tokens, tries) = (Arc::new(Tokens::<String>::new()), Arc::new(AtomicU32::new(0)));
+        let callers: Vec<_> = (0..20)
+            .map(|_| {
+                let (tokens, tries) = (Arc::clone(&tokens), Arc::clone(&tries));
+                tokio::spawn(async move {
+                    let login = || async {
+                        tries.fetch_add(1, Ordering::SeqCst);
+                        tokio::time::sleep(Duration::from_secs(1)).await;
+                        Err("wrong password".to_owned())
+                    };
+                    tokens.get(login).await.map(|_| ())
+                })
+            })
+            .collect();
+        for caller in callers {
+            assert_eq!(caller.await.unwrap(), Err("wrong password".to_owned()));
+        }
+        assert_eq!(tries.load(Ordering::SeqCst), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_that_goes_away_leaves_the_login_to_the_next() {
+        let (tokens, source) = (Tokens::<String>::new(), Source::default());
+        let gone = tokio::time::timeout(Duration::from_millis(50), tokens.get(|| source.login()));
+        let (gone, token) = tokio::join!(gone, tokens.get(|| source.login()));
+        assert!(gone.is_err());
+        assert_eq!(token.unwrap().secret.expose(), "1");
+    }
+}

@@ -1,0 +1,187 @@
+//! Everything that a server can do to its caller, and what the caller makes of it.
+
+use crate::stage::{Server, Step, all, checked, quick, record};
+use serde_json::json;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tidemill_feeds::{ErrorClass, FeedError, Secret, Tuning, open};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::Instant;
+
+/// The error of a count against a server that does this, and how often it was asked to count.
+async fn failing(steps: Vec<Step>, tuning: Tuning) -> (FeedError, usize) {
+    let server = Server::start().await;
+    server.then(steps);
+    let error = server.feed(tuning).count(&all()).await.unwrap_err();
+    (checked(&server, error), server.asked_for("Count").len())
+}
+
+#[tokio::test]
+async fn a_server_error_is_tried_again_until_there_is_an_answer() {
+    let server = Server::start().await;
+    server.then([Step::status(502), Step::error("canceling statement due to timeout")]);
+    assert_eq!(server.feed(quick()).count(&all()).await.unwrap().count, 4_711);
+    assert_eq!(server.asked_for("Count").len(), 3);
+}
+
+#[tokio::test]
+async fn a_server_error_that_stays_is_an_outage() {
+    let (error, tries) = failing(vec![Step::status(503); 3], quick()).await;
+    assert_eq!((error.class(), tries), (ErrorClass::Outage, 3));
+    assert!(error.to_string().contains("answered 503 Service Unavailable; "), "{error}");
+}
+
+#[tokio::test]
+async fn a_graphql_error_that_stays_is_transient() {
+    let (error, tries) = failing(vec![Step::error("deadlock detected"); 3], quick()).await;
+    assert_eq!((error.class(), tries), (ErrorClass::Transient, 3));
+    assert!(error.to_string().contains("deadlock detected"), "{error}");
+}
+
+#[tokio::test]
+async fn a_question_that_is_not_understood_is_not_asked_again() {
+    let refused = Step::error("Cannot query field \"updatedAt\" on type \"DiamondQuery\"");
+    let (error, tries) = failing(vec![refused], quick()).await;
+    assert_eq!((error.class(), tries), (ErrorClass::Permanent, 1));
+}
+
+#[tokio::test]
+async fn html_a_missing_page_and_a_redirect_are_permanent() {
+    let moved = Step::Answer(301, vec![("location", "http://127.0.0.1:1/steal")], String::new());
+    for (step, words) in [
+        (Step::body(&"<!DOCTYPE html><p>Maintenance"), "answered HTML instead of JSON; check the address"),
+        (Step::status(404), "answered 404 Not Found; check the path"),
+        (moved, "answered 301 Moved Permanently; give the feed the address that it points to"),
+        (Step::body(&"{\"data\":{}}"), "answered a count without a number"),
+        (Step::body(&"[1,2]"), "not the expected JSON"),
+    ] {
+        let (error, tries) = failing(vec![step], quick()).await;
+        assert_eq!((error.class(), tries), (ErrorClass::Permanent, 1), "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_limit_is_waited_for_as_long_as_the_server_asks() {
+    let server = Server::start().await;
+    server.then([Step::Answer(429, vec![("retry-after", "1")], String::new())]);
+    let begun = Instant::now();
+    assert_eq!(server.feed(quick()).count(&all()).await.unwrap().count, 4_711);
+    assert!(begun.elapsed() >= Duration::from_secs(1), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_wait_that_is_too_long_is_given_back_at_once() {
+    let limited = Step::Answer(429, vec![("retry-after", "3600")], String::new());
+    let tuning = Tuning { retry_after_max: Duration::from_millis(1), ..quick() };
+    let (error, tries) = failing(vec![limited], tuning).await;
+    assert_eq!((error.class(), tries), (ErrorClass::Transient, 1));
+    assert_eq!(error.retry_after(), Some(Duration::from_hours(1)));
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_is_an_outage() {
+    let tuning = Tuning { answer_timeout: Duration::from_millis(100), retries_max: 1, ..quick() };
+    let (error, tries) = failing(vec![Step::Silence; 2], tuning).await;
+    assert_eq!((error.class(), tries), (ErrorClass::Outage, 2));
+    assert!(error.to_string().contains("did not answer within 0.1 s"), "{error}");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_large_is_permanent_and_not_read_to_its_end() {
+    let tuning = Tuning { answer_bytes_max: 10_000, ..quick() };
+    let (error, tries) = failing(vec![Step::body(&"x".repeat(1_000_000))], tuning).await;
+    assert_eq!((error.class(), tries), (ErrorClass::Permanent, 1));
+    assert!(error.to_string().contains("answered more than 10000 bytes"), "{error}");
+}
+
+#[tokio::test]
+async fn nobody_at_the_address_is_an_outage() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let feed = open(&record(&format!("http://{address}/x")), Some(Secret::new("p")), quick()).unwrap();
+    let error = feed.count(&all()).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Outage);
+    assert!(error.to_string().starts_with(&format!("{address}/x could not be reached (")), "{error}");
+}
+
+/// A server that cuts each connection after the head of an answer and a part of its body.
+#[tokio::test]
+async fn a_connection_that_is_cut_is_tried_again_and_then_an_outage() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (cuts, mut cut) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut buffer = [0; 4_096];
+            let _ = stream.read(&mut buffer).await;
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 999\r\n\r\n{\"data\":").await;
+            let _ = cuts.send(());
+        }
+    });
+    let feed = open(&record(&format!("http://{address}/x")), Some(Secret::new("p")), quick()).unwrap();
+    let error = feed.count(&all()).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Outage);
+    assert!(error.to_string().contains("broke the connection off"), "{error}");
+    let count = std::iter::from_fn(|| cut.try_recv().ok()).count();
+    assert_eq!(count, 3);
+}
+
+#[tokio::test]
+async fn what_the_server_repeats_of_the_account_is_not_shown() {
+    let server = Server::start().await;
+    server.token.store(7, Ordering::SeqCst);
+    server.then(vec![Step::error("worker died while serving token-7"); 2]);
+    let error = server.feed(quick()).count(&all()).await.unwrap_err();
+    assert!(error.to_string().contains("serving ***"), "{error}");
+    checked(&server, error);
+
+    let server = Server::start().await;
+    server.logins.lock().unwrap().push_back(Step::error("wrong password `open sesame`"));
+    let error = server.feed(quick()).count(&all()).await.unwrap_err();
+    assert_eq!(checked(&server, error).class(), ErrorClass::Auth);
+}
+
+#[tokio::test]
+async fn what_cannot_be_asked_is_not_sent() {
+    let server = Server::start().await;
+    let feed = server.feed(quick());
+    let mut query = all();
+    query.prices.to = 150;
+    let error = feed.count(&query).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Permanent);
+    assert!(error.to_string().contains("do not begin and end at whole dollars"), "{error}");
+    for limit in [0, 51] {
+        assert_eq!(feed.page(&all(), 0, limit).await.unwrap_err().class(), ErrorClass::Permanent);
+    }
+    assert_eq!(feed.page(&all(), u64::MAX, 50).await.unwrap_err().class(), ErrorClass::Permanent);
+    assert_eq!(server.asked.lock().unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn a_feed_that_cannot_be_opened_says_why() {
+    let good = record("https://example.org/api/diamonds");
+    let with = |change: &dyn Fn(&mut tidemill_core::feed::Feed)| {
+        let mut feed = good.clone();
+        change(&mut feed);
+        let opened = open(&feed, Some(Secret::new("hush")), quick());
+        opened.err().map_or_else(|| "it opened".to_owned(), |error| error.to_string())
+    };
+    assert_eq!(with(&|_| {}), "it opened");
+    for (endpoint, words) in [
+        ("nonsense", "it is not a URL"),
+        ("ftp://example.org/x", "`ftp` is not spoken here"),
+        ("file:///etc/passwd", "`file` is not spoken here"),
+        ("https://ali:hush@example.org/x", "it contains an account"),
+    ] {
+        let text = with(&|feed| feed.endpoint = endpoint.to_owned());
+        assert!(text.starts_with("the endpoint of feed `nivoda-natural` cannot be used: "), "{text}");
+        assert!(text.contains(words) && !text.contains("hush"), "{text}");
+    }
+    assert!(with(&|feed| feed.kind = "fax".into()).starts_with("`fax` is not a kind of feed; use one of"));
+    assert!(with(&|feed| feed.settings = json!({ "shape": 1 })).contains("unknown field `shape`"));
+    assert!(with(&|feed| feed.username = None).starts_with("example.org/api/diamonds needs a user name"));
+    let error = open(&good, None, quick()).err().unwrap();
+    assert_eq!(error.class(), ErrorClass::Auth);
+}

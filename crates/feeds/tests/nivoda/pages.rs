@@ -1,0 +1,115 @@
+//! Counts, pages and lookups, as they are asked and as they are answered.
+
+use crate::stage::{Server, Step, all, quick, record};
+use serde_json::json;
+use std::sync::atomic::Ordering;
+use tidemill_core::feed::{FeedQuery, PriceRange};
+use tidemill_feeds::{ErrorClass, Secret, Tuning, open};
+
+#[tokio::test]
+async fn a_count_brings_the_sources_time() {
+    let server = Server::start().await;
+    let body = json!({ "data": { "as": { "diamonds_by_query_count": 12 } } }).to_string();
+    server.then([Step::Answer(200, vec![("date", "Sun, 06 Nov 1994 08:49:37 GMT")], body)]);
+    let counted = server.feed(quick()).count(&all()).await.unwrap();
+    assert_eq!(counted.count, 12);
+    assert_eq!(counted.source_time, Some("1994-11-06T08:49:37Z".parse().unwrap()));
+}
+
+#[tokio::test]
+async fn counting_and_paging_ask_for_the_same_stones() {
+    let server = Server::start().await;
+    let mut feed = record(&server.endpoint);
+    feed.settings = json!({ "labgrown": true, "sizes": { "from": 1.0, "to": 3.0 } });
+    let feed = open(&feed, Some(Secret::new("open sesame")), quick()).unwrap();
+    let updated_from = Some("2026-02-03T04:05:06Z".parse().unwrap());
+    let query = FeedQuery { prices: PriceRange { from: 50_000, to: 90_000 }, updated_from };
+    feed.count(&query).await.unwrap();
+    feed.page(&query, 29, 31).await.unwrap();
+    let (count, page) =
+        (&server.asked_for("Count")[0]["variables"], &server.asked_for("Page")[0]["variables"]);
+    assert_eq!(count["query"], page["query"]);
+    assert_eq!(count["query"]["dollar_value"], json!({ "from": 500, "to": 899 }));
+    assert_eq!(count["query"]["labgrown"], json!(true));
+    assert_eq!((&page["offset"], &page["limit"]), (&json!(29), &json!(31)));
+}
+
+#[tokio::test]
+async fn the_text_of_a_question_is_always_the_same() {
+    let server = Server::start().await;
+    let feed = server.feed(quick());
+    feed.page(&all(), 0, 50).await.unwrap();
+    server.token.fetch_add(1, Ordering::SeqCst);
+    feed.page(&all(), 50, 10).await.unwrap();
+    let pages = server.asked_for("Page");
+    // The one in the middle is the one whose token was refused.
+    assert_eq!(pages.len(), 3);
+    assert!(pages.iter().all(|page| page["query"] == pages[0]["query"]));
+    let text = pages[0]["query"].as_str().unwrap();
+    assert!(
+        text.contains("order: { type: createdAt, direction: ASC }") && !text.contains("token-"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn a_page_keeps_the_order_and_sorts_out_what_is_no_record() {
+    let server = Server::start().await;
+    *server.items.lock().unwrap() = json!([
+        { "id": "O-2", "price": 5, "diamond": { "id": "S-2" } },
+        { "id": "O-9", "price": 5, "diamond": {} },
+        { "id": "O-1", "price": 5, "diamond": { "id": "S-1", "image": "\u{0}" } },
+        { "id": "O-3", "price": 5, "diamond": { "id": "S-3", "image": "\\u0000" } },
+        { "id": "O-4", "price": 5, "diamond": { "id": "S-4", "image": "x".repeat(2_000) } },
+        { "id": "O-2", "price": 5, "diamond": { "id": "S-2" } },
+    ]);
+    let feed = server.feed(Tuning { item_bytes_max: 1_000, ..quick() });
+    let page = feed.page(&all(), 0, 50).await.unwrap();
+    let names: Vec<_> = page.items.iter().map(|item| item.stone_id.as_str()).collect();
+    assert_eq!(names, ["S-2", "S-3", "S-2"]);
+    let bad: Vec<_> = page.bad.iter().map(|bad| bad.stone_id.as_deref()).collect();
+    assert_eq!(bad, [None, Some("S-1"), Some("S-4")]);
+    assert!(!page.is_last);
+}
+
+#[tokio::test]
+async fn a_page_without_names_is_permanent() {
+    let server = Server::start().await;
+    let feed = server.feed(quick());
+    *server.items.lock().unwrap() = json!([{ "id": "O-1" }, { "id": "O-2" }]);
+    let error = feed.page(&all(), 0, 50).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Permanent);
+    assert!(error.to_string().contains("none of which has a `diamond.id`"), "{error}");
+}
+
+#[tokio::test]
+async fn what_was_not_asked_for_is_not_taken() {
+    let server = Server::start().await;
+    *server.items.lock().unwrap() = json!([{ "diamond": { "id": "1" } }, { "diamond": { "id": "2" } }]);
+    let page = server.feed(quick()).page(&all(), 0, 1).await.unwrap();
+    assert_eq!((page.items.len(), page.items[0].stone_id.as_str()), (1, "1"));
+}
+
+#[tokio::test]
+async fn a_lookup_asks_for_fifty_at_a_time_and_believes_only_what_it_asked_for() {
+    let server = Server::start().await;
+    *server.items.lock().unwrap() = json!([
+        { "id": "O-7", "diamond": { "id": "S-7" } },
+        { "id": "O-8", "diamond": { "id": "S-8", "image": "\u{0}" } },
+        { "id": "O-X", "diamond": { "id": "S-X" } },
+    ]);
+    let ids: Vec<String> = (0..120).map(|number| format!("S-{number}")).collect();
+    let feed = server.feed(quick());
+    let found = feed.lookup(&ids).unwrap().await.unwrap();
+    let found: Vec<_> = found.iter().map(|item| (item.stone_id.as_str(), item.payload.len() > 2)).collect();
+    assert_eq!(found, [("S-7", true), ("S-8", false)]);
+    let asked = server.asked_for("Page");
+    let lengths: Vec<_> =
+        asked.iter().map(|page| page["variables"]["query"]["ids"].as_array().unwrap().len()).collect();
+    assert_eq!(lengths, [50, 50, 20]);
+    // What is still offered has to pass the feed's own filters, or a stone that was sold would seem to be
+    // there.
+    assert_eq!(asked[0]["variables"]["query"]["availability"], json!(["AVAILABLE"]));
+    assert_eq!(asked[0]["variables"]["query"].get("dollar_value"), None);
+    assert!(feed.lookup(&[]).unwrap().await.unwrap().is_empty());
+}

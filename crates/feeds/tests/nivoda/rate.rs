@@ -1,0 +1,41 @@
+//! The rate limit, as the server sees it.
+
+use crate::stage::{Server, all, quick, record};
+use std::sync::Arc;
+use std::time::Duration;
+use tidemill_feeds::{Secret, open};
+use tokio::time::Instant;
+
+#[tokio::test]
+async fn the_rate_holds_for_all_callers_together_and_can_be_lifted() {
+    let server = Server::start().await;
+    let mut feed = record(&server.endpoint);
+    feed.rate = 50;
+    let feed = open(&feed, Some(Secret::new("open sesame")), quick()).unwrap();
+    feed.count(&all()).await.unwrap();
+    let ask = |times: usize| {
+        let feed = Arc::clone(&feed);
+        async move {
+            let begun = Instant::now();
+            let tasks: Vec<_> = (0..times)
+                .map(|_| {
+                    let feed = Arc::clone(&feed);
+                    tokio::spawn(async move { feed.count(&all()).await.map(|_| ()) })
+                })
+                .collect();
+            for task in tasks {
+                task.await.unwrap().unwrap();
+            }
+            begun.elapsed()
+        }
+    };
+    // Twenty-five at fifty per second. Faster would break the limit; how much slower depends on the machine.
+    let limited = ask(25).await;
+    assert!(limited >= Duration::from_millis(480), "{limited:?}");
+    feed.set_rate(500.0);
+    let faster = ask(25).await;
+    assert!(faster < limited, "{faster:?} at ten times the rate, {limited:?} before");
+    feed.set_rate(0.0);
+    ask(25).await;
+    assert_eq!(server.asked_for("Count").len(), 76);
+}

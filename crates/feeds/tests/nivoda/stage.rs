@@ -1,0 +1,179 @@
+//! A server that speaks the API and does what its script says, and the feed that asks it.
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tidemill_core::feed::{FeedQuery, PriceRange};
+use tidemill_feeds::{Feed, FeedError, Secret, Tuning, open};
+use tokio::sync::Semaphore;
+
+/// What the server does with one request instead of answering it.
+#[derive(Debug, Clone)]
+pub(crate) enum Step {
+    /// This status, with these headers and this body.
+    Answer(u16, Vec<(&'static str, &'static str)>, String),
+    /// No answer at all.
+    Silence,
+}
+
+impl Step {
+    /// A body with a good status.
+    pub(crate) fn body(body: &impl ToString) -> Self {
+        Self::Answer(200, Vec::new(), body.to_string())
+    }
+
+    /// A status with a body that is nobody's matter.
+    pub(crate) fn status(status: u16) -> Self {
+        Self::Answer(status, Vec::new(), "<html>sorry</html>".to_owned())
+    }
+
+    /// An error of GraphQL.
+    pub(crate) fn error(message: &str) -> Self {
+        Self::body(&json!({ "data": null, "errors": [{ "message": message }] }))
+    }
+}
+
+/// The server.
+pub(crate) struct Server {
+    /// Where it is.
+    pub(crate) endpoint: String,
+    /// What it does next with logins; accepts them when nothing is left.
+    pub(crate) logins: Mutex<VecDeque<Step>>,
+    /// What it does next with anything else; answers when nothing is left.
+    pub(crate) script: Mutex<VecDeque<Step>>,
+    /// The items of every page.
+    pub(crate) items: Mutex<Value>,
+    /// Everything it was asked, logins included.
+    pub(crate) asked: Mutex<Vec<Value>>,
+    /// The number of the token that is valid.
+    pub(crate) token: AtomicU32,
+    /// Permits for logins to be answered.
+    pub(crate) door: Semaphore,
+}
+
+impl Server {
+    /// A server on a free port, whose door stands open.
+    pub(crate) async fn start() -> Arc<Self> {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = Arc::new(Self {
+            endpoint: format!("http://{}/api/diamonds", listener.local_addr().unwrap()),
+            logins: Mutex::default(),
+            script: Mutex::default(),
+            items: Mutex::new(json!([])),
+            asked: Mutex::default(),
+            token: AtomicU32::new(0),
+            door: Semaphore::new(10_000),
+        });
+        let router =
+            Router::new().route("/api/diamonds", axum::routing::post(answer)).with_state(Arc::clone(&server));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        server
+    }
+
+    /// The requests of a kind so far: `Login`, `Count` or `Page`.
+    pub(crate) fn asked_for(&self, kind: &str) -> Vec<Value> {
+        let start = format!("query {kind}(");
+        let asked = self.asked.lock().unwrap();
+        asked
+            .iter()
+            .filter(|request| request["query"].as_str().unwrap().starts_with(&start))
+            .cloned()
+            .collect()
+    }
+
+    /// Does this next.
+    pub(crate) fn then(&self, steps: impl IntoIterator<Item = Step>) {
+        self.script.lock().unwrap().extend(steps);
+    }
+
+    /// The feed of this server.
+    pub(crate) fn feed(&self, tuning: Tuning) -> Arc<dyn Feed> {
+        open(&record(&self.endpoint), Some(Secret::new("open sesame")), tuning).unwrap()
+    }
+}
+
+async fn answer(State(server): State<Arc<Server>>, body: Bytes) -> Response {
+    let request: Value = serde_json::from_slice(&body).unwrap();
+    server.asked.lock().unwrap().push(request.clone());
+    let document = request["query"].as_str().unwrap();
+    let is_login = document.starts_with("query Login(");
+    let script = if is_login { &server.logins } else { &server.script };
+    let step = script.lock().unwrap().pop_front();
+    match step {
+        Some(Step::Silence) => std::future::pending().await,
+        Some(Step::Answer(status, headers, body)) => {
+            let mut response = (StatusCode::from_u16(status).unwrap(), body).into_response();
+            for (name, value) in headers {
+                response.headers_mut().insert(name, value.parse().unwrap());
+            }
+            return response;
+        }
+        None => {}
+    }
+    if is_login {
+        server.door.acquire().await.unwrap().forget();
+        let token = format!("token-{}", server.token.load(Ordering::SeqCst));
+        let data = json!({ "authenticate": { "username_and_password": { "token": token } } });
+        return json!({ "data": data }).to_string().into_response();
+    }
+    let token = format!("token-{}", server.token.load(Ordering::SeqCst));
+    if request["variables"]["token"] != token.as_str() {
+        return json!({ "data": null, "errors": [{ "message": "Token expired" }] })
+            .to_string()
+            .into_response();
+    }
+    let data = if document.starts_with("query Count(") {
+        json!({ "as": { "diamonds_by_query_count": 4_711 } })
+    } else {
+        json!({ "as": { "diamonds_by_query": { "items": *server.items.lock().unwrap() } } })
+    };
+    json!({ "data": data }).to_string().into_response()
+}
+
+/// A feed as it is kept.
+pub(crate) fn record(endpoint: &str) -> tidemill_core::feed::Feed {
+    tidemill_core::feed::Feed {
+        feed: "nivoda-natural".into(),
+        project_id: "diamonds".into(),
+        kind: "nivoda".into(),
+        endpoint: endpoint.into(),
+        username: Some("ali".into()),
+        password_env: None,
+        rate: 0,
+        settings: Value::Null,
+        created_at: tidemill_core::Timestamp::UNIX_EPOCH,
+    }
+}
+
+/// Waits of milliseconds, and two retries.
+pub(crate) fn quick() -> Tuning {
+    Tuning {
+        retries_max: 2,
+        backoff: Duration::from_millis(1),
+        backoff_max: Duration::from_millis(2),
+        jitter_max: Duration::from_millis(1),
+        ..Tuning::default()
+    }
+}
+
+/// Every stone.
+pub(crate) fn all() -> FeedQuery {
+    FeedQuery { prices: PriceRange::ALL, updated_from: None }
+}
+
+/// An error, with its words checked: nothing of the account is in them, and who was asked is.
+pub(crate) fn checked(server: &Server, error: FeedError) -> FeedError {
+    let text = format!("{error} {error:?}");
+    for secret in ["open sesame", "token-"] {
+        assert!(!text.contains(secret), "{text}");
+    }
+    assert!(text.contains(server.endpoint.strip_prefix("http://").unwrap()), "{text}");
+    error
+}

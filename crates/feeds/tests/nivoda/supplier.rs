@@ -1,0 +1,156 @@
+//! The feed against the stand-in supplier: another implementation of the same API, with its own truth.
+
+use crate::stage::{all, quick, record};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tidemill_core::digest::sha256_hex;
+use tidemill_core::feed::{FeedQuery, Item, PRICE_CEILING, PriceRange};
+use tidemill_feeds::{ErrorClass, Feed, FeedError, Secret, open};
+use tidemill_supplier::{Account, Change, Config, FailWith, Running, Supplier, Truth, What};
+
+/// A supplier, and the feed that asks it.
+async fn meet(config: Config) -> (Running, Arc<dyn Feed>) {
+    let supplier = Supplier::bind(config).await.unwrap().spawn();
+    let feed = open(&record(&supplier.endpoint), Some(Secret::new("open sesame")), quick()).unwrap();
+    (supplier, feed)
+}
+
+/// Everything that a query has, page by page.
+async fn drain(feed: &dyn Feed, query: &FeedQuery) -> Result<(Vec<Item>, usize), FeedError> {
+    let (mut items, mut bad) = (Vec::new(), 0);
+    loop {
+        let offset = (items.len() + bad) as u64;
+        let page = feed.page(query, offset, 50).await?;
+        if page.items.is_empty() && page.bad.is_empty() {
+            return Ok((items, bad));
+        }
+        bad += page.bad.len();
+        items.extend(page.items);
+    }
+}
+
+/// Stones by id, with the hash of the payload.
+fn hashes(items: &[Item]) -> BTreeMap<String, String> {
+    items.iter().map(|item| (item.stone_id.clone(), sha256_hex(item.payload.as_bytes()))).collect()
+}
+
+fn truth(supplier: &Running) -> BTreeMap<String, Truth> {
+    let available = supplier.handle.truth().into_iter().filter(|stone| stone.available);
+    available.map(|stone| (stone.id.clone(), stone)).collect()
+}
+
+#[tokio::test]
+async fn every_stone_is_counted_paged_and_mapped_as_the_supplier_has_it() {
+    let (supplier, feed) = meet(Config { stones: 1_234, ..Config::default() }).await;
+    let truth = truth(&supplier);
+    assert_eq!(feed.count(&all()).await.unwrap().count, truth.len() as u64);
+    let (items, bad) = drain(&*feed, &all()).await.unwrap();
+    assert_eq!((items.len(), bad), (1_234, 0));
+    let expected = truth.values().map(|stone| (stone.id.clone(), stone.sha256.clone()));
+    assert_eq!(hashes(&items), expected.collect());
+    // The text of the question never changes, so the supplier has read it once: the first page, and no other.
+    let stats = supplier.handle.stats();
+    assert_eq!((stats.logins, stats.pages, stats.general), (1, 26, 3), "{stats:?}");
+    for item in &items {
+        let stone = feed.map(&item.payload).unwrap();
+        let known = &truth[&stone.stone_id];
+        assert_eq!(stone.stone_id, item.stone_id);
+        assert_eq!(stone.offer_id, item.offer_id);
+        assert_eq!((stone.feed_price, stone.lab_grown), (i64::from(known.price), known.labgrown));
+    }
+    let time = feed.count(&all()).await.unwrap().source_time.unwrap();
+    assert!((supplier.handle.now() - time).num_seconds().abs() <= 5, "{time}");
+    supplier.stop().await;
+}
+
+#[tokio::test]
+async fn ranges_of_prices_part_the_stones() {
+    let (supplier, feed) = meet(Config { stones: 500, ..Config::default() }).await;
+    let edges = [0, 100_000, 200_000, 200_100, 1_000_000, PRICE_CEILING];
+    let (mut seen, mut counted) = (Vec::new(), 0);
+    for range in edges.windows(2) {
+        let prices = PriceRange { from: range[0], to: range[1] };
+        let query = FeedQuery { prices, updated_from: None };
+        counted += feed.count(&query).await.unwrap().count;
+        let (items, _) = drain(&*feed, &query).await.unwrap();
+        for item in &items {
+            assert!(prices.contains(feed.map(&item.payload).unwrap().feed_price));
+        }
+        seen.extend(items.into_iter().map(|item| item.stone_id));
+    }
+    seen.sort();
+    assert_eq!((seen, counted), (truth(&supplier).into_keys().collect(), 500));
+    supplier.stop().await;
+}
+
+#[tokio::test]
+async fn only_what_has_changed_since_is_asked_for() {
+    let (supplier, feed) = meet(Config { stones: 300, ..Config::default() }).await;
+    let changed = supplier.handle.change(&Change::some(What::Payload, 7, 3)).unwrap();
+    let query = FeedQuery { updated_from: Some(changed.at), ..all() };
+    let (items, _) = drain(&*feed, &query).await.unwrap();
+    let mut expected = changed.ids;
+    expected.sort();
+    assert_eq!(hashes(&items).into_keys().collect::<Vec<_>>(), expected);
+    supplier.stop().await;
+}
+
+#[tokio::test]
+async fn a_lookup_finds_what_is_still_offered() {
+    let (supplier, feed) = meet(Config { stones: 200, ..Config::default() }).await;
+    let ids: Vec<String> = truth(&supplier).into_keys().take(120).collect();
+    supplier.handle.change(&Change::these(What::Sell, ids[..10].to_vec())).unwrap();
+    supplier.handle.change(&Change::these(What::Remove, ids[10..20].to_vec())).unwrap();
+    let found = feed.lookup(&ids).unwrap().await.unwrap();
+    assert_eq!(hashes(&found).into_keys().collect::<Vec<_>>(), ids[20..]);
+    supplier.stop().await;
+}
+
+#[tokio::test]
+async fn stones_that_cannot_be_kept_or_mapped_are_told_apart() {
+    let (supplier, feed) =
+        meet(Config { stones: 300, nul_stones: 3, uncertified_stones: 4, ..Config::default() }).await;
+    let (items, bad) = drain(&*feed, &all()).await.unwrap();
+    assert_eq!((items.len(), bad), (297, 3));
+    let faults: Vec<_> = items.iter().filter_map(|item| feed.map(&item.payload).err()).collect();
+    assert_eq!(faults.len(), 4);
+    assert!(faults.iter().all(|fault| fault.reason() == "`diamond.certificate` is missing"), "{faults:?}");
+    supplier.stop().await;
+}
+
+#[tokio::test]
+async fn all_that_the_supplier_can_do_to_a_caller_is_survived_or_classed() {
+    let (supplier, feed) = meet(Config { stones: 200, ..Config::default() }).await;
+    for fail_with in
+        [FailWith::Internal, FailWith::BadGateway, FailWith::Graphql, FailWith::Token, FailWith::Closed]
+    {
+        supplier.handle.behave(|behaviour| {
+            behaviour.fail_next = 1;
+            behaviour.fail_with = fail_with;
+        });
+        let (items, _) = drain(&*feed, &all()).await.unwrap();
+        assert_eq!(items.len(), 200, "{fail_with:?}");
+    }
+    supplier.handle.expire_tokens();
+    assert_eq!(drain(&*feed, &all()).await.unwrap().0.len(), 200);
+    supplier.handle.behave(|behaviour| behaviour.without_ids_next = 1);
+    assert_eq!(feed.page(&all(), 0, 50).await.unwrap_err().class(), ErrorClass::Permanent);
+    supplier.handle.behave(|behaviour| behaviour.outage = tidemill_supplier::Outage::Closed);
+    assert_eq!(feed.count(&all()).await.unwrap_err().class(), ErrorClass::Outage);
+    supplier.handle.behave(|behaviour| {
+        behaviour.outage = tidemill_supplier::Outage::Off;
+        behaviour.html = true;
+    });
+    assert_eq!(feed.count(&all()).await.unwrap_err().class(), ErrorClass::Permanent);
+    supplier.stop().await;
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_an_error_of_the_account() {
+    let account = Account { username: "ali".into(), password: "another".into() };
+    let (supplier, feed) = meet(Config { account: Some(account), ..Config::default() }).await;
+    let error = feed.count(&all()).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Auth);
+    assert!(error.to_string().contains("invalid username or password"), "{error}");
+    supplier.stop().await;
+}

@@ -1,0 +1,1 @@
+DELETE FROM {sync}.pricing_rules WHERE id = $1

@@ -1,0 +1,1 @@
+SELECT rules FROM {ops}.rule_sets WHERE version = $1

@@ -1,0 +1,218 @@
+//! Feeds: what was asked for, how far each is, and whether it answers.
+
+use crate::codec::{At, Bare, Columns, Doc};
+use crate::tx::{FromColumns, on};
+use crate::{Error, RefusalCode, Store, Tx, catalog};
+use tidemill_core::Timestamp;
+use tidemill_core::feed::{Feed, Watermark};
+use tidemill_core::records::{FeedRecord, WatermarkChange};
+
+impl FromColumns for FeedRecord {
+    fn read(row: &impl Columns) -> sqlx::Result<Self> {
+        let feed = Feed {
+            feed: row.text("feed")?,
+            project_id: row.text("project_id")?,
+            kind: row.text("kind")?,
+            endpoint: row.text("endpoint")?,
+            username: row.text_or_null("username")?,
+            password_env: row.text_or_null("password_env")?,
+            rate: u32::try_from(row.int("rate")?).unwrap_or(0),
+            settings: row.json("settings")?,
+            created_at: row.time("created_at")?,
+        };
+        let watermark = match row.time_or_null("last_updated_at")? {
+            Some(last_updated_at) => Some(Watermark {
+                last_updated_at,
+                last_run_id: row.uuid_or_null("last_run_id")?.map(|id| id.to_string()),
+                last_run_completed_at: row.time_or_null("last_run_completed_at")?,
+            }),
+            None => None,
+        };
+        Ok(Self {
+            feed,
+            watermark,
+            copy_url: row.text_or_null("copy_url")?,
+            copied_updated_at: row.time_or_null("copied_updated_at")?,
+            copy_error: row.text_or_null("copy_error")?,
+            circuit: row.json("circuit")?,
+            circuit_rev: row.int("circuit_rev")?,
+            circuit_reason: row.text_or_null("circuit_reason")?,
+        })
+    }
+}
+
+impl FromColumns for WatermarkChange {
+    fn read(row: &impl Columns) -> sqlx::Result<Self> {
+        Ok(Self {
+            changed_at: row.time("changed_at")?,
+            before: row.time_or_null("before_at")?,
+            after: row.time_or_null("after_at")?,
+            run_id: row.uuid_or_null("run_id")?,
+            by: row.text("by_whom")?,
+            note: row.text_or_null("note")?,
+        })
+    }
+}
+
+impl Tx<'_> {
+    /// Adds a feed, or changes how it is reached. A feed stays in its project, and of its kind.
+    pub async fn put_feed(
+        &mut self,
+        feed: &Feed,
+        copy_url: Option<&str>,
+        now: Option<Timestamp>,
+    ) -> Result<(), Error> {
+        let now = self.time(now);
+        let rate = i32::try_from(feed.rate).unwrap_or(i32::MAX);
+        let written = on!(
+            self,
+            catalog::FEED_ADD,
+            [
+                feed.feed.as_str(),
+                feed.project_id.as_str(),
+                feed.kind.as_str(),
+                feed.endpoint.as_str(),
+                feed.username.as_deref(),
+                feed.password_env.as_deref(),
+                rate,
+                Doc(feed.settings.clone()),
+                copy_url,
+                now,
+            ],
+            execute,
+            "add a feed"
+        )?;
+        if written.count() > 0 {
+            return Ok(());
+        }
+        Err(Error::refused(
+            RefusalCode::KeyConflict,
+            format!("feed `{}` exists in another project, or is of another kind", feed.feed),
+        ))
+    }
+
+    /// A feed.
+    pub async fn feed(&mut self, feed: &str) -> Result<Option<FeedRecord>, Error> {
+        on!(self, catalog::FEED_LIST, [Some(feed)], fetch_optional, "read a feed")?.record("read a feed")
+    }
+
+    /// Every feed, by name.
+    pub async fn feeds(&mut self) -> Result<Vec<FeedRecord>, Error> {
+        on!(self, catalog::FEED_LIST, [None::<&str>], fetch_all, "list feeds")?.records("list feeds")
+    }
+
+    /// Locks a feed until the step ends, and reads it.
+    pub async fn lock_feed(&mut self, feed: &str) -> Result<Option<FeedRecord>, Error> {
+        let _: Option<String> = on!(self, catalog::FEED_LOCK, [feed], fetch_optional, "lock a feed")?
+            .record("lock a feed")?;
+        self.feed(feed).await
+    }
+
+    /// Moves a feed's watermark, and records who did. The caller has locked the feed, and answers for the direction.
+    pub async fn set_watermark(
+        &mut self,
+        feed: &str,
+        change: &WatermarkChange,
+        now: Option<Timestamp>,
+    ) -> Result<(), Error> {
+        let now = self.time(now);
+        let run = change.run_id.map(Bare);
+        on!(
+            self,
+            catalog::FEED_WATERMARK,
+            [feed, change.after.map(At), run, now],
+            execute,
+            "move a watermark"
+        )?;
+        on!(
+            self,
+            catalog::WATERMARK_NOTE,
+            [
+                feed,
+                now,
+                change.before.map(At),
+                change.after.map(At),
+                run,
+                change.by.as_str(),
+                change.note.as_deref(),
+            ],
+            execute,
+            "record a watermark"
+        )?;
+        Ok(())
+    }
+
+    /// Writes the state of a feed's circuit. False: somebody else was first.
+    pub async fn set_circuit(
+        &mut self,
+        feed: &str,
+        believed_rev: i32,
+        circuit: &tidemill_core::Json,
+        reason: Option<&str>,
+    ) -> Result<bool, Error> {
+        let circuit = Doc(circuit.clone());
+        let binds = (feed, believed_rev, reason);
+        let written = on!(
+            self,
+            catalog::FEED_CIRCUIT,
+            [binds.0, binds.1, circuit.clone(), binds.2],
+            execute,
+            "note how a feed answers"
+        )?;
+        Ok(written.count() > 0)
+    }
+}
+
+impl Store {
+    /// A feed that must exist.
+    pub async fn feed(&self, feed: String) -> Result<FeedRecord, Error> {
+        let name = feed.clone();
+        let found = self.read(move |mut tx| Box::pin(async move { tx.feed(&name).await })).await?;
+        found.ok_or_else(|| unknown(&feed))
+    }
+
+    /// Every feed, by name.
+    pub async fn feeds(&self) -> Result<Vec<FeedRecord>, Error> {
+        self.read(move |mut tx| Box::pin(async move { tx.feeds().await })).await
+    }
+
+    /// The last changes of a feed's watermark, newest first.
+    pub async fn watermark_changes(&self, feed: String, limit: usize) -> Result<Vec<WatermarkChange>, Error> {
+        self.read(move |mut tx| {
+            Box::pin(async move {
+                let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+                on!(tx, catalog::WATERMARK_LIST, [feed.as_str(), limit], fetch_all, "list watermarks")?
+                    .records("list watermarks")
+            })
+        })
+        .await
+    }
+
+    /// Notes what became of the copy of a watermark.
+    pub async fn note_copy(
+        &self,
+        feed: String,
+        copied: Option<Timestamp>,
+        error: Option<String>,
+        now: Option<Timestamp>,
+    ) -> Result<(), Error> {
+        self.write(move |mut tx| {
+            Box::pin(async move {
+                let now = tx.time(now);
+                let binds = (feed.as_str(), copied.map(At), error.as_deref());
+                on!(tx, catalog::FEED_COPIED, [binds.0, binds.1, now, binds.2], execute, "note a copy")?;
+                Ok(())
+            })
+        })
+        .await
+    }
+}
+
+/// There is no such feed.
+pub(crate) fn unknown(feed: &str) -> Error {
+    Error::Refused(crate::Refusal {
+        code: RefusalCode::UnknownFeed,
+        message: format!("feed `{feed}` does not exist"),
+        hint: Some("tidemill feed list".to_owned()),
+    })
+}

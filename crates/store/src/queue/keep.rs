@@ -1,0 +1,171 @@
+//! What people and upkeep do with messages: look, replay, and remove what need not be remembered.
+
+use super::rows::Live;
+use crate::codec::At;
+use crate::tx::on;
+use crate::{Error, Tx, catalog};
+use chrono::TimeDelta;
+use tidemill_core::Timestamp;
+use tidemill_core::limits::{BATCH_MAX, DEAD_LETTER_DAYS};
+use tidemill_core::queue::{
+    DeadCursor, DeadLetter, Kept, Message, QueueDepth, QueueSettings, Replay, check_batch,
+};
+
+/// What a purge removed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Purged {
+    /// Completed messages whose window is over.
+    pub done: u64,
+    /// Dead letters that were kept long enough.
+    pub dead: u64,
+}
+
+impl Tx<'_> {
+    /// The next messages, and those that are locked or delayed.
+    pub async fn peek_messages(
+        &mut self,
+        queue: &str,
+        limit: usize,
+        now: Option<Timestamp>,
+    ) -> Result<Vec<Message>, Error> {
+        self.queue_settings(queue).await?;
+        let moment = self.database_now(now).await?;
+        let rows: Vec<Live> =
+            on!(self, catalog::MESSAGE_PEEK, [queue, bounded(limit)], fetch_all, "peek at messages")?
+                .records("peek at messages")?;
+        Ok(rows.into_iter().map(|row| row.at(moment)).collect())
+    }
+
+    /// Dead letters, the oldest first, from after a place on.
+    pub async fn dead_letters(
+        &mut self,
+        queue: &str,
+        limit: usize,
+        after: Option<&DeadCursor>,
+    ) -> Result<Vec<DeadLetter>, Error> {
+        self.queue_settings(queue).await?;
+        let first = DeadCursor { dead_at: Timestamp::UNIX_EPOCH, message_id: String::new(), generation: -1 };
+        let after = after.unwrap_or(&first);
+        on!(
+            self,
+            catalog::MESSAGE_DEAD,
+            [queue, At(after.dead_at), after.message_id.as_str(), after.generation, bounded(limit)],
+            fetch_all,
+            "list dead letters"
+        )?
+        .records("list dead letters")
+    }
+
+    /// Sends dead letters again under the next generation; how many.
+    ///
+    /// Where that generation exists already, somebody was faster: nothing is sent, and the dead letter is gone.
+    pub async fn replay_messages(
+        &mut self,
+        queue: &str,
+        which: &Replay,
+        now: Option<Timestamp>,
+    ) -> Result<u64, Error> {
+        let settings = self.queue_settings(queue).await?;
+        let moment = self.database_now(now).await?;
+        let ids: Vec<Option<&str>> = match which {
+            Replay::All => vec![None],
+            Replay::Ids(ids) => {
+                check_batch("message ids", ids.len())?;
+                ids.iter().map(|id| Some(id.as_str())).collect()
+            }
+        };
+        let expires_at = moment + TimeDelta::seconds(i64::from(settings.expiry_secs));
+        let mut replayed = 0;
+        for id in ids {
+            let sent = on!(
+                self,
+                catalog::MESSAGE_REPLAY_COPY,
+                [queue, id, At(moment), At(expires_at)],
+                execute,
+                "replay dead letters"
+            )?;
+            replayed += sent.count();
+            on!(self, catalog::MESSAGE_REPLAY_DONE, [queue, id, At(moment)], execute, "replay dead letters")?;
+        }
+        Ok(replayed)
+    }
+
+    /// What is in a queue.
+    pub async fn queue_depth(&mut self, queue: &str, now: Option<Timestamp>) -> Result<QueueDepth, Error> {
+        self.queue_settings(queue).await?;
+        let moment = self.database_now(now).await?;
+        let parts = on!(self, catalog::MESSAGE_DEPTH, [queue, At(moment)], fetch_all, "count messages")?
+            .records("count messages")?;
+        Ok(QueueDepth::of(parts))
+    }
+
+    /// Makes dead letters of what expired while nobody received it, at most as many.
+    pub async fn expire_messages(
+        &mut self,
+        limit: usize,
+        now: Option<Timestamp>,
+    ) -> Result<Vec<DeadLetter>, Error> {
+        let moment = self.database_now(now).await?;
+        on!(self, catalog::MESSAGE_EXPIRE, [At(moment), bounded(limit)], fetch_all, "expire messages")?
+            .records("expire messages")
+    }
+
+    /// Removes what need not be remembered any longer, at most as many rows of each kind and queue.
+    pub async fn purge_messages(&mut self, limit: usize, now: Option<Timestamp>) -> Result<Purged, Error> {
+        let moment = self.database_now(now).await?;
+        let dead_before = moment - TimeDelta::days(i64::from(DEAD_LETTER_DAYS));
+        let mut purged = Purged::default();
+        for settings in self.queues().await? {
+            let window = TimeDelta::seconds(i64::from(settings.window_secs.unwrap_or(0)));
+            purged.done += self.purge_kept(&settings, Kept::Done, moment - window, limit).await?;
+            purged.dead += self.purge_kept(&settings, Kept::Dead, dead_before, limit).await?;
+        }
+        Ok(purged)
+    }
+
+    async fn purge_kept(
+        &mut self,
+        settings: &QueueSettings,
+        kept: Kept,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<u64, Error> {
+        let gone = on!(
+            self,
+            catalog::MESSAGE_PURGE,
+            [settings.queue.as_str(), kept.as_str(), At(before), bounded(limit)],
+            execute,
+            "purge messages"
+        )?;
+        Ok(gone.count())
+    }
+
+    /// The settings of every queue.
+    pub async fn queues(&mut self) -> Result<Vec<QueueSettings>, Error> {
+        on!(self, catalog::QUEUE_LIST, [None::<&str>], fetch_all, "list queues")?.records("list queues")
+    }
+
+    /// Changes how a queue treats its messages, or makes a queue.
+    pub async fn set_queue(&mut self, settings: &QueueSettings) -> Result<(), Error> {
+        settings.check()?;
+        on!(
+            self,
+            catalog::QUEUE_PUT,
+            [
+                settings.queue.as_str(),
+                settings.lock_secs,
+                settings.deliveries_max,
+                settings.window_secs,
+                settings.expiry_secs,
+            ],
+            execute,
+            "change a queue"
+        )?;
+        Ok(())
+    }
+}
+
+/// As many rows as one call may read or remove.
+fn bounded(limit: usize) -> i64 {
+    i64::try_from(limit.min(BATCH_MAX)).unwrap_or(i64::MAX)
+}

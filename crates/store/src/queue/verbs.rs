@@ -1,0 +1,382 @@
+//! What workers do with messages, as parts of a step.
+
+use super::Receive;
+use super::rows::{Key, Last, Taken, Touched, delay_micros, messages_json, receipts_json};
+use crate::catalog::Statement;
+use crate::codec::{At, Boot, Words};
+use crate::tx::{Conn, Of, on};
+use crate::{Error, RefusalCode, Tx, catalog};
+use chrono::TimeDelta;
+use std::collections::{HashMap, HashSet};
+use tidemill_core::limits::{BATCH_MAX, MESSAGE_BYTES_MAX};
+use tidemill_core::queue::{
+    Counts, DeadReason, Delivery, Kept, NewMessage, QueueSettings, Receipt, Received, Sent, check_batch,
+    check_messages,
+};
+use tidemill_core::request::micros;
+use tidemill_core::run::Applied;
+use tidemill_core::{Timestamp, WorkerId};
+
+/// How often a receive that met nothing but dead letters looks again by itself.
+const ROUNDS_MAX: usize = 16;
+
+impl Tx<'_> {
+    /// Sends messages as a part of this step; what became of each, in their order.
+    pub async fn send_messages(
+        &mut self,
+        messages: &[NewMessage],
+        now: Option<Timestamp>,
+    ) -> Result<Vec<Sent>, Error> {
+        let mut touched: HashSet<Key> =
+            self.insert(messages, None, now).await?.into_iter().map(|row| row.key).collect();
+        // Within a batch the first of two equal ones is sent.
+        Ok(messages
+            .iter()
+            .map(|message| if touched.remove(&key_of(message)) { Sent::Sent } else { Sent::Duplicate })
+            .collect())
+    }
+
+    /// Sends a message that `worker` holds from the start, as its first delivery. `None`: it is a duplicate.
+    pub async fn send_locked_message(
+        &mut self,
+        message: &NewMessage,
+        worker: WorkerId,
+        now: Option<Timestamp>,
+    ) -> Result<Option<Received>, Error> {
+        let settings = self.queue_settings(&message.queue).await?;
+        let rows = self.insert(std::slice::from_ref(message), Some(worker), now).await?;
+        Ok(rows.into_iter().next().map(|row| {
+            let enqueued_at = row.visible_at - TimeDelta::seconds(i64::from(settings.lock_secs));
+            Received {
+                receipt: Receipt {
+                    queue: message.queue.clone(),
+                    message_id: message.message_id.clone(),
+                    generation: message.generation,
+                    epoch: row.epoch,
+                    worker,
+                },
+                group: message.group.clone(),
+                body: message.body.clone(),
+                run_id: message.run_id.clone(),
+                trace_id: message.trace_id.clone(),
+                enqueued_at,
+                expires_at: enqueued_at + TimeDelta::seconds(i64::from(settings.expiry_secs)),
+                locked_until: row.visible_at,
+                deliveries: 1,
+                deliveries_max: settings.deliveries_max,
+            }
+        }))
+    }
+
+    /// Inserts what is new of a batch. Sorted, so that two batches at one instant wait for each other in one order.
+    async fn insert(
+        &mut self,
+        messages: &[NewMessage],
+        worker: Option<WorkerId>,
+        now: Option<Timestamp>,
+    ) -> Result<Vec<Touched>, Error> {
+        check_messages(messages)?;
+        if messages.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut sorted: Vec<&NewMessage> = messages.iter().collect();
+        sorted.sort_by_key(|message| (&message.queue, &message.message_id, message.generation));
+        sorted.dedup_by_key(|message| (&message.queue, &message.message_id, message.generation));
+        let action = "send messages";
+        let (sql, named, moment) = (self.sql(catalog::MESSAGE_SEND), self.context.named, self.moment(now));
+        let rows: Vec<Touched> = match &mut self.conn {
+            Conn::Postgres(conn) => sqlx::query(sql)
+                .bind(now.map(At))
+                .bind(sorted.iter().map(|one| one.queue.as_str()).collect::<Vec<_>>())
+                .bind(sorted.iter().map(|one| one.message_id.as_str()).collect::<Vec<_>>())
+                .bind(sorted.iter().map(|one| one.generation).collect::<Vec<_>>())
+                .bind(sorted.iter().map(|one| one.group.as_str()).collect::<Vec<_>>())
+                .bind(sorted.iter().map(|one| sqlx::types::Json(&one.body)).collect::<Vec<_>>())
+                .bind(sorted.iter().map(|one| one.run_id.as_deref()).collect::<Vec<_>>())
+                .bind(sorted.iter().map(|one| one.trace_id.as_deref()).collect::<Vec<_>>())
+                .bind(sorted.iter().map(|one| delay_micros(one)).collect::<Vec<_>>())
+                .bind(worker.map(Boot))
+                .persistent(named)
+                .fetch_all(&mut **conn)
+                .await
+                .map(Of::Postgres),
+            Conn::Sqlite(conn) => sqlx::query(sql)
+                .bind(At(moment))
+                .bind(messages_json(&sorted))
+                .bind(worker.map(Boot))
+                .fetch_all(&mut **conn)
+                .await
+                .map(Of::Sqlite),
+        }
+        .map_err(|source| Error::database(action, source))?
+        .records(action)?;
+        if rows.len() < sorted.len() {
+            // Duplicates, unless a queue does not exist.
+            sorted.dedup_by_key(|message| &message.queue);
+            for message in sorted {
+                self.queue_settings(&message.queue).await?;
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Receives messages and locks them as a part of this step.
+    pub async fn receive_messages(
+        &mut self,
+        ask: &Receive,
+        now: Option<Timestamp>,
+    ) -> Result<Delivery, Error> {
+        let mut delivery = Delivery::default();
+        let max = i64::try_from(ask.max.min(BATCH_MAX)).unwrap_or(i64::MAX);
+        for _ in 0..ROUNDS_MAX {
+            let taken = self.take(ask, max, now).await?;
+            let found_only_dead = !taken.is_empty();
+            for one in taken {
+                match one {
+                    Taken::Received(received) => delivery.received.push(*received),
+                    Taken::Dead(letter) => delivery.dead.push(*letter),
+                }
+            }
+            if !delivery.received.is_empty() || !found_only_dead {
+                break;
+            }
+        }
+        if delivery.received.is_empty() && delivery.dead.is_empty() {
+            self.queue_settings(&ask.queue).await?;
+        }
+        let key = |one: &Received| (one.enqueued_at, one.receipt.message_id.clone(), one.receipt.generation);
+        delivery.received.sort_by_cached_key(key);
+        Ok(delivery)
+    }
+
+    async fn take(&mut self, ask: &Receive, max: i64, now: Option<Timestamp>) -> Result<Vec<Taken>, Error> {
+        let action = "receive messages";
+        let (sql, named, moment) = (self.sql(catalog::MESSAGE_RECEIVE), self.context.named, self.moment(now));
+        // Which of several groups in the same position comes first is left to chance: a count of turns would have to
+        // be kept, and every receiver would wait for every other to write it.
+        let turn = i64::from(uuid::Uuid::new_v4().as_fields().1);
+        match &mut self.conn {
+            Conn::Postgres(conn) => sqlx::query(sql)
+                .bind(&ask.queue)
+                .bind(Boot(ask.worker))
+                .bind(max)
+                .bind(now.map(At))
+                .bind(&ask.except)
+                .bind(turn)
+                .persistent(named)
+                .fetch_all(&mut **conn)
+                .await
+                .map(Of::Postgres),
+            Conn::Sqlite(conn) => sqlx::query(sql)
+                .bind(&ask.queue)
+                .bind(Boot(ask.worker))
+                .bind(max)
+                .bind(At(moment))
+                .bind(Words(ask.except.clone()))
+                .bind(turn)
+                .fetch_all(&mut **conn)
+                .await
+                .map(Of::Sqlite),
+        }
+        .map_err(|source| Error::database(action, source))?
+        .records(action)
+    }
+
+    /// Ends messages as a part of this step; an outcome for each, in their order.
+    ///
+    /// A report that was made before is a duplicate while the message is remembered; after that nobody can tell, and
+    /// it is stale.
+    pub async fn complete_messages(
+        &mut self,
+        receipts: &[Receipt],
+        now: Option<Timestamp>,
+    ) -> Result<Vec<Applied>, Error> {
+        let touched = self.touch(catalog::MESSAGE_COMPLETE, receipts, now, "complete messages").await?;
+        let mut outcomes = Vec::with_capacity(receipts.len());
+        for (receipt, touched) in receipts.iter().zip(touched) {
+            outcomes.push(match touched {
+                Some(_) => Applied::Applied,
+                None => self.refusal(receipt, Kept::Done, Some(receipt.worker)).await?,
+            });
+        }
+        Ok(outcomes)
+    }
+
+    /// Locks messages anew; until when each is locked, or `None` where the worker no longer holds it.
+    pub async fn renew_messages(
+        &mut self,
+        receipts: &[Receipt],
+        now: Option<Timestamp>,
+    ) -> Result<Vec<Option<Timestamp>>, Error> {
+        self.touch(catalog::MESSAGE_RENEW, receipts, now, "renew messages").await
+    }
+
+    /// Changes the messages of a batch that are still held as the receipts say; when each is visible then.
+    async fn touch(
+        &mut self,
+        statement: Statement,
+        receipts: &[Receipt],
+        now: Option<Timestamp>,
+        action: &'static str,
+    ) -> Result<Vec<Option<Timestamp>>, Error> {
+        check_batch("receipts", receipts.len())?;
+        if receipts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut sorted: Vec<&Receipt> = receipts.iter().collect();
+        sorted.sort_by_key(|receipt| (&receipt.queue, &receipt.message_id, receipt.generation));
+        let (sql, named, moment) = (self.sql(statement), self.context.named, self.moment(now));
+        let rows: Vec<Touched> = match &mut self.conn {
+            Conn::Postgres(conn) => sqlx::query(sql)
+                .bind(now.map(At))
+                .bind(sorted.iter().map(|one| one.queue.as_str()).collect::<Vec<_>>())
+                .bind(sorted.iter().map(|one| one.message_id.as_str()).collect::<Vec<_>>())
+                .bind(sorted.iter().map(|one| one.generation).collect::<Vec<_>>())
+                .bind(sorted.iter().map(|one| one.epoch).collect::<Vec<_>>())
+                .bind(sorted.iter().map(|one| one.worker.0).collect::<Vec<_>>())
+                .persistent(named)
+                .fetch_all(&mut **conn)
+                .await
+                .map(Of::Postgres),
+            Conn::Sqlite(conn) => sqlx::query(sql)
+                .bind(At(moment))
+                .bind(receipts_json(&sorted))
+                .fetch_all(&mut **conn)
+                .await
+                .map(Of::Sqlite),
+        }
+        .map_err(|source| Error::database(action, source))?
+        .records(action)?;
+        let mut touched: HashMap<(Key, i32), Timestamp> =
+            rows.into_iter().map(|row| ((row.key, row.epoch), row.visible_at)).collect();
+        let key = |one: &Receipt| (one.queue.clone(), one.message_id.clone(), one.generation);
+        Ok(receipts.iter().map(|receipt| touched.remove(&(key(receipt), receipt.epoch))).collect())
+    }
+
+    /// Gives a message back: it can be received again after the delay.
+    pub async fn abandon_message(
+        &mut self,
+        receipt: &Receipt,
+        delay: TimeDelta,
+        counts: Counts,
+        error: Option<&str>,
+        now: Option<Timestamp>,
+    ) -> Result<Applied, Error> {
+        let visible_at = micros(self.database_now(now).await? + delay.max(TimeDelta::zero()));
+        let given_back = match counts {
+            Counts::Counted => 0,
+            Counts::Forgiven => 1,
+        };
+        let changed = on!(
+            self,
+            catalog::MESSAGE_ABANDON,
+            [
+                receipt.queue.as_str(),
+                receipt.message_id.as_str(),
+                receipt.generation,
+                receipt.epoch,
+                Boot(receipt.worker),
+                At(visible_at),
+                given_back,
+                error.map(cut),
+            ],
+            execute,
+            "give a message back"
+        )?;
+        if changed.count() > 0 {
+            return Ok(Applied::Applied);
+        }
+        self.refusal(receipt, Kept::Live, None).await
+    }
+
+    /// Makes a message a dead letter at once.
+    pub async fn kill_message(
+        &mut self,
+        receipt: &Receipt,
+        reason: DeadReason,
+        error: Option<&str>,
+        now: Option<Timestamp>,
+    ) -> Result<Applied, Error> {
+        let moment = self.database_now(now).await?;
+        let changed = on!(
+            self,
+            catalog::MESSAGE_KILL,
+            [
+                receipt.queue.as_str(),
+                receipt.message_id.as_str(),
+                receipt.generation,
+                receipt.epoch,
+                Boot(receipt.worker),
+                At(moment),
+                reason.as_str(),
+                error.map(cut),
+            ],
+            execute,
+            "make a dead letter"
+        )?;
+        if changed.count() > 0 {
+            return Ok(Applied::Applied);
+        }
+        self.refusal(receipt, Kept::Dead, Some(receipt.worker)).await
+    }
+
+    /// Ends the locks of one worker process, or of all whose end is on record; how many.
+    pub async fn release_messages(
+        &mut self,
+        worker: Option<WorkerId>,
+        now: Option<Timestamp>,
+    ) -> Result<u64, Error> {
+        let moment = self.database_now(now).await?;
+        let released = on!(
+            self,
+            catalog::MESSAGE_RELEASE,
+            [At(moment), worker.map(Boot)],
+            execute,
+            "release the messages of a worker"
+        )?;
+        Ok(released.count())
+    }
+
+    /// Why a receipt changed nothing: the same report was made before, which left the row like this, or the message
+    /// is no longer the worker's.
+    async fn refusal(
+        &mut self,
+        receipt: &Receipt,
+        kept: Kept,
+        locked_by: Option<WorkerId>,
+    ) -> Result<Applied, Error> {
+        let action = "read a message";
+        let last: Option<Last> = on!(
+            self,
+            catalog::MESSAGE_GET,
+            [receipt.queue.as_str(), receipt.message_id.as_str(), receipt.generation],
+            fetch_optional,
+            "read a message"
+        )?
+        .record(action)?;
+        let same = last.is_some_and(|last| {
+            last.kept == kept && last.epoch == receipt.epoch && last.locked_by == locked_by
+        });
+        Ok(if same { Applied::Duplicate } else { Applied::Stale })
+    }
+
+    /// The settings of a queue, or the refusal of a name that is none.
+    pub(super) async fn queue_settings(&mut self, queue: &str) -> Result<QueueSettings, Error> {
+        on!(self, catalog::QUEUE_LIST, [queue], fetch_optional, "read a queue")?
+            .record("read a queue")?
+            .ok_or_else(|| Error::refused(RefusalCode::BadValue, format!("queue `{queue}` does not exist")))
+    }
+}
+
+fn key_of(message: &NewMessage) -> Key {
+    (message.queue.clone(), message.message_id.clone(), message.generation)
+}
+
+/// An error text, as much of it as an event may hold. PostgreSQL cannot keep a NUL character.
+fn cut(error: &str) -> String {
+    let mut end = error.len().min(MESSAGE_BYTES_MAX);
+    while !error.is_char_boundary(end) {
+        end -= 1;
+    }
+    error[..end].replace('\0', " ")
+}

@@ -1,0 +1,267 @@
+//! A stone: what is kept of it, and what follows from its number.
+//!
+//! Only what can change is kept, in 24 bytes: everything else is a pure function of the seed, the stone's
+//! number and its versions, and is made when it is asked for.
+
+use crate::random::{below32, draw};
+
+/// The shapes that the pipeline asks for, and one that it does not.
+pub(crate) const SHAPES: [&str; 18] = [
+    "ROUND",
+    "OVAL",
+    "EMERALD",
+    "CUSHION",
+    "CUSHION B",
+    "CUSHION MODIFIED",
+    "CUSHION BRILLIANT",
+    "ASSCHER",
+    "RADIANT",
+    "MARQUISE",
+    "PEAR",
+    "PRINCESS",
+    "ROSE",
+    "OLD MINER",
+    "TRILLIANT",
+    "HEXAGONAL",
+    "HEART",
+    "BAGUETTE",
+];
+
+/// Whether a stone can be had, in the supplier's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Presence {
+    /// It is for sale.
+    Available = 0,
+    /// Somebody has put it aside.
+    OnHold = 1,
+    /// It is sold; a lookup by id still finds it.
+    Sold = 2,
+    /// It is in no answer at all.
+    Gone = 3,
+}
+
+impl Presence {
+    /// What the API calls it.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Available => "AVAILABLE",
+            Self::OnHold => "ON_HOLD",
+            Self::Sold => "SOLD",
+            Self::Gone => "UNAVAILABLE",
+        }
+    }
+
+    /// Its bit in a filter.
+    pub(crate) const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+/// What the filters ask about and what never changes, in 32 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Traits(u32);
+
+impl Traits {
+    const LABGROWN: u32 = 1 << 16;
+    const IMAGE: u32 = 1 << 17;
+    const V360: u32 = 1 << 18;
+    const FAIR: u32 = 1 << 19;
+    const MEMO: u32 = 1 << 20;
+    const FANCY: u32 = 1 << 21;
+
+    /// The traits of stone `stone`, which first cost `price`.
+    pub(crate) fn new(seed: u64, stone: u32, price: u32, off_query_per_mille: u32) -> Self {
+        // Dear stones are larger, as far as chance allows.
+        let spread = (20 + price / 2_000).min(1_100);
+        let mut carats = 40 + below32(draw(seed, stone, 1), spread);
+        let form = below32(draw(seed, stone, 2), 100);
+        let mut shape = if form < 45 { 0 } else { 1 + (form - 45) % 16 };
+        let mut bits = Self::IMAGE | Self::V360;
+        if below32(draw(seed, stone, 3), 20) == 0 {
+            bits |= Self::LABGROWN;
+        }
+        if below32(draw(seed, stone, 4), 40) == 0 {
+            bits |= Self::FANCY;
+        }
+        let odd = draw(seed, stone, 5);
+        if below32(odd, 1_000) < off_query_per_mille {
+            match odd % 6 {
+                0 => bits &= !Self::IMAGE,
+                1 => bits &= !Self::V360,
+                2 => bits |= Self::FAIR,
+                3 => bits |= Self::MEMO,
+                4 => shape = 17,
+                _ => carats = 25,
+            }
+        }
+        Self(bits | carats | (shape << 11))
+    }
+
+    /// Weight in hundredths of a carat.
+    pub(crate) const fn carats(self) -> u32 {
+        self.0 & 0x7ff
+    }
+
+    /// The shape's place in the list.
+    pub(crate) const fn shape(self) -> u32 {
+        (self.0 >> 11) & 0x1f
+    }
+
+    /// The shape's name.
+    pub(crate) fn shape_name(self) -> &'static str {
+        SHAPES.get(self.shape() as usize).copied().unwrap_or("OTHER")
+    }
+
+    /// Whether it was grown in a laboratory.
+    pub(crate) const fn labgrown(self) -> bool {
+        self.0 & Self::LABGROWN != 0
+    }
+
+    /// Whether there is a picture.
+    pub(crate) const fn image(self) -> bool {
+        self.0 & Self::IMAGE != 0
+    }
+
+    /// Whether there is a film.
+    pub(crate) const fn v360(self) -> bool {
+        self.0 & Self::V360 != 0
+    }
+
+    /// Whether its cut is fair or poor.
+    pub(crate) const fn fair(self) -> bool {
+        self.0 & Self::FAIR != 0
+    }
+
+    /// Whether it is lent to the seller.
+    pub(crate) const fn memo(self) -> bool {
+        self.0 & Self::MEMO != 0
+    }
+
+    /// Whether it has a fancy colour.
+    pub(crate) const fn fancy(self) -> bool {
+        self.0 & Self::FANCY != 0
+    }
+}
+
+/// What is kept of a stone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct State {
+    /// When it last changed, in microseconds after 1970.
+    pub(crate) updated: i64,
+    /// Its price in cents.
+    pub(crate) price: u32,
+    /// What never changes.
+    pub(crate) traits: Traits,
+    /// How often its payload changed.
+    pub(crate) version: u16,
+    /// How often its pictures changed.
+    pub(crate) media: u16,
+    /// Whether it can be had.
+    pub(crate) presence: Presence,
+    /// A text of it contains a NUL character.
+    pub(crate) has_nul: bool,
+    /// Its certificate is missing.
+    pub(crate) uncertified: bool,
+}
+
+impl State {
+    /// Its price in whole dollars, cut off as the supplier's filter does.
+    pub(crate) const fn dollars(&self) -> u32 {
+        self.price / 100
+    }
+}
+
+/// A stone as it is written into an answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stone {
+    /// The seed of the whole catalogue.
+    pub(crate) seed: u64,
+    /// Its number: stones are created in this order.
+    pub(crate) number: u32,
+    /// What is kept of it.
+    pub(crate) state: State,
+    /// The answer leaves its ids out.
+    pub(crate) without_id: bool,
+}
+
+impl Stone {
+    /// A random number that stays the same for the stone's life.
+    pub(crate) const fn fixed(&self, salt: u64) -> u64 {
+        draw(self.seed, self.number, 0x100 + salt)
+    }
+
+    /// A random number that is another one after each change of the payload.
+    pub(crate) const fn varying(&self, salt: u64) -> u64 {
+        draw(self.seed, self.number, (0x1000 + salt) ^ ((self.state.version as u64) << 16))
+    }
+
+    /// The two halves of its id.
+    pub(crate) const fn id(&self) -> (u64, u64) {
+        id_halves(self.seed, self.number)
+    }
+}
+
+/// The two halves of a stone's id. The stone's number can be read back from the second.
+pub(crate) const fn id_halves(seed: u64, number: u32) -> (u64, u64) {
+    let noise = draw(seed, number, 6);
+    let high = (noise & 0xffff_ffff_ffff_0fff) | 0x4000;
+    let hidden = (number as u64) ^ (draw(seed, 0, 7) & 0xffff_ffff_ffff);
+    let low = 0x8000_0000_0000_0000 | ((noise >> 3) & 0x3fff_0000_0000_0000) | hidden;
+    (high, low)
+}
+
+/// The id as text: a UUID.
+pub(crate) fn id_text(seed: u64, number: u32) -> String {
+    let (high, low) = id_halves(seed, number);
+    format!(
+        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+        high >> 32,
+        (high >> 16) & 0xffff,
+        high & 0xffff,
+        low >> 48,
+        low & 0xffff_ffff_ffff
+    )
+}
+
+/// The number of the stone that has this id; the id of an offer does as well.
+pub(crate) fn number_of(seed: u64, id: &str) -> Option<u32> {
+    let id = id.strip_prefix("DIAMOND/").unwrap_or(id);
+    let hidden = u64::from_str_radix(id.rsplit('-').next()?, 16).ok()?;
+    let number = u32::try_from(hidden ^ (draw(seed, 0, 7) & 0xffff_ffff_ffff)).ok()?;
+    (id_text(seed, number) == id).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_million_stones_are_kept_in_24_megabytes() {
+        assert_eq!(size_of::<State>(), 24);
+    }
+
+    #[test]
+    fn an_id_leads_back_to_its_stone() {
+        for number in [0, 1, 77, 1_999_999] {
+            let id = id_text(42, number);
+            assert_eq!(id.len(), 36);
+            assert_eq!(number_of(42, &id), Some(number));
+            assert_eq!(number_of(42, &format!("DIAMOND/{id}")), Some(number));
+            assert_eq!(number_of(43, &id), None);
+        }
+        assert_eq!(number_of(42, "nonsense"), None);
+        assert_eq!(number_of(42, ""), None);
+    }
+
+    #[test]
+    fn one_stone_in_twenty_is_lab_grown_and_all_pass_the_usual_filters() {
+        let all: Vec<Traits> = (0..20_000).map(|k| Traits::new(5, k, 300_000, 0)).collect();
+        let lab = all.iter().filter(|one| one.labgrown()).count();
+        assert!((800..1_200).contains(&lab), "{lab}");
+        assert!(all.iter().all(|one| one.image() && one.v360() && !one.fair() && !one.memo()));
+        assert!(all.iter().all(|one| (40..=1_501).contains(&one.carats()) && one.shape() < 17));
+        let odd = (0..20_000).map(|k| Traits::new(5, k, 300_000, 200)).filter(|one| one.shape() == 17);
+        assert!(odd.count() > 300);
+    }
+}

@@ -1,0 +1,100 @@
+//! The copy of a watermark: in a local file on both stores, and in S3 and Azure against servers that speak them.
+#![expect(clippy::expect_used, reason = "what fails here ends the test, loudly")]
+
+#[path = "copy/local.rs"]
+mod local;
+#[path = "copy/remote.rs"]
+mod remote;
+
+use std::sync::Arc;
+
+use chrono::TimeDelta;
+use serde_json::json;
+use tidemill_core::feed::{Feed, Watermark};
+use tidemill_core::records::FeedRecord;
+use tidemill_engine::clock::Clock;
+use tidemill_engine::sync::{FeedChange, SyncSettings, Syncs};
+use tidemill_engine::{Engine, Patience};
+use tidemill_testkit::door::{Kind, Stage, at};
+
+const FEED: &str = "nivoda";
+
+/// A feed whose watermark is copied, on a database of its own, and a clock that the test moves.
+#[derive(Clone)]
+struct Desk {
+    stage: Stage,
+    clock: Clock,
+    syncs: Arc<Syncs>,
+}
+
+impl Desk {
+    async fn open(kind: Kind, copy_url: &str) -> Self {
+        let stage = Stage::open_bare(kind).await;
+        let clock = Clock::fixed(at(0));
+        let desk = Self { syncs: Arc::new(syncs(&stage, &clock)), stage, clock };
+        desk.syncs.put_feed(feed(copy_url)).await.expect("the feed is added");
+        desk
+    }
+
+    /// Another process on the same data.
+    fn beside(&self) -> Syncs {
+        syncs(&self.stage, &self.clock)
+    }
+
+    /// Moves the watermark, as a person does.
+    async fn set(&self, secs: i64) -> Watermark {
+        let watermark = Watermark {
+            last_updated_at: at(secs),
+            last_run_id: Some(format!("run-{secs}")),
+            last_run_completed_at: Some(at(secs + 1)),
+        };
+        let set = self.syncs.set_watermark(FEED, Some(watermark), "test", None).await;
+        set.expect("the watermark is moved").watermark.expect("there is one")
+    }
+
+    async fn copy(&self) -> u64 {
+        self.syncs.copy_watermarks().await.expect("the database answers")
+    }
+
+    /// Lets so much time pass.
+    fn pass(&self, secs: i64) {
+        self.clock.advance(TimeDelta::seconds(secs));
+    }
+
+    async fn record(&self) -> FeedRecord {
+        self.stage.store.feed(FEED.to_owned()).await.expect("the feed is read")
+    }
+
+    /// What went wrong with the last copy.
+    async fn fault(&self) -> String {
+        self.record().await.copy_error.expect("the copy has failed")
+    }
+}
+
+fn syncs(stage: &Stage, clock: &Clock) -> Syncs {
+    let engine = Engine::new(stage.store.clone(), clock.clone(), Patience::None);
+    Syncs::new(engine, SyncSettings::default())
+}
+
+fn feed(copy_url: &str) -> FeedChange {
+    let feed = Feed {
+        feed: FEED.to_owned(),
+        project_id: "default".to_owned(),
+        kind: "nivoda".to_owned(),
+        endpoint: "http://127.0.0.1:9/api/diamonds".to_owned(),
+        username: Some("tester".to_owned()),
+        password_env: Some("PATH".to_owned()),
+        rate: 25,
+        settings: json!({}),
+        created_at: at(0),
+    };
+    let copy_url = Some(copy_url.to_owned());
+    FeedChange { feed, copy_url, schedule: None, time_zone: "UTC".to_owned() }
+}
+
+/// A watermark that this database has never had, as the text of a copy.
+fn foreign(secs: i64) -> String {
+    let watermark =
+        Watermark { last_updated_at: at(secs), last_run_id: None, last_run_completed_at: None };
+    serde_json::to_string(&watermark).expect("a watermark is JSON")
+}
