@@ -16,14 +16,13 @@ use tidemill_core::records::Sync;
 use tidemill_core::run::RunState;
 use tidemill_core::{Json, RunId, digest};
 use tidemill_engine::clock::{Clock, host_now};
-use tidemill_engine::sync::{ConsolidatorOptions, FeedChange, SyncStatus, Syncs};
-use tidemill_engine::{Engine, Identity, Patience};
+use tidemill_engine::sync::{FeedChange, SyncStatus, Syncs};
+use tidemill_engine::{Engine, Patience};
 use tidemill_store::{Options, Store};
 use tidemill_supplier::{Change, Running, Supplier, What};
 use tokio::process::{Child, Command};
-use tokio::sync::watch;
 
-/// The feed of the demo, and the workers of its pages.
+/// The feed of the demo, and how many processes carry out its pages.
 const FEED: &str = "demo";
 const WORKERS: usize = 2;
 /// The longest that one sync may take.
@@ -74,8 +73,7 @@ struct Demo {
     supplier: Running,
     database: String,
     folder: PathBuf,
-    stop: watch::Sender<bool>,
-    workers: Vec<(String, Child)>,
+    roles: Vec<(String, Child)>,
     began: Instant,
     stones: u32,
     out: Out,
@@ -122,9 +120,8 @@ impl Demo {
         };
         let change = FeedChange { feed, copy_url: None, schedule: None, time_zone: "UTC".to_owned() };
         syncs.put_feed(change).await?;
-        let (stop, _) = watch::channel(false);
         let folder = folder.to_owned();
-        Ok(Self { syncs, supplier, database: options.url, folder, stop, workers: Vec::new(), began, stones, out })
+        Ok(Self { syncs, supplier, database: options.url, folder, roles: Vec::new(), began, stones, out })
     }
 
     async fn play(&mut self) -> Result<ExitCode, Failure> {
@@ -132,9 +129,11 @@ impl Demo {
         self.tell(&format!("a supplier with {} stones is at {}", self.stones, self.supplier.endpoint), Style::Bold);
         self.tell(&format!("the table is in {place}, and empty"), Style::Bold);
         for number in 1..=WORKERS {
-            self.start_worker(&format!("worker-{number}"))?;
+            self.start(&format!("worker-{number}"), &["worker", "--pages-min", "2", "--pages-max", "4"])?;
         }
-        self.start_roles();
+        self.start("scheduler", &["scheduler"])?;
+        self.start("consolidator", &["consolidator"])?;
+        self.tell(&format!("{WORKERS} workers, a scheduler and a consolidator run as processes"), Style::Bold);
 
         self.tell("1. a full sync; one worker is killed in the middle", Style::Bold);
         let (full, killed) = self.sync(false, true).await?;
@@ -174,24 +173,12 @@ impl Demo {
         Ok(if equal { ExitCode::SUCCESS } else { ExitCode::from(1) })
     }
 
-    /// The scheduler, the consolidator and the upkeep of this process.
-    fn start_roles(&self) {
-        let identity =
-            |role: &str| Identity { name: role.to_owned(), host: crate::environment::host(), labels: Vec::new() };
-        let (syncs, stop) = (self.syncs.clone(), self.stop.subscribe());
-        let who = identity("scheduler");
-        tokio::spawn(async move { syncs.schedule(who, false, stop).await });
-        let (syncs, stop) = (self.syncs.clone(), self.stop.subscribe());
-        let who = identity("consolidator");
-        tokio::spawn(async move { syncs.consolidate(who, &ConsolidatorOptions::default(), stop).await });
-    }
-
-    /// A worker in a process of its own, which can be killed.
-    fn start_worker(&mut self, name: &str) -> Result<(), Failure> {
-        let failed = |error: std::io::Error| Failure::outage(format!("could not start a worker: {error}"));
+    /// A role in a process of its own, which can be killed.
+    fn start(&mut self, name: &str, role: &[&str]) -> Result<(), Failure> {
+        let failed = |error: std::io::Error| Failure::outage(format!("could not start {name}: {error}"));
         let log = std::fs::File::create(self.folder.join(format!("{name}.log"))).map_err(failed)?;
         let child = Command::new("/proc/self/exe")
-            .args(["worker", "--pages-min", "2", "--pages-max", "4"])
+            .args(role)
             .envs(HASTE.iter().copied())
             .env("TIDEMILL_DATABASE", &self.database)
             .env("TIDEMILL_DEMO_PASSWORD", "demo")
@@ -201,7 +188,7 @@ impl Demo {
             .kill_on_drop(true)
             .spawn()
             .map_err(failed)?;
-        self.workers.push((name.to_owned(), child));
+        self.roles.push((name.to_owned(), child));
         Ok(())
     }
 
@@ -254,7 +241,7 @@ impl Demo {
     }
 
     fn kill_worker(&mut self) -> Option<String> {
-        let (name, child) = self.workers.first_mut()?;
+        let (name, child) = self.roles.first_mut()?;
         child.start_kill().ok()?;
         let name = name.clone();
         self.tell(&format!("   {name} was killed (SIGKILL) with pages in hand; the others carry on"), Style::Odd);
@@ -263,11 +250,12 @@ impl Demo {
 
     /// What a sync did, and what the table holds now.
     async fn told(&self, run: &RunId, status: RunState, began: Instant) -> Result<Told, Failure> {
-        let sync = self.syncs.engine().store().sync(run.to_string()).await?;
         if status != RunState::Success {
-            let error = sync.error.unwrap_or_else(|| status.to_string());
+            let found = self.syncs.engine().run(run).await?;
+            let error = found.metadata.get("error").and_then(Json::as_str).unwrap_or("it says no more");
             return Err(Failure::outage(format!("the sync ended as {status}: {error}")));
         }
+        let sync = self.syncs.engine().store().sync(run.to_string()).await?;
         let seconds = began.elapsed().as_secs_f64();
         let mut lines = String::new();
         let (mut after, mut stones) = (String::new(), 0);
@@ -360,8 +348,7 @@ impl Demo {
     }
 
     async fn end(mut self) {
-        let _ = self.stop.send(true);
-        for (_, child) in &mut self.workers {
+        for (_, child) in &mut self.roles {
             let _ = child.kill().await;
         }
         self.supplier.stop().await;
