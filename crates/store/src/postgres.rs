@@ -37,19 +37,35 @@ struct Kept {
     since: Instant,
 }
 
-/// A connection for one call. Unless it is handed back with [`Self::keep`], the pool looks at it first.
+/// A connection for one call, handed back with [`Self::keep`] or [`Self::doubt`]. Otherwise the call was broken off in
+/// the middle, and a transaction of which nobody knows may be open: the connection is closed, and never lent again.
 #[derive(Debug)]
 pub(crate) struct Lent<'a> {
-    kept: Kept,
+    /// There until it is handed back.
+    kept: Option<Kept>,
     postgres: &'a Postgres,
     _turn: SemaphorePermit<'a>,
 }
 
 impl Lent<'_> {
     /// Hands the connection to the next call: the server has answered the last one.
-    pub(crate) fn keep(self) {
-        if self.kept.since.elapsed() < KEPT_MAX && !self.postgres.pool.is_closed() {
-            self.postgres.kept().push(self.kept);
+    pub(crate) fn keep(mut self) {
+        let fresh = |kept: &Kept| kept.since.elapsed() < KEPT_MAX && !self.postgres.pool.is_closed();
+        if let Some(kept) = self.kept.take().filter(fresh) {
+            self.postgres.kept().push(kept);
+        }
+    }
+
+    /// Gives the connection to the pool, which looks whether it is sound: the server has said no outside a transaction.
+    pub(crate) fn doubt(mut self) {
+        drop(self.kept.take());
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        if let Some(kept) = self.kept.take() {
+            drop(kept.conn.detach());
         }
     }
 }
@@ -58,13 +74,19 @@ impl Deref for Lent<'_> {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
-        &self.kept.conn
+        match &self.kept {
+            Some(kept) => &kept.conn,
+            None => unreachable!("a connection is used after it was handed back"),
+        }
     }
 }
 
 impl DerefMut for Lent<'_> {
     fn deref_mut(&mut self) -> &mut PgConnection {
-        &mut self.kept.conn
+        match &mut self.kept {
+            Some(kept) => &mut kept.conn,
+            None => unreachable!("a connection is used after it was handed back"),
+        }
     }
 }
 
@@ -74,9 +96,11 @@ impl Postgres {
         let mut options = PgConnectOptions::from_str(url)
             .map_err(|source| Error::BadUrl { url: shown(url), problem: source.to_string() })?
             .application_name("tidemill");
-        if pooler == Pooler::Transaction {
-            options = options.statement_cache_capacity(0);
-        }
+        options = match pooler {
+            // Our statements are short: to compile one takes longer than all of its rows.
+            Pooler::Session => options.options([("jit", "off")]),
+            Pooler::Transaction => options.statement_cache_capacity(0),
+        };
         let pool = PgPoolOptions::new()
             .max_connections(connections)
             .acquire_timeout(ACQUIRE_MAX)
@@ -99,7 +123,7 @@ impl Postgres {
             Some(kept) => kept,
             None => Kept { conn: self.pool.acquire().await?, since: Instant::now() },
         };
-        Ok(Lent { kept, postgres: self, _turn: turn })
+        Ok(Lent { kept: Some(kept), postgres: self, _turn: turn })
     }
 
     /// Closes every connection.

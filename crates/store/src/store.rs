@@ -131,6 +131,8 @@ impl Store {
             let result = verb(tx).await;
             if result.is_ok() {
                 conn.keep();
+            } else {
+                conn.doubt();
             }
             return result;
         }
@@ -149,10 +151,19 @@ impl Store {
                 let mut conn = postgres.acquire().await.map_err(failed)?;
                 let mut transaction = conn.begin().await.map_err(failed)?;
                 let tx = Tx { conn: Conn::Postgres(&mut transaction), context: &self.context };
-                let result = step(tx).await?;
-                transaction.commit().await.map_err(failed)?;
-                conn.keep();
-                Ok(result)
+                let result = step(tx).await;
+                let over = match &result {
+                    Ok(_) => transaction.commit().await,
+                    Err(_) => transaction.rollback().await,
+                };
+                match (result, over) {
+                    (Ok(_), Err(source)) => Err(failed(source)),
+                    (result, Ok(())) => {
+                        conn.keep();
+                        result
+                    }
+                    (Err(error), Err(_)) => Err(error),
+                }
             }
             Backend::Sqlite(sqlite) => {
                 let context = self.context.clone();
