@@ -71,6 +71,13 @@ impl Presence {
     }
 }
 
+impl Drop for Presence {
+    fn drop(&mut self) {
+        // However the process' part ends: what nobody does any more must not be kept by a beat.
+        self.beating.abort();
+    }
+}
+
 async fn register(engine: &Engine, identity: &Identity) -> Result<WorkerId, Error> {
     let worker_id = WorkerId(uuid::Uuid::new_v4());
     let worker = NewWorker {

@@ -12,7 +12,7 @@ use tidemill_core::message::Message;
 use tidemill_core::queue::{CONSOLIDATE, Counts, DeadLetter, Received, WORK_DONE};
 use tidemill_core::records::Sync;
 use tidemill_core::sync::SyncState;
-use tidemill_store::{Error, Queue as _, Receive, RefusalCode};
+use tidemill_store::{Class, Error, Queue as _, Receive, RefusalCode};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -45,6 +45,9 @@ enum Fault {
     /// It may be tried again.
     #[error("{0}")]
     Again(String),
+    /// The database did not answer, which is not the sync's fault.
+    #[error("{0}")]
+    Away(String),
     /// Somebody else has it.
     #[error("another consolidator has it")]
     Stale,
@@ -55,7 +58,11 @@ enum Fault {
 
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
-        if error.refusal_code() == Some(RefusalCode::Stale) { Self::Stale } else { Self::Again(chain(&error)) }
+        match error.class() {
+            _ if error.refusal_code() == Some(RefusalCode::Stale) => Self::Stale,
+            Class::Transient => Self::Away(chain(&error)),
+            _ => Self::Again(chain(&error)),
+        }
     }
 }
 
@@ -69,12 +76,17 @@ impl Syncs {
     ) -> Result<u64, Error> {
         let identity = Identity { labels: vec![CONSOLIDATOR_LABEL.to_owned()], ..identity };
         let presence = Presence::begin(&self.engine, identity, self.settings.beat).await?;
-        let (mut completed, mut pause) = (0, PAUSE_MIN);
+        let (mut completed, mut pause, mut is_unsure) = (0, PAUSE_MIN, false);
         while !*stop.borrow() {
+            if is_unsure {
+                // Nothing is in hand between two turns: what is locked for us is what we were never told of.
+                is_unsure = self.engine.store().release_worker(presence.worker(), self.now()).await.is_err();
+            }
             let found = match self.consolidator_turn(&presence, options, &stop, &mut completed).await {
                 Ok(found) => found,
                 Err(error) => {
                     tracing::warn!("could not look for work: {}", chain(&error));
+                    is_unsure = true;
                     false
                 }
             };
@@ -257,6 +269,10 @@ impl Syncs {
             Err(Fault::Stale) => {}
             Err(Fault::Stopped) => {
                 give_back(Duration::ZERO, Counts::Forgiven, Fault::Stopped.to_string()).await?;
+            }
+            Err(Fault::Away(reason)) => {
+                tracing::warn!("consolidation was cut off, and goes on: {reason}");
+                give_back(PAUSE_MAX, Counts::Forgiven, reason).await?;
             }
             Err(Fault::Again(reason)) => {
                 tracing::warn!("consolidation failed, and is tried again: {reason}");

@@ -30,12 +30,14 @@ impl Syncs {
 
 async fn judge(tx: &mut Tx<'_>, id: Uuid, now: Option<Timestamp>) -> Result<Verdict, Error> {
     let Some(found) = tx.sync(id).await? else { return Ok(Verdict::Wait) };
-    tx.lock_run(&found.ops_run_id).await?;
-    // A statement of its own, before the count: of two last partitions, the second waits here and sees the first.
+    // Statements of their own, before the count: of two last partitions, the second waits here and sees the first.
     #[cfg(not(feature = "broken-count-without-lock"))]
-    let found = tx.lock_sync(id).await?;
+    let found = {
+        tx.lock_run(&found.ops_run_id).await?;
+        tx.lock_sync(id).await?
+    };
     #[cfg(feature = "broken-count-without-lock")]
-    let found = tx.sync(id).await?;
+    let found = Some(found);
     let Some(sync) = found else { return Ok(Verdict::Wait) };
     let counts = tx.count_partitions(id).await?;
     tx.write_counts(id, counts, now).await?;

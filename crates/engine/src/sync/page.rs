@@ -32,6 +32,8 @@ pub(super) struct Reading {
     pub(super) sync: Sync,
     pub(super) item: WorkItem,
     pub(super) progress: Progress,
+    /// Whether the page before was the last, so that the feed need not be asked for another.
+    pub(super) is_over: bool,
 }
 
 /// What became of one page.
@@ -91,7 +93,7 @@ impl Syncs {
                     }
                     let id = Uuid::new_v4();
                     tx.begin_worker_run(id, sync.run_id, &item.partition_id, &hand.name, &body, now).await?;
-                    Ok(Some(Reading { sync, item, progress }))
+                    Ok(Some(Reading { sync, item, progress, is_over: false }))
                 })
             })
             .await
@@ -111,7 +113,8 @@ impl Syncs {
             prices: item.range(reading.sync.granularity),
             updated_from: item.updated_from,
         };
-        match fetch(source, &query, &reading).await? {
+        let fetched = if reading.is_over { Fetched::Ended } else { fetch(source, &query, &reading).await? };
+        match fetched {
             Fetched::Store(store, page) => {
                 Ok(self.store_page(reading, store, page, receipt, keep, hand).await?)
             }
@@ -157,7 +160,7 @@ impl Syncs {
         let progress = reading.progress.after(&store, &page);
         let Reading { sync, item, .. } = Arc::into_inner(reading).unwrap_or_else(|| unreachable!());
         let item = item.at(store.next_offset);
-        Ok(Paged::Stored(next, Box::new(Reading { sync, item, progress })))
+        Ok(Paged::Stored(next, Box::new(Reading { sync, item, progress, is_over: store.ends })))
     }
 
     /// The commit of a page. `None`: somebody else has carried it out.
@@ -307,8 +310,9 @@ impl Syncs {
                     if renewed.first().is_none_or(Option::is_none) {
                         return Err(stale());
                     }
-                    let Reading { sync, item, progress } = reading;
-                    Ok(Some((Reading { sync, item, progress: progress.reread() }, receipt, worker)))
+                    let Reading { sync, item, progress, .. } = reading;
+                    let again = Reading { sync, item, progress: progress.reread(), is_over: false };
+                    Ok(Some((again, receipt, worker)))
                 })
             })
             .await;

@@ -13,7 +13,7 @@ use tidemill_core::queue::{Counts, DeadLetter, Receipt, Received, WORK_ITEMS};
 use tidemill_feeds::{Ask, Circuit, ErrorClass, FeedError};
 use tidemill_store::{Class, Error, Queue as _, Receive};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
 /// How a worker of pages behaves.
@@ -31,6 +31,14 @@ impl Default for PagerOptions {
     fn default() -> Self {
         Self { pages_min: 1, pages_max: 8, once: false }
     }
+}
+
+/// What a worker did with one message.
+#[derive(Debug, Default, Clone, Copy)]
+struct Carried {
+    pages: u64,
+    /// Whether the database did not answer, so that a message may be locked for us without our knowing.
+    is_unsure: bool,
 }
 
 /// The shortest and the longest pause of a worker that found nothing.
@@ -53,8 +61,13 @@ impl Syncs {
     ) -> Result<u64, Error> {
         let identity = Identity { labels: vec![PAGES_LABEL.to_owned()], ..identity };
         let presence = Presence::begin(&self.engine, identity, self.settings.beat).await?;
-        let mut tasks: JoinSet<u64> = JoinSet::new();
-        let (mut pages, mut pause, mut shared_at) = (0, PAUSE_MIN, None::<Instant>);
+        let mut tasks: JoinSet<Carried> = JoinSet::new();
+        let (mut pages, mut pause, mut shared_at, mut is_unsure) = (0, PAUSE_MIN, None::<Instant>, false);
+        let mut count = |done: Result<Carried, JoinError>, is_unsure: &mut bool| {
+            let done = done.unwrap_or(Carried { pages: 0, is_unsure: true });
+            pages += done.pages;
+            *is_unsure |= done.is_unsure;
+        };
         let mut wanted = options.pages_min.max(1);
         while !*stop.borrow() {
             if shared_at.is_none_or(|at| at.elapsed() > SHARE_EVERY) {
@@ -62,13 +75,18 @@ impl Syncs {
                 shared_at = Some(Instant::now());
             }
             while let Some(done) = tasks.try_join_next() {
-                pages += done.unwrap_or(0);
+                count(done, &mut is_unsure);
             }
-            let free = wanted.saturating_sub(tasks.len());
+            if is_unsure && tasks.is_empty() {
+                // Nothing is in hand: what is locked for us is what we were never told of.
+                is_unsure = self.engine.store().release_worker(presence.worker(), self.now()).await.is_err();
+            }
+            let free = if is_unsure { 0 } else { wanted.saturating_sub(tasks.len()) };
             let received = match self.receive_pages(&presence, free).await {
                 Ok(received) => received,
                 Err(error) => {
                     tracing::warn!("could not receive pages: {}", chain(&error));
+                    is_unsure = true;
                     Vec::new()
                 }
             };
@@ -95,12 +113,12 @@ impl Syncs {
             tokio::select! {
                 _ = stop.changed() => {}
                 () = self.bell.notified() => pause = PAUSE_MIN,
-                Some(done) = tasks.join_next() => { pages += done.unwrap_or(0); pause = PAUSE_MIN; }
+                Some(done) = tasks.join_next() => { count(done, &mut is_unsure); pause = PAUSE_MIN; }
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(PAUSE_MAX),
             }
         }
         while let Some(done) = tasks.join_next().await {
-            pages += done.unwrap_or(0);
+            count(done, &mut is_unsure);
         }
         presence.end().await;
         Ok(pages)
@@ -166,20 +184,21 @@ impl Syncs {
         Ok(())
     }
 
-    /// Carries out a page, and those that follow it for as long as this worker may keep them; how many.
-    async fn carry_pages(&self, message: Received, hand: Hand, stop: watch::Receiver<bool>) -> u64 {
+    /// Carries out a page, and those that follow it for as long as this worker may keep them.
+    async fn carry_pages(&self, message: Received, hand: Hand, stop: watch::Receiver<bool>) -> Carried {
         let mut receipt = message.receipt.clone();
         let began = Instant::now();
         let mut pages = 0;
+        let sure = |pages| Carried { pages, is_unsure: false };
         let mut reading = match self.open_page(&message, &hand).await {
             Ok(Some(reading)) => reading,
             Ok(None) => {
                 self.settle(&receipt, "skip a page").await;
-                return 0;
+                return sure(0);
             }
             Err(error) => {
                 self.give_back(&message.receipt, &error).await;
-                return 0;
+                return Carried { pages: 0, is_unsure: error.class() == Class::Transient };
             }
         };
         loop {
@@ -194,21 +213,23 @@ impl Syncs {
                     pages += 1;
                     (receipt, reading) = (next.receipt, *following);
                 }
-                Ok(Paged::Stored(None, _)) => return pages + 1,
+                Ok(Paged::Stored(None, _)) => return sure(pages + 1),
                 Ok(Paged::Skipped) => {
                     self.settle(&at, "skip a page").await;
-                    return pages;
+                    return sure(pages);
                 }
                 Ok(Paged::Completed(sync) | Paged::Failed(sync)) => {
                     if let Err(error) = self.evaluate(sync).await {
                         // The message on work-done leads to the same.
                         tracing::warn!(sync.id = %sync, "could not evaluate: {}", chain(&error));
                     }
-                    return pages;
+                    return sure(pages);
                 }
                 Err(asked) => {
-                    self.page_failed(&item, &at, &hand, asked).await;
-                    return pages;
+                    let is_cut_off =
+                        matches!(&asked, Asked::Store(error) if error.class() == Class::Transient);
+                    let is_back = self.page_failed(&item, &at, &hand, asked).await;
+                    return Carried { pages, is_unsure: is_cut_off || !is_back };
                 }
             }
         }
@@ -260,14 +281,14 @@ impl Syncs {
         self.feeds.recent(name, || self.engine.store().feed(name.to_owned())).await
     }
 
-    /// What a page's error means for its partition.
+    /// What a page's error means for its partition; whether the database took it.
     async fn page_failed(
         &self,
         item: &tidemill_core::message::WorkItem,
         receipt: &Receipt,
         hand: &Hand,
         asked: Asked,
-    ) {
+    ) -> bool {
         let told = asked.to_string();
         let result = match asked {
             Asked::Feed(error) if error.class() == ErrorClass::Outage => {
@@ -299,7 +320,9 @@ impl Syncs {
         if let Err(error) = result {
             // The lock ends by itself, and the page is carried out again.
             tracing::warn!(sync.id = %item.run_id, "could not give a page back: {}", chain(&error));
+            return false;
         }
+        true
     }
 
     /// A page that failed for a reason of its own: tried again a few times, and then its partition fails.

@@ -1,6 +1,6 @@
 //! The scheduler: claims sync runs, and plans them.
 
-use super::plan::PlanFault;
+use super::plan::{PlanFault, Planned};
 use super::{SYNC_LABEL, Syncs};
 use crate::patience::chain;
 use crate::presence::{Identity, Presence};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidemill_core::run::{Claim, FinalStatus};
 use tidemill_core::limits;
-use tidemill_store::{ClaimRuns, Error, FinishRun, Holder};
+use tidemill_store::{ClaimRuns, Class, Error, FinishRun, Holder};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -31,10 +31,16 @@ impl Syncs {
         let presence = Arc::new(Presence::begin(&self.engine, identity, self.settings.beat).await?);
         let mut plans: JoinSet<()> = JoinSet::new();
         let mut planned = 0;
+        // Named anew only after a claim: one whose answer was lost is asked for again, and is the same.
+        let mut request = uuid::Uuid::new_v4();
         while !*stop.borrow() {
             while plans.try_join_next().is_some() {}
-            let claimed = match self.claim_sync(&presence, plans.len()).await {
-                Ok(claimed) => claimed,
+            let claimed = match self.claim_sync(&presence, plans.len(), request).await {
+                Ok(Some(claim)) => {
+                    request = uuid::Uuid::new_v4();
+                    Some(claim)
+                }
+                Ok(None) => None,
                 Err(error) => {
                     tracing::warn!("could not look for syncs: {}", chain(&error));
                     None
@@ -64,7 +70,12 @@ impl Syncs {
         Ok(planned)
     }
 
-    async fn claim_sync(&self, presence: &Presence, busy: usize) -> Result<Option<Claim>, Error> {
+    async fn claim_sync(
+        &self,
+        presence: &Presence,
+        busy: usize,
+        request: uuid::Uuid,
+    ) -> Result<Option<Claim>, Error> {
         if busy >= PLANS_MAX {
             return Ok(None);
         }
@@ -74,7 +85,7 @@ impl Syncs {
             limit: 1,
             labels: vec![SYNC_LABEL.to_owned()],
             projects: None,
-            request_id: Some(uuid::Uuid::new_v4().to_string()),
+            request_id: Some(request.to_string()),
             lease_secs: limits::LEASE_SECS,
         };
         let only = self.sync_projects().await?;
@@ -97,7 +108,7 @@ impl Syncs {
     async fn plan_claim(&self, presence: &Presence, claim: Claim) {
         presence.hold(&claim.run_id);
         let holder = Holder { worker: Some(presence.name().to_owned()), epoch: Some(claim.epoch) };
-        match self.plan(&claim, &holder).await {
+        match self.plan_patiently(&claim, &holder).await {
             Ok(planned) => tracing::info!(run.id = %claim.run_id, "{planned:?}"),
             Err(PlanFault::Refused(reason)) => {
                 tracing::error!(run.id = %claim.run_id, "sync {} cannot begin: {reason}", claim.run_id);
@@ -117,5 +128,18 @@ impl Syncs {
             }
         }
         presence.release(&claim.run_id);
+    }
+
+    /// Plans, and begins again where the database went away meanwhile: the lease is ours for as long as we beat.
+    async fn plan_patiently(&self, claim: &Claim, holder: &Holder) -> Result<Planned, PlanFault> {
+        loop {
+            match self.plan(claim, holder).await {
+                Err(PlanFault::Store(error)) if error.class() == Class::Transient => {
+                    tracing::warn!(run.id = %claim.run_id, "planning begins again: {}", chain(&error));
+                    tokio::time::sleep(LOOK).await;
+                }
+                done => return done,
+            }
+        }
     }
 }
