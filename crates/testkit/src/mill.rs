@@ -63,7 +63,11 @@ impl Mill {
 
     /// A mill with a feed, from everything that can be chosen.
     pub async fn with(kind: Kind, config: Config, settings: SyncSettings) -> Self {
-        let stage = Stage::open_bare(kind).await;
+        Self::on(Stage::open_bare(kind).await, config, settings).await
+    }
+
+    /// The same on a database that is there.
+    pub async fn on(stage: Stage, config: Config, settings: SyncSettings) -> Self {
         let supplier = Supplier::bind(config).await.expect("the supplier listens").spawn();
         let mill = Self { syncs: syncs(&stage, settings), stage, supplier };
         mill.add_feed(FEED, &mill.supplier.endpoint).await;
@@ -95,7 +99,7 @@ impl Mill {
 
     /// Starts one of each role, in this process.
     pub fn roles(&self) -> Roles {
-        let mut roles = Roles { stop: watch::Sender::new(false), tasks: Vec::new() };
+        let mut roles = Roles::none();
         roles.scheduler(&self.syncs);
         roles.worker(&self.syncs, PagerOptions::default());
         roles.consolidator(&self.syncs);
@@ -184,6 +188,11 @@ impl Mill {
 }
 
 impl Roles {
+    /// Nobody yet.
+    pub fn none() -> Self {
+        Self { stop: watch::Sender::new(false), tasks: Vec::new() }
+    }
+
     /// Another scheduler.
     pub fn scheduler(&mut self, syncs: &Syncs) {
         let (syncs, stop) = (syncs.clone(), self.stop.subscribe());

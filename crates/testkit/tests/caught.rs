@@ -1,8 +1,21 @@
 //! What the deliberately broken builds must fail at; `cargo xtask test` sees to it that they do.
 //!
 //! In the ordinary build all of this holds. `broken-no-fence` takes reports from anybody at any time, and
-//! `broken-commit-then-send` queues the next try after the end of the one before was committed.
-#![expect(clippy::unwrap_used, reason = "a set-up that fails ends the test")]
+//! `broken-commit-then-send` queues the next try after the end of the one before was committed. Of syncs,
+//! `broken-count-without-lock` counts partitions that end meanwhile, `broken-watermark-now` moves the watermark to the
+//! time of completion, and `broken-short-page-ends` takes a short page for the end.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a set-up that fails ends the test")]
+#![expect(clippy::print_stdout, reason = "seeds are for whoever reads along")]
+
+#[path = "sync_faults/ground.rs"]
+#[expect(dead_code, reason = "only a part of it is needed here")]
+mod ground;
+#[path = "sync_faults/instant.rs"]
+#[expect(dead_code, reason = "only a part of it is needed here")]
+mod instant;
+#[path = "sync_faults/moving.rs"]
+#[expect(dead_code, reason = "only a part of it is needed here")]
+mod moving;
 
 use std::future::Future;
 use std::pin::pin;
@@ -43,6 +56,30 @@ mod fence {
     #[tokio::test]
     async fn only_the_holder_may_write_on_sqlite() {
         finishing::only_the_holder_may_write(Stage::open(Kind::Sqlite).await).await;
+    }
+}
+
+/// Count without lock: of two last partitions, the counts of the first come last.
+mod count {
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn the_second_of_two_last_partitions_sees_the_first_on_postgres() {
+        super::instant::the_second_of_two_last_partitions_sees_the_first().await;
+    }
+}
+
+/// Watermark = now: what changed while the sync ran is passed over.
+mod watermark {
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn a_change_after_the_seal_is_not_passed_over_on_sqlite() {
+        super::moving::a_change_after_the_seal_is_not_passed_over(super::Kind::Sqlite).await;
+    }
+}
+
+/// Short page = end: what follows is never read.
+mod short {
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn short_pages_are_not_the_end_on_sqlite() {
+        super::moving::short_pages_are_not_the_end(super::Kind::Sqlite).await;
     }
 }
 

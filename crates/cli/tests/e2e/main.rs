@@ -10,5 +10,6 @@ mod faults;
 mod ledger;
 mod process;
 mod stage;
+mod sync;
 mod walkthrough;
 mod worker_script;

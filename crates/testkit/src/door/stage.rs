@@ -92,8 +92,16 @@ impl Stage {
     pub async fn open_bare(kind: Kind) -> Self {
         match kind {
             Kind::Sqlite => Self::on_sqlite().await,
-            Kind::Postgres | Kind::Pgbouncer | Kind::Sql => Self::on_postgres(kind).await,
+            Kind::Postgres | Kind::Pgbouncer | Kind::Sql => {
+                let server = server_url().expect("there is a PostgreSQL server");
+                Self::on_postgres(kind, &server).await
+            }
         }
+    }
+
+    /// Opens the door in Rust onto an empty, migrated database on a server of the test's own.
+    pub async fn open_on(server: &str) -> Self {
+        Self::on_postgres(Kind::Postgres, server).await
     }
 
     async fn on_sqlite() -> Self {
@@ -112,10 +120,9 @@ impl Stage {
         }
     }
 
-    async fn on_postgres(kind: Kind) -> Self {
+    async fn on_postgres(kind: Kind, server: &str) -> Self {
         let seat = SEATS.acquire().await.expect("the seats are never closed");
-        let server = server_url().expect("there is a PostgreSQL server");
-        let database = Database::create(&server).expect("a database is made");
+        let database = Database::create(server).expect("a database is made");
         let mut options = Options { connections: CONNECTIONS, ..Options::new(&database.url, host_now) };
         let owner = Store::open(&options).await.expect("the database opens");
         owner.migrate(Some(at(0))).await.expect("the database is migrated");
@@ -131,7 +138,7 @@ impl Stage {
                 (Arc::new(store.clone()), store)
             }
             Kind::Sql => {
-                let made = Roles::create(&server, &owner).await;
+                let made = Roles::create(server, &owner).await;
                 let login = direct.clone().username(&made.login).password(&made.password);
                 roles = Some(made);
                 let worker = PgPoolOptions::new().max_connections(CONNECTIONS).connect_lazy_with(login);

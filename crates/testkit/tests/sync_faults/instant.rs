@@ -1,0 +1,126 @@
+//! Two last partitions that end at the same instant: exactly one consolidation follows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidemill_core::queue::CONSOLIDATE;
+use tidemill_core::records::{Partition, Sync};
+use tidemill_core::sync::{SyncState, Verdict};
+use tidemill_engine::clock::{Clock, host_now};
+use tidemill_engine::sync::Syncs;
+use tidemill_engine::{Engine, Identity, Patience};
+use tidemill_store::{Options, Place, Queue as _, Store};
+use tidemill_testkit::door::Kind;
+use tidemill_testkit::mill::{Mill, quick, syncs};
+use tidemill_testkit::proxy::{Fault, Proxy};
+use tokio::sync::{Barrier, watch};
+
+use crate::ground::{settings, slow};
+
+/// Rounds of the race.
+const ROUNDS: usize = 12;
+
+/// A planned sync with two partitions, and nobody who reads them.
+async fn two_partitions(mill: &Mill) -> (Sync, Vec<Partition>) {
+    let run = mill.queue(true).await;
+    let name = Identity { name: "test-scheduler".to_owned(), host: "here".to_owned(), labels: Vec::new() };
+    let stop = watch::Sender::new(false);
+    mill.syncs.schedule(name, true, stop.subscribe()).await.expect("the sync is planned");
+    let sync = mill.record(&run).await;
+    let partitions = mill.stage.store.partitions(sync.run_id).await.expect("the partitions are read");
+    assert_eq!((sync.state, partitions.len()), (SyncState::Created, 2));
+    (sync, partitions)
+}
+
+async fn mill(kind: Kind) -> Mill {
+    let mut settings = settings();
+    settings.partitions_full = 2;
+    Mill::with(kind, slow(400, 0), settings).await
+}
+
+/// Ends a partition, as a worker does after its last page.
+async fn end(store: &Store, partition: Partition) {
+    let ended = store
+        .write(move |mut tx| {
+            Box::pin(async move {
+                let place = Place {
+                    run_id: partition.run_id,
+                    partition: &partition.partition_id,
+                    offset: partition.next_offset,
+                    pass: partition.pass,
+                };
+                tx.end_partition(place, None, None).await
+            })
+        })
+        .await;
+    assert!(ended.expect("the partition ends"), "the partition was elsewhere");
+}
+
+/// How often consolidation was ordered.
+async fn orders(mill: &Mill) -> usize {
+    mill.stage.store.peek(CONSOLIDATE.to_owned(), 100, None).await.expect("the queue is looked at").len()
+}
+
+pub(crate) async fn two_last_partitions_end_at_the_same_instant(kind: Kind) {
+    let mill = mill(kind).await;
+    for round in 1..=ROUNDS {
+        let (sync, partitions) = two_partitions(&mill).await;
+        let before = orders(&mill).await;
+        let barrier = Arc::new(Barrier::new(2));
+        let mut tasks = Vec::new();
+        for (number, partition) in partitions.into_iter().enumerate() {
+            let (store, barrier) = (mill.stage.store.clone(), barrier.clone());
+            let syncs = mill.syncs.clone();
+            tasks.push(tokio::spawn(async move {
+                // In one half of the rounds both have ended before either asks, in the other nobody waits.
+                barrier.wait().await;
+                end(&store, partition).await;
+                if round % 2 == 0 {
+                    barrier.wait().await;
+                }
+                (number, syncs.evaluate(sync.run_id).await.expect("it is evaluated"))
+            }));
+        }
+        let mut verdicts = Vec::new();
+        for task in tasks {
+            verdicts.push(task.await.expect("a partition ends").1);
+        }
+        let triggers = verdicts.iter().filter(|verdict| **verdict == Verdict::Trigger).count();
+        assert_eq!(triggers, 1, "round {round}: {verdicts:?}");
+        assert_eq!(orders(&mill).await - before, 1, "round {round}");
+        let now = mill.stage.store.sync(sync.run_id.to_string()).await.expect("the sync is read");
+        assert_eq!((now.state, now.completed_workers), (SyncState::ConsolidationTriggered, 2));
+        mill.syncs.cancel_sync(&sync.run_id.to_string(), "ann", None).await.expect("it is cancelled");
+    }
+}
+
+/// The first has counted and is about to write what it counted when the second ends: the second must wait for it, or
+/// the counts would stay behind. A build that counts without the lock fails here.
+pub(crate) async fn the_second_of_two_last_partitions_sees_the_first() {
+    let mill = mill(Kind::Postgres).await;
+    let (sync, partitions) = two_partitions(&mill).await;
+    let [first, second] = <[Partition; 2]>::try_from(partitions).expect("there are two");
+    let proxy = Proxy::in_front_of(&mill.stage.url).await.expect("the proxy starts");
+    let database = mill.stage.url.rsplit('/').next().expect("the address names a database");
+    let slow = Store::open(&Options::new(proxy.url(database), host_now)).await.expect("the store opens");
+    let slow = Syncs::new(Engine::new(slow, Clock::Database, Patience::None), quick());
+    let id = sync.run_id;
+    end(&mill.stage.store, first).await;
+    let held = proxy.arm(Fault::stall("SET completed_workers"));
+    let counting = tokio::spawn(async move { slow.evaluate(id).await.expect("it is evaluated") });
+    held.wait_fired(1).await;
+    end(&mill.stage.store, second).await;
+    let quick = syncs(&mill.stage, quick());
+    let mut asking = tokio::spawn(async move { quick.evaluate(id).await.expect("it is evaluated") });
+    let early = tokio::time::timeout(Duration::from_millis(700), &mut asking).await;
+    held.release();
+    let first = counting.await.expect("the first is evaluated");
+    let second = match early {
+        Ok(verdict) => verdict.expect("the second is evaluated"),
+        Err(_) => asking.await.expect("the second is evaluated"),
+    };
+    assert_eq!((first, second), (Verdict::Wait, Verdict::Trigger));
+    let now = mill.stage.store.sync(id.to_string()).await.expect("the sync is read");
+    assert_eq!((now.state, now.completed_workers), (SyncState::ConsolidationTriggered, 2), "{now:?}");
+    assert_eq!(orders(&mill).await, 1);
+}
