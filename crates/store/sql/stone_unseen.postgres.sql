@@ -1,6 +1,8 @@
--- Differs: a list of words is an array here, and JSON there.
+-- Differs: a list of words is an array here, and JSON there. A join, because `NOT IN` compares each with each as soon
+-- as the list is larger than the memory for one sort.
 SELECT d.supplier_stone_id AS value
   FROM {sync}.diamonds d
- WHERE d.feed = $1 AND d.status = 'active' AND d.supplier_stone_id > $3
-   AND d.supplier_stone_id NOT IN (SELECT unnest(p.stone_ids) FROM {ops}.pages p WHERE p.run_id = $2)
+  LEFT JOIN (SELECT DISTINCT unnest(p.stone_ids) COLLATE "C" AS id FROM {ops}.pages p WHERE p.run_id = $2) s
+    ON s.id = d.supplier_stone_id
+ WHERE d.feed = $1 AND d.status = 'active' AND d.supplier_stone_id > $3 AND s.id IS NULL
  ORDER BY d.supplier_stone_id LIMIT $4

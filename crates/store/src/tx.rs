@@ -157,11 +157,13 @@ impl Tx<'_> {
         self.plain("RELEASE SAVEPOINT place").await
     }
 
-    /// Lets PostgreSQL end this step when it stands idle for so long: a frozen process must not hold others up.
+    /// Prepares a long step: PostgreSQL ends it when it stands idle for so long, because a frozen process must not
+    /// hold others up; and compiles nothing, which would take longer than all of its rows.
     pub async fn limit_idle(&mut self, secs: u32) -> Result<(), crate::Error> {
         match &self.conn {
             Conn::Postgres(_) => {
-                self.plain(format!("SET LOCAL idle_in_transaction_session_timeout = '{secs}s'")).await
+                let idle = format!("SET LOCAL idle_in_transaction_session_timeout = '{secs}s'");
+                self.plain(format!("{idle}; SET LOCAL jit = off")).await
             }
             Conn::Sqlite(_) => Ok(()),
         }
