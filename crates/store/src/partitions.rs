@@ -308,21 +308,9 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Adds a page to what a worker has read.
-    pub async fn count_worker_run(
-        &mut self,
-        sync: Uuid,
-        partition: &str,
-        records: i32,
-        worker: &str,
-    ) -> Result<(), Error> {
-        on!(
-            self,
-            catalog::WORKER_RUN_COUNT,
-            [Bare(sync), partition, records, worker],
-            execute,
-            "count a page"
-        )?;
+    /// Notes how much a worker has read of its partition.
+    pub async fn count_worker_run(&mut self, sync: Uuid, partition: &str, worker: &str) -> Result<(), Error> {
+        on!(self, catalog::WORKER_RUN_COUNT, [Bare(sync), partition, worker], execute, "count pages")?;
         Ok(())
     }
 

@@ -92,10 +92,17 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Forgets the rejections of stones that are in the canonical table now.
-    pub async fn accept(&mut self, feed: &str, stones: Vec<String>) -> Result<u64, Error> {
-        let stones = Words(stones);
-        let gone = on!(self, catalog::REJECT_CLEAR, [feed, stones.clone()], execute, "forget rejected rows")?;
+    /// Forgets the rejections of stones that are in the canonical table as their records say. `seen_by` is the sync
+    /// that has met them anew: what earlier ones could not read or store, it could.
+    pub async fn accept(
+        &mut self,
+        feed: &str,
+        stones: Vec<String>,
+        seen_by: Option<Uuid>,
+    ) -> Result<u64, Error> {
+        let (stones, sync) = (Words(stones), seen_by.map(Bare));
+        let gone =
+            on!(self, catalog::REJECT_CLEAR, [feed, stones.clone(), sync], execute, "forget rejected rows")?;
         Ok(gone.count())
     }
 

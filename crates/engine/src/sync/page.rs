@@ -39,7 +39,7 @@ pub(super) struct Reading {
 /// What became of one page.
 pub(super) enum Paged {
     /// Stored; the next page's message, where this worker keeps it.
-    Stored(Option<Received>, Box<Reading>),
+    Stored(Option<Receipt>, Box<Reading>),
     /// The partition is read to its end.
     Completed(Uuid),
     /// There was nothing to do: a duplicate, or a partition that has ended.
@@ -174,7 +174,7 @@ impl Syncs {
         receipt: &Receipt,
         keep: Keep,
         hand: &Hand,
-    ) -> Result<Option<Option<Received>>, Error> {
+    ) -> Result<Option<Option<Receipt>>, Error> {
         let (reading, brought, refused) = (reading.clone(), brought.clone(), refused.to_vec());
         let (receipt, hand, now) = (receipt.clone(), hand.clone(), self.now());
         let answer = self
@@ -276,6 +276,7 @@ impl Syncs {
                         return Ok(false);
                     }
                     finish_message(&mut tx, &receipt, now).await?;
+                    tx.count_worker_run(place.run_id, place.partition, &hand.name).await?;
                     tx.complete_worker_run(place.run_id, place.partition, now).await?;
                     let done = done_message(&reading.sync, &reading.item, &hand, None);
                     tx.send_messages(&[done], now).await?;
@@ -318,19 +319,7 @@ impl Syncs {
             .await;
         match next {
             Ok(Some((reading, receipt, _))) => {
-                let again = Received {
-                    receipt,
-                    group: reading.item.feed.clone(),
-                    body: serde_json::to_value(Message::WorkItem(reading.item.clone())).unwrap_or_default(),
-                    run_id: None,
-                    trace_id: None,
-                    enqueued_at: reading.sync.started_at,
-                    expires_at: reading.sync.started_at,
-                    locked_until: reading.sync.started_at,
-                    deliveries: 1,
-                    deliveries_max: 1,
-                };
-                Ok(Paged::Stored(Some(again), Box::new(reading)))
+                Ok(Paged::Stored(Some(receipt), Box::new(reading)))
             }
             Ok(None) => Ok(Paged::Skipped),
             Err(Error::Refused(refusal)) if refusal.code == RefusalCode::Stale => Ok(Paged::Skipped),
@@ -354,6 +343,7 @@ impl Syncs {
             .write(move |mut tx| {
                 Box::pin(async move {
                     let Some(sync) = tx.sync(item.run_id).await? else { return Ok(false) };
+                    tx.count_worker_run(item.run_id, &item.partition_id, &hand.name).await?;
                     let failed = tx.fail_partition(item.run_id, &item.partition_id, &reason, now).await?;
                     if let Some(receipt) = &receipt {
                         tx.complete_messages(std::slice::from_ref(receipt), now).await?;
@@ -443,7 +433,7 @@ impl Page<'_> {
         keep: Keep,
         hand: &Hand,
         now: Option<Timestamp>,
-    ) -> Result<Option<Received>, Error> {
+    ) -> Result<Option<Receipt>, Error> {
         let (reading, brought) = (self.reading, self.brought);
         let place = reading.place();
         let kept: Vec<Item> = brought
@@ -485,13 +475,13 @@ impl Page<'_> {
             stone_ids: &brought.stone_ids,
         };
         tx.insert_page(place, &page, now).await?;
-        tx.count_worker_run(place.run_id, place.partition, advance.stored, &hand.name).await?;
         self.reject(tx, now).await?;
         finish_message(tx, receipt, now).await?;
         let next = envelope_of_generation(reading, self.store.next_offset, receipt.generation);
         let next = match keep {
-            Keep::Next => tx.send_locked_message(&next, hand.worker, now).await?,
+            Keep::Next => tx.continue_message(&next, hand.worker, now).await?,
             Keep::Release => {
+                tx.count_worker_run(place.run_id, place.partition, &hand.name).await?;
                 tx.send_messages(&[next], now).await?;
                 None
             }

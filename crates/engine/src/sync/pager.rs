@@ -211,7 +211,7 @@ impl Syncs {
             match self.while_renewing(&at, carried).await {
                 Ok(Paged::Stored(Some(next), following)) => {
                     pages += 1;
-                    (receipt, reading) = (next.receipt, *following);
+                    (receipt, reading) = (next, *following);
                 }
                 Ok(Paged::Stored(None, _)) => return sure(pages + 1),
                 Ok(Paged::Skipped) => {

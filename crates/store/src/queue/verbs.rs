@@ -68,6 +68,23 @@ impl Tx<'_> {
         }))
     }
 
+    /// The same for whoever goes on with the message at once, and needs no more than what to show for it.
+    pub async fn continue_message(
+        &mut self,
+        message: &NewMessage,
+        worker: WorkerId,
+        now: Option<Timestamp>,
+    ) -> Result<Option<Receipt>, Error> {
+        let rows = self.insert(std::slice::from_ref(message), Some(worker), now).await?;
+        Ok(rows.into_iter().next().map(|row| Receipt {
+            queue: message.queue.clone(),
+            message_id: message.message_id.clone(),
+            generation: message.generation,
+            epoch: row.epoch,
+            worker,
+        }))
+    }
+
     /// Inserts what is new of a batch. Sorted, so that two batches at one instant wait for each other in one order.
     async fn insert(
         &mut self,
