@@ -77,6 +77,11 @@ mod on_postgres {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn what_vanished_is_deleted_though_a_helper_is_slow() {
+        consolidators::what_vanished_is_deleted_though_a_helper_is_slow().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn the_server_is_restarted_in_the_middle_of_a_sync() {
         cuts::the_server_is_restarted_in_the_middle_of_a_sync().await;
     }

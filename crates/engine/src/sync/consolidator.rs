@@ -61,7 +61,7 @@ impl From<Error> for Fault {
         match error.class() {
             _ if error.refusal_code() == Some(RefusalCode::Stale) => Self::Stale,
             Class::Transient => Self::Away(chain(&error)),
-            _ => Self::Again(chain(&error)),
+            Class::Permanent => Self::Again(chain(&error)),
         }
     }
 }
@@ -186,12 +186,12 @@ impl Syncs {
                 return Err(Fault::Stopped);
             }
             self.batches(&bench, options, stop).await?;
-            self.delete_vanished(&sync, &bench).await.map_err(|asked| match asked {
+            let is_whole = self.delete_vanished(&sync, &bench).await.map_err(|asked| match asked {
                 Asked::Store(error) => Fault::from(error),
                 other => Fault::Again(other.to_string()),
             })?;
             // Done means that no page is open, those that another replica has at hand included.
-            if self.complete(id, &message.receipt).await? {
+            if is_whole && self.complete(id, &message.receipt).await? {
                 return Ok(true);
             }
             match self.engine.store().sync(id.to_string()).await?.state {

@@ -14,26 +14,30 @@ use tidemill_store::{Error, Unseen};
 const CHUNK: usize = 500;
 
 impl Syncs {
-    /// Marks the stones of a feed that a full sync did not see, and that the feed no longer offers.
-    pub(super) async fn delete_vanished(&self, sync: &Sync, bench: &Bench) -> Result<(), Asked> {
+    /// Marks the stones of a feed that a full sync did not see, and that the feed no longer offers. False: it is too
+    /// early for that, because another replica has a batch at hand.
+    pub(super) async fn delete_vanished(&self, sync: &Sync, bench: &Bench) -> Result<bool, Asked> {
         let store = self.engine.store();
         let id = sync.run_id;
         let counts = store.read_counts(id).await?;
-        let is_whole = counts.completed == counts.expected && counts.unconsolidated == 0;
-        if sync.run_type != RunType::Full || !is_whole {
-            return Ok(());
+        if counts.unconsolidated > 0 {
+            return Ok(false);
+        }
+        if sync.run_type != RunType::Full || counts.completed < counts.expected {
+            return Ok(true);
         }
         let found = store.unseen(sync.feed.clone(), id).await?;
         if found.unseen == 0 {
-            return Ok(());
+            return Ok(true);
         }
         if self.is_too_many(found) {
-            return Ok(self.refuse_delete(sync, found).await?);
+            self.refuse_delete(sync, found).await?;
+            return Ok(true);
         }
         let mut after = String::new();
         loop {
             let unseen = store.unseen_after(sync.feed.clone(), id, after.clone(), CHUNK).await?;
-            let Some(last) = unseen.last() else { return Ok(()) };
+            let Some(last) = unseen.last() else { return Ok(true) };
             after.clone_from(last);
             let gone = self.verify(sync, bench, unseen).await?;
             self.mark_deleted(sync, gone).await?;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tidemill_core::queue::CONSOLIDATE;
+use tidemill_core::records::Sync;
 use tidemill_core::sync::SyncState;
 use tidemill_engine::clock::{Clock, host_now};
 use tidemill_engine::sync::Syncs;
@@ -26,6 +27,22 @@ async fn until_ordered(mill: &Mill) {
     until("consolidation is ordered", || async {
         let depth = mill.stage.store.depth(CONSOLIDATE.to_owned(), None).await.expect("the depth is read");
         depth.waiting == 1
+    })
+    .await;
+}
+
+/// The use cases on connections that can be held up.
+async fn through(mill: &Mill, proxy: &Proxy) -> Syncs {
+    let database = mill.stage.url.rsplit('/').next().expect("the address names a database");
+    let store = Store::open(&Options::new(proxy.url(database), host_now)).await.expect("the store opens");
+    Syncs::new(Engine::new(store, Clock::Database, Patience::None), settings())
+}
+
+/// Waits until so many partitions have pages that are not in the table.
+async fn until_open(mill: &Mill, sync: &Sync, open: i64) {
+    until("the batches are as far", || async {
+        let counts = mill.stage.store.read_counts(sync.run_id).await.expect("the counts are read");
+        counts.unconsolidated == open
     })
     .await;
 }
@@ -71,9 +88,7 @@ pub(crate) async fn a_consolidation_longer_than_its_lock_completes_once(kind: Ki
 pub(crate) async fn one_of_two_consolidators_is_frozen_in_a_batch() {
     let mill = Mill::with(Kind::Postgres, crate::ground::slow(2_000, 0), settings()).await;
     let proxy = Proxy::in_front_of(&mill.stage.url).await.expect("the proxy starts");
-    let database = mill.stage.url.rsplit('/').next().expect("the address names a database");
-    let store = Store::open(&Options::new(proxy.url(database), host_now)).await.expect("the store opens");
-    let frozen = Syncs::new(Engine::new(store, Clock::Database, Patience::None), settings());
+    let frozen = through(&mill, &proxy).await;
     with_short_locks(&mill).await;
     for is_ended_by_the_database in [false, true] {
         let mut crew = Crew::of(&mill.syncs, &[Role::Scheduler, Role::Worker]);
@@ -84,11 +99,7 @@ pub(crate) async fn one_of_two_consolidators_is_frozen_in_a_batch() {
         crew.start_on(&frozen, Role::Consolidator);
         held.wait_fired(1).await;
         crew.start(Role::Consolidator);
-        until("everything but the held batch is in the table", || async {
-            let counts = mill.stage.store.read_counts(sync.run_id).await.expect("the counts are read");
-            counts.unconsolidated == 1
-        })
-        .await;
+        until_open(&mill, &sync, 1).await;
         sleep(Duration::from_millis(1_500)).await;
         let now = mill.stage.store.sync(sync.run_id.to_string()).await.expect("the sync is read");
         assert_eq!(now.state, SyncState::Consolidating, "a sync is not complete while a batch is at hand");
@@ -109,4 +120,42 @@ pub(crate) async fn one_of_two_consolidators_is_frozen_in_a_batch() {
         assert_eq!(good(&mill, &run).await, done);
         mill.supplier.handle.change(&Change::some(What::Price, 2_000, 9)).expect("prices change");
     }
+}
+
+/// A helper has the last batch at hand while the holder of the message looks for what vanished, and is done with it
+/// when the holder completes: nothing is completed before what vanished is found.
+pub(crate) async fn what_vanished_is_deleted_though_a_helper_is_slow() {
+    let mill = Mill::with(Kind::Postgres, crate::ground::slow(1_000, 0), settings()).await;
+    let (slow, late) = (Proxy::in_front_of(&mill.stage.url).await, Proxy::in_front_of(&mill.stage.url).await);
+    let (slow, late) = (slow.expect("the proxy starts"), late.expect("the proxy starts"));
+    let (helper, holder) = (through(&mill, &slow).await, through(&mill, &late).await);
+    let mut crew = Crew::of(&mill.syncs, &[Role::Scheduler, Role::Worker, Role::Consolidator]);
+    let first = mill.queue(true).await;
+    good(&mill, &first).await;
+    crew.kill_first(Role::Consolidator);
+    mill.supplier.handle.change(&Change::some(What::Vanish, 40, 5)).expect("stones vanish");
+    mill.supplier.handle.change(&Change::some(What::Price, 900, 5)).expect("prices change");
+    let run = mill.queue(true).await;
+    let sync = planned(&mill, &run).await;
+    until_ordered(&mill).await;
+    // The helper must not get the message: it comes while the holder has it, and takes the batch that the holder is
+    // kept from.
+    let kept = late.arm(Fault::stall("FOR UPDATE SKIP LOCKED").times(2));
+    crew.start_on(&holder, Role::Consolidator);
+    kept.wait_fired(1).await;
+    let held = slow.arm(Fault::stall("INTO public.diamonds AS d"));
+    crew.start_on(&helper, Role::Consolidator);
+    held.wait_fired(1).await;
+    kept.release();
+    until_open(&mill, &sync, 1).await;
+    // Whoever asks for the lock of the run now is about to complete.
+    let completing = late.arm(Fault::stall("FOR NO KEY UPDATE"));
+    let _ = tokio::time::timeout(Duration::from_secs(1), completing.wait_fired(1)).await;
+    held.release();
+    until_open(&mill, &sync, 0).await;
+    completing.release();
+    let done = good(&mill, &run).await;
+    assert_eq!(done.deleted, 40);
+    mill.check_equal().await;
+    crew.stop().await;
 }

@@ -114,7 +114,7 @@ async fn one(mill: &Mill, seed: u64) -> u32 {
     let options = tidemill_store::Options::new(proxy.url(database), host_now);
     let store = Store::open(&options).await.expect("the store opens");
     let syncs = Syncs::new(Engine::new(store.clone(), Clock::Database, Patience::None), small());
-    let faults: Vec<_> = (0..1 + dice.below(8)).map(|_| proxy.arm(fault(&mut dice))).collect();
+    let faults: Vec<_> = (0..=dice.below(8)).map(|_| proxy.arm(fault(&mut dice))).collect();
     let mut crew = Crew::keeper(&mill.syncs);
     for role in [Role::Scheduler, Role::Worker, Role::Worker, Role::Consolidator, Role::Consolidator] {
         crew.start_on(&syncs, role);

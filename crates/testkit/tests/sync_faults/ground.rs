@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 /// How long anything may take on a machine that is busy with other things; reached only by a failure.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 /// Silence after which a process of a test counts as dead.
 const DEAD_AFTER_SECS: f64 = 1.5;
 
