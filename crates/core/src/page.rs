@@ -197,6 +197,13 @@ fn bad_new(known: &HashSet<&str>, page: &FeedPage) -> usize {
     page.bad.iter().filter(|bad| bad.stone_id.as_deref().is_none_or(|id| !known.contains(id))).count()
 }
 
+/// Places that a page takes up in the list. A stone that it gives twice counts once: too few only lets two pages
+/// overlap more, and too many would lead past the end of the list.
+fn taken(page: &FeedPage) -> u64 {
+    let stones: HashSet<&str> = page.items.iter().map(|item| item.stone_id.as_str()).collect();
+    (stones.len() + page.bad.len()) as u64
+}
+
 fn store(progress: &Progress, ask: &Ask, page: &FeedPage, from_index: usize) -> Verdict {
     let places = (page.items.len() + page.bad.len()) as u64;
     let new = (page.items.len() - from_index + bad_new(&known(progress), page)) as u64;
@@ -205,7 +212,7 @@ fn store(progress: &Progress, ask: &Ask, page: &FeedPage, from_index: usize) -> 
     Verdict::Store(Store {
         from_index,
         next_offset,
-        shift: next_offset.cast_signed() - (ask.offset + places).cast_signed(),
+        shift: next_offset.cast_signed() - (ask.offset + taken(page)).cast_signed(),
         // A short page is not the end: feeds give fewer than asked for when it suits them.
         ends: page.is_last || (cfg!(feature = "broken-short-page-ends") && is_short),
     })
@@ -226,10 +233,11 @@ fn step_back(progress: &Progress, ask: &Ask, attempt: u32) -> Verdict {
 /// probed.
 fn step_on(ask: &Ask, page: &FeedPage) -> Verdict {
     let places = (page.items.len() + page.bad.len()) as u64;
+    let end = ask.offset + taken(page);
     Verdict::StepOn(if places < u64::from(ask.limit) {
-        Ask { offset: ask.offset + places, purpose: Purpose::Probe, ..*ask }
+        Ask { offset: end, purpose: Purpose::Probe, ..*ask }
     } else {
-        Ask { offset: ask.offset + places - 1, purpose: Purpose::Meet, ..*ask }
+        Ask { offset: end - 1, purpose: Purpose::Meet, ..*ask }
     })
 }
 

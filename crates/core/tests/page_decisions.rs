@@ -69,6 +69,19 @@ fn a_short_page_is_not_the_end_unless_the_feed_says_so() {
     assert_eq!(judge(&at_three(), &meet(2, 31), &last(&["c"]), 0), Verdict::Ended);
 }
 
+/// Otherwise the next page would be asked for behind the end of the list, and never meet this one.
+#[test]
+fn a_stone_that_a_page_gives_twice_takes_up_one_place() {
+    let Verdict::Store(stored) = judge(&at_three(), &meet(2, 31), &page(&["c", "d", "c"]), 0) else {
+        panic!()
+    };
+    assert_eq!((stored.from_index, stored.next_offset, stored.shift), (1, 5, 1));
+    let after = at_three().after(&stored, &page(&["c", "d", "c"]));
+    assert_eq!(after.position(), 4, "the place after d");
+    let Verdict::StepOn(probe) = judge(&at_three(), &meet(2, 31), &page(&["c", "c"]), 0) else { panic!() };
+    assert_eq!(probe, Ask { offset: 3, limit: 31, purpose: Purpose::Probe });
+}
+
 #[test]
 fn an_empty_first_page_ends_the_partition() {
     let first = ask(&Progress::new(), 30, 50);
