@@ -127,6 +127,18 @@ impl Syncs {
             .await
     }
 
+    /// Whoever begins or retries a sync asks the feed at once, and waits for it as long as anybody does: what an
+    /// earlier sync has given up says nothing of today.
+    pub(super) async fn ask_anew(&self, feed: &str) -> Result<(), Error> {
+        let record = self.engine.store().feed(feed.to_owned()).await?;
+        if circuit_of(&record).open_since().is_some() {
+            let now = self.engine.store().now(self.now()).await?;
+            let anew = Circuit::Open { since: now, probe_at: now, probes: 0 };
+            self.keep_circuit(&record, anew, record.circuit_reason.clone()).await?;
+        }
+        Ok(())
+    }
+
     /// An error once a feed has been down for longer than anybody waits.
     pub(super) async fn give_up(&self, feed: &str) -> Result<(), Asked> {
         let record = self.engine.store().feed(feed.to_owned()).await?;

@@ -169,7 +169,7 @@ impl Bench {
         upsert: usize,
         now: Option<Timestamp>,
     ) -> Result<usize, Error> {
-        let open = tx.open_stones(&self.feed, stones, self.built).await?;
+        let open = tx.open_stones(&self.feed, stones.clone(), self.built).await?;
         let mut rejects = Vec::new();
         let mut priced = Vec::with_capacity(open.len());
         for stone in open {
@@ -190,10 +190,11 @@ impl Bench {
             tx.reject(&self.feed, self.sync, None, reject, now).await?;
         }
         let refused: BTreeSet<&str> = rejects.iter().map(|reject| reject.stone_id.as_str()).collect();
-        let written = priced.iter().map(|stone| stone.stone.stone_id.clone());
-        let accepted: Vec<String> = written.filter(|id| !refused.contains(id.as_str())).collect();
+        // Those that were not open too: a record that is again what it was needs no writing.
+        let accepted: Vec<String> = stones.into_iter().filter(|id| !refused.contains(id.as_str())).collect();
         if !accepted.is_empty() {
-            tx.accept(&self.feed, accepted).await?;
+            let seen_by = (!self.sync.is_nil()).then_some(self.sync);
+            tx.accept(&self.feed, accepted, seen_by).await?;
         }
         Ok(rejects.len())
     }

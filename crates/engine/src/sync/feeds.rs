@@ -112,6 +112,9 @@ impl Syncs {
             .map_err(|error| Error::refused(RefusalCode::BadValue, error.to_string()))?;
         change.copy_url.as_deref().map_or(Ok(()), super::check_copy_url)
             .map_err(|told| Error::refused(RefusalCode::BadValue, told))?;
+        if let Some(cron) = &change.schedule {
+            crate::schedules::parse(cron, &change.time_zone)?;
+        }
         let (kept, copy_url, now) = (feed.clone(), change.copy_url.clone(), self.now());
         self.engine
             .store()

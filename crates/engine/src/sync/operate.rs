@@ -78,8 +78,12 @@ impl Syncs {
                     if let Some(run_id) = tx.successor(&sync.ops_run_id).await? {
                         return Ok(RetriedSync { sync: id, run_id, created: false });
                     }
-                    if restart {
-                        tx.ask_restart(id, partition.as_deref()).await?;
+                    if restart
+                        && tx.ask_restart(id, partition.as_deref()).await? == 0
+                        && let Some(partition) = partition
+                    {
+                        let message = format!("sync {id} has no failed partition `{partition}`");
+                        return Err(Error::refused(RefusalCode::BadValue, message));
                     }
                     let retried = tx.retry_run(&sync.ops_run_id, &by, now).await?;
                     tx.mark_sync_run(&retried.run_id).await?;
@@ -95,8 +99,7 @@ impl Syncs {
     /// Stops a sync: its open partitions fail, and its run is cancelled.
     pub async fn cancel_sync(&self, id: &str, by: &str, reason: Option<&str>) -> Result<bool, Error> {
         let found = self.engine.store().sync(id.to_owned()).await?;
-        let told = format!("cancelled by {by}{}", reason.map(|why| format!(": {why}")).unwrap_or_default());
-        let (id, now, by) = (found.run_id, self.now(), by.to_owned());
+        let (id, now, by, reason) = (found.run_id, self.now(), by.to_owned(), reason.map(str::to_owned));
         let stopped = self
             .engine
             .store()
@@ -107,20 +110,7 @@ impl Syncs {
                     if !sync.state.is_live() {
                         return Ok(false);
                     }
-                    tx.fail_open_partitions(id, &told, now).await?;
-                    let counts = tx.count_partitions(id).await?;
-                    tx.write_counts(id, counts, now).await?;
-                    tx.move_sync(id, sync.state, SyncState::Failed, Some(&told), now).await?;
-                    say(&mut tx, &sync, Level::Warn, &told, now).await?;
-                    let metadata = serde_json::json!({"sync": id, "cancelled_by": by, "reason": told});
-                    tx.end_sync_run(
-                        &sync.ops_run_id,
-                        RunState::Cancelled,
-                        EndCause::Cancelled,
-                        metadata,
-                        now,
-                    )
-                    .await?;
+                    stop(&mut tx, &sync, &by, reason.as_deref(), now).await?;
                     Ok(true)
                 })
             })
@@ -150,6 +140,26 @@ impl Syncs {
         self.ring();
         Ok(ordered)
     }
+}
+
+/// Stops a sync that is live, and that the caller has locked with its run.
+pub(super) async fn stop(
+    tx: &mut Tx<'_>,
+    sync: &Sync,
+    by: &str,
+    reason: Option<&str>,
+    now: Option<Timestamp>,
+) -> Result<(), Error> {
+    let told = format!("cancelled by {by}{}", reason.map(|why| format!(": {why}")).unwrap_or_default());
+    let id = sync.run_id;
+    tx.fail_open_partitions(id, &told, now).await?;
+    let counts = tx.count_partitions(id).await?;
+    tx.write_counts(id, counts, now).await?;
+    tx.move_sync(id, sync.state, SyncState::Failed, Some(&told), now).await?;
+    say(tx, sync, Level::Warn, &told, now).await?;
+    let metadata = serde_json::json!({"sync": id, "cancelled_by": by, "reason": told});
+    tx.end_sync_run(&sync.ops_run_id, RunState::Cancelled, EndCause::Cancelled, metadata, now).await?;
+    Ok(())
 }
 
 async fn order(

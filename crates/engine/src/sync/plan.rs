@@ -7,7 +7,7 @@ use tidemill_core::event::{Level, NewEvent};
 use tidemill_core::feed::{PriceRange, RunType};
 use tidemill_core::message::{Message, WorkItem};
 use tidemill_core::queue::{NewMessage, WORK_ITEMS};
-use tidemill_core::records::{FeedRecord, Gap, Sync, WatermarkChange};
+use tidemill_core::records::{FeedRecord, Sync, WatermarkChange};
 use tidemill_core::run::{Claim, EndCause, RunState};
 use tidemill_core::sync::SyncState;
 use tidemill_core::{Json, RunId, Timestamp};
@@ -80,6 +80,7 @@ impl Syncs {
             Err(Error::Refused(refusal)) => return Err(PlanFault::Refused(refusal.message)),
             other => other?,
         };
+        self.ask_anew(&name).await?;
         if let Some(planned) = self.resume(claim, holder).await? {
             return Ok(planned);
         }
@@ -112,7 +113,6 @@ impl Syncs {
         // A full sync reads every price, and so covers every gap by itself.
         for gap in store.gaps(Some(name.clone()), false).await? {
             if run_type == RunType::Full {
-                mark_gap(&mut slices, &gap);
                 continue;
             }
             let found = self.scan(&name, &source, gap.prices, gap.updated_from, goal).await?;
@@ -278,16 +278,6 @@ impl Syncs {
                 self.ring();
                 Ok(other?)
             }
-        }
-    }
-}
-
-/// A full sync covers a gap with every partition that touches it.
-fn mark_gap(slices: &mut [Slice], gap: &Gap) {
-    for slice in slices.iter_mut() {
-        let touches = slice.prices.from < gap.prices.to && gap.prices.from < slice.prices.to;
-        if touches && slice.gap.is_none() {
-            slice.gap = Some(gap.gap_id);
         }
     }
 }

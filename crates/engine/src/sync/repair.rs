@@ -3,6 +3,7 @@
 
 use super::Syncs;
 use super::evaluate::fail;
+use super::operate::stop;
 use super::plan::message_for;
 use std::collections::HashSet;
 use tidemill_core::queue::{CONSOLIDATE, WORK_ITEMS};
@@ -53,6 +54,13 @@ async fn repair_one(tx: &mut Tx<'_>, sync: &Sync, now: Option<Timestamp>) -> Res
         let counts = tx.count_partitions(sync.run_id).await?;
         tx.write_counts(sync.run_id, counts, now).await?;
         tx.move_sync(sync.run_id, sync.state, SyncState::Failed, Some(&reason), now).await?;
+        return Ok(true);
+    }
+    let asked = tx.run(&sync.ops_run_id).await?.filter(|run| run.cancel_requested_at.is_some());
+    if let Some(run) = asked {
+        // No worker holds the run of a sync: whoever asked it to stop is heard here.
+        let by = run.cancel_requested_by.as_deref().unwrap_or("somebody");
+        stop(tx, &sync, by, run.cancel_reason.as_deref(), now).await?;
         return Ok(true);
     }
     let messages = tx.messages_of_sync(&sync).await?;

@@ -6,8 +6,8 @@ use crate::patience::chain;
 use crate::presence::{Identity, Presence};
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_core::run::{Claim, FinalStatus};
-use tidemill_core::limits;
+use tidemill_core::run::{Applied, Claim, FinalStatus};
+use tidemill_core::{Json, limits};
 use tidemill_store::{ClaimRuns, Class, Error, FinishRun, Holder};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -118,7 +118,7 @@ impl Syncs {
                     metadata: serde_json::json!({"error": reason}),
                     epoch: Some(claim.epoch),
                 };
-                if let Err(error) = self.engine.finish(vec![end], holder.worker.as_deref()).await {
+                if let Err(error) = self.refuse(&claim, &holder, end, &reason).await {
                     tracing::error!(run.id = %claim.run_id, "could not fail the run: {}", chain(&error));
                 }
             }
@@ -128,6 +128,25 @@ impl Syncs {
             }
         }
         presence.release(&claim.run_id);
+    }
+
+    /// Fails a run that cannot be planned, and tells people, in one commit.
+    async fn refuse(&self, claim: &Claim, holder: &Holder, end: FinishRun, reason: &str) -> Result<(), Error> {
+        let feed = claim.metadata.get("feed").and_then(Json::as_str).unwrap_or_default().to_owned();
+        let told = format!("sync {} of feed {feed} cannot begin: {reason}", claim.run_id);
+        let (worker, now) = (holder.worker.clone(), self.now());
+        self.engine
+            .store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    let ended = tx.finish_runs(std::slice::from_ref(&end), worker.as_deref(), now).await?;
+                    if ended.first() == Some(&Applied::Applied) {
+                        tx.alert("sync_failed", Some(&feed), Some(&end.run_id), &told, now).await?;
+                    }
+                    Ok(())
+                })
+            })
+            .await
     }
 
     /// Plans, and begins again where the database went away meanwhile: the lease is ours for as long as we beat.
