@@ -280,8 +280,17 @@ fn read_watermark(file: &std::path::Path) -> Result<Watermark, Failure> {
     })
 }
 
+/// Refuses a feed that does not exist: an empty list would look like good news.
+pub(super) async fn known(syncs: &Syncs, name: Option<&str>) -> Result<(), Failure> {
+    if let Some(name) = name {
+        syncs.engine().store().feed(name.to_owned()).await?;
+    }
+    Ok(())
+}
+
 async fn rejects(syncs: &Syncs, name: Option<String>, limit: usize, out: Out) -> Result<ExitCode, Failure> {
     let store = syncs.engine().store();
+    known(syncs, name.as_deref()).await?;
     let found = store.rejects(name, limit).await?;
     if out.is_json() {
         out.json(&found);
@@ -307,6 +316,7 @@ async fn rejects(syncs: &Syncs, name: Option<String>, limit: usize, out: Out) ->
 
 async fn gaps(syncs: &Syncs, name: Option<String>, all: bool, out: Out) -> Result<ExitCode, Failure> {
     let store = syncs.engine().store();
+    known(syncs, name.as_deref()).await?;
     let found = store.gaps(name, all).await?;
     if out.is_json() {
         out.json(&found);

@@ -12,6 +12,7 @@ pub(super) async fn command(syncs: Syncs, command: SyncCommand, out: Out) -> Res
     let store = syncs.engine().store();
     match command {
         SyncCommand::List { feed, limit } => {
+            super::feed::known(&syncs, feed.as_deref()).await?;
             let found = store.syncs(feed, limit).await?;
             if out.is_json() {
                 out.json(&found);

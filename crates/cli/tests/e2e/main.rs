@@ -7,6 +7,7 @@
 
 mod bad_input;
 mod faults;
+mod feed;
 mod ledger;
 mod process;
 mod stage;
