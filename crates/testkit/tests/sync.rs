@@ -1,8 +1,28 @@
 //! Syncs as they should go: one list of cases, run on each store.
 #![expect(clippy::expect_used, reason = "what fails here ends the test, loudly")]
 
+#[path = "sync/bad.rs"]
+mod bad;
+#[path = "sync/failing.rs"]
+mod failing;
 #[path = "sync/flow.rs"]
 mod flow;
+#[path = "sync/forced.rs"]
+mod forced;
+#[path = "sync/ranges.rs"]
+mod ranges;
+#[path = "sync/rows.rs"]
+mod rows;
+#[path = "sync/rules.rs"]
+mod rules;
+#[path = "sync/scene.rs"]
+mod scene;
+#[path = "sync/vanish.rs"]
+mod vanish;
+#[path = "sync/waiting.rs"]
+mod waiting;
+#[path = "sync/weather.rs"]
+mod weather;
 
 /// Runs each case on both stores.
 macro_rules! on_both {
@@ -21,5 +41,54 @@ macro_rules! on_both {
 }
 
 on_both! {
+    bad::a_count_that_is_too_low,
+    bad::a_count_that_lies,
+    bad::a_feed_that_cannot_be_scanned_fails_the_run,
+    bad::a_feed_that_cannot_be_used_is_refused_whole,
+    bad::a_page_that_repeats_for_ever,
+    bad::html_while_paging,
+    bad::pages_without_ids,
+    failing::a_cancelled_sync_reads_as_failed_and_can_be_retried,
+    failing::a_late_retry_of_the_run_is_refused_by_the_scheduler,
+    failing::a_permanent_error_fails_once_and_a_retry_finishes_the_same_sync,
+    failing::a_restart_reads_from_the_beginning,
+    failing::a_retry_is_refused_once_a_newer_sync_is_completed,
+    failing::a_run_ended_by_hand_ends_the_sync,
+    failing::cancelling_the_run_cancels_the_sync,
+    failing::what_a_failed_sync_stored_comes_in_with_the_next,
     flow::full_then_incremental_then_deleted,
+    forced::a_consolidation_that_keeps_failing_is_given_up_and_resumed,
+    forced::a_full_sync_closes_every_gap,
+    forced::an_order_is_refused_while_a_partition_is_open,
+    forced::force_and_advance_leaves_gaps_that_the_next_sync_covers,
+    forced::force_leaves_the_watermark,
+    ranges::a_large_skewed_feed_is_divided_well,
+    ranges::an_empty_feed_completes_at_once,
+    ranges::every_stone_is_in_exactly_one_partition,
+    ranges::fractions_of_a_dollar,
+    ranges::one_stone,
+    ranges::prices_on_a_boundary,
+    rows::a_row_that_cannot_be_mapped,
+    rows::a_row_that_is_what_it_was_is_no_longer_listed,
+    rows::a_row_that_the_database_refuses,
+    rows::a_row_with_a_nul_character,
+    rows::media_changed_and_price_not,
+    rows::the_same_stone_twice_in_one_page,
+    rules::a_rule_edited_during_consolidation_mixes_no_prices,
+    rules::apply_prices_anew_without_fetching,
+    rules::prices_worked_out_on_paper,
+    rules::the_first_rule_that_fits_decides,
+    vanish::a_feed_without_lookup_needs_two_full_syncs,
+    vanish::a_stone_that_was_only_missed_stays,
+    vanish::beyond_the_limit_nothing_is_deleted,
+    vanish::what_vanished_is_deleted_and_what_returns_is_active,
+    waiting::a_full_sync_does_not_starve_another_feed,
+    waiting::one_sync_of_a_feed_at_a_time,
+    waiting::why_tells_what_a_sync_waits_for,
+    weather::a_page_that_never_succeeds_fails_its_partition,
+    weather::a_token_that_ends_is_renewed,
+    weather::an_error_that_passes_leaves_the_partition_open,
+    weather::an_outage_burns_no_delivery_and_needs_nobody,
+    weather::an_outage_during_the_scan_is_waited_through,
+    weather::an_outage_that_lasts_too_long_is_given_up,
 }
