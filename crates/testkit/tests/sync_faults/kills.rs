@@ -1,4 +1,4 @@
-//! Processes that die at any point. A killed task leaves what a killed process leaves: nothing given back, nothing said.
+//! Processes that die at any point. A killed task leaves what a killed process leaves: nothing is given back.
 
 use tidemill_core::sync::SyncState;
 use tidemill_supplier::{Change, What};
