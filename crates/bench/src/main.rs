@@ -1,15 +1,17 @@
 //! Benchmarks: each figure beside its floor, in the same run, because machines are noisy.
 //!
-//! `cargo xtask bench runs [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]`. A benchmark is not a test: it
+//! `cargo xtask bench runs|queue|sync [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]`. A benchmark is not a test: it
 //! measures, says which targets are met, and exits with 0. How it measures: docs/benchmarks.md.
 
 mod floor;
 mod ground;
 mod latency;
 mod lifecycle;
+mod messages;
 mod queue;
 mod report;
 mod sqlite;
+mod sync;
 
 use anyhow::{Context as _, Result, bail};
 use report::Report;
@@ -34,10 +36,11 @@ pub(crate) struct Plan {
 const MEASUREMENTS: [&str; 8] =
     ["floors", "lifecycle", "batch", "sqlite", "latency", "notify", "flat", "pinned"];
 
-const USAGE: &str = "usage: runs [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]
+const USAGE: &str = "usage: runs|queue|sync [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]
   --pairs N     pairs of floor and ours for each ratio, 5 unless told otherwise
   --seconds S   whole seconds for each side of a pair, 4 unless told otherwise
   --only a,b    of floors, lifecycle, batch, sqlite, latency, notify, flat, pinned
+  --stones N    stones of a sync, 500000 unless told otherwise
   --quick       a first look in about a minute: short, on tenths of the tables
   --json        the table as JSON";
 
@@ -49,8 +52,9 @@ impl Plan {
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
-    match arguments.next().as_deref() {
-        Some("runs") => {}
+    let what = arguments.next();
+    match what.as_deref() {
+        Some("runs" | "queue" | "sync") => {}
         // The other process of a measurement across processes.
         Some("worker") => {
             let file = arguments.next().context("the file is missing")?;
@@ -58,12 +62,14 @@ fn main() -> Result<()> {
         }
         Some(_) | None => bail!(USAGE),
     }
+    let mut stones = 500_000;
     let mut plan =
         Plan { pairs: 5, time: Duration::from_secs(4), only: Vec::new(), quick: false, json: false };
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().with_context(|| format!("{argument} needs a value"));
         match argument.as_str() {
             "--pairs" => plan.pairs = value()?.parse::<NonZeroUsize>().context("a number of pairs")?.get(),
+            "--stones" => stones = value()?.parse::<u32>().context("a number of stones")?,
             "--seconds" => {
                 plan.time =
                     Duration::from_secs(value()?.parse::<NonZeroU64>().context("whole seconds")?.get());
@@ -83,7 +89,26 @@ fn main() -> Result<()> {
             other => bail!("there is no option {other}\n{USAGE}"),
         }
     }
-    tokio::runtime::Runtime::new()?.block_on(runs(&plan))
+    let runtime = tokio::runtime::Runtime::new()?;
+    match what.as_deref() {
+        Some("queue") => runtime.block_on(queues(&plan)),
+        Some("sync") => runtime.block_on(syncs(&plan, if plan.quick { 50_000 } else { stones })),
+        Some(_) | None => runtime.block_on(runs(&plan)),
+    }
+}
+
+async fn syncs(plan: &Plan, stones: u32) -> Result<()> {
+    let mut report = Report::default();
+    sync::all(&ground::Ground::prepare()?, plan, stones, &mut report).await?;
+    report.print(plan.json);
+    Ok(())
+}
+
+async fn queues(plan: &Plan) -> Result<()> {
+    let mut report = Report::default();
+    messages::all(&ground::Ground::prepare()?, plan, &mut report).await?;
+    report.print(plan.json);
+    Ok(())
 }
 
 async fn runs(plan: &Plan) -> Result<()> {
