@@ -118,6 +118,10 @@ async fn wrong_while_paging(kind: Kind, words: &str, wrong: impl Fn(&mut Behavio
     let sync = planned(&mill, true).await;
     mill.supplier.handle.behave(&wrong);
     tokio::time::timeout(Duration::from_mins(1), work(&mill)).await.expect("it ends");
+    let waiting = "SELECT message_id || ': ' || coalesce(last_error, '') FROM {ops}.messages \
+                   WHERE state = 'live' AND queue = 'work-items'";
+    let left = mill.stage.plain.texts(waiting).await.expect("the queue is read");
+    assert_eq!(left, Vec::<String>::new(), "a page was given back");
     let after = again(&mill, &sync).await;
     assert_eq!((after.state, after.failed_workers), (SyncState::Failed, after.expected_workers), "{after:?}");
     assert_eq!(run(&mill, &sync.ops_run_id).await.status, RunState::Failed);
