@@ -1,4 +1,5 @@
-//! A throwaway Azurite: Microsoft's own server of Azure's blob protocol, from npm, in the versions of a lock file.
+//! A throwaway Azurite: Microsoft's own server of Azure's blob protocol, from npm, in the versions of a lock
+//! file.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ const LOCK: &str = include_str!("../azurite/package-lock.json");
 const CONTAINER: &str = include_str!("../azurite/container.mjs");
 
 const ACCOUNT: &str = "tidemill";
-const START_TIMEOUT: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_mins(1);
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 const LISTENS: &str = "successfully listens on http://127.0.0.1:";
 
@@ -36,8 +37,8 @@ impl Azurite {
         find_on_path("npm").is_some() && find_on_path("node").is_some()
     }
 
-    /// Installs Azurite into a folder below `cache` unless it is there, starts it on a free port of 127.0.0.1, and
-    /// returns when it listens. Its one account has a key of its own.
+    /// Installs Azurite into a folder below `cache` unless it is there, starts it on a free port of
+    /// 127.0.0.1, and returns when it listens. Its one account has a key of its own.
     pub fn start(cache: &Path) -> Result<Self> {
         let installed = install(cache)?;
         // A key is 64 bytes in Base64. These are text of that length, which needs no encoder.
@@ -160,7 +161,10 @@ mod tests {
     #[test]
     fn the_port_is_read_from_a_whole_line_only() {
         assert_eq!(port("Azurite Blob service successfully listens on http://127.0.0.1:4280"), None);
-        assert_eq!(port("Azurite Blob service successfully listens on http://127.0.0.1:42809\n"), Some(42809));
+        assert_eq!(
+            port("Azurite Blob service successfully listens on http://127.0.0.1:42809\n"),
+            Some(42809)
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The copy of a watermark: in a local file on both stores, and in S3 and Azure against servers that speak them.
+//! The copy of a watermark: in a local file on both stores, and in S3 and Azure against servers that speak
+//! them.
 #![expect(clippy::expect_used, reason = "what fails here ends the test, loudly")]
 
 #[path = "copy/local.rs"]
@@ -11,11 +12,12 @@ use std::sync::Arc;
 use chrono::TimeDelta;
 use serde_json::json;
 use tidemill_core::feed::{Feed, Watermark};
-use tidemill_core::records::FeedRecord;
+use tidemill_core::records::{FeedRecord, WatermarkChange};
 use tidemill_engine::clock::Clock;
 use tidemill_engine::sync::{FeedChange, SyncSettings, Syncs};
 use tidemill_engine::{Engine, Patience};
 use tidemill_testkit::door::{Kind, Stage, at};
+use uuid::Uuid;
 
 const FEED: &str = "nivoda";
 
@@ -43,13 +45,30 @@ impl Desk {
 
     /// Moves the watermark, as a person does.
     async fn set(&self, secs: i64) -> Watermark {
-        let watermark = Watermark {
-            last_updated_at: at(secs),
-            last_run_id: Some(format!("run-{secs}")),
-            last_run_completed_at: Some(at(secs + 1)),
-        };
+        // The history of a watermark has one change for each instant.
+        self.clock.advance(TimeDelta::milliseconds(1));
+        let watermark =
+            Watermark { last_updated_at: at(secs), last_run_id: None, last_run_completed_at: None };
         let set = self.syncs.set_watermark(FEED, Some(watermark), "test", None).await;
         set.expect("the watermark is moved").watermark.expect("there is one")
+    }
+
+    /// Moves the watermark, as the commit that completes a sync does.
+    async fn complete(&self, run_id: Uuid, secs: i64) {
+        let (after, now) = (Some(at(secs)), Some(at(secs + 1)));
+        let change = WatermarkChange {
+            changed_at: at(secs + 1),
+            before: None,
+            after,
+            run_id: Some(run_id),
+            by: "test".to_owned(),
+            note: None,
+        };
+        let step = self
+            .stage
+            .store
+            .write(move |mut tx| Box::pin(async move { tx.set_watermark(FEED, &change, now).await }));
+        step.await.expect("the watermark is moved");
     }
 
     async fn copy(&self) -> u64 {
@@ -94,7 +113,6 @@ fn feed(copy_url: &str) -> FeedChange {
 
 /// A watermark that this database has never had, as the text of a copy.
 fn foreign(secs: i64) -> String {
-    let watermark =
-        Watermark { last_updated_at: at(secs), last_run_id: None, last_run_completed_at: None };
+    let watermark = Watermark { last_updated_at: at(secs), last_run_id: None, last_run_completed_at: None };
     serde_json::to_string(&watermark).expect("a watermark is JSON")
 }

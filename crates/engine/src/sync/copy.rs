@@ -1,10 +1,11 @@
-//! The copy of a watermark outside the database, for whoever reads it there: in a local file, in S3 or in Azure.
+//! The copy of a watermark outside the database, for whoever reads it there: in a local file, in S3 or in
+//! Azure.
 //!
-//! The database is the truth, and a late copy is a warning. First the copy is read, then the database, and the copy
-//! is replaced only while it is the one that was read: so a copy never goes back to what the database said earlier,
-//! however many processes copy at once, and follows where a person moved the watermark back. A newer copy that this
-//! database never had, such as one from before a restore, is left alone and reported. Where a watermark was taken
-//! away altogether, the copy stays until there is one again.
+//! The database is the truth, and a late copy is a warning. First the copy is read, then the database, and
+//! the copy is replaced only while it is the one that was read: so a copy never goes back to what the
+//! database said earlier, however many processes copy at once, and follows where a person moved the watermark
+//! back. A newer copy that this database never had, such as one from before a restore, is left alone and
+//! reported. Where a watermark was taken away altogether, the copy stays until there is one again.
 
 mod file;
 mod place;
@@ -49,7 +50,9 @@ enum Fault {
     #[error("{url} exists and is not a watermark; it is left alone")]
     Foreign { url: String },
     /// A copy is there that is ahead of the database.
-    #[error("{url} says {there}, which is newer than the watermark and was never one of this feed; it is left alone")]
+    #[error(
+        "{url} says {there}, which is newer than the watermark and never was this feed's; it is left alone"
+    )]
     Newer { url: String, there: String },
     /// Somebody else always was faster.
     #[error("{url} was changed by others {TRIES} times in a row")]
@@ -97,8 +100,8 @@ enum Last {
 }
 
 impl Copies {
-    /// Whether a feed's copy is to be looked at. Each process looks at each copy once: the address may be new, and
-    /// a copy may have been lost.
+    /// Whether a feed's copy is to be looked at. Each process looks at each copy once: the address may be
+    /// new, and a copy may have been lost.
     fn is_due(&self, record: &FeedRecord, now: Timestamp) -> bool {
         let (Some(url), Some(watermark)) = (&record.copy_url, &record.watermark) else { return false };
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -149,8 +152,8 @@ fn step(ours: &Watermark, found: Option<&Watermark>) -> Step {
 }
 
 impl Syncs {
-    /// Copies the watermarks that have moved since their last copy; how many were written. A copy that fails is
-    /// noted on its feed, and tried again by a later call; only the database can make this call fail.
+    /// Copies the watermarks that have moved since their last copy; how many were written. A copy that fails
+    /// is noted on its feed, and tried again by a later call; only the database can make this call fail.
     pub async fn copy_watermarks(&self) -> Result<u64, Error> {
         let feeds = self.engine.store().feeds().await?;
         if feeds.iter().all(|record| record.copy_url.is_none()) {
@@ -205,8 +208,8 @@ impl Syncs {
         }
     }
 
-    /// Reads the copy, then the database, and replaces the copy if it is still the one that was read. Also gives the
-    /// feed as the database had it then.
+    /// Reads the copy, then the database, and replaces the copy if it is still the one that was read. Also
+    /// gives the feed as the database had it then.
     async fn try_copy(&self, feed: &str, url: &str) -> Result<Result<(Copied, FeedRecord), Fault>, Error> {
         let place = match Place::open(url) {
             Ok(place) => place,

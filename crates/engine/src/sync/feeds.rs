@@ -110,7 +110,10 @@ impl Syncs {
         let password = feed.password_env.as_ref().map(|_| Secret::new("unknown"));
         tidemill_feeds::open(feed, password, self.settings.tuning.clone())
             .map_err(|error| Error::refused(RefusalCode::BadValue, error.to_string()))?;
-        change.copy_url.as_deref().map_or(Ok(()), super::check_copy_url)
+        change
+            .copy_url
+            .as_deref()
+            .map_or(Ok(()), super::check_copy_url)
             .map_err(|told| Error::refused(RefusalCode::BadValue, told))?;
         if let Some(cron) = &change.schedule {
             crate::schedules::parse(cron, &change.time_zone)?;

@@ -4,12 +4,14 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidemill_core::feed::Watermark;
 use tidemill_store::{Error, RefusalCode};
 use tidemill_testkit::door::{Kind, at};
+use uuid::Uuid;
 
 use super::{Desk, FEED, feed, foreign};
 
@@ -74,16 +76,18 @@ cases! {
     a_new_address_is_tried_at_once,
     a_lost_copy_is_written_again_by_the_next_process,
     a_reader_never_finds_a_part_or_an_older_copy,
+    a_writer_waits_for_the_others_and_then_asks_the_database,
     an_address_that_cannot_be_used_is_refused,
 }
 
 async fn the_copy_says_what_the_watermark_says(local: Local) {
-    local.desk.set(10).await;
+    let run_id = Uuid::new_v4();
+    local.desk.complete(run_id, 10).await;
     assert_eq!(local.desk.copy().await, 1);
     let copy: Value = serde_json::from_str(&local.text()).expect("the copy is JSON");
     let expected = json!({
         "lastUpdatedAt": "2026-02-14T10:30:10Z",
-        "lastRunId": "run-10",
+        "lastRunId": run_id,
         "lastRunCompletedAt": "2026-02-14T10:30:11Z",
     });
     assert_eq!(copy, expected);
@@ -273,6 +277,21 @@ async fn a_reader_never_finds_a_part_or_an_older_copy(local: Local) {
     assert_eq!(local.copied().last_updated_at, at(40));
     let record = local.desk.record().await;
     assert_eq!(record.copy_error, None);
+}
+
+async fn a_writer_waits_for_the_others_and_then_asks_the_database(local: Local) {
+    local.desk.set(10).await;
+    let other = fs::File::open(local.folder.path()).expect("the folder opens");
+    other.lock().expect("another writer has its turn");
+    let syncs = local.desk.beside();
+    let mut copying =
+        tokio::spawn(async move { syncs.copy_watermarks().await.expect("the database answers") });
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut copying).await;
+    assert!(early.is_err() && local.files().is_empty(), "it did not wait");
+    let newest = local.desk.set(20).await;
+    drop(other);
+    assert_eq!(copying.await.expect("the process lives"), 1);
+    assert_eq!(local.copied(), newest);
 }
 
 async fn an_address_that_cannot_be_used_is_refused(local: Local) {

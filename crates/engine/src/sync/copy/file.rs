@@ -1,8 +1,8 @@
-//! A copy in a local file: written beside it, made durable, and renamed over it, so that whoever reads it finds the
-//! old one or the new one, and never a part.
+//! A copy in a local file: written beside it, made durable, and renamed over it, so that whoever reads it
+//! finds the old one or the new one, and never a part.
 //!
-//! Writers exclude each other by a lock on the folder, which ends with its holder. A file system whose folders cannot
-//! be locked gets no copy.
+//! Writers exclude each other by a lock on the folder, which ends with its holder. A file system whose
+//! folders cannot be locked gets no copy.
 
 use super::Fault;
 use super::place::{Found, SIZE_MAX, Version, Written};

@@ -106,7 +106,9 @@ impl Address {
             "s3" => object(url, rest, "bucket").map(|(bucket, key)| Self::S3 { bucket, key }),
             "az" => object(url, rest, "container").map(|(container, key)| Self::Azure { container, key }),
             // The rest of an address may hold a password, and is not repeated.
-            _ => Err("a copy goes to a local path, file://, s3:// or az://, and to no other scheme".to_owned()),
+            _ => {
+                Err("a copy goes to a local path, file://, s3:// or az://, and to no other scheme".to_owned())
+            }
         }
     }
 }
@@ -114,7 +116,9 @@ impl Address {
 fn file(text: &str) -> Result<Address, String> {
     let path = Path::new(text);
     if !path.is_absolute() {
-        return Err("the path of a copy is absolute: a relative one is another file to each process".to_owned());
+        return Err(
+            "the path of a copy is absolute: a relative one is another file to each process".to_owned()
+        );
     }
     if text.ends_with('/') || path.file_name().is_none() {
         return Err(format!("the path of a copy names a file, and `{text}` names a folder"));
@@ -124,12 +128,17 @@ fn file(text: &str) -> Result<Address, String> {
 
 fn object(url: &str, rest: &str, what: &str) -> Result<(String, Key), String> {
     if rest.contains(['@', '?', '#']) {
-        return Err(format!("the address of a copy is a {what} and a key; credentials come from the environment"));
+        return Err(format!(
+            "the address of a copy is a {what} and a key; credentials come from the environment"
+        ));
     }
     let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
-    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-' | '_' | '$');
+    let is_plain =
+        |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-' | '_' | '$');
     if bucket.is_empty() || bucket.len() > 63 || !bucket.chars().all(is_plain) {
-        return Err(format!("`{url}` names no {what}: it has 1 to 63 lower-case letters, digits, `.`, `-` or `_`"));
+        return Err(format!(
+            "`{url}` names no {what}: it has 1 to 63 lower-case letters, digits, `.`, `-` or `_`"
+        ));
     }
     if key.is_empty() || key.ends_with('/') {
         return Err(format!("`{url}` names no object in the {what}; add a key, such as feed/watermark.json"));

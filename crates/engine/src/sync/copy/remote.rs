@@ -1,7 +1,9 @@
-//! A copy in an object store, replaced only while it is the one that was read, which the store checks by its ETag.
+//! A copy in an object store, replaced only while it is the one that was read, which the store checks by its
+//! ETag.
 //!
-//! Credentials, regions and endpoints come from the environment, under the names that `object_store` reads: `AWS_…`
-//! and `AZURE_…`. What a server says is told in few words, the same each time: addresses of requests may be signed.
+//! Credentials, regions and endpoints come from the environment, under the names that `object_store` reads:
+//! `AWS_…` and `AZURE_…`. What a server says is told in few words, the same each time: addresses of requests
+//! may be signed.
 
 use super::Fault;
 use super::place::{Found, SIZE_MAX, Version, Written};
@@ -34,16 +36,17 @@ impl Remote {
     pub(super) fn s3(url: &str, bucket: &str, key: Key) -> Result<Self, Fault> {
         install_crypto();
         let builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(retries());
-        let store = builder.build().map_err(|error| Fault::Read { url: url.to_owned(), reason: told(&error) })?;
+        let store =
+            builder.build().map_err(|error| Fault::Read { url: url.to_owned(), reason: told(&error) })?;
         Ok(Self { url: url.to_owned(), store: Arc::new(store), key })
     }
 
     /// A blob in a container of Azure. The account is in the environment too.
     pub(super) fn azure(url: &str, container: &str, key: Key) -> Result<Self, Fault> {
         install_crypto();
-        let builder =
-            MicrosoftAzureBuilder::from_env().with_container_name(container).with_retry(retries());
-        let store = builder.build().map_err(|error| Fault::Read { url: url.to_owned(), reason: told(&error) })?;
+        let builder = MicrosoftAzureBuilder::from_env().with_container_name(container).with_retry(retries());
+        let store =
+            builder.build().map_err(|error| Fault::Read { url: url.to_owned(), reason: told(&error) })?;
         Ok(Self { url: url.to_owned(), store: Arc::new(store), key })
     }
 
@@ -120,7 +123,8 @@ fn told(error: &Error) -> String {
     match text.split_once("Server returned ") {
         // Here the body follows, which names the request.
         Some((_, answer)) => {
-            let code = between(answer, "<Code>", "</Code>").map(|code| format!(" ({code})")).unwrap_or_default();
+            let code =
+                between(answer, "<Code>", "</Code>").map(|code| format!(" ({code})")).unwrap_or_default();
             let status = answer.split(": ").nth(1).filter(|status| !status.starts_with('<'));
             let status = status.filter(|status| status.len() < 60).unwrap_or("with an error");
             format!("the server answered {status}{code}")
