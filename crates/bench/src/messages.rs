@@ -59,8 +59,7 @@ async fn drain(engine: &Engine, plan: &Plan) -> Result<f64> {
             let worker = WorkerId(uuid::Uuid::new_v4());
             while began.elapsed() < time {
                 let delivery = store.receive(Receive::new(WORK_ITEMS, worker, BATCH), None).await?;
-                let receipts: Vec<_> =
-                    delivery.received.into_iter().map(|message| message.receipt).collect();
+                let receipts: Vec<_> = delivery.received.into_iter().map(|message| message.receipt).collect();
                 if receipts.is_empty() {
                     break;
                 }

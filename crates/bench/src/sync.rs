@@ -116,9 +116,13 @@ fn lines(report: &mut Report, floors: &[Floor], firsts: &[Ours], seconds: &[Ours
         cost: cost(firsts),
     });
     report.add(plain("beside dlt at 30 per page", stones / ours / PEER, "≥ 3 ×", |value| value >= 3.0));
-    let share: Vec<f64> =
-        firsts.iter().zip(floors).map(|(ours, floor)| floor.canonical / ours.consolidation.max(0.001)).collect();
-    report.add(plain("consolidation beside one statement", median(&share), "≥ 0.5 ×", |value| value >= 0.5));
+    let share: Vec<f64> = firsts
+        .iter()
+        .zip(floors)
+        .map(|(ours, floor)| floor.canonical / ours.consolidation.max(0.001))
+        .collect();
+    report
+        .add(plain("consolidation beside one statement", median(&share), "≥ 0.5 ×", |value| value >= 0.5));
     let wal = median(&seconds.iter().map(|run| run.wal / stones).collect::<Vec<_>>());
     report.add(Line {
         what: "full sync, nothing changed".to_owned(),
@@ -173,7 +177,16 @@ fn spread(all: &[f64]) -> String {
 
 fn supplier(binary: &PathBuf, stones: u32) -> Result<(Running, String)> {
     let mut child = Command::new(binary)
-        .args(["supplier", "--listen", "127.0.0.1:0", "--seed", "5", "--json", "--stones", &stones.to_string()])
+        .args([
+            "supplier",
+            "--listen",
+            "127.0.0.1:0",
+            "--seed",
+            "5",
+            "--json",
+            "--stones",
+            &stones.to_string(),
+        ])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()?;
@@ -188,11 +201,23 @@ fn supplier(binary: &PathBuf, stones: u32) -> Result<(Running, String)> {
 /// Every role in one process, and a feed for it.
 fn up(binary: &PathBuf, database: &Database, endpoint: &str) -> Result<Running> {
     let run = |arguments: &[&str]| -> Result<()> {
-        let done = command(binary, database).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+        let done =
+            command(binary, database).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
         if done.success() { Ok(()) } else { bail!("tidemill {} failed", arguments.join(" ")) }
     };
-    run(&["feed", "add", "bench", "--endpoint", endpoint, "--username", "bench", "--password-env",
-        "BENCH_PASSWORD", "--rate", "0"])?;
+    run(&[
+        "feed",
+        "add",
+        "bench",
+        "--endpoint",
+        endpoint,
+        "--username",
+        "bench",
+        "--password-env",
+        "BENCH_PASSWORD",
+        "--rate",
+        "0",
+    ])?;
     let child = command(binary, database)
         .args(["up", "--pages-min", "4", "--pages-max", "8"])
         .stdout(Stdio::null())
@@ -262,7 +287,8 @@ async fn floor(ground: &Ground, endpoint: &str, stones: u32) -> Result<Floor> {
     let fetch = began.elapsed().as_secs_f64();
     let file = Arc::new(std::sync::Mutex::new(std::io::BufWriter::new(tempfile::tempfile()?)));
     drain(endpoint, stones, Some(file.clone())).await?;
-    let file = Arc::into_inner(file).context("everybody is done with the file")?.into_inner()?.into_inner()?;
+    let file =
+        Arc::into_inner(file).context("everybody is done with the file")?.into_inner()?.into_inner()?;
     let database = ground.fresh().await?;
     let mut conn = PgConnection::connect(&database.url).await?;
     conn.execute(include_str!("../sql/sync_raw_floor.sql")).await?;

@@ -247,10 +247,13 @@ const KEYS: &[Key] = &[
         path: "sync.unlimited",
         doc: "Lift the rate limits of feeds: for demonstrations and benchmarks on one's own supplier.",
         show: |config| config.unlimited.to_string(),
-        set: |config, text| match text {
-            "true" => Ok(config.unlimited = true),
-            "false" => Ok(config.unlimited = false),
-            _ => Err("it must be true or false".to_owned()),
+        set: |config, text| {
+            config.unlimited = match text {
+                "true" => true,
+                "false" => false,
+                _ => return Err("it must be true or false".to_owned()),
+            };
+            Ok(())
         },
     },
 ];

@@ -59,7 +59,7 @@ fn consolidate() -> Consolidate {
 
 fn cases() -> Vec<(&'static str, Message)> {
     let mut full = work_item();
-    full.partition_id = "partition-29".to_owned();
+    "partition-29".clone_into(&mut full.partition_id);
     full.set_range(PriceRange { from: 100_000, to: PRICE_CEILING }, 100);
     full.total_records = 16_667;
     full.offset_end = 16_667;

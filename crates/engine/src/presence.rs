@@ -102,8 +102,7 @@ async fn beat(
     loop {
         tokio::time::sleep(every).await;
         let known = *worker.lock().unwrap_or_else(PoisonError::into_inner);
-        let runs: Vec<RunId> =
-            held.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
+        let runs: Vec<RunId> = held.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
         match engine.store().beat_worker(known, runs, engine.clock().now()).await {
             Ok(_) => {}
             Err(error) if error.refusal_code() == Some(RefusalCode::Stale) => {

@@ -2,7 +2,8 @@
 -- as the list is larger than the memory for one sort.
 SELECT d.supplier_stone_id AS value
   FROM {sync}.diamonds d
-  LEFT JOIN (SELECT DISTINCT unnest(p.stone_ids) COLLATE "C" AS id FROM {ops}.pages p WHERE p.run_id = $2) s
+  LEFT JOIN (SELECT DISTINCT unnest(coalesce(p.stone_ids, p.stone_uuids::text[])) COLLATE "C" AS id
+               FROM {ops}.pages p WHERE p.run_id = $2) s
     ON s.id = d.supplier_stone_id
  WHERE d.feed = $1 AND d.status = 'active' AND d.supplier_stone_id > $3 AND s.id IS NULL
  ORDER BY d.supplier_stone_id LIMIT $4

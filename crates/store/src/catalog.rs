@@ -28,7 +28,7 @@ impl Catalog {
 /// Numbers the statements in the order in which they stand.
 macro_rules! catalog {
     ($($name:ident = $postgres:literal $(| $sqlite:literal)?),+ $(,)?) => {
-        #[expect(non_camel_case_types, clippy::upper_case_acronyms, reason = "named as the statements are")]
+        #[expect(non_camel_case_types, reason = "named as the statements are")]
         #[derive(Clone, Copy)]
         enum Number { $($name),+ }
         $(pub(crate) const $name: Statement = Statement(Number::$name as usize);)+
@@ -141,11 +141,11 @@ catalog! {
     WORKER_RUN_COUNT = "worker_run_count.sql",
     WORKER_RUN_END = "worker_run_end.sql",
     WORKER_RUN_END_ALL = "worker_run_end_all.sql",
-    PAGE_INSERT = "page_insert.sql",
-    PAGE_LAST = "page_last.sql",
-    PAGE_RANGE = "page_range.sql",
+    PAGE_INSERT = "page_insert.postgres.sql" | "page_insert.sqlite.sql",
+    PAGE_LAST = "page_last.postgres.sql" | "page_last.sqlite.sql",
+    PAGE_RANGE = "page_range.postgres.sql" | "page_range.sqlite.sql",
     PAGE_SEEN = "page_seen.postgres.sql" | "page_seen.sqlite.sql",
-    RAW_DIFFER = "raw_differ.postgres.sql",
+    RAW_DIFFER = "raw_differ.sql",
     RAW_UPSERT = "raw_upsert.postgres.sql" | "raw_upsert.sqlite.sql",
     STONE_OPEN = "stone_open.postgres.sql" | "stone_open.sqlite.sql",
     STONE_STALE = "stone_stale.sql",

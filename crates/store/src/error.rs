@@ -277,7 +277,9 @@ fn classify_sqlstate(code: &str) -> Class {
     let passing = match code {
         // Serialisation failure, deadlock, lock not available, query cancelled by the server; the server stops,
         // starts, was promoted or demoted, or ended a transaction that stood idle.
-        "40001" | "40P01" | "55P03" | "57014" | "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "25P03" => true,
+        "40001" | "40P01" | "55P03" | "57014" | "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "25P03" => {
+            true
+        }
         // The connection broke; too many connections; out of memory or disk.
         code => code.starts_with("08") || code.starts_with("53"),
     };

@@ -103,8 +103,8 @@ impl Tx<'_> {
 
     /// Locks a feed until the step ends, and reads it.
     pub async fn lock_feed(&mut self, feed: &str) -> Result<Option<FeedRecord>, Error> {
-        let _: Option<String> = on!(self, catalog::FEED_LOCK, [feed], fetch_optional, "lock a feed")?
-            .record("lock a feed")?;
+        let _: Option<String> =
+            on!(self, catalog::FEED_LOCK, [feed], fetch_optional, "lock a feed")?.record("lock a feed")?;
         self.feed(feed).await
     }
 

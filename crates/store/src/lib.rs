@@ -45,7 +45,7 @@ pub use events::EventPage;
 pub use health::{Health, PinningSession};
 pub use migrate::{Migrated, Migration, Presence};
 pub use pages::{NewPage, PageRow};
-pub use partitions::{Advance, Place};
+pub use partitions::{Advance, NewPartition, Place};
 pub use prune::Pruned;
 pub use queue::{Answer, Purged, Queue, Receive};
 pub use rejects::NewReject;

@@ -28,13 +28,14 @@ pub struct Migration {
 const SYNC_VERSION: i32 = 3;
 
 /// Every migration, in order.
-const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "kernel",
-    oldest_binary: "0.1.0",
-    postgres: include_str!("../migrations/postgres/0001_kernel.sql"),
-    sqlite: include_str!("../migrations/sqlite/0001_kernel.sql"),
-},
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "kernel",
+        oldest_binary: "0.1.0",
+        postgres: include_str!("../migrations/postgres/0001_kernel.sql"),
+        sqlite: include_str!("../migrations/sqlite/0001_kernel.sql"),
+    },
     Migration {
         version: 2,
         name: "queue",

@@ -110,26 +110,34 @@ impl Tx<'_> {
         page: &NewPage<'_>,
         now: Option<Timestamp>,
     ) -> Result<(), Error> {
-        let now = self.time(now);
-        on!(
-            self,
-            catalog::PAGE_INSERT,
-            [
-                Bare(place.run_id),
-                place.partition,
-                place.offset,
-                place.pass,
-                page.fetched,
-                page.stored,
-                page.changed,
-                page.hash,
-                Words(page.stone_ids.to_vec()),
-                now,
-            ],
-            execute,
-            "write a page"
-        )?;
-        Ok(())
+        let (sql, now) = (self.sql(catalog::PAGE_INSERT), self.time(now));
+        /// The values that both databases take in the same form.
+        macro_rules! values {
+            () => {
+                sqlx::query(sql)
+                    .bind(Bare(place.run_id))
+                    .bind(place.partition)
+                    .bind(place.offset)
+                    .bind(place.pass)
+                    .bind(page.fetched)
+                    .bind(page.stored)
+                    .bind(page.changed)
+                    .bind(page.hash)
+            };
+        }
+        match &mut self.conn {
+            Conn::Postgres(conn) => {
+                let uuids = as_uuids(page.stone_ids);
+                let words = uuids.is_none().then(|| Words(page.stone_ids.to_vec()));
+                let query = values!().bind(words).bind(now).bind(uuids).persistent(self.context.named);
+                query.execute(&mut **conn).await.map(|_| ())
+            }
+            Conn::Sqlite(conn) => {
+                let query = values!().bind(Words(page.stone_ids.to_vec())).bind(now);
+                query.execute(&mut **conn).await.map(|_| ())
+            }
+        }
+        .map_err(|source| Error::database("write a page", source))
     }
 
     /// The pages before an offset, in the same pass, the last one first.
@@ -180,6 +188,31 @@ impl Tx<'_> {
         match &self.conn {
             Conn::Postgres(_) => now.map(At),
             Conn::Sqlite(_) => Some(At(self.moment(now))),
+        }
+    }
+}
+
+/// The names as UUIDs, where each of them is one and is written as one is.
+fn as_uuids(names: &[String]) -> Option<Vec<Uuid>> {
+    let mut buffer = Uuid::encode_buffer();
+    let mut uuid = |name: &String| {
+        let uuid = Uuid::try_parse(name).ok()?;
+        (*uuid.hyphenated().encode_lower(&mut buffer) == *name).then_some(uuid)
+    };
+    names.iter().map(&mut uuid).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_comes_back_as_it_went_in_is_kept_as_a_uuid() {
+        let name = "0190b7a4-5a3c-7c9e-8d4f-0123456789ab".to_owned();
+        assert_eq!(as_uuids(&[name.clone()]).map(|uuids| uuids[0].to_string()), Some(name.clone()));
+        for other in [name.to_uppercase(), name.replace('-', ""), "stone-1".to_owned(), format!("{{{name}}}")]
+        {
+            assert_eq!(as_uuids(&[name.clone(), other.clone()]), None, "{other}");
         }
     }
 }

@@ -39,6 +39,23 @@ impl FromColumns for Partition {
     }
 }
 
+/// A partition to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewPartition<'a> {
+    /// The sync.
+    pub run_id: Uuid,
+    /// Its name.
+    pub partition: &'a str,
+    /// Its prices.
+    pub prices: PriceRange,
+    /// Records that the scan counted.
+    pub predicted: i64,
+    /// What was updated since then is read; everything without it.
+    pub updated_from: Option<Timestamp>,
+    /// The gap that it covers.
+    pub gap: Option<i64>,
+}
+
 /// What a step believes of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place<'a> {
@@ -73,19 +90,23 @@ impl Tx<'_> {
     /// Writes a new partition.
     pub async fn insert_partition(
         &mut self,
-        sync: Uuid,
-        partition: &str,
-        prices: PriceRange,
-        predicted: i64,
-        updated_from: Option<Timestamp>,
-        gap: Option<i64>,
+        new: NewPartition<'_>,
         now: Option<Timestamp>,
     ) -> Result<(), Error> {
         let now = self.time(now);
         on!(
             self,
             catalog::PARTITION_INSERT,
-            [Bare(sync), partition, prices.from, prices.to, predicted, updated_from.map(At), gap, now],
+            [
+                Bare(new.run_id),
+                new.partition,
+                new.prices.from,
+                new.prices.to,
+                new.predicted,
+                new.updated_from.map(At),
+                new.gap,
+                now,
+            ],
             execute,
             "write a partition"
         )?;

@@ -3,7 +3,7 @@
 use crate::codec::{Columns, Doc, Words};
 use crate::tx::{FromColumns, on};
 use crate::{Error, RefusalCode, Store, Tx, catalog};
-use tidemill_core::pricing::PricingRule;
+use tidemill_core::pricing::{PricingRule, StoneType};
 use tidemill_core::{Json, Timestamp, digest};
 
 impl FromColumns for PricingRule {
@@ -49,7 +49,7 @@ impl Tx<'_> {
             [
                 rule.priority,
                 rule.feed.as_deref(),
-                rule.stone_type.map(|kind| kind.as_str()),
+                rule.stone_type.map(StoneType::as_str),
                 rule.lab_grown,
                 Words(rule.shapes.clone()),
                 rule.points_min,
@@ -87,7 +87,13 @@ impl Tx<'_> {
             if let Some(version) = found {
                 return Ok(i32::try_from(version).unwrap_or(i32::MAX));
             }
-            on!(self, catalog::RULE_SET_ADD, [digest.as_str(), Doc(text.clone()), now], execute, "pin the rules")?;
+            on!(
+                self,
+                catalog::RULE_SET_ADD,
+                [digest.as_str(), Doc(text.clone()), now],
+                execute,
+                "pin the rules"
+            )?;
         }
         Err(Error::refused(RefusalCode::BadValue, "the rules could not be pinned"))
     }
@@ -98,11 +104,13 @@ impl Tx<'_> {
             on!(self, catalog::RULE_SET_GET, [version], fetch_optional, "read the rules")?
                 .record("read the rules")?;
         let Some(Rules(rules)) = found else {
-            return Err(Error::refused(RefusalCode::BadValue, format!("there are no rules of version {version}")));
+            return Err(Error::refused(
+                RefusalCode::BadValue,
+                format!("there are no rules of version {version}"),
+            ));
         };
-        serde_json::from_value(rules).map_err(|source| {
-            Error::database("read the rules", sqlx::Error::Decode(Box::new(source)))
-        })
+        serde_json::from_value(rules)
+            .map_err(|source| Error::database("read the rules", sqlx::Error::Decode(Box::new(source))))
     }
 }
 

@@ -206,8 +206,10 @@ impl Tx<'_> {
                             $value
                         }};
                     }
-                    let query =
-                        sqlx::query(sqlx::AssertSqlSafe(sql.0.clone())).bind(feed).bind(built.mapper_version).bind(built.rules_version);
+                    let query = sqlx::query(sqlx::AssertSqlSafe(sql.0.clone()))
+                        .bind(feed)
+                        .bind(built.mapper_version)
+                        .bind(built.rules_version);
                     let query = bind_stone!(query.bind(now), one);
                     changed += query.execute(&mut **conn).await.map_err(failed)?.rows_affected();
                 }

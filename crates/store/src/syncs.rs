@@ -161,15 +161,15 @@ impl Tx<'_> {
     /// Locks a sync until the step ends, and reads it. What is counted after this cannot be counted elsewhere at the
     /// same time.
     pub async fn lock_sync(&mut self, sync: Uuid) -> Result<Option<Sync>, Error> {
-        let _: Option<String> =
-            on!(self, catalog::SYNC_LOCK, [Bare(sync)], fetch_optional, "lock a sync")?.record("lock a sync")?;
+        let _: Option<String> = on!(self, catalog::SYNC_LOCK, [Bare(sync)], fetch_optional, "lock a sync")?
+            .record("lock a sync")?;
         self.sync(sync).await
     }
 
     /// Counts the partitions of a sync.
     pub async fn count_partitions(&mut self, sync: Uuid) -> Result<PartitionCounts, Error> {
-        let counts =
-            on!(self, catalog::SYNC_COUNT, [Bare(sync)], fetch_optional, "count partitions")?.record("count")?;
+        let counts = on!(self, catalog::SYNC_COUNT, [Bare(sync)], fetch_optional, "count partitions")?
+            .record("count")?;
         Ok(counts.unwrap_or(PartitionCounts { expected: 0, completed: 0, failed: 0, unconsolidated: 0 }))
     }
 
@@ -281,9 +281,14 @@ impl Tx<'_> {
         now: Option<Timestamp>,
     ) -> Result<Option<i32>, Error> {
         let now = self.time(now);
-        let generation: Option<i64> =
-            on!(self, catalog::SYNC_RESUME, [Bare(sync), run.as_str(), now], fetch_optional, "resume a sync")?
-                .record("resume a sync")?;
+        let generation: Option<i64> = on!(
+            self,
+            catalog::SYNC_RESUME,
+            [Bare(sync), run.as_str(), now],
+            fetch_optional,
+            "resume a sync"
+        )?
+        .record("resume a sync")?;
         Ok(generation.map(|generation| i32::try_from(generation).unwrap_or(i32::MAX)))
     }
 
@@ -324,7 +329,8 @@ impl Tx<'_> {
     /// Locks a run until the step ends; its state. The first lock of every step that changes a sync and its run.
     pub async fn lock_run(&mut self, run: &RunId) -> Result<Option<tidemill_core::run::RunState>, Error> {
         let status: Option<String> =
-            on!(self, catalog::RUN_LOCK, [run.as_str()], fetch_optional, "lock a run")?.record("lock a run")?;
+            on!(self, catalog::RUN_LOCK, [run.as_str()], fetch_optional, "lock a run")?
+                .record("lock a run")?;
         Ok(status.and_then(|status| status.parse().ok()))
     }
 
@@ -422,9 +428,14 @@ impl Store {
         self.read(move |mut tx| {
             Box::pin(async move {
                 let binds = (Bare(sync), stone.as_str());
-                let unseen: Option<bool> =
-                    on!(tx, catalog::STONE_WAS_UNSEEN, [binds.0, binds.1], fetch_optional, "look for a stone")?
-                        .record("look for a stone")?;
+                let unseen: Option<bool> = on!(
+                    tx,
+                    catalog::STONE_WAS_UNSEEN,
+                    [binds.0, binds.1],
+                    fetch_optional,
+                    "look for a stone"
+                )?
+                .record("look for a stone")?;
                 Ok(unseen.unwrap_or(false))
             })
         })

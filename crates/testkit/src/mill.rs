@@ -26,7 +26,7 @@ use crate::door::{Kind, Stage};
 pub const FEED: &str = "nivoda-natural";
 
 /// How long a sync of a test may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A supplier, a database and the use cases on it.
 pub struct Mill {
@@ -58,7 +58,8 @@ pub struct Row {
 impl Mill {
     /// A mill with a feed, over so many stones.
     pub async fn open(kind: Kind, stones: u32) -> Self {
-        Self::with(kind, Config { stones, ..Self::config() }, SyncSettings { unlimited: true, ..quick() }).await
+        Self::with(kind, Config { stones, ..Self::config() }, SyncSettings { unlimited: true, ..quick() })
+            .await
     }
 
     /// A mill with a feed, from everything that can be chosen.
@@ -92,8 +93,7 @@ impl Mill {
             settings: Json::Object(serde_json::Map::new()),
             created_at: host_now(),
         };
-        let change =
-            FeedChange { feed, copy_url: None, schedule: None, time_zone: "UTC".to_owned() };
+        let change = FeedChange { feed, copy_url: None, schedule: None, time_zone: "UTC".to_owned() };
         self.syncs.put_feed(change).await.expect("the feed is added");
     }
 
@@ -177,7 +177,8 @@ impl Mill {
     pub async fn check_equal(&self) {
         let (mut found, mut expected) = (self.rows("active").await, self.expected());
         found.retain(|id, row| expected.get(id) != Some(row) || expected.remove(id).is_none());
-        let (extra, missing): (Vec<_>, Vec<_>) = (found.iter().take(3).collect(), expected.iter().take(3).collect());
+        let (extra, missing): (Vec<_>, Vec<_>) =
+            (found.iter().take(3).collect(), expected.iter().take(3).collect());
         assert!(
             found.is_empty() && expected.is_empty(),
             "{} rows are not the source's: {extra:?}; {} of the source's are missing: {missing:?}",

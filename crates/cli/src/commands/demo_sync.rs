@@ -58,7 +58,10 @@ async fn run(order: &Order, config: &Config, folder: &Path, out: Out) -> Result<
     if config.database == Config::default().database {
         let file = order.keep.clone().unwrap_or_else(|| folder.join("demo.db"));
         if file.exists() {
-            return Err(Failure::refused(format!("`{}` exists; the demo wants a fresh file", file.display())));
+            return Err(Failure::refused(format!(
+                "`{}` exists; the demo wants a fresh file",
+                file.display()
+            )));
         }
         options = Options::new(file.display().to_string(), host_now);
     }
@@ -105,8 +108,10 @@ impl Demo {
         };
         let engine = Engine::new(store, Clock::Database, Patience::For(Duration::from_secs(10)));
         let syncs = Syncs::new(engine, settings);
-        let supplier = tidemill_supplier::Config { stones, seed: 2_026, ..tidemill_supplier::Config::default() };
-        let supplier = Supplier::bind(supplier).await.map_err(|error| Failure::outage(error.to_string()))?.spawn();
+        let supplier =
+            tidemill_supplier::Config { stones, seed: 2_026, ..tidemill_supplier::Config::default() };
+        let supplier =
+            Supplier::bind(supplier).await.map_err(|error| Failure::outage(error.to_string()))?.spawn();
         let feed = Feed {
             feed: FEED.to_owned(),
             project_id: "default".to_owned(),
@@ -126,14 +131,20 @@ impl Demo {
 
     async fn play(&mut self) -> Result<ExitCode, Failure> {
         let place = self.syncs.engine().store().place();
-        self.tell(&format!("a supplier with {} stones is at {}", self.stones, self.supplier.endpoint), Style::Bold);
+        self.tell(
+            &format!("a supplier with {} stones is at {}", self.stones, self.supplier.endpoint),
+            Style::Bold,
+        );
         self.tell(&format!("the table is in {place}, and empty"), Style::Bold);
         for number in 1..=WORKERS {
             self.start(&format!("worker-{number}"), &["worker", "--pages-min", "2", "--pages-max", "4"])?;
         }
         self.start("scheduler", &["scheduler"])?;
         self.start("consolidator", &["consolidator"])?;
-        self.tell(&format!("{WORKERS} workers, a scheduler and a consolidator run as processes"), Style::Bold);
+        self.tell(
+            &format!("{WORKERS} workers, a scheduler and a consolidator run as processes"),
+            Style::Bold,
+        );
 
         self.tell("1. a full sync; one worker is killed in the middle", Style::Bold);
         let (full, killed) = self.sync(false, true).await?;
@@ -141,7 +152,10 @@ impl Demo {
         self.summary(&full).await?;
 
         let few = (self.stones / 100).max(1);
-        self.tell(&format!("2. {few} stones change price or picture; an incremental sync brings them"), Style::Bold);
+        self.tell(
+            &format!("2. {few} stones change price or picture; an incremental sync brings them"),
+            Style::Bold,
+        );
         self.change(What::Price, few / 2 + 1, 11)?;
         self.change(What::Media, few / 2 + 1, 12)?;
         let (changed, _) = self.sync(false, false).await?;
@@ -154,7 +168,8 @@ impl Demo {
 
         let seconds = self.began.elapsed().as_secs_f64();
         let style = if equal { Style::Good } else { Style::Bad };
-        let verdict = if equal { "the table equals the source, three times over" } else { "the table differs" };
+        let verdict =
+            if equal { "the table equals the source, three times over" } else { "the table differs" };
         self.tell(&format!("{verdict}; {seconds:.1} s in all"), style);
         if self.out.is_json() {
             let one = |told: &Told| {
@@ -244,7 +259,10 @@ impl Demo {
         let (name, child) = self.roles.first_mut()?;
         child.start_kill().ok()?;
         let name = name.clone();
-        self.tell(&format!("   {name} was killed (SIGKILL) with pages in hand; the others carry on"), Style::Odd);
+        self.tell(
+            &format!("   {name} was killed (SIGKILL) with pages in hand; the others carry on"),
+            Style::Odd,
+        );
         Some(name)
     }
 

@@ -45,12 +45,8 @@ async fn add_feed(syncs: &Syncs, add: FeedAdd, out: Out) -> Result<ExitCode, Fai
         created_at: now,
     };
     let scheduled = add.schedule.is_some();
-    let change = FeedChange {
-        feed,
-        copy_url: add.watermark_copy,
-        schedule: add.schedule,
-        time_zone: add.time_zone,
-    };
+    let change =
+        FeedChange { feed, copy_url: add.watermark_copy, schedule: add.schedule, time_zone: add.time_zone };
     let kept = syncs.put_feed(change).await?;
     if out.is_json() {
         out.json(&kept);
@@ -80,7 +76,7 @@ async fn list(syncs: &Syncs, out: Out) -> Result<ExitCode, Failure> {
             feed.feed.feed.as_str().into(),
             feed.feed.kind.as_str().into(),
             mark(feed, now).into(),
-            last.first().map_or_else(|| "never".into(), |sync| state_cell(sync)),
+            last.first().map_or_else(|| "never".into(), state_cell),
             health(feed, now),
         ]);
     }
@@ -92,7 +88,9 @@ async fn list(syncs: &Syncs, out: Out) -> Result<ExitCode, Failure> {
 }
 
 fn mark(feed: &FeedRecord, now: Timestamp) -> String {
-    feed.watermark.as_ref().map_or_else(|| "none".to_owned(), |mark| times::relative(mark.last_updated_at, now))
+    feed.watermark
+        .as_ref()
+        .map_or_else(|| "none".to_owned(), |mark| times::relative(mark.last_updated_at, now))
 }
 
 /// The state of a sync, in its colour.
@@ -107,7 +105,8 @@ pub(super) fn state_cell(sync: &Sync) -> Cell {
 }
 
 fn health(feed: &FeedRecord, now: Timestamp) -> Cell {
-    let probe = feed.circuit.get("probe_at").and_then(Json::as_str).and_then(|at| at.parse::<Timestamp>().ok());
+    let probe =
+        feed.circuit.get("probe_at").and_then(Json::as_str).and_then(|at| at.parse::<Timestamp>().ok());
     match probe {
         Some(at) => {
             let reason = feed.circuit_reason.clone().unwrap_or_default();
@@ -124,26 +123,40 @@ async fn show(syncs: &Syncs, name: &str, out: Out) -> Result<ExitCode, Failure> 
     let gaps = store.gaps(Some(name.to_owned()), false).await?;
     let changes = store.watermark_changes(name.to_owned(), 5).await?;
     if out.is_json() {
-        out.json(&serde_json::json!({"feed": feed, "syncs": last, "gaps": gaps, "watermark_changes": changes}));
+        out.json(
+            &serde_json::json!({"feed": feed, "syncs": last, "gaps": gaps, "watermark_changes": changes}),
+        );
         return Ok(ExitCode::SUCCESS);
     }
     let now = store.now(None).await?;
     let account = feed.feed.username.as_deref().unwrap_or("no account");
-    let password = feed.feed.password_env.as_deref().map_or_else(String::new, |name| format!(", password in ${name}"));
+    let password =
+        feed.feed.password_env.as_deref().map_or_else(String::new, |name| format!(", password in ${name}"));
     out.line(format!("feed       {name} ({}, project {})", feed.feed.kind, feed.feed.project_id));
     out.line(format!("endpoint   {} as {account}{password}", feed.feed.endpoint));
     out.line(format!("rate       {} requests/s over all workers", feed.feed.rate));
     out.line(format!("answers    {}", health(&feed, now).0));
     match &feed.watermark {
-        Some(mark) => out.line(format!("watermark  {} ({})", mark.last_updated_at.to_rfc3339(), mark_age(mark, now))),
+        Some(mark) => {
+            out.line(format!("watermark  {} ({})", mark.last_updated_at.to_rfc3339(), mark_age(mark, now)));
+        }
         None => out.line("watermark  none: the next sync reads everything"),
     }
     if let Some(url) = &feed.copy_url {
-        let state = feed.copy_error.as_ref().map_or_else(|| "up to date".to_owned(), |error| format!("late: {error}"));
+        let state = feed
+            .copy_error
+            .as_ref()
+            .map_or_else(|| "up to date".to_owned(), |error| format!("late: {error}"));
         out.line(format!("copy       {url} ({state})"));
     }
     for gap in &gaps {
-        out.line(format!("gap {}     {} to {} dollars: {}", gap.gap_id, gap.prices.from / 100, gap.prices.to / 100, gap.reason));
+        out.line(format!(
+            "gap {}     {} to {} dollars: {}",
+            gap.gap_id,
+            gap.prices.from / 100,
+            gap.prices.to / 100,
+            gap.reason
+        ));
     }
     if !last.is_empty() {
         out.line("");
@@ -231,11 +244,9 @@ async fn watermark(
     let store = syncs.engine().store();
     let now = store.now(None).await?;
     let wanted = match (set, import) {
-        (Some(set), _) => Some(Watermark {
-            last_updated_at: set.from(now),
-            last_run_id: None,
-            last_run_completed_at: None,
-        }),
+        (Some(set), _) => {
+            Some(Watermark { last_updated_at: set.from(now), last_run_id: None, last_run_completed_at: None })
+        }
         (None, Some(file)) => Some(read_watermark(&file)?),
         (None, None) => None,
     };
@@ -255,7 +266,8 @@ async fn watermark(
     let rows: Vec<Vec<Cell>> = changes
         .iter()
         .map(|change| {
-            let at = |time: Option<Timestamp>| time.map_or_else(|| "none".to_owned(), |time| time.to_rfc3339());
+            let at =
+                |time: Option<Timestamp>| time.map_or_else(|| "none".to_owned(), |time| time.to_rfc3339());
             vec![
                 times::relative(change.changed_at, now).into(),
                 at(change.before).into(),

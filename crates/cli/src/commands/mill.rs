@@ -16,7 +16,12 @@ use tokio::task::JoinSet;
 const REPAIR_EVERY: Duration = Duration::from_secs(2);
 
 /// Plans syncs until told to stop.
-pub(super) async fn scheduler(syncs: Syncs, config: &Config, once: bool, out: Out) -> Result<ExitCode, Failure> {
+pub(super) async fn scheduler(
+    syncs: Syncs,
+    config: &Config,
+    once: bool,
+    out: Out,
+) -> Result<ExitCode, Failure> {
     let stop = super::work::stop_signal();
     let upkeep = keep_up(&syncs, config.upkeep(), stop.clone());
     out.say("the scheduler is running");
@@ -26,7 +31,12 @@ pub(super) async fn scheduler(syncs: Syncs, config: &Config, once: bool, out: Ou
 }
 
 /// Carries out pages until told to stop.
-pub(super) async fn worker(syncs: Syncs, config: &Config, worker: Worker, out: Out) -> Result<ExitCode, Failure> {
+pub(super) async fn worker(
+    syncs: Syncs,
+    config: &Config,
+    worker: Worker,
+    out: Out,
+) -> Result<ExitCode, Failure> {
     let stop = super::work::stop_signal();
     let upkeep = keep_up(&syncs, config.upkeep(), stop.clone());
     out.say("the worker is running");
@@ -91,7 +101,11 @@ fn options(worker: &Worker) -> PagerOptions {
 }
 
 fn identity(role: &str) -> Identity {
-    Identity { name: format!("{}-{role}", environment::host()), host: environment::host(), labels: Vec::new() }
+    Identity {
+        name: format!("{}-{role}", environment::host()),
+        host: environment::host(),
+        labels: Vec::new(),
+    }
 }
 
 /// Upkeep beside a role: sweeps, schedules, and what only syncs need. Harmless beside that of other processes.

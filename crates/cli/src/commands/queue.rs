@@ -35,8 +35,10 @@ async fn list(engine: &Engine, out: Out) -> Result<(), Failure> {
         found.push((settings, depth));
     }
     if out.is_json() {
-        let shown: Vec<_> =
-            found.iter().map(|(settings, depth)| serde_json::json!({"settings": settings, "depth": depth})).collect();
+        let shown: Vec<_> = found
+            .iter()
+            .map(|(settings, depth)| serde_json::json!({"settings": settings, "depth": depth}))
+            .collect();
         out.json(&shown);
         return Ok(());
     }
@@ -58,7 +60,8 @@ async fn list(engine: &Engine, out: Out) -> Result<(), Failure> {
             ]
         })
         .collect();
-    let header = ["QUEUE", "WAITING", "DELAYED", "IN FLIGHT", "OLDEST", "DEAD", "LOCK", "DELIVERIES", "WINDOW"];
+    let header =
+        ["QUEUE", "WAITING", "DELAYED", "IN FLIGHT", "OLDEST", "DEAD", "LOCK", "DELIVERIES", "WINDOW"];
     out.table(&header, &rows);
     Ok(())
 }

@@ -19,10 +19,8 @@ pub(super) fn table(syncs: &[Sync], now: Timestamp, out: Out) {
     let rows: Vec<Vec<Cell>> = syncs
         .iter()
         .map(|sync| {
-            let took = sync.completed_at.map_or_else(
-                || "–".to_owned(),
-                |at| times::rough(at - sync.started_at),
-            );
+            let took =
+                sync.completed_at.map_or_else(|| "–".to_owned(), |at| times::rough(at - sync.started_at));
             vec![
                 sync.run_id.to_string().into(),
                 sync.feed.as_str().into(),
@@ -60,7 +58,8 @@ pub(super) fn status(status: &SyncStatus, now: Timestamp, out: Out) {
         out.line(format!("deletion   {note}"));
     }
     out.line("");
-    let rows: Vec<Vec<Cell>> = status.partitions.iter().map(|partition| partition_row(partition, now)).collect();
+    let rows: Vec<Vec<Cell>> =
+        status.partitions.iter().map(|partition| partition_row(partition, now)).collect();
     out.table(&["PARTITION", "DOLLARS", "STATE", "READ", "CHANGED", "IN TABLE", "MOVED", "ERROR"], &rows);
 }
 
@@ -84,7 +83,11 @@ fn partition_row(partition: &Partition, now: Timestamp) -> Vec<Cell> {
 }
 
 fn dollars(from: Cents, to: Cents) -> String {
-    if to >= PRICE_CEILING { format!("{} and up", from / 100) } else { format!("{} – {}", from / 100, to / 100) }
+    if to >= PRICE_CEILING {
+        format!("{} and up", from / 100)
+    } else {
+        format!("{} – {}", from / 100, to / 100)
+    }
 }
 
 /// What the last scan of a feed counted, and what became of it.
@@ -101,12 +104,21 @@ pub(super) async fn heatmap(syncs: &Syncs, feed: &str, out: Out) -> Result<ExitC
         out.json(&serde_json::json!({"sync": sync.run_id, "cells": sync.heatmap, "partitions": partitions}));
         return Ok(ExitCode::SUCCESS);
     }
-    out.line(format!("scan of sync {}: {} records, {} count calls", sync.run_id, sync.predicted, sync.count_calls));
-    let most = partitions.iter().map(|partition| partition.predicted.max(partition.stored)).max().unwrap_or(1).max(1);
+    out.line(format!(
+        "scan of sync {}: {} records, {} count calls",
+        sync.run_id, sync.predicted, sync.count_calls
+    ));
+    let most = partitions
+        .iter()
+        .map(|partition| partition.predicted.max(partition.stored))
+        .max()
+        .unwrap_or(1)
+        .max(1);
     let rows: Vec<Vec<Cell>> = partitions
         .iter()
         .map(|partition| {
-            let width = usize::try_from(partition.predicted).unwrap_or(0) * BAR / usize::try_from(most).unwrap_or(1);
+            let width =
+                usize::try_from(partition.predicted).unwrap_or(0) * BAR / usize::try_from(most).unwrap_or(1);
             vec![
                 dollars(partition.prices.from, partition.prices.to).into(),
                 partition.predicted.to_string().into(),

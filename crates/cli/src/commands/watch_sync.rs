@@ -49,7 +49,8 @@ fn show(line: &str, out: Out) {
 pub(super) fn progress(status: &SyncStatus) -> String {
     let sync = &status.sync;
     let read: i64 = status.partitions.iter().map(|partition| i64::from(partition.next_offset)).sum();
-    let consolidated: i64 = status.partitions.iter().map(|partition| i64::from(partition.consolidated_to)).sum();
+    let consolidated: i64 =
+        status.partitions.iter().map(|partition| i64::from(partition.consolidated_to)).sum();
     let done = status.partitions.iter().filter(|partition| partition.state.completed()).count();
     match sync.state {
         SyncState::Created | SyncState::WorkersRunning => format!(

@@ -157,9 +157,11 @@ impl SyncReason {
             }
             Self::NoWorkers => "Its pages wait for a worker, and none is alive.".to_owned(),
             Self::Fetching { partition, offset, predicted, since, error, open, of } => {
-                let error = error.as_ref().map_or_else(String::new, |error| format!("; its page failed: {error}"));
+                let error =
+                    error.as_ref().map_or_else(String::new, |error| format!("; its page failed: {error}"));
                 format!(
-                    "{open} of {of} partitions are being read; {partition} is at {offset} of {predicted} since {}{error}.",
+                    "{open} of {of} partitions are being read; {partition} is at {offset} of {predicted} since \
+                     {}{error}.",
                     super::at(*since)
                 )
             }
@@ -175,7 +177,9 @@ impl SyncReason {
             Self::NoWorkers => Some("tidemill up, or tidemill worker".to_owned()),
             Self::NoConsolidators => Some("tidemill up, or tidemill consolidator".to_owned()),
             Self::FeedPaused { feed, .. } => Some(format!("tidemill feed resume {feed}")),
-            Self::Scanning | Self::FeedDown { .. } | Self::Fetching { .. } | Self::Consolidating { .. } => None,
+            Self::Scanning | Self::FeedDown { .. } | Self::Fetching { .. } | Self::Consolidating { .. } => {
+                None
+            }
         }
     }
 }

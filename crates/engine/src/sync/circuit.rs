@@ -62,7 +62,7 @@ impl Syncs {
                     tracing::warn!(feed, "feed {feed}: {}", chain(&error));
                     self.outage(feed, &error).await?;
                     let pause = error.retry_after().unwrap_or(Duration::from_millis(200));
-                    tokio::time::sleep(pause.min(Duration::from_secs(60))).await;
+                    tokio::time::sleep(pause.min(Duration::from_mins(1))).await;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -82,7 +82,7 @@ impl Syncs {
                 let ours = self.keep_circuit(&record, probing, record.circuit_reason.clone()).await?;
                 Ok(if ours { Ask::Probe(probing) } else { Ask::Wait(now) })
             }
-            other => Ok(other),
+            other @ (Ask::Go | Ask::Wait(_)) => Ok(other),
         }
     }
 
@@ -103,10 +103,11 @@ impl Syncs {
         let now = self.engine.store().now(self.now()).await?;
         let before = circuit_of(&record);
         let after = before.outage(now, error.retry_after(), &self.settings.circuit);
-        if after != before && self.keep_circuit(&record, after, Some(error.to_string())).await? {
-            if let (Circuit::Closed { .. }, Circuit::Open { probe_at, .. }) = (before, after) {
-                tracing::warn!(feed, "feed {feed} is down, and asked again at {probe_at}: {error}");
-            }
+        if after != before
+            && self.keep_circuit(&record, after, Some(error.to_string())).await?
+            && let (Circuit::Closed { .. }, Circuit::Open { probe_at, .. }) = (before, after)
+        {
+            tracing::warn!(feed, "feed {feed} is down, and asked again at {probe_at}: {error}");
         }
         Ok(())
     }
@@ -144,13 +145,11 @@ impl Syncs {
         let record = self.engine.store().feed(feed.to_owned()).await?;
         let Some(since) = circuit_of(&record).open_since() else { return Ok(()) };
         let now = self.engine.store().now(self.now()).await?;
-        match self.is_over(since, now) {
-            true => Err(Asked::GivenUp {
-                minutes: (now - since).num_minutes(),
-                reason: record.circuit_reason.unwrap_or_default(),
-            }),
-            false => Ok(()),
+        if !self.is_over(since, now) {
+            return Ok(());
         }
+        let reason = record.circuit_reason.unwrap_or_default();
+        Err(Asked::GivenUp { minutes: (now - since).num_minutes(), reason })
     }
 
     /// Whether an outage has lasted longer than anybody waits.

@@ -8,6 +8,7 @@ use super::Syncs;
 use super::plan::say;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tidemill_core::Timestamp;
 use tidemill_core::event::Level;
 use tidemill_core::feed::RunType;
 use tidemill_core::pricing::Rules;
@@ -15,7 +16,6 @@ use tidemill_core::queue::Receipt;
 use tidemill_core::records::{Stage, Sync, WatermarkChange};
 use tidemill_core::run::{Applied, EndCause, RunState};
 use tidemill_core::sync::SyncState;
-use tidemill_core::Timestamp;
 use tidemill_feeds::Feed as Source;
 use tidemill_store::{Built, Error, NewReject, OpenStone, PricedStone, RefusalCode, Tx};
 use uuid::Uuid;
@@ -284,7 +284,8 @@ async fn end_run(tx: &mut Tx<'_>, id: Uuid, sync: &Sync, now: Option<Timestamp>)
 
 /// A forced consolidation without the watermark ends where it began: failed, and to be retried.
 async fn forced_end(tx: &mut Tx<'_>, sync: &Sync, failed: i64, now: Option<Timestamp>) -> Result<(), Error> {
-    let reason = format!("consolidated by force without {failed} failed partitions; the watermark is unmoved");
+    let reason =
+        format!("consolidated by force without {failed} failed partitions; the watermark is unmoved");
     tx.move_sync(sync.run_id, SyncState::Consolidating, SyncState::Failed, Some(&reason), now).await?;
     say(tx, sync, Level::Warn, &reason, now).await?;
     let metadata = serde_json::json!({"sync": sync.run_id, "error": reason, "forced": true});

@@ -188,7 +188,9 @@ impl Syncs {
             self.batches(&bench, options, stop).await?;
             let is_whole = self.delete_vanished(&sync, &bench).await.map_err(|asked| match asked {
                 Asked::Store(error) => Fault::from(error),
-                other => Fault::Again(other.to_string()),
+                other @ (Asked::Feed(_) | Asked::GivenUp { .. } | Asked::Stopped) => {
+                    Fault::Again(other.to_string())
+                }
             })?;
             // Done means that no page is open, those that another replica has at hand included.
             if is_whole && self.complete(id, &message.receipt).await? {
@@ -196,7 +198,11 @@ impl Syncs {
             }
             match self.engine.store().sync(id.to_string()).await?.state {
                 SyncState::Consolidating => tokio::time::sleep(PAUSE_MAX).await,
-                _ => return Ok(false),
+                SyncState::Created
+                | SyncState::WorkersRunning
+                | SyncState::ConsolidationTriggered
+                | SyncState::Completed
+                | SyncState::Failed => return Ok(false),
             }
         }
     }
@@ -284,7 +290,9 @@ impl Syncs {
 
     /// A consolidation that failed as often as it may: the sync fails, with a command to go on.
     async fn bury_consolidation(&self, dead: &DeadLetter) -> Result<(), Error> {
-        let Ok(Message::Consolidate(order)) = serde_json::from_value(dead.body.clone()) else { return Ok(()) };
+        let Ok(Message::Consolidate(order)) = serde_json::from_value(dead.body.clone()) else {
+            return Ok(());
+        };
         let last = dead.last_error.clone().unwrap_or_else(|| "its consolidators were lost".to_owned());
         let reason = format!("consolidation was given up ({}): {last}", dead.reason);
         let (id, now) = (order.run_id, self.now());

@@ -68,7 +68,8 @@ pub(super) async fn trigger(
     now: Option<Timestamp>,
 ) -> Result<bool, Error> {
     let rules = tx.pin_rules(now).await?;
-    let Some(generation) = tx.trigger_sync(sync.run_id, sync.state, forced, advance, rules, now).await? else {
+    let Some(generation) = tx.trigger_sync(sync.run_id, sync.state, forced, advance, rules, now).await?
+    else {
         return Ok(false);
     };
     let message = Consolidate {

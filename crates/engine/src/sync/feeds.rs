@@ -31,13 +31,16 @@ pub struct FeedChange {
     pub time_zone: String,
 }
 
+/// Something of each feed.
+type ByName<T> = Arc<Mutex<HashMap<String, T>>>;
+
 /// The feeds that this process speaks to.
 #[derive(Clone)]
 pub struct Feeds {
     settings: Arc<SyncSettings>,
-    open: Arc<Mutex<HashMap<String, (Feed, Arc<dyn Source>)>>>,
+    open: ByName<(Feed, Arc<dyn Source>)>,
     /// What the database said of each feed, and when.
-    recent: Arc<Mutex<HashMap<String, (Instant, Arc<FeedRecord>)>>>,
+    recent: ByName<(Instant, Arc<FeedRecord>)>,
 }
 
 /// How long what the database said of a feed is good enough for a page.
@@ -133,27 +136,13 @@ impl Syncs {
                 name: format!("feed-{}", feed.feed),
                 cron,
                 time_zone: change.time_zone,
-                request: self.request(&feed.feed, &feed.project_id, None),
+                request: request_for(&feed.feed, &feed.project_id, None),
                 missed: Missed::Once,
                 overlap: Overlap::Skip,
             };
             self.engine.put_schedule(wanted).await?;
         }
         self.engine.store().feed(feed.feed.clone()).await
-    }
-
-    /// What a run of a feed asks for. One sync of a feed at a time: its name is the key.
-    fn request(&self, feed: &str, project: &str, run_type: Option<RunType>) -> QueueRun {
-        let mut request = QueueRun::new(project, SYNC_ENV);
-        let mut metadata = serde_json::Map::new();
-        metadata.insert("feed".to_owned(), feed.into());
-        if let Some(run_type) = run_type {
-            metadata.insert("run_type".to_owned(), run_type.as_str().into());
-        }
-        request.metadata = Json::Object(metadata);
-        request.labels = vec![SYNC_LABEL.to_owned()];
-        request.concurrency_key = Some(format!("feed:{feed}"));
-        request
     }
 
     /// Queues a sync of a feed.
@@ -165,7 +154,7 @@ impl Syncs {
     ) -> Result<Queued, Error> {
         let record = self.engine.store().feed(feed.to_owned()).await?;
         let run_type = full.then_some(RunType::Full);
-        let mut request = self.request(feed, &record.feed.project_id, run_type);
+        let mut request = request_for(feed, &record.feed.project_id, run_type);
         request.idempotency_key = idempotency_key;
         request.check()?;
         let request = request.normal();
@@ -235,4 +224,18 @@ impl Syncs {
 /// The earlier of two times, one of which may be missing.
 pub(super) fn earlier(ours: Timestamp, theirs: Option<Timestamp>) -> Timestamp {
     theirs.map_or(ours, |theirs| theirs.min(ours))
+}
+
+/// What a run of a feed asks for. One sync of a feed at a time: its name is the key.
+fn request_for(feed: &str, project: &str, run_type: Option<RunType>) -> QueueRun {
+    let mut request = QueueRun::new(project, SYNC_ENV);
+    let mut metadata = serde_json::Map::new();
+    metadata.insert("feed".to_owned(), feed.into());
+    if let Some(run_type) = run_type {
+        metadata.insert("run_type".to_owned(), run_type.as_str().into());
+    }
+    request.metadata = Json::Object(metadata);
+    request.labels = vec![SYNC_LABEL.to_owned()];
+    request.concurrency_key = Some(format!("feed:{feed}"));
+    request
 }

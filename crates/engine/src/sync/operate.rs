@@ -133,9 +133,7 @@ impl Syncs {
         let ordered = self
             .engine
             .store()
-            .write(move |mut tx| {
-                Box::pin(async move { order(&mut tx, id, force, advance, &by, now).await })
-            })
+            .write(move |mut tx| Box::pin(async move { order(&mut tx, id, force, advance, &by, now).await }))
             .await?;
         self.ring();
         Ok(ordered)

@@ -1,8 +1,8 @@
 //! One page: guard, fetch, judge, and one commit.
 
+use super::Syncs;
 use super::circuit::Asked;
 use super::plan::{envelope, say};
-use super::Syncs;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use tidemill_core::event::Level;
@@ -109,10 +109,8 @@ impl Syncs {
         hand: &Hand,
     ) -> Result<Paged, Asked> {
         let item = &reading.item;
-        let query = FeedQuery {
-            prices: item.range(reading.sync.granularity),
-            updated_from: item.updated_from,
-        };
+        let query =
+            FeedQuery { prices: item.range(reading.sync.granularity), updated_from: item.updated_from };
         let fetched = if reading.is_over { Fetched::Ended } else { fetch(source, &query, &reading).await? };
         match fetched {
             Fetched::Store(store, page) => {
@@ -318,9 +316,7 @@ impl Syncs {
             })
             .await;
         match next {
-            Ok(Some((reading, receipt, _))) => {
-                Ok(Paged::Stored(Some(receipt), Box::new(reading)))
-            }
+            Ok(Some((reading, receipt, _))) => Ok(Paged::Stored(Some(receipt), Box::new(reading))),
             Ok(None) => Ok(Paged::Skipped),
             Err(Error::Refused(refusal)) if refusal.code == RefusalCode::Stale => Ok(Paged::Skipped),
             Err(error) => Err(error),
@@ -397,10 +393,10 @@ impl Brought {
         let new = &page.items[store.from_index.min(page.items.len())..];
         let last: BTreeMap<&str, &Item> = new.iter().map(|item| (item.stone_id.as_str(), item)).collect();
         let name = |(number, id): (usize, &Option<String>)| {
-            id.clone().unwrap_or_else(|| format!("#{}/{}/{number}", reading.item.partition_id, reading.item.offset))
+            id.clone()
+                .unwrap_or_else(|| format!("#{}/{}/{number}", reading.item.partition_id, reading.item.offset))
         };
-        let bad_ids: Vec<String> =
-            page.bad.iter().map(|bad| &bad.stone_id).enumerate().map(name).collect();
+        let bad_ids: Vec<String> = page.bad.iter().map(|bad| &bad.stone_id).enumerate().map(name).collect();
         let bad = page.bad.iter().zip(&bad_ids).map(|(bad, stone_id)| NewReject {
             stone_id: stone_id.clone(),
             stage: Stage::Fetch,

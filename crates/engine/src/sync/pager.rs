@@ -94,7 +94,7 @@ impl Syncs {
             for message in received {
                 let hand = Hand { worker: presence.worker(), name: presence.name().to_owned() };
                 let (syncs, stop) = (self.clone(), stop.clone());
-                tasks.spawn(async move { syncs.carry_pages(message, hand, stop).await });
+                tasks.spawn(Box::pin(async move { syncs.carry_pages(message, hand, stop).await }));
             }
             // As many as asked for: there is more. Nothing at all: there is less.
             wanted = match found {
@@ -208,7 +208,7 @@ impl Syncs {
             let keep = if keeps { Keep::Next } else { Keep::Release };
             let (item, at) = (reading.item.clone(), receipt.clone());
             let carried = self.carry_one(reading, &receipt, keep, &hand);
-            match self.while_renewing(&at, carried).await {
+            match Box::pin(self.while_renewing(&at, carried)).await {
                 Ok(Paged::Stored(Some(next), following)) => {
                     pages += 1;
                     (receipt, reading) = (next, *following);
@@ -312,9 +312,7 @@ impl Syncs {
             Asked::Store(error) if error.class() == Class::Transient => {
                 self.abandon(receipt, FAULT_DELAY, Counts::Forgiven, &chain(&error)).await
             }
-            Asked::Store(error) => {
-                self.page_fault(item, receipt, FAULT_DELAY, &chain(&error), hand).await
-            }
+            Asked::Store(error) => self.page_fault(item, receipt, FAULT_DELAY, &chain(&error), hand).await,
             Asked::Stopped => self.abandon(receipt, Duration::ZERO, Counts::Forgiven, &told).await,
         };
         if let Err(error) = result {

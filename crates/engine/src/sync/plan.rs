@@ -11,7 +11,7 @@ use tidemill_core::records::{FeedRecord, Sync, WatermarkChange};
 use tidemill_core::run::{Claim, EndCause, RunState};
 use tidemill_core::sync::SyncState;
 use tidemill_core::{Json, RunId, Timestamp};
-use tidemill_store::{Error, Holder, RefusalCode, Tx};
+use tidemill_store::{Error, Holder, NewPartition, RefusalCode, Tx};
 use uuid::Uuid;
 
 /// What became of a run that a scheduler claimed.
@@ -150,7 +150,8 @@ impl Syncs {
             updated_to: earlier(sealed, scanned.source_time),
             page_size: i32::try_from(page_size).unwrap_or(i32::MAX),
             granularity: source.granularity(),
-            predicted: i64::try_from(slices.iter().map(|slice| slice.predicted).sum::<u64>()).unwrap_or(i64::MAX),
+            predicted: i64::try_from(slices.iter().map(|slice| slice.predicted).sum::<u64>())
+                .unwrap_or(i64::MAX),
             count_calls: i32::try_from(calls).unwrap_or(i32::MAX),
             scan_ms: i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX),
             heatmap: scanned.heatmap(),
@@ -201,16 +202,15 @@ impl Syncs {
                     for (number, slice) in slices.iter().enumerate() {
                         let name = format!("partition-{number}");
                         let predicted = i64::try_from(slice.predicted).unwrap_or(i64::MAX);
-                        tx.insert_partition(
+                        let partition = NewPartition {
                             run_id,
-                            &name,
-                            slice.prices,
+                            partition: &name,
+                            prices: slice.prices,
                             predicted,
-                            slice.updated_from,
-                            slice.gap,
-                            now,
-                        )
-                        .await?;
+                            updated_from: slice.updated_from,
+                            gap: slice.gap,
+                        };
+                        tx.insert_partition(partition, now).await?;
                         messages.push(first_message(&sync, &name, slice));
                     }
                     tx.send_messages(&messages, now).await?;
@@ -292,9 +292,7 @@ async fn take_run(
     use tidemill_core::run::Applied;
     match tx.start_run(run, holder, now).await? {
         Applied::Applied | Applied::Duplicate => tx.unlease_run(run, now).await,
-        Applied::Stale => {
-            Err(Error::refused(RefusalCode::Stale, format!("the lease on run {run} is gone")))
-        }
+        Applied::Stale => Err(Error::refused(RefusalCode::Stale, format!("the lease on run {run} is gone"))),
     }
 }
 
@@ -405,7 +403,10 @@ fn bare(run: &RunId) -> Uuid {
 pub(super) fn superseded(sync: &Sync, newer: &str) -> Error {
     Error::Refused(tidemill_store::Refusal {
         code: RefusalCode::Superseded,
-        message: format!("sync {} is superseded: sync {newer} of feed {} has completed", sync.run_id, sync.feed),
+        message: format!(
+            "sync {} is superseded: sync {newer} of feed {} has completed",
+            sync.run_id, sync.feed
+        ),
         hint: Some(format!("tidemill feed sync {}", sync.feed)),
     })
 }

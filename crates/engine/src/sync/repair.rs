@@ -6,15 +6,17 @@ use super::evaluate::fail;
 use super::operate::stop;
 use super::plan::message_for;
 use std::collections::HashSet;
+use tidemill_core::Timestamp;
 use tidemill_core::queue::{CONSOLIDATE, WORK_ITEMS};
 use tidemill_core::records::Sync;
 use tidemill_core::run::RunState;
 use tidemill_core::sync::SyncState;
-use tidemill_core::Timestamp;
 use tidemill_store::{Error, Queue as _, Tx};
 
 /// Syncs in one pass.
 const SYNCS_MAX: usize = 100;
+/// Added to the generation of a message that somebody took away.
+const HAND_GENERATION: i32 = 1_000_000;
 /// Messages in one pass.
 const MESSAGES_MAX: usize = 500;
 
@@ -76,19 +78,18 @@ async fn repair_one(tx: &mut Tx<'_>, sync: &Sync, now: Option<Timestamp>) -> Res
                     continue;
                 }
                 let name = partition.partition_id.as_str();
-                let dead = messages.iter().find(|message| message.is_dead && message.partition() == Some(name));
-                match dead {
-                    Some(dead) => {
-                        let last = dead.last_error.as_deref().unwrap_or("its workers were lost");
-                        let reason = format!("its page was given up ({}): {last}", dead.dead_reason);
-                        tx.fail_partition(sync.run_id, name, &reason, now).await?;
-                    }
-                    None => {
-                        // Nothing that we do leads here; somebody's hand may have.
-                        let mut message = message_for(&sync, &partition);
-                        message.generation += 1_000_000;
-                        tx.send_messages(&[message], now).await?;
-                    }
+                let dead =
+                    messages.iter().find(|message| message.is_dead && message.partition() == Some(name));
+                if let Some(dead) = dead {
+                    let last = dead.last_error.as_deref().unwrap_or("its workers were lost");
+                    let reason = format!("its page was given up ({}): {last}", dead.dead_reason);
+                    tx.fail_partition(sync.run_id, name, &reason, now).await?;
+                } else {
+                    // Nothing that we do leads here; somebody's hand may have. The generation is one that no retry
+                    // reaches, so that the message is not taken for one that was carried out.
+                    let mut message = message_for(&sync, &partition);
+                    message.generation += HAND_GENERATION;
+                    tx.send_messages(&[message], now).await?;
                 }
             }
         }

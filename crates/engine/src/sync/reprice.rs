@@ -55,11 +55,8 @@ impl Syncs {
             .open(&record.feed)
             .map_err(|error| Error::refused(RefusalCode::BadValue, error.to_string()))?;
         let now = self.now();
-        let version = self
-            .engine
-            .store()
-            .write(move |mut tx| Box::pin(async move { tx.pin_rules(now).await }))
-            .await?;
+        let version =
+            self.engine.store().write(move |mut tx| Box::pin(async move { tx.pin_rules(now).await })).await?;
         let bench = Bench {
             sync: Uuid::nil(),
             feed: feed.to_owned(),

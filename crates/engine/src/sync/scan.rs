@@ -96,7 +96,11 @@ impl Syncs {
             target: settings.partition_target,
             partitions_max: if full { settings.partitions_full } else { settings.partitions_incremental },
             records_min: settings.partition_min,
-            calls_max: settings.count_calls_max.min(if full { u32::MAX } else { Goal::INCREMENTAL.calls_max }),
+            calls_max: settings.count_calls_max.min(if full {
+                u32::MAX
+            } else {
+                Goal::INCREMENTAL.calls_max
+            }),
             granularity,
         }
     }

@@ -92,7 +92,8 @@ impl Syncs {
         if only.is_empty() {
             return Ok(None);
         }
-        let claims = self.engine.store().claim_runs(ClaimRuns { projects: Some(only), ..ask }, self.now()).await?;
+        let claims =
+            self.engine.store().claim_runs(ClaimRuns { projects: Some(only), ..ask }, self.now()).await?;
         Ok(claims.into_iter().next())
     }
 
@@ -131,7 +132,13 @@ impl Syncs {
     }
 
     /// Fails a run that cannot be planned, and tells people, in one commit.
-    async fn refuse(&self, claim: &Claim, holder: &Holder, end: FinishRun, reason: &str) -> Result<(), Error> {
+    async fn refuse(
+        &self,
+        claim: &Claim,
+        holder: &Holder,
+        end: FinishRun,
+        reason: &str,
+    ) -> Result<(), Error> {
         let feed = claim.metadata.get("feed").and_then(Json::as_str).unwrap_or_default().to_owned();
         let told = format!("sync {} of feed {feed} cannot begin: {reason}", claim.run_id);
         let (worker, now) = (holder.worker.clone(), self.now());

@@ -14,7 +14,9 @@ impl Engine {
     pub(crate) async fn why_sync(&self, run: &Run, now: Timestamp) -> Result<Option<SyncReason>, Error> {
         let waits_in_line = run.status == RunState::Queued && run.gate != Some(Gate::Open);
         let name = run.metadata.get("feed").and_then(Json::as_str);
-        let (false, false, Some(name)) = (run.status.is_terminal(), waits_in_line, name) else { return Ok(None) };
+        let (false, false, Some(name)) = (run.status.is_terminal(), waits_in_line, name) else {
+            return Ok(None);
+        };
         let store = self.store();
         let Ok(feed) = store.feed(name.to_owned()).await else { return Ok(None) };
         let sync = store.sync(run.run_id.to_string()).await.ok();

@@ -148,9 +148,12 @@ CREATE TABLE {ops}.pages (
     stored       integer NOT NULL,
     changed      integer NOT NULL,
     page_hash    bytea NOT NULL,
-    stone_ids    text[] NOT NULL,
+    -- Names of stones are UUIDs as a rule, and take less than half the room as such. One of the two is there.
+    stone_ids    text[],
+    stone_uuids  uuid[],
     stored_at    timestamptz NOT NULL,
-    PRIMARY KEY (run_id, partition_id, page_offset)
+    PRIMARY KEY (run_id, partition_id, page_offset),
+    CONSTRAINT page_has_stones CHECK ((stone_ids IS NULL) <> (stone_uuids IS NULL))
 );
 
 -- The record of each stone as its feed gave it last. Every feed's: the name is the one that operators know.

@@ -76,7 +76,8 @@ CREATE TABLE run_metadata (
         DEFAULT (CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000),
     CONSTRAINT run_type_is_known CHECK (run_type IN ('full', 'incremental')),
     CONSTRAINT sync_state_is_known
-        CHECK (state IN ('created', 'workers_running', 'consolidation_triggered', 'consolidating', 'completed', 'failed')),
+        CHECK (state IN ('created', 'workers_running', 'consolidation_triggered', 'consolidating', 'completed',
+            'failed')),
     CONSTRAINT sync_completed_iff_at CHECK ((state = 'completed') = (completed_at IS NOT NULL))
 ) STRICT;
 CREATE INDEX run_metadata_feed ON run_metadata (feed, started_at);

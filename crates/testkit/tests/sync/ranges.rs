@@ -33,7 +33,8 @@ async fn check_once(mill: &Mill, sync: &Sync) {
     let ids = match mill.stage.kind {
         Kind::Sqlite => "SELECT s.value || ' ' || p.partition_id FROM pages p, json_each(p.stone_ids) s",
         Kind::Postgres | Kind::Pgbouncer | Kind::Sql => {
-            "SELECT s.id || ' ' || p.partition_id FROM ops.pages p, LATERAL unnest(p.stone_ids) s (id)"
+            "SELECT s.id || ' ' || p.partition_id \
+             FROM ops.pages p, LATERAL unnest(coalesce(p.stone_ids, p.stone_uuids::text[])) s (id)"
         }
     };
     let mut seen: BTreeMap<String, String> = BTreeMap::new();

@@ -60,7 +60,7 @@ pub(crate) async fn a_stone_that_was_only_missed_stays(kind: Kind) {
                 format!("UPDATE pages SET stone_ids = replace(stone_ids, '{stone}', 'x-{stone}')")
             }
             Kind::Postgres | Kind::Pgbouncer | Kind::Sql => {
-                format!("UPDATE {{ops}}.pages SET stone_ids = array_remove(stone_ids, '{stone}')")
+                format!("UPDATE {{ops}}.pages SET stone_uuids = array_remove(stone_uuids, '{stone}')")
             }
         };
         mill.stage.plain.execute(&text).await.expect("the ledger forgets");
