@@ -3,8 +3,8 @@ INSERT INTO diamonds (feed, supplier_stone_id, offer_id, shape, carats, color, c
     fluorescence, fancy_color, fancy_intensity, fancy_overtone, lab_grown, treated, ratio, availability,
     raw_availability, hold_id, feed_price_cents, price_per_carat_cents, retail_price_cents, markup_ratio, rating,
     rule_id, image_url, video_url, certificate_lab, certificate_number, certificate_url, table_pct, depth_pct,
-    length_mm, width_mm, depth_mm, girdle, culet_size, eye_clean, supplier_name, payload_hash, mapper_version, rules_version,
-    created_at, updated_at)
+    length_mm, width_mm, depth_mm, girdle, culet_size, eye_clean, supplier_name, payload_hash, mapper_version,
+    rules_version, created_at, updated_at)
 SELECT r.feed, r.stone, r.payload ->> 'id', c ->> 'shape', (c ->> 'carats')::numeric, c ->> 'color', c ->> 'clarity',
        c ->> 'cut', c ->> 'polish', c ->> 'symmetry', c ->> 'floInt', c ->> 'f_color', c ->> 'f_intensity',
        c ->> 'f_overtone', (c ->> 'labgrown')::boolean, coalesce((c ->> 'treated')::boolean, false),

@@ -209,7 +209,10 @@ mod tests {
     #[test]
     fn only_what_comes_back_as_it_went_in_is_kept_as_a_uuid() {
         let name = "0190b7a4-5a3c-7c9e-8d4f-0123456789ab".to_owned();
-        assert_eq!(as_uuids(&[name.clone()]).map(|uuids| uuids[0].to_string()), Some(name.clone()));
+        assert_eq!(
+            as_uuids(std::slice::from_ref(&name)).map(|uuids| uuids[0].to_string()),
+            Some(name.clone())
+        );
         for other in [name.to_uppercase(), name.replace('-', ""), "stone-1".to_owned(), format!("{{{name}}}")]
         {
             assert_eq!(as_uuids(&[name.clone(), other.clone()]), None, "{other}");
