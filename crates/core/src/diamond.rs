@@ -102,3 +102,50 @@ pub struct Diamond {
     /// Who sells it.
     pub supplier_name: Option<String>,
 }
+
+impl Diamond {
+    /// A stone of which nothing but this is known, and that can be bought.
+    pub fn new(
+        stone_id: impl Into<String>,
+        feed_price: Cents,
+        shape: impl Into<String>,
+        points: Points,
+    ) -> Self {
+        Self {
+            stone_id: stone_id.into(),
+            offer_id: None,
+            feed_price,
+            shape: shape.into(),
+            points,
+            color: None,
+            clarity: None,
+            cut: None,
+            polish: None,
+            symmetry: None,
+            fluorescence: None,
+            fancy_color: None,
+            fancy_intensity: None,
+            fancy_overtone: None,
+            lab_grown: false,
+            treated: false,
+            ratio: None,
+            availability: Availability::Available,
+            raw_availability: None,
+            hold_id: None,
+            image_url: None,
+            video_url: None,
+            certificate_lab: None,
+            certificate_number: None,
+            certificate_url: None,
+            table_pct: None,
+            depth_pct: None,
+            length_mm: None,
+            width_mm: None,
+            depth_mm: None,
+            girdle: None,
+            culet_size: None,
+            eye_clean: None,
+            supplier_name: None,
+        }
+    }
+}

@@ -2,46 +2,11 @@
 
 use proptest::prelude::*;
 use std::time::Instant;
-use tidemill_core::diamond::{Availability, Diamond};
+use tidemill_core::diamond::Diamond;
 use tidemill_core::pricing::{MARKUP_ONE, Priced, PricingRule, Rules, StoneType};
 
 fn stone(feed_price: i64, points: i64) -> Diamond {
-    Diamond {
-        stone_id: "stone-1".to_owned(),
-        offer_id: None,
-        feed_price,
-        shape: "ROUND".to_owned(),
-        points,
-        color: None,
-        clarity: None,
-        cut: None,
-        polish: None,
-        symmetry: None,
-        fluorescence: None,
-        fancy_color: None,
-        fancy_intensity: None,
-        fancy_overtone: None,
-        lab_grown: false,
-        treated: false,
-        ratio: None,
-        availability: Availability::Available,
-        raw_availability: None,
-        hold_id: None,
-        image_url: None,
-        video_url: None,
-        certificate_lab: None,
-        certificate_number: None,
-        certificate_url: None,
-        table_pct: None,
-        depth_pct: None,
-        length_mm: None,
-        width_mm: None,
-        depth_mm: None,
-        girdle: None,
-        culet_size: None,
-        eye_clean: None,
-        supplier_name: None,
-    }
+    Diamond::new("stone-1", feed_price, "ROUND", points)
 }
 
 fn rule(rule_id: i64, priority: i32, markup: i32) -> PricingRule {

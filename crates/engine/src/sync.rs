@@ -18,6 +18,7 @@ mod repair;
 mod reprice;
 mod scan;
 mod scheduler;
+mod steps;
 mod vanished;
 mod why;
 
@@ -29,6 +30,7 @@ pub use pager::PagerOptions;
 pub use plan::{PlanFault, Planned};
 pub use reprice::Repriced;
 pub use scan::Scanned;
+pub use steps::StepTimes;
 
 use crate::Engine;
 use std::sync::Arc;
@@ -121,6 +123,8 @@ pub struct Syncs {
     feeds: Feeds,
     /// Rung when something was sent, so that whoever waits in this process looks at once.
     bell: Arc<Notify>,
+    /// How long pages take, but for the fetch.
+    steps: Arc<steps::Steps>,
     /// What is known of the copies of watermarks.
     copies: copy::Copies,
 }
@@ -130,7 +134,14 @@ impl Syncs {
     pub fn new(engine: Engine, settings: SyncSettings) -> Self {
         let settings = Arc::new(settings);
         let feeds = Feeds::new(settings.clone());
-        Self { engine, feeds, settings, bell: Arc::default(), copies: copy::Copies::default() }
+        Self {
+            engine,
+            feeds,
+            settings,
+            bell: Arc::default(),
+            steps: Arc::default(),
+            copies: copy::Copies::default(),
+        }
     }
 
     /// The engine.
@@ -141,6 +152,11 @@ impl Syncs {
     /// How syncs are done.
     pub fn settings(&self) -> &SyncSettings {
         &self.settings
+    }
+
+    /// How long pages took in this process, but for the fetch.
+    pub fn step_times(&self) -> StepTimes {
+        self.steps.times()
     }
 
     fn now(&self) -> Option<tidemill_core::Timestamp> {

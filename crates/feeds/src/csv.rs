@@ -10,7 +10,7 @@ use crate::number::scaled;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tidemill_core::Timestamp;
-use tidemill_core::diamond::{Availability, Diamond};
+use tidemill_core::diamond::Diamond;
 use tidemill_core::feed::{BadItem, Cents, FeedPage, FeedQuery, Item};
 
 /// A row by its columns.
@@ -145,41 +145,14 @@ fn record(row: &Row) -> Result<Item, BadItem> {
 
 fn map(row: &Row) -> Result<Diamond, MapFault> {
     let missing = |column: &str| MapFault::new(format!("`{column}` is missing, or cannot be read"));
+    let stone_id = text(row, "stone_id").ok_or_else(|| missing("stone_id"))?;
+    let feed_price = price(row).ok_or_else(|| missing("price"))?;
+    let shape = text(row, "shape").ok_or_else(|| missing("shape"))?.to_uppercase();
+    let points = row.get("carats").and_then(|carats| scaled(carats, 2)).ok_or_else(|| missing("carats"))?;
     Ok(Diamond {
-        stone_id: text(row, "stone_id").ok_or_else(|| missing("stone_id"))?,
         offer_id: text(row, "offer_id"),
-        feed_price: price(row).ok_or_else(|| missing("price"))?,
-        shape: text(row, "shape").ok_or_else(|| missing("shape"))?.to_uppercase(),
-        points: row.get("carats").and_then(|carats| scaled(carats, 2)).ok_or_else(|| missing("carats"))?,
-        color: None,
-        clarity: None,
-        cut: None,
-        polish: None,
-        symmetry: None,
-        fluorescence: None,
-        fancy_color: None,
-        fancy_intensity: None,
-        fancy_overtone: None,
         lab_grown: text(row, "lab_grown").is_some_and(|text| text.eq_ignore_ascii_case("true")),
-        treated: false,
-        ratio: None,
-        availability: Availability::Available,
-        raw_availability: None,
-        hold_id: None,
-        image_url: None,
-        video_url: None,
-        certificate_lab: None,
-        certificate_number: None,
-        certificate_url: None,
-        table_pct: None,
-        depth_pct: None,
-        length_mm: None,
-        width_mm: None,
-        depth_mm: None,
-        girdle: None,
-        culet_size: None,
-        eye_clean: None,
-        supplier_name: None,
+        ..Diamond::new(stone_id, feed_price, shape, points)
     })
 }
 

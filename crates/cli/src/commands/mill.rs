@@ -89,6 +89,15 @@ pub(super) async fn up(syncs: Syncs, config: &Config, worker: Worker, out: Out) 
     }
     upkeep.abort();
     syncs.engine().store().close().await;
+    let times = syncs.step_times();
+    if out.is_json() {
+        out.json(&serde_json::json!({"pages": times}));
+    } else if times.count > 0 {
+        out.say(format!(
+            "{} pages; but for the fetch, half of them took {:.1} ms or less",
+            times.count, times.p50_ms
+        ));
+    }
     failed.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
@@ -119,16 +128,22 @@ fn keep_up(syncs: &Syncs, upkeep: Upkeep, mut stop: watch::Receiver<bool>) -> to
                 if let Err(error) = syncs.repair().await {
                     tracing::warn!("could not look after syncs: {error}");
                 }
-                if let Err(error) = syncs.copy_watermarks().await {
-                    tracing::warn!("could not copy watermarks: {error}");
-                }
                 tokio::select! {
                     _ = stop.changed() => {}
                     () = tokio::time::sleep(REPAIR_EVERY) => {}
                 }
             }
         };
-        tokio::join!(sweeping, repairing)
+        // Apart from the repairs: a place for copies that hangs must hold nothing else up.
+        let copying = async {
+            loop {
+                if let Err(error) = syncs.copy_watermarks().await {
+                    tracing::warn!("could not copy watermarks: {error}");
+                }
+                tokio::time::sleep(REPAIR_EVERY).await;
+            }
+        };
+        tokio::join!(sweeping, repairing, copying)
     })
     .abort_handle()
 }

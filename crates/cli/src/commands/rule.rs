@@ -5,7 +5,7 @@ use crate::fail::Failure;
 use crate::out::{Cell, Out};
 use std::path::Path;
 use std::process::ExitCode;
-use tidemill_core::diamond::{Availability, Diamond};
+use tidemill_core::diamond::Diamond;
 use tidemill_core::pricing::{PricingRule, Rules};
 use tidemill_engine::sync::Syncs;
 use tidemill_store::Error;
@@ -145,40 +145,9 @@ fn decimal(value: i64, places: u32) -> String {
 async fn try_stone(syncs: &Syncs, test: RuleTest, out: Out) -> Result<(), Failure> {
     let rules = syncs.engine().store().rules().await?;
     let stone = Diamond {
-        stone_id: "try".to_owned(),
-        offer_id: None,
-        feed_price: test.price,
-        shape: test.shape,
-        points: test.carats,
-        color: None,
-        clarity: None,
-        cut: None,
-        polish: None,
-        symmetry: None,
-        fluorescence: None,
-        fancy_color: test.fancy_color,
-        fancy_intensity: None,
-        fancy_overtone: None,
         lab_grown: test.lab_grown,
-        treated: false,
-        ratio: None,
-        availability: Availability::Available,
-        raw_availability: None,
-        hold_id: None,
-        image_url: None,
-        video_url: None,
-        certificate_lab: None,
-        certificate_number: None,
-        certificate_url: None,
-        table_pct: None,
-        depth_pct: None,
-        length_mm: None,
-        width_mm: None,
-        depth_mm: None,
-        girdle: None,
-        culet_size: None,
-        eye_clean: None,
-        supplier_name: None,
+        fancy_color: test.fancy_color,
+        ..Diamond::new("try", test.price, test.shape, test.carats)
     };
     let priced = Rules::new(rules.into_iter().filter(|rule| rule.active).collect()).price(&test.feed, &stone);
     if out.is_json() {

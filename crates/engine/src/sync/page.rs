@@ -140,6 +140,7 @@ impl Syncs {
         keep: Keep,
         hand: &Hand,
     ) -> Result<Paged, Error> {
+        let began = tokio::time::Instant::now();
         let brought = Arc::new(Brought::of(&reading, &store, &page));
         let reading = Arc::new(reading);
         let first = self.commit_page(&reading, store, &brought, &[], receipt, keep, hand).await;
@@ -158,6 +159,7 @@ impl Syncs {
         let progress = reading.progress.after(&store, &page);
         let Reading { sync, item, .. } = Arc::into_inner(reading).unwrap_or_else(|| unreachable!());
         let item = item.at(store.next_offset);
+        self.steps.add(began.elapsed());
         Ok(Paged::Stored(next, Box::new(Reading { sync, item, progress, is_over: store.ends })))
     }
 
