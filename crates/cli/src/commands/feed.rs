@@ -53,7 +53,7 @@ async fn add_feed(syncs: &Syncs, add: FeedAdd, out: Out) -> Result<ExitCode, Fai
         return Ok(ExitCode::SUCCESS);
     }
     let name = &kept.feed.feed;
-    out.line(format!("feed {name} is read from {} at {} requests/s", kept.feed.endpoint, kept.feed.rate));
+    out.line(format!("feed {name} is read from {}, {}", kept.feed.endpoint, rate(kept.feed.rate)));
     if scheduled {
         out.line(format!("schedule feed-{name} brings it in; tidemill up, or a sweeper, must be running"));
     }
@@ -85,6 +85,14 @@ async fn list(syncs: &Syncs, out: Out) -> Result<ExitCode, Failure> {
         out.say("hint: tidemill feed add NAME --endpoint URL --username U --password-env VAR");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A rate, for people.
+fn rate(per_second: u32) -> String {
+    match per_second {
+        0 => "without a limit of requests".to_owned(),
+        some => format!("at {some} requests/s over all workers"),
+    }
 }
 
 fn mark(feed: &FeedRecord, now: Timestamp) -> String {
@@ -134,7 +142,7 @@ async fn show(syncs: &Syncs, name: &str, out: Out) -> Result<ExitCode, Failure> 
         feed.feed.password_env.as_deref().map_or_else(String::new, |name| format!(", password in ${name}"));
     out.line(format!("feed       {name} ({}, project {})", feed.feed.kind, feed.feed.project_id));
     out.line(format!("endpoint   {} as {account}{password}", feed.feed.endpoint));
-    out.line(format!("rate       {} requests/s over all workers", feed.feed.rate));
+    out.line(format!("rate       {}", rate(feed.feed.rate)));
     out.line(format!("answers    {}", health(&feed, now).0));
     match &feed.watermark {
         Some(mark) => {

@@ -94,9 +94,10 @@ fn dollars(from: Cents, to: Cents) -> String {
 pub(super) async fn heatmap(syncs: &Syncs, feed: &str, out: Out) -> Result<ExitCode, Failure> {
     let store = syncs.engine().store();
     store.feed(feed.to_owned()).await?;
-    let last = store.syncs(Some(feed.to_owned()), 1).await?;
-    let Some(sync) = last.into_iter().next() else {
-        return Err(Failure::refused(format!("feed {feed} was never brought in"))
+    // One that found nothing to read has nothing to show.
+    let last = store.syncs(Some(feed.to_owned()), 100).await?;
+    let Some(sync) = last.into_iter().find(|sync| sync.expected_workers > 0) else {
+        return Err(Failure::refused(format!("nothing of feed {feed} was ever brought in"))
             .hint(format!("tidemill feed sync {feed}")));
     };
     let partitions = store.partitions(sync.run_id).await?;

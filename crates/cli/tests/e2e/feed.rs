@@ -296,7 +296,7 @@ fn what_cannot_be_done_is_said(stage: &Stage) {
         (&["feed", "gaps", "nowhere"], 3, "feed `nowhere` does not exist"),
         (&["sync", "list", "--feed", "nowhere"], 3, "feed `nowhere` does not exist"),
         (&["rule", "apply", "nowhere"], 3, "feed `nowhere` does not exist"),
-        (&["feed", "heatmap", "nivoda-natural"], 3, "was never brought in"),
+        (&["feed", "heatmap", "nivoda-natural"], 3, "was ever brought in"),
         (&["feed", "add", "other", "--endpoint", "nonsense"], 3, "not a URL"),
         (&["feed", "add", "other", "--endpoint", good, "--kind", "fax"], 3, "`fax` is not a kind of feed"),
         (&["feed", "add", "other", "--endpoint", good], 3, "needs a user name"),

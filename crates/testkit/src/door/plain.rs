@@ -15,6 +15,21 @@ use tidemill_store::Error;
 /// Times are microseconds and truth is 0 or 1 on both databases, so that the two can be compared.
 pub type Tables = BTreeMap<String, Vec<Json>>;
 
+/// The tables that the verbs of runs write.
+const KERNEL: [&str; 11] = [
+    "artifacts",
+    "concurrency_keys",
+    "environments",
+    "flags",
+    "projects",
+    "run_events",
+    "runs",
+    "schedule_fires",
+    "schedules",
+    "shelves",
+    "workers",
+];
+
 /// Columns that SQLite keeps as JSON texts.
 const DOCUMENTS: [&str; 6] = ["metadata", "input", "request", "payload", "config", "labels"];
 
@@ -105,10 +120,13 @@ impl Plain {
         .map_err(failed)
     }
 
-    /// Everything that is kept, but for the record of migrations.
+    /// Everything that the kernel keeps, but for the record of migrations.
     pub async fn tables(&self) -> Result<Tables, Error> {
         let mut tables = Tables::new();
         for (table, columns) in self.columns().await? {
+            if !KERNEL.contains(&table.as_str()) {
+                continue;
+            }
             let fields: Vec<String> = columns
                 .iter()
                 .map(|(column, kind)| format!("'{column}', {}", self.shown(column, kind)))
@@ -142,7 +160,7 @@ impl Plain {
         let text = match self {
             Self::Postgres(_) => {
                 "SELECT table_name::text, column_name::text, data_type::text FROM information_schema.columns \
-                 WHERE table_schema = 'ops'"
+                 WHERE table_schema IN ('ops', 'public')"
             }
             Self::Sqlite(_) => {
                 "SELECT m.name, c.name, lower(c.type) FROM sqlite_master m, pragma_table_xinfo(m.name) c \

@@ -275,14 +275,14 @@ fn roles_are_made_once_and_only_where_there_are_any() {
     assert!(refused.stderr.contains("SQLite has no roles"), "{refused:?}");
 }
 
-/// The demo as a new user starts it: nothing but the binary, and nothing left behind.
+/// The demo of runs: nothing but the binary, and nothing left behind.
 #[test]
 fn the_demo_ends_every_request_exactly_once() {
     let stage = Stage::bare(Kind::Sqlite);
     let kept = stage.path("kept.db").display().to_string();
     let mut command = std::process::Command::new(TIDEMILL);
     stage.adopt(&mut command);
-    command.args(["demo", "--keep", &kept]).env("TMPDIR", stage.path(""));
+    command.args(["demo", "--runs", "--keep", &kept]).env("TMPDIR", stage.path(""));
     let ran = run_within(&mut command, Duration::from_secs(90));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     for word in
@@ -295,4 +295,28 @@ fn the_demo_ends_every_request_exactly_once() {
     assert_eq!(successes, 12);
     let refused = run(command.env("TIDEMILL_LOG", "off"));
     assert_eq!(refused.code, Some(3), "an existing file is left alone: {refused:?}");
+}
+
+/// The demo as a new user starts it, with fewer stones: the table equals the source, three times over.
+#[test]
+fn the_demo_brings_a_feed_into_its_table() {
+    for kind in [Kind::Sqlite, Kind::Postgres] {
+        let stage = Stage::bare(kind);
+        let mut command = std::process::Command::new(TIDEMILL);
+        stage.adopt(&mut command);
+        command.args(["demo", "--stones", "3000", "--json"]).env("TMPDIR", stage.path(""));
+        if kind == Kind::Postgres {
+            command.args(["--database", &stage.url]);
+        }
+        let ran = run_within(&mut command, Duration::from_secs(120));
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let told: serde_json::Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
+        assert_eq!((&told["equal"], &told["killed"]), (&true.into(), &"worker-1".into()), "{told}");
+        assert_eq!(
+            (&told["full"]["stones"], &told["deleted"]["deleted"]),
+            (&3_000.into(), &30.into()),
+            "{told}"
+        );
+        assert_eq!(told["deleted"]["stones"], 2_970, "{told}");
+    }
 }
