@@ -308,7 +308,7 @@ fn the_demo_brings_a_feed_into_its_table() {
         if kind == Kind::Postgres {
             command.args(["--database", &stage.url]);
         }
-        let ran = run_within(&mut command, Duration::from_secs(120));
+        let ran = run_within(&mut command, Duration::from_mins(2));
         assert_eq!(ran.code, Some(0), "{ran:?}");
         let told: serde_json::Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
         assert_eq!((&told["equal"], &told["killed"]), (&true.into(), &"worker-1".into()), "{told}");
