@@ -59,3 +59,5 @@ pub const GIVE_UP_SECS: u64 = 6 * 3_600;
 pub const DELETE_LIMIT: f64 = 0.2;
 /// Requests per second to a feed, over all workers.
 pub const FEED_RATE: u32 = 25;
+/// Days that syncs are kept.
+pub const SYNC_RETENTION_DAYS: u32 = 30;

@@ -1,6 +1,6 @@
 //! Retention: what has ended long ago goes, in batches, so that tables stay small.
 
-use crate::codec::At;
+use crate::codec::{At, Bare};
 use crate::tx::on;
 use crate::{Error, Store, catalog};
 use tidemill_core::{RunId, Timestamp};
@@ -17,6 +17,31 @@ pub struct Pruned {
 }
 
 impl Store {
+    /// Removes syncs that ended before `before`, with their partitions and pages; how many. The last completed full
+    /// sync of each feed stays.
+    pub async fn prune_syncs(&self, before: Timestamp, batch: usize) -> Result<u64, Error> {
+        self.write(move |mut tx| {
+            Box::pin(async move {
+                let limit = i64::try_from(batch).unwrap_or(i64::MAX);
+                let old: Vec<String> =
+                    on!(tx, catalog::SYNC_OLD, [At(before), limit], fetch_all, "prune syncs")?
+                        .records("prune syncs")?;
+                for id in old.iter().filter_map(|id| id.parse().ok()).map(Bare) {
+                    for statement in [
+                        catalog::PRUNE_PAGES,
+                        catalog::PRUNE_WORKER_RUNS,
+                        catalog::PRUNE_PARTITIONS,
+                        catalog::PRUNE_SYNC,
+                    ] {
+                        on!(tx, statement, [id], execute, "prune syncs")?;
+                    }
+                }
+                Ok(old.len() as u64)
+            })
+        })
+        .await
+    }
+
     /// Removes one batch of runs that ended before `before`, with everything that belongs to them.
     pub async fn prune(&self, before: Timestamp, batch: usize) -> Result<Pruned, Error> {
         self.write(move |mut tx| {

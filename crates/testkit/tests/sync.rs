@@ -57,6 +57,7 @@ on_both! {
     failing::cancelling_the_run_cancels_the_sync,
     failing::what_a_failed_sync_stored_comes_in_with_the_next,
     flow::full_then_incremental_then_deleted,
+    flow::what_ended_long_ago_is_removed,
     forced::a_consolidation_that_keeps_failing_is_given_up_and_resumed,
     forced::a_full_sync_closes_every_gap,
     forced::an_order_is_refused_while_a_partition_is_open,

@@ -14,6 +14,8 @@ use tokio::task::JoinSet;
 
 /// Time between two looks at what nobody else decides.
 const REPAIR_EVERY: Duration = Duration::from_secs(2);
+/// Old syncs are removed at every so many of these looks: about once in ten minutes.
+const PRUNE_TURNS: u64 = 300;
 
 /// Plans syncs until told to stop.
 pub(super) async fn scheduler(
@@ -136,7 +138,12 @@ fn keep_up(syncs: &Syncs, upkeep: Upkeep, mut stop: watch::Receiver<bool>) -> to
         };
         // Apart from the repairs: a place for copies that hangs must hold nothing else up.
         let copying = async {
-            loop {
+            for turn in 0_u64.. {
+                if turn % PRUNE_TURNS == 0
+                    && let Err(error) = syncs.prune().await
+                {
+                    tracing::warn!("could not remove old syncs: {error}");
+                }
                 if let Err(error) = syncs.copy_watermarks().await {
                     tracing::warn!("could not copy watermarks: {error}");
                 }

@@ -43,6 +43,26 @@ impl Syncs {
     }
 }
 
+/// Syncs that are removed in one transaction: each may have thousands of pages.
+const PRUNE_BATCH: usize = 4;
+
+impl Syncs {
+    /// Removes syncs that ended longer ago than they are kept; how many.
+    pub async fn prune(&self) -> Result<u64, Error> {
+        let store = self.engine.store();
+        let kept = chrono::TimeDelta::days(i64::from(tidemill_core::limits::SYNC_RETENTION_DAYS));
+        let before = store.now(self.now()).await? - kept;
+        let mut gone = 0;
+        loop {
+            let pruned = store.prune_syncs(before, PRUNE_BATCH).await?;
+            gone += pruned;
+            if pruned < PRUNE_BATCH as u64 {
+                return Ok(gone);
+            }
+        }
+    }
+}
+
 /// Brings one sync in line with its run and its messages; whether that ended it.
 async fn repair_one(tx: &mut Tx<'_>, sync: &Sync, now: Option<Timestamp>) -> Result<bool, Error> {
     let run = tx.lock_run(&sync.ops_run_id).await?;

@@ -28,3 +28,26 @@ pub(crate) async fn full_then_incremental_then_deleted(kind: Kind) {
     assert_eq!(mill.rows("deleted").await.len(), 50);
     roles.stop().await;
 }
+
+/// Syncs that ended long ago go, with their partitions and pages; the last full one of the feed stays.
+pub(crate) async fn what_ended_long_ago_is_removed(kind: Kind) {
+    let mill = Mill::open(kind, 200).await;
+    let roles = mill.roles();
+    let old = mill.sync(true).await;
+    let kept = mill.sync(true).await;
+    roles.stop().await;
+    let plain = &mill.stage.plain;
+    let moment = match kind {
+        Kind::Sqlite => "updated_at - 40 * 86400 * 1000000",
+        Kind::Postgres | Kind::Pgbouncer | Kind::Sql => "updated_at - interval '40 days'",
+    };
+    assert_eq!(mill.syncs.prune().await.expect("nothing is old"), 0);
+    plain.execute(&format!("UPDATE run_metadata SET updated_at = {moment}")).await.expect("time passes");
+    assert_eq!(mill.syncs.prune().await.expect("the old sync goes"), 1);
+    let left = |table: &str| format!("SELECT count(*) FROM {table} WHERE run_id = '{}'", old.run_id);
+    for table in ["run_metadata", "partition_progress", "worker_runs", "{ops}.pages"] {
+        assert_eq!(plain.number(&left(table)).await.expect("the table is read"), 0, "{table}");
+    }
+    assert_eq!(mill.stage.store.partitions(kept.run_id).await.expect("it is there").len(), 1);
+    mill.check_equal().await;
+}

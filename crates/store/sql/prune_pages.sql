@@ -1,0 +1,1 @@
+DELETE FROM {ops}.pages WHERE run_id = $1

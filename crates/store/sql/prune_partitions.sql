@@ -1,0 +1,1 @@
+DELETE FROM {sync}.partition_progress WHERE run_id = $1

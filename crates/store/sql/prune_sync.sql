@@ -1,0 +1,1 @@
+DELETE FROM {sync}.run_metadata WHERE run_id = $1

@@ -1,0 +1,1 @@
+DELETE FROM {sync}.worker_runs WHERE run_id = $1
