@@ -12,6 +12,7 @@ pub mod feed;
 pub mod heatmap;
 pub mod ids;
 mod label;
+mod lifecycle;
 pub mod limits;
 pub mod message;
 pub mod page;

@@ -83,21 +83,9 @@ impl PartitionState {
     }
 }
 
-/// Every legal change of state, once each: what the database's guard is generated from. An arrow from a state to
-/// itself changes nothing and is left out.
+/// Every legal change of state, once each: what the database's guard is generated from.
 pub fn pairs() -> Vec<(PartitionState, PartitionState)> {
-    let mut pairs = Vec::new();
-    for &from in PartitionState::ALL {
-        for &event in PartitionEvent::ALL {
-            if let Some(to) = next(from, event)
-                && from != to
-                && !pairs.contains(&(from, to))
-            {
-                pairs.push((from, to));
-            }
-        }
-    }
-    pairs
+    crate::lifecycle::pairs(PartitionState::ALL, PartitionEvent::ALL, next)
 }
 
 labelled! {
@@ -150,15 +138,7 @@ impl WorkerRunState {
 
 /// Every legal change of a worker run's state, once each.
 pub fn worker_run_pairs() -> Vec<(WorkerRunState, WorkerRunState)> {
-    let mut pairs = Vec::new();
-    for &from in WorkerRunState::ALL {
-        for &event in WorkerRunEvent::ALL {
-            if let Some(to) = next_worker_run(from, event) {
-                pairs.push((from, to));
-            }
-        }
-    }
-    pairs
+    crate::lifecycle::pairs(WorkerRunState::ALL, WorkerRunEvent::ALL, next_worker_run)
 }
 
 #[cfg(test)]

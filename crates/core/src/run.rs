@@ -83,17 +83,7 @@ impl RunState {
 
 /// Every legal change of state, once each: what the database's guard is generated from.
 pub fn pairs() -> Vec<(RunState, RunState)> {
-    let mut pairs = Vec::new();
-    for &from in RunState::ALL {
-        for &event in RunEvent::ALL {
-            if let Some(to) = next(from, event)
-                && !pairs.contains(&(from, to))
-            {
-                pairs.push((from, to));
-            }
-        }
-    }
-    pairs
+    crate::lifecycle::pairs(RunState::ALL, RunEvent::ALL, next)
 }
 
 labelled! {

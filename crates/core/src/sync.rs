@@ -109,17 +109,7 @@ impl SyncState {
 
 /// Every legal change of state, once each: what the database's guard is generated from.
 pub fn pairs() -> Vec<(SyncState, SyncState)> {
-    let mut pairs = Vec::new();
-    for &from in SyncState::ALL {
-        for &event in SyncEvent::ALL {
-            if let Some(to) = next(from, event)
-                && !pairs.contains(&(from, to))
-            {
-                pairs.push((from, to));
-            }
-        }
-    }
-    pairs
+    crate::lifecycle::pairs(SyncState::ALL, SyncEvent::ALL, next)
 }
 
 labelled! {

@@ -159,3 +159,25 @@ BEGIN
                  ELSE coalesce(NEW.finished_at, iif(NEW.status = 'claimed', NEW.started_at, NULL),
                                CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000) END);
 END;
+
+-- The twin of 22_sync_guards.sql: an arrow that a lifecycle of syncs does not have.
+DROP TRIGGER IF EXISTS sync_change;
+CREATE TRIGGER sync_change BEFORE UPDATE OF state ON run_metadata
+WHEN OLD.state <> NEW.state AND (OLD.state, NEW.state) NOT IN (VALUES {sync_pairs})
+BEGIN
+    SELECT RAISE(ABORT, 'TM008: the sync cannot go from its state to that one');
+END;
+
+DROP TRIGGER IF EXISTS partition_change;
+CREATE TRIGGER partition_change BEFORE UPDATE OF state ON partition_progress
+WHEN OLD.state <> NEW.state AND (OLD.state, NEW.state) NOT IN (VALUES {partition_pairs})
+BEGIN
+    SELECT RAISE(ABORT, 'TM008: the partition cannot go from its state to that one');
+END;
+
+DROP TRIGGER IF EXISTS worker_run_change;
+CREATE TRIGGER worker_run_change BEFORE UPDATE OF status ON worker_runs
+WHEN OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (VALUES {worker_run_pairs})
+BEGIN
+    SELECT RAISE(ABORT, 'TM008: the worker run cannot go from its status to that one');
+END;

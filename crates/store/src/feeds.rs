@@ -188,7 +188,7 @@ impl Store {
         .await
     }
 
-    /// Notes what became of the copy of a watermark.
+    /// Notes what became of the copy of a watermark. A copy that is late is worth an alert.
     pub async fn note_copy(
         &self,
         feed: String,
@@ -198,10 +198,16 @@ impl Store {
     ) -> Result<(), Error> {
         self.write(move |mut tx| {
             Box::pin(async move {
-                let now = tx.time(now);
+                let at = tx.time(now);
                 let binds = (feed.as_str(), copied.map(At), error.as_deref());
-                on!(tx, catalog::FEED_COPIED, [binds.0, binds.1, now, binds.2], execute, "note a copy")?;
-                Ok(())
+                on!(tx, catalog::FEED_COPIED, [binds.0, binds.1, at, binds.2], execute, "note a copy")?;
+                match &error {
+                    Some(error) => {
+                        let told = format!("the watermark of feed {feed} is not copied: {error}");
+                        tx.alert("watermark_copy", Some(&feed), None, &told, now).await
+                    }
+                    None => Ok(()),
+                }
             })
         })
         .await

@@ -70,6 +70,7 @@ const POSTGRES_CODE: &[&str] = &[
     include_str!("../sql/functions/17_work_left.sql"),
     include_str!("../sql/functions/20_receive_messages.sql"),
     include_str!("../sql/functions/21_release_messages.sql"),
+    include_str!("../sql/functions/22_sync_guards.sql"),
 ];
 
 /// The triggers of SQLite.

@@ -226,11 +226,12 @@ impl Tx<'_> {
         .record("note a fault")
     }
 
-    /// Fails a partition that is open. False: it was not.
+    /// Fails a partition that is open at this offset. False: it was not.
     pub async fn fail_partition(
         &mut self,
         sync: Uuid,
         partition: &str,
+        offset: i32,
         error: &str,
         now: Option<Timestamp>,
     ) -> Result<bool, Error> {
@@ -239,10 +240,13 @@ impl Tx<'_> {
         let failed = on!(
             self,
             catalog::PARTITION_FAIL,
-            [binds.0, binds.1, binds.2, now],
+            [binds.0, binds.1, binds.2, now, offset],
             execute,
             "fail a partition"
         )?;
+        if failed.count() == 0 {
+            return Ok(false);
+        }
         on!(
             self,
             catalog::WORKER_RUN_END,
@@ -250,7 +254,7 @@ impl Tx<'_> {
             execute,
             "fail a partition"
         )?;
-        Ok(failed.count() > 0)
+        Ok(true)
     }
 
     /// Fails every partition that is open; how many.

@@ -115,6 +115,11 @@ impl Tx<'_> {
 }
 
 impl Store {
+    /// The rules of a version.
+    pub async fn pinned_rules(&self, version: i32) -> Result<Vec<PricingRule>, Error> {
+        self.read(move |mut tx| Box::pin(async move { tx.pinned_rules(version).await })).await
+    }
+
     /// Every rule, in the order in which they are tried.
     pub async fn rules(&self) -> Result<Vec<PricingRule>, Error> {
         self.read(move |mut tx| Box::pin(async move { tx.rules().await })).await

@@ -423,6 +423,11 @@ impl Store {
         self.read(move |mut tx| Box::pin(async move { tx.count_partitions(sync).await })).await
     }
 
+    /// The last full sync of a feed that was completed before this one.
+    pub async fn full_sync_before(&self, feed: String, sync: Uuid) -> Result<Option<Uuid>, Error> {
+        self.read(move |mut tx| Box::pin(async move { tx.full_sync_before(&feed, sync).await })).await
+    }
+
     /// Whether a sync has not seen a stone.
     pub async fn was_unseen(&self, sync: Uuid, stone: String) -> Result<bool, Error> {
         self.read(move |mut tx| {

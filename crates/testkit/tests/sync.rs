@@ -48,6 +48,8 @@ on_both! {
     bad::a_page_that_repeats_for_ever,
     bad::html_while_paging,
     bad::pages_without_ids,
+    failing::a_page_that_was_taken_away_cannot_fail_its_partition,
+    failing::the_database_refuses_arrows_that_do_not_exist,
     failing::a_cancelled_sync_reads_as_failed_and_can_be_retried,
     failing::a_late_retry_of_the_run_is_refused_by_the_scheduler,
     failing::a_permanent_error_fails_once_and_a_retry_finishes_the_same_sync,

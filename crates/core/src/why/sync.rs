@@ -25,7 +25,7 @@ pub struct SyncFacts {
     pub workers: i64,
     /// Live consolidators.
     pub consolidators: i64,
-    /// The watermark's copy is late, and why.
+    /// The copy of the watermark that this sync left is late, and why.
     pub copy_error: Option<String>,
 }
 
@@ -76,6 +76,13 @@ pub enum SyncReason {
     },
     /// Nobody consolidates.
     NoConsolidators,
+    /// It is done, and the copy of its watermark is late.
+    CopyLate {
+        /// The feed.
+        feed: String,
+        /// Why.
+        reason: String,
+    },
     /// What was fetched is being brought into the table.
     Consolidating {
         /// Stones looked at.
@@ -85,7 +92,7 @@ pub enum SyncReason {
     },
 }
 
-/// Decides what a live sync waits for. `None`: the run's own reason says it all.
+/// Decides what a sync waits for. `None`: the run's own reason says it all.
 pub fn explain_sync(facts: &SyncFacts, planning: bool) -> Option<SyncReason> {
     let down = || {
         facts.outage.map(|(since, probe_at)| SyncReason::FeedDown {
@@ -110,7 +117,10 @@ pub fn explain_sync(facts: &SyncFacts, planning: bool) -> Option<SyncReason> {
             done: facts.partitions.iter().map(|partition| partition.consolidated).sum(),
             of: facts.partitions.iter().map(|partition| partition.stored).sum(),
         }),
-        SyncState::Completed | SyncState::Failed => None,
+        SyncState::Completed => {
+            facts.copy_error.clone().map(|reason| SyncReason::CopyLate { feed: facts.feed.clone(), reason })
+        }
+        SyncState::Failed => None,
     }
 }
 
@@ -166,6 +176,9 @@ impl SyncReason {
                 )
             }
             Self::NoConsolidators => "It waits for a consolidator, and none is alive.".to_owned(),
+            Self::CopyLate { feed, reason } => {
+                format!("It succeeded. The copy of the watermark of feed {feed} is late: {reason}.")
+            }
             Self::Consolidating { done, of } => format!("{done} of {of} stones are in the table."),
         }
     }
@@ -177,6 +190,7 @@ impl SyncReason {
             Self::NoWorkers => Some("tidemill up, or tidemill worker".to_owned()),
             Self::NoConsolidators => Some("tidemill up, or tidemill consolidator".to_owned()),
             Self::FeedPaused { feed, .. } => Some(format!("tidemill feed resume {feed}")),
+            Self::CopyLate { feed, .. } => Some(format!("tidemill feed show {feed}")),
             Self::Scanning | Self::FeedDown { .. } | Self::Fetching { .. } | Self::Consolidating { .. } => {
                 None
             }

@@ -57,11 +57,7 @@ impl Syncs {
 
     /// The rules of a version.
     pub(super) async fn pinned(&self, version: i32) -> Result<Rules, Error> {
-        let rules = self
-            .engine
-            .store()
-            .write(move |mut tx| Box::pin(async move { tx.pinned_rules(version).await }))
-            .await?;
+        let rules = self.engine.store().pinned_rules(version).await?;
         Ok(Rules::new(rules))
     }
 

@@ -9,6 +9,7 @@ use tidemill_core::event::Level;
 use tidemill_core::feed::{FeedPage, FeedQuery, Item};
 use tidemill_core::message::{Message, WorkDone, WorkItem, WorkStatus};
 use tidemill_core::page::{self, AfterLast, Guard, Progress, Verdict};
+use tidemill_core::partition::PartitionState;
 use tidemill_core::queue::{NewMessage, Receipt, Received, WORK_DONE};
 use tidemill_core::records::{Partition, Stage, Sync};
 use tidemill_core::run::Applied;
@@ -84,11 +85,11 @@ impl Syncs {
                     if page::guard(item.offset, &progress) != Guard::Proceed || !sync.state.is_live() {
                         return Ok(None);
                     }
-                    if partition.next_offset == 0 || partition.first_page_at.is_none() {
-                        if sync.state == SyncState::Created {
-                            let (from, to) = (SyncState::Created, SyncState::WorkersRunning);
-                            tx.move_sync(sync.run_id, from, to, None, now).await?;
-                        }
+                    if sync.state == SyncState::Created {
+                        let (from, to) = (SyncState::Created, SyncState::WorkersRunning);
+                        tx.move_sync(sync.run_id, from, to, None, now).await?;
+                    }
+                    if partition.state == PartitionState::Pending {
                         tx.receive_partition(sync.run_id, &item.partition_id, now).await?;
                     }
                     let id = Uuid::new_v4();
@@ -342,9 +343,12 @@ impl Syncs {
                 Box::pin(async move {
                     let Some(sync) = tx.sync(item.run_id).await? else { return Ok(false) };
                     tx.count_worker_run(item.run_id, &item.partition_id, &hand.name).await?;
-                    let failed = tx.fail_partition(item.run_id, &item.partition_id, &reason, now).await?;
+                    let failed = tx
+                        .fail_partition(item.run_id, &item.partition_id, int(item.offset), &reason, now)
+                        .await?;
                     if let Some(receipt) = &receipt {
-                        tx.complete_messages(std::slice::from_ref(receipt), now).await?;
+                        // Whoever no longer holds the page has nothing to say about its partition.
+                        finish_message(&mut tx, receipt, now).await?;
                     }
                     if failed {
                         let done = done_message(&sync, &item, &hand, Some(reason.clone()));
@@ -355,9 +359,14 @@ impl Syncs {
                     Ok(failed)
                 })
             })
-            .await?;
+            .await;
         self.ring();
-        Ok(if failed { Paged::Failed(run_id) } else { Paged::Skipped })
+        match failed {
+            Ok(true) => Ok(Paged::Failed(run_id)),
+            Ok(false) => Ok(Paged::Skipped),
+            Err(Error::Refused(refusal)) if refusal.code == RefusalCode::Stale => Ok(Paged::Skipped),
+            Err(error) => Err(error),
+        }
     }
 }
 

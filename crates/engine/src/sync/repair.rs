@@ -103,7 +103,8 @@ async fn repair_one(tx: &mut Tx<'_>, sync: &Sync, now: Option<Timestamp>) -> Res
                 if let Some(dead) = dead {
                     let last = dead.last_error.as_deref().unwrap_or("its workers were lost");
                     let reason = format!("its page was given up ({}): {last}", dead.dead_reason);
-                    tx.fail_partition(sync.run_id, name, &reason, now).await?;
+                    let offset = partition.next_offset;
+                    tx.fail_partition(sync.run_id, name, offset, &reason, now).await?;
                 } else {
                     // Nothing that we do leads here; somebody's hand may have. The generation is one that no retry
                     // reaches, so that the message is not taken for one that was carried out.

@@ -65,9 +65,7 @@ impl Syncs {
         }
         // A feed that cannot be asked: two full syncs in a row must have missed the stone.
         let store = self.engine.store();
-        let (feed, id) = (sync.feed.clone(), sync.run_id);
-        let before =
-            store.write(move |mut tx| Box::pin(async move { tx.full_sync_before(&feed, id).await })).await?;
+        let before = store.full_sync_before(sync.feed.clone(), sync.run_id).await?;
         let Some(before) = before else { return Ok(Vec::new()) };
         let mut gone = Vec::new();
         for stone in unseen {

@@ -14,9 +14,8 @@ impl Engine {
     pub(crate) async fn why_sync(&self, run: &Run, now: Timestamp) -> Result<Option<SyncReason>, Error> {
         let waits_in_line = run.status == RunState::Queued && run.gate != Some(Gate::Open);
         let name = run.metadata.get("feed").and_then(Json::as_str);
-        let (false, false, Some(name)) = (run.status.is_terminal(), waits_in_line, name) else {
-            return Ok(None);
-        };
+        let is_over = matches!(run.status, RunState::Failed | RunState::Cancelled);
+        let (false, false, Some(name)) = (is_over, waits_in_line, name) else { return Ok(None) };
         let store = self.store();
         let Ok(feed) = store.feed(name.to_owned()).await else { return Ok(None) };
         let sync = store.sync(run.run_id.to_string()).await.ok();
@@ -38,6 +37,9 @@ impl Engine {
                 && flag.scope == scope
                 && flag.until_at.is_none_or(|until| until > now)
         });
+        // Only the sync that left the watermark has to do with its copy.
+        let last = feed.watermark.as_ref().and_then(|mark| mark.last_run_id.clone());
+        let is_last = sync.as_ref().is_some_and(|sync| last == Some(sync.run_id.to_string()));
         let outage = match super::circuit::circuit_of(&feed) {
             Circuit::Open { since, probe_at, .. } => Some((since, probe_at)),
             Circuit::Probing { since, until, .. } => Some((since, until)),
@@ -53,7 +55,7 @@ impl Engine {
             schedulers: alive(SYNC_LABEL),
             workers: alive(PAGES_LABEL),
             consolidators: alive(CONSOLIDATOR_LABEL),
-            copy_error: feed.copy_error,
+            copy_error: feed.copy_error.filter(|_| is_last),
         };
         Ok(explain_sync(&facts, run.status != RunState::Queued))
     }

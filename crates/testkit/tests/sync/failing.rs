@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidemill_core::run::{EndCause, RunState};
 use tidemill_core::sync::SyncState;
 use tidemill_store::RefusalCode;
-use tidemill_supplier::{Change, What};
+use tidemill_supplier::{Behaviour, Change, What};
 use tidemill_testkit::door::Kind;
 use tidemill_testkit::mill::{FEED, Mill, Roles};
 
@@ -253,4 +253,51 @@ pub(crate) async fn a_restart_reads_from_the_beginning(kind: Kind) {
     assert!(mill.supplier.handle.stats().stones - before >= 900, "everything was read again");
     mill.check_equal().await;
     assert_eq!(mill.stage.store.gaps(Some(FEED.to_owned()), true).await.expect("gaps are read").len(), 0);
+}
+
+/// A worker that no longer holds its page has nothing to say about its partition, whatever the feed told it.
+pub(crate) async fn a_page_that_was_taken_away_cannot_fail_its_partition(kind: Kind) {
+    let mill = open(kind, 300).await;
+    let sync = planned(&mill, true).await;
+    mill.supplier.handle.behave(|behaviour| {
+        behaviour.latency_ms = 1_500;
+        behaviour.without_ids_next = 100;
+    });
+    let taken = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        // As if the locks had ended, and somebody else had received the pages.
+        let text =
+            "UPDATE {ops}.messages SET epoch = epoch + 1 WHERE queue = 'work-items' AND state = 'live'";
+        mill.stage.plain.execute(text).await.expect("the pages are taken")
+    };
+    let (pages, taken) = tokio::join!(work(&mill), taken);
+    assert!(pages == 0 && taken > 0, "{pages} pages were stored, {taken} were taken");
+    assert_eq!(failed(&mill, &sync).await, [], "nobody held the pages that were called bad");
+
+    mill.supplier.handle.behave(|behaviour| *behaviour = Behaviour::default());
+    let moment = if kind == Kind::Sqlite { "0" } else { "now()" };
+    let free = format!("UPDATE {{ops}}.messages SET visible_at = {moment} WHERE state = 'live'");
+    mill.stage.plain.execute(&free).await.expect("the locks end");
+    work(&mill).await;
+    consolidate(&mill).await;
+    assert_eq!(again(&mill, &sync).await.state, SyncState::Completed);
+    mill.check_equal().await;
+}
+
+/// The arrows of the lifecycles hold against plain SQL, too; what is completed stays so.
+pub(crate) async fn the_database_refuses_arrows_that_do_not_exist(kind: Kind) {
+    let mill = open(kind, 300).await;
+    let roles = mill.roles();
+    let sync = mill.sync(true).await;
+    roles.stop().await;
+    for (table, change) in [
+        ("run_metadata", "state = 'failed', completed_at = NULL"),
+        ("partition_progress", "state = 'pending', completed = false"),
+        ("worker_runs", "status = 'running'"),
+    ] {
+        let text = format!("UPDATE {table} SET {change} WHERE run_id = '{}'", sync.run_id);
+        let refused = mill.stage.plain.execute(&text).await.expect_err("it is refused");
+        assert_eq!(refused.refusal_code(), Some(RefusalCode::Frozen), "{table}: {refused:?}");
+    }
+    mill.check_equal().await;
 }

@@ -20,7 +20,7 @@ use crate::ground::{settings, slow};
 /// Rounds of the race.
 const ROUNDS: usize = 12;
 
-/// A planned sync with two partitions, and nobody who reads them.
+/// A planned sync with two partitions that workers took, and nobody who reads them.
 async fn two_partitions(mill: &Mill) -> (Sync, Vec<Partition>) {
     let run = mill.queue(true).await;
     let name = Identity { name: "test-scheduler".to_owned(), host: "here".to_owned(), labels: Vec::new() };
@@ -29,7 +29,26 @@ async fn two_partitions(mill: &Mill) -> (Sync, Vec<Partition>) {
     let sync = mill.record(&run).await;
     let partitions = mill.stage.store.partitions(sync.run_id).await.expect("the partitions are read");
     assert_eq!((sync.state, partitions.len()), (SyncState::Created, 2));
+    take(&mill.stage.store, partitions.clone()).await;
     (sync, partitions)
+}
+
+/// Takes partitions, as workers do with their first pages.
+async fn take(store: &Store, partitions: Vec<Partition>) {
+    let taken = store
+        .write(move |mut tx| {
+            let partitions = partitions.clone();
+            Box::pin(async move {
+                let (from, to) = (SyncState::Created, SyncState::WorkersRunning);
+                tx.move_sync(partitions[0].run_id, from, to, None, None).await?;
+                for partition in &partitions {
+                    tx.receive_partition(partition.run_id, &partition.partition_id, None).await?;
+                }
+                Ok(())
+            })
+        })
+        .await;
+    taken.expect("the partitions are taken");
 }
 
 async fn mill(kind: Kind) -> Mill {
