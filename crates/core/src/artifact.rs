@@ -4,6 +4,7 @@ use crate::{Json, RunId, Timestamp};
 
 /// An artifact as it is kept.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Artifact {
     /// Its id.
     pub artifact_id: String,

@@ -32,6 +32,7 @@ pub type Points = i64;
 
 /// A stone, mapped from a record of its feed; without what pricing adds.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Diamond {
     /// The feed's name for the stone.
     pub stone_id: String,

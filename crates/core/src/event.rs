@@ -33,6 +33,7 @@ labelled! {
 
 /// An event as it is kept.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Event {
     /// Its id, made of the run's id and the sequence number.
     pub event_id: String,

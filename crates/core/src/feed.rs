@@ -11,6 +11,7 @@ pub const PRICE_CEILING: Cents = 100_000_000 * 100;
 
 /// Prices from `from` on, up to but without `to`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PriceRange {
     /// The lowest price in it.
     pub from: Cents,
@@ -38,6 +39,7 @@ impl PriceRange {
 /// There is no upper end of the time: a stone that is updated while the feed is being read would leave the list and
 /// shift the others past the reader.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FeedQuery {
     /// Only stones of these prices.
     pub prices: PriceRange,
@@ -68,6 +70,7 @@ impl Item {
 
 /// Something in a page that is not a record: kept with its reason, so that the page goes on.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BadItem {
     /// Its name, where it has one.
     pub stone_id: Option<String>,
@@ -100,6 +103,7 @@ labelled! {
 
 /// How far a feed is consolidated, in the source's time.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Watermark {
     /// Everything updated before this time is in the table.
@@ -112,6 +116,7 @@ pub struct Watermark {
 
 /// A feed as it is kept.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Feed {
     /// Its name.
     pub feed: String,

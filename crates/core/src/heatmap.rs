@@ -103,6 +103,7 @@ impl Counts {
 
 /// One partition of the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Planned {
     /// Its prices.
     pub range: PriceRange,

@@ -22,7 +22,7 @@ impl BadId {
 }
 
 macro_rules! text_id {
-    ($(#[$meta:meta])* $name:ident) => {
+    ($(#[$meta:meta])* $name:ident, $pattern:literal) => {
         $(#[$meta])*
         #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
         #[serde(transparent)]
@@ -46,17 +46,28 @@ macro_rules! text_id {
                 String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
             }
         }
+
+        #[cfg(feature = "schema")]
+        impl schemars::JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({"type": "string", "pattern": $pattern})
+            }
+        }
     };
 }
 
 text_id! {
     /// A run: `run-` and a UUID of version 7 when we make it; `^run-[a-z0-9-]+$` in general.
-    RunId
+    RunId, "^run-[a-z0-9-]{1,60}$"
 }
 
 text_id! {
     /// An environment of a project: `project/environment`.
-    EnvId
+    EnvId, "^[^/]+/.+$"
 }
 
 impl RunId {
@@ -118,6 +129,7 @@ impl FromStr for EnvId {
 
 /// A worker process: a UUID made at its start, so that a reused name never hides a death.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct WorkerId(pub Uuid);
 

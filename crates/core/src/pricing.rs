@@ -43,6 +43,7 @@ impl StoneType {
 
 /// One rule as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PricingRule {
     /// Its number: decides between equal priorities, the smaller first.
     pub rule_id: i64,
@@ -139,7 +140,8 @@ fn within(value: i64, min: Option<i64>, max: Option<i64>) -> bool {
 }
 
 /// What pricing adds to a stone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Priced {
     /// What it is sold for.
     pub retail_price: Cents,

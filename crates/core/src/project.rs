@@ -5,6 +5,7 @@ use crate::label::labelled;
 
 /// A project as it is kept.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Project {
     /// Its id, which is also its name.
     pub project_id: String,
@@ -26,6 +27,7 @@ labelled! {
 
 /// Something that a person switched on, with a note for the others.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Flag {
     /// What it does.
     pub flag: FlagName,

@@ -94,6 +94,7 @@ pub fn dead_reason(
 
 /// How a queue treats its messages.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueueSettings {
     /// Its name.
     pub queue: String,
@@ -237,7 +238,8 @@ pub enum Counts {
 }
 
 /// A message as a person sees it.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Message {
     /// The queue.
     pub queue: String,
@@ -272,7 +274,8 @@ pub struct Message {
 }
 
 /// A message that nobody gets any more, until it is replayed.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeadLetter {
     /// The queue.
     pub queue: String,
@@ -309,6 +312,7 @@ impl DeadLetter {
 
 /// A place in the list of dead letters.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeadCursor {
     /// When the last one that was seen became a dead letter.
     pub dead_at: Timestamp,
@@ -328,7 +332,8 @@ pub enum Replay {
 }
 
 /// What is in a queue, in all and by group.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueueDepth {
     /// Messages that the next worker may get.
     pub waiting: i64,
@@ -345,7 +350,8 @@ pub struct QueueDepth {
 }
 
 /// What a group has in a queue.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GroupDepth {
     /// The group.
     pub group: String,

@@ -9,7 +9,8 @@ use serde::Serialize;
 use uuid::Uuid;
 
 /// A feed, and how it stands.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FeedRecord {
     /// What was asked for.
     #[serde(flatten)]
@@ -31,7 +32,8 @@ pub struct FeedRecord {
 }
 
 /// One pass over a feed's window.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sync {
     /// Its id: that of its first attempt, without the prefix.
     pub run_id: Uuid,
@@ -104,7 +106,8 @@ pub struct Sync {
 }
 
 /// A slice of a feed in one sync.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Partition {
     /// The sync.
     pub run_id: Uuid,
@@ -171,7 +174,8 @@ labelled! {
 }
 
 /// A record that is not in the canonical table, and why.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reject {
     /// The feed.
     pub feed: String,
@@ -196,7 +200,8 @@ pub struct Reject {
 }
 
 /// A range that the watermark passed without covering it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Gap {
     /// Its number.
     pub gap_id: i64,
@@ -221,7 +226,8 @@ pub struct Gap {
 }
 
 /// One change of a feed's watermark.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WatermarkChange {
     /// When.
     pub changed_at: Timestamp,
@@ -235,4 +241,38 @@ pub struct WatermarkChange {
     pub by: String,
     /// What they said.
     pub note: Option<String>,
+}
+
+/// A sync with its partitions.
+#[derive(Debug, Clone, serde::Serialize, PartialEq, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SyncStatus {
+    /// The sync.
+    pub sync: Sync,
+    /// Its partitions, by price.
+    pub partitions: Vec<Partition>,
+}
+
+/// What a retry did.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct RetriedSync {
+    /// The sync.
+    pub sync: Uuid,
+    /// The next try of it.
+    pub run_id: RunId,
+    /// Whether this call made it.
+    pub created: bool,
+}
+
+/// What an order to consolidate did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Consolidated {
+    /// The sync.
+    pub sync: Uuid,
+    /// Whether it goes on in spite of failed partitions.
+    pub forced: bool,
+    /// Whether the watermark will move past them.
+    pub advance: bool,
 }

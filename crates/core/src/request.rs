@@ -12,6 +12,7 @@ use crate::{Json, Timestamp};
 
 /// One thing that is wrong with a request.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, thiserror::Error)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[error("{field} {problem}")]
 pub struct Fault {
     /// The part of the request.

@@ -1,5 +1,9 @@
 //! The life of a run: every state, every event, and the one function that joins them.
 
+mod verbs;
+
+pub use verbs::{Cancelled, ClaimRuns, FinishRun, Holder, Queued, Retried, RunFilter};
+
 use crate::label::labelled;
 use crate::{EnvId, Json, RunId, Timestamp, WorkerId};
 
@@ -150,6 +154,7 @@ labelled! {
 
 /// A request to do something once, as a caller states it.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueueRun {
     /// The project that the run belongs to.
     pub project: String,
@@ -208,6 +213,7 @@ impl QueueRun {
 
 /// A run as it is kept.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Run {
     /// Its id.
     pub run_id: RunId,
@@ -287,6 +293,7 @@ pub struct Run {
 
 /// What a worker gets when it claims a run.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Claim {
     /// The run.
     pub run_id: RunId,
@@ -311,7 +318,8 @@ pub struct Claim {
 }
 
 /// What became of a request to change something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Applied {
     /// It was changed, now and by this call.

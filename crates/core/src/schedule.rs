@@ -57,6 +57,7 @@ labelled! {
 
 /// A schedule as it is kept.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Schedule {
     /// Its name within the project.
     pub schedule_id: String,

@@ -4,6 +4,7 @@ use crate::run::RunState;
 
 /// What is going on, and what went on lately.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Stats {
     /// Runs that wait.
     pub queued_count: i64,
@@ -25,6 +26,7 @@ pub struct Stats {
 
 /// The runs that workers of one name hold.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ActiveRuns {
     /// The workers' name.
     pub claimed_by: String,
@@ -34,6 +36,7 @@ pub struct ActiveRuns {
 
 /// How long runs took that ended in one state.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MeanDuration {
     /// The state in which they ended.
     pub status: RunState,

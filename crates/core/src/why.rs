@@ -38,6 +38,7 @@ pub struct Facts {
 
 /// The one reason.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "code", rename_all = "snake_case")]
 pub enum Reason {
     /// A flag holds it.

@@ -4,6 +4,7 @@ use crate::{Timestamp, WorkerId};
 
 /// A worker process as it is kept.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Worker {
     /// Made at the start of the process.
     pub worker_id: WorkerId,
@@ -43,7 +44,8 @@ pub struct NewWorker {
 }
 
 /// What a worker learns about one of its runs when it beats.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Held {
     /// Whether it may go on writing for the run.
     pub held: bool,

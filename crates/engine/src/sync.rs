@@ -25,12 +25,12 @@ mod why;
 pub use consolidator::ConsolidatorOptions;
 pub use copy::check_copy_url;
 pub use feeds::{FeedChange, Feeds};
-pub use operate::{Consolidated, RetriedSync, SyncStatus};
 pub use pager::PagerOptions;
 pub use plan::{PlanFault, Planned};
 pub use reprice::Repriced;
 pub use scan::Scanned;
 pub use steps::StepTimes;
+pub use tidemill_core::records::{Consolidated, RetriedSync, SyncStatus};
 
 use crate::Engine;
 use std::sync::Arc;

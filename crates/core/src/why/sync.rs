@@ -31,6 +31,7 @@ pub struct SyncFacts {
 
 /// The one reason.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "wait", rename_all = "snake_case")]
 pub enum SyncReason {
     /// Nobody plans.

@@ -3,44 +3,13 @@
 use super::Syncs;
 use super::evaluate::trigger;
 use super::plan::{say, superseded};
+use tidemill_core::Timestamp;
 use tidemill_core::event::Level;
-use tidemill_core::records::{Partition, Sync};
+use tidemill_core::records::{Consolidated, RetriedSync, Sync, SyncStatus};
 use tidemill_core::run::{EndCause, RunState};
 use tidemill_core::sync::SyncState;
-use tidemill_core::{RunId, Timestamp};
 use tidemill_store::{Error, Refusal, RefusalCode, Tx};
 use uuid::Uuid;
-
-/// A sync with its partitions.
-#[derive(Debug, Clone, serde::Serialize)]
-pub struct SyncStatus {
-    /// The sync.
-    pub sync: Sync,
-    /// Its partitions, by price.
-    pub partitions: Vec<Partition>,
-}
-
-/// What a retry did.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct RetriedSync {
-    /// The sync.
-    pub sync: Uuid,
-    /// The next try of it.
-    pub run_id: RunId,
-    /// Whether this call made it.
-    pub created: bool,
-}
-
-/// What an order to consolidate did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-pub struct Consolidated {
-    /// The sync.
-    pub sync: Uuid,
-    /// Whether it goes on in spite of failed partitions.
-    pub forced: bool,
-    /// Whether the watermark will move past them.
-    pub advance: bool,
-}
 
 impl Syncs {
     /// A sync with its partitions.
