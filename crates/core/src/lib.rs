@@ -3,6 +3,7 @@
 //! Everything here is a pure function of its arguments. There is no I/O, no async and no clock: callers
 //! pass the time in. The store guards the same rules again, from text generated here.
 
+pub mod access;
 pub mod artifact;
 pub mod diagram;
 pub mod diamond;

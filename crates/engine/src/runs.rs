@@ -80,11 +80,11 @@ impl Engine {
 
     /// Cancels a run that waits, or asks the worker of a held one to stop.
     pub async fn cancel(&self, run: &RunId, by: &str, reason: Option<&str>) -> Result<Cancelled, Error> {
-        let asked_twice = std::cell::Cell::new(false);
+        let asked_twice = std::sync::atomic::AtomicBool::new(false);
         let answer = self
             .patience
             .settle("cancel a run", || {
-                let again = asked_twice.replace(true);
+                let again = asked_twice.swap(true, std::sync::atomic::Ordering::Relaxed);
                 let call = self.store.cancel_run(
                     run.clone(),
                     by.to_owned(),

@@ -1,0 +1,73 @@
+//! Claims: one or a batch, at once or as soon as there is something.
+
+use crate::access::Caller;
+use crate::answer::Fail;
+use crate::app::App;
+use crate::endpoint::{Allowed, Endpoint};
+use crate::extract::Body;
+use axum::Json;
+use axum::extract::State;
+use http::Method;
+use std::time::Duration;
+use tidemill_core::limits::LEASE_SECS;
+use tidemill_store::ClaimRuns;
+use tidemill_wire::Fault;
+use tidemill_wire::claims::{Ask, Claimed};
+
+/// The most runs of one claim.
+const BATCH_MAX: u16 = 1_000;
+/// The longest wait of one claim.
+const WAIT_SECS_MAX: u16 = 60;
+/// The longest lease that a claim may ask for.
+const LEASE_SECS_MAX: u32 = 86_400;
+
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        Endpoint::new(Method::POST, "/v1/claims", Allowed::Work, claim)
+            .says("work", "Claim runs, one or a batch, and wait for them where asked")
+            .body::<Ask>()
+            .answers::<Claimed>(200, "The runs; none where there was nothing to claim"),
+    ]
+}
+
+/// What the caller asks for, within its project and the limits.
+fn asked(ask: Ask, caller: &Caller) -> Result<(ClaimRuns, Duration), Fail> {
+    let (limit, wait) = (ask.limit.unwrap_or(1), ask.wait_secs.unwrap_or(0));
+    let lease = ask.lease_secs.unwrap_or(u32::try_from(LEASE_SECS).unwrap_or(300));
+    let mut faults = Vec::new();
+    let mut range = |field: &str, value: u32, min: u32, max: u32| {
+        if !(min..=max).contains(&value) {
+            let problem = format!("is {value}; it must be between {min} and {max}");
+            faults.push(Fault { field: field.to_owned(), problem });
+        }
+    };
+    range("limit", limit.into(), 1, BATCH_MAX.into());
+    range("wait_secs", wait.into(), 0, WAIT_SECS_MAX.into());
+    range("lease_secs", lease, 1, LEASE_SECS_MAX);
+    if !faults.is_empty() {
+        return Err(Fail::invalid(faults));
+    }
+    let projects = match (&caller.project, ask.projects) {
+        (None, asked) => asked,
+        // A caller of one project gets that project's runs and no others, whatever it asks for.
+        (Some(own), None) => Some(vec![own.clone()]),
+        (Some(own), Some(asked)) => Some(asked.into_iter().filter(|project| project == own).collect()),
+    };
+    let claim = ClaimRuns {
+        worker: ask.worker,
+        worker_id: ask.worker_id,
+        limit: limit.into(),
+        labels: ask.labels,
+        projects,
+        request_id: Some(ask.request_id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string())),
+        lease_secs: lease.into(),
+    };
+    Ok((claim, Duration::from_secs(wait.into())))
+}
+
+async fn claim(State(app): State<App>, caller: Caller, Body(ask): Body<Ask>) -> Result<Json<Claimed>, Fail> {
+    let (claim, wait) = asked(ask, &caller)?;
+    let request_id = claim.request_id.clone().unwrap_or_default();
+    let runs = app.room().claim(app.engine(), claim, wait).await?;
+    Ok(Json(Claimed { request_id, runs }))
+}

@@ -1,0 +1,38 @@
+//! What the server says of itself.
+
+use crate::access::Caller;
+use crate::answer::Fail;
+use crate::app::App;
+use crate::endpoint::{Allowed, Endpoint};
+use axum::Json;
+use axum::extract::State;
+use http::Method;
+use tidemill_wire::info::Info;
+
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        Endpoint::new(Method::GET, "/v1/info", Allowed::Anyone, info)
+            .says("server", "Say which server this is, and who it takes the caller for")
+            .answers::<Info>(200, "The server"),
+        Endpoint::new(Method::GET, "/openapi.json", Allowed::Anyone, openapi)
+            .open()
+            .says("server", "Describe every route")
+            .text(200, "An OpenAPI 3.1 document", "application/json"),
+    ]
+}
+
+async fn info(State(app): State<App>, caller: Caller) -> Result<Json<Info>, Fail> {
+    let engine = app.engine();
+    let now = engine.store().now(engine.clock().now()).await?;
+    Ok(Json(Info {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        now,
+        caller: caller.name,
+        role: caller.role.to_string(),
+        project: caller.project,
+    }))
+}
+
+async fn openapi() -> Json<serde_json::Value> {
+    Json(crate::document())
+}

@@ -1,0 +1,39 @@
+//! The HTTP door. It has no rules of its own: each route calls one use case of the engine, and says what came of it.
+//!
+//! Every route is an [`endpoint::Endpoint`]: its path, who may call it, what it takes and what it answers stand in one
+//! place, from which the router, the checks of access and the OpenAPI document are made. A route that is not there
+//! does not exist.
+
+pub mod access;
+mod answer;
+mod app;
+mod claims;
+mod endpoint;
+mod extract;
+mod info;
+mod openapi;
+mod runs;
+mod waiting;
+mod workers;
+
+pub use answer::Fail;
+pub use app::App;
+pub use endpoint::{Allowed, Endpoint};
+pub use openapi::document;
+
+use axum::Router;
+
+/// Every route that exists.
+pub fn endpoints() -> Vec<Endpoint> {
+    let groups = [info::endpoints(), runs::endpoints(), claims::endpoints(), workers::endpoints()];
+    groups.into_iter().flatten().collect()
+}
+
+/// The whole door on one engine.
+pub fn router(app: App) -> Router {
+    let mut router = Router::new();
+    for endpoint in endpoints() {
+        router = endpoint.mount(router, &app);
+    }
+    router.fallback(answer::nowhere).method_not_allowed_fallback(answer::wrong_method).with_state(app)
+}

@@ -1,0 +1,159 @@
+//! Where claims wait for something to claim.
+//!
+//! However many wait, one task listens to the database, and those that ask for the same take turns: who got something
+//! wakes the next one, who got nothing does not. An idle server so asks the database as rarely as one idle worker.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+use tidemill_core::WorkerId;
+use tidemill_core::run::{Claim, ClaimRuns};
+use tidemill_engine::Engine;
+use tidemill_store::{Error, Store};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// What those who wait in one group ask for: labels and projects, sorted.
+type Wish = (Vec<String>, Option<Vec<String>>);
+
+/// How often somebody of each group looks, told or not: hints may be lost.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Where claims wait.
+pub(crate) struct Room {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    store: Store,
+    groups: Mutex<Groups>,
+}
+
+#[derive(Default)]
+struct Groups {
+    by_wish: HashMap<Wish, Group>,
+    listening: bool,
+}
+
+struct Group {
+    turn: Arc<Notify>,
+    waiting: usize,
+}
+
+impl Room {
+    pub(crate) fn new(store: Store) -> Self {
+        Self { inner: Arc::new(Inner { store, groups: Mutex::default() }) }
+    }
+
+    /// Claims at once, or as soon as there is something, within `wait`.
+    pub(crate) async fn claim(
+        &self,
+        engine: &Engine,
+        ask: ClaimRuns,
+        wait: Duration,
+    ) -> Result<Vec<Claim>, Error> {
+        let claims = engine.claim(ask.clone()).await?;
+        if !claims.is_empty() || wait.is_zero() {
+            return Ok(claims);
+        }
+        let deadline = Instant::now() + wait;
+        let seat = Seat::take(&self.inner, wish(&ask));
+        loop {
+            if tokio::time::timeout_at(deadline, seat.turn.notified()).await.is_err() {
+                // The turn may have come at the last moment: it must not be lost with this caller.
+                let claims = engine.claim(ask).await?;
+                seat.turn.notify_one();
+                return Ok(claims);
+            }
+            let claims = engine.claim(ask.clone()).await?;
+            if !claims.is_empty() {
+                seat.turn.notify_one();
+                return Ok(claims);
+            }
+        }
+    }
+}
+
+fn wish(ask: &ClaimRuns) -> Wish {
+    let sorted = |words: &[String]| {
+        let mut words = words.to_vec();
+        words.sort();
+        words.dedup();
+        words
+    };
+    (sorted(&ask.labels), ask.projects.as_deref().map(sorted))
+}
+
+/// A place in a group, given up when the caller goes, however it goes.
+struct Seat {
+    inner: Arc<Inner>,
+    wish: Wish,
+    turn: Arc<Notify>,
+}
+
+impl Seat {
+    fn take(inner: &Arc<Inner>, wish: Wish) -> Self {
+        let mut groups = inner.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let group = groups
+            .by_wish
+            .entry(wish.clone())
+            .or_insert_with(|| Group { turn: Arc::new(Notify::new()), waiting: 0 });
+        group.waiting += 1;
+        let turn = group.turn.clone();
+        if !groups.listening {
+            groups.listening = true;
+            tokio::spawn(listen(Arc::downgrade(inner)));
+        }
+        Self { inner: inner.clone(), wish, turn }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut groups = self.inner.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(group) = groups.by_wish.get_mut(&self.wish) {
+            group.waiting -= 1;
+            if group.waiting == 0 {
+                groups.by_wish.remove(&self.wish);
+            }
+        }
+    }
+}
+
+/// Listens to the database for as long as somebody waits, and gives each group a turn.
+async fn listen(room: Weak<Inner>) {
+    let Some(store) = room.upgrade().map(|inner| inner.store.clone()) else { return };
+    let mut waiter = store.waiter(WorkerId(uuid::Uuid::new_v4())).await.ok();
+    loop {
+        if let Some(listening) = &mut waiter
+            && listening.arm().await.is_err()
+        {
+            waiter = None;
+        }
+        if !give_turns(&room) {
+            break;
+        }
+        let heard = match &mut waiter {
+            Some(listening) => listening.wait(LOOK).await.is_ok(),
+            None => false,
+        };
+        if !heard {
+            tokio::time::sleep(LOOK / 4).await;
+            waiter = store.waiter(WorkerId(uuid::Uuid::new_v4())).await.ok();
+        }
+    }
+    if let Some(mut waiter) = waiter {
+        let _ = waiter.disarm().await;
+    }
+}
+
+/// Gives each group a turn. False where nobody waits any more: the listener ends.
+fn give_turns(room: &Weak<Inner>) -> bool {
+    let Some(inner) = room.upgrade() else { return false };
+    let mut groups = inner.groups.lock().unwrap_or_else(PoisonError::into_inner);
+    groups.listening = !groups.by_wish.is_empty();
+    for group in groups.by_wish.values() {
+        group.turn.notify_one();
+    }
+    groups.listening
+}

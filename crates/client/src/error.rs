@@ -1,0 +1,61 @@
+//! Why a call has no result.
+
+use http::StatusCode;
+use tidemill_wire::Problem;
+
+/// Why a call has no result.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// The server says no, and why.
+    #[error("{problem}")]
+    Refused {
+        /// With this status.
+        status: StatusCode,
+        /// What it says.
+        problem: Box<Problem>,
+    },
+    /// The server did not answer. What was asked may have been done: ask again under the same key or id.
+    #[error("the server does not answer: {0}")]
+    Unreachable(String),
+    /// Something answers, but not a Tidemill server.
+    #[error("what answers at this address is no Tidemill server (status {status})")]
+    NotTidemill {
+        /// With this status.
+        status: StatusCode,
+    },
+    /// The answer is none that this client understands.
+    #[error("the server's answer is not understood: {0}")]
+    Unreadable(String),
+    /// The address or the certificates cannot be used.
+    #[error("{0}")]
+    BadAddress(String),
+}
+
+impl Error {
+    /// What the server said, where it said no.
+    pub fn problem(&self) -> Option<&Problem> {
+        match self {
+            Self::Refused { problem, .. } => Some(problem),
+            Self::Unreachable(_) | Self::NotTidemill { .. } | Self::Unreadable(_) | Self::BadAddress(_) => {
+                None
+            }
+        }
+    }
+
+    /// Whether the caller no longer holds what it wanted to change.
+    pub fn is_stale(&self) -> bool {
+        self.problem().is_some_and(|problem| problem.code == "stale")
+    }
+
+    /// Whether asking again may help.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Refused { status, .. } => {
+                matches!(*status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS)
+            }
+            Self::Unreachable(_) => true,
+            Self::NotTidemill { status } => status.is_server_error(),
+            Self::Unreadable(_) | Self::BadAddress(_) => false,
+        }
+    }
+}

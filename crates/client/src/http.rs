@@ -1,0 +1,85 @@
+//! Requests over a network.
+
+use crate::{Answer, Call, Error, Later, Transport};
+use std::time::Duration;
+
+/// A server, and how to reach it.
+#[derive(Clone)]
+pub struct HttpOptions {
+    /// Its address: `http://host:port` or `https://host`.
+    pub server: String,
+    /// The token, where the server asks for one.
+    pub token: Option<String>,
+    /// Certificates in PEM form that are trusted beside the usual ones.
+    pub authorities: Vec<u8>,
+}
+
+/// Requests over a network, on connections that are kept.
+pub struct Http {
+    client: reqwest::Client,
+    base: String,
+    token: Option<String>,
+}
+
+impl Http {
+    /// A way to a server. Nothing is sent yet.
+    pub fn new(options: HttpOptions) -> Result<Self, Error> {
+        let base = options.server.trim_end_matches('/').to_owned();
+        if !base.starts_with("http://") && !base.starts_with("https://") {
+            return Err(Error::BadAddress(format!(
+                "`{base}` is no address of a server; it begins with http:// or https://"
+            )));
+        }
+        // Installed once per process; a second time changes nothing.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut builder = reqwest::Client::builder()
+            .connect_timeout(Duration::from_secs(10))
+            .pool_idle_timeout(Duration::from_mins(1))
+            .redirect(reqwest::redirect::Policy::none())
+            .user_agent(concat!("tidemill/", env!("CARGO_PKG_VERSION")));
+        if !options.authorities.is_empty() {
+            let certificates = reqwest::Certificate::from_pem_bundle(&options.authorities);
+            let certificates = certificates
+                .map_err(|error| Error::BadAddress(format!("the certificates cannot be read: {error}")))?;
+            for certificate in certificates {
+                builder = builder.add_root_certificate(certificate);
+            }
+        }
+        let client = builder.build().map_err(|error| Error::BadAddress(error.to_string()))?;
+        Ok(Self { client, base, token: options.token })
+    }
+}
+
+impl Transport for Http {
+    fn carry(&self, call: Call) -> Later<'_> {
+        Box::pin(async move {
+            let url = format!("{}{}", self.base, call.path);
+            let mut request = self.client.request(call.method, url).timeout(call.patience);
+            if let Some(token) = &self.token {
+                request = request.bearer_auth(token);
+            }
+            if let Some(key) = call.idempotency_key {
+                request = request.header("idempotency-key", key);
+            }
+            if let Some(body) = call.body {
+                request = request.header("content-type", "application/json").body(body);
+            }
+            let answer = request.send().await.map_err(unreachable)?;
+            let status = answer.status();
+            let body = answer.bytes().await.map_err(unreachable)?;
+            Ok(Answer { status, body })
+        })
+    }
+}
+
+/// What went wrong on the way, without the address: it may hold what is nobody's business.
+fn unreachable(error: reqwest::Error) -> Error {
+    let error = error.without_url();
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(&error);
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    Error::Unreachable(text)
+}

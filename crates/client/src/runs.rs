@@ -1,0 +1,121 @@
+//! Runs.
+
+use crate::{Call, Client, Error, PATIENCE, encoded, query, read};
+use http::Method;
+use std::time::Duration;
+use tidemill_core::RunId;
+use tidemill_core::artifact::Artifact;
+use tidemill_core::event::Event;
+use tidemill_core::run::{Applied, QueueRun, Queued, Retried, Run};
+use tidemill_core::worker::Held;
+use tidemill_wire::Page;
+use tidemill_wire::claims::{Ask, Claimed};
+use tidemill_wire::runs::{
+    Append, Appended, ArtifactAnswer, Cancel, CancelAnswer, Finish, FinishMany, Hold, ListEvents, ListRuns,
+    NewArtifact, NewRun, Outcome, Outcomes, RunDetail, Why,
+};
+
+impl Client {
+    /// Queues a run. The same key and the same request give the run that exists.
+    pub async fn queue_run(&self, mut request: QueueRun) -> Result<Queued, Error> {
+        let key = request.idempotency_key.take();
+        self.ask(Method::POST, "/v1/runs".to_owned(), Some(&NewRun::from(request)), key).await
+    }
+
+    /// Lists runs, the newest first.
+    pub async fn runs(&self, asked: &ListRuns) -> Result<Page<Run>, Error> {
+        self.get(format!("/v1/runs{}", query(asked)?)).await
+    }
+
+    /// A run.
+    pub async fn run(&self, run: &RunId) -> Result<Run, Error> {
+        self.get(format!("/v1/runs/{run}")).await
+    }
+
+    /// A run with what belongs to it.
+    pub async fn run_detail(&self, run: &RunId) -> Result<RunDetail, Error> {
+        self.get(format!("/v1/runs/{run}/detail")).await
+    }
+
+    /// Why a run is where it is.
+    pub async fn why(&self, run: &RunId) -> Result<Why, Error> {
+        self.get(format!("/v1/runs/{run}/why")).await
+    }
+
+    /// Every try of a run's request, the first one first.
+    pub async fn tries(&self, run: &RunId) -> Result<Page<Run>, Error> {
+        self.get(format!("/v1/runs/{run}/tries")).await
+    }
+
+    /// What a run left.
+    pub async fn artifacts(&self, run: &RunId) -> Result<Page<Artifact>, Error> {
+        self.get(format!("/v1/runs/{run}/artifacts")).await
+    }
+
+    /// A part of a run's record.
+    pub async fn events(&self, run: &RunId, asked: &ListEvents) -> Result<Page<Event>, Error> {
+        self.get(format!("/v1/runs/{run}/events{}", query(asked)?)).await
+    }
+
+    /// Cancels a run that waits, or asks the worker of a held one to stop.
+    pub async fn cancel_run(&self, run: &RunId, reason: Option<String>) -> Result<CancelAnswer, Error> {
+        self.post(format!("/v1/runs/{run}/cancel"), &Cancel { reason }).await
+    }
+
+    /// Queues another try of a run that failed or was cancelled.
+    pub async fn retry_run(&self, run: &RunId) -> Result<Retried, Error> {
+        self.ask(Method::POST, format!("/v1/runs/{run}/retry"), None::<&()>, None).await
+    }
+
+    /// Claims runs, and waits for them where asked.
+    pub async fn claim(&self, ask: &Ask) -> Result<Claimed, Error> {
+        let wait = Duration::from_secs(ask.wait_secs.unwrap_or(0).into());
+        let call = Call {
+            method: Method::POST,
+            path: "/v1/claims".to_owned(),
+            idempotency_key: None,
+            body: Some(encoded(ask)?),
+            patience: PATIENCE + wait,
+        };
+        read(&self.send(call).await?)
+    }
+
+    /// Starts a claimed run.
+    pub async fn start_run(&self, run: &RunId, hold: &Hold) -> Result<Applied, Error> {
+        outcome(self.post(format!("/v1/runs/{run}/start"), hold).await)
+    }
+
+    /// Appends events; an error that is stale where the caller no longer holds the run.
+    pub async fn append(&self, run: &RunId, append: &Append) -> Result<Appended, Error> {
+        self.post(format!("/v1/runs/{run}/events"), append).await
+    }
+
+    /// Renews a run's lease.
+    pub async fn heartbeat(&self, run: &RunId, hold: &Hold) -> Result<Held, Error> {
+        self.post(format!("/v1/runs/{run}/heartbeat"), hold).await
+    }
+
+    /// Finishes a run.
+    pub async fn finish_run(&self, run: &RunId, finish: &Finish) -> Result<Applied, Error> {
+        outcome(self.post(format!("/v1/runs/{run}/finish"), finish).await)
+    }
+
+    /// Finishes several runs; an outcome for each.
+    pub async fn finish_runs(&self, finish: &FinishMany) -> Result<Outcomes, Error> {
+        self.post("/v1/finishes".to_owned(), finish).await
+    }
+
+    /// Records an artifact of a run.
+    pub async fn add_artifact(&self, run: &RunId, artifact: &NewArtifact) -> Result<ArtifactAnswer, Error> {
+        self.post(format!("/v1/runs/{run}/artifacts"), artifact).await
+    }
+}
+
+/// A stale belief is an outcome, as it is everywhere else.
+fn outcome(answer: Result<Outcome, Error>) -> Result<Applied, Error> {
+    match answer {
+        Ok(outcome) => Ok(outcome.outcome),
+        Err(error) if error.is_stale() => Ok(Applied::Stale),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,346 @@
+//! Runs: what is asked and said about them.
+
+use serde::{Deserialize, Serialize};
+use tidemill_core::artifact::Artifact;
+use tidemill_core::event::Level;
+use tidemill_core::run::{Applied, Cancelled, FinalStatus, Lane, QueueRun, Run, RunState};
+use tidemill_core::{Json, RunId, Timestamp, limits};
+
+/// A run to queue.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct NewRun {
+    /// The project that it belongs to.
+    pub project: String,
+    /// The environment, by its name within the project.
+    pub env: String,
+    /// The commit to work on.
+    #[serde(default)]
+    pub git_sha: Option<String>,
+    /// The branch or tag to work on.
+    #[serde(default)]
+    pub git_ref: Option<String>,
+    /// What the worker should know.
+    #[serde(default = "object")]
+    pub metadata: Json,
+    /// Larger is first.
+    #[serde(default)]
+    pub priority: i32,
+    /// Not before this time.
+    #[serde(default)]
+    pub available_at: Option<Timestamp>,
+    /// Not claimed by this time: cancelled.
+    #[serde(default)]
+    pub expires_at: Option<Timestamp>,
+    /// Tries in all before a failure that a worker reports is final.
+    #[serde(default = "attempts")]
+    pub max_attempts: i32,
+    /// Times the run may lose its worker.
+    #[serde(default = "losses")]
+    pub max_losses: i32,
+    /// Wait before the first retry of a reported failure; doubles each time.
+    #[serde(default = "backoff")]
+    pub backoff_secs: i32,
+    /// How long the run may be running.
+    #[serde(default)]
+    pub timeout_secs: Option<i32>,
+    /// At most one run of the project with this key is claimed at a time.
+    #[serde(default)]
+    pub concurrency_key: Option<String>,
+    /// What a worker must offer.
+    #[serde(default)]
+    pub labels: Vec<String>,
+}
+
+fn object() -> Json {
+    Json::Object(serde_json::Map::new())
+}
+
+const fn attempts() -> i32 {
+    limits::ATTEMPTS_DEFAULT
+}
+
+const fn losses() -> i32 {
+    limits::LOSSES_DEFAULT
+}
+
+const fn backoff() -> i32 {
+    limits::BACKOFF_SECS
+}
+
+impl NewRun {
+    /// The request, under the key that makes asking twice the same as asking once.
+    pub fn keyed(self, idempotency_key: Option<String>) -> QueueRun {
+        QueueRun {
+            project: self.project,
+            env: self.env,
+            git_sha: self.git_sha,
+            git_ref: self.git_ref,
+            metadata: self.metadata,
+            idempotency_key,
+            priority: self.priority,
+            available_at: self.available_at,
+            expires_at: self.expires_at,
+            max_attempts: self.max_attempts,
+            max_losses: self.max_losses,
+            backoff_secs: self.backoff_secs,
+            timeout_secs: self.timeout_secs,
+            concurrency_key: self.concurrency_key,
+            labels: self.labels,
+        }
+    }
+}
+
+impl From<QueueRun> for NewRun {
+    fn from(run: QueueRun) -> Self {
+        Self {
+            project: run.project,
+            env: run.env,
+            git_sha: run.git_sha,
+            git_ref: run.git_ref,
+            metadata: run.metadata,
+            priority: run.priority,
+            available_at: run.available_at,
+            expires_at: run.expires_at,
+            max_attempts: run.max_attempts,
+            max_losses: run.max_losses,
+            backoff_secs: run.backoff_secs,
+            timeout_secs: run.timeout_secs,
+            concurrency_key: run.concurrency_key,
+            labels: run.labels,
+        }
+    }
+}
+
+/// Which runs to list, the newest first; what is not named does not matter.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ListRuns {
+    /// Of this project.
+    pub project: Option<String>,
+    /// Of this environment, by name.
+    pub env: Option<String>,
+    /// In this state.
+    pub status: Option<RunState>,
+    /// Of this lane.
+    pub lane: Option<Lane>,
+    /// The cursor of the page before.
+    pub after: Option<RunId>,
+    /// At most so many.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
+    pub limit: Option<u16>,
+}
+
+/// What a caller believes about its hold on a run. What it does not know is not held against it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Hold {
+    /// The name under which it claimed.
+    #[serde(default)]
+    pub worker: Option<String>,
+    /// The fence that it was given.
+    #[serde(default)]
+    pub epoch: Option<i32>,
+}
+
+/// An event to append.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct NewEvent {
+    /// How much it matters.
+    pub level: Level,
+    /// A sentence, or a line of output.
+    pub message: String,
+    /// Details.
+    #[serde(default = "object")]
+    pub payload: Json,
+    /// The key that makes appending it twice the same as once.
+    #[serde(default)]
+    pub key: Option<String>,
+}
+
+/// Events to append to a run, in order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Append {
+    /// The events.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 1000)))]
+    pub events: Vec<NewEvent>,
+    /// The name under which the caller claimed.
+    #[serde(default)]
+    pub worker: Option<String>,
+    /// The fence that it was given.
+    #[serde(default)]
+    pub epoch: Option<i32>,
+}
+
+/// The ids of what was appended; nothing where the caller no longer holds the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Appended {
+    /// One for each event.
+    pub event_ids: Vec<Option<String>>,
+}
+
+/// The part of a run's record to read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ListEvents {
+    /// After this place.
+    pub after: Option<i32>,
+    /// At most so many.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
+    pub limit: Option<u16>,
+}
+
+/// The end of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Finish {
+    /// How it ended.
+    pub status: FinalStatus,
+    /// What to add to its metadata.
+    #[serde(default = "object")]
+    pub metadata: Json,
+    /// The name under which the caller claimed.
+    #[serde(default)]
+    pub worker: Option<String>,
+    /// The fence that it was given.
+    #[serde(default)]
+    pub epoch: Option<i32>,
+}
+
+/// The end of one run of several.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct FinishOne {
+    /// The run.
+    pub run_id: RunId,
+    /// How it ended.
+    pub status: FinalStatus,
+    /// What to add to its metadata.
+    #[serde(default = "object")]
+    pub metadata: Json,
+    /// The fence that the worker was given.
+    #[serde(default)]
+    pub epoch: Option<i32>,
+}
+
+/// The ends of several runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct FinishMany {
+    /// The ends.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 1000)))]
+    pub ends: Vec<FinishOne>,
+    /// The name under which the caller claimed.
+    #[serde(default)]
+    pub worker: Option<String>,
+}
+
+/// What became of each end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Outcomes {
+    /// One for each.
+    pub outcomes: Vec<Applied>,
+}
+
+/// What became of a change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Outcome {
+    /// Whether it was applied now, or had been before.
+    pub outcome: Applied,
+}
+
+/// A wish that a run stops.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Cancel {
+    /// Why.
+    #[serde(default)]
+    pub reason: Option<String>,
+}
+
+/// What a cancel did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CancelAnswer {
+    /// The run.
+    pub run_id: RunId,
+    /// What was done.
+    pub outcome: Cancelled,
+    /// The try of the same request that has not ended, if it is another one.
+    pub live_successor: Option<RunId>,
+}
+
+/// Why something is where it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Why {
+    /// The run.
+    pub run_id: RunId,
+    /// The reason as a sentence.
+    pub sentence: String,
+    /// What to do, where there is something to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// The reason as programs read it: `code` and its details.
+    #[serde(flatten)]
+    pub reason: serde_json::Map<String, Json>,
+}
+
+/// A run with what belongs to it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct RunDetail {
+    /// The run.
+    pub run: Run,
+    /// Why it is where it is.
+    pub why: Why,
+    /// Every try of its request, the first one first.
+    pub tries: Vec<Run>,
+    /// What it left.
+    pub artifacts: Vec<Artifact>,
+}
+
+/// An artifact to record.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct NewArtifact {
+    /// What it is.
+    pub artifact_type: String,
+    /// Where it is.
+    pub url: String,
+    /// Its digest.
+    #[serde(default)]
+    pub digest: Option<String>,
+    /// Its size.
+    #[serde(default)]
+    pub size_bytes: Option<i64>,
+    /// Details.
+    #[serde(default = "object")]
+    pub metadata: Json,
+}
+
+/// An artifact that was recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ArtifactAnswer {
+    /// Its id.
+    pub artifact_id: String,
+    /// The run.
+    pub run_id: RunId,
+}

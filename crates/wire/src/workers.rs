@@ -1,0 +1,43 @@
+//! Worker processes: they say that they live, and learn what became of their runs.
+
+use serde::{Deserialize, Serialize};
+use tidemill_core::RunId;
+use tidemill_core::worker::Held;
+
+/// What a worker process says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Register {
+    /// A label for people.
+    pub name: String,
+    /// The machine that it runs on.
+    pub host: String,
+    /// Its process id on that machine.
+    pub pid: i64,
+    /// What it offers.
+    #[serde(default)]
+    pub labels: Vec<String>,
+    /// The version of its binary.
+    #[serde(default)]
+    pub version: String,
+}
+
+/// A sign of life, with the runs that the worker believes to hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Beat {
+    /// The runs.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(length(max = 1000)))]
+    pub runs: Vec<RunId>,
+}
+
+/// What became of each of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Beaten {
+    /// One for each run, in the order in which they were named.
+    pub held: Vec<Held>,
+}
