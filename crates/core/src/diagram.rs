@@ -1,5 +1,6 @@
 //! Pictures and guards that are made from the lifecycles, so that they cannot disagree with them.
 
+use crate::job::{self, JobEvent, StatusCode};
 use crate::partition::{self, PartitionEvent, PartitionState, WorkerRunEvent, WorkerRunState};
 use crate::run::{self, RunEvent, RunState};
 use crate::sync::{self, ConsolidationPhase, Rest, SyncEvent, SyncState};
@@ -12,6 +13,7 @@ pub fn generated() -> Vec<(&'static str, String)> {
         ("docs/states/sync.md", sync_states()),
         ("docs/states/partition.md", partition_states()),
         ("docs/states/worker_run.md", worker_run_states()),
+        ("docs/states/job.md", job_states()),
     ]
 }
 
@@ -93,6 +95,11 @@ fn worker_run_states() -> String {
     Picture { noun: "worker run", file: "partition.rs", states, events, next, inside: None }.draw()
 }
 
+fn job_states() -> String {
+    let (states, events) = (StatusCode::ALL, JobEvent::ALL);
+    Picture { noun: "job", file: "job.rs", states, events, next: job::next, inside: None }.draw()
+}
+
 /// The phases of a consolidation, as Mermaid.
 fn phases() -> String {
     let mut text = String::new();
@@ -135,6 +142,11 @@ pub fn partition_pairs_sql() -> String {
 /// The legal changes of a worker run's state, in the same way.
 pub fn worker_run_pairs_sql() -> String {
     pairs_sql(&partition::worker_run_pairs())
+}
+
+/// The legal changes of a job's code, in the same way.
+pub fn job_pairs_sql() -> String {
+    pairs_sql(&job::pairs())
 }
 
 fn pairs_sql<S: Display>(pairs: &[(S, S)]) -> String {

@@ -10,8 +10,10 @@ pub mod diamond;
 pub mod digest;
 pub mod event;
 pub mod feed;
+pub mod graph;
 pub mod heatmap;
 pub mod ids;
+pub mod job;
 mod label;
 mod lifecycle;
 pub mod limits;
@@ -28,6 +30,7 @@ pub mod run;
 pub mod schedule;
 pub mod stats;
 pub mod sync;
+pub mod task;
 pub mod why;
 pub mod worker;
 
