@@ -28,6 +28,8 @@ impl Ground {
             settings: vec![
                 ("max_wal_size".to_owned(), "4GB".to_owned()),
                 ("checkpoint_timeout".to_owned(), "30min".to_owned()),
+                // How long the function that stores a page takes.
+                ("track_functions".to_owned(), "pl".to_owned()),
             ],
             ..cluster::Options::default()
         };

@@ -3,11 +3,13 @@
 //! `cargo xtask bench runs|queue|sync [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]`. A benchmark is not
 //! a test: it measures, says which targets are met, and exits with 0. How it measures: docs/benchmarks.md.
 
+mod compare;
 mod floor;
 mod ground;
 mod latency;
 mod lifecycle;
 mod messages;
+mod mill;
 mod queue;
 mod report;
 mod sqlite;
@@ -33,13 +35,28 @@ pub(crate) struct Plan {
 }
 
 /// What can be named with `--only`.
-const MEASUREMENTS: [&str; 8] =
-    ["floors", "lifecycle", "batch", "sqlite", "latency", "notify", "flat", "pinned"];
+const MEASUREMENTS: [&str; 14] = [
+    "floors",
+    "lifecycle",
+    "batch",
+    "sqlite",
+    "latency",
+    "notify",
+    "flat",
+    "pinned",
+    "whole",
+    "workers",
+    "settings",
+    "batches",
+    "sizes",
+    "send",
+];
 
 const USAGE: &str = "usage: runs|queue|sync [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]
   --pairs N     pairs of floor and ours for each ratio, 5 unless told otherwise
   --seconds S   whole seconds for each side of a pair, 4 unless told otherwise
-  --only a,b    of floors, lifecycle, batch, sqlite, latency, notify, flat, pinned
+  --only a,b    runs: floors, lifecycle, batch, sqlite, latency, notify, flat, pinned
+                sync: whole, workers, settings; queue: batches, sizes, send
   --stones N    stones of a sync, 500000 unless told otherwise
   --quick       a first look in about a minute: short, on tenths of the tables
   --json        the table as JSON";
@@ -99,14 +116,32 @@ fn main() -> Result<()> {
 
 async fn syncs(plan: &Plan, stones: u32) -> Result<()> {
     let mut report = Report::default();
-    sync::all(&ground::Ground::prepare()?, plan, stones, &mut report).await?;
+    let ground = ground::Ground::prepare()?;
+    if plan.wants("whole") {
+        sync::all(&ground, plan, stones, &mut report).await?;
+    }
+    if plan.wants("workers") {
+        compare::workers(&ground, plan, stones, &mut report).await?;
+    }
+    if plan.wants("settings") {
+        compare::settings(&ground, plan, stones, &mut report).await?;
+    }
     report.print(plan.json);
     Ok(())
 }
 
 async fn queues(plan: &Plan) -> Result<()> {
     let mut report = Report::default();
-    messages::all(&ground::Ground::prepare()?, plan, &mut report).await?;
+    let ground = ground::Ground::prepare()?;
+    if plan.wants("batches") {
+        messages::batches(&ground, plan, &mut report).await?;
+    }
+    if plan.wants("sizes") {
+        messages::sizes(&ground, plan, &mut report).await?;
+    }
+    if plan.wants("send") {
+        messages::send_to_receive(&ground, plan, &mut report).await?;
+    }
     report.print(plan.json);
     Ok(())
 }

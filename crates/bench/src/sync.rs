@@ -3,58 +3,23 @@
 //! Supplier and pipeline are processes of their own, so that the processor time of each is known apart.
 
 use crate::Plan;
-use crate::ground::Ground;
+use crate::ground::{Ground, Meter, Spent};
+use crate::mill::{Mill, Running, Server, supplier};
 use crate::report::{Cost, Line, Report, median, say};
 use anyhow::{Context as _, Result, bail};
 use sqlx::{Connection as _, Executor as _, PgConnection};
-use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tidemill_core::Json;
 use tidemill_core::feed::{Feed, FeedQuery, PriceRange};
 use tidemill_feeds::{Feed as Source, Secret, Tuning};
-use tidemill_testkit::cluster::Database;
 
 /// Stones per page, and fetches at a time.
 const PAGE: u32 = 30;
 const FETCHES: u64 = 8;
 /// What the ingestion library of the field does at 30 per page on such a machine, in stones per second.
 const PEER: f64 = 2_300.0;
-
-/// A process that ends with us.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Running {
-    /// Ends the process in good order; what it said last.
-    fn end(mut self) -> Result<Json> {
-        Command::new("kill").arg(self.0.id().to_string()).status()?;
-        self.0.wait()?;
-        let stdout = self.0.stdout.take().context("the process has an output")?;
-        let last = BufReader::new(stdout).lines().map_while(Result::ok).last().unwrap_or_default();
-        serde_json::from_str(&last).context("the process says what it did")
-    }
-
-    /// Processor seconds so far, and the most memory it had, in kB.
-    fn cost(&self) -> (f64, u64) {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap_or_default();
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let ticks = |at: usize| fields.get(at).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap_or_default();
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let peak = peak.and_then(|text| text.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or(0);
-        ((ticks(11) + ticks(12)) / 100.0, peak)
-    }
-}
 
 /// What one side of a pair took.
 struct Floor {
@@ -74,40 +39,63 @@ struct Ours {
     commits: f64,
     engine_cpu: f64,
     supplier_cpu: f64,
+    database_cpu: f64,
+    database_busy: f64,
+    database_pages: f64,
+    page_ms: f64,
     peak_kb: u64,
 }
 
 /// Measures full syncs, the first and one with nothing changed, beside their floor.
 pub(crate) async fn all(ground: &Ground, plan: &Plan, stones: u32, report: &mut Report) -> Result<()> {
-    let binary = std::env::current_exe()?.with_file_name("tidemill");
-    if !binary.exists() {
-        bail!("{} is missing: cargo build --release --package tidemill", binary.display());
-    }
-    let (supplier, endpoint) = supplier(&binary, stones)?;
-    let (mut floors, mut firsts, mut seconds, mut steps) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (supplier, endpoint) = supplier(stones)?;
+    let (mut floors, mut firsts, mut seconds) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 1..=plan.pairs {
         let floor = floor(ground, &endpoint, stones).await?;
         say(&format!(
             "  floor: fetch {:.1} s, COPY {:.1} s, canonical {:.1} s",
             floor.fetch, floor.copy, floor.canonical
         ));
-        let database = ground.fresh().await?;
-        let up = up(&binary, &database, &endpoint)?;
-        let first = sync(&binary, &database, &up, &supplier, stones).await?;
-        let second = sync(&binary, &database, &up, &supplier, stones).await?;
+        let mill = Mill::new(ground.fresh().await?, &endpoint)?;
+        let first = sync(&mill, &supplier, stones).await?;
         say(&format!("  pair {pair}: first {first:.1?}"));
+        let second = sync(&mill, &supplier, stones).await?;
         say(&format!("  pair {pair}: nothing changed {second:.1?}"));
-        steps.push(up.end()?["pages"]["p50_ms"].as_f64().context("the pages were timed")?);
         floors.push(floor);
         firsts.push(first);
         seconds.push(second);
     }
     lines(report, &floors, &firsts, &seconds, f64::from(stones));
-    let target = "≤ 3";
-    report.add(plain("a page but for its fetch, both syncs, p50 in ms", median(&steps), target, |value| {
-        value <= 3.0
-    }));
+    costs(report, &firsts, &seconds, f64::from(stones));
     Ok(())
+}
+
+/// What pages cost, and who paid.
+fn costs(report: &mut Report, firsts: &[Ours], seconds: &[Ours], stones: f64) {
+    let of = |runs: &[Ours], value: fn(&Ours) -> f64| median(&runs.iter().map(value).collect::<Vec<_>>());
+    for (what, runs) in [("the first sync", firsts), ("nothing changed", seconds)] {
+        let what = format!("a page but for its fetch, {what}, p50 in ms");
+        report.add(plain(&what, of(runs, |run| run.page_ms), "≤ 3", |value| value <= 3.0));
+    }
+    let shares: Vec<f64> = firsts
+        .iter()
+        .zip(seconds)
+        .map(|(first, second)| second.database_pages / first.database_pages)
+        .collect();
+    let what = "database time per page, nothing changed by the first";
+    report.add(plain(what, median(&shares), "≤ 0.33", |value| value <= 1.0 / 3.0));
+    for (what, runs) in [("the first sync", firsts), ("nothing changed", seconds)] {
+        say(&format!(
+            "processor seconds of {what}: engine {:.1}, supplier {:.1}, database {:.1}; {:.1} s in all; the \
+             database was busy for {:.1} s, and stored a page in {:.2} ms",
+            of(runs, |run| run.engine_cpu),
+            of(runs, |run| run.supplier_cpu),
+            of(runs, |run| run.database_cpu),
+            of(runs, |run| run.whole),
+            of(runs, |run| run.database_busy),
+            1e3 * of(runs, |run| run.database_pages) / (stones / f64::from(PAGE)),
+        ));
+    }
 }
 
 fn lines(report: &mut Report, floors: &[Floor], firsts: &[Ours], seconds: &[Ours], stones: f64) {
@@ -156,16 +144,9 @@ fn lines(report: &mut Report, floors: &[Floor], firsts: &[Ours], seconds: &[Ours
     #[expect(clippy::cast_precision_loss, reason = "a size for people")]
     let peak = firsts.iter().map(|run| run.peak_kb).max().unwrap_or(0) as f64 / 1024.0;
     report.add(plain("memory of all three roles, MB", peak, "< 300", |value| value < 300.0));
-    let cpu = |value: fn(&Ours) -> f64| median(&firsts.iter().map(value).collect::<Vec<_>>());
-    say(&format!(
-        "processor seconds of the first sync: engine {:.1}, supplier {:.1}; {:.0} s in all",
-        cpu(|run| run.engine_cpu),
-        cpu(|run| run.supplier_cpu),
-        ours
-    ));
 }
 
-fn plain(what: &str, value: f64, target: &str, met: fn(f64) -> bool) -> Line {
+pub(crate) fn plain(what: &str, value: f64, target: &str, met: fn(f64) -> bool) -> Line {
     Line {
         what: what.to_owned(),
         floor: "–".to_owned(),
@@ -189,90 +170,20 @@ fn spread(all: &[f64]) -> String {
     format!("{least:.2}–{most:.2}")
 }
 
-fn supplier(binary: &PathBuf, stones: u32) -> Result<(Running, String)> {
-    let mut child = Command::new(binary)
-        .args([
-            "supplier",
-            "--listen",
-            "127.0.0.1:0",
-            "--seed",
-            "5",
-            "--json",
-            "--stones",
-            &stones.to_string(),
-        ])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()?;
-    let stdout = child.stdout.take().context("the supplier has an output")?;
-    let mut line = String::new();
-    BufReader::new(stdout).read_line(&mut line)?;
-    let said: Json = serde_json::from_str(&line).context("the supplier says where it is")?;
-    let endpoint = said["endpoint"].as_str().context("the supplier says where it is")?.to_owned();
-    Ok((Running(child), endpoint))
-}
-
-/// Every role in one process, and a feed for it.
-fn up(binary: &PathBuf, database: &Database, endpoint: &str) -> Result<Running> {
-    let run = |arguments: &[&str]| -> Result<()> {
-        let done =
-            command(binary, database).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
-        if done.success() { Ok(()) } else { bail!("tidemill {} failed", arguments.join(" ")) }
-    };
-    run(&[
-        "feed",
-        "add",
-        "bench",
-        "--endpoint",
-        endpoint,
-        "--username",
-        "bench",
-        "--password-env",
-        "BENCH_PASSWORD",
-        "--rate",
-        "0",
-    ])?;
-    let child = command(binary, database)
-        .args(["up", "--json", "--pages-min", "4", "--pages-max", "8"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()?;
-    std::thread::sleep(Duration::from_millis(500));
-    Ok(Running(child))
-}
-
-fn command(binary: &PathBuf, database: &Database) -> Command {
-    let mut command = Command::new(binary);
-    command.env("TIDEMILL_DATABASE", &database.url).env("BENCH_PASSWORD", "bench");
-    command.env("TIDEMILL_SYNC_UNLIMITED", "true").stdin(Stdio::null());
-    command
-}
-
-/// One full sync, from the order to its end.
-async fn sync(
-    binary: &PathBuf,
-    database: &Database,
-    up: &Running,
-    supplier: &Running,
-    stones: u32,
-) -> Result<Ours> {
-    let before = (crate::ground::Meter::read(&database.url).await?, up.cost().0, supplier.cost().0);
-    let began = Instant::now();
-    let arguments = ["feed", "sync", "bench", "--full", "--wait", "--json"];
-    let output = command(binary, database).args(arguments).output()?;
-    let whole = began.elapsed().as_secs_f64();
-    if !output.status.success() {
-        bail!("the sync failed: {}", String::from_utf8_lossy(&output.stdout));
-    }
-    let mut spent = crate::ground::Spent::default();
-    spent.add(before.0, crate::ground::Meter::read(&database.url).await?, 1.0);
+/// One full sync by a process of its own, from the order to its end.
+async fn sync(mill: &Mill, supplier: &Running, stones: u32) -> Result<Ours> {
+    let url = mill.database.url.as_str();
+    let before = (Meter::read(url).await?, Server::read(url).await?, supplier.cost().0);
+    let up = mill.start(&["up"])?;
+    let started = up.cost().0;
+    let (whole, said) = mill.sync(stones)?;
+    let (engine_cpu, peak_kb) = up.cost();
+    let pages = up.end()?;
+    let mut spent = Spent::default();
+    spent.add(before.0, Meter::read(url).await?, 1.0);
     let cost = spent.per_run().context("one sync was counted")?;
-    let said: Json = serde_json::from_slice(&output.stdout).context("the sync says what it did")?;
-    let sync = &said["sync"];
-    if sync["consolidation_processed"].as_i64() != Some(i64::from(stones)) {
-        bail!("the sync consolidated {} stones", sync["consolidation_processed"]);
-    }
-    let mut conn = PgConnection::connect(&database.url).await?;
+    let server = Server::read(url).await?;
+    let mut conn = PgConnection::connect(url).await?;
     let (consolidation, largest): (f64, f64) = sqlx::query_as(
         "SELECT extract(epoch FROM m.consolidation_completed_at - m.consolidation_started_at)::float8, \
          (max(p.stored) / avg(p.stored))::float8 FROM run_metadata m JOIN partition_progress p USING (run_id) \
@@ -284,13 +195,17 @@ async fn sync(
     Ok(Ours {
         whole,
         consolidation,
-        calls: sync["count_calls"].as_i64().unwrap_or(0),
+        calls: said["sync"]["count_calls"].as_i64().unwrap_or(0),
         largest,
         wal: cost.wal_bytes,
         commits: cost.commits,
-        engine_cpu: up.cost().0 - before.1,
+        engine_cpu: engine_cpu - started,
         supplier_cpu: supplier.cost().0 - before.2,
-        peak_kb: up.cost().1,
+        database_cpu: server.cpu - before.1.cpu,
+        database_busy: server.active - before.1.active,
+        database_pages: server.pages - before.1.pages,
+        page_ms: pages["pages"]["p50_ms"].as_f64().context("the pages were timed")?,
+        peak_kb,
     })
 }
 

@@ -21,6 +21,7 @@ mod scheduler;
 mod steps;
 mod vanished;
 mod why;
+mod width;
 
 pub use consolidator::ConsolidatorOptions;
 pub use copy::check_copy_url;

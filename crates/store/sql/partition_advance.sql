@@ -1,3 +1,4 @@
+-- For SQLite; PostgreSQL's stands in functions/ with all else that a page does.
 -- The compare-and-swap of a page: it names the offset and the pass that it believes in.
 UPDATE {sync}.partition_progress
    SET next_offset = $5, shift = $6, state = 'fetching_pages', fetched = fetched + $7, stored = stored + $8,

@@ -71,6 +71,7 @@ const POSTGRES_CODE: &[&str] = &[
     include_str!("../sql/functions/20_receive_messages.sql"),
     include_str!("../sql/functions/21_release_messages.sql"),
     include_str!("../sql/functions/22_sync_guards.sql"),
+    include_str!("../sql/functions/23_store_page.sql"),
 ];
 
 /// The triggers of SQLite.

@@ -1,6 +1,6 @@
 //! Pages: the raw rows that a page brings, and the ledger that remembers it.
 
-use crate::codec::{At, Bare, Columns, Words};
+use crate::codec::{At, Bare, Columns};
 use crate::partitions::Place;
 use crate::tx::{Conn, FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
@@ -29,45 +29,13 @@ impl FromColumns for PageRow {
     }
 }
 
-/// What a page brought.
-#[derive(Debug, Clone)]
-pub struct NewPage<'a> {
-    /// Records that the source gave.
-    pub fetched: i32,
-    /// Records that were stored.
-    pub stored: i32,
-    /// Records that were new or different.
-    pub changed: i32,
-    /// What it was.
-    pub hash: &'a [u8],
-    /// The stones on it, in the feed's order.
-    pub stone_ids: &'a [String],
-}
-
 impl Tx<'_> {
-    /// Which of these records are new, or differ from what is kept. SQLite finds out as it writes.
-    pub async fn differing(&mut self, feed: &str, items: &[Item]) -> Result<Option<Vec<String>>, Error> {
-        let sql = self.sql(catalog::RAW_DIFFER);
-        let Conn::Postgres(conn) = &mut self.conn else { return Ok(None) };
-        let ids: Vec<&str> = items.iter().map(|item| item.stone_id.as_str()).collect();
-        let hashes: Vec<&[u8]> = items.iter().map(|item| item.payload_hash.as_slice()).collect();
-        sqlx::query_scalar(sql)
-            .bind(feed)
-            .bind(ids)
-            .bind(hashes)
-            .persistent(self.context.named)
-            .fetch_all(&mut **conn)
-            .await
-            .map(Some)
-            .map_err(|source| Error::database("compare records", source))
-    }
-
     /// Keeps the records of a page, sorted by stone so that two pages never wait for each other; how many changed.
     pub async fn keep_records(
         &mut self,
         feed: &str,
         sync: Uuid,
-        items: &[Item],
+        items: &[&Item],
         now: Option<Timestamp>,
     ) -> Result<u64, Error> {
         if items.is_empty() {
@@ -101,43 +69,6 @@ impl Tx<'_> {
                 Ok(changed)
             }
         }
-    }
-
-    /// Writes a page into the ledger.
-    pub async fn insert_page(
-        &mut self,
-        place: Place<'_>,
-        page: &NewPage<'_>,
-        now: Option<Timestamp>,
-    ) -> Result<(), Error> {
-        let (sql, now) = (self.sql(catalog::PAGE_INSERT), self.time(now));
-        /// The values that both databases take in the same form.
-        macro_rules! values {
-            () => {
-                sqlx::query(sql)
-                    .bind(Bare(place.run_id))
-                    .bind(place.partition)
-                    .bind(place.offset)
-                    .bind(place.pass)
-                    .bind(page.fetched)
-                    .bind(page.stored)
-                    .bind(page.changed)
-                    .bind(page.hash)
-            };
-        }
-        match &mut self.conn {
-            Conn::Postgres(conn) => {
-                let uuids = as_uuids(page.stone_ids);
-                let words = uuids.is_none().then(|| Words(page.stone_ids.to_vec()));
-                let query = values!().bind(words).bind(now).bind(uuids).persistent(self.context.named);
-                query.execute(&mut **conn).await.map(|_| ())
-            }
-            Conn::Sqlite(conn) => {
-                let query = values!().bind(Words(page.stone_ids.to_vec())).bind(now);
-                query.execute(&mut **conn).await.map(|_| ())
-            }
-        }
-        .map_err(|source| Error::database("write a page", source))
     }
 
     /// The pages before an offset, in the same pass, the last one first.
@@ -188,34 +119,6 @@ impl Tx<'_> {
         match &self.conn {
             Conn::Postgres(_) => now.map(At),
             Conn::Sqlite(_) => Some(At(self.moment(now))),
-        }
-    }
-}
-
-/// The names as UUIDs, where each of them is one and is written as one is.
-fn as_uuids(names: &[String]) -> Option<Vec<Uuid>> {
-    let mut buffer = Uuid::encode_buffer();
-    let mut uuid = |name: &String| {
-        let uuid = Uuid::try_parse(name).ok()?;
-        (*uuid.hyphenated().encode_lower(&mut buffer) == *name).then_some(uuid)
-    };
-    names.iter().map(&mut uuid).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_what_comes_back_as_it_went_in_is_kept_as_a_uuid() {
-        let name = "0190b7a4-5a3c-7c9e-8d4f-0123456789ab".to_owned();
-        assert_eq!(
-            as_uuids(std::slice::from_ref(&name)).map(|uuids| uuids[0].to_string()),
-            Some(name.clone())
-        );
-        for other in [name.to_uppercase(), name.replace('-', ""), "stone-1".to_owned(), format!("{{{name}}}")]
-        {
-            assert_eq!(as_uuids(&[name.clone(), other.clone()]), None, "{other}");
         }
     }
 }

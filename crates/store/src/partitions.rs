@@ -71,19 +71,19 @@ pub struct Place<'a> {
 
 /// What a page adds to its partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Advance {
+pub(crate) struct Advance {
     /// Where the next page begins.
-    pub next_offset: i32,
+    pub(crate) next_offset: i32,
     /// How far the source's list has moved.
-    pub shift: i32,
+    pub(crate) shift: i32,
     /// Records that the source gave.
-    pub fetched: i32,
+    pub(crate) fetched: i32,
     /// Records that were stored.
-    pub stored: i32,
+    pub(crate) stored: i32,
     /// Records that were new or different.
-    pub changed: i32,
+    pub(crate) changed: i32,
     /// Records that could not be stored.
-    pub rejected: i32,
+    pub(crate) rejected: i32,
 }
 
 impl Tx<'_> {
@@ -126,7 +126,7 @@ impl Tx<'_> {
     }
 
     /// Moves a partition past a page. False: it was not where the caller believes.
-    pub async fn advance_partition(
+    pub(crate) async fn advance_partition(
         &mut self,
         place: Place<'_>,
         by: Advance,

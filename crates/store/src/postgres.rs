@@ -6,6 +6,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgConnection, PgPool};
 use std::ops::{Deref, DerefMut};
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -15,6 +16,15 @@ const ACQUIRE_MAX: Duration = Duration::from_secs(10);
 
 /// How long a connection goes from hand to hand before sqlx's pool has a look at it.
 const KEPT_MAX: Duration = Duration::from_secs(30);
+
+/// How often a connection was asked for since the store was opened, and how often none was free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Waits {
+    /// Calls that needed a connection.
+    pub calls: u64,
+    /// Those of them that had to wait for one.
+    pub waited: u64,
+}
 
 /// An open connection to PostgreSQL.
 ///
@@ -27,6 +37,8 @@ pub(crate) struct Postgres {
     /// As many as there may be connections: whoever has one finds a connection, kept or new.
     turns: Semaphore,
     kept: Mutex<Vec<Kept>>,
+    calls: AtomicU64,
+    waited: AtomicU64,
     pub(crate) pooler: Pooler,
     pub(crate) options: PgConnectOptions,
 }
@@ -108,15 +120,19 @@ impl Postgres {
             .test_before_acquire(false)
             .connect_lazy_with(options.clone());
         let turns = Semaphore::new(usize::try_from(connections).unwrap_or(usize::MAX));
-        let postgres = Self { pool, turns, kept: Mutex::default(), pooler, options };
+        let (calls, waited) = (AtomicU64::new(0), AtomicU64::new(0));
+        let postgres = Self { pool, turns, kept: Mutex::default(), calls, waited, pooler, options };
         postgres.greet(url).await?;
         Ok(postgres)
     }
 
     /// A connection, when it is this caller's turn.
     pub(crate) async fn acquire(&self) -> sqlx::Result<Lent<'_>> {
-        let turn = tokio::time::timeout(ACQUIRE_MAX, self.turns.acquire());
-        let turn = turn.await.map_err(|_| sqlx::Error::PoolTimedOut)?.map_err(|_| sqlx::Error::PoolClosed)?;
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let turn = match self.turns.try_acquire() {
+            Ok(turn) => turn,
+            Err(_) => self.wait().await?,
+        };
         // One that has lain idle goes back to the pool here, and not after the wait for another: it may be the last.
         let kept = self.kept().pop().filter(|kept| kept.since.elapsed() < KEPT_MAX);
         let kept = match kept {
@@ -124,6 +140,17 @@ impl Postgres {
             None => Kept { conn: self.pool.acquire().await?, since: Instant::now() },
         };
         Ok(Lent { kept: Some(kept), postgres: self, _turn: turn })
+    }
+
+    /// Waits for a turn.
+    async fn wait(&self) -> sqlx::Result<SemaphorePermit<'_>> {
+        self.waited.fetch_add(1, Ordering::Relaxed);
+        let turn = tokio::time::timeout(ACQUIRE_MAX, self.turns.acquire());
+        turn.await.map_err(|_| sqlx::Error::PoolTimedOut)?.map_err(|_| sqlx::Error::PoolClosed)
+    }
+
+    pub(crate) fn waits(&self) -> Waits {
+        Waits { calls: self.calls.load(Ordering::Relaxed), waited: self.waited.load(Ordering::Relaxed) }
     }
 
     /// Closes every connection.

@@ -117,8 +117,8 @@ impl Store {
         }
     }
 
-    /// Runs one verb. On PostgreSQL a verb is one statement, which commits by itself: one round trip.
-    pub(crate) async fn step<T, F>(&self, verb: F) -> Result<T, Error>
+    /// Runs a step of one statement. On PostgreSQL it commits by itself: one round trip.
+    pub async fn step<T, F>(&self, verb: F) -> Result<T, Error>
     where
         T: Send + 'static,
         F: for<'c> FnOnce(Tx<'c>) -> Boxed<'c, Result<T, Error>> + Send + 'static,
@@ -234,6 +234,14 @@ impl Store {
                 let _ = transaction.rollback().await;
                 result
             }
+        }
+    }
+
+    /// How often this process had to wait for a connection; never, where there is SQLite.
+    pub fn waits(&self) -> crate::Waits {
+        match &self.backend {
+            Backend::Postgres(postgres) => postgres.waits(),
+            Backend::Sqlite(_) => crate::Waits::default(),
         }
     }
 

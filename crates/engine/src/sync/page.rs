@@ -3,7 +3,7 @@
 use super::Syncs;
 use super::circuit::Asked;
 use super::plan::{envelope, say};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidemill_core::event::Level;
 use tidemill_core::feed::{FeedPage, FeedQuery, Item};
@@ -16,7 +16,7 @@ use tidemill_core::run::Applied;
 use tidemill_core::sync::SyncState;
 use tidemill_core::{Timestamp, WorkerId};
 use tidemill_feeds::Feed as Source;
-use tidemill_store::{Advance, Error, NewPage, NewReject, Place, RefusalCode, Tx};
+use tidemill_store::{Answer, Error, NewReject, PageStep, Place, RefusalCode, Tx};
 use uuid::Uuid;
 
 /// Whoever carries out a page.
@@ -176,18 +176,23 @@ impl Syncs {
         keep: Keep,
         hand: &Hand,
     ) -> Result<Option<Option<Receipt>>, Error> {
-        let (reading, brought, refused) = (reading.clone(), brought.clone(), refused.to_vec());
-        let (receipt, hand, now) = (receipt.clone(), hand.clone(), self.now());
-        let answer = self
-            .engine
-            .store()
-            .write(move |mut tx| {
-                Box::pin(async move {
-                    let page = Page { reading: &reading, store, brought: &brought, refused: &refused };
-                    page.commit(&mut tx, &receipt, keep, &hand, now).await
-                })
-            })
-            .await;
+        let page = Page {
+            reading: reading.clone(),
+            store,
+            brought: brought.clone(),
+            refused: refused.to_vec(),
+            receipt: receipt.clone(),
+            keep,
+            hand: hand.clone(),
+            now: self.now(),
+        };
+        let database = self.engine.store();
+        // What is rejected is written by statements of its own, in the same transaction.
+        let answer = if page.is_clean() {
+            database.step(move |tx| page.commit(tx)).await
+        } else {
+            database.write(move |tx| page.commit(tx)).await
+        };
         match answer {
             Err(Error::Refused(refusal)) if refusal.code == RefusalCode::Stale => Ok(None),
             Ok(next) => {
@@ -215,8 +220,8 @@ impl Syncs {
                 .store()
                 .attempt(move |mut tx| {
                     Box::pin(async move {
-                        let items = &brought.items[from..to];
-                        tx.keep_records(&reading.item.feed, reading.sync.run_id, items, now).await
+                        let items: Vec<&Item> = brought.items[from..to].iter().collect();
+                        tx.keep_records(&reading.item.feed, reading.sync.run_id, &items, now).await
                     })
                 })
                 .await;
@@ -425,79 +430,56 @@ impl Brought {
 }
 
 /// A page that is about to be committed.
-struct Page<'a> {
-    reading: &'a Reading,
+struct Page {
+    reading: Arc<Reading>,
     store: page::Store,
-    brought: &'a Brought,
-    refused: &'a [(usize, String)],
+    brought: Arc<Brought>,
+    refused: Vec<(usize, String)>,
+    receipt: Receipt,
+    keep: Keep,
+    hand: Hand,
+    now: Option<Timestamp>,
 }
 
-impl Page<'_> {
-    async fn commit(
-        &self,
-        tx: &mut Tx<'_>,
-        receipt: &Receipt,
-        keep: Keep,
-        hand: &Hand,
-        now: Option<Timestamp>,
-    ) -> Result<Option<Receipt>, Error> {
-        let (reading, brought) = (self.reading, self.brought);
-        let place = reading.place();
-        let kept: Vec<Item> = brought
-            .items
-            .iter()
-            .enumerate()
-            .filter(|(index, _)| !self.refused.iter().any(|(refused, _)| refused == index))
-            .map(|(_, item)| item.clone())
-            .collect();
-        let stored = kept.len();
-        // Where rows are locked one by one, they come last: partition, message, rows. Where there is one writer, it
-        // compares as it writes.
-        let feed = reading.item.feed.as_str();
-        let (changed, to_write) = match tx.differing(feed, &kept).await? {
-            Some(ids) => {
-                let ids: HashSet<String> = ids.into_iter().collect();
-                let differing: Vec<Item> =
-                    kept.into_iter().filter(|item| ids.contains(&item.stone_id)).collect();
-                (differing.len() as u64, differing)
-            }
-            None => (tx.keep_records(feed, place.run_id, &kept, now).await?, Vec::new()),
-        };
-        let advance = Advance {
-            next_offset: int(self.store.next_offset),
-            shift: i32::try_from(self.store.shift).unwrap_or(i32::MAX),
-            fetched: int(brought.fetched as u64),
-            stored: int(stored as u64),
-            changed: int(changed),
-            rejected: int((brought.bad.len() + self.refused.len()) as u64),
-        };
-        if !tx.advance_partition(place, advance, now).await? {
-            return Err(stale());
-        }
-        let page = NewPage {
-            fetched: advance.fetched,
-            stored: advance.stored,
-            changed: advance.changed,
-            hash: &brought.hash,
-            stone_ids: &brought.stone_ids,
-        };
-        tx.insert_page(place, &page, now).await?;
-        self.reject(tx, now).await?;
-        finish_message(tx, receipt, now).await?;
-        let next = envelope_of_generation(reading, self.store.next_offset, receipt.generation);
-        let next = match keep {
-            Keep::Next => tx.continue_message(&next, hand.worker, now).await?,
-            Keep::Release => {
-                tx.count_worker_run(place.run_id, place.partition, &hand.name).await?;
-                tx.send_messages(&[next], now).await?;
-                None
-            }
-        };
-        tx.keep_records(feed, place.run_id, &to_write, now).await?;
-        Ok(next)
+impl Page {
+    /// Whether all of it can be stored.
+    fn is_clean(&self) -> bool {
+        self.brought.bad.is_empty() && self.refused.is_empty()
     }
 
-    async fn reject(&self, tx: &mut Tx<'_>, now: Option<Timestamp>) -> Result<(), Error> {
+    fn commit(self, mut tx: Tx<'_>) -> Answer<'_, Option<Receipt>> {
+        Box::pin(async move {
+            let (reading, brought) = (&self.reading, &self.brought);
+            let is_kept = |index: usize| !self.refused.iter().any(|(refused, _)| *refused == index);
+            let kept: Vec<&Item> = brought
+                .items
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| is_kept(*at))
+                .map(|(_, item)| item)
+                .collect();
+            let step = PageStep {
+                place: reading.place(),
+                next_offset: int(self.store.next_offset),
+                shift: i32::try_from(self.store.shift).unwrap_or(i32::MAX),
+                fetched: int(brought.fetched as u64),
+                rejected: int((brought.bad.len() + self.refused.len()) as u64),
+                hash: &brought.hash,
+                stone_ids: &brought.stone_ids,
+                feed: &reading.item.feed,
+                items: &kept,
+                receipt: &self.receipt,
+                next: &envelope_of_generation(reading, self.store.next_offset, self.receipt.generation),
+                keeps: self.keep == Keep::Next,
+                worker: &self.hand.name,
+            };
+            let next = tx.store_page(&step, self.now).await?;
+            self.reject(&mut tx).await?;
+            Ok(next)
+        })
+    }
+
+    async fn reject(&self, tx: &mut Tx<'_>) -> Result<(), Error> {
         let item = &self.reading.item;
         let refused = self.refused.iter().map(|(index, reason)| NewReject {
             stone_id: self.brought.items[*index].stone_id.clone(),
@@ -506,7 +488,7 @@ impl Page<'_> {
             payload: self.brought.items[*index].payload.clone(),
         });
         for reject in self.brought.bad.iter().cloned().chain(refused) {
-            tx.reject(&item.feed, item.run_id, Some(&item.partition_id), &reject, now).await?;
+            tx.reject(&item.feed, item.run_id, Some(&item.partition_id), &reject, self.now).await?;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use super::circuit::{Asked, circuit_of};
 use super::page::{Hand, Keep, Paged, Reading};
+use super::width::Width;
 use super::{PAGES_LABEL, Syncs, delta};
 use crate::patience::chain;
 use crate::presence::{Identity, Presence};
@@ -68,7 +69,7 @@ impl Syncs {
             pages += done.pages;
             *is_unsure |= done.is_unsure;
         };
-        let mut wanted = options.pages_min.max(1);
+        let mut width = Width::new(options, self.engine.store().waits());
         while !*stop.borrow() {
             if shared_at.is_none_or(|at| at.elapsed() > SHARE_EVERY) {
                 self.share_rates().await;
@@ -81,7 +82,7 @@ impl Syncs {
                 // Nothing is in hand: what is locked for us is what we were never told of.
                 is_unsure = self.engine.store().release_worker(presence.worker(), self.now()).await.is_err();
             }
-            let free = if is_unsure { 0 } else { wanted.saturating_sub(tasks.len()) };
+            let free = if is_unsure { 0 } else { width.wanted().saturating_sub(tasks.len()) };
             let received = match self.receive_pages(&presence, free).await {
                 Ok(received) => received,
                 Err(error) => {
@@ -96,13 +97,7 @@ impl Syncs {
                 let (syncs, stop) = (self.clone(), stop.clone());
                 tasks.spawn(Box::pin(async move { syncs.carry_pages(message, hand, stop).await }));
             }
-            // As many as asked for: there is more. Nothing at all: there is less.
-            wanted = match found {
-                found if found > 0 && found == free => (wanted * 2).min(options.pages_max),
-                0 if tasks.len() < wanted => wanted.saturating_sub(1),
-                _ => wanted,
-            }
-            .max(options.pages_min.max(1));
+            width.learn(free, found, tasks.len(), self.engine.store().waits());
             if found > 0 {
                 pause = PAUSE_MIN;
                 continue;

@@ -1,0 +1,217 @@
+//! One page, stored: rows, ledger, progress, the next message and the end of this one.
+//!
+//! PostgreSQL does all of it in one function, which is one round trip and one commit. SQLite, which has no functions and
+//! no round trips, does it statement by statement within the step.
+
+use crate::codec::{At, Bare, Boot, Words};
+use crate::partitions::{Advance, Place};
+use crate::tx::{Conn, on};
+use crate::{Error, RefusalCode, Tx, catalog};
+use tidemill_core::Timestamp;
+use tidemill_core::feed::Item;
+use tidemill_core::queue::{NewMessage, Receipt, check_messages};
+use tidemill_core::run::Applied;
+use uuid::Uuid;
+
+/// A page to store.
+#[derive(Debug, Clone)]
+pub struct PageStep<'a> {
+    /// Where its partition is believed to be.
+    pub place: Place<'a>,
+    /// Where the next page begins.
+    pub next_offset: i32,
+    /// How far the source's list has moved.
+    pub shift: i32,
+    /// Records that the source gave.
+    pub fetched: i32,
+    /// Records that cannot be stored.
+    pub rejected: i32,
+    /// What the page was.
+    pub hash: &'a [u8],
+    /// The stones on it, in the feed's order.
+    pub stone_ids: &'a [String],
+    /// The feed.
+    pub feed: &'a str,
+    /// The records, sorted by stone, each stone once.
+    pub items: &'a [&'a Item],
+    /// The page's message, which ends.
+    pub receipt: &'a Receipt,
+    /// The message of the next page, on the same queue, of the same generation, in the group of the feed.
+    pub next: &'a NewMessage,
+    /// Whether the worker keeps the next page.
+    pub keeps: bool,
+    /// The worker's name.
+    pub worker: &'a str,
+}
+
+impl Tx<'_> {
+    /// Stores a page. What to show for the next one, where the worker keeps it and it was not sent before; a refusal
+    /// where somebody else has carried out the page.
+    pub async fn store_page(
+        &mut self,
+        step: &PageStep<'_>,
+        now: Option<Timestamp>,
+    ) -> Result<Option<Receipt>, Error> {
+        check_messages(std::slice::from_ref(step.next))?;
+        match &self.conn {
+            Conn::Postgres(_) => self.store_page_at_once(step, now).await,
+            Conn::Sqlite(_) => self.store_page_by_statements(step, now).await,
+        }
+    }
+
+    async fn store_page_at_once(
+        &mut self,
+        step: &PageStep<'_>,
+        now: Option<Timestamp>,
+    ) -> Result<Option<Receipt>, Error> {
+        let sql = self.sql(catalog::PAGE_STORE);
+        let Conn::Postgres(conn) = &mut self.conn else { return Ok(None) };
+        let uuids = as_uuids(step.stone_ids);
+        let words = uuids.is_none().then_some(step.stone_ids);
+        let (receipt, next, items) = (step.receipt, step.next, step.items);
+        let epoch: Option<i32> = sqlx::query_scalar(sql)
+            .bind(Bare(step.place.run_id))
+            .bind(step.place.partition)
+            .bind(step.place.offset)
+            .bind(step.place.pass)
+            .bind(step.next_offset)
+            .bind(step.shift)
+            .bind(step.fetched)
+            .bind(step.stored())
+            .bind(step.rejected)
+            .bind(step.hash)
+            .bind(words)
+            .bind(uuids)
+            .bind(step.feed)
+            .bind(items.iter().map(|item| item.stone_id.as_str()).collect::<Vec<_>>())
+            .bind(items.iter().map(|item| item.offer_id.as_deref()).collect::<Vec<_>>())
+            .bind(items.iter().map(|item| item.payload.as_str()).collect::<Vec<_>>())
+            .bind(items.iter().map(|item| item.payload_hash.as_slice()).collect::<Vec<_>>())
+            .bind(&receipt.queue)
+            .bind(&receipt.message_id)
+            .bind(receipt.generation)
+            .bind(receipt.epoch)
+            .bind(Boot(receipt.worker))
+            .bind(&next.message_id)
+            .bind(sqlx::types::Json(&next.body))
+            .bind(next.run_id.as_deref())
+            .bind(next.trace_id.as_deref())
+            .bind(step.keeps)
+            .bind(step.worker)
+            .bind(now.map(At))
+            .persistent(self.context.named)
+            .fetch_one(&mut **conn)
+            .await
+            .map_err(|source| Error::database("store a page", source))?;
+        Ok(epoch.map(|epoch| step.shown(epoch)))
+    }
+
+    async fn store_page_by_statements(
+        &mut self,
+        step: &PageStep<'_>,
+        now: Option<Timestamp>,
+    ) -> Result<Option<Receipt>, Error> {
+        let place = step.place;
+        let changed = self.keep_records(step.feed, place.run_id, step.items, now).await?;
+        let advance = Advance {
+            next_offset: step.next_offset,
+            shift: step.shift,
+            fetched: step.fetched,
+            stored: step.stored(),
+            changed: i32::try_from(changed).unwrap_or(i32::MAX),
+            rejected: step.rejected,
+        };
+        if !self.advance_partition(place, advance, now).await? {
+            return Err(stale());
+        }
+        self.insert_page(step, advance, now).await?;
+        match self.complete_messages(std::slice::from_ref(step.receipt), now).await?.first() {
+            Some(Applied::Applied) => {}
+            _ => return Err(stale()),
+        }
+        if step.keeps {
+            return self.continue_message(step.next, step.receipt.worker, now).await;
+        }
+        self.count_worker_run(place.run_id, place.partition, step.worker).await?;
+        self.send_messages(std::slice::from_ref(step.next), now).await?;
+        Ok(None)
+    }
+
+    /// Writes a page into the ledger.
+    async fn insert_page(
+        &mut self,
+        step: &PageStep<'_>,
+        by: Advance,
+        now: Option<Timestamp>,
+    ) -> Result<(), Error> {
+        let (place, now) = (step.place, self.time(now));
+        let (hash, stones) = (step.hash, Words(step.stone_ids.to_vec()));
+        on!(
+            self,
+            catalog::PAGE_INSERT,
+            [
+                Bare(place.run_id),
+                place.partition,
+                place.offset,
+                place.pass,
+                by.fetched,
+                by.stored,
+                by.changed,
+                hash,
+                stones.clone(),
+                now,
+            ],
+            execute,
+            "write a page"
+        )?;
+        Ok(())
+    }
+}
+
+impl PageStep<'_> {
+    fn stored(&self) -> i32 {
+        i32::try_from(self.items.len()).unwrap_or(i32::MAX)
+    }
+
+    fn shown(&self, epoch: i32) -> Receipt {
+        Receipt {
+            queue: self.next.queue.clone(),
+            message_id: self.next.message_id.clone(),
+            generation: self.next.generation,
+            epoch,
+            worker: self.receipt.worker,
+        }
+    }
+}
+
+fn stale() -> Error {
+    Error::refused(RefusalCode::Stale, "somebody else has carried out the page")
+}
+
+/// The names as UUIDs, where each of them is one and is written as one is.
+fn as_uuids(names: &[String]) -> Option<Vec<Uuid>> {
+    let mut buffer = Uuid::encode_buffer();
+    let mut uuid = |name: &String| {
+        let uuid = Uuid::try_parse(name).ok()?;
+        (*uuid.hyphenated().encode_lower(&mut buffer) == *name).then_some(uuid)
+    };
+    names.iter().map(&mut uuid).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_comes_back_as_it_went_in_is_kept_as_a_uuid() {
+        let name = "0190b7a4-5a3c-7c9e-8d4f-0123456789ab".to_owned();
+        assert_eq!(
+            as_uuids(std::slice::from_ref(&name)).map(|uuids| uuids[0].to_string()),
+            Some(name.clone())
+        );
+        for other in [name.to_uppercase(), name.replace('-', ""), "stone-1".to_owned(), format!("{{{name}}}")]
+        {
+            assert_eq!(as_uuids(&[name.clone(), other.clone()]), None, "{other}");
+        }
+    }
+}
