@@ -233,7 +233,7 @@ fn up(binary: &PathBuf, database: &Database, endpoint: &str) -> Result<Running> 
         "0",
     ])?;
     let child = command(binary, database)
-        .args(["up", "--json", "--pages-min", "4", "--pages-max", "8"])
+        .args(["up", "--no-server", "--json", "--pages-min", "4", "--pages-max", "8"])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()?;

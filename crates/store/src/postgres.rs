@@ -26,6 +26,7 @@ pub(crate) struct Postgres {
     pool: PgPool,
     /// As many as there may be connections: whoever has one finds a connection, kept or new.
     turns: Semaphore,
+    most: u32,
     kept: Mutex<Vec<Kept>>,
     pub(crate) pooler: Pooler,
     pub(crate) options: PgConnectOptions,
@@ -108,7 +109,7 @@ impl Postgres {
             .test_before_acquire(false)
             .connect_lazy_with(options.clone());
         let turns = Semaphore::new(usize::try_from(connections).unwrap_or(usize::MAX));
-        let postgres = Self { pool, turns, kept: Mutex::default(), pooler, options };
+        let postgres = Self { pool, turns, most: connections, kept: Mutex::default(), pooler, options };
         postgres.greet(url).await?;
         Ok(postgres)
     }
@@ -124,6 +125,12 @@ impl Postgres {
             None => Kept { conn: self.pool.acquire().await?, since: Instant::now() },
         };
         Ok(Lent { kept: Some(kept), postgres: self, _turn: turn })
+    }
+
+    /// How the connections are used.
+    pub(crate) fn pool_use(&self) -> crate::PoolUse {
+        let free = u32::try_from(self.turns.available_permits()).unwrap_or(u32::MAX);
+        crate::PoolUse { most: self.most, open: self.pool.size(), busy: self.most.saturating_sub(free) }
     }
 
     /// Closes every connection.
