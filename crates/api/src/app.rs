@@ -1,10 +1,12 @@
 //! What every route works with.
 
 use crate::access::Access;
+use crate::metrics::Scrape;
 use crate::waiting::Room;
 use std::sync::Arc;
 use tidemill_engine::Engine;
 use tidemill_engine::sync::Syncs;
+use tokio::sync::watch;
 
 /// What every route works with; cheap to clone.
 #[derive(Clone)]
@@ -16,13 +18,16 @@ struct Inner {
     syncs: Syncs,
     access: Access,
     room: Room,
+    scrape: Scrape,
+    closing: watch::Sender<bool>,
 }
 
 impl App {
     /// The door on these use cases, with this kind of access.
     pub fn new(syncs: Syncs, access: Access) -> Self {
-        let room = Room::new(syncs.engine().store().clone());
-        Self { inner: Arc::new(Inner { syncs, access, room }) }
+        let closing = watch::Sender::new(false);
+        let room = Room::new(syncs.engine().store().clone(), closing.subscribe());
+        Self { inner: Arc::new(Inner { syncs, access, room, scrape: Scrape::default(), closing }) }
     }
 
     /// The use cases of runs.
@@ -37,6 +42,21 @@ impl App {
 
     pub(crate) fn access(&self) -> &Access {
         &self.inner.access
+    }
+
+    /// Lets whoever waits end: long-polls are answered at once with what they have, streams say goodbye.
+    pub fn close(&self) {
+        self.inner.closing.send_replace(true);
+    }
+
+    /// Becomes true when the server is to end. Whatever keeps a caller waiting waits for this too.
+    pub fn closing(&self) -> watch::Receiver<bool> {
+        self.inner.closing.subscribe()
+    }
+
+    /// What the last look at the database for `/metrics` gave.
+    pub(crate) fn scrape(&self) -> &Scrape {
+        &self.inner.scrape
     }
 
     /// Where claims wait for something to claim.

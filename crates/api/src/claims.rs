@@ -17,7 +17,7 @@ use tidemill_wire::claims::{Ask, Claimed};
 /// The most runs of one claim.
 const BATCH_MAX: u16 = 1_000;
 /// The longest wait of one claim.
-const WAIT_SECS_MAX: u16 = 60;
+pub(crate) const WAIT_SECS_MAX: u16 = 60;
 /// The longest lease that a claim may ask for.
 const LEASE_SECS_MAX: u32 = 86_400;
 
@@ -25,6 +25,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::new(Method::POST, "/v1/claims", Allowed::Work, claim)
             .says("work", "Claim runs, one or a batch, and wait for them where asked")
+            .waits()
             .body::<Ask>()
             .answers::<Claimed>(200, "The runs; none where there was nothing to claim"),
     ]

@@ -69,6 +69,8 @@ pub struct Endpoint {
     pub(crate) query: Option<Describe>,
     pub(crate) body: Option<Describe>,
     pub(crate) keyed: bool,
+    /// Whether it may wait for something to happen before it answers.
+    pub(crate) waits: bool,
     pub(crate) answers: Vec<Answer>,
     handler: MethodRouter<App>,
 }
@@ -90,6 +92,7 @@ impl Endpoint {
             query: None,
             body: None,
             keyed: false,
+            waits: false,
             answers: Vec::new(),
             handler: on(filter, handler),
         }
@@ -127,6 +130,13 @@ impl Endpoint {
     #[must_use]
     pub fn keyed(mut self) -> Self {
         self.keyed = true;
+        self
+    }
+
+    /// It may wait for something to happen before it answers: the server gives it longer, and counts it apart.
+    #[must_use]
+    pub fn waits(mut self) -> Self {
+        self.waits = true;
         self
     }
 

@@ -10,9 +10,12 @@ mod app;
 mod claims;
 mod endpoint;
 mod extract;
+mod health;
 mod info;
+pub mod metrics;
 mod openapi;
 mod runs;
+pub mod server;
 mod waiting;
 mod workers;
 
@@ -25,7 +28,14 @@ use axum::Router;
 
 /// Every route that exists.
 pub fn endpoints() -> Vec<Endpoint> {
-    let groups = [info::endpoints(), runs::endpoints(), claims::endpoints(), workers::endpoints()];
+    let groups = [
+        info::endpoints(),
+        health::endpoints(),
+        metrics::endpoints(),
+        runs::endpoints(),
+        claims::endpoints(),
+        workers::endpoints(),
+    ];
     groups.into_iter().flatten().collect()
 }
 

@@ -10,7 +10,7 @@ use tidemill_core::WorkerId;
 use tidemill_core::run::{Claim, ClaimRuns};
 use tidemill_engine::Engine;
 use tidemill_store::{Error, Store};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 /// What those who wait in one group ask for: labels and projects, sorted.
@@ -27,6 +27,7 @@ pub(crate) struct Room {
 struct Inner {
     store: Store,
     groups: Mutex<Groups>,
+    closing: watch::Receiver<bool>,
 }
 
 #[derive(Default)]
@@ -41,11 +42,17 @@ struct Group {
 }
 
 impl Room {
-    pub(crate) fn new(store: Store) -> Self {
-        Self { inner: Arc::new(Inner { store, groups: Mutex::default() }) }
+    /// A room on a store, which empties when `closing` becomes true.
+    pub(crate) fn new(store: Store, closing: watch::Receiver<bool>) -> Self {
+        Self { inner: Arc::new(Inner { store, groups: Mutex::default(), closing }) }
     }
 
-    /// Claims at once, or as soon as there is something, within `wait`.
+    /// Claims at once, or as soon as there is something, within `wait`; nothing where the room is closed meanwhile.
+    ///
+    /// A caller that goes away is dropped where it is. Nothing was claimed for it, unless it goes in the very moment
+    /// in which its claim is committed. Then it has a run that it does not know of, as when any answer is lost: under
+    /// its request id it is given the same run again, and if it never asks, the lease ends and the sweeper queues a
+    /// successor.
     pub(crate) async fn claim(
         &self,
         engine: &Engine,
@@ -58,16 +65,15 @@ impl Room {
         }
         let deadline = Instant::now() + wait;
         let seat = Seat::take(&self.inner, wish(&ask));
+        let mut closing = self.inner.closing.clone();
         loop {
-            if tokio::time::timeout_at(deadline, seat.turn.notified()).await.is_err() {
-                // The turn may have come at the last moment: it must not be lost with this caller.
-                let claims = engine.claim(ask).await?;
-                seat.turn.notify_one();
-                return Ok(claims);
-            }
+            let is_last = tokio::select! {
+                () = seat.turn.notified() => false,
+                () = tokio::time::sleep_until(deadline) => true,
+                _ = closing.wait_for(|closed| *closed) => return Ok(Vec::new()),
+            };
             let claims = engine.claim(ask.clone()).await?;
-            if !claims.is_empty() {
-                seat.turn.notify_one();
+            if is_last || !claims.is_empty() {
                 return Ok(claims);
             }
         }
@@ -112,6 +118,8 @@ impl Drop for Seat {
     fn drop(&mut self) {
         let mut groups = self.inner.groups.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(group) = groups.by_wish.get_mut(&self.wish) {
+            // A turn that came at the last moment must not be lost with this caller.
+            self.turn.notify_one();
             group.waiting -= 1;
             if group.waiting == 0 {
                 groups.by_wish.remove(&self.wish);

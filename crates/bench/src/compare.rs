@@ -67,7 +67,7 @@ pub(crate) async fn settings(ground: &Ground, plan: &Plan, stones: u32, report: 
         for (setting, rates) in SETTINGS.iter().zip(&mut rates) {
             let mut mill = Mill::new(ground.fresh().await?, &endpoint)?;
             mill.set.extend(setting.set.map(|(name, value)| (name, value.to_owned())));
-            let up = mill.start(&[&["up"], setting.pages].concat())?;
+            let up = mill.start(&[&["up", "--no-server"], setting.pages].concat())?;
             let rate = f64::from(stones) / mill.sync(stones)?.0;
             let page_ms = up.end()?["pages"]["p50_ms"].as_f64().unwrap_or(0.0);
             say(&format!("  {}: {rate:.0}/s, a page but for its fetch {page_ms:.1} ms", setting.what));

@@ -174,7 +174,7 @@ fn spread(all: &[f64]) -> String {
 async fn sync(mill: &Mill, supplier: &Running, stones: u32) -> Result<Ours> {
     let url = mill.database.url.as_str();
     let before = (Meter::read(url).await?, Server::read(url).await?, supplier.cost().0);
-    let up = mill.start(&["up"])?;
+    let up = mill.start(&["up", "--no-server"])?;
     let started = up.cost().0;
     let (whole, said) = mill.sync(stones)?;
     let (engine_cpu, peak_kb) = up.cost();

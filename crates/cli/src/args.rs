@@ -40,6 +40,9 @@ pub(crate) struct Global {
     /// Print JSON instead of tables and sentences.
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// How the log looks, on standard error.
+    #[arg(long, global = true, env = environment::LOG_FORMAT, value_name = "FORMAT", default_value = "human")]
+    pub(crate) log: crate::args_server::LogFormat,
 }
 
 #[derive(Debug, Subcommand)]
@@ -107,8 +110,10 @@ pub(crate) enum Command {
         #[arg(long)]
         once: bool,
     },
-    /// Do everything in one process: schedule, carry out pages, consolidate, keep up. Runs until SIGTERM.
-    Up(crate::args_sync::Worker),
+    /// Answer over HTTP. Runs until SIGTERM.
+    Server(crate::args_server::Serve),
+    /// Do everything in one process: answer, schedule, carry out pages, consolidate, keep up. Runs until SIGTERM.
+    Up(crate::args_server::Up),
     /// Stand in for a supplier that speaks the Nivoda API.
     Supplier(crate::args_sync::Supplier),
     /// Do upkeep: end what is lost or overdue, fire schedules, prune.

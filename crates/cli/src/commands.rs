@@ -10,6 +10,7 @@ mod queue;
 mod rule;
 mod run;
 mod schedule;
+mod server;
 mod show;
 mod supplier;
 mod sync;
@@ -84,10 +85,11 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
         Command::Consolidator { concurrency, once } => {
             mill::consolidator(syncs(open(&config).await?, &config), &config, concurrency, once, out).await
         }
-        Command::Up(worker) => {
+        Command::Server(serve) => server::server(open(&config).await?, &config, serve, out).await,
+        Command::Up(up) => {
             // One command, nothing to prepare: it makes what it needs.
             migrate(&config, out).await?;
-            mill::up(syncs(open(&config).await?, &config), &config, worker, out).await
+            mill::up(syncs(open(&config).await?, &config), &config, up, out).await
         }
         Command::Supplier(order) => supplier::supplier(order, out).await,
         Command::Stats => closing(open(&config).await?, |engine| upkeep::stats(engine, out)).await,

@@ -38,6 +38,7 @@ pub(crate) struct Config {
     pub(crate) batch: usize,
     pub(crate) upsert: usize,
     pub(crate) unlimited: bool,
+    pub(crate) server: crate::config_server::ServerConfig,
 }
 
 impl Default for Config {
@@ -63,6 +64,7 @@ impl Default for Config {
             batch: sync.batch,
             upsert: sync.upsert,
             unlimited: false,
+            server: crate::config_server::ServerConfig::default(),
         }
     }
 }
@@ -94,15 +96,15 @@ impl Config {
 }
 
 /// One key.
-struct Key {
-    path: &'static str,
-    doc: &'static str,
-    show: fn(&Config) -> String,
-    set: fn(&mut Config, &str) -> Result<(), String>,
+pub(crate) struct Key {
+    pub(crate) path: &'static str,
+    pub(crate) doc: &'static str,
+    pub(crate) show: fn(&Config) -> String,
+    pub(crate) set: fn(&mut Config, &str) -> Result<(), String>,
 }
 
 /// Reads a duration within bounds.
-fn span(text: &str, least: &str, most: &str) -> Result<Duration, String> {
+pub(crate) fn span(text: &str, least: &str, most: &str) -> Result<Duration, String> {
     let value = times::duration(text)?;
     let (low, high) = (times::duration(least)?, times::duration(most)?);
     if (low..=high).contains(&value) {
@@ -113,7 +115,7 @@ fn span(text: &str, least: &str, most: &str) -> Result<Duration, String> {
 }
 
 /// Reads a number within bounds.
-fn number(text: &str, least: u32, most: u32) -> Result<u32, String> {
+pub(crate) fn number(text: &str, least: u32, most: u32) -> Result<u32, String> {
     let value = text.parse::<u32>().ok().filter(|value| (least..=most).contains(value));
     value.ok_or_else(|| format!("it must be a number between {least} and {most}"))
 }
@@ -258,8 +260,13 @@ const KEYS: &[Key] = &[
     },
 ];
 
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     format!("{text:?}")
+}
+
+/// Every key there is.
+fn keys() -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().chain(crate::config_server::KEYS)
 }
 
 /// Loads the configuration, or says everything that is wrong with it.
@@ -278,7 +285,7 @@ fn read(global: &Global) -> Result<(Config, Vec<String>), Failure> {
     if let Some(path) = file(global) {
         read_file(&path, &mut config, &mut faults)?;
     }
-    for key in KEYS {
+    for key in keys() {
         if let Some((name, value)) = environment::for_key(key.path)
             && let Err(problem) = (key.set)(&mut config, &value)
         {
@@ -325,7 +332,7 @@ fn read_file(path: &Path, config: &mut Config, faults: &mut Vec<String>) -> Resu
         };
         for (name, value) in values {
             let path = format!("{section}.{name}");
-            let Some(key) = KEYS.iter().find(|key| key.path == path) else {
+            let Some(key) = keys().find(|key| key.path == path) else {
                 faults.push(format!("{path}: there is no such key"));
                 continue;
             };
@@ -357,7 +364,7 @@ fn default_text() -> String {
          # the environment before this file, this file before the default, which is what stands here.\n",
     );
     let mut section = "";
-    for key in KEYS {
+    for key in keys() {
         let (own, name) = key.path.split_once('.').unwrap_or(("", key.path));
         if own != section {
             section = own;

@@ -8,6 +8,10 @@ pub(crate) const SCHEMA: &str = "TIDEMILL_SCHEMA";
 pub(crate) const CONFIG: &str = "TIDEMILL_CONFIG";
 /// What is logged, in the notation of `tracing`.
 const LOG: &str = "TIDEMILL_LOG";
+/// How the log looks.
+pub(crate) const LOG_FORMAT: &str = "TIDEMILL_LOG_FORMAT";
+/// Where traces go, for every program that speaks OpenTelemetry.
+const OTLP_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
 /// Variables of other programs that lead to the database.
 const DATABASE_SECRETS: &[&str] = &["PGPASSWORD", "PGPASSFILE", "PGSERVICE", "PGSERVICEFILE", "DATABASE_URL"];
@@ -44,6 +48,11 @@ pub(crate) fn hidden_step() -> Option<Hidden> {
 
 pub(crate) fn log_filter() -> Option<String> {
     std::env::var(LOG).ok().filter(|filter| !filter.is_empty())
+}
+
+/// Where traces go, where every program is told so.
+pub(crate) fn otlp_endpoint() -> Option<String> {
+    std::env::var(OTLP_ENDPOINT).ok().filter(|endpoint| !endpoint.is_empty())
 }
 
 /// A value from the environment for a key of the configuration: `worker.dead-after` is `TIDEMILL_WORKER_DEAD_AFTER`.

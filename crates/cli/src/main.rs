@@ -1,11 +1,14 @@
 //! The `tidemill` binary: commands, configuration and words. The rules are elsewhere.
 
 mod args;
+mod args_server;
 mod args_sync;
 mod commands;
 mod config;
+mod config_server;
 mod environment;
 mod fail;
+mod observe;
 mod out;
 mod times;
 
@@ -25,7 +28,6 @@ fn main() -> ExitCode {
     }
     let arguments = Arguments::parse();
     let out = out::Out::new(arguments.global.json);
-    start_log(&arguments.command);
     match run(arguments, out) {
         Ok(code) => code,
         Err(failure) => {
@@ -44,24 +46,11 @@ fn run(arguments: Arguments, out: out::Out) -> Result<ExitCode, Failure> {
         return config::command(command, &arguments.global, out);
     }
     let config = config::load(&arguments.global)?;
+    let watched = observe::start(&arguments.global, &arguments.command, &config);
     let threads = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let threads = threads.map_err(|error| Failure::outage(format!("could not start: {error}")))?;
     let code = threads.block_on(commands::dispatch(arguments, config, out));
     threads.shutdown_timeout(std::time::Duration::from_millis(200));
+    drop(watched);
     code
-}
-
-/// Logs go to standard error; a loop says more than a single command.
-fn start_log(command: &Command) {
-    let quiet = !matches!(command, Command::Work(_) | Command::Sweep { .. });
-    let default = if quiet { "error" } else { "tidemill=info,tidemill_engine=info,sqlx=error,warn" };
-    let filter = environment::log_filter().unwrap_or_else(|| default.to_owned());
-    let filter = tracing_subscriber::EnvFilter::try_new(filter)
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .with_ansi(out::is_terminal(&std::io::stderr()))
-        .init();
 }

@@ -83,6 +83,16 @@ impl RunId {
         Self(format!("run-{}", uuid_v7(moment, Uuid::nil())))
     }
 
+    /// The id of the trace that everything done for this run belongs to: 32 hexadecimal digits, the same everywhere.
+    pub fn trace_id(&self) -> String {
+        let uuid = self.0.strip_prefix("run-").and_then(|text| Uuid::parse_str(text).ok());
+        match uuid.filter(|uuid| !uuid.is_nil()) {
+            Some(uuid) => uuid.simple().to_string(),
+            // A run that somebody else named.
+            None => crate::digest::sha256_hex(self.0.as_bytes())[..32].to_owned(),
+        }
+    }
+
     /// A number in [0, 1) that depends on the id alone, so that jitter can be repeated anywhere.
     ///
     /// It is taken from the last four hexadecimal digits, in the store's SQL too.

@@ -8,6 +8,7 @@ mod presence;
 mod runs;
 mod schedules;
 pub mod sync;
+pub mod trace;
 mod upkeep;
 pub mod worker;
 

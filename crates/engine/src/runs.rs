@@ -1,13 +1,17 @@
 //! The use cases of a run.
 
 use crate::Engine;
+use crate::trace::of_run;
+use metrics::counter;
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::event::NewEvent;
 use tidemill_core::run::{Applied, Claim, Lane, QueueRun, Run, RunState};
 use tidemill_core::why::{Reason, explain};
 use tidemill_core::worker::Held;
 use tidemill_core::{RunId, request};
+use tidemill_store::SweptAction;
 use tidemill_store::{Cancelled, ClaimRuns, Error, FinishRun, Holder, Queued, RefusalCode, Retried, Swept};
+use tracing::Instrument as _;
 
 impl Engine {
     /// Queues a run. The same key and the same request give the run that exists.
@@ -18,10 +22,12 @@ impl Engine {
         let queued = self
             .patience
             .settle("queue a run", || self.store.queue_run(request.clone(), run_id.clone(), self.clock.now()))
+            .instrument(of_run!("queue", run_id))
             .await?;
         // An answer that was lost and asked again says "not created"; our own id says otherwise.
         let created = queued.created || queued.run_id == run_id;
         if created {
+            entered("queued", 1);
             self.store.wake_soon();
         }
         Ok(Queued { created, ..queued })
@@ -32,13 +38,17 @@ impl Engine {
         request::check_worker_name(&ask.worker)?;
         request::check_labels(&ask.labels)?;
         ask.request_id.get_or_insert_with(|| uuid::Uuid::new_v4().to_string());
-        self.patience.settle("claim runs", || self.store.claim_runs(ask.clone(), self.clock.now())).await
+        let call = || self.store.claim_runs(ask.clone(), self.clock.now());
+        let claims = self.patience.settle("claim runs", call).await?;
+        claimed(&claims);
+        Ok(claims)
     }
 
     /// Starts a claimed run.
     pub async fn start(&self, run: &RunId, holder: &Holder) -> Result<Applied, Error> {
         self.patience
             .settle("start a run", || self.store.start_run(run.clone(), holder.clone(), self.clock.now()))
+            .instrument(of_run!("start", run))
             .await
     }
 
@@ -71,11 +81,20 @@ impl Engine {
         for end in &ends {
             request::check_metadata(&end.metadata)?;
         }
-        self.patience
+        let spans: Vec<_> = ends.iter().map(|end| of_run!("finish", end.run_id)).collect();
+        let outcomes = self
+            .patience
             .settle("finish runs", || {
                 self.store.finish_runs(ends.clone(), worker.map(str::to_owned), self.clock.now())
             })
-            .await
+            .await?;
+        drop(spans);
+        for (end, outcome) in ends.iter().zip(&outcomes) {
+            if *outcome == Applied::Applied {
+                entered(end.status.as_str(), 1);
+            }
+        }
+        Ok(outcomes)
     }
 
     /// Cancels a run that waits, or asks the worker of a held one to stop.
@@ -93,7 +112,11 @@ impl Engine {
                 );
                 async move { Ok((call.await?, again)) }
             })
+            .instrument(of_run!("cancel", run))
             .await?;
+        if matches!(answer, (Cancelled::Cancelled, _)) {
+            entered("cancelled", 1);
+        }
         match answer {
             // The first answer was lost: the run may have ended by this very call.
             (Cancelled::Ended, true) => {
@@ -111,7 +134,11 @@ impl Engine {
         let retried = self
             .patience
             .settle("retry a run", || self.store.retry_run(run.clone(), by.to_owned(), self.clock.now()))
+            .instrument(of_run!("retry", run))
             .await?;
+        if retried.created {
+            entered("queued", 1);
+        }
         self.store.wake_soon();
         Ok(retried)
     }
@@ -152,6 +179,11 @@ impl Engine {
             .settle("sweep", || self.store.sweep(limit, dead_after_secs, self.clock.now()))
             .await?;
         for decision in &swept {
+            drop(of_run!("sweep", decision.run_id));
+            counter!("tidemill_sweeper_decisions_total", "cause" => decision.action.as_str()).increment(1);
+            if matches!(decision.action, SweptAction::Stale | SweptAction::Lost | SweptAction::Quarantined) {
+                counter!("tidemill_lease_expiries_total").increment(1);
+            }
             let next =
                 decision.successor.as_ref().map_or_else(String::new, |next| format!(", followed by {next}"));
             tracing::info!(
@@ -164,6 +196,23 @@ impl Engine {
             self.store.wake_soon();
         }
         Ok(swept)
+    }
+}
+
+/// Counts runs that this process brought into a state.
+fn entered(state: &'static str, runs: u64) {
+    counter!("tidemill_transitions_total", "to" => state).increment(runs);
+}
+
+/// Counts a claim, and notes it in the trace of each of its runs.
+pub(crate) fn claimed(claims: &[Claim]) {
+    let outcome = if claims.is_empty() { "empty" } else { "given" };
+    counter!("tidemill_claims_total", "outcome" => outcome).increment(1);
+    if !claims.is_empty() {
+        entered("claimed", claims.len() as u64);
+    }
+    for claim in claims {
+        drop(of_run!("claim", claim.run_id));
     }
 }
 

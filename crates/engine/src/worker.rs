@@ -9,6 +9,7 @@ mod log;
 pub use log::{Place, RunLog};
 
 use crate::patience::{Patience, chain};
+use crate::trace::of_run;
 use crate::{Engine, Upkeep};
 use std::collections::HashMap;
 use std::future::Future;
@@ -21,6 +22,7 @@ use tidemill_store::{ClaimRuns, Error, FinishRun, Holder, RefusalCode, Waiter};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 /// What a worker process offers, and how it behaves.
 #[derive(Debug, Clone)]
@@ -303,7 +305,7 @@ impl<C: Carrier> Dispatch<C> {
         self.tasks.spawn(async move {
             let log = RunLog::open(engine.clone(), run_id.clone(), holder.clone(), lost);
             let writer = log.writer();
-            let ended = carrier.carry(claim, log, signs).await;
+            let ended = carrier.carry(claim, log, signs).instrument(of_run!("carry", run_id)).await;
             writer.flush().await;
             let applied = match &ended {
                 Ended::With(status, metadata) => {

@@ -73,6 +73,7 @@ catalog! {
     STATS_ACTIVE = "stats_active.sql",
     STATS_OUTCOMES = "stats_outcomes.sql",
     STATS_DURATIONS = "stats_durations.postgres.sql" | "stats_durations.sqlite.sql",
+    STANDING_NOW = "standing_now.sql",
     SCHEDULE_PUT = "schedule_put.sql",
     SCHEDULE_LIST = "schedule_list.sql",
     SCHEDULE_REMOVE = "schedule_remove.sql",

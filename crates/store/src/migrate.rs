@@ -140,7 +140,9 @@ impl Store {
                 let mut conn = postgres.acquire().await.map_err(failed)?;
                 let mut transaction = conn.begin().await.map_err(failed)?;
                 let presence = presence_postgres(&mut transaction, &self.context.schema).await;
-                let _ = transaction.rollback().await;
+                if transaction.rollback().await.is_ok() {
+                    conn.keep();
+                }
                 presence
             }
             Backend::Sqlite(sqlite) => {

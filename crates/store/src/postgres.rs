@@ -36,6 +36,7 @@ pub(crate) struct Postgres {
     pool: PgPool,
     /// As many as there may be connections: whoever has one finds a connection, kept or new.
     turns: Semaphore,
+    most: u32,
     kept: Mutex<Vec<Kept>>,
     calls: AtomicU64,
     waited: AtomicU64,
@@ -121,7 +122,8 @@ impl Postgres {
             .connect_lazy_with(options.clone());
         let turns = Semaphore::new(usize::try_from(connections).unwrap_or(usize::MAX));
         let (calls, waited) = (AtomicU64::new(0), AtomicU64::new(0));
-        let postgres = Self { pool, turns, kept: Mutex::default(), calls, waited, pooler, options };
+        let (most, kept) = (connections, Mutex::default());
+        let postgres = Self { pool, turns, most, kept, calls, waited, pooler, options };
         postgres.greet(url).await?;
         Ok(postgres)
     }
@@ -151,6 +153,12 @@ impl Postgres {
 
     pub(crate) fn waits(&self) -> Waits {
         Waits { calls: self.calls.load(Ordering::Relaxed), waited: self.waited.load(Ordering::Relaxed) }
+    }
+
+    /// How the connections are used.
+    pub(crate) fn pool_use(&self) -> crate::PoolUse {
+        let free = u32::try_from(self.turns.available_permits()).unwrap_or(u32::MAX);
+        crate::PoolUse { most: self.most, open: self.pool.size(), busy: self.most.saturating_sub(free) }
     }
 
     /// Closes every connection.

@@ -18,3 +18,11 @@ pub struct Info {
     /// The only project that they see, if not all.
     pub project: Option<String>,
 }
+
+/// Whether a server lives, or can be used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Health {
+    /// One word.
+    pub status: String,
+}

@@ -1,5 +1,6 @@
 //! The roles of syncs: scheduler, worker, consolidator, or all of them in one process.
 
+use crate::args_server::Up;
 use crate::args_sync::Worker;
 use crate::config::Config;
 use crate::environment;
@@ -68,19 +69,28 @@ pub(super) async fn consolidator(
 }
 
 /// Every role in one process.
-pub(super) async fn up(syncs: Syncs, config: &Config, worker: Worker, out: Out) -> Result<ExitCode, Failure> {
+pub(super) async fn up(syncs: Syncs, config: &Config, up: Up, out: Out) -> Result<ExitCode, Failure> {
     let stop = super::work::stop_signal();
+    let server =
+        if up.no_server { None } else { Some(super::server::prepare(&syncs, config, &up.serve, out).await?) };
     let upkeep = keep_up(&syncs, config.upkeep(), stop.clone());
     out.say(format!("scheduler, worker and consolidator are running on {}", syncs.engine().store().place()));
     let mut roles: JoinSet<Result<u64, tidemill_store::Error>> = JoinSet::new();
     let (here, told) = (syncs.clone(), stop.clone());
     roles.spawn(async move { here.schedule(identity("scheduler"), false, told).await });
-    let (here, told, options) = (syncs.clone(), stop.clone(), options(&worker));
+    let (here, told, options) = (syncs.clone(), stop.clone(), options(&up.worker));
     roles.spawn(async move { here.work_pages(identity("worker"), &options, told).await });
     let (here, told) = (syncs.clone(), stop.clone());
     roles.spawn(async move {
         here.consolidate(identity("consolidator"), &ConsolidatorOptions::default(), told).await
     });
+    if let Some(server) = server {
+        let told = stop.clone();
+        roles.spawn(async move {
+            server.serve(told).await;
+            Ok(0)
+        });
+    }
     let mut failed = None;
     while let Some(role) = roles.join_next().await {
         match role {
@@ -120,7 +130,11 @@ fn identity(role: &str) -> Identity {
 }
 
 /// Upkeep beside a role: sweeps, schedules, and what only syncs need. Harmless beside that of other processes.
-fn keep_up(syncs: &Syncs, upkeep: Upkeep, mut stop: watch::Receiver<bool>) -> tokio::task::AbortHandle {
+pub(super) fn keep_up(
+    syncs: &Syncs,
+    upkeep: Upkeep,
+    mut stop: watch::Receiver<bool>,
+) -> tokio::task::AbortHandle {
     let syncs = syncs.clone();
     let engine = syncs.engine().with_patience(Patience::None);
     tokio::spawn(async move {

@@ -24,7 +24,7 @@ mod sqlite_only {
 }
 
 /// A supplier of so many stones, and where it listens.
-fn supplier(stage: &Stage, options: &[&str]) -> (Process, String) {
+pub(crate) fn supplier(stage: &Stage, options: &[&str]) -> (Process, String) {
     let args = [&["--json", "supplier", "--listen", "127.0.0.1:0", "--seed", "7"], options].concat();
     let mut command = stage.command(&args);
     command.env("SUPPLIER_PASSWORD", "open sesame");
@@ -37,7 +37,7 @@ fn supplier(stage: &Stage, options: &[&str]) -> (Process, String) {
 }
 
 /// A command with the password of the feed in its environment.
-fn tidemill(stage: &Stage, args: &[&str]) -> Ran {
+pub(crate) fn tidemill(stage: &Stage, args: &[&str]) -> Ran {
     run(stage.command(args).env("FEED_PASSWORD", "open sesame"))
 }
 
@@ -57,7 +57,7 @@ fn stop(role: &mut Process) {
     assert_eq!(role.ended_within(PATIENCE), Some(0), "{}", role.said());
 }
 
-fn add(stage: &Stage, endpoint: &str) -> Value {
+pub(crate) fn add(stage: &Stage, endpoint: &str) -> Value {
     let of_account = ["--username", "ann", "--password-env", "FEED_PASSWORD", "--rate", "0"];
     json(stage, &[&["feed", "add", "nivoda-natural", "--endpoint", endpoint], &of_account[..]].concat())
 }

@@ -32,11 +32,13 @@ const MARK: &str = "E2E_STAGE";
 
 /// Quicker than the defaults, so that a death is noticed in seconds.
 pub(crate) const DEAD_AFTER: Duration = Duration::from_secs(2);
-const HASTE: [(&str, &str); 4] = [
+const HASTE: [(&str, &str); 5] = [
     ("TIDEMILL_WORKER_BEAT", "300ms"),
     ("TIDEMILL_WORKER_DEAD_AFTER", "2s"),
     ("TIDEMILL_UPKEEP_EVERY", "200ms"),
     ("TIDEMILL_UPKEEP_IDLE", "200ms"),
+    // Any free port: tests run beside each other.
+    ("TIDEMILL_SERVER_LISTEN", "127.0.0.1:0"),
 ];
 
 /// Which database.

@@ -6,6 +6,7 @@
 
 use super::Syncs;
 use super::plan::say;
+use crate::trace::of_sync;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tidemill_core::Timestamp;
@@ -18,12 +19,14 @@ use tidemill_core::run::{Applied, EndCause, RunState};
 use tidemill_core::sync::SyncState;
 use tidemill_feeds::Feed as Source;
 use tidemill_store::{Built, Error, NewReject, OpenStone, PricedStone, RefusalCode, Tx};
+use tracing::Instrument as _;
 use uuid::Uuid;
 
 /// What one consolidation works with.
 #[derive(Clone)]
 pub(super) struct Bench {
     pub(super) sync: Uuid,
+    pub(super) trace: String,
     pub(super) feed: String,
     pub(super) source: Arc<dyn Source>,
     pub(super) rules: Arc<Rules>,
@@ -52,7 +55,14 @@ impl Syncs {
         let version = sync.rules_version.unwrap_or_default();
         let rules = self.pinned(version).await?;
         let built = Built { mapper_version: source.mapper_version(), rules_version: version };
-        Ok(Bench { sync: sync.run_id, feed: sync.feed.clone(), source, rules: Arc::new(rules), built })
+        Ok(Bench {
+            sync: sync.run_id,
+            trace: sync.trace_id.clone(),
+            feed: sync.feed.clone(),
+            source,
+            rules: Arc::new(rules),
+            built,
+        })
     }
 
     /// The rules of a version.
@@ -63,6 +73,20 @@ impl Syncs {
 
     /// Consolidates the next pages of some partition, in one transaction.
     pub(super) async fn consolidate_batch(&self, bench: &Bench) -> Result<Batch, Error> {
+        let span = of_sync!("batch", bench.trace, bench.sync);
+        let batch = self.write_batch(bench).instrument(span).await?;
+        if let Batch::Done { looked_at, rejected } = &batch {
+            let count = |name: &'static str, by: usize| {
+                metrics::counter!(name, "feed" => bench.feed.clone()).increment(by as u64);
+            };
+            count("tidemill_consolidation_batches_total", 1);
+            count("tidemill_consolidated_stones_total", looked_at.saturating_sub(*rejected));
+            count("tidemill_rejected_stones_total", *rejected);
+        }
+        Ok(batch)
+    }
+
+    async fn write_batch(&self, bench: &Bench) -> Result<Batch, Error> {
         let (bench, settings, now) = (bench.clone(), self.settings.clone(), self.now());
         // On SQLite nobody else can write meanwhile: shorter batches let the others in.
         let stones = if self.engine.store().is_postgres() { settings.batch } else { settings.batch.min(500) };

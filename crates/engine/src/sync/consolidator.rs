@@ -7,6 +7,7 @@ use super::evaluate::fail;
 use super::{CONSOLIDATOR_LABEL, Syncs, delta};
 use crate::patience::chain;
 use crate::presence::{Identity, Presence};
+use crate::trace::of_sync;
 use std::time::Duration;
 use tidemill_core::message::Message;
 use tidemill_core::queue::{CONSOLIDATE, Counts, DeadLetter, Received, WORK_DONE};
@@ -15,6 +16,8 @@ use tidemill_core::sync::SyncState;
 use tidemill_store::{Class, Error, Queue as _, Receive, RefusalCode};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tracing::Instrument as _;
 use uuid::Uuid;
 
 /// How a consolidator behaves.
@@ -119,13 +122,19 @@ impl Syncs {
         let delivery =
             self.engine.store().receive(Receive::new(CONSOLIDATE, presence.worker(), 1), self.now()).await?;
         for dead in &delivery.dead {
+            metrics::counter!("tidemill_dead_letters_total", "queue" => CONSOLIDATE).increment(1);
             self.bury_consolidation(dead).await?;
             found = true;
         }
         for message in delivery.received {
             found = true;
+            let held = Instant::now();
+            let trace = message.trace_id.clone().unwrap_or_default();
+            let span = of_sync!("consolidate", trace, message.run_id.as_deref().unwrap_or_default());
             let carried = self.carry_consolidation(&message, options, stop);
-            let outcome = self.while_renewing(&message.receipt, carried).await;
+            let outcome = self.while_renewing(&message.receipt, carried).instrument(span).await;
+            metrics::histogram!("tidemill_message_hold_seconds", "queue" => CONSOLIDATE)
+                .record(held.elapsed());
             *completed += u64::from(self.consolidation_ended(&message, outcome).await?);
         }
         Ok(found || self.help(options, stop).await?)
@@ -217,7 +226,7 @@ impl Syncs {
         let mut tasks: JoinSet<Result<(), Error>> = JoinSet::new();
         for _ in 0..options.concurrency.max(1) {
             let (syncs, bench, stop) = (self.clone(), bench.clone(), stop.clone());
-            tasks.spawn(async move {
+            let work = async move {
                 while !*stop.borrow() {
                     match syncs.consolidate_batch(&bench).await? {
                         Batch::Done { looked_at, rejected } => {
@@ -227,7 +236,8 @@ impl Syncs {
                     }
                 }
                 Ok(())
-            });
+            };
+            tasks.spawn(work.in_current_span());
         }
         while let Some(done) = tasks.join_next().await {
             done.map_err(|error| Fault::Again(error.to_string()))??;

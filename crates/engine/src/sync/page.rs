@@ -161,6 +161,10 @@ impl Syncs {
         let Reading { sync, item, .. } = Arc::into_inner(reading).unwrap_or_else(|| unreachable!());
         let item = item.at(store.next_offset);
         self.steps.add(began.elapsed());
+        metrics::histogram!("tidemill_page_seconds", "feed" => sync.feed.clone()).record(began.elapsed());
+        metrics::counter!("tidemill_pages_total", "feed" => sync.feed.clone()).increment(1);
+        metrics::counter!("tidemill_page_stones_total", "feed" => sync.feed.clone())
+            .increment(page.items.len() as u64);
         Ok(Paged::Stored(next, Box::new(Reading { sync, item, progress, is_over: store.ends })))
     }
 

@@ -6,6 +6,7 @@ use super::width::Width;
 use super::{PAGES_LABEL, Syncs, delta};
 use crate::patience::chain;
 use crate::presence::{Identity, Presence};
+use crate::trace::of_sync;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use tidemill_store::{Class, Error, Queue as _, Receive};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 /// How a worker of pages behaves.
 #[derive(Debug, Clone)]
@@ -128,6 +130,7 @@ impl Syncs {
         ask.except = self.feeds_at_rest().await?;
         let delivery = self.engine.store().receive(ask, self.now()).await?;
         for dead in &delivery.dead {
+            metrics::counter!("tidemill_dead_letters_total", "queue" => WORK_ITEMS).increment(1);
             self.bury_page(dead, presence).await?;
         }
         Ok(delivery.received)
@@ -202,8 +205,13 @@ impl Syncs {
                 && !*stop.borrow();
             let keep = if keeps { Keep::Next } else { Keep::Release };
             let (item, at) = (reading.item.clone(), receipt.clone());
+            let span = of_sync!("page", item.trace_id, item.run_id, partition = item.partition_id);
             let carried = self.carry_one(reading, &receipt, keep, &hand);
-            match Box::pin(self.while_renewing(&at, carried)).await {
+            let held = Instant::now();
+            let outcome = Box::pin(self.while_renewing(&at, carried).instrument(span)).await;
+            metrics::histogram!("tidemill_message_hold_seconds", "queue" => WORK_ITEMS)
+                .record(held.elapsed());
+            match outcome {
                 Ok(Paged::Stored(Some(next), following)) => {
                     pages += 1;
                     (receipt, reading) = (next, *following);

@@ -140,7 +140,7 @@ impl Syncs {
             feed: name,
             run_type,
             state: SyncState::Created,
-            trace_id: Uuid::new_v4().simple().to_string(),
+            trace_id: claim.run_id.trace_id(),
             expected_workers: i32::try_from(slices.len()).unwrap_or(i32::MAX),
             completed_workers: 0,
             failed_workers: 0,

@@ -25,6 +25,7 @@ impl Syncs {
     pub async fn repair(&self) -> Result<(), Error> {
         let (store, now) = (self.engine.store(), self.now());
         let released = store.release_dead(now).await?;
+        metrics::counter!("tidemill_locks_released_total").increment(released);
         store.expire(MESSAGES_MAX, now).await?;
         store.purge(MESSAGES_MAX, now).await?;
         for sync in store.live_syncs(SYNCS_MAX).await? {

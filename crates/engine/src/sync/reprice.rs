@@ -59,6 +59,7 @@ impl Syncs {
             self.engine.store().write(move |mut tx| Box::pin(async move { tx.pin_rules(now).await })).await?;
         let bench = Bench {
             sync: Uuid::nil(),
+            trace: String::new(),
             feed: feed.to_owned(),
             built: Built { mapper_version: source.mapper_version(), rules_version: version },
             source,

@@ -4,6 +4,7 @@ use super::plan::{PlanFault, Planned};
 use super::{SYNC_LABEL, Syncs};
 use crate::patience::chain;
 use crate::presence::{Identity, Presence};
+use crate::trace::of_run;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_core::run::{Applied, Claim, FinalStatus};
@@ -11,6 +12,7 @@ use tidemill_core::{Json, limits};
 use tidemill_store::{ClaimRuns, Class, Error, FinishRun, Holder};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tracing::Instrument as _;
 
 /// Feeds that one scheduler plans at a time.
 const PLANS_MAX: usize = 4;
@@ -94,6 +96,9 @@ impl Syncs {
         }
         let claims =
             self.engine.store().claim_runs(ClaimRuns { projects: Some(only), ..ask }, self.now()).await?;
+        if !claims.is_empty() {
+            crate::runs::claimed(&claims);
+        }
         Ok(claims.into_iter().next())
     }
 
@@ -109,7 +114,7 @@ impl Syncs {
     async fn plan_claim(&self, presence: &Presence, claim: Claim) {
         presence.hold(&claim.run_id);
         let holder = Holder { worker: Some(presence.name().to_owned()), epoch: Some(claim.epoch) };
-        match self.plan_patiently(&claim, &holder).await {
+        match self.plan_patiently(&claim, &holder).instrument(of_run!("plan", claim.run_id)).await {
             Ok(planned) => tracing::info!(run.id = %claim.run_id, "{planned:?}"),
             Err(PlanFault::Refused(reason)) => {
                 tracing::error!(run.id = %claim.run_id, "sync {} cannot begin: {reason}", claim.run_id);

@@ -1,0 +1,58 @@
+//! Whether the server lives, and whether it can be used.
+
+use crate::answer::Fail;
+use crate::app::App;
+use crate::endpoint::{Allowed, Endpoint};
+use axum::Json;
+use axum::extract::State;
+use http::{Method, StatusCode};
+use std::time::Duration;
+use tidemill_engine::patience::chain;
+use tidemill_store::{Class, Error};
+use tidemill_wire::info::Health;
+
+/// How long the database has to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        Endpoint::new(Method::GET, "/healthz", Allowed::Anyone, lives)
+            .open()
+            .says("server", "Say whether the server lives")
+            .answers::<Health>(200, "It lives"),
+        Endpoint::new(Method::GET, "/readyz", Allowed::Anyone, ready)
+            .open()
+            .says("server", "Say whether the server can be used: the database answers, and its schema fits")
+            .answers::<Health>(200, "It can be used"),
+    ]
+}
+
+async fn lives() -> Json<Health> {
+    Json(Health { status: "lives".to_owned() })
+}
+
+async fn ready(State(app): State<App>) -> Result<Json<Health>, Fail> {
+    if *app.closing().borrow() {
+        return Err(not_ready("the server is about to end"));
+    }
+    match tokio::time::timeout(PATIENCE, app.engine().store().check_schema()).await {
+        Ok(Ok(())) => Ok(Json(Health { status: "ready".to_owned() })),
+        Ok(Err(error)) => {
+            // Whoever asks has no token: what exactly is wrong, and where, is for the log.
+            tracing::warn!("the server cannot be used: {}", chain(&error));
+            let is_schema = matches!(error, Error::Schema { .. } | Error::Foreign { .. });
+            Err(match error.class() {
+                Class::Transient => not_ready("the database does not answer"),
+                Class::Permanent if is_schema => {
+                    not_ready("the schema of the database does not fit this server").hint("tidemill migrate")
+                }
+                Class::Permanent => not_ready("the database cannot be used; the server's log says why"),
+            })
+        }
+        Err(_) => Err(not_ready("the database does not answer in time")),
+    }
+}
+
+fn not_ready(message: &str) -> Fail {
+    Fail::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", message).retry_after(1)
+}

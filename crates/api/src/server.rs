@@ -1,0 +1,146 @@
+//! The server: the door on a socket, within limits, and with an end that leaves nobody without an answer.
+//!
+//! HTTP/1.1, plain or over TLS. Everything that a caller can make grow has a bound: connections, requests in flight,
+//! the head and the body of a request and the time that each takes to arrive, and the bytes of all bodies together.
+
+mod connection;
+mod layers;
+mod local;
+mod tls;
+
+pub use tls::{Tls, TlsError};
+
+use crate::app::App;
+use connection::{Door, Seats};
+use hyper_util::server::graceful::GracefulShutdown;
+use layers::Layers;
+use std::future::Future;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+/// What one server takes, at most.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Connections at once.
+    pub connections: usize,
+    /// Requests that are being carried out at once, but for those that wait for something to happen.
+    pub requests: usize,
+    /// Bytes of one body.
+    pub body_bytes: usize,
+    /// Bytes of all bodies that are held at once.
+    pub bodies_bytes: usize,
+    /// Time for a head to arrive, and for a connection to be idle before it.
+    pub head_time: Duration,
+    /// Time for a body to arrive.
+    pub body_time: Duration,
+    /// Time for a request to be carried out, on top of what it may wait.
+    pub request_time: Duration,
+    /// Time for what is being carried out to end when the server is told to.
+    pub grace: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 4_096,
+            requests: 512,
+            body_bytes: 1024 * 1024,
+            bodies_bytes: 64 * 1024 * 1024,
+            // Longer than clients keep idle connections, so that they are the ones who close them.
+            head_time: Duration::from_secs(65),
+            body_time: Duration::from_secs(15),
+            request_time: Duration::from_secs(30),
+            grace: Duration::from_secs(10),
+        }
+    }
+}
+
+/// The door, ready to be put on a socket.
+pub struct Server {
+    app: App,
+    limits: Limits,
+    tls: Option<Tls>,
+    is_local: bool,
+}
+
+impl Server {
+    /// A server for this door, with every default.
+    pub fn new(app: App) -> Self {
+        Self { app, limits: Limits::default(), tls: None, is_local: false }
+    }
+
+    /// The same within other limits.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// The same over TLS.
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// The same for callers that know it by a name of this machine alone, and for pages of its own: a door without
+    /// tokens must not be opened by whatever a browser on this machine happens to show.
+    #[must_use]
+    pub fn local(mut self) -> Self {
+        self.is_local = true;
+        self
+    }
+
+    /// Serves until `stop` is ready, and then until what is being answered is sent, within the grace period.
+    ///
+    /// Nothing is accepted any more, whoever waits is answered with what there is, and requests in flight end.
+    pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()>) {
+        let Self { app, limits, tls, is_local } = self;
+        let layers = Layers::new(limits.clone(), is_local);
+        let door =
+            Door { router: layers.around(crate::router(app.clone())), tls, head_time: limits.head_time };
+        let seats = Seats::new(limits.connections);
+        let graceful = GracefulShutdown::new();
+        let mut connections: JoinSet<()> = JoinSet::new();
+        tokio::pin!(stop);
+        loop {
+            tokio::select! {
+                () = &mut stop => break,
+                Some(_) = connections.join_next(), if !connections.is_empty() => {}
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, peer)) => match seats.take() {
+                        Some(seat) => {
+                            let (door, watcher) = (door.clone(), graceful.watcher());
+                            connections.spawn(async move { door.serve(stream, peer, seat, watcher).await });
+                        }
+                        None => seats.turn_away(stream, &mut connections),
+                    },
+                    Err(fault) => {
+                        // Most likely there are too many open files: some will be closed soon.
+                        tracing::warn!("could not accept a connection: {fault}");
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                    }
+                },
+            }
+        }
+        drop(listener);
+        app.close();
+        if tokio::time::timeout(limits.grace, graceful.shutdown()).await.is_err() {
+            tracing::warn!("the server ended before every answer was sent");
+        }
+        connections.shutdown().await;
+    }
+}
+
+/// Lets this process have as many open files as it may: each connection is one.
+pub fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if limit.current != limit.maximum
+        && let Err(fault) = setrlimit(Resource::Nofile, raised)
+    {
+        tracing::warn!("could not raise the limit of open files: {fault}");
+    }
+}

@@ -1,0 +1,69 @@
+//! Certificates from files.
+
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+/// Why a server cannot speak TLS.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be used.
+    #[error("{what} in `{}` cannot be read: {problem}", path.display())]
+    File {
+        /// What it should hold.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The certificate and the key do not fit.
+    #[error("the certificate and the key cannot be used together: {0}")]
+    Pair(String),
+}
+
+/// What a server proves its name with; cheap to clone.
+#[derive(Clone)]
+pub struct Tls {
+    acceptor: TlsAcceptor,
+}
+
+impl Tls {
+    /// The certificate, with those that vouch for it, and its key, both in PEM form.
+    pub fn from_files(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
+        let bad = |what: &'static str, path: &Path, problem: String| TlsError::File {
+            what,
+            path: path.to_owned(),
+            problem,
+        };
+        let chain = CertificateDer::pem_file_iter(certificate)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|error| bad("the certificate", certificate, error.to_string()))?;
+        if chain.is_empty() {
+            return Err(bad("the certificate", certificate, "there is none".to_owned()));
+        }
+        let key =
+            PrivateKeyDer::from_pem_file(key).map_err(|error| bad("the key", key, error.to_string()))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let pair = |error: rustls::Error| TlsError::Pair(error.to_string());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(pair)?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .map_err(pair)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)) })
+    }
+
+    /// The handshake.
+    pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+        self.acceptor.accept(stream).await
+    }
+}

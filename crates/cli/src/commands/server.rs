@@ -1,0 +1,104 @@
+//! The server.
+
+use crate::args_server::Serve;
+use crate::config::Config;
+use crate::environment;
+use crate::fail::Failure;
+use crate::out::Out;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+use tidemill_api::App;
+use tidemill_api::access::Access;
+use tidemill_api::server::{Server, Tls, raise_file_limit};
+use tidemill_engine::sync::Syncs;
+use tidemill_engine::{Engine, Patience};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+/// How long a request goes on trying while the database does not answer. Callers have a patience of their own.
+const PATIENCE: Patience = Patience::For(Duration::from_secs(5));
+
+/// A server that has its address, and does not answer yet.
+pub(super) struct Ready {
+    server: Server,
+    listener: TcpListener,
+}
+
+/// Serves until told to stop.
+pub(super) async fn server(
+    engine: Engine,
+    config: &Config,
+    serve: Serve,
+    out: Out,
+) -> Result<ExitCode, Failure> {
+    let stop = super::work::stop_signal();
+    let syncs = Syncs::new(engine, config.sync());
+    let ready = prepare(&syncs, config, &serve, out).await?;
+    let upkeep = super::mill::keep_up(&syncs, config.upkeep(), stop.clone());
+    ready.serve(stop).await;
+    upkeep.abort();
+    syncs.engine().store().close().await;
+    out.say("stopped");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Takes the address, and says who may come in.
+pub(super) async fn prepare(
+    syncs: &Syncs,
+    config: &Config,
+    serve: &Serve,
+    out: Out,
+) -> Result<Ready, Failure> {
+    let listen = serve.listen.unwrap_or(config.server.listen);
+    let tls = match (&serve.tls_cert, &serve.tls_key) {
+        (Some(certificate), Some(key)) => {
+            let tls = Tls::from_files(certificate, key);
+            Some(tls.map_err(|error| Failure::usage(error.to_string()))?)
+        }
+        _ => None,
+    };
+    let access = access(listen, serve.auth)?;
+    raise_file_limit();
+    tidemill_api::metrics::install();
+    let listener = TcpListener::bind(listen).await.map_err(|error| {
+        Failure::outage(format!("could not listen on {listen}: {error}"))
+            .hint("--listen names another address; tidemill up --no-server does without")
+    })?;
+    let local = listener.local_addr().unwrap_or(listen);
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let is_open = matches!(access, Access::Open { .. });
+    if out.is_json() {
+        out.json(&serde_json::json!({"address": format!("{scheme}://{local}"), "asks_for_tokens": !is_open}));
+    }
+    out.say(format!("the server is listening on {scheme}://{local}"));
+    if is_open {
+        out.say("it asks for no token: whoever uses this machine may do everything");
+    }
+    let engine = syncs.engine().with_patience(PATIENCE);
+    let app = App::new(Syncs::new(engine, config.sync()), access);
+    let mut server = Server::new(app).limits(config.server.limits());
+    if is_open {
+        server = server.local();
+    }
+    if let Some(tls) = tls {
+        server = server.tls(tls);
+    }
+    Ok(Ready { server, listener })
+}
+
+/// Who may come in: whoever uses this machine, on its own addresses; elsewhere it takes a token.
+fn access(listen: SocketAddr, auth: bool) -> Result<Access, Failure> {
+    if listen.ip().to_canonical().is_loopback() && !auth {
+        return Ok(Access::Open { name: environment::person() });
+    }
+    let told = "the server cannot ask for tokens yet, so it listens only on this machine's own addresses";
+    Err(Failure::refused(told).hint("--listen 127.0.0.1:7171"))
+}
+
+impl Ready {
+    /// Serves until told to stop.
+    pub(super) async fn serve(self, stop: watch::Receiver<bool>) {
+        self.server.serve(self.listener, super::work::stopped(stop)).await;
+    }
+}

@@ -1,0 +1,186 @@
+//! The server as a process: how it begins, who it answers, what it leaves behind, how it ends.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::process::Process;
+use crate::stage::{PATIENCE, Stage, on_both, until};
+
+on_both!(everybody_who_waits_is_answered_when_the_server_is_told_to_end, up_serves_beside_everything_else);
+
+mod sqlite_only {
+    use crate::stage::{Kind, Stage};
+
+    #[test]
+    fn a_server_without_tokens_stays_on_this_machine() {
+        super::a_server_without_tokens_stays_on_this_machine(&Stage::new(Kind::Sqlite));
+    }
+
+    #[test]
+    fn a_thousand_abandoned_requests_leave_nothing_behind() {
+        super::a_thousand_abandoned_requests_leave_nothing_behind(&Stage::new(Kind::Sqlite));
+    }
+
+    #[test]
+    fn the_log_says_every_request_and_nothing_that_is_in_it() {
+        super::the_log_says_every_request_and_nothing_that_is_in_it(&Stage::new(Kind::Sqlite));
+    }
+}
+
+/// A server on a free port, and where it listens.
+pub(crate) fn server(stage: &Stage, words: &[&str], environment: &[(&str, &str)]) -> (Process, SocketAddr) {
+    let mut command = stage.command(words);
+    command.envs(environment.iter().copied());
+    let process = Process::start(stage, words[0], &mut command);
+    let address = until("the server listens", || {
+        let said = process.said();
+        let (_, rest) = said.split_once("listening on http://")?;
+        rest.lines().next()?.trim().parse().ok()
+    });
+    (process, address)
+}
+
+/// Sends a request; the connection on which the answer comes.
+pub(crate) fn send(address: SocketAddr, method: &str, path: &str, body: Option<&Value>) -> TcpStream {
+    let body = body.map(Value::to_string).unwrap_or_default();
+    let mut stream = TcpStream::connect(address).expect("the server accepts");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket has a timeout");
+    let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
+    let text = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+    stream.write_all(text.as_bytes()).expect("the server reads");
+    stream
+}
+
+/// The status and the body of the answer.
+pub(crate) fn receive(mut stream: TcpStream) -> (u16, String) {
+    let mut text = Vec::new();
+    stream.read_to_end(&mut text).expect("the server answers, and closes");
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
+    let status = head.split(' ').nth(1).and_then(|word| word.parse().ok()).expect("a status");
+    (status, body.to_owned())
+}
+
+/// Asks, and reads the answer.
+pub(crate) fn ask(address: SocketAddr, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+    let (status, body) = receive(send(address, method, path, body));
+    (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
+}
+
+fn everybody_who_waits_is_answered_when_the_server_is_told_to_end(stage: &Stage) {
+    let (mut server, address) = server(stage, &["server"], &[]);
+    assert!(server.said().contains("it asks for no token"), "{}", server.said());
+    let claim =
+        |number: usize| json!({"worker": "ann", "request_id": format!("w-{number}"), "wait_secs": 60});
+    let waiting: Vec<TcpStream> =
+        (0..50).map(|number| send(address, "POST", "/v1/claims", Some(&claim(number)))).collect();
+    // Somebody who does not even finish the question must not hold up the end.
+    let mut rude = TcpStream::connect(address).unwrap();
+    rude.write_all(b"GET /hea").unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    let began = Instant::now();
+    server.signal(Signal::TERM);
+    for stream in waiting {
+        let (status, body) = receive(stream);
+        let body: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!((status, &body["runs"]), (200, &json!([])));
+    }
+    let answered = began.elapsed();
+    assert!(answered < Duration::from_secs(2), "{answered:?}");
+    drop(rude);
+    assert_eq!(server.ended_within(PATIENCE), Some(0), "{}", server.said());
+    println!("50 long-polls were answered in {answered:?}, and the server ended in {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+}
+
+fn up_serves_beside_everything_else(stage: &Stage) {
+    let (mut up, address) = server(stage, &["up"], &[]);
+    let queued = ask(address, "POST", "/v1/runs", Some(&json!({"project": "shop", "env": "staging"})));
+    assert_eq!(queued.0, 201, "{queued:?}");
+    let id = queued.1["run_id"].as_str().unwrap();
+    assert_eq!(stage.json(&["run", "show", id])["run"]["status"], "queued");
+    assert_eq!(ask(address, "GET", "/readyz", None).0, 200);
+    let (status, figures) = ask(address, "GET", "/metrics", None);
+    let figures = figures.as_str().unwrap_or_default().to_owned();
+    assert_eq!(status, 200);
+    for line in ["tidemill_runs_queued{gate=\"open\"} 1", "tidemill_workers 3"] {
+        assert!(figures.lines().any(|found| found == line), "{line} is missing:\n{figures}");
+    }
+    up.signal(Signal::TERM);
+    assert_eq!(up.ended_within(PATIENCE), Some(0), "{}", up.said());
+}
+
+fn a_server_without_tokens_stays_on_this_machine(stage: &Stage) {
+    for words in [&["server", "--listen", "0.0.0.0:0"][..], &["server", "--auth"]] {
+        let told = stage.tidemill(words);
+        assert_eq!(told.code, Some(3), "{told:?}");
+        assert!(told.stderr.contains("tokens"), "{told:?}");
+    }
+    let (mut server, address) = server(stage, &["server"], &[]);
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /v1/info HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n").unwrap();
+    assert_eq!(receive(stream).0, 421);
+    server.signal(Signal::TERM);
+    assert_eq!(server.ended_within(PATIENCE), Some(0), "{}", server.said());
+}
+
+/// The memory of a process, in kilobytes.
+fn resident(pid: i32) -> i64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().trim().parse().unwrap()
+}
+
+/// The open files of a process.
+fn files(pid: i32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+}
+
+fn a_thousand_abandoned_requests_leave_nothing_behind(stage: &Stage) {
+    let (mut server, address) = server(stage, &["server"], &[]);
+    let abandon = |from: usize, count: usize| {
+        for batch in 0..count / 100 {
+            let streams: Vec<TcpStream> = (0..100)
+                .map(|number| {
+                    let request = format!("gone-{from}-{batch}-{number}");
+                    let claim = json!({"worker": "ann", "request_id": request, "wait_secs": 60});
+                    send(address, "POST", "/v1/claims", Some(&claim))
+                })
+                .collect();
+            std::thread::sleep(Duration::from_millis(100));
+            drop(streams);
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    };
+    // What is set aside once is set aside by these.
+    abandon(0, 300);
+    let (before, open) = (resident(server.pid()), files(server.pid()));
+    abandon(1, 1_000);
+    let after = resident(server.pid());
+    until("the sockets are closed", || (files(server.pid()) <= open + 2).then_some(()));
+    println!("1,000 abandoned claims: {before} kB before, {after} kB after");
+    assert!(after - before < 8 * 1024, "{before} kB before, {after} kB after");
+    assert_eq!(ask(address, "GET", "/healthz", None).0, 200);
+    server.signal(Signal::TERM);
+    assert_eq!(server.ended_within(PATIENCE), Some(0), "{}", server.said());
+}
+
+fn the_log_says_every_request_and_nothing_that_is_in_it(stage: &Stage) {
+    let loud = [("TIDEMILL_LOG", "tidemill_api=debug"), ("TIDEMILL_LOG_FORMAT", "json")];
+    let (mut server, address) = server(stage, &["server"], &loud);
+    let run = json!({"project": "shop", "env": "staging", "metadata": {"word": "open sesame"}});
+    assert_eq!(ask(address, "POST", "/v1/runs?token=open-sesame", Some(&run)).0, 201);
+    let line = until("the request is in the log", || {
+        let said = server.said();
+        let lines: Vec<Value> = said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        lines.into_iter().find(|line| line["http.route"] == "/v1/runs")
+    });
+    assert_eq!((&line["level"], &line["http.status"]), (&json!("DEBUG"), &json!(201)), "{line}");
+    assert!(!server.said().contains("sesame"), "{}", server.said());
+    server.signal(Signal::TERM);
+    assert_eq!(server.ended_within(PATIENCE), Some(0), "{}", server.said());
+}

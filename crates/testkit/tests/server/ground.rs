@@ -1,0 +1,166 @@
+//! A server of the test's own, and a caller that can be as rude as it likes.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidemill_api::App;
+use tidemill_api::access::Access;
+use tidemill_api::server::{Limits, Server};
+use tidemill_core::RunId;
+use tidemill_core::run::QueueRun;
+use tidemill_engine::clock::Clock;
+use tidemill_engine::sync::{SyncSettings, Syncs};
+use tidemill_engine::{Engine, Patience};
+use tidemill_testkit::door::{Kind, Stage};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// How long anything may take; reached only by a failure.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A server on a socket, and what is behind it.
+pub(crate) struct Served {
+    pub(crate) stage: Stage,
+    pub(crate) engine: Engine,
+    pub(crate) address: SocketAddr,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+impl Served {
+    /// A server within these limits.
+    pub(crate) async fn open(kind: Kind, limits: Limits) -> Self {
+        Self::with(kind, |server| server.limits(limits)).await
+    }
+
+    /// A server as the test wants it.
+    pub(crate) async fn with(kind: Kind, dress: impl FnOnce(Server) -> Server) -> Self {
+        Self::on(Stage::open(kind).await, dress).await
+    }
+
+    /// A server on a PostgreSQL of the test's own.
+    pub(crate) async fn on_server(server: &str, limits: Limits) -> Self {
+        Self::on(Stage::open_on(server).await, |server| server.limits(limits)).await
+    }
+
+    async fn on(stage: Stage, dress: impl FnOnce(Server) -> Server) -> Self {
+        let engine = Engine::new(stage.store.clone(), Clock::Database, Patience::None);
+        let app = App::new(
+            Syncs::new(engine.clone(), SyncSettings::default()),
+            Access::Open { name: "ann".to_owned() },
+        );
+        tidemill_api::metrics::install();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("an address is free");
+        let address = listener.local_addr().expect("it has an address");
+        let (stop, stopped) = oneshot::channel::<()>();
+        let server = dress(Server::new(app));
+        let task = tokio::spawn(async move {
+            server
+                .serve(listener, async {
+                    let _ = stopped.await;
+                })
+                .await;
+        });
+        Self { stage, engine, address, stop, task }
+    }
+
+    /// A connection.
+    pub(crate) async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.expect("the server accepts")
+    }
+
+    /// Sends this as it stands, and reads until the server closes.
+    pub(crate) async fn raw(&self, text: &str) -> Answer {
+        let mut stream = self.connect().await;
+        stream.write_all(text.as_bytes()).await.expect("the server reads");
+        answer(&mut stream).await
+    }
+
+    /// Asks for a path.
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.raw(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")).await
+    }
+
+    /// Sends a body.
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.raw(&post(path, body, "connection: close\r\n")).await
+    }
+
+    /// Queues a run; its id.
+    pub(crate) async fn queue(&self) -> RunId {
+        self.engine.queue(QueueRun::new("shop", "staging")).await.expect("the run is queued").run_id
+    }
+
+    /// Tells the server to end, and waits until it has.
+    pub(crate) async fn stop(self) {
+        let _ = self.stop.send(());
+        tokio::time::timeout(PATIENCE, self.task).await.expect("the server ends").expect("without a panic");
+        self.stage.close().await;
+    }
+}
+
+/// A request with a body, as it stands on the wire.
+pub(crate) fn post(path: &str, body: &Value, fields: &str) -> String {
+    let body = body.to_string();
+    let length = body.len();
+    format!("POST {path} HTTP/1.1\r\nhost: localhost\r\n{fields}content-length: {length}\r\n\r\n{body}")
+}
+
+/// A claim that waits.
+pub(crate) fn claim(request: &str, wait: u16) -> Value {
+    json!({"worker": "ann", "request_id": request, "wait_secs": wait})
+}
+
+/// Reads an answer until the server closes, or the answer is over.
+pub(crate) async fn answer(stream: &mut TcpStream) -> Answer {
+    let mut bytes = Vec::new();
+    let read = async {
+        let mut some = [0; 4096];
+        loop {
+            match stream.read(&mut some).await {
+                Ok(0) | Err(_) => break,
+                Ok(more) => bytes.extend_from_slice(&some[..more]),
+            }
+            if is_whole(&bytes) {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, read).await.expect("the server answers or closes");
+    parse(&bytes)
+}
+
+fn is_whole(bytes: &[u8]) -> bool {
+    let answer = parse(bytes);
+    let length = answer.head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+    length.is_some_and(|length: usize| answer.body.len() >= length)
+}
+
+fn parse(bytes: &[u8]) -> Answer {
+    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
+    let (head, body) = end.map_or((bytes, &[][..]), |end| (&bytes[..end], &bytes[end + 4..]));
+    let head = String::from_utf8_lossy(head).to_lowercase();
+    let status = head.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
+    Answer { status: if end.is_some() { status } else { 0 }, head, body: body.to_vec() }
+}
