@@ -8,11 +8,22 @@ pub mod access;
 mod answer;
 mod app;
 mod claims;
+mod cursor;
+mod docs;
 mod endpoint;
 mod extract;
+mod feeds;
+mod flags;
 mod info;
 mod openapi;
+mod projects;
+mod queues;
+mod rules;
 mod runs;
+mod schedules;
+mod scope;
+mod stats;
+mod syncs;
 mod waiting;
 mod workers;
 
@@ -25,7 +36,21 @@ use axum::Router;
 
 /// Every route that exists.
 pub fn endpoints() -> Vec<Endpoint> {
-    let groups = [info::endpoints(), runs::endpoints(), claims::endpoints(), workers::endpoints()];
+    let groups = [
+        info::endpoints(),
+        docs::endpoints(),
+        runs::endpoints(),
+        claims::endpoints(),
+        workers::endpoints(),
+        projects::endpoints(),
+        flags::endpoints(),
+        schedules::endpoints(),
+        feeds::endpoints(),
+        syncs::endpoints(),
+        rules::endpoints(),
+        queues::endpoints(),
+        stats::endpoints(),
+    ];
     groups.into_iter().flatten().collect()
 }
 
