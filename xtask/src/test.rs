@@ -28,7 +28,8 @@ pub(crate) fn test(libtest: &[&str]) -> Result<ExitCode> {
         broken::broken_builds(&server.url)?;
     } else {
         out::line(
-            "the API is fuzzed and the deliberately broken builds are tried only by `cargo xtask test` without a filter",
+            "the API is fuzzed, and the deliberately broken builds are tried, only by `cargo xtask test` without \
+             a filter",
         );
     }
     Ok(ExitCode::SUCCESS)

@@ -1,7 +1,7 @@
 //! The HTTP door on a SQLite file, on a free port of loopback, with a little of everything behind it. It says its
 //! address on its output, and ends with its input: what the fuzzer of the API talks to.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 
 use anyhow::{Context as _, Result};
 use serde_json::json;
@@ -13,7 +13,6 @@ use tidemill_engine::clock::{Clock, host_now};
 use tidemill_engine::sync::{SyncSettings, Syncs};
 use tidemill_engine::{Engine, Patience};
 use tidemill_store::{Options, Queue as _, Store};
-use tokio::io::AsyncReadExt as _;
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -34,8 +33,7 @@ async fn main() -> Result<()> {
     output.flush()?;
     let over = async {
         // Whoever started this holds the other end: its end is the end of this too.
-        let mut rest = Vec::new();
-        let _ = tokio::io::stdin().read_to_end(&mut rest).await;
+        let _ = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await;
     };
     axum::serve(listener, router(app)).with_graceful_shutdown(over).await?;
     Ok(())
