@@ -11,7 +11,14 @@ use crate::{out, workspace};
 
 /// Every generated file: its path from the root, and what it holds.
 fn generated() -> Vec<(&'static str, String)> {
-    tidemill_core::diagram::generated()
+    let mut files = tidemill_core::diagram::generated();
+    files.push(("docs/reference/openapi.json", openapi()));
+    files
+}
+
+/// The document of the API, for people who read it without a server, and for whoever reviews a change of it.
+fn openapi() -> String {
+    format!("{:#}\n", tidemill_api::document())
 }
 
 /// Writes the generated files that differ from what they should be.

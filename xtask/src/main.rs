@@ -2,6 +2,7 @@
 
 mod broken;
 mod check;
+mod fuzz;
 mod generate;
 mod out;
 mod setup;
@@ -17,6 +18,7 @@ Usage: cargo xtask <command>
 
   test [-- <filter and options of libtest>]
              set up everything and run every test of the workspace
+  fuzz       fuzz the API from its own document, as `test` does
   check      generated files, arrows between crates, SQL files, tidiness
   generate   write the generated files
   bench <name> [<options>]
@@ -44,6 +46,7 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
     match arguments.as_slice() {
         ["test"] => test::test(&[]),
         ["test", "--", libtest @ ..] => test::test(libtest),
+        ["fuzz"] => fuzz::fuzz().map(|()| ExitCode::SUCCESS),
         ["check"] => check::check(),
         ["generate"] => generate::generate(),
         ["bench", name, options @ ..] => test::bench(name, options),

@@ -26,7 +26,7 @@ struct Need {
     is_here: fn() -> bool,
 }
 
-const NEEDS: [Need; 6] = [
+const NEEDS: [Need; 7] = [
     Need {
         name: "PostgreSQL's server (15 or newer)",
         package: "postgresql",
@@ -37,7 +37,19 @@ const NEEDS: [Need; 6] = [
     Need { name: "bash", package: "bash", is_here: || find_on_path("bash").is_some() },
     Need { name: "jq", package: "jq", is_here: || find_on_path("jq").is_some() },
     Need { name: "npm", package: "npm", is_here: Azurite::can_run },
+    Need { name: "python3 with venv", package: "python3-venv", is_here: has_venv },
 ];
+
+/// Whether python3 can make a virtual environment with pip in it: Debian splits that off.
+fn has_venv() -> bool {
+    let probe = Command::new("python3")
+        .args(["-c", "import ensurepip, venv"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    probe.is_ok_and(|status| status.success())
+}
 
 /// Keeps Debian's packages from creating a cluster; read by `pg_createcluster`'s caller at installation.
 const NO_CLUSTER: (&str, &str) =

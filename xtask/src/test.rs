@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use tidemill_testkit::cluster::{Cluster, Options, SERVER_URL_VARIABLE};
 
-use crate::{broken, out, setup, workspace};
+use crate::{broken, fuzz, out, setup, workspace};
 
 /// How long each long simulation runs.
 const SOAK_MINUTES_VARIABLE: &str = "TIDEMILL_SOAK_MINUTES";
 
-/// Runs every test of the workspace, then the deliberately broken builds.
+/// Runs every test of the workspace, fuzzes the API, then tries the deliberately broken builds.
 pub(crate) fn test(libtest: &[&str]) -> Result<ExitCode> {
     setup::ensure_programs()?;
     let server = Server::for_tests()?;
@@ -24,9 +24,13 @@ pub(crate) fn test(libtest: &[&str]) -> Result<ExitCode> {
         return Ok(workspace::exit_code(status));
     }
     if libtest.is_empty() {
+        fuzz::fuzz()?;
         broken::broken_builds(&server.url)?;
     } else {
-        out::line("the deliberately broken builds are tried only by `cargo xtask test` without a filter");
+        out::line(
+            "the API is fuzzed, and the deliberately broken builds are tried, only by `cargo xtask test` without \
+             a filter",
+        );
     }
     Ok(ExitCode::SUCCESS)
 }

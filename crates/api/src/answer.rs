@@ -92,6 +92,29 @@ const fn status_of(code: RefusalCode) -> StatusCode {
     }
 }
 
+/// A fault of core, with its field as the wire names it. People read of the *git sha*, programs of `git_sha`.
+pub(crate) fn said(fault: tidemill_core::request::Fault) -> Fault {
+    let field = match fault.field {
+        "environment" => "env",
+        "back-off seconds" => "backoff_secs",
+        "timeout seconds" => "timeout_secs",
+        "idempotency key" => "Idempotency-Key",
+        "label" => "labels",
+        "shape" => "shapes",
+        "carats" => "points_min",
+        "price" => "price_min",
+        "artifact url" => "url",
+        "artifact digest" => "digest",
+        "artifact size" => "size_bytes",
+        "artifact metadata" => "metadata",
+        "event key" => "key",
+        "worker name" => "worker",
+        "message ids" => "ids",
+        other => return Fault { field: other.replace(' ', "_"), problem: fault.problem },
+    };
+    Fault { field: field.to_owned(), problem: fault.problem }
+}
+
 impl From<Error> for Fail {
     fn from(error: Error) -> Self {
         let transient = error.class() == Class::Transient;
@@ -101,13 +124,7 @@ impl From<Error> for Fail {
                 fail.problem.hint = refusal.hint;
                 fail
             }
-            Error::Invalid(invalid) => {
-                let fault = |fault: tidemill_core::request::Fault| Fault {
-                    field: fault.field.to_owned(),
-                    problem: fault.problem,
-                };
-                Self::invalid(invalid.0.into_iter().map(fault).collect())
-            }
+            Error::Invalid(invalid) => Self::invalid(invalid.0.into_iter().map(said).collect()),
             error @ (Error::Database { .. } | Error::Open { .. }) if transient => {
                 tracing::warn!("the database did not answer: {}", chain(&error));
                 let message = "the database does not answer; ask again";

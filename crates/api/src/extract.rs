@@ -1,13 +1,21 @@
 //! What is read out of a request; what cannot be read is a problem like any other.
 
+mod checked;
+mod shape;
+
 use crate::answer::Fail;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::response::IntoResponse as _;
+use checked::Check;
 use http::StatusCode;
 use http::request::Parts;
+use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
+pub(crate) use shape::Shape;
+use shape::shape_of;
 use std::str::FromStr;
 use tidemill_core::limits::KEY_BYTES_MAX;
 use tidemill_wire::Fault;
@@ -15,14 +23,73 @@ use tidemill_wire::Fault;
 /// A JSON body. An empty one reads as an object without fields.
 pub(crate) struct Body<T>(pub(crate) T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+impl<T, S> FromRequest<S> for Body<T>
+where
+    T: DeserializeOwned + JsonSchema + 'static,
+    S: Send + Sync,
+{
     type Rejection = Fail;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Fail> {
-        let bytes = Bytes::from_request(request, state).await.map_err(unread)?;
-        let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
-        serde_json::from_slice(text).map(Self).map_err(|error| not_understood(&error))
+        let (read, faults) = read::<T, S>(request, state).await?;
+        match read {
+            Ok(body) if faults.is_empty() => Ok(Self(body)),
+            Ok(_) => Err(Fail::invalid(faults)),
+            Err(unfit) => Err(Fail::invalid(or(faults, unfit))),
+        }
     }
+}
+
+/// A JSON body with rules between its fields.
+pub(crate) struct Checked<T>(pub(crate) T);
+
+impl<T, S> FromRequest<S> for Checked<T>
+where
+    T: DeserializeOwned + JsonSchema + Check + 'static,
+    S: Send + Sync,
+{
+    type Rejection = Fail;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Fail> {
+        let (read, mut faults) = read::<T, S>(request, state).await?;
+        match read {
+            Ok(body) => {
+                // What the form says of a field, the rules need not say once more.
+                for fault in body.check() {
+                    if !faults.iter().any(|known| known.field == fault.field) {
+                        faults.push(fault);
+                    }
+                }
+                if faults.is_empty() { Ok(Self(body)) } else { Err(Fail::invalid(faults)) }
+            }
+            Err(unfit) => Err(Fail::invalid(or(faults, unfit))),
+        }
+    }
+}
+
+/// The faults that were found, or, where the form has none and the type is unfit nevertheless, what it says.
+fn or(faults: Vec<Fault>, unfit: Fault) -> Vec<Fault> {
+    if faults.is_empty() { vec![unfit] } else { faults }
+}
+
+/// A body as its type, if it can be one, and everything that is wrong with its form.
+async fn read<T, S>(request: Request, state: &S) -> Result<(Result<T, Fault>, Vec<Fault>), Fail>
+where
+    T: DeserializeOwned + JsonSchema + 'static,
+    S: Send + Sync,
+{
+    let bytes = Bytes::from_request(request, state).await.map_err(unread)?;
+    let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
+    let value: Value = serde_json::from_slice(text).map_err(|error| {
+        Fail::new(StatusCode::BAD_REQUEST, "bad_json", format!("the body is not JSON: {error}"))
+    })?;
+    let faults = shape_of::<T>().faults(&value);
+    Ok((typed(value, "body"), faults))
+}
+
+fn typed<T: DeserializeOwned>(value: Value, field: &str) -> Result<T, Fault> {
+    serde_json::from_value(value)
+        .map_err(|error| Fault { field: field.to_owned(), problem: format!("is wrong: {error}") })
 }
 
 fn unread(rejection: BytesRejection) -> Fail {
@@ -33,28 +100,53 @@ fn unread(rejection: BytesRejection) -> Fail {
     Fail::new(StatusCode::BAD_REQUEST, "unread", "the body of this request could not be read to its end")
 }
 
-fn not_understood(error: &serde_json::Error) -> Fail {
-    if error.is_data() {
-        return Fail::invalid(vec![Fault {
-            field: "body".to_owned(),
-            problem: format!("is wrong: {error}"),
-        }]);
-    }
-    Fail::new(StatusCode::BAD_REQUEST, "bad_json", format!("the body is not JSON: {error}"))
-}
-
 /// The query of a request.
 pub(crate) struct Query<T>(pub(crate) T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
+impl<T, S> FromRequestParts<S> for Query<T>
+where
+    T: DeserializeOwned + JsonSchema + 'static,
+    S: Send + Sync,
+{
     type Rejection = Fail;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Fail> {
-        let read = axum::extract::Query::<T>::from_request_parts(parts, state).await;
-        read.map(|query| Self(query.0)).map_err(|rejection| {
+        let pairs = axum::extract::Query::<Vec<(String, String)>>::from_request_parts(parts, state).await;
+        let axum::extract::Query(pairs) = pairs.map_err(|rejection| {
             let problem = format!("is wrong: {}", rejection.body_text());
             Fail::invalid(vec![Fault { field: "query".to_owned(), problem }])
-        })
+        })?;
+        let shape = shape_of::<T>();
+        let mut fields = serde_json::Map::new();
+        let mut faults = Vec::new();
+        for (name, text) in pairs {
+            let schema = shape.fields().find(|(field, _)| **field == name).map(|(_, schema)| schema);
+            let value = schema.map_or_else(|| text.clone().into(), |schema| meant(&shape, schema, &text));
+            if fields.insert(name.clone(), value).is_some() {
+                faults.push(Fault { field: name, problem: "is given more than once".to_owned() });
+            }
+        }
+        let value = Value::Object(fields);
+        faults.extend(shape.faults(&value));
+        match typed(value, "query") {
+            Ok(query) if faults.is_empty() => Ok(Self(query)),
+            Ok(_) => Err(Fail::invalid(faults)),
+            Err(unfit) => Err(Fail::invalid(or(faults, unfit))),
+        }
+    }
+}
+
+/// What the text of a query means for a field: a number or a truth value where the field takes one.
+fn meant(shape: &Shape, schema: &Value, text: &str) -> Value {
+    if shape.takes(schema, "integer")
+        && let Ok(number) = text.parse::<i64>()
+    {
+        return number.into();
+    }
+    match text {
+        "true" if shape.takes(schema, "boolean") => true.into(),
+        "false" if shape.takes(schema, "boolean") => false.into(),
+        _ => text.into(),
     }
 }
 
@@ -87,9 +179,12 @@ impl<S: Sync> FromRequestParts<S> for IdempotencyKey {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Fail> {
         let Some(value) = parts.headers.get("idempotency-key") else { return Ok(Self(None)) };
-        let text = value.to_str().ok().filter(|text| !text.is_empty() && text.len() <= KEY_BYTES_MAX);
+        let fits = |text: &&str| {
+            (1..=KEY_BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+        };
+        let text = value.to_str().ok().filter(fits);
         text.map(|text| Self(Some(text.to_owned()))).ok_or_else(|| {
-            let problem = format!("must be 1 to {KEY_BYTES_MAX} printable ASCII characters");
+            let problem = format!("must be 1 to {KEY_BYTES_MAX} printable ASCII characters without spaces");
             Fail::invalid(vec![Fault { field: "Idempotency-Key".to_owned(), problem }])
         })
     }

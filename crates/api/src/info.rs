@@ -17,7 +17,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Method::GET, "/openapi.json", Allowed::Anyone, openapi)
             .open()
             .says("server", "Describe every route")
-            .text(200, "An OpenAPI 3.1 document", "application/json"),
+            .answers::<serde_json::Map<String, serde_json::Value>>(200, "An OpenAPI 3.1 document"),
     ]
 }
 

@@ -8,14 +8,25 @@ pub mod access;
 mod answer;
 mod app;
 mod claims;
+mod cursor;
+mod docs;
 mod endpoint;
 mod extract;
+mod feeds;
+mod flags;
 mod health;
 mod info;
 pub mod metrics;
 mod openapi;
+mod projects;
+mod queues;
+mod rules;
 mod runs;
+mod schedules;
+mod scope;
 pub mod server;
+mod stats;
+mod syncs;
 mod waiting;
 mod workers;
 
@@ -35,6 +46,15 @@ pub fn endpoints() -> Vec<Endpoint> {
         runs::endpoints(),
         claims::endpoints(),
         workers::endpoints(),
+        docs::endpoints(),
+        projects::endpoints(),
+        flags::endpoints(),
+        schedules::endpoints(),
+        feeds::endpoints(),
+        syncs::endpoints(),
+        rules::endpoints(),
+        queues::endpoints(),
+        stats::endpoints(),
     ];
     groups.into_iter().flatten().collect()
 }

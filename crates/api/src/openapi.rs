@@ -7,13 +7,11 @@ use serde_json::{Map, Value, json};
 use tidemill_core::RunId;
 use tidemill_wire::Problem;
 
-/// The whole document.
+/// The whole document. What is asked and what is answered are described apart: a field that a request may leave out is
+/// there in every answer.
 pub fn document() -> Value {
-    let mut settings = SchemaSettings::draft2020_12();
-    settings.definitions_path = "/components/schemas".into();
-    settings.meta_schema = None;
-    let mut schemas = SchemaGenerator::new(settings);
-    let problem = schemas.subschema_for::<Problem>();
+    let mut schemas = Schemas::new();
+    let problem = schemas.said.subschema_for::<Problem>();
     let mut paths: Map<String, Value> = Map::new();
     for endpoint in crate::endpoints() {
         let described = operation(&endpoint, &mut schemas);
@@ -26,10 +24,13 @@ pub fn document() -> Value {
             "title": "Tidemill",
             "version": env!("CARGO_PKG_VERSION"),
             "description": "Takes a run from queued to done.",
+            "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
         },
-        "paths": paths,
+        "servers": [{"url": "/"}],
+        "tags": TAGS.iter().map(|(name, says)| json!({"name": name, "description": says})).collect::<Vec<_>>(),
+        "paths": schemas.joined(&mut Value::Object(paths)),
         "components": {
-            "schemas": schemas.take_definitions(true),
+            "schemas": schemas.definitions(),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
             "responses": {"Problem": {
                 "description": "Why the request was not carried out",
@@ -39,10 +40,88 @@ pub fn document() -> Value {
     })
 }
 
-fn operation(endpoint: &Endpoint, schemas: &mut SchemaGenerator) -> Value {
-    let mut parameters = in_path(endpoint.path, schemas);
+/// The parts of the product, in the order in which they are read.
+pub(crate) const TAGS: [(&str, &str); 10] = [
+    ("runs", "A run is one piece of work, from queued to done."),
+    ("work", "What workers do: claim, report, finish."),
+    ("projects", "Projects, their environments, and what holds them."),
+    ("schedules", "What the clock queues."),
+    ("feeds", "Where records come from, and how far they are."),
+    ("syncs", "One pass over a feed's window."),
+    ("rules", "What a stone is sold for."),
+    ("queues", "Messages, and those that nobody could carry out."),
+    ("access", "Who may do what."),
+    ("server", "The server itself."),
+];
+
+/// What is asked, and what is said: the same type may look different there.
+struct Schemas {
+    asked: SchemaGenerator,
+    said: SchemaGenerator,
+}
+
+/// Where definitions are found; what is asked has a place of its own until both are joined.
+const SAID: &str = "#/components/schemas/";
+const ASKED: &str = "#/components/asked/";
+
+impl Schemas {
+    fn new() -> Self {
+        let generator = |path: &'static str, settings: SchemaSettings| {
+            let mut settings = settings;
+            settings.definitions_path = path.into();
+            settings.meta_schema = None;
+            SchemaGenerator::new(settings)
+        };
+        Self {
+            asked: generator("/components/asked", SchemaSettings::draft2020_12()),
+            said: generator("/components/schemas", SchemaSettings::draft2020_12().for_serialize()),
+        }
+    }
+
+    /// Under which name a definition of what is asked is found: its own, unless an answer's looks different.
+    fn name_of(&mut self, name: &str) -> String {
+        let asked = self.asked.definitions().get(name).cloned().unwrap_or_default();
+        let asked = asked.to_string().replace(ASKED, SAID);
+        let said = self.said.definitions().get(name).map(Value::to_string);
+        if said.is_some_and(|said| said != asked) { format!("{name}Asked") } else { name.to_owned() }
+    }
+
+    /// The same with every reference at its place.
+    fn joined(&mut self, value: &mut Value) -> Value {
+        match value {
+            Value::Object(fields) => {
+                if let Some(Value::String(path)) = fields.get_mut("$ref")
+                    && let Some(name) = path.strip_prefix(ASKED)
+                {
+                    *path = format!("{SAID}{}", self.name_of(name));
+                }
+                for part in fields.values_mut() {
+                    *part = self.joined(part);
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| *item = self.joined(item)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+        value.take()
+    }
+
+    /// Every definition, of what is asked and what is said, by name.
+    fn definitions(&mut self) -> Map<String, Value> {
+        let mut all = self.said.definitions().clone();
+        for (name, mut definition) in self.asked.definitions().clone() {
+            let own = self.name_of(&name);
+            let joined = self.joined(&mut definition);
+            all.insert(own, joined);
+        }
+        all.sort_keys();
+        all
+    }
+}
+
+fn operation(endpoint: &Endpoint, schemas: &mut Schemas) -> Value {
+    let mut parameters = in_path(endpoint.path, &mut schemas.asked);
     if let Some(query) = endpoint.query {
-        parameters.extend(in_query(query(schemas).as_value()));
+        parameters.extend(in_query(query(&mut schemas.asked).as_value()));
     }
     if endpoint.keyed {
         parameters.push(json!({
@@ -53,7 +132,7 @@ fn operation(endpoint: &Endpoint, schemas: &mut SchemaGenerator) -> Value {
     }
     let mut responses = Map::new();
     for answer in &endpoint.answers {
-        responses.insert(answer.status.to_string(), response(answer, schemas));
+        responses.insert(answer.status.to_string(), response(answer, &mut schemas.said));
     }
     responses.insert("default".to_owned(), json!({"$ref": "#/components/responses/Problem"}));
     let mut operation = json!({
@@ -64,7 +143,7 @@ fn operation(endpoint: &Endpoint, schemas: &mut SchemaGenerator) -> Value {
         "responses": responses,
     });
     if let Some(body) = endpoint.body {
-        let schema = body(schemas);
+        let schema = body(&mut schemas.asked);
         operation["requestBody"] =
             json!({"required": true, "content": {"application/json": {"schema": schema}}});
     }
@@ -105,6 +184,10 @@ fn in_path(path: &str, schemas: &mut SchemaGenerator) -> Vec<Value> {
                 "run" => RunId::json_schema(schemas).to_value(),
                 "worker" | "token" => json!({"type": "string", "format": "uuid"}),
                 "rule" => json!({"type": "integer", "format": "int64"}),
+                "project" | "feed" | "schedule" | "queue" => {
+                    json!({"type": "string", "pattern": "^[a-z0-9][a-z0-9-]{0,127}$"})
+                }
+                "sync" => json!({"type": "string", "pattern": "^[A-Za-z0-9-]{1,64}$"}),
                 _ => json!({"type": "string", "minLength": 1, "maxLength": 128}),
             };
             json!({"name": name, "in": "path", "required": true, "schema": schema})

@@ -4,8 +4,14 @@
 //! travel is a [`Transport`]: commands that run beside their database use the same calls as those far away.
 
 mod error;
+mod feeds;
 mod http;
+mod projects;
+mod queues;
+mod rules;
 mod runs;
+mod schedules;
+mod syncs;
 mod workers;
 
 pub use error::Error;

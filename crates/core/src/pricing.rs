@@ -155,6 +155,18 @@ pub struct Priced {
     pub rule_id: Option<i64>,
 }
 
+/// What applying the rules to the stones that are there did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Repriced {
+    /// The version of the rules.
+    pub rules_version: i32,
+    /// Stones that were priced again.
+    pub stones: u64,
+    /// Stones that could not be.
+    pub rejected: u64,
+}
+
 /// Rules in the order in which they are tried.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules(Vec<PricingRule>);

@@ -79,6 +79,7 @@ impl Engine {
 
     async fn prune_batch(&self, upkeep: &Upkeep) -> Result<Pruned, Error> {
         let now = self.store().now(self.clock().now()).await?;
+        self.store().prune_request_keys(now - chrono::Duration::days(1)).await?;
         let kept = chrono::Duration::from_std(upkeep.retention).unwrap_or(chrono::Duration::MAX);
         match now.checked_sub_signed(kept) {
             Some(before) => self.store().prune(before, BATCH).await,

@@ -181,3 +181,25 @@ WHEN OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (VALUES {worke
 BEGIN
     SELECT RAISE(ABORT, 'TM008: the worker run cannot go from its status to that one');
 END;
+
+-- Runs that failed or were cancelled stand in a list of their own.
+DROP TRIGGER IF EXISTS run_ended_badly;
+CREATE TRIGGER run_ended_badly AFTER UPDATE OF status ON runs
+WHEN NEW.status IN ('failed', 'cancelled') AND OLD.status <> NEW.status
+BEGIN
+    INSERT INTO run_ends (status, run_id) VALUES (NEW.status, NEW.run_id) ON CONFLICT DO NOTHING;
+END;
+
+DROP TRIGGER IF EXISTS run_brought_ended;
+CREATE TRIGGER run_brought_ended AFTER INSERT ON runs
+WHEN NEW.status IN ('failed', 'cancelled')
+BEGIN
+    INSERT INTO run_ends (status, run_id) VALUES (NEW.status, NEW.run_id) ON CONFLICT DO NOTHING;
+END;
+
+DROP TRIGGER IF EXISTS run_gone;
+CREATE TRIGGER run_gone AFTER DELETE ON runs
+WHEN OLD.status IN ('failed', 'cancelled')
+BEGIN
+    DELETE FROM run_ends WHERE status = OLD.status AND run_id = OLD.run_id;
+END;

@@ -1,4 +1,4 @@
 -- Differs: an interval is not a number.
 SELECT count(*) AS queued, count(*) FILTER (WHERE gate = 'open') AS ready,
        extract(epoch FROM $1 - min(ready_at) FILTER (WHERE gate = 'open'))::float8 AS oldest_secs
-  FROM {ops}.runs WHERE gate IS NOT NULL
+  FROM {ops}.runs WHERE gate IS NOT NULL AND (CAST($2 AS text) IS NULL OR project_id = $2)

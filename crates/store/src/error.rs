@@ -174,6 +174,24 @@ impl Error {
         Self::Refused(Refusal { code, message: message.into(), hint: None })
     }
 
+    /// There is no such feed.
+    pub fn unknown_feed(feed: &str) -> Self {
+        Self::Refused(Refusal {
+            code: RefusalCode::UnknownFeed,
+            message: format!("feed `{feed}` does not exist"),
+            hint: Some("tidemill feed list".to_owned()),
+        })
+    }
+
+    /// There is no such sync.
+    pub fn unknown_sync(sync: &str) -> Self {
+        Self::Refused(Refusal {
+            code: RefusalCode::UnknownSync,
+            message: format!("sync `{sync}` does not exist"),
+            hint: Some("tidemill sync list".to_owned()),
+        })
+    }
+
     /// Sorts an error of the database into ours.
     pub fn database(action: &'static str, source: sqlx::Error) -> Self {
         if let Some(refusal) = refusal(&source) {

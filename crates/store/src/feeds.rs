@@ -168,7 +168,7 @@ impl Store {
     pub async fn feed(&self, feed: String) -> Result<FeedRecord, Error> {
         let name = feed.clone();
         let found = self.read(move |mut tx| Box::pin(async move { tx.feed(&name).await })).await?;
-        found.ok_or_else(|| unknown(&feed))
+        found.ok_or_else(|| Error::unknown_feed(&feed))
     }
 
     /// Every feed, by name.
@@ -212,13 +212,4 @@ impl Store {
         })
         .await
     }
-}
-
-/// There is no such feed.
-pub(crate) fn unknown(feed: &str) -> Error {
-    Error::Refused(crate::Refusal {
-        code: RefusalCode::UnknownFeed,
-        message: format!("feed `{feed}` does not exist"),
-        hint: Some("tidemill feed list".to_owned()),
-    })
 }

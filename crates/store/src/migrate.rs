@@ -50,6 +50,13 @@ const MIGRATIONS: &[Migration] = &[
         postgres: include_str!("../migrations/postgres/0003_sync.sql"),
         sqlite: include_str!("../migrations/sqlite/0003_sync.sql"),
     },
+    Migration {
+        version: 5,
+        name: "lists",
+        oldest_binary: "0.1.0",
+        postgres: include_str!("../migrations/postgres/0005_lists.sql"),
+        sqlite: include_str!("../migrations/sqlite/0005_lists.sql"),
+    },
 ];
 
 /// The functions and triggers of PostgreSQL, in the order in which they need each other.
@@ -60,6 +67,7 @@ const POSTGRES_CODE: &[&str] = &[
     include_str!("../sql/functions/03_concurrency_keys.sql"),
     include_str!("../sql/functions/04_run_events.sql"),
     include_str!("../sql/functions/05_refusals.sql"),
+    include_str!("../sql/functions/06_run_ends.sql"),
     include_str!("../sql/functions/10_queue_run.sql"),
     include_str!("../sql/functions/11_claim_next_run.sql"),
     include_str!("../sql/functions/12_append_event.sql"),

@@ -1,6 +1,6 @@
 //! What is not in the canonical table: rejected rows, and gaps that the watermark passed.
 
-use crate::codec::{Bare, Columns, Words};
+use crate::codec::{At, Bare, Columns, Words};
 use crate::tx::{FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
 use tidemill_core::Timestamp;
@@ -53,6 +53,30 @@ pub struct NewReject {
     pub reason: String,
     /// The record.
     pub payload: String,
+}
+
+/// Which rejected rows to list; what is not named does not matter.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RejectFilter {
+    /// Of this feed.
+    pub feed: Option<String>,
+    /// Of the feeds of this project.
+    pub project: Option<String>,
+    /// After this one: the last one of the page before.
+    pub after: Option<RejectPlace>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// A place in the list of rejected rows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RejectPlace {
+    /// When the last one that was seen was last met.
+    pub last_at: Timestamp,
+    /// Its feed.
+    pub feed: String,
+    /// Its stone.
+    pub stone_id: String,
 }
 
 /// Bytes of a rejected record that are kept.
@@ -129,11 +153,30 @@ impl Tx<'_> {
 impl Store {
     /// Rejected rows of a feed, or of all, newest first.
     pub async fn rejects(&self, feed: Option<String>, limit: usize) -> Result<Vec<Reject>, Error> {
+        self.list_rejects(RejectFilter { feed, limit, ..RejectFilter::default() }).await
+    }
+
+    /// Rejected rows that a filter lets through, newest first.
+    pub async fn list_rejects(&self, filter: RejectFilter) -> Result<Vec<Reject>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
-                let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-                on!(tx, catalog::REJECT_LIST, [feed.as_deref(), limit], fetch_all, "list rejected rows")?
-                    .records("list rejected rows")
+                let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX);
+                let after = filter.after.as_ref();
+                on!(
+                    tx,
+                    catalog::REJECT_LIST,
+                    [
+                        filter.feed.as_deref(),
+                        limit,
+                        filter.project.as_deref(),
+                        after.map(|after| At(after.last_at)),
+                        after.map(|after| after.feed.as_str()),
+                        after.map(|after| after.stone_id.as_str()),
+                    ],
+                    fetch_all,
+                    "list rejected rows"
+                )?
+                .records("list rejected rows")
             })
         })
         .await

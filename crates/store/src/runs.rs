@@ -1,5 +1,6 @@
 //! The verbs of a run. Each is one step: its rows, its events and its consequences are committed together.
 
+mod list;
 mod postgres;
 mod sqlite;
 
@@ -10,8 +11,7 @@ use crate::{Error, Store, Tx, catalog};
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::event::NewEvent;
 use tidemill_core::run::{
-    Applied, Cancelled, Claim, ClaimRuns, FinishRun, Holder, Lane, QueueRun, Queued, Retried, Run, RunFilter,
-    RunState,
+    Applied, Cancelled, Claim, ClaimRuns, FinishRun, Holder, QueueRun, Queued, Retried, Run, RunFilter,
 };
 use tidemill_core::worker::Held;
 use tidemill_core::{RunId, Timestamp};
@@ -186,26 +186,6 @@ impl Tx<'_> {
     pub async fn successor(&mut self, run: &RunId) -> Result<Option<RunId>, Error> {
         let row = on!(self, catalog::RUN_SUCCESSOR, [run.as_str()], fetch_optional, "read a run")?;
         Ok(row.record::<String>("read a run")?.and_then(|id| id.parse().ok()))
-    }
-
-    /// Runs, the youngest first.
-    pub async fn runs(&mut self, filter: &RunFilter) -> Result<Vec<Run>, Error> {
-        let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX);
-        let rows = on!(
-            self,
-            catalog::RUN_LIST,
-            [
-                filter.project.as_deref(),
-                filter.env.as_deref(),
-                filter.status.map(RunState::as_str),
-                filter.lane.map(Lane::as_str),
-                filter.before.as_ref().map(RunId::as_str),
-                limit,
-            ],
-            fetch_all,
-            "list runs"
-        )?;
-        rows.records("list runs")
     }
 }
 

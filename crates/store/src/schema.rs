@@ -70,6 +70,9 @@ impl Schema {
         #[cfg(feature = "broken-commit-then-send")]
         let text = &crate::broken::without_follow(text);
         let mut text = text
+            .replace("{run_columns}", RUN_COLUMNS)
+            .replace("{run_filter}", RUN_FILTER)
+            .replace("{binary}", if self.name.is_some() { "COLLATE \"C\"" } else { "COLLATE BINARY" })
             .replace("{ops}.", &place)
             .replace("{sync}.", &sync)
             .replace("{now}", now)
@@ -104,6 +107,23 @@ fn check_plain(name: &str) -> Result<(), crate::Error> {
     let message = format!("`{name}` cannot be the name of the schema: {problem}");
     Err(crate::Error::refused(crate::RefusalCode::BadValue, message))
 }
+
+/// What every statement that reads whole runs reads: `r` is the run, `s` its shelf.
+const RUN_COLUMNS: &str = "\
+    r.run_id, r.project_id, r.env_id, r.lane, r.status, r.gate, r.git_sha, r.git_ref, r.metadata, \
+    r.idempotency_key, r.priority, s.labels, r.concurrency_key, r.available_at, r.expires_at, \
+    r.timeout_secs, r.attempt, r.failures, r.losses, r.max_attempts, r.max_losses, r.backoff_secs, \
+    r.retry_of, r.claimed_by, r.worker_id, r.epoch, r.lease_until, r.deadline_at, r.cancel_requested_at, \
+    r.cancel_requested_by, r.cancel_reason, r.end_cause, r.queued_at, r.started_at, r.finished_at, \
+    r.created_at, r.updated_at";
+
+/// What every list of runs asks of a run besides the one thing that its index is about. Times and prefixes of ids are
+/// the two bounds of the id; the parameters are the same in every such statement.
+const RUN_FILTER: &str = "r.run_id >= $1 AND r.run_id < $2 AND ($4 IS NULL OR r.project_id = $4) \
+    AND ($5 IS NULL OR r.env_id = r.project_id || '/' || $5) AND ($6 IS NULL OR r.status = $6) \
+    AND ($7 IS NULL OR r.lane = $7) AND ($8 IS NULL OR (r.concurrency_key = $8 AND r.lane = 'sync')) \
+    AND ($9 IS NULL OR (r.git_sha >= $9 {binary} AND r.git_sha < $10 {binary})) \
+    AND ($11 IS NULL OR (r.git_ref >= $11 {binary} AND r.git_ref < $12 {binary}))";
 
 /// Whether a caller no longer holds the run: NULL beliefs are not held against it.
 const FENCE: &str = "coalesce(v_run.status NOT IN ('claimed', 'running') OR v_run.epoch <> p_epoch \

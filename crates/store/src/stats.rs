@@ -46,27 +46,47 @@ impl FromColumns for MeanDuration {
 impl Store {
     /// The key metrics: the queue now, the last 24 hours, the last 7 days.
     pub async fn stats(&self, now: Option<Timestamp>) -> Result<Stats, Error> {
+        self.stats_of(None, now).await
+    }
+
+    /// The same of one project, or of all.
+    pub async fn stats_of(&self, project: Option<String>, now: Option<Timestamp>) -> Result<Stats, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
                 let now = tx.database_now(now).await?;
-                let queue: Option<Queue> =
-                    on!(tx, catalog::STATS_QUEUE, [At(now)], fetch_optional, "count runs")?
-                        .record("count runs")?;
+                let queue: Option<Queue> = on!(
+                    tx,
+                    catalog::STATS_QUEUE,
+                    [At(now), project.as_deref()],
+                    fetch_optional,
+                    "count runs"
+                )?
+                .record("count runs")?;
                 let mut stats = queue.map(|queue| queue.0).unwrap_or_default();
-                stats.active =
-                    on!(tx, catalog::STATS_ACTIVE, [], fetch_all, "count runs")?.records("count runs")?;
+                stats.active = on!(tx, catalog::STATS_ACTIVE, [project.as_deref()], fetch_all, "count runs")?
+                    .records("count runs")?;
                 let day = RunId::floor(now - chrono::Duration::hours(24));
-                let outcomes: Option<Outcomes> =
-                    on!(tx, catalog::STATS_OUTCOMES, [day.as_str()], fetch_optional, "count runs")?
-                        .record("count runs")?;
+                let outcomes: Option<Outcomes> = on!(
+                    tx,
+                    catalog::STATS_OUTCOMES,
+                    [day.as_str(), project.as_deref()],
+                    fetch_optional,
+                    "count runs"
+                )?
+                .record("count runs")?;
                 if let Some(Outcomes(success, failed)) = outcomes {
                     stats.success_count = success;
                     stats.failed_count = failed;
                 }
                 let week = RunId::floor(now - chrono::Duration::days(7));
-                stats.durations =
-                    on!(tx, catalog::STATS_DURATIONS, [week.as_str()], fetch_all, "count runs")?
-                        .records("count runs")?;
+                stats.durations = on!(
+                    tx,
+                    catalog::STATS_DURATIONS,
+                    [week.as_str(), project.as_deref()],
+                    fetch_all,
+                    "count runs"
+                )?
+                .records("count runs")?;
                 Ok(stats.with_rate())
             })
         })

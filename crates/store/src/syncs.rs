@@ -390,6 +390,19 @@ impl Tx<'_> {
     }
 }
 
+/// Which syncs to list; what is not named does not matter.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SyncFilter {
+    /// Of this feed.
+    pub feed: Option<String>,
+    /// Of the feeds of this project.
+    pub project: Option<String>,
+    /// Older than this one: the last one of the page before.
+    pub before: Option<Uuid>,
+    /// At most so many.
+    pub limit: usize,
+}
+
 impl Store {
     /// A sync, by its own id or that of its last attempt.
     pub async fn sync(&self, id: String) -> Result<Sync, Error> {
@@ -409,13 +422,7 @@ impl Store {
                 })
             })
             .await?;
-        found.ok_or_else(|| {
-            Error::Refused(crate::Refusal {
-                code: RefusalCode::UnknownSync,
-                message: format!("sync `{id}` does not exist"),
-                hint: Some("tidemill sync list".to_owned()),
-            })
-        })
+        found.ok_or_else(|| Error::unknown_sync(&id))
     }
 
     /// Counts the partitions of a sync.
@@ -449,11 +456,22 @@ impl Store {
 
     /// The last syncs, newest first.
     pub async fn syncs(&self, feed: Option<String>, limit: usize) -> Result<Vec<Sync>, Error> {
+        self.list_syncs(SyncFilter { feed, limit, ..SyncFilter::default() }).await
+    }
+
+    /// Syncs that a filter lets through, newest first.
+    pub async fn list_syncs(&self, filter: SyncFilter) -> Result<Vec<Sync>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
-                let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-                on!(tx, catalog::SYNC_LIST, [feed.as_deref(), limit], fetch_all, "list syncs")?
-                    .records("list syncs")
+                let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX);
+                on!(
+                    tx,
+                    catalog::SYNC_LIST,
+                    [filter.feed.as_deref(), limit, filter.project.as_deref(), filter.before.map(Bare)],
+                    fetch_all,
+                    "list syncs"
+                )?
+                .records("list syncs")
             })
         })
         .await

@@ -96,7 +96,7 @@ async fn migrating_twice_applies_nothing_the_second_time() {
         let missing = store.check_schema().await.unwrap_err();
         assert_eq!(missing.hint().as_deref(), Some("tidemill migrate"));
         let first = store.migrate(None).await.unwrap();
-        assert_eq!(first.applied, ["0001_kernel", "0002_queue", "0003_sync"]);
+        assert_eq!(first.applied, ["0001_kernel", "0002_queue", "0003_sync", "0005_lists"]);
         assert!(first.code_renewed);
         assert!(store.check_schema().await.is_ok());
         let before = empty.contents().await;
@@ -392,6 +392,7 @@ async fn every_statement_runs_on_both_databases() {
                 lane: Some(Lane::Ops),
                 before: Some(new_run_id(at(1_000))),
                 limit: 10,
+                ..RunFilter::default()
             };
             assert_eq!(store.runs(filter).await.unwrap().len(), usize::from(filled));
             let all = RunFilter { limit: 10, ..RunFilter::default() };

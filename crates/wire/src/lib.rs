@@ -4,10 +4,16 @@
 //! request with a field that nobody knows is refused; an answer may grow fields, and a client ignores them.
 
 pub mod claims;
+pub mod feeds;
 pub mod info;
 pub mod list;
 pub mod problem;
+pub mod projects;
+pub mod queues;
+pub mod rules;
 pub mod runs;
+pub mod schedules;
+pub mod syncs;
 pub mod workers;
 
 pub use list::Page;

@@ -12,20 +12,26 @@ use tidemill_core::{Json, RunId, Timestamp, limits};
 #[serde(deny_unknown_fields)]
 pub struct NewRun {
     /// The project that it belongs to.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128), example = &"shop"))]
     pub project: String,
     /// The environment, by its name within the project.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128), example = &"staging"))]
     pub env: String,
     /// The commit to work on.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 1024)))]
     pub git_sha: Option<String>,
     /// The branch or tag to work on.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 1024), example = &"refs/heads/main"))]
     pub git_ref: Option<String>,
     /// What the worker should know.
     #[serde(default = "object")]
+    #[cfg_attr(feature = "schema", schemars(extend("type" = "object")))]
     pub metadata: Json,
     /// Larger is first.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(range(min = -1_000_000, max = 1_000_000)))]
     pub priority: i32,
     /// Not before this time.
     #[serde(default)]
@@ -35,25 +41,31 @@ pub struct NewRun {
     pub expires_at: Option<Timestamp>,
     /// Tries in all before a failure that a worker reports is final.
     #[serde(default = "attempts")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub max_attempts: i32,
     /// Times the run may lose its worker.
     #[serde(default = "losses")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1000)))]
     pub max_losses: i32,
     /// Wait before the first retry of a reported failure; doubles each time.
     #[serde(default = "backoff")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 3600)))]
     pub backoff_secs: i32,
     /// How long the run may be running.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 31_536_000)))]
     pub timeout_secs: Option<i32>,
     /// At most one run of the project with this key is claimed at a time.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 1024)))]
     pub concurrency_key: Option<String>,
     /// What a worker must offer.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(length(max = 32), inner(regex(pattern = r"^[^,]{1,128}$"))))]
     pub labels: Vec<String>,
 }
 
-fn object() -> Json {
+pub(crate) fn object() -> Json {
     Json::Object(serde_json::Map::new())
 }
 
@@ -119,13 +131,31 @@ impl From<QueueRun> for NewRun {
 #[serde(deny_unknown_fields)]
 pub struct ListRuns {
     /// Of this project.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128)))]
     pub project: Option<String>,
     /// Of this environment, by name.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128)))]
     pub env: Option<String>,
     /// In this state.
     pub status: Option<RunState>,
     /// Of this lane.
     pub lane: Option<Lane>,
+    /// Runs of syncs of this feed.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128)))]
+    pub feed: Option<String>,
+    /// Queued at this time or later.
+    pub since: Option<Timestamp>,
+    /// Queued before this time.
+    pub until: Option<Timestamp>,
+    /// With an id that begins so.
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = r"^run-[a-z0-9-]{0,60}$")))]
+    pub id_prefix: Option<String>,
+    /// On a commit whose name begins so; four characters at the least, as with git itself.
+    #[cfg_attr(feature = "schema", schemars(length(min = 4, max = 1024)))]
+    pub sha_prefix: Option<String>,
+    /// On a branch or tag whose name begins so.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 1024)))]
+    pub ref_prefix: Option<String>,
     /// The cursor of the page before.
     pub after: Option<RunId>,
     /// At most so many.

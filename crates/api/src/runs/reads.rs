@@ -40,6 +40,12 @@ pub(super) async fn list(
         env: asked.env,
         status: asked.status,
         lane: asked.lane,
+        feed: asked.feed,
+        since: asked.since,
+        until: asked.until,
+        id_prefix: asked.id_prefix,
+        sha_prefix: asked.sha_prefix,
+        ref_prefix: asked.ref_prefix,
         before: asked.after,
         limit,
     };

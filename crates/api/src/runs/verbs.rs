@@ -3,7 +3,7 @@
 use crate::access::{Caller, unknown_project};
 use crate::answer::Fail;
 use crate::app::App;
-use crate::extract::{Body, Id, IdempotencyKey};
+use crate::extract::{Body, Checked, Id, IdempotencyKey};
 use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
@@ -22,7 +22,7 @@ pub(super) async fn queue(
     State(app): State<App>,
     caller: Caller,
     IdempotencyKey(key): IdempotencyKey,
-    Body(run): Body<NewRun>,
+    Checked(run): Checked<NewRun>,
 ) -> Result<(StatusCode, Json<Queued>), Fail> {
     if !caller.sees(&run.project) {
         return Err(unknown_project(&run.project));

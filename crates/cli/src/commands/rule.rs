@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use tidemill_core::diamond::Diamond;
 use tidemill_core::pricing::{PricingRule, Rules};
-use tidemill_engine::sync::Syncs;
+use tidemill_engine::sync::{Replaced, Syncs};
 use tidemill_store::Error;
 
 pub(super) async fn command(syncs: Syncs, command: RuleCommand, out: Out) -> Result<ExitCode, Failure> {
@@ -15,7 +15,12 @@ pub(super) async fn command(syncs: Syncs, command: RuleCommand, out: Out) -> Res
     match command {
         RuleCommand::Add(add) => {
             let mut rule = rule_of(*add);
-            rule.rule_id = syncs.add_rules(vec![rule.clone()], false).await?.first().copied().unwrap_or(0);
+            rule.rule_id = syncs
+                .add_rules(vec![rule.clone()], Replaced::Nothing, None)
+                .await?
+                .first()
+                .copied()
+                .unwrap_or(0);
             if out.is_json() {
                 out.json(&rule);
             } else {
@@ -35,7 +40,8 @@ pub(super) async fn command(syncs: Syncs, command: RuleCommand, out: Out) -> Res
             }
         }
         RuleCommand::Import { file, replace } => {
-            let added = syncs.add_rules(read_rules(&file)?, replace).await?;
+            let goes = if replace { Replaced::All } else { Replaced::Nothing };
+            let added = syncs.add_rules(read_rules(&file)?, goes, None).await?;
             if out.is_json() {
                 out.json(&serde_json::json!({"added": added}));
             } else {

@@ -25,7 +25,8 @@ pub(super) async fn command(engine: Engine, command: RunCommand, out: Out) -> Re
             queue(&engine, wanted, watch, out).await
         }
         RunCommand::List { project, env, status, limit, before } => {
-            let filter = RunFilter { project, env, status, lane: None, before, limit: usize::from(limit) };
+            let filter =
+                RunFilter { project, env, status, before, limit: usize::from(limit), ..RunFilter::default() };
             list(&engine, filter, out).await
         }
         RunCommand::Show { id } => show::show(&engine, &id, out).await,

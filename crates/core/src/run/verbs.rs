@@ -111,6 +111,18 @@ pub struct RunFilter {
     pub status: Option<RunState>,
     /// Of this lane.
     pub lane: Option<Lane>,
+    /// Runs of syncs of this feed.
+    pub feed: Option<String>,
+    /// Queued at this time or later.
+    pub since: Option<Timestamp>,
+    /// Queued before this time.
+    pub until: Option<Timestamp>,
+    /// With an id that begins so.
+    pub id_prefix: Option<String>,
+    /// On a commit whose name begins so.
+    pub sha_prefix: Option<String>,
+    /// On a branch or tag whose name begins so.
+    pub ref_prefix: Option<String>,
     /// Older than this run: the last one of the page before.
     pub before: Option<RunId>,
     /// At most so many.

@@ -4,38 +4,66 @@ use super::Syncs;
 use super::consolidate::Bench;
 use std::sync::Arc;
 use tidemill_core::pricing::PricingRule;
-use tidemill_store::{Built, Error, RefusalCode};
+use tidemill_store::{Built, Error, Known, RefusalCode, RequestKey};
 use uuid::Uuid;
 
-/// What applying the rules did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
-pub struct Repriced {
-    /// The version of the rules.
-    pub rules_version: i32,
-    /// Stones that were priced again.
-    pub stones: u64,
-    /// Stones that could not be.
-    pub rejected: u64,
+pub use tidemill_core::pricing::Repriced;
+
+/// Which rules go when others come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Replaced {
+    /// None.
+    Nothing,
+    /// All.
+    All,
+    /// Those that name one of these feeds.
+    OfFeeds(Vec<String>),
+}
+
+impl Replaced {
+    /// Whether a rule goes.
+    fn names(&self, rule: &PricingRule) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::All => true,
+            Self::OfFeeds(feeds) => rule.feed.as_ref().is_some_and(|feed| feeds.contains(feed)),
+        }
+    }
 }
 
 impl Syncs {
-    /// Adds rules, all or none; their numbers. Those that are there go first, where asked.
-    pub async fn add_rules(&self, rules: Vec<PricingRule>, replace: bool) -> Result<Vec<i64>, Error> {
+    /// Adds rules, all or none; their numbers. Those that are there go first, where asked. Under a key, asked twice is
+    /// asked once.
+    pub async fn add_rules(
+        &self,
+        rules: Vec<PricingRule>,
+        goes: Replaced,
+        key: Option<RequestKey>,
+    ) -> Result<Vec<i64>, Error> {
         for rule in &rules {
             rule.check()?;
         }
+        let now = self.now();
         self.engine
             .store()
             .write(move |mut tx| {
                 Box::pin(async move {
-                    if replace {
-                        for rule in tx.rules().await? {
-                            tx.remove_rule(rule.rule_id).await?;
-                        }
+                    if let Some(key) = &key
+                        && let Known::Answered(answer) = tx.take_key(key, now).await?
+                    {
+                        let numbers = answer.as_array().into_iter().flatten();
+                        return Ok(numbers.filter_map(tidemill_core::Json::as_i64).collect());
+                    }
+                    let before = if goes == Replaced::Nothing { Vec::new() } else { tx.rules().await? };
+                    for rule in before.iter().filter(|rule| goes.names(rule)) {
+                        tx.remove_rule(rule.rule_id).await?;
                     }
                     let mut added = Vec::with_capacity(rules.len());
                     for rule in &rules {
                         added.push(tx.add_rule(rule).await?);
+                    }
+                    if let Some(key) = &key {
+                        tx.keep_answer(key, added.as_slice().into()).await?;
                     }
                     Ok(added)
                 })

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use tidemill_core::pricing::PricingRule;
 use tidemill_core::records::{Reject, Stage};
 use tidemill_core::run::RunState;
+use tidemill_engine::sync::Replaced;
 use tidemill_supplier::{Change, Config, What};
 use tidemill_testkit::door::Kind;
 use tidemill_testkit::mill::{FEED, Mill};
@@ -102,7 +103,7 @@ pub(crate) async fn a_row_that_is_what_it_was_is_no_longer_listed(kind: Kind) {
         assert_eq!(times, 0, "{sync:?}");
         // Pricing anew writes the last good record once more, and mends nothing.
         let first = vec![PricingRule { priority: 1, ..usual_rule(&mill).await }];
-        mill.syncs.add_rules(first, false).await.expect("a rule is added");
+        mill.syncs.add_rules(first, Replaced::Nothing, None).await.expect("a rule is added");
         mill.syncs.apply_rules(FEED, |_| {}).await.expect("the rules are applied");
         assert_eq!(rejects(&mill).await.len(), 3, "{what:?}");
         mill.supplier.handle.change(&Change::these(What::Mend, spoiled)).expect("they are mended");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidemill_core::pricing::PricingRule;
 use tidemill_core::sync::SyncState;
-use tidemill_engine::sync::SyncSettings;
+use tidemill_engine::sync::{Replaced, SyncSettings};
 use tidemill_supplier::{Config, Distribution, Truth};
 use tidemill_testkit::door::Kind;
 use tidemill_testkit::mill::{FEED, Mill, Roles};
@@ -55,7 +55,10 @@ pub(crate) async fn a_rule_edited_during_consolidation_mixes_no_prices(kind: Kin
     while again(&mill, &sync).await.state != SyncState::Completed {
         edits += 1;
         let markup = 20_000 + edits;
-        mill.syncs.add_rules(vec![rule(1, markup)], true).await.expect("the rules are replaced");
+        mill.syncs
+            .add_rules(vec![rule(1, markup)], Replaced::All, None)
+            .await
+            .expect("the rules are replaced");
         tokio::time::sleep(Duration::from_millis(5)).await;
         assert!(edits < 10_000, "it never ends");
     }
@@ -64,7 +67,7 @@ pub(crate) async fn a_rule_edited_during_consolidation_mixes_no_prices(kind: Kin
     assert_eq!(number(&mill, "SELECT count(DISTINCT rules_version) FROM diamonds").await, 1);
     mill.check_equal().await;
 
-    mill.syncs.add_rules(vec![rule(1, 20_000)], true).await.expect("the rules are replaced");
+    mill.syncs.add_rules(vec![rule(1, 20_000)], Replaced::All, None).await.expect("the rules are replaced");
     let roles = mill.roles();
     mill.sync(true).await;
     roles.stop().await;
@@ -78,7 +81,8 @@ pub(crate) async fn apply_prices_anew_without_fetching(kind: Kind) {
     mill.sync(false).await;
     roles.stop().await;
     let before = mill.supplier.handle.stats().requests;
-    let added = mill.syncs.add_rules(vec![rule(1, 20_000)], false).await.expect("a rule is added");
+    let added =
+        mill.syncs.add_rules(vec![rule(1, 20_000)], Replaced::Nothing, None).await.expect("a rule is added");
     let mut heard = 0;
     let done = mill.syncs.apply_rules(FEED, |_| heard += 1).await.expect("the rules are applied");
     assert_eq!((done.stones, done.rejected), (900, 0));
@@ -105,7 +109,7 @@ pub(crate) async fn the_first_rule_that_fits_decides(kind: Kind) {
         PricingRule { price_min: Some(300_000), shapes: vec!["no such shape".to_owned()], ..rule(3, 80_000) },
         PricingRule { price_min: Some(1_000_000), feed: Some(FEED.to_owned()), ..rule(20, 12_345) },
     ];
-    let numbers = mill.syncs.add_rules(rules, true).await.expect("the rules are added");
+    let numbers = mill.syncs.add_rules(rules, Replaced::All, None).await.expect("the rules are added");
     assert_eq!(numbers.len(), 7);
     let sync = planned(&mill, false).await;
     work(&mill).await;
@@ -152,12 +156,18 @@ pub(crate) async fn prices_worked_out_on_paper(kind: Kind) {
     let all_at = |cents: i64| format!("SELECT count(*) FROM diamonds WHERE retail_price_cents = {cents}");
     assert_eq!(number(&mill, &all_at(14_197)).await, 40);
     for (markup, cents) in [(15_000, 18_518), (10_050, 12_407), (9_999, 12_344), (10_000, 12_345)] {
-        mill.syncs.add_rules(vec![rule(1, markup)], true).await.expect("the rules are replaced");
+        mill.syncs
+            .add_rules(vec![rule(1, markup)], Replaced::All, None)
+            .await
+            .expect("the rules are replaced");
         mill.syncs.apply_rules(FEED, |_| {}).await.expect("the rules are applied");
         assert_eq!(number(&mill, &all_at(cents)).await, 40, "{markup}");
     }
-    let refused =
-        mill.syncs.add_rules(vec![rule(1, 20_000), rule(1, 0)], true).await.expect_err("0 is no markup");
+    let refused = mill
+        .syncs
+        .add_rules(vec![rule(1, 20_000), rule(1, 0)], Replaced::All, None)
+        .await
+        .expect_err("0 is no markup");
     assert!(refused.to_string().contains("markup"), "{refused}");
     let kept = mill.stage.store.rules().await.expect("the rules are listed");
     assert_eq!((kept.len(), kept[0].markup), (1, 10_000), "all or none");

@@ -1,0 +1,1 @@
+DELETE FROM {ops}.request_keys WHERE created_at < $1

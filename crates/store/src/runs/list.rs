@@ -1,0 +1,288 @@
+//! Lists of runs: one shape of statement for each thing that people ask for, each answered from an index.
+//!
+//! A single statement with `$1 IS NULL OR …` for everything could not be: its plan is made once, for whatever comes.
+//! So the most telling part of the filter chooses the statement, and the rest is asked of each run that it finds.
+
+use crate::catalog::Statement;
+use crate::codec::Words;
+use crate::tx::{Conn, Of, on};
+use crate::{Error, Store, Tx, catalog};
+use sqlx::Row as _;
+use tidemill_core::run::{Lane, Run, RunFilter, RunState};
+use tidemill_core::{EnvId, RunId};
+
+/// Values of one column that are looked up one by one; with more, runs are read by age.
+const VALUES_MAX: usize = 256;
+/// Queued runs that are all read and sorted; with more, they are many enough to be found by age.
+const QUEUED_MAX: i64 = 2_000;
+
+/// Texts that begin with `prefix` are those from it on, up to but without this.
+///
+/// Both databases compare these texts byte by byte, and the order of bytes is that of code points: the last one that
+/// has a successor is raised, and what follows it is dropped.
+fn after_prefix(prefix: &str) -> String {
+    let mut characters: Vec<char> = prefix.chars().collect();
+    while let Some(last) = characters.pop() {
+        let next = u32::from(last) + 1;
+        // What lies between is no character: it belongs to another encoding.
+        let next = if next == 0xD800 { 0xE000 } else { next };
+        if let Some(next) = char::from_u32(next) {
+            characters.push(next);
+            return characters.into_iter().collect();
+        }
+    }
+    // Nothing comes after the largest text there can be.
+    char::MAX.to_string().repeat(300)
+}
+
+/// A range of texts: from one on, up to but without the other.
+#[derive(Debug, PartialEq, Eq)]
+struct Range {
+    from: String,
+    to: String,
+}
+
+impl Range {
+    fn of_prefix(prefix: &str) -> Self {
+        Self { from: prefix.to_owned(), to: after_prefix(prefix) }
+    }
+
+    fn from(&mut self, bound: &str) {
+        if bound > self.from.as_str() {
+            bound.clone_into(&mut self.from);
+        }
+    }
+
+    fn until(&mut self, bound: &str) {
+        if bound < self.to.as_str() {
+            bound.clone_into(&mut self.to);
+        }
+    }
+}
+
+/// The ids that a filter lets through. Ids sort by age: a time is a bound of them, as a prefix and a cursor are.
+fn ids(filter: &RunFilter) -> Range {
+    let mut ids = Range::of_prefix(filter.id_prefix.as_deref().unwrap_or("run-"));
+    if let Some(since) = filter.since {
+        ids.from(RunId::floor(since).as_str());
+    }
+    if let Some(until) = filter.until {
+        ids.until(RunId::floor(until).as_str());
+    }
+    if let Some(before) = &filter.before {
+        ids.until(before.as_str());
+    }
+    ids
+}
+
+/// Which statement answers a filter, with the values that it looks up.
+struct Shape {
+    statement: Statement,
+    values: Vec<String>,
+}
+
+impl Shape {
+    const fn plain(statement: Statement) -> Self {
+        Self { statement, values: Vec::new() }
+    }
+}
+
+/// A filter as its statement wants it.
+struct Asked {
+    ids: Range,
+    sha: Option<Range>,
+    git_ref: Option<Range>,
+    feed: Option<String>,
+    /// Project and environment, unless the statement looks their runs up: asked twice, the planner would believe
+    /// that next to nothing is left.
+    place: (Option<String>, Option<String>),
+    shape: Shape,
+}
+
+/// Binds what every list of runs takes, and the values where its statement looks some up.
+macro_rules! bound {
+    ($query:expr, $filter:ident, $asked:ident) => {{
+        let query = $query
+            .bind($asked.ids.from.as_str())
+            .bind($asked.ids.to.as_str())
+            .bind(i64::try_from($filter.limit).unwrap_or(i64::MAX))
+            .bind($asked.place.0.as_deref())
+            .bind($asked.place.1.as_deref())
+            .bind($filter.status.map(RunState::as_str))
+            .bind($filter.lane.map(Lane::as_str))
+            .bind($asked.feed.as_deref())
+            .bind($asked.sha.as_ref().map(|range| range.from.as_str()))
+            .bind($asked.sha.as_ref().map(|range| range.to.as_str()))
+            .bind($asked.git_ref.as_ref().map(|range| range.from.as_str()))
+            .bind($asked.git_ref.as_ref().map(|range| range.to.as_str()));
+        if $asked.shape.values.is_empty() { query } else { query.bind(Words($asked.shape.values.clone())) }
+    }};
+}
+
+impl Tx<'_> {
+    /// Runs, the youngest first.
+    pub async fn runs(&mut self, filter: &RunFilter) -> Result<Vec<Run>, Error> {
+        let Some(asked) = self.asked(filter).await? else { return Ok(Vec::new()) };
+        let sql = self.sql(asked.shape.statement);
+        let named = self.context.named;
+        let rows = match &mut self.conn {
+            Conn::Postgres(conn) => {
+                let query = bound!(sqlx::query(sql), filter, asked).persistent(named);
+                query.fetch_all(&mut **conn).await.map(Of::Postgres)
+            }
+            Conn::Sqlite(conn) => {
+                bound!(sqlx::query(sql), filter, asked).fetch_all(&mut **conn).await.map(Of::Sqlite)
+            }
+        };
+        rows.map_err(|source| Error::database("list runs", source))?.records("list runs")
+    }
+
+    /// How the database finds these runs, in its own words: for people who wonder, and for tests.
+    pub async fn explain_runs(&mut self, filter: &RunFilter) -> Result<Vec<String>, Error> {
+        let Some(asked) = self.asked(filter).await? else { return Ok(Vec::new()) };
+        let text = self.context.catalog.text(asked.shape.statement);
+        let lines = match &mut self.conn {
+            Conn::Postgres(conn) => {
+                let query = sqlx::query_scalar(sqlx::AssertSqlSafe(format!("EXPLAIN {text}")));
+                bound!(query, filter, asked).persistent(false).fetch_all(&mut **conn).await
+            }
+            Conn::Sqlite(conn) => {
+                let query = sqlx::query(sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {text}")));
+                let rows = bound!(query, filter, asked).fetch_all(&mut **conn).await;
+                rows.and_then(|rows| rows.iter().map(|row| row.try_get("detail")).collect())
+            }
+        };
+        lines.map_err(|source| Error::database("list runs", source))
+    }
+
+    /// What a filter asks, as its statement wants it. `None`: nothing can fit it.
+    async fn asked(&mut self, filter: &RunFilter) -> Result<Option<Asked>, Error> {
+        let ids = ids(filter);
+        if ids.from >= ids.to {
+            return Ok(None);
+        }
+        let sha = filter.sha_prefix.as_deref().map(Range::of_prefix);
+        let git_ref = filter.ref_prefix.as_deref().map(Range::of_prefix);
+        let shape = self.shape(filter, sha.as_ref(), git_ref.as_ref()).await?;
+        let feed = filter.feed.as_ref().map(|feed| format!("feed:{feed}"));
+        Ok(shape.map(|shape| {
+            let looked_up = shape.statement == catalog::RUN_LIST_ENV;
+            let place = if looked_up { (None, None) } else { (filter.project.clone(), filter.env.clone()) };
+            Asked { ids, sha, git_ref, feed, place, shape }
+        }))
+    }
+
+    /// The statement for a filter. `None`: nothing can fit it.
+    async fn shape(
+        &mut self,
+        filter: &RunFilter,
+        sha: Option<&Range>,
+        git_ref: Option<&Range>,
+    ) -> Result<Option<Shape>, Error> {
+        if filter.feed.is_some() {
+            return Ok(Some(Shape::plain(catalog::RUN_LIST_FEED)));
+        }
+        if let Some(range) = sha {
+            let found = self.spelled(catalog::RUN_SHAS, range).await?;
+            return Ok(by_values(catalog::RUN_LIST_SHA, found));
+        }
+        if let Some(range) = git_ref {
+            let found = self.spelled(catalog::RUN_REFS, range).await?;
+            return Ok(by_values(catalog::RUN_LIST_REF, found));
+        }
+        match filter.lane {
+            Some(Lane::Graph | Lane::Sync) => return Ok(Some(Shape::plain(catalog::RUN_LIST_LANE))),
+            Some(Lane::Ops) | None => {}
+        }
+        match filter.status {
+            Some(RunState::Failed | RunState::Cancelled) => {
+                return Ok(Some(Shape::plain(catalog::RUN_LIST_ENDED)));
+            }
+            Some(RunState::Claimed | RunState::Running) => {
+                return Ok(Some(Shape::plain(catalog::RUN_LIST_HELD)));
+            }
+            Some(RunState::Queued) if self.queued_at_most().await? <= QUEUED_MAX => {
+                return Ok(Some(Shape::plain(catalog::RUN_LIST_QUEUED)));
+            }
+            Some(RunState::Queued | RunState::Success) | None => {}
+        }
+        let places = match (&filter.project, &filter.env) {
+            (None, None) => return Ok(Some(Shape::plain(catalog::RUN_LIST))),
+            (Some(project), Some(env)) => vec![EnvId::new(project, env).to_string()],
+            (project, env) => self.environment_ids(project.as_deref(), env.as_deref()).await?,
+        };
+        Ok(by_values(catalog::RUN_LIST_ENV, places))
+    }
+
+    /// The values of a column that lie in a range, as many as are looked up one by one, and one more.
+    async fn spelled(&mut self, statement: Statement, range: &Range) -> Result<Vec<String>, Error> {
+        let limit = i64::try_from(VALUES_MAX + 1).unwrap_or(i64::MAX);
+        let binds = (range.from.as_str(), range.to.as_str(), limit);
+        on!(self, statement, [binds.0, binds.1, binds.2], fetch_all, "list runs")?.records("list runs")
+    }
+
+    async fn environment_ids(
+        &mut self,
+        project: Option<&str>,
+        env: Option<&str>,
+    ) -> Result<Vec<String>, Error> {
+        let limit = i64::try_from(VALUES_MAX + 1).unwrap_or(i64::MAX);
+        on!(self, catalog::ENVIRONMENT_IDS, [project, env, limit], fetch_all, "list runs")?
+            .records("list runs")
+    }
+
+    async fn queued_at_most(&mut self) -> Result<i64, Error> {
+        let found: Option<i64> =
+            on!(self, catalog::RUN_QUEUED_COUNT, [QUEUED_MAX + 1], fetch_optional, "list runs")?
+                .record("list runs")?;
+        Ok(found.unwrap_or(0))
+    }
+}
+
+impl Store {
+    /// How the database finds the runs of a filter, in its own words.
+    pub async fn explain_runs(&self, filter: RunFilter) -> Result<Vec<String>, Error> {
+        self.read(move |mut tx| Box::pin(async move { tx.explain_runs(&filter).await })).await
+    }
+}
+
+/// A page of each value, or all runs by age where the values are too many; nothing where there are none.
+fn by_values(statement: Statement, values: Vec<String>) -> Option<Shape> {
+    match values.len() {
+        0 => None,
+        count if count > VALUES_MAX => Some(Shape::plain(catalog::RUN_LIST)),
+        _ => Some(Shape { statement, values }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chrono::{TimeDelta, TimeZone as _, Utc};
+
+    #[test]
+    fn what_follows_a_prefix_is_above_all_that_begin_with_it_and_no_higher() {
+        for (prefix, after) in [("run-", "run."), ("a", "b"), ("\u{d7ff}", "\u{e000}"), ("a\u{10ffff}", "b")]
+        {
+            assert_eq!(after_prefix(prefix), after);
+            assert!(after_prefix(prefix) > format!("{prefix}\u{10ffff}"));
+        }
+        assert!(after_prefix("\u{10ffff}") > "\u{10ffff}\u{10ffff}".to_owned());
+    }
+
+    #[test]
+    fn times_a_prefix_and_a_cursor_are_bounds_of_the_id() {
+        let at = Utc.with_ymd_and_hms(2026, 2, 14, 10, 30, 0).unwrap();
+        let filter = RunFilter {
+            since: Some(at),
+            until: Some(at + TimeDelta::hours(1)),
+            before: Some(RunId::floor(at + TimeDelta::minutes(1))),
+            ..RunFilter::default()
+        };
+        let found = ids(&filter);
+        assert_eq!(found.from, RunId::floor(at).as_str());
+        assert_eq!(found.to, RunId::floor(at + TimeDelta::minutes(1)).as_str());
+        let nothing = ids(&RunFilter { id_prefix: Some("run-f".to_owned()), ..filter });
+        assert!(nothing.from > nothing.to);
+    }
+}

@@ -1,0 +1,141 @@
+//! Keys, faults, and what is not there.
+
+use crate::doorway::{Doorway, fields, refused};
+use http::{Method, StatusCode};
+use serde_json::json;
+use tidemill_core::queue::WORK_ITEMS;
+use tidemill_testkit::conformance::at_once;
+use tidemill_testkit::door::{Kind, at};
+use tidemill_wire::queues::Peek;
+use tidemill_wire::rules::NewRule;
+use tidemill_wire::runs::ListRuns;
+
+/// How many rules there are, besides the one that a new database has.
+async fn rules(door: &Doorway) -> usize {
+    door.admin.rules().await.expect("rules are listed").items.len() - 1
+}
+
+fn rule(markup: i32) -> NewRule {
+    serde_json::from_value(json!({"markup": markup})).expect("a rule is read")
+}
+
+pub(crate) async fn a_key_is_one_request_and_another_one_under_it_is_refused(kind: Kind) {
+    let door = Doorway::open(kind).await;
+    let key = || Some("import-1".to_owned());
+    let first = door.admin.add_rule(&rule(11_000), key()).await.expect("a rule is added");
+    let again = door.admin.add_rule(&rule(11_000), key()).await.expect("the same answer comes back");
+    assert_eq!(first, again);
+    assert_eq!(rules(&door).await, 1);
+    assert_eq!(refused(door.admin.add_rule(&rule(12_000), key()).await), (409, "key_conflict".to_owned()));
+    // The key of one route is not the key of another, nor that of a caller of one project.
+    let import = serde_json::from_value(json!({"rules": [{"markup": 1}]})).expect("an import is read");
+    let added = door.admin.import_rules(&import, key()).await.expect("rules are added");
+    assert_eq!(door.admin.import_rules(&import, key()).await.expect("the same answer"), added);
+    assert_eq!(rules(&door).await, 2);
+    let bad = door.keyed(Method::POST, "/v1/rules", "{\"markup\":1}", Some("a b")).await;
+    assert_eq!(
+        (bad.0, fields(&bad.1)),
+        (StatusCode::UNPROCESSABLE_ENTITY, vec!["Idempotency-Key".to_owned()])
+    );
+
+    let run = json!({"project": "shop", "env": "staging"}).to_string();
+    let (status, first) = door.keyed(Method::POST, "/v1/runs", &run, Some("k")).await;
+    assert_eq!(status, StatusCode::CREATED);
+    let (status, again) = door.keyed(Method::POST, "/v1/runs", &run, Some("k")).await;
+    assert_eq!((status, &again["run_id"]), (StatusCode::OK, &first["run_id"]));
+    let other = json!({"project": "shop", "env": "staging", "priority": 1}).to_string();
+    let (status, problem) = door.keyed(Method::POST, "/v1/runs", &other, Some("k")).await;
+    assert_eq!((status, &problem["code"]), (StatusCode::CONFLICT, &"key_conflict".into()));
+}
+
+pub(crate) async fn a_key_that_two_callers_use_at_once_is_one_rule(kind: Kind) {
+    let door = Doorway::open(kind).await;
+    let added = at_once(8, |_| {
+        let admin = door.admin.clone();
+        async move { admin.add_rule(&rule(11_000), Some("once".to_owned())).await }
+    })
+    .await;
+    let added: Vec<i64> = added.into_iter().map(|rule| rule.expect("a rule is added").rule_id).collect();
+    assert_eq!(rules(&door).await, 1, "{added:?}");
+    assert!(added.iter().all(|number| *number == added[0]), "{added:?}");
+}
+
+pub(crate) async fn a_key_is_forgotten_after_a_day(kind: Kind) {
+    let door = Doorway::open(kind).await;
+    let key = || Some("again".to_owned());
+    door.admin.add_rule(&rule(11_000), key()).await.expect("a rule is added");
+    let store = &door.stage.store;
+    assert_eq!(store.prune_request_keys(at(0)).await.expect("keys are pruned"), 0);
+    assert_eq!(store.prune_request_keys(at(1)).await.expect("keys are pruned"), 1);
+    door.admin.add_rule(&rule(12_000), key()).await.expect("the key is free");
+    assert_eq!(rules(&door).await, 2);
+}
+
+pub(crate) async fn every_fault_of_a_body_is_named_at_once(kind: Kind) {
+    let door = Doorway::open(kind).await;
+    let body = json!({
+        "env": "staging", "max_attempts": 0, "priority": "high", "labels": ["a", "b,c"], "colour": "red",
+        "metadata": {"text": "a\u{0}b"},
+    });
+    let (status, problem) = door.raw(Method::POST, "/v1/runs", &body.to_string()).await;
+    assert_eq!((status, &problem["code"]), (StatusCode::UNPROCESSABLE_ENTITY, &"invalid".into()));
+    let expected = ["colour", "labels[1]", "max_attempts", "metadata.text", "priority", "project"];
+    assert_eq!(fields(&problem), expected, "{problem}");
+
+    // Rules between fields are named beside the form of others.
+    let body = json!({
+        "project": "shop", "env": "staging", "max_losses": -1,
+        "available_at": "2026-02-14T10:30:00Z", "expires_at": "2026-02-14T10:00:00Z",
+    });
+    let (_, problem) = door.raw(Method::POST, "/v1/runs", &body.to_string()).await;
+    assert_eq!(fields(&problem), ["expires_at", "max_losses"], "{problem}");
+    let import = json!({"rules": [{"markup": 1}, {"markup": 0, "stone_type": "lab", "lab_grown": false}]});
+    let (_, problem) = door.raw(Method::POST, "/v1/rules/import", &import.to_string()).await;
+    assert_eq!(fields(&problem), ["rules[1].lab_grown", "rules[1].markup"], "{problem}");
+    let schedule = json!({"cron": "never", "request": {"project": "shop", "env": ""}});
+    let (_, problem) = door.raw(Method::PUT, "/v1/schedules/nightly", &schedule.to_string()).await;
+    assert_eq!(fields(&problem), ["cron", "request.env"], "{problem}");
+
+    let (status, problem) = door.raw(Method::POST, "/v1/runs", "{\"project\": ").await;
+    assert_eq!((status, &problem["code"]), (StatusCode::BAD_REQUEST, &"bad_json".into()));
+    let (status, problem) = door.raw(Method::POST, "/v1/runs", "[]").await;
+    assert_eq!((status, fields(&problem)), (StatusCode::UNPROCESSABLE_ENTITY, vec!["body".to_owned()]));
+}
+
+pub(crate) async fn every_fault_of_a_query_is_named_at_once(kind: Kind) {
+    let door = Doorway::open(kind).await;
+    let path = "/v1/runs?limit=0&status=lost&since=soon&sha_prefix=ab&project=%00&wrong=1&lane=ops&lane=sync";
+    let (status, problem) = door.raw(Method::GET, path, "").await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
+    let expected = ["lane", "limit", "project", "sha_prefix", "since", "status", "wrong"];
+    assert_eq!(fields(&problem), expected, "{problem}");
+    for path in ["/v1/rejects?after=x", "/v1/queues/work-items/dead?after=%5B%5D", "/v1/syncs?after=1"] {
+        let (status, problem) = door.raw(Method::GET, path, "").await;
+        assert_eq!((status, fields(&problem)), (StatusCode::UNPROCESSABLE_ENTITY, vec!["after".to_owned()]));
+    }
+    let (status, problem) = door.raw(Method::GET, "/v1/feeds/%00", "").await;
+    assert_eq!((status, fields(&problem)), (StatusCode::UNPROCESSABLE_ENTITY, vec!["path".to_owned()]));
+}
+
+pub(crate) async fn what_is_not_there_is_said_to_be_unknown(kind: Kind) {
+    let door = Doorway::open(kind).await;
+    let gone = |code: &str| (404, code.to_owned());
+    assert_eq!(refused(door.admin.project("none").await), gone("unknown_project"));
+    assert_eq!(refused(door.admin.resume_project("none").await), gone("unknown_project"));
+    assert_eq!(refused(door.admin.schedule("none").await), gone("unknown_schedule"));
+    assert_eq!(refused(door.admin.remove_schedule("none").await), gone("unknown_schedule"));
+    assert_eq!(refused(door.admin.resume_schedule("none").await), gone("unknown_schedule"));
+    assert_eq!(refused(door.admin.feed("none").await), gone("unknown_feed"));
+    assert_eq!(refused(door.admin.watermark("none").await), gone("unknown_feed"));
+    assert_eq!(refused(door.admin.resume_feed("none").await), gone("unknown_feed"));
+    assert_eq!(refused(door.admin.reprice("none").await), gone("unknown_feed"));
+    assert_eq!(refused(door.admin.sync("none").await), gone("unknown_sync"));
+    assert_eq!(refused(door.admin.cancel_sync("none", None).await), gone("unknown_sync"));
+    assert_eq!(refused(door.admin.remove_rule(7).await), gone("unknown_rule"));
+    assert_eq!(refused(door.admin.peek("none", Peek::default()).await), gone("unknown_queue"));
+    assert!(door.admin.peek(WORK_ITEMS, Peek::default()).await.expect("a queue").items.is_empty());
+    let (status, problem) = door.raw(Method::GET, "/v1/nothing", "").await;
+    assert_eq!((status, &problem["code"]), (StatusCode::NOT_FOUND, &"no_route".into()));
+    let none = ListRuns { project: Some("none".to_owned()), ..ListRuns::default() };
+    assert!(door.admin.runs(&none).await.expect("an empty list").items.is_empty());
+}

@@ -1,0 +1,207 @@
+//! Feeds, syncs and queues.
+
+use crate::doorway::{Doorway, refused};
+use serde_json::{Value, json};
+use tidemill_core::feed::Watermark;
+use tidemill_core::queue::{DeadReason, NewMessage, WORK_ITEMS};
+use tidemill_core::sync::SyncState;
+use tidemill_core::{Timestamp, WorkerId};
+use tidemill_engine::Identity;
+use tidemill_engine::sync::{PagerOptions, SyncSettings};
+use tidemill_store::{NewReject, Queue as _, Receive};
+use tidemill_supplier::Config;
+use tidemill_testkit::door::{Kind, at};
+use tidemill_testkit::mill::{FEED, Mill, quick};
+use tidemill_wire::feeds::{ListGaps, ListRejects, PutFeed, SetWatermark, StartSync};
+use tidemill_wire::projects::Pause;
+use tidemill_wire::queues::{ListDead, Peek, ReplayDead};
+use tidemill_wire::syncs::{Consolidate, ListSyncs, RetrySync};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+fn put(value: Value) -> PutFeed {
+    serde_json::from_value(value).expect("a feed is read")
+}
+
+/// A mill with a door, and the door's own database.
+async fn milled(kind: Kind) -> (Mill, Doorway) {
+    let settings = SyncSettings { unlimited: true, partition_target: 150, partition_min: 50, ..quick() };
+    let mill = Mill::with(kind, Config { stones: 800, ..Mill::config() }, settings).await;
+    let door = Doorway::of(mill.stage.clone(), mill.syncs.clone());
+    (mill, door)
+}
+
+pub(crate) async fn a_feed_is_added_looked_at_and_brought_in(kind: Kind) {
+    let (mill, door) = milled(kind).await;
+    let admin = &door.admin;
+    let other = put(json!({
+        "project_id": "default", "endpoint": "http://127.0.0.1:9/graphql", "username": "u",
+        "password_env": "FEED_PASSWORD", "schedule": "0 3 * * *",
+    }));
+    let kept = admin.put_feed("other", &other).await.expect("a feed is added");
+    assert_eq!(
+        (kept.feed.kind.as_str(), kept.feed.password_env.as_deref()),
+        ("nivoda", Some("FEED_PASSWORD"))
+    );
+    assert!(admin.schedule("feed-other").await.is_ok(), "its schedule is kept");
+    let bad = put(json!({"project_id": "default", "kind": "none", "endpoint": "http://localhost"}));
+    assert_eq!(refused(admin.put_feed("bad", &bad).await).0, 422);
+    assert_eq!(refused(admin.heatmap(FEED).await), (404, "nothing_yet".to_owned()));
+
+    let roles = mill.roles();
+    let key = || Some("first".to_owned());
+    let queued = admin.start_sync(FEED, StartSync { full: true }, key()).await.expect("a sync is queued");
+    let again = admin.start_sync(FEED, StartSync { full: true }, key()).await.expect("it is there");
+    assert_eq!((queued.created, again.created, &again.run_id), (true, false, &queued.run_id));
+    mill.settle(&queued.run_id).await;
+    let status = admin.sync(queued.run_id.as_str()).await.expect("the sync is shown");
+    assert_eq!(status.sync.state, SyncState::Completed);
+    let id = status.sync.run_id.to_string();
+    let partitions = admin.partitions(&id).await.expect("partitions are listed").items;
+    assert_eq!(partitions, status.partitions);
+    let heat = admin.heatmap(FEED).await.expect("a scan");
+    assert_eq!((heat.sync, heat.partitions.len()), (status.sync.run_id, partitions.len()));
+    let repriced = admin.reprice(FEED).await.expect("stones are priced again");
+    assert_eq!(repriced.rejected, 0);
+    roles.stop().await;
+
+    let lines = admin.feeds().await.expect("feeds are listed").items;
+    let line = lines.iter().find(|line| line.feed.feed.feed == FEED).expect("the feed is listed");
+    assert_eq!(line.last_sync.as_ref().map(|sync| sync.run_id), Some(status.sync.run_id));
+    let detail = admin.feed(FEED).await.expect("the feed is shown");
+    assert_eq!((detail.syncs.len(), detail.gaps.len(), detail.watermark_changes.len()), (1, 0, 1));
+    let mark: Timestamp = "2026-01-16T02:00:00Z".parse().expect("a time");
+    let watermark = Watermark { last_updated_at: mark, last_run_id: None, last_run_completed_at: None };
+    let set = SetWatermark { watermark: Some(watermark), note: Some("again".to_owned()) };
+    let now = admin.set_watermark(FEED, &set).await.expect("the watermark is moved");
+    assert_eq!(now.watermark.as_ref().map(|mark| mark.last_updated_at), Some(mark));
+    assert_eq!((now.changes.len(), now.changes[0].by.as_str()), (2, "ann"));
+    assert_eq!(admin.watermark(FEED).await.expect("the watermark"), now);
+    let flag = admin.pause_feed(FEED, &Pause::default()).await.expect("it is paused");
+    assert_eq!(flag.scope, format!("feed:{FEED}"));
+    assert!(admin.resume_feed(FEED).await.expect("it goes on").resumed);
+}
+
+fn identity(name: &str) -> Identity {
+    Identity { name: name.to_owned(), host: "here".to_owned(), labels: Vec::new() }
+}
+
+pub(crate) async fn a_failed_sync_is_looked_at_retried_and_consolidated(kind: Kind) {
+    let (mill, door) = milled(kind).await;
+    let admin = &door.admin;
+    let queued = admin.start_sync(FEED, StartSync::default(), None).await.expect("a sync is queued");
+    let (_stop, told) = watch::channel(false);
+    mill.syncs.schedule(identity("scheduler"), true, told.clone()).await.expect("it is planned");
+    let id = mill.record(&queued.run_id).await.run_id.to_string();
+    let early = refused(admin.consolidate_sync(&id, Consolidate { force: true, advance: false }).await);
+    assert_eq!(early, (409, "not_retryable".to_owned()));
+    mill.supplier.handle.behave(|behaviour| behaviour.without_ids_next = 1);
+    let once = PagerOptions { once: true, ..PagerOptions::default() };
+    mill.syncs.work_pages(identity("worker"), &once, told).await.expect("pages are carried out");
+    let failed = admin.sync(&id).await.expect("the sync is shown");
+    assert_eq!((failed.sync.state, failed.sync.failed_workers), (SyncState::Failed, 1));
+    assert!(!admin.cancel_sync(&id, None).await.expect("it had ended").cancelled);
+    let soft = refused(admin.consolidate_sync(&id, Consolidate::default()).await);
+    assert_eq!(soft, (409, "not_retryable".to_owned()));
+    let wrong = RetrySync { restart: true, partition: Some("partition-999".to_owned()) };
+    assert_eq!(refused(admin.retry_sync(&id, &wrong).await), (422, "bad_value".to_owned()));
+    let retried = admin.retry_sync(&id, &RetrySync::default()).await.expect("it is tried again");
+    assert!(retried.created);
+    assert!(!admin.retry_sync(&id, &RetrySync::default()).await.expect("once").created);
+
+    let listed = admin.syncs(&ListSyncs { limit: Some(1), ..ListSyncs::default() }).await.expect("syncs");
+    assert_eq!(listed.items.len(), 1);
+    let next: Uuid = listed.next.expect("a page that is full has a next").parse().expect("an id");
+    let last = ListSyncs { after: Some(next), ..ListSyncs::default() };
+    assert!(admin.syncs(&last).await.expect("syncs").items.is_empty());
+    let none = ListSyncs { feed: Some("none".to_owned()), ..ListSyncs::default() };
+    assert_eq!(refused(admin.syncs(&none).await), (404, "unknown_feed".to_owned()));
+}
+
+pub(crate) async fn dead_letters_are_listed_page_by_page_and_replayed(kind: Kind) {
+    let door = Doorway::open(kind).await;
+    let store = &door.stage.store;
+    let ids: Vec<String> = (0..7).map(|number| format!("page-{number}")).collect();
+    let messages = ids.iter().map(|id| NewMessage::new(WORK_ITEMS, id.as_str(), "gems", json!({}))).collect();
+    store.send(messages, Some(at(0))).await.expect("messages are sent");
+    let seen = door.admin.peek(WORK_ITEMS, Peek { limit: Some(3) }).await.expect("a look").items;
+    assert_eq!(seen.len(), 3);
+    let worker = WorkerId(Uuid::new_v4());
+    let taken = store.receive(Receive::new(WORK_ITEMS, worker, 10), Some(at(0))).await.expect("messages");
+    for message in taken.received {
+        let killed = store.kill(message.receipt, DeadReason::Permanent, None, Some(at(1))).await;
+        killed.expect("it is a dead letter");
+    }
+    let line = door.admin.queue(WORK_ITEMS).await.expect("a queue");
+    assert_eq!((line.depth.dead, line.depth.waiting, line.depth.groups.len()), (7, 0, 1));
+    assert_eq!(door.admin.queues().await.expect("queues are listed").items.len(), 3);
+    let mut asked = ListDead { limit: Some(3), after: None };
+    let mut found = Vec::new();
+    loop {
+        let page = door.admin.dead_letters(WORK_ITEMS, &asked).await.expect("dead letters");
+        found.extend(page.items.into_iter().map(|letter| letter.message_id));
+        asked.after = page.next;
+        if asked.after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(found, ids);
+    let one = ReplayDead { ids: vec![ids[0].clone()], all: false };
+    assert_eq!(door.admin.replay(WORK_ITEMS, &one).await.expect("one is sent").replayed, 1);
+    assert_eq!(door.admin.replay(WORK_ITEMS, &one).await.expect("it was sent").replayed, 0);
+    let all = ReplayDead { ids: Vec::new(), all: true };
+    assert_eq!(door.admin.replay(WORK_ITEMS, &all).await.expect("all are sent").replayed, 6);
+    let both = ReplayDead { ids, all: true };
+    assert_eq!(refused(door.admin.replay(WORK_ITEMS, &both).await), (422, "invalid".to_owned()));
+    let neither = ReplayDead::default();
+    assert_eq!(refused(door.admin.replay(WORK_ITEMS, &neither).await), (422, "invalid".to_owned()));
+}
+
+pub(crate) async fn rejects_and_gaps_are_listed_page_by_page(kind: Kind) {
+    let door = Doorway::open(kind).await;
+    let feed = put(json!({"project_id": "shop", "endpoint": "http://127.0.0.1:9/graphql", "username": "u",
+        "password_env": "FEED_PASSWORD"}));
+    door.admin.put_feed("gems", &feed).await.expect("a feed is added");
+    let write = door.stage.store.write(|mut tx| {
+        Box::pin(async move {
+            for number in 0..5 {
+                let reject = NewReject {
+                    stone_id: format!("stone-{number}"),
+                    stage: tidemill_core::records::Stage::Map,
+                    reason: "it is none".to_owned(),
+                    payload: "{}".to_owned(),
+                };
+                // Two of them at one moment: the place in the list is more than a time.
+                tx.reject("gems", Uuid::nil(), None, &reject, Some(at(number / 2))).await?;
+            }
+            Ok(())
+        })
+    });
+    write.await.expect("rows are rejected");
+    let mut asked = ListRejects { feed: Some("gems".to_owned()), after: None, limit: Some(2) };
+    let mut found = Vec::new();
+    loop {
+        let page = door.admin.rejects(&asked).await.expect("rejected rows");
+        found.extend(page.items.into_iter().map(|reject| reject.stone_id));
+        asked.after = page.next;
+        if asked.after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(found, ["stone-4", "stone-2", "stone-3", "stone-0", "stone-1"]);
+
+    let moment = if kind == Kind::Sqlite { "0" } else { "now()" };
+    let insert = format!(
+        "INSERT INTO {{ops}}.feed_gaps (feed, price_from, price_to, updated_to, left_by, reason, created_at) \
+         VALUES ('gems', 0, 100, {moment}, '{0}', 'x', {moment}), ('gems', 100, 200, {moment}, '{0}', 'y', {moment})",
+        Uuid::nil()
+    );
+    door.stage.plain.execute(&insert).await.expect("gaps are left");
+    let asked = ListGaps { limit: Some(1), ..ListGaps::default() };
+    let first = door.admin.gaps(&asked).await.expect("gaps");
+    let after = first.next.and_then(|next| next.parse().ok());
+    let second = door.admin.gaps(&ListGaps { after, ..asked }).await.expect("gaps");
+    assert_eq!((first.items[0].reason.as_str(), second.items[0].reason.as_str()), ("x", "y"));
+    let unknown = ListGaps { feed: Some("none".to_owned()), ..ListGaps::default() };
+    assert_eq!(refused(door.admin.gaps(&unknown).await), (404, "unknown_feed".to_owned()));
+}

@@ -1,0 +1,72 @@
+//! Lists of runs are found by an index, whichever filter is given: the databases say so themselves.
+
+use crate::doorway::Doorway;
+use tidemill_core::run::{Lane, RunFilter, RunState};
+use tidemill_testkit::door::{Kind, at};
+
+/// Runs that every plan is made for.
+const RUNS: u32 = 20_000;
+
+/// Fills the table: ended runs of two projects, many of which failed, and a few of each rare kind.
+async fn fill(door: &Doorway) {
+    let moment = if door.stage.kind == Kind::Sqlite { "1000000" } else { "now()" };
+    let (series, text) = match door.stage.kind {
+        Kind::Sqlite => (
+            format!(
+                "(WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < {RUNS}) SELECT n FROM s)"
+            ),
+            "printf('%08d', n)",
+        ),
+        Kind::Postgres | Kind::Pgbouncer | Kind::Sql => {
+            (format!("generate_series(1, {RUNS}) AS s(n)"), "lpad(n::text, 8, '0')")
+        }
+    };
+    let insert = format!(
+        "INSERT INTO {{ops}}.runs (run_id, project_id, env_id, lane, concurrency_key, status, gate, claimed_by, \
+             finished_at, end_cause, git_sha, git_ref) \
+         SELECT 'run-018f3c5e-0000-7000-8000-0000' || {text}, \
+             CASE WHEN n % 10 = 0 THEN 'bank' ELSE 'shop' END, \
+             CASE WHEN n % 10 = 0 THEN 'bank/staging' WHEN n % 2 = 0 THEN 'shop/staging' \
+                  ELSE 'shop/production' END, \
+             CASE WHEN n % 1000 = 0 THEN 'sync' ELSE 'ops' END, \
+             CASE WHEN n % 1000 = 0 THEN 'feed:gems' END, \
+             CASE WHEN n % 5 = 1 THEN 'failed' ELSE 'success' END, NULL, 'w', {moment}, 'reported', \
+             {text} || 'abcdef', CASE WHEN n % 100 = 0 THEN 'release/' || (n % 7) ELSE 'main' END \
+           FROM {series}"
+    );
+    door.stage.plain.execute(&insert).await.expect("the table is filled");
+    if door.stage.kind == Kind::Postgres {
+        door.stage.plain.script("ANALYZE ops.runs; ANALYZE ops.run_ends").await.expect("it is analysed");
+    }
+}
+
+pub(crate) async fn each_filter_is_answered_from_an_index(kind: Kind) {
+    let door = Doorway::open(kind).await;
+    fill(&door).await;
+    let none = || RunFilter { limit: 50, ..RunFilter::default() };
+    let text = |text: &str| Some(text.to_owned());
+    let primary = if kind == Kind::Sqlite { "sqlite_autoindex_runs_1" } else { "runs_pkey" };
+    let ended = if kind == Kind::Sqlite { "PRIMARY KEY" } else { "run_ends_pkey" };
+    let cases = [
+        ("everything", none(), primary),
+        ("project", RunFilter { project: text("bank"), ..none() }, "runs_of_env"),
+        ("environment", RunFilter { env: text("production"), ..none() }, "runs_of_env"),
+        ("both", RunFilter { project: text("shop"), env: text("staging"), ..none() }, "runs_of_env"),
+        ("lane", RunFilter { lane: Some(Lane::Sync), ..none() }, "runs_of_lane"),
+        ("feed", RunFilter { feed: text("gems"), ..none() }, "runs_of_feed"),
+        ("failed", RunFilter { status: Some(RunState::Failed), ..none() }, ended),
+        ("held", RunFilter { status: Some(RunState::Running), ..none() }, "runs_held"),
+        ("queued", RunFilter { status: Some(RunState::Queued), ..none() }, "runs_ready"),
+        ("time", RunFilter { since: Some(at(0)), until: Some(at(60)), ..none() }, primary),
+        ("id", RunFilter { id_prefix: text("run-018f3c5e-0000-7000-8000-00000000"), ..none() }, primary),
+        ("sha", RunFilter { sha_prefix: text("00000042"), ..none() }, "runs_of_sha"),
+        ("ref", RunFilter { ref_prefix: text("release/"), ..none() }, "runs_of_ref"),
+    ];
+    for (name, filter, index) in cases {
+        let plan = door.stage.store.explain_runs(filter).await.expect("the plan is told").join("\n");
+        assert!(plan.contains(index), "{name} is not found by {index}:\n{plan}");
+        for walk in ["Seq Scan on runs", "SCAN r\n", "SCAN runs"] {
+            assert!(!format!("{plan}\n").contains(walk), "{name} walks the table:\n{plan}");
+        }
+    }
+}
