@@ -11,6 +11,7 @@ mod claims;
 mod endpoint;
 mod extract;
 mod info;
+mod live;
 mod openapi;
 mod runs;
 mod waiting;
@@ -25,7 +26,8 @@ use axum::Router;
 
 /// Every route that exists.
 pub fn endpoints() -> Vec<Endpoint> {
-    let groups = [info::endpoints(), runs::endpoints(), claims::endpoints(), workers::endpoints()];
+    let groups =
+        [info::endpoints(), runs::endpoints(), claims::endpoints(), workers::endpoints(), live::endpoints()];
     groups.into_iter().flatten().collect()
 }
 

@@ -15,6 +15,7 @@ pub mod ids;
 mod label;
 mod lifecycle;
 pub mod limits;
+pub mod live;
 pub mod message;
 pub mod page;
 pub mod partition;

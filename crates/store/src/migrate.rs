@@ -50,6 +50,13 @@ const MIGRATIONS: &[Migration] = &[
         postgres: include_str!("../migrations/postgres/0003_sync.sql"),
         sqlite: include_str!("../migrations/sqlite/0003_sync.sql"),
     },
+    Migration {
+        version: 8,
+        name: "live",
+        oldest_binary: "0.1.0",
+        postgres: include_str!("../migrations/postgres/0008_live.sql"),
+        sqlite: include_str!("../migrations/sqlite/0008_live.sql"),
+    },
 ];
 
 /// The functions and triggers of PostgreSQL, in the order in which they need each other.
@@ -253,7 +260,8 @@ async fn migrate_sqlite(
     }
     let code = SQLITE_CODE.iter().map(|text| schema.render(text)).collect::<Vec<_>>().join("\n");
     let code_renewed = code_is_new(conn, schema, &code).await?;
-    if code_renewed {
+    // A table that was made anew has lost its triggers.
+    if code_renewed || !applied.is_empty() {
         conn.script(code).await?;
     }
     Ok(Migrated { applied, code_renewed })

@@ -6,6 +6,7 @@
 pub mod claims;
 pub mod info;
 pub mod list;
+pub mod live;
 pub mod problem;
 pub mod runs;
 pub mod workers;
