@@ -6,6 +6,8 @@
 mod frame;
 mod hub;
 mod reader;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use hub::Hub;
 
@@ -20,7 +22,7 @@ use axum::response::Response;
 use frame::answer;
 use http::Method;
 use hub::Wish;
-use reader::Reader;
+use reader::{Begin, Reader};
 use tidemill_core::RunId;
 use tidemill_core::live::Cursor;
 use tidemill_wire::Fault;
@@ -89,5 +91,10 @@ async fn everybody(
     }
     let reader = Reader::new(&app)?;
     let wish = project.map_or(Wish::All, Wish::Project);
-    Ok(answer(|frames| reader.follow(wish, cursor, frames)))
+    // Who gets an answer is told of everything that is written from then on.
+    let begin = match cursor {
+        Some(cursor) => Begin::After(cursor),
+        None => Begin::Now(app.live().inner().join(wish.clone()).await?),
+    };
+    Ok(answer(|frames| reader.follow(wish, begin, frames)))
 }

@@ -5,6 +5,8 @@
 //! which binary can still live with it, so that two releases can share a database during an upgrade.
 
 mod foreign;
+#[cfg(test)]
+mod renewal;
 
 use crate::store::Backend;
 use crate::{Error, Schema, Store};

@@ -29,6 +29,14 @@ const STRETCH: i64 = 2_000;
 /// The reader is gone, or its time is over: nothing more is to be said.
 struct Over;
 
+/// Where a stream of everybody's events begins.
+pub(super) enum Begin {
+    /// Here, with what comes.
+    Now(Seat),
+    /// After what was told before.
+    After(Cursor),
+}
+
 /// A reader, with its place among the streams of this server.
 pub(super) struct Reader {
     inner: Arc<Inner>,
@@ -144,20 +152,19 @@ impl Reader {
         }
     }
 
-    /// Streams the events of a project, or of all, after a cursor; from now on where there is none.
-    pub(super) async fn follow(self, wish: Wish, cursor: Option<Cursor>, frames: mpsc::Sender<Bytes>) {
+    /// Streams the events of a project, or of all: after a cursor, or from a seat on.
+    pub(super) async fn follow(self, wish: Wish, begin: Begin, frames: mpsc::Sender<Bytes>) {
         let mut out = self.out(frames);
-        let _ = self.tell(wish, cursor, &mut out).await;
+        let _ = self.tell(wish, begin, &mut out).await;
     }
 
-    async fn tell(&self, wish: Wish, cursor: Option<Cursor>, out: &mut Out) -> Result<(), Over> {
-        let mut seat = match cursor {
-            None => {
-                let seat = out.ask(|| self.inner.join(wish.clone())).await?;
+    async fn tell(&self, wish: Wish, begin: Begin, out: &mut Out) -> Result<(), Over> {
+        let mut seat = match begin {
+            Begin::Now(seat) => {
                 out.say(hello(Some(&seat.point))).await?;
                 seat
             }
-            Some(cursor) => {
+            Begin::After(cursor) => {
                 out.say(hello(None)).await?;
                 self.catch_up(&wish, cursor, out).await?
             }
