@@ -1,12 +1,13 @@
 //! Benchmarks: each figure beside its floor, in the same run, because machines are noisy.
 //!
-//! `cargo xtask bench runs|queue|sync [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]`. A benchmark is not
+//! `cargo xtask bench runs|queue|sync|live [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]`. A benchmark is not
 //! a test: it measures, says which targets are met, and exits with 0. How it measures: docs/benchmarks.md.
 
 mod floor;
 mod ground;
 mod latency;
 mod lifecycle;
+mod live;
 mod messages;
 mod queue;
 mod report;
@@ -36,7 +37,7 @@ pub(crate) struct Plan {
 const MEASUREMENTS: [&str; 8] =
     ["floors", "lifecycle", "batch", "sqlite", "latency", "notify", "flat", "pinned"];
 
-const USAGE: &str = "usage: runs|queue|sync [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]
+const USAGE: &str = "usage: runs|queue|sync|live [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]
   --pairs N     pairs of floor and ours for each ratio, 5 unless told otherwise
   --seconds S   whole seconds for each side of a pair, 4 unless told otherwise
   --only a,b    of floors, lifecycle, batch, sqlite, latency, notify, flat, pinned
@@ -54,11 +55,16 @@ fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let what = arguments.next();
     match what.as_deref() {
-        Some("runs" | "queue" | "sync") => {}
+        Some("runs" | "queue" | "sync" | "live") => {}
         // The other process of a measurement across processes.
         Some("worker") => {
             let file = arguments.next().context("the file is missing")?;
             return tokio::runtime::Runtime::new()?.block_on(latency::other_process(&file));
+        }
+        Some("streams") => {
+            let address = arguments.next().context("the address is missing")?;
+            let path = arguments.next().context("the path is missing")?;
+            return tokio::runtime::Runtime::new()?.block_on(live::other_process(&address, &path));
         }
         Some(_) | None => bail!(USAGE),
     }
@@ -93,6 +99,7 @@ fn main() -> Result<()> {
     match what.as_deref() {
         Some("queue") => runtime.block_on(queues(&plan)),
         Some("sync") => runtime.block_on(syncs(&plan, if plan.quick { 50_000 } else { stones })),
+        Some("live") => runtime.block_on(lives(&plan)),
         Some(_) | None => runtime.block_on(runs(&plan)),
     }
 }
@@ -100,6 +107,13 @@ fn main() -> Result<()> {
 async fn syncs(plan: &Plan, stones: u32) -> Result<()> {
     let mut report = Report::default();
     sync::all(&ground::Ground::prepare()?, plan, stones, &mut report).await?;
+    report.print(plan.json);
+    Ok(())
+}
+
+async fn lives(plan: &Plan) -> Result<()> {
+    let mut report = Report::default();
+    live::all(&ground::Ground::prepare()?, plan, &mut report).await?;
     report.print(plan.json);
     Ok(())
 }
