@@ -1,6 +1,7 @@
 //! What every route works with.
 
 use crate::access::Access;
+use crate::live::Hub;
 use crate::metrics::Scrape;
 use crate::waiting::Room;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ struct Inner {
     access: Access,
     room: Room,
     scrape: Scrape,
+    live: Hub,
     closing: watch::Sender<bool>,
 }
 
@@ -27,7 +29,8 @@ impl App {
     pub fn new(syncs: Syncs, access: Access) -> Self {
         let closing = watch::Sender::new(false);
         let room = Room::new(syncs.engine().store().clone(), closing.subscribe());
-        Self { inner: Arc::new(Inner { syncs, access, room, scrape: Scrape::default(), closing }) }
+        let live = Hub::new(syncs.engine().store().clone());
+        Self { inner: Arc::new(Inner { syncs, access, room, scrape: Scrape::default(), live, closing }) }
     }
 
     /// The use cases of runs.
@@ -62,5 +65,10 @@ impl App {
     /// Where claims wait for something to claim.
     pub(crate) fn room(&self) -> &Room {
         &self.inner.room
+    }
+
+    /// What hands events to live streams.
+    pub(crate) fn live(&self) -> &Hub {
+        &self.inner.live
     }
 }

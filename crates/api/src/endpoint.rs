@@ -3,6 +3,7 @@
 use crate::access::{self, Caller};
 use crate::answer::Fail;
 use crate::app::App;
+use crate::live;
 use axum::Router;
 use axum::handler::Handler;
 use axum::routing::{MethodFilter, MethodRouter, on};
@@ -164,12 +165,17 @@ impl Endpoint {
 
     /// Puts the route behind its guard.
     pub(crate) fn mount(self, router: Router<App>, app: &App) -> Router<App> {
+        let handler = if self.method == Method::GET {
+            self.handler
+        } else {
+            self.handler.layer(axum::middleware::from_fn_with_state(app.clone(), live::hint))
+        };
         let handler = match self.allowed {
             Some(allowed) => {
                 let state = (app.clone(), allowed);
-                self.handler.layer(axum::middleware::from_fn_with_state(state, access::guard))
+                handler.layer(axum::middleware::from_fn_with_state(state, access::guard))
             }
-            None => self.handler,
+            None => handler,
         };
         router.route(self.path, handler)
     }

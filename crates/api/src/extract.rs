@@ -189,3 +189,20 @@ impl<S: Sync> FromRequestParts<S> for IdempotencyKey {
         })
     }
 }
+
+/// The id of the last event that a reader of a live stream got, where it comes back.
+pub(crate) struct LastEventId(pub(crate) Option<String>);
+
+impl<S: Sync> FromRequestParts<S> for LastEventId {
+    type Rejection = Fail;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Fail> {
+        let Some(value) = parts.headers.get("last-event-id") else { return Ok(Self(None)) };
+        // Browsers send an empty one where there was none.
+        let text = value.to_str().map(|text| Some(text.to_owned()).filter(|text| !text.is_empty()));
+        text.map(Self).map_err(|_| {
+            let problem = "must be printable ASCII characters".to_owned();
+            Fail::invalid(vec![Fault { field: "Last-Event-ID".to_owned(), problem }])
+        })
+    }
+}

@@ -16,6 +16,7 @@ mod feeds;
 mod flags;
 mod health;
 mod info;
+mod live;
 pub mod metrics;
 mod openapi;
 mod projects;
@@ -55,6 +56,7 @@ pub fn endpoints() -> Vec<Endpoint> {
         rules::endpoints(),
         queues::endpoints(),
         stats::endpoints(),
+        live::endpoints(),
     ];
     groups.into_iter().flatten().collect()
 }

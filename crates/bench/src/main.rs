@@ -1,6 +1,6 @@
 //! Benchmarks: each figure beside its floor, in the same run, because machines are noisy.
 //!
-//! `cargo xtask bench runs|queue|sync [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]`. A benchmark is not
+//! `cargo xtask bench runs|queue|sync|live [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]`. A benchmark is not
 //! a test: it measures, says which targets are met, and exits with 0. How it measures: docs/benchmarks.md.
 
 mod compare;
@@ -8,6 +8,7 @@ mod floor;
 mod ground;
 mod latency;
 mod lifecycle;
+mod live;
 mod messages;
 mod mill;
 mod queue;
@@ -52,7 +53,7 @@ const MEASUREMENTS: [&str; 14] = [
     "send",
 ];
 
-const USAGE: &str = "usage: runs|queue|sync [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]
+const USAGE: &str = "usage: runs|queue|sync|live [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]
   --pairs N     pairs of floor and ours for each ratio, 5 unless told otherwise
   --seconds S   whole seconds for each side of a pair, 4 unless told otherwise
   --only a,b    runs: floors, lifecycle, batch, sqlite, latency, notify, flat, pinned
@@ -71,11 +72,16 @@ fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let what = arguments.next();
     match what.as_deref() {
-        Some("runs" | "queue" | "sync") => {}
+        Some("runs" | "queue" | "sync" | "live") => {}
         // The other process of a measurement across processes.
         Some("worker") => {
             let file = arguments.next().context("the file is missing")?;
             return tokio::runtime::Runtime::new()?.block_on(latency::other_process(&file));
+        }
+        Some("streams") => {
+            let address = arguments.next().context("the address is missing")?;
+            let path = arguments.next().context("the path is missing")?;
+            return tokio::runtime::Runtime::new()?.block_on(live::other_process(&address, &path));
         }
         Some(_) | None => bail!(USAGE),
     }
@@ -110,6 +116,7 @@ fn main() -> Result<()> {
     match what.as_deref() {
         Some("queue") => runtime.block_on(queues(&plan)),
         Some("sync") => runtime.block_on(syncs(&plan, if plan.quick { 50_000 } else { stones })),
+        Some("live") => runtime.block_on(lives(&plan)),
         Some(_) | None => runtime.block_on(runs(&plan)),
     }
 }
@@ -126,6 +133,13 @@ async fn syncs(plan: &Plan, stones: u32) -> Result<()> {
     if plan.wants("settings") {
         compare::settings(&ground, plan, stones, &mut report).await?;
     }
+    report.print(plan.json);
+    Ok(())
+}
+
+async fn lives(plan: &Plan) -> Result<()> {
+    let mut report = Report::default();
+    live::all(&ground::Ground::prepare()?, plan, &mut report).await?;
     report.print(plan.json);
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Requests over a network.
 
-use crate::{Answer, Call, Error, Later, Transport};
+use crate::{Answer, Call, Chunks, Error, Later, LaterOf, Opened, Transport};
+use bytes::Bytes;
 use std::time::Duration;
 
 /// A server, and how to reach it.
@@ -69,6 +70,32 @@ impl Transport for Http {
             let body = answer.bytes().await.map_err(unreachable)?;
             Ok(Answer { status, body })
         })
+    }
+
+    fn open(&self, call: Call, last_event_id: Option<String>) -> LaterOf<'_, Opened> {
+        Box::pin(async move {
+            let url = format!("{}{}", self.base, call.path);
+            let mut request = self.client.request(call.method, url).header("accept", "text/event-stream");
+            if let Some(token) = &self.token {
+                request = request.bearer_auth(token);
+            }
+            if let Some(id) = last_event_id {
+                request = request.header("last-event-id", id);
+            }
+            // Only the beginning has to come in time: the body has no end.
+            let late = |_| Error::Unreachable("the stream did not begin in time".to_owned());
+            let answer = tokio::time::timeout(call.patience, request.send()).await.map_err(late)?;
+            let answer = answer.map_err(unreachable)?;
+            Ok(Opened { status: answer.status(), body: Box::new(Body(answer)) })
+        })
+    }
+}
+
+struct Body(reqwest::Response);
+
+impl Chunks for Body {
+    fn next(&mut self) -> LaterOf<'_, Option<Bytes>> {
+        Box::pin(async move { self.0.chunk().await.map_err(unreachable) })
     }
 }
 

@@ -6,6 +6,7 @@
 mod error;
 mod feeds;
 mod http;
+mod live;
 mod projects;
 mod queues;
 mod rules;
@@ -16,6 +17,7 @@ mod workers;
 
 pub use error::Error;
 pub use http::{Http, HttpOptions};
+pub use live::{Chunks, LaterOf, Opened, Seen, Watch};
 
 use ::http::{Method, StatusCode};
 use bytes::Bytes;
@@ -60,6 +62,12 @@ pub type Later<'a> = Pin<Box<dyn Future<Output = Result<Answer, Error>> + Send +
 pub trait Transport: Send + Sync {
     /// Carries one request there, and its answer back.
     fn carry(&self, call: Call) -> Later<'_>;
+
+    /// Carries one request there, and begins to read an answer that has no end, after the event with this id.
+    fn open(&self, _call: Call, _last_event_id: Option<String>) -> LaterOf<'_, Opened> {
+        let problem = "live events do not travel this way; name a server".to_owned();
+        Box::pin(async move { Err(Error::BadAddress(problem)) })
+    }
 }
 
 /// How long an answer may take, unless the call waits for something.

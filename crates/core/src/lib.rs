@@ -17,6 +17,7 @@ pub mod job;
 mod label;
 mod lifecycle;
 pub mod limits;
+pub mod live;
 pub mod message;
 pub mod page;
 pub mod partition;

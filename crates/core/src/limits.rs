@@ -61,3 +61,7 @@ pub const DELETE_LIMIT: f64 = 0.2;
 pub const FEED_RATE: u32 = 25;
 /// Days that syncs are kept.
 pub const SYNC_RETENTION_DAYS: u32 = 30;
+/// Events that wait for one reader of a live stream. Who falls further behind is let go, and comes back by its last id.
+pub const LIVE_EVENTS_MAX: usize = 1_000;
+/// Live streams of one server.
+pub const LIVE_STREAMS_MAX: usize = 4_096;

@@ -61,6 +61,8 @@ catalog! {
     RUN_REFS = "run_refs.sql",
     RUN_SUCCESSOR = "run_successor.sql",
     EVENT_LIST = "event_list.sql",
+    LIVE_POINT = "live_point.postgres.sql" | "live_point.sqlite.sql",
+    LIVE_PAGE = "live_page.postgres.sql" | "live_page.sqlite.sql",
     ARTIFACT_LIST = "artifact_list.sql",
     PROJECT_CREATE = "project_create.sql",
     PROJECT_LIST = "project_list.sql",

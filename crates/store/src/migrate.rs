@@ -5,6 +5,8 @@
 //! which binary can still live with it, so that two releases can share a database during an upgrade.
 
 mod foreign;
+#[cfg(test)]
+mod renewal;
 
 use crate::store::Backend;
 use crate::{Error, Schema, Store};
@@ -56,6 +58,13 @@ const MIGRATIONS: &[Migration] = &[
         oldest_binary: "0.1.0",
         postgres: include_str!("../migrations/postgres/0005_lists.sql"),
         sqlite: include_str!("../migrations/sqlite/0005_lists.sql"),
+    },
+    Migration {
+        version: 7,
+        name: "live",
+        oldest_binary: "0.1.0",
+        postgres: include_str!("../migrations/postgres/0007_live.sql"),
+        sqlite: include_str!("../migrations/sqlite/0007_live.sql"),
     },
 ];
 
@@ -264,7 +273,8 @@ async fn migrate_sqlite(
     }
     let code = SQLITE_CODE.iter().map(|text| schema.render(text)).collect::<Vec<_>>().join("\n");
     let code_renewed = code_is_new(conn, schema, &code).await?;
-    if code_renewed {
+    // A table that was made anew has lost its triggers.
+    if code_renewed || !applied.is_empty() {
         conn.script(code).await?;
     }
     Ok(Migrated { applied, code_renewed })

@@ -245,6 +245,18 @@ impl Store {
         }
     }
 
+    /// Runs one statement that only reads: one round trip on PostgreSQL.
+    pub(crate) async fn glance<T, F>(&self, look: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(Tx<'c>) -> Boxed<'c, Result<T, Error>> + Send + 'static,
+    {
+        match &self.backend {
+            Backend::Postgres(_) => self.step(look).await,
+            Backend::Sqlite(_) => self.read(look).await,
+        }
+    }
+
     /// Groups of steps that this process has committed to its SQLite file; 0 on PostgreSQL.
     pub fn sqlite_commits(&self) -> u64 {
         match &self.backend {

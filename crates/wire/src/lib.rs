@@ -7,6 +7,7 @@ pub mod claims;
 pub mod feeds;
 pub mod info;
 pub mod list;
+pub mod live;
 pub mod problem;
 pub mod projects;
 pub mod queues;

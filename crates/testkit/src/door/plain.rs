@@ -127,8 +127,10 @@ impl Plain {
             if !KERNEL.contains(&table.as_str()) {
                 continue;
             }
+            // Which transaction wrote an event is nothing that two databases agree on.
             let fields: Vec<String> = columns
                 .iter()
+                .filter(|(column, _)| column != "xact")
                 .map(|(column, kind)| format!("'{column}', {}", self.shown(column, kind)))
                 .collect();
             let build = if matches!(self, Self::Postgres(_)) { "jsonb_build_object" } else { "json_object" };
