@@ -51,6 +51,10 @@ pub struct NewRun {
     /// What a worker must offer.
     #[serde(default)]
     pub labels: Vec<String>,
+    /// The id that the run is to have, made by the caller: asked again with it, the answer is the run that exists.
+    /// A caller of one project uses an `Idempotency-Key` instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
 }
 
 fn object() -> Json {
@@ -109,6 +113,7 @@ impl From<QueueRun> for NewRun {
             timeout_secs: run.timeout_secs,
             concurrency_key: run.concurrency_key,
             labels: run.labels,
+            run_id: None,
         }
     }
 }
