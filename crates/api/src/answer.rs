@@ -15,7 +15,7 @@ use tidemill_wire::{Fault, Problem};
 #[derive(Debug)]
 pub struct Fail {
     status: StatusCode,
-    problem: Problem,
+    problem: Box<Problem>,
     retry_after_secs: Option<u32>,
     cause: Option<Cause>,
 }
@@ -27,7 +27,8 @@ pub struct Cause(pub Arc<Error>);
 impl Fail {
     /// A problem of this kind.
     pub fn new(status: StatusCode, code: &str, message: impl Into<String>) -> Self {
-        Self { status, problem: Problem::new(code, message), retry_after_secs: None, cause: None }
+        let problem = Box::new(Problem::new(code, message));
+        Self { status, problem, retry_after_secs: None, cause: None }
     }
 
     /// The same with a hint.
@@ -136,7 +137,7 @@ impl From<Error> for Fail {
 
 impl IntoResponse for Fail {
     fn into_response(self) -> Response {
-        let mut response = (self.status, Json(self.problem)).into_response();
+        let mut response = (self.status, Json(*self.problem)).into_response();
         if let Some(cause) = self.cause {
             response.extensions_mut().insert(cause);
         }

@@ -6,7 +6,9 @@ mod commands;
 mod config;
 mod environment;
 mod fail;
+mod local;
 mod out;
+mod remote;
 mod times;
 
 use args::{Arguments, Command};
@@ -41,6 +43,7 @@ fn run(arguments: Arguments, out: out::Out) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     if let Command::Config { command } = &arguments.command {
+        commands::beside_its_database(&arguments)?;
         return config::command(command, &arguments.global, out);
     }
     let config = config::load(&arguments.global)?;
@@ -54,7 +57,8 @@ fn run(arguments: Arguments, out: out::Out) -> Result<ExitCode, Failure> {
 /// Logs go to standard error; a loop says more than a single command.
 fn start_log(command: &Command) {
     let quiet = !matches!(command, Command::Work(_) | Command::Sweep { .. });
-    let default = if quiet { "error" } else { "tidemill=info,tidemill_engine=info,sqlx=error,warn" };
+    let default =
+        if quiet { "error,tidemill_api=off" } else { "tidemill=info,tidemill_engine=info,sqlx=error,warn" };
     let filter = environment::log_filter().unwrap_or_else(|| default.to_owned());
     let filter = tracing_subscriber::EnvFilter::try_new(filter)
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
