@@ -26,7 +26,7 @@ struct Need {
     is_here: fn() -> bool,
 }
 
-const NEEDS: [Need; 6] = [
+const NEEDS: [Need; 8] = [
     Need {
         name: "PostgreSQL's server (15 or newer)",
         package: "postgresql",
@@ -36,6 +36,8 @@ const NEEDS: [Need; 6] = [
     Need { name: "pgbouncer", package: "pgbouncer", is_here: || Pgbouncer::find().is_ok() },
     Need { name: "bash", package: "bash", is_here: || find_on_path("bash").is_some() },
     Need { name: "jq", package: "jq", is_here: || find_on_path("jq").is_some() },
+    Need { name: "curl", package: "curl", is_here: || find_on_path("curl").is_some() },
+    Need { name: "Python 3", package: "python3", is_here: || find_on_path("python3").is_some() },
     Need { name: "npm", package: "npm", is_here: Azurite::can_run },
 ];
 

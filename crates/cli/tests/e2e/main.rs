@@ -6,10 +6,12 @@
 #![expect(clippy::print_stdout, reason = "seeds and measurements are for whoever reads along")]
 
 mod bad_input;
+mod far;
 mod faults;
 mod feed;
 mod ledger;
 mod process;
+mod server;
 mod stage;
 mod sync;
 mod walkthrough;
