@@ -3,6 +3,7 @@
 mod examples;
 mod killed;
 mod pasted;
+mod server;
 
 use std::process::Command;
 
@@ -12,8 +13,9 @@ use tidemill_core::run::RunState;
 
 use crate::ledger::{self, TASK};
 use crate::process::{Process, Ran, run};
-use crate::server::Server;
 use crate::stage::{PATIENCE, Stage, on_both, until};
+
+use server::Server;
 
 /// `tidemill` that knows the server and no database.
 fn command(stage: &Stage, server: &str, args: &[&str]) -> Command {
@@ -73,7 +75,7 @@ fn a_refusal_is_the_same_from_far_away(stage: &Stage) {
         &["run", "show", "run-00000000-0000-7000-8000-000000000000"][..],
         &["run", "queue", "--project", "nobody", "--env", "staging"],
         &["run", "queue", "--project", "shop", "--env", "test"],
-        &["run", "queue", "--project", "shop", "--env", "staging", "--priority", "1000000"],
+        &["run", "queue", "--project", "shop", "--env", "staging", "--attempts", "0"],
         &["run", "cancel", &id],
     ] {
         let (near, far) = (stage.tidemill(args), far(stage, &server, args));

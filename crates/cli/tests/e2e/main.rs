@@ -11,7 +11,6 @@ mod faults;
 mod feed;
 mod ledger;
 mod process;
-mod server;
 mod stage;
 mod sync;
 mod walkthrough;

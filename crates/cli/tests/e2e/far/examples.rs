@@ -8,8 +8,9 @@ use tidemill_core::event::EventKind;
 use tidemill_core::run::{QueueRun, RunState};
 
 use crate::process::Process;
-use crate::server::Server;
 use crate::stage::{Kind, PATIENCE, Stage, until};
+
+use super::server::Server;
 
 const RUNS: usize = 50;
 /// Writes down that it was here; fails for every seventh request, and waits to be cancelled for one of them.

@@ -11,8 +11,9 @@ use tidemill_wire::claims::Ask;
 use tidemill_wire::runs::Finish;
 use tokio::task::JoinSet;
 
-use crate::server::Server;
 use crate::stage::{Stage, on_both, until};
+
+use super::server::Server;
 
 const CLIENTS: usize = 1_000;
 
@@ -67,7 +68,7 @@ fn every_run_is_finished_once_though_the_server_died_with_a_thousand_claims(stag
             workers.spawn(work(client.clone(), number));
         }
     });
-    // They wait at the server by now, or are on their way. Runs come while they do.
+    until("a thousand claims are at the server", || (server.connections() >= CLIENTS).then_some(()));
     let count = |text: &str| -> usize {
         stage.sql(text).expect("the runs are counted")[0].parse().expect("a count is a number")
     };

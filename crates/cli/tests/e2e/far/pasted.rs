@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::process::run;
-use crate::server::Server;
 use crate::stage::{Kind, Stage, TIDEMILL};
+
+use super::server::Server;
 
 /// Where the page has its server.
 const ADDRESS: &str = "http://127.0.0.1:7171";

@@ -44,6 +44,17 @@ impl Server {
         Client::new(Http::new(options).expect("the address is one"))
     }
 
+    /// How many connections to it are open.
+    pub(crate) fn connections(&self) -> usize {
+        let table = std::fs::read_to_string("/proc/net/tcp").expect("the connections can be read");
+        let own = format!(":{:04X}", self.address.port());
+        let is_open = |line: &&str| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            fields.len() > 3 && fields[1].ends_with(&own) && fields[3] == "01"
+        };
+        table.lines().filter(is_open).count()
+    }
+
     /// Kills it with SIGKILL, and waits until it is dead.
     pub(crate) fn kill(&mut self) {
         self.process.kill();
@@ -60,7 +71,7 @@ fn started(stage: &Stage, address: SocketAddr) -> Process {
     let own = std::env::current_exe().expect("the test has a file");
     let mut command = Command::new(own);
     stage.adopt(&mut command);
-    command.args(["--exact", "server::a_server_answers_until_it_is_killed", "--nocapture"]);
+    command.args(["--exact", "far::server::a_server_answers_until_it_is_killed", "--nocapture"]);
     command.env(LISTEN, address.to_string()).env(DATABASE, &stage.url);
     let mut process = Process::start(stage, "server", &mut command);
     until("the server answers", || {
