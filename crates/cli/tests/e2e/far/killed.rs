@@ -85,8 +85,7 @@ fn every_run_is_finished_once_though_the_server_died_with_a_thousand_claims(stag
     for _ in 0..CLIENTS / 4 {
         stage.request(QueueRun::new("shop", "staging"));
     }
-    let done =
-        stage.block(async { tokio::time::timeout(Duration::from_secs(180), workers.join_all()).await });
+    let done = stage.block(async { tokio::time::timeout(Duration::from_mins(3), workers.join_all()).await });
     let done = done.expect("every worker ends");
 
     let runs: BTreeSet<&RunId> = done.iter().map(|(run, _)| run).collect();

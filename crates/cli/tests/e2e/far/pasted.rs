@@ -1,5 +1,6 @@
 //! `docs/http.md` as a reader uses it: every command is pasted, and does what the page says.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -48,7 +49,7 @@ fn the_commands_of_the_page_work_when_pasted() {
     assert!(commands.len() >= 8, "the page has commands: {commands:?}");
     let mut script = "set -euo pipefail\n".to_owned();
     for (number, (command, _)) in commands.iter().enumerate() {
-        script.push_str(&format!("echo '== {number}'\n{}\n", command.replace(ADDRESS, &server.url())));
+        let _ = write!(script, "echo '== {number}'\n{}\n", command.replace(ADDRESS, &server.url()));
     }
     let mut bash = Command::new("bash");
     stage.adopt(&mut bash);
