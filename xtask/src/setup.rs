@@ -26,7 +26,7 @@ struct Need {
     is_here: fn() -> bool,
 }
 
-const NEEDS: [Need; 7] = [
+const NEEDS: [Need; 8] = [
     Need {
         name: "PostgreSQL's server (15 or newer)",
         package: "postgresql",
@@ -36,6 +36,7 @@ const NEEDS: [Need; 7] = [
     Need { name: "pgbouncer", package: "pgbouncer", is_here: || Pgbouncer::find().is_ok() },
     Need { name: "bash", package: "bash", is_here: || find_on_path("bash").is_some() },
     Need { name: "jq", package: "jq", is_here: || find_on_path("jq").is_some() },
+    Need { name: "curl", package: "curl", is_here: || find_on_path("curl").is_some() },
     Need { name: "npm", package: "npm", is_here: Azurite::can_run },
     Need { name: "python3 with venv", package: "python3-venv", is_here: has_venv },
 ];

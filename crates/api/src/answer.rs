@@ -5,6 +5,7 @@ use crate::endpoint::Allowed;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
+use std::sync::Arc;
 use tidemill_core::run::RunState;
 use tidemill_engine::patience::chain;
 use tidemill_store::{Class, Error, RefusalCode};
@@ -14,14 +15,20 @@ use tidemill_wire::{Fault, Problem};
 #[derive(Debug)]
 pub struct Fail {
     status: StatusCode,
-    problem: Problem,
+    problem: Box<Problem>,
     retry_after_secs: Option<u32>,
+    cause: Option<Cause>,
 }
+
+/// What really went wrong, for whoever calls within the same process. It is beside the response, and never travels.
+#[derive(Debug, Clone)]
+pub struct Cause(pub Arc<Error>);
 
 impl Fail {
     /// A problem of this kind.
     pub fn new(status: StatusCode, code: &str, message: impl Into<String>) -> Self {
-        Self { status, problem: Problem::new(code, message), retry_after_secs: None }
+        let problem = Box::new(Problem::new(code, message));
+        Self { status, problem, retry_after_secs: None, cause: None }
     }
 
     /// The same with a hint.
@@ -67,6 +74,11 @@ impl Fail {
         let message = format!("a token of role {} may not do this", caller.role);
         Self::new(StatusCode::FORBIDDEN, "forbidden", message)
             .hint(format!("it takes one of: {}", roles.join(", ")))
+    }
+
+    fn caused_by(mut self, error: Error) -> Self {
+        self.cause = Some(Cause(Arc::new(error)));
+        self
     }
 
     /// The problem that it says.
@@ -128,20 +140,24 @@ impl From<Error> for Fail {
             error @ (Error::Database { .. } | Error::Open { .. }) if transient => {
                 tracing::warn!("the database did not answer: {}", chain(&error));
                 let message = "the database does not answer; ask again";
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message).retry_after(1)
+                let fail = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message).retry_after(1);
+                fail.caused_by(error)
             }
             error @ (Error::BadUrl { .. }
             | Error::Open { .. }
             | Error::Schema { .. }
             | Error::Foreign { .. }
-            | Error::Database { .. }) => Self::internal(&chain(&error)),
+            | Error::Database { .. }) => Self::internal(&chain(&error)).caused_by(error),
         }
     }
 }
 
 impl IntoResponse for Fail {
     fn into_response(self) -> Response {
-        let mut response = (self.status, Json(self.problem)).into_response();
+        let mut response = (self.status, Json(*self.problem)).into_response();
+        if let Some(cause) = self.cause {
+            response.extensions_mut().insert(cause);
+        }
         if let Some(secs) = self.retry_after_secs {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(secs));
         }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tidemill_core::limits::LEASE_SECS;
 use tidemill_store::ClaimRuns;
 use tidemill_wire::Fault;
-use tidemill_wire::claims::{Ask, Claimed};
+use tidemill_wire::claims::{Ask, Claimed, Left, Offer};
 
 /// The most runs of one claim.
 const BATCH_MAX: u16 = 1_000;
@@ -28,7 +28,20 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
             .waits()
             .body::<Ask>()
             .answers::<Claimed>(200, "The runs; none where there was nothing to claim"),
+        Endpoint::new(Method::POST, "/v1/claims/left", Allowed::Work, left)
+            .says("work", "Count what could still come to a worker without anybody doing anything")
+            .body::<Offer>()
+            .answers::<Left>(200, "How much is left; nothing, and the worker may end"),
     ]
+}
+
+/// A caller of one project gets that project's runs and no others, whatever it asks for.
+fn own(caller: &Caller, asked: Option<Vec<String>>) -> Option<Vec<String>> {
+    match (&caller.project, asked) {
+        (None, asked) => asked,
+        (Some(own), None) => Some(vec![own.clone()]),
+        (Some(own), Some(asked)) => Some(asked.into_iter().filter(|project| project == own).collect()),
+    }
 }
 
 /// What the caller asks for, within its project and the limits.
@@ -48,12 +61,7 @@ fn asked(ask: Ask, caller: &Caller) -> Result<(ClaimRuns, Duration), Fail> {
     if !faults.is_empty() {
         return Err(Fail::invalid(faults));
     }
-    let projects = match (&caller.project, ask.projects) {
-        (None, asked) => asked,
-        // A caller of one project gets that project's runs and no others, whatever it asks for.
-        (Some(own), None) => Some(vec![own.clone()]),
-        (Some(own), Some(asked)) => Some(asked.into_iter().filter(|project| project == own).collect()),
-    };
+    let projects = own(caller, ask.projects);
     let claim = ClaimRuns {
         worker: ask.worker,
         worker_id: ask.worker_id,
@@ -71,4 +79,11 @@ async fn claim(State(app): State<App>, caller: Caller, Body(ask): Body<Ask>) -> 
     let request_id = claim.request_id.clone().unwrap_or_default();
     let runs = app.room().claim(app.engine(), claim, wait).await?;
     Ok(Json(Claimed { request_id, runs }))
+}
+
+async fn left(State(app): State<App>, caller: Caller, Body(offer): Body<Offer>) -> Result<Json<Left>, Fail> {
+    tidemill_core::request::check_labels(&offer.labels).map_err(tidemill_store::Error::from)?;
+    let (engine, projects) = (app.engine(), own(&caller, offer.projects));
+    let left = engine.store().work_left(offer.labels, projects, engine.clock().now()).await?;
+    Ok(Json(Left { left }))
 }

@@ -179,14 +179,13 @@ impl<S: Sync> FromRequestParts<S> for IdempotencyKey {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Fail> {
         let Some(value) = parts.headers.get("idempotency-key") else { return Ok(Self(None)) };
-        let fits = |text: &&str| {
-            (1..=KEY_BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+        let problem = match std::str::from_utf8(value.as_bytes()) {
+            Ok("") => "must not be empty".to_owned(),
+            Ok(text) if text.len() <= KEY_BYTES_MAX => return Ok(Self(Some(text.to_owned()))),
+            Ok(text) => format!("is {} bytes long; at most {KEY_BYTES_MAX} are allowed", text.len()),
+            Err(_) => "must be text in UTF-8".to_owned(),
         };
-        let text = value.to_str().ok().filter(fits);
-        text.map(|text| Self(Some(text.to_owned()))).ok_or_else(|| {
-            let problem = format!("must be 1 to {KEY_BYTES_MAX} printable ASCII characters without spaces");
-            Fail::invalid(vec![Fault { field: "Idempotency-Key".to_owned(), problem }])
-        })
+        Err(Fail::invalid(vec![Fault { field: "Idempotency-Key".to_owned(), problem }]))
     }
 }
 

@@ -31,7 +31,7 @@ mod syncs;
 mod waiting;
 mod workers;
 
-pub use answer::Fail;
+pub use answer::{Cause, Fail};
 pub use app::App;
 pub use endpoint::{Allowed, Endpoint};
 pub use openapi::document;

@@ -34,6 +34,12 @@ pub(crate) struct Global {
     /// The schema on PostgreSQL.
     #[arg(long, global = true, env = environment::SCHEMA, value_name = "NAME")]
     pub(crate) schema: Option<String>,
+    /// A server to go through instead: http://host:port or https://host.
+    #[arg(long, global = true, env = environment::SERVER, value_name = "URL")]
+    pub(crate) server: Option<String>,
+    /// The token for that server, or @file that holds it.
+    #[arg(long, global = true, env = environment::TOKEN, value_name = "TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
     /// The configuration file; `tidemill.toml` in this folder where it exists.
     #[arg(long, global = true, env = environment::CONFIG, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,

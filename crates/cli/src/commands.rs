@@ -20,13 +20,14 @@ mod watch;
 mod watch_sync;
 mod work;
 
-use crate::args::{Arguments, Command, RolesCommand};
+use crate::args::{Arguments, Command, Global, RolesCommand};
 use crate::config::Config;
-use crate::environment;
 use crate::fail::Failure;
 use crate::out::Out;
+use crate::{environment, local, remote};
 use std::process::ExitCode;
 use std::time::Duration;
+use tidemill_client::Client;
 use tidemill_engine::clock::{Clock, host_now};
 use tidemill_engine::sync::Syncs;
 use tidemill_engine::{Engine, Patience};
@@ -40,6 +41,11 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
     if environment::password_on_command_line() {
         out.say("warning: the password on the command line can be seen by others; use PGPASSFILE, PGPASSWORD or @file");
     }
+    if environment::token_on_command_line() {
+        out.say("warning: the token on the command line can be seen by others; use TIDEMILL_TOKEN or --token @file");
+    }
+    beside_its_database(&arguments)?;
+    let global = arguments.global;
     match arguments.command {
         Command::Demo(order) if order.runs => demo::demo(order.keep, out).await,
         Command::Demo(order) => demo_sync::demo(order, &config, out).await,
@@ -59,7 +65,7 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
             closing(open(&config).await?, |engine| project::command(engine, command, out)).await
         }
         Command::Run { command } => {
-            closing(open(&config).await?, |engine| run::command(engine, command, out)).await
+            reaching(&global, &config, |client| run::command(client, command, out)).await
         }
         Command::Schedule { command } => {
             closing(open(&config).await?, |engine| schedule::command(engine, command, out)).await
@@ -94,12 +100,65 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
         Command::Supplier(order) => supplier::supplier(order, out).await,
         Command::Stats => closing(open(&config).await?, |engine| upkeep::stats(engine, out)).await,
         Command::Doctor => doctor::doctor(&config, out).await,
-        Command::Work(work) => work::work(open(&config).await?, &config, work, out).await,
+        Command::Work(work) => match remote::way(&global)? {
+            Some(way) => work::far(remote::Away::new(way), &config, work, out).await,
+            None => work::work(open(&config).await?, &config, work, out).await,
+        },
         Command::Sweep { forever } => upkeep::sweep(open(&config).await?, &config, forever, out).await,
         Command::Config { .. } | Command::Completions { .. } => {
             Err(Failure::outage("this command was answered before"))
         }
     }
+}
+
+/// Refuses a server where the command is about the database itself.
+pub(crate) fn beside_its_database(arguments: &Arguments) -> Result<(), Failure> {
+    let about = match &arguments.command {
+        Command::Run { .. } | Command::Work(_) | Command::Completions { .. } => return Ok(()),
+        Command::Demo(_) => "demo",
+        Command::Migrate => "migrate",
+        Command::Roles { .. } => "roles",
+        Command::Project { .. } => "project",
+        Command::Schedule { .. } => "schedule",
+        Command::Feed { .. } => "feed",
+        Command::Sync { .. } => "sync",
+        Command::Rule { .. } => "rule",
+        Command::Queue { .. } => "queue",
+        Command::Scheduler { .. } => "scheduler",
+        Command::Worker(_) => "worker",
+        Command::Consolidator { .. } => "consolidator",
+        Command::Server(_) => "server",
+        Command::Up(_) => "up",
+        Command::Supplier(_) => "supplier",
+        Command::Sweep { .. } => "sweep",
+        Command::Stats => "stats",
+        Command::Backup { .. } => "backup",
+        Command::Config { .. } => "config",
+        Command::Doctor => "doctor",
+    };
+    if arguments.global.server.is_none() {
+        return Ok(());
+    }
+    Err(Failure::usage(format!("tidemill {about} works beside its database, and not through a server"))
+        .hint("leave out --server, or TIDEMILL_SERVER; --database names the database"))
+}
+
+/// Runs a short command through the HTTP door: that of a server, or the one within this process.
+async fn reaching<F>(
+    global: &Global,
+    config: &Config,
+    command: impl FnOnce(Client) -> F,
+) -> Result<ExitCode, Failure>
+where
+    F: Future<Output = Result<ExitCode, Failure>>,
+{
+    if let Some(way) = remote::way(global)? {
+        return command(remote::client(way)).await;
+    }
+    closing(open(config).await?, |engine| {
+        command(local::client(syncs(engine, config), environment::person()))
+    })
+    .await
 }
 
 /// Runs a short command, and tells waiting workers what it only hinted at.

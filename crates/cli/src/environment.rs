@@ -4,6 +4,10 @@
 pub(crate) const DATABASE: &str = "TIDEMILL_DATABASE";
 /// The schema on PostgreSQL.
 pub(crate) const SCHEMA: &str = "TIDEMILL_SCHEMA";
+/// The server to go through.
+pub(crate) const SERVER: &str = "TIDEMILL_SERVER";
+/// The token for that server.
+pub(crate) const TOKEN: &str = "TIDEMILL_TOKEN";
 /// The configuration file.
 pub(crate) const CONFIG: &str = "TIDEMILL_CONFIG";
 /// What is logged, in the notation of `tracing`.
@@ -85,4 +89,20 @@ pub(crate) fn password_on_command_line() -> bool {
         let user = authority.rsplit_once('@').map_or("", |(user, _)| user);
         scheme.starts_with("postgres") && (user.contains(':') || rest.contains("password="))
     })
+}
+
+/// Whether a token stands on the command line.
+pub(crate) fn token_on_command_line() -> bool {
+    let mut arguments = std::env::args().skip(1).take_while(|argument| argument != "--");
+    while let Some(argument) = arguments.next() {
+        let token = match argument.strip_prefix("--token") {
+            Some("") => arguments.next(),
+            Some(rest) => rest.strip_prefix('=').map(str::to_owned),
+            None => None,
+        };
+        if token.is_some_and(|token| !token.starts_with('@')) {
+            return true;
+        }
+    }
+    false
 }

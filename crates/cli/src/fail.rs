@@ -1,5 +1,7 @@
 //! What went wrong, as a sentence, a hint and an exit code.
 
+use http::StatusCode;
+use std::borrow::Cow;
 use std::process::ExitCode;
 use tidemill_store::{Class, Error};
 
@@ -7,7 +9,7 @@ use tidemill_store::{Class, Error};
 #[derive(Debug)]
 pub(crate) struct Failure {
     /// What programs read.
-    pub(crate) code: &'static str,
+    pub(crate) code: Cow<'static, str>,
     /// What people read.
     pub(crate) message: String,
     /// What to do, where there is one thing to do.
@@ -25,17 +27,17 @@ enum Kind {
 impl Failure {
     /// Something broke, here or in the database.
     pub(crate) fn outage(message: impl Into<String>) -> Self {
-        Self { code: "outage", message: message.into(), hint: None, kind: Kind::Outage }
+        Self { code: "outage".into(), message: message.into(), hint: None, kind: Kind::Outage }
     }
 
     /// The command line or the configuration is not understood.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self { code: "usage", message: message.into(), hint: None, kind: Kind::Usage }
+        Self { code: "usage".into(), message: message.into(), hint: None, kind: Kind::Usage }
     }
 
     /// The product says no.
     pub(crate) fn refused(message: impl Into<String>) -> Self {
-        Self { code: "refused", message: message.into(), hint: None, kind: Kind::Refused }
+        Self { code: "refused".into(), message: message.into(), hint: None, kind: Kind::Refused }
     }
 
     /// The same with a hint.
@@ -67,6 +69,34 @@ impl From<Error> for Failure {
             Error::Open { .. } => ("cannot_open", Kind::Outage),
             Error::Database { .. } => ("database", Kind::Outage),
         };
-        Self { code, message, hint, kind }
+        Self { code: code.into(), message, hint, kind }
+    }
+}
+
+impl From<tidemill_client::Error> for Failure {
+    fn from(error: tidemill_client::Error) -> Self {
+        use tidemill_client::Error;
+        let message = error.to_string();
+        let outage = |code: &'static str| Self { code: code.into(), ..Self::outage(message.clone()) };
+        match error {
+            Error::Refused { status, problem } => {
+                let busy = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
+                let kind = if busy { Kind::Outage } else { Kind::Refused };
+                let token = "give a token that this server knows: TIDEMILL_TOKEN, or --token @file";
+                let hint =
+                    problem.hint.or_else(|| (status == StatusCode::UNAUTHORIZED).then(|| token.to_owned()));
+                Self { code: problem.code.into(), message: problem.message, hint, kind }
+            }
+            Error::Unreachable(_) => outage("unreachable"),
+            Error::NotTidemill { .. } => outage("no_server"),
+            Error::Unreadable(_) => outage("unreadable"),
+            Error::BadAddress(_) => Self { code: "bad_address".into(), ..Self::usage(message) },
+        }
+    }
+}
+
+impl From<crate::remote::Trouble> for Failure {
+    fn from(trouble: crate::remote::Trouble) -> Self {
+        trouble.0.into()
     }
 }

@@ -8,8 +8,10 @@ mod config;
 mod config_server;
 mod environment;
 mod fail;
+mod local;
 mod observe;
 mod out;
+mod remote;
 mod times;
 
 use args::{Arguments, Command};
@@ -43,6 +45,7 @@ fn run(arguments: Arguments, out: out::Out) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     if let Command::Config { command } = &arguments.command {
+        commands::beside_its_database(&arguments)?;
         return config::command(command, &arguments.global, out);
     }
     let config = config::load(&arguments.global)?;

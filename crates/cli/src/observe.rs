@@ -58,7 +58,8 @@ pub(crate) fn start(global: &Global, command: &Command, config: &Config) -> Watc
 fn log(global: &Global, command: &Command) -> Box<dyn Layer<Registry> + Send + Sync> {
     let is_loop = matches!(command, Command::Work(_) | Command::Sweep { .. } | Command::Server(_));
     let loud = "tidemill=info,tidemill_engine=info,tidemill_api=info,sqlx=error,warn";
-    let default = if is_loop { loud } else { "error" };
+    // A command that refuses says so itself: what the door within it logs would say it twice.
+    let default = if is_loop { loud } else { "error,tidemill_api=off" };
     let filter = environment::log_filter().unwrap_or_else(|| default.to_owned());
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new(default));
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);

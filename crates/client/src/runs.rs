@@ -9,7 +9,7 @@ use tidemill_core::event::Event;
 use tidemill_core::run::{Applied, QueueRun, Queued, Retried, Run};
 use tidemill_core::worker::Held;
 use tidemill_wire::Page;
-use tidemill_wire::claims::{Ask, Claimed};
+use tidemill_wire::claims::{Ask, Claimed, Left, Offer};
 use tidemill_wire::runs::{
     Append, Appended, ArtifactAnswer, Cancel, CancelAnswer, Finish, FinishMany, Hold, ListEvents, ListRuns,
     NewArtifact, NewRun, Outcome, Outcomes, RunDetail, Why,
@@ -17,9 +17,15 @@ use tidemill_wire::runs::{
 
 impl Client {
     /// Queues a run. The same key and the same request give the run that exists.
-    pub async fn queue_run(&self, mut request: QueueRun) -> Result<Queued, Error> {
+    pub async fn queue_run(&self, request: QueueRun) -> Result<Queued, Error> {
+        self.queue_run_as(request, None).await
+    }
+
+    /// The same under an id that the caller made: asked again with it, the answer is the run that exists.
+    pub async fn queue_run_as(&self, mut request: QueueRun, run_id: Option<RunId>) -> Result<Queued, Error> {
         let key = request.idempotency_key.take();
-        self.ask(Method::POST, "/v1/runs".to_owned(), Some(&NewRun::from(request)), key).await
+        let run = NewRun { run_id, ..NewRun::from(request) };
+        self.ask(Method::POST, "/v1/runs".to_owned(), Some(&run), key).await
     }
 
     /// Lists runs, the newest first.
@@ -78,6 +84,11 @@ impl Client {
             patience: PATIENCE + wait,
         };
         read(&self.send(call).await?)
+    }
+
+    /// Counts what could still come to such a worker without anybody doing anything.
+    pub async fn work_left(&self, offer: &Offer) -> Result<Left, Error> {
+        self.post("/v1/claims/left".to_owned(), offer).await
     }
 
     /// Starts a claimed run.

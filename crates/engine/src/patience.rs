@@ -23,17 +23,30 @@ pub enum Patience {
 const WAIT_FIRST: Duration = Duration::from_millis(50);
 const WAIT_MAX: Duration = Duration::from_secs(3);
 
+/// An error that knows whether it passes: whether asking again may help.
+pub trait Passing: std::error::Error {
+    /// Whether asking again may help.
+    fn passes(&self) -> bool;
+}
+
+impl Passing for Error {
+    fn passes(&self) -> bool {
+        self.class() == Class::Transient
+    }
+}
+
 impl Patience {
     /// Calls until the answer is not a transient error, or patience is over.
-    pub async fn settle<T, F>(self, what: &'static str, call: impl Fn() -> F) -> Result<T, Error>
+    pub async fn settle<T, E, F>(self, what: &'static str, call: impl Fn() -> F) -> Result<T, E>
     where
-        F: Future<Output = Result<T, Error>>,
+        E: Passing,
+        F: Future<Output = Result<T, E>>,
     {
         let began = Instant::now();
         let mut wait = WAIT_FIRST;
         loop {
             let error = match call().await {
-                Err(error) if error.class() == Class::Transient => error,
+                Err(error) if error.passes() => error,
                 answer => return answer,
             };
             let over = match self {

@@ -16,21 +16,27 @@ use tracing::Instrument as _;
 impl Engine {
     /// Queues a run. The same key and the same request give the run that exists.
     pub async fn queue(&self, request: QueueRun) -> Result<Queued, Error> {
+        let run_id = self.clock.run_id();
+        let queued = self.queue_as(request, run_id.clone()).await?;
+        // An answer that was lost and asked again says "not created"; our own id says otherwise.
+        let created = queued.created || queued.run_id == run_id;
+        Ok(Queued { created, ..queued })
+    }
+
+    /// Queues a run under the id that the caller made: asked again with it, the answer is the run that exists.
+    pub async fn queue_as(&self, request: QueueRun, run_id: RunId) -> Result<Queued, Error> {
         request.check()?;
         let request = request.normal();
-        let run_id = self.clock.run_id();
         let queued = self
             .patience
             .settle("queue a run", || self.store.queue_run(request.clone(), run_id.clone(), self.clock.now()))
             .instrument(of_run!("queue", run_id))
             .await?;
-        // An answer that was lost and asked again says "not created"; our own id says otherwise.
-        let created = queued.created || queued.run_id == run_id;
-        if created {
+        if queued.created || queued.run_id == run_id {
             entered("queued", 1);
             self.store.wake_soon();
         }
-        Ok(Queued { created, ..queued })
+        Ok(queued)
     }
 
     /// Claims runs. The request id makes it safe to ask again.
@@ -110,7 +116,7 @@ impl Engine {
                     reason.map(str::to_owned),
                     self.clock.now(),
                 );
-                async move { Ok((call.await?, again)) }
+                async move { Ok::<_, Error>((call.await?, again)) }
             })
             .instrument(of_run!("cancel", run))
             .await?;

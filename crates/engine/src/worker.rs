@@ -4,119 +4,28 @@
 //! beat, and a beat that fails is not passed on to the commands, whose supervisors end them before the lease can go
 //! to somebody else. What a worker no longer holds it does not finish.
 
+mod carrier;
+mod door;
 mod log;
 
+pub use carrier::{Carrier, Ended, Ending, Sign, Stop, Worked, WorkerOptions};
+pub use door::{Door, Waiting};
 pub use log::{Place, RunLog};
 
-use crate::patience::{Patience, chain};
+use crate::Engine;
+use crate::patience::{Passing as _, Patience, chain};
 use crate::trace::of_run;
-use crate::{Engine, Upkeep};
 use std::collections::HashMap;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_core::run::{Applied, Claim, FinalStatus};
 use tidemill_core::worker::NewWorker;
 use tidemill_core::{Json, RunId, WorkerId};
-use tidemill_store::{ClaimRuns, Error, FinishRun, Holder, RefusalCode, Waiter};
+use tidemill_store::{ClaimRuns, Error, FinishRun, Holder};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::Instrument as _;
-
-/// What a worker process offers, and how it behaves.
-#[derive(Debug, Clone)]
-pub struct WorkerOptions {
-    /// A name for people; several processes may share it.
-    pub name: String,
-    /// The machine that it runs on.
-    pub host: String,
-    /// What it offers.
-    pub labels: Vec<String>,
-    /// The only projects that it works for, if not all.
-    pub projects: Option<Vec<String>>,
-    /// Runs that it carries out at once.
-    pub slots: usize,
-    /// Whether it ends when nothing is left to claim.
-    pub ending: Ending,
-    /// How often it says that it lives.
-    pub beat: Duration,
-    /// The longest wait before it looks again, told or not.
-    pub look: Duration,
-    /// How long it may take to end once it was told to; what is not reported by then is carried on by others.
-    pub ending_max: Duration,
-    /// Upkeep, where this process does it too.
-    pub upkeep: Option<Upkeep>,
-}
-
-/// When a worker ends by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// Never.
-    Never,
-    /// When nothing is left that it could claim, now or soon: back-offs and runs in hand elsewhere included.
-    Drained,
-}
-
-/// Why a run is to stop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
-    /// Somebody cancelled it.
-    Cancelled,
-    /// The worker no longer holds it: nothing it says counts any more.
-    Lost,
-    /// The worker process is to end.
-    Shutdown,
-}
-
-/// What the carrier of a run is told while it works.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sign<M> {
-    /// The moment before the last claim or beat that the database has confirmed.
-    pub contact: M,
-    /// Whether and why to stop.
-    pub stop: Option<Stop>,
-}
-
-/// How the work on a run ended.
-#[derive(Debug, Clone)]
-pub enum Ended {
-    /// With a result that counts.
-    With(FinalStatus, Json),
-    /// Without one: the process was told to end. The run goes to somebody else.
-    Interrupted,
-}
-
-/// Whoever carries a run out.
-pub trait Carrier: Send + Sync + 'static {
-    /// A moment on whatever clock the carrier measures silence with.
-    type Moment: Copy + Send + Sync + 'static;
-
-    /// The present moment.
-    fn moment(&self) -> Self::Moment;
-
-    /// Carries out one run. Must return soon after it was told to stop.
-    fn carry(
-        &self,
-        claim: Claim,
-        log: RunLog,
-        sign: watch::Receiver<Sign<Self::Moment>>,
-    ) -> impl Future<Output = Ended> + Send;
-
-    /// Is told about each run that is over, with what became of its report.
-    fn finished(&self, run: &RunId, ended: &Ended, applied: Option<Applied>) {
-        let _ = (run, ended, applied);
-    }
-}
-
-/// What a worker did in its life.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Worked {
-    /// Runs that it claimed.
-    pub claimed: u64,
-    /// Runs whose result counted.
-    pub finished: u64,
-}
 
 /// A run that is being carried out.
 struct Active<M> {
@@ -131,8 +40,9 @@ struct Over {
 }
 
 /// The loop's own state.
-struct Dispatch<C: Carrier> {
-    engine: Engine,
+struct Dispatch<D: Door, C: Carrier> {
+    door: D,
+    patience: Patience,
     options: WorkerOptions,
     carrier: Arc<C>,
     worker_id: WorkerId,
@@ -141,7 +51,7 @@ struct Dispatch<C: Carrier> {
     lost: mpsc::UnboundedSender<RunId>,
     worked: Worked,
     last_beat: Instant,
-    waiter: Option<Waiter>,
+    waiter: Option<D::Waiter>,
     /// The request id of the claim that has not been answered yet.
     request_id: String,
     /// Whether a run was cut off that is still ours as far as the database knows.
@@ -154,41 +64,56 @@ impl Engine {
         &self,
         options: WorkerOptions,
         carrier: C,
-        mut stop: watch::Receiver<bool>,
+        stop: watch::Receiver<bool>,
     ) -> Result<Worked, Error> {
         let keeper = options.upkeep.clone().map(|upkeep| {
             let engine = self.with_patience(Patience::None);
             tokio::spawn(async move { engine.keep_up(&upkeep).await })
         });
-        let (lost, mut losses) = mpsc::unbounded_channel();
-        let mut dispatch = Dispatch {
-            engine: self.clone(),
-            options,
-            carrier: Arc::new(carrier),
-            worker_id: WorkerId(uuid::Uuid::new_v4()),
-            active: HashMap::new(),
-            tasks: JoinSet::new(),
-            lost,
-            worked: Worked::default(),
-            last_beat: Instant::now(),
-            waiter: None,
-            request_id: uuid::Uuid::new_v4().to_string(),
-            abandoned: false,
-        };
-        let result = dispatch.run(&mut stop, &mut losses).await;
+        let result = work_at(self.with_patience(Patience::None), self.patience, options, carrier, stop).await;
         if let Some(keeper) = keeper {
             keeper.abort();
         }
-        result.map(|()| dispatch.worked)
+        result
     }
 }
 
-impl<C: Carrier> Dispatch<C> {
+/// Works at a door until told to stop, or until drained. Upkeep is left to others.
+///
+/// `patience` is for the beginning: how long to go on trying to register.
+pub async fn work_at<D: Door, C: Carrier>(
+    door: D,
+    patience: Patience,
+    options: WorkerOptions,
+    carrier: C,
+    mut stop: watch::Receiver<bool>,
+) -> Result<Worked, D::Error> {
+    let (lost, mut losses) = mpsc::unbounded_channel();
+    let mut dispatch = Dispatch {
+        door,
+        patience,
+        options,
+        carrier: Arc::new(carrier),
+        worker_id: WorkerId(uuid::Uuid::new_v4()),
+        active: HashMap::new(),
+        tasks: JoinSet::new(),
+        lost,
+        worked: Worked::default(),
+        last_beat: Instant::now(),
+        waiter: None,
+        request_id: uuid::Uuid::new_v4().to_string(),
+        abandoned: false,
+    };
+    dispatch.run(&mut stop, &mut losses).await?;
+    Ok(dispatch.worked)
+}
+
+impl<D: Door, C: Carrier> Dispatch<D, C> {
     async fn run(
         &mut self,
         stop: &mut watch::Receiver<bool>,
         losses: &mut mpsc::UnboundedReceiver<RunId>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), D::Error> {
         self.register().await?;
         let mut idle = false;
         loop {
@@ -202,7 +127,9 @@ impl<C: Carrier> Dispatch<C> {
                 idle = false;
                 continue;
             }
-            if self.active.len() < self.options.slots {
+            // Two asks under one request id at one instant could each learn of a part: one is on its way at a time.
+            let asking = self.waiter.as_ref().is_some_and(Waiting::is_asking);
+            if !asking && self.active.len() < self.options.slots {
                 if idle {
                     self.arm().await;
                 }
@@ -217,7 +144,8 @@ impl<C: Carrier> Dispatch<C> {
                     continue;
                 }
             }
-            if self.options.ending == Ending::Drained && self.active.is_empty() && self.is_drained().await {
+            let may_end = self.options.ending == Ending::Drained && self.active.is_empty() && !asking;
+            if may_end && self.is_drained().await {
                 break;
             }
             self.wait(stop, losses).await;
@@ -227,7 +155,7 @@ impl<C: Carrier> Dispatch<C> {
         Ok(())
     }
 
-    async fn register(&mut self) -> Result<(), Error> {
+    async fn register(&mut self) -> Result<(), D::Error> {
         let worker = NewWorker {
             worker_id: self.worker_id,
             name: self.options.name.clone(),
@@ -236,56 +164,57 @@ impl<C: Carrier> Dispatch<C> {
             labels: self.options.labels.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         };
-        let (engine, now) = (&self.engine, self.engine.clock.now());
-        engine
-            .patience
-            .settle("register this worker", || engine.store.register_worker(worker.clone(), now))
-            .await?;
+        let door = &self.door;
+        self.patience.settle("register this worker", || door.register(worker.clone())).await?;
         self.last_beat = Instant::now();
         Ok(())
     }
 
-    /// Claims as many runs as there are free slots, and begins to carry them out.
-    async fn claim(&mut self) -> Result<usize, Error> {
-        let free = self.options.slots.saturating_sub(self.active.len());
-        if free == 0 {
-            return Ok(0);
-        }
-        let ask = ClaimRuns {
+    /// What this worker asks for: as many runs as it has free slots.
+    fn ask(&self) -> ClaimRuns {
+        ClaimRuns {
             worker: self.options.name.clone(),
             worker_id: Some(self.worker_id),
-            limit: free,
+            limit: self.options.slots.saturating_sub(self.active.len()),
             labels: self.options.labels.clone(),
             projects: self.options.projects.clone(),
             request_id: Some(self.request_id.clone()),
             lease_secs: tidemill_core::limits::LEASE_SECS,
-        };
-        let engine = self.engine.with_patience(Patience::None);
+        }
+    }
+
+    /// Claims as many runs as there are free slots, and begins to carry them out.
+    async fn claim(&mut self) -> Result<usize, D::Error> {
+        let ask = self.ask();
+        if ask.limit == 0 {
+            return Ok(0);
+        }
         let (mut asked, began) = (self.carrier.moment(), Instant::now());
-        let mut answer = engine.claim(ask.clone()).await;
+        let mut answer = self.door.claim(ask.clone()).await;
         if began.elapsed() >= self.options.beat && answer.as_ref().is_ok_and(|claims| !claims.is_empty()) {
             // An answer that took long says little about now, and a command must not begin on it: ask again. The
             // same request id gives the same runs.
             asked = self.carrier.moment();
-            answer = engine.claim(ask).await;
+            answer = self.door.claim(ask).await;
         }
         let claims = match answer {
-            Ok(claims) => {
-                self.request_id = uuid::Uuid::new_v4().to_string();
-                claims
-            }
-            Err(error) if error.refusal_code() == Some(RefusalCode::Stale) => {
+            Ok(claims) => claims,
+            Err(error) if D::is_stale(&error) => {
                 tracing::warn!("this worker was found dead; it stops what it runs, and begins anew");
                 self.start_over().await?;
                 return Ok(0);
             }
             // The answer may be lost: ask again under the same request id, after a while.
-            Err(error) if error.class() == tidemill_store::Class::Transient => {
+            Err(error) if error.passes() => {
                 tracing::warn!("could not claim: {}", chain(&error));
                 return Ok(0);
             }
             Err(error) => return Err(error),
         };
+        if !claims.is_empty() {
+            // Not before: what an ask that was given up brought later is found under the same id.
+            self.request_id = uuid::Uuid::new_v4().to_string();
+        }
         let count = claims.len();
         for claim in claims {
             self.begin(claim, asked);
@@ -299,17 +228,17 @@ impl<C: Carrier> Dispatch<C> {
         let run_id = claim.run_id.clone();
         let (sign, signs) = watch::channel(Sign { contact: asked, stop: None });
         self.active.insert(run_id.clone(), Active { sign });
-        let engine = self.engine.with_patience(Patience::Endless);
+        let door = self.door.clone();
         let holder = Holder { worker: Some(self.options.name.clone()), epoch: Some(claim.epoch) };
         let (carrier, lost) = (self.carrier.clone(), self.lost.clone());
         self.tasks.spawn(async move {
-            let log = RunLog::open(engine.clone(), run_id.clone(), holder.clone(), lost);
+            let log = RunLog::open(door.clone(), run_id.clone(), holder.clone(), lost);
             let writer = log.writer();
             let ended = carrier.carry(claim, log, signs).instrument(of_run!("carry", run_id)).await;
             writer.flush().await;
             let applied = match &ended {
                 Ended::With(status, metadata) => {
-                    report(&engine, &run_id, *status, metadata.clone(), &holder).await
+                    report(&door, &run_id, *status, metadata.clone(), &holder).await
                 }
                 Ended::Interrupted => None,
             };
@@ -355,7 +284,7 @@ impl<C: Carrier> Dispatch<C> {
         }
         let runs: Vec<RunId> = self.active.keys().cloned().collect();
         let (asked, moment) = (Instant::now(), self.carrier.moment());
-        let beat = self.engine.store.beat_worker(self.worker_id, runs.clone(), self.engine.clock.now());
+        let beat = self.door.beat(self.worker_id, runs.clone());
         // A beat that hangs must not hang the loop: the next one may get through on another connection.
         match tokio::time::timeout(self.options.beat, beat).await {
             Ok(Ok(held)) => {
@@ -373,7 +302,7 @@ impl<C: Carrier> Dispatch<C> {
                     });
                 }
             }
-            Ok(Err(error)) if error.refusal_code() == Some(RefusalCode::Stale) => {
+            Ok(Err(error)) if D::is_stale(&error) => {
                 tracing::warn!("this worker was found dead; it stops what it runs, and begins anew");
                 if let Err(error) = self.start_over().await {
                     tracing::warn!("could not register anew: {}", chain(&error));
@@ -383,29 +312,28 @@ impl<C: Carrier> Dispatch<C> {
                 tracing::warn!("could not say that this worker lives: {}", chain(&error));
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
-            Err(_) => tracing::warn!("could not say that this worker lives: the database does not answer"),
+            Err(_) => tracing::warn!("could not say that this worker lives: nobody answers"),
         }
     }
 
     /// A command was cut off because the database was silent for too long, and its run would stay ours for the rest
     /// of its lease. The end of this worker's life gives it to others at once; the same silence has cut off
     /// everything else in hand.
-    async fn give_back(&mut self) -> Result<(), Error> {
+    async fn give_back(&mut self) -> Result<(), D::Error> {
         tracing::warn!("commands were cut off while the database was silent; this worker begins anew");
-        let (engine, worker) = (self.engine.clone(), self.worker_id);
+        let (door, worker) = (self.door.clone(), self.worker_id);
         self.start_over().await?;
-        engine
-            .patience
-            .settle("give runs back", || engine.store.retire_worker(worker, engine.clock.now()))
-            .await?;
-        let dead_after = self.options.upkeep.clone().unwrap_or_default().dead_after.as_secs_f64();
-        // Whoever may not sweep leaves it to others.
-        let _ = engine.with_patience(Patience::None).sweep(500, dead_after).await;
+        self.patience.settle("give runs back", || door.retire(worker)).await?;
+        door.sweep(self.dead_after()).await;
         Ok(())
     }
 
+    fn dead_after(&self) -> Duration {
+        self.options.upkeep.clone().unwrap_or_default().dead_after
+    }
+
     /// Everything that the process holds belongs to others: stop it, and begin again as a new process.
-    async fn start_over(&mut self) -> Result<(), Error> {
+    async fn start_over(&mut self) -> Result<(), D::Error> {
         for active in self.active.values() {
             active.sign.send_modify(|sign| sign.stop = Some(Stop::Lost));
         }
@@ -423,7 +351,7 @@ impl<C: Carrier> Dispatch<C> {
     /// Declares that this worker waits for a wake-up.
     async fn arm(&mut self) {
         if self.waiter.is_none() {
-            match self.engine.store.waiter(self.worker_id).await {
+            match self.door.waiter(self.worker_id).await {
                 Ok(waiter) => self.waiter = Some(waiter),
                 Err(error) => tracing::warn!("this worker only polls for now: {}", chain(&error)),
             }
@@ -449,10 +377,10 @@ impl<C: Carrier> Dispatch<C> {
         let beat_due = self.options.beat.saturating_sub(self.last_beat.elapsed());
         let longest = self.options.look.min(beat_due).max(Duration::from_millis(1));
         let has_slot = self.active.len() < self.options.slots;
-        let mut waiter = self.waiter.take();
+        let (ask, mut waiter) = (self.ask(), self.waiter.take());
         let mut broken = false;
         tokio::select! {
-            woken = listen(waiter.as_mut().filter(|_| has_slot), longest) => broken = woken.is_err(),
+            woken = listen(waiter.as_mut().filter(|_| has_slot), ask, longest) => broken = woken.is_err(),
             Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() => self.note(done),
             Some(run) = losses.recv() => self.tell(&run, |sign| sign.stop = Some(Stop::Lost)),
             _ = stop.changed() => {}
@@ -467,8 +395,7 @@ impl<C: Carrier> Dispatch<C> {
     /// Whether nothing is left that could come to this worker without anybody doing anything.
     async fn is_drained(&self) -> bool {
         let (labels, projects) = (self.options.labels.clone(), self.options.projects.clone());
-        let left = self.engine.store.work_left(labels, projects, self.engine.clock.now()).await;
-        left.is_ok_and(|left| left == 0)
+        self.door.work_left(labels, projects).await.is_ok_and(|left| left == 0)
     }
 
     /// Lets what is in hand end, and says goodbye.
@@ -489,39 +416,42 @@ impl<C: Carrier> Dispatch<C> {
             }
         }
         self.tasks.abort_all();
-        let engine = self.engine.with_patience(Patience::For(Duration::from_secs(5)));
-        let retire = || engine.store.retire_worker(self.worker_id, engine.clock.now());
-        if let Err(error) = engine.patience.settle("say goodbye", retire).await {
+        let goodbye = Patience::For(Duration::from_secs(5));
+        if let Err(error) = goodbye.settle("say goodbye", || self.door.retire(self.worker_id)).await {
             tracing::warn!("could not say goodbye: {}", chain(&error));
         }
         // Runs that were interrupted go on at once, without waiting for the next sweep of somebody else.
         if self.worked.finished < self.worked.claimed {
-            let dead_after = self.options.upkeep.clone().unwrap_or_default().dead_after.as_secs_f64();
-            let _ = self.engine.with_patience(Patience::None).sweep(500, dead_after).await;
+            self.door.sweep(self.dead_after()).await;
         }
     }
 }
 
 /// Waits for a wake-up, or for `longest` where there is nobody to wake us.
-async fn listen(waiter: Option<&mut Waiter>, longest: Duration) -> Result<(), Error> {
+async fn listen<W: Waiting>(
+    waiter: Option<&mut W>,
+    ask: ClaimRuns,
+    longest: Duration,
+) -> Result<(), W::Error> {
     let Some(waiter) = waiter else {
         tokio::time::sleep(longest).await;
         return Ok(());
     };
-    waiter.wait(longest).await
+    waiter.wait(ask, longest).await
 }
 
-/// Reports the end of a run until the database has taken it, or has said that it is too late.
-async fn report(
-    engine: &Engine,
+/// Reports the end of a run until it was taken, or turned out to be too late.
+async fn report<D: Door>(
+    door: &D,
     run: &RunId,
     status: FinalStatus,
     metadata: Json,
     holder: &Holder,
 ) -> Option<Applied> {
     let end = FinishRun { run_id: run.clone(), status, metadata, epoch: holder.epoch };
-    match engine.finish(vec![end], holder.worker.as_deref()).await {
-        Ok(outcomes) => outcomes.first().copied(),
+    let finish = || door.finish(end.clone(), holder.worker.clone());
+    match Patience::Endless.settle("finish a run", finish).await {
+        Ok(applied) => Some(applied),
         Err(error) => {
             tracing::error!(run.id = %run, "the end of run {run} was not recorded: {}", chain(&error));
             None

@@ -81,6 +81,11 @@ impl RefusalCode {
         }
     }
 
+    /// The code that programs read as this.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|code| code.as_str() == text)
+    }
+
     const ALL: [Self; 13] = [
         Self::UnknownProject,
         Self::UnknownEnvironment,

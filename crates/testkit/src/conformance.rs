@@ -289,7 +289,7 @@ macro_rules! topic {
             $(
                 #[tokio::test]
                 async fn $case() {
-                    let stage = $crate::door::Stage::open($kind).await;
+                    let stage = $crate::door::Opens::open($kind).await;
                     $crate::conformance::$topic::$case(stage.clone()).await;
                     stage.close().await;
                 }

@@ -3,6 +3,7 @@
 //! The conformance cases know nothing but this trait, the owner's store for what is only read or set up, and plain
 //! SQL. A [`Stage`] is one door with a database of its own behind it.
 
+mod http;
 mod plain;
 mod rust;
 mod sql;
@@ -10,7 +11,7 @@ mod stage;
 mod steps;
 
 pub use plain::{Plain, Tables};
-pub use stage::{Kind, Stage, at};
+pub use stage::{Kind, Opens, OverHttp, Stage, at};
 pub use steps::{info, new_run_id, new_worker, refused, request};
 
 use std::future::Future;

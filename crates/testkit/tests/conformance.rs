@@ -24,6 +24,14 @@ mod sql {
     tidemill_testkit::conformance_of_postgres! { tidemill_testkit::door::Kind::Sql }
 }
 
+mod http_postgres {
+    tidemill_testkit::conformance! { tidemill_testkit::door::OverHttp(tidemill_testkit::door::Kind::Postgres) }
+}
+
+mod http_sqlite {
+    tidemill_testkit::conformance! { tidemill_testkit::door::OverHttp(tidemill_testkit::door::Kind::Sqlite) }
+}
+
 /// A case that is on no list would never run, and nobody would notice.
 #[test]
 fn every_case_is_on_the_list() {

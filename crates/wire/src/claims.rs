@@ -53,6 +53,27 @@ impl Ask {
     }
 }
 
+/// What a worker offers, and for whom it works.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Offer {
+    /// What it offers.
+    #[serde(default)]
+    pub labels: Vec<String>,
+    /// The only projects that it works for, if not all.
+    #[serde(default)]
+    pub projects: Option<Vec<String>>,
+}
+
+/// What is left for such a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Left {
+    /// Runs that could come to it without anybody doing anything: those that wait, and those in hand elsewhere.
+    pub left: i64,
+}
+
 /// What a worker gets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -63,6 +63,10 @@ pub struct NewRun {
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 32), inner(regex(pattern = r"^[^,]{1,128}$"))))]
     pub labels: Vec<String>,
+    /// The id that the run is to have, made by the caller: asked again with it, the answer is the run that exists.
+    /// A caller of one project uses an `Idempotency-Key` instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
 }
 
 pub(crate) fn object() -> Json {
@@ -121,6 +125,7 @@ impl From<QueueRun> for NewRun {
             timeout_secs: run.timeout_secs,
             concurrency_key: run.concurrency_key,
             labels: run.labels,
+            run_id: None,
         }
     }
 }

@@ -22,12 +22,20 @@ pub(super) async fn queue(
     State(app): State<App>,
     caller: Caller,
     IdempotencyKey(key): IdempotencyKey,
-    Checked(run): Checked<NewRun>,
+    Checked(mut run): Checked<NewRun>,
 ) -> Result<(StatusCode, Json<Queued>), Fail> {
     if !caller.sees(&run.project) {
         return Err(unknown_project(&run.project));
     }
-    let queued = app.engine().queue(run.keyed(key)).await?;
+    let queued = match run.run_id.take() {
+        // An id that is taken would tell of another project's run.
+        Some(_) if caller.project.is_some() => {
+            let problem = "cannot be chosen by a caller of one project; use an Idempotency-Key".to_owned();
+            return Err(Fail::invalid(vec![Fault { field: "run_id".to_owned(), problem }]));
+        }
+        Some(id) => app.engine().queue_as(run.keyed(key), id).await?,
+        None => app.engine().queue(run.keyed(key)).await?,
+    };
     let status = if queued.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(queued)))
 }

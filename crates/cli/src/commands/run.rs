@@ -2,42 +2,42 @@
 
 use super::{show, watch};
 use crate::args::{ArtifactCommand, Request, RunCommand};
-use crate::environment;
 use crate::fail::Failure;
 use crate::out::{Cell, Out, Style};
 use crate::times::{self, When};
 use std::process::ExitCode;
-use tidemill_core::artifact::NewArtifact;
+use tidemill_client::Client;
 use tidemill_core::event::Level;
-use tidemill_core::run::{QueueRun, Run};
+use tidemill_core::limits::BATCH_MAX;
+use tidemill_core::run::{Cancelled, QueueRun, Queued, Run};
 use tidemill_core::{Json, RunId, Timestamp};
-use tidemill_engine::Engine;
-use tidemill_store::{Cancelled, EventPage, RunFilter};
+use tidemill_engine::Clock;
+use tidemill_wire::runs::{ListEvents, ListRuns, NewArtifact};
 
-pub(super) async fn command(engine: Engine, command: RunCommand, out: Out) -> Result<ExitCode, Failure> {
+pub(super) async fn command(client: Client, command: RunCommand, out: Out) -> Result<ExitCode, Failure> {
     match command {
         RunCommand::Queue { request, idempotency_key, available_at, expires_at, watch } => {
             let mut wanted = asked(*request);
             wanted.idempotency_key = idempotency_key;
-            let now = engine.store().now(None).await?;
-            wanted.available_at = available_at.map(|when: When| when.from(now));
-            wanted.expires_at = expires_at.map(|when: When| when.from(now));
-            queue(&engine, wanted, watch, out).await
+            let info = client.info().await?;
+            wanted.available_at = available_at.map(|when: When| when.from(info.now));
+            wanted.expires_at = expires_at.map(|when: When| when.from(info.now));
+            queue(&client, wanted, info.project.is_some(), watch, out).await
         }
         RunCommand::List { project, env, status, limit, before } => {
-            let filter =
-                RunFilter { project, env, status, before, limit: usize::from(limit), ..RunFilter::default() };
-            list(&engine, filter, out).await
+            let limit = Some(limit);
+            let asked = ListRuns { project, env, status, after: before, limit, ..ListRuns::default() };
+            list(&client, asked, out).await
         }
-        RunCommand::Show { id } => show::show(&engine, &id, out).await,
+        RunCommand::Show { id } => show::show(&client, &id, out).await,
         RunCommand::Events { id, level, after, limit } => {
-            events(&engine, &id, level, EventPage { after, limit: limit as usize }, out).await
+            events(&client, &id, level, after, limit as usize, out).await
         }
-        RunCommand::Watch { id } => watch::watch(&engine, id, out).await,
-        RunCommand::Cancel { id, reason } => cancel(&engine, &id, reason.as_deref(), out).await,
-        RunCommand::Retry { id } => retry(&engine, &id, out).await,
-        RunCommand::Why { id } => why(&engine, &id, out).await,
-        RunCommand::Artifact { command } => artifact(&engine, command, out).await,
+        RunCommand::Watch { id } => watch::watch(&client, id, out).await,
+        RunCommand::Cancel { id, reason } => cancel(&client, &id, reason, out).await,
+        RunCommand::Retry { id } => retry(&client, &id, out).await,
+        RunCommand::Why { id } => why(&client, &id, out).await,
+        RunCommand::Artifact { command } => artifact(&client, command, out).await,
     }
 }
 
@@ -58,8 +58,24 @@ pub(super) fn asked(request: Request) -> QueueRun {
     }
 }
 
-async fn queue(engine: &Engine, wanted: QueueRun, follow: bool, out: Out) -> Result<ExitCode, Failure> {
-    let queued = engine.queue(wanted).await?;
+/// Queues a run, under an id that is made here, so that it can be asked again when the answer is lost.
+async fn queue(
+    client: &Client,
+    mut wanted: QueueRun,
+    of_one_project: bool,
+    follow: bool,
+    out: Out,
+) -> Result<ExitCode, Failure> {
+    let id = Clock::Database.run_id();
+    let queued = if of_one_project {
+        // Such a caller may not choose the id: a key does the same.
+        wanted.idempotency_key.get_or_insert_with(|| format!("cli-{id}"));
+        client.queue_run(wanted).await?
+    } else {
+        client.queue_run_as(wanted, Some(id.clone())).await?
+    };
+    // An answer that was lost and asked again says "not created"; our own id says otherwise.
+    let queued = Queued { created: queued.created || queued.run_id == id, ..queued };
     if out.is_json() {
         out.json(&queued);
     } else {
@@ -71,12 +87,12 @@ async fn queue(engine: &Engine, wanted: QueueRun, follow: bool, out: Out) -> Res
             ));
         }
     }
-    if follow { watch::watch(engine, queued.run_id, out).await } else { Ok(ExitCode::SUCCESS) }
+    if follow { watch::watch(client, queued.run_id, out).await } else { Ok(ExitCode::SUCCESS) }
 }
 
-async fn list(engine: &Engine, filter: RunFilter, out: Out) -> Result<ExitCode, Failure> {
-    let limit = filter.limit;
-    let runs = engine.store().runs(filter).await?;
+async fn list(client: &Client, asked: ListRuns, out: Out) -> Result<ExitCode, Failure> {
+    let page = client.runs(&asked).await?;
+    let runs = page.items;
     if out.is_json() {
         out.json(&runs);
         return Ok(ExitCode::SUCCESS);
@@ -85,11 +101,11 @@ async fn list(engine: &Engine, filter: RunFilter, out: Out) -> Result<ExitCode, 
         out.say("no run fits; queue one: tidemill run queue --project P --env E");
         return Ok(ExitCode::SUCCESS);
     }
-    let now = engine.store().now(None).await?;
+    let now = client.info().await?.now;
     let rows: Vec<Vec<Cell>> = runs.iter().map(|run| row(run, now)).collect();
     out.table(&["RUN", "STATE", "ENVIRONMENT", "TRY", "QUEUED", "TOOK", "WORKER", "REF"], &rows);
-    if let Some(last) = runs.last().filter(|_| runs.len() == limit) {
-        out.say(format!("older ones: tidemill run list --before {}", last.run_id));
+    if let Some(last) = page.next {
+        out.say(format!("older ones: tidemill run list --before {last}"));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -118,16 +134,26 @@ fn row(run: &Run, now: Timestamp) -> Vec<Cell> {
 }
 
 async fn events(
-    engine: &Engine,
+    client: &Client,
     id: &RunId,
     level: Option<Level>,
-    page: EventPage,
+    after: i32,
+    limit: usize,
     out: Out,
 ) -> Result<ExitCode, Failure> {
-    engine.run(id).await?;
-    let mut events = engine.store().events(id.clone(), page).await?;
-    let full = events.len() == page.limit;
-    let last = events.last().map(|event| event.seq);
+    let (mut events, mut after) = (Vec::new(), after);
+    while events.len() < limit {
+        let rows = (limit - events.len()).min(BATCH_MAX);
+        let asked = ListEvents { after: Some(after), limit: u16::try_from(rows).ok() };
+        let page = client.events(id, &asked).await?.items;
+        after = page.last().map_or(after, |event| event.seq);
+        let whole = page.len() < rows;
+        events.extend(page);
+        if whole {
+            break;
+        }
+    }
+    let full = events.len() == limit;
     events.retain(|event| level.is_none_or(|level| event.level >= level));
     if out.is_json() {
         out.json(&events);
@@ -136,15 +162,15 @@ async fn events(
     for event in &events {
         out.line(watch::told(event, out));
     }
-    if let Some(last) = last.filter(|_| full) {
-        out.say(format!("there may be more: tidemill run events {id} --after {last}"));
+    if full {
+        out.say(format!("there may be more: tidemill run events {id} --after {after}"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn cancel(engine: &Engine, id: &RunId, reason: Option<&str>, out: Out) -> Result<ExitCode, Failure> {
-    let outcome = engine.cancel(id, &environment::person(), reason).await?;
-    let live = live_successor(engine, id).await?;
+async fn cancel(client: &Client, id: &RunId, reason: Option<String>, out: Out) -> Result<ExitCode, Failure> {
+    let answer = client.cancel_run(id, reason).await?;
+    let (outcome, live) = (answer.outcome, answer.live_successor);
     if out.is_json() {
         out.json(&serde_json::json!({"run_id": id, "outcome": outcome, "live_successor": live}));
     }
@@ -154,7 +180,7 @@ async fn cancel(engine: &Engine, id: &RunId, reason: Option<&str>, out: Out) -> 
             out.line(format!("run {id} was asked to stop; its worker confirms, or the sweeper ends it"));
         }
         Cancelled::Ended => {
-            let run = engine.run(id).await?;
+            let run = client.run(id).await?;
             let failure =
                 Failure::refused(format!("run {id} has ended as {}: there is nothing to cancel", run.status));
             return Err(match live {
@@ -169,15 +195,8 @@ async fn cancel(engine: &Engine, id: &RunId, reason: Option<&str>, out: Out) -> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// The try of the same request that has not ended, if it is another one.
-async fn live_successor(engine: &Engine, id: &RunId) -> Result<Option<RunId>, Failure> {
-    let tries = engine.store().tries(id.clone()).await?;
-    let live = tries.into_iter().find(|run| !run.status.is_terminal() && run.run_id != *id);
-    Ok(live.map(|run| run.run_id))
-}
-
-async fn retry(engine: &Engine, id: &RunId, out: Out) -> Result<ExitCode, Failure> {
-    let retried = engine.retry(id, &environment::person()).await?;
+async fn retry(client: &Client, id: &RunId, out: Out) -> Result<ExitCode, Failure> {
+    let retried = client.retry_run(id).await?;
     if out.is_json() {
         out.json(&retried);
     } else {
@@ -189,33 +208,25 @@ async fn retry(engine: &Engine, id: &RunId, out: Out) -> Result<ExitCode, Failur
     Ok(ExitCode::SUCCESS)
 }
 
-async fn why(engine: &Engine, id: &RunId, out: Out) -> Result<ExitCode, Failure> {
-    let reason = engine.why(id).await?;
+async fn why(client: &Client, id: &RunId, out: Out) -> Result<ExitCode, Failure> {
+    let why = client.why(id).await?;
     if out.is_json() {
-        let mut body = serde_json::to_value(&reason).unwrap_or_default();
-        if let Some(fields) = body.as_object_mut() {
-            fields.insert("run_id".to_owned(), id.as_str().into());
-            fields.insert("sentence".to_owned(), reason.sentence().into());
-            if let Some(hint) = reason.hint(id) {
-                fields.insert("hint".to_owned(), hint.into());
-            }
-        }
-        out.json(&body);
+        out.json(&serde_json::to_value(&why).unwrap_or_default());
         return Ok(ExitCode::SUCCESS);
     }
-    out.line(crate::out::printable(&reason.sentence()));
-    if let Some(hint) = reason.hint(id) {
+    out.line(crate::out::printable(&why.sentence));
+    if let Some(hint) = why.hint {
         out.say(format!("hint: {hint}"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn artifact(engine: &Engine, command: ArtifactCommand, out: Out) -> Result<ExitCode, Failure> {
+async fn artifact(client: &Client, command: ArtifactCommand, out: Out) -> Result<ExitCode, Failure> {
     match command {
         ArtifactCommand::Add { id, artifact_type, url, digest, size } => {
             let metadata = Json::Object(serde_json::Map::new());
             let artifact = NewArtifact { artifact_type, url, digest, size_bytes: size, metadata };
-            let artifact_id = engine.add_artifact(&id, artifact).await?;
+            let artifact_id = client.add_artifact(&id, &artifact).await?.artifact_id;
             if out.is_json() {
                 out.json(&serde_json::json!({"artifact_id": artifact_id, "run_id": id}));
             } else {
@@ -223,8 +234,7 @@ async fn artifact(engine: &Engine, command: ArtifactCommand, out: Out) -> Result
             }
         }
         ArtifactCommand::List { id } => {
-            engine.run(&id).await?;
-            let artifacts = engine.store().artifacts(id).await?;
+            let artifacts = client.artifacts(&id).await?.items;
             if out.is_json() {
                 out.json(&artifacts);
             } else {

@@ -4,16 +4,14 @@ use crate::fail::Failure;
 use crate::out::{Cell, Out, Style, printable};
 use crate::times;
 use std::process::ExitCode;
+use tidemill_client::Client;
 use tidemill_core::artifact::Artifact;
 use tidemill_core::run::{EndCause, Run, RunState};
 use tidemill_core::{RunId, Timestamp};
-use tidemill_engine::Engine;
+use tidemill_wire::runs::RunDetail;
 
-pub(super) async fn show(engine: &Engine, id: &RunId, out: Out) -> Result<ExitCode, Failure> {
-    let run = engine.run(id).await?;
-    let reason = engine.why(id).await?;
-    let tries = engine.store().tries(id.clone()).await?;
-    let artifacts = engine.store().artifacts(id.clone()).await?;
+pub(super) async fn show(client: &Client, id: &RunId, out: Out) -> Result<ExitCode, Failure> {
+    let RunDetail { run, why, tries, artifacts } = client.run_detail(id).await?;
     if out.is_json() {
         let mut body = serde_json::to_value(&run).unwrap_or_default();
         if let Some(fields) = body.as_object_mut() {
@@ -24,16 +22,16 @@ pub(super) async fn show(engine: &Engine, id: &RunId, out: Out) -> Result<ExitCo
                         "end_cause": run.end_cause, "certainty": certainty(run)})
                 })
                 .collect();
-            fields.insert("why".to_owned(), reason.sentence().into());
+            fields.insert("why".to_owned(), why.sentence.into());
             fields.insert("tries".to_owned(), tries.into());
             fields.insert("artifacts".to_owned(), serde_json::to_value(&artifacts).unwrap_or_default());
         }
         out.json(&body);
         return Ok(ExitCode::SUCCESS);
     }
-    let now = engine.store().now(None).await?;
+    let now = client.info().await?.now;
     facts(&run, now, out);
-    out.line(format!("{:<14}{}", "why", printable(&reason.sentence())));
+    out.line(format!("{:<14}{}", "why", printable(&why.sentence)));
     if run.metadata.as_object().is_some_and(|fields| !fields.is_empty()) {
         out.line(format!("{:<14}{}", "metadata", printable(&run.metadata.to_string())));
     }

@@ -4,29 +4,29 @@ use crate::fail::Failure;
 use crate::out::{Out, Style, printable};
 use std::process::ExitCode;
 use std::time::Duration;
+use tidemill_client::Client;
 use tidemill_core::RunId;
 use tidemill_core::event::Event;
 use tidemill_core::run::RunState;
-use tidemill_engine::Engine;
-use tidemill_store::EventPage;
+use tidemill_wire::runs::ListEvents;
 
 /// How often to look: quickly while something happens, slowly when nothing does.
 const LOOK_MIN: Duration = Duration::from_millis(100);
 const LOOK_MAX: Duration = Duration::from_secs(1);
 /// Events read at once.
-const PAGE: usize = 500;
+const PAGE: u16 = 500;
 
 /// Follows a run. The exit code tells the outcome: 0 for success, 3 for anything else.
-pub(super) async fn watch(engine: &Engine, id: RunId, out: Out) -> Result<ExitCode, Failure> {
+pub(super) async fn watch(client: &Client, id: RunId, out: Out) -> Result<ExitCode, Failure> {
     let mut current = id;
-    engine.run(&current).await?;
+    client.run(&current).await?;
     loop {
-        let status = follow_one(engine, &current, out).await?;
-        let tries = engine.store().tries(current.clone()).await?;
+        let status = follow_one(client, &current, out).await?;
+        let tries = client.tries(&current).await?.items;
         let next = tries.into_iter().find(|run| run.retry_of.as_ref() == Some(&current));
         let Some(next) = next else {
             if !out.is_json() {
-                let sentence = engine.why(&current).await?.sentence();
+                let sentence = client.why(&current).await?.sentence;
                 out.line(out.paint(&printable(&sentence), Style::of_state(status)));
             }
             let succeeded = status == RunState::Success;
@@ -41,14 +41,15 @@ pub(super) async fn watch(engine: &Engine, id: RunId, out: Out) -> Result<ExitCo
 }
 
 /// Prints one run's events until it has ended; its final state.
-async fn follow_one(engine: &Engine, id: &RunId, out: Out) -> Result<RunState, Failure> {
+async fn follow_one(client: &Client, id: &RunId, out: Out) -> Result<RunState, Failure> {
     let mut after = 0;
     let mut look = LOOK_MIN;
     let mut told_why = String::new();
     loop {
         // The state is read before the events, so that an end is never seen before the events that led to it.
-        let run = engine.run(id).await?;
-        let events = engine.store().events(id.clone(), EventPage { after, limit: PAGE }).await?;
+        let run = client.run(id).await?;
+        let asked = ListEvents { after: Some(after), limit: Some(PAGE) };
+        let events = client.events(id, &asked).await?.items;
         for event in &events {
             after = event.seq;
             if out.is_json() {
@@ -57,13 +58,13 @@ async fn follow_one(engine: &Engine, id: &RunId, out: Out) -> Result<RunState, F
                 out.line(told(event, out));
             }
         }
-        if run.status.is_terminal() && events.len() < PAGE {
+        if run.status.is_terminal() && events.len() < usize::from(PAGE) {
             return Ok(run.status);
         }
         if events.is_empty() {
             look = (look * 2).min(LOOK_MAX);
             if run.status == RunState::Queued && out.is_live() {
-                told_why = tell_why(engine, id, told_why, out).await?;
+                told_why = tell_why(client, id, told_why, out).await?;
             }
         } else {
             look = LOOK_MIN;
@@ -73,8 +74,8 @@ async fn follow_one(engine: &Engine, id: &RunId, out: Out) -> Result<RunState, F
 }
 
 /// Says why a run waits, each time the reason changes.
-async fn tell_why(engine: &Engine, id: &RunId, before: String, out: Out) -> Result<String, Failure> {
-    let sentence = engine.why(id).await?.sentence();
+async fn tell_why(client: &Client, id: &RunId, before: String, out: Out) -> Result<String, Failure> {
+    let sentence = client.why(id).await?.sentence;
     if sentence != before {
         out.line(out.paint(&printable(&sentence), Style::Dim));
     }

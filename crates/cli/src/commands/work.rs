@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::environment;
 use crate::fail::Failure;
 use crate::out::Out;
+use crate::remote::Away;
 use std::collections::VecDeque;
 use std::path::Path;
 use std::process::ExitCode;
@@ -12,7 +13,9 @@ use std::time::Duration;
 use tidemill_core::event::{Level, NewEvent};
 use tidemill_core::run::{Applied, Claim, FinalStatus};
 use tidemill_core::{Json, RunId, limits};
-use tidemill_engine::worker::{Carrier, Ended, Ending, RunLog, Sign, Stop, WorkerOptions};
+use tidemill_engine::worker::{
+    Carrier, Door, Ended, Ending, RunLog, Sign, Stop, Worked, WorkerOptions, work_at,
+};
 use tidemill_engine::{Engine, Patience};
 use tidemill_supervisor::{Control, End, Moment, Part, Report, Spec, Stream, Supervised};
 use tokio::signal::unix::{SignalKind, signal};
@@ -25,10 +28,41 @@ const OWN_BINARY: &str = "/proc/self/exe";
 const TAIL_LINES: usize = 20;
 /// The longest wait before a worker looks again, told or not.
 const LOOK: Duration = Duration::from_secs(1);
+/// The same at a server, which tells at once.
+const LOOK_FAR: Duration = Duration::from_secs(20);
 
 /// Works until drained or stopped.
 pub(super) async fn work(engine: Engine, config: &Config, work: Work, out: Out) -> Result<ExitCode, Failure> {
-    let options = WorkerOptions {
+    let options = options(config, &work);
+    let engine = engine.with_patience(Patience::Endless);
+    let carrier = carrier(engine.with_patience(Patience::None), config, work, out);
+    out.say(format!("worker {} waits for runs", options.name));
+    let worked = engine.work(options, carrier, stop_signal()).await?;
+    engine.store().close().await;
+    Ok(tell(worked, out))
+}
+
+/// The same through a server. Upkeep is done there.
+pub(super) async fn far(door: Away, config: &Config, work: Work, out: Out) -> Result<ExitCode, Failure> {
+    // The server holds a claim back until there is something: there is no need to look often.
+    let look = if work.drain { LOOK } else { LOOK_FAR };
+    let options = WorkerOptions { upkeep: None, look, ..options(config, &work) };
+    let carrier = carrier(door.clone(), config, work, out);
+    out.say(format!("worker {} waits for runs", options.name));
+    Ok(tell(work_at(door, Patience::Endless, options, carrier, stop_signal()).await?, out))
+}
+
+fn tell(worked: Worked, out: Out) -> ExitCode {
+    if out.is_json() {
+        out.json(&worked);
+    } else {
+        out.say(format!("{} claimed, {} finished", worked.claimed, worked.finished));
+    }
+    ExitCode::SUCCESS
+}
+
+fn options(config: &Config, work: &Work) -> WorkerOptions {
+    WorkerOptions {
         name: work.worker.clone().unwrap_or_else(environment::host),
         host: environment::host(),
         labels: work.labels.clone(),
@@ -39,11 +73,13 @@ pub(super) async fn work(engine: Engine, config: &Config, work: Work, out: Out) 
         look: LOOK,
         ending_max: work.grace.unwrap_or(config.grace) + Duration::from_secs(15),
         upkeep: (!work.no_upkeep).then(|| config.upkeep()),
-    };
-    let engine = engine.with_patience(Patience::Endless);
-    let carrier = CommandCarrier {
-        engine: engine.clone(),
-        worker: options.name.clone(),
+    }
+}
+
+fn carrier<D: Door>(door: D, config: &Config, work: Work, out: Out) -> CommandCarrier<D> {
+    CommandCarrier {
+        door,
+        worker: work.worker.unwrap_or_else(environment::host),
         argv: work.command,
         grace: work.grace.unwrap_or(config.grace),
         // The sweeper ends a run some time after a cancel or a timeout, told or not. The command must be dead by
@@ -52,16 +88,7 @@ pub(super) async fn work(engine: Engine, config: &Config, work: Work, out: Out) 
         // The kill must be over before the lease can move: leave it a beat's time, at least.
         contact_max: config.dead_after.saturating_sub(config.beat.max(Duration::from_millis(500))),
         out,
-    };
-    out.say(format!("worker {} waits for runs", options.name));
-    let worked = engine.work(options, carrier, stop_signal()).await?;
-    engine.store().close().await;
-    if out.is_json() {
-        out.json(&worked);
-    } else {
-        out.say(format!("{} claimed, {} finished", worked.claimed, worked.finished));
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Becomes true when the process is told to end.
@@ -90,8 +117,8 @@ pub(super) async fn stopped(mut stop: watch::Receiver<bool>) {
 }
 
 /// Carries runs out with a command.
-struct CommandCarrier {
-    engine: Engine,
+struct CommandCarrier<D> {
+    door: D,
     worker: String,
     argv: Vec<String>,
     grace: Duration,
@@ -100,7 +127,7 @@ struct CommandCarrier {
     out: Out,
 }
 
-impl Carrier for CommandCarrier {
+impl<D: Door> Carrier for CommandCarrier<D> {
     type Moment = Moment;
 
     fn moment(&self) -> Moment {
@@ -146,7 +173,7 @@ impl Carrier for CommandCarrier {
     }
 }
 
-impl CommandCarrier {
+impl<D> CommandCarrier<D> {
     /// What to run for a claim: the run on standard input and in the environment, and no way to the database.
     fn spec(&self, claim: &Claim, contact: Moment) -> Spec {
         let mut env = vec![
@@ -188,8 +215,8 @@ enum Told {
 }
 
 /// One run with its command.
-struct Job<'w> {
-    carrier: &'w CommandCarrier,
+struct Job<'w, D> {
+    carrier: &'w CommandCarrier<D>,
     claim: Claim,
     log: RunLog,
     control: Control,
@@ -201,7 +228,7 @@ struct Job<'w> {
     stop: Option<Told>,
 }
 
-impl Job<'_> {
+impl<D: Door> Job<'_, D> {
     /// Follows the command to its end.
     async fn follow(mut self, mut child: Supervised, mut sign: watch::Receiver<Sign<Moment>>) -> Ended {
         let timeout = self.claim.timeout_secs.and_then(|secs| u64::try_from(secs).ok());
@@ -338,8 +365,7 @@ impl Job<'_> {
 
     /// Who cancelled the run and why, where this worker may read it.
     async fn add_cancel(&self, metadata: &mut serde_json::Map<String, Json>) {
-        let reader = self.carrier.engine.with_patience(Patience::None);
-        if let Ok(run) = reader.run(&self.claim.run_id).await {
+        if let Ok(run) = self.carrier.door.run(&self.claim.run_id).await {
             if let Some(by) = run.cancel_requested_by {
                 metadata.insert("cancelled_by".to_owned(), by.into());
             }

@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "seeds and measurements are for whoever reads along")]
 
 mod bad_input;
+mod far;
 mod faults;
 mod feed;
 mod ledger;

@@ -1,7 +1,7 @@
 //! What a run says while it is carried out: written in batches, in order, each line once.
 
-use crate::Engine;
-use crate::patience::chain;
+use super::Door;
+use crate::patience::{Patience, chain};
 use std::time::Duration;
 use tidemill_core::RunId;
 use tidemill_core::event::NewEvent;
@@ -46,14 +46,14 @@ impl std::fmt::Debug for Entry {
 }
 
 impl RunLog {
-    pub(super) fn open(
-        engine: Engine,
+    pub(super) fn open<D: Door>(
+        door: D,
         run: RunId,
         holder: Holder,
         lost: mpsc::UnboundedSender<RunId>,
     ) -> Self {
         let (entries, inbox) = mpsc::channel(WAITING_MAX);
-        tokio::spawn(write(engine, run, holder, lost, inbox));
+        tokio::spawn(write(door, run, holder, lost, inbox));
         Self { entries }
     }
 
@@ -82,8 +82,8 @@ impl RunLog {
     }
 }
 
-async fn write(
-    engine: Engine,
+async fn write<D: Door>(
+    door: D,
     run: RunId,
     holder: Holder,
     lost: mpsc::UnboundedSender<RunId>,
@@ -109,7 +109,8 @@ async fn write(
             }
         }
         if !events.is_empty() && !stale {
-            match engine.append(&run, events, &holder).await {
+            let append = || door.append(&run, events.clone(), &holder);
+            match Patience::Endless.settle("append events", append).await {
                 Ok(ids) => stale = ids.iter().any(Option::is_none),
                 Err(error) => {
                     tracing::error!(run.id = %run, "events of run {run} were not written: {}", chain(&error));

@@ -19,6 +19,7 @@ use tidemill_store::{Options, Pooler, Store};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use uuid::Uuid;
 
+use super::http::HttpDoor;
 use super::sql::SqlDoor;
 use super::{Door, Plain};
 use crate::cluster::{Database, server_url, with_database};
@@ -35,6 +36,28 @@ pub enum Kind {
     Sqlite,
     /// The SQL functions, as the worker role.
     Sql,
+}
+
+/// The HTTP door in front of the door in Rust, on either database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OverHttp(pub Kind);
+
+/// A way to open a stage.
+pub trait Opens {
+    /// Opens a door onto an empty, migrated database with the two projects.
+    fn open(self) -> impl Future<Output = Stage> + Send;
+}
+
+impl Opens for Kind {
+    async fn open(self) -> Stage {
+        Stage::open(self).await
+    }
+}
+
+impl Opens for OverHttp {
+    async fn open(self) -> Stage {
+        Stage::open(self.0).await.over_http().await
+    }
 }
 
 /// Connections of one store: enough for callers that really are at it at once.
@@ -154,6 +177,12 @@ impl Stage {
             url,
             _ground: Arc::new(Ground::Postgres { _database: database, _roles: roles, _seat: seat }),
         }
+    }
+
+    /// The same stage behind a server of its own.
+    pub async fn over_http(self) -> Self {
+        let door = Arc::new(HttpDoor::open(self.store.clone()).await);
+        Self { door, ..self }
     }
 
     /// Closes every connection, so that the database can go at once.

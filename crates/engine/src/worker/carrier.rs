@@ -1,0 +1,103 @@
+//! Whoever carries runs out, what it is told meanwhile, and what a worker offers.
+
+use super::RunLog;
+use crate::Upkeep;
+use std::future::Future;
+use std::time::Duration;
+use tidemill_core::run::{Applied, Claim, FinalStatus};
+use tidemill_core::{Json, RunId};
+use tokio::sync::watch;
+
+/// What a worker process offers, and how it behaves.
+#[derive(Debug, Clone)]
+pub struct WorkerOptions {
+    /// A name for people; several processes may share it.
+    pub name: String,
+    /// The machine that it runs on.
+    pub host: String,
+    /// What it offers.
+    pub labels: Vec<String>,
+    /// The only projects that it works for, if not all.
+    pub projects: Option<Vec<String>>,
+    /// Runs that it carries out at once.
+    pub slots: usize,
+    /// Whether it ends when nothing is left to claim.
+    pub ending: Ending,
+    /// How often it says that it lives.
+    pub beat: Duration,
+    /// The longest wait before it looks again, told or not.
+    pub look: Duration,
+    /// How long it may take to end once it was told to; what is not reported by then is carried on by others.
+    pub ending_max: Duration,
+    /// Upkeep, where this process does it too.
+    pub upkeep: Option<Upkeep>,
+}
+
+/// When a worker ends by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Never.
+    Never,
+    /// When nothing is left that it could claim, now or soon: back-offs and runs in hand elsewhere included.
+    Drained,
+}
+
+/// Why a run is to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// Somebody cancelled it.
+    Cancelled,
+    /// The worker no longer holds it: nothing it says counts any more.
+    Lost,
+    /// The worker process is to end.
+    Shutdown,
+}
+
+/// What the carrier of a run is told while it works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sign<M> {
+    /// The moment before the last claim or beat that the database has confirmed.
+    pub contact: M,
+    /// Whether and why to stop.
+    pub stop: Option<Stop>,
+}
+
+/// How the work on a run ended.
+#[derive(Debug, Clone)]
+pub enum Ended {
+    /// With a result that counts.
+    With(FinalStatus, Json),
+    /// Without one: the process was told to end. The run goes to somebody else.
+    Interrupted,
+}
+
+/// Whoever carries a run out.
+pub trait Carrier: Send + Sync + 'static {
+    /// A moment on whatever clock the carrier measures silence with.
+    type Moment: Copy + Send + Sync + 'static;
+
+    /// The present moment.
+    fn moment(&self) -> Self::Moment;
+
+    /// Carries out one run. Must return soon after it was told to stop.
+    fn carry(
+        &self,
+        claim: Claim,
+        log: RunLog,
+        sign: watch::Receiver<Sign<Self::Moment>>,
+    ) -> impl Future<Output = Ended> + Send;
+
+    /// Is told about each run that is over, with what became of its report.
+    fn finished(&self, run: &RunId, ended: &Ended, applied: Option<Applied>) {
+        let _ = (run, ended, applied);
+    }
+}
+
+/// What a worker did in its life.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Worked {
+    /// Runs that it claimed.
+    pub claimed: u64,
+    /// Runs whose result counted.
+    pub finished: u64,
+}
