@@ -81,7 +81,10 @@ impl Engine {
         let now = self.store().now(self.clock().now()).await?;
         let kept = chrono::Duration::from_std(upkeep.retention).unwrap_or(chrono::Duration::MAX);
         match now.checked_sub_signed(kept) {
-            Some(before) => self.store().prune(before, BATCH).await,
+            Some(before) => {
+                self.store().prune_access(before, now, BATCH).await?;
+                self.store().prune(before, BATCH).await
+            }
             None => Ok(Pruned::default()),
         }
     }

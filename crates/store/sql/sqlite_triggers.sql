@@ -181,3 +181,10 @@ WHEN OLD.status <> NEW.status AND (OLD.status, NEW.status) NOT IN (VALUES {worke
 BEGIN
     SELECT RAISE(ABORT, 'TM008: the worker run cannot go from its status to that one');
 END;
+
+-- The twin of 24_audit_guard.sql: what is on record does not change.
+DROP TRIGGER IF EXISTS audit_change;
+CREATE TRIGGER audit_change BEFORE UPDATE ON audit
+BEGIN
+    SELECT RAISE(ABORT, 'TM008: what is on record does not change');
+END;

@@ -4,6 +4,7 @@
 //! shares its SQL. A change of state names what it believes; a belief that is no longer true is an outcome
 //! ([`tidemill_core::run::Applied`]), not an error.
 
+mod access;
 mod artifacts;
 mod backup;
 #[cfg(feature = "broken-commit-then-send")]
@@ -40,6 +41,7 @@ mod wake;
 mod why;
 mod workers;
 
+pub use access::{Known, KnownSession, PrunedAccess, Slice};
 pub use error::{Class, Error, Refusal, RefusalCode};
 pub use events::EventPage;
 pub use health::{Health, PinningSession};
