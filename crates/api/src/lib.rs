@@ -7,12 +7,15 @@
 pub mod access;
 mod answer;
 mod app;
+mod audit;
 mod claims;
 mod endpoint;
 mod extract;
 mod info;
 mod openapi;
 mod runs;
+mod sessions;
+mod tokens;
 mod waiting;
 mod workers;
 
@@ -25,7 +28,15 @@ use axum::Router;
 
 /// Every route that exists.
 pub fn endpoints() -> Vec<Endpoint> {
-    let groups = [info::endpoints(), runs::endpoints(), claims::endpoints(), workers::endpoints()];
+    let groups = [
+        info::endpoints(),
+        runs::endpoints(),
+        claims::endpoints(),
+        workers::endpoints(),
+        tokens::endpoints(),
+        sessions::endpoints(),
+        audit::endpoints(),
+    ];
     groups.into_iter().flatten().collect()
 }
 

@@ -14,6 +14,7 @@ mod show;
 mod supplier;
 mod sync;
 mod sync_show;
+mod token;
 mod upkeep;
 mod watch;
 mod watch_sync;
@@ -59,6 +60,9 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
         }
         Command::Run { command } => {
             closing(open(&config).await?, |engine| run::command(engine, command, out)).await
+        }
+        Command::Token { command } => {
+            closing(open(&config).await?, |engine| token::command(engine, command, out)).await
         }
         Command::Schedule { command } => {
             closing(open(&config).await?, |engine| schedule::command(engine, command, out)).await

@@ -1,11 +1,11 @@
 //! What changes a run.
 
-use crate::access::{Caller, unknown_project};
+use crate::access::{Caller, Noted, unknown_project};
 use crate::answer::Fail;
 use crate::app::App;
 use crate::extract::{Body, Id, IdempotencyKey};
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use http::StatusCode;
 use tidemill_core::RunId;
 use tidemill_core::limits::BATCH_MAX;
@@ -23,13 +23,15 @@ pub(super) async fn queue(
     caller: Caller,
     IdempotencyKey(key): IdempotencyKey,
     Body(run): Body<NewRun>,
-) -> Result<(StatusCode, Json<Queued>), Fail> {
+) -> Result<(StatusCode, Extension<Noted>, Json<Queued>), Fail> {
     if !caller.sees(&run.project) {
         return Err(unknown_project(&run.project));
     }
+    let project = Some(run.project.clone());
     let queued = app.engine().queue(run.keyed(key)).await?;
     let status = if queued.created { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, Json(queued)))
+    let noted = Noted { subject: Some(queued.run_id.to_string()), project, ..Noted::default() };
+    Ok((status, Extension(noted), Json(queued)))
 }
 
 pub(super) async fn cancel(
