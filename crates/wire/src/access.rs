@@ -93,8 +93,8 @@ pub struct Session {
     pub role: Role,
     /// The only project that they see, if not all.
     pub project: Option<String>,
-    /// What every request that changes something must carry, as `x-csrf-token` or as the field `csrf` of a form; nothing
-    /// where the caller came with a token and not with a cookie.
+    /// What every request that changes something must carry, as `x-csrf-token` or as the field `csrf` of a form;
+    /// nothing where the caller came with a token and not with a cookie.
     pub csrf: Option<String>,
     /// Until when the session lasts, where there is one.
     pub expires_at: Option<Timestamp>,

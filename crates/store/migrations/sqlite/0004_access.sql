@@ -1,5 +1,6 @@
 -- Access: tokens, the sessions of browsers, and the record of what people did.
--- No secret is here: a token and the value of a cookie are kept as their SHA-256, and are shown once when they are made.
+-- No secret is here: a token and the value of a cookie are kept as their SHA-256, and are shown once, when they are
+-- made.
 -- Differs: times are microseconds, JSON is text, UUIDs are text (see codec.rs).
 
 CREATE TABLE tokens (
