@@ -123,7 +123,7 @@ mod tests {
             throttle.failed(Some(source(number)), at(0));
         }
         assert_eq!(throttle.wait(Some(source(9_999_999)), at(0)), Some(60));
-        for number in 0..20_000 {
+        for number in 0..5_000 {
             throttle.failed(Some(source(number)), at(0));
         }
         assert_eq!(throttle.book().sources.len(), SOURCES_MAX);
