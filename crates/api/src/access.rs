@@ -1,16 +1,34 @@
 //! Who is calling, and whether they may.
+//!
+//! A caller comes with a token in a header, or with the cookie of a session that was opened with one. What they may do
+//! stands on the token; which project they see does too. Whatever they changed goes on record.
+
+pub(crate) mod forgery;
+mod identify;
+mod throttle;
+mod trail;
+
+pub(crate) use identify::no_cookie;
+pub use identify::{Peer, SESSION_COOKIE, SignedIn, sign_in};
+pub(crate) use throttle::Throttle;
+pub use trail::Noted;
 
 use crate::answer::Fail;
 use crate::app::App;
-use crate::endpoint::Allowed;
+use crate::endpoint::Route;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use http::request::Parts;
-use tidemill_core::RunId;
-use tidemill_core::access::Role;
+use std::net::IpAddr;
+use tidemill_core::access::{Role, Secret, Token};
 use tidemill_core::run::Run;
+use tidemill_core::{RunId, Timestamp};
+use tidemill_engine::Engine;
 use tidemill_store::{Error, RefusalCode};
+use tracing::Instrument as _;
+use trail::Trail;
+use uuid::Uuid;
 
 /// How callers are known.
 #[derive(Debug, Clone)]
@@ -22,6 +40,44 @@ pub enum Access {
     },
     /// Whoever reaches the door is this caller: a door within one process, made for somebody who is known.
     As(Caller),
+    /// Whoever comes with a token, or signed in with one, may do what the token says.
+    Tokens,
+}
+
+/// Makes the token of the first admin, where nobody may do everything yet. Its secret is to be shown once, and is lost
+/// otherwise.
+pub async fn first_admin(engine: &Engine) -> Result<Option<(Token, Secret)>, Error> {
+    engine.first_admin().await
+}
+
+/// How a caller came.
+#[derive(Debug, Clone, Default)]
+pub struct Visit {
+    /// The token, where one was asked for.
+    pub token_id: Option<Uuid>,
+    /// The session, where they came with a cookie.
+    pub session: Option<Signed>,
+    /// The address that they called from, where it is known.
+    pub source: Option<IpAddr>,
+}
+
+/// The session of a browser.
+#[derive(Debug, Clone)]
+pub struct Signed {
+    /// The value of its cookie.
+    pub(crate) secret: Secret,
+    /// What every form of it must carry.
+    pub csrf: String,
+    /// Until when it lasts.
+    pub expires_at: Timestamp,
+}
+
+impl<S: Sync> FromRequestParts<S> for Visit {
+    type Rejection = Fail;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Fail> {
+        parts.extensions.get::<Self>().cloned().ok_or_else(|| Fail::internal("a route has no guard"))
+    }
 }
 
 /// Who is calling.
@@ -85,17 +141,35 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// Lets a request pass to its route, if its caller may.
+/// Lets a request pass to its route, if its caller may, and puts on record what a person changed.
 pub(crate) async fn guard(
-    State((app, allowed)): State<(App, Allowed)>,
-    mut request: Request,
+    State(route): State<Route>,
+    request: Request,
     next: Next,
 ) -> Result<Response, Fail> {
-    let caller = match app.access() {
-        Access::Open { name } => Caller { name: name.clone(), role: Role::Admin, project: None },
-        Access::As(caller) => caller.clone(),
+    let (mut parts, mut body) = request.into_parts();
+    let (caller, visit) = identify::identify(&route.app, &parts).await?;
+    route.allowed.check(&caller)?;
+    if forgery::changes(&parts.method) {
+        body = forgery::check(&parts, body, &visit).await?;
+    }
+    let trail = Trail::begin(&route, &mut parts, &caller, &visit).await;
+    parts.extensions.insert(caller);
+    parts.extensions.insert(visit);
+    let request = Request::from_parts(parts, body);
+    let Some(trail) = trail else { return Ok(next.run(request).await) };
+    // In a task of its own: a caller that hangs up must not keep what it did off the record.
+    let work = async move {
+        let response = next.run(request).await;
+        let noted = response.extensions().get::<Noted>().cloned();
+        trail.end(response.status(), noted).await;
+        response
     };
-    allowed.check(&caller)?;
-    request.extensions_mut().insert(caller);
-    Ok(next.run(request).await)
+    match tokio::spawn(work.in_current_span()).await {
+        Ok(response) => Ok(response),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Err(Fail::internal("a request was broken off")),
+        },
+    }
 }

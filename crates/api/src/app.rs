@@ -1,11 +1,12 @@
 //! What every route works with.
 
-use crate::access::Access;
+use crate::access::{Access, Throttle};
 use crate::live::Hub;
 use crate::metrics::Scrape;
 use crate::waiting::Room;
 use std::sync::Arc;
 use tidemill_engine::Engine;
+use tidemill_engine::access::Keyring;
 use tidemill_engine::sync::Syncs;
 use tokio::sync::watch;
 
@@ -18,6 +19,8 @@ pub struct App {
 struct Inner {
     syncs: Syncs,
     access: Access,
+    keyring: Keyring,
+    throttle: Throttle,
     room: Room,
     scrape: Scrape,
     live: Hub,
@@ -30,7 +33,9 @@ impl App {
         let closing = watch::Sender::new(false);
         let room = Room::new(syncs.engine().store().clone(), closing.subscribe());
         let live = Hub::new(syncs.engine().store().clone());
-        Self { inner: Arc::new(Inner { syncs, access, room, scrape: Scrape::default(), live, closing }) }
+        let keyring = Keyring::new(syncs.engine().clone());
+        let (throttle, scrape) = (Throttle::default(), Scrape::default());
+        Self { inner: Arc::new(Inner { syncs, access, keyring, throttle, room, scrape, live, closing }) }
     }
 
     /// The use cases of runs.
@@ -60,6 +65,16 @@ impl App {
     /// What the last look at the database for `/metrics` gave.
     pub(crate) fn scrape(&self) -> &Scrape {
         &self.inner.scrape
+    }
+
+    /// What tokens and sessions are worth.
+    pub(crate) fn keyring(&self) -> &Keyring {
+        &self.inner.keyring
+    }
+
+    /// Who has to wait before trying another secret.
+    pub(crate) fn throttle(&self) -> &Throttle {
+        &self.inner.throttle
     }
 
     /// Where claims wait for something to claim.

@@ -75,8 +75,12 @@ fn asked(ask: Ask, caller: &Caller) -> Result<(ClaimRuns, Duration), Fail> {
 }
 
 async fn claim(State(app): State<App>, caller: Caller, Body(ask): Body<Ask>) -> Result<Json<Claimed>, Fail> {
-    let (claim, wait) = asked(ask, &caller)?;
+    let (mut claim, wait) = asked(ask, &caller)?;
     let request_id = claim.request_id.clone().unwrap_or_default();
+    if let Some(own) = &caller.project {
+        // An id is asked again by its project alone: another's would give its runs away.
+        claim.request_id = Some(format!("{own}/{request_id}"));
+    }
     let runs = app.room().claim(app.engine(), claim, wait).await?;
     Ok(Json(Claimed { request_id, runs }))
 }

@@ -41,9 +41,25 @@ impl Allowed {
         }
     }
 
+    /// Whether it is for people: what they change goes on record, and what workers report does not.
+    pub(crate) const fn is_for_people(self) -> bool {
+        match self {
+            Self::Look | Self::LookOrWork | Self::Operate | Self::Admin | Self::Anyone => true,
+            Self::Work => false,
+        }
+    }
+
     pub(crate) fn check(self, caller: &Caller) -> Result<(), Fail> {
         if self.roles().contains(&caller.role) { Ok(()) } else { Err(Fail::forbidden(caller, self)) }
     }
+}
+
+/// What the guard of a route knows of it.
+#[derive(Clone)]
+pub(crate) struct Route {
+    pub(crate) app: App,
+    pub(crate) allowed: Allowed,
+    pub(crate) path: &'static str,
 }
 
 /// How a type describes itself.
@@ -172,8 +188,8 @@ impl Endpoint {
         };
         let handler = match self.allowed {
             Some(allowed) => {
-                let state = (app.clone(), allowed);
-                handler.layer(axum::middleware::from_fn_with_state(state, access::guard))
+                let route = Route { app: app.clone(), allowed, path: self.path };
+                handler.layer(axum::middleware::from_fn_with_state(route, access::guard))
             }
             None => handler,
         };

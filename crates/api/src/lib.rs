@@ -7,6 +7,7 @@
 pub mod access;
 mod answer;
 mod app;
+mod audit;
 mod claims;
 mod cursor;
 mod docs;
@@ -26,8 +27,10 @@ mod runs;
 mod schedules;
 mod scope;
 pub mod server;
+mod sessions;
 mod stats;
 mod syncs;
+mod tokens;
 mod waiting;
 mod workers;
 
@@ -57,6 +60,9 @@ pub fn endpoints() -> Vec<Endpoint> {
         queues::endpoints(),
         stats::endpoints(),
         live::endpoints(),
+        tokens::endpoints(),
+        sessions::endpoints(),
+        audit::endpoints(),
     ];
     groups.into_iter().flatten().collect()
 }

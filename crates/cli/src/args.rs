@@ -72,6 +72,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: RunCommand,
     },
+    /// Manage tokens: who may do what over HTTP.
+    Token {
+        #[command(subcommand)]
+        command: crate::args_access::TokenCommand,
+    },
     /// Queue runs by the clock.
     Schedule {
         #[command(subcommand)]

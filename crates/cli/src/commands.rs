@@ -15,6 +15,7 @@ mod show;
 mod supplier;
 mod sync;
 mod sync_show;
+mod token;
 mod upkeep;
 mod watch;
 mod watch_sync;
@@ -66,6 +67,9 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
         }
         Command::Run { command } => {
             reaching(&global, &config, |client| run::command(client, command, out)).await
+        }
+        Command::Token { command } => {
+            closing(open(&config).await?, |engine| token::command(engine, command, out)).await
         }
         Command::Schedule { command } => {
             closing(open(&config).await?, |engine| schedule::command(engine, command, out)).await
@@ -127,6 +131,7 @@ pub(crate) fn beside_its_database(arguments: &Arguments) -> Result<(), Failure> 
         Command::Scheduler { .. } => "scheduler",
         Command::Worker(_) => "worker",
         Command::Consolidator { .. } => "consolidator",
+        Command::Token { .. } => "token",
         Command::Server(_) => "server",
         Command::Up(_) => "up",
         Command::Supplier(_) => "supplier",

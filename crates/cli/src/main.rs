@@ -1,6 +1,7 @@
 //! The `tidemill` binary: commands, configuration and words. The rules are elsewhere.
 
 mod args;
+mod args_access;
 mod args_server;
 mod args_sync;
 mod commands;

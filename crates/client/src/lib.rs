@@ -3,6 +3,7 @@
 //! Every call says what it wants and gets what is said in [`tidemill_wire`] or kept in [`tidemill_core`]. How the bytes
 //! travel is a [`Transport`]: commands that run beside their database use the same calls as those far away.
 
+mod access;
 mod error;
 mod feeds;
 mod http;

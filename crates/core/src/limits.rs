@@ -45,6 +45,18 @@ pub const BACKOFF_SECS_MAX: i32 = 3_600;
 pub const EVENT_REPEAT_SECS: u64 = 10;
 /// Days that finished runs are kept.
 pub const RETENTION_DAYS: u32 = 90;
+/// Seconds for which a token may be made: ten years.
+pub const TOKEN_SECS_MAX: u64 = 10 * 365 * 86_400;
+/// Seconds for which somebody who signed in stays signed in.
+pub const SESSION_SECS: u32 = 12 * 3_600;
+/// Sessions of one token; the oldest make room.
+pub const SESSIONS_MAX: u32 = 100;
+/// How long a token counts as good without a look at the database: revocation bites everywhere within this time.
+pub const TOKEN_TRUST_SECS: u32 = 5;
+/// Tokens and sessions that a process remembers.
+pub const TOKENS_KNOWN_MAX: usize = 4_096;
+/// Time between two records of a token's last use.
+pub const TOKEN_USE_SECS: u32 = 60;
 /// Days that dead letters are kept.
 pub const DEAD_LETTER_DAYS: u32 = 14;
 /// Connections of one process to PostgreSQL.

@@ -2,6 +2,7 @@
 //!
 //! A call whose answer was lost is asked again under the same id, and answered from what is there: see [`patience`].
 
+pub mod access;
 pub mod clock;
 pub mod patience;
 mod presence;

@@ -82,7 +82,10 @@ impl Engine {
         self.store().prune_request_keys(now - chrono::Duration::days(1)).await?;
         let kept = chrono::Duration::from_std(upkeep.retention).unwrap_or(chrono::Duration::MAX);
         match now.checked_sub_signed(kept) {
-            Some(before) => self.store().prune(before, BATCH).await,
+            Some(before) => {
+                self.store().prune_access(before, now, BATCH).await?;
+                self.store().prune(before, BATCH).await
+            }
             None => Ok(Pruned::default()),
         }
     }

@@ -203,3 +203,10 @@ WHEN OLD.status IN ('failed', 'cancelled')
 BEGIN
     DELETE FROM run_ends WHERE status = OLD.status AND run_id = OLD.run_id;
 END;
+
+-- The twin of 24_audit_guard.sql: what is on record does not change.
+DROP TRIGGER IF EXISTS audit_change;
+CREATE TRIGGER audit_change BEFORE UPDATE ON audit
+BEGIN
+    SELECT RAISE(ABORT, 'TM008: what is on record does not change');
+END;

@@ -40,6 +40,8 @@ pub enum RefusalCode {
     UnknownSync,
     /// Something newer has taken its place.
     Superseded,
+    /// There is no such token.
+    UnknownToken,
 }
 
 impl RefusalCode {
@@ -59,6 +61,7 @@ impl RefusalCode {
             Self::UnknownFeed => "TM011",
             Self::UnknownSync => "TM012",
             Self::Superseded => "TM013",
+            Self::UnknownToken => "TM020",
         }
     }
 
@@ -78,6 +81,7 @@ impl RefusalCode {
             Self::UnknownFeed => "unknown_feed",
             Self::UnknownSync => "unknown_sync",
             Self::Superseded => "superseded",
+            Self::UnknownToken => "unknown_token",
         }
     }
 
@@ -86,7 +90,7 @@ impl RefusalCode {
         Self::ALL.into_iter().find(|code| code.as_str() == text)
     }
 
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::UnknownProject,
         Self::UnknownEnvironment,
         Self::UnknownRun,
@@ -100,6 +104,7 @@ impl RefusalCode {
         Self::UnknownFeed,
         Self::UnknownSync,
         Self::Superseded,
+        Self::UnknownToken,
     ];
 }
 

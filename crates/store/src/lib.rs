@@ -4,6 +4,7 @@
 //! shares its SQL. A change of state names what it believes; a belief that is no longer true is an outcome
 //! ([`tidemill_core::run::Applied`]), not an error.
 
+mod access;
 mod artifacts;
 mod backup;
 #[cfg(feature = "broken-commit-then-send")]
@@ -44,6 +45,7 @@ mod wake;
 mod why;
 mod workers;
 
+pub use access::{Known, KnownSession, PrunedAccess, Slice};
 pub use error::{Class, Error, Refusal, RefusalCode};
 pub use events::EventPage;
 pub use health::{Health, PinningSession};
@@ -56,7 +58,7 @@ pub use postgres::Waits;
 pub use prune::Pruned;
 pub use queue::{Answer, Purged, Queue, Receive};
 pub use rejects::{NewReject, RejectFilter, RejectPlace};
-pub use request_keys::{Known, RequestKey};
+pub use request_keys::{Asked, RequestKey};
 pub use roles::Roles;
 pub use schedules::Fired;
 pub use schema::{Pooler, Schema};

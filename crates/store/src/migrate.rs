@@ -53,6 +53,13 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/sqlite/0003_sync.sql"),
     },
     Migration {
+        version: 4,
+        name: "access",
+        oldest_binary: "0.1.0",
+        postgres: include_str!("../migrations/postgres/0004_access.sql"),
+        sqlite: include_str!("../migrations/sqlite/0004_access.sql"),
+    },
+    Migration {
         version: 5,
         name: "lists",
         oldest_binary: "0.1.0",
@@ -89,6 +96,7 @@ const POSTGRES_CODE: &[&str] = &[
     include_str!("../sql/functions/21_release_messages.sql"),
     include_str!("../sql/functions/22_sync_guards.sql"),
     include_str!("../sql/functions/23_store_page.sql"),
+    include_str!("../sql/functions/24_audit_guard.sql"),
 ];
 
 /// The triggers of SQLite.

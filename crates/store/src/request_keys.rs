@@ -31,7 +31,7 @@ impl RequestKey {
 
 /// Whether a request was asked before.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Known {
+pub enum Asked {
     /// It was not: whoever asks has the key, and keeps the answer under it in the same step.
     New,
     /// It was, and this is what it was answered.
@@ -52,7 +52,7 @@ impl FromColumns for Kept {
 
 impl Tx<'_> {
     /// Takes the key of a request, or finds what it was answered before. Another request under the key is refused.
-    pub async fn take_key(&mut self, key: &RequestKey, now: Option<Timestamp>) -> Result<Known, Error> {
+    pub async fn take_key(&mut self, key: &RequestKey, now: Option<Timestamp>) -> Result<Asked, Error> {
         let at = self.time(now);
         let taken = on!(
             self,
@@ -62,7 +62,7 @@ impl Tx<'_> {
             "take a key"
         )?;
         if taken.count() > 0 {
-            return Ok(Known::New);
+            return Ok(Asked::New);
         }
         let found: Option<Kept> = on!(
             self,
@@ -73,7 +73,7 @@ impl Tx<'_> {
         )?
         .record("read a key")?;
         match found {
-            Some(kept) if kept.body_hash == key.body_hash => Ok(Known::Answered(kept.answer)),
+            Some(kept) if kept.body_hash == key.body_hash => Ok(Asked::Answered(kept.answer)),
             Some(_) | None => {
                 let message = format!("idempotency key `{}` was used for another request", key.key);
                 Err(Error::refused(RefusalCode::KeyConflict, message))

@@ -26,6 +26,10 @@ const WORKER_VERBS: &[&str] = &[
     "work_left",
 ];
 
+/// What a reader may see of tokens: everything but the hash.
+const TOKEN_COLUMNS: &str = "token_id, name, role, project_id, created_at, created_by, expires_at, revoked_at, \
+                             revoked_by, last_used_at";
+
 /// The roles that exist now.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Roles {
@@ -107,6 +111,9 @@ async fn grant(conn: &mut PgConnection, schema: &Schema, roles: &Roles) -> Resul
         format!("GRANT {owner} TO CURRENT_USER"),
         format!("GRANT USAGE ON SCHEMA {name} TO {worker}, {reader}"),
         format!("GRANT SELECT ON ALL TABLES IN SCHEMA {name} TO {reader}"),
+        // Hashes are nobody's business, and sessions are nothing else.
+        format!("REVOKE SELECT ON {name}.tokens, {name}.sessions FROM {reader}"),
+        format!("GRANT SELECT ({TOKEN_COLUMNS}) ON {name}.tokens TO {reader}"),
         format!("GRANT SELECT ON {name}.tidemill_migrations, {name}.tidemill_settings TO {worker}"),
         format!(
             "DO $own$ DECLARE o record; BEGIN \

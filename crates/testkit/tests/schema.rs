@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
 use tempfile::TempDir;
+use tidemill_core::access::Role;
 use tidemill_core::event::{EventKind, Level};
 use tidemill_core::project::{Flag, FlagName};
 use tidemill_core::run::{EndCause, Gate, Lane, RunState};
@@ -96,7 +97,8 @@ async fn migrating_twice_applies_nothing_the_second_time() {
         let missing = store.check_schema().await.unwrap_err();
         assert_eq!(missing.hint().as_deref(), Some("tidemill migrate"));
         let first = store.migrate(None).await.unwrap();
-        assert_eq!(first.applied, ["0001_kernel", "0002_queue", "0003_sync", "0005_lists", "0007_live"]);
+        let all = ["0001_kernel", "0002_queue", "0003_sync", "0004_access", "0005_lists", "0007_live"];
+        assert_eq!(first.applied, all);
         assert!(first.code_renewed);
         assert!(store.check_schema().await.is_ok());
         let before = empty.contents().await;
@@ -326,6 +328,13 @@ async fn the_tables_accept_every_label_and_no_other() {
              's-#', 'shop', '', '', '{{}}', {moment}, 'skip'"
         );
         let overlap = missed.replace("overlap", "missed");
+        let uuid = "'00000000-0000-4000-8000-' || substr('00000000000#', -12)";
+        let uuid = if kind == Kind::Sqlite { uuid.to_owned() } else { "gen_random_uuid()".to_owned() };
+        let hash =
+            if kind == Kind::Sqlite { "lower(hex(randomblob(32)))" } else { "encode(sha256('#'), 'hex')" };
+        let token =
+            format!("token_id, name, hash, created_at, created_by = {uuid}, '', {hash}, {moment}, ''");
+        let audit = format!("at, who, action = {moment}, '', ''");
         for (table, fixed, column, labels) in [
             ("runs", run, "lane", labels(Lane::ALL, Lane::as_str)),
             ("run_events", event, "level", labels(Level::ALL, Level::as_str)),
@@ -335,6 +344,8 @@ async fn the_tables_accept_every_label_and_no_other() {
             ("flags", &flag, "flag", labels(FlagName::ALL, FlagName::as_str)),
             ("schedules", &missed, "missed", labels(Missed::ALL, Missed::as_str)),
             ("schedules", &overlap, "overlap", labels(Overlap::ALL, Overlap::as_str)),
+            ("tokens", &token, "role", labels(Role::ALL, Role::as_str)),
+            ("audit", &audit, "role", labels(Role::ALL, Role::as_str)),
         ] {
             for label in labels {
                 assert_eq!(

@@ -1,11 +1,11 @@
 //! What changes a run.
 
-use crate::access::{Caller, unknown_project};
+use crate::access::{Caller, Noted, unknown_project};
 use crate::answer::Fail;
 use crate::app::App;
 use crate::extract::{Body, Checked, Id, IdempotencyKey};
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use http::StatusCode;
 use tidemill_core::RunId;
 use tidemill_core::limits::BATCH_MAX;
@@ -23,10 +23,11 @@ pub(super) async fn queue(
     caller: Caller,
     IdempotencyKey(key): IdempotencyKey,
     Checked(mut run): Checked<NewRun>,
-) -> Result<(StatusCode, Json<Queued>), Fail> {
+) -> Result<(StatusCode, Extension<Noted>, Json<Queued>), Fail> {
     if !caller.sees(&run.project) {
         return Err(unknown_project(&run.project));
     }
+    let project = Some(run.project.clone());
     let queued = match run.run_id.take() {
         // An id that is taken would tell of another project's run.
         Some(_) if caller.project.is_some() => {
@@ -37,7 +38,8 @@ pub(super) async fn queue(
         None => app.engine().queue(run.keyed(key)).await?,
     };
     let status = if queued.created { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, Json(queued)))
+    let noted = Noted { subject: Some(queued.run_id.to_string()), project, ..Noted::default() };
+    Ok((status, Extension(noted), Json(queued)))
 }
 
 pub(super) async fn cancel(

@@ -4,7 +4,7 @@ use super::Syncs;
 use super::consolidate::Bench;
 use std::sync::Arc;
 use tidemill_core::pricing::PricingRule;
-use tidemill_store::{Built, Error, Known, RefusalCode, RequestKey};
+use tidemill_store::{Asked, Built, Error, RefusalCode, RequestKey};
 use uuid::Uuid;
 
 pub use tidemill_core::pricing::Repriced;
@@ -49,7 +49,7 @@ impl Syncs {
             .write(move |mut tx| {
                 Box::pin(async move {
                     if let Some(key) = &key
-                        && let Known::Answered(answer) = tx.take_key(key, now).await?
+                        && let Asked::Answered(answer) = tx.take_key(key, now).await?
                     {
                         let numbers = answer.as_array().into_iter().flatten();
                         return Ok(numbers.filter_map(tidemill_core::Json::as_i64).collect());

@@ -1,0 +1,80 @@
+//! Tokens: made, listed, revoked.
+
+use crate::access::{Caller, Noted};
+use crate::answer::Fail;
+use crate::app::App;
+use crate::endpoint::{Allowed, Endpoint};
+use crate::extract::{Body, Id, Query};
+use crate::runs::rows;
+use axum::extract::State;
+use axum::{Extension, Json};
+use http::{Method, StatusCode};
+use serde_json::json;
+use tidemill_core::access::Token;
+use tidemill_store::Slice;
+use tidemill_wire::Page;
+use tidemill_wire::access::{ListTokens, NewToken, TokenMade};
+use uuid::Uuid;
+
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    vec![
+        Endpoint::new(Method::POST, "/v1/tokens", Allowed::Admin, create)
+            .says("access", "Make a token; its secret is shown this once")
+            .body::<NewToken>()
+            .answers::<TokenMade>(201, "The token and its secret"),
+        Endpoint::new(Method::GET, "/v1/tokens", Allowed::Admin, list)
+            .says("access", "List tokens, the youngest first")
+            .query::<ListTokens>()
+            .answers::<Page<Token>>(200, "One page of tokens"),
+        Endpoint::new(Method::DELETE, "/v1/tokens/{token}", Allowed::Admin, revoke)
+            .says("access", "Revoke a token: it is worth nothing from now on")
+            .answers::<Token>(200, "The token; revoked twice, it is revoked once"),
+    ]
+}
+
+async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    Body(new): Body<NewToken>,
+) -> Result<(StatusCode, Extension<Noted>, Json<TokenMade>), Fail> {
+    let new = tidemill_core::access::NewToken {
+        name: new.name,
+        role: new.role,
+        // An admin of one project gives nobody more than they have.
+        project_id: caller.narrow(new.project)?,
+        expires_in_secs: new.expires_in_secs,
+    };
+    let (token, secret) = app.engine().create_token(new, &caller.name).await?;
+    let noted = Noted {
+        subject: Some(token.token_id.to_string()),
+        project: token.project_id.clone(),
+        detail: [("name".to_owned(), json!(token.name)), ("role".to_owned(), json!(token.role))]
+            .into_iter()
+            .collect(),
+    };
+    let made = TokenMade { token, secret: secret.reveal().to_owned() };
+    Ok((StatusCode::CREATED, Extension(noted), Json(made)))
+}
+
+async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    Query(asked): Query<ListTokens>,
+) -> Result<Json<Page<Token>>, Fail> {
+    let limit = rows(asked.limit)?;
+    let slice = Slice { project: caller.narrow(asked.project)?, before: asked.after, limit };
+    let items = app.engine().store().tokens(slice).await?;
+    let next = items.last().filter(|_| items.len() == limit).map(|token| token.token_id.to_string());
+    Ok(Json(Page { items, next }))
+}
+
+async fn revoke(
+    State(app): State<App>,
+    caller: Caller,
+    Id(token): Id<Uuid>,
+) -> Result<(Extension<Noted>, Json<Token>), Fail> {
+    let revoked = app.keyring().revoke(token, caller.project.as_deref(), &caller.name).await?;
+    let detail = [("name".to_owned(), json!(revoked.name))].into_iter().collect();
+    let noted = Noted { subject: None, project: revoked.project_id.clone(), detail };
+    Ok((Extension(noted), Json(revoked)))
+}

@@ -1,0 +1,1 @@
+DELETE FROM {ops}.sessions WHERE hash = $1

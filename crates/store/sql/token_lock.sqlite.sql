@@ -1,0 +1,2 @@
+-- Differs: there is one writer at a time anyway.
+SELECT 1

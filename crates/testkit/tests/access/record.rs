@@ -1,0 +1,76 @@
+//! The record of what people did.
+
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+use tidemill_core::access::Role;
+use tidemill_testkit::door::{at, request};
+
+use crate::ground::{Ground, ask, post};
+
+pub(crate) async fn what_people_changed_is_on_record_and_nothing_else(ground: &Ground) {
+    let operator = ground.secret(Role::Operator, None).await;
+    let worker = ground.secret(Role::Worker, None).await;
+    let queue = post("/v1/runs", &json!({"project": "shop", "env": "staging"})).from([192, 0, 2, 9], false);
+    let queued = queue.token(&operator).at(&ground.door).await.json();
+    let run = queued["run_id"].as_str().expect("a run").to_owned();
+    // What failed, what was only read, and what workers report is not.
+    let unknown = json!({"project": "nope", "env": "staging"});
+    assert_eq!(ground.post("/v1/runs", &operator, &unknown).await.status, StatusCode::NOT_FOUND);
+    assert_eq!(ground.get("/v1/runs", &operator).await.status, StatusCode::OK);
+    assert_eq!(ground.post("/v1/claims", &worker, &json!({"worker": "w"})).await.status, StatusCode::OK);
+    let admin_works = ground.post("/v1/claims", &ground.admin, &json!({"worker": "w"})).await;
+    assert_eq!(admin_works.status, StatusCode::OK);
+    ground.wait(1);
+    let cancelled = ground.post(&format!("/v1/runs/{run}/cancel"), &operator, &json!({"reason": "no"})).await;
+    assert_eq!(cancelled.status, StatusCode::OK);
+    let made =
+        ground.post("/v1/tokens", &ground.admin, &json!({"name": "ci", "role": "viewer"})).await.json();
+    let token = made["token"]["token_id"].as_str().expect("an id").to_owned();
+    let revoke = ask(&Method::DELETE, &format!("/v1/tokens/{token}")).token(&ground.admin);
+    assert_eq!(revoke.at(&ground.door).await.status, StatusCode::OK);
+
+    let record = ground.get("/v1/audit", &ground.admin).await.json();
+    let items = record["items"].as_array().expect("items");
+    let told = |item: &Value| ["who", "action", "subject", "project_id"].map(|field| item[field].clone());
+    let (first, operator) = ("first admin", "operator of all");
+    let expected = [
+        [json!(first), json!("tokens.delete"), json!(token), Value::Null],
+        [json!(first), json!("tokens.create"), json!(token), Value::Null],
+        [json!(operator), json!("runs.cancel"), json!(run), json!("shop")],
+        [json!(operator), json!("runs.create"), json!(run), json!("shop")],
+    ];
+    assert_eq!(items.iter().map(told).collect::<Vec<_>>(), expected, "{record:#}");
+    let queued = &items[3];
+    assert_eq!((&queued["source"], &queued["role"]), (&json!("192.0.2.9"), &json!("operator")));
+    assert_eq!(queued["detail"], json!({"method": "POST", "path": "/v1/runs", "status": 201}));
+    assert_eq!(items[2]["at"], json!(at(1)));
+    // An admin of the project sees the project's part.
+    let shop = ground.secret(Role::Admin, Some("shop")).await;
+    let part = ground.get("/v1/audit", &shop).await.json();
+    assert_eq!(part["items"].as_array().map(Vec::len), Some(2), "{part:#}");
+}
+
+pub(crate) async fn the_record_is_read_page_by_page_and_does_not_change(ground: &Ground) {
+    for _ in 0..5 {
+        let run = ground.stage.queue(request(), at(0)).await;
+        let path = format!("/v1/runs/{run}/cancel");
+        assert_eq!(ground.post(&path, &ground.admin, &json!({})).await.status, StatusCode::OK);
+    }
+    let mut seen = Vec::new();
+    let mut path = "/v1/audit?limit=2".to_owned();
+    loop {
+        let page = ground.get(&path, &ground.admin).await.json();
+        seen.extend(
+            page["items"].as_array().expect("items").iter().filter_map(|item| item["audit_id"].as_i64()),
+        );
+        match page["next"].as_str() {
+            Some(next) => path = format!("/v1/audit?limit=2&after={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(seen.len(), 5);
+    assert!(seen.is_sorted_by(|one, other| one > other), "{seen:?}");
+    let changed = ground.stage.plain.execute("UPDATE {ops}.audit SET who = 'nobody'").await;
+    let refused = changed.expect_err("what is on record does not change");
+    assert_eq!(refused.refusal_code(), Some(tidemill_store::RefusalCode::Frozen));
+}

@@ -1,0 +1,126 @@
+//! Where secrets are not.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+
+use http::StatusCode;
+use serde_json::json;
+use tidemill_core::access::{Role, Secret};
+use tidemill_testkit::door::{Kind, Stage};
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::ground::{Ground, get, post};
+use crate::sessions::sign_in;
+
+/// Keeps what is logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("the log").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+/// Everything that the database holds, as text.
+async fn everything(stage: &Stage) -> String {
+    if stage.kind == Kind::Sqlite {
+        let files = [stage.url.clone(), format!("{}-wal", stage.url)];
+        let read = files.iter().filter_map(|file| std::fs::read(file).ok());
+        return read.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect();
+    }
+    let tables = "SELECT tablename::text FROM pg_tables WHERE schemaname = 'ops'";
+    let mut text = String::new();
+    for table in stage.plain.texts(tables).await.expect("tables") {
+        let rows = stage.plain.texts(&format!("SELECT t::text FROM {{ops}}.{table} t")).await;
+        text.push_str(&rows.expect("rows").join("\n"));
+    }
+    text
+}
+
+pub(crate) async fn no_secret_is_in_the_database_the_log_or_the_record(ground: &Ground) {
+    let log = Log::default();
+    let subscriber =
+        tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(log.clone()).finish();
+    let guard = tracing::subscriber::set_default(subscriber);
+
+    let made = ground.post("/v1/tokens", &ground.admin, &json!({"name": "ci", "role": "operator"})).await;
+    let secret = made.json()["secret"].as_str().expect("a secret").to_owned();
+    let signed = sign_in(ground, &secret).await;
+    assert_eq!(signed.status, StatusCode::CREATED);
+    let cookie = signed.header("set-cookie").split(['=', ';']).nth(1).expect("a value").to_owned();
+    let csrf = signed.json()["csrf"].as_str().expect("a csrf token").to_owned();
+    let queue = post("/v1/runs", &json!({"project": "shop", "env": "staging"}));
+    let queue = queue.header("cookie", &format!("tidemill_session={cookie}")).header("x-csrf-token", &csrf);
+    assert_eq!(queue.at(&ground.door).await.status, StatusCode::CREATED);
+    let (_, expired) = ground.make(Role::Admin, None, Some(1)).await;
+    ground.wait(1);
+    assert_eq!(ground.get("/v1/info", expired.reveal()).await.code(), "token_expired");
+    let guess = Secret::token([7; 32]);
+    let refused = ground.get("/v1/info", guess.reveal()).await;
+    let listed = ground.get("/v1/tokens", &ground.admin).await;
+    let record = ground.get("/v1/audit", &ground.admin).await;
+    let shown =
+        get("/v1/info").header("cookie", &format!("tidemill_session={cookie}")).at(&ground.door).await;
+    drop(guard);
+
+    let logged = String::from_utf8(log.0.lock().expect("the log").clone()).expect("text");
+    assert!(logged.contains("that nobody knows"), "the log was watched");
+    assert!(record.body.contains("session.create") && record.body.contains("runs.create"), "{record:?}");
+    let kept = everything(&ground.stage).await;
+    assert!(kept.contains(&secret.parse::<Secret>().expect("a secret").hash()), "the database was read");
+    let secrets = [&ground.admin, &secret, &cookie, &csrf, expired.reveal(), guess.reveal()];
+    for secret in secrets.map(|secret| secret.trim_start_matches("tms_").trim_start_matches("tm_").to_owned())
+    {
+        for (place, text) in [
+            ("the database", &kept),
+            ("the log", &logged),
+            ("the list", &listed.body),
+            ("the record", &record.body),
+            ("a refusal", &refused.body),
+            ("an answer", &shown.body),
+        ] {
+            assert!(!text.contains(&secret), "a secret is in {place}");
+        }
+    }
+}
+
+/// On PostgreSQL, the roles of the SQL door see as little as they need.
+#[tokio::test]
+async fn readers_see_no_hash_and_workers_see_nothing_of_access() {
+    let stage = Stage::open(Kind::Sql).await;
+    let prefix = "SELECT value FROM {ops}.tidemill_settings WHERE setting = 'roles'";
+    let prefix = stage.plain.texts(prefix).await.expect("the roles")[0].clone();
+    let may = async |role: &str, table: &str, column: &str| {
+        let text = format!(
+            "SELECT CAST(has_column_privilege('{prefix}_{role}', 'ops.{table}', '{column}', 'SELECT') AS text)"
+        );
+        stage.plain.texts(&text).await.expect("an answer")[0] == "true"
+    };
+    for (table, column, reader) in [
+        ("tokens", "hash", false),
+        ("tokens", "name", true),
+        ("tokens", "last_used_at", true),
+        ("sessions", "hash", false),
+        ("sessions", "token_id", false),
+        ("audit", "action", true),
+        ("runs", "status", true),
+    ] {
+        assert_eq!(may("reader", table, column).await, reader, "reader: {table}.{column}");
+        assert!(!may("worker", table, column).await, "worker: {table}.{column}");
+    }
+    stage.close().await;
+}

@@ -1,0 +1,166 @@
+//! Signing in with a browser.
+
+use http::{Method, StatusCode};
+use serde_json::json;
+use tidemill_api::access::Access;
+use tidemill_core::access::Role;
+use tidemill_core::limits::{SESSION_SECS, SESSIONS_MAX};
+use tidemill_engine::Clock;
+use tidemill_testkit::door::{at, request};
+
+use crate::ground::{Ground, Reply, ask, door, get, post};
+
+pub(crate) async fn sign_in(ground: &Ground, secret: &str) -> Reply {
+    post("/v1/session", &json!({"token": secret})).at(&ground.door).await
+}
+
+/// The cookie that the browser sends back, and what its changes carry.
+async fn signed_in(ground: &Ground, secret: &str) -> (String, String) {
+    let reply = sign_in(ground, secret).await;
+    assert_eq!(reply.status, StatusCode::CREATED, "{reply:?}");
+    let csrf = reply.json()["csrf"].as_str().expect("a csrf token").to_owned();
+    let cookie = reply.header("set-cookie").split(';').next().unwrap_or_default().to_owned();
+    (format!("theme=dark; {cookie}"), csrf)
+}
+
+pub(crate) async fn the_cookie_cannot_be_read_by_scripts_or_sent_by_other_sites(ground: &Ground) {
+    let body = json!({"token": ground.admin});
+    let plain = post("/v1/session", &body).at(&ground.door).await;
+    let set = plain.header("set-cookie");
+    let (value, flags) = set.split_once("; ").expect("flags");
+    assert!(value.starts_with("tidemill_session=tms_"), "{set}");
+    assert_eq!(flags, format!("Path=/; Max-Age={SESSION_SECS}; HttpOnly; SameSite=Lax"));
+    let over_tls = post("/v1/session", &body).from([10, 0, 0, 1], true).at(&ground.door).await;
+    let proxied = post("/v1/session", &body).header("x-forwarded-proto", "https").at(&ground.door).await;
+    for reply in [over_tls, proxied] {
+        assert!(reply.header("set-cookie").ends_with("; HttpOnly; SameSite=Lax; Secure"), "{reply:?}");
+    }
+    let who = plain.json();
+    assert_eq!((&who["caller"], &who["role"]), (&json!("first admin"), &json!("admin")));
+}
+
+pub(crate) async fn a_change_by_cookie_needs_the_csrf_token(ground: &Ground) {
+    let operator = ground.secret(Role::Operator, None).await;
+    let (cookie, csrf) = signed_in(ground, &operator).await;
+    let (_, other) = signed_in(ground, &operator).await;
+    let run = ground.stage.queue(request(), at(0)).await;
+    let show = get("/v1/session").header("cookie", &cookie).at(&ground.door).await;
+    assert_eq!((show.status, &show.json()["csrf"]), (StatusCode::OK, &json!(csrf)));
+
+    let cancel = || ask(&Method::POST, &format!("/v1/runs/{run}/cancel")).header("cookie", &cookie);
+    let forged = [
+        cancel().body(&json!({})),
+        cancel().body(&json!({"csrf": csrf})),
+        cancel().body(&json!({})).header("x-csrf-token", &other),
+        cancel().body(&json!({})).header("x-csrf-token", ""),
+        cancel().form("reason=x"),
+        cancel().form(&format!("csrf={other}")),
+        cancel().body(&json!({})).header("x-csrf-token", &csrf).header("origin", "https://evil.example"),
+    ];
+    for (number, ask) in forged.into_iter().enumerate() {
+        let reply = ask.at(&ground.door).await;
+        assert_eq!(
+            (reply.status, reply.code().as_str()),
+            (StatusCode::FORBIDDEN, "csrf"),
+            "{number}: {reply:?}"
+        );
+    }
+    let run_is = async |state: &str| {
+        let shown = ground.get(&format!("/v1/runs/{run}"), &ground.admin).await.json();
+        assert_eq!(shown["status"], json!(state));
+    };
+    run_is("queued").await;
+    // A form passes the guard; that the run cannot be retried is what the route itself says.
+    let retry = ask(&Method::POST, &format!("/v1/runs/{run}/retry")).header("cookie", &cookie);
+    let reply = retry.form(&format!("reason=x&csrf={csrf}")).at(&ground.door).await;
+    assert_eq!(reply.code(), "not_retryable", "{reply:?}");
+    let reply = cancel().body(&json!({})).header("x-csrf-token", &csrf).at(&ground.door).await;
+    assert_eq!(reply.status, StatusCode::OK, "{reply:?}");
+    run_is("cancelled").await;
+    // A token in a header needs none: no other site can make a browser send it.
+    let reply = cancel().token(&operator).body(&json!({})).at(&ground.door).await;
+    assert!(reply.status != StatusCode::FORBIDDEN, "{reply:?}");
+}
+
+pub(crate) async fn a_session_ends_with_its_time_its_sign_out_and_its_token(ground: &Ground) {
+    let (token, secret) = ground.make(Role::Viewer, None, None).await;
+    let show = async |cookie: &str| get("/v1/session").header("cookie", cookie).at(&ground.door).await;
+
+    let (cookie, csrf) = signed_in(ground, secret.reveal()).await;
+    assert_eq!(show(&cookie).await.status, StatusCode::OK);
+    let out = ask(&Method::DELETE, "/v1/session").header("cookie", &cookie).header("x-csrf-token", &csrf);
+    let out = out.at(&ground.door).await;
+    assert_eq!(out.status, StatusCode::NO_CONTENT);
+    assert!(out.header("set-cookie").starts_with("tidemill_session=; Path=/; Max-Age=0;"), "{out:?}");
+    assert_eq!(
+        show(&cookie).await.code(),
+        "unauthenticated",
+        "the cookie is worth nothing, if somebody kept it"
+    );
+
+    let (cookie, _) = signed_in(ground, secret.reveal()).await;
+    ground.wait(i64::from(SESSION_SECS) - 1);
+    assert_eq!(show(&cookie).await.status, StatusCode::OK);
+    ground.wait(1);
+    assert_eq!(show(&cookie).await.code(), "session_over");
+
+    let (cookie, _) = signed_in(ground, secret.reveal()).await;
+    assert_eq!(show(&cookie).await.status, StatusCode::OK);
+    let path = format!("/v1/tokens/{}", token.token_id);
+    let revoked = ask(&Method::DELETE, &path).token(&ground.admin).at(&ground.door).await;
+    assert_eq!(revoked.status, StatusCode::OK);
+    assert_eq!(show(&cookie).await.code(), "token_revoked");
+    assert_eq!(sign_in(ground, secret.reveal()).await.code(), "token_revoked");
+    // A cookie is no token, and a token no cookie.
+    let value = cookie.rsplit('=').next().unwrap_or_default();
+    assert_eq!(ground.get("/v1/info", value).await.code(), "unauthenticated");
+    let swapped = format!("tidemill_session={}", ground.admin);
+    assert_eq!(show(&swapped).await.code(), "unauthenticated");
+}
+
+pub(crate) async fn a_token_has_only_so_many_sessions(ground: &Ground) {
+    let (first, _) = signed_in(ground, &ground.admin).await;
+    for _ in 0..SESSIONS_MAX {
+        ground.wait(1);
+        signed_in(ground, &ground.admin).await;
+    }
+    let count = ground.stage.plain.number("SELECT count(*) FROM {ops}.sessions").await;
+    assert_eq!(count.ok(), Some(SESSIONS_MAX.into()));
+    let reply = get("/v1/session").header("cookie", &first).at(&ground.door).await;
+    assert_eq!(reply.code(), "unauthenticated", "the oldest made room");
+}
+
+pub(crate) async fn failed_sign_ins_have_to_wait(ground: &Ground) {
+    let from = [198, 51, 100, 7];
+    let try_in = async |secret: &str| {
+        post("/v1/session", &json!({"token": secret})).from(from, false).at(&ground.door).await
+    };
+    for _ in 0..20 {
+        assert_eq!(try_in("tm_guess").await.code(), "unauthenticated");
+    }
+    let told = try_in("tm_guess").await;
+    assert_eq!((told.status, told.header("retry-after")), (StatusCode::TOO_MANY_REQUESTS, "60"));
+    assert_eq!(try_in(&ground.admin).await.status, StatusCode::TOO_MANY_REQUESTS);
+    ground.wait(61);
+    assert_eq!(try_in(&ground.admin).await.status, StatusCode::CREATED);
+}
+
+pub(crate) async fn another_site_can_neither_sign_in_nor_use_an_open_door(ground: &Ground) {
+    let body = json!({"token": ground.admin});
+    let forged =
+        post("/v1/session", &body).header("host", "mill.example").header("origin", "https://evil.example");
+    assert_eq!(forged.at(&ground.door).await.code(), "csrf");
+
+    let access = Access::Open { name: "ann".to_owned() };
+    let open = door(&ground.stage.store, Clock::fixed(at(0)), access);
+    let queue = || post("/v1/runs", &json!({"project": "shop", "env": "staging"}));
+    let local = ("host", "127.0.0.1:7070");
+    let forged = queue().header(local.0, local.1).header("origin", "https://evil.example").at(&open).await;
+    assert_eq!((forged.status, forged.code().as_str()), (StatusCode::FORBIDDEN, "csrf"));
+    let rebound = get("/v1/runs").header("host", "evil.example:7070").at(&open).await;
+    assert_eq!((rebound.status, rebound.code().as_str()), (StatusCode::FORBIDDEN, "wrong_host"));
+    let own = queue().header(local.0, local.1).header("origin", "http://127.0.0.1:7070").at(&open).await;
+    assert_eq!(own.status, StatusCode::CREATED, "{own:?}");
+    assert_eq!(queue().at(&open).await.status, StatusCode::CREATED);
+    assert_eq!(post("/v1/session", &body).at(&open).await.code(), "no_sign_in");
+}
