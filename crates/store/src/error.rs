@@ -40,6 +40,8 @@ pub enum RefusalCode {
     UnknownSync,
     /// Something newer has taken its place.
     Superseded,
+    /// There is no such webhook.
+    UnknownHook,
 }
 
 impl RefusalCode {
@@ -59,6 +61,7 @@ impl RefusalCode {
             Self::UnknownFeed => "TM011",
             Self::UnknownSync => "TM012",
             Self::Superseded => "TM013",
+            Self::UnknownHook => "TM016",
         }
     }
 
@@ -78,10 +81,11 @@ impl RefusalCode {
             Self::UnknownFeed => "unknown_feed",
             Self::UnknownSync => "unknown_sync",
             Self::Superseded => "superseded",
+            Self::UnknownHook => "unknown_hook",
         }
     }
 
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::UnknownProject,
         Self::UnknownEnvironment,
         Self::UnknownRun,
@@ -95,6 +99,7 @@ impl RefusalCode {
         Self::UnknownFeed,
         Self::UnknownSync,
         Self::Superseded,
+        Self::UnknownHook,
     ];
 }
 

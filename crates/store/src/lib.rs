@@ -4,18 +4,21 @@
 //! shares its SQL. A change of state names what it believes; a belief that is no longer true is an outcome
 //! ([`tidemill_core::run::Applied`]), not an error.
 
+mod alerts;
 mod artifacts;
 mod backup;
 #[cfg(feature = "broken-commit-then-send")]
 mod broken;
 mod catalog;
 mod codec;
+mod deliveries;
 mod drain;
 mod error;
 mod events;
 mod feeds;
 mod flags;
 mod health;
+mod hooks;
 mod migrate;
 mod pages;
 mod partitions;
@@ -40,6 +43,8 @@ mod wake;
 mod why;
 mod workers;
 
+pub use alerts::{AlertFilter, DeadGroup, NewAlert, StuckSync, Waiting};
+pub use deliveries::Delivery;
 pub use error::{Class, Error, Refusal, RefusalCode};
 pub use events::EventPage;
 pub use health::{Health, PinningSession};

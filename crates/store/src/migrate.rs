@@ -50,6 +50,13 @@ const MIGRATIONS: &[Migration] = &[
         postgres: include_str!("../migrations/postgres/0003_sync.sql"),
         sqlite: include_str!("../migrations/sqlite/0003_sync.sql"),
     },
+    Migration {
+        version: 6,
+        name: "alerts",
+        oldest_binary: "0.1.0",
+        postgres: include_str!("../migrations/postgres/0006_alerts.sql"),
+        sqlite: include_str!("../migrations/sqlite/0006_alerts.sql"),
+    },
 ];
 
 /// The functions and triggers of PostgreSQL, in the order in which they need each other.
@@ -71,6 +78,7 @@ const POSTGRES_CODE: &[&str] = &[
     include_str!("../sql/functions/20_receive_messages.sql"),
     include_str!("../sql/functions/21_release_messages.sql"),
     include_str!("../sql/functions/22_sync_guards.sql"),
+    include_str!("../sql/functions/23_run_notices.sql"),
 ];
 
 /// The triggers of SQLite.

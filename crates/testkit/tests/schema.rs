@@ -96,7 +96,7 @@ async fn migrating_twice_applies_nothing_the_second_time() {
         let missing = store.check_schema().await.unwrap_err();
         assert_eq!(missing.hint().as_deref(), Some("tidemill migrate"));
         let first = store.migrate(None).await.unwrap();
-        assert_eq!(first.applied, ["0001_kernel", "0002_queue", "0003_sync"]);
+        assert_eq!(first.applied, ["0001_kernel", "0002_queue", "0003_sync", "0006_alerts"]);
         assert!(first.code_renewed);
         assert!(store.check_schema().await.is_ok());
         let before = empty.contents().await;
