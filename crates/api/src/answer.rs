@@ -82,7 +82,8 @@ const fn status_of(code: RefusalCode) -> StatusCode {
         | RefusalCode::UnknownRun
         | RefusalCode::UnknownSchedule
         | RefusalCode::UnknownFeed
-        | RefusalCode::UnknownSync => StatusCode::NOT_FOUND,
+        | RefusalCode::UnknownSync
+        | RefusalCode::UnknownHook => StatusCode::NOT_FOUND,
         RefusalCode::KeyConflict
         | RefusalCode::Stale
         | RefusalCode::Frozen

@@ -5,11 +5,13 @@
 //! does not exist.
 
 pub mod access;
+mod alerts;
 mod answer;
 mod app;
 mod claims;
 mod endpoint;
 mod extract;
+mod hooks;
 mod info;
 mod openapi;
 mod runs;
@@ -25,7 +27,14 @@ use axum::Router;
 
 /// Every route that exists.
 pub fn endpoints() -> Vec<Endpoint> {
-    let groups = [info::endpoints(), runs::endpoints(), claims::endpoints(), workers::endpoints()];
+    let groups = [
+        info::endpoints(),
+        runs::endpoints(),
+        claims::endpoints(),
+        workers::endpoints(),
+        hooks::endpoints(),
+        alerts::endpoints(),
+    ];
     groups.into_iter().flatten().collect()
 }
 

@@ -3,6 +3,8 @@
 mod reads;
 mod verbs;
 
+pub(crate) use reads::rows;
+
 use crate::endpoint::{Allowed, Endpoint};
 use http::Method;
 use tidemill_core::artifact::Artifact;

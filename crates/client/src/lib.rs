@@ -4,6 +4,7 @@
 //! travel is a [`Transport`]: commands that run beside their database use the same calls as those far away.
 
 mod error;
+mod hooks;
 mod http;
 mod runs;
 mod workers;

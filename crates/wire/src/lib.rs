@@ -3,7 +3,9 @@
 //! Records that are kept are said as they are: see [`tidemill_core`]. Here stands what exists only on the wire. A
 //! request with a field that nobody knows is refused; an answer may grow fields, and a client ignores them.
 
+pub mod alerts;
 pub mod claims;
+pub mod hooks;
 pub mod info;
 pub mod list;
 pub mod problem;
