@@ -1,9 +1,12 @@
 //! The `tidemill` binary: commands, configuration and words. The rules are elsewhere.
 
 mod args;
+mod args_alert;
+mod args_hook;
 mod args_sync;
 mod commands;
 mod config;
+mod config_alerts;
 mod environment;
 mod fail;
 mod out;
