@@ -95,7 +95,8 @@ const fn status_of(code: RefusalCode) -> StatusCode {
         | RefusalCode::UnknownSchedule
         | RefusalCode::UnknownFeed
         | RefusalCode::UnknownSync
-        | RefusalCode::UnknownToken => StatusCode::NOT_FOUND,
+        | RefusalCode::UnknownToken
+        | RefusalCode::UnknownHook => StatusCode::NOT_FOUND,
         RefusalCode::KeyConflict
         | RefusalCode::Stale
         | RefusalCode::Frozen

@@ -17,7 +17,7 @@ use serde_json::Value;
 pub(crate) use shape::Shape;
 use shape::shape_of;
 use std::str::FromStr;
-use tidemill_core::limits::KEY_BYTES_MAX;
+use tidemill_core::limits::{HOOK_BODY_BYTES_MAX, KEY_BYTES_MAX};
 use tidemill_wire::Fault;
 
 /// A JSON body. An empty one reads as an object without fields.
@@ -95,9 +95,48 @@ fn typed<T: DeserializeOwned>(value: Value, field: &str) -> Result<T, Fault> {
 fn unread(rejection: BytesRejection) -> Fail {
     let status = rejection.into_response().status();
     if status == StatusCode::PAYLOAD_TOO_LARGE {
-        return Fail::new(status, "too_large", "the body of this request is larger than this server takes");
+        return too_large();
     }
+    half_read()
+}
+
+fn too_large() -> Fail {
+    let message = "the body of this request is larger than this server takes";
+    Fail::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
+}
+
+fn half_read() -> Fail {
     Fail::new(StatusCode::BAD_REQUEST, "unread", "the body of this request could not be read to its end")
+}
+
+/// What is said of a body that was read by hand.
+pub(crate) fn not_understood(error: &serde_json::Error) -> Fail {
+    if error.is_data() {
+        let problem = format!("is wrong: {error}");
+        return Fail::invalid(vec![Fault { field: "body".to_owned(), problem }]);
+    }
+    Fail::new(StatusCode::BAD_REQUEST, "bad_json", format!("the body is not JSON: {error}"))
+}
+
+/// A body as it was sent, byte for byte; no larger than a webhook may send.
+pub(crate) struct Raw(pub(crate) Bytes);
+
+impl<S: Sync> FromRequest<S> for Raw {
+    type Rejection = Fail;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Fail> {
+        let read = axum::body::to_bytes(request.into_body(), HOOK_BODY_BYTES_MAX).await;
+        read.map(Self).map_err(|error| {
+            let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+            while let Some(inner) = cause {
+                if inner.is::<http_body_util::LengthLimitError>() {
+                    return too_large();
+                }
+                cause = inner.source();
+            }
+            half_read()
+        })
+    }
 }
 
 /// The query of a request.

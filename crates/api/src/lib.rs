@@ -5,6 +5,7 @@
 //! does not exist.
 
 pub mod access;
+mod alerts;
 mod answer;
 mod app;
 mod audit;
@@ -16,6 +17,7 @@ mod extract;
 mod feeds;
 mod flags;
 mod health;
+mod hooks;
 mod info;
 mod live;
 pub mod metrics;
@@ -63,6 +65,8 @@ pub fn endpoints() -> Vec<Endpoint> {
         tokens::endpoints(),
         sessions::endpoints(),
         audit::endpoints(),
+        hooks::endpoints(),
+        alerts::endpoints(),
     ];
     groups.into_iter().flatten().collect()
 }

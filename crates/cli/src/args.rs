@@ -82,6 +82,16 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: ScheduleCommand,
     },
+    /// Queue runs when somebody pushes: webhooks of GitHub and others.
+    Hook {
+        #[command(subcommand)]
+        command: crate::args_hook::HookCommand,
+    },
+    /// List alerts, and try whether messages arrive.
+    Alert {
+        #[command(subcommand)]
+        command: crate::args_alert::AlertCommand,
+    },
     /// Claim runs and carry each out with a command.
     Work(Work),
     /// Manage feeds: outside sources that are kept in a table.

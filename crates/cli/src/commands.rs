@@ -1,9 +1,11 @@
 //! One function per command: open the store, call the engine, print.
 
+mod alert;
 mod demo;
 mod demo_sync;
 mod doctor;
 mod feed;
+mod hook;
 mod mill;
 mod project;
 mod queue;
@@ -74,6 +76,12 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
         Command::Schedule { command } => {
             closing(open(&config).await?, |engine| schedule::command(engine, command, out)).await
         }
+        Command::Hook { command } => {
+            closing(open(&config).await?, |engine| hook::command(engine, command, out)).await
+        }
+        Command::Alert { command } => {
+            closing(open(&config).await?, |engine| alert::command(engine, command, out)).await
+        }
         Command::Feed { command } => {
             closing(open(&config).await?, |engine| feed::command(syncs(engine, &config), command, out)).await
         }
@@ -132,6 +140,8 @@ pub(crate) fn beside_its_database(arguments: &Arguments) -> Result<(), Failure> 
         Command::Worker(_) => "worker",
         Command::Consolidator { .. } => "consolidator",
         Command::Token { .. } => "token",
+        Command::Hook { .. } => "hook",
+        Command::Alert { .. } => "alert",
         Command::Server(_) => "server",
         Command::Up(_) => "up",
         Command::Supplier(_) => "supplier",
@@ -202,7 +212,7 @@ async fn open(config: &Config) -> Result<Engine, Failure> {
     }
     let store = Store::open(&options).await?;
     store.check_schema().await?;
-    Ok(Engine::new(store, Clock::Database, PATIENCE))
+    Ok(Engine::new(store, Clock::Database, PATIENCE).with_alerts(config.alerts.clone()))
 }
 
 async fn migrate(config: &Config, out: Out) -> Result<ExitCode, Failure> {

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tidemill_core::limits;
 use tidemill_engine::Upkeep;
+use tidemill_engine::alerts::AlertSettings;
 use tidemill_engine::sync::SyncSettings;
 use tidemill_store::Pooler;
 
@@ -39,6 +40,7 @@ pub(crate) struct Config {
     pub(crate) upsert: usize,
     pub(crate) unlimited: bool,
     pub(crate) server: crate::config_server::ServerConfig,
+    pub(crate) alerts: AlertSettings,
 }
 
 impl Default for Config {
@@ -65,6 +67,7 @@ impl Default for Config {
             upsert: sync.upsert,
             unlimited: false,
             server: crate::config_server::ServerConfig::default(),
+            alerts: AlertSettings::default(),
         }
     }
 }
@@ -258,6 +261,24 @@ const KEYS: &[Key] = &[
             Ok(())
         },
     },
+    Key {
+        path: "alerts.queue-depth",
+        doc: "More runs of a project or messages of a queue than these are an alert; 0 for never.",
+        show: |config| config.alerts.queue_depth.to_string(),
+        set: |config, text| number(text, 0, 1_000_000).map(|value| config.alerts.queue_depth = value),
+    },
+    Key {
+        path: "alerts.stuck-after",
+        doc: "A partition without progress for so long is an alert; 0s for never.",
+        show: |config| quoted(&times::written(config.alerts.stuck_after)),
+        set: |config, text| span(text, "0s", "30d").map(|value| config.alerts.stuck_after = value),
+    },
+    Key {
+        path: "alerts.watermark-after",
+        doc: "A watermark older than this is an alert; 0s for never.",
+        show: |config| quoted(&times::written(config.alerts.watermark_after)),
+        set: |config, text| span(text, "0s", "365d").map(|value| config.alerts.watermark_after = value),
+    },
 ];
 
 pub(crate) fn quoted(text: &str) -> String {
@@ -332,6 +353,10 @@ fn read_file(path: &Path, config: &mut Config, faults: &mut Vec<String>) -> Resu
         };
         for (name, value) in values {
             let path = format!("{section}.{name}");
+            if path == "alerts.targets" {
+                crate::config_alerts::read(value, &mut config.alerts.targets, faults);
+                continue;
+            }
             let Some(key) = keys().find(|key| key.path == path) else {
                 faults.push(format!("{path}: there is no such key"));
                 continue;

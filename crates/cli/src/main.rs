@@ -2,10 +2,13 @@
 
 mod args;
 mod args_access;
+mod args_alert;
+mod args_hook;
 mod args_server;
 mod args_sync;
 mod commands;
 mod config;
+mod config_alerts;
 mod config_server;
 mod environment;
 mod fail;

@@ -6,6 +6,7 @@
 mod access;
 mod error;
 mod feeds;
+mod hooks;
 mod http;
 mod live;
 mod projects;

@@ -4,6 +4,7 @@
 //! pass the time in. The store guards the same rules again, from text generated here.
 
 pub mod access;
+pub mod alert;
 pub mod artifact;
 pub mod diagram;
 pub mod diamond;
@@ -12,6 +13,7 @@ pub mod event;
 pub mod feed;
 pub mod graph;
 pub mod heatmap;
+pub mod hook;
 pub mod ids;
 pub mod job;
 mod label;
@@ -29,6 +31,7 @@ pub mod request;
 pub mod retry;
 pub mod run;
 pub mod schedule;
+pub mod signature;
 pub mod stats;
 pub mod sync;
 pub mod task;

@@ -77,3 +77,23 @@ pub const SYNC_RETENTION_DAYS: u32 = 30;
 pub const LIVE_EVENTS_MAX: usize = 1_000;
 /// Live streams of one server.
 pub const LIVE_STREAMS_MAX: usize = 4_096;
+/// Bytes of a body that a webhook may send.
+pub const HOOK_BODY_BYTES_MAX: usize = 1024 * 1024;
+/// Seconds by which the time of a signed webhook may be off.
+pub const HOOK_WINDOW_SECS: i64 = 300;
+/// Rules of one webhook.
+pub const HOOK_RULES_MAX: usize = 64;
+/// Runs that may wait before people are told.
+pub const QUEUE_DEPTH_ALERT: u32 = 100;
+/// How long a partition may make no progress before people are told.
+pub const STUCK_SECS: u64 = 10 * 60;
+/// How old a watermark may be before people are told.
+pub const WATERMARK_AGE_SECS: u64 = 24 * 3_600;
+/// Time between two messages about the same kind of thing to the same target.
+pub const ALERT_INTERVAL_SECS: u64 = 3_600;
+/// Tries to hand a message to its target.
+pub const DELIVERY_ATTEMPTS_MAX: i32 = 10;
+/// Wait before the second try; it doubles.
+pub const DELIVERY_BACKOFF_SECS: i64 = 30;
+/// How long one try may take before another process tries.
+pub const DELIVERY_LEASE_SECS: i64 = 120;

@@ -3,7 +3,9 @@
 //! A call whose answer was lost is asked again under the same id, and answered from what is there: see [`patience`].
 
 pub mod access;
+pub mod alerts;
 pub mod clock;
+pub mod hooks;
 pub mod patience;
 mod presence;
 mod runs;
@@ -19,6 +21,8 @@ pub use presence::Identity;
 pub use schedules::NewSchedule;
 pub use upkeep::{Upkeep, Upkept};
 
+use alerts::AlertSettings;
+use std::sync::Arc;
 use tidemill_store::Store;
 
 /// The use cases, on one store.
@@ -27,12 +31,13 @@ pub struct Engine {
     store: Store,
     clock: Clock,
     patience: Patience,
+    alerts: Arc<AlertSettings>,
 }
 
 impl Engine {
     /// The use cases on `store`.
     pub fn new(store: Store, clock: Clock, patience: Patience) -> Self {
-        Self { store, clock, patience }
+        Self { store, clock, patience, alerts: Arc::default() }
     }
 
     /// The store, for what is only read.
@@ -43,6 +48,17 @@ impl Engine {
     /// The clock.
     pub fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// Who is told of what.
+    pub fn alerts(&self) -> &AlertSettings {
+        &self.alerts
+    }
+
+    /// The same use cases, for a process that tells these people.
+    #[must_use]
+    pub fn with_alerts(&self, alerts: AlertSettings) -> Self {
+        Self { alerts: Arc::new(alerts), ..self.clone() }
     }
 
     /// The same use cases with another patience.

@@ -2,10 +2,11 @@
 
 use crate::Engine;
 use std::sync::{Arc, Mutex};
+use tidemill_core::alert::{AlertKind, schedule_subject};
 use tidemill_core::run::QueueRun;
 use tidemill_core::schedule::{self, Decision, Missed, Overlap, Pattern, Previous, Schedule};
 use tidemill_core::{RunId, Timestamp, request};
-use tidemill_store::{Class, Error, Fired, Refusal, RefusalCode, Tx};
+use tidemill_store::{Class, Error, Fired, NewAlert, Refusal, RefusalCode, Tx};
 
 /// A schedule that somebody wants.
 #[derive(Debug, Clone)]
@@ -160,6 +161,7 @@ async fn fire_one(
         }
         fired.push(record);
     }
+    tell_of_skips(tx, &due, &fired, plan.forgotten, now).await?;
     let last_run = fired.iter().rev().find_map(|fire| fire.run_id.as_ref());
     let last_fire = fired.last().map(|fire| fire.fire_at);
     tx.advance_schedule(&due.schedule_id, plan.next_fire_at, last_fire, last_run).await?;
@@ -168,6 +170,41 @@ async fn fire_one(
             due.schedule_id);
     }
     Ok(Some(fired))
+}
+
+/// Tells people of fires that queued nothing. It is over when the schedule queues a run.
+async fn tell_of_skips(
+    tx: &mut Tx<'_>,
+    due: &Schedule,
+    fired: &[Fired],
+    forgotten: u64,
+    now: Option<Timestamp>,
+) -> Result<(), Error> {
+    let count = |decision| fired.iter().filter(|fire| fire.decision == decision).count();
+    let (missed, overlapped) = (count(Decision::Missed), count(Decision::Overlapped));
+    let subject = schedule_subject(&due.project_id, &due.schedule_id);
+    let missed = u64::try_from(missed).unwrap_or(u64::MAX).saturating_add(forgotten);
+    let overlapped = u64::try_from(overlapped).unwrap_or(u64::MAX);
+    if missed + overlapped == 0 {
+        if count(Decision::Queue) > 0 {
+            tx.resolve_alert(AlertKind::RunSkipped, &subject, now).await?;
+        }
+        return Ok(());
+    }
+    let why = match (missed, overlapped) {
+        (0, _) => "the run before it was not over".to_owned(),
+        (_, 0) => "nobody was there to fire it".to_owned(),
+        (missed, overlapped) => {
+            format!("nobody was there {missed} times, and {overlapped} times a run was not over")
+        }
+    };
+    let times = missed + overlapped;
+    let message = format!("schedule {} skipped {times} of its runs: {why}", due.schedule_id);
+    let mut alert = NewAlert::new(AlertKind::RunSkipped, subject, message);
+    alert.project_id = Some(due.project_id.clone());
+    alert.run_id.clone_from(&due.last_run_id);
+    alert.times = i32::try_from(times).unwrap_or(i32::MAX);
+    tx.raise_alert(&alert, now).await
 }
 
 /// The schedule's request, with the fire time where the worker and a person can see it.

@@ -38,6 +38,8 @@ pub struct Upkept {
     pub swept: Vec<Swept>,
     /// Runs that schedules queued.
     pub scheduled: Vec<tidemill_core::RunId>,
+    /// What became of messages to people.
+    pub told: crate::alerts::Sent,
     /// What retention removed.
     pub pruned: Pruned,
 }
@@ -51,12 +53,14 @@ impl Engine {
     /// Sweeps and fires until nothing is left to do at this moment, and prunes.
     pub async fn upkeep(&self, upkeep: &Upkeep) -> Result<Upkept, Error> {
         let mut done = self.sweep_and_fire(upkeep).await?;
+        done.told = self.tell().await?;
         loop {
             let pruned = self.prune_batch(upkeep).await?;
             done.pruned.runs += pruned.runs;
             done.pruned.workers += pruned.workers;
             done.pruned.fires += pruned.fires;
-            if pruned.runs < BATCH as u64 {
+            done.pruned.alerts += pruned.alerts;
+            if pruned.runs < BATCH as u64 && pruned.alerts < BATCH as u64 {
                 return Ok(done);
             }
         }
@@ -92,6 +96,11 @@ impl Engine {
 
     /// Does upkeep for ever. Passes are harmless beside those of other processes.
     pub async fn keep_up(&self, upkeep: &Upkeep) {
+        // Apart from each other: a mail server that hangs must hold nothing else up.
+        tokio::join!(self.keep_sweeping(upkeep), self.keep_telling(upkeep.every));
+    }
+
+    async fn keep_sweeping(&self, upkeep: &Upkeep) {
         let mut pruned_at: Option<Instant> = None;
         let mut complained = false;
         loop {

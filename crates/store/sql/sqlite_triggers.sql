@@ -210,3 +210,14 @@ CREATE TRIGGER audit_change BEFORE UPDATE ON audit
 BEGIN
     SELECT RAISE(ABORT, 'TM008: what is on record does not change');
 END;
+
+-- The twin of 25_run_notices.sql: an end of a run that people may have to be told of.
+DROP TRIGGER IF EXISTS run_notice;
+CREATE TRIGGER run_notice AFTER UPDATE OF status ON runs
+WHEN NEW.status IN ({run_terminal}) AND OLD.status NOT IN ({run_terminal}) AND NEW.lane <> 'sync'
+     AND (NEW.status = 'failed' OR NEW.end_cause = 'stale'
+          OR (NEW.status = 'success'
+              AND (NEW.retry_of IS NOT NULL OR json_type(NEW.metadata, '$.schedule') IS NOT NULL)))
+BEGIN
+    INSERT INTO run_notices (run_id) VALUES (NEW.run_id) ON CONFLICT DO NOTHING;
+END;

@@ -42,6 +42,8 @@ pub enum RefusalCode {
     Superseded,
     /// There is no such token.
     UnknownToken,
+    /// There is no such webhook.
+    UnknownHook,
 }
 
 impl RefusalCode {
@@ -62,6 +64,7 @@ impl RefusalCode {
             Self::UnknownSync => "TM012",
             Self::Superseded => "TM013",
             Self::UnknownToken => "TM020",
+            Self::UnknownHook => "TM016",
         }
     }
 
@@ -82,6 +85,7 @@ impl RefusalCode {
             Self::UnknownSync => "unknown_sync",
             Self::Superseded => "superseded",
             Self::UnknownToken => "unknown_token",
+            Self::UnknownHook => "unknown_hook",
         }
     }
 
@@ -90,7 +94,7 @@ impl RefusalCode {
         Self::ALL.into_iter().find(|code| code.as_str() == text)
     }
 
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::UnknownProject,
         Self::UnknownEnvironment,
         Self::UnknownRun,
@@ -105,6 +109,7 @@ impl RefusalCode {
         Self::UnknownSync,
         Self::Superseded,
         Self::UnknownToken,
+        Self::UnknownHook,
     ];
 }
 

@@ -4,6 +4,7 @@ use crate::codec::{At, Bare, Columns, Doc};
 use crate::tx::{FromColumns, on};
 use crate::{Error, RefusalCode, Store, Tx, catalog};
 use tidemill_core::Timestamp;
+use tidemill_core::alert::{AlertKind, feed_subject};
 use tidemill_core::feed::{Feed, Watermark};
 use tidemill_core::records::{FeedRecord, WatermarkChange};
 
@@ -201,13 +202,12 @@ impl Store {
                 let at = tx.time(now);
                 let binds = (feed.as_str(), copied.map(At), error.as_deref());
                 on!(tx, catalog::FEED_COPIED, [binds.0, binds.1, at, binds.2], execute, "note a copy")?;
-                match &error {
-                    Some(error) => {
-                        let told = format!("the watermark of feed {feed} is not copied: {error}");
-                        tx.alert("watermark_copy", Some(&feed), None, &told, now).await
-                    }
-                    None => Ok(()),
+                if let Some(error) = &error {
+                    let told = format!("the watermark of feed {feed} is not copied: {error}");
+                    return tx.alert_feed(AlertKind::WatermarkCopy, &feed, None, &told, now).await;
                 }
+                tx.resolve_alert(AlertKind::WatermarkCopy, &feed_subject(&feed), now).await?;
+                Ok(())
             })
         })
         .await

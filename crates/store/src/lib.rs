@@ -5,18 +5,21 @@
 //! ([`tidemill_core::run::Applied`]), not an error.
 
 mod access;
+mod alerts;
 mod artifacts;
 mod backup;
 #[cfg(feature = "broken-commit-then-send")]
 mod broken;
 mod catalog;
 mod codec;
+mod deliveries;
 mod drain;
 mod error;
 mod events;
 mod feeds;
 mod flags;
 mod health;
+mod hooks;
 mod live;
 mod migrate;
 mod page_step;
@@ -46,6 +49,8 @@ mod why;
 mod workers;
 
 pub use access::{Known, KnownSession, PrunedAccess, Slice};
+pub use alerts::{AlertFilter, DeadGroup, NewAlert, StuckSync, Waiting};
+pub use deliveries::Delivery;
 pub use error::{Class, Error, Refusal, RefusalCode};
 pub use events::EventPage;
 pub use health::{Health, PinningSession};

@@ -67,6 +67,13 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/sqlite/0005_lists.sql"),
     },
     Migration {
+        version: 6,
+        name: "alerts",
+        oldest_binary: "0.1.0",
+        postgres: include_str!("../migrations/postgres/0006_alerts.sql"),
+        sqlite: include_str!("../migrations/sqlite/0006_alerts.sql"),
+    },
+    Migration {
         version: 7,
         name: "live",
         oldest_binary: "0.1.0",
@@ -97,6 +104,7 @@ const POSTGRES_CODE: &[&str] = &[
     include_str!("../sql/functions/22_sync_guards.sql"),
     include_str!("../sql/functions/23_store_page.sql"),
     include_str!("../sql/functions/24_audit_guard.sql"),
+    include_str!("../sql/functions/25_run_notices.sql"),
 ];
 
 /// The triggers of SQLite.

@@ -14,6 +14,8 @@ pub struct Pruned {
     pub workers: u64,
     /// Records of schedules.
     pub fires: u64,
+    /// Alerts, and the messages that told of them.
+    pub alerts: u64,
 }
 
 impl Store {
@@ -62,7 +64,14 @@ impl Store {
                 }
                 let workers = on!(tx, catalog::PRUNE_WORKERS, [At(before)], execute, "prune workers")?;
                 let fires = on!(tx, catalog::PRUNE_FIRES, [At(before)], execute, "prune schedules")?;
-                Ok(Pruned { runs: gone.len() as u64, workers: workers.count(), fires: fires.count() })
+                let alerts = on!(tx, catalog::PRUNE_ALERTS, [At(before), limit], execute, "prune alerts")?;
+                on!(tx, catalog::PRUNE_DELIVERIES, [At(before), limit], execute, "prune alerts")?;
+                Ok(Pruned {
+                    runs: gone.len() as u64,
+                    workers: workers.count(),
+                    fires: fires.count(),
+                    alerts: alerts.count(),
+                })
             })
         })
         .await

@@ -373,21 +373,6 @@ impl Tx<'_> {
         on!(self, catalog::MESSAGE_OF_RUN, [id.as_str(), sync.feed.as_str()], fetch_all, "list messages")?
             .records("list messages")
     }
-
-    /// Tells people something, in the commit that it is about.
-    pub async fn alert(
-        &mut self,
-        kind: &str,
-        feed: Option<&str>,
-        run: Option<&RunId>,
-        message: &str,
-        now: Option<Timestamp>,
-    ) -> Result<(), Error> {
-        let now = self.time(now);
-        let run = run.map(RunId::as_str);
-        on!(self, catalog::ALERT_ADD, [kind, feed, run, message, now], execute, "write an alert")?;
-        Ok(())
-    }
 }
 
 /// Which syncs to list; what is not named does not matter.

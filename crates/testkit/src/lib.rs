@@ -6,4 +6,5 @@ pub mod conformance;
 pub mod door;
 pub mod mill;
 pub mod pgbouncer;
+pub mod post;
 pub mod proxy;

@@ -97,7 +97,15 @@ async fn migrating_twice_applies_nothing_the_second_time() {
         let missing = store.check_schema().await.unwrap_err();
         assert_eq!(missing.hint().as_deref(), Some("tidemill migrate"));
         let first = store.migrate(None).await.unwrap();
-        let all = ["0001_kernel", "0002_queue", "0003_sync", "0004_access", "0005_lists", "0007_live"];
+        let all = [
+            "0001_kernel",
+            "0002_queue",
+            "0003_sync",
+            "0004_access",
+            "0005_lists",
+            "0006_alerts",
+            "0007_live",
+        ];
         assert_eq!(first.applied, all);
         assert!(first.code_renewed);
         assert!(store.check_schema().await.is_ok());

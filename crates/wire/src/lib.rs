@@ -4,8 +4,10 @@
 //! request with a field that nobody knows is refused; an answer may grow fields, and a client ignores them.
 
 pub mod access;
+pub mod alerts;
 pub mod claims;
 pub mod feeds;
+pub mod hooks;
 pub mod info;
 pub mod list;
 pub mod live;

@@ -5,6 +5,7 @@
 //! time.
 
 use super::Syncs;
+use super::evaluate::recovered;
 use super::plan::say;
 use crate::trace::of_sync;
 use std::collections::BTreeSet;
@@ -299,7 +300,7 @@ async fn end_run(tx: &mut Tx<'_>, id: Uuid, sync: &Sync, now: Option<Timestamp>)
         "watermark": done.watermark_after, "is_full": sync.run_type == RunType::Full,
     });
     tx.end_sync_run(&sync.ops_run_id, RunState::Success, EndCause::Reported, metadata, now).await?;
-    Ok(())
+    recovered(tx, &done, now).await
 }
 
 /// A forced consolidation without the watermark ends where it began: failed, and to be retried.

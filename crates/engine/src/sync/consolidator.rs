@@ -9,6 +9,7 @@ use crate::patience::chain;
 use crate::presence::{Identity, Presence};
 use crate::trace::of_sync;
 use std::time::Duration;
+use tidemill_core::alert::AlertKind;
 use tidemill_core::message::Message;
 use tidemill_core::queue::{CONSOLIDATE, Counts, DeadLetter, Received, WORK_DONE};
 use tidemill_core::records::Sync;
@@ -314,7 +315,7 @@ impl Syncs {
                     tx.lock_run(&found.ops_run_id).await?;
                     let Some(sync) = tx.lock_sync(id).await? else { return Ok(()) };
                     if is_consolidating(&sync) {
-                        fail(&mut tx, &sync, "consolidation_failed", &reason, now).await?;
+                        fail(&mut tx, &sync, AlertKind::ConsolidationFailed, &reason, now).await?;
                     }
                     Ok(())
                 })

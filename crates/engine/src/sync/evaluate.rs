@@ -2,7 +2,9 @@
 
 use super::Syncs;
 use super::plan::say;
+use tidemill_core::alert::{AlertKind, feed_subject};
 use tidemill_core::event::Level;
+use tidemill_core::feed::RunType;
 use tidemill_core::message::{Consolidate, Message};
 use tidemill_core::queue::{CONSOLIDATE, NewMessage};
 use tidemill_core::records::Sync;
@@ -53,7 +55,8 @@ async fn judge(tx: &mut Tx<'_>, id: Uuid, now: Option<Timestamp>) -> Result<Verd
         }
         Verdict::Skip => {
             let reason = format!("{} of {} partitions failed", counts.failed, counts.expected);
-            fail(tx, &sync, "sync_failed", &format!("{reason}; consolidation is skipped"), now).await?;
+            fail(tx, &sync, AlertKind::SyncFailed, &format!("{reason}; consolidation is skipped"), now)
+                .await?;
         }
     }
     Ok(verdict)
@@ -93,7 +96,7 @@ pub(super) async fn trigger(
 pub(super) async fn fail(
     tx: &mut Tx<'_>,
     sync: &Sync,
-    alert: &str,
+    alert: AlertKind,
     reason: &str,
     now: Option<Timestamp>,
 ) -> Result<(), Error> {
@@ -102,9 +105,26 @@ pub(super) async fn fail(
     }
     say(tx, sync, Level::Error, &format!("{reason}; the watermark stays where it is"), now).await?;
     let told = format!("sync {} of feed {} failed: {reason}", sync.run_id, sync.feed);
-    tx.alert(alert, Some(&sync.feed), Some(&sync.ops_run_id), &told, now).await?;
+    tx.alert_feed(alert, &sync.feed, Some(&sync.ops_run_id), &told, now).await?;
     let metadata: Json = serde_json::json!({"sync": sync.run_id, "error": reason});
     tx.end_sync_run(&sync.ops_run_id, RunState::Failed, EndCause::Reported, metadata, now).await?;
     tracing::error!(sync.id = %sync.run_id, "{told}");
+    Ok(())
+}
+
+/// Ends what people were told of a feed, in the commit that makes it good; and tells them.
+pub(super) async fn recovered(tx: &mut Tx<'_>, sync: &Sync, now: Option<Timestamp>) -> Result<(), Error> {
+    let subject = feed_subject(&sync.feed);
+    let mut was_bad = false;
+    for kind in [AlertKind::SyncFailed, AlertKind::ConsolidationFailed] {
+        was_bad |= tx.resolve_alert(kind, &subject, now).await?;
+    }
+    if sync.run_type == RunType::Full && sync.delete_note.is_none() {
+        tx.resolve_alert(AlertKind::DeleteLimit, &subject, now).await?;
+    }
+    if was_bad {
+        let told = format!("feed {} is in the table again: sync {} is completed", sync.feed, sync.run_id);
+        tx.alert_feed(AlertKind::SyncRecovered, &sync.feed, Some(&sync.ops_run_id), &told, now).await?;
+    }
     Ok(())
 }

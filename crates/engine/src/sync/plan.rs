@@ -326,7 +326,7 @@ async fn complete_empty(
     say(tx, sync, Level::Info, told, now).await?;
     let metadata = serde_json::json!({"sync": sync.run_id, "records": 0, "note": told});
     tx.end_sync_run(&sync.ops_run_id, RunState::Success, EndCause::Reported, metadata, now).await?;
-    Ok(())
+    super::evaluate::recovered(tx, sync, now).await
 }
 
 /// Writes a line into the record of the run.

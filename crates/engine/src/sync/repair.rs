@@ -7,6 +7,7 @@ use super::operate::stop;
 use super::plan::message_for;
 use std::collections::HashSet;
 use tidemill_core::Timestamp;
+use tidemill_core::alert::AlertKind;
 use tidemill_core::queue::{CONSOLIDATE, WORK_ITEMS};
 use tidemill_core::records::Sync;
 use tidemill_core::run::RunState;
@@ -122,7 +123,7 @@ async fn repair_one(tx: &mut Tx<'_>, sync: &Sync, now: Option<Timestamp>) -> Res
             if let Some(dead) = dead {
                 let last = dead.last_error.as_deref().unwrap_or("its consolidators were lost");
                 let reason = format!("consolidation was given up ({}): {last}", dead.dead_reason);
-                fail(tx, &sync, "consolidation_failed", &reason, now).await?;
+                fail(tx, &sync, AlertKind::ConsolidationFailed, &reason, now).await?;
                 return Ok(true);
             }
         }

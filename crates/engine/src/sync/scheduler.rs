@@ -7,6 +7,7 @@ use crate::presence::{Identity, Presence};
 use crate::trace::of_run;
 use std::sync::Arc;
 use std::time::Duration;
+use tidemill_core::alert::AlertKind;
 use tidemill_core::run::{Applied, Claim, FinalStatus};
 use tidemill_core::{Json, limits};
 use tidemill_store::{ClaimRuns, Class, Error, FinishRun, Holder};
@@ -153,7 +154,7 @@ impl Syncs {
                 Box::pin(async move {
                     let ended = tx.finish_runs(std::slice::from_ref(&end), worker.as_deref(), now).await?;
                     if ended.first() == Some(&Applied::Applied) {
-                        tx.alert("sync_failed", Some(&feed), Some(&end.run_id), &told, now).await?;
+                        tx.alert_feed(AlertKind::SyncFailed, &feed, Some(&end.run_id), &told, now).await?;
                     }
                     Ok(())
                 })

@@ -5,6 +5,7 @@ use super::circuit::Asked;
 use super::consolidate::Bench;
 use super::plan::say;
 use std::collections::HashSet;
+use tidemill_core::alert::AlertKind;
 use tidemill_core::event::Level;
 use tidemill_core::feed::RunType;
 use tidemill_core::records::Sync;
@@ -111,7 +112,8 @@ impl Syncs {
                     }
                     tx.note_delete(sync.run_id, Some(&note)).await?;
                     say(&mut tx, &sync, Level::Warn, &note, now).await?;
-                    tx.alert("delete_limit", Some(&sync.feed), Some(&sync.ops_run_id), &note, now).await
+                    tx.alert_feed(AlertKind::DeleteLimit, &sync.feed, Some(&sync.ops_run_id), &note, now)
+                        .await
                 })
             })
             .await

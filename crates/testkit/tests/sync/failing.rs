@@ -63,6 +63,10 @@ pub(crate) async fn a_permanent_error_fails_once_and_a_retry_finishes_the_same_s
     assert_eq!(run(&mill, &first.run_id).await.status, RunState::Success);
     assert_eq!(watermark(&mill).await, Some(sync.updated_to));
     mill.check_equal().await;
+    let told = alerts(&mill).await;
+    assert!(told.len() == 2 && told[1].starts_with("sync_recovered: "), "{told:?}");
+    let lasting = "SELECT count(*) FROM {ops}.alerts WHERE resolved_at IS NULL";
+    assert_eq!(number(&mill, lasting).await, 0, "it is over");
 
     let refused = mill.syncs.retry_sync(&id, false, None, "ann").await.expect_err("it is completed");
     assert!(refused.to_string().contains("completed"), "{refused}");

@@ -1,0 +1,2 @@
+-- Differs: this is the only writer.
+SELECT $1 AS value
