@@ -267,7 +267,7 @@ mod tests {
             assert_eq!(after_prefix(prefix), after);
             assert!(after_prefix(prefix) > format!("{prefix}\u{10ffff}"));
         }
-        assert!(after_prefix("\u{10ffff}") > "\u{10ffff}\u{10ffff}".to_owned());
+        assert!(after_prefix("\u{10ffff}").as_str() > "\u{10ffff}\u{10ffff}");
     }
 
     #[test]

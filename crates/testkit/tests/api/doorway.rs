@@ -99,10 +99,9 @@ impl Doorway {
 
 /// The code of a refusal, and its status.
 pub(crate) fn refused<T: std::fmt::Debug>(answer: Result<T, Error>) -> (u16, String) {
-    match answer.expect_err("this is refused") {
-        Error::Refused { status, problem } => (status.as_u16(), problem.code),
-        other => panic!("{other:?}"),
-    }
+    let error = answer.expect_err("this is refused");
+    let Error::Refused { status, problem } = error else { panic!("{error:?}") };
+    (status.as_u16(), problem.code)
 }
 
 /// The fields that a problem names, sorted.

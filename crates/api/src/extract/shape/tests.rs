@@ -18,7 +18,7 @@ fn every_fault_is_named_with_its_place() {
         "epoch": "one", "worker": "a\0b", "wrong": true,
     }));
     let named: Vec<&str> = found.iter().map(|(field, _)| field.as_str()).collect();
-    let expected = ["epoch", "events[0].level", "events[0].message", "events[1].extra", "wrong", "worker"];
+    let expected = ["epoch", "events[0].level", "events[0].message", "events[1].extra", "worker", "wrong"];
     let mut sorted = named.clone();
     sorted.sort_unstable();
     assert_eq!(sorted, expected, "{found:?}");
