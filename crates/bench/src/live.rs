@@ -58,7 +58,7 @@ pub(crate) async fn all(ground: &Ground, plan: &Plan, report: &mut Report) -> Re
     tokio::spawn(axum::serve(listener, tidemill_api::router(app.clone())).into_future());
     let rounds = if plan.quick { 20 } else { 100 };
     for (what, path) in [
-        ("one run's", format!("/v1/runs/{run}/stream?after=1000000")),
+        ("one run's", format!("/v1/runs/{run}/stream")),
         ("a project's", format!("/v1/stream?project={PROJECT}")),
     ] {
         say(&format!("{STREAMS} streams of {what} events"));

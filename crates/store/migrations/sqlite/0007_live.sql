@@ -1,5 +1,6 @@
 -- Live events: every event says which transaction wrote it, so that readers can tell what has ended since they looked.
--- Differs: there is one writer at a time, so the number of the row does it; it is never given twice, whatever is pruned.
+-- Differs: there is one writer at a time, so the number of the row does it; it is never given twice,
+-- whatever is pruned.
 -- A table without such numbers cannot get them: it is made anew. The triggers on it are made with the code.
 PRAGMA legacy_alter_table = ON;
 
