@@ -6,6 +6,7 @@
 mod compare;
 mod floor;
 mod ground;
+mod http;
 mod latency;
 mod lifecycle;
 mod live;
@@ -36,7 +37,7 @@ pub(crate) struct Plan {
 }
 
 /// What can be named with `--only`.
-const MEASUREMENTS: [&str; 14] = [
+const MEASUREMENTS: [&str; 17] = [
     "floors",
     "lifecycle",
     "batch",
@@ -51,12 +52,16 @@ const MEASUREMENTS: [&str; 14] = [
     "batches",
     "sizes",
     "send",
+    "cycles",
+    "lists",
+    "streams",
 ];
 
-const USAGE: &str = "usage: runs|queue|sync|live [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]
+const USAGE: &str = "usage: runs|queue|sync|http [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]
   --pairs N     pairs of floor and ours for each ratio, 5 unless told otherwise
   --seconds S   whole seconds for each side of a pair, 4 unless told otherwise
-  --only a,b    runs: floors, lifecycle, batch, sqlite, latency, notify, flat, pinned
+  --only a,b    http: cycles, lists, streams
+                runs: floors, lifecycle, batch, sqlite, latency, notify, flat, pinned
                 sync: whole, workers, settings; queue: batches, sizes, send
   --stones N    stones of a sync, 500000 unless told otherwise
   --quick       a first look in about a minute: short, on tenths of the tables
@@ -72,7 +77,7 @@ fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let what = arguments.next();
     match what.as_deref() {
-        Some("runs" | "queue" | "sync" | "live") => {}
+        Some("runs" | "queue" | "sync" | "http") => {}
         // The other process of a measurement across processes.
         Some("worker") => {
             let file = arguments.next().context("the file is missing")?;
@@ -116,7 +121,7 @@ fn main() -> Result<()> {
     match what.as_deref() {
         Some("queue") => runtime.block_on(queues(&plan)),
         Some("sync") => runtime.block_on(syncs(&plan, if plan.quick { 50_000 } else { stones })),
-        Some("live") => runtime.block_on(lives(&plan)),
+        Some("http") => runtime.block_on(https(&plan)),
         Some(_) | None => runtime.block_on(runs(&plan)),
     }
 }
@@ -137,9 +142,18 @@ async fn syncs(plan: &Plan, stones: u32) -> Result<()> {
     Ok(())
 }
 
-async fn lives(plan: &Plan) -> Result<()> {
+async fn https(plan: &Plan) -> Result<()> {
     let mut report = Report::default();
-    live::all(&ground::Ground::prepare()?, plan, &mut report).await?;
+    let ground = ground::Ground::prepare()?;
+    if plan.wants("cycles") {
+        http::cycles(&ground, plan, &mut report).await?;
+    }
+    if plan.wants("lists") {
+        http::lists(&ground, plan, &mut report).await?;
+    }
+    if plan.wants("streams") {
+        live::all(&ground, plan, &mut report).await?;
+    }
     report.print(plan.json);
     Ok(())
 }

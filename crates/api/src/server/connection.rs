@@ -1,8 +1,8 @@
 //! One connection: a seat, a handshake, and requests until it is closed.
 
 use super::tls::Tls;
+use crate::access::Peer;
 use axum::Router;
-use axum::extract::ConnectInfo;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -100,7 +100,7 @@ impl Door {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let service = service_fn(|mut request: http::Request<Incoming>| {
-            request.extensions_mut().insert(ConnectInfo(peer));
+            request.extensions_mut().insert(Peer { address: peer, tls: self.tls.is_some() });
             self.router.clone().oneshot(request)
         });
         // A caller that ends its side of the connection has gone: what it waits for is dropped at once.

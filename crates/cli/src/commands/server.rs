@@ -58,7 +58,7 @@ pub(super) async fn prepare(
         }
         _ => None,
     };
-    let access = access(listen, serve.auth)?;
+    let access = access(syncs, listen, serve.auth, out).await?;
     raise_file_limit();
     tidemill_api::metrics::install();
     let listener = TcpListener::bind(listen).await.map_err(|error| {
@@ -74,6 +74,11 @@ pub(super) async fn prepare(
     out.say(format!("the server is listening on {scheme}://{local}"));
     if is_open {
         out.say("it asks for no token: whoever uses this machine may do everything");
+    } else {
+        out.say("it asks for tokens: tidemill token create NAME --role ROLE makes one");
+        if tls.is_none() && !local.ip().to_canonical().is_loopback() {
+            out.say("warning: without --tls-cert and --tls-key, tokens travel where others may read them");
+        }
     }
     let engine = syncs.engine().with_patience(PATIENCE);
     let app = App::new(Syncs::new(engine, config.sync()), access);
@@ -88,12 +93,15 @@ pub(super) async fn prepare(
 }
 
 /// Who may come in: whoever uses this machine, on its own addresses; elsewhere it takes a token.
-fn access(listen: SocketAddr, auth: bool) -> Result<Access, Failure> {
+async fn access(syncs: &Syncs, listen: SocketAddr, auth: bool, out: Out) -> Result<Access, Failure> {
     if listen.ip().to_canonical().is_loopback() && !auth {
         return Ok(Access::Open { name: environment::person() });
     }
-    let told = "the server cannot ask for tokens yet, so it listens only on this machine's own addresses";
-    Err(Failure::refused(told).hint("--listen 127.0.0.1:7171"))
+    if let Some((_, secret)) = tidemill_api::access::first_admin(syncs.engine()).await? {
+        out.say("the first token, for an admin; it is shown this once:");
+        out.say(secret.reveal());
+    }
+    Ok(Access::Tokens)
 }
 
 impl Ready {

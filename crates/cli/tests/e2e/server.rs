@@ -16,8 +16,13 @@ mod sqlite_only {
     use crate::stage::{Kind, Stage};
 
     #[test]
-    fn a_server_without_tokens_stays_on_this_machine() {
-        super::a_server_without_tokens_stays_on_this_machine(&Stage::new(Kind::Sqlite));
+    fn a_server_without_tokens_answers_this_machine_alone() {
+        super::a_server_without_tokens_answers_this_machine_alone(&Stage::new(Kind::Sqlite));
+    }
+
+    #[test]
+    fn a_server_for_others_asks_for_tokens_and_shows_the_first_one_once() {
+        super::a_server_for_others_asks_for_tokens_and_shows_the_first_one_once(&Stage::new(Kind::Sqlite));
     }
 
     #[test]
@@ -35,7 +40,9 @@ mod sqlite_only {
 pub(crate) fn server(stage: &Stage, words: &[&str], environment: &[(&str, &str)]) -> (Process, SocketAddr) {
     let mut command = stage.command(words);
     command.envs(environment.iter().copied());
-    let process = Process::start(stage, words[0], &mut command);
+    // A name of its own: a second server of the same stage must not be taken for the first.
+    let name = words.join("").replace(['.', ':', '/'], "");
+    let process = Process::start(stage, &name, &mut command);
     let address = until("the server listens", || {
         let said = process.said();
         let (_, rest) = said.split_once("listening on http://")?;
@@ -102,7 +109,7 @@ fn up_serves_beside_everything_else(stage: &Stage) {
     let queued = ask(address, "POST", "/v1/runs", Some(&json!({"project": "shop", "env": "staging"})));
     assert_eq!(queued.0, 201, "{queued:?}");
     let id = queued.1["run_id"].as_str().unwrap();
-    assert_eq!(stage.json(&["run", "show", id])["run"]["status"], "queued");
+    assert_eq!(stage.json(&["run", "show", id])["status"], "queued");
     assert_eq!(ask(address, "GET", "/readyz", None).0, 200);
     let (status, figures) = ask(address, "GET", "/metrics", None);
     let figures = figures.as_str().unwrap_or_default().to_owned();
@@ -114,12 +121,37 @@ fn up_serves_beside_everything_else(stage: &Stage) {
     assert_eq!(up.ended_within(PATIENCE), Some(0), "{}", up.said());
 }
 
-fn a_server_without_tokens_stays_on_this_machine(stage: &Stage) {
+/// The status of an answer to somebody who shows this token.
+fn status_with(address: SocketAddr, token: &str) -> u16 {
+    let mut stream = TcpStream::connect(address).expect("the server accepts");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket has a timeout");
+    let head = "GET /v1/info HTTP/1.1\r\nhost: mill.example\r\nconnection: close\r\n";
+    let text = format!("{head}authorization: Bearer {token}\r\n\r\n");
+    stream.write_all(text.as_bytes()).expect("the server reads");
+    receive(stream).0
+}
+
+fn a_server_for_others_asks_for_tokens_and_shows_the_first_one_once(stage: &Stage) {
     for words in [&["server", "--listen", "0.0.0.0:0"][..], &["server", "--auth"]] {
-        let told = stage.tidemill(words);
-        assert_eq!(told.code, Some(3), "{told:?}");
-        assert!(told.stderr.contains("tokens"), "{told:?}");
+        let (mut first, address) = server(stage, words, &[]);
+        let address = SocketAddr::from(([127, 0, 0, 1], address.port()));
+        let said = first.said();
+        let token = said.lines().map(str::trim).find(|line| line.starts_with("tm_")).map(str::to_owned);
+        assert_eq!(token.is_some(), words.len() == 3, "only the first server shows it: {said}");
+        assert_eq!(ask(address, "GET", "/v1/info", None).0, 401);
+        assert_eq!(status_with(address, &format!("tm_{}", "0".repeat(64))), 401);
+        if let Some(token) = token {
+            assert_eq!(status_with(address, &token), 200);
+            let far = format!("http://{address}");
+            let told = stage.json(&["--server", &far, "--token", &token, "run", "list"]);
+            assert_eq!(told, json!([]));
+        }
+        first.signal(Signal::TERM);
+        assert_eq!(first.ended_within(PATIENCE), Some(0), "{}", first.said());
     }
+}
+
+fn a_server_without_tokens_answers_this_machine_alone(stage: &Stage) {
     let (mut server, address) = server(stage, &["server"], &[]);
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(b"GET /v1/info HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n").unwrap();

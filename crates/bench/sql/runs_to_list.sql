@@ -1,0 +1,24 @@
+-- Ended runs of every kind that somebody may look for, most of them alike. The caller has switched the triggers off.
+WITH made AS (
+    INSERT INTO ops.runs (run_id, project_id, env_id, shelf_id, lane, status, gate, git_sha, git_ref, concurrency_key,
+                          claimed_by, epoch, end_cause, last_seq, queued_at, started_at, finished_at)
+    SELECT ops.new_run_id(clock_timestamp() - interval '1 day'), s.project_id,
+           CASE WHEN s.project_id = 'rare' THEN 'rare/main' WHEN n % 50000 = 1 THEN 'bench/rare' ELSE 'bench/main' END,
+           s.shelf_id,
+           CASE WHEN n % 1000 = 3 THEN 'sync' ELSE 'ops' END,
+           CASE WHEN n % 200 = 0 THEN 'failed' WHEN n % 1000 = 1 THEN 'cancelled' ELSE 'success' END,
+           NULL,
+           CASE WHEN n % 2 = 0 THEN md5(n::text) || '00000000' END,
+           CASE WHEN n % 100000 = 4 THEN 'refs/heads/rare-' || n WHEN n % 2 = 0 THEN 'refs/heads/main' END,
+           CASE WHEN n % 1000 = 3 THEN 'feed:stones' END,
+           'past', 1, 'reported', 1, clock_timestamp() - interval '1 day', clock_timestamp(), clock_timestamp()
+      FROM generate_series(1, $1) n
+      JOIN ops.shelves s
+        ON s.project_id = CASE WHEN n % 100000 = 5 THEN 'rare' ELSE 'bench' END AND s.labels = '{}'
+    RETURNING run_id, status),
+ended AS (
+    INSERT INTO ops.run_ends (status, run_id)
+    SELECT status, run_id FROM made WHERE status IN ('failed', 'cancelled')
+    RETURNING run_id)
+INSERT INTO ops.run_events (run_id, seq, event_id, kind, level, message)
+SELECT run_id, 1, 'evt-' || substr(run_id, 5) || '-1', 'transition', 'info', 'Run queued' FROM made

@@ -1,0 +1,184 @@
+//! The HTTP door: what it costs beside the engine in the same process, and how long lists take on a large table.
+
+use crate::Plan;
+use crate::ground::{ENVIRONMENT, Ground, PROJECT, Triggers, fill, open, tidy};
+use crate::lifecycle::{Done, Start, one_cycle, request, total};
+use crate::report::{Line, Pairs, Report, median, percentile, say};
+use anyhow::{Context as _, Result};
+use sqlx::{Connection as _, PgConnection};
+use std::time::{Duration, Instant};
+use tidemill_api::access::Access;
+use tidemill_api::{App, router};
+use tidemill_client::{Client, Http, HttpOptions};
+use tidemill_core::run::{Applied, FinalStatus};
+use tidemill_engine::Engine;
+use tidemill_engine::sync::{SyncSettings, Syncs};
+use tidemill_store::Pooler;
+use tidemill_wire::claims::Ask;
+use tidemill_wire::runs::{Finish, ListRuns};
+use tokio::task::JoinSet;
+
+/// Callers at a time, and connections to the database.
+const CALLERS: u32 = 8;
+/// Lists of each kind.
+const LISTS: usize = 300;
+
+/// A server on loopback, and a client of it.
+pub(crate) async fn serve(engine: Engine) -> Result<(String, Client)> {
+    let access = Access::Open { name: "bench".to_owned() };
+    let app = App::new(Syncs::new(engine, SyncSettings::default()), access);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let server = format!("http://{}", listener.local_addr()?);
+    tokio::spawn(async move { axum::serve(listener, router(app)).await });
+    let options = HttpOptions { server: server.clone(), token: None, authorities: Vec::new() };
+    Ok((server, Client::new(Http::new(options)?)))
+}
+
+/// Claim and finish over HTTP, beside the same through the engine, on queues that were filled before.
+pub(crate) async fn cycles(ground: &Ground, plan: &Plan, report: &mut Report) -> Result<()> {
+    say("claim and finish over HTTP, beside the engine in the same process");
+    let database = ground.fresh().await?;
+    let engine = open(&database.url, CALLERS, Pooler::Session).await?;
+    let (_, client) = serve(engine.clone()).await?;
+    let mut conn = PgConnection::connect(&database.url).await?;
+    let mut pairs = Pairs::default();
+    for _ in 0..plan.pairs {
+        fill_queue(&engine, plan).await?;
+        tidy(&mut conn).await?;
+        let direct = through_engine(&engine, plan.time).await?;
+        fill_queue(&engine, plan).await?;
+        tidy(&mut conn).await?;
+        let remote = through_http(&client, plan.time).await?;
+        pairs.add(direct.rate(), remote.rate());
+    }
+    report.add(pairs.line("claim and finish over HTTP, 8 callers, of the engine's rate", 60.0, None));
+    engine.store().close().await;
+    Ok(())
+}
+
+/// Enough runs that neither side runs dry.
+async fn fill_queue(engine: &Engine, plan: &Plan) -> Result<()> {
+    let wanted = 4_000 * plan.time.as_secs().max(1);
+    let mut set = JoinSet::new();
+    for _ in 0..CALLERS {
+        let engine = engine.clone();
+        set.spawn(async move {
+            for _ in 0..wanted / u64::from(CALLERS) {
+                engine.queue(request()).await?;
+            }
+            anyhow::Ok(())
+        });
+    }
+    while let Some(done) = set.join_next().await {
+        done.context("a task broke off")??;
+    }
+    Ok(())
+}
+
+async fn through_engine(engine: &Engine, time: Duration) -> Result<Done> {
+    let began = Instant::now();
+    let mut set = JoinSet::new();
+    for number in 0..CALLERS {
+        let engine = engine.clone();
+        set.spawn(async move {
+            let (worker, mut done) = (format!("direct-{number}"), 0_u32);
+            while began.elapsed() < time {
+                done += u32::from(one_cycle(&engine, &worker, Start::Implied).await?);
+            }
+            anyhow::Ok(done)
+        });
+    }
+    total(set, began).await
+}
+
+async fn through_http(client: &Client, time: Duration) -> Result<Done> {
+    let began = Instant::now();
+    let mut set = JoinSet::new();
+    for number in 0..CALLERS {
+        let client = client.clone();
+        set.spawn(async move {
+            let (worker, mut done) = (format!("remote-{number}"), 0_u32);
+            while began.elapsed() < time {
+                let Some(claim) = client.claim(&Ask::one(&worker)).await?.runs.pop() else { continue };
+                let finish = Finish {
+                    status: FinalStatus::Success,
+                    metadata: serde_json::json!({"exit_code": 0}),
+                    worker: Some(worker.clone()),
+                    epoch: Some(claim.epoch),
+                };
+                done += u32::from(client.finish_run(&claim.run_id, &finish).await? == Applied::Applied);
+            }
+            anyhow::Ok(done)
+        });
+    }
+    total(set, began).await
+}
+
+/// `GET /v1/runs` on a large table, with each filter.
+pub(crate) async fn lists(ground: &Ground, plan: &Plan, report: &mut Report) -> Result<()> {
+    let rows = if plan.quick { 100_000 } else { 1_000_000 };
+    say(&format!("lists of runs with {rows} runs stored"));
+    let database = ground.fresh().await?;
+    let engine = open(&database.url, CALLERS, Pooler::Session).await?;
+    let mut conn = PgConnection::connect(&database.url).await?;
+    engine.store().create_project("rare", vec!["main".to_owned()], None).await?;
+    engine.store().create_project(PROJECT, vec!["rare".to_owned()], None).await?;
+    let shelf = "INSERT INTO ops.shelves (project_id, labels) VALUES ('rare', '{}') ON CONFLICT DO NOTHING";
+    sqlx::query(shelf).execute(&mut conn).await?;
+    fill(&mut conn, include_str!("../sql/runs_to_list.sql"), rows, Triggers::Off).await?;
+    for _ in 0..100 {
+        engine.queue(request()).await?;
+    }
+    tidy(&mut conn).await?;
+    let (_, client) = serve(engine.clone()).await?;
+    for (name, asked) in filters(&mut conn).await? {
+        let mut millis = Vec::with_capacity(LISTS);
+        let mut found = 0;
+        for _ in 0..LISTS {
+            let began = Instant::now();
+            found = client.runs(&asked).await?.items.len();
+            millis.push(began.elapsed().as_secs_f64() * 1_000.0);
+        }
+        let values = [percentile(&millis, 99), median(&millis), percentile(&millis, 100)];
+        report.add(Line {
+            what: format!("GET /v1/runs by {name} ({found} rows)"),
+            ours: format!("p50 {:.1} ms", values[1]),
+            figure: format!("p99 {:.1} ms", values[0]),
+            values,
+            target: "p99 < 20 ms".to_owned(),
+            met: Some(values[0] < 20.0),
+            ..Line::default()
+        });
+    }
+    engine.store().close().await;
+    Ok(())
+}
+
+/// Each filter once, with a value that is there, and some with one that is rare.
+async fn filters(conn: &mut PgConnection) -> Result<Vec<(&'static str, ListRuns)>> {
+    let some: String = sqlx::query_scalar("SELECT run_id FROM ops.runs ORDER BY run_id OFFSET 50000 LIMIT 1")
+        .fetch_one(&mut *conn)
+        .await?;
+    let at: tidemill_core::Timestamp = sqlx::query_scalar("SELECT queued_at FROM ops.runs WHERE run_id = $1")
+        .bind(&some)
+        .fetch_one(conn)
+        .await?;
+    let none = ListRuns::default;
+    let text = |text: &str| Some(text.to_owned());
+    Ok(vec![
+        ("nothing", none()),
+        ("lane", ListRuns { lane: Some("sync".parse()?), ..none() }),
+        ("project", ListRuns { project: text(PROJECT), ..none() }),
+        ("a rare project", ListRuns { project: text("rare"), ..none() }),
+        ("environment", ListRuns { project: text(PROJECT), env: text(ENVIRONMENT), ..none() }),
+        ("a rare environment", ListRuns { project: text(PROJECT), env: text("rare"), ..none() }),
+        ("state failed", ListRuns { status: Some("failed".parse()?), ..none() }),
+        ("state queued", ListRuns { status: Some("queued".parse()?), ..none() }),
+        ("state success", ListRuns { status: Some("success".parse()?), ..none() }),
+        ("feed", ListRuns { feed: text("stones"), ..none() }),
+        ("time", ListRuns { until: Some(at), ..none() }),
+        ("prefix of id", ListRuns { id_prefix: text(&some[..20]), ..none() }),
+        ("prefix of sha", ListRuns { sha_prefix: text("00ab"), ..none() }),
+        ("prefix of ref", ListRuns { ref_prefix: text("refs/heads/rare"), ..none() }),
+    ])
+}
