@@ -8,8 +8,8 @@ use tidemill_core::limits::BATCH_MAX;
 use tidemill_store::{Refusal, RefusalCode};
 use tidemill_wire::Page;
 
-/// Refuses a name that nothing can have, in the words of one that nothing has: within a path it would mean something
-/// else.
+/// Refuses a name that nothing can have, in the words of one that nothing has: within a path it would mean
+/// something else.
 fn possible(fits: bool, unknown: impl FnOnce() -> tidemill_store::Error) -> Result<(), Failure> {
     if fits { Ok(()) } else { Err(unknown().into()) }
 }

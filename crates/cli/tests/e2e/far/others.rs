@@ -1,5 +1,5 @@
-//! Everything besides runs: projects, schedules, feeds, syncs, rules, queues, tokens, webhooks, alerts and figures are
-//! the same through a server as beside the database.
+//! Everything besides runs: projects, schedules, feeds, syncs, rules, queues, tokens, webhooks, alerts and figures
+//! are the same through a server as beside the database.
 
 use serde_json::Value;
 
@@ -36,20 +36,20 @@ const OWN: [&str; 16] = [
 ];
 
 /// The same without what is its own: of a list its length is left, of everything else whether it is there.
-fn masked(value: Value) -> Value {
-    match value {
-        Value::Array(items) => items.into_iter().map(masked).collect(),
-        Value::Object(fields) => {
-            let told = fields.into_iter().map(|(name, value)| match value {
-                Value::Array(items) if OWN.contains(&name.as_str()) => (name, items.len().into()),
-                Value::Null => (name, Value::Null),
-                _ if OWN.contains(&name.as_str()) => (name, "is there".into()),
-                value => (name, masked(value)),
-            });
-            told.collect::<serde_json::Map<_, _>>().into()
-        }
-        value => value,
+fn masked(value: &Value) -> Value {
+    if let Some(items) = value.as_array() {
+        return items.iter().map(masked).collect();
     }
+    let Some(fields) = value.as_object() else { return value.clone() };
+    let told = fields.iter().map(|(name, value)| {
+        let shown = match value.as_array() {
+            _ if value.is_null() || !OWN.contains(&name.as_str()) => masked(value),
+            Some(items) => items.len().into(),
+            None => "is there".into(),
+        };
+        (name.clone(), shown)
+    });
+    told.collect::<serde_json::Map<_, _>>().into()
 }
 
 /// The life of everything, told by one door; what each command said, without what is its own.
@@ -60,7 +60,7 @@ fn story(suffix: &str, endpoint: &str, door: impl Fn(&[&str]) -> Ran) -> Vec<Str
         let words: Vec<&str> = std::iter::once("--json").chain(args.split('|')).collect();
         let ran = door(&words);
         let value: Value = serde_json::from_str(&ran.stdout).unwrap_or_default();
-        let said = format!("{args} {:?} {} {}", ran.code, masked(value.clone()), ran.stderr);
+        let said = format!("{args} {:?} {} {}", ran.code, masked(&value), ran.stderr);
         told.borrow_mut().push(said.replace(suffix, "@"));
         value
     };
