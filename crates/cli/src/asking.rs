@@ -1,12 +1,13 @@
 //! What commands do before and around a question: names that can be one, and lists of more than one page.
 
 use crate::fail::Failure;
+use http::StatusCode;
 use std::str::FromStr;
 use tidemill_client::Error;
 use tidemill_core::ids::is_name;
 use tidemill_core::limits::BATCH_MAX;
 use tidemill_store::{Refusal, RefusalCode};
-use tidemill_wire::Page;
+use tidemill_wire::{Page, Problem};
 
 /// Refuses a name that nothing can have, in the words of one that nothing has: within a path it would mean
 /// something else.
@@ -47,7 +48,9 @@ pub(crate) fn queue(name: &str) -> Result<(), Failure> {
     if is_name(name) {
         return Ok(());
     }
-    Err(Failure::refused(format!("queue `{name}` does not exist")).hint("tidemill queue list"))
+    let problem = Problem::new("unknown_queue", format!("queue `{name}` does not exist"));
+    let problem = Box::new(Problem { hint: Some("tidemill queue list".to_owned()), ..problem });
+    Err(Error::Refused { status: StatusCode::NOT_FOUND, problem }.into())
 }
 
 /// Refuses what cannot be a webhook.

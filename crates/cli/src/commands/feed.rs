@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use tidemill_client::Client;
 use tidemill_core::feed::Watermark;
 use tidemill_core::records::{FeedRecord, Sync};
+use tidemill_core::run::QueueRun;
 use tidemill_core::{Json, Timestamp, request};
 use tidemill_engine::parse_cron;
 use tidemill_store::Error;
@@ -191,6 +192,8 @@ async fn bring_in(
     out: Out,
 ) -> Result<ExitCode, Failure> {
     asking::feed(name)?;
+    // In the words of the option, and not in those of the header that carries it.
+    QueueRun { idempotency_key: key.clone(), ..QueueRun::new(name, name) }.check().map_err(Error::from)?;
     let queued = client.start_sync(name, StartSync { full }, key).await?;
     if !out.is_json() {
         out.say(format!("{} {}", if queued.created { "queued" } else { "there already:" }, queued.run_id));
@@ -263,6 +266,7 @@ async fn watermark(
         out.json(&found.watermark);
         return Ok(ExitCode::SUCCESS);
     }
+    let now = client.info().await?.now;
     match &found.watermark {
         Some(mark) => out.line(format!("{} ({})", mark.last_updated_at.to_rfc3339(), mark_age(mark, now))),
         None => out.line("none: the next sync reads everything"),

@@ -190,6 +190,7 @@ fn what_is_refused_of_everything_else_is_the_same_from_far_away(stage: &Stage) {
         (&[&["feed", "add", "n", "--kind", "fax"], &add[..]].concat(), "`fax` is not a kind of feed"),
         (&["feed", "show", ""], "feed `` does not exist"),
         (&["feed", "sync", "nope"], "feed `nope` does not exist"),
+        (&["feed", "sync", "tide", "--key", ""], "idempotency key must not be empty"),
         (&["feed", "gaps", "nope"], "feed `nope` does not exist"),
         (&["feed", "heatmap", "tide"], "nothing of feed tide was ever brought in"),
         (&["sync", "list", "--feed", "nope"], "feed `nope` does not exist"),
