@@ -1,4 +1,4 @@
-//! One function per command: open the store, call the engine, print.
+//! One function per command: reach the door or open the store, ask, print.
 
 mod alert;
 mod demo;
@@ -65,34 +65,34 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
             Ok(ExitCode::SUCCESS)
         }
         Command::Project { command } => {
-            closing(open(&config).await?, |engine| project::command(engine, command, out)).await
+            reaching(&global, &config, |client| project::command(client, command, out)).await
         }
         Command::Run { command } => {
             reaching(&global, &config, |client| run::command(client, command, out)).await
         }
         Command::Token { command } => {
-            closing(open(&config).await?, |engine| token::command(engine, command, out)).await
+            reaching(&global, &config, |client| token::command(client, command, out)).await
         }
         Command::Schedule { command } => {
-            closing(open(&config).await?, |engine| schedule::command(engine, command, out)).await
+            reaching(&global, &config, |client| schedule::command(client, command, out)).await
         }
         Command::Hook { command } => {
-            closing(open(&config).await?, |engine| hook::command(engine, command, out)).await
+            reaching(&global, &config, |client| hook::command(client, command, out)).await
         }
         Command::Alert { command } => {
-            closing(open(&config).await?, |engine| alert::command(engine, command, out)).await
+            reaching(&global, &config, |client| alert::command(client, command, out)).await
         }
         Command::Feed { command } => {
-            closing(open(&config).await?, |engine| feed::command(syncs(engine, &config), command, out)).await
+            reaching(&global, &config, |client| feed::command(client, command, out)).await
         }
         Command::Sync { command } => {
-            closing(open(&config).await?, |engine| sync::command(syncs(engine, &config), command, out)).await
+            reaching(&global, &config, |client| sync::command(client, command, out)).await
         }
         Command::Rule { command } => {
-            closing(open(&config).await?, |engine| rule::command(syncs(engine, &config), command, out)).await
+            reaching(&global, &config, |client| rule::command(client, command, out)).await
         }
         Command::Queue { command } => {
-            closing(open(&config).await?, |engine| queue::command(engine, command, out)).await
+            reaching(&global, &config, |client| queue::command(client, command, out)).await
         }
         Command::Scheduler { once } => {
             mill::scheduler(syncs(open(&config).await?, &config), &config, once, out).await
@@ -110,7 +110,7 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
             mill::up(syncs(open(&config).await?, &config), &config, up, out).await
         }
         Command::Supplier(order) => supplier::supplier(order, out).await,
-        Command::Stats => closing(open(&config).await?, |engine| upkeep::stats(engine, out)).await,
+        Command::Stats => reaching(&global, &config, |client| upkeep::stats(client, out)).await,
         Command::Doctor => doctor::doctor(&config, out).await,
         Command::Work(work) => match remote::way(&global)? {
             Some(way) => work::far(remote::Away::new(way), &config, work, out).await,
@@ -126,27 +126,29 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
 /// Refuses a server where the command is about the database itself.
 pub(crate) fn beside_its_database(arguments: &Arguments) -> Result<(), Failure> {
     let about = match &arguments.command {
-        Command::Run { .. } | Command::Work(_) | Command::Completions { .. } => return Ok(()),
+        Command::Project { .. }
+        | Command::Run { .. }
+        | Command::Schedule { .. }
+        | Command::Feed { .. }
+        | Command::Sync { .. }
+        | Command::Rule { .. }
+        | Command::Queue { .. }
+        | Command::Token { .. }
+        | Command::Hook { .. }
+        | Command::Alert { .. }
+        | Command::Stats
+        | Command::Work(_)
+        | Command::Completions { .. } => return Ok(()),
         Command::Demo(_) => "demo",
         Command::Migrate => "migrate",
         Command::Roles { .. } => "roles",
-        Command::Project { .. } => "project",
-        Command::Schedule { .. } => "schedule",
-        Command::Feed { .. } => "feed",
-        Command::Sync { .. } => "sync",
-        Command::Rule { .. } => "rule",
-        Command::Queue { .. } => "queue",
         Command::Scheduler { .. } => "scheduler",
         Command::Worker(_) => "worker",
         Command::Consolidator { .. } => "consolidator",
-        Command::Token { .. } => "token",
-        Command::Hook { .. } => "hook",
-        Command::Alert { .. } => "alert",
         Command::Server(_) => "server",
         Command::Up(_) => "up",
         Command::Supplier(_) => "supplier",
         Command::Sweep { .. } => "sweep",
-        Command::Stats => "stats",
         Command::Backup { .. } => "backup",
         Command::Config { .. } => "config",
         Command::Doctor => "doctor",

@@ -6,6 +6,7 @@ mod args_alert;
 mod args_hook;
 mod args_server;
 mod args_sync;
+mod asking;
 mod commands;
 mod config;
 mod config_alerts;

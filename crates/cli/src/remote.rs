@@ -24,7 +24,15 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// The longest wait of one claim.
 const WAIT_SECS_MAX: u16 = 60;
 /// What can be asked twice without a key: its parts have ids and keys of their own, or recognise themselves.
-const ASKED_TWICE: [&str; 4] = ["/v1/runs", "/v1/claims", "/v1/finishes", "/v1/workers"];
+const ASKED_TWICE: [&str; 7] = [
+    "/v1/runs",
+    "/v1/claims",
+    "/v1/finishes",
+    "/v1/workers",
+    "/v1/projects",
+    "/v1/schedules",
+    "/v1/rules/test",
+];
 
 /// The way to the server that the options name, if they name one.
 pub(crate) fn way(global: &Global) -> Result<Option<Http>, Failure> {

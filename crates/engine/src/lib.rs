@@ -18,7 +18,7 @@ pub mod worker;
 pub use clock::Clock;
 pub use patience::Patience;
 pub use presence::Identity;
-pub use schedules::NewSchedule;
+pub use schedules::{NewSchedule, parse as parse_cron};
 pub use upkeep::{Upkeep, Upkept};
 
 use alerts::AlertSettings;

@@ -217,7 +217,8 @@ fn request_for(due: &Schedule, fire_at: Timestamp) -> QueueRun {
     request
 }
 
-pub(crate) fn parse(cron: &str, time_zone: &str) -> Result<Pattern, Error> {
+/// The pattern that these words say, or what is wrong with them.
+pub fn parse(cron: &str, time_zone: &str) -> Result<Pattern, Error> {
     Pattern::parse(cron, time_zone).map_err(|bad| {
         let hint = Some(bad.hint());
         Error::Refused(Refusal { code: RefusalCode::BadValue, message: bad.to_string(), hint })

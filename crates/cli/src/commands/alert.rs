@@ -5,27 +5,26 @@ use crate::fail::Failure;
 use crate::out::{Cell, Out, Style};
 use crate::times;
 use std::process::ExitCode;
-use tidemill_engine::Engine;
-use tidemill_store::AlertFilter;
+use tidemill_client::Client;
+use tidemill_wire::alerts::ListAlerts;
 
-pub(super) async fn command(engine: Engine, command: AlertCommand, out: Out) -> Result<ExitCode, Failure> {
+pub(super) async fn command(client: Client, command: AlertCommand, out: Out) -> Result<ExitCode, Failure> {
     match command {
         AlertCommand::List { project, kind, all, limit } => {
-            let filter =
-                AlertFilter { project, kind, resolved: all, before: None, limit: usize::from(limit) };
-            list(&engine, filter, out).await
+            let asked = ListAlerts { project, kind, resolved: Some(all), after: None, limit: Some(limit) };
+            list(&client, &asked, out).await
         }
-        AlertCommand::Test { target } => test(&engine, target.as_deref(), out).await,
+        AlertCommand::Test { target } => test(&client, target, out).await,
     }
 }
 
-async fn list(engine: &Engine, filter: AlertFilter, out: Out) -> Result<ExitCode, Failure> {
-    let alerts = engine.store().alerts(filter).await?;
+async fn list(client: &Client, asked: &ListAlerts, out: Out) -> Result<ExitCode, Failure> {
+    let alerts = client.alerts(asked).await?.items;
     if out.is_json() {
         out.json(&alerts);
         return Ok(ExitCode::SUCCESS);
     }
-    let now = engine.store().now(None).await?;
+    let now = client.info().await?.now;
     let rows: Vec<Vec<Cell>> = alerts
         .iter()
         .map(|alert| {
@@ -47,8 +46,8 @@ async fn list(engine: &Engine, filter: AlertFilter, out: Out) -> Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
-async fn test(engine: &Engine, target: Option<&str>, out: Out) -> Result<ExitCode, Failure> {
-    let tested = engine.test_targets(target).await?;
+async fn test(client: &Client, target: Option<String>, out: Out) -> Result<ExitCode, Failure> {
+    let tested = client.test_alerts(target).await?.items;
     if tested.is_empty() {
         return Err(Failure::refused("the configuration names nobody to tell")
             .hint("add [[alerts.targets]] to tidemill.toml"));

@@ -2,39 +2,47 @@
 
 use super::watch_sync;
 use crate::args_sync::{FeedAdd, FeedCommand};
-use crate::environment;
+use crate::asking;
 use crate::fail::Failure;
 use crate::out::{Cell, Out, Style};
 use crate::times::{self, When};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use tidemill_core::feed::{Feed, Watermark};
-use tidemill_core::project::{Flag, FlagName};
+use tidemill_client::Client;
+use tidemill_core::feed::Watermark;
 use tidemill_core::records::{FeedRecord, Sync};
-use tidemill_core::{Json, Timestamp};
-use tidemill_engine::sync::{FeedChange, Syncs};
+use tidemill_core::run::QueueRun;
+use tidemill_core::{Json, Timestamp, request};
+use tidemill_engine::parse_cron;
+use tidemill_store::Error;
+use tidemill_wire::feeds::{FeedDetail, ListGaps, ListRejects, PutFeed, SetWatermark, StartSync};
+use tidemill_wire::projects::Pause;
 
-pub(super) async fn command(syncs: Syncs, command: FeedCommand, out: Out) -> Result<ExitCode, Failure> {
+pub(super) async fn command(client: Client, command: FeedCommand, out: Out) -> Result<ExitCode, Failure> {
     match command {
-        FeedCommand::Add(add) => add_feed(&syncs, *add, out).await,
-        FeedCommand::List => list(&syncs, out).await,
-        FeedCommand::Show { name } => show(&syncs, &name, out).await,
-        FeedCommand::Sync { name, full, wait, key } => bring_in(&syncs, &name, full, wait, key, out).await,
-        FeedCommand::Pause { name, note, until } => pause(&syncs, name, note, until, out).await,
-        FeedCommand::Resume { name } => resume(&syncs, &name, out).await,
+        FeedCommand::Add(add) => add_feed(&client, *add, out).await,
+        FeedCommand::List => list(&client, out).await,
+        FeedCommand::Show { name } => show(&client, &name, out).await,
+        FeedCommand::Sync { name, full, wait, key } => bring_in(&client, &name, full, wait, key, out).await,
+        FeedCommand::Pause { name, note, until } => pause(&client, &name, note, until, out).await,
+        FeedCommand::Resume { name } => resume(&client, &name, out).await,
         FeedCommand::Watermark { name, set, import, note } => {
-            watermark(&syncs, &name, set, import, note, out).await
+            watermark(&client, &name, set, import, note, out).await
         }
-        FeedCommand::Heatmap { name } => super::sync_show::heatmap(&syncs, &name, out).await,
-        FeedCommand::Rejects { name, limit } => rejects(&syncs, name, limit, out).await,
-        FeedCommand::Gaps { name, all } => gaps(&syncs, name, all, out).await,
+        FeedCommand::Heatmap { name } => super::sync_show::heatmap(&client, &name, out).await,
+        FeedCommand::Rejects { name, limit } => rejects(&client, name, limit, out).await,
+        FeedCommand::Gaps { name, all } => gaps(&client, name, all, out).await,
     }
 }
 
-async fn add_feed(syncs: &Syncs, add: FeedAdd, out: Out) -> Result<ExitCode, Failure> {
-    let now = syncs.engine().store().now(None).await?;
-    let feed = Feed {
-        feed: add.name,
+async fn add_feed(client: &Client, add: FeedAdd, out: Out) -> Result<ExitCode, Failure> {
+    request::check_name("feed", &add.name).map_err(Error::from)?;
+    request::check_name("project", &add.project).map_err(Error::from)?;
+    if let Some(cron) = &add.schedule {
+        parse_cron(cron, &add.time_zone)?;
+    }
+    let scheduled = add.schedule.is_some();
+    let put = PutFeed {
         project_id: add.project,
         kind: add.kind,
         endpoint: add.endpoint,
@@ -42,12 +50,11 @@ async fn add_feed(syncs: &Syncs, add: FeedAdd, out: Out) -> Result<ExitCode, Fai
         password_env: add.password_env,
         rate: add.rate,
         settings: add.settings.unwrap_or_else(|| Json::Object(serde_json::Map::new())),
-        created_at: now,
+        copy_url: add.watermark_copy,
+        schedule: add.schedule,
+        time_zone: add.time_zone,
     };
-    let scheduled = add.schedule.is_some();
-    let change =
-        FeedChange { feed, copy_url: add.watermark_copy, schedule: add.schedule, time_zone: add.time_zone };
-    let kept = syncs.put_feed(change).await?;
+    let kept = client.put_feed(&add.name, &put).await?;
     if out.is_json() {
         out.json(&kept);
         return Ok(ExitCode::SUCCESS);
@@ -61,27 +68,29 @@ async fn add_feed(syncs: &Syncs, add: FeedAdd, out: Out) -> Result<ExitCode, Fai
     Ok(ExitCode::SUCCESS)
 }
 
-async fn list(syncs: &Syncs, out: Out) -> Result<ExitCode, Failure> {
-    let store = syncs.engine().store();
-    let feeds = store.feeds().await?;
+async fn list(client: &Client, out: Out) -> Result<ExitCode, Failure> {
+    let lines = client.feeds().await?.items;
     if out.is_json() {
+        let feeds: Vec<&FeedRecord> = lines.iter().map(|line| &line.feed).collect();
         out.json(&feeds);
         return Ok(ExitCode::SUCCESS);
     }
-    let now = store.now(None).await?;
-    let mut rows = Vec::new();
-    for feed in &feeds {
-        let last = store.syncs(Some(feed.feed.feed.clone()), 1).await?;
-        rows.push(vec![
-            feed.feed.feed.as_str().into(),
-            feed.feed.kind.as_str().into(),
-            mark(feed, now).into(),
-            last.first().map_or_else(|| "never".into(), state_cell),
-            health(feed, now),
-        ]);
-    }
+    let now = client.info().await?.now;
+    let rows: Vec<Vec<Cell>> = lines
+        .iter()
+        .map(|line| {
+            let feed = &line.feed;
+            vec![
+                feed.feed.feed.as_str().into(),
+                feed.feed.kind.as_str().into(),
+                mark(feed, now).into(),
+                line.last_sync.as_ref().map_or_else(|| "never".into(), state_cell),
+                health(feed, now),
+            ]
+        })
+        .collect();
     out.table(&["FEED", "KIND", "WATERMARK", "LAST SYNC", "ANSWERS"], &rows);
-    if feeds.is_empty() {
+    if lines.is_empty() {
         out.say("hint: tidemill feed add NAME --endpoint URL --username U --password-env VAR");
     }
     Ok(ExitCode::SUCCESS)
@@ -124,19 +133,16 @@ fn health(feed: &FeedRecord, now: Timestamp) -> Cell {
     }
 }
 
-async fn show(syncs: &Syncs, name: &str, out: Out) -> Result<ExitCode, Failure> {
-    let store = syncs.engine().store();
-    let feed = store.feed(name.to_owned()).await?;
-    let last = store.syncs(Some(name.to_owned()), 5).await?;
-    let gaps = store.gaps(Some(name.to_owned()), false).await?;
-    let changes = store.watermark_changes(name.to_owned(), 5).await?;
+async fn show(client: &Client, name: &str, out: Out) -> Result<ExitCode, Failure> {
+    asking::feed(name)?;
+    let FeedDetail { feed, syncs: last, gaps, watermark_changes: changes } = client.feed(name).await?;
     if out.is_json() {
         out.json(
             &serde_json::json!({"feed": feed, "syncs": last, "gaps": gaps, "watermark_changes": changes}),
         );
         return Ok(ExitCode::SUCCESS);
     }
-    let now = store.now(None).await?;
+    let now = client.info().await?.now;
     let account = feed.feed.username.as_deref().unwrap_or("no account");
     let password =
         feed.feed.password_env.as_deref().map_or_else(String::new, |name| format!(", password in ${name}"));
@@ -178,19 +184,22 @@ fn mark_age(mark: &Watermark, now: Timestamp) -> String {
 }
 
 async fn bring_in(
-    syncs: &Syncs,
+    client: &Client,
     name: &str,
     full: bool,
     wait: bool,
     key: Option<String>,
     out: Out,
 ) -> Result<ExitCode, Failure> {
-    let queued = syncs.start(name, full, key).await?;
+    asking::feed(name)?;
+    // In the words of the option, and not in those of the header that carries it.
+    QueueRun { idempotency_key: key.clone(), ..QueueRun::new(name, name) }.check().map_err(Error::from)?;
+    let queued = client.start_sync(name, StartSync { full }, key).await?;
     if !out.is_json() {
         out.say(format!("{} {}", if queued.created { "queued" } else { "there already:" }, queued.run_id));
     }
     if wait {
-        return watch_sync::watch(syncs, &queued.run_id, out).await;
+        return watch_sync::watch(client, &queued.run_id, out).await;
     }
     if out.is_json() {
         out.json(&queued);
@@ -201,24 +210,16 @@ async fn bring_in(
 }
 
 async fn pause(
-    syncs: &Syncs,
-    name: String,
+    client: &Client,
+    name: &str,
     note: Option<String>,
     until: Option<When>,
     out: Out,
 ) -> Result<ExitCode, Failure> {
-    let store = syncs.engine().store();
-    store.feed(name.clone()).await?;
-    let now = store.now(None).await?;
-    let flag = Flag {
-        flag: FlagName::Paused,
-        scope: format!("feed:{name}"),
-        note,
-        since: now,
-        until_at: until.map(|until| until.from(now)),
-        set_by: Some(environment::person()),
-    };
-    store.set_flag(flag.clone()).await?;
+    asking::feed(name)?;
+    let now = client.info().await?.now;
+    let pause = Pause { note, until_at: until.map(|until| until.from(now)) };
+    let flag = client.pause_feed(name, &pause).await?;
     if out.is_json() {
         out.json(&flag);
     } else {
@@ -227,10 +228,9 @@ async fn pause(
     Ok(ExitCode::SUCCESS)
 }
 
-async fn resume(syncs: &Syncs, name: &str, out: Out) -> Result<ExitCode, Failure> {
-    let store = syncs.engine().store();
-    store.feed(name.to_owned()).await?;
-    let was = store.clear_flag(FlagName::Paused, format!("feed:{name}")).await?;
+async fn resume(client: &Client, name: &str, out: Out) -> Result<ExitCode, Failure> {
+    asking::feed(name)?;
+    let was = client.resume_feed(name).await?.resumed;
     if out.is_json() {
         out.json(&serde_json::json!({"feed": name, "resumed": was}));
     } else if was {
@@ -242,15 +242,15 @@ async fn resume(syncs: &Syncs, name: &str, out: Out) -> Result<ExitCode, Failure
 }
 
 async fn watermark(
-    syncs: &Syncs,
+    client: &Client,
     name: &str,
     set: Option<When>,
     import: Option<PathBuf>,
     note: Option<String>,
     out: Out,
 ) -> Result<ExitCode, Failure> {
-    let store = syncs.engine().store();
-    let now = store.now(None).await?;
+    asking::feed(name)?;
+    let now = client.info().await?.now;
     let wanted = match (set, import) {
         (Some(set), _) => {
             Some(Watermark { last_updated_at: set.from(now), last_run_id: None, last_run_completed_at: None })
@@ -258,20 +258,21 @@ async fn watermark(
         (None, Some(file)) => Some(read_watermark(&file)?),
         (None, None) => None,
     };
-    let feed = match wanted {
-        Some(wanted) => syncs.set_watermark(name, Some(wanted), &environment::person(), note).await?,
-        None => store.feed(name.to_owned()).await?,
+    let found = match wanted {
+        Some(wanted) => client.set_watermark(name, &SetWatermark { watermark: Some(wanted), note }).await?,
+        None => client.watermark(name).await?,
     };
     if out.is_json() {
-        out.json(&feed.watermark);
+        out.json(&found.watermark);
         return Ok(ExitCode::SUCCESS);
     }
-    match &feed.watermark {
+    let now = client.info().await?.now;
+    match &found.watermark {
         Some(mark) => out.line(format!("{} ({})", mark.last_updated_at.to_rfc3339(), mark_age(mark, now))),
         None => out.line("none: the next sync reads everything"),
     }
-    let changes = store.watermark_changes(name.to_owned(), 10).await?;
-    let rows: Vec<Vec<Cell>> = changes
+    let rows: Vec<Vec<Cell>> = found
+        .changes
         .iter()
         .map(|change| {
             let at =
@@ -300,23 +301,17 @@ fn read_watermark(file: &std::path::Path) -> Result<Watermark, Failure> {
     })
 }
 
-/// Refuses a feed that does not exist: an empty list would look like good news.
-pub(super) async fn known(syncs: &Syncs, name: Option<&str>) -> Result<(), Failure> {
-    if let Some(name) = name {
-        syncs.engine().store().feed(name.to_owned()).await?;
-    }
-    Ok(())
-}
-
-async fn rejects(syncs: &Syncs, name: Option<String>, limit: usize, out: Out) -> Result<ExitCode, Failure> {
-    let store = syncs.engine().store();
-    known(syncs, name.as_deref()).await?;
-    let found = store.rejects(name, limit).await?;
+async fn rejects(client: &Client, name: Option<String>, limit: usize, out: Out) -> Result<ExitCode, Failure> {
+    name.as_deref().map_or(Ok(()), asking::feed)?;
+    let found = asking::listed(limit, async |after, limit| {
+        client.rejects(&ListRejects { feed: name.clone(), after, limit }).await
+    })
+    .await?;
     if out.is_json() {
         out.json(&found);
         return Ok(ExitCode::SUCCESS);
     }
-    let now = store.now(None).await?;
+    let now = client.info().await?.now;
     let rows: Vec<Vec<Cell>> = found
         .iter()
         .map(|reject| {
@@ -334,15 +329,17 @@ async fn rejects(syncs: &Syncs, name: Option<String>, limit: usize, out: Out) ->
     Ok(ExitCode::SUCCESS)
 }
 
-async fn gaps(syncs: &Syncs, name: Option<String>, all: bool, out: Out) -> Result<ExitCode, Failure> {
-    let store = syncs.engine().store();
-    known(syncs, name.as_deref()).await?;
-    let found = store.gaps(name, all).await?;
+async fn gaps(client: &Client, name: Option<String>, all: bool, out: Out) -> Result<ExitCode, Failure> {
+    name.as_deref().map_or(Ok(()), asking::feed)?;
+    let found = asking::listed(usize::MAX, async |after, limit| {
+        client.gaps(&ListGaps { feed: name.clone(), all: Some(all), after, limit }).await
+    })
+    .await?;
     if out.is_json() {
         out.json(&found);
         return Ok(ExitCode::SUCCESS);
     }
-    let now = store.now(None).await?;
+    let now = client.info().await?.now;
     let rows: Vec<Vec<Cell>> = found
         .iter()
         .map(|gap| {

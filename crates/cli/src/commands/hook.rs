@@ -1,37 +1,34 @@
 //! Webhooks: add, list, remove.
 
 use crate::args_hook::HookCommand;
+use crate::asking;
 use crate::fail::Failure;
 use crate::out::{Cell, Out, Style};
 use std::process::ExitCode;
-use tidemill_core::hook::{Hook, default_rules};
-use tidemill_engine::Engine;
+use tidemill_client::Client;
+use tidemill_core::hook::Hook;
+use tidemill_core::request;
+use tidemill_store::Error;
+use tidemill_wire::hooks::PutHook;
 
-pub(super) async fn command(engine: Engine, command: HookCommand, out: Out) -> Result<ExitCode, Failure> {
+pub(super) async fn command(client: Client, command: HookCommand, out: Out) -> Result<ExitCode, Failure> {
     match command {
         HookCommand::Add { name, project, kind, secret_env, rules, paused } => {
-            let now = engine.store().now(None).await?;
-            let hook = Hook {
-                hook: name,
-                project_id: project,
-                kind,
-                secret_env,
-                rules: if rules.is_empty() { default_rules() } else { rules },
-                paused_at: paused.then_some(now),
-                created_at: now,
-            };
-            let kept = engine.put_hook(hook).await?;
+            request::check_name("hook", &name).map_err(Error::from)?;
+            let put = PutHook { project, kind, secret_env, rules, paused };
+            let kept = client.put_hook(&name, &put).await?;
             if out.is_json() {
                 out.json(&kept);
             } else {
                 out.line(format!("hook {} takes deliveries at /v1/hooks/{}", kept.hook, kept.hook));
                 out.say(format!("the server must have the secret in {}", kept.secret_env));
-                tell_what_is_missing(&engine, &kept, out).await?;
+                tell_what_is_missing(&client, &kept, out).await?;
             }
         }
-        HookCommand::List => list(&engine, out).await?,
+        HookCommand::List => list(&client, out).await?,
         HookCommand::Remove { name } => {
-            engine.store().remove_hook(name.clone(), None).await?;
+            asking::hook(&name)?;
+            client.remove_hook(&name).await?;
             if out.is_json() {
                 out.json(&serde_json::json!({"hook": name, "removed": true}));
             } else {
@@ -43,8 +40,8 @@ pub(super) async fn command(engine: Engine, command: HookCommand, out: Out) -> R
 }
 
 /// The usual rules name environments that a project need not have.
-async fn tell_what_is_missing(engine: &Engine, hook: &Hook, out: Out) -> Result<(), Failure> {
-    let projects = engine.store().projects().await?;
+async fn tell_what_is_missing(client: &Client, hook: &Hook, out: Out) -> Result<(), Failure> {
+    let projects = client.projects().await?.items;
     let Some(project) = projects.iter().find(|project| project.project_id == hook.project_id) else {
         return Ok(());
     };
@@ -58,8 +55,8 @@ async fn tell_what_is_missing(engine: &Engine, hook: &Hook, out: Out) -> Result<
     Ok(())
 }
 
-async fn list(engine: &Engine, out: Out) -> Result<(), Failure> {
-    let hooks = engine.store().hooks(None, None).await?;
+async fn list(client: &Client, out: Out) -> Result<(), Failure> {
+    let hooks = client.hooks().await?.items;
     if out.is_json() {
         out.json(&hooks);
         return Ok(());

@@ -1,32 +1,25 @@
 //! Projects: create, list, pause, resume.
 
 use crate::args::ProjectCommand;
-use crate::environment;
+use crate::asking;
 use crate::fail::Failure;
 use crate::out::{Cell, Out, Style};
 use crate::times;
 use std::process::ExitCode;
-use tidemill_core::project::{Flag, FlagName, project_scope};
+use tidemill_client::Client;
 use tidemill_core::request;
-use tidemill_engine::Engine;
-use tidemill_store::{Error, RefusalCode};
+use tidemill_store::Error;
+use tidemill_wire::projects::{Pause, PutProject};
 
-pub(super) async fn command(engine: Engine, command: ProjectCommand, out: Out) -> Result<ExitCode, Failure> {
+pub(super) async fn command(client: Client, command: ProjectCommand, out: Out) -> Result<ExitCode, Failure> {
     match command {
-        ProjectCommand::Create { id, environments } => create(&engine, &id, environments, out).await,
-        ProjectCommand::List => list(&engine, out).await,
+        ProjectCommand::Create { id, environments } => create(&client, &id, environments, out).await,
+        ProjectCommand::List => list(&client, out).await,
         ProjectCommand::Pause { id, note, until } => {
-            must_exist(&engine, &id).await?;
-            let now = engine.store().now(None).await?;
-            let flag = Flag {
-                flag: FlagName::Paused,
-                scope: project_scope(&id),
-                note,
-                since: now,
-                until_at: until.map(|until| until.from(now)),
-                set_by: Some(environment::person()),
-            };
-            engine.store().set_flag(flag.clone()).await?;
+            asking::project(&id)?;
+            let now = client.info().await?.now;
+            let pause = Pause { note, until_at: until.map(|until| until.from(now)) };
+            let flag = client.pause_project(&id, &pause).await?;
             if out.is_json() {
                 out.json(&flag);
             } else {
@@ -39,9 +32,8 @@ pub(super) async fn command(engine: Engine, command: ProjectCommand, out: Out) -
             Ok(ExitCode::SUCCESS)
         }
         ProjectCommand::Resume { id } => {
-            must_exist(&engine, &id).await?;
-            let was = engine.store().clear_flag(FlagName::Paused, project_scope(&id)).await?;
-            engine.store().wake_soon();
+            asking::project(&id)?;
+            let was = client.resume_project(&id).await?.resumed;
             if out.is_json() {
                 out.json(&serde_json::json!({"project_id": id, "resumed": was}));
             } else if was {
@@ -54,12 +46,14 @@ pub(super) async fn command(engine: Engine, command: ProjectCommand, out: Out) -
     }
 }
 
-async fn create(engine: &Engine, id: &str, environments: Vec<String>, out: Out) -> Result<ExitCode, Failure> {
+async fn create(client: &Client, id: &str, environments: Vec<String>, out: Out) -> Result<ExitCode, Failure> {
     request::check_name("project", id).map_err(Error::from)?;
     for name in &environments {
         request::check_name("environment", name).map_err(Error::from)?;
     }
-    let created = engine.store().create_project(id, environments.clone(), None).await?;
+    let put = PutProject { environments };
+    let created = client.put_project(id, &put).await?.created;
+    let environments = put.environments;
     if out.is_json() {
         out.json(&serde_json::json!({"project_id": id, "environments": environments, "created": created}));
     } else if created {
@@ -70,13 +64,13 @@ async fn create(engine: &Engine, id: &str, environments: Vec<String>, out: Out) 
     Ok(ExitCode::SUCCESS)
 }
 
-async fn list(engine: &Engine, out: Out) -> Result<ExitCode, Failure> {
-    let projects = engine.store().projects().await?;
+async fn list(client: &Client, out: Out) -> Result<ExitCode, Failure> {
+    let projects = client.projects().await?.items;
     if out.is_json() {
         out.json(&projects);
         return Ok(ExitCode::SUCCESS);
     }
-    let now = engine.store().now(None).await?;
+    let now = client.info().await?.now;
     let rows: Vec<Vec<Cell>> = projects
         .iter()
         .map(|project| {
@@ -100,12 +94,4 @@ async fn list(engine: &Engine, out: Out) -> Result<ExitCode, Failure> {
         .collect();
     out.table(&["PROJECT", "ENVIRONMENTS", "CREATED", "STATE"], &rows);
     Ok(ExitCode::SUCCESS)
-}
-
-async fn must_exist(engine: &Engine, id: &str) -> Result<(), Failure> {
-    let projects = engine.store().projects().await?;
-    if projects.iter().any(|project| project.project_id == id) {
-        return Ok(());
-    }
-    Err(Error::refused(RefusalCode::UnknownProject, format!("project `{id}` does not exist")).into())
 }

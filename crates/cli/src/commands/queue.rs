@@ -1,22 +1,23 @@
 //! Queues: list, peek, dead letters, replay.
 
 use crate::args_sync::QueueCommand;
+use crate::asking;
 use crate::fail::Failure;
 use crate::out::{Cell, Out, Style};
 use crate::times;
 use std::process::ExitCode;
-use tidemill_core::queue::Replay;
-use tidemill_engine::Engine;
-use tidemill_store::Queue as _;
+use tidemill_client::Client;
+use tidemill_core::limits::BATCH_MAX;
+use tidemill_wire::queues::{ListDead, Peek, ReplayDead};
 
-pub(super) async fn command(engine: Engine, command: QueueCommand, out: Out) -> Result<ExitCode, Failure> {
+pub(super) async fn command(client: Client, command: QueueCommand, out: Out) -> Result<ExitCode, Failure> {
     match command {
-        QueueCommand::List => list(&engine, out).await?,
-        QueueCommand::Peek { queue, limit } => peek(&engine, queue, limit, out).await?,
-        QueueCommand::Dead { queue, limit } => dead(&engine, queue, limit, out).await?,
+        QueueCommand::List => list(&client, out).await?,
+        QueueCommand::Peek { queue, limit } => peek(&client, &queue, limit, out).await?,
+        QueueCommand::Dead { queue, limit } => dead(&client, &queue, limit, out).await?,
         QueueCommand::Replay { queue, ids, all } => {
-            let which = if all { Replay::All } else { Replay::Ids(ids) };
-            let sent = engine.store().replay(queue.clone(), which, None).await?;
+            asking::queue(&queue)?;
+            let sent = client.replay(&queue, &ReplayDead { ids, all }).await?.replayed;
             if out.is_json() {
                 out.json(&serde_json::json!({"queue": queue, "replayed": sent}));
             } else {
@@ -27,25 +28,21 @@ pub(super) async fn command(engine: Engine, command: QueueCommand, out: Out) -> 
     Ok(ExitCode::SUCCESS)
 }
 
-async fn list(engine: &Engine, out: Out) -> Result<(), Failure> {
-    let store = engine.store();
-    let mut found = Vec::new();
-    for settings in store.queues().await? {
-        let depth = store.depth(settings.queue.clone(), None).await?;
-        found.push((settings, depth));
-    }
+async fn list(client: &Client, out: Out) -> Result<(), Failure> {
+    let found = client.queues().await?.items;
     if out.is_json() {
         let shown: Vec<_> = found
             .iter()
-            .map(|(settings, depth)| serde_json::json!({"settings": settings, "depth": depth}))
+            .map(|line| serde_json::json!({"settings": line.settings, "depth": line.depth}))
             .collect();
         out.json(&shown);
         return Ok(());
     }
-    let now = store.now(None).await?;
+    let now = client.info().await?.now;
     let rows: Vec<Vec<Cell>> = found
         .iter()
-        .map(|(settings, depth)| {
+        .map(|line| {
+            let (settings, depth) = (&line.settings, &line.depth);
             let window = settings.window_secs.map_or_else(|| "–".to_owned(), |secs| format!("{secs} s"));
             vec![
                 settings.queue.as_str().into(),
@@ -66,14 +63,16 @@ async fn list(engine: &Engine, out: Out) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn peek(engine: &Engine, queue: String, limit: usize, out: Out) -> Result<(), Failure> {
-    let store = engine.store();
-    let messages = store.peek(queue, limit, None).await?;
+async fn peek(client: &Client, queue: &str, limit: usize, out: Out) -> Result<(), Failure> {
+    asking::queue(queue)?;
+    let rows = limit.clamp(1, BATCH_MAX);
+    let mut messages = client.peek(queue, Peek { limit: u16::try_from(rows).ok() }).await?.items;
+    messages.truncate(limit);
     if out.is_json() {
         out.json(&messages);
         return Ok(());
     }
-    let now = store.now(None).await?;
+    let now = client.info().await?.now;
     let rows: Vec<Vec<Cell>> = messages
         .iter()
         .map(|message| {
@@ -91,14 +90,17 @@ async fn peek(engine: &Engine, queue: String, limit: usize, out: Out) -> Result<
     Ok(())
 }
 
-async fn dead(engine: &Engine, queue: String, limit: usize, out: Out) -> Result<(), Failure> {
-    let store = engine.store();
-    let letters = store.dead(queue.clone(), limit, None).await?;
+async fn dead(client: &Client, queue: &str, limit: usize, out: Out) -> Result<(), Failure> {
+    asking::queue(queue)?;
+    let letters = asking::listed(limit, async |after, limit| {
+        client.dead_letters(queue, &ListDead { after, limit }).await
+    })
+    .await?;
     if out.is_json() {
         out.json(&letters);
         return Ok(());
     }
-    let now = store.now(None).await?;
+    let now = client.info().await?.now;
     let rows: Vec<Vec<Cell>> = letters
         .iter()
         .map(|letter| {

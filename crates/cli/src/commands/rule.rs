@@ -1,26 +1,23 @@
 //! Rules: add, list, remove, import, apply, test.
 
 use crate::args_sync::{RuleAdd, RuleCommand, RuleTest};
+use crate::asking;
 use crate::fail::Failure;
 use crate::out::{Cell, Out};
 use std::path::Path;
 use std::process::ExitCode;
-use tidemill_core::diamond::Diamond;
-use tidemill_core::pricing::{PricingRule, Rules};
-use tidemill_engine::sync::{Replaced, Syncs};
+use tidemill_client::Client;
+use tidemill_core::pricing::PricingRule;
 use tidemill_store::Error;
+use tidemill_wire::rules::{ImportRules, NewRule, TryStone};
+use uuid::Uuid;
 
-pub(super) async fn command(syncs: Syncs, command: RuleCommand, out: Out) -> Result<ExitCode, Failure> {
-    let store = syncs.engine().store();
+pub(super) async fn command(client: Client, command: RuleCommand, out: Out) -> Result<ExitCode, Failure> {
     match command {
         RuleCommand::Add(add) => {
-            let mut rule = rule_of(*add);
-            rule.rule_id = syncs
-                .add_rules(vec![rule.clone()], Replaced::Nothing, None)
-                .await?
-                .first()
-                .copied()
-                .unwrap_or(0);
+            let rule = rule_of(*add);
+            rule.check().map_err(Error::from)?;
+            let rule = client.add_rule(&NewRule::from(rule), Some(key())).await?;
             if out.is_json() {
                 out.json(&rule);
             } else {
@@ -28,11 +25,9 @@ pub(super) async fn command(syncs: Syncs, command: RuleCommand, out: Out) -> Res
                 out.say("hint: tidemill rule apply FEED prices the stones that are there");
             }
         }
-        RuleCommand::List => list(&syncs, out).await?,
+        RuleCommand::List => list(&client, out).await?,
         RuleCommand::Remove { id } => {
-            if !store.remove_rule(id).await? {
-                return Err(Failure::refused(format!("there is no rule {id}")).hint("tidemill rule list"));
-            }
+            client.remove_rule(id).await?;
             if out.is_json() {
                 out.json(&serde_json::json!({"rule_id": id, "removed": true}));
             } else {
@@ -40,8 +35,8 @@ pub(super) async fn command(syncs: Syncs, command: RuleCommand, out: Out) -> Res
             }
         }
         RuleCommand::Import { file, replace } => {
-            let goes = if replace { Replaced::All } else { Replaced::Nothing };
-            let added = syncs.add_rules(read_rules(&file)?, goes, None).await?;
+            let rules = read_rules(&file)?.into_iter().map(NewRule::from).collect();
+            let added = client.import_rules(&ImportRules { rules, replace }, Some(key())).await?.added;
             if out.is_json() {
                 out.json(&serde_json::json!({"added": added}));
             } else {
@@ -49,14 +44,8 @@ pub(super) async fn command(syncs: Syncs, command: RuleCommand, out: Out) -> Res
             }
         }
         RuleCommand::Apply { feed } => {
-            let live = out.is_live();
-            let done = syncs
-                .apply_rules(&feed, |so_far| {
-                    if live {
-                        out.say(format!("{} stones priced again", so_far.stones));
-                    }
-                })
-                .await?;
+            asking::feed(&feed)?;
+            let done = client.reprice(&feed).await?;
             if out.is_json() {
                 out.json(&done);
             } else {
@@ -66,9 +55,14 @@ pub(super) async fn command(syncs: Syncs, command: RuleCommand, out: Out) -> Res
                 ));
             }
         }
-        RuleCommand::Test(test) => try_stone(&syncs, *test, out).await?,
+        RuleCommand::Test(test) => try_stone(&client, *test, out).await?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A key of this one request, so that it can be asked again when the answer is lost.
+fn key() -> String {
+    format!("cli-{}", Uuid::new_v4())
 }
 
 fn rule_of(add: RuleAdd) -> PricingRule {
@@ -100,8 +94,8 @@ fn read_rules(file: &Path) -> Result<Vec<PricingRule>, Failure> {
     Ok(rules)
 }
 
-async fn list(syncs: &Syncs, out: Out) -> Result<(), Failure> {
-    let rules = syncs.engine().store().rules().await?;
+async fn list(client: &Client, out: Out) -> Result<(), Failure> {
+    let rules = client.rules().await?.items;
     if out.is_json() {
         out.json(&rules);
         return Ok(());
@@ -148,14 +142,16 @@ fn decimal(value: i64, places: u32) -> String {
     format!("{}.{:0width$}", value / unit, (value % unit).abs(), width = places as usize)
 }
 
-async fn try_stone(syncs: &Syncs, test: RuleTest, out: Out) -> Result<(), Failure> {
-    let rules = syncs.engine().store().rules().await?;
-    let stone = Diamond {
+async fn try_stone(client: &Client, test: RuleTest, out: Out) -> Result<(), Failure> {
+    let stone = TryStone {
+        feed: test.feed,
+        price: test.price,
+        points: test.carats,
+        shape: test.shape,
         lab_grown: test.lab_grown,
         fancy_color: test.fancy_color,
-        ..Diamond::new("try", test.price, test.shape, test.carats)
     };
-    let priced = Rules::new(rules.into_iter().filter(|rule| rule.active).collect()).price(&test.feed, &stone);
+    let priced = client.test_rules(&stone).await?;
     if out.is_json() {
         out.json(&priced);
         return Ok(());

@@ -12,6 +12,7 @@ use tidemill_core::limits::BATCH_MAX;
 use tidemill_core::run::{Cancelled, QueueRun, Queued, Run};
 use tidemill_core::{Json, RunId, Timestamp};
 use tidemill_engine::Clock;
+use tidemill_store::Error;
 use tidemill_wire::runs::{ListEvents, ListRuns, NewArtifact};
 
 pub(super) async fn command(client: Client, command: RunCommand, out: Out) -> Result<ExitCode, Failure> {
@@ -22,6 +23,8 @@ pub(super) async fn command(client: Client, command: RunCommand, out: Out) -> Re
             let info = client.info().await?;
             wanted.available_at = available_at.map(|when: When| when.from(info.now));
             wanted.expires_at = expires_at.map(|when: When| when.from(info.now));
+            // In the words of the options: the server says the same of the fields of its own requests.
+            wanted.check().map_err(Error::from)?;
             queue(&client, wanted, info.project.is_some(), watch, out).await
         }
         RunCommand::List { project, env, status, limit, before } => {

@@ -2,18 +2,26 @@
 
 use super::run::asked;
 use crate::args::ScheduleCommand;
+use crate::asking;
 use crate::fail::Failure;
 use crate::out::{Cell, Out, Style};
 use crate::times;
 use std::process::ExitCode;
-use tidemill_engine::{Engine, NewSchedule};
+use tidemill_client::Client;
+use tidemill_core::request;
+use tidemill_engine::parse_cron;
+use tidemill_store::Error;
+use tidemill_wire::schedules::{PauseSchedule, PutSchedule};
 
-pub(super) async fn command(engine: Engine, command: ScheduleCommand, out: Out) -> Result<ExitCode, Failure> {
+pub(super) async fn command(client: Client, command: ScheduleCommand, out: Out) -> Result<ExitCode, Failure> {
     match command {
         ScheduleCommand::Add { name, cron, time_zone, missed, overlap, request } => {
             let request = asked(*request);
-            let kept =
-                engine.put_schedule(NewSchedule { name, cron, time_zone, request, missed, overlap }).await?;
+            request::check_name("schedule", &name).map_err(Error::from)?;
+            request.check().map_err(Error::from)?;
+            parse_cron(&cron, &time_zone)?;
+            let put = PutSchedule { cron, time_zone, request: request.into(), missed, overlap };
+            let kept = client.put_schedule(&name, &put).await?;
             if out.is_json() {
                 out.json(&kept);
             } else {
@@ -22,17 +30,20 @@ pub(super) async fn command(engine: Engine, command: ScheduleCommand, out: Out) 
                 out.say("a worker, or tidemill sweep --loop, must be running to fire it");
             }
         }
-        ScheduleCommand::List => list(&engine, out).await?,
+        ScheduleCommand::List => list(&client, out).await?,
         ScheduleCommand::Remove { name } => {
-            engine.store().remove_schedule(name.clone()).await?;
+            asking::schedule(&name)?;
+            client.remove_schedule(&name).await?;
             done(&name, "is removed; its runs stay", out);
         }
         ScheduleCommand::Pause { name, note } => {
-            engine.pause_schedule(&name, note).await?;
+            asking::schedule(&name)?;
+            client.pause_schedule(&name, &PauseSchedule { note }).await?;
             done(&name, "is paused", out);
         }
         ScheduleCommand::Resume { name } => {
-            let next = engine.resume_schedule(&name).await?;
+            asking::schedule(&name)?;
+            let next = client.resume_schedule(&name).await?.next_fire_at;
             let next = next.map_or_else(|| "never".to_owned(), |next| next.to_rfc3339());
             done(&name, &format!("fires next at {next}"), out);
         }
@@ -48,13 +59,13 @@ fn done(name: &str, what: &str, out: Out) {
     }
 }
 
-async fn list(engine: &Engine, out: Out) -> Result<(), Failure> {
-    let schedules = engine.store().schedules(None).await?;
+async fn list(client: &Client, out: Out) -> Result<(), Failure> {
+    let schedules = client.schedules().await?.items;
     if out.is_json() {
         out.json(&schedules);
         return Ok(());
     }
-    let now = engine.store().now(None).await?;
+    let now = client.info().await?.now;
     let rows: Vec<Vec<Cell>> = schedules
         .iter()
         .map(|schedule| {

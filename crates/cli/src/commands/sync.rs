@@ -2,34 +2,39 @@
 
 use super::sync_show;
 use crate::args_sync::SyncCommand;
-use crate::environment;
+use crate::asking;
 use crate::fail::Failure;
 use crate::out::Out;
 use std::process::ExitCode;
-use tidemill_engine::sync::Syncs;
+use tidemill_client::Client;
+use tidemill_wire::syncs::{Consolidate, ListSyncs, RetrySync};
 
-pub(super) async fn command(syncs: Syncs, command: SyncCommand, out: Out) -> Result<ExitCode, Failure> {
-    let store = syncs.engine().store();
+pub(super) async fn command(client: Client, command: SyncCommand, out: Out) -> Result<ExitCode, Failure> {
     match command {
         SyncCommand::List { feed, limit } => {
-            super::feed::known(&syncs, feed.as_deref()).await?;
-            let found = store.syncs(feed, limit).await?;
+            feed.as_deref().map_or(Ok(()), asking::feed)?;
+            let found = asking::listed(limit, async |after, limit| {
+                client.syncs(&ListSyncs { feed: feed.clone(), after, limit }).await
+            })
+            .await?;
             if out.is_json() {
                 out.json(&found);
             } else {
-                sync_show::table(&found, store.now(None).await?, out);
+                sync_show::table(&found, client.info().await?.now, out);
             }
         }
         SyncCommand::Show { id } => {
-            let status = syncs.status(&id).await?;
+            asking::sync(&id)?;
+            let status = client.sync(&id).await?;
             if out.is_json() {
                 out.json(&status);
             } else {
-                sync_show::status(&status, store.now(None).await?, out);
+                sync_show::status(&status, client.info().await?.now, out);
             }
         }
         SyncCommand::Retry { id, restart, partition } => {
-            let retried = syncs.retry_sync(&id, restart, partition, &environment::person()).await?;
+            asking::sync(&id)?;
+            let retried = client.retry_sync(&id, &RetrySync { restart, partition }).await?;
             if out.is_json() {
                 out.json(&retried);
             } else if retried.created {
@@ -39,7 +44,8 @@ pub(super) async fn command(syncs: Syncs, command: SyncCommand, out: Out) -> Res
             }
         }
         SyncCommand::Cancel { id, reason } => {
-            let stopped = syncs.cancel_sync(&id, &environment::person(), reason.as_deref()).await?;
+            asking::sync(&id)?;
+            let stopped = client.cancel_sync(&id, reason).await?.cancelled;
             if out.is_json() {
                 out.json(&serde_json::json!({"sync": id, "cancelled": stopped}));
             } else if stopped {
@@ -49,7 +55,8 @@ pub(super) async fn command(syncs: Syncs, command: SyncCommand, out: Out) -> Res
             }
         }
         SyncCommand::Consolidate { id, force, advance } => {
-            let ordered = syncs.consolidate_sync(&id, force, advance, &environment::person()).await?;
+            asking::sync(&id)?;
+            let ordered = client.consolidate_sync(&id, Consolidate { force, advance }).await?;
             if out.is_json() {
                 out.json(&ordered);
             } else {

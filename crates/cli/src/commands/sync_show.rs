@@ -1,15 +1,17 @@
 //! How syncs look: tables, and the heatmap as bars.
 
 use super::feed::state_cell;
+use crate::asking;
 use crate::fail::Failure;
 use crate::out::{Cell, Out, Style};
 use crate::times;
 use std::process::ExitCode;
+use tidemill_client::Client;
 use tidemill_core::feed::{Cents, PRICE_CEILING};
 use tidemill_core::partition::PartitionState;
-use tidemill_core::records::{Partition, Sync};
+use tidemill_core::records::{Partition, Sync, SyncStatus};
 use tidemill_core::{Json, Timestamp};
-use tidemill_engine::sync::{SyncStatus, Syncs};
+use tidemill_wire::feeds::Heatmap;
 
 /// Columns of the widest bar.
 const BAR: usize = 40;
@@ -91,24 +93,14 @@ fn dollars(from: Cents, to: Cents) -> String {
 }
 
 /// What the last scan of a feed counted, and what became of it.
-pub(super) async fn heatmap(syncs: &Syncs, feed: &str, out: Out) -> Result<ExitCode, Failure> {
-    let store = syncs.engine().store();
-    store.feed(feed.to_owned()).await?;
-    // One that found nothing to read has nothing to show.
-    let last = store.syncs(Some(feed.to_owned()), 100).await?;
-    let Some(sync) = last.into_iter().find(|sync| sync.expected_workers > 0) else {
-        return Err(Failure::refused(format!("nothing of feed {feed} was ever brought in"))
-            .hint(format!("tidemill feed sync {feed}")));
-    };
-    let partitions = store.partitions(sync.run_id).await?;
+pub(super) async fn heatmap(client: &Client, feed: &str, out: Out) -> Result<ExitCode, Failure> {
+    asking::feed(feed)?;
+    let Heatmap { sync, predicted, count_calls, cells, partitions } = client.heatmap(feed).await?;
     if out.is_json() {
-        out.json(&serde_json::json!({"sync": sync.run_id, "cells": sync.heatmap, "partitions": partitions}));
+        out.json(&serde_json::json!({"sync": sync, "cells": cells, "partitions": partitions}));
         return Ok(ExitCode::SUCCESS);
     }
-    out.line(format!(
-        "scan of sync {}: {} records, {} count calls",
-        sync.run_id, sync.predicted, sync.count_calls
-    ));
+    out.line(format!("scan of sync {sync}: {predicted} records, {count_calls} count calls"));
     let most = partitions
         .iter()
         .map(|partition| partition.predicted.max(partition.stored))
@@ -130,7 +122,7 @@ pub(super) async fn heatmap(syncs: &Syncs, feed: &str, out: Out) -> Result<ExitC
         })
         .collect();
     out.table(&["DOLLARS", "PREDICTED", "FETCHED", "STORED", ""], &rows);
-    if let Json::Array(cells) = &sync.heatmap {
+    if let Json::Array(cells) = &cells {
         out.say(format!("{} cells were counted; --json shows them", cells.len()));
     }
     Ok(ExitCode::SUCCESS)

@@ -1,35 +1,34 @@
 //! Tokens: create, list, revoke.
 
 use crate::args_access::TokenCommand;
-use crate::environment;
+use crate::asking;
 use crate::fail::Failure;
 use crate::out::{Cell, Out, Style};
 use crate::times;
 use std::process::ExitCode;
+use tidemill_client::Client;
 use tidemill_core::Timestamp;
-use tidemill_core::access::{NewAudit, NewToken, Role, Standing, Token, standing};
-use tidemill_core::limits::BATCH_MAX;
-use tidemill_engine::Engine;
-use tidemill_store::Slice;
+use tidemill_core::access::{self, Standing, Token, standing};
+use tidemill_store::Error;
+use tidemill_wire::access::{ListTokens, NewToken, TokenMade};
 
-pub(super) async fn command(engine: Engine, command: TokenCommand, out: Out) -> Result<ExitCode, Failure> {
+pub(super) async fn command(client: Client, command: TokenCommand, out: Out) -> Result<ExitCode, Failure> {
     match command {
         TokenCommand::Create { name, role, project, expires } => {
             let expires_in_secs = expires.map(|expires| expires.as_secs());
-            let new = NewToken { name, role, project_id: project, expires_in_secs };
-            let (token, secret) = engine.create_token(new, &environment::person()).await?;
-            record(&engine, "tokens.create", &token).await?;
+            let new = NewToken { name, role, project, expires_in_secs };
+            check(&new)?;
+            let TokenMade { token, secret } = client.create_token(&new).await?;
             if out.is_json() {
-                out.json(&serde_json::json!({"token": token, "secret": secret.reveal()}));
+                out.json(&serde_json::json!({"token": token, "secret": secret}));
             } else {
-                out.line(secret.reveal());
+                out.line(secret);
                 out.say(format!("token {} is for {}; it is shown this once", token.token_id, scope(&token)));
             }
         }
-        TokenCommand::List => list(&engine, out).await?,
+        TokenCommand::List => list(&client, out).await?,
         TokenCommand::Revoke { id } => {
-            let token = engine.revoke_token(id, None, &environment::person()).await?;
-            record(&engine, "tokens.delete", &token).await?;
+            let token = client.revoke_token(id).await?;
             if out.is_json() {
                 out.json(&token);
             } else {
@@ -40,19 +39,11 @@ pub(super) async fn command(engine: Engine, command: TokenCommand, out: Out) -> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// What somebody does at the database itself goes on record like everything else.
-async fn record(engine: &Engine, action: &str, token: &Token) -> Result<(), Failure> {
-    let audit = NewAudit {
-        who: environment::person(),
-        token_id: None,
-        role: Role::Admin,
-        action: action.to_owned(),
-        subject: Some(token.token_id.to_string()),
-        project_id: token.project_id.clone(),
-        detail: serde_json::json!({"name": token.name, "role": token.role}),
-        source: None,
-    };
-    Ok(engine.record(audit).await?)
+/// Refuses what no token can be, in the words of its own rules.
+fn check(new: &NewToken) -> Result<(), Failure> {
+    let NewToken { name, role, project, expires_in_secs } = new.clone();
+    let new = access::NewToken { name, role, project_id: project, expires_in_secs };
+    Ok(new.check().map_err(Error::from)?)
 }
 
 fn scope(token: &Token) -> String {
@@ -61,22 +52,16 @@ fn scope(token: &Token) -> String {
     format!("role {} in {projects}", token.role)
 }
 
-async fn list(engine: &Engine, out: Out) -> Result<(), Failure> {
-    let mut tokens: Vec<Token> = Vec::new();
-    loop {
-        let before = tokens.last().map(|token| token.token_id);
-        let page = engine.store().tokens(Slice { project: None, before, limit: BATCH_MAX }).await?;
-        let last = page.len() < BATCH_MAX;
-        tokens.extend(page);
-        if last {
-            break;
-        }
-    }
+async fn list(client: &Client, out: Out) -> Result<(), Failure> {
+    let tokens = asking::listed(usize::MAX, async |after, limit| {
+        client.tokens(&ListTokens { project: None, after, limit }).await
+    })
+    .await?;
     if out.is_json() {
         out.json(&tokens);
         return Ok(());
     }
-    let now = engine.store().now(None).await?;
+    let now = client.info().await?.now;
     let rows: Vec<Vec<Cell>> = tokens.iter().map(|token| row(token, now)).collect();
     out.table(&["TOKEN", "ROLE", "PROJECT", "STANDING", "LAST USED", "NAME"], &rows);
     Ok(())

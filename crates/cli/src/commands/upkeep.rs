@@ -5,6 +5,7 @@ use crate::fail::Failure;
 use crate::out::{Cell, Out, Style};
 use crate::times;
 use std::process::ExitCode;
+use tidemill_client::Client;
 use tidemill_engine::{Engine, Patience};
 
 /// One pass of upkeep, or passes for ever.
@@ -48,8 +49,8 @@ pub(super) async fn sweep(
 }
 
 /// The key metrics.
-pub(super) async fn stats(engine: Engine, out: Out) -> Result<ExitCode, Failure> {
-    let stats = engine.store().stats(None).await?;
+pub(super) async fn stats(client: Client, out: Out) -> Result<ExitCode, Failure> {
+    let stats = client.stats().await?;
     if out.is_json() {
         out.json(&stats);
         return Ok(ExitCode::SUCCESS);

@@ -5,19 +5,20 @@ use crate::out::{Out, Style};
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
+use tidemill_client::Client;
 use tidemill_core::RunId;
+use tidemill_core::records::SyncStatus;
 use tidemill_core::run::RunState;
 use tidemill_core::sync::SyncState;
-use tidemill_engine::sync::{SyncStatus, Syncs};
 
 const LOOK: Duration = Duration::from_millis(150);
 
 /// Follows a run of a feed; success, or exit code 3.
-pub(super) async fn watch(syncs: &Syncs, run: &RunId, out: Out) -> Result<ExitCode, Failure> {
+pub(super) async fn watch(client: &Client, run: &RunId, out: Out) -> Result<ExitCode, Failure> {
     let mut told = String::new();
     loop {
-        let found = syncs.engine().run(run).await?;
-        let status = syncs.status(run.as_str()).await.ok();
+        let found = client.run(run).await?;
+        let status = client.sync(run.as_str()).await.ok();
         let line = match &status {
             Some(status) => progress(status),
             None if found.status == RunState::Queued => "waits for a scheduler".to_owned(),

@@ -1,7 +1,8 @@
-//! Through a server: the commands of runs, `tidemill work`, and the workers of `examples/`.
+//! Through a server: the commands, `tidemill work`, and the workers of `examples/`.
 
 mod examples;
 mod killed;
+mod others;
 mod pasted;
 mod server;
 
