@@ -51,6 +51,7 @@ async fn create(
         detail: [("name".to_owned(), json!(token.name)), ("role".to_owned(), json!(token.role))]
             .into_iter()
             .collect(),
+        ..Noted::default()
     };
     let made = TokenMade { token, secret: secret.reveal().to_owned() };
     Ok((StatusCode::CREATED, Extension(noted), Json(made)))
@@ -75,6 +76,6 @@ async fn revoke(
 ) -> Result<(Extension<Noted>, Json<Token>), Fail> {
     let revoked = app.keyring().revoke(token, caller.project.as_deref(), &caller.name).await?;
     let detail = [("name".to_owned(), json!(revoked.name))].into_iter().collect();
-    let noted = Noted { subject: None, project: revoked.project_id.clone(), detail };
+    let noted = Noted { project: revoked.project_id.clone(), detail, ..Noted::default() };
     Ok((Extension(noted), Json(revoked)))
 }

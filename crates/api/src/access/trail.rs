@@ -20,6 +20,8 @@ pub struct Noted {
     pub project: Option<String>,
     /// Details. Never a secret.
     pub detail: serde_json::Map<String, Json>,
+    /// Nothing was changed after all: there is nothing to record.
+    pub unchanged: bool,
 }
 
 /// Longest subject that is kept.
@@ -67,10 +69,10 @@ impl Trail {
 
     /// Puts the line on record, if the call succeeded.
     pub(super) async fn end(mut self, status: StatusCode, noted: Option<Noted>) {
-        if !status.is_success() {
+        let Noted { subject, project, detail, unchanged } = noted.unwrap_or_default();
+        if !status.is_success() || unchanged {
             return;
         }
-        let Noted { subject, project, detail } = noted.unwrap_or_default();
         self.audit.subject = self.audit.subject.or(subject);
         self.audit.project_id = self.audit.project_id.or(project);
         if let Some(fields) = self.audit.detail.as_object_mut() {

@@ -9,7 +9,7 @@ use axum::{Extension, Json};
 use http::StatusCode;
 use tidemill_core::RunId;
 use tidemill_core::limits::BATCH_MAX;
-use tidemill_core::run::{Applied, Queued, Retried};
+use tidemill_core::run::{Applied, Cancelled, Queued, Retried};
 use tidemill_core::worker::Held;
 use tidemill_store::{FinishRun, Holder};
 use tidemill_wire::Fault;
@@ -47,12 +47,14 @@ pub(super) async fn cancel(
     caller: Caller,
     Id(run): Id<RunId>,
     Body(cancel): Body<Cancel>,
-) -> Result<Json<CancelAnswer>, Fail> {
+) -> Result<(Extension<Noted>, Json<CancelAnswer>), Fail> {
     caller.may_touch(&app, &run).await?;
     let outcome = app.engine().cancel(&run, &caller.name, cancel.reason.as_deref()).await?;
     let tries = app.engine().store().tries(run.clone()).await?;
     let live = tries.into_iter().find(|other| !other.status.is_terminal() && other.run_id != run);
-    Ok(Json(CancelAnswer { run_id: run, outcome, live_successor: live.map(|run| run.run_id) }))
+    let noted = Noted { unchanged: outcome == Cancelled::Ended, ..Noted::default() };
+    let answer = CancelAnswer { run_id: run, outcome, live_successor: live.map(|run| run.run_id) };
+    Ok((Extension(noted), Json(answer)))
 }
 
 pub(super) async fn retry(
