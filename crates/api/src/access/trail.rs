@@ -71,6 +71,7 @@ impl Trail {
             return;
         }
         let Noted { subject, project, detail } = noted.unwrap_or_default();
+        let subject = subject.map(|subject| subject.chars().take(SUBJECT_CHARS_MAX).collect());
         self.audit.subject = self.audit.subject.or(subject);
         self.audit.project_id = self.audit.project_id.or(project);
         if let Some(fields) = self.audit.detail.as_object_mut() {
