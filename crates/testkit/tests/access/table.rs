@@ -57,9 +57,10 @@ async fn made(ground: &Ground, method: Method, path: &str, body: &Value) -> Valu
     reply.json()
 }
 
-/// A sync that failed, as its planner leaves it.
+/// A sync of which a part failed, and whose next attempt is queued.
 async fn sync(ground: &Ground, feed: &str) -> Uuid {
-    let (id, run) = (Uuid::new_v4(), new_run_id(at(0)));
+    let queued = made(ground, Method::POST, &format!("/v1/feeds/{feed}/syncs"), &json!({"full": true})).await;
+    let (id, run) = (Uuid::new_v4(), queued["run_id"].clone());
     let sync = json!({
         "run_id": id, "ops_run_id": run, "feed": feed, "run_type": "full", "state": "failed", "trace_id": "t",
         "expected_workers": 1, "completed_workers": 0, "failed_workers": 1, "watermark_before": null,
