@@ -1,4 +1,5 @@
--- What happens again while it lasts counts on the same alert. `sent_at` is emptied where people are to hear of it again.
+-- What happens again while it lasts counts on the same alert. `sent_at` is emptied where people are to hear of it
+-- again.
 INSERT INTO {ops}.alerts AS a (kind, subject, project_id, feed, run_id, message, created_at, last_at, times,
                                resolved_at)
 VALUES ($1, $2,

@@ -1,7 +1,7 @@
 //! One page, stored: rows, ledger, progress, the next message and the end of this one.
 //!
-//! PostgreSQL does all of it in one function, which is one round trip and one commit. SQLite, which has no functions and
-//! no round trips, does it statement by statement within the step.
+//! PostgreSQL does all of it in one function, which is one round trip and one commit. SQLite, which has no functions
+//! and no round trips, does it statement by statement within the step.
 
 use crate::codec::{At, Bare, Boot, Words};
 use crate::partitions::{Advance, Place};
