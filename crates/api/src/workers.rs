@@ -42,21 +42,19 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 /// of it and the project.
 pub(crate) fn kept(caller: &Caller, given: WorkerId) -> WorkerId {
     let Some(project) = &caller.project else { return given };
-    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, ..] =
-        digest::sha256(format!("worker {} of {project}", given.0).as_bytes());
-    let bytes = [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p];
+    let mut bytes = [0; 16];
+    let digest = digest::sha256(format!("worker {} of {project}", given.0).as_bytes());
+    for (byte, digested) in bytes.iter_mut().zip(digest) {
+        *byte = digested;
+    }
     WorkerId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
 }
 
 /// A refusal in the caller's words: the id that its process is kept under means nothing to it.
 fn in_words_of(error: Error, given: WorkerId, kept: WorkerId) -> Fail {
-    match error {
-        Error::Refused(refusal) => {
-            let message = refusal.message.replace(&kept.to_string(), &given.to_string());
-            Error::Refused(Refusal { message, ..refusal }).into()
-        }
-        other => other.into(),
-    }
+    let Error::Refused(refusal) = error else { return error.into() };
+    let message = refusal.message.replace(&kept.to_string(), &given.to_string());
+    Error::Refused(Refusal { message, ..refusal }).into()
 }
 
 async fn list(State(app): State<App>, caller: Caller) -> Result<Json<Page<Worker>>, Fail> {

@@ -76,16 +76,16 @@ pub(crate) async fn what_no_path_names_is_named_on_record(ground: &Ground) {
         let text = |field: &str| item[field].as_str().map(str::to_owned);
         (item["detail"]["path"].as_str().unwrap_or_default().to_owned(), text("subject"), text("project_id"))
     };
-    let line = |path: &str, subject: &str, project: Option<&str>| {
+    let expected_of = |path: &str, subject: &str, project: Option<&str>| {
         (path.to_owned(), Some(subject.to_owned()), project.map(str::to_owned))
     };
     let expected = [
-        line("/v1/flags", scope, Some("shop")),
-        line("/v1/flags", lane, None),
-        line("/v1/flags", scope, Some("shop")),
+        expected_of("/v1/flags", scope, Some("shop")),
+        expected_of("/v1/flags", lane, None),
+        expected_of("/v1/flags", scope, Some("shop")),
         // Some of them are the shop's, and some everybody's.
-        line("/v1/rules/import", &numbers, None),
-        line("/v1/rules", &made, Some("shop")),
+        expected_of("/v1/rules/import", &numbers, None),
+        expected_of("/v1/rules", &made, Some("shop")),
     ];
     assert_eq!(items.iter().take(5).map(told).collect::<Vec<_>>(), expected, "{record:#}");
 }
