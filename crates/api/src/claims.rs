@@ -5,6 +5,7 @@ use crate::answer::Fail;
 use crate::app::App;
 use crate::endpoint::{Allowed, Endpoint};
 use crate::extract::Body;
+use crate::workers;
 use axum::Json;
 use axum::extract::State;
 use http::Method;
@@ -64,7 +65,7 @@ fn asked(ask: Ask, caller: &Caller) -> Result<(ClaimRuns, Duration), Fail> {
     let projects = own(caller, ask.projects);
     let claim = ClaimRuns {
         worker: ask.worker,
-        worker_id: ask.worker_id,
+        worker_id: ask.worker_id.map(|worker| workers::kept(caller, worker)),
         limit: limit.into(),
         labels: ask.labels,
         projects,

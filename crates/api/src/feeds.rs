@@ -15,7 +15,7 @@ use tidemill_core::pricing::Repriced;
 use tidemill_core::project::{Flag, FlagName};
 use tidemill_core::records::FeedRecord;
 use tidemill_core::run::Queued;
-use tidemill_engine::sync::FeedChange;
+use tidemill_engine::sync::{FeedChange, schedule_name};
 use tidemill_wire::Page;
 use tidemill_wire::feeds::{FeedDetail, FeedLine, Heatmap, PutFeed, SetWatermark, StartSync, WatermarkNow};
 use tidemill_wire::projects::{Pause, Resumed};
@@ -107,6 +107,14 @@ async fn put(
     let before = engine.store().feeds().await?.into_iter().find(|feed| feed.feed.feed == name);
     if before.is_some_and(|feed| !caller.sees(&feed.feed.project_id)) {
         return Err(taken("the feed", &name));
+    }
+    if put.schedule.is_some() {
+        // Its schedule is named after it, and must not take the place of another project's.
+        let schedule = schedule_name(&name);
+        let before = engine.store().schedules(Some(schedule.clone())).await?;
+        if before.iter().any(|schedule| !caller.sees(&schedule.project_id)) {
+            return Err(taken("the schedule", &schedule));
+        }
     }
     let feed = Feed {
         feed: name,

@@ -1,15 +1,16 @@
 //! Flags: what people switched on, with a note for the others.
 
-use crate::access::Caller;
+use crate::access::{Caller, Noted};
 use crate::answer::Fail;
 use crate::app::App;
 use crate::endpoint::{Allowed, Endpoint};
 use crate::extract::{Body, Query};
 use crate::projects;
 use crate::scope::{Feeds, shared};
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use http::Method;
+use serde_json::json;
 use tidemill_core::project::{Flag, FlagName};
 use tidemill_wire::projects::{ClearFlag, Pause, Resumed, SetFlag};
 use tidemill_wire::{Fault, Page};
@@ -47,12 +48,12 @@ async fn list(State(app): State<App>, caller: Caller) -> Result<Json<Page<Flag>>
     Ok(Json(Page::whole(flags)))
 }
 
-/// Makes sure that what a flag is to hold exists, and is the caller's to hold.
-async fn may_hold(app: &App, caller: &Caller, scope: &str) -> Result<(), Fail> {
+/// Makes sure that what a flag is to hold exists, and is the caller's to hold. The project that it belongs to, if any.
+async fn may_hold(app: &App, caller: &Caller, scope: &str) -> Result<Option<String>, Fail> {
     match scope.split_once(':') {
-        Some(("project", project)) => projects::known(app, caller, project).await.map(|_| ()),
-        Some(("feed", feed)) => caller.feed(app, feed).await.map(|_| ()),
-        Some(("lane", _)) if caller.project.is_none() => Ok(()),
+        Some(("project", project)) => Ok(Some(projects::known(app, caller, project).await?.project_id)),
+        Some(("feed", feed)) => Ok(Some(caller.feed(app, feed).await?.feed.project_id)),
+        Some(("lane", _)) if caller.project.is_none() => Ok(None),
         Some(("lane", _)) => Err(shared("a lane")),
         Some(_) | None => {
             let problem = "must be `project:ID`, `feed:NAME` or `lane:LANE`".to_owned();
@@ -61,19 +62,31 @@ async fn may_hold(app: &App, caller: &Caller, scope: &str) -> Result<(), Fail> {
     }
 }
 
-async fn set(State(app): State<App>, caller: Caller, Body(set): Body<SetFlag>) -> Result<Json<Flag>, Fail> {
-    may_hold(&app, &caller, &set.scope).await?;
+/// What goes on record about a flag, which no path names.
+fn noted(flag: FlagName, scope: &str, project: Option<String>) -> Extension<Noted> {
+    let detail = [("flag".to_owned(), json!(flag))].into_iter().collect();
+    Extension(Noted { subject: Some(scope.to_owned()), project, detail, ..Noted::default() })
+}
+
+async fn set(
+    State(app): State<App>,
+    caller: Caller,
+    Body(set): Body<SetFlag>,
+) -> Result<(Extension<Noted>, Json<Flag>), Fail> {
+    let project = may_hold(&app, &caller, &set.scope).await?;
+    let noted = noted(set.flag, &set.scope, project);
     let pause = Pause { note: set.note, until_at: set.until_at };
-    switch_on(&app, &caller, set.flag, set.scope, pause).await.map(Json)
+    Ok((noted, Json(switch_on(&app, &caller, set.flag, set.scope, pause).await?)))
 }
 
 async fn clear(
     State(app): State<App>,
     caller: Caller,
     Query(clear): Query<ClearFlag>,
-) -> Result<Json<Resumed>, Fail> {
-    may_hold(&app, &caller, &clear.scope).await?;
-    switch_off(&app, clear.flag, clear.scope).await.map(Json)
+) -> Result<(Extension<Noted>, Json<Resumed>), Fail> {
+    let project = may_hold(&app, &caller, &clear.scope).await?;
+    let noted = noted(clear.flag, &clear.scope, project);
+    Ok((noted, Json(switch_off(&app, clear.flag, clear.scope).await?)))
 }
 
 /// Switches a flag on in the caller's name.

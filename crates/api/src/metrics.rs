@@ -8,6 +8,7 @@ mod recorder;
 
 pub use recorder::{Recorder, install};
 
+use crate::access::Caller;
 use crate::answer::Fail;
 use crate::app::App;
 use crate::endpoint::{Allowed, Endpoint};
@@ -54,7 +55,9 @@ impl Scrape {
     }
 }
 
-async fn scrape(State(app): State<App>) -> Result<Response, Fail> {
+async fn scrape(State(app): State<App>, caller: Caller) -> Result<Response, Fail> {
+    // The numbers name feeds and queues of every project.
+    caller.sees_all()?;
     let standing = app.scrape().standing(&app).await?;
     let mut families = recorder::installed().map(Recorder::families).unwrap_or_default();
     add_standing(&mut families, &standing);

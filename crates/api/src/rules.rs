@@ -1,15 +1,17 @@
 //! Pricing rules.
 
-use crate::access::Caller;
+use crate::access::{Caller, Noted};
 use crate::answer::Fail;
 use crate::app::App;
 use crate::endpoint::{Allowed, Endpoint};
 use crate::extract::{Body, Checked, Id, IdempotencyKey};
 use crate::scope::{Feeds, shared};
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use http::{Method, StatusCode};
 use serde::Serialize;
+use serde_json::json;
+use std::collections::BTreeSet;
 use tidemill_core::diamond::Diamond;
 use tidemill_core::pricing::{Priced, PricingRule, Rules};
 use tidemill_engine::sync::Replaced;
@@ -71,18 +73,39 @@ fn keyed(
     key.map(|key| RequestKey::new(scope, route, key, &body))
 }
 
+/// What goes on record about rules that were added: their numbers, and the project where all are of one.
+async fn noted(app: &App, rules: &[PricingRule], added: &[i64], replaced: bool) -> Extension<Noted> {
+    let feeds: BTreeSet<Option<&str>> = rules.iter().map(|rule| rule.feed.as_deref()).collect();
+    let mut projects = BTreeSet::new();
+    for feed in feeds {
+        projects.insert(match feed {
+            // The rules are there by now, and a look that fails does not change that.
+            Some(feed) => {
+                app.engine().store().feed(feed.to_owned()).await.ok().map(|found| found.feed.project_id)
+            }
+            None => None,
+        });
+    }
+    let project = if projects.len() == 1 { projects.pop_first().flatten() } else { None };
+    let numbers: Vec<String> = added.iter().map(i64::to_string).collect();
+    let detail = [("added".to_owned(), json!(added.len())), ("replaced".to_owned(), json!(replaced))];
+    let detail = detail.into_iter().collect();
+    Extension(Noted { subject: Some(numbers.join(",")), project, detail, ..Noted::default() })
+}
+
 async fn add(
     State(app): State<App>,
     caller: Caller,
     IdempotencyKey(key): IdempotencyKey,
     Checked(rule): Checked<NewRule>,
-) -> Result<(StatusCode, Json<PricingRule>), Fail> {
+) -> Result<(StatusCode, Extension<Noted>, Json<PricingRule>), Fail> {
     let key = keyed(&caller, "POST /v1/rules", key, &rule);
     let mut rule = rule.numbered(0);
     may_add(&caller.feeds(&app).await?, std::slice::from_ref(&rule))?;
     let added = app.syncs().add_rules(vec![rule.clone()], Replaced::Nothing, key).await?;
     rule.rule_id = added.first().copied().ok_or_else(|| Fail::internal("a rule has no number"))?;
-    Ok((StatusCode::CREATED, Json(rule)))
+    let noted = noted(&app, std::slice::from_ref(&rule), &added, false).await;
+    Ok((StatusCode::CREATED, noted, Json(rule)))
 }
 
 async fn import(
@@ -90,7 +113,7 @@ async fn import(
     caller: Caller,
     IdempotencyKey(key): IdempotencyKey,
     Checked(import): Checked<ImportRules>,
-) -> Result<(StatusCode, Json<RulesAdded>), Fail> {
+) -> Result<(StatusCode, Extension<Noted>, Json<RulesAdded>), Fail> {
     let key = keyed(&caller, "POST /v1/rules/import", key, &import);
     let feeds = caller.feeds(&app).await?;
     let rules: Vec<PricingRule> = import.rules.into_iter().map(|rule| rule.numbered(0)).collect();
@@ -100,8 +123,9 @@ async fn import(
         (true, Feeds::All) => Replaced::All,
         (true, Feeds::Of(own)) => Replaced::OfFeeds(own.into_iter().collect()),
     };
-    let added = app.syncs().add_rules(rules, goes, key).await?;
-    Ok((StatusCode::CREATED, Json(RulesAdded { added })))
+    let added = app.syncs().add_rules(rules.clone(), goes, key).await?;
+    let noted = noted(&app, &rules, &added, import.replace).await;
+    Ok((StatusCode::CREATED, noted, Json(RulesAdded { added })))
 }
 
 async fn test(

@@ -56,6 +56,16 @@ impl Feeds {
 }
 
 impl Caller {
+    /// Refuses those of one project: what they ask for is the whole installation's.
+    pub(crate) fn sees_all(&self) -> Result<(), Fail> {
+        if self.project.is_none() {
+            return Ok(());
+        }
+        let message = "a token of one project may not do this";
+        Err(Fail::new(StatusCode::FORBIDDEN, "forbidden", message)
+            .hint("it takes a token that sees every project"))
+    }
+
     /// The feeds that they see.
     pub(crate) async fn feeds(&self, app: &App) -> Result<Feeds, Fail> {
         let Some(project) = &self.project else { return Ok(Feeds::All) };

@@ -1,4 +1,8 @@
 //! Worker processes.
+//!
+//! A process belongs to no project, but a token may. The ids that callers of one project give to their processes are
+//! kept apart from everybody else's: whatever id they name, they reach no process but their own, and one that is not
+//! theirs reads as one that does not exist. In the list they see the processes that hold runs of their project.
 
 use crate::access::Caller;
 use crate::answer::Fail;
@@ -8,8 +12,9 @@ use crate::extract::{Body, Id};
 use axum::Json;
 use axum::extract::State;
 use http::{Method, StatusCode};
-use tidemill_core::WorkerId;
 use tidemill_core::worker::{NewWorker, Worker};
+use tidemill_core::{WorkerId, digest};
+use tidemill_store::{Error, Refusal};
 use tidemill_wire::Page;
 use tidemill_wire::workers::{Beat, Beaten, Register};
 use uuid::Uuid;
@@ -33,19 +38,39 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-async fn list(State(app): State<App>) -> Result<Json<Page<Worker>>, Fail> {
-    Ok(Json(Page::whole(app.engine().store().workers().await?)))
+/// The id that a caller's process is kept under: the one that it gave, and for callers of one project one that is made
+/// of it and the project.
+pub(crate) fn kept(caller: &Caller, given: WorkerId) -> WorkerId {
+    let Some(project) = &caller.project else { return given };
+    let mut bytes = [0; 16];
+    let digest = digest::sha256(format!("worker {} of {project}", given.0).as_bytes());
+    for (byte, digested) in bytes.iter_mut().zip(digest) {
+        *byte = digested;
+    }
+    WorkerId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+}
+
+/// A refusal in the caller's words: the id that its process is kept under means nothing to it.
+fn in_words_of(error: Error, given: WorkerId, kept: WorkerId) -> Fail {
+    let Error::Refused(refusal) = error else { return error.into() };
+    let message = refusal.message.replace(&kept.to_string(), &given.to_string());
+    Error::Refused(Refusal { message, ..refusal }).into()
+}
+
+async fn list(State(app): State<App>, caller: Caller) -> Result<Json<Page<Worker>>, Fail> {
+    Ok(Json(Page::whole(app.engine().store().workers_of(caller.project).await?)))
 }
 
 async fn register(
     State(app): State<App>,
+    caller: Caller,
     Id(worker): Id<Uuid>,
     Body(register): Body<Register>,
 ) -> Result<StatusCode, Fail> {
     tidemill_core::request::check_worker_name(&register.name).map_err(tidemill_store::Error::from)?;
     tidemill_core::request::check_labels(&register.labels).map_err(tidemill_store::Error::from)?;
     let worker = NewWorker {
-        worker_id: WorkerId(worker),
+        worker_id: kept(&caller, WorkerId(worker)),
         name: register.name,
         host: register.host,
         pid: register.pid,
@@ -67,12 +92,14 @@ async fn beat(
         caller.may_touch(&app, run).await?;
     }
     let engine = app.engine();
-    let held = engine.store().beat_worker(WorkerId(worker), beat.runs, engine.clock().now()).await?;
-    Ok(Json(Beaten { held }))
+    let given = WorkerId(worker);
+    let kept = kept(&caller, given);
+    let held = engine.store().beat_worker(kept, beat.runs, engine.clock().now()).await;
+    Ok(Json(Beaten { held: held.map_err(|error| in_words_of(error, given, kept))? }))
 }
 
-async fn retire(State(app): State<App>, Id(worker): Id<Uuid>) -> Result<StatusCode, Fail> {
+async fn retire(State(app): State<App>, caller: Caller, Id(worker): Id<Uuid>) -> Result<StatusCode, Fail> {
     let engine = app.engine();
-    engine.store().retire_worker(WorkerId(worker), engine.clock().now()).await?;
+    engine.store().retire_worker(kept(&caller, WorkerId(worker)), engine.clock().now()).await?;
     Ok(StatusCode::NO_CONTENT)
 }

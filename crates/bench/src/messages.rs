@@ -42,7 +42,8 @@ pub(crate) async fn batches(ground: &Ground, plan: &Plan, report: &mut Report) -
 /// Sizes of batches, and whether the queue remembers what was completed; what it is made with comes first.
 const CASES: [(usize, bool); 4] = [(BATCH, true), (10, true), (1_000, true), (BATCH, false)];
 
-/// Measures the settings of the queue as they are made beside one that remembers nothing, in batches of several sizes.
+/// Measures the settings of the queue as they are made beside one that remembers nothing, with batches of several
+/// sizes.
 pub(crate) async fn sizes(ground: &Ground, plan: &Plan, report: &mut Report) -> Result<()> {
     say("receive and complete in batches of other sizes, and without a memory for duplicates");
     let mut rates: [Vec<f64>; CASES.len()] = std::array::from_fn(|_| Vec::new());

@@ -25,7 +25,7 @@ mod width;
 
 pub use consolidator::ConsolidatorOptions;
 pub use copy::check_copy_url;
-pub use feeds::{FeedChange, Feeds};
+pub use feeds::{FeedChange, Feeds, schedule_name};
 pub use pager::PagerOptions;
 pub use plan::{PlanFault, Planned};
 pub use reprice::{Replaced, Repriced};

@@ -479,4 +479,15 @@ mod tests {
             assert!(text.contains(&format!("'{name}'")), "{name}");
         }
     }
+
+    /// The second of two functions of one name would take the place of the first, in silence.
+    #[test]
+    fn no_two_functions_have_one_name() {
+        let names = POSTGRES_CODE.iter().flat_map(|code| code.split("FUNCTION {ops}.").skip(1));
+        let made = names.filter_map(|rest| rest.split_once('(')).filter(|(_, rest)| !rest.starts_with(");"));
+        let mut seen = std::collections::HashSet::new();
+        for (name, _) in made {
+            assert!(seen.insert(name), "{name} is made twice");
+        }
+    }
 }

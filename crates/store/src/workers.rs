@@ -233,9 +233,15 @@ impl Store {
 
     /// Worker processes, the living first.
     pub async fn workers(&self) -> Result<Vec<Worker>, Error> {
+        self.workers_of(None).await
+    }
+
+    /// Worker processes that hold a run of this project, or all of them; the living first.
+    pub async fn workers_of(&self, project: Option<String>) -> Result<Vec<Worker>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
-                on!(tx, catalog::WORKER_LIST, [], fetch_all, "list workers")?.records("list workers")
+                on!(tx, catalog::WORKER_LIST, [project.as_deref()], fetch_all, "list workers")?
+                    .records("list workers")
             })
         })
         .await

@@ -44,6 +44,8 @@ cases! {
         no_route_lets_in_a_token_that_is_missing_expired_revoked_or_garbage;
     foreign:
         to_another_project_everything_reads_as_if_it_did_not_exist,
+        a_worker_is_out_of_reach_for_other_projects,
+        a_feed_does_not_take_the_schedule_of_another_project,
         an_admin_of_one_project_gives_nobody_more_than_they_have,
         asking_again_for_another_projects_claim_gives_nothing;
     tokens:
@@ -65,6 +67,7 @@ cases! {
         no_secret_is_in_the_database_the_log_or_the_record;
     record:
         what_people_changed_is_on_record_and_nothing_else,
+        what_no_path_names_is_named_on_record,
         the_record_is_read_page_by_page_and_does_not_change;
 }
 

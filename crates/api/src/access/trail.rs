@@ -73,6 +73,7 @@ impl Trail {
         if !status.is_success() || unchanged {
             return;
         }
+        let subject = subject.map(|subject| subject.chars().take(SUBJECT_CHARS_MAX).collect());
         self.audit.subject = self.audit.subject.or(subject);
         self.audit.project_id = self.audit.project_id.or(project);
         if let Some(fields) = self.audit.detail.as_object_mut() {

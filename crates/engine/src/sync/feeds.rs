@@ -102,6 +102,11 @@ impl Feeds {
     }
 }
 
+/// The name of the schedule that a feed may have.
+pub fn schedule_name(feed: &str) -> String {
+    format!("feed-{feed}")
+}
+
 impl Syncs {
     /// Adds a feed, or changes how it is reached, with its schedule.
     pub async fn put_feed(&self, change: FeedChange) -> Result<FeedRecord, Error> {
@@ -133,7 +138,7 @@ impl Syncs {
             .await?;
         if let Some(cron) = change.schedule {
             let wanted = NewSchedule {
-                name: format!("feed-{}", feed.feed),
+                name: schedule_name(&feed.feed),
                 cron,
                 time_zone: change.time_zone,
                 request: request_for(&feed.feed, &feed.project_id, None),

@@ -50,6 +50,46 @@ pub(crate) async fn what_people_changed_is_on_record_and_nothing_else(ground: &G
     assert_eq!(part["items"].as_array().map(Vec::len), Some(2), "{part:#}");
 }
 
+pub(crate) async fn what_no_path_names_is_named_on_record(ground: &Ground) {
+    let operator = ground.secret(Role::Operator, None).await;
+    let feed = json!({"project_id": "shop", "endpoint": "http://127.0.0.1:9/graphql", "username": "u",
+        "password_env": "FEED_PASSWORD"});
+    let put = ask(&Method::PUT, "/v1/feeds/gems").body(&feed).token(&ground.admin).at(&ground.door).await;
+    assert_eq!(put.status, StatusCode::OK, "{put:?}");
+    let rule = |feed: Value| json!({"markup": 11_000, "feed": feed});
+    let made = ground.post("/v1/rules", &operator, &rule(json!("gems"))).await.json()["rule_id"].to_string();
+    let rules = json!({"rules": [rule(json!("gems")), rule(Value::Null)]});
+    let imported = ground.post("/v1/rules/import", &operator, &rules).await.json();
+    let numbers = format!("{},{}", imported["added"][0], imported["added"][1]);
+    let (scope, lane) = ("feed:gems", "lane:graph");
+    for scope in [scope, lane] {
+        let flag = json!({"flag": "paused", "scope": scope});
+        let set = ask(&Method::PUT, "/v1/flags").body(&flag).token(&operator).at(&ground.door).await;
+        assert_eq!(set.status, StatusCode::OK, "{set:?}");
+    }
+    let clear = ask(&Method::DELETE, "/v1/flags?flag=paused&scope=feed:gems").token(&operator);
+    assert_eq!(clear.at(&ground.door).await.status, StatusCode::OK);
+
+    let record = ground.get("/v1/audit", &ground.admin).await.json();
+    let items = record["items"].as_array().expect("items");
+    let told = |item: &Value| {
+        let text = |field: &str| item[field].as_str().map(str::to_owned);
+        (item["detail"]["path"].as_str().unwrap_or_default().to_owned(), text("subject"), text("project_id"))
+    };
+    let expected_of = |path: &str, subject: &str, project: Option<&str>| {
+        (path.to_owned(), Some(subject.to_owned()), project.map(str::to_owned))
+    };
+    let expected = [
+        expected_of("/v1/flags", scope, Some("shop")),
+        expected_of("/v1/flags", lane, None),
+        expected_of("/v1/flags", scope, Some("shop")),
+        // Some of them are the shop's, and some everybody's.
+        expected_of("/v1/rules/import", &numbers, None),
+        expected_of("/v1/rules", &made, Some("shop")),
+    ];
+    assert_eq!(items.iter().take(5).map(told).collect::<Vec<_>>(), expected, "{record:#}");
+}
+
 pub(crate) async fn the_record_is_read_page_by_page_and_does_not_change(ground: &Ground) {
     for _ in 0..5 {
         let run = ground.stage.queue(request(), at(0)).await;

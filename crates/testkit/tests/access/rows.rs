@@ -3,6 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 use tidemill_core::access::Role::{self, Admin, Agent, Operator, Viewer, Worker};
+use tidemill_core::queue::WORK_ITEMS;
 
 /// Things that a request names.
 #[derive(Debug, Clone)]
@@ -11,20 +12,51 @@ pub(crate) struct Things {
     pub(crate) run: String,
     pub(crate) worker: String,
     pub(crate) token: String,
+    pub(crate) feed: String,
+    pub(crate) sync: String,
+    pub(crate) schedule: String,
+    pub(crate) hook: String,
+    pub(crate) rule: String,
+    /// A dead letter of the feed.
+    pub(crate) letter: String,
 }
 
 impl Things {
-    /// The path with its parameters filled in.
+    /// The path with its parameters filled in. Queues are everybody's, so that there is always the same one.
     pub(crate) fn path(&self, path: &str) -> String {
-        let filled = path.replace("{run}", &self.run).replace("{worker}", &self.worker);
-        let filled = filled.replace("{token}", &self.token).replace("{project}", &self.project);
+        let parameters = [
+            ("{run}", self.run.as_str()),
+            ("{worker}", &self.worker),
+            ("{token}", &self.token),
+            ("{project}", &self.project),
+            ("{feed}", &self.feed),
+            ("{sync}", &self.sync),
+            ("{schedule}", &self.schedule),
+            ("{hook}", &self.hook),
+            ("{rule}", &self.rule),
+            ("{queue}", WORK_ITEMS),
+        ];
+        let fill = |path: String, (name, value): (&str, &str)| path.replace(name, value);
+        let filled = parameters.into_iter().fold(path.to_owned(), fill);
         assert!(!filled.contains('{'), "{path} has a parameter that no thing of the table fills in");
         filled
     }
 
     /// A text without what names them.
     pub(crate) fn hidden_in(&self, text: &str) -> String {
-        let names = [&self.run, &self.worker, &self.token, &self.project];
+        // The name of the project is part of other names, and a number may be part of anything.
+        let rule = format!("rule {}", self.rule);
+        let names = [
+            &self.run,
+            &self.worker,
+            &self.token,
+            &self.feed,
+            &self.sync,
+            &self.schedule,
+            &self.hook,
+            &rule,
+            &self.project,
+        ];
         names.into_iter().fold(text.to_owned(), |text, name| text.replace(name.as_str(), "…"))
     }
 }
@@ -32,8 +64,9 @@ impl Things {
 /// Who is let in.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Who {
-    /// Everybody, without a token.
-    Everybody,
+    /// Everybody, without a token. Who comes without anything that would let them in is answered with this code, if
+    /// not with success.
+    Everybody(Option<&'static str>),
     /// Tokens of these roles.
     Roles(&'static [Role]),
 }
@@ -43,7 +76,13 @@ pub(crate) enum Who {
 pub(crate) enum Whose {
     /// A project's: to others it must not exist.
     Projects,
-    /// Nobody's: worker processes and the server itself belong to no project.
+    /// Everybody's, with a part for each project: to others theirs must be empty.
+    Parts,
+    /// The whole installation's: a token of one project is refused.
+    Alls,
+    /// That of whoever can sign for it.
+    Signers,
+    /// Nobody's: the server itself, and who is calling.
     Nobodys,
 }
 
@@ -63,6 +102,7 @@ const WORK: Who = Who::Roles(&[Worker, Admin]);
 const OPERATE: Who = Who::Roles(&[Operator, Admin]);
 const ADMIN: Who = Who::Roles(&[Admin]);
 const ANYONE: Who = Who::Roles(&[Viewer, Operator, Worker, Agent, Admin]);
+const OPEN: Who = Who::Everybody(None);
 
 fn row(method: Method, path: &'static str, who: Who, body: fn(&Things) -> Value) -> Row {
     Row { method, path, who, whose: Whose::Projects, query: |_| String::new(), body }
@@ -76,22 +116,64 @@ fn post(path: &'static str, who: Who, body: fn(&Things) -> Value) -> Row {
     row(Method::POST, path, who, body)
 }
 
+fn put(path: &'static str, who: Who, body: fn(&Things) -> Value) -> Row {
+    row(Method::PUT, path, who, body)
+}
+
+fn delete(path: &'static str, who: Who) -> Row {
+    row(Method::DELETE, path, who, |_| Value::Null)
+}
+
 impl Row {
-    fn nobodys(self) -> Self {
-        Self { whose: Whose::Nobodys, ..self }
+    fn of(self, whose: Whose) -> Self {
+        Self { whose, ..self }
     }
 
     fn query(self, query: fn(&Things) -> String) -> Self {
         Self { query, ..self }
     }
+
+    /// Whether it is a list that is there without naming anything.
+    pub(crate) fn is_list(&self) -> bool {
+        let named = self.path.replace("{queue}", "");
+        self.method == Method::GET
+            && matches!(self.who, Who::Roles(_))
+            && !named.contains('{')
+            && self.path != "/v1/stream"
+    }
 }
 
 /// Every row.
 pub(crate) fn rows() -> Vec<Row> {
-    let of_project = |things: &Things| format!("?project={}", things.project);
+    [server(), runs(), work(), projects(), feeds(), syncs(), rules(), queues(), access(), hooks()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn of_project(things: &Things) -> String {
+    format!("?project={}", things.project)
+}
+
+fn of_feed(things: &Things) -> String {
+    format!("?feed={}", things.feed)
+}
+
+fn server() -> Vec<Row> {
     vec![
-        get("/v1/info", ANYONE).nobodys(),
-        get("/openapi.json", Who::Everybody).nobodys(),
+        get("/v1/info", ANYONE).of(Whose::Nobodys),
+        get("/openapi.json", OPEN).of(Whose::Nobodys),
+        get("/docs", OPEN).of(Whose::Nobodys),
+        get("/healthz", OPEN).of(Whose::Nobodys),
+        get("/readyz", OPEN).of(Whose::Nobodys),
+        get("/metrics", LOOK).of(Whose::Alls),
+        get("/v1/stats", LOOK).of(Whose::Parts),
+        get("/v1/stream", LOOK).query(of_project),
+    ]
+}
+
+fn runs() -> Vec<Row> {
+    vec![
         get("/v1/runs", LOOK).query(of_project),
         post("/v1/runs", OPERATE, |things| json!({"project": things.project, "env": "staging"})),
         get("/v1/runs/{run}", LOOK_OR_WORK),
@@ -100,35 +182,152 @@ pub(crate) fn rows() -> Vec<Row> {
         get("/v1/runs/{run}/tries", LOOK),
         get("/v1/runs/{run}/artifacts", LOOK),
         get("/v1/runs/{run}/events", LOOK_OR_WORK),
+        get("/v1/runs/{run}/stream", LOOK_OR_WORK),
+        post("/v1/runs/{run}/cancel", OPERATE, |_| json!({"reason": "r"})),
+        post("/v1/runs/{run}/retry", OPERATE, |_| json!({})),
+    ]
+}
+
+fn work() -> Vec<Row> {
+    vec![
         post("/v1/runs/{run}/start", WORK, |_| json!({"worker": "w"})),
         post("/v1/runs/{run}/events", WORK, |_| json!({"events": [{"level": "info", "message": "m"}]})),
         post("/v1/runs/{run}/heartbeat", WORK, |_| json!({})),
         post("/v1/runs/{run}/finish", WORK, |_| json!({"status": "success"})),
         post("/v1/runs/{run}/artifacts", WORK, |_| json!({"artifact_type": "log", "url": "https://x"})),
-        post("/v1/runs/{run}/cancel", OPERATE, |_| json!({"reason": "r"})),
-        post("/v1/runs/{run}/retry", OPERATE, |_| json!({})),
         post("/v1/finishes", WORK, |things| json!({"ends": [{"run_id": things.run, "status": "success"}]})),
         post(
             "/v1/claims",
             WORK,
             |things| json!({"worker": "w", "request_id": "asked", "projects": [things.project]}),
-        ),
-        get("/v1/workers", LOOK).nobodys(),
-        row(Method::PUT, "/v1/workers/{worker}", WORK, |_| json!({"name": "w", "host": "h", "pid": 1}))
-            .nobodys(),
+        )
+        .of(Whose::Parts),
+        post("/v1/claims/left", WORK, |things| json!({"projects": [things.project]})).of(Whose::Parts),
+        get("/v1/workers", LOOK).of(Whose::Parts),
+        put("/v1/workers/{worker}", WORK, |_| json!({"name": "w", "host": "h", "pid": 1})).of(Whose::Parts),
         post("/v1/workers/{worker}/beat", WORK, |things| json!({"runs": [things.run]})),
-        row(Method::DELETE, "/v1/workers/{worker}", WORK, |_| Value::Null).nobodys(),
+        delete("/v1/workers/{worker}", WORK).of(Whose::Parts),
+    ]
+}
+
+fn projects() -> Vec<Row> {
+    vec![
+        get("/v1/projects", LOOK).of(Whose::Parts),
+        get("/v1/projects/{project}", LOOK),
+        put("/v1/projects/{project}", ADMIN, |_| json!({"environments": ["staging"]})).of(Whose::Alls),
+        post("/v1/projects/{project}/pause", OPERATE, |_| json!({})),
+        post("/v1/projects/{project}/resume", OPERATE, |_| Value::Null),
+        get("/v1/flags", LOOK).of(Whose::Parts),
+        put(
+            "/v1/flags",
+            OPERATE,
+            |things| json!({"flag": "paused", "scope": format!("project:{}", things.project)}),
+        ),
+        delete("/v1/flags", OPERATE).query(|things| format!("?flag=paused&scope=feed:{}", things.feed)),
+        get("/v1/schedules", LOOK).of(Whose::Parts),
+        get("/v1/schedules/{schedule}", LOOK),
+        put("/v1/schedules/{schedule}", OPERATE, schedule),
+        delete("/v1/schedules/{schedule}", OPERATE),
+        post("/v1/schedules/{schedule}/pause", OPERATE, |_| json!({"note": "n"})),
+        post("/v1/schedules/{schedule}/resume", OPERATE, |_| Value::Null),
+    ]
+}
+
+/// What a schedule of the project is made of.
+pub(crate) fn schedule(things: &Things) -> Value {
+    json!({"cron": "0 3 * * *", "request": {"project": things.project, "env": "staging"}})
+}
+
+/// What a feed of the project is made of.
+pub(crate) fn feed(things: &Things) -> Value {
+    json!({
+        "project_id": things.project, "endpoint": "http://127.0.0.1:9/graphql", "username": "u",
+        "password_env": "FEED_PASSWORD", "schedule": "0 4 * * *",
+    })
+}
+
+/// What a webhook of the project is made of. Every test has the variable, and nobody here signs with its value.
+pub(crate) fn hook(things: &Things) -> Value {
+    json!({"project": things.project, "kind": "generic", "secret_env": "CARGO_PKG_NAME"})
+}
+
+fn feeds() -> Vec<Row> {
+    vec![
+        get("/v1/feeds", LOOK).of(Whose::Parts),
+        get("/v1/feeds/{feed}", LOOK),
+        put("/v1/feeds/{feed}", ADMIN, feed),
+        post("/v1/feeds/{feed}/syncs", OPERATE, |_| json!({"full": true})),
+        post("/v1/feeds/{feed}/pause", OPERATE, |_| json!({})),
+        post("/v1/feeds/{feed}/resume", OPERATE, |_| Value::Null),
+        get("/v1/feeds/{feed}/watermark", LOOK),
+        put("/v1/feeds/{feed}/watermark", OPERATE, |_| json!({"watermark": null, "note": "again"})),
+        get("/v1/feeds/{feed}/heatmap", LOOK),
+        post("/v1/feeds/{feed}/reprice", OPERATE, |_| Value::Null),
+    ]
+}
+
+fn syncs() -> Vec<Row> {
+    vec![
+        get("/v1/syncs", LOOK).query(of_feed),
+        get("/v1/syncs/{sync}", LOOK),
+        get("/v1/syncs/{sync}/partitions", LOOK),
+        post("/v1/syncs/{sync}/retry", OPERATE, |_| json!({})),
+        post("/v1/syncs/{sync}/cancel", OPERATE, |_| json!({"reason": "r"})),
+        post("/v1/syncs/{sync}/consolidate", OPERATE, |_| json!({"force": true})),
+        get("/v1/rejects", LOOK).query(of_feed),
+        get("/v1/gaps", LOOK).query(of_feed),
+    ]
+}
+
+fn rules() -> Vec<Row> {
+    vec![
+        get("/v1/rules", LOOK).of(Whose::Parts),
+        post("/v1/rules", OPERATE, |things| json!({"markup": 11_000, "feed": things.feed})),
+        post(
+            "/v1/rules/import",
+            OPERATE,
+            |things| json!({"rules": [{"markup": 11_000, "feed": things.feed}], "replace": true}),
+        ),
+        post("/v1/rules/test", LOOK, |things| json!({"feed": things.feed, "price": 125_000, "points": 125})),
+        delete("/v1/rules/{rule}", OPERATE),
+    ]
+}
+
+fn queues() -> Vec<Row> {
+    vec![
+        get("/v1/queues", LOOK).of(Whose::Parts),
+        get("/v1/queues/{queue}", LOOK).of(Whose::Parts),
+        get("/v1/queues/{queue}/messages", LOOK).of(Whose::Parts),
+        get("/v1/queues/{queue}/dead", LOOK).of(Whose::Parts),
+        post("/v1/queues/{queue}/replay", OPERATE, |things| json!({"ids": [things.letter]})).of(Whose::Parts),
+    ]
+}
+
+fn access() -> Vec<Row> {
+    vec![
         get("/v1/tokens", ADMIN).query(of_project),
         post(
             "/v1/tokens",
             ADMIN,
             |things| json!({"name": "made", "role": "viewer", "project": things.project}),
         ),
-        row(Method::DELETE, "/v1/tokens/{token}", ADMIN, |_| Value::Null),
-        post("/v1/session", Who::Everybody, |_| json!({"token": "tm_none"})).nobodys(),
-        get("/v1/session", ANYONE).nobodys(),
-        row(Method::DELETE, "/v1/session", ANYONE, |_| Value::Null).nobodys(),
+        delete("/v1/tokens/{token}", ADMIN),
+        post("/v1/session", Who::Everybody(Some("unauthenticated")), |_| json!({"token": "tm_none"}))
+            .of(Whose::Nobodys),
+        get("/v1/session", ANYONE).of(Whose::Nobodys),
+        delete("/v1/session", ANYONE).of(Whose::Nobodys),
         get("/v1/audit", ADMIN).query(of_project),
+    ]
+}
+
+fn hooks() -> Vec<Row> {
+    vec![
+        get("/v1/hooks", ADMIN).of(Whose::Parts),
+        put("/v1/hooks/{hook}", ADMIN, hook),
+        delete("/v1/hooks/{hook}", ADMIN),
+        post("/v1/hooks/{hook}", Who::Everybody(Some("bad_signature")), |_| json!({})).of(Whose::Signers),
+        get("/v1/alerts", LOOK).query(of_project),
+        post("/v1/alerts/test", ADMIN, |_| json!({})).of(Whose::Alls),
     ]
 }
 

@@ -3,6 +3,7 @@
 use crate::doorway::{Doorway, fields, refused};
 use http::{Method, StatusCode};
 use serde_json::json;
+use tidemill_core::limits::KEY_BYTES_MAX;
 use tidemill_core::queue::WORK_ITEMS;
 use tidemill_testkit::conformance::at_once;
 use tidemill_testkit::door::{Kind, at};
@@ -32,7 +33,8 @@ pub(crate) async fn a_key_is_one_request_and_another_one_under_it_is_refused(kin
     let added = door.admin.import_rules(&import, key()).await.expect("rules are added");
     assert_eq!(door.admin.import_rules(&import, key()).await.expect("the same answer"), added);
     assert_eq!(rules(&door).await, 2);
-    let bad = door.keyed(Method::POST, "/v1/rules", "{\"markup\":1}", Some("a b")).await;
+    let long = "k".repeat(KEY_BYTES_MAX + 1);
+    let bad = door.keyed(Method::POST, "/v1/rules", "{\"markup\":1}", Some(&long)).await;
     assert_eq!(
         (bad.0, fields(&bad.1)),
         (StatusCode::UNPROCESSABLE_ENTITY, vec!["Idempotency-Key".to_owned()])
