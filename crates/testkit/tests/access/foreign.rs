@@ -22,8 +22,7 @@ async fn lists(ground: &Ground, secret: &str) -> Vec<(&'static str, String)> {
     said
 }
 
-/// What belongs to a project and has no name of its own: flags, an alert, a rejected row, a change of a watermark, and
-/// a run in the hands of a worker.
+/// What belongs to a project and has no name of its own: flags, an alert, a rejected row, a change of a watermark.
 async fn furnish(ground: &Ground, theirs: &Things) {
     for scope in [format!("project:{}", theirs.project), format!("feed:{}", theirs.feed)] {
         let flag = json!({"flag": "paused", "scope": scope});
