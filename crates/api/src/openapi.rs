@@ -41,15 +41,18 @@ pub fn document() -> Value {
 }
 
 /// The parts of the product, in the order in which they are read.
-pub(crate) const TAGS: [(&str, &str); 10] = [
+pub(crate) const TAGS: [(&str, &str); 13] = [
     ("runs", "A run is one piece of work, from queued to done."),
     ("work", "What workers do: claim, report, finish."),
+    ("events", "What happens, as it happens."),
     ("projects", "Projects, their environments, and what holds them."),
     ("schedules", "What the clock queues."),
     ("feeds", "Where records come from, and how far they are."),
     ("syncs", "One pass over a feed's window."),
     ("rules", "What a stone is sold for."),
     ("queues", "Messages, and those that nobody could carry out."),
+    ("hooks", "Others who queue runs, by signed webhooks."),
+    ("alerts", "What people are told of."),
     ("access", "Who may do what."),
     ("server", "The server itself."),
 ];

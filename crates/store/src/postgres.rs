@@ -63,9 +63,11 @@ pub(crate) struct Lent<'a> {
 impl Lent<'_> {
     /// Hands the connection to the next call: the server has answered the last one.
     pub(crate) fn keep(mut self) {
-        let fresh = |kept: &Kept| kept.since.elapsed() < KEPT_MAX && !self.postgres.pool.is_closed();
-        if let Some(kept) = self.kept.take().filter(fresh) {
-            self.postgres.kept().push(kept);
+        let Some(kept) = self.kept.take().filter(|kept| kept.since.elapsed() < KEPT_MAX) else { return };
+        let mut all = self.postgres.kept();
+        // Asked under the lock under which closing lets go of them: one that is kept later is waited for in vain.
+        if !self.postgres.turns.is_closed() {
+            all.push(kept);
         }
     }
 

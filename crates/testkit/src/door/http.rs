@@ -109,7 +109,7 @@ async fn answer(store: Store, mut request: Request<Body>) -> Result<Response, In
 fn error(error: ClientError) -> Error {
     let ClientError::Refused { problem, .. } = error else { panic!("the server did not answer: {error}") };
     let code = if problem.code == "invalid" {
-        let too_large = problem.faults.iter().all(|fault| fault.problem.contains(" bytes long; at most "));
+        let too_large = problem.faults.iter().all(|fault| fault.problem.contains(" long; at most "));
         Some(if too_large { RefusalCode::TooLarge } else { RefusalCode::BadValue })
     } else {
         RefusalCode::parse(&problem.code)
