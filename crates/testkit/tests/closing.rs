@@ -1,4 +1,5 @@
 //! A store that is closed while others still use it: it ends, and takes nobody with it.
+#![expect(clippy::expect_used, reason = "what fails here ends the test, loudly")]
 
 use std::time::Duration;
 
