@@ -180,8 +180,8 @@ proptest! {
             let missing: Vec<_> = source.lasting.difference(&reading.stored).collect();
             prop_assert!(missing.is_empty(), "missing {missing:?} after {} fetches", reading.fetches);
         } else {
-            // Only a list that moves faster than its small pages can get lost so often.
-            prop_assert!(limit < 8, "{:?}", reading.end);
+            // Only a list that moves faster than its small pages, or that is replaced whole, can get lost so often.
+            prop_assert!(limit < 8 || length < 24, "{:?}", reading.end);
         }
     }
 
