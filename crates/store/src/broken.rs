@@ -1,8 +1,8 @@
 //! A build that is broken on purpose: the next try is queued after the end of the one before was committed, and so
 //! by a process that may be gone by then. The suite must catch it. Never part of a product.
 
+use crate::FinishRun;
 use crate::codec::At;
-use crate::runs::FinishRun;
 use crate::sqlite::{Boxed, Sqlite};
 use crate::tx::Conn;
 use crate::{Error, Store, Swept, Tx};
