@@ -97,3 +97,17 @@ pub const DELIVERY_ATTEMPTS_MAX: i32 = 10;
 pub const DELIVERY_BACKOFF_SECS: i64 = 30;
 /// How long one try may take before another process tries.
 pub const DELIVERY_LEASE_SECS: i64 = 120;
+/// Time between two signs of life of an agent.
+pub const AGENT_BEAT_SECS: u64 = 5;
+/// How long an agent may be silent before it gets no more tasks, and those it has not begun go to others.
+pub const AGENT_SILENT_SECS: u64 = 20;
+/// How long a controller acts without renewing its lease.
+pub const CONTROLLER_LEASE_SECS: u64 = 15;
+/// Bytes of output that are kept of one task.
+pub const TASK_LOG_BYTES_MAX: u64 = 50 * 1024 * 1024;
+/// Bytes of output in one report.
+pub const LOG_CHUNK_BYTES_MAX: usize = 256 * 1024;
+/// Files that one job may leave.
+pub const OUTPUTS_MAX: usize = 10_000;
+/// Tasks that an agent may hold.
+pub const AGENT_TASKS_MAX: usize = 1_000;

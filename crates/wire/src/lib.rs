@@ -4,6 +4,7 @@
 //! request with a field that nobody knows is refused; an answer may grow fields, and a client ignores them.
 
 pub mod access;
+pub mod agents;
 pub mod alerts;
 pub mod claims;
 pub mod feeds;
