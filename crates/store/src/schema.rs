@@ -76,6 +76,7 @@ impl Schema {
             .replace("{ops}.", &place)
             .replace("{sync}.", &sync)
             .replace("{now}", now)
+            .replace("{schema}", self.name())
             .replace("{channel}", &self.channel())
             .replace("{run_pairs}", &diagram::run_pairs_sql())
             .replace("{sync_pairs}", &diagram::sync_pairs_sql())
