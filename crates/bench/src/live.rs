@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tidemill_api::App;
 use tidemill_api::access::Access;
+use tidemill_api::server::Server;
 use tidemill_core::RunId;
 use tidemill_core::event::{Level, NewEvent};
 use tidemill_core::run::{ClaimRuns, QueueRun};
@@ -55,7 +56,7 @@ pub(crate) async fn all(ground: &Ground, plan: &Plan, report: &mut Report) -> Re
         App::new(Syncs::new(engine, SyncSettings::default()), Access::Open { name: "bench".to_owned() });
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
-    tokio::spawn(axum::serve(listener, tidemill_api::router(app.clone())).into_future());
+    tokio::spawn(Server::new(app.clone()).serve(listener, std::future::pending()));
     let rounds = if plan.quick { 20 } else { 100 };
     for (what, path) in [
         ("one run's", format!("/v1/runs/{run}/stream")),
