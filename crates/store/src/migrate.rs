@@ -80,6 +80,13 @@ const MIGRATIONS: &[Migration] = &[
         postgres: include_str!("../migrations/postgres/0007_live.sql"),
         sqlite: include_str!("../migrations/sqlite/0007_live.sql"),
     },
+    Migration {
+        version: 8,
+        name: "graph",
+        oldest_binary: "0.1.0",
+        postgres: include_str!("../migrations/postgres/0008_graph.sql"),
+        sqlite: include_str!("../migrations/sqlite/0008_graph.sql"),
+    },
 ];
 
 /// The functions and triggers of PostgreSQL, in the order in which they need each other.
@@ -105,10 +112,12 @@ const POSTGRES_CODE: &[&str] = &[
     include_str!("../sql/functions/23_store_page.sql"),
     include_str!("../sql/functions/24_audit_guard.sql"),
     include_str!("../sql/functions/25_run_notices.sql"),
+    include_str!("../sql/functions/26_job_guards.sql"),
 ];
 
 /// The triggers of SQLite.
-const SQLITE_CODE: &[&str] = &[include_str!("../sql/sqlite_triggers.sql")];
+const SQLITE_CODE: &[&str] =
+    &[include_str!("../sql/sqlite_triggers.sql"), include_str!("../sql/sqlite_job_triggers.sql")];
 
 /// The two tables that migrations themselves need. The same text on both databases.
 const BOOKS: &str = "
