@@ -96,7 +96,11 @@ const fn status_of(code: RefusalCode) -> StatusCode {
         | RefusalCode::UnknownFeed
         | RefusalCode::UnknownSync
         | RefusalCode::UnknownToken
-        | RefusalCode::UnknownHook => StatusCode::NOT_FOUND,
+        | RefusalCode::UnknownHook
+        | RefusalCode::UnknownJob
+        | RefusalCode::UnknownTask
+        | RefusalCode::UnknownAgent
+        | RefusalCode::UnknownPool => StatusCode::NOT_FOUND,
         RefusalCode::KeyConflict
         | RefusalCode::Stale
         | RefusalCode::Frozen

@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::{Extension, Json};
 use http::Method;
 use serde_json::json;
-use tidemill_core::project::{Flag, FlagName};
+use tidemill_core::project::{Flag, FlagName, FlagSource};
 use tidemill_wire::projects::{ClearFlag, Pause, Resumed, SetFlag};
 use tidemill_wire::{Fault, Page};
 
@@ -107,6 +107,7 @@ pub(crate) async fn switch_on(
         since,
         until_at: until_at.map(tidemill_core::request::micros),
         set_by: Some(caller.name.clone()),
+        source: FlagSource::Manual,
     };
     engine.store().set_flag(flag.clone()).await?;
     Ok(flag)

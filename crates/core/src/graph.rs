@@ -6,6 +6,7 @@ mod fault;
 pub mod pattern;
 pub mod plan;
 mod read;
+pub mod record;
 pub mod share;
 mod units;
 mod yaml;
