@@ -53,7 +53,8 @@ pub(crate) struct Global {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// See it work: a feed brought into a table, a worker killed in the middle, and the proof that nothing is missing.
+    /// See it work: a feed brought into a table, a worker killed in the middle, and the proof that nothing is
+    /// missing.
     Demo(crate::args_sync::Demo),
     /// Create or update the tables and functions.
     Migrate,
@@ -94,6 +95,11 @@ pub(crate) enum Command {
     },
     /// Claim runs and carry each out with a command.
     Work(Work),
+    /// Carry out tasks of graphs.
+    Agent {
+        #[command(subcommand)]
+        command: crate::args_agent::AgentCommand,
+    },
     /// Manage feeds: outside sources that are kept in a table.
     Feed {
         #[command(subcommand)]

@@ -1,5 +1,6 @@
 //! One function per command: reach the door or open the store, ask, print.
 
+mod agent;
 mod alert;
 mod demo;
 mod demo_sync;
@@ -116,6 +117,7 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
             Some(way) => work::far(remote::Away::new(way), &config, work, out).await,
             None => work::work(open(&config).await?, &config, work, out).await,
         },
+        Command::Agent { command } => agent::command(&global, &config, command, out).await,
         Command::Sweep { forever } => upkeep::sweep(open(&config).await?, &config, forever, out).await,
         Command::Config { .. } | Command::Completions { .. } => {
             Err(Failure::outage("this command was answered before"))
@@ -138,6 +140,7 @@ pub(crate) fn beside_its_database(arguments: &Arguments) -> Result<(), Failure> 
         | Command::Alert { .. }
         | Command::Stats
         | Command::Work(_)
+        | Command::Agent { .. }
         | Command::Completions { .. } => return Ok(()),
         Command::Demo(_) => "demo",
         Command::Migrate => "migrate",

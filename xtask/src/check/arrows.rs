@@ -12,7 +12,7 @@ use super::Fault;
 use crate::workspace;
 
 /// Each directory of `crates/`, and the directories it may depend on. Nothing points back up.
-const ALLOWED: [(&str, &[&str]); 12] = [
+const ALLOWED: [(&str, &[&str]); 13] = [
     ("core", &[]),
     ("store", &["core"]),
     ("feeds", &["core", "supplier"]),
@@ -21,10 +21,14 @@ const ALLOWED: [(&str, &[&str]); 12] = [
     ("api", &["core", "store", "engine", "wire"]),
     ("client", &["core", "wire"]),
     ("supervisor", &[]),
+    ("agent", &["core", "wire", "client", "supervisor"]),
     ("supplier", &["core"]),
-    ("cli", &["core", "store", "engine", "wire", "api", "client", "supervisor", "supplier"]),
+    ("cli", &["core", "store", "engine", "wire", "api", "client", "supervisor", "supplier", "agent"]),
     ("testkit", &["core", "store", "engine", "wire", "api", "client", "feeds", "supplier"]),
-    ("bench", &["core", "store", "engine", "wire", "api", "client", "feeds", "supplier", "testkit"]),
+    (
+        "bench",
+        &["core", "store", "engine", "wire", "api", "client", "feeds", "supplier", "supervisor", "testkit"],
+    ),
 ];
 /// What any crate may use in its own tests.
 const FOR_TESTS: &str = "testkit";
