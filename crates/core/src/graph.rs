@@ -7,6 +7,7 @@ pub mod pattern;
 pub mod plan;
 mod read;
 pub mod record;
+pub mod schema;
 pub mod share;
 mod units;
 mod yaml;

@@ -27,6 +27,7 @@ mod job_facts;
 mod jobs;
 mod live;
 mod migrate;
+mod needs;
 mod page_step;
 mod pages;
 mod partitions;

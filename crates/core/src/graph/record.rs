@@ -127,6 +127,16 @@ pub struct JobRecord {
     pub updated_at: Timestamp,
 }
 
+/// What a job needs, by places in the graph.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct JobNeeds {
+    /// The job's place.
+    pub position: i32,
+    /// The places of the jobs that it needs.
+    pub needs: Vec<i32>,
+}
+
 labelled! {
     /// Why a task is over.
     "end of a task" TaskEnd {

@@ -3,7 +3,7 @@
 use super::Graphs;
 use super::operate::unknown;
 use tidemill_core::RunId;
-use tidemill_core::graph::record::{GraphRecord, JobDetail, JobRecord, LogPiece, TaskRecord};
+use tidemill_core::graph::record::{GraphRecord, JobDetail, JobNeeds, JobRecord, LogPiece, TaskRecord};
 use tidemill_store::{Error, JobPage, RefusalCode};
 
 impl Graphs {
@@ -15,6 +15,11 @@ impl Graphs {
     /// Jobs of a graph.
     pub async fn jobs(&self, run: &RunId, page: JobPage) -> Result<Vec<JobRecord>, Error> {
         self.engine.store().jobs(run.clone(), page).await
+    }
+
+    /// What the jobs need whose places are after the first and not after the last.
+    pub async fn needs(&self, run: &RunId, after: i32, last: i32) -> Result<Vec<JobNeeds>, Error> {
+        self.engine.store().needs(run.clone(), after, last).await
     }
 
     /// The id of the job of that name, which must exist.
