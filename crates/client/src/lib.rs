@@ -8,6 +8,7 @@ mod access;
 mod agents;
 mod error;
 mod feeds;
+mod graphs;
 mod hooks;
 mod http;
 mod live;
