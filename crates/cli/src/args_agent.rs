@@ -9,6 +9,21 @@ use std::time::Duration;
 pub(crate) enum AgentCommand {
     /// Take tasks of graphs and carry them out. Runs until SIGTERM; commands go on, and the next start finds them.
     Run(AgentRun),
+    /// List agents, and whether they are there.
+    List,
+    /// Let an agent get no new tasks; what it has goes on.
+    Drain {
+        /// The agent: its name, or its id.
+        agent: String,
+        /// Let it get tasks again.
+        #[arg(long)]
+        undo: bool,
+    },
+    /// Say that nothing of an agent runs any more, and that it does not come back: its jobs go to others at once.
+    Forget {
+        /// The agent: its name, or its id.
+        agent: String,
+    },
 }
 
 /// An agent. It needs a server to ask, and a directory of its own.

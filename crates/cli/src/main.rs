@@ -4,6 +4,7 @@ mod args;
 mod args_access;
 mod args_agent;
 mod args_alert;
+mod args_graph;
 mod args_hook;
 mod args_server;
 mod args_sync;
