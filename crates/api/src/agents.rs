@@ -14,7 +14,7 @@ use axum::extract::State;
 use http::{Method, StatusCode};
 use tidemill_core::agent::{Agent, NewAgent};
 use tidemill_core::graph::record::{JobOutput, Order, OrderWork};
-use tidemill_core::limits::{AGENT_SILENT_SECS, AGENT_BEAT_SECS};
+use tidemill_core::limits::{AGENT_BEAT_SECS, AGENT_SILENT_SECS};
 use tidemill_engine::graph::Speaker;
 use tidemill_store::{Error, RefusalCode};
 use tidemill_wire::Page;
@@ -116,6 +116,9 @@ async fn register(
         boot_id: register.boot,
     };
     app.graphs().register(new).await?;
+    if register.draining {
+        app.graphs().drain(agent, true).await?;
+    }
     Ok(Json(AgentRegistered {
         protocol: PROTOCOL,
         beat_secs: AGENT_BEAT_SECS,
@@ -136,6 +139,9 @@ async fn beat(
 ) -> Result<Json<AgentBeaten>, Fail> {
     let holding: Vec<String> = beat.holding.into_iter().map(|held| held.task_id).collect();
     let beaten = app.graphs().beat(&speaker(&visit, agent, beat.boot), &holding).await?;
+    if beat.draining && !beaten.draining {
+        app.graphs().drain(agent, true).await?;
+    }
     Ok(Json(AgentBeaten { over: beaten.over, draining: beaten.draining, now: beaten.now }))
 }
 
@@ -208,5 +214,7 @@ async fn leave(
     Query(goodbye): Query<Goodbye>,
 ) -> Result<StatusCode, Fail> {
     app.graphs().leave(&speaker(&visit, agent, goodbye.boot)).await?;
+    // It is empty and gone, which is what draining was for: when it comes back, it gets tasks again.
+    app.graphs().drain(agent, false).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -38,7 +38,9 @@ impl App {
         let keyring = Keyring::new(syncs.engine().clone());
         let graphs = Graphs::new(syncs.engine().clone(), GraphSettings::default());
         let (throttle, scrape) = (Throttle::default(), Scrape::default());
-        Self { inner: Arc::new(Inner { syncs, graphs, access, keyring, throttle, room, scrape, live, closing }) }
+        Self {
+            inner: Arc::new(Inner { syncs, graphs, access, keyring, throttle, room, scrape, live, closing }),
+        }
     }
 
     /// The use cases of runs.

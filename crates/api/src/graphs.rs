@@ -18,8 +18,8 @@ use tidemill_core::limits::GRAPH_BYTES_MAX;
 use tidemill_core::run::{Cancelled, Retried};
 use tidemill_engine::graph::{JobPage, SubmitFault, SubmitGraph};
 use tidemill_wire::graphs::{
-    CancelGraph, CheckGraph, GraphCancelled, GraphChecked, GraphSubmitted, ListJobs, ListNeeds,
-    NewGraph, RetryGraph,
+    CancelGraph, CheckGraph, GraphCancelled, GraphChecked, GraphSubmitted, ListJobs, ListNeeds, NewGraph,
+    RetryGraph,
 };
 use tidemill_wire::{Fault, Page};
 use tokio::time::Instant;
@@ -47,7 +47,10 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
             .says("graphs", "Show a graph, and how many of its jobs are where")
             .answers::<GraphRecord>(200, "The graph"),
         Endpoint::new(Method::GET, "/v1/graphs/{run}/jobs", Allowed::Look, jobs)
-            .says("graphs", "List the jobs of a graph, or those that changed, and wait for a change where asked")
+            .says(
+                "graphs",
+                "List the jobs of a graph, or those that changed, and wait for a change where asked",
+            )
             .waits()
             .query::<ListJobs>()
             .answers::<Page<JobRecord>>(200, "One page of jobs"),
@@ -66,11 +69,11 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-async fn check(Body(asked): Body<CheckGraph>) -> Result<Json<GraphChecked>, Fail> {
+async fn check(Body(asked): Body<CheckGraph>) -> Result<(Extension<Noted>, Json<GraphChecked>), Fail> {
     // A large text takes a while to read.
     let read = tokio::task::spawn_blocking(move || parse(&asked.text)).await;
     let read = read.map_err(|_| Fail::internal("a graph could not be read"))?;
-    Ok(Json(match read {
+    let found = match read {
         Ok(graph) => GraphChecked {
             is_sound: true,
             name: graph.name,
@@ -81,7 +84,8 @@ async fn check(Body(asked): Body<CheckGraph>) -> Result<Json<GraphChecked>, Fail
         Err(faults) => {
             GraphChecked { is_sound: false, name: None, workspace: None, jobs: Vec::new(), faults }
         }
-    }))
+    };
+    Ok((Extension(Noted { unchanged: true, ..Noted::default() }), Json(found)))
 }
 
 async fn submit(
@@ -120,11 +124,7 @@ async fn submit(
     Ok((status, Extension(noted), Json(answer)))
 }
 
-async fn one(
-    State(app): State<App>,
-    caller: Caller,
-    Id(run): Id<RunId>,
-) -> Result<Json<GraphRecord>, Fail> {
+async fn one(State(app): State<App>, caller: Caller, Id(run): Id<RunId>) -> Result<Json<GraphRecord>, Fail> {
     caller.may_touch(&app, &run).await?;
     Ok(Json(app.graphs().graph(&run).await?))
 }

@@ -63,11 +63,7 @@ impl Caller {
     }
 }
 
-async fn one(
-    State(app): State<App>,
-    caller: Caller,
-    Id(Key(job)): Id<Key>,
-) -> Result<Json<JobDetail>, Fail> {
+async fn one(State(app): State<App>, caller: Caller, Id(Key(job)): Id<Key>) -> Result<Json<JobDetail>, Fail> {
     caller.job(&app, &job).await?;
     Ok(Json(app.graphs().job(&job).await?))
 }

@@ -83,7 +83,8 @@ async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn status(State(app): State<App>) -> Result<Json<RebootStatus>, Fail> {
+async fn status(State(app): State<App>, caller: Caller) -> Result<Json<RebootStatus>, Fail> {
+    caller.sees_all()?;
     Ok(Json(app.graphs().reboot_status().await?))
 }
 

@@ -138,7 +138,11 @@ impl std::str::FromStr for JobName {
             return Ok(Self { id: tidemill_core::task::job_id(&run, name) });
         }
         let fits = (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        if fits { Ok(Self { id: text.to_owned() }) } else { Err("write the id of a job, or RUN/NAME".to_owned()) }
+        if fits {
+            Ok(Self { id: text.to_owned() })
+        } else {
+            Err("write the id of a job, or RUN/NAME".to_owned())
+        }
     }
 }
 

@@ -29,7 +29,8 @@ pub(super) async fn command(
             super::reaching(global, config, async |client| agents::list(&client, out).await).await
         }
         AgentCommand::Drain { agent, undo } => {
-            super::reaching(global, config, async |client| agents::drain(&client, &agent, undo, out).await).await
+            super::reaching(global, config, async |client| agents::drain(&client, &agent, undo, out).await)
+                .await
         }
         AgentCommand::Forget { agent } => {
             super::reaching(global, config, async |client| agents::forget(&client, &agent, out).await).await

@@ -78,7 +78,9 @@ fn check(file: &Path, out: Out) -> Result<ExitCode, Failure> {
         Ok(graph) => {
             let jobs: Vec<&str> = graph.jobs.iter().map(|job| job.name.as_str()).collect();
             if out.is_json() {
-                out.json(&serde_json::json!({"is_sound": true, "name": graph.name, "jobs": jobs, "faults": []}));
+                out.json(
+                    &serde_json::json!({"is_sound": true, "name": graph.name, "jobs": jobs, "faults": []}),
+                );
             } else {
                 let count = if jobs.len() == 1 { "1 job".to_owned() } else { format!("{} jobs", jobs.len()) };
                 out.line(format!("{} is sound: {count}", shown(file)));

@@ -94,12 +94,7 @@ async fn next_attempt(client: &Client, id: &str, place: Place) -> Result<Place, 
 }
 
 /// Prints what all jobs wrote, each line with the name of its job; with `follow` until the graph has ended.
-pub(super) async fn all(
-    client: &Client,
-    run: &RunId,
-    follow: bool,
-    out: Out,
-) -> Result<ExitCode, Failure> {
+pub(super) async fn all(client: &Client, run: &RunId, follow: bool, out: Out) -> Result<ExitCode, Failure> {
     let mut places: BTreeMap<i32, Place> = BTreeMap::new();
     loop {
         let is_over = client.graph(run).await?.status.is_terminal();

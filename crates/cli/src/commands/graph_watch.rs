@@ -162,7 +162,8 @@ fn lines(seen: &Seen, now: Timestamp, height: usize, out: Out, width: usize) -> 
         return seen.tree.lines(&seen.jobs).iter().map(|(lead, job)| drawn(lead, job)).collect();
     }
     let order = [JobState::Running, JobState::Failed, JobState::Pending];
-    let interesting = order.iter().flat_map(|state| seen.jobs.values().filter(move |job| job.state == *state));
+    let interesting =
+        order.iter().flat_map(|state| seen.jobs.values().filter(move |job| job.state == *state));
     let mut lines: Vec<String> = interesting.take(height - 1).map(|job| drawn("", job)).collect();
     lines.push(out.paint(&format!("… {} more", seen.jobs.len() - lines.len()), Style::Dim));
     lines

@@ -77,10 +77,13 @@ fn facts(detail: &JobDetail, why: &str, now: Timestamp, out: Out) {
     line("id", job.job_id.clone());
     out.line(format!("{:<14}{}", "state", out.paint(&state(job), style(job.code))));
     line("why", why.to_owned());
-    line("runs", match &spec.run {
-        Command::Shell(text) => text.trim().lines().collect::<Vec<_>>().join(" ⏎ "),
-        Command::Words(words) => words.join(" "),
-    });
+    line(
+        "runs",
+        match &spec.run {
+            Command::Shell(text) => text.trim().lines().collect::<Vec<_>>().join(" ⏎ "),
+            Command::Words(words) => words.join(" "),
+        },
+    );
     if !spec.needs.is_empty() {
         line("needs", spec.needs.join(", "));
     }
