@@ -120,6 +120,7 @@ async fn a_frozen_agent_loses_its_command_in_time() {
     job["work"]["on_agent_lost"] = json!({"rerun_after": 10});
     ground.server.order(job);
     let pid = ground.pid("pid").await;
+    until("the server knows that it runs", || ground.server.has_stage("job-001", "executing")).await;
     let id = agent.id().unwrap().try_into().unwrap();
     ground.server.known().held = Some("stage");
     let mut late = order(&ground, "late", "echo ran >> %ran");
