@@ -1,10 +1,11 @@
 //! Benchmarks: each figure beside its floor, in the same run, because machines are noisy.
 //!
-//! `cargo xtask bench runs|queue|sync|live [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]`. A benchmark is
+//! `cargo xtask bench runs|queue|sync|http|graph [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]`. A benchmark is
 //! not a test: it measures, says which targets are met, and exits with 0. How it measures: docs/benchmarks.md.
 
 mod compare;
 mod floor;
+mod graph;
 mod ground;
 mod http;
 mod latency;
@@ -37,7 +38,7 @@ pub(crate) struct Plan {
 }
 
 /// What can be named with `--only`.
-const MEASUREMENTS: [&str; 17] = [
+const MEASUREMENTS: [&str; 18] = [
     "floors",
     "lifecycle",
     "batch",
@@ -55,12 +56,14 @@ const MEASUREMENTS: [&str; 17] = [
     "cycles",
     "lists",
     "streams",
+    "controller",
 ];
 
-const USAGE: &str = "usage: runs|queue|sync|http [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]
+const USAGE: &str =
+    "usage: runs|queue|sync|http|graph [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]
   --pairs N     pairs of floor and ours for each ratio, 5 unless told otherwise
   --seconds S   whole seconds for each side of a pair, 4 unless told otherwise
-  --only a,b    http: cycles, lists, streams
+  --only a,b    http: cycles, lists, streams; graph: controller
                 runs: floors, lifecycle, batch, sqlite, latency, notify, flat, pinned
                 sync: whole, workers, settings; queue: batches, sizes, send
   --stones N    stones of a sync, 500000 unless told otherwise
@@ -77,7 +80,7 @@ fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let what = arguments.next();
     match what.as_deref() {
-        Some("runs" | "queue" | "sync" | "http") => {}
+        Some("runs" | "queue" | "sync" | "http" | "graph") => {}
         // The other process of a measurement across processes.
         Some("worker") => {
             let file = arguments.next().context("the file is missing")?;
@@ -122,6 +125,7 @@ fn main() -> Result<()> {
         Some("queue") => runtime.block_on(queues(&plan)),
         Some("sync") => runtime.block_on(syncs(&plan, if plan.quick { 50_000 } else { stones })),
         Some("http") => runtime.block_on(https(&plan)),
+        Some("graph") => runtime.block_on(graphs(&plan)),
         Some(_) | None => runtime.block_on(runs(&plan)),
     }
 }
@@ -153,6 +157,16 @@ async fn https(plan: &Plan) -> Result<()> {
     }
     if plan.wants("streams") {
         live::all(&ground, plan, &mut report).await?;
+    }
+    report.print(plan.json);
+    Ok(())
+}
+
+async fn graphs(plan: &Plan) -> Result<()> {
+    let mut report = Report::default();
+    let ground = ground::Ground::prepare()?;
+    if plan.wants("controller") {
+        graph::controller(&ground, plan, &mut report).await?;
     }
     report.print(plan.json);
     Ok(())
