@@ -108,7 +108,9 @@ fn definition(jobs: usize) -> String {
     for number in 0..jobs {
         let _ = write!(text, "  j{number}:\n    run: work\n");
         if number >= roots {
-            let _ = write!(text, "    needs: [j{}, j{}]\n", number % roots, (number * 7) % roots);
+            let (one, other) = (number % roots, (number * 7) % roots);
+            let more = if one == other { String::new() } else { format!(", j{other}") };
+            let _ = writeln!(text, "    needs: [j{one}{more}]");
         }
     }
     text
@@ -129,7 +131,7 @@ pub(crate) async fn controller(ground: &Ground, plan: &Plan, report: &mut Report
         let field = Field::new(ground, size).await.with_context(|| format!("{size} live jobs"))?;
         let passes = field.passes(plan.pairs.max(3) * 2).await?;
         let middle = median(&passes);
-        per_job.push(middle / size as f64);
+        per_job.push(middle / f64::from(u32::try_from(size)?));
         let is_target = size == MIDDLE;
         report.add(Line {
             what: format!("a pass over {size} live jobs"),

@@ -52,9 +52,9 @@ pub(crate) async fn only_some_jobs_and_what_they_need(kind: Kind) {
     // b failed, and runs again; a succeeded, and is reused.
     let second = scene.graphs.submit(only(&["c"])).await.expect("it is taken");
     assert_eq!((second.jobs, second.reused), (3, 1));
-    let reused = scene.job(&second.run_id, "a").await;
+    let kept = scene.job(&second.run_id, "a").await;
     assert_eq!(
-        (reused.code, reused.reused_from),
+        (kept.code, kept.reused_from),
         (C::Succeeded, Some(scene.job(&first.run_id, "a").await.job_id))
     );
     scene.act().await;
