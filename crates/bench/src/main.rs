@@ -7,6 +7,7 @@
 mod agent_floor;
 mod compare;
 mod floor;
+mod graph;
 mod ground;
 mod http;
 mod latency;
@@ -40,7 +41,7 @@ pub(crate) struct Plan {
 }
 
 /// What can be named with `--only`.
-const MEASUREMENTS: [&str; 18] = [
+const MEASUREMENTS: [&str; 19] = [
     "floor",
     "floors",
     "lifecycle",
@@ -59,13 +60,14 @@ const MEASUREMENTS: [&str; 18] = [
     "cycles",
     "lists",
     "streams",
+    "controller",
 ];
 
 const USAGE: &str =
     "usage: runs|queue|sync|http|graph [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]
   --pairs N     pairs of floor and ours for each ratio, 5 unless told otherwise
   --seconds S   whole seconds for each side of a pair, 4 unless told otherwise
-  --only a,b    http: cycles, lists, streams; graph: floor
+  --only a,b    http: cycles, lists, streams; graph: floor, controller
                 runs: floors, lifecycle, batch, sqlite, latency, notify, flat, pinned
                 sync: whole, workers, settings; queue: batches, sizes, send
   --stones N    stones of a sync, 500000 unless told otherwise
@@ -160,15 +162,6 @@ async fn syncs(plan: &Plan, stones: u32) -> Result<()> {
     Ok(())
 }
 
-async fn graphs(plan: &Plan) -> Result<()> {
-    let mut report = Report::default();
-    if plan.wants("floor") {
-        agent_floor::all(plan, &mut report).await?;
-    }
-    report.print(plan.json);
-    Ok(())
-}
-
 async fn https(plan: &Plan) -> Result<()> {
     let mut report = Report::default();
     let ground = ground::Ground::prepare()?;
@@ -180,6 +173,19 @@ async fn https(plan: &Plan) -> Result<()> {
     }
     if plan.wants("streams") {
         live::all(&ground, plan, &mut report).await?;
+    }
+    report.print(plan.json);
+    Ok(())
+}
+
+async fn graphs(plan: &Plan) -> Result<()> {
+    let mut report = Report::default();
+    if plan.wants("floor") {
+        agent_floor::all(plan, &mut report).await?;
+    }
+    let ground = ground::Ground::prepare()?;
+    if plan.wants("controller") {
+        graph::controller(&ground, plan, &mut report).await?;
     }
     report.print(plan.json);
     Ok(())

@@ -33,8 +33,10 @@ labelled! {
 
 labelled! {
     /// Who switched a flag on.
+    #[derive(Default)]
     "source of a flag" FlagSource {
         /// A person.
+        #[default]
         Manual = "manual",
         /// A probe of an agent: it never changes what a person set.
         Probe = "probe",
@@ -45,12 +47,6 @@ labelled! {
 pub const SITE_SCOPE: &str = "site";
 /// The scope of flags that hold all graphs.
 pub const GRAPH_SCOPE: &str = "lane:graph";
-
-impl Default for FlagSource {
-    fn default() -> Self {
-        Self::Manual
-    }
-}
 
 /// Something that a person switched on, with a note for the others.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]

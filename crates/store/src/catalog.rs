@@ -245,6 +245,7 @@ catalog! {
     GRAPH_COUNTS = "graph_counts.sql",
     GRAPH_CANCEL = "graph_cancel.sql",
     GRAPH_ENDS = "graph_ends.sql",
+    GRAPH_NOTE = "graph_note.sql",
     GRAPH_RUN = "graph_run.sql",
     GRAPH_RUN_FOLLOW = "graph_run_follow.sql",
     GRAPH_RUN_TAKE = "graph_run_take.sql",

@@ -3,6 +3,7 @@
 use crate::codec::{At, Columns, Doc, Words};
 use crate::tx::{FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
+use tidemill_core::event::Level;
 use tidemill_core::graph::record::{GraphRecord, JobCounts};
 use tidemill_core::job::{JobState, StatusCode};
 use tidemill_core::run::{EndCause, RunState};
@@ -124,6 +125,21 @@ impl Tx<'_> {
             execute,
             "write a graph"
         )?;
+        Ok(())
+    }
+
+    /// Puts on the record of a run what somebody asked for, wherever the run is in its life.
+    pub async fn note_request(
+        &mut self,
+        run: &RunId,
+        level: Level,
+        message: &str,
+        now: Option<Timestamp>,
+    ) -> Result<(), Error> {
+        self.lock_run(run).await?;
+        let now = self.time(now);
+        let binds = (run.as_str(), level.as_str());
+        on!(self, catalog::GRAPH_NOTE, [binds.0, binds.1, message, now], execute, "write an event")?;
         Ok(())
     }
 

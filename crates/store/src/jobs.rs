@@ -362,15 +362,12 @@ impl Store {
         self.glance(move |mut tx| {
             Box::pin(async move {
                 let limit = i64::try_from(page.limit.clamp(1, BATCH_MAX)).unwrap_or(i64::MAX);
-                let rows = match page.changed_after {
-                    Some(after) => {
-                        let run = run.as_str();
-                        on!(tx, catalog::JOB_LIST_CHANGED, [run, after, limit], fetch_all, "list jobs")?
-                    }
-                    None => {
-                        let (run, after) = (run.as_str(), page.after_position.unwrap_or(-1));
-                        on!(tx, catalog::JOB_LIST, [run, after, limit], fetch_all, "list jobs")?
-                    }
+                let run = run.as_str();
+                let rows = if let Some(after) = page.changed_after {
+                    on!(tx, catalog::JOB_LIST_CHANGED, [run, after, limit], fetch_all, "list jobs")?
+                } else {
+                    let after = page.after_position.unwrap_or(-1);
+                    on!(tx, catalog::JOB_LIST, [run, after, limit], fetch_all, "list jobs")?
                 };
                 rows.records("list jobs")
             })

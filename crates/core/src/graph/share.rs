@@ -101,13 +101,12 @@ impl Line {
     /// Puts a job in line. It has one place, however often it comes.
     pub fn add(&mut self, job: Ready) {
         self.remove(job.index);
-        let number = match self.numbers.get(&job.shape) {
-            Some(number) => *number,
-            None => {
-                self.shapes.push(job.shape.clone());
-                self.numbers.insert(job.shape, self.shapes.len() - 1);
-                self.shapes.len() - 1
-            }
+        let number = if let Some(number) = self.numbers.get(&job.shape) {
+            *number
+        } else {
+            self.shapes.push(job.shape.clone());
+            self.numbers.insert(job.shape, self.shapes.len() - 1);
+            self.shapes.len() - 1
         };
         let queue = self.queues.entry(job.workspace.clone()).or_default().entry(number).or_default();
         queue.insert((job.age, job.index));

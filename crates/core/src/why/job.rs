@@ -191,13 +191,11 @@ pub fn explain_job(facts: &JobFacts) -> JobReason {
 fn running(facts: &JobFacts) -> JobReason {
     let agent = facts.agents.iter().find(|agent| agent.has_job);
     let code = facts.job.code;
-    match agent.and_then(|agent| Some((agent, agent.silent_since?))) {
-        Some((agent, since)) => JobReason::AgentSilent { agent: agent.name.clone(), since, code },
-        None => {
-            let agent = agent.map(|agent| agent.name.clone());
-            JobReason::OnAgent { agent, code, since: facts.job.updated_at }
-        }
+    if let Some((agent, since)) = agent.and_then(|agent| Some((agent, agent.silent_since?))) {
+        return JobReason::AgentSilent { agent: agent.name.clone(), since, code };
     }
+    let agent = agent.map(|agent| agent.name.clone());
+    JobReason::OnAgent { agent, code, since: facts.job.updated_at }
 }
 
 fn pending(facts: &JobFacts) -> JobReason {
@@ -357,8 +355,12 @@ impl JobReason {
             Self::Flagged { flag, scope, .. } => Some(format!("tidemill flag clear {flag} --scope {scope}")),
             Self::PoolFull { pool, .. } => Some(format!("tidemill pool set {pool} SIZE")),
             Self::NoAgents { labels } | Self::NoAgentFits { labels, .. } => {
-                let labels: String = labels.iter().map(|label| format!(" --label {label}")).collect();
-                Some(format!("tidemill agent run{labels}"))
+                let mut command = String::from("tidemill agent run");
+                for label in labels {
+                    command.push_str(" --label ");
+                    command.push_str(label);
+                }
+                Some(command)
             }
             Self::AgentsSilent { .. } | Self::AgentSilent { .. } | Self::Stopping { .. } => {
                 Some("tidemill agent list".to_owned())

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 /// Longest wait of one poll.
-const WAIT_MAX: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_mins(1);
 /// First time between two looks of an agent that has nothing to do; it doubles.
 const LOOK_FIRST: Duration = Duration::from_millis(50);
 

@@ -19,6 +19,7 @@ use memory::Memory;
 use tidemill_core::Timestamp;
 use tidemill_store::{Class, Error, Held, Lease, Look};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 /// Subjects that are read at once.
@@ -54,8 +55,8 @@ pub struct Controller {
     memory: Memory,
     /// When everything was last read; not yet, or not to be trusted any more, without it.
     read_at: Option<Timestamp>,
-    /// The last time that the database told.
-    told: Option<Timestamp>,
+    /// The last time that the database told, and when that was here.
+    told: Option<(Timestamp, Instant)>,
 }
 
 impl Graphs {
@@ -137,7 +138,7 @@ impl Controller {
                 return Err(error);
             }
         };
-        self.told = Some(look.now);
+        self.told = Some((look.now, Instant::now()));
         Ok(Some(self.decide(look)))
     }
 
@@ -180,7 +181,8 @@ impl Controller {
     /// Whether this process controls: it renews its lease, or takes one that is over.
     async fn hold(&mut self) -> Result<bool, Error> {
         let span = TimeDelta::from_std(self.graphs.settings.lease).unwrap_or(TimeDelta::MAX);
-        let fresh = self.renewed_at.zip(self.told).is_some_and(|(renewed, told)| told - renewed < span / 3);
+        let fresh =
+            self.renewed_at.zip(self.about_now()).is_some_and(|(renewed, now)| now - renewed < span / 3);
         if self.lease.is_some() && fresh {
             return Ok(true);
         }
@@ -212,13 +214,21 @@ impl Controller {
                 return Ok(false);
             }
         }
-        (self.renewed_at, self.told) = (Some(now), Some(now));
+        (self.renewed_at, self.told) = (Some(now), Some((now, Instant::now())));
         Ok(true)
     }
 
     fn is_pass_due(&self) -> bool {
         let every = TimeDelta::from_std(self.graphs.settings.pass).unwrap_or(TimeDelta::MAX);
-        self.read_at.zip(self.told).is_none_or(|(read, told)| told - read >= every)
+        self.read_at.zip(self.about_now()).is_none_or(|(read, now)| now - read >= every)
+    }
+
+    /// About what time it is, without asking the database.
+    fn about_now(&self) -> Option<Timestamp> {
+        let passed = |(told, since): (Timestamp, Instant)| {
+            told + TimeDelta::from_std(since.elapsed()).unwrap_or(TimeDelta::zero())
+        };
+        self.graphs.now().or_else(|| self.told.map(passed))
     }
 
     /// Another process controls: nothing that is believed here counts.

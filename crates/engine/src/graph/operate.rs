@@ -3,11 +3,11 @@
 use super::Graphs;
 use super::submit::{check_room, keep, new_job, quoted};
 use std::collections::{BTreeSet, HashSet};
-use tidemill_core::event::{Level, NewEvent};
+use tidemill_core::event::Level;
 use tidemill_core::job::StatusCode;
 use tidemill_core::run::{Cancelled, Lane, QueueRun, Retried, Run, RunState};
 use tidemill_core::{RunId, Timestamp};
-use tidemill_store::{Error, Holder, NewGraph, NewJob, OldJob, RefusalCode, Tx};
+use tidemill_store::{Error, NewGraph, NewJob, OldJob, RefusalCode, Tx};
 
 /// What a cancel did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,8 +92,8 @@ async fn cancel(
         }
         let what = if names.is_empty() { "the graph".to_owned() } else { names_of(names) };
         let why = reason.map_or_else(String::new, |reason| format!(": {reason}"));
-        let event = NewEvent::new(Level::Warn, format!("{by} asked {what} to stop{why}"));
-        tx.append_events(run, &[event], &Holder::default(), now).await?;
+        let told = format!("{by} asked {what} to stop{why}");
+        tx.note_request(run, Level::Warn, &told, now).await?;
         // Last, as in a step of the controller: jobs, runs, changes.
         tx.note_change(run.as_str()).await?;
     }
@@ -159,7 +159,7 @@ async fn retry(
     keep(tx, &new, &jobs, moment).await?;
     let reused = jobs.iter().filter(|job| job.reused.is_some()).count();
     let told = format!("{by} tries graph {run} again; {reused} of {} jobs are reused", jobs.len());
-    tx.append_events(&run_id, &[NewEvent::new(Level::Info, told)], &Holder::default(), now).await?;
+    tx.note_request(&run_id, Level::Info, &told, now).await?;
     Ok(Retried { run_id, created: true })
 }
 

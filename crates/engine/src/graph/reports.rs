@@ -280,7 +280,9 @@ fn checked(mut report: TaskReport) -> Result<TaskReport, Error> {
     }
     let names = |names: &mut Vec<String>, max: usize| {
         names.truncate(max);
-        names.iter_mut().for_each(|name| *name = clean(name, 256));
+        for name in names {
+            *name = clean(name, 256);
+        }
     };
     names(&mut report.unknown, UNKNOWN_MAX);
     match &mut report.result {

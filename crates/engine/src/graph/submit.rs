@@ -4,7 +4,7 @@ use super::Graphs;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use tidemill_core::digest::sha256_hex;
-use tidemill_core::event::{Level, NewEvent};
+use tidemill_core::event::Level;
 use tidemill_core::graph::share::{self, Shape};
 use tidemill_core::graph::{Graph, GraphFault, JobSpec, parse, plan};
 use tidemill_core::job::StatusCode;
@@ -12,7 +12,7 @@ use tidemill_core::limits::GRAPH_BYTES_MAX;
 use tidemill_core::run::QueueRun;
 use tidemill_core::task::job_id;
 use tidemill_core::{RunId, Timestamp};
-use tidemill_store::{Error, Holder, LatestJob, NewGraph, NewJob, Refusal, RefusalCode, Tx};
+use tidemill_store::{Error, LatestJob, NewGraph, NewJob, Refusal, RefusalCode, Tx};
 
 /// Faults that are told at once, where they are not in the text.
 const TOLD_MAX: usize = 20;
@@ -138,8 +138,8 @@ fn prepare(ask: SubmitGraph) -> Result<Prepared, SubmitFault> {
         let message = format!("the graph has no job {}", quoted(&strange));
         return Err(Error::refused(RefusalCode::BadValue, message).into());
     }
-    let named = ask.workspace.clone().or_else(|| graph.workspace.clone()).or_else(|| graph.name.clone());
-    let workspace = named.unwrap_or_else(|| "default".to_owned());
+    let shared = ask.workspace.clone().or_else(|| graph.workspace.clone()).or_else(|| graph.name.clone());
+    let workspace = shared.unwrap_or_else(|| "default".to_owned());
     let digest = sha256_hex(ask.text.as_bytes());
     let mut request = QueueRun::new(&ask.project, &ask.env);
     request.metadata = serde_json::json!({"graph": {
@@ -190,7 +190,7 @@ async fn submit(
     let reused = jobs.iter().filter(|job| job.reused.is_some()).count();
     keep(tx, &new, &jobs, moment).await?;
     let told = format!("{} submitted a graph of {} jobs; {reused} of them are reused", ask.by, jobs.len());
-    tx.append_events(run_id, &[NewEvent::new(Level::Info, told)], &Holder::default(), now).await?;
+    tx.note_request(run_id, Level::Info, &told, now).await?;
     Ok(Submitted { run_id: run_id.clone(), created: true, jobs: jobs.len(), reused })
 }
 

@@ -203,8 +203,8 @@ pub(crate) async fn an_agent_of_a_token_is_nobody_elses(kind: Kind) {
         let who = Speaker { token_id: stranger, ..robot.who };
         let refused = scene.graphs.beat(&who, &[]).await.expect_err("it is not theirs");
         assert_eq!(refused.refusal_code(), Some(RefusalCode::UnknownAgent));
-        let taken = scene.graphs.register(NewAgent { token_id: stranger, ..new.clone() }).await;
-        assert_eq!(taken.expect_err("it is taken").refusal_code(), Some(RefusalCode::UnknownAgent));
+        let again = scene.graphs.register(NewAgent { token_id: stranger, ..new.clone() }).await;
+        assert_eq!(again.expect_err("it is taken").refusal_code(), Some(RefusalCode::UnknownAgent));
     }
     // Another agent sees nothing of its task.
     let other = scene.agent("other", 1).await;

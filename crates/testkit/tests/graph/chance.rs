@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use chrono::TimeDelta;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use tidemill_core::graph::definition::OnAgentLost;
 use tidemill_core::graph::record::Order;
 use tidemill_core::project::{FlagName, SITE_SCOPE};
 use tidemill_core::run::Applied;
@@ -296,7 +297,7 @@ impl Bot {
             job: order.job_id,
             weight: work.spec.weight,
             pool: work.spec.pool,
-            rerun: work.spec.on_agent_lost != Default::default(),
+            rerun: work.spec.on_agent_lost != OnAgentLost::Wait,
             stage: 0,
         };
         self.running.insert(order.task_id, running);

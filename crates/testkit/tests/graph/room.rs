@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use tidemill_core::job::StatusCode as C;
 use tidemill_core::run::RunState;
-use tidemill_engine::graph::SubmitFault;
+use tidemill_engine::graph::{SubmitFault, SubmitGraph};
 use tidemill_testkit::door::Kind;
 
-use crate::scene::{Scene, ask, one};
+use crate::scene::{Scene, ask, graph, one};
 
 pub(crate) async fn a_job_wider_than_its_pool_is_refused(kind: Kind) {
     let scene = Scene::open(kind).await;
@@ -93,11 +93,13 @@ pub(crate) async fn an_agent_carries_no_more_than_it_can(kind: Kind) {
 
 pub(crate) async fn a_workspace_that_floods_leaves_room_for_another(kind: Kind) {
     let mut scene = Scene::open(kind).await;
-    let jobs: String = (0..60).map(|number| format!("  j{number}:\n    run: work\n")).collect();
-    let flood = format!("version: 1\nworkspace: flood\njobs:\n{jobs}");
-    let calm: String = (0..6).map(|number| format!("  j{number}:\n    run: work\n")).collect();
-    scene.submit(&flood).await;
-    let calm = scene.submit(&format!("version: 1\nworkspace: calm\njobs:\n{calm}")).await;
+    let names: Vec<String> = (0..60).map(|number| format!("j{number}")).collect();
+    let jobs = |count: usize| {
+        graph(&names.iter().take(count).map(|name| (name.as_str(), &[][..])).collect::<Vec<_>>())
+    };
+    let of = |workspace: &str, text: &str| SubmitGraph { workspace: Some(workspace.to_owned()), ..ask(text) };
+    scene.graphs.submit(of("flood", &jobs(60))).await.expect("the graph is taken");
+    let calm = scene.graphs.submit(of("calm", &jobs(6))).await.expect("the graph is taken").run_id;
     let mut robot = scene.agent("one", 8).await;
     scene.act().await;
     let mut by_workspace: BTreeMap<String, usize> = BTreeMap::new();

@@ -1,5 +1,6 @@
 //! What the cases of graphs share: a store, a clock, a controller that is asked to act, and agents that follow a script.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use chrono::TimeDelta;
@@ -145,15 +146,18 @@ pub(crate) fn new_agent(name: &str, capacity: i32) -> NewAgent {
 
 /// A graph of one job, with more keys for it.
 pub(crate) fn one(more: &str) -> String {
-    let more: String = more.lines().map(|line| format!("    {}\n", line.trim())).collect();
-    format!("version: 1\njobs:\n  a:\n    run: work\n{more}")
+    let mut text = String::from("version: 1\njobs:\n  a:\n    run: work\n");
+    for line in more.lines() {
+        let _ = writeln!(text, "    {}", line.trim());
+    }
+    text
 }
 
 /// A graph of jobs, each with what it needs.
 pub(crate) fn graph(jobs: &[(&str, &[&str])]) -> String {
     let mut text = String::from("version: 1\njobs:\n");
     for (name, needs) in jobs {
-        text.push_str(&format!("  {name}:\n    run: work\n    needs: [{}]\n", needs.join(", ")));
+        let _ = writeln!(text, "  {name}:\n    run: work\n    needs: [{}]", needs.join(", "));
     }
     text
 }

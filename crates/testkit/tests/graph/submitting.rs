@@ -15,6 +15,7 @@ pub(crate) async fn the_same_submission_twice(kind: Kind) {
         ..ask(&graph(&[("a", &[]), ("b", &["a"])]))
     };
     let first = scene.graphs.submit(asked.clone()).await.expect("it is taken");
+    scene.advance(1);
     let second = scene.graphs.submit(asked.clone()).await.expect("it is known");
     assert_eq!((first.created, second.created), (true, false));
     assert_eq!((&second.run_id, second.jobs), (&first.run_id, 2));
@@ -51,9 +52,9 @@ pub(crate) async fn only_some_jobs_and_what_they_need(kind: Kind) {
     // b failed, and runs again; a succeeded, and is reused.
     let second = scene.graphs.submit(only(&["c"])).await.expect("it is taken");
     assert_eq!((second.jobs, second.reused), (3, 1));
-    let reused = scene.job(&second.run_id, "a").await;
+    let kept = scene.job(&second.run_id, "a").await;
     assert_eq!(
-        (reused.code, reused.reused_from),
+        (kept.code, kept.reused_from),
         (C::Succeeded, Some(scene.job(&first.run_id, "a").await.job_id))
     );
     scene.act().await;
@@ -64,9 +65,11 @@ pub(crate) async fn only_some_jobs_and_what_they_need(kind: Kind) {
     scene.play(std::slice::from_mut(&mut robot), 5).await;
     assert_eq!(scene.run(&second.run_id).await.status, RunState::Success);
     // b is reused now, so a is not looked at any more. What is asked for always runs.
+    scene.advance(1);
     let third = scene.graphs.submit(only(&["c"])).await.expect("it is taken");
     assert_eq!((third.jobs, third.reused), (2, 1));
     assert_eq!(scene.code(&third.run_id, "c").await, C::Created);
+    scene.advance(1);
     let fourth = scene.graphs.submit(SubmitGraph { rerun_needed: true, ..only(&["c"]) }).await;
     let fourth = fourth.expect("it is taken");
     assert_eq!((fourth.jobs, fourth.reused), (3, 0));

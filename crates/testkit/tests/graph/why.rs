@@ -45,6 +45,7 @@ pub(crate) async fn every_wait_has_its_reason(kind: Kind) {
     scene.graphs.set_pool("thin", 1).await.expect("the pool is set");
     let mut wide = scene.agent("two", 8).await;
     let holder = scene.submit(&one("pool: thin")).await;
+    scene.act().await;
     let waiter = scene.submit(&one("pool: thin")).await;
     scene.act().await;
     assert_eq!(why(&scene, &waiter, "a").await, format!("Pool thin is full (1 of 1): a of {holder}."));

@@ -50,7 +50,7 @@ pub(super) fn decide(memory: &mut Memory, now: Timestamp, batch: usize) -> Draft
     if decision.draft.jobs.len() < batch {
         decision.give_room(memory, waiting, batch);
     } else {
-        decision.put_off(memory, waiting);
+        put_off(memory, waiting);
     }
     decision.draft
 }
@@ -167,14 +167,6 @@ impl Decision {
         more
     }
 
-    /// Leaves jobs for the next step.
-    fn put_off(&self, memory: &mut Memory, waiting: Vec<usize>) {
-        for index in waiting {
-            memory.line.remove(index);
-            memory.dirty.insert(index);
-        }
-    }
-
     fn carry_out_step(&mut self, memory: &mut Memory, index: usize, step: Step) {
         let now = self.now;
         match step {
@@ -281,14 +273,14 @@ impl Decision {
                 continue;
             }
             if self.draft.jobs.len() >= batch {
-                self.put_off(memory, vec![index]);
+                put_off(memory, vec![index]);
                 continue;
             }
             let job = &memory.jobs[index];
             let room = match share::room(&job.shape(), &agents, &pools) {
                 // There is room, and this step is full: the next one gives it.
                 Room::Free => Room::NoWorker,
-                room => room,
+                room @ (Room::NoWorker | Room::PoolFull | Room::Never) => room,
             };
             let step = plan(&planned(job), job.needs(), memory.flags_of(job), room, None, self.now);
             if matches!(step, Step::Become(_) | Step::End(..)) {
@@ -383,6 +375,14 @@ impl Decision {
             self.draft.run_ends.push(run);
         }
         more
+    }
+}
+
+/// Leaves jobs for the next step.
+fn put_off(memory: &mut Memory, waiting: Vec<usize>) {
+    for index in waiting {
+        memory.line.remove(index);
+        memory.dirty.insert(index);
     }
 }
 

@@ -184,10 +184,10 @@ impl Memory {
     }
 
     fn take_in_runs(&mut self, look: &Look) {
-        let states: HashMap<&RunId, RunState> = look.runs.iter().map(|(run, state)| (run, *state)).collect();
+        let of_runs: HashMap<&RunId, RunState> = look.runs.iter().map(|(run, state)| (run, *state)).collect();
         let mut fresh = BTreeSet::new();
         for live in &look.jobs {
-            let status = states.get(&live.run_id).copied();
+            let status = of_runs.get(&live.run_id).copied();
             // A run that somebody ended by hand, or that is gone, takes its jobs with it.
             let cancelled = live.cancelled || status.is_none_or(RunState::is_terminal);
             if let Some(&index) = self.ids.get(&live.job_id) {
