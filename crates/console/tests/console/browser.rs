@@ -61,7 +61,7 @@ async fn a_run_goes_from_queued_to_success_before_ones_eyes() {
     browser.sees("ol.events", "alert(1)").await;
     finish(&house, &run, &holder, FinalStatus::Success, json!({})).await;
     browser.sees("#head .state", "success").await;
-    browser.sees("ol.events li:last-child", "success").await;
+    browser.sees("ol.events li:last-child", "Run succeeded").await;
     let kept = browser
         .run(
             "return [window.kept, document.querySelector('input[name=find]').value, \

@@ -38,8 +38,7 @@ fn request() -> QueueRun {
 
 /// Claims the next run of a project.
 pub(crate) async fn claim(house: &House, run: &RunId, worker: &str) -> Holder {
-    let ask = ClaimRuns { limit: 10, ..ClaimRuns::one(worker) };
-    let claims = house.engine().claim(ask).await.expect("a claim");
+    let claims = house.engine().claim(ClaimRuns::one(worker)).await.expect("a claim");
     let claim = claims.iter().find(|claim| claim.run_id == *run).expect("the run is claimed");
     Holder { worker: Some(worker.to_owned()), epoch: Some(claim.epoch) }
 }
@@ -84,7 +83,7 @@ pub(crate) async fn furnish(house: &House) -> Things {
     ];
     engine.append(&failed, events, &holder).await.expect("events");
     let artifact = json!([
-        {"type": NASTY_NAME, "url": "javascript:alert(1)"},
+        {"type": "<script>alert(1)</script>", "url": "javascript:alert(1)"},
         {"type": "image", "url": "https://store.example/i\"><b>"},
     ]);
     finish(house, &failed, &holder, FinalStatus::Failed, json!({"error": NASTY, "artifacts": artifact}))
@@ -121,10 +120,10 @@ async fn furnish_feed(house: &House) {
         project_id: "shop".to_owned(),
         kind: "nivoda".to_owned(),
         endpoint: "http://127.0.0.1:9/<b>\"".to_owned(),
-        username: None,
-        password_env: None,
+        username: Some("tester".to_owned()),
+        password_env: Some("PATH".to_owned()),
         rate: 5,
-        settings: json!({"note": NASTY_NAME}),
+        settings: json!({"shapes": [NASTY_NAME]}),
         created_at: host_now(),
     };
     let change = FeedChange {

@@ -165,7 +165,7 @@ async fn an_empty_house_says_what_to_do_next() {
     for (path, hint) in [
         ("/", "tidemill feed add"),
         ("/", "tidemill work -- COMMAND"),
-        ("/runs", "tidemill run queue --project default"),
+        ("/runs", "tidemill project create shop --env staging"),
         ("/feeds", "tidemill demo --serve"),
         ("/workers", "tidemill up"),
         ("/schedules", "tidemill schedule"),
