@@ -1,8 +1,8 @@
 //! The way to the HTTP door, within this process.
 //!
 //! A call carries what the browser showed, so the door knows the caller as it would over a network: it checks
-//! roles, projects and forged forms, and puts on record what was changed. A page's own calls cannot change anything for a
-//! browser that signed in, because they do not carry what only a form brings.
+//! roles, projects and forged forms, and puts on record what was changed. A page's own calls cannot change anything
+//! for a browser that signed in, because they do not carry what only a form brings.
 
 use axum::Router;
 use axum::body::{Body, to_bytes};

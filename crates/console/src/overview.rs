@@ -9,7 +9,7 @@ pub(crate) use tiles::lives;
 use crate::act;
 use crate::layout::{Page, Place};
 use crate::oops::{Oops, sentence};
-use crate::text::{line, says};
+use crate::text::{line, line_of, says};
 use crate::time::{ago, took};
 use crate::visitor::Visitor;
 use crate::words::{bar, run_link, state, subject, sync_progress};
@@ -208,7 +208,7 @@ fn now(visitor: &Visitor, held: &[Run], syncs: &[Sync]) -> Markup {
                                         (bar(i64::from(sync.completed_workers),
                                             i64::from(sync.expected_workers), "Partitions read", "")) }
                                 } }
-                            td.wide { @if let Some(worker) = &run.claimed_by { (says(worker)) } }
+                            td.wide { @if let Some(worker) = &run.claimed_by { (line_of(worker, 32)) } }
                             td.num { (took(run.started_at, None, visitor.now).unwrap_or_default()) }
                         }
                     }

@@ -121,7 +121,7 @@ fn head(visitor: &Visitor, detail: &RunDetail, told: Option<&sync::Told>) -> Mar
             (line(&detail.why.sentence))
             @if let Some(next) = successor(detail) { " " a href={ "/runs/" (next.run_id) } {
                 "Go to the next try" } }
-            @else if let Some(hint) = &detail.why.hint { " " code { (says(hint)) } }
+            @else if let Some(hint) = detail.why.hint.as_ref().filter(|_| told.is_none()) { " " code { (says(hint)) } }
             (act::commands(&commands))
         }
     }

@@ -7,7 +7,7 @@ use crate::Console;
 use crate::act;
 use crate::layout::{Page, Place};
 use crate::oops::{Oops, sentence};
-use crate::text::{line, says};
+use crate::text::{line, line_of, says};
 use crate::time::{ago, took};
 use crate::visitor::Visitor;
 use crate::words::{ending, run_link, state, subject};
@@ -107,7 +107,7 @@ fn row(visitor: &Visitor, run: &Run, acts: bool) -> Markup {
             td.nowrap { (run_link(&run.run_id)) @if run.attempt > 1 { " " span.dim { "try " (run.attempt) } }
                 }
             td { (subject(run)) @if let Some(why) = reason(run, now) { span.why { (line(&why)) } } }
-            td.wide { @if let Some(worker) = &run.claimed_by { (says(worker)) } @else { span.dim { "–" } } }
+            td.wide { @if let Some(worker) = &run.claimed_by { (line_of(worker, 32)) } @else { span.dim { "–" } } }
             td.nowrap { (ago(run.queued_at, now)) }
             td.num { @if let Some(took) = took(run.started_at, run.finished_at, now) { (took) }
                 @else { span.dim { "–" } } }

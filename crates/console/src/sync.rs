@@ -73,11 +73,13 @@ pub(crate) fn part(visitor: &Visitor, told: &Told) -> Markup {
             @else { (partitions::grid(visitor, sync, partitions)) }
         }
         @if !partitions.is_empty() {
-            div.halves {
-                section.panel { header { h2 { "Heatmap" } span.dim.small { "stones per partition" } }
-                    div.in.picture { (heat(partitions)) } }
-                section.panel { header { h2 { "When each was read" } } div.in.picture {
-                    (gantt(sync, partitions, visitor.now)) } }
+            section.panel {
+                header { h2 { "Heatmap" } span.dim.small { "stones per partition, by the lowest price in it" } }
+                div.in.picture { (heat(partitions)) }
+            }
+            section.panel {
+                header { h2 { "When each was read" } }
+                div.in.picture { (gantt(sync, partitions, visitor.now)) }
             }
             section.panel { header { h2 { "What the scan counted" }
                     span.dim.small { (count(sync.predicted)) " stones in " (sync.count_calls) " counts, "

@@ -35,8 +35,8 @@ fn shown(text: &str, lines: bool) -> String {
     for letter in text.chars() {
         match letter {
             '\n' | '\t' if lines => shown.push(letter),
-            '\u{0}'..='\u{1f}' => shown.push(picture(letter)),
-            '\u{7f}' => shown.push('\u{2421}'),
+            '\u{0}'..='\u{1f}' => named(&mut shown, NAMES.get(letter as usize).copied().unwrap_or("?")),
+            '\u{7f}' => named(&mut shown, "DEL"),
             letter if is_hidden(letter) => {
                 let _ = write!(shown, "⟨U+{:04X}⟩", u32::from(letter));
             }
@@ -46,9 +46,15 @@ fn shown(text: &str, lines: bool) -> String {
     shown
 }
 
-/// The picture of a control character: Unicode has one for each.
-fn picture(letter: char) -> char {
-    char::from_u32(0x2400 + u32::from(letter)).unwrap_or('\u{fffd}')
+/// What control characters are called, in their order.
+const NAMES: [&str; 32] = [
+    "NUL", "SOH", "STX", "ETX", "EOT", "ENQ", "ACK", "BEL", "BS", "TAB", "LF", "VT", "FF", "CR", "SO", "SI",
+    "DLE", "DC1", "DC2", "DC3", "DC4", "NAK", "SYN", "ETB", "CAN", "EM", "SUB", "ESC", "FS", "GS", "RS",
+    "US",
+];
+
+fn named(shown: &mut String, name: &str) {
+    let _ = write!(shown, "⟨{name}⟩");
 }
 
 /// The first characters of a text, and whether there are more.
@@ -84,9 +90,9 @@ mod tests {
 
     #[test]
     fn what_a_browser_would_obey_is_shown() {
-        assert_eq!(visible("a\u{1b}[31mred\u{7}"), "a␛[31mred␇");
-        assert_eq!(visible("one\ntwo\t\0\u{7f}"), "one␊two␉␀␡");
-        assert_eq!(visible_lines("one\ntwo\t\r"), "one\ntwo\t␍");
+        assert_eq!(visible("a\u{1b}[31mred\u{7}"), "a⟨ESC⟩[31mred⟨BEL⟩");
+        assert_eq!(visible("one\ntwo\t\0\u{7f}"), "one⟨LF⟩two⟨TAB⟩⟨NUL⟩⟨DEL⟩");
+        assert_eq!(visible_lines("one\ntwo\t\r"), "one\ntwo\t⟨CR⟩");
         assert_eq!(visible("abc\u{202e}fdp.exe\u{2069}"), "abc⟨U+202E⟩fdp.exe⟨U+2069⟩");
         assert_eq!(visible("zero\u{200b}width\u{feff}\u{9b}1m"), "zero⟨U+200B⟩width⟨U+FEFF⟩⟨U+009B⟩1m");
         assert_eq!(visible("Grüße, שלום, 你好, 👩"), "Grüße, שלום, 你好, 👩");

@@ -21,7 +21,7 @@ const ROWS: u16 = 100;
 /// New events that one look brings. Who falls further behind is told how many are left out.
 const NEW_ROWS: u16 = 200;
 /// Characters of a message, and of a payload, that a row shows; all of it is behind a link.
-const MESSAGE_CHARS_MAX: usize = 1_000;
+const MESSAGE_CHARS_MAX: usize = 600;
 const PAYLOAD_CHARS_MAX: usize = 800;
 
 /// Which events to show.

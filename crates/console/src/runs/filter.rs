@@ -17,7 +17,8 @@ const WITHIN: [(&str, &str, i64); 4] = [
     ("30d", "last 30 days", 720),
 ];
 /// What a text is the beginning of, by name and in words.
-const BY: [(&str, &str); 4] = [("", "guess"), ("id", "id"), ("sha", "commit"), ("ref", "branch or tag")];
+const BY: [(&str, &str); 4] =
+    [("", "whatever fits"), ("id", "id"), ("sha", "commit"), ("ref", "branch or tag")];
 /// The fewest characters of a commit that can be looked for.
 const SHA_CHARS_MIN: usize = 4;
 
@@ -173,7 +174,7 @@ impl Filter {
                 (select("Project", "project", &self.project, &names))
                 (select("Queued", "within", &self.within, &within))
                 (input("Begins with", "find", &self.find, "id, commit, branch"))
-                label.field { "Look at the"
+                label.field { "Read it as"
                     select name="by" {
                         @for (value, words) in BY { option value=(value) selected[value == self.by] { (words)
                             } }

@@ -49,7 +49,7 @@ async fn a_run_goes_from_queued_to_success_before_ones_eyes() {
     browser.sees("#head .state", "queued").await;
     browser.sees("#live", "Live").await;
     // A page that was loaded again would have forgotten this, what was typed and what was opened.
-    browser.run("window.kept = true; document.querySelector('#head details').open = true").await;
+    browser.run("window.kept = true; document.querySelector('#head details.cli').open = true").await;
     browser.write("input[name=find]", "half a wo").await;
     let holder = claim(&house, &run, "worker-1").await;
     browser.sees("#head .state", "claimed").await;
@@ -65,7 +65,7 @@ async fn a_run_goes_from_queued_to_success_before_ones_eyes() {
     let kept = browser
         .run(
             "return [window.kept, document.querySelector('input[name=find]').value, \
-              document.activeElement.name, document.querySelector('#head details').open]",
+              document.activeElement.name, document.querySelector('#head details.cli').open]",
         )
         .await;
     assert_eq!(kept, json!([true, "half a wo", "find", true]));

@@ -25,7 +25,7 @@ async fn every_text_of_others_is_shown_as_it_is_and_obeyed_nowhere() {
         (&format!("/feeds/{FEED}"), SHOWN),
         (&format!("/runs/{}", things.running), SHOWN),
         (&format!("/runs/{}", things.queued), SHOWN),
-        (&failed, "␛[31m⟨U+202E⟩txt.exe"),
+        (&failed, "⟨ESC⟩[31m⟨U+202E⟩txt.exe"),
         (&failed, SHOWN),
     ];
     for (path, seen) in pages {
