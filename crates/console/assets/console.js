@@ -40,16 +40,16 @@
     for (const node of [...fresh.childNodes]) {
       const name = key(node);
       while (here && key(here) && !wanted.has(key(here))) drop();
-      let match = null;
-      if (name) match = known.get(name) ?? null;
-      else if (here && !key(here)) match = here;
+      let match = known.get(name) ?? null;
+      // A node without a name is the next of its kind: what stood before it is gone.
+      if (!name) for (match = here; match && !alike(match, node); ) match = match.nextSibling;
       if (match && alike(match, node)) {
+        if (!name) while (here !== match) drop();
         if (match === here) here = here.nextSibling;
         else old.insertBefore(match, here);
         morph(match, node);
       } else {
         old.insertBefore(document.importNode(node, true), here);
-        if (match && match === here) drop();
       }
     }
     while (here) drop();

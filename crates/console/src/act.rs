@@ -200,7 +200,7 @@ pub(crate) fn button(
 pub(crate) fn commands(commands: &[String]) -> Markup {
     html! {
         @if !commands.is_empty() {
-            details.cli {
+            details.cli data-key="cli" {
                 summary { "On the command line" }
                 @for command in commands {
                     div { code { (command) } button.quiet type="button" data-copy { "Copy" } }
