@@ -42,6 +42,19 @@ pub(crate) fn soak(minutes: u32) -> Result<ExitCode> {
     Ok(workspace::exit_code(status))
 }
 
+/// Has the browser tests of the console leave a picture of each page in a folder.
+pub(crate) fn screenshots(folder: &str) -> Result<ExitCode> {
+    setup::ensure_programs()?;
+    let folder = std::path::absolute(folder).with_context(|| format!("`{folder}` is no folder"))?;
+    let status = workspace::cargo()
+        .args(["test", "--package", "tidemill-console", "--test", "console", "--"])
+        .args(["every_page_fits", "a_failing_sync_is_seen"])
+        .env("TIDEMILL_SCREENSHOTS", &folder)
+        .status()
+        .context("could not run cargo")?;
+    Ok(workspace::exit_code(status))
+}
+
 /// Runs one benchmark, optimised.
 pub(crate) fn bench(name: &str, options: &[&str]) -> Result<ExitCode> {
     // Some benchmarks drive the binary itself, in processes of its own.

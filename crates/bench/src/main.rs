@@ -1,9 +1,11 @@
 //! Benchmarks: each figure beside its floor, in the same run, because machines are noisy.
 //!
-//! `cargo xtask bench runs|queue|sync|live [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]`. A benchmark is
-//! not a test: it measures, says which targets are met, and exits with 0. How it measures: docs/benchmarks.md.
+//! `cargo xtask bench runs|queue|sync|http|console [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]`. A
+//! benchmark is not a test: it measures, says which targets are met, and exits with 0. How it measures:
+//! docs/benchmarks.md.
 
 mod compare;
+mod console;
 mod floor;
 mod ground;
 mod http;
@@ -57,7 +59,8 @@ const MEASUREMENTS: [&str; 17] = [
     "streams",
 ];
 
-const USAGE: &str = "usage: runs|queue|sync|http [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]
+const USAGE: &str =
+    "usage: runs|queue|sync|http|console [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]
   --pairs N     pairs of floor and ours for each ratio, 5 unless told otherwise
   --seconds S   whole seconds for each side of a pair, 4 unless told otherwise
   --only a,b    http: cycles, lists, streams
@@ -77,7 +80,7 @@ fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let what = arguments.next();
     match what.as_deref() {
-        Some("runs" | "queue" | "sync" | "http") => {}
+        Some("runs" | "queue" | "sync" | "http" | "console") => {}
         // The other process of a measurement across processes.
         Some("worker") => {
             let file = arguments.next().context("the file is missing")?;
@@ -122,6 +125,7 @@ fn main() -> Result<()> {
         Some("queue") => runtime.block_on(queues(&plan)),
         Some("sync") => runtime.block_on(syncs(&plan, if plan.quick { 50_000 } else { stones })),
         Some("http") => runtime.block_on(https(&plan)),
+        Some("console") => runtime.block_on(consoles(&plan)),
         Some(_) | None => runtime.block_on(runs(&plan)),
     }
 }
@@ -154,6 +158,14 @@ async fn https(plan: &Plan) -> Result<()> {
     if plan.wants("streams") {
         live::all(&ground, plan, &mut report).await?;
     }
+    report.print(plan.json);
+    Ok(())
+}
+
+async fn consoles(plan: &Plan) -> Result<()> {
+    let mut report = Report::default();
+    let ground = ground::Ground::prepare()?;
+    console::pages(&ground, plan, &mut report).await?;
     report.print(plan.json);
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 mod alert;
 mod demo;
+mod demo_shown;
 mod demo_sync;
 mod doctor;
 mod feed;
@@ -50,7 +51,7 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
     beside_its_database(&arguments)?;
     let global = arguments.global;
     match arguments.command {
-        Command::Demo(order) if order.runs => demo::demo(order.keep, out).await,
+        Command::Demo(order) if order.runs => demo::demo(order, &config, out).await,
         Command::Demo(order) => demo_sync::demo(order, &config, out).await,
         Command::Migrate => migrate(&config, out).await,
         Command::Roles { command: RolesCommand::Create { prefix } } => roles(&config, &prefix, out).await,

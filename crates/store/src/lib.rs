@@ -52,7 +52,7 @@ pub use access::{Known, KnownSession, PrunedAccess, Slice};
 pub use alerts::{AlertFilter, DeadGroup, NewAlert, StuckSync, Waiting};
 pub use deliveries::Delivery;
 pub use error::{Class, Error, Refusal, RefusalCode};
-pub use events::EventPage;
+pub use events::{EventPage, EventTail};
 pub use health::{Health, PinningSession};
 pub use live::{LiveEvent, LivePage};
 pub use migrate::{Migrated, Migration, Presence};

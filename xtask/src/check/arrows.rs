@@ -12,7 +12,7 @@ use super::Fault;
 use crate::workspace;
 
 /// Each directory of `crates/`, and the directories it may depend on. Nothing points back up.
-const ALLOWED: [(&str, &[&str]); 12] = [
+const ALLOWED: [(&str, &[&str]); 13] = [
     ("core", &[]),
     ("store", &["core"]),
     ("feeds", &["core", "supplier"]),
@@ -20,11 +20,15 @@ const ALLOWED: [(&str, &[&str]); 12] = [
     ("wire", &["core"]),
     ("api", &["core", "store", "engine", "wire"]),
     ("client", &["core", "wire"]),
+    ("console", &["core", "store", "engine", "wire", "api", "client"]),
     ("supervisor", &[]),
     ("supplier", &["core"]),
-    ("cli", &["core", "store", "engine", "wire", "api", "client", "supervisor", "supplier"]),
+    ("cli", &["core", "store", "engine", "wire", "api", "client", "console", "supervisor", "supplier"]),
     ("testkit", &["core", "store", "engine", "wire", "api", "client", "feeds", "supplier"]),
-    ("bench", &["core", "store", "engine", "wire", "api", "client", "feeds", "supplier", "testkit"]),
+    (
+        "bench",
+        &["core", "store", "engine", "wire", "api", "client", "console", "feeds", "supplier", "testkit"],
+    ),
 ];
 /// What any crate may use in its own tests.
 const FOR_TESTS: &str = "testkit";
