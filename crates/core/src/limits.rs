@@ -113,3 +113,22 @@ pub const LOG_CHUNK_BYTES_MAX: usize = 256 * 1024;
 pub const OUTPUTS_MAX: usize = 10_000;
 /// Tasks that an agent may hold.
 pub const AGENT_TASKS_MAX: usize = 1_000;
+/// Bytes of the text of a graph.
+pub const GRAPH_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Largest weight of a job, size of a pool, and capacity of an agent.
+pub const WEIGHT_MAX: i32 = 1_000_000;
+/// Jobs that a controller writes in one step.
+pub const CONTROLLER_BATCH: usize = 500;
+/// Time between two passes of a controller over everything.
+pub const CONTROLLER_PASS_SECS: u64 = 60;
+/// Time on top of the silence that a job allows its agent, before the job counts as lost: its supervisor has long ended
+/// the command by then.
+pub const LOST_MARGIN_SECS: i64 = 30;
+/// How long what a probe found counts, unless it says so again.
+pub const PROBE_SECS: i64 = 900;
+/// Lines of output that are shown with a job that failed.
+pub const TAIL_LINES: usize = 20;
+/// Orders in one answer to an agent.
+pub const ORDERS_MAX: usize = 64;
+/// Names of a pool, of a job or of a workspace, in bytes.
+pub const POOL_NAME_BYTES_MAX: usize = 64;

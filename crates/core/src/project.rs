@@ -20,8 +20,35 @@ pub struct Project {
 labelled! {
     /// What a flag does.
     "flag" FlagName {
-        /// No run is claimed.
+        /// No run is claimed, and no job begins.
         Paused = "paused",
+        /// The database is under maintenance: jobs that use it are stopped, and wait.
+        Maintenance = "maintenance",
+        /// The site is about to restart: jobs are stopped, and wait.
+        Reboot = "reboot",
+        /// What probes find does not count.
+        ProbeOff = "probe_off",
+    }
+}
+
+labelled! {
+    /// Who switched a flag on.
+    "source of a flag" FlagSource {
+        /// A person.
+        Manual = "manual",
+        /// A probe of an agent: it never changes what a person set.
+        Probe = "probe",
+    }
+}
+
+/// The scope of flags that hold everything here.
+pub const SITE_SCOPE: &str = "site";
+/// The scope of flags that hold all graphs.
+pub const GRAPH_SCOPE: &str = "lane:graph";
+
+impl Default for FlagSource {
+    fn default() -> Self {
+        Self::Manual
     }
 }
 
@@ -31,7 +58,7 @@ labelled! {
 pub struct Flag {
     /// What it does.
     pub flag: FlagName,
-    /// What it holds: `project:ID` or `lane:ops`.
+    /// What it holds: `project:ID`, `lane:ops`, `lane:graph` or `site`.
     pub scope: String,
     /// Why, for the others.
     pub note: Option<String>,
@@ -41,6 +68,9 @@ pub struct Flag {
     pub until_at: Option<Timestamp>,
     /// Who switched it on.
     pub set_by: Option<String>,
+    /// Whether that is a person or a probe.
+    #[serde(default)]
+    pub source: FlagSource,
 }
 
 impl Flag {

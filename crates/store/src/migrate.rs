@@ -87,6 +87,13 @@ const MIGRATIONS: &[Migration] = &[
         postgres: include_str!("../migrations/postgres/0008_checks.sql"),
         sqlite: include_str!("../migrations/sqlite/0008_checks.sql"),
     },
+    Migration {
+        version: 9,
+        name: "graph",
+        oldest_binary: "0.1.0",
+        postgres: include_str!("../migrations/postgres/0009_graph.sql"),
+        sqlite: include_str!("../migrations/sqlite/0009_graph.sql"),
+    },
 ];
 
 /// The functions and triggers of PostgreSQL, in the order in which they need each other.
@@ -111,6 +118,7 @@ const POSTGRES_CODE: &[&str] = &[
     include_str!("../sql/functions/22_sync_guards.sql"),
     include_str!("../sql/functions/23_store_page.sql"),
     include_str!("../sql/functions/24_audit_guard.sql"),
+    include_str!("../sql/functions/26_job_guards.sql"),
 ];
 
 /// Who may call the functions: nobody but those to whom roles are granted. Two of them only look at what they are given,
@@ -120,7 +128,8 @@ REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION {ops}.run_is_whole, {ops}.is_by_hand TO PUBLIC;";
 
 /// The triggers of SQLite.
-const SQLITE_CODE: &[&str] = &[include_str!("../sql/sqlite_triggers.sql")];
+const SQLITE_CODE: &[&str] =
+    &[include_str!("../sql/sqlite_triggers.sql"), include_str!("../sql/sqlite_job_triggers.sql")];
 
 /// The two tables that migrations themselves need. The same text on both databases.
 const BOOKS: &str = "

@@ -16,7 +16,7 @@ use chrono::TimeDelta;
 use serde_json::json;
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::event::NewEvent;
-use tidemill_core::project::{Flag, FlagName};
+use tidemill_core::project::{Flag, FlagName, FlagSource};
 use tidemill_core::retry::backoff;
 use tidemill_core::run::{FinalStatus, Gate, QueueRun};
 use tidemill_core::worker::NewWorker;
@@ -164,7 +164,15 @@ impl Side {
                 let flag = FlagName::Paused;
                 json!(
                     store
-                        .set_flag(Flag { flag, scope, note: None, since: now, until_at, set_by: None })
+                        .set_flag(Flag {
+                            flag,
+                            scope,
+                            note: None,
+                            since: now,
+                            until_at,
+                            set_by: None,
+                            source: FlagSource::Manual
+                        })
                         .await?
                 )
             }

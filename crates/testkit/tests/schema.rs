@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 use tidemill_core::access::Role;
 use tidemill_core::event::{EventKind, Level};
-use tidemill_core::project::{Flag, FlagName};
+use tidemill_core::project::{Flag, FlagName, FlagSource};
 use tidemill_core::run::{EndCause, Gate, Lane, RunState};
 use tidemill_core::schedule::{Decision, Missed, Overlap};
 use tidemill_core::stats::Stats;
@@ -441,7 +441,15 @@ async fn fill(stage: &Stage) -> tidemill_core::RunId {
     stage.claim_registered("worker-001", worker, at(1)).await.unwrap();
     let flag = FlagName::Paused;
     let scope = "lane:ops".to_owned();
-    let pause = Flag { flag, scope, note: None, since: at(2), until_at: Some(at(3)), set_by: None };
+    let pause = Flag {
+        flag,
+        scope,
+        note: None,
+        since: at(2),
+        until_at: Some(at(3)),
+        set_by: None,
+        source: FlagSource::Manual,
+    };
     stage.store.set_flag(pause).await.unwrap();
     let engine = Engine::new(stage.store.clone(), Clock::fixed(at(0)), Patience::None);
     let schedule = NewSchedule {

@@ -1,8 +1,9 @@
 //! What agents and the server say to each other. Agents only ask and report; they need outbound HTTP alone.
 //!
-//! Both sides are deployed on their own, so each must understand the other one release earlier or later: requests and
-//! answers here may grow fields, fields that nobody knows are ignored on both sides, and words that may grow (kinds of
-//! tasks, stages) are plain texts that are looked up, never a reason to refuse the rest.
+//! Both sides are deployed on their own, so each must understand the other one release earlier or later:
+//! requests and answers here may grow fields, fields that nobody knows are ignored on both sides, and words
+//! that may grow (kinds of tasks, stages) are plain texts that are looked up, never a reason to refuse the
+//! rest.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -38,6 +39,9 @@ pub struct RegisterAgent {
     /// The version of the protocol that it speaks.
     #[serde(default)]
     pub protocol: u32,
+    /// Whether it wants no new tasks: it ends when it holds nothing.
+    #[serde(default)]
+    pub draining: bool,
 }
 
 /// How the server wants to be spoken to.
@@ -73,14 +77,17 @@ pub struct AgentBeat {
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 1000)))]
     pub holding: Vec<Holding>,
+    /// Whether it wants no new tasks: it ends when it holds nothing.
+    #[serde(default)]
+    pub draining: bool,
 }
 
 /// What an agent learns from a beat.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentBeaten {
-    /// Of what it holds: tasks that are over for the server, whose result it has or does not want. What is left of them
-    /// may be removed; a command that still runs is to be stopped.
+    /// Of what it holds: tasks that are over for the server, whose result it has or does not want. What is left
+    /// of them may be removed; a command that still runs is to be stopped.
     #[serde(default)]
     pub over: Vec<String>,
     /// Whether it gets no new tasks.
@@ -193,8 +200,8 @@ pub struct Input {
     pub output: Output,
 }
 
-/// How far an agent is with a task. Nothing is run before the stage `preparing` was taken: an answer `stale` means that
-/// the task is another's by now.
+/// How far an agent is with a task. Nothing is run before the stage `preparing` was taken: an answer `stale`
+/// means that the task is another's by now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReportStage {

@@ -8,6 +8,7 @@ pub mod agents;
 pub mod alerts;
 pub mod claims;
 pub mod feeds;
+pub mod graphs;
 pub mod hooks;
 pub mod info;
 pub mod list;
