@@ -2,6 +2,7 @@
 
 use crate::executor::Executor;
 use crate::run::Agent;
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::io;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -61,19 +62,41 @@ async fn look(command: &str, patience: Duration) -> Found {
     }
 }
 
+/// The processes of a probe, which are killed when nobody waits for them any more.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn let_go(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            // Fails only if there is nothing left of it.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
 async fn ask(command: &str) -> io::Result<(Option<i32>, Option<String>)> {
     let mut child = Command::new("sh")
         .args(["-c", command])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
+        .process_group(0)
         .kill_on_drop(true)
         .spawn()?;
+    let group = Group(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw));
     let mut said = Vec::new();
     if let Some(stdout) = child.stdout.take() {
         stdout.take(SAID_BYTES_MAX).read_to_end(&mut said).await?;
     }
     let status = child.wait().await?;
+    // Its number may be another's from here on.
+    group.let_go();
     let said = String::from_utf8_lossy(&said);
     let note: String = said.lines().next().unwrap_or_default().trim().chars().take(NOTE_CHARS_MAX).collect();
     Ok((status.code(), (!note.is_empty()).then_some(note)))
@@ -90,7 +113,17 @@ mod tests {
         let note = Some("backup until 8".to_owned());
         assert_eq!(look("echo backup until 8; exit 3", patience).await, Found::Known(true, note));
         assert_eq!(look("exit 1", patience).await, Found::Unknown("it ended with 1".to_owned()));
-        let late = look("sleep 1000", Duration::from_millis(100)).await;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pid");
+        let script = format!("sleep 1000 & echo $! > {}; wait", path.display());
+        let late = look(&script, Duration::from_secs(1)).await;
         assert!(matches!(late, Found::Unknown(why) if why.contains("longer")));
+        let pid = std::fs::read_to_string(path).unwrap();
+        let stat = format!("/proc/{}/stat", pid.trim());
+        let begun = std::time::Instant::now();
+        while std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(" Z ")) {
+            assert!(begun.elapsed() < patience, "what the probe started lives on");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! A server that is away, loses answers, or gives a task to somebody else.
 
-use crate::stage::{Ground, is_alive, order, until, well};
+use crate::stage::{Ground, is_alive, kill, order, signal, until, well};
+use rustix::process::Signal;
 use serde_json::json;
 use std::fs;
 use std::time::{Duration, Instant};
@@ -106,4 +107,37 @@ async fn lost_contact_ends_a_command_in_time() {
     assert!(is_alive(kept));
     ground.server.known().over.insert("kept-001".to_owned());
     until("it is stopped", || !is_alive(kept)).await;
+}
+
+/// Shows that a frozen agent loses a command that is to run elsewhere, that it learns so when it thaws, and that a task
+/// which it was about to start by then is asked for again.
+#[tokio::test]
+async fn a_frozen_agent_loses_its_command_in_time() {
+    const AFTER: Duration = Duration::from_secs(10);
+    let ground = Ground::new().await;
+    let agent = ground.process();
+    let mut job = order(&ground, "job", "echo $$ > %pid; exec sleep 1000");
+    job["work"]["on_agent_lost"] = json!({"rerun_after": 10});
+    ground.server.order(job);
+    let pid = ground.pid("pid").await;
+    until("the server knows that it runs", || ground.server.has_stage("job-001", "executing")).await;
+    let id = agent.id().unwrap().try_into().unwrap();
+    ground.server.known().held = Some("stage");
+    let mut late = order(&ground, "late", "echo ran >> %ran");
+    late["work"]["on_agent_lost"] = json!({"rerun_after": 10});
+    ground.server.order(late);
+    until("the order is kept", || ground.home().join("tasks/late-001/order.json").exists()).await;
+    signal(id, Signal::STOP);
+    let frozen = Instant::now();
+    // Meanwhile the server gives both to somebody else.
+    ground.server.known().stale.extend(["job-001".to_owned(), "late-001".to_owned()]);
+    ground.server.known().held = None;
+    until("it is killed", || !is_alive(pid)).await;
+    assert!(frozen.elapsed() < AFTER, "{:?}", frozen.elapsed());
+    signal(id, Signal::CONT);
+    until("it learns that it is another's", || ground.server.known().results.contains_key("job-001")).await;
+    ground.server.known().orders.clear();
+    ground.until_clean().await;
+    assert!(!ground.path("ran").exists());
+    kill(agent).await;
 }

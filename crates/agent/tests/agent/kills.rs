@@ -68,7 +68,12 @@ async fn what_became_anothers_meanwhile_is_not_started() {
         fs::write(dir.join("taken"), "").unwrap();
         fs::write(dir.join(name), "").unwrap();
         ground.server.known().stale.insert("job-001".to_owned());
+        ground.server.known().held = Some("stage");
         let agent = ground.agent();
+        // As long as the server says nothing, nothing happens.
+        until("time passes", || ground.server.known().beats.len() > 2).await;
+        assert!(!ground.path("ran").exists(), "{name}");
+        ground.server.known().held = None;
         ground.until_clean().await;
         agent.stop().await.unwrap();
         assert!(!ground.path("ran").exists(), "{name}");
