@@ -6,6 +6,7 @@ mod fuzz;
 mod generate;
 mod out;
 mod setup;
+mod suites;
 mod test;
 mod workspace;
 
@@ -23,6 +24,8 @@ Usage: cargo xtask <command>
   generate   write the generated files
   bench <name> [<options>]
              run a benchmark
+  screenshots <folder>
+             write a picture of every page of the console to a folder, as the browser tests see it
   soak [--minutes <N>]
              run the long simulations, 10 minutes each unless told otherwise
 ";
@@ -50,6 +53,7 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         ["check"] => check::check(),
         ["generate"] => generate::generate(),
         ["bench", name, options @ ..] => test::bench(name, options),
+        ["screenshots", folder] => test::screenshots(folder),
         ["soak"] => test::soak(10),
         ["soak", "--minutes", minutes] if minutes.parse::<u32>().is_ok_and(|minutes| minutes > 0) => {
             test::soak(minutes.parse()?)

@@ -26,7 +26,7 @@ struct Need {
     is_here: fn() -> bool,
 }
 
-const NEEDS: [Need; 8] = [
+const NEEDS: [Need; 10] = [
     Need {
         name: "PostgreSQL's server (15 or newer)",
         package: "postgresql",
@@ -38,6 +38,12 @@ const NEEDS: [Need; 8] = [
     Need { name: "jq", package: "jq", is_here: || find_on_path("jq").is_some() },
     Need { name: "curl", package: "curl", is_here: || find_on_path("curl").is_some() },
     Need { name: "npm", package: "npm", is_here: Azurite::can_run },
+    Need { name: "chromium", package: "chromium", is_here: || find_on_path("chromium").is_some() },
+    Need {
+        name: "chromium's driver",
+        package: "chromium-driver",
+        is_here: || find_on_path("chromedriver").is_some(),
+    },
     Need { name: "python3 with venv", package: "python3-venv", is_here: has_venv },
 ];
 

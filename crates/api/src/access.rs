@@ -9,7 +9,7 @@ mod throttle;
 mod trail;
 
 pub(crate) use identify::no_cookie;
-pub use identify::{Peer, SESSION_COOKIE, SignedIn, sign_in};
+pub use identify::{Peer, SESSION_COOKIE, SignedIn, identify, sign_in};
 pub(crate) use throttle::Throttle;
 pub use trail::Noted;
 
@@ -148,7 +148,7 @@ pub(crate) async fn guard(
     next: Next,
 ) -> Result<Response, Fail> {
     let (mut parts, mut body) = request.into_parts();
-    let (caller, visit) = identify::identify(&route.app, &parts).await?;
+    let (caller, visit) = identify(&route.app, &parts).await?;
     route.allowed.check(&caller)?;
     if forgery::changes(&parts.method) {
         body = forgery::check(&parts, body, &visit).await?;

@@ -99,6 +99,11 @@ impl Fail {
         self
     }
 
+    /// The status that it is said with.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
     /// The problem that it says.
     pub fn problem(&self) -> &Problem {
         &self.problem

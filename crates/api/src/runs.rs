@@ -14,7 +14,7 @@ use tidemill_core::worker::Held;
 use tidemill_wire::Page;
 use tidemill_wire::runs::{
     Append, Appended, ArtifactAnswer, Cancel, CancelAnswer, Finish, FinishMany, Hold, ListEvents, ListRuns,
-    NewArtifact, NewRun, Outcome, Outcomes, RunDetail, Why,
+    ListTail, NewArtifact, NewRun, Outcome, Outcomes, RunDetail, Tail, Why,
 };
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
@@ -61,6 +61,10 @@ fn for_people() -> Vec<Endpoint> {
             .says("runs", "Read a run's record")
             .query::<ListEvents>()
             .answers::<Page<Event>>(200, "One page of events"),
+        Endpoint::new(Method::GET, "/v1/runs/{run}/tail", Allowed::Look, reads::tail)
+            .says("runs", "Read a run's record from its end, narrowed by level and text")
+            .query::<ListTail>()
+            .answers::<Tail>(200, "Events in their order, and where to read on towards the beginning"),
     ]
 }
 

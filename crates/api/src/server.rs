@@ -11,6 +11,7 @@ mod tls;
 pub use tls::{Tls, TlsError};
 
 use crate::app::App;
+use axum::Router;
 use connection::{Door, Seats};
 use hyper_util::server::graceful::GracefulShutdown;
 use layers::Layers;
@@ -62,12 +63,13 @@ pub struct Server {
     limits: Limits,
     tls: Option<Tls>,
     is_local: bool,
+    beside: Router,
 }
 
 impl Server {
     /// A server for this door, with every default.
     pub fn new(app: App) -> Self {
-        Self { app, limits: Limits::default(), tls: None, is_local: false }
+        Self { app, limits: Limits::default(), tls: None, is_local: false, beside: Router::new() }
     }
 
     /// The same within other limits.
@@ -92,14 +94,21 @@ impl Server {
         self
     }
 
+    /// The same with other routes beside those of the door, within the same limits.
+    #[must_use]
+    pub fn beside(mut self, router: Router) -> Self {
+        self.beside = router;
+        self
+    }
+
     /// Serves until `stop` is ready, and then until what is being answered is sent, within the grace period.
     ///
     /// Nothing is accepted any more, whoever waits is answered with what there is, and requests in flight end.
     pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()>) {
-        let Self { app, limits, tls, is_local } = self;
+        let Self { app, limits, tls, is_local, beside } = self;
         let layers = Layers::new(limits.clone(), is_local);
-        let door =
-            Door { router: layers.around(crate::router(app.clone())), tls, head_time: limits.head_time };
+        let router = crate::router(app.clone()).merge(beside);
+        let door = Door { router: layers.around(router), tls, head_time: limits.head_time };
         let seats = Seats::new(limits.connections);
         let graceful = GracefulShutdown::new();
         let mut connections: JoinSet<()> = JoinSet::new();

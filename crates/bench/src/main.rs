@@ -1,13 +1,15 @@
 //! Benchmarks: each figure beside its floor, in the same run, because machines are noisy.
 //!
-//! `cargo xtask bench runs|queue|sync|http|graph [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]`. A
+//! `cargo xtask bench runs|queue|sync|http|console|graph [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]`. A
 //! benchmark is not a test: it measures, says which targets are met, and exits with 0. How it measures:
 //! docs/benchmarks.md.
 
 mod agent_floor;
 mod compare;
+mod console;
 mod floor;
 mod graph;
+mod graph_lane;
 mod ground;
 mod http;
 mod latency;
@@ -41,7 +43,7 @@ pub(crate) struct Plan {
 }
 
 /// What can be named with `--only`.
-const MEASUREMENTS: [&str; 19] = [
+const MEASUREMENTS: [&str; 21] = [
     "floor",
     "floors",
     "lifecycle",
@@ -61,13 +63,15 @@ const MEASUREMENTS: [&str; 19] = [
     "lists",
     "streams",
     "controller",
+    "jobs",
+    "chain",
 ];
 
 const USAGE: &str =
-    "usage: runs|queue|sync|http|graph [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]
+    "usage: runs|queue|sync|http|console|graph [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]
   --pairs N     pairs of floor and ours for each ratio, 5 unless told otherwise
   --seconds S   whole seconds for each side of a pair, 4 unless told otherwise
-  --only a,b    http: cycles, lists, streams; graph: floor, controller
+  --only a,b    http: cycles, lists, streams; graph: floor, controller, jobs, chain
                 runs: floors, lifecycle, batch, sqlite, latency, notify, flat, pinned
                 sync: whole, workers, settings; queue: batches, sizes, send
   --stones N    stones of a sync, 500000 unless told otherwise
@@ -96,7 +100,7 @@ fn measure() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let what = arguments.next();
     match what.as_deref() {
-        Some("runs" | "queue" | "sync" | "http" | "graph") => {}
+        Some("runs" | "queue" | "sync" | "http" | "console" | "graph") => {}
         // The other process of a measurement across processes.
         Some("worker") => {
             let file = arguments.next().context("the file is missing")?;
@@ -141,6 +145,7 @@ fn measure() -> Result<()> {
         Some("queue") => runtime.block_on(queues(&plan)),
         Some("sync") => runtime.block_on(syncs(&plan, if plan.quick { 50_000 } else { stones })),
         Some("http") => runtime.block_on(https(&plan)),
+        Some("console") => runtime.block_on(consoles(&plan)),
         Some("graph") => runtime.block_on(graphs(&plan)),
         Some(_) | None => runtime.block_on(runs(&plan)),
     }
@@ -187,6 +192,20 @@ async fn graphs(plan: &Plan) -> Result<()> {
     if plan.wants("controller") {
         graph::controller(&ground, plan, &mut report).await?;
     }
+    if plan.wants("jobs") {
+        graph_lane::jobs(&ground, plan, &mut report).await?;
+    }
+    if plan.wants("chain") {
+        graph_lane::chain(&ground, plan, &mut report).await?;
+    }
+    report.print(plan.json);
+    Ok(())
+}
+
+async fn consoles(plan: &Plan) -> Result<()> {
+    let mut report = Report::default();
+    let ground = ground::Ground::prepare()?;
+    console::pages(&ground, plan, &mut report).await?;
     report.print(plan.json);
     Ok(())
 }

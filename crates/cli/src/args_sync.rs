@@ -18,6 +18,12 @@ pub(crate) struct Demo {
     /// Keep the demo's database at this path.
     #[arg(long, value_name = "FILE")]
     pub(crate) keep: Option<PathBuf>,
+    /// Leave the console open on the demo's data, from its beginning until Ctrl-C.
+    #[arg(long)]
+    pub(crate) serve: bool,
+    /// Where the console is; 127.0.0.1:7171 unless configured otherwise.
+    #[arg(long, value_name = "ADDR", requires = "serve")]
+    pub(crate) listen: Option<SocketAddr>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -4,6 +4,7 @@ mod agent;
 mod agents;
 mod alert;
 mod demo;
+mod demo_shown;
 mod demo_sync;
 mod doctor;
 mod feed;
@@ -58,7 +59,7 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
     beside_its_database(&arguments)?;
     let global = arguments.global;
     match arguments.command {
-        Command::Demo(order) if order.runs => demo::demo(order.keep, out).await,
+        Command::Demo(order) if order.runs => demo::demo(order, &config, out).await,
         Command::Demo(order) => demo_sync::demo(order, &config, out).await,
         Command::Migrate => migrate(&config, out).await,
         Command::Roles { command: RolesCommand::Create { prefix } } => roles(&config, &prefix, out).await,

@@ -12,7 +12,7 @@ use tidemill_wire::Page;
 use tidemill_wire::claims::{Ask, Claimed, Left, Offer};
 use tidemill_wire::runs::{
     Append, Appended, ArtifactAnswer, Cancel, CancelAnswer, Finish, FinishMany, Hold, ListEvents, ListRuns,
-    NewArtifact, NewRun, Outcome, Outcomes, RunDetail, Why,
+    ListTail, NewArtifact, NewRun, Outcome, Outcomes, RunDetail, Tail, Why,
 };
 
 impl Client {
@@ -61,6 +61,11 @@ impl Client {
     /// A part of a run's record.
     pub async fn events(&self, run: &RunId, asked: &ListEvents) -> Result<Page<Event>, Error> {
         self.get(format!("/v1/runs/{run}/events{}", query(asked)?)).await
+    }
+
+    /// The end of a run's record, or a part before it.
+    pub async fn tail(&self, run: &RunId, asked: &ListTail) -> Result<Tail, Error> {
+        self.get(format!("/v1/runs/{run}/tail{}", query(asked)?)).await
     }
 
     /// Cancels a run that waits, or asks the worker of a held one to stop.

@@ -14,6 +14,8 @@ pub const KEY_BYTES_MAX: usize = 1024;
 pub const BODY_BYTES_MAX: usize = 256 * 1024;
 /// Runs, events or rows in one call.
 pub const BATCH_MAX: usize = 1_000;
+/// Events of one run that one look at the end of its record passes over, however few it finds.
+pub const TAIL_EVENTS_MAX: i32 = 20_000;
 /// Labels on a run or a worker.
 pub const LABELS_MAX: usize = 32;
 /// Largest priority, and the smallest with a minus sign.

@@ -61,6 +61,8 @@ catalog! {
     RUN_REFS = "run_refs.sql",
     RUN_SUCCESSOR = "run_successor.sql",
     EVENT_LIST = "event_list.sql",
+    EVENT_TAIL = "event_tail.sql",
+    EVENT_LAST = "event_last.sql",
     LIVE_POINT = "live_point.postgres.sql" | "live_point.sqlite.sql",
     LIVE_PAGE = "live_page.postgres.sql" | "live_page.sqlite.sql",
     ARTIFACT_LIST = "artifact_list.sql",

@@ -64,7 +64,7 @@ pub use controller::{
 };
 pub use deliveries::Delivery;
 pub use error::{Class, Error, Refusal, RefusalCode};
-pub use events::EventPage;
+pub use events::{EventPage, EventTail};
 pub use graphs::{Ending, NewGraph};
 pub use health::{Health, PinningSession};
 pub use jobs::{JobPage, LatestJob, NewJob, OldJob};

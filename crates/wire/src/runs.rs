@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tidemill_core::artifact::Artifact;
-use tidemill_core::event::Level;
+use tidemill_core::event::{Event, Level};
 use tidemill_core::run::{Applied, Cancelled, FinalStatus, Lane, QueueRun, Run, RunState};
 use tidemill_core::{Json, RunId, Timestamp, limits};
 
@@ -232,6 +232,35 @@ pub struct ListEvents {
     /// At most so many.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub limit: Option<u16>,
+}
+
+/// The part of a run's record to read from its end.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ListTail {
+    /// Before this place; from the end unless told.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
+    pub before: Option<i32>,
+    /// Only events that matter so much, or more.
+    pub level: Option<Level>,
+    /// Only events whose message has this text in it, in any case of letters.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 256)))]
+    pub contains: Option<String>,
+    /// At most so many.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
+    pub limit: Option<u16>,
+}
+
+/// The end of a run's record, or a part before it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Tail {
+    /// The events, in their order.
+    pub items: Vec<Event>,
+    /// What to pass as `before` to read on towards the beginning; nothing where the beginning was reached. One call
+    /// looks at a bounded part of the record, so a narrow search may find nothing in it and go on.
+    pub before: Option<i32>,
 }
 
 /// The end of a run.

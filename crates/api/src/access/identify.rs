@@ -108,8 +108,8 @@ fn caller(token: &Token) -> Caller {
     Caller { name: token.name.clone(), role: token.role, project: token.project_id.clone() }
 }
 
-/// Who a request comes from.
-pub(super) async fn identify(app: &App, parts: &Parts) -> Result<(Caller, Visit), Fail> {
+/// Who a request comes from: for the guard of every route, and for pages that stand beside them.
+pub async fn identify(app: &App, parts: &Parts) -> Result<(Caller, Visit), Fail> {
     let source = source(&parts.extensions);
     match app.access() {
         Access::Open { name } => {

@@ -12,8 +12,8 @@ use tidemill_core::event::Event;
 use tidemill_core::limits::BATCH_MAX;
 use tidemill_core::run::Run;
 use tidemill_core::why::Reason;
-use tidemill_store::{EventPage, RunFilter};
-use tidemill_wire::runs::{ListEvents, ListRuns, RunDetail, Why};
+use tidemill_store::{EventPage, EventTail, RunFilter};
+use tidemill_wire::runs::{ListEvents, ListRuns, ListTail, RunDetail, Tail, Why};
 use tidemill_wire::{Fault, Page};
 
 /// Rows of a page where the caller does not say.
@@ -124,4 +124,17 @@ pub(super) async fn events(
     let items = app.engine().store().events(run, page).await?;
     let next = items.last().filter(|_| items.len() == limit).map(|event| event.seq.to_string());
     Ok(Json(Page { items, next }))
+}
+
+pub(super) async fn tail(
+    State(app): State<App>,
+    caller: Caller,
+    Id(run): Id<RunId>,
+    Query(asked): Query<ListTail>,
+) -> Result<Json<Tail>, Fail> {
+    let limit = rows(asked.limit)?;
+    caller.run(&app, &run).await?;
+    let wanted = EventTail { before: asked.before, level: asked.level, contains: asked.contains, limit };
+    let (items, before) = app.engine().store().event_tail(run, wanted).await?;
+    Ok(Json(Tail { items, before }))
 }

@@ -2,6 +2,9 @@
 //! request still ends exactly once. Nothing here is played: the ledger that the commands write is compared with
 //! what the database says.
 
+use super::demo_shown::Shown;
+use crate::args_sync::Demo as Order;
+use crate::config::Config;
 use crate::fail::Failure;
 use crate::out::{Cell, Out, Style};
 use crate::times;
@@ -13,6 +16,7 @@ use std::time::{Duration, Instant};
 use tidemill_core::run::{QueueRun, Run, RunState};
 use tidemill_core::{RunId, Timestamp};
 use tidemill_engine::clock::{Clock, host_now};
+use tidemill_engine::sync::Syncs;
 use tidemill_engine::{Engine, Patience};
 use tidemill_store::{EventPage, Options, RunFilter, Store};
 use tokio::process::{Child, Command};
@@ -34,7 +38,8 @@ for step in build test ship; do echo "$step"; sleep 0.4; done
 echo "$TIDEMILL_RUN_ID done by $TIDEMILL_DEMO_WORKER" >> "$TIDEMILL_DEMO_LEDGER"
 "#;
 
-pub(super) async fn demo(keep: Option<PathBuf>, out: Out) -> Result<ExitCode, Failure> {
+pub(super) async fn demo(order: Order, config: &Config, out: Out) -> Result<ExitCode, Failure> {
+    let keep = order.keep.clone();
     let folder = std::env::temp_dir().join(format!("tidemill-demo-{}", std::process::id()));
     // Not one that somebody else has prepared under this name.
     std::fs::DirBuilder::new()
@@ -48,7 +53,17 @@ pub(super) async fn demo(keep: Option<PathBuf>, out: Out) -> Result<ExitCode, Fa
             database.display()
         )));
     }
-    let result = Demo::prepare(&folder, &database, out).await?.play().await;
+    let demo = Demo::prepare(&folder, &database, out).await?;
+    let shown = if order.serve {
+        let syncs = Syncs::new(demo.engine.clone(), config.sync());
+        Some(Shown::open(&syncs, config, &order, out).await?)
+    } else {
+        None
+    };
+    let result = demo.play().await;
+    if let Some(shown) = shown {
+        shown.stay(&result, out).await;
+    }
     match keep {
         Some(path) => out.say(format!("look around: tidemill --database {} run list", path.display())),
         None => {

@@ -1,6 +1,7 @@
 //! The demo: a supplier on this machine, a fresh database, a full sync with a worker killed in the middle, an
 //! incremental one, and one that marks what vanished. After each, the table is compared with the supplier's own truth.
 
+use super::demo_shown::Shown;
 use super::watch_sync::{bar, progress};
 use crate::args_sync::Demo as Order;
 use crate::config::Config;
@@ -66,7 +67,11 @@ async fn run(order: &Order, config: &Config, folder: &Path, out: Out) -> Result<
         options = Options::new(file.display().to_string(), host_now);
     }
     let mut demo = Demo::prepare(order.stones, options, config, folder, out).await?;
+    let shown = if order.serve { Some(Shown::open(&demo.syncs, config, order, out).await?) } else { None };
     let played = demo.play().await;
+    if let Some(shown) = shown {
+        shown.stay(&played, out).await;
+    }
     demo.end().await;
     played
 }

@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::environment;
 use crate::fail::Failure;
 use crate::out::Out;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 use std::time::Duration;
 use tidemill_api::App;
@@ -72,6 +72,7 @@ pub(super) async fn prepare(
         out.json(&serde_json::json!({"address": format!("{scheme}://{local}"), "asks_for_tokens": !is_open}));
     }
     out.say(format!("the server is listening on {scheme}://{local}"));
+    out.say(format!("the console is at {scheme}://{}/", reachable(local)));
     if is_open {
         out.say("it asks for no token: whoever uses this machine may do everything");
     } else {
@@ -82,7 +83,8 @@ pub(super) async fn prepare(
     }
     let engine = syncs.engine().with_patience(PATIENCE);
     let app = App::new(Syncs::new(engine, config.sync()), access);
-    let mut server = Server::new(app).limits(config.server.limits());
+    let console = tidemill_console::router(app.clone());
+    let mut server = Server::new(app).limits(config.server.limits()).beside(console);
     if is_open {
         server = server.local();
     }
@@ -90,6 +92,15 @@ pub(super) async fn prepare(
         server = server.tls(tls);
     }
     Ok(Ready { server, listener })
+}
+
+/// An address that a browser on this machine can go to: one for all addresses is none to go to.
+fn reachable(listen: SocketAddr) -> SocketAddr {
+    match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::from((Ipv4Addr::LOCALHOST, listen.port())),
+        IpAddr::V6(ip) if ip.is_unspecified() => SocketAddr::from((Ipv6Addr::LOCALHOST, listen.port())),
+        IpAddr::V4(_) | IpAddr::V6(_) => listen,
+    }
 }
 
 /// Who may come in: whoever uses this machine, on its own addresses; elsewhere it takes a token.

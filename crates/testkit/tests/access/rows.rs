@@ -219,6 +219,7 @@ fn runs() -> Vec<Row> {
         get("/v1/runs/{run}/tries", LOOK),
         get("/v1/runs/{run}/artifacts", LOOK),
         get("/v1/runs/{run}/events", LOOK_OR_WORK),
+        get("/v1/runs/{run}/tail", LOOK),
         get("/v1/runs/{run}/stream", LOOK_OR_WORK),
         post("/v1/runs/{run}/cancel", OPERATE, |_| json!({"reason": "r"})),
         post("/v1/runs/{run}/retry", OPERATE, |_| json!({})),

@@ -1,0 +1,246 @@
+//! What is going on, in one screen: what runs, what failed and why and what to press, what waits and why.
+
+mod feeds;
+mod tiles;
+
+pub(crate) use feeds::is_old;
+pub(crate) use tiles::lives;
+
+use crate::act;
+use crate::layout::{Page, Place};
+use crate::oops::{Oops, sentence};
+use crate::text::{line, line_of, says};
+use crate::time::{ago, took};
+use crate::visitor::Visitor;
+use crate::words::{bar, run_link, state, subject, sync_progress};
+use axum::response::Response;
+use chrono::TimeDelta;
+use maud::{Markup, html};
+use std::collections::HashMap;
+use tidemill_client::{Client, Error};
+use tidemill_core::RunId;
+use tidemill_core::alert::{Alert, AlertKind};
+use tidemill_core::records::Sync;
+use tidemill_core::run::{Run, RunState};
+use tidemill_wire::alerts::ListAlerts;
+use tidemill_wire::runs::{ListRuns, Why};
+use tidemill_wire::syncs::ListSyncs;
+use tokio::task::JoinSet;
+
+/// Rows of each list.
+const ROWS: usize = 8;
+/// Failed runs that are looked at to find those that nothing followed.
+const LOOKED_AT: u16 = 24;
+/// How far back a failure is still news.
+const NEWS_DAYS: i64 = 7;
+/// Seconds after which the page is looked at again: ages grow without an event.
+const EVERY: u16 = 5;
+
+/// A run, and why it is where it is.
+struct Told {
+    run: Run,
+    why: Why,
+}
+
+pub(crate) async fn page(visitor: Visitor) -> Result<Response, Oops> {
+    let client = &visitor.client;
+    let news = Some(visitor.now - TimeDelta::days(NEWS_DAYS));
+    let in_state = |status, limit, since| {
+        let asked = ListRuns { status: Some(status), limit: Some(limit), since, ..ListRuns::default() };
+        async move { Ok::<_, Error>(client.runs(&asked).await?.items) }
+    };
+    let rows = u16::try_from(ROWS).unwrap_or(u16::MAX);
+    let (asked_alerts, asked_syncs) = (
+        ListAlerts { limit: Some(LOOKED_AT), ..ListAlerts::default() },
+        ListSyncs { limit: Some(rows), ..ListSyncs::default() },
+    );
+    let (stats, failed, running, claimed, waiting) = tokio::try_join!(
+        visitor.console().inner.figures.of(&visitor),
+        in_state(RunState::Failed, LOOKED_AT, news),
+        in_state(RunState::Running, rows, None),
+        in_state(RunState::Claimed, rows, None),
+        in_state(RunState::Queued, rows, None),
+    )?;
+    let (feeds, queues, workers, alerts, syncs) = tokio::try_join!(
+        client.feeds(),
+        client.queues(),
+        client.workers(),
+        client.alerts(&asked_alerts),
+        client.syncs(&asked_syncs)
+    )?;
+    let mut failed = explained(client, failed).await?;
+    // What another try carries on needs nobody.
+    failed.retain(|told| told.why.reason.get("successor").is_none_or(serde_json::Value::is_null));
+    let alerts: Vec<Alert> = alerts.items.into_iter().filter(is_besides).collect();
+    let waiting = explained(client, waiting).await?;
+    let mut held = running;
+    held.extend(claimed);
+    held.truncate(ROWS);
+    let page = html! {
+        div.head { h1 { "Overview" } }
+        div #tiles.tiles data-live { (tiles::tiles(&visitor, &stats, &workers.items)) }
+        div.split {
+            div #work data-live {
+                (attention(&visitor, &failed, &alerts))
+                (now(&visitor, &held, &syncs.items))
+                (queue(&visitor, &waiting, stats.queued_count))
+            }
+            div #around data-live {
+                (feeds::feeds(&visitor, &feeds.items))
+                (feeds::queues(&visitor, &queues.items))
+                (tiles::workers(&visitor, &workers.items, &stats))
+            }
+        }
+    };
+    Ok(Page::new(&visitor, Place::Overview, "Overview").live().every(EVERY).show(&page))
+}
+
+/// Runs with why they are where they are, in their order.
+async fn explained(client: &Client, runs: Vec<Run>) -> Result<Vec<Told>, Error> {
+    let mut asked: JoinSet<Result<Option<(RunId, Why)>, Error>> = JoinSet::new();
+    for run in &runs {
+        let (client, run) = (client.clone(), run.run_id.clone());
+        asked.spawn(async move {
+            match client.why(&run).await {
+                Ok(why) => Ok(Some((run, why))),
+                // It was pruned since the list was made.
+                Err(Error::Refused { status, .. }) if status.as_u16() == 404 => Ok(None),
+                Err(error) => Err(error),
+            }
+        });
+    }
+    let mut whys = HashMap::new();
+    while let Some(answer) = asked.join_next().await {
+        let answer = answer.map_err(|error| Error::Unreadable(error.to_string()))?;
+        whys.extend(answer?);
+    }
+    Ok(runs.into_iter().filter_map(|run| whys.remove(&run.run_id).map(|why| Told { run, why })).collect())
+}
+
+fn attention(visitor: &Visitor, failed: &[Told], alerts: &[Alert]) -> Markup {
+    html! {
+        section.panel #attention {
+            header { h2 { "Needs somebody" } a.more href="/runs?status=failed" { "All failed runs" } }
+            @if failed.is_empty() && alerts.is_empty() {
+                p.empty { "Nothing failed in the last " (NEWS_DAYS) " days that another try did not carry on."
+                    }
+            } @else {
+                div.scroll { table { tbody {
+                    @for alert in alerts {
+                        tr data-key={ "alert-" (alert.alert_id) } {
+                            td { span.state.s-warn { "alert" } }
+                            td { b { (sentence(alert.kind.title())) } " "
+                                span.dim { (ago(alert.last_at, visitor.now)) }
+                                span.why { (line(&alert.message))
+                                    @if let Some(command) = &alert.command { " " code { (says(command)) } } }
+                                        }
+                            td.acts { (way(alert)) }
+                        }
+                    }
+                    @for told in failed.iter().take(ROWS) { (failure(visitor, told)) }
+                } } }
+            }
+        }
+    }
+}
+
+/// Whether an alert says what the list of failed runs does not.
+fn is_besides(alert: &Alert) -> bool {
+    match alert.kind {
+        AlertKind::RunSkipped
+        | AlertKind::ConsolidationFailed
+        | AlertKind::DeleteLimit
+        | AlertKind::WatermarkCopy
+        | AlertKind::WatermarkOld
+        | AlertKind::PartitionStuck
+        | AlertKind::DeadLetter
+        | AlertKind::QueueDeep => true,
+        AlertKind::RunFailed
+        | AlertKind::RunStalled
+        | AlertKind::RunRecovered
+        | AlertKind::SyncFailed
+        | AlertKind::SyncRecovered
+        | AlertKind::Test => false,
+    }
+}
+
+/// Where somebody goes who wants to do something about an alert.
+fn way(alert: &Alert) -> Markup {
+    html! {
+        @if alert.kind == AlertKind::DeadLetter { a.button href="/queues" { "Look" } }
+        @else if let Some(run) = &alert.run_id { a.button href={ "/runs/" (run) } { "Look" } }
+        @else if let Some(feed) = &alert.feed { a.button href={ "/feeds/" (feed) } { "Look" } }
+    }
+}
+
+fn failure(visitor: &Visitor, told: &Told) -> Markup {
+    let run = &told.run;
+    html! {
+        tr data-key=(run.run_id) {
+            td { (state(run.status)) }
+            td { (run_link(&run.run_id)) " " (subject(run)) " "
+                span.dim { (ago(run.finished_at.unwrap_or(run.updated_at), visitor.now)) }
+                span.why { (line(&told.why.sentence)) } }
+            td.acts {
+                @if visitor.may_operate() && run.lane == tidemill_core::run::Lane::Ops {
+                    (act::button(visitor, &format!("/runs/{}/retry", run.run_id), &[], "Retry", ""))
+                } @else { a.button href={ "/runs/" (run.run_id) } { "Look" } }
+            }
+        }
+    }
+}
+
+fn now(visitor: &Visitor, held: &[Run], syncs: &[Sync]) -> Markup {
+    let sync_of = |run: &Run| syncs.iter().find(|sync| sync.ops_run_id == run.run_id);
+    html! {
+        section.panel #now {
+            header { h2 { "Running now" } a.more href="/runs?status=running" { "All" } }
+            @if held.is_empty() {
+                p.empty { "Nothing runs." }
+            } @else {
+                div.scroll { table { tbody {
+                    @for run in held {
+                        tr data-key=(run.run_id) {
+                            td { (state(run.status)) }
+                            td { (run_link(&run.run_id)) " " (subject(run))
+                                @if let Some(sync) = sync_of(run) {
+                                    span.why { (sync_progress(sync)) " "
+                                        (bar(i64::from(sync.completed_workers),
+                                            i64::from(sync.expected_workers), "Partitions read", "")) }
+                                } }
+                            td.wide { @if let Some(worker) = &run.claimed_by { (line_of(worker, 32)) } }
+                            td.num { (took(run.started_at, None, visitor.now).unwrap_or_default()) }
+                        }
+                    }
+                } } }
+            }
+        }
+    }
+}
+
+fn queue(visitor: &Visitor, waiting: &[Told], queued: i64) -> Markup {
+    html! {
+        section.panel #waiting {
+            header { h2 { "Waiting" }
+                @if queued > i64::try_from(waiting.len()).unwrap_or(i64::MAX) {
+                    span.dim.small { "the newest " (waiting.len()) " of " (crate::words::count(queued)) }
+                }
+                a.more href="/runs?status=queued" { "All" } }
+            @if waiting.is_empty() {
+                p.empty { "Nothing waits." }
+            } @else {
+                div.scroll { table { tbody {
+                    @for told in waiting {
+                        tr data-key=(told.run.run_id) {
+                            td { (state(told.run.status)) }
+                            td { (run_link(&told.run.run_id)) " " (subject(&told.run))
+                                span.why { (line(&told.why.sentence))
+                                    @if let Some(hint) = &told.why.hint { " " code { (says(hint)) } } } }
+                            td.num { (ago(told.run.queued_at, visitor.now)) }
+                        }
+                    }
+                } } }
+            }
+        }
+    }
+}

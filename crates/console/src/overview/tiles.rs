@@ -1,0 +1,99 @@
+//! The numbers at the top, and who works.
+
+use crate::text::says;
+use crate::time::{ago, rough_secs};
+use crate::visitor::Visitor;
+use crate::words::{count, counted};
+use maud::{Markup, html};
+use tidemill_core::limits::DEAD_AFTER_SECS;
+use tidemill_core::run::RunState;
+use tidemill_core::stats::Stats;
+use tidemill_core::worker::Worker;
+
+/// Workers that are shown.
+const ROWS: usize = 8;
+
+/// Whether a worker lives, as far as its beats tell.
+pub(crate) fn lives(worker: &Worker, visitor: &Visitor) -> bool {
+    let silent = (visitor.now - worker.beat_at).num_seconds();
+    worker.ended_at.is_none() && silent < i64::try_from(DEAD_AFTER_SECS).unwrap_or(i64::MAX)
+}
+
+fn rate(success: i64, failed: i64) -> String {
+    let all = success + failed;
+    if all == 0 {
+        return "–".to_owned();
+    }
+    #[expect(clippy::cast_precision_loss, reason = "counts of runs are far below 2^52")]
+    let rate = 100.0 * success as f64 / all as f64;
+    // Rounding must not hide that something failed.
+    if failed > 0 && rate > 99.9 { "> 99.9 %".to_owned() } else { format!("{rate:.1} %") }
+}
+
+/// The numbers.
+pub(super) fn tiles(visitor: &Visitor, stats: &Stats, workers: &[Worker]) -> Markup {
+    let running: i64 = stats.active.iter().map(|active| active.active_runs).sum();
+    let ended = |status| stats.durations.iter().find(|line| line.status == status);
+    let (success, failed) = (ended(RunState::Success), ended(RunState::Failed));
+    let week = (success.map_or(0, |line| line.runs), failed.map_or(0, |line| line.runs));
+    let alive = workers.iter().filter(|worker| lives(worker, visitor)).count();
+    html! {
+        a.tile href="/runs?status=queued" { span { "Waiting" } b { (count(stats.queued_count)) }
+            span { @if let Some(oldest) = stats.oldest_ready_secs { "oldest ready " (rough_secs(oldest)) }
+                @else { (count(stats.ready_count)) " ready" } } }
+        a.tile href="/runs?status=running" { span { "Running" } b { (count(running)) }
+            span { "on " (counted(i64::try_from(stats.active.len()).unwrap_or(0), "worker", "workers")) } }
+        a.tile href="/runs?status=failed&within=24h" { span { "Success, 24 h" }
+            b { (rate(stats.success_count, stats.failed_count)) }
+            span { (count(stats.success_count)) " good, " span.inline.bad[stats.failed_count > 0] {
+                (count(stats.failed_count)) " failed" } } }
+        a.tile href="/runs?status=failed&within=7d" { span { "Success, 7 d" } b { (rate(week.0, week.1)) }
+            span { (count(week.0)) " good, " (count(week.1)) " failed" } }
+        div.tile { span { "Mean time, 7 d" }
+            b { (success.map_or_else(|| "–".to_owned(), |line| rough_secs(line.avg_duration_seconds))) }
+            span { @if let Some(line) = failed { "failed ones " (rough_secs(line.avg_duration_seconds)) }
+                @else { "of those that succeeded" } } }
+        a.tile href="/workers" { span { "Workers" } b.bad[alive == 0 && stats.queued_count > 0] { (alive) }
+            span { "alive" @if workers.len() > alive { ", " (workers.len() - alive) " ended lately" } } }
+    }
+}
+
+/// Who works.
+pub(super) fn workers(visitor: &Visitor, workers: &[Worker], stats: &Stats) -> Markup {
+    let alive: Vec<&Worker> = workers.iter().filter(|worker| lives(worker, visitor)).collect();
+    let busy = |worker: &Worker| stats.active.iter().find(|active| active.claimed_by == worker.name);
+    html! {
+        section.panel #crew {
+            header { h2 { "Workers" } a.more href="/workers" { "All" } }
+            @if alive.is_empty() {
+                p.empty { "No worker is alive. Start one: " code { "tidemill work -- COMMAND" } " or "
+                    code { "tidemill up" } }
+            } @else {
+                div.scroll { table { tbody {
+                    @for worker in alive.iter().take(ROWS) {
+                        tr data-key=(worker.worker_id) {
+                            td { (says(&worker.name)) }
+                            td.num { @if let Some(active) = busy(worker) {
+                                (counted(active.active_runs, "run", "runs")) } @else { span.dim { "idle" } } }
+                            td.num.dim { (ago(worker.beat_at, visitor.now)) }
+                        }
+                    }
+                } } }
+                @if alive.len() > ROWS { p.empty.small { "and " (alive.len() - ROWS) " more" } }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_never_hides_a_failure() {
+        assert_eq!(rate(0, 0), "–");
+        assert_eq!(rate(1, 1), "50.0 %");
+        assert_eq!(rate(1_000_000, 1), "> 99.9 %");
+        assert_eq!(rate(7, 0), "100.0 %");
+    }
+}

@@ -1,0 +1,294 @@
+//! Which runs a list shows: as the address says it, as its form shows it, and as the door is asked.
+
+use chrono::{NaiveDateTime, TimeDelta};
+use http::Uri;
+use maud::{Markup, html};
+use tidemill_core::Timestamp;
+use tidemill_core::project::Project;
+use tidemill_core::run::{Lane, RunState};
+use tidemill_wire::Problem;
+use tidemill_wire::runs::ListRuns;
+
+/// Times that a list can be narrowed to, by name, in words and in hours.
+const WITHIN: [(&str, &str, i64); 4] = [
+    ("1h", "last hour", 1),
+    ("24h", "last 24 hours", 24),
+    ("7d", "last 7 days", 168),
+    ("30d", "last 30 days", 720),
+];
+/// What a text is the beginning of, by name and in words.
+const BY: [(&str, &str); 4] =
+    [("", "whatever fits"), ("id", "id"), ("sha", "commit"), ("ref", "branch or tag")];
+/// The fewest characters of a commit that can be looked for.
+const SHA_CHARS_MIN: usize = 4;
+
+/// Which runs to show. Everything is a text, as it stands in the address: what is wrong is said, not dropped.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Filter {
+    status: String,
+    lane: String,
+    project: String,
+    env: String,
+    feed: String,
+    within: String,
+    since: String,
+    until: String,
+    find: String,
+    by: String,
+    after: String,
+}
+
+impl Filter {
+    /// As the address says.
+    pub(super) fn of(uri: &Uri) -> Self {
+        let mut filter = Self::default();
+        for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
+            if let Some(field) = filter.field(&name) {
+                value.trim().clone_into(field);
+            }
+        }
+        filter
+    }
+
+    fn field(&mut self, name: &str) -> Option<&mut String> {
+        Some(match name {
+            "status" => &mut self.status,
+            "lane" => &mut self.lane,
+            "project" => &mut self.project,
+            "env" => &mut self.env,
+            "feed" => &mut self.feed,
+            "within" => &mut self.within,
+            "since" => &mut self.since,
+            "until" => &mut self.until,
+            "find" => &mut self.find,
+            "by" => &mut self.by,
+            "after" => &mut self.after,
+            _ => return None,
+        })
+    }
+
+    fn fields(&self) -> [(&'static str, &str); 11] {
+        [
+            ("status", &self.status),
+            ("lane", &self.lane),
+            ("project", &self.project),
+            ("env", &self.env),
+            ("feed", &self.feed),
+            ("within", &self.within),
+            ("since", &self.since),
+            ("until", &self.until),
+            ("find", &self.find),
+            ("by", &self.by),
+            ("after", &self.after),
+        ]
+    }
+
+    fn link(&self, after: &str) -> String {
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        let fields = self.fields().into_iter().filter(|(name, value)| *name != "after" && !value.is_empty());
+        for (name, value) in fields {
+            query.append_pair(name, value);
+        }
+        if !after.is_empty() {
+            query.append_pair("after", after);
+        }
+        let query = query.finish();
+        if query.is_empty() { "/runs".to_owned() } else { format!("/runs?{query}") }
+    }
+
+    /// The page of the newest runs.
+    pub(super) fn first(&self) -> String {
+        self.link("")
+    }
+
+    /// The page after this one.
+    pub(super) fn older(&self, next: &str) -> String {
+        self.link(next)
+    }
+
+    /// Whether this is not the page of the newest runs.
+    pub(super) fn is_further(&self) -> bool {
+        !self.after.is_empty()
+    }
+
+    /// Whether anything is left out.
+    pub(super) fn is_narrow(&self) -> bool {
+        self.fields().iter().any(|(name, value)| *name != "by" && !value.is_empty())
+    }
+
+    /// What is asked of the door.
+    pub(super) fn asked(&self, now: Timestamp, limit: u16) -> Result<ListRuns, Problem> {
+        let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        let hours = WITHIN.iter().find(|(name, ..)| *name == self.within).map(|(.., hours)| *hours);
+        let since = read(&self.since, "since", moment)?;
+        let mut asked = ListRuns {
+            status: read(&self.status, "state", |text| text.parse().ok())?,
+            lane: read(&self.lane, "lane", |text| text.parse().ok())?,
+            project: given(&self.project),
+            env: given(&self.env),
+            feed: given(&self.feed),
+            since: since.or_else(|| hours.map(|hours| now - TimeDelta::hours(hours))),
+            until: read(&self.until, "until", moment)?,
+            after: read(&self.after, "after", |text| text.parse().ok())?,
+            limit: Some(limit),
+            ..ListRuns::default()
+        };
+        let found = given(&self.find);
+        match self.by() {
+            "id" => {
+                let whole = |id: String| if id.starts_with("run-") { id } else { format!("run-{id}") };
+                asked.id_prefix = found.map(whole);
+            }
+            "sha" => asked.sha_prefix = found,
+            _ => asked.ref_prefix = found,
+        }
+        Ok(asked)
+    }
+
+    /// What the text is taken for: what was said, or what it looks like.
+    fn by(&self) -> &str {
+        let is_hex = self.find.bytes().all(|byte| byte.is_ascii_hexdigit());
+        match self.by.as_str() {
+            by @ ("id" | "sha" | "ref") => by,
+            _ if self.find.starts_with("run-") => "id",
+            _ if is_hex && self.find.len() >= SHA_CHARS_MIN => "sha",
+            _ => "ref",
+        }
+    }
+
+    /// The form that makes such an address.
+    pub(super) fn form(&self, projects: &[Project]) -> Markup {
+        let states: Vec<(&str, &str)> =
+            RunState::ALL.iter().map(|state| (state.as_str(), state.as_str())).collect();
+        let lanes: Vec<(&str, &str)> = Lane::ALL.iter().map(|lane| (lane.as_str(), lane.as_str())).collect();
+        let names: Vec<(&str, &str)> = projects
+            .iter()
+            .map(|project| (project.project_id.as_str(), project.project_id.as_str()))
+            .collect();
+        let within: Vec<(&str, &str)> = WITHIN.iter().map(|(name, words, _)| (*name, *words)).collect();
+        let more = [&self.env, &self.feed, &self.since, &self.until].iter().any(|text| !text.is_empty());
+        html! {
+            form.filters method="get" action="/runs" role="search" {
+                (select("State", "status", &self.status, &states))
+                (select("Lane", "lane", &self.lane, &lanes))
+                (select("Project", "project", &self.project, &names))
+                (select("Queued", "within", &self.within, &within))
+                (input("Begins with", "find", &self.find, "id, commit, branch"))
+                label.field { "Read it as"
+                    select name="by" {
+                        @for (value, words) in BY { option value=(value) selected[value == self.by] { (words)
+                            } }
+                    }
+                }
+                button.main type="submit" { "Filter" }
+                @if self.is_narrow() { a.button href="/runs" { "Clear" } }
+                details open[more] {
+                    summary { "More" }
+                    div.filters {
+                        (input("Environment", "env", &self.env, "staging"))
+                        (input("Feed", "feed", &self.feed, ""))
+                        (input("Queued since (UTC)", "since", &self.since, "2026-02-14 10:30"))
+                        (input("Queued before (UTC)", "until", &self.until, "2026-02-15"))
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn select(words: &str, name: &str, chosen: &str, options: &[(&str, &str)]) -> Markup {
+    let known = chosen.is_empty() || options.iter().any(|(value, _)| *value == chosen);
+    html! {
+        label.field { (words)
+            select name=(name) {
+                option value="" { "any" }
+                @for (value, words) in options { option value=(value) selected[*value == chosen] { (words) } }
+                @if !known { option value=(chosen) selected { (chosen) } }
+            }
+        }
+    }
+}
+
+fn input(words: &str, name: &str, value: &str, example: &str) -> Markup {
+    html! {
+        label.field { (words)
+            input type="text" name=(name) value=(value) placeholder=(example) maxlength="1024"
+                autocomplete="off"; }
+    }
+}
+
+/// A part of the filter, if it says something that is understood.
+fn read<T>(text: &str, name: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>, Problem> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let unknown = || Problem::new("bad_filter", format!("the filter `{name}` does not understand `{text}`"));
+    parse(text).map(Some).ok_or_else(unknown)
+}
+
+/// A time in UTC, exactly or to the minute or the day.
+fn moment(text: &str) -> Option<Timestamp> {
+    if let Ok(exact) = text.parse::<Timestamp>() {
+        return Some(exact);
+    }
+    let text = text.replace('T', " ");
+    let whole = if text.contains(':') { text } else { format!("{text} 00:00") };
+    let formats = ["%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S"];
+    formats
+        .iter()
+        .find_map(|format| NaiveDateTime::parse_from_str(&whole, format).ok())
+        .map(|time| time.and_utc())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chrono::{TimeZone as _, Utc};
+
+    fn filter(query: &str) -> Filter {
+        Filter::of(&format!("/runs?{query}").parse().unwrap())
+    }
+
+    #[test]
+    fn a_filter_is_kept_in_the_address() {
+        let one = filter("status=failed&project=shop&find=refs%2Fheads%2Fa+b&after=run-1&junk=1");
+        assert_eq!(
+            one.older("run-2"),
+            "/runs?status=failed&project=shop&find=refs%2Fheads%2Fa+b&after=run-2"
+        );
+        assert_eq!(filter(one.first().split_once('?').unwrap().1), Filter { after: String::new(), ..one });
+        assert_eq!(filter("").first(), "/runs");
+        assert!(!filter("by=id").is_narrow() && filter("find=x").is_narrow());
+    }
+
+    #[test]
+    fn a_text_is_taken_for_what_it_looks_like_or_what_was_said() {
+        let now = Utc.with_ymd_and_hms(2026, 2, 14, 10, 30, 0).unwrap();
+        let asked = |query: &str| filter(query).asked(now, 50).unwrap();
+        assert_eq!(asked("find=run-0199").id_prefix.as_deref(), Some("run-0199"));
+        assert_eq!(asked("find=0199&by=id").id_prefix.as_deref(), Some("run-0199"));
+        assert_eq!(asked("find=c0ffee").sha_prefix.as_deref(), Some("c0ffee"));
+        assert_eq!(asked("find=c0f").ref_prefix.as_deref(), Some("c0f"));
+        assert_eq!(asked("find=c0ffee&by=ref").ref_prefix.as_deref(), Some("c0ffee"));
+        assert_eq!(asked("within=24h").since, Some(now - TimeDelta::hours(24)));
+        assert_eq!(asked("since=2026-02-14T10:30&within=1h").since, Some(now));
+        assert_eq!(asked("until=2026-02-14T10:30:00Z").until, Some(now));
+        assert_eq!(asked("until=2026-02-14").until, Some(now - TimeDelta::minutes(630)));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_said() {
+        let now = Utc.with_ymd_and_hms(2026, 2, 14, 10, 30, 0).unwrap();
+        for query in ["status=lost", "lane=4", "since=yesterday", "after=7"] {
+            let problem = filter(query).asked(now, 50).unwrap_err();
+            assert!(problem.message.contains("does not understand"), "{query}");
+        }
+    }
+
+    #[test]
+    fn the_form_shows_the_filter_and_nothing_of_it_is_markup() {
+        let shown = filter("status=%22%3E%3Cscript%3E&find=%3Cb%3E").form(&[]).into_string();
+        assert!(!shown.contains("<script>") && !shown.contains("<b>"), "{shown}");
+        assert!(filter("env=staging").form(&[]).into_string().contains("<details open>"));
+    }
+}

@@ -1,0 +1,134 @@
+//! Tokens: who may do what. A secret is shown once, on the page that answers its making, and on no other.
+
+use crate::Console;
+use crate::act::{self, Done, Form};
+use crate::layout::{Page, Place};
+use crate::oops::Oops;
+use crate::text::says;
+use crate::time::{ago, ago_or_none};
+use crate::visitor::Visitor;
+use axum::Router;
+use axum::extract::{FromRequest as _, FromRequestParts as _, Path, Request, State};
+use axum::response::Response;
+use axum::routing::{get, post};
+use maud::{Markup, html};
+use tidemill_core::access::{Role, Standing, Token, standing};
+use tidemill_wire::Page as Slice;
+use tidemill_wire::access::{ListTokens, NewToken, TokenMade};
+use uuid::Uuid;
+
+/// Tokens of a page.
+const ROWS: u16 = 50;
+/// How long a token is good, in words and in days.
+const LASTS: [(&str, u64); 4] = [("for ever", 0), ("a day", 1), ("30 days", 30), ("a year", 365)];
+
+pub(crate) fn routes() -> Router<Console> {
+    Router::new().route("/tokens", get(page).post(make)).route("/tokens/{token}/revoke", post(revoke))
+}
+
+async fn page(visitor: Visitor) -> Result<Response, Oops> {
+    show(&visitor, None).await
+}
+
+async fn show(visitor: &Visitor, made: Option<&TokenMade>) -> Result<Response, Oops> {
+    let after = form_urlencoded::parse(visitor.uri.query().unwrap_or_default().as_bytes())
+        .find(|(name, _)| name == "after")
+        .and_then(|(_, value)| value.parse().ok());
+    let wanted = ListTokens { after, limit: Some(ROWS), ..ListTokens::default() };
+    let tokens = visitor.client.tokens(&wanted).await?;
+    let projects = visitor.client.projects().await?.items;
+    let names: Vec<&str> = projects.iter().map(|project| project.project_id.as_str()).collect();
+    let body = html! {
+        div.head { h1 { "Tokens" } }
+        @if let Some(made) = made { (secret(made)) }
+        (form(visitor, &names))
+        div.panel #tokens data-live { (list(visitor, &tokens)) }
+    };
+    Ok(Page::new(visitor, Place::Tokens, "Tokens").show(&body))
+}
+
+fn secret(made: &TokenMade) -> Markup {
+    html! {
+        div.flash role="status" {
+            p { "The token for " b { (says(&made.token.name)) } " was made. Its secret is shown this once:" }
+            div.cli { div { code { (made.secret) } button.quiet type="button" data-copy { "Copy" } } }
+        }
+    }
+}
+
+fn form(visitor: &Visitor, projects: &[&str]) -> Markup {
+    html! {
+        section.panel {
+            header { h2 { "Make a token" } }
+            form.filters method="post" action="/tokens" {
+                (act::hidden(visitor))
+                label.field { "What it is for" input type="text" name="name" required maxlength="128"; }
+                label.field { "Role" select name="role" { @for role in Role::ALL { option value=(role) {
+                    (role) } } } }
+                label.field { "Project" select name="project" {
+                    @if visitor.caller.project.is_none() { option value="" { "all" } }
+                    @for project in projects { option value=(project) { (project) } }
+                } }
+                label.field { "Good" select name="days" { @for (words, days) in LASTS { option value=(days) {
+                    (words) } } } }
+                button.main type="submit" { "Make it" }
+            }
+        }
+    }
+}
+
+fn list(visitor: &Visitor, tokens: &Slice<Token>) -> Markup {
+    html! {
+        div.scroll { table {
+            thead { tr { th { "Token" } th { "Role" } th { "Project" } th { "Made" } th { "Last used" }
+                th { "Good until" } th {} } }
+            tbody { @for token in &tokens.items {
+                tr data-key=(token.token_id) {
+                    td { (says(&token.name)) span.why.mono { (token.token_id) } }
+                    td { (token.role) }
+                    td { @if let Some(project) = &token.project_id { (says(project)) } @else { "all" } }
+                    td.nowrap { (ago(token.created_at, visitor.now)) " " span.dim { "by "
+                        (says(&token.created_by)) } }
+                    td.nowrap { (ago_or_none(token.last_used_at, visitor.now)) }
+                    td.nowrap { @match standing(token, visitor.now) {
+                        Standing::Good => { @if let Some(end) = token.expires_at { (ago(end, visitor.now)) }
+                            @else { "for ever" } },
+                        Standing::Expired => span.warn { "expired" },
+                        Standing::Revoked => span.bad { "revoked "
+                            (ago_or_none(token.revoked_at, visitor.now)) },
+                    } }
+                    td.acts { @if standing(token, visitor.now) == Standing::Good {
+                        (act::button(visitor, &format!("/tokens/{}/revoke", token.token_id), &[], "Revoke",
+                            "risk"))
+                    } }
+                }
+            } }
+        } }
+        @if tokens.items.is_empty() { p.empty { "There is no token." } }
+        @if let Some(next) = &tokens.next { nav.pages { a.button href={ "/tokens?after=" (next) } { "Older" }
+            } }
+    }
+}
+
+/// Makes a token, and answers with its secret: what is shown once must not be in an address, nor kept for later.
+async fn make(State(console): State<Console>, request: Request) -> Result<Response, Oops> {
+    let (mut parts, body) = request.into_parts();
+    let visitor = Visitor::from_request_parts(&mut parts, &console).await?;
+    let form = Form::from_request(Request::from_parts(parts, body), &console).await?;
+    let role = form.field("role").and_then(|role| role.parse().ok());
+    let days: u64 = form.field("days").and_then(|days| days.parse().ok()).unwrap_or(0);
+    let new = NewToken {
+        name: form.field("name").unwrap_or_default().to_owned(),
+        role: role.ok_or_else(|| Oops::bad_form("this form does not name a role"))?,
+        project: form.field("project").map(str::to_owned),
+        expires_in_secs: Some(days.saturating_mul(86_400)).filter(|secs| *secs > 0),
+    };
+    let made = form.client.create_token(&new).await?;
+    show(&visitor, Some(&made)).await
+}
+
+async fn revoke(Path(token): Path<String>, form: Form) -> Result<Response, Oops> {
+    let token: Uuid = token.parse().map_err(|_| Oops::nothing("this is not the id of a token"))?;
+    form.client.revoke_token(token).await?;
+    Ok(form.back(Done::Plain("revoked")))
+}

@@ -1,0 +1,19 @@
+//! The console, as it is served: every page over a real socket, and the important ones in a real browser.
+#![expect(clippy::expect_used, reason = "what fails here ends the test, loudly")]
+
+#[path = "console/browser.rs"]
+mod browser;
+#[path = "console/driver.rs"]
+mod driver;
+#[path = "console/escaping.rs"]
+mod escaping;
+#[path = "console/forms.rs"]
+mod forms;
+#[path = "console/furnish.rs"]
+mod furnish;
+#[path = "console/house.rs"]
+mod house;
+#[path = "console/pages.rs"]
+mod pages;
+#[path = "console/syncs.rs"]
+mod syncs;

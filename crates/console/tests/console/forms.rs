@@ -1,0 +1,225 @@
+//! Forms: signing in and out, what is forged, what they do, and that it is on record.
+
+use crate::furnish::{claim, dead_letter, furnish};
+use crate::house::House;
+use reqwest::{Method, StatusCode};
+use tidemill_core::access::Role;
+use tidemill_core::run::{QueueRun, RunState};
+
+fn place(answer: &reqwest::Response) -> &str {
+    answer.headers()["location"].to_str().expect("a text")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_is_not_signed_in_is_asked_to_and_comes_back() {
+    let house = House::guarded().await;
+    let stranger = house.reader();
+    let answer = stranger.get("/runs?status=failed").await;
+    assert_eq!(
+        (answer.status(), place(&answer)),
+        (StatusCode::SEE_OTHER, "/sign-in?next=%2Fruns%3Fstatus%3Dfailed")
+    );
+    let page = stranger.page("/sign-in?next=%2Fruns%3Fstatus%3Dfailed").await;
+    assert!(page.contains("name=\"next\" value=\"/runs?status=failed\""));
+    let wrong = stranger.post("/sign-in", &[("token", "tm_wrong"), ("next", "/runs")]).await;
+    assert_eq!(wrong.status(), StatusCode::UNAUTHORIZED);
+    assert!(wrong.text().await.expect("a text").contains("Nobody knows this token."));
+    let token = house.token(Role::Viewer, None).await;
+    let elsewhere = stranger.post("/sign-in", &[("token", &token), ("next", "//evil.example/")]).await;
+    assert_eq!(place(&elsewhere), "/");
+    let cookie = elsewhere.headers()["set-cookie"].to_str().expect("a cookie");
+    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Lax"), "{cookie}");
+    assert!(!cookie.contains(&token), "the token itself is no cookie");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_signs_out_is_out() {
+    let house = House::guarded().await;
+    let reader = house.signed_in(Role::Viewer, None).await;
+    let csrf = reader.csrf().await;
+    let forged = reader.post("/sign-out", &[("csrf", "no")]).await;
+    assert_eq!(forged.status(), StatusCode::FORBIDDEN);
+    let out = reader.post("/sign-out", &[("csrf", &csrf)]).await;
+    assert_eq!((out.status(), place(&out)), (StatusCode::SEE_OTHER, "/sign-in"));
+    assert_eq!(reader.get("/runs").await.status(), StatusCode::SEE_OTHER);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_form_without_what_ours_carry_changes_nothing() {
+    let house = House::guarded().await;
+    let operator = house.signed_in(Role::Operator, None).await;
+    let run = house.engine().queue(QueueRun::new("shop", "staging")).await.expect("a run").run_id;
+    let path = format!("/runs/{run}/cancel");
+    let csrf = operator.csrf().await;
+    for form in [vec![], vec![("csrf", "wrong")], vec![("csrf", "")]] {
+        assert_eq!(operator.post(&path, &form).await.status(), StatusCode::FORBIDDEN, "{form:?}");
+    }
+    let from_elsewhere = operator
+        .ask(Method::POST, &path)
+        .header("origin", "https://evil.example")
+        .form(&[("csrf", csrf.as_str())])
+        .send()
+        .await
+        .expect("an answer");
+    assert_eq!(from_elsewhere.status(), StatusCode::FORBIDDEN);
+    assert_eq!(house.engine().run(&run).await.expect("a run").status, RunState::Queued);
+    let ours = operator.post(&path, &[("csrf", &csrf), ("reason", "no need"), ("back", "/runs")]).await;
+    assert_eq!((ours.status(), place(&ours)), (StatusCode::SEE_OTHER, "/runs?done=cancelled"));
+    let found = house.engine().run(&run).await.expect("a run");
+    assert_eq!((found.status, found.cancel_reason.as_deref()), (RunState::Cancelled, Some("no need")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_house_takes_no_form_from_another_page() {
+    let house = House::open().await;
+    let reader = house.reader();
+    let run = house.engine().queue(QueueRun::new("shop", "staging")).await.expect("a run").run_id;
+    let path = format!("/runs/{run}/cancel");
+    let send = |origin: String| {
+        reader.ask(Method::POST, &path).header("origin", origin).form(&[("back", "/")]).send()
+    };
+    let forged = send("https://evil.example".to_owned()).await.expect("an answer");
+    assert_eq!(forged.status(), StatusCode::FORBIDDEN);
+    let ours = send(house.url("")).await.expect("an answer");
+    assert_eq!(ours.status(), StatusCode::SEE_OTHER);
+    assert!(!reader.page("/").await.contains("Sign out"), "there is nothing to sign out of");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_viewer_who_sends_a_form_all_the_same_is_refused() {
+    let house = House::guarded().await;
+    let things = furnish(&house).await;
+    let viewer = house.signed_in(Role::Viewer, None).await;
+    let csrf = viewer.csrf().await;
+    for path in [
+        format!("/runs/{}/cancel", things.queued),
+        format!("/runs/{}/retry", things.failed),
+        "/feeds/stones/sync".to_owned(),
+        "/feeds/stones/resume".to_owned(),
+        "/schedules/nightly/resume".to_owned(),
+    ] {
+        let answer = viewer.post(&path, &[("csrf", &csrf)]).await;
+        assert_eq!(answer.status(), StatusCode::FORBIDDEN, "{path}");
+    }
+    let bulk = [("csrf", csrf.as_str()), ("act", "cancel"), ("run", things.queued.as_str())];
+    assert_eq!(viewer.post("/runs/bulk", &bulk).await.status(), StatusCode::FORBIDDEN);
+    let replay = [("csrf", csrf.as_str()), ("which", "all")];
+    assert_eq!(viewer.post("/queues/work-items/replay", &replay).await.status(), StatusCode::FORBIDDEN);
+    let token = [("csrf", csrf.as_str()), ("name", "mine"), ("role", "admin")];
+    assert_eq!(viewer.post("/tokens", &token).await.status(), StatusCode::FORBIDDEN);
+    assert_eq!(house.engine().run(&things.queued).await.expect("a run").status, RunState::Queued);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_runs_are_cancelled_and_retried_at_once_and_all_of_it_is_on_record() {
+    let house = House::guarded().await;
+    let operator = house.signed_in(Role::Operator, None).await;
+    let csrf = operator.csrf().await;
+    let mut runs = Vec::new();
+    for _ in 0..3 {
+        runs.push(house.engine().queue(QueueRun::new("shop", "staging")).await.expect("a run").run_id);
+    }
+    let held = claim(&house, &runs[0], "w").await;
+    crate::furnish::finish(
+        &house,
+        &runs[0],
+        &held,
+        tidemill_core::run::FinalStatus::Success,
+        serde_json::json!({}),
+    )
+    .await;
+    let mut form = vec![("csrf", csrf.as_str()), ("act", "cancel"), ("back", "/runs?status=queued")];
+    form.extend(runs.iter().map(|run| ("run", run.as_str())));
+    let answer = operator.post("/runs/bulk", &form).await;
+    assert_eq!(place(&answer), "/runs?status=queued&done=bulk-cancel&count=2&of=3");
+    let page = operator.page("/runs?status=queued&done=bulk-cancel&count=2&of=3").await;
+    assert!(page.contains("2 of 3 cancelled or asked to stop."), "{page}");
+    form[1] = ("act", "retry");
+    let answer = operator.post("/runs/bulk", &form).await;
+    assert_eq!(place(&answer), "/runs?status=queued&done=bulk-retry&count=2&of=3");
+    let admin = house.signed_in(Role::Admin, None).await;
+    let record = admin.page("/audit").await;
+    assert_eq!(record.matches("<code><bdi>runs.retry</bdi></code>").count(), 2, "{record}");
+    assert!(
+        record.contains("<code><bdi>session") || record.contains("sign"),
+        "signing in is on record: {record}"
+    );
+    let none = operator.post("/runs/bulk", &form[..3]).await;
+    assert_eq!(none.status(), StatusCode::UNPROCESSABLE_ENTITY);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_letters_are_replayed_one_some_and_all() {
+    let house = House::open().await;
+    let reader = house.reader();
+    furnish(&house).await;
+    for id in ["letter-2", "letter-3", "letter-4"] {
+        dead_letter(&house, id).await;
+    }
+    let path = "/queues/work-items/replay";
+    let one =
+        reader.post(path, &[("which", "some"), ("id", "letter-2"), ("back", "/queues/work-items")]).await;
+    assert_eq!(place(&one), "/queues/work-items?done=bulk-replay&count=1&of=1");
+    let page = reader.page("/queues/work-items").await;
+    assert!(page.contains("value=\"letter-3\"") && !page.contains("value=\"letter-2\""), "{page}");
+    let none = reader.post(path, &[("which", "some")]).await;
+    assert_eq!(none.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    let all = reader.post(path, &[("which", "all"), ("back", "/queues/work-items")]).await;
+    assert_eq!(place(&all), "/queues/work-items?done=bulk-replay&count=3&of=3");
+    assert!(reader.page("/queues/work-items").await.contains("nothing was given up"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_is_made_its_secret_is_shown_once_and_it_is_taken_back() {
+    let house = House::guarded().await;
+    let admin = house.signed_in(Role::Admin, None).await;
+    let csrf = admin.csrf().await;
+    let form = [("csrf", csrf.as_str()), ("name", "for <ann>"), ("role", "viewer"), ("days", "30")];
+    let made = admin.post("/tokens", &form).await;
+    assert_eq!(
+        (made.status(), &made.headers()["cache-control"]),
+        (StatusCode::OK, &"no-store".parse().expect("a value"))
+    );
+    let page = made.text().await.expect("a text");
+    let secret = page.split(['<', '>']).find(|text| text.starts_with("tm_")).expect("the secret").to_owned();
+    let list = admin.page("/tokens").await;
+    assert!(!list.contains(&secret) && list.contains("for &lt;ann&gt;"));
+    let ann = house.reader();
+    let signed_in = ann.post("/sign-in", &[("token", &secret), ("next", "/")]).await;
+    assert_eq!(signed_in.status(), StatusCode::SEE_OTHER);
+    let (_, rest) = list.split_once("for &lt;ann&gt;").expect("it is listed");
+    let id = rest.split(['<', '>']).find(|text| text.len() == 36).expect("its id");
+    let revoked = admin.post(&format!("/tokens/{id}/revoke"), &[("csrf", &csrf), ("back", "/tokens")]).await;
+    assert_eq!(place(&revoked), "/tokens?done=revoked");
+    assert!(admin.page("/tokens").await.contains("revoked"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flags_and_schedules_are_held_and_let_go() {
+    let house = House::open().await;
+    furnish(&house).await;
+    let reader = house.reader();
+    let set = reader
+        .post(
+            "/flags",
+            &[("scope", "project:shop"), ("note", "a deploy"), ("lasts", "1h"), ("back", "/flags")],
+        )
+        .await;
+    assert_eq!(place(&set), "/flags?done=paused");
+    let page = reader.page("/flags").await;
+    assert!(
+        page.contains("project:shop") && page.contains("a deploy") && page.contains("in 59 min"),
+        "{page}"
+    );
+    let clear = reader
+        .post("/flags/clear", &[("scope", "project:shop"), ("flag", "paused"), ("back", "/flags")])
+        .await;
+    assert_eq!(place(&clear), "/flags?done=resumed");
+    let again = reader
+        .post("/flags/clear", &[("scope", "project:shop"), ("flag", "paused"), ("back", "/flags")])
+        .await;
+    assert_eq!(place(&again), "/flags?done=not-paused");
+    let resumed = reader.post("/schedules/nightly/resume", &[("back", "/schedules")]).await;
+    assert_eq!(place(&resumed), "/schedules?done=resumed");
+    assert!(!reader.page("/schedules").await.contains("paused"));
+}

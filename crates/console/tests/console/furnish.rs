@@ -1,0 +1,199 @@
+//! A house full of things: every state, and texts that want to be more than text.
+
+use crate::house::House;
+use serde_json::json;
+use tidemill_core::RunId;
+use tidemill_core::event::{Level, NewEvent};
+use tidemill_core::feed::Feed;
+use tidemill_core::limits::{KEY_BYTES_MAX, MESSAGE_BYTES_MAX};
+use tidemill_core::records::Stage;
+use tidemill_core::run::{ClaimRuns, FinalStatus, QueueRun};
+use tidemill_core::worker::NewWorker;
+use tidemill_core::{Json, WorkerId};
+use tidemill_engine::NewSchedule;
+use tidemill_engine::clock::host_now;
+use tidemill_engine::sync::FeedChange;
+use tidemill_store::{FinishRun, Holder, NewReject};
+use uuid::Uuid;
+
+/// A text that wants to be more than text: markup, script, attributes, terminal codes, a turned direction.
+pub(crate) const NASTY: &str = "</td><script>alert('x')</script>\"'><img src=x onerror=alert(1)>&amp;\
+                                \u{1b}[31m\u{202e}txt.exe\u{9b}";
+/// The same where a control character is not taken.
+pub(crate) const NASTY_NAME: &str = "</td><script>alert('x')</script>\"'><img src=x onerror=alert(1)>&amp;\
+                                     \u{202e}";
+/// The feed of the house.
+pub(crate) const FEED: &str = "stones";
+
+/// What a house is furnished with, by name.
+pub(crate) struct Things {
+    pub(crate) queued: RunId,
+    pub(crate) running: RunId,
+    pub(crate) failed: RunId,
+}
+
+fn request() -> QueueRun {
+    QueueRun::new("shop", "staging")
+}
+
+/// Claims the next run of a project.
+pub(crate) async fn claim(house: &House, run: &RunId, worker: &str) -> Holder {
+    let claims = house.engine().claim(ClaimRuns::one(worker)).await.expect("a claim");
+    let claim = claims.iter().find(|claim| claim.run_id == *run).expect("the run is claimed");
+    Holder { worker: Some(worker.to_owned()), epoch: Some(claim.epoch) }
+}
+
+pub(crate) fn event(level: Level, message: &str, payload: Json) -> NewEvent {
+    NewEvent { level, message: message.to_owned(), payload, key: None }
+}
+
+pub(crate) async fn finish(house: &House, run: &RunId, holder: &Holder, status: FinalStatus, metadata: Json) {
+    let end = FinishRun { run_id: run.clone(), status, metadata, epoch: holder.epoch };
+    house.engine().finish(vec![end], holder.worker.as_deref()).await.expect("it is finished");
+}
+
+pub(crate) async fn furnish(house: &House) -> Things {
+    let engine = house.engine();
+    let long = "ж".repeat(KEY_BYTES_MAX / 2);
+    let worker = NewWorker {
+        worker_id: WorkerId(Uuid::new_v4()),
+        name: "worker-1".to_owned(),
+        host: NASTY_NAME.to_owned(),
+        pid: 4_711,
+        labels: vec![],
+        version: "0.1.0".to_owned(),
+    };
+    engine.store().register_worker(worker, None).await.expect("a worker");
+    let failed = engine
+        .queue(QueueRun {
+            git_ref: Some(NASTY_NAME.to_owned()),
+            git_sha: Some(long.clone()),
+            metadata: json!({"asked": NASTY, NASTY: 1}),
+            ..request()
+        })
+        .await
+        .expect("a run")
+        .run_id;
+    let holder = claim(house, &failed, "worker-1").await;
+    let limit = "x<y ".repeat(MESSAGE_BYTES_MAX / 4);
+    let events = vec![
+        event(Level::Warn, NASTY, json!({NASTY: NASTY})),
+        event(Level::Error, &limit, json!({"big": "<b>".repeat(20_000)})),
+        event(Level::Debug, "", json!({})),
+    ];
+    engine.append(&failed, events, &holder).await.expect("events");
+    let artifact = json!([
+        {"type": "<script>alert(1)</script>", "url": "javascript:alert(1)"},
+        {"type": "image", "url": "https://store.example/i\"><b>"},
+    ]);
+    finish(house, &failed, &holder, FinalStatus::Failed, json!({"error": NASTY, "artifacts": artifact}))
+        .await;
+    let running = engine.queue(request()).await.expect("a run").run_id;
+    let holder = claim(house, &running, NASTY_NAME).await;
+    engine.start(&running, &holder).await.expect("it starts");
+    let queued = engine
+        .queue(QueueRun {
+            labels: vec![NASTY_NAME.replace(',', "")],
+            concurrency_key: Some(long),
+            ..request()
+        })
+        .await
+        .expect("a run")
+        .run_id;
+    furnish_feed(house).await;
+    let schedule = NewSchedule {
+        name: "nightly".to_owned(),
+        cron: "30 2 * * *".to_owned(),
+        time_zone: "Europe/Berlin".to_owned(),
+        request: request(),
+        missed: tidemill_core::schedule::Missed::Once,
+        overlap: tidemill_core::schedule::Overlap::Skip,
+    };
+    engine.put_schedule(schedule).await.expect("a schedule");
+    engine.pause_schedule("nightly", Some(NASTY_NAME.to_owned())).await.expect("it is paused");
+    Things { queued, running, failed }
+}
+
+async fn furnish_feed(house: &House) {
+    let feed = Feed {
+        feed: FEED.to_owned(),
+        project_id: "shop".to_owned(),
+        kind: "nivoda".to_owned(),
+        endpoint: "http://127.0.0.1:9/<b>\"".to_owned(),
+        username: Some("tester".to_owned()),
+        password_env: Some("PATH".to_owned()),
+        rate: 5,
+        settings: json!({"shapes": [NASTY_NAME]}),
+        created_at: host_now(),
+    };
+    let change = FeedChange {
+        feed,
+        copy_url: None,
+        schedule: Some("0 * * * *".to_owned()),
+        time_zone: "UTC".to_owned(),
+    };
+    house.syncs.put_feed(change).await.expect("a feed");
+    let write = house.stage.store.write(move |mut tx| {
+        Box::pin(async move {
+            let reject = NewReject {
+                stone_id: NASTY.to_owned(),
+                stage: Stage::Map,
+                reason: NASTY.to_owned(),
+                payload: NASTY.to_owned(),
+            };
+            tx.reject(FEED, Uuid::nil(), None, &reject, None).await
+        })
+    });
+    write.await.expect("a rejected row");
+    let flag = tidemill_core::project::Flag {
+        flag: tidemill_core::project::FlagName::Paused,
+        scope: format!("feed:{FEED}"),
+        note: Some(NASTY_NAME.to_owned()),
+        since: host_now(),
+        until_at: None,
+        set_by: Some(NASTY_NAME.to_owned()),
+        source: tidemill_core::project::FlagSource::Manual,
+    };
+    house.stage.store.set_flag(flag).await.expect("a flag");
+    dead_letter(house, "letter-1").await;
+}
+
+/// A dead letter on the queue of pages.
+pub(crate) async fn dead_letter(house: &House, id: &str) {
+    use tidemill_core::queue::{DeadReason, NewMessage, WORK_ITEMS};
+    use tidemill_store::Queue as _;
+    let message = NewMessage::new(WORK_ITEMS, id, FEED, json!({"text": NASTY_NAME, "nothing": true}));
+    let store = &house.stage.store;
+    let sent = store.send_locked(message, WorkerId(Uuid::new_v4()), None).await.expect("it is sent");
+    let receipt = sent.expect("it is new").receipt;
+    let error = Some(NASTY_NAME.to_owned());
+    store.kill(receipt, DeadReason::Permanent, error, None).await.expect("it is dead");
+}
+
+/// The paths of every page, with everything in them.
+pub(crate) fn paths(things: &Things) -> Vec<String> {
+    let mut paths: Vec<String> = [
+        "/",
+        "/runs",
+        "/runs?status=failed&within=24h",
+        "/runs?find=zzz",
+        "/runs?status=wrong",
+        "/feeds",
+        "/queues",
+        "/workers",
+        "/schedules",
+        "/flags",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    for run in [&things.queued, &things.running, &things.failed] {
+        paths.push(format!("/runs/{run}"));
+        paths.push(format!("/runs/{run}/tail?after=0"));
+    }
+    paths.push(format!("/runs/{}?level=warn&find=alert", things.failed));
+    paths.push(format!("/feeds/{FEED}"));
+    paths.push(format!("/feeds/{FEED}?price=1250&carats=1.25"));
+    paths.push(format!("/feeds/{FEED}?price=x&carats=1.25"));
+    paths.extend(["work-items", "work-done", "consolidate"].map(|queue| format!("/queues/{queue}")));
+    paths
+}

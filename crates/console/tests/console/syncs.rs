@@ -1,0 +1,103 @@
+//! A sync that fails before ones eyes, is tried again, and succeeds; and one that goes on without what failed.
+
+use crate::driver::{Browser, Wish};
+use crate::house::House;
+use reqwest::StatusCode;
+use std::path::PathBuf;
+use tidemill_api::access::Access;
+use tidemill_core::RunId;
+use tidemill_core::records::SyncStatus;
+use tidemill_testkit::door::Kind;
+use tidemill_testkit::mill::{FEED, Mill};
+
+/// A sync whose partitions were partly read when the supplier began to answer nonsense.
+async fn failed_sync(mill: &Mill) -> (RunId, SyncStatus) {
+    mill.supplier.handle.behave(|behaviour| behaviour.latency_ms = 15);
+    let run = mill.queue(true).await;
+    loop {
+        if let Ok(status) = mill.syncs.status(run.as_str()).await
+            && status.partitions.iter().map(|partition| partition.stored).sum::<i64>() > 300
+        {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    mill.supplier.handle.behave(|behaviour| (behaviour.html, behaviour.latency_ms) = (true, 0));
+    mill.settle(&run).await;
+    mill.supplier.handle.behave(|behaviour| behaviour.html = false);
+    let status = mill.syncs.status(run.as_str()).await.expect("a sync");
+    assert!(status.sync.failed_workers > 0, "{status:?}");
+    (run, status)
+}
+
+async fn mill_and_house() -> (Mill, House) {
+    let mill = Mill::open(Kind::Sqlite, 12_000).await;
+    let house = House::with(mill.stage.clone(), Access::Open { name: "ann".to_owned() }).await;
+    (mill, house)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_failing_sync_is_seen_its_partition_is_retried_and_it_succeeds() {
+    let (mill, house) = mill_and_house().await;
+    let browser = Browser::open(&Wish::default()).await;
+    browser.go(&house.url(&format!("/feeds/{FEED}"))).await;
+    browser.sees("#syncs", "Nothing of it was ever brought in").await;
+    let roles = mill.roles();
+    let (run, status) = failed_sync(&mill).await;
+    browser.sees("#syncs", "failed").await;
+    browser.click("#syncs tbody a").await;
+    browser.sees("#head .state", "failed").await;
+    assert!(browser.url().await.ends_with(run.as_str()));
+    let failed =
+        status.partitions.iter().find(|partition| partition.error.is_some()).expect("a partition failed");
+    let card = format!("article[data-key='{}']", failed.partition_id);
+    browser.sees(&card, "failed").await;
+    browser.sees("#head .acts", "Go on without them…").await;
+    if let Some(folder) = std::env::var_os("TIDEMILL_SCREENSHOTS").map(PathBuf::from) {
+        std::fs::create_dir_all(&folder).expect("the folder is made");
+        browser.resize(1_280, 1_800).await;
+        browser.photograph(&folder.join("wide-light-sync-failed.png")).await;
+    }
+    browser.click(&format!("{card} button")).await;
+    browser.sees(".flash", "Another try was queued. This is it.").await;
+    browser.sees("#head .state", "success").await;
+    browser.sees("#sync", "completed").await;
+    browser.sees(&card, "completed").await;
+    mill.check_equal().await;
+    if let Some(folder) = std::env::var_os("TIDEMILL_SCREENSHOTS").map(PathBuf::from) {
+        browser.photograph(&folder.join("wide-light-sync-completed.png")).await;
+        browser.go(&house.url(&format!("/feeds/{FEED}?price=1250&carats=1.25"))).await;
+        browser.photograph(&folder.join("wide-light-feed-synced.png")).await;
+        browser.go(&house.url("/")).await;
+        browser.photograph(&folder.join("wide-light-overview-synced.png")).await;
+    }
+    browser.is_content().await;
+    roles.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn going_on_without_what_failed_names_it_and_must_be_meant() {
+    let (mill, house) = mill_and_house().await;
+    let roles = mill.roles();
+    let (run, status) = failed_sync(&mill).await;
+    let reader = house.reader();
+    let page = reader.page(&format!("/runs/{run}")).await;
+    let (_, form) = page.split_once("/consolidate\"").expect("the form is there");
+    let (form, _) = form.split_once("</form>").expect("it ends");
+    for partition in status.partitions.iter().filter(|partition| partition.error.is_some()) {
+        assert!(form.contains(&format!("<b>{}</b>", partition.partition_id)), "{form}");
+    }
+    let path = format!("/syncs/{}/consolidate", status.sync.run_id);
+    let unmeant = reader.post(&path, &[("force", "yes"), ("advance", "yes")]).await;
+    assert_eq!(unmeant.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    let meant = reader.post(&path, &[("force", "yes"), ("advance", "yes"), ("sure", "yes")]).await;
+    assert_eq!(meant.status(), StatusCode::SEE_OTHER);
+    let place = meant.headers()["location"].to_str().expect("a place").to_owned();
+    assert!(place.ends_with("?done=consolidating"), "{place}");
+    let next = place.trim_start_matches("/runs/").split('?').next().expect("a run").parse().expect("an id");
+    mill.settle(&next).await;
+    let page = reader.page(&place).await;
+    assert!(page.contains("id=\"gaps\""), "the gaps are shown: {page}");
+    assert!(reader.page(&format!("/feeds/{FEED}")).await.contains("id=\"gaps\""));
+    roles.stop().await;
+}
