@@ -68,7 +68,7 @@ impl Fail {
         let message = format!("{}{more}", words.join("; "));
         let mut fail = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_graph", message);
         fail.problem.hint = places.first().and_then(|fault| fault.hint.clone());
-        fail.problem.places = places;
+        fail.problem.places = places.into_boxed_slice();
         fail
     }
 

@@ -1,4 +1,5 @@
-//! What agents report of their tasks. Each report can be repeated, and is fenced by the task, the agent and its process.
+//! What agents report of their tasks. Each report can be repeated, and is fenced by the task, the agent and its
+//! process.
 
 use crate::access::Visit;
 use crate::agents::speaker;

@@ -163,8 +163,8 @@ pub(crate) enum Command {
     },
     /// Answer over HTTP. Runs until SIGTERM.
     Server(crate::args_server::Serve),
-    /// Do everything in one process: answer, control graphs, carry out jobs, schedule, carry out pages, consolidate, keep
-    /// up. Runs until SIGTERM.
+    /// Do everything in one process: answer, control graphs, carry out jobs, plan syncs, carry out pages, consolidate
+    /// and keep up. Runs until SIGTERM.
     Up(crate::args_server::Up),
     /// Stand in for a supplier that speaks the Nivoda API.
     Supplier(crate::args_sync::Supplier),

@@ -22,8 +22,9 @@ pub struct Problem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<RunState>,
     /// Everything that is wrong with a graph, with its places in the text, where that is why.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub places: Vec<GraphFault>,
+    #[serde(default, skip_serializing_if = "<[GraphFault]>::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<GraphFault>"))]
+    pub places: Box<[GraphFault]>,
 }
 
 /// One thing that is wrong with a request.
@@ -45,7 +46,7 @@ impl Problem {
             hint: None,
             faults: Vec::new(),
             current: None,
-            places: Vec::new(),
+            places: Box::default(),
         }
     }
 

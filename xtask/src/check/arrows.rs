@@ -42,6 +42,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
             "feeds",
             "supplier",
             "supervisor",
+            "agent",
             "testkit",
         ],
     ),

@@ -63,7 +63,7 @@ pub(super) async fn one(
             out.say(format!("— attempt {current}"));
         }
         (told_attempt, place.attempt) = (current, current);
-        print(&read, name, None, out);
+        print(&read, name, Lead::None, out);
         place.after = read.pieces.last().map(|piece| piece.seq).or(place.after);
         let is_full = read.pieces.len() == usize::from(PIECES);
         if is_full {
@@ -131,8 +131,8 @@ async fn read_on(
             limit: Some(PIECES),
         };
         let read = client.job_logs(&job.job_id, &asked).await?;
-        let tries = (job.tasks > 1).then_some(place.attempt);
-        print(&read, &job.name, Some(tries), out);
+        let lead = if job.tasks > 1 { Lead::Attempt } else { Lead::Job };
+        print(&read, &job.name, lead, out);
         place.after = read.pieces.last().map(|piece| piece.seq).or(place.after);
         if read.pieces.len() == usize::from(PIECES) {
             continue;
@@ -145,8 +145,19 @@ async fn read_on(
     Ok(())
 }
 
-/// Prints pieces; with the name of the job where several are printed.
-fn print(read: &JobLogs, name: &str, several: Option<Option<i32>>, out: Out) {
+/// What stands before each line.
+#[derive(Debug, Clone, Copy)]
+enum Lead {
+    /// Nothing: only one job is printed.
+    None,
+    /// The name of the job.
+    Job,
+    /// The name of the job, and which attempt it was.
+    Attempt,
+}
+
+/// Prints pieces.
+fn print(read: &JobLogs, name: &str, lead: Lead, out: Out) {
     let lines = |piece: &LogPiece| piece.lines.clone();
     for line in read.pieces.iter().flat_map(lines) {
         if out.is_json() {
@@ -157,12 +168,15 @@ fn print(read: &JobLogs, name: &str, several: Option<Option<i32>>, out: Out) {
         }
         let text = printable(&line.text);
         let text = if line.stream == "stderr" { out.paint(&text, Style::Odd) } else { text };
-        match several {
-            Some(Some(attempt)) => {
-                out.line(format!("{} {text}", out.paint(&format!("{name}#{attempt} |"), Style::Dim)));
-            }
-            Some(None) => out.line(format!("{} {text}", out.paint(&format!("{name} |"), Style::Dim))),
-            None => out.line(text),
+        let lead = match lead {
+            Lead::None => String::new(),
+            Lead::Job => format!("{name} |"),
+            Lead::Attempt => format!("{name}#{} |", read.attempt.unwrap_or_default()),
+        };
+        if lead.is_empty() {
+            out.line(text);
+        } else {
+            out.line(format!("{} {text}", out.paint(&lead, Style::Dim)));
         }
     }
 }

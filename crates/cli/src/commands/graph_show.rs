@@ -182,16 +182,15 @@ pub(super) fn took(job: &JobRecord, now: Timestamp) -> String {
 }
 
 /// The style of a code.
-pub(super) const fn style(code: StatusCode) -> Style {
-    match code {
-        StatusCode::Succeeded => Style::Good,
-        StatusCode::CancelledByUser | StatusCode::DependencyFailed => Style::Odd,
-        _ => match code.state() {
-            JobState::Pending => Style::Dim,
-            JobState::Running => Style::Busy,
-            JobState::Succeeded => Style::Good,
-            JobState::Failed => Style::Bad,
-        },
+pub(super) fn style(code: StatusCode) -> Style {
+    if matches!(code, StatusCode::CancelledByUser | StatusCode::DependencyFailed) {
+        return Style::Odd;
+    }
+    match code.state() {
+        JobState::Pending => Style::Dim,
+        JobState::Running => Style::Busy,
+        JobState::Succeeded => Style::Good,
+        JobState::Failed => Style::Bad,
     }
 }
 

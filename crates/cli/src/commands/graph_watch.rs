@@ -3,6 +3,7 @@
 use super::graph_show::{self, PAGE, Seen, agent_name, counted, seen, state, style, took};
 use crate::fail::Failure;
 use crate::out::{Out, Style, printable};
+use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
 use tidemill_client::Client;
@@ -138,7 +139,7 @@ impl Picture {
         lines.push(counted(seen.graph.counts));
         let mut text = String::new();
         if self.height > 0 {
-            text.push_str(&format!("\x1b[{}A", self.height));
+            let _ = write!(text, "\x1b[{}A", self.height);
         }
         for line in &lines {
             text.push_str("\r\x1b[2K");

@@ -1,5 +1,5 @@
-//! Agents, supervisors and servers that die, in every stage: nothing runs twice at the same time, no result is lost, and
-//! no job is stuck.
+//! Agents, supervisors and servers that die, in every stage: nothing runs twice at the same time, no result is lost,
+//! and no job is stuck.
 
 use std::fs;
 use std::path::Path;
@@ -46,7 +46,8 @@ fn a_command_outlives_its_agent(stage: &Stage) {
     site.check(&run);
 }
 
-/// Killed at moments that fall into every stage of some job: while it takes, prepares, starts, waits, collects, reports.
+/// Killed at moments that fall into every stage of some job: while it takes, prepares, starts, waits, collects or
+/// reports.
 fn an_agent_that_is_killed_again_and_again_loses_nothing(stage: &Stage) {
     let site = Site::start(stage);
     let mut steps = Vec::new();

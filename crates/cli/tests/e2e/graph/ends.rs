@@ -105,10 +105,10 @@ fn what_succeeded_is_reused(stage: &Stage) {
     let site = Site::start(stage);
     let _agent = site.agent("ann", &[]);
     let flag = stage.path("mended");
-    let test = format!("cat made.txt; test -e {}", flag.display());
+    let check = format!("cat made.txt; test -e {}", flag.display());
     let text = graph(&[
         site.step("make", &[], "echo made > made.txt", "outputs: {made: made.txt}"),
-        site.step("use", &["make"], &format!("({test}) || exit 1"), ""),
+        site.step("use", &["make"], &format!("({check}) || exit 1"), ""),
         site.step("beside", &[], "true", ""),
     ]);
     let run = site.submit(&text);

@@ -180,7 +180,7 @@ impl<'s> Site<'s> {
             let _ = writeln!(text, "    needs: [{}]", needs.join(", "));
         }
         for line in more.lines() {
-            let _ = writeln!(text, "    {}", line);
+            let _ = writeln!(text, "    {line}");
         }
         let _ = writeln!(text, "    run: |\n      {LEAD}");
         for line in work.lines() {

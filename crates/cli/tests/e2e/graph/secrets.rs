@@ -1,4 +1,5 @@
-//! Secrets are at the agent, and nowhere else: not in the database, not on its disk, not in a log, not on a command line.
+//! Secrets are at the agent, and nowhere else: not in the database, not on its disk, not in a log, not on a command
+//! line.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -129,14 +129,14 @@ fn an_older_process_and_an_older_attempt_are_refused(stage: &Stage) {
     // An attempt that came to nothing is over: what is reported of it later does not count.
     let failed = json!({"result": {"kind": "failed", "fatal": false, "message": "the disk was full"}});
     assert_eq!(newer.report(&task, "result", &failed).1["outcome"], json!("applied"));
-    let next = until_within("another attempt", PATIENCE, || {
-        let order = newer.order();
-        let id = order["task_id"].as_str().expect("a task").to_owned();
+    let second = until_within("another attempt", PATIENCE, || {
+        let given = newer.order();
+        let id = given["task_id"].as_str().expect("a task").to_owned();
         (id != task).then_some(id)
     });
     let good = json!({"result": {"kind": "ended", "exit_code": 0, "unmatched": []}});
     assert_eq!(newer.report(&task, "result", &good).1["outcome"], json!("stale"));
-    assert_eq!(newer.report(&next, "result", &good).1["outcome"], json!("applied"));
+    assert_eq!(newer.report(&second, "result", &good).1["outcome"], json!("applied"));
     assert_eq!(site.until_ended(&run), RunState::Success);
     assert_eq!(site.job(&run, "work")["job"]["errors"], json!(1));
     site.check(&run);
