@@ -24,7 +24,8 @@ pub struct Fail {
     cause: Option<Cause>,
 }
 
-/// What really went wrong, for whoever calls within the same process. It is beside the response, and never travels.
+/// What really went wrong, for whoever calls within the same process. It is beside the response, and never
+/// travels.
 #[derive(Debug, Clone)]
 pub struct Cause(pub Arc<Error>);
 

@@ -48,7 +48,8 @@ async fn list(State(app): State<App>, caller: Caller) -> Result<Json<Page<Flag>>
     Ok(Json(Page::whole(flags)))
 }
 
-/// Makes sure that what a flag is to hold exists, and is the caller's to hold. The project that it belongs to, if any.
+/// Makes sure that what a flag is to hold exists, and is the caller's to hold. The project that it belongs to, if
+/// any.
 async fn may_hold(app: &App, caller: &Caller, scope: &str) -> Result<Option<String>, Fail> {
     match scope.split_once(':') {
         Some(("project", project)) => Ok(Some(projects::known(app, caller, project).await?.project_id)),

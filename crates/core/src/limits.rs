@@ -75,7 +75,8 @@ pub const DELETE_LIMIT: f64 = 0.2;
 pub const FEED_RATE: u32 = 25;
 /// Days that syncs are kept.
 pub const SYNC_RETENTION_DAYS: u32 = 30;
-/// Events that wait for one reader of a live stream. Who falls further behind is let go, and comes back by its last id.
+/// Events that wait for one reader of a live stream. Who falls further behind is let go, and comes back by its
+/// last id.
 pub const LIVE_EVENTS_MAX: usize = 1_000;
 /// Live streams of one server.
 pub const LIVE_STREAMS_MAX: usize = 4_096;
@@ -121,8 +122,8 @@ pub const WEIGHT_MAX: i32 = 1_000_000;
 pub const CONTROLLER_BATCH: usize = 500;
 /// Time between two passes of a controller over everything.
 pub const CONTROLLER_PASS_SECS: u64 = 60;
-/// Time on top of the silence that a job allows its agent, before the job counts as lost: its supervisor has long ended
-/// the command by then.
+/// Time on top of the silence that a job allows its agent, before the job counts as lost: its supervisor has long
+/// ended the command by then.
 pub const LOST_MARGIN_SECS: i64 = 30;
 /// How long what a probe found counts, unless it says so again.
 pub const PROBE_SECS: i64 = 900;

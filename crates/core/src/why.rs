@@ -1,7 +1,7 @@
 //! Why a run is where it is: one typed reason, the same sentence at every door.
 //!
-//! [`explain`] decides from facts that were read together. The order of the questions is the order in which a person
-//! would want to hear the answers: what no worker could change comes before what only lacks a worker.
+//! [`explain`] decides from facts that were read together. The order of the questions is the order in which a
+//! person would want to hear the answers: what no worker could change comes before what only lacks a worker.
 
 mod job;
 mod sync;

@@ -1,7 +1,8 @@
 //! Lane 2: jobs with dependencies, carried out by agents.
 //!
-//! A controller is the only one that changes the state of jobs, one step at a time, under a lease. People and agents
-//! write what is theirs to say, and name the job to the controller in the same commit. Agents only ask and report.
+//! A controller is the only one that changes the state of jobs, one step at a time, under a lease. People and
+//! agents write what is theirs to say, and name the job to the controller in the same commit. Agents only ask and
+//! report.
 
 mod agents;
 mod controller;

@@ -1,6 +1,7 @@
 //! What Tidemill does: one function per use case, one transaction each, and the loops that call them.
 //!
-//! A call whose answer was lost is asked again under the same id, and answered from what is there: see [`patience`].
+//! A call whose answer was lost is asked again under the same id, and answered from what is there: see
+//! [`patience`].
 
 pub mod access;
 pub mod alerts;

@@ -1,7 +1,8 @@
 //! What a controller reads and writes: its lease, the live jobs, and one step at a time.
 //!
-//! Every step raises the version in the lease's row and names the lease's epoch: a controller that was overtaken gets
-//! no version, and writes nothing. The row stays locked until the step ends, so versions are committed in their order.
+//! Every step raises the version in the lease's row and names the lease's epoch: a controller that was overtaken
+//! gets no version, and writes nothing. The row stays locked until the step ends, so versions are committed in
+//! their order.
 
 use crate::codec::{At, Bare, Columns, Doc, Words, from_json};
 use crate::tx::{FromColumns, on};
@@ -548,7 +549,8 @@ pub struct Look {
 }
 
 impl Store {
-    /// Looks at everything, or at what was named and at `runs`, from one snapshot. Agents count that were heard within
+    /// Looks at everything, or at what was named and at `runs`, from one snapshot. Agents count that were heard
+    /// within
     /// `memory`, or that still have tasks.
     pub async fn look(
         &self,

@@ -25,10 +25,12 @@ impl Tx<'_> {
         on!(self, catalog::FLAG_LIST, [], fetch_all, "list flags")?.records("list flags")
     }
 
-    /// Switches a flag on, or changes its note and end. False: a person set it, and a probe changes nothing of that.
+    /// Switches a flag on, or changes its note and end. False: a person set it, and a probe changes nothing of
+    /// that.
     pub async fn set_flag(&mut self, flag: &Flag) -> Result<bool, Error> {
         if flag.flag == FlagName::Reboot {
-            // Whoever reads after this that nothing runs can rely on it: no step begins a job that has not seen it.
+            // Whoever reads after this that nothing runs can rely on it: no step begins a job that has not seen
+            // it.
             self.order_after_steps().await?;
         }
         let set = on!(

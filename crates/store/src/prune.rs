@@ -19,8 +19,8 @@ pub struct Pruned {
 }
 
 impl Store {
-    /// Removes syncs that ended before `before`, with their partitions and pages; how many. The last completed full
-    /// sync of each feed stays.
+    /// Removes syncs that ended before `before`, with their partitions and pages; how many. The last completed
+    /// full sync of each feed stays.
     pub async fn prune_syncs(&self, before: Timestamp, batch: usize) -> Result<u64, Error> {
         self.write(move |mut tx| {
             Box::pin(async move {

@@ -124,8 +124,8 @@ const RUN_COLUMNS: &str = "\
     r.cancel_requested_by, r.cancel_reason, r.end_cause, r.queued_at, r.started_at, r.finished_at, \
     r.created_at, r.updated_at";
 
-/// What every list of runs asks of a run besides the one thing that its index is about. Times and prefixes of ids are
-/// the two bounds of the id; the parameters are the same in every such statement.
+/// What every list of runs asks of a run besides the one thing that its index is about. Times and prefixes of ids
+/// are the two bounds of the id; the parameters are the same in every such statement.
 const RUN_FILTER: &str = "r.run_id >= $1 AND r.run_id < $2 AND ($4 IS NULL OR r.project_id = $4) \
     AND ($5 IS NULL OR r.env_id = r.project_id || '/' || $5) AND ($6 IS NULL OR r.status = $6) \
     AND ($7 IS NULL OR r.lane = $7) AND ($8 IS NULL OR (r.concurrency_key = $8 AND r.lane = 'sync')) \

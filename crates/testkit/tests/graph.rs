@@ -1,4 +1,5 @@
-//! Graphs as they should go: one list of cases, run on each store, with scripted agents and a clock that a test moves.
+//! Graphs as they should go: one list of cases, run on each store, with scripted agents and a clock that a test
+//! moves.
 #![expect(clippy::expect_used, reason = "what fails here ends the test, loudly")]
 
 #[path = "graph/agents.rs"]

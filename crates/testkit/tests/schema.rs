@@ -356,7 +356,7 @@ async fn the_tables_accept_every_label_and_no_other() {
         };
         let (task, over) = (order("", yes), order(", ended_at", &format!("{no}, {moment}")));
         for (table, fixed, column, labels) in [
-            ("flags", &source, "source", labels(FlagSource::ALL, FlagSource::as_str)),
+            ("flags", source.as_str(), "source", labels(FlagSource::ALL, FlagSource::as_str)),
             ("tasks", &task, "stage", labels(TaskStage::ALL, TaskStage::as_str)),
             ("tasks", &over, "end_cause", labels(TaskEnd::ALL, TaskEnd::as_str)),
             ("runs", run, "lane", labels(Lane::ALL, Lane::as_str)),

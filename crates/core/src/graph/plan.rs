@@ -1,7 +1,8 @@
 //! What is to be done about one job, as a pure function of what is known about it.
 //!
-//! The order of the decisions is the contract: a wish to stop comes before everything, flags come before results (so
-//! that what failed because of a maintenance is not taken for a failure; a success is one), and results before waiting.
+//! The order of the decisions is the contract: a wish to stop comes before everything, flags come before results
+//! (so that what failed because of a maintenance is not taken for a failure; a success is one), and results before
+//! waiting.
 
 use crate::Timestamp;
 use crate::job::{self, JobEvent, JobState, StatusCode};

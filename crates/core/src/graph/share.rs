@@ -71,8 +71,8 @@ pub struct Given {
     pub agent: usize,
 }
 
-/// The jobs that wait for room. Kept between one look and the next, so that a look costs what it gives and not what
-/// waits.
+/// The jobs that wait for room. Kept between one look and the next, so that a look costs what it gives and not
+/// what waits.
 #[derive(Debug, Default)]
 pub struct Line {
     shapes: Vec<Shape>,
@@ -128,9 +128,9 @@ impl Line {
         }
     }
 
-    /// Gives room to jobs, one after the other: the workspace with the fewest running jobs first, in it jobs of the
-    /// database before others and older ones before younger; counted anew after each start. At most `max` get it, and
-    /// they leave the line.
+    /// Gives room to jobs, one after the other: the workspace with the fewest running jobs first, in it jobs of
+    /// the database before others and older ones before younger; counted anew after each start. At most `max` get
+    /// it, and they leave the line.
     ///
     /// A job for which there is no room does not keep others from theirs.
     pub fn give(

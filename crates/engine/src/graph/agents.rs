@@ -132,8 +132,8 @@ impl Graphs {
         if known { self.agent(agent).await } else { Err(unknown(agent)) }
     }
 
-    /// Takes a person's word that nothing of an agent runs any more: its tasks are over, and its jobs go to others. Told
-    /// twice, it is told once; false then.
+    /// Takes a person's word that nothing of an agent runs any more: its tasks are over, and its jobs go to
+    /// others. Told twice, it is told once; false then.
     pub async fn forget(&self, agent: Uuid) -> Result<bool, Error> {
         let now = self.now();
         let forgotten = self

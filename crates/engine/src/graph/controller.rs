@@ -1,8 +1,8 @@
 //! The controller: the only one that changes the state of jobs.
 //!
-//! It keeps the live jobs in memory, because nobody else changes them; reads what was named to it; decides; and writes
-//! one step in one transaction, guarded by its lease. Now and then it reads everything again. Whatever goes wrong with a
-//! step, it forgets what it believed and reads everything.
+//! It keeps the live jobs in memory, because nobody else changes them; reads what was named to it; decides; and
+//! writes one step in one transaction, guarded by its lease. Now and then it reads everything again. Whatever goes
+//! wrong with a step, it forgets what it believed and reads everything.
 
 mod decide;
 mod memory;
@@ -75,8 +75,8 @@ impl Graphs {
         }
     }
 
-    /// Controls until told to stop. Several processes may: one acts, and another takes over when it does not renew its
-    /// lease.
+    /// Controls until told to stop. Several processes may: one acts, and another takes over when it does not renew
+    /// its lease.
     pub async fn control(&self, identity: Identity, mut stop: watch::Receiver<bool>) -> Result<(), Error> {
         let mut controller = self.controller(&identity.name);
         let mut bell = self.bells().controller.subscribe();

@@ -42,8 +42,8 @@ impl Graphs {
         Ok(cancelled)
     }
 
-    /// Queues a successor of a graph that has ended. What succeeded is reused; what did not runs again, or the named jobs
-    /// and everything after them.
+    /// Queues a successor of a graph that has ended. What succeeded is reused; what did not runs again, or the
+    /// named jobs and everything after them.
     pub async fn retry(&self, run: &RunId, jobs: &[String], by: &str) -> Result<Retried, Error> {
         let next = self.engine.clock().run_id();
         let retried = self

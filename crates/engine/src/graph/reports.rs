@@ -1,5 +1,5 @@
-//! What agents report. Each report is one commit, can be repeated, and is fenced by the task, the agent and its process.
-//! An agent's clock never matters: what is written carries the time of the database.
+//! What agents report. Each report is one commit, can be repeated, and is fenced by the task, the agent and its
+//! process. An agent's clock never matters: what is written carries the time of the database.
 
 use super::{Graphs, clean};
 use std::collections::HashSet;
@@ -106,7 +106,8 @@ impl Graphs {
             .await
     }
 
-    /// Notes how far an agent is. Only an answer other than `Stale` lets it begin: the task may be another's by now.
+    /// Notes how far an agent is. Only an answer other than `Stale` lets it begin: the task may be another's by
+    /// now.
     pub async fn report_stage(&self, who: &Speaker, task: &str, stage: &str) -> Result<Applied, Error> {
         let stage: Option<Stage> = stage.parse().ok();
         let (who, task, now) = (*who, task.to_owned(), self.now());

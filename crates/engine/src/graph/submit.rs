@@ -259,8 +259,8 @@ pub(super) fn new_job(
     }
 }
 
-/// Refuses jobs that can never run: their pool does not exist, or they are wider than it, or than every agent that could
-/// take them.
+/// Refuses jobs that can never run: their pool does not exist, or they are wider than it, or than every agent that
+/// could take them.
 pub(super) async fn check_room(
     tx: &mut Tx<'_>,
     jobs: &[NewJob],

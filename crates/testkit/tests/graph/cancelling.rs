@@ -125,7 +125,8 @@ pub(crate) async fn while_the_agent_is_away(kind: Kind) {
     scene.advance(25);
     scene.graphs.cancel(&begun, &[], "ann", None).await.expect("it is cancelled");
     scene.act().await;
-    // What was never begun cannot run: a late `preparing` is refused. What was begun may run for as long as it likes.
+    // What was never begun cannot run: a late `preparing` is refused. What was begun may run for as long as it
+    // likes.
     assert!(!scene.job(&untouched, "a").await.stopping);
     assert!(scene.job(&begun, "a").await.stopping);
     assert_eq!(robot.stage(&of(&untouched), "preparing").await, Applied::Stale);

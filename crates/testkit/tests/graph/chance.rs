@@ -1,6 +1,6 @@
-//! Whatever happens, in whatever order: submits, reports, cancels, flags, silence, crashes of the controller between its
-//! look and its step. The oracle is what the scripted agents run: they begin only what they may, and a supervisor ends
-//! what was out of contact for too long.
+//! Whatever happens, in whatever order: submits, reports, cancels, flags, silence, crashes of the controller
+//! between its look and its step. The oracle is what the scripted agents run: they begin only what they may, and a
+//! supervisor ends what was out of contact for too long.
 
 use std::collections::{BTreeMap, HashMap};
 

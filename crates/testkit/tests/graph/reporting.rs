@@ -70,8 +70,8 @@ pub(crate) async fn a_report_of_an_old_attempt_changes_nothing(kind: Kind) {
     assert_eq!((job.code, job.exit_code, job.failures), (C::Succeeded, Some(0), 1));
 }
 
-/// What an agent says carries no time at all; this shows that none sneaks in: the host's clock is an hour (here: months)
-/// away from the clock that decides, and every time that is kept is of the latter.
+/// What an agent says carries no time at all; this shows that none sneaks in: the host's clock is an hour (here:
+/// months) away from the clock that decides, and every time that is kept is of the latter.
 pub(crate) async fn an_agent_with_a_wrong_clock_is_as_good_as_any(kind: Kind) {
     let mut scene = Scene::open(kind).await;
     let mut robot = scene.agent("one", 1).await;

@@ -1,4 +1,5 @@
-//! What the cases of graphs share: a store, a clock, a controller that is asked to act, and agents that follow a script.
+//! What the cases of graphs share: a store, a clock, a controller that is asked to act, and agents that follow a
+//! script.
 
 use std::fmt::Write as _;
 use std::time::Duration;
