@@ -111,6 +111,11 @@ fn up_serves_beside_everything_else(stage: &Stage) {
     let id = queued.1["run_id"].as_str().unwrap();
     assert_eq!(stage.json(&["run", "show", id])["status"], "queued");
     assert_eq!(ask(address, "GET", "/readyz", None).0, 200);
+    let console = format!("the console is at http://{address}/");
+    assert!(up.said().contains(&console), "{}", up.said());
+    let (status, page) = receive(send(address, "GET", &format!("/runs/{id}"), None));
+    assert_eq!(status, 200, "{page}");
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains(id), "{page}");
     let (status, figures) = ask(address, "GET", "/metrics", None);
     let figures = figures.as_str().unwrap_or_default().to_owned();
     assert_eq!(status, 200);

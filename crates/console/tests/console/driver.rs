@@ -232,6 +232,18 @@ impl Browser {
         std::fs::write(file, bytes).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     }
 
+    /// Opens another tab, and looks at it: the one before is hidden.
+    pub(crate) async fn another_tab(&self) -> String {
+        let made = self.call("/window/new", Some(json!({"type": "tab"}))).await.expect("a tab");
+        let handle = made["handle"].as_str().unwrap_or_default().to_owned();
+        self.look_at(&handle).await;
+        handle
+    }
+
+    pub(crate) async fn look_at(&self, tab: &str) {
+        self.call("/window", Some(json!({"handle": tab}))).await.expect("the tab is there");
+    }
+
     pub(crate) async fn resize(&self, width: u32, height: u32) {
         self.call("/window/rect", Some(json!({"width": width, "height": height}))).await.expect("a size");
     }
