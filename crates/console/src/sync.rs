@@ -110,8 +110,10 @@ fn numbers(visitor: &Visitor, sync: &Sync, partitions: &[Partition]) -> Markup {
         sum(|partition| partition.rejected),
     );
     let consolidated = sum(|partition| partition.consolidated);
-    let total = sync.consolidation_total.max(stored);
-    let done = if sync.state == SyncState::Completed { "done" } else { "" };
+    // A stone that was read twice is stored twice, and is in the table once.
+    let is_done = sync.state == SyncState::Completed;
+    let total = if is_done { consolidated } else { sync.consolidation_total.max(stored) };
+    let done = if is_done { "done" } else { "" };
     let refused = sync.consolidation_errors.max(sum(|partition| partition.refused));
     html! {
         div.tiles {
