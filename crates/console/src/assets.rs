@@ -61,7 +61,8 @@ mod tests {
 
     /// The colours that a part of the style sheet gives names to.
     fn colours(part: &str) -> Vec<(&str, [f64; 3])> {
-        let pairs = part.split([';', '{']).filter_map(|rule| rule.trim().strip_prefix("--")?.split_once(": #"));
+        let pairs =
+            part.split([';', '{']).filter_map(|rule| rule.trim().strip_prefix("--")?.split_once(": #"));
         let pairs = pairs.filter(|(_, digits)| digits.len() == 6);
         pairs
             .map(|(name, digits)| {
@@ -74,9 +75,8 @@ mod tests {
 
     /// How much light a colour gives, as people see it.
     fn light(colour: [f64; 3]) -> f64 {
-        let linear = colour.map(|part| {
-            if part <= 0.039_28 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) }
-        });
+        let linear = colour
+            .map(|part| if part <= 0.039_28 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) });
         0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     }
 
