@@ -1,7 +1,8 @@
 //! Benchmarks: each figure beside its floor, in the same run, because machines are noisy.
 //!
-//! `cargo xtask bench runs|queue|sync|http|graph [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]`. A
-//! benchmark is not a test: it measures, says which targets are met, and exits with 0. How it measures: docs/benchmarks.md.
+//! `cargo xtask bench runs|queue|sync|http|graph [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]`.
+//! A benchmark is not a test: it measures, says which targets are met, and exits with 0. How it measures:
+//! docs/benchmarks.md.
 
 mod compare;
 mod floor;
