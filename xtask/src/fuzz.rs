@@ -87,7 +87,10 @@ impl Server {
             .status()
             .context("could not run cargo")?;
         ensure!(built.success(), "the server that is fuzzed does not build");
-        let mut child = Command::new(workspace::root().join("target/debug/examples/serve"))
+        // Beside this program, wherever the builds of this workspace go.
+        let ours = std::env::current_exe().context("could not tell where this program is")?;
+        let builds = ours.parent().context("this program is in no folder")?;
+        let mut child = Command::new(builds.join("examples/serve"))
             .arg(folder.join("tidemill.db"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

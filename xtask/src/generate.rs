@@ -13,6 +13,10 @@ use crate::{out, workspace};
 fn generated() -> Vec<(&'static str, String)> {
     let mut files = tidemill_core::diagram::generated();
     files.push(("docs/reference/openapi.json", openapi()));
+    files.push((
+        "docs/reference/graph.schema.json",
+        format!("{:#}\n", tidemill_core::graph::schema::schema()),
+    ));
     files
 }
 

@@ -6,6 +6,7 @@ mod fuzz;
 mod generate;
 mod out;
 mod setup;
+mod suites;
 mod test;
 mod workspace;
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use tidemill_testkit::cluster::{Cluster, Options, SERVER_URL_VARIABLE};
 
-use crate::{broken, fuzz, out, setup, workspace};
+use crate::{broken, fuzz, out, setup, suites, workspace};
 
 /// How long each long simulation runs.
 const SOAK_MINUTES_VARIABLE: &str = "TIDEMILL_SOAK_MINUTES";
@@ -14,14 +14,8 @@ const SOAK_MINUTES_VARIABLE: &str = "TIDEMILL_SOAK_MINUTES";
 pub(crate) fn test(libtest: &[&str]) -> Result<ExitCode> {
     setup::ensure_programs()?;
     let server = Server::for_tests()?;
-    let status = workspace::cargo()
-        .args(["test", "--workspace", "--no-fail-fast", "--"])
-        .args(libtest)
-        .env(SERVER_URL_VARIABLE, &server.url)
-        .status()
-        .context("could not run cargo")?;
-    if !status.success() {
-        return Ok(workspace::exit_code(status));
+    if !suites::run(libtest, &[(SERVER_URL_VARIABLE, &server.url)])? {
+        return Ok(ExitCode::FAILURE);
     }
     if libtest.is_empty() {
         fuzz::fuzz()?;

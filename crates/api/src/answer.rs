@@ -6,10 +6,14 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use std::sync::Arc;
+use tidemill_core::graph::GraphFault;
 use tidemill_core::run::RunState;
 use tidemill_engine::patience::chain;
 use tidemill_store::{Class, Error, RefusalCode};
 use tidemill_wire::{Fault, Problem};
+
+/// Faults of a graph that are said in the sentence; all are beside it.
+const PLACES_SAID: usize = 10;
 
 /// A request that was not carried out.
 #[derive(Debug)]
@@ -20,7 +24,8 @@ pub struct Fail {
     cause: Option<Cause>,
 }
 
-/// What really went wrong, for whoever calls within the same process. It is beside the response, and never travels.
+/// What really went wrong, for whoever calls within the same process. It is beside the response, and never
+/// travels.
 #[derive(Debug, Clone)]
 pub struct Cause(pub Arc<Error>);
 
@@ -51,6 +56,20 @@ impl Fail {
             faults.iter().map(|fault| format!("{} {}", fault.field, fault.problem)).collect();
         let mut fail = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", words.join("; "));
         fail.problem.faults = faults;
+        fail
+    }
+
+    /// What is wrong with a graph, all of it, with its places in the text.
+    pub fn bad_graph(places: Vec<GraphFault>) -> Self {
+        let words: Vec<String> = places.iter().take(PLACES_SAID).map(ToString::to_string).collect();
+        let more = match places.len().saturating_sub(PLACES_SAID) {
+            0 => String::new(),
+            more => format!("; and {more} more"),
+        };
+        let message = format!("{}{more}", words.join("; "));
+        let mut fail = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_graph", message);
+        fail.problem.hint = places.first().and_then(|fault| fault.hint.clone());
+        fail.problem.places = places.into_boxed_slice();
         fail
     }
 
@@ -101,7 +120,11 @@ const fn status_of(code: RefusalCode) -> StatusCode {
         | RefusalCode::UnknownFeed
         | RefusalCode::UnknownSync
         | RefusalCode::UnknownToken
-        | RefusalCode::UnknownHook => StatusCode::NOT_FOUND,
+        | RefusalCode::UnknownHook
+        | RefusalCode::UnknownJob
+        | RefusalCode::UnknownTask
+        | RefusalCode::UnknownAgent
+        | RefusalCode::UnknownPool => StatusCode::NOT_FOUND,
         RefusalCode::KeyConflict
         | RefusalCode::Stale
         | RefusalCode::Frozen

@@ -7,6 +7,7 @@ use crate::waiting::Room;
 use std::sync::Arc;
 use tidemill_engine::Engine;
 use tidemill_engine::access::Keyring;
+use tidemill_engine::graph::{GraphSettings, Graphs};
 use tidemill_engine::sync::Syncs;
 use tokio::sync::watch;
 
@@ -18,6 +19,7 @@ pub struct App {
 
 struct Inner {
     syncs: Syncs,
+    graphs: Graphs,
     access: Access,
     keyring: Keyring,
     throttle: Throttle,
@@ -34,8 +36,11 @@ impl App {
         let room = Room::new(syncs.engine().store().clone(), closing.subscribe());
         let live = Hub::new(syncs.engine().store().clone());
         let keyring = Keyring::new(syncs.engine().clone());
+        let graphs = Graphs::new(syncs.engine().clone(), GraphSettings::default());
         let (throttle, scrape) = (Throttle::default(), Scrape::default());
-        Self { inner: Arc::new(Inner { syncs, access, keyring, throttle, room, scrape, live, closing }) }
+        Self {
+            inner: Arc::new(Inner { syncs, graphs, access, keyring, throttle, room, scrape, live, closing }),
+        }
     }
 
     /// The use cases of runs.
@@ -46,6 +51,11 @@ impl App {
     /// The use cases of syncs.
     pub fn syncs(&self) -> &Syncs {
         &self.inner.syncs
+    }
+
+    /// The use cases of graphs.
+    pub fn graphs(&self) -> &Graphs {
+        &self.inner.graphs
     }
 
     pub(crate) fn access(&self) -> &Access {

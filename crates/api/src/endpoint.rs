@@ -5,6 +5,7 @@ use crate::answer::Fail;
 use crate::app::App;
 use crate::live;
 use axum::Router;
+use axum::extract::DefaultBodyLimit;
 use axum::handler::Handler;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use http::Method;
@@ -20,6 +21,8 @@ pub enum Allowed {
     LookOrWork,
     /// Workers, and those who may do everything.
     Work,
+    /// Agents, and those who may do everything.
+    Agent,
     /// Operators and admins.
     Operate,
     /// Admins alone.
@@ -35,17 +38,19 @@ impl Allowed {
             Self::Look => &[Role::Viewer, Role::Operator, Role::Admin],
             Self::LookOrWork => &[Role::Viewer, Role::Operator, Role::Worker, Role::Admin],
             Self::Work => &[Role::Worker, Role::Admin],
+            Self::Agent => &[Role::Agent, Role::Admin],
             Self::Operate => &[Role::Operator, Role::Admin],
             Self::Admin => &[Role::Admin],
             Self::Anyone => Role::ALL,
         }
     }
 
-    /// Whether it is for people: what they change goes on record, and what workers report does not.
+    /// Whether it is for people: what they change goes on record, and what workers and agents report
+    /// does not.
     pub(crate) const fn is_for_people(self) -> bool {
         match self {
             Self::Look | Self::LookOrWork | Self::Operate | Self::Admin | Self::Anyone => true,
-            Self::Work => false,
+            Self::Work | Self::Agent => false,
         }
     }
 
@@ -88,6 +93,8 @@ pub struct Endpoint {
     pub(crate) keyed: bool,
     /// Whether it may wait for something to happen before it answers.
     pub(crate) waits: bool,
+    /// Bytes of its body, where they may be more than usual.
+    pub(crate) body_bytes: Option<usize>,
     pub(crate) answers: Vec<Answer>,
     handler: MethodRouter<App>,
 }
@@ -110,6 +117,7 @@ impl Endpoint {
             body: None,
             keyed: false,
             waits: false,
+            body_bytes: None,
             answers: Vec::new(),
             handler: on(filter, handler),
         }
@@ -157,6 +165,13 @@ impl Endpoint {
         self
     }
 
+    /// Its body may be larger than usual, up to so many bytes.
+    #[must_use]
+    pub fn takes(mut self, body_bytes: usize) -> Self {
+        self.body_bytes = Some(body_bytes);
+        self
+    }
+
     /// What it answers with a status.
     #[must_use]
     pub fn answers<T: JsonSchema>(mut self, status: u16, says: &'static str) -> Self {
@@ -185,6 +200,10 @@ impl Endpoint {
             self.handler
         } else {
             self.handler.layer(axum::middleware::from_fn_with_state(app.clone(), live::hint))
+        };
+        let handler = match self.body_bytes {
+            Some(bytes) => handler.layer(DefaultBodyLimit::max(bytes)),
+            None => handler,
         };
         let handler = match self.allowed {
             Some(allowed) => {

@@ -11,14 +11,14 @@ use axum::extract::State;
 use axum::{Extension, Json};
 use http::Method;
 use serde_json::json;
-use tidemill_core::project::{Flag, FlagName};
+use tidemill_core::project::{Flag, FlagName, FlagSource, SITE_SCOPE};
 use tidemill_wire::projects::{ClearFlag, Pause, Resumed, SetFlag};
 use tidemill_wire::{Fault, Page};
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![
         Endpoint::new(Method::GET, "/v1/flags", Allowed::Look, list)
-            .says("projects", "List what is held: projects, feeds and lanes")
+            .says("projects", "List what is held: projects, feeds, lanes and the site")
             .answers::<Page<Flag>>(200, "The flags"),
         Endpoint::new(Method::PUT, "/v1/flags", Allowed::Operate, set)
             .says("projects", "Switch a flag on, or change its note and end")
@@ -48,18 +48,30 @@ async fn list(State(app): State<App>, caller: Caller) -> Result<Json<Page<Flag>>
     Ok(Json(Page::whole(flags)))
 }
 
-/// Makes sure that what a flag is to hold exists, and is the caller's to hold. The project that it belongs to, if any.
+/// Makes sure that what a flag is to hold exists, and is the caller's to hold. The project that it belongs to, if
+/// any.
 async fn may_hold(app: &App, caller: &Caller, scope: &str) -> Result<Option<String>, Fail> {
     match scope.split_once(':') {
         Some(("project", project)) => Ok(Some(projects::known(app, caller, project).await?.project_id)),
         Some(("feed", feed)) => Ok(Some(caller.feed(app, feed).await?.feed.project_id)),
         Some(("lane", _)) if caller.project.is_none() => Ok(None),
         Some(("lane", _)) => Err(shared("a lane")),
+        None if scope == SITE_SCOPE && caller.project.is_none() => Ok(None),
+        None if scope == SITE_SCOPE => Err(shared("the site")),
         Some(_) | None => {
-            let problem = "must be `project:ID`, `feed:NAME` or `lane:LANE`".to_owned();
+            let problem = "must be `project:ID`, `feed:NAME`, `lane:LANE` or `site`".to_owned();
             Err(Fail::invalid(vec![Fault { field: "scope".to_owned(), problem }]))
         }
     }
+}
+
+/// Pauses hold what their scope names; everything else concerns the site.
+fn fits(flag: FlagName, scope: &str) -> Result<(), Fail> {
+    if flag == FlagName::Paused || scope == SITE_SCOPE {
+        return Ok(());
+    }
+    let problem = format!("must be `site` for the flag `{flag}`");
+    Err(Fail::invalid(vec![Fault { field: "scope".to_owned(), problem }]))
 }
 
 /// What goes on record about a flag, which no path names.
@@ -74,6 +86,7 @@ async fn set(
     Body(set): Body<SetFlag>,
 ) -> Result<(Extension<Noted>, Json<Flag>), Fail> {
     let project = may_hold(&app, &caller, &set.scope).await?;
+    fits(set.flag, &set.scope)?;
     let noted = noted(set.flag, &set.scope, project);
     let pause = Pause { note: set.note, until_at: set.until_at };
     Ok((noted, Json(switch_on(&app, &caller, set.flag, set.scope, pause).await?)))
@@ -85,6 +98,7 @@ async fn clear(
     Query(clear): Query<ClearFlag>,
 ) -> Result<(Extension<Noted>, Json<Resumed>), Fail> {
     let project = may_hold(&app, &caller, &clear.scope).await?;
+    fits(clear.flag, &clear.scope)?;
     let noted = noted(clear.flag, &clear.scope, project);
     Ok((noted, Json(switch_off(&app, clear.flag, clear.scope).await?)))
 }
@@ -107,14 +121,15 @@ pub(crate) async fn switch_on(
         since,
         until_at: until_at.map(tidemill_core::request::micros),
         set_by: Some(caller.name.clone()),
+        source: FlagSource::Manual,
     };
-    engine.store().set_flag(flag.clone()).await?;
+    app.graphs().set_flag(flag.clone()).await?;
     Ok(flag)
 }
 
 /// Switches a flag off, and wakes whoever waited for that.
 pub(crate) async fn switch_off(app: &App, flag: FlagName, scope: String) -> Result<Resumed, Fail> {
-    let resumed = app.engine().store().clear_flag(flag, scope).await?;
+    let resumed = app.graphs().clear_flag(flag, &scope).await?;
     app.engine().store().wake_soon();
     Ok(Resumed { resumed })
 }

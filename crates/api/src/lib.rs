@@ -5,6 +5,7 @@
 //! does not exist.
 
 pub mod access;
+mod agents;
 mod alerts;
 mod answer;
 mod app;
@@ -16,12 +17,15 @@ mod endpoint;
 mod extract;
 mod feeds;
 mod flags;
+mod graphs;
 mod health;
 mod hooks;
 mod info;
+mod jobs;
 mod live;
 pub mod metrics;
 mod openapi;
+mod pools;
 mod projects;
 mod queues;
 mod rules;
@@ -32,6 +36,7 @@ pub mod server;
 mod sessions;
 mod stats;
 mod syncs;
+mod tasks;
 mod tokens;
 mod waiting;
 mod workers;
@@ -58,6 +63,11 @@ pub fn endpoints() -> Vec<Endpoint> {
         schedules::endpoints(),
         feeds::endpoints(),
         syncs::endpoints(),
+        graphs::endpoints(),
+        jobs::endpoints(),
+        agents::endpoints(),
+        tasks::endpoints(),
+        pools::endpoints(),
         rules::endpoints(),
         queues::endpoints(),
         stats::endpoints(),

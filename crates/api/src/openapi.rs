@@ -41,9 +41,11 @@ pub fn document() -> Value {
 }
 
 /// The parts of the product, in the order in which they are read.
-pub(crate) const TAGS: [(&str, &str); 13] = [
+pub(crate) const TAGS: [(&str, &str); 15] = [
     ("runs", "A run is one piece of work, from queued to done."),
     ("work", "What workers do: claim, report, finish."),
+    ("graphs", "Jobs with dependencies: submit, look, stop, try again."),
+    ("agents", "Who carries jobs out: what people say about agents, and what agents ask and report."),
     ("events", "What happens, as it happens."),
     ("projects", "Projects, their environments, and what holds them."),
     ("schedules", "What the clock queues."),

@@ -7,8 +7,9 @@ use crate::report::{Line, Pairs, Report, median, percentile, say};
 use anyhow::{Context as _, Result};
 use sqlx::{Connection as _, PgConnection};
 use std::time::{Duration, Instant};
+use tidemill_api::App;
 use tidemill_api::access::Access;
-use tidemill_api::{App, router};
+use tidemill_api::server::Server;
 use tidemill_client::{Client, Http, HttpOptions};
 use tidemill_core::run::{Applied, FinalStatus};
 use tidemill_engine::Engine;
@@ -29,7 +30,7 @@ pub(crate) async fn serve(engine: Engine) -> Result<(String, Client)> {
     let app = App::new(Syncs::new(engine, SyncSettings::default()), access);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let server = format!("http://{}", listener.local_addr()?);
-    tokio::spawn(async move { axum::serve(listener, router(app)).await });
+    tokio::spawn(Server::new(app).serve(listener, std::future::pending()));
     let options = HttpOptions { server: server.clone(), token: None, authorities: Vec::new() };
     Ok((server, Client::new(Http::new(options)?)))
 }

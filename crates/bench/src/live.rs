@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tidemill_api::App;
 use tidemill_api::access::Access;
+use tidemill_api::server::Server;
 use tidemill_core::RunId;
 use tidemill_core::event::{Level, NewEvent};
 use tidemill_core::run::{ClaimRuns, QueueRun};
@@ -55,7 +56,7 @@ pub(crate) async fn all(ground: &Ground, plan: &Plan, report: &mut Report) -> Re
         App::new(Syncs::new(engine, SyncSettings::default()), Access::Open { name: "bench".to_owned() });
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
-    tokio::spawn(axum::serve(listener, tidemill_api::router(app.clone())).into_future());
+    tokio::spawn(Server::new(app.clone()).serve(listener, std::future::pending()));
     let rounds = if plan.quick { 20 } else { 100 };
     for (what, path) in [
         ("one run's", format!("/v1/runs/{run}/stream")),
@@ -141,13 +142,19 @@ pub(crate) async fn other_process(address: &str, path: &str) -> Result<()> {
     let (told, mut said) = mpsc::unbounded_channel();
     for _ in 0..STREAMS {
         let mut socket = TcpStream::connect(address).await?;
-        socket.write_all(format!("GET {path} HTTP/1.1\r\nhost: bench\r\n\r\n").as_bytes()).await?;
-        tokio::spawn(read(socket, told.clone()));
+        socket.write_all(format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n").as_bytes()).await?;
+        let told = told.clone();
+        tokio::spawn(async move {
+            if let Err(error) = read(socket, &told).await {
+                let _ = told.send(Err(error));
+            }
+        });
     }
     drop(told);
     let mut out = std::io::stdout();
     let (mut begun, mut came) = (0, HashMap::<i64, Vec<f64>>::new());
-    while let Some((sent, millis)) = said.recv().await {
+    while let Some(said) = said.recv().await {
+        let (sent, millis) = said?;
         if sent == 0 {
             begun += 1;
             if begun == STREAMS {
@@ -168,16 +175,17 @@ pub(crate) async fn other_process(address: &str, path: &str) -> Result<()> {
 }
 
 /// Reads one stream: 0 when it begins, then when each event was sent and how long it took.
-async fn read(mut socket: TcpStream, told: mpsc::UnboundedSender<(i64, f64)>) -> Result<()> {
+async fn read(mut socket: TcpStream, told: &mpsc::UnboundedSender<Result<(i64, f64)>>) -> Result<()> {
     let (mut text, mut begun) = (String::new(), false);
     let mut bytes = vec![0; 4_096];
     loop {
         let count = socket.read(&mut bytes).await?;
         ensure!(count > 0, "a stream ended");
         text.push_str(std::str::from_utf8(&bytes[..count])?);
+        ensure!("HTTP/1.1 200".starts_with(&text[..text.len().min(12)]) || begun, "the server said {text}");
         if !begun && text.contains("retry: ") {
             begun = true;
-            told.send((0, 0.0))?;
+            told.send(Ok((0, 0.0)))?;
         }
         while let Some(end) = text.find("\n\n") {
             let frame: String = text.drain(..end + 2).collect();
@@ -187,7 +195,7 @@ async fn read(mut socket: TcpStream, told: mpsc::UnboundedSender<(i64, f64)>) ->
             };
             if let Ok(sent) = sent.0.parse::<i64>() {
                 let micros = host_now().timestamp_micros() - sent;
-                told.send((sent, f64::from(i32::try_from(micros)?) / 1_000.0))?;
+                told.send(Ok((sent, f64::from(i32::try_from(micros)?) / 1_000.0)))?;
             }
         }
     }

@@ -1,12 +1,15 @@
 //! Benchmarks: each figure beside its floor, in the same run, because machines are noisy.
 //!
-//! `cargo xtask bench runs|queue|sync|http|console [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]`. A
-//! benchmark is not a test: it measures, says which targets are met, and exits with 0. How it measures:
+//! `cargo xtask bench runs|queue|sync|http|console|graph [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]`.
+//! A benchmark is not a test: it measures, says which targets are met, and exits with 0. How it measures:
 //! docs/benchmarks.md.
 
+mod agent_floor;
 mod compare;
 mod console;
 mod floor;
+mod graph;
+mod graph_lane;
 mod ground;
 mod http;
 mod latency;
@@ -22,6 +25,7 @@ mod sync;
 use anyhow::{Context as _, Result, bail};
 use report::Report;
 use std::num::{NonZeroU64, NonZeroUsize};
+use std::process::ExitCode;
 use std::time::Duration;
 
 /// How long and how often to measure.
@@ -39,7 +43,8 @@ pub(crate) struct Plan {
 }
 
 /// What can be named with `--only`.
-const MEASUREMENTS: [&str; 17] = [
+const MEASUREMENTS: [&str; 21] = [
+    "floor",
     "floors",
     "lifecycle",
     "batch",
@@ -57,13 +62,16 @@ const MEASUREMENTS: [&str; 17] = [
     "cycles",
     "lists",
     "streams",
+    "controller",
+    "jobs",
+    "chain",
 ];
 
 const USAGE: &str =
-    "usage: runs|queue|sync|http|console [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]
+    "usage: runs|queue|sync|http|console|graph [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]
   --pairs N     pairs of floor and ours for each ratio, 5 unless told otherwise
   --seconds S   whole seconds for each side of a pair, 4 unless told otherwise
-  --only a,b    http: cycles, lists, streams
+  --only a,b    http: cycles, lists, streams; graph: floor, controller, jobs, chain
                 runs: floors, lifecycle, batch, sqlite, latency, notify, flat, pinned
                 sync: whole, workers, settings; queue: batches, sizes, send
   --stones N    stones of a sync, 500000 unless told otherwise
@@ -76,11 +84,23 @@ impl Plan {
     }
 }
 
-fn main() -> Result<()> {
+fn main() -> Result<ExitCode> {
+    // The steps between a measurement and its commands come first, with no threads.
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().as_deref() == Some("supervise") {
+        return Ok(match arguments.next().as_deref() {
+            Some("lasting") => tidemill_supervisor::supervise_detached(&["supervise", "launch"]),
+            Some(_) | None => tidemill_supervisor::launch(),
+        });
+    }
+    measure().map(|()| ExitCode::SUCCESS)
+}
+
+fn measure() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let what = arguments.next();
     match what.as_deref() {
-        Some("runs" | "queue" | "sync" | "http" | "console") => {}
+        Some("runs" | "queue" | "sync" | "http" | "console" | "graph") => {}
         // The other process of a measurement across processes.
         Some("worker") => {
             let file = arguments.next().context("the file is missing")?;
@@ -126,6 +146,7 @@ fn main() -> Result<()> {
         Some("sync") => runtime.block_on(syncs(&plan, if plan.quick { 50_000 } else { stones })),
         Some("http") => runtime.block_on(https(&plan)),
         Some("console") => runtime.block_on(consoles(&plan)),
+        Some("graph") => runtime.block_on(graphs(&plan)),
         Some(_) | None => runtime.block_on(runs(&plan)),
     }
 }
@@ -157,6 +178,25 @@ async fn https(plan: &Plan) -> Result<()> {
     }
     if plan.wants("streams") {
         live::all(&ground, plan, &mut report).await?;
+    }
+    report.print(plan.json);
+    Ok(())
+}
+
+async fn graphs(plan: &Plan) -> Result<()> {
+    let mut report = Report::default();
+    if plan.wants("floor") {
+        agent_floor::all(plan, &mut report).await?;
+    }
+    let ground = ground::Ground::prepare()?;
+    if plan.wants("controller") {
+        graph::controller(&ground, plan, &mut report).await?;
+    }
+    if plan.wants("jobs") {
+        graph_lane::jobs(&ground, plan, &mut report).await?;
+    }
+    if plan.wants("chain") {
+        graph_lane::chain(&ground, plan, &mut report).await?;
     }
     report.print(plan.json);
     Ok(())

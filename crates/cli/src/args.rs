@@ -53,7 +53,8 @@ pub(crate) struct Global {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// See it work: a feed brought into a table, a worker killed in the middle, and the proof that nothing is missing.
+    /// See it work: a feed brought into a table, a worker killed in the middle, and the proof that nothing is
+    /// missing.
     Demo(crate::args_sync::Demo),
     /// Create or update the tables and functions.
     Migrate,
@@ -94,6 +95,35 @@ pub(crate) enum Command {
     },
     /// Claim runs and carry each out with a command.
     Work(Work),
+    /// Check, submit, watch and change graphs: jobs with dependencies.
+    Graph {
+        #[command(subcommand)]
+        command: crate::args_graph::GraphCommand,
+    },
+    /// Look at jobs of graphs, and run them again.
+    Job {
+        #[command(subcommand)]
+        command: crate::args_graph::JobCommand,
+    },
+    /// Manage pools: how much of some jobs runs at once.
+    Pool {
+        #[command(subcommand)]
+        command: crate::args_graph::PoolCommand,
+    },
+    /// Manage flags: pauses, maintenance, restarts.
+    Flag {
+        #[command(subcommand)]
+        command: crate::args_graph::FlagCommand,
+    },
+    /// Prepare for a restart of the site: jobs are stopped, and wait until it is over.
+    PrepareForReboot(crate::args_graph::Reboot),
+    /// Control graphs: the only one that changes the state of jobs. Several may run, and one acts. Runs until SIGTERM.
+    Controller,
+    /// Carry out tasks of graphs.
+    Agent {
+        #[command(subcommand)]
+        command: crate::args_agent::AgentCommand,
+    },
     /// Manage feeds: outside sources that are kept in a table.
     Feed {
         #[command(subcommand)]
@@ -133,7 +163,8 @@ pub(crate) enum Command {
     },
     /// Answer over HTTP. Runs until SIGTERM.
     Server(crate::args_server::Serve),
-    /// Do everything in one process: answer, schedule, carry out pages, consolidate, keep up. Runs until SIGTERM.
+    /// Do everything in one process: answer, control graphs, carry out jobs, plan syncs, carry out pages, consolidate
+    /// and keep up. Runs until SIGTERM.
     Up(crate::args_server::Up),
     /// Stand in for a supplier that speaks the Nivoda API.
     Supplier(crate::args_sync::Supplier),

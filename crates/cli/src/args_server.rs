@@ -31,6 +31,24 @@ pub(crate) struct Up {
     /// Leave the server out.
     #[arg(long, conflicts_with_all = ["listen", "tls_cert", "auth"])]
     pub(crate) no_server: bool,
+    /// Leave the agent out. There is none either where the server listens on other addresses than this machine's own.
+    #[arg(long)]
+    pub(crate) no_agent: bool,
+    /// The directory of the agent; one beside the database unless named.
+    #[arg(long, value_name = "DIR", conflicts_with = "no_agent")]
+    pub(crate) agent_dir: Option<PathBuf>,
+    /// How much the agent carries at once, counted in weights of jobs.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 4,
+        conflicts_with = "no_agent",
+        value_parser = clap::value_parser!(i32).range(1..=1000)
+    )]
+    pub(crate) agent_capacity: i32,
+    /// A file of NAME=value lines that jobs may ask for by name. Nobody else may be able to read it.
+    #[arg(long, value_name = "FILE", conflicts_with = "no_agent")]
+    pub(crate) agent_secrets: Option<PathBuf>,
 }
 
 /// How log lines look.

@@ -1,12 +1,19 @@
 //! One function per command: reach the door or open the store, ask, print.
 
+mod agent;
+mod agents;
 mod alert;
 mod demo;
 mod demo_shown;
 mod demo_sync;
 mod doctor;
 mod feed;
+mod graph;
+mod graph_logs;
+mod graph_show;
+mod graph_watch;
 mod hook;
+mod job;
 mod mill;
 mod project;
 mod queue;
@@ -15,6 +22,7 @@ mod run;
 mod schedule;
 mod server;
 mod show;
+mod site;
 mod supplier;
 mod sync;
 mod sync_show;
@@ -83,6 +91,23 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
         Command::Alert { command } => {
             reaching(&global, &config, |client| alert::command(client, command, out)).await
         }
+        Command::Graph { command } => match graph::alone(&command, out) {
+            Some(done) => done,
+            None => reaching(&global, &config, |client| graph::command(client, command, out)).await,
+        },
+        Command::Job { command } => {
+            reaching(&global, &config, |client| job::command(client, command, out)).await
+        }
+        Command::Pool { command } => {
+            reaching(&global, &config, |client| site::pool(client, command, out)).await
+        }
+        Command::Flag { command } => {
+            reaching(&global, &config, |client| site::flag(client, command, out)).await
+        }
+        Command::PrepareForReboot(order) => {
+            reaching(&global, &config, |client| site::reboot(client, order, out)).await
+        }
+        Command::Controller => mill::controller(syncs(open(&config).await?, &config), &config, out).await,
         Command::Feed { command } => {
             reaching(&global, &config, |client| feed::command(client, command, out)).await
         }
@@ -117,6 +142,7 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
             Some(way) => work::far(remote::Away::new(way), &config, work, out).await,
             None => work::work(open(&config).await?, &config, work, out).await,
         },
+        Command::Agent { command } => agent::command(&global, &config, command, out).await,
         Command::Sweep { forever } => upkeep::sweep(open(&config).await?, &config, forever, out).await,
         Command::Config { .. } | Command::Completions { .. } => {
             Err(Failure::outage("this command was answered before"))
@@ -137,12 +163,19 @@ pub(crate) fn beside_its_database(arguments: &Arguments) -> Result<(), Failure> 
         | Command::Token { .. }
         | Command::Hook { .. }
         | Command::Alert { .. }
+        | Command::Graph { .. }
+        | Command::Job { .. }
+        | Command::Pool { .. }
+        | Command::Flag { .. }
+        | Command::PrepareForReboot(_)
         | Command::Stats
         | Command::Work(_)
+        | Command::Agent { .. }
         | Command::Completions { .. } => return Ok(()),
         Command::Demo(_) => "demo",
         Command::Migrate => "migrate",
         Command::Roles { .. } => "roles",
+        Command::Controller => "controller",
         Command::Scheduler { .. } => "scheduler",
         Command::Worker(_) => "worker",
         Command::Consolidator { .. } => "consolidator",

@@ -34,6 +34,8 @@ pub(crate) fn secrets() -> Vec<String> {
 pub(crate) enum Hidden {
     /// Stand between a worker and its command.
     Supervise,
+    /// Stand beside a command that outlives its agent.
+    SuperviseLasting,
     /// Become the command.
     Launch,
 }
@@ -46,6 +48,7 @@ pub(crate) fn hidden_step() -> Option<Hidden> {
     }
     match arguments.next() {
         Some(step) if step == "launch" => Some(Hidden::Launch),
+        Some(step) if step == "lasting" => Some(Hidden::SuperviseLasting),
         Some(_) | None => Some(Hidden::Supervise),
     }
 }
@@ -59,7 +62,8 @@ pub(crate) fn otlp_endpoint() -> Option<String> {
     std::env::var(OTLP_ENDPOINT).ok().filter(|endpoint| !endpoint.is_empty())
 }
 
-/// A value from the environment for a key of the configuration: `worker.dead-after` is `TIDEMILL_WORKER_DEAD_AFTER`.
+/// A value from the environment for a key of the configuration: `worker.dead-after` is
+/// `TIDEMILL_WORKER_DEAD_AFTER`.
 pub(crate) fn for_key(path: &str) -> Option<(String, String)> {
     let name = format!("TIDEMILL_{}", path.replace(['.', '-'], "_").to_uppercase());
     std::env::var(&name).ok().map(|value| (name, value))

@@ -46,6 +46,12 @@ impl Failure {
         self
     }
 
+    /// The same with another code.
+    pub(crate) fn coded(mut self, code: &'static str) -> Self {
+        self.code = code.into();
+        self
+    }
+
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self.kind {
             Kind::Outage => 1,

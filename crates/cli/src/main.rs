@@ -2,7 +2,9 @@
 
 mod args;
 mod args_access;
+mod args_agent;
 mod args_alert;
+mod args_graph;
 mod args_hook;
 mod args_server;
 mod args_sync;
@@ -25,10 +27,14 @@ use fail::Failure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // The two hidden steps that stand between a worker and its command run before anything else, with no threads.
+    // The hidden steps that stand between a worker or an agent and its command run before anything else, with
+    // no threads.
     match environment::hidden_step() {
         Some(environment::Hidden::Supervise) => {
             return tidemill_supervisor::supervise(&["supervise", "launch"]);
+        }
+        Some(environment::Hidden::SuperviseLasting) => {
+            return tidemill_supervisor::supervise_detached(&["supervise", "launch"]);
         }
         Some(environment::Hidden::Launch) => return tidemill_supervisor::launch(),
         None => {}

@@ -56,8 +56,11 @@ pub(crate) fn start(global: &Global, command: &Command, config: &Config) -> Watc
 
 /// Logs go to standard error; a loop says more than a single command.
 fn log(global: &Global, command: &Command) -> Box<dyn Layer<Registry> + Send + Sync> {
-    let is_loop = matches!(command, Command::Work(_) | Command::Sweep { .. } | Command::Server(_));
-    let loud = "tidemill=info,tidemill_engine=info,tidemill_api=info,sqlx=error,warn";
+    let is_loop = matches!(
+        command,
+        Command::Work(_) | Command::Agent { .. } | Command::Sweep { .. } | Command::Server(_)
+    );
+    let loud = "tidemill=info,tidemill_engine=info,tidemill_api=info,tidemill_agent=info,sqlx=error,warn";
     // A command that refuses says so itself: what the door within it logs would say it twice.
     let default = if is_loop { loud } else { "error,tidemill_api=off" };
     let filter = environment::log_filter().unwrap_or_else(|| default.to_owned());
@@ -99,6 +102,7 @@ fn role(command: &Command) -> &'static str {
         Command::Consolidator { .. } => "consolidator",
         Command::Up(_) => "up",
         Command::Work(_) => "work",
+        Command::Agent { .. } => "agent",
         Command::Sweep { .. } => "upkeep",
         _ => "command",
     }

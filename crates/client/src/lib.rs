@@ -1,11 +1,14 @@
 //! A typed client of the HTTP door: over a network, or within one process.
 //!
-//! Every call says what it wants and gets what is said in [`tidemill_wire`] or kept in [`tidemill_core`]. How the bytes
-//! travel is a [`Transport`]: commands that run beside their database use the same calls as those far away.
+//! Every call says what it wants and gets what is said in [`tidemill_wire`] or kept in [`tidemill_core`]. How
+//! the bytes travel is a [`Transport`]: commands that run beside their database use the same calls as those far
+//! away.
 
 mod access;
+mod agents;
 mod error;
 mod feeds;
+mod graphs;
 mod hooks;
 mod http;
 mod live;

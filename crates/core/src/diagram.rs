@@ -149,6 +149,12 @@ pub fn job_pairs_sql() -> String {
     pairs_sql(&job::pairs())
 }
 
+/// The codes of jobs that nothing leaves as a list of SQL literals.
+pub fn job_terminal_sql() -> String {
+    let terminal = StatusCode::ALL.iter().filter(|code| code.is_terminal());
+    terminal.map(|code| format!("'{code}'")).collect::<Vec<_>>().join(", ")
+}
+
 fn pairs_sql<S: Display>(pairs: &[(S, S)]) -> String {
     pairs.iter().map(|(from, to)| format!("('{from}', '{to}')")).collect::<Vec<_>>().join(", ")
 }

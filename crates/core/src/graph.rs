@@ -6,6 +6,8 @@ mod fault;
 pub mod pattern;
 pub mod plan;
 mod read;
+pub mod record;
+pub mod schema;
 pub mod share;
 mod units;
 mod yaml;

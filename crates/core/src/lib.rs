@@ -4,6 +4,7 @@
 //! pass the time in. The store guards the same rules again, from text generated here.
 
 pub mod access;
+pub mod agent;
 pub mod alert;
 pub mod artifact;
 pub mod diagram;

@@ -75,7 +75,8 @@ pub const DELETE_LIMIT: f64 = 0.2;
 pub const FEED_RATE: u32 = 25;
 /// Days that syncs are kept.
 pub const SYNC_RETENTION_DAYS: u32 = 30;
-/// Events that wait for one reader of a live stream. Who falls further behind is let go, and comes back by its last id.
+/// Events that wait for one reader of a live stream. Who falls further behind is let go, and comes back by its
+/// last id.
 pub const LIVE_EVENTS_MAX: usize = 1_000;
 /// Live streams of one server.
 pub const LIVE_STREAMS_MAX: usize = 4_096;
@@ -99,3 +100,36 @@ pub const DELIVERY_ATTEMPTS_MAX: i32 = 10;
 pub const DELIVERY_BACKOFF_SECS: i64 = 30;
 /// How long one try may take before another process tries.
 pub const DELIVERY_LEASE_SECS: i64 = 120;
+/// Time between two signs of life of an agent.
+pub const AGENT_BEAT_SECS: u64 = 5;
+/// How long an agent may be silent before it gets no more tasks, and those it has not begun go to others.
+pub const AGENT_SILENT_SECS: u64 = 20;
+/// How long a controller acts without renewing its lease.
+pub const CONTROLLER_LEASE_SECS: u64 = 15;
+/// Bytes of output that are kept of one task.
+pub const TASK_LOG_BYTES_MAX: u64 = 50 * 1024 * 1024;
+/// Bytes of output in one report.
+pub const LOG_CHUNK_BYTES_MAX: usize = 256 * 1024;
+/// Files that one job may leave.
+pub const OUTPUTS_MAX: usize = 10_000;
+/// Tasks that an agent may hold.
+pub const AGENT_TASKS_MAX: usize = 1_000;
+/// Bytes of the text of a graph.
+pub const GRAPH_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Largest weight of a job, size of a pool, and capacity of an agent.
+pub const WEIGHT_MAX: i32 = 1_000_000;
+/// Jobs that a controller writes in one step.
+pub const CONTROLLER_BATCH: usize = 500;
+/// Time between two passes of a controller over everything.
+pub const CONTROLLER_PASS_SECS: u64 = 60;
+/// Time on top of the silence that a job allows its agent, before the job counts as lost: its supervisor has long
+/// ended the command by then.
+pub const LOST_MARGIN_SECS: i64 = 30;
+/// How long what a probe found counts, unless it says so again.
+pub const PROBE_SECS: i64 = 900;
+/// Lines of output that are shown with a job that failed.
+pub const TAIL_LINES: usize = 20;
+/// Orders in one answer to an agent.
+pub const ORDERS_MAX: usize = 64;
+/// Names of a pool, of a job or of a workspace, in bytes.
+pub const POOL_NAME_BYTES_MAX: usize = 64;

@@ -20,10 +20,33 @@ pub struct Project {
 labelled! {
     /// What a flag does.
     "flag" FlagName {
-        /// No run is claimed.
+        /// No run is claimed, and no job begins.
         Paused = "paused",
+        /// The database is under maintenance: jobs that use it are stopped, and wait.
+        Maintenance = "maintenance",
+        /// The site is about to restart: jobs are stopped, and wait.
+        Reboot = "reboot",
+        /// What probes find does not count.
+        ProbeOff = "probe_off",
     }
 }
+
+labelled! {
+    /// Who switched a flag on.
+    #[derive(Default)]
+    "source of a flag" FlagSource {
+        /// A person.
+        #[default]
+        Manual = "manual",
+        /// A probe of an agent: it never changes what a person set.
+        Probe = "probe",
+    }
+}
+
+/// The scope of flags that hold everything here.
+pub const SITE_SCOPE: &str = "site";
+/// The scope of flags that hold all graphs.
+pub const GRAPH_SCOPE: &str = "lane:graph";
 
 /// Something that a person switched on, with a note for the others.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -31,7 +54,7 @@ labelled! {
 pub struct Flag {
     /// What it does.
     pub flag: FlagName,
-    /// What it holds: `project:ID` or `lane:ops`.
+    /// What it holds: `project:ID`, `lane:ops`, `lane:graph` or `site`.
     pub scope: String,
     /// Why, for the others.
     pub note: Option<String>,
@@ -41,6 +64,9 @@ pub struct Flag {
     pub until_at: Option<Timestamp>,
     /// Who switched it on.
     pub set_by: Option<String>,
+    /// Whether that is a person or a probe.
+    #[serde(default)]
+    pub source: FlagSource,
 }
 
 impl Flag {

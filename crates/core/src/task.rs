@@ -77,6 +77,23 @@ pub enum TaskResult {
     Stopped,
 }
 
+/// A file that a job left.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Output {
+    /// The name under which the definition asks for it.
+    pub name: String,
+    /// Where it is, below the job's directory.
+    pub path: String,
+    /// Its size.
+    pub size_bytes: i64,
+    /// SHA-256 of what is in it, in hexadecimal digits.
+    pub sha256: String,
+    /// Where it is kept, for agents elsewhere; without it, it is in the workspace of the agent that made it.
+    #[serde(default)]
+    pub url: Option<String>,
+}
+
 /// The id of a job's task: the job, and which try this is.
 pub fn task_id(job: &str, number: i32) -> String {
     format!("{job}-{number:03}")

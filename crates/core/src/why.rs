@@ -1,10 +1,12 @@
 //! Why a run is where it is: one typed reason, the same sentence at every door.
 //!
-//! [`explain`] decides from facts that were read together. The order of the questions is the order in which a person
-//! would want to hear the answers: what no worker could change comes before what only lacks a worker.
+//! [`explain`] decides from facts that were read together. The order of the questions is the order in which a
+//! person would want to hear the answers: what no worker could change comes before what only lacks a worker.
 
+mod job;
 mod sync;
 
+pub use job::{AgentFacts, GraphReason, JobFacts, JobReason, explain_job};
 pub use sync::{SyncFacts, SyncReason, explain_sync};
 
 use crate::project::Flag;
@@ -119,6 +121,8 @@ pub enum Reason {
     },
     /// It is a sync, and waits for something of its own.
     Sync(SyncReason),
+    /// It is a graph: one of its jobs says what it waits for.
+    Graph(GraphReason),
     /// It is over.
     Ended {
         /// How.
@@ -236,6 +240,7 @@ impl Reason {
                 format!("Worker {} carries it out{since}{said}.", worker.as_deref().unwrap_or("unknown"))
             }
             Self::Sync(reason) => reason.sentence(),
+            Self::Graph(reason) => reason.sentence(),
             Self::Ended { status, cause, detail, successor } => {
                 ended_sentence(*status, *cause, detail.as_deref(), successor.as_ref())
             }
@@ -271,6 +276,7 @@ impl Reason {
             | Self::Claimed { .. }
             | Self::Running { .. }
             | Self::Sync(_)
+            | Self::Graph(_)
             | Self::Ended { .. } => self.sentence(),
         }
     }
@@ -291,6 +297,7 @@ impl Reason {
                 Some(command + " -- COMMAND")
             }
             Self::Sync(reason) => reason.hint(),
+            Self::Graph(reason) => reason.reason.hint(),
             Self::KeyHeld { head: Some(head), .. } => Some(format!("tidemill run show {head}")),
             Self::Ended { successor: Some(next), .. } => Some(format!("tidemill run show {next}")),
             Self::Ended { status: RunState::Failed, successor: None, .. } => {

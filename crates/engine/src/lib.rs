@@ -1,10 +1,12 @@
 //! What Tidemill does: one function per use case, one transaction each, and the loops that call them.
 //!
-//! A call whose answer was lost is asked again under the same id, and answered from what is there: see [`patience`].
+//! A call whose answer was lost is asked again under the same id, and answered from what is there: see
+//! [`patience`].
 
 pub mod access;
 pub mod alerts;
 pub mod clock;
+pub mod graph;
 pub mod hooks;
 pub mod patience;
 mod presence;
@@ -32,12 +34,14 @@ pub struct Engine {
     clock: Clock,
     patience: Patience,
     alerts: Arc<AlertSettings>,
+    /// Wakes whoever waits in this process for something of graphs.
+    bells: Arc<graph::Bells>,
 }
 
 impl Engine {
     /// The use cases on `store`.
     pub fn new(store: Store, clock: Clock, patience: Patience) -> Self {
-        Self { store, clock, patience, alerts: Arc::default() }
+        Self { store, clock, patience, alerts: Arc::default(), bells: Arc::default() }
     }
 
     /// The store, for what is only read.

@@ -1,6 +1,7 @@
 //! The use cases of a run.
 
 use crate::Engine;
+use crate::graph::{GraphSettings, Graphs};
 use crate::trace::of_run;
 use metrics::counter;
 use tidemill_core::artifact::NewArtifact;
@@ -105,6 +106,9 @@ impl Engine {
 
     /// Cancels a run that waits, or asks the worker of a held one to stop.
     pub async fn cancel(&self, run: &RunId, by: &str, reason: Option<&str>) -> Result<Cancelled, Error> {
+        if self.run(run).await?.lane == Lane::Graph {
+            return Ok(self.graphs().cancel(run, &[], by, reason).await?.outcome);
+        }
         let asked_twice = std::sync::atomic::AtomicBool::new(false);
         let answer = self
             .patience
@@ -137,6 +141,9 @@ impl Engine {
 
     /// Queues another try of a run that has failed or was cancelled.
     pub async fn retry(&self, run: &RunId, by: &str) -> Result<Retried, Error> {
+        if self.run(run).await?.lane == Lane::Graph {
+            return self.graphs().retry(run, &[], by).await;
+        }
         let retried = self
             .patience
             .settle("retry a run", || self.store.retry_run(run.clone(), by.to_owned(), self.clock.now()))
@@ -175,7 +182,17 @@ impl Engine {
         {
             return Ok(Reason::Sync(reason));
         }
+        if facts.run.lane == Lane::Graph
+            && let Some(reason) = self.why_graph(run).await?
+        {
+            return Ok(Reason::Graph(reason));
+        }
         Ok(explain(&facts, now))
+    }
+
+    /// The use cases of graphs on the same store.
+    fn graphs(&self) -> Graphs {
+        Graphs::new(self.clone(), GraphSettings::default())
     }
 
     /// Sweeps once.

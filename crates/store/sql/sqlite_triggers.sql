@@ -211,7 +211,7 @@ BEGIN
     SELECT RAISE(ABORT, 'TM008: what is on record does not change');
 END;
 
--- The twin of 25_run_notices.sql: an end of a run that people may have to be told of.
+-- The twin of 06_run_ends.sql: an end of a run that people may have to be told of.
 DROP TRIGGER IF EXISTS run_notice;
 CREATE TRIGGER run_notice AFTER UPDATE OF status ON runs
 WHEN NEW.status IN ({run_terminal}) AND OLD.status NOT IN ({run_terminal}) AND NEW.lane <> 'sync'

@@ -116,6 +116,8 @@ pub(crate) trait Columns {
     fn time_or_null(&self, column: &str) -> sqlx::Result<Option<Timestamp>>;
     /// A JSON document.
     fn json(&self, column: &str) -> sqlx::Result<Json>;
+    /// A JSON document that may be missing.
+    fn json_or_null(&self, column: &str) -> sqlx::Result<Option<Json>>;
     /// A list of words.
     fn words(&self, column: &str) -> sqlx::Result<Vec<String>>;
     /// A worker's id.
@@ -147,6 +149,11 @@ pub(crate) trait Columns {
     ) -> sqlx::Result<Option<T>> {
         self.text_or_null(column)?.map(|text| text.parse().map_err(|error| decode(column, error))).transpose()
     }
+}
+
+/// A value that is kept as JSON.
+pub(crate) fn from_json<T: serde::de::DeserializeOwned>(column: &str, json: Json) -> sqlx::Result<T> {
+    serde_json::from_value(json).map_err(|error| decode(column, error))
 }
 
 fn unexpected(column: &str, what: &str) -> sqlx::Error {
@@ -195,6 +202,9 @@ macro_rules! columns {
             }
             fn json(&self, column: &str) -> sqlx::Result<Json> {
                 Ok(sqlx::Row::try_get::<Doc, _>(self, column)?.0)
+            }
+            fn json_or_null(&self, column: &str) -> sqlx::Result<Option<Json>> {
+                Ok(sqlx::Row::try_get::<Option<Doc>, _>(self, column)?.map(|doc| doc.0))
             }
             fn words(&self, column: &str) -> sqlx::Result<Vec<String>> {
                 Ok(sqlx::Row::try_get::<Words, _>(self, column)?.0)

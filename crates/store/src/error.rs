@@ -44,6 +44,14 @@ pub enum RefusalCode {
     UnknownToken,
     /// There is no such webhook.
     UnknownHook,
+    /// There is no such job.
+    UnknownJob,
+    /// There is no such task.
+    UnknownTask,
+    /// There is no such agent.
+    UnknownAgent,
+    /// There is no such pool.
+    UnknownPool,
 }
 
 impl RefusalCode {
@@ -65,6 +73,10 @@ impl RefusalCode {
             Self::Superseded => "TM013",
             Self::UnknownToken => "TM020",
             Self::UnknownHook => "TM016",
+            Self::UnknownJob => "TM021",
+            Self::UnknownTask => "TM022",
+            Self::UnknownAgent => "TM023",
+            Self::UnknownPool => "TM024",
         }
     }
 
@@ -86,6 +98,10 @@ impl RefusalCode {
             Self::Superseded => "superseded",
             Self::UnknownToken => "unknown_token",
             Self::UnknownHook => "unknown_hook",
+            Self::UnknownJob => "unknown_job",
+            Self::UnknownTask => "unknown_task",
+            Self::UnknownAgent => "unknown_agent",
+            Self::UnknownPool => "unknown_pool",
         }
     }
 
@@ -94,7 +110,7 @@ impl RefusalCode {
         Self::ALL.into_iter().find(|code| code.as_str() == text)
     }
 
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 19] = [
         Self::UnknownProject,
         Self::UnknownEnvironment,
         Self::UnknownRun,
@@ -110,6 +126,10 @@ impl RefusalCode {
         Self::Superseded,
         Self::UnknownToken,
         Self::UnknownHook,
+        Self::UnknownJob,
+        Self::UnknownTask,
+        Self::UnknownAgent,
+        Self::UnknownPool,
     ];
 }
 

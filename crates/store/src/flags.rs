@@ -14,6 +14,7 @@ impl FromColumns for Flag {
             since: row.time("since")?,
             until_at: row.time_or_null("until_at")?,
             set_by: row.text_or_null("set_by")?,
+            source: row.parsed("source")?,
         })
     }
 }
@@ -23,31 +24,44 @@ impl Tx<'_> {
     pub async fn flags(&mut self) -> Result<Vec<Flag>, Error> {
         on!(self, catalog::FLAG_LIST, [], fetch_all, "list flags")?.records("list flags")
     }
+
+    /// Switches a flag on, or changes its note and end. False: a person set it, and a probe changes nothing of
+    /// that.
+    pub async fn set_flag(&mut self, flag: &Flag) -> Result<bool, Error> {
+        if flag.flag == FlagName::Reboot {
+            // Whoever reads after this that nothing runs can rely on it: no step begins a job that has not seen
+            // it.
+            self.order_after_steps().await?;
+        }
+        let set = on!(
+            self,
+            catalog::FLAG_SET,
+            [
+                flag.flag.as_str(),
+                flag.scope.as_str(),
+                flag.note.as_deref(),
+                At(flag.since),
+                flag.until_at.map(At),
+                flag.set_by.as_deref(),
+                flag.source.as_str(),
+            ],
+            execute,
+            "set a flag"
+        )?;
+        Ok(set.count() > 0)
+    }
+
+    /// Takes back what a probe found. False: it had found nothing, or a person set the flag.
+    pub async fn clear_probe(&mut self, scope: &str, by: &str) -> Result<bool, Error> {
+        let cleared = on!(self, catalog::FLAG_PROBE_CLEAR, [scope, by], execute, "clear a flag")?;
+        Ok(cleared.count() > 0)
+    }
 }
 
 impl Store {
     /// Switches a flag on, or changes its note and end.
-    pub async fn set_flag(&self, flag: Flag) -> Result<(), Error> {
-        self.write(move |mut tx| {
-            Box::pin(async move {
-                on!(
-                    tx,
-                    catalog::FLAG_SET,
-                    [
-                        flag.flag.as_str(),
-                        flag.scope.as_str(),
-                        flag.note.as_deref(),
-                        At(flag.since),
-                        flag.until_at.map(At),
-                        flag.set_by.as_deref(),
-                    ],
-                    execute,
-                    "set a flag"
-                )?;
-                Ok(())
-            })
-        })
-        .await
+    pub async fn set_flag(&self, flag: Flag) -> Result<bool, Error> {
+        self.write(move |mut tx| Box::pin(async move { tx.set_flag(&flag).await })).await
     }
 
     /// Switches a flag off; whether it was on.

@@ -5,6 +5,7 @@
 //! ([`tidemill_core::run::Applied`]), not an error.
 
 mod access;
+mod agents;
 mod alerts;
 mod artifacts;
 mod backup;
@@ -12,19 +13,25 @@ mod backup;
 mod broken;
 mod catalog;
 mod codec;
+mod controller;
 mod deliveries;
 mod drain;
 mod error;
 mod events;
 mod feeds;
 mod flags;
+mod graphs;
 mod health;
 mod hooks;
+mod job_facts;
+mod jobs;
 mod live;
 mod migrate;
+mod needs;
 mod page_step;
 mod pages;
 mod partitions;
+mod pools;
 mod postgres;
 mod projects;
 mod prune;
@@ -43,17 +50,24 @@ mod stones;
 mod store;
 mod sweep;
 mod syncs;
+mod tasks;
 mod tx;
 mod wake;
 mod why;
 mod workers;
 
 pub use access::{Known, KnownSession, PrunedAccess, Slice};
+pub use agents::KnownAgent;
 pub use alerts::{AlertFilter, DeadGroup, NewAlert, StuckSync, Waiting};
+pub use controller::{
+    Change, ControllerLease, EndTask, Held, JobWrite, Lease, LiveJob, LiveNeed, LiveTask, Look, NewTask,
+};
 pub use deliveries::Delivery;
 pub use error::{Class, Error, Refusal, RefusalCode};
 pub use events::{EventPage, EventTail};
+pub use graphs::{Ending, NewGraph};
 pub use health::{Health, PinningSession};
+pub use jobs::{JobPage, LatestJob, NewJob, OldJob};
 pub use live::{LiveEvent, LivePage};
 pub use migrate::{Migrated, Migration, Presence};
 pub use page_step::PageStep;
@@ -72,6 +86,7 @@ pub use stones::{Built, OpenStone, PricedStone, ProofRow, Unseen};
 pub use store::{Clock, Options, Store};
 pub use sweep::{Swept, SweptAction};
 pub use syncs::{PartitionCounts, SyncFilter, SyncMessage};
+pub use tasks::Orders;
 pub use tidemill_core::run::{Cancelled, ClaimRuns, FinishRun, Holder, Queued, Retried, RunFilter};
 pub use tx::Tx;
 pub use wake::Waiter;

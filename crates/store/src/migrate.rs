@@ -80,6 +80,20 @@ const MIGRATIONS: &[Migration] = &[
         postgres: include_str!("../migrations/postgres/0007_live.sql"),
         sqlite: include_str!("../migrations/sqlite/0007_live.sql"),
     },
+    Migration {
+        version: 8,
+        name: "checks",
+        oldest_binary: "0.1.0",
+        postgres: include_str!("../migrations/postgres/0008_checks.sql"),
+        sqlite: include_str!("../migrations/sqlite/0008_checks.sql"),
+    },
+    Migration {
+        version: 9,
+        name: "graph",
+        oldest_binary: "0.1.0",
+        postgres: include_str!("../migrations/postgres/0009_graph.sql"),
+        sqlite: include_str!("../migrations/sqlite/0009_graph.sql"),
+    },
 ];
 
 /// The functions and triggers of PostgreSQL, in the order in which they need each other.
@@ -104,11 +118,18 @@ const POSTGRES_CODE: &[&str] = &[
     include_str!("../sql/functions/22_sync_guards.sql"),
     include_str!("../sql/functions/23_store_page.sql"),
     include_str!("../sql/functions/24_audit_guard.sql"),
-    include_str!("../sql/functions/25_run_notices.sql"),
+    include_str!("../sql/functions/26_job_guards.sql"),
 ];
 
+/// Who may call the functions: nobody but those to whom roles are granted. Two of them only look at what they are given,
+/// and are called for whoever may write a run.
+const RIGHTS: &str = "
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION {ops}.run_is_whole, {ops}.is_by_hand TO PUBLIC;";
+
 /// The triggers of SQLite.
-const SQLITE_CODE: &[&str] = &[include_str!("../sql/sqlite_triggers.sql")];
+const SQLITE_CODE: &[&str] =
+    &[include_str!("../sql/sqlite_triggers.sql"), include_str!("../sql/sqlite_job_triggers.sql")];
 
 /// The two tables that migrations themselves need. The same text on both databases.
 const BOOKS: &str = "
@@ -251,7 +272,7 @@ async fn migrate_postgres(conn: &mut PgConnection, schema: &Schema, stamp: &str)
     if code_renewed {
         conn.script(drop_functions(schema)).await?;
         conn.script(code).await?;
-        conn.script(format!("REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {} FROM PUBLIC", schema.name())).await?;
+        conn.script(schema.render(RIGHTS)).await?;
     }
     if code_renewed || !applied.is_empty() {
         crate::roles::grant_again(conn, schema).await?;

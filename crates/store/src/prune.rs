@@ -19,8 +19,8 @@ pub struct Pruned {
 }
 
 impl Store {
-    /// Removes syncs that ended before `before`, with their partitions and pages; how many. The last completed full
-    /// sync of each feed stays.
+    /// Removes syncs that ended before `before`, with their partitions and pages; how many. The last completed
+    /// full sync of each feed stays.
     pub async fn prune_syncs(&self, before: Timestamp, batch: usize) -> Result<u64, Error> {
         self.write(move |mut tx| {
             Box::pin(async move {
@@ -61,7 +61,22 @@ impl Store {
                 for run in &gone {
                     on!(tx, catalog::PRUNE_EVENTS, [run.as_str()], execute, "prune events")?;
                     on!(tx, catalog::PRUNE_ARTIFACTS, [run.as_str()], execute, "prune artifacts")?;
+                    let graph = on!(tx, catalog::PRUNE_GRAPH, [run.as_str()], execute, "prune graphs")?;
+                    if graph.count() > 0 {
+                        // Jobs last: they say what belongs to the run.
+                        for statement in [
+                            catalog::PRUNE_TASK_LOGS,
+                            catalog::PRUNE_TASKS,
+                            catalog::PRUNE_JOB_OUTPUTS,
+                            catalog::PRUNE_JOB_EVENTS,
+                            catalog::PRUNE_JOB_NEEDS,
+                            catalog::PRUNE_JOBS,
+                        ] {
+                            on!(tx, statement, [run.as_str()], execute, "prune graphs")?;
+                        }
+                    }
                 }
+                on!(tx, catalog::PRUNE_AGENTS, [At(before)], execute, "prune agents")?;
                 let workers = on!(tx, catalog::PRUNE_WORKERS, [At(before)], execute, "prune workers")?;
                 let fires = on!(tx, catalog::PRUNE_FIRES, [At(before)], execute, "prune schedules")?;
                 let alerts = on!(tx, catalog::PRUNE_ALERTS, [At(before), limit], execute, "prune alerts")?;

@@ -73,14 +73,21 @@ impl Schema {
             .replace("{run_columns}", RUN_COLUMNS)
             .replace("{run_filter}", RUN_FILTER)
             .replace("{binary}", if self.name.is_some() { "COLLATE \"C\"" } else { "COLLATE BINARY" })
+            .replace("{in}", if self.name.is_some() { "= ANY (" } else { "IN (SELECT value FROM json_each(" })
+            .replace("{ni}", if self.name.is_some() { ")" } else { "))" })
+            .replace("{each}", if self.name.is_some() { "unnest(" } else { "json_each(" })
+            .replace("{as_u}", if self.name.is_some() { "::text[]) AS u (value)" } else { ") AS u" })
             .replace("{ops}.", &place)
             .replace("{sync}.", &sync)
             .replace("{now}", now)
+            .replace("{schema}", self.name())
             .replace("{channel}", &self.channel())
             .replace("{run_pairs}", &diagram::run_pairs_sql())
             .replace("{sync_pairs}", &diagram::sync_pairs_sql())
             .replace("{partition_pairs}", &diagram::partition_pairs_sql())
             .replace("{worker_run_pairs}", &diagram::worker_run_pairs_sql())
+            .replace("{job_pairs}", &diagram::job_pairs_sql())
+            .replace("{job_terminal}", &diagram::job_terminal_sql())
             .replace("{run_terminal}", &diagram::run_terminal_sql())
             .replace("{verb}", VERB)
             .replace("{finish_allowed_one}", &of_one(finish))
@@ -117,8 +124,8 @@ const RUN_COLUMNS: &str = "\
     r.cancel_requested_by, r.cancel_reason, r.end_cause, r.queued_at, r.started_at, r.finished_at, \
     r.created_at, r.updated_at";
 
-/// What every list of runs asks of a run besides the one thing that its index is about. Times and prefixes of ids are
-/// the two bounds of the id; the parameters are the same in every such statement.
+/// What every list of runs asks of a run besides the one thing that its index is about. Times and prefixes of ids
+/// are the two bounds of the id; the parameters are the same in every such statement.
 const RUN_FILTER: &str = "r.run_id >= $1 AND r.run_id < $2 AND ($4 IS NULL OR r.project_id = $4) \
     AND ($5 IS NULL OR r.env_id = r.project_id || '/' || $5) AND ($6 IS NULL OR r.status = $6) \
     AND ($7 IS NULL OR r.lane = $7) AND ($8 IS NULL OR (r.concurrency_key = $8 AND r.lane = 'sync')) \

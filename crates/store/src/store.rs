@@ -237,6 +237,15 @@ impl Store {
         }
     }
 
+    /// Runs a step that only reads, from one snapshot: for use cases that decide from what they read.
+    pub async fn snapshot<T, F>(&self, step: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(Tx<'c>) -> Boxed<'c, Result<T, Error>> + Send + 'static,
+    {
+        self.read(step).await
+    }
+
     /// How often this process had to wait for a connection; never, where there is SQLite.
     pub fn waits(&self) -> crate::Waits {
         match &self.backend {

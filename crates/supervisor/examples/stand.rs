@@ -1,4 +1,5 @@
-//! The program that the tests start: a supervisor, a launch step, or a worker that they may kill or freeze.
+//! The program that the tests start: a supervisor of either mode, a launch step, or one that starts
+//! commands, which they may kill or freeze.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -6,7 +7,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use tidemill_supervisor::{Moment, Report, Spec, Supervised, launch, supervise};
+use tidemill_supervisor::{
+    Lasting, LastingSpec, Moment, Report, Spec, Supervised, launch, supervise, supervise_detached,
+};
 
 /// How many lines of the command the worker repeats; a flood is not for the tests to read.
 const LINES_SHOWN: usize = 100;
@@ -17,6 +20,14 @@ fn main() -> ExitCode {
     match args.as_slice() {
         ["supervise"] => supervise(&["supervise", "launch"]),
         ["supervise", "launch"] => launch(),
+        ["lasting"] => supervise_detached(&["supervise", "launch"]),
+        ["starter", dir, spec] => match begin(dir, spec) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                let _ = writeln!(io::stderr(), "{error}");
+                ExitCode::FAILURE
+            }
+        },
         ["worker", contact_max_millis, script] => match work(contact_max_millis, script) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
@@ -26,6 +37,18 @@ fn main() -> ExitCode {
         },
         _ => ExitCode::from(2),
     }
+}
+
+/// Starts a command that outlives us, says so, and waits to be killed.
+#[tokio::main]
+async fn begin(dir: &str, spec: &str) -> Result<(), Box<dyn Error>> {
+    let spec: LastingSpec = serde_json::from_str(spec)?;
+    let lasting = Lasting::new(dir);
+    let own = Path::new("/proc/self/exe");
+    let mut child = lasting.start(own, &["lasting"], &spec, Vec::new(), Moment::now()).await?;
+    writeln!(io::stdout(), "begun")?;
+    child.wait().await?;
+    std::future::pending().await
 }
 
 /// Runs `script` in a shell, gives signs of contact all the time, and prints what it is told.

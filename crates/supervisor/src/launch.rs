@@ -17,9 +17,12 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
 };
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::process::{
+    Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
+};
 
 use crate::order::{LaunchOrder, Program};
+use crate::record::Limits;
 
 /// What the launch step says just before it becomes the command; a reason follows only where that fails.
 pub(crate) const ABOUT_TO_EXECUTE: u8 = b'\n';
@@ -85,7 +88,7 @@ fn become_command(order: &LaunchOrder, stdin: OwnedFd, socket: &mut UnixStream) 
     if getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(order.supervisor) {
         return "the supervisor is gone".to_owned();
     }
-    let Program { command, env, env_remove, dir } = &order.program;
+    let Program { command, env, env_remove, dir, limits } = &order.program;
     let Some((program, args)) = command.split_first() else {
         return "no command was given".to_owned();
     };
@@ -105,9 +108,38 @@ fn become_command(order: &LaunchOrder, stdin: OwnedFd, socket: &mut UnixStream) 
     for name in env_remove {
         command.env_remove(name);
     }
+    command.args(args).envs(env.iter().cloned()).stdin(Stdio::from(stdin));
+    if let Err(reason) = bound(limits) {
+        return reason;
+    }
     // `exec` also gives SIGPIPE back its default action, which this program had changed at its start.
-    let error = command.args(args).envs(env.iter().cloned()).stdin(Stdio::from(stdin)).exec();
+    let error = command.exec();
     not_executed(program, &error)
+}
+
+/// Time between the signal that says that processor time is over, and the kill.
+const CPU_GRACE_SECS: u64 = 5;
+
+/// Sets the bounds that the system keeps. Last of all: they hold for this process too.
+fn bound(limits: &Limits) -> Result<(), String> {
+    let wanted = [
+        (Resource::Cpu, limits.cpu_secs, CPU_GRACE_SECS),
+        (Resource::Fsize, limits.file_bytes, 0),
+        (Resource::As, limits.memory_bytes, 0),
+        (Resource::Core, limits.core_bytes, 0),
+    ];
+    for (resource, bound, more) in wanted {
+        let Some(bound) = bound else { continue };
+        // What is allowed at all can only shrink.
+        let allowed = getrlimit(resource).maximum;
+        let at_most = |value: u64| allowed.map_or(value, |allowed| value.min(allowed));
+        let limit =
+            Rlimit { current: Some(at_most(bound)), maximum: Some(at_most(bound.saturating_add(more))) };
+        if let Err(error) = setrlimit(resource, limit) {
+            return Err(format!("a limit could not be set: {error}"));
+        }
+    }
+    Ok(())
 }
 
 fn not_executed(program: &str, error: &io::Error) -> String {

@@ -4,19 +4,28 @@
 //! again) stands between: it kills the command when the worker dies or gives no sign of contact for too long. The
 //! *launch step* ([`launch`]) binds the command's life to the supervisor's and then becomes the command.
 //! See [`supervise`] for what is promised, and for the few cases that are not.
+//!
+//! A command can also outlive whoever started it: [`Lasting`] is its directory, [`supervise_detached`] its
+//! supervisor.
 
 mod handle;
+mod lasting;
 mod launch;
 mod lines;
+mod mask;
 mod moment;
 mod order;
+mod record;
+mod remains;
 mod report;
 mod spec;
 mod supervise;
 
 pub use handle::{Control, Error, Supervised};
+pub use lasting::{Lasting, Seen};
 pub use launch::launch;
 pub use moment::Moment;
+pub use record::{Exit, LastingSpec, Limits, write_record, write_whole};
 pub use report::{End, Part, Report, Stream};
 pub use spec::Spec;
-pub use supervise::supervise;
+pub use supervise::{supervise, supervise_detached};

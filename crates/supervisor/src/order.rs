@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::moment::Moment;
+use crate::record::Limits;
 use crate::spec::Spec;
 
 /// The first line to the supervisor; `stdin_bytes` bytes follow it as they are.
@@ -31,6 +32,7 @@ impl From<&Spec> for Header {
                 env: spec.env.clone(),
                 env_remove: spec.env_remove.clone(),
                 dir: spec.dir.clone(),
+                limits: Limits::default(),
             },
             stdin_bytes: spec.stdin.len(),
             contact: spec.contact,
@@ -51,6 +53,8 @@ pub(crate) struct Program {
     pub(crate) env_remove: Vec<String>,
     /// Where to run.
     pub(crate) dir: Option<PathBuf>,
+    /// What the system shall bound.
+    pub(crate) limits: Limits,
 }
 
 /// Every further line to the supervisor.

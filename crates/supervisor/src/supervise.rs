@@ -5,7 +5,10 @@
 //! only waits without limit are those for a killed process to be dead.
 
 mod deliver;
+mod desk;
+mod detached;
 mod family;
+mod master;
 mod parent;
 mod pipes;
 mod start;
@@ -21,8 +24,11 @@ use rustix::io::Errno;
 use rustix::process::{getpid, set_child_subreaper};
 
 use crate::moment::Moment;
+use crate::order::Header;
 use crate::report::End;
 use deliver::deliver;
+pub use detached::supervise_detached;
+use master::Master as _;
 use parent::Parent;
 
 /// The longest sleep: waiting does not count the time in which the machine is suspended, deadlines do.
@@ -33,6 +39,10 @@ const TICK: Duration = Duration::from_secs(1);
 enum Failure {
     #[error("this step is started by a worker, not by hand")]
     ByHand,
+    #[error("could not begin a session of its own")]
+    Session(#[source] Errno),
+    #[error("could not use the directory of the task")]
+    Directory(#[source] io::Error),
     #[error("could not become the heir of orphaned processes")]
     Subreaper(#[source] Errno),
     #[error("could not learn from the worker what to run")]
@@ -91,7 +101,9 @@ fn run(launch_args: &[&str]) -> Result<(), Failure> {
     if parent.is_lost(Moment::now()) {
         return deliver(&mut parent, &mut [], End::LostContact);
     }
-    match start::start(launch_args, header, stdin) {
+    let Header { program, line_bytes_max, contact_max, .. } = header;
+    let ordered = start::Ordered { program, stdin, line_bytes_max, patience: contact_max };
+    match start::start(launch_args, ordered) {
         Ok(started) => {
             let (end, mut outputs) = watch::watch(&mut parent, started)?;
             deliver(&mut parent, &mut outputs, end)

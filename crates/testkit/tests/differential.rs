@@ -1,10 +1,10 @@
-//! Random sequences of verbs on PostgreSQL and on SQLite, side by side: every answer, every row and every event must
-//! be the same.
+//! Random sequences of verbs on PostgreSQL and on SQLite, side by side: every answer, every row and every event
+//! must be the same.
 //!
-//! Both sides get the same times and the same ids. The ids of successors are made by the databases; they are matched
-//! by the run that they follow, and shown as `run#7`. What chance decides besides (jitter, and which of two successors
-//! of one moment comes first) is checked where there is a rule, and then made equal on both sides. A failure prints
-//! its seed: `TIDEMILL_SEED=… cargo test -p tidemill-testkit --test differential` shows it again.
+//! Both sides get the same times and the same ids. The ids of successors are made by the databases; they are
+//! matched by the run that they follow, and shown as `run#7`. What chance decides besides (jitter, and which of
+//! two successors of one moment comes first) is checked where there is a rule, and then made equal on both sides.
+//! A failure prints its seed: `TIDEMILL_SEED=… cargo test -p tidemill-testkit --test differential` shows it again.
 #![expect(clippy::expect_used, clippy::print_stdout, reason = "a test fails loudly, and says its seed")]
 
 #[path = "differential/next.rs"]
@@ -16,7 +16,7 @@ use chrono::TimeDelta;
 use serde_json::json;
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::event::NewEvent;
-use tidemill_core::project::{Flag, FlagName};
+use tidemill_core::project::{Flag, FlagName, FlagSource};
 use tidemill_core::retry::backoff;
 use tidemill_core::run::{FinalStatus, Gate, QueueRun};
 use tidemill_core::worker::NewWorker;
@@ -164,7 +164,15 @@ impl Side {
                 let flag = FlagName::Paused;
                 json!(
                     store
-                        .set_flag(Flag { flag, scope, note: None, since: now, until_at, set_by: None })
+                        .set_flag(Flag {
+                            flag,
+                            scope,
+                            note: None,
+                            since: now,
+                            until_at,
+                            set_by: None,
+                            source: FlagSource::Manual
+                        })
                         .await?
                 )
             }
@@ -207,8 +215,8 @@ impl Side {
         new
     }
 
-    /// Checks a successor's wait against the rule, and takes the chance out of it: no jitter, and a place of its own
-    /// among those of the same moment.
+    /// Checks a successor's wait against the rule, and takes the chance out of it: no jitter, and a place of its
+    /// own among those of the same moment.
     async fn settle(&self, run: &RunId, before: &RunId, now: Timestamp, place: i64) {
         let next = self.stage.run(run).await;
         let mut ready = now;
@@ -233,7 +241,8 @@ impl Side {
         assert_eq!(self.stage.plain.execute(&text).await.ok(), Some(1));
     }
 
-    /// On PostgreSQL the sweeper looks at a run when it has to or before, and a run knows the number of its last event.
+    /// On PostgreSQL the sweeper looks at a run when it has to or before, and a run knows the number of its last
+    /// event.
     async fn marks_hold(&self) -> bool {
         let wrong = "SELECT r.run_id FROM ops.runs r \
                       WHERE coalesce(r.attention_at, 'infinity') > coalesce(ops.attention_at(r), 'infinity') \
@@ -256,8 +265,8 @@ impl Side {
                     row["shelf_id"] = json!(shelf.1);
                 }
                 let fields = row.as_object_mut().expect("a row is an object");
-                // Made by chance, by who is logged in, or from another digest; or kept by PostgreSQL alone, and checked
-                // by `marks_hold`.
+                // Made by chance, by who is logged in, or from another digest; or kept by PostgreSQL alone, and
+                // checked by `marks_hold`.
                 fields.retain(|name, _| {
                     !["artifact_id", "actor", "attention_at", "last_seq"].contains(&name.as_str())
                         && !name.starts_with("scan_")

@@ -7,10 +7,12 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 use tidemill_core::access::Role;
 use tidemill_core::event::{EventKind, Level};
-use tidemill_core::project::{Flag, FlagName};
+use tidemill_core::graph::record::TaskEnd;
+use tidemill_core::project::{Flag, FlagName, FlagSource};
 use tidemill_core::run::{EndCause, Gate, Lane, RunState};
 use tidemill_core::schedule::{Decision, Missed, Overlap};
 use tidemill_core::stats::Stats;
+use tidemill_core::task::Stage as TaskStage;
 use tidemill_engine::clock::host_now;
 use tidemill_engine::{Clock, Engine, NewSchedule, Patience};
 use tidemill_store::{ClaimRuns, Error, EventPage, Holder, Migrated, Options, Presence, RunFilter, Store};
@@ -105,6 +107,7 @@ async fn migrating_twice_applies_nothing_the_second_time() {
             "0005_lists",
             "0006_alerts",
             "0007_live",
+            "0008_graph",
         ];
         assert_eq!(first.applied, all);
         assert!(first.code_renewed);
@@ -343,7 +346,19 @@ async fn the_tables_accept_every_label_and_no_other() {
         let token =
             format!("token_id, name, hash, created_at, created_by = {uuid}, '', {hash}, {moment}, ''");
         let audit = format!("at, who, action = {moment}, '', ''");
+        let source = format!("flag, scope, since = 'paused', 's-#', {moment}");
+        let (yes, no) = if kind == Kind::Sqlite { ("1", "0") } else { ("true", "false") };
+        let order = |names: &str, values: &str| {
+            format!(
+                "task_id, job_id, run_id, number, agent_id, created_at, kind, active{names} = \
+                 't-#', 'j-#', 'run-x', 1, {uuid}, {moment}, 'RUNJOB', {values}"
+            )
+        };
+        let (task, over) = (order("", yes), order(", ended_at", &format!("{no}, {moment}")));
         for (table, fixed, column, labels) in [
+            ("flags", source.as_str(), "source", labels(FlagSource::ALL, FlagSource::as_str)),
+            ("tasks", &task, "stage", labels(TaskStage::ALL, TaskStage::as_str)),
+            ("tasks", &over, "end_cause", labels(TaskEnd::ALL, TaskEnd::as_str)),
             ("runs", run, "lane", labels(Lane::ALL, Lane::as_str)),
             ("run_events", event, "level", labels(Level::ALL, Level::as_str)),
             ("run_events", kinds, "kind", labels(EventKind::ALL, EventKind::as_str)),
@@ -441,7 +456,15 @@ async fn fill(stage: &Stage) -> tidemill_core::RunId {
     stage.claim_registered("worker-001", worker, at(1)).await.unwrap();
     let flag = FlagName::Paused;
     let scope = "lane:ops".to_owned();
-    let pause = Flag { flag, scope, note: None, since: at(2), until_at: Some(at(3)), set_by: None };
+    let pause = Flag {
+        flag,
+        scope,
+        note: None,
+        since: at(2),
+        until_at: Some(at(3)),
+        set_by: None,
+        source: FlagSource::Manual,
+    };
     stage.store.set_flag(pause).await.unwrap();
     let engine = Engine::new(stage.store.clone(), Clock::fixed(at(0)), Patience::None);
     let schedule = NewSchedule {

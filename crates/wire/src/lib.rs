@@ -4,9 +4,11 @@
 //! request with a field that nobody knows is refused; an answer may grow fields, and a client ignores them.
 
 pub mod access;
+pub mod agents;
 pub mod alerts;
 pub mod claims;
 pub mod feeds;
+pub mod graphs;
 pub mod hooks;
 pub mod info;
 pub mod list;

@@ -1,6 +1,7 @@
 //! What went wrong, in the one form that every answer other than a success has.
 
 use serde::{Deserialize, Serialize};
+use tidemill_core::graph::GraphFault;
 use tidemill_core::run::RunState;
 
 /// Why a request was not carried out.
@@ -20,6 +21,10 @@ pub struct Problem {
     /// Where the run is now, where the caller believed otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<RunState>,
+    /// Everything that is wrong with a graph, with its places in the text, where that is why.
+    #[serde(default, skip_serializing_if = "<[GraphFault]>::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<GraphFault>"))]
+    pub places: Box<[GraphFault]>,
 }
 
 /// One thing that is wrong with a request.
@@ -35,7 +40,14 @@ pub struct Fault {
 impl Problem {
     /// A problem without a hint.
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { code: code.into(), message: message.into(), hint: None, faults: Vec::new(), current: None }
+        Self {
+            code: code.into(),
+            message: message.into(),
+            hint: None,
+            faults: Vec::new(),
+            current: None,
+            places: Box::default(),
+        }
     }
 
     /// The same with a hint.

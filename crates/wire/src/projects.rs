@@ -58,11 +58,11 @@ pub struct Resumed {
 pub struct SetFlag {
     /// What it does.
     pub flag: FlagName,
-    /// What it holds: `project:ID`, `feed:NAME` or `lane:ops`.
+    /// What it holds: `project:ID`, `feed:NAME`, `lane:LANE` or `site`.
     #[cfg_attr(
         feature = "schema",
         schemars(regex(
-            pattern = r"^(project:[a-z0-9][a-z0-9-]{0,127}|feed:[a-z0-9][a-z0-9-]{0,127}|lane:(ops|graph|sync))$"
+            pattern = r"^((project|feed):[a-z0-9][a-z0-9-]{0,127}|lane:(ops|graph|sync)|site)$"
         ))
     )]
     pub scope: String,
@@ -86,7 +86,7 @@ pub struct ClearFlag {
     #[cfg_attr(
         feature = "schema",
         schemars(regex(
-            pattern = r"^(project:[a-z0-9][a-z0-9-]{0,127}|feed:[a-z0-9][a-z0-9-]{0,127}|lane:(ops|graph|sync))$"
+            pattern = r"^((project|feed):[a-z0-9][a-z0-9-]{0,127}|lane:(ops|graph|sync)|site)$"
         ))
     )]
     pub scope: String,

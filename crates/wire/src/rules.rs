@@ -6,6 +6,7 @@ use tidemill_core::feed::Cents;
 use tidemill_core::pricing::{PricingRule, StoneType};
 
 /// The largest price and weight that the tables hold.
+#[cfg(feature = "schema")]
 const LARGEST: i64 = 999_999_999_999;
 
 /// A rule to add.

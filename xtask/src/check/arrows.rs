@@ -12,7 +12,7 @@ use super::Fault;
 use crate::workspace;
 
 /// Each directory of `crates/`, and the directories it may depend on. Nothing points back up.
-const ALLOWED: [(&str, &[&str]); 13] = [
+const ALLOWED: [(&str, &[&str]); 14] = [
     ("core", &[]),
     ("store", &["core"]),
     ("feeds", &["core", "supplier"]),
@@ -22,12 +22,29 @@ const ALLOWED: [(&str, &[&str]); 13] = [
     ("client", &["core", "wire"]),
     ("console", &["core", "store", "engine", "wire", "api", "client"]),
     ("supervisor", &[]),
+    ("agent", &["core", "wire", "client", "supervisor"]),
     ("supplier", &["core"]),
-    ("cli", &["core", "store", "engine", "wire", "api", "client", "console", "supervisor", "supplier"]),
+    (
+        "cli",
+        &["core", "store", "engine", "wire", "api", "client", "console", "supervisor", "supplier", "agent"],
+    ),
     ("testkit", &["core", "store", "engine", "wire", "api", "client", "feeds", "supplier"]),
     (
         "bench",
-        &["core", "store", "engine", "wire", "api", "client", "console", "feeds", "supplier", "testkit"],
+        &[
+            "core",
+            "store",
+            "engine",
+            "wire",
+            "api",
+            "client",
+            "console",
+            "feeds",
+            "supplier",
+            "supervisor",
+            "agent",
+            "testkit",
+        ],
     ),
 ];
 /// What any crate may use in its own tests.

@@ -14,7 +14,7 @@ use http::{HeaderValue, Method, StatusCode, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
 use std::any::Any;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -39,17 +39,27 @@ struct Inner {
     is_local: bool,
     /// Routes that wait for something to happen.
     waiting: HashSet<(Method, &'static str)>,
+    /// Routes whose bodies may be larger than usual.
+    large: HashMap<(Method, &'static str), usize>,
     in_flight: Semaphore,
     bodies: Arc<Semaphore>,
 }
 
 impl Layers {
     pub(super) fn new(limits: Limits, is_local: bool) -> Self {
-        let waiting = crate::endpoints().into_iter().filter(|endpoint| endpoint.waits);
-        let waiting = waiting.map(|endpoint| (endpoint.method, endpoint.path)).collect();
+        let (mut waiting, mut large) = (HashSet::new(), HashMap::new());
+        for endpoint in crate::endpoints() {
+            let route = (endpoint.method, endpoint.path);
+            if let Some(bytes) = endpoint.body_bytes {
+                large.insert(route.clone(), bytes);
+            }
+            if endpoint.waits {
+                waiting.insert(route);
+            }
+        }
         let in_flight = Semaphore::new(limits.requests);
         let bodies = Arc::new(Semaphore::new(limits.bodies_bytes.min(Semaphore::MAX_PERMITS)));
-        Self { inner: Arc::new(Inner { limits, is_local, waiting, in_flight, bodies }) }
+        Self { inner: Arc::new(Inner { limits, is_local, waiting, large, in_flight, bodies }) }
     }
 
     /// Puts everything around the routes; what stands last here is the outermost.
@@ -124,7 +134,9 @@ async fn within_limits(
     let inner = &layers.inner;
     let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
     let waits = inner.waiting.iter().any(|(method, route)| method == request.method() && *route == path);
-    let (request, _held) = inner.read(request).await.map_err(closing)?;
+    let large = inner.large.iter().find(|((method, route), _)| method == request.method() && *route == path);
+    let most = large.map_or(inner.limits.body_bytes, |(_, bytes)| inner.limits.body_bytes.max(*bytes));
+    let (request, _held) = inner.read(request, most).await.map_err(closing)?;
     let (_turn, time) = if waits {
         (None, inner.limits.request_time + Duration::from_secs(WAIT_SECS_MAX.into()))
     } else {
@@ -152,12 +164,16 @@ fn closing(mut response: Response) -> Response {
 
 impl Inner {
     /// A request with all of its body, and what its body takes of what there is for all.
-    async fn read(&self, request: Request) -> Result<(Request, Option<OwnedSemaphorePermit>), Response> {
+    async fn read(
+        &self,
+        request: Request,
+        most: usize,
+    ) -> Result<(Request, Option<OwnedSemaphorePermit>), Response> {
         let (parts, body) = request.into_parts();
         if body.is_end_stream() {
             return Ok((Request::from_parts(parts, body), None));
         }
-        let read = tokio::time::timeout(self.limits.body_time, self.collect(body)).await;
+        let read = tokio::time::timeout(self.limits.body_time, self.collect(body, most)).await;
         let (bytes, held) = read.map_err(|_| {
             metrics::counter!("tidemill_http_refused_total", "why" => "slow").increment(1);
             let message = "the body of this request took too long to arrive";
@@ -166,8 +182,11 @@ impl Inner {
         Ok((Request::from_parts(parts, Body::from(bytes)), held))
     }
 
-    async fn collect(&self, mut body: Body) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Response> {
-        let most = self.limits.body_bytes;
+    async fn collect(
+        &self,
+        mut body: Body,
+        most: usize,
+    ) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Response> {
         let mut bytes = BytesMut::new();
         let mut held: Option<OwnedSemaphorePermit> = None;
         while let Some(frame) = body.frame().await {

@@ -8,6 +8,7 @@ use crate::fail::Failure;
 use crate::out::Out;
 use std::process::ExitCode;
 use std::time::Duration;
+use tidemill_engine::graph::{GraphSettings, Graphs};
 use tidemill_engine::sync::{ConsolidatorOptions, PagerOptions, Syncs};
 use tidemill_engine::{Identity, Patience, Upkeep};
 use tokio::sync::watch;
@@ -68,13 +69,28 @@ pub(super) async fn consolidator(
     ended(&syncs, out, "completed", completed?).await
 }
 
+/// Controls graphs until told to stop.
+pub(super) async fn controller(syncs: Syncs, config: &Config, out: Out) -> Result<ExitCode, Failure> {
+    let stop = super::work::stop_signal();
+    let upkeep = keep_up(&syncs, config.upkeep(), stop.clone());
+    let graphs = Graphs::new(syncs.engine().with_patience(Patience::None), GraphSettings::default());
+    out.say("the controller is running");
+    let ended = graphs.control(identity("controller"), stop).await;
+    upkeep.abort();
+    syncs.engine().store().close().await;
+    ended?;
+    out.say("stopped");
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Every role in one process.
 pub(super) async fn up(syncs: Syncs, config: &Config, up: Up, out: Out) -> Result<ExitCode, Failure> {
     let stop = super::work::stop_signal();
     let server =
         if up.no_server { None } else { Some(super::server::prepare(&syncs, config, &up.serve, out).await?) };
     let upkeep = keep_up(&syncs, config.upkeep(), stop.clone());
-    out.say(format!("scheduler, worker and consolidator are running on {}", syncs.engine().store().place()));
+    let place = syncs.engine().store().place();
+    out.say(format!("scheduler, worker, consolidator and controller are running on {place}"));
     let mut roles: JoinSet<Result<u64, tidemill_store::Error>> = JoinSet::new();
     let (here, told) = (syncs.clone(), stop.clone());
     roles.spawn(async move { here.schedule(identity("scheduler"), false, told).await });
@@ -84,6 +100,17 @@ pub(super) async fn up(syncs: Syncs, config: &Config, up: Up, out: Out) -> Resul
     roles.spawn(async move {
         here.consolidate(identity("consolidator"), &ConsolidatorOptions::default(), told).await
     });
+    let graphs = Graphs::new(syncs.engine().with_patience(Patience::None), GraphSettings::default());
+    let told = stop.clone();
+    roles.spawn(async move { graphs.control(identity("controller"), told).await.map(|()| 0) });
+    if let Some(settings) = super::agent::beside(config, &up, out) {
+        let client = crate::local::client(syncs.clone(), environment::person());
+        let told = stop.clone();
+        roles.spawn(async move {
+            super::agent::accompany(settings, client, told, out).await;
+            Ok(0)
+        });
+    }
     if let Some(server) = server {
         let told = stop.clone();
         roles.spawn(async move {

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use tidemill_client::Client;
 use tidemill_core::event::Level;
 use tidemill_core::limits::BATCH_MAX;
-use tidemill_core::run::{Cancelled, QueueRun, Queued, Run};
+use tidemill_core::run::{Cancelled, Lane, QueueRun, Queued, Run};
 use tidemill_core::{Json, RunId, Timestamp};
 use tidemill_engine::Clock;
 use tidemill_store::Error;
@@ -37,7 +37,12 @@ pub(super) async fn command(client: Client, command: RunCommand, out: Out) -> Re
             events(&client, &id, level, after, limit as usize, out).await
         }
         RunCommand::Watch { id } => watch::watch(&client, id, out).await,
-        RunCommand::Cancel { id, reason } => cancel(&client, &id, reason, out).await,
+        RunCommand::Cancel { id, reason } => {
+            if client.run(&id).await?.lane == Lane::Graph {
+                return super::graph::cancel(&client, &id, Vec::new(), reason, out).await;
+            }
+            cancel(&client, &id, reason, out).await
+        }
         RunCommand::Retry { id } => retry(&client, &id, out).await,
         RunCommand::Why { id } => why(&client, &id, out).await,
         RunCommand::Artifact { command } => artifact(&client, command, out).await,

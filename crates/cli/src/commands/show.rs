@@ -6,7 +6,7 @@ use crate::times;
 use std::process::ExitCode;
 use tidemill_client::Client;
 use tidemill_core::artifact::Artifact;
-use tidemill_core::run::{EndCause, Run, RunState};
+use tidemill_core::run::{EndCause, Lane, Run, RunState};
 use tidemill_core::{RunId, Timestamp};
 use tidemill_wire::runs::RunDetail;
 
@@ -25,9 +25,16 @@ pub(super) async fn show(client: &Client, id: &RunId, out: Out) -> Result<ExitCo
             fields.insert("why".to_owned(), why.sentence.into());
             fields.insert("tries".to_owned(), tries.into());
             fields.insert("artifacts".to_owned(), serde_json::to_value(&artifacts).unwrap_or_default());
+            if run.lane == Lane::Graph {
+                let graph = client.graph(id).await?;
+                fields.insert("graph".to_owned(), serde_json::to_value(&graph).unwrap_or_default());
+            }
         }
         out.json(&body);
         return Ok(ExitCode::SUCCESS);
+    }
+    if run.lane == Lane::Graph {
+        return super::graph_show::show(client, id, out).await;
     }
     let now = client.info().await?.now;
     facts(&run, now, out);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidemill_client::Client;
 use tidemill_core::RunId;
 use tidemill_core::event::Event;
-use tidemill_core::run::RunState;
+use tidemill_core::run::{Lane, RunState};
 use tidemill_wire::runs::ListEvents;
 
 /// How often to look: quickly while something happens, slowly when nothing does.
@@ -19,7 +19,9 @@ const PAGE: u16 = 500;
 /// Follows a run. The exit code tells the outcome: 0 for success, 3 for anything else.
 pub(super) async fn watch(client: &Client, id: RunId, out: Out) -> Result<ExitCode, Failure> {
     let mut current = id;
-    client.run(&current).await?;
+    if client.run(&current).await?.lane == Lane::Graph {
+        return super::graph_watch::watch(client, &current, out).await;
+    }
     loop {
         let status = follow_one(client, &current, out).await?;
         let tries = client.tries(&current).await?.items;

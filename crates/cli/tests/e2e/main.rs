@@ -9,6 +9,7 @@ mod bad_input;
 mod far;
 mod faults;
 mod feed;
+mod graph;
 mod ledger;
 mod process;
 mod server;

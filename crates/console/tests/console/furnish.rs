@@ -152,6 +152,7 @@ async fn furnish_feed(house: &House) {
         since: host_now(),
         until_at: None,
         set_by: Some(NASTY_NAME.to_owned()),
+        source: tidemill_core::project::FlagSource::Manual,
     };
     house.stage.store.set_flag(flag).await.expect("a flag");
     dead_letter(house, "letter-1").await;

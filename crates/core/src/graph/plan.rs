@@ -1,7 +1,8 @@
 //! What is to be done about one job, as a pure function of what is known about it.
 //!
-//! The order of the decisions is the contract: a wish to stop comes before everything, flags come before results (so
-//! that what failed because of a maintenance is not taken for a failure), and results before waiting.
+//! The order of the decisions is the contract: a wish to stop comes before everything, flags come before results
+//! (so that what failed because of a maintenance is not taken for a failure; a success is one), and results before
+//! waiting.
 
 use crate::Timestamp;
 use crate::job::{self, JobEvent, JobState, StatusCode};
@@ -125,6 +126,12 @@ pub fn plan(
     if job.cancelled {
         return stop_or_end(StatusCode::CancelledByUser, has_task);
     }
+    // What succeeded has succeeded, whatever was switched on meanwhile.
+    if let (JobState::Running, Some(Report { result: Some(result), .. })) = (state, report)
+        && is_success(result)
+    {
+        return Step::End(StatusCode::Succeeded, None);
+    }
     if flags.reboot && state == JobState::Running {
         return stop_or(StatusCode::WaitingOnReboot, has_task);
     }
@@ -139,6 +146,10 @@ pub fn plan(
         JobState::Running => running(job, report, now),
         JobState::Succeeded | JobState::Failed => Step::Keep,
     }
+}
+
+fn is_success(result: &TaskResult) -> bool {
+    matches!(result, TaskResult::Ended { exit_code: 0, unmatched, .. } if unmatched.is_empty())
 }
 
 fn pending(job: &Job, needs: Needs, flags: Flags, room: Room, now: Timestamp) -> Step {
@@ -171,9 +182,7 @@ fn running(job: &Job, report: Option<&Report>, now: Timestamp) -> Step {
         return again(job, "its task is gone".to_owned(), false, false, now);
     };
     match &report.result {
-        Some(TaskResult::Ended { exit_code: 0, unmatched, .. }) if unmatched.is_empty() => {
-            Step::End(StatusCode::Succeeded, None)
-        }
+        Some(result) if is_success(result) => Step::End(StatusCode::Succeeded, None),
         Some(TaskResult::Ended { exit_code: 0, unmatched, hint, .. }) => {
             let mut message = format!("no file matches {}", unmatched.join(", "));
             if !hint.is_empty() {

@@ -2,6 +2,9 @@
 
 mod job;
 
+#[cfg(test)]
+pub(super) use job::KEYS as JOB_KEYS;
+
 use super::check::{self, Placed};
 use super::definition::Graph;
 use super::fault::{At, Faults, GraphFault, nearest, shown};
@@ -13,7 +16,7 @@ const BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Jobs of a graph.
 pub const JOBS_MAX: usize = 50_000;
 /// Keys of the file itself.
-const KEYS: [&str; 5] = ["version", "name", "workspace", "env", "jobs"];
+pub(super) const KEYS: [&str; 5] = ["version", "name", "workspace", "env", "jobs"];
 
 /// Reads a graph. Everything that is wrong with it is said at once, in the order of the file.
 pub fn parse(text: &str) -> Result<Graph, Vec<GraphFault>> {

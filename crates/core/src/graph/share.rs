@@ -2,7 +2,7 @@
 
 use super::plan::Room;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
 
 /// A job that could start, as far as room is concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,10 +11,19 @@ pub struct Ready {
     pub index: usize,
     /// The workspace that it belongs to.
     pub workspace: String,
-    /// Whether it uses the database: such jobs come first.
-    pub uses_database: bool,
     /// Its place by age: smaller is older.
     pub age: i64,
+    /// What room it needs.
+    pub shape: Shape,
+}
+
+/// What room a job needs. Jobs of one shape find room together, or wait together.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// The project that it belongs to: agents may work for one project only.
+    pub project: String,
+    /// Whether it uses the database: such jobs come first.
+    pub uses_database: bool,
     /// How much room it takes.
     pub weight: i32,
     /// The pool that bounds it, if any.
@@ -28,10 +37,20 @@ pub struct Ready {
 pub struct Agent {
     /// What it offers.
     pub labels: Vec<String>,
+    /// The only project whose jobs it takes, if not those of all.
+    pub project: Option<String>,
     /// How much it can carry in all.
     pub capacity: i32,
     /// How much of that is free.
     pub free: i32,
+}
+
+impl Agent {
+    /// Whether it could ever take such a job, but for its width.
+    pub fn fits(&self, shape: &Shape) -> bool {
+        self.project.as_ref().is_none_or(|project| *project == shape.project)
+            && shape.labels.iter().all(|label| self.labels.contains(label))
+    }
 }
 
 /// A pool: how much may run of it at once, and how much does.
@@ -43,74 +62,160 @@ pub struct Pool {
     pub used: i32,
 }
 
-/// Gives room to jobs, one after the other: the workspace with the fewest running jobs first, in it jobs of the
-/// database before others and older ones before younger; counted anew after each start.
-///
-/// A job for which there is no room does not keep others from theirs.
-pub fn share(
-    ready: Vec<Ready>,
-    running: &BTreeMap<String, i32>,
-    agents: &mut [Agent],
-    pools: &mut BTreeMap<String, Pool>,
-) -> Vec<(usize, Room)> {
-    let mut queues: HashMap<String, VecDeque<Ready>> = HashMap::new();
-    let mut ready = ready;
-    ready.sort_by(|a, b| {
-        (Reverse(a.uses_database), a.age, a.index).cmp(&(Reverse(b.uses_database), b.age, b.index))
-    });
-    for job in ready {
-        queues.entry(job.workspace.clone()).or_default().push_back(job);
-    }
-    // The heap holds the head of each workspace; what it is sorted by changes only when that workspace starts a job.
-    let key = |name: &str, head: &Ready, count: i32| {
-        Reverse((count, !head.uses_database, head.age, name.to_owned()))
-    };
-    let mut counts: HashMap<String, i32> =
-        queues.keys().map(|name| (name.clone(), running.get(name).copied().unwrap_or(0))).collect();
-    let mut heap: BinaryHeap<_> =
-        queues.iter().filter_map(|(name, queue)| Some(key(name, queue.front()?, counts[name]))).collect();
-    let mut given = Vec::new();
-    while let Some(Reverse((_, _, _, name))) = heap.pop() {
-        let Some(queue) = queues.get_mut(&name) else { continue };
-        let Some(job) = queue.pop_front() else { continue };
-        let room = give(&job, agents, pools);
-        let count = counts.entry(name.clone()).or_default();
-        if room == Room::Free {
-            *count += 1;
-        }
-        given.push((job.index, room));
-        if let Some(head) = queue.front() {
-            heap.push(key(&name, head, *count));
-        }
-    }
-    given
+/// A job that got room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Given {
+    /// The job.
+    pub index: usize,
+    /// The agent that it goes to, by its place in the list.
+    pub agent: usize,
 }
 
-/// Whether there is room for a job; takes it if so.
-fn give(job: &Ready, agents: &mut [Agent], pools: &mut BTreeMap<String, Pool>) -> Room {
-    let fits = |agent: &Agent| job.labels.iter().all(|label| agent.labels.contains(label));
-    let pool = job.pool.as_ref().and_then(|name| pools.get_mut(name));
-    if pool.as_ref().is_some_and(|pool| pool.size < job.weight) {
+/// The jobs that wait for room. Kept between one look and the next, so that a look costs what it gives and not
+/// what waits.
+#[derive(Debug, Default)]
+pub struct Line {
+    shapes: Vec<Shape>,
+    numbers: HashMap<Shape, usize>,
+    /// By workspace and shape, the oldest first.
+    queues: BTreeMap<String, BTreeMap<usize, BTreeSet<(i64, usize)>>>,
+    places: HashMap<usize, (String, usize, i64)>,
+}
+
+impl Line {
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// Whether a job waits.
+    pub fn contains(&self, index: usize) -> bool {
+        self.places.contains_key(&index)
+    }
+
+    /// Puts a job in line. It has one place, however often it comes.
+    pub fn add(&mut self, job: Ready) {
+        self.remove(job.index);
+        let number = if let Some(number) = self.numbers.get(&job.shape) {
+            *number
+        } else {
+            self.shapes.push(job.shape.clone());
+            self.numbers.insert(job.shape, self.shapes.len() - 1);
+            self.shapes.len() - 1
+        };
+        let queue = self.queues.entry(job.workspace.clone()).or_default().entry(number).or_default();
+        queue.insert((job.age, job.index));
+        self.places.insert(job.index, (job.workspace, number, job.age));
+    }
+
+    /// Takes a job out of the line.
+    pub fn remove(&mut self, index: usize) {
+        let Some((workspace, number, age)) = self.places.remove(&index) else { return };
+        let Some(shapes) = self.queues.get_mut(&workspace) else { return };
+        if let Some(queue) = shapes.get_mut(&number) {
+            queue.remove(&(age, index));
+            if queue.is_empty() {
+                shapes.remove(&number);
+            }
+        }
+        if shapes.is_empty() {
+            self.queues.remove(&workspace);
+        }
+    }
+
+    /// Gives room to jobs, one after the other: the workspace with the fewest running jobs first, in it jobs of
+    /// the database before others and older ones before younger; counted anew after each start. At most `max` get
+    /// it, and they leave the line.
+    ///
+    /// A job for which there is no room does not keep others from theirs.
+    pub fn give(
+        &mut self,
+        running: &BTreeMap<String, i32>,
+        agents: &mut [Agent],
+        pools: &mut BTreeMap<String, Pool>,
+        max: usize,
+    ) -> Vec<Given> {
+        // Room only shrinks while it is given: what does not fit once does not fit again.
+        let mut blocked: HashSet<usize> = HashSet::new();
+        let mut counts: HashMap<String, i32> = HashMap::new();
+        let mut heap = BinaryHeap::new();
+        for name in self.queues.keys() {
+            let count = running.get(name).copied().unwrap_or(0);
+            counts.insert(name.clone(), count);
+            if let Some(head) = self.head(name, &blocked) {
+                heap.push(Reverse((count, head, name.clone())));
+            }
+        }
+        let mut given = Vec::new();
+        while given.len() < max {
+            let Some(Reverse((_, (_, _, index, number), name))) = heap.pop() else { break };
+            let count = counts.entry(name.clone()).or_default();
+            if !blocked.contains(&number) {
+                match take(&self.shapes[number], agents, pools) {
+                    Some(agent) => {
+                        given.push(Given { index, agent });
+                        *count += 1;
+                        self.remove(index);
+                    }
+                    None => {
+                        blocked.insert(number);
+                    }
+                }
+            }
+            if let Some(head) = self.head(&name, &blocked) {
+                heap.push(Reverse((counts[&name], head, name)));
+            }
+        }
+        given
+    }
+
+    /// Who of a workspace is next: whether the database is not used, age, job, shape.
+    fn head(&self, workspace: &str, blocked: &HashSet<usize>) -> Option<(bool, i64, usize, usize)> {
+        let shapes = self.queues.get(workspace)?.iter().filter(|(number, _)| !blocked.contains(number));
+        shapes
+            .filter_map(|(number, queue)| {
+                let (age, index) = *queue.first()?;
+                Some((!self.shapes[*number].uses_database, age, index, *number))
+            })
+            .min()
+    }
+}
+
+/// Whether there is room for a job of this shape. Takes nothing.
+pub fn room(shape: &Shape, agents: &[Agent], pools: &BTreeMap<String, Pool>) -> Room {
+    let pool = shape.pool.as_ref().and_then(|name| pools.get(name));
+    if pool.is_some_and(|pool| pool.size < shape.weight) {
         return Room::Never;
     }
-    let some_agent = agents.iter().any(&fits);
-    if some_agent && !agents.iter().any(|agent| fits(agent) && agent.capacity >= job.weight) {
+    let mut fitting = agents.iter().filter(|agent| agent.fits(shape)).peekable();
+    if fitting.peek().is_some() && !fitting.clone().any(|agent| agent.capacity >= shape.weight) {
         return Room::Never;
     }
-    if pool.as_ref().is_some_and(|pool| pool.used + job.weight > pool.size) {
+    if pool.is_some_and(|pool| pool.used + shape.weight > pool.size) {
         return Room::PoolFull;
     }
-    // The fullest agent that can still take it: wide jobs find room longer.
-    let agent = agents
-        .iter_mut()
-        .filter(|agent| fits(agent) && agent.free >= job.weight)
-        .min_by_key(|agent| agent.free);
-    let Some(agent) = agent else { return Room::NoWorker };
-    agent.free -= job.weight;
-    if let Some(pool) = pool {
-        pool.used += job.weight;
+    if fitting.any(|agent| agent.free >= shape.weight) { Room::Free } else { Room::NoWorker }
+}
+
+/// Takes room for a job of this shape: the agent that has it.
+fn take(shape: &Shape, agents: &mut [Agent], pools: &mut BTreeMap<String, Pool>) -> Option<usize> {
+    if room(shape, agents, pools) != Room::Free {
+        return None;
     }
-    Room::Free
+    // The fullest agent that can still take it: wide jobs find room longer.
+    let fitting = agents.iter_mut().enumerate().filter(|(_, agent)| agent.fits(shape));
+    let (place, agent) =
+        fitting.filter(|(_, agent)| agent.free >= shape.weight).min_by_key(|(_, agent)| agent.free)?;
+    agent.free -= shape.weight;
+    if let Some(pool) = shape.pool.as_ref().and_then(|name| pools.get_mut(name)) {
+        pool.used += shape.weight;
+    }
+    Some(place)
 }
 
 #[cfg(test)]

@@ -65,18 +65,30 @@ BEGIN
     NEW.last_seq := OLD.last_seq + 1;
     PERFORM {ops}.record_step(NEW.run_id, NEW.last_seq, OLD.status, NEW.status,
         CASE WHEN NEW.status = 'claimed' THEN NEW.claimed_by END, NEW.end_cause, v_now);
+    IF NEW.finished_at IS NOT NULL THEN
+        PERFORM {ops}.note_end(NEW);
+    END IF;
     RETURN NEW;
 END
 $$;
 
--- The clause is read and prepared anew for every statement, so it is short: an ended run, fewer events than there were,
--- or a change of state without an event of its own, or one that leaves the queue other than by a claim. The function
--- has the whole list of steps, made from the lifecycle. A verb that ends a claimed run writes two events, for it
--- passes through running.
+-- Whether a change of a run is none of a verb's: an ended run, fewer events than there were, or a change of state
+-- without an event of its own, or one that leaves the queue other than by a claim. check_run_change has the whole list
+-- of steps, made from the lifecycle. A verb that ends a claimed run writes two events, for it passes through running.
+CREATE OR REPLACE FUNCTION {ops}.is_by_hand(p_was text, p_is text, p_seq_was integer, p_seq_is integer, p_gate_was text,
+                                            p_finished_was timestamptz)
+RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN p_finished_was IS NOT NULL OR (p_was OPERATOR(pg_catalog.<>) p_is
+        AND NOT (p_seq_is OPERATOR(pg_catalog.>) p_seq_was
+                 AND (p_gate_was IS NULL) OPERATOR(pg_catalog.<>) (p_is OPERATOR(pg_catalog.=) 'claimed')))
+        OR p_seq_is OPERATOR(pg_catalog.<) p_seq_was;
+END
+$$;
+
+-- The clause is read and prepared anew for every statement: a call is short to read.
 CREATE OR REPLACE TRIGGER run_change BEFORE UPDATE ON {ops}.runs
-    FOR EACH ROW WHEN (OLD.finished_at IS NOT NULL OR (OLD.status <> NEW.status
-        AND NOT (NEW.last_seq > OLD.last_seq AND (OLD.gate IS NULL) <> (NEW.status = 'claimed')))
-        OR NEW.last_seq < OLD.last_seq)
+    FOR EACH ROW WHEN ({ops}.is_by_hand(OLD.status, NEW.status, OLD.last_seq, NEW.last_seq, OLD.gate, OLD.finished_at))
     EXECUTE FUNCTION {ops}.check_run_change();
 
 -- A statement may change when a run has to be looked at without changing its state. A lease that only grew longer is

@@ -26,6 +26,10 @@ BEGIN
                  ELSE jsonb_build_object('to', NEW.status, 'retry_of', NEW.retry_of, 'attempt', NEW.attempt) END,
             NEW.created_at);
     UPDATE {ops}.runs SET last_seq = 1 WHERE run_id = NEW.run_id;
+    IF NEW.status = ANY ('{failed,cancelled}') THEN
+        -- It was brought here after its end: it is listed, and nobody is told.
+        INSERT INTO {ops}.run_ends (status, run_id) VALUES (NEW.status, NEW.run_id) ON CONFLICT DO NOTHING;
+    END IF;
     RETURN NULL;
 END
 $$;

@@ -72,7 +72,7 @@ BEGIN
              WHERE r.run_id = p_run_id AND r.status = 'running'
                AND coalesce(r.claimed_by = p_worker_id, true) AND coalesce(r.epoch = p_epoch, true)
             RETURNING r.run_id, r.last_seq, octet_length(r.metadata::text) > {metadata_max} AS is_oversize,
-                      r.metadata ? 'artifacts' OR (p_status = 'failed' AND r.failures + 1 < r.max_attempts)
+                      p_status = 'failed' OR r.retry_of IS NOT NULL OR r.metadata ?| '{artifacts,schedule}'
                           AS has_sequel),
         recorded AS (
             INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, created_at)
@@ -122,10 +122,7 @@ BEGIN
     END IF;
     PERFORM {ops}.record_step(p_run_id, v_seq, CASE WHEN v_passes THEN 'running' ELSE v_run.status END, p_status, NULL,
                               v_cause, p_now);
-    IF v_run.metadata ? 'artifacts' OR p_metadata ? 'artifacts'
-       OR (p_status = 'failed' AND v_run.failures + 1 < v_run.max_attempts) THEN
-        PERFORM {ops}.after_finish(ARRAY[p_run_id], p_now);
-    END IF;
+    PERFORM {ops}.after_finish(ARRAY[p_run_id], p_now);
     RETURN 'applied';
 END
 $$;
@@ -205,7 +202,8 @@ BEGIN
         RETURNING r.run_id, r.status, r.last_seq, a.passes, a.was,
                   jsonb_typeof(a.metadata) <> 'object' AS is_no_object,
                   octet_length(r.metadata::text) > {metadata_max} AS is_oversize,
-                  r.metadata ? 'artifacts' OR (r.status = 'failed' AND r.failures + 1 < r.max_attempts) AS has_sequel),
+                  r.status <> 'success' OR r.retry_of IS NOT NULL OR r.metadata ?| '{artifacts,schedule}'
+                      AS has_sequel),
     recorded AS (
         INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, created_at)
         SELECT e.run_id, e.last_seq - 1, 'evt-' || substr(e.run_id, 5) || '-' || e.last_seq - 1, 'transition', 'info',
@@ -234,12 +232,13 @@ BEGIN
 END
 $$;
 
--- What follows a reported end: the artifacts it names, and another try where the budget allows one.
+-- What follows a reported end: who lists it, the artifacts it names, and another try where the budget allows one.
 CREATE FUNCTION {ops}.after_finish(p_run_ids text[], p_now timestamptz)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_run record;
 BEGIN
+    PERFORM {ops}.note_end(r) FROM {ops}.runs r WHERE r.run_id = ANY (p_run_ids);
     FOR v_run IN
         SELECT r.run_id, r.status, r.metadata, r.failures, r.losses, r.max_attempts, r.backoff_secs,
                r.cancel_requested_at

@@ -23,6 +23,7 @@ BEGIN
          WHERE r.run_id = p_run_id
         RETURNING r.last_seq INTO v_seq;
         PERFORM {ops}.record_step(p_run_id, v_seq, 'queued', 'cancelled', NULL, 'cancelled', v_now);
+        PERFORM {ops}.note_end(r) FROM {ops}.runs r WHERE r.run_id = p_run_id;
         RETURN 'cancelled';
     ELSIF v_run.status NOT IN ('claimed', 'running') THEN
         RETURN 'ended';

@@ -145,5 +145,6 @@ BEGIN
      WHERE r.run_id = p_run_id
     RETURNING r.last_seq INTO v_seq;
     PERFORM {ops}.record_step(p_run_id, v_seq, v_from, p_status, NULL, p_cause, p_now);
+    PERFORM {ops}.note_end(r) FROM {ops}.runs r WHERE r.run_id = p_run_id;
 END
 $$;

@@ -2,7 +2,7 @@
 
 use crate::bench::{Bench, at, code, info, shop};
 use serde_json::{Value, json};
-use tidemill_core::project::{Flag, FlagName, project_scope};
+use tidemill_core::project::{Flag, FlagName, FlagSource, project_scope};
 use tidemill_core::run::{Applied, Claim, EndCause, FinalStatus, Gate, QueueRun, RunState};
 use tidemill_core::{RunId, limits};
 use tidemill_store::{ClaimRuns, Holder, RefusalCode};
@@ -119,6 +119,7 @@ async fn shelves_are_merged_by_priority_and_age_and_what_does_not_fit_stays() {
         since: at(0),
         until_at: Some(at(50)),
         set_by: None,
+        source: FlagSource::Manual,
     };
     bench.store.set_flag(flag).await.unwrap();
     let ask = ClaimRuns {

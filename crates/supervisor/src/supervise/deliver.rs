@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::master::Master as _;
 use super::parent::Parent;
 use super::pipes::Output;
 use super::{Failure, sleep};

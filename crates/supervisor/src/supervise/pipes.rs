@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::{Errno, ioctl_fionbio, read, write};
 
-use super::parent::Parent;
+use super::master::Master;
 use crate::lines::Lines;
 use crate::report::{Report, Stream};
 
@@ -67,14 +67,14 @@ impl Output {
     }
 
     /// Reports one portion, if there is one.
-    pub(super) fn read(&mut self, parent: &mut Parent) {
-        self.read_portion(parent);
+    pub(super) fn read(&mut self, master: &mut impl Master) {
+        self.read_portion(master);
     }
 
     /// Reports one portion, or the end where nothing is left to read: no process of the command lives any more.
-    pub(super) fn read_rest(&mut self, parent: &mut Parent) {
-        if !self.read_portion(parent) {
-            self.close(parent);
+    pub(super) fn read_rest(&mut self, master: &mut impl Master) {
+        if !self.read_portion(master) {
+            self.close(master);
         }
     }
 
@@ -89,30 +89,30 @@ impl Output {
     }
 
     /// Whether there was something to read.
-    fn read_portion(&mut self, parent: &mut Parent) -> bool {
+    fn read_portion(&mut self, master: &mut impl Master) -> bool {
         let Some(pipe) = &self.pipe else { return false };
         let mut portion = [0; PORTION_BYTES];
         match read(pipe, &mut portion) {
             Ok(count) if count > 0 => {
                 let stream = self.stream;
                 self.lines.push(&portion[..count], &mut |text, part| {
-                    parent.report(&Report::Output { stream, text, part });
+                    master.report(&Report::Output { stream, text, part });
                 });
                 true
             }
             Err(Errno::INTR) => true,
             Err(Errno::AGAIN) => false,
             Ok(_) | Err(_) => {
-                self.close(parent);
+                self.close(master);
                 false
             }
         }
     }
 
-    fn close(&mut self, parent: &mut Parent) {
+    fn close(&mut self, master: &mut impl Master) {
         if self.pipe.take().is_some() {
             let stream = self.stream;
-            self.lines.finish(&mut |text, part| parent.report(&Report::Output { stream, text, part }));
+            self.lines.finish(&mut |text, part| master.report(&Report::Output { stream, text, part }));
         }
     }
 }

@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use super::family::Family;
 use super::pipes::{Feed, Output};
 use crate::launch::{self, ABOUT_TO_EXECUTE};
-use crate::order::{Header, LaunchOrder};
+use crate::order::{LaunchOrder, Program};
 use crate::report::Stream;
 
 /// This very program, even after an upgrade replaced or removed its file.
@@ -33,18 +33,32 @@ pub(super) struct Started {
     pub(super) outputs: [Output; 2],
 }
 
+/// What to start.
+#[derive(Debug)]
+pub(super) struct Ordered {
+    /// What the launch step becomes.
+    pub(super) program: Program,
+    /// What it finds on its standard input.
+    pub(super) stdin: Vec<u8>,
+    /// How long a line may be before it is split.
+    pub(super) line_bytes_max: usize,
+    /// How long the launch step may take to listen.
+    pub(super) patience: Duration,
+}
+
 /// Starts the launch step, or says why that was not possible; nothing is left running then.
 ///
 /// To be called in a thread that lives as long as the process: the parent-death signal comes at the end of the
 /// *thread* that started the child.
-pub(super) fn start(launch_args: &[&str], header: Header, stdin: Vec<u8>) -> Result<Started, String> {
+pub(super) fn start(launch_args: &[&str], ordered: Ordered) -> Result<Started, String> {
+    let Ordered { program, stdin, line_bytes_max, patience } = ordered;
     let (mut socket, theirs) = UnixStream::pair().map_err(cannot("no socket"))?;
     let (stdin_reader, stdin_writer) = pipe_with(PipeFlags::CLOEXEC).map_err(cannot("no pipe"))?;
     let (stdout_reader, stdout_writer) = pipe_with(PipeFlags::CLOEXEC).map_err(cannot("no pipe"))?;
     let (stderr_reader, stderr_writer) = pipe_with(PipeFlags::CLOEXEC).map_err(cannot("no pipe"))?;
     let feed = Feed::new(stdin_writer, stdin).map_err(cannot("no standard input"))?;
-    let stdout = Output::new(Stream::Stdout, stdout_reader, header.line_bytes_max);
-    let stderr = Output::new(Stream::Stderr, stderr_reader, header.line_bytes_max);
+    let stdout = Output::new(Stream::Stdout, stdout_reader, line_bytes_max);
+    let stderr = Output::new(Stream::Stderr, stderr_reader, line_bytes_max);
     let outputs = [stdout.map_err(cannot("no output"))?, stderr.map_err(cannot("no output"))?];
 
     let mut command = Command::new(OWN_PROGRAM);
@@ -67,10 +81,10 @@ pub(super) fn start(launch_args: &[&str], header: Header, stdin: Vec<u8>) -> Res
     drop(child);
     let family = Family::new(id);
 
-    let order = LaunchOrder { supervisor: getpid().as_raw_nonzero().get(), program: header.program };
+    let order = LaunchOrder { supervisor: getpid().as_raw_nonzero().get(), program };
     let connected = pidfd_open(id, PidfdFlags::empty()).map_err(io::Error::from).and_then(|leader| {
         // A launch step that does not listen must not hold us up longer than a sign of contact lasts.
-        socket.set_write_timeout(Some(header.contact_max.max(Duration::from_millis(1))))?;
+        socket.set_write_timeout(Some(patience.max(Duration::from_millis(1))))?;
         launch::send(&mut socket, &order, &stdin_reader)?;
         socket.set_nonblocking(true)?;
         Ok(leader)

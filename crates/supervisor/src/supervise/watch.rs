@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Signal, WaitStatus};
 
 use super::family::Family;
-use super::parent::Parent;
+use super::master::Master;
 use super::pipes::{Feed, Output};
 use super::start::{Answer, Launched, Started};
 use super::{Failure, sleep};
@@ -38,8 +38,8 @@ enum Verdict {
 }
 
 /// A command while it runs.
-struct Watch<'a> {
-    parent: &'a mut Parent,
+struct Watch<'a, M> {
+    master: &'a mut M,
     pid: i32,
     family: Family,
     leader: OwnedFd,
@@ -55,10 +55,10 @@ struct Watch<'a> {
 }
 
 /// Carries input, output and orders until the command is over and dead.
-pub(super) fn watch(parent: &mut Parent, started: Started) -> Result<(End, [Output; 2]), Failure> {
+pub(super) fn watch<M: Master>(master: &mut M, started: Started) -> Result<(End, [Output; 2]), Failure> {
     let Started { pid, family, leader, answer, feed, outputs } = started;
     let watch = Watch {
-        parent,
+        master,
         pid,
         family,
         leader,
@@ -73,7 +73,7 @@ pub(super) fn watch(parent: &mut Parent, started: Started) -> Result<(End, [Outp
     watch.until_over()
 }
 
-impl Watch<'_> {
+impl<M: Master> Watch<'_, M> {
     fn until_over(mut self) -> Result<(End, [Output; 2]), Failure> {
         let verdict = self.until_verdict();
         let has_ended = self.ended_at.is_some();
@@ -95,9 +95,9 @@ impl Watch<'_> {
     }
 
     fn obey(&mut self, now: Moment) {
-        for order in self.parent.hear() {
+        for order in self.master.hear() {
             match order {
-                // The parent keeps the time of contact itself.
+                // The master keeps the time of contact itself.
                 Order::Contact { .. } => {}
                 // What the main process left behind has its own, shorter time, which a stop must not prolong.
                 Order::Stop { .. } if self.ended_at.is_some() => {}
@@ -114,17 +114,17 @@ impl Watch<'_> {
     fn carry(&mut self) {
         if let Some(launched) = self.answer.read() {
             if launched == Launched::Executed {
-                self.parent.report(&Report::Started { pid: self.pid });
+                self.master.report(&Report::Started { pid: self.pid });
             }
             self.launched = Some(launched);
         }
         self.feed.write();
         if self.takes_output() {
             for output in &mut self.outputs {
-                output.read(self.parent);
+                output.read(self.master);
             }
         }
-        self.parent.flush();
+        self.master.flush();
         if self.ended_at.is_none() {
             self.family.collect_orphans();
         }
@@ -132,11 +132,11 @@ impl Watch<'_> {
 
     /// Whether output is wanted: after the report of the start, and while the worker keeps up.
     fn takes_output(&self) -> bool {
-        self.answer.is_heard() && self.parent.has_room()
+        self.answer.is_heard() && self.master.has_room()
     }
 
     fn verdict(&self, now: Moment) -> Option<Verdict> {
-        if self.parent.is_lost(now) {
+        if self.master.is_lost(now) {
             return Some(Verdict::LostContact);
         }
         if let Some(Launched::Refused(reason)) = &self.launched {
@@ -158,8 +158,8 @@ impl Watch<'_> {
     fn wait(&mut self, now: Moment) -> Result<(), Failure> {
         let deadline = self.deadline(now);
         let takes_output = self.takes_output();
-        let mut fds: Vec<PollFd<'_>> = self.parent.poll_fds().into();
-        let parent_fds = fds.len();
+        let mut fds: Vec<PollFd<'_>> = self.master.poll_fds();
+        let master_fds = fds.len();
         // Once it has ended it would be ready for ever.
         if self.ended_at.is_none() {
             fds.push(PollFd::new(&self.leader, PollFlags::IN));
@@ -170,13 +170,13 @@ impl Watch<'_> {
             fds.extend(self.outputs.iter().filter_map(Output::poll_fd));
         }
         sleep(&mut fds, now, deadline)?;
-        let has_ended = self.ended_at.is_none() && !fds[parent_fds].revents().is_empty();
-        let is_closed = Parent::is_closed(&fds[..parent_fds]);
+        let has_ended = self.ended_at.is_none() && !fds[master_fds].revents().is_empty();
+        let is_closed = M::is_closed(&fds[..master_fds]);
         if has_ended {
             self.ended_at = Some(Moment::now());
         }
         if is_closed {
-            self.parent.note_closed();
+            self.master.note_closed();
         }
         Ok(())
     }
@@ -187,7 +187,7 @@ impl Watch<'_> {
             Some(_) => now.after(ORPHAN_TICK),
             None => ended_at.after(DRAIN_MAX),
         });
-        [self.stop_by, drained].into_iter().flatten().fold(self.parent.contact_ends(), Moment::min)
+        [self.stop_by, drained].into_iter().flatten().fold(self.master.next_moment(), Moment::min)
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod contact;
 mod ends;
+mod lasting;
 mod output;
 mod stage;
 mod stopping;

@@ -1,7 +1,7 @@
 //! Pauses: nothing is claimed while one holds, and it ends by itself or by a person.
 
 use tidemill_core::Timestamp;
-use tidemill_core::project::{Flag, FlagName, project_scope};
+use tidemill_core::project::{Flag, FlagName, FlagSource, project_scope};
 use tidemill_core::run::QueueRun;
 use tidemill_store::ClaimRuns;
 
@@ -15,6 +15,7 @@ async fn pause(stage: &Stage, scope: &str, until_at: Option<Timestamp>) {
         since: at(0),
         until_at,
         set_by: Some("ann".to_owned()),
+        source: FlagSource::Manual,
     };
     assert!(stage.store.set_flag(flag).await.is_ok());
 }

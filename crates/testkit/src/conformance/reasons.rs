@@ -1,7 +1,7 @@
 //! Why a run is where it is: every wait has one typed reason.
 
 use serde_json::json;
-use tidemill_core::project::{Flag, FlagName, project_scope};
+use tidemill_core::project::{Flag, FlagName, FlagSource, project_scope};
 use tidemill_core::run::{EndCause, FinalStatus, QueueRun, RunState};
 use tidemill_core::why::Reason;
 use tidemill_core::{RunId, Timestamp};
@@ -47,6 +47,7 @@ pub async fn a_run_that_waits_has_a_reason(stage: Stage) {
         since: at(6),
         until_at: Some(at(9)),
         set_by: None,
+        source: FlagSource::Manual,
     };
     assert!(stage.store.set_flag(flag).await.is_ok());
     let expected = Reason::Paused {

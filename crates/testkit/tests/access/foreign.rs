@@ -5,13 +5,14 @@ use serde_json::{Value, json};
 use tidemill_core::RunId;
 use tidemill_core::access::Role;
 use tidemill_core::alert::AlertKind;
+use tidemill_engine::graph::{GraphSettings, Graphs};
 use tidemill_store::{EventPage, NewAlert, NewReject};
 use tidemill_testkit::door::{at, request};
 use uuid::Uuid;
 
 use crate::ground::{Ground, ask};
-use crate::rows::{Things, Whose, rows};
-use crate::table::{nothing, things};
+use crate::rows::{GRAPH, POOL, Things, Whose, rows};
+use crate::table::{employ, nothing, things};
 
 /// What every list says to somebody, without naming anything.
 async fn lists(ground: &Ground, secret: &str) -> Vec<(&'static str, String)> {
@@ -55,6 +56,9 @@ async fn furnish(ground: &Ground, theirs: &Things) {
 /// to the byte, but for the names that the caller gave. Nothing is left behind at the other project.
 pub(crate) async fn to_another_project_everything_reads_as_if_it_did_not_exist(ground: &Ground) {
     let bank = ground.secret(Role::Admin, Some("bank")).await;
+    // Pools are everybody's: there is the same one before and after.
+    let pool = ask(&Method::PUT, &format!("/v1/pools/{POOL}")).body(&json!({"size": 1})).token(&ground.admin);
+    assert_eq!(pool.at(&ground.door).await.status, StatusCode::OK);
     let before = lists(ground, &bank).await;
     let theirs = things(ground).await;
     // Answers that are the same to the byte are of one length, and so are the names in them.
@@ -186,4 +190,45 @@ pub(crate) async fn asking_again_for_another_projects_claim_gives_nothing(ground
     assert_eq!(first[0]["run_id"], json!(theirs));
     assert_eq!(claimed(&shop).await, first);
     assert_eq!(claimed(&bank).await, json!([]));
+}
+
+/// Another token of the same rights can neither speak for an agent nor report of its tasks, nor learn that they exist;
+/// and an agent of one project is given that project's jobs alone.
+pub(crate) async fn an_agent_belongs_to_the_token_that_it_came_with(ground: &Ground) {
+    let (own, other) = (ground.secret(Role::Agent, None).await, ground.secret(Role::Agent, None).await);
+    let mut theirs = things(ground).await;
+    employ(ground, &mut theirs, &own).await;
+    let none = nothing();
+    for row in rows().iter().filter(|row| row.is_agents() && row.method != Method::PUT) {
+        let of_theirs = row.ask(&theirs).token(&other).at(&ground.door).await;
+        let of_nothing = row.ask(&none).token(&other).at(&ground.door).await;
+        let asked = format!("{} {}: {of_theirs:?}, and of nothing {of_nothing:?}", row.method, row.path);
+        assert_eq!(of_theirs.status, StatusCode::NOT_FOUND, "{asked}");
+        assert_eq!(of_nothing.status, StatusCode::NOT_FOUND, "{asked}");
+        assert_eq!(theirs.hidden_in(&of_theirs.body), none.hidden_in(&of_nothing.body), "{asked}");
+    }
+    let path = theirs.path("/v1/agents/{agent}");
+    let register = json!({"boot": Uuid::new_v4(), "name": "thief", "capacity": 1});
+    let taken = ask(&Method::PUT, &path).body(&register).token(&other).at(&ground.door).await;
+    assert_eq!((taken.status, taken.code().as_str()), (StatusCode::NOT_FOUND, "unknown_agent"));
+    // The one who came with it still speaks for it, and has its task.
+    let poll = json!({"boot": theirs.boot});
+    let orders = ground.post(&format!("{path}/poll"), &own, &poll).await.json();
+    assert_eq!(orders["tasks"][0]["task_id"], json!(theirs.task), "{orders}");
+
+    // An agent of the bank is offered nothing of the shop, whatever it offers.
+    let bank = ground.secret(Role::Agent, Some("bank")).await;
+    let mine = Uuid::new_v4().to_string();
+    let register = json!({"boot": theirs.boot, "name": "bank", "capacity": 10});
+    let made = ask(&Method::PUT, &format!("/v1/agents/{mine}")).body(&register).token(&bank);
+    assert_eq!(made.at(&ground.door).await.status, StatusCode::OK);
+    let graph = json!({"project": "shop", "env": "staging", "text": GRAPH});
+    assert_eq!(ground.post("/v1/graphs", &ground.admin, &graph).await.status, StatusCode::CREATED);
+    let graphs = Graphs::new(ground.engine.clone(), GraphSettings::default());
+    let mut controller = graphs.controller("table");
+    for _ in 0..5 {
+        controller.tick().await.expect("the controller acts");
+    }
+    let orders = ground.post(&format!("/v1/agents/{mine}/poll"), &bank, &poll).await.json();
+    assert_eq!(orders, json!({"tasks": []}));
 }

@@ -19,13 +19,24 @@ pub(crate) struct Things {
     pub(crate) rule: String,
     /// A dead letter of the feed.
     pub(crate) letter: String,
+    /// A graph's run, its job, the job's task, and the agent that has it.
+    pub(crate) graph: String,
+    pub(crate) job: String,
+    pub(crate) task: String,
+    pub(crate) agent: String,
+    /// The process that speaks for the agent.
+    pub(crate) boot: String,
 }
+
+/// The pool of every test: pools are everybody's, so that there is always the same one.
+pub(crate) const POOL: &str = "presses";
 
 impl Things {
     /// The path with its parameters filled in. Queues are everybody's, so that there is always the same one.
     pub(crate) fn path(&self, path: &str) -> String {
+        let run = if path.starts_with("/v1/graphs/") { &self.graph } else { &self.run };
         let parameters = [
-            ("{run}", self.run.as_str()),
+            ("{run}", run.as_str()),
             ("{worker}", &self.worker),
             ("{token}", &self.token),
             ("{project}", &self.project),
@@ -35,6 +46,10 @@ impl Things {
             ("{hook}", &self.hook),
             ("{rule}", &self.rule),
             ("{queue}", WORK_ITEMS),
+            ("{job}", &self.job),
+            ("{task}", &self.task),
+            ("{agent}", &self.agent),
+            ("{pool}", POOL),
         ];
         let fill = |path: String, (name, value): (&str, &str)| path.replace(name, value);
         let filled = parameters.into_iter().fold(path.to_owned(), fill);
@@ -48,6 +63,11 @@ impl Things {
         let rule = format!("rule {}", self.rule);
         let names = [
             &self.run,
+            &self.graph,
+            // A task's name begins with its job's.
+            &self.task,
+            &self.job,
+            &self.agent,
             &self.worker,
             &self.token,
             &self.feed,
@@ -99,6 +119,7 @@ pub(crate) struct Row {
 const LOOK: Who = Who::Roles(&[Viewer, Operator, Admin]);
 const LOOK_OR_WORK: Who = Who::Roles(&[Viewer, Operator, Worker, Admin]);
 const WORK: Who = Who::Roles(&[Worker, Admin]);
+const AGENT: Who = Who::Roles(&[Agent, Admin]);
 const OPERATE: Who = Who::Roles(&[Operator, Admin]);
 const ADMIN: Who = Who::Roles(&[Admin]);
 const ANYONE: Who = Who::Roles(&[Viewer, Operator, Worker, Agent, Admin]);
@@ -133,6 +154,11 @@ impl Row {
         Self { query, ..self }
     }
 
+    /// Whether it is what agents say of themselves and their tasks.
+    pub(crate) fn is_agents(&self) -> bool {
+        matches!(self.who, Who::Roles(roles) if roles.contains(&Agent) && !roles.contains(&Viewer))
+    }
+
     /// Whether it is a list that is there without naming anything.
     pub(crate) fn is_list(&self) -> bool {
         let named = self.path.replace("{queue}", "");
@@ -145,10 +171,21 @@ impl Row {
 
 /// Every row.
 pub(crate) fn rows() -> Vec<Row> {
-    [server(), runs(), work(), projects(), feeds(), syncs(), rules(), queues(), access(), hooks()]
-        .into_iter()
-        .flatten()
-        .collect()
+    let groups = [
+        server(),
+        runs(),
+        work(),
+        graphs(),
+        agents(),
+        projects(),
+        feeds(),
+        syncs(),
+        rules(),
+        queues(),
+        access(),
+        hooks(),
+    ];
+    groups.into_iter().flatten().collect()
 }
 
 fn of_project(things: &Things) -> String {
@@ -209,6 +246,66 @@ fn work() -> Vec<Row> {
         post("/v1/workers/{worker}/beat", WORK, |things| json!({"runs": [things.run]})),
         delete("/v1/workers/{worker}", WORK).of(Whose::Parts),
     ]
+}
+
+fn graphs() -> Vec<Row> {
+    vec![
+        post("/v1/graphs/check", LOOK, |_| json!({"text": "version: 1"})).of(Whose::Nobodys),
+        post(
+            "/v1/graphs",
+            OPERATE,
+            |things| json!({"project": things.project, "env": "staging", "text": GRAPH}),
+        ),
+        get("/v1/graphs/{run}", LOOK),
+        get("/v1/graphs/{run}/jobs", LOOK),
+        get("/v1/graphs/{run}/needs", LOOK),
+        post("/v1/graphs/{run}/cancel", OPERATE, |_| json!({"reason": "r"})),
+        post("/v1/graphs/{run}/retry", OPERATE, |_| json!({})),
+        get("/v1/jobs/{job}", LOOK),
+        get("/v1/jobs/{job}/why", LOOK),
+        get("/v1/jobs/{job}/logs", LOOK),
+        post("/v1/jobs/{job}/retry", OPERATE, |_| json!({})),
+        get("/v1/pools", LOOK).of(Whose::Parts),
+        put("/v1/pools/{pool}", OPERATE, |_| json!({"size": 2})).of(Whose::Alls),
+        delete("/v1/pools/{pool}", OPERATE).of(Whose::Alls),
+        get("/v1/reboot", LOOK).of(Whose::Alls),
+        post("/v1/reboot", OPERATE, |_| json!({"note": "n"})).of(Whose::Alls),
+        delete("/v1/reboot", OPERATE).of(Whose::Alls),
+    ]
+}
+
+/// A graph of one job that any agent may take.
+pub(crate) const GRAPH: &str = "version: 1\njobs:\n  press:\n    run: echo pressed\n";
+
+fn agents() -> Vec<Row> {
+    vec![
+        get("/v1/agents", LOOK).of(Whose::Parts),
+        post("/v1/agents/{agent}/drain", OPERATE, |_| json!({})),
+        post("/v1/agents/{agent}/forget", OPERATE, |_| json!({})),
+        // Who registers makes an agent, so that there is no answer of one that does not exist.
+        put("/v1/agents/{agent}", AGENT, |things| json!({"boot": things.boot, "name": "a", "capacity": 1}))
+            .of(Whose::Nobodys),
+        post("/v1/agents/{agent}/beat", AGENT, |things| json!({"boot": things.boot})),
+        post("/v1/agents/{agent}/poll", AGENT, |things| json!({"boot": things.boot})),
+        post("/v1/agents/{agent}/probe", AGENT, |things| json!({"boot": things.boot, "maintenance": false})),
+        delete("/v1/agents/{agent}", AGENT).query(|things| format!("?boot={}", things.boot)),
+        post("/v1/tasks/{task}/stage", AGENT, |things| report(things, &json!({"stage": "preparing"}))),
+        post("/v1/tasks/{task}/result", AGENT, |things| {
+            report(things, &json!({"result": {"kind": "stopped"}}))
+        }),
+        post("/v1/tasks/{task}/logs", AGENT, |things| {
+            report(things, &json!({"seq": 0, "lines": [{"stream": "stdout", "text": "pressed"}]}))
+        }),
+    ]
+}
+
+/// What an agent reports of a task.
+fn report(things: &Things, said: &Value) -> Value {
+    let mut report = json!({"agent": things.agent, "boot": things.boot});
+    for (field, value) in said.as_object().into_iter().flatten() {
+        report[field] = value.clone();
+    }
+    report
 }
 
 fn projects() -> Vec<Row> {

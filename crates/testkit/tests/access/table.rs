@@ -2,16 +2,18 @@
 
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
-use tidemill_core::WorkerId;
 use tidemill_core::access::Role;
 use tidemill_core::queue::{DeadReason, NewMessage, WORK_ITEMS};
 use tidemill_core::records::Sync;
+use tidemill_core::task::{job_id, task_id};
+use tidemill_core::{RunId, WorkerId};
+use tidemill_engine::graph::{GraphSettings, Graphs};
 use tidemill_store::{Queue as _, Receive};
 use tidemill_testkit::door::{at, new_run_id, request};
 use uuid::Uuid;
 
 use crate::ground::{Ask, Ground, ask};
-use crate::rows::{self, Row, Things, Who, rows};
+use crate::rows::{self, GRAPH, Row, Things, Who, rows};
 
 impl Row {
     /// The request of a row.
@@ -37,7 +39,14 @@ pub(crate) async fn things(ground: &Ground) -> Things {
         letter: format!("shop-letter-{}", Uuid::new_v4()),
         sync: String::new(),
         rule: String::new(),
+        graph: String::new(),
+        job: String::new(),
+        task: String::new(),
+        agent: String::new(),
+        boot: Uuid::new_v4().to_string(),
     };
+    employ(ground, &mut things, &ground.admin).await;
+    made(ground, Method::PUT, &things.path("/v1/pools/{pool}"), &json!({"size": 1})).await;
     let worker = things.path("/v1/workers/{worker}");
     made(ground, Method::PUT, &worker, &json!({"name": "w", "host": "h", "pid": 1})).await;
     made(ground, Method::PUT, &things.path("/v1/feeds/{feed}"), &rows::feed(&things)).await;
@@ -50,9 +59,43 @@ pub(crate) async fn things(ground: &Ground) -> Things {
     things
 }
 
+/// An agent that comes with this token, and a graph whose only job it has been given.
+pub(crate) async fn employ(ground: &Ground, things: &mut Things, secret: &str) {
+    // Rows before this one may have held everything.
+    made(ground, Method::DELETE, "/v1/reboot", &Value::Null).await;
+    let paused = format!("/v1/flags?flag=paused&scope=project:{}", things.project);
+    made(ground, Method::DELETE, &paused, &Value::Null).await;
+    things.agent = Uuid::new_v4().to_string();
+    let label = format!("of-{}", things.agent);
+    let register = json!({"boot": things.boot, "name": "agent", "capacity": 1000, "labels": [label]});
+    let path = things.path("/v1/agents/{agent}");
+    let registered = ask(&Method::PUT, &path).body(&register).token(secret).at(&ground.door).await;
+    assert_eq!(registered.status, StatusCode::OK, "{registered:?}");
+    let text = format!("{GRAPH}    labels: [{label}]\n");
+    let graph = json!({"project": things.project, "env": "staging", "text": text});
+    let submitted = made(ground, Method::POST, "/v1/graphs", &graph).await;
+    things.graph = submitted["run_id"].as_str().expect("a run").to_owned();
+    let run: RunId = things.graph.parse().expect("an id");
+    things.job = job_id(&run, "press");
+    things.task = task_id(&things.job, 1);
+    let graphs = Graphs::new(ground.engine.clone(), GraphSettings::default());
+    let mut controller = graphs.controller("table");
+    for _ in 0..10 {
+        controller.tick().await.expect("the controller acts");
+        if graphs.job_record(&things.job).await.expect("a job").tasks > 0 {
+            controller.release().await;
+            return;
+        }
+    }
+    let why = graphs.why_job(&things.job).await.expect("a reason").sentence();
+    panic!("the controller gives the job of {label} to nobody: {why}");
+}
+
 /// Makes something as the one who may do everything.
 async fn made(ground: &Ground, method: Method, path: &str, body: &Value) -> Value {
-    let reply = ask(&method, path).body(body).token(&ground.admin).at(&ground.door).await;
+    let ask = ask(&method, path).token(&ground.admin);
+    let ask = if body.is_null() { ask } else { ask.body(body) };
+    let reply = ask.at(&ground.door).await;
     assert!(reply.status.is_success(), "{method} {path}: {reply:?}");
     reply.json()
 }
@@ -105,6 +148,11 @@ pub(crate) fn nothing() -> Things {
         hook: "nope-push".to_owned(),
         rule: "987654321".to_owned(),
         letter: "nope-letter".to_owned(),
+        graph: new_run_id(at(0)).to_string(),
+        job: "nope5nope5nope55".to_owned(),
+        task: "nope5nope5nope55-001".to_owned(),
+        agent: Uuid::new_v4().to_string(),
+        boot: Uuid::new_v4().to_string(),
     }
 }
 
@@ -115,7 +163,11 @@ pub(crate) async fn every_route_lets_in_the_roles_of_its_row_and_no_other(ground
         for row in rows() {
             // Who is refused changes nothing; who is let in may.
             let refused = matches!(row.who, Who::Roles(roles) if !roles.contains(role));
-            let things = if refused { shared.clone() } else { things(ground).await };
+            let mut things = if refused { shared.clone() } else { things(ground).await };
+            if !refused && row.is_agents() {
+                // An agent belongs to the token that it came with.
+                employ(ground, &mut things, &secret).await;
+            }
             let reply = row.ask(&things).token(&secret).at(&ground.door).await;
             let asked = format!("{role}: {} {}: {reply:?}", row.method, row.path);
             match row.who {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidemill_core::RunId;
-use tidemill_core::project::{Flag, FlagName};
+use tidemill_core::project::{Flag, FlagName, FlagSource};
 use tidemill_core::run::RunState;
 use tidemill_core::sync::SyncState;
 use tidemill_engine::clock::host_now;
@@ -31,6 +31,7 @@ fn paused(note: &str) -> Flag {
         since: host_now(),
         until_at: None,
         set_by: Some("ann".to_owned()),
+        source: FlagSource::Manual,
     }
 }
 

@@ -10,7 +10,7 @@ use super::{NAME_HINT, is_variable, known_keys, name_of, text_of, variables};
 use std::collections::BTreeMap;
 
 /// Keys of a job.
-const KEYS: [&str; 13] = [
+pub(in super::super) const KEYS: [&str; 13] = [
     "run",
     "needs",
     "outputs",

@@ -6,85 +6,134 @@ fn ready(index: usize, workspace: &str) -> Ready {
     Ready {
         index,
         workspace: workspace.to_owned(),
-        uses_database: false,
         age: i64::try_from(index).unwrap(),
-        weight: 1,
-        pool: None,
-        labels: Vec::new(),
+        shape: Shape {
+            project: "shop".to_owned(),
+            uses_database: false,
+            weight: 1,
+            pool: None,
+            labels: Vec::new(),
+        },
     }
 }
 
 fn agent(capacity: i32) -> Agent {
-    Agent { labels: Vec::new(), capacity, free: capacity }
+    Agent { labels: Vec::new(), project: None, capacity, free: capacity }
 }
 
-fn started(given: &[(usize, Room)]) -> Vec<usize> {
-    given.iter().filter(|(_, room)| *room == Room::Free).map(|(index, _)| *index).collect()
+fn line(jobs: impl IntoIterator<Item = Ready>) -> Line {
+    let mut line = Line::default();
+    jobs.into_iter().for_each(|job| line.add(job));
+    line
+}
+
+fn give(line: &mut Line, agents: &mut [Agent]) -> Vec<usize> {
+    let given = line.give(&BTreeMap::new(), agents, &mut BTreeMap::new(), usize::MAX);
+    given.iter().map(|given| given.index).collect()
 }
 
 #[test]
 fn a_workspace_that_floods_does_not_starve_another() {
-    let mut jobs: Vec<Ready> = (0..100).map(|index| ready(index, "flood")).collect();
-    jobs.extend((100..104).map(|index| ready(index, "calm")));
-    let given = share(jobs, &BTreeMap::new(), &mut [agent(8)], &mut BTreeMap::new());
-    let started = started(&given);
+    let flood = (0..100).map(|index| ready(index, "flood"));
+    let mut line = line(flood.chain((100..104).map(|index| ready(index, "calm"))));
+    let started = give(&mut line, &mut [agent(8)]);
     assert_eq!(started.len(), 8);
     assert_eq!(started.iter().filter(|index| **index >= 100).count(), 4);
+    assert_eq!(line.len(), 96);
 }
 
 #[test]
 fn what_runs_already_counts() {
-    let jobs = vec![ready(0, "busy"), ready(1, "idle")];
+    let mut line = line([ready(0, "busy"), ready(1, "idle")]);
     let running = BTreeMap::from([("busy".to_owned(), 3)]);
-    let given = share(jobs, &running, &mut [agent(1)], &mut BTreeMap::new());
-    assert_eq!(started(&given), [1]);
+    let given = line.give(&running, &mut [agent(1)], &mut BTreeMap::new(), usize::MAX);
+    assert_eq!(given, [Given { index: 1, agent: 0 }]);
 }
 
 #[test]
 fn jobs_of_the_database_come_first_and_older_ones_before_younger() {
     let mut jobs: Vec<Ready> = (0..3).map(|index| ready(index, "one")).collect();
-    jobs[2].uses_database = true;
-    let given = share(jobs, &BTreeMap::new(), &mut [agent(2)], &mut BTreeMap::new());
-    assert_eq!(started(&given), [2, 0]);
+    jobs[2].shape.uses_database = true;
+    assert_eq!(give(&mut line(jobs), &mut [agent(2)]), [2, 0]);
 }
 
 #[test]
 fn a_full_pool_keeps_only_its_own_jobs_waiting() {
     let mut jobs: Vec<Ready> = (0..4).map(|index| ready(index, "one")).collect();
     for job in &mut jobs[..3] {
-        job.pool = Some("database".to_owned());
-        job.weight = 2;
+        job.shape.pool = Some("database".to_owned());
+        job.shape.weight = 2;
     }
+    let shape = jobs[0].shape.clone();
     let mut pools = BTreeMap::from([("database".to_owned(), Pool { size: 3, used: 0 })]);
-    let given = share(jobs, &BTreeMap::new(), &mut [agent(10)], &mut pools);
-    assert_eq!(started(&given), [0, 3]);
-    assert_eq!(given.iter().filter(|(_, room)| *room == Room::PoolFull).count(), 2);
+    let mut agents = [agent(10)];
+    let mut line = line(jobs);
+    let given = line.give(&BTreeMap::new(), &mut agents, &mut pools, usize::MAX);
+    assert_eq!(given.iter().map(|given| given.index).collect::<Vec<_>>(), [0, 3]);
+    assert_eq!(room(&shape, &agents, &pools), Room::PoolFull);
     assert_eq!(pools["database"].used, 2);
+    assert!(line.contains(1) && line.contains(2) && !line.contains(0));
 }
 
 #[test]
 fn a_job_wider_than_its_pool_or_every_agent_never_fits() {
-    let mut jobs = vec![ready(0, "one"), ready(1, "one")];
-    jobs[0].weight = 5;
-    jobs[0].pool = Some("small".to_owned());
-    jobs[1].weight = 9;
-    let mut pools = BTreeMap::from([("small".to_owned(), Pool { size: 4, used: 0 })]);
-    let given = share(jobs, &BTreeMap::new(), &mut [agent(8)], &mut pools);
-    assert!(given.iter().all(|(_, room)| *room == Room::Never), "{given:?}");
+    let pools = BTreeMap::from([("small".to_owned(), Pool { size: 4, used: 0 })]);
+    let mut shape = ready(0, "one").shape;
+    shape.weight = 5;
+    shape.pool = Some("small".to_owned());
+    assert_eq!(room(&shape, &[agent(8)], &pools), Room::Never);
+    shape.pool = None;
+    assert_eq!(room(&shape, &[agent(8)], &pools), Room::Free);
+    shape.weight = 9;
+    assert_eq!(room(&shape, &[agent(8)], &pools), Room::Never);
+    assert_eq!(room(&shape, &[], &pools), Room::NoWorker, "an agent may yet come");
 }
 
 #[test]
 fn without_an_agent_that_fits_a_job_waits() {
     let mut job = ready(0, "one");
-    job.labels = vec!["gpu".to_owned()];
-    let given = share(vec![job], &BTreeMap::new(), &mut [agent(8)], &mut BTreeMap::new());
-    assert_eq!(given, [(0, Room::NoWorker)]);
+    job.shape.labels = vec!["gpu".to_owned()];
+    assert_eq!(room(&job.shape, &[agent(8)], &BTreeMap::new()), Room::NoWorker);
+    assert_eq!(give(&mut line([job]), &mut [agent(8)]), [0; 0]);
 }
 
 #[test]
-fn fifty_thousand_jobs_are_shared_in_no_time() {
-    let jobs: Vec<Ready> = (0..50_000).map(|index| ready(index, &format!("w{}", index % 100))).collect();
-    let given = share(jobs, &BTreeMap::new(), &mut [agent(16)], &mut BTreeMap::new());
-    assert_eq!(given.len(), 50_000);
-    assert_eq!(started(&given).len(), 16);
+fn an_agent_of_one_project_gets_no_other_jobs() {
+    let mut other = ready(1, "one");
+    other.shape.project = "mine".to_owned();
+    let mut bound = agent(8);
+    bound.project = Some("mine".to_owned());
+    let mut line = line([ready(0, "one"), other]);
+    let given = line.give(&BTreeMap::new(), &mut [bound, agent(1)], &mut BTreeMap::new(), usize::MAX);
+    assert_eq!(given.len(), 2);
+    assert!(given.contains(&Given { index: 0, agent: 1 }), "{given:?}");
+    assert!(given.contains(&Given { index: 1, agent: 0 }), "{given:?}");
+}
+
+#[test]
+fn the_fullest_agent_that_has_room_gets_the_job() {
+    let mut full = agent(8);
+    full.free = 1;
+    let mut line = line([ready(0, "one"), ready(1, "one")]);
+    let given = line.give(&BTreeMap::new(), &mut [agent(8), full], &mut BTreeMap::new(), usize::MAX);
+    assert_eq!(given, [Given { index: 0, agent: 1 }, Given { index: 1, agent: 0 }]);
+}
+
+#[test]
+fn a_job_has_one_place_and_leaves_it_when_asked() {
+    let mut line = line([ready(0, "one"), ready(0, "two"), ready(1, "two")]);
+    assert_eq!(line.len(), 2);
+    line.remove(1);
+    line.remove(1);
+    assert_eq!(give(&mut line, &mut [agent(8)]), [0]);
+    assert!(line.is_empty());
+}
+
+#[test]
+fn a_look_costs_what_it_gives() {
+    let mut line = line((0..50_000).map(|index| ready(index, &format!("w{}", index % 100))));
+    for _ in 0..1_000 {
+        assert_eq!(give(&mut line, &mut [agent(1)]).len(), 1);
+    }
+    assert_eq!(line.len(), 49_000);
 }

@@ -1,0 +1,60 @@
+//! The program that the tests start: an agent that they may kill, the supervisor of its commands, or a launch
+//! step.
+
+use std::error::Error;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tidemill_agent::{Commands, Ending, Settings, run};
+use tidemill_client::{Client, Http, HttpOptions};
+use tidemill_supervisor::{launch, supervise_detached};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args.as_slice() {
+        ["supervise", "lasting"] => supervise_detached(&["supervise", "launch"]),
+        ["supervise", "launch"] => launch(),
+        ["agent", dir, server] => match agent(dir, server) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                let _ = writeln!(io::stderr(), "{error}");
+                ExitCode::FAILURE
+            }
+        },
+        _ => ExitCode::from(2),
+    }
+}
+
+#[tokio::main]
+async fn agent(dir: &str, server: &str) -> Result<(), Box<dyn Error>> {
+    let settings = Settings {
+        dir: PathBuf::from(dir),
+        name: "stand".to_owned(),
+        host: "here".to_owned(),
+        labels: Vec::new(),
+        capacity: 8,
+        secrets: None,
+        store: None,
+        probe: None,
+        ending: Ending::Never,
+        commands: Commands::GoOn,
+        grace: Duration::from_secs(5),
+        supervisor: PathBuf::from("/proc/self/exe"),
+        supervisor_args: vec!["supervise".to_owned(), "lasting".to_owned()],
+    };
+    let options = HttpOptions { server: server.to_owned(), token: None, authorities: Vec::new() };
+    let (told, stop) = watch::channel(false);
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::spawn(async move {
+        terminate.recv().await;
+        let _ = told.send(true);
+        std::future::pending::<()>().await;
+    });
+    run(settings, Client::new(Http::new(options)?), stop).await?;
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! Signs of life: what the agent holds, and what it may forget.
+
+use crate::door::Trouble;
+use crate::executor::Executor;
+use crate::order::{self, Asked};
+use crate::place::Stop;
+use crate::run::{Agent, End, Error};
+use crate::settings::Ending;
+use crate::stage::reached;
+use crate::wait::Backoff;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tidemill_core::limits;
+use tidemill_core::task::Stage;
+use tidemill_supervisor::Moment;
+use tidemill_wire::agents::Holding;
+use tracing::{info, warn};
+
+/// Beats for ever.
+pub(crate) async fn beat<E: Executor>(agent: Arc<Agent<E>>, every: Duration) {
+    let mut backoff = Backoff::up_to(every);
+    let mut is_away = false;
+    loop {
+        let holding = agent.holding();
+        match agent.door.beat(holding, agent.settings.ending == Ending::Drained).await {
+            Ok((beaten, at)) => {
+                if std::mem::take(&mut is_away) {
+                    info!("the server answers again");
+                }
+                backoff.reset();
+                agent.is_draining.store(beaten.draining, Ordering::Relaxed);
+                agent.touch(at, &beaten.over);
+                for task in &beaten.over {
+                    agent.forget(task);
+                }
+                agent.answered.send_modify(|count| *count += 1);
+                agent.end_if_drained();
+                tokio::time::sleep(every).await;
+            }
+            Err(Trouble::Unknown(words)) => {
+                // The server forgot us, or never knew: say again who we are.
+                warn!("the server does not know this agent: {words}");
+                match agent.register().await {
+                    Ok(_) => {}
+                    Err(Error::Superseded(words)) => agent.end(End::Superseded(words)),
+                    Err(error) => warn!("{error}"),
+                }
+                tokio::time::sleep(backoff.next()).await;
+            }
+            Err(trouble) => {
+                if agent.heed(&trouble) {
+                    return;
+                }
+                if !std::mem::replace(&mut is_away, true) {
+                    warn!("the server does not answer; commands go on: {}", trouble.words());
+                }
+                tokio::time::sleep(backoff.next()).await;
+            }
+        }
+    }
+}
+
+impl<E: Executor> Agent<E> {
+    /// Everything that is on the disk, and how far it is.
+    fn holding(&self) -> Vec<Holding> {
+        let tasks = self.home.tasks().unwrap_or_else(|error| {
+            warn!("the directory of the agent cannot be read: {error}");
+            self.have()
+        });
+        let tasks = tasks.into_iter().take(limits::AGENT_TASKS_MAX);
+        tasks
+            .map(|task_id| {
+                let facts = self.home.place(&task_id).facts(&self.executor).ok();
+                let stage = facts.and_then(|facts| reached(&facts).stage());
+                Holding { task_id, stage: stage.map(Stage::as_str).map(str::to_owned) }
+            })
+            .collect()
+    }
+
+    /// Tells the commands that the server still counts on them.
+    fn touch(&self, at: Moment, over: &[String]) {
+        for task in self.have().iter().filter(|task| !over.contains(task)) {
+            if let Err(error) = self.executor.contact(&self.home.place(task).dir(), at) {
+                warn!(task.id = %task, "the command of task {task} could not be told of contact: {error}");
+            }
+        }
+    }
+
+    /// Forgets a task that is over for the server; a command that still runs is stopped first.
+    fn forget(self: &Arc<Self>, task: &str) {
+        let place = self.home.place(task);
+        if !order::is_id(task) || !place.exists() {
+            return;
+        }
+        if self.have().iter().any(|held| held == task) {
+            let is_cancel = place
+                .order()
+                .ok()
+                .flatten()
+                .is_some_and(|raw| matches!(order::read(&raw).asked, Asked::Cancel(_)));
+            if !is_cancel && let Err(error) = place.note_stop(Stop::Over) {
+                warn!(task.id = %task, "task {task} could not be stopped: {error}");
+            }
+            self.want_stop(task, Stop::Over);
+        } else if let Err(error) = place.remove() {
+            warn!(task.id = %task, "what is left of task {task} could not be removed: {error}");
+        }
+    }
+
+    /// Ends an agent that was to end when it holds nothing.
+    fn end_if_drained(&self) {
+        let is_empty = self.home.tasks().is_ok_and(|tasks| tasks.is_empty());
+        if self.settings.ending == Ending::Drained && is_empty && *self.polled.borrow() {
+            self.end(End::Done);
+        }
+    }
+}

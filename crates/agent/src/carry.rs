@@ -1,0 +1,353 @@
+//! One task from its order to its end, step by step.
+//!
+//! Before each step it is derived anew from the disk and the process table how far the task is. A step may be
+//! broken off anywhere, by a kill or by a wish to stop: the next one finds out what is left to do.
+
+use crate::executor::{Executor, Fault, Launch};
+use crate::order::{self, Asked, Order};
+use crate::place::{Manifest, Place, Stop};
+use crate::run::Agent;
+use crate::stage::{Reached, reached};
+use crate::wait::Backoff;
+use crate::{inputs, launch, logs, secrets};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tidemill_core::task::{Stage, TaskResult};
+use tidemill_supervisor::{Moment, Seen};
+use tidemill_wire::agents::Work;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+/// How often a step may fail for reasons of this machine before the task does.
+const FAILURES_MAX: u32 = 5;
+/// How long it counts that the server said that the task is ours.
+const FRESH: Duration = Duration::from_secs(5);
+/// How long a supervisor may take to begin, between two looks at it.
+const BEGIN: Duration = Duration::from_millis(10);
+/// How much longer than its grace a command may take to end before its supervisor is done away with.
+const STUCK: Duration = Duration::from_secs(10);
+
+/// What follows a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Another step.
+    Again,
+    /// Nothing: the task is gone.
+    Gone,
+}
+
+/// A task that is carried out.
+pub(crate) struct Task<'a, E> {
+    pub(crate) agent: &'a Agent<E>,
+    pub(crate) place: Place,
+    pub(crate) order: Order,
+    wish: watch::Receiver<Option<Stop>>,
+    /// When this process last heard that the task is ours, taken before it asked.
+    accepted: Option<Moment>,
+    /// Whether this process started the command.
+    is_launched: bool,
+}
+
+/// Carries a task to its end.
+pub(crate) async fn carry<E: Executor>(
+    agent: Arc<Agent<E>>,
+    id: String,
+    wish: watch::Receiver<Option<Stop>>,
+) {
+    let place = agent.home.place(&id);
+    let raw = place.order();
+    let Ok(Some(raw)) = raw else {
+        warn!(task.id = %id, "the order of task {id} cannot be read");
+        return agent.let_go(&id);
+    };
+    let order = order::read(&raw);
+    let mut task = Task { agent: &agent, place, order, wish, accepted: None, is_launched: false };
+    let mut backoff = Backoff::new();
+    let mut failures = 0;
+    loop {
+        match task.step().await {
+            Ok(Next::Again) => {
+                failures = 0;
+                backoff.reset();
+            }
+            Ok(Next::Gone) => break,
+            Err(error) => {
+                failures += 1;
+                warn!(task.id = %id, "a step of task {id} failed: {error}");
+                if failures >= FAILURES_MAX {
+                    task.give_up(&error).await;
+                }
+                tokio::time::sleep(backoff.next()).await;
+            }
+        }
+    }
+    agent.let_go(&id);
+}
+
+impl<E: Executor> Task<'_, E> {
+    async fn step(&mut self) -> io::Result<Next> {
+        let reached = self.reached()?;
+        if reached == Reached::Finalized {
+            return self.hand_in().await;
+        }
+        // A task that stops another is not stopped, but may be over.
+        if let Asked::Cancel(target) = self.order.asked.clone() {
+            return self.cancel(&target).await;
+        }
+        match self.wanted_stop()? {
+            // What has ended by itself is brought to its end.
+            Some(Stop::Shutdown) if matches!(reached, Reached::Executed(_)) => {}
+            Some(stop) => return self.stop(stop).await,
+            None => {}
+        }
+        let work = match &self.order.asked {
+            Asked::Run(work) => work.clone(),
+            Asked::Impossible(reason) => return self.fail(Fault::fatal(reason.clone())),
+            Asked::Cancel(_) => return Ok(Next::Again),
+        };
+        match reached {
+            Reached::Ordered | Reached::Preparing => self.prepare(&work).await,
+            Reached::Prepared => self.start(&work).await,
+            Reached::Executing => self.watch().await,
+            Reached::Executed(exit) => self.finish(&work, &exit).await,
+            Reached::Lost => self.lose().await,
+            Reached::Finalized => Ok(Next::Again),
+        }
+    }
+
+    fn reached(&self) -> io::Result<Reached> {
+        Ok(reached(&self.place.facts(&self.agent.executor)?))
+    }
+
+    /// Why the command is not to run, if it is not. That the server is done with it outweighs everything.
+    pub(crate) fn wanted_stop(&self) -> io::Result<Option<Stop>> {
+        let wish = *self.wish.borrow();
+        match wish {
+            Some(Stop::Over) => Ok(wish),
+            Some(Stop::Cancelled | Stop::Shutdown) | None => Ok(self.place.stop()?.or(wish)),
+        }
+    }
+
+    /// Waits until something else is wanted of the task.
+    pub(crate) async fn other_wish(&mut self) {
+        if self.wish.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Makes the directory, once the server has said that the task is ours.
+    async fn prepare(&mut self, work: &Work) -> io::Result<Next> {
+        if !self.is_ours(Stage::Preparing).await? {
+            return Ok(Next::Again);
+        }
+        self.place.note_taken()?;
+        self.agent.executor.prepare(&self.place.dir())?;
+        let (agent, place) = (self.agent, self.place.clone());
+        let brought = tokio::select! {
+            brought = inputs::bring(&agent.home, agent.store.as_ref(), &place, work) => brought,
+            () = self.other_wish() => return Ok(Next::Again),
+        };
+        match brought {
+            Ok(()) => self.place.note_prepared()?,
+            Err(fault) => return self.fail(fault),
+        }
+        Ok(Next::Again)
+    }
+
+    /// Starts the command, once this very process has heard that the task is ours.
+    async fn start(&mut self, work: &Work) -> io::Result<Next> {
+        let dir = self.place.dir();
+        if self.agent.executor.look(&dir)? != Seen::Nothing {
+            // Its supervisor is about to begin.
+            tokio::time::sleep(BEGIN).await;
+            return Ok(Next::Again);
+        }
+        if self.is_launched {
+            return self.await_begin().await;
+        }
+        let is_fresh = self.accepted.is_some_and(|at| at.until(Moment::now()) < FRESH);
+        if !is_fresh && !self.is_ours(Stage::Prepared).await? {
+            return Ok(Next::Again);
+        }
+        let Some(contact) = self.accepted else { return Ok(Next::Again) };
+        let secrets = match self.secrets(&work.secrets) {
+            Ok(secrets) => secrets,
+            Err(problem) => return self.fail(Fault::fatal(problem)),
+        };
+        let spec = launch::spec(&self.place, &self.order.job_id, work, self.agent.settings.grace);
+        self.is_launched = true;
+        match self.agent.executor.start(&dir, Launch { spec, secrets, contact }).await {
+            Ok(()) => Ok(Next::Again),
+            Err(fault) => {
+                // Whatever came of it: it must not begin after we said that it did not.
+                self.agent.executor.forbid(&dir)?;
+                if self.agent.executor.look(&dir)? == Seen::Nothing {
+                    self.fail(fault)
+                } else {
+                    Ok(Next::Again)
+                }
+            }
+        }
+    }
+
+    /// Waits for a supervisor that was started to begin.
+    async fn await_begin(&mut self) -> io::Result<Next> {
+        let dir = self.place.dir();
+        tokio::select! {
+            () = self.agent.executor.news(&dir) => {}
+            () = tokio::time::sleep(BEGIN) => return Ok(Next::Again),
+            () = self.other_wish() => return Ok(Next::Again),
+        }
+        // It is gone: it began and is over, or it never will.
+        self.agent.executor.forbid(&dir)?;
+        if self.agent.executor.look(&dir)? == Seen::Nothing {
+            let complaints = tidemill_supervisor::Lasting::new(&dir).complaints(500);
+            return self.fail(Fault::passing(format!("the supervisor did not begin: {complaints}")));
+        }
+        Ok(Next::Again)
+    }
+
+    /// Follows the command: its log is shipped, and the server is told that it runs.
+    async fn watch(&mut self) -> io::Result<Next> {
+        let (agent, place) = (self.agent, self.place.clone());
+        let dir = place.dir();
+        let ended = async {
+            while matches!(agent.executor.look(&dir), Ok(Seen::Alive { .. })) {
+                agent.executor.news(&dir).await;
+            }
+        };
+        tokio::select! {
+            () = ended => {}
+            () = self.other_wish() => {}
+            () = logs::ship_on(agent, &place) => {}
+            () = until_unwanted(agent, &place, Stage::Executing) => self.place.note_stop(Stop::Over)?,
+        }
+        Ok(Next::Again)
+    }
+
+    /// The supervisor is gone and told nothing: what is left is killed before anything is said.
+    async fn lose(&mut self) -> io::Result<Next> {
+        self.end_remains().await?;
+        let message = "the supervisor of the command died, and with it what is known of its end";
+        self.fail(Fault::passing(message))
+    }
+
+    /// Stops the command, and says what came of it once nothing runs.
+    async fn stop(&mut self, stop: Stop) -> io::Result<Next> {
+        self.end_command().await?;
+        match stop {
+            Stop::Over => {
+                self.place.remove()?;
+                Ok(Next::Gone)
+            }
+            Stop::Cancelled => self.conclude(TaskResult::Stopped, Vec::new()),
+            Stop::Shutdown if matches!(self.reached()?, Reached::Executed(_)) => Ok(Next::Again),
+            Stop::Shutdown => self.fail(Fault::passing("its agent was told to end")),
+        }
+    }
+
+    /// Makes sure that nothing of the command runs, and that nothing ever will.
+    async fn end_command(&mut self) -> io::Result<()> {
+        let (executor, dir) = (&self.agent.executor, self.place.dir());
+        executor.forbid(&dir)?;
+        let grace = self.agent.settings.grace;
+        let asked = tokio::time::Instant::now();
+        let mut is_asked = false;
+        loop {
+            match executor.look(&dir)? {
+                Seen::Nothing | Seen::Exited(_) => return Ok(()),
+                Seen::Lost => return self.end_remains().await,
+                Seen::Alive { .. } if asked.elapsed() > grace + STUCK => executor.kill(&dir)?,
+                Seen::Alive { started } => {
+                    // A supervisor that is about to begin may not listen yet; what is asked twice is asked once.
+                    if !is_asked {
+                        executor.stop(&dir, grace)?;
+                        is_asked = started;
+                    }
+                }
+            }
+            tokio::select! {
+                () = executor.news(&dir) => {}
+                () = tokio::time::sleep(Duration::from_millis(50)) => {}
+            }
+        }
+    }
+
+    async fn end_remains(&self) -> io::Result<()> {
+        let mut backoff = Backoff::up_to(Duration::from_secs(1));
+        while !self.agent.executor.clean(&self.place.dir())? {
+            tokio::time::sleep(backoff.next()).await;
+        }
+        Ok(())
+    }
+
+    /// The secrets that the command asks for.
+    fn secrets(&self, names: &[String]) -> Result<Vec<(String, String)>, String> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        // Read each time: whoever changes them need not start the agent again.
+        let path = self.agent.settings.secrets.as_ref();
+        let known = path.map(|path| secrets::read(path)).transpose()?.unwrap_or_default();
+        let one = |name: &String| {
+            let value = known.get(name).ok_or_else(|| format!("this agent has no secret `{name}`"))?;
+            Ok((name.clone(), value.clone()))
+        };
+        names.iter().map(one).collect()
+    }
+
+    /// Concludes that the task could not be carried out.
+    pub(crate) fn fail(&self, fault: Fault) -> io::Result<Next> {
+        let Fault { fatal, message } = fault;
+        self.conclude(TaskResult::Failed { fatal, message }, Vec::new())
+    }
+
+    /// Writes down what came of the task: from here on it is only handed in.
+    pub(crate) fn conclude(
+        &self,
+        result: TaskResult,
+        outputs: Vec<tidemill_core::task::Output>,
+    ) -> io::Result<Next> {
+        let task_id = self.place.task_id().to_owned();
+        info!(task.id = %task_id, "task {task_id} came to: {result:?}");
+        let unknown = self.order.unknown.clone();
+        self.place.write_manifest(&Manifest { task_id, result, outputs, unknown })?;
+        Ok(Next::Again)
+    }
+
+    /// Gives a task up that cannot be carried on here: the disk is full, or something else is wrong with the
+    /// machine.
+    async fn give_up(&mut self, error: &io::Error) {
+        let message = format!("the agent could not go on with it: {error}");
+        // Where not even this can be done, the next round tries again.
+        let given_up = match self.end_command().await {
+            Ok(()) => self.fail(Fault::passing(message)).map(drop),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = given_up {
+            warn!("a task could not be given up: {error}");
+        }
+    }
+
+    /// Whether the server says that the task is ours; where it is not, the task is to be stopped.
+    async fn is_ours(&mut self, stage: Stage) -> io::Result<bool> {
+        let (agent, place) = (self.agent, self.place.clone());
+        let accepted = tokio::select! {
+            accepted = crate::report::stage(agent, place.task_id(), stage) => accepted,
+            () = self.other_wish() => return Ok(false),
+        };
+        match accepted {
+            Some(at) => self.accepted = Some(at),
+            None => self.place.note_stop(Stop::Over)?,
+        }
+        Ok(accepted.is_some())
+    }
+}
+
+/// Says how far the task is, and comes back only if the server does not want it any more.
+pub(crate) async fn until_unwanted<E: Executor>(agent: &Agent<E>, place: &Place, stage: Stage) {
+    if crate::report::stage(agent, place.task_id(), stage).await.is_some() {
+        std::future::pending::<()>().await;
+    }
+}

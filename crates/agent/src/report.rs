@@ -1,0 +1,85 @@
+//! Reports that are repeated until the server has heard them.
+
+use crate::carry::{Next, Task};
+use crate::door::Trouble;
+use crate::executor::Executor;
+use crate::logs::{self, Log};
+use crate::place::{Manifest, Stop};
+use crate::run::Agent;
+use crate::wait::Backoff;
+use std::io;
+use tidemill_core::task::{Stage, TaskResult};
+use tidemill_supervisor::Moment;
+use tidemill_wire::agents::Taken;
+use tracing::{info, warn};
+
+/// Says how far a task is until the server has heard it: the moment before it was said, or none if the task is
+/// not ours.
+pub(crate) async fn stage<E: Executor>(agent: &Agent<E>, task: &str, stage: Stage) -> Option<Moment> {
+    let mut backoff = Backoff::new();
+    loop {
+        let at = Moment::now();
+        match agent.door.stage(task, stage).await {
+            Ok(Taken::Applied | Taken::Duplicate) => return Some(at),
+            Ok(Taken::Stale) => {
+                info!(task.id = %task, "task {task} is not ours any more");
+                return None;
+            }
+            Err(trouble) => {
+                if agent.heed(&trouble) {
+                    return std::future::pending().await;
+                }
+                agent.wait(&mut backoff).await;
+            }
+        }
+    }
+}
+
+impl<E: Executor> Task<'_, E> {
+    /// Hands in the log and what came of the task, and removes what is left of it.
+    pub(crate) async fn hand_in(&mut self) -> io::Result<Next> {
+        let Some(manifest) = self.place.manifest()? else { return Ok(Next::Again) };
+        if self.wanted_stop()? != Some(Stop::Over) {
+            let (agent, place) = (self.agent, self.place.clone());
+            tokio::select! {
+                handed = hand_in(agent, &place, manifest) => handed?,
+                () = self.other_wish() => return Ok(Next::Again),
+            }
+        }
+        self.place.remove()?;
+        Ok(Next::Gone)
+    }
+}
+
+async fn hand_in<E: Executor>(
+    agent: &Agent<E>,
+    place: &crate::place::Place,
+    mut manifest: Manifest,
+) -> io::Result<()> {
+    // The log first: whoever sees the end can read how it came to that.
+    logs::ship(agent, place, Log::Ended).await?;
+    let mut backoff = Backoff::new();
+    loop {
+        match agent.door.result(&manifest).await {
+            Ok(Taken::Applied | Taken::Duplicate | Taken::Stale) => return Ok(()),
+            Err(Trouble::Bad(words)) if !manifest.outputs.is_empty() || !is_refused(&manifest) => {
+                // It would be refused for ever. That it was is the result.
+                warn!("the server cannot use the result of task {}: {words}", manifest.task_id);
+                let message = format!("the server could not use the result: {words}");
+                manifest.result = TaskResult::Failed { fatal: true, message };
+                manifest.outputs.clear();
+                manifest.unknown.clear();
+            }
+            Err(trouble) => {
+                if agent.heed(&trouble) {
+                    return std::future::pending().await;
+                }
+                agent.wait(&mut backoff).await;
+            }
+        }
+    }
+}
+
+fn is_refused(manifest: &Manifest) -> bool {
+    matches!(&manifest.result, TaskResult::Failed { message, .. } if message.starts_with("the server could not use"))
+}

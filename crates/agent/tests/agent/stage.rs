@@ -1,0 +1,199 @@
+//! What the tests share: agents within the test or as processes of their own, orders, and waiting.
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant, SystemTime};
+use tempfile::TempDir;
+use tidemill_agent::{Carried, Commands, Ending, Error, Settings, run};
+use tidemill_client::{Client, Http, HttpOptions};
+use tidemill_core::task::TaskResult;
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::server::Server;
+
+/// How long anything may take on a machine that is busy with other things; reached only by a failure.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+
+/// The program that can be an agent and a supervisor: an example, which a plain `cargo test` builds next to the
+/// tests.
+pub(crate) fn stand() -> PathBuf {
+    let test = std::env::current_exe().expect("the test has a path");
+    let profile = test.parent().and_then(Path::parent).expect("target/<profile>/deps/<test>");
+    let stand = profile.join("examples").join("agent_stand");
+    let built = fs::metadata(&stand).and_then(|metadata| metadata.modified()).ok();
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let written = newest(&package.join("src")).max(newest(&package.join("examples")));
+    let advice = "run `cargo build --package tidemill-agent --example agent_stand`";
+    assert!(built >= written, "{} is missing or out of date: {advice}", stand.display());
+    stand
+}
+
+fn newest(dir: &Path) -> Option<SystemTime> {
+    let entries = fs::read_dir(dir).expect("the directory can be read");
+    let paths = entries.map(|entry| entry.expect("the entry can be read").path());
+    paths
+        .map(|path| if path.is_dir() { newest(&path) } else { path.metadata().ok()?.modified().ok() })
+        .max()?
+}
+
+/// A place for an agent and what its commands write, and a server.
+pub(crate) struct Ground {
+    dir: TempDir,
+    pub(crate) server: Server,
+}
+
+impl Ground {
+    pub(crate) async fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap(), server: Server::start().await }
+    }
+
+    /// The agent's directory.
+    pub(crate) fn home(&self) -> PathBuf {
+        self.dir.path().join("agent")
+    }
+
+    /// A file outside of it.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// What commands wrote into a file outside.
+    pub(crate) fn wrote(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            dir: self.home(),
+            name: "test".to_owned(),
+            host: "here".to_owned(),
+            labels: vec!["linux".to_owned()],
+            capacity: 4,
+            secrets: None,
+            store: None,
+            probe: None,
+            ending: Ending::Never,
+            commands: Commands::GoOn,
+            grace: Duration::from_secs(5),
+            supervisor: stand(),
+            supervisor_args: vec!["supervise".to_owned(), "lasting".to_owned()],
+        }
+    }
+
+    /// An agent within this process.
+    pub(crate) fn agent(&self) -> Agent {
+        self.agent_with(self.settings())
+    }
+
+    pub(crate) fn agent_with(&self, settings: Settings) -> Agent {
+        let options =
+            HttpOptions { server: self.server.address.clone(), token: None, authorities: Vec::new() };
+        let (stop, stopped) = watch::channel(false);
+        let client = Client::new(Http::new(options).unwrap());
+        Agent { running: tokio::spawn(run(settings, client, stopped)), stop }
+    }
+
+    /// An agent in a process of its own, which may be killed.
+    pub(crate) fn process(&self) -> Child {
+        let mut command = Command::new(stand());
+        command.args(["agent", self.home().to_str().unwrap(), &self.server.address]);
+        command.stderr(Stdio::inherit()).kill_on_drop(true).spawn().unwrap()
+    }
+
+    /// Waits for the result of a task.
+    pub(crate) async fn result(&self, task: &str) -> TaskResult {
+        until(&format!("{task} has a result"), || self.server.result(task).is_some()).await;
+        self.server.result(task).unwrap().result
+    }
+
+    /// Waits until nothing is left of tasks in the agent's directory.
+    pub(crate) async fn until_clean(&self) {
+        let tasks = self.home().join("tasks");
+        until("the tasks are removed", || fs::read_dir(&tasks).unwrap().next().is_none()).await;
+    }
+
+    /// Waits until a command wrote a process id into a file outside.
+    pub(crate) async fn pid(&self, name: &str) -> i32 {
+        let mut pid = None;
+        until("a process id is written", || {
+            pid = self.wrote(name).strip_suffix('\n').and_then(|text| text.parse().ok());
+            pid.is_some()
+        })
+        .await;
+        pid.unwrap()
+    }
+}
+
+/// An agent within this process.
+pub(crate) struct Agent {
+    running: JoinHandle<Result<Carried, Error>>,
+    stop: watch::Sender<bool>,
+}
+
+impl Agent {
+    /// Tells it to end, and waits until it has.
+    pub(crate) async fn stop(self) -> Result<Carried, Error> {
+        self.stop.send(true).unwrap();
+        self.ended().await
+    }
+
+    /// Waits until it ends by itself.
+    pub(crate) async fn ended(self) -> Result<Carried, Error> {
+        tokio::time::timeout(PATIENCE, self.running).await.expect("the agent ends").unwrap()
+    }
+}
+
+/// An order to run a line of the shell. `%` in it stands for the ground outside of the agent's directory.
+pub(crate) fn order(ground: &Ground, job: &str, line: &str) -> Value {
+    let line = line.replace('%', ground.path("").to_str().unwrap());
+    json!({
+        "task_id": format!("{job}-001"), "kind": "RUNJOB", "job_id": job,
+        "work": {
+            "run_id": "run-0192f5a0-0000-7000-8000-000000000000", "project_id": "p", "workspace": "main",
+            "job": job, "attempt": 1, "run": line,
+        },
+    })
+}
+
+/// An order to stop a task.
+pub(crate) fn cancel(job: &str) -> Value {
+    let task = format!("{job}-001");
+    json!({"task_id": format!("{task}-cancel"), "kind": "CANCELJOB", "job_id": job, "cancels": task})
+}
+
+/// A result of a command that did well.
+pub(crate) fn well() -> TaskResult {
+    TaskResult::Ended { exit_code: 0, unmatched: Vec::new(), hint: Vec::new(), message: None }
+}
+
+/// Waits until a condition holds.
+pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < PATIENCE, "{what}: not in time");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Whether a process runs; one that nobody has collected yet does not.
+pub(crate) fn is_alive(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok();
+    let state = stat.as_deref().and_then(|stat| stat.rsplit_once(") ")).map(|(_, rest)| &rest[..1]);
+    state.is_some_and(|state| !matches!(state, "Z" | "X"))
+}
+
+/// Sends a signal to one process.
+pub(crate) fn signal(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).expect("a process id is not zero"), signal).expect("the process exists");
+}
+
+/// Kills a process and waits until it is gone.
+pub(crate) async fn kill(mut process: Child) {
+    process.start_kill().unwrap();
+    process.wait().await.unwrap();
+}

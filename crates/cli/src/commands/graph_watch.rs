@@ -1,0 +1,195 @@
+//! Follows a graph to its end: a live tree on a terminal, a line for each change elsewhere.
+
+use super::graph_show::{self, PAGE, Seen, agent_name, counted, seen, state, style, took};
+use crate::fail::Failure;
+use crate::out::{Out, Style, printable};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::ExitCode;
+use tidemill_client::Client;
+use tidemill_core::graph::record::JobRecord;
+use tidemill_core::job::JobState;
+use tidemill_core::run::RunState;
+use tidemill_core::{RunId, Timestamp};
+use tidemill_wire::graphs::ListJobs;
+
+/// How long to wait for a change where a person looks at durations, and where nobody does.
+const WAIT_LIVE_SECS: u16 = 1;
+const WAIT_SECS: u16 = 10;
+/// Lines of the picture where the size of the terminal is not known, and at least.
+const HEIGHT: usize = 20;
+const HEIGHT_MIN: usize = 6;
+/// Width where it is not known.
+const WIDTH: usize = 100;
+
+/// Follows a graph. The exit code tells the outcome: 0 for success, 3 for anything else.
+pub(super) async fn watch(client: &Client, run: &RunId, out: Out) -> Result<ExitCode, Failure> {
+    let mut seen = seen(client, run).await?;
+    let mut version = seen.graph.version;
+    let mut picture = Picture::default();
+    if out.is_live() {
+        picture.draw(&seen, client.info().await?.now, out);
+    } else {
+        tell_begun(&seen, out);
+    }
+    while !seen.graph.status.is_terminal() {
+        let wait_secs = if out.is_live() { WAIT_LIVE_SECS } else { WAIT_SECS };
+        let asked = ListJobs {
+            changed_after: Some(version),
+            wait_secs: Some(wait_secs),
+            limit: Some(PAGE),
+            after: None,
+        };
+        let page = client.jobs(run, &asked).await?;
+        let is_whole = page.next.is_none();
+        for job in page.items {
+            version = version.max(job.version);
+            changed(client, &mut seen, job, out).await?;
+        }
+        if is_whole {
+            seen.graph = client.graph(run).await?;
+        }
+        // What changed after the page is told before the end is.
+        if seen.graph.status.is_terminal() && seen.graph.version > version {
+            seen.graph.status = RunState::Running;
+        }
+        if out.is_live() {
+            picture.draw(&seen, client.info().await?.now, out);
+        }
+    }
+    ended(&seen, client.info().await?.now, out);
+    let succeeded = seen.graph.status == RunState::Success;
+    Ok(if succeeded { ExitCode::SUCCESS } else { ExitCode::from(3) })
+}
+
+/// What has happened until now, where nobody looks at a picture.
+fn tell_begun(seen: &Seen, out: Out) {
+    for job in seen.jobs.values() {
+        if out.is_json() {
+            out.json(job);
+        } else if job.state != JobState::Pending {
+            out.line(told(job, seen, out));
+        }
+    }
+}
+
+/// Takes a change in, and tells it where nobody looks at a picture.
+async fn changed(client: &Client, seen: &mut Seen, job: JobRecord, out: Out) -> Result<(), Failure> {
+    if job.agent_id.is_some_and(|agent| !seen.agents.contains_key(&agent)) {
+        seen.agents = graph_show::names(client).await?;
+    }
+    let before = seen.jobs.insert(job.position, job.clone());
+    let is_news = before.is_none_or(|before| before.code != job.code || before.tasks != job.tasks);
+    if out.is_json() {
+        out.json(&job);
+    } else if !out.is_live() && is_news {
+        out.line(told(&job, seen, out));
+    }
+    Ok(())
+}
+
+/// One change as a line.
+fn told(job: &JobRecord, seen: &Seen, out: Out) -> String {
+    let time = out.paint(&job.updated_at.format("%H:%M:%S%.3f").to_string(), Style::Dim);
+    let state = out.paint(&state(job), style(job.code));
+    let agent = match job.agent_id.filter(|_| job.state == JobState::Running) {
+        Some(agent) => format!(" on {}", agent_name(&seen.agents, agent)),
+        None => String::new(),
+    };
+    let message = job.message.as_ref().map_or_else(String::new, |message| format!(": {message}"));
+    format!("{time} {} {state}{}", printable(&job.name), printable(&format!("{agent}{message}")))
+}
+
+/// What became of it all.
+fn ended(seen: &Seen, now: Timestamp, out: Out) {
+    if out.is_json() {
+        out.json(&seen.graph);
+        return;
+    }
+    let graph = &seen.graph;
+    if out.is_live() {
+        // The picture may have left them out.
+        for job in seen.jobs.values().filter(|job| job.state == JobState::Failed).take(HEIGHT) {
+            out.line(told(job, seen, out));
+        }
+    }
+    let took = graph.started_at.map_or_else(String::new, |started| {
+        format!(" after {}", crate::times::rough(graph.finished_at.unwrap_or(now) - started))
+    });
+    let state = out.paint(graph.status.as_str(), Style::of_state(graph.status));
+    out.line(format!("graph {} {state}{took}: {}", graph.run_id, counted(graph.counts)));
+    if graph.counts.failed > 0 {
+        let first = seen.jobs.values().find(|job| job.state == JobState::Failed && job.tasks > 0);
+        if let Some(job) = first {
+            out.say(format!("hint: tidemill graph logs {} {}", graph.run_id, job.name));
+        }
+    }
+}
+
+/// A picture that is drawn over the one before.
+#[derive(Default)]
+struct Picture {
+    height: usize,
+}
+
+impl Picture {
+    fn draw(&mut self, seen: &Seen, now: Timestamp, out: Out) {
+        let (width, height) = size();
+        let mut lines = lines(seen, now, height.saturating_sub(2).max(HEIGHT_MIN), out, width);
+        lines.push(counted(seen.graph.counts));
+        let mut text = String::new();
+        if self.height > 0 {
+            let _ = write!(text, "\x1b[{}A", self.height);
+        }
+        for line in &lines {
+            text.push_str("\r\x1b[2K");
+            text.push_str(line);
+            text.push('\n');
+        }
+        // What is left of a picture that was higher.
+        text.push_str("\x1b[0J");
+        self.height = lines.len();
+        let mut stdout = std::io::stdout().lock();
+        let _ = stdout.write_all(text.as_bytes());
+        let _ = stdout.flush();
+    }
+}
+
+/// The lines of a picture: the tree where it fits; otherwise what runs, what failed and what is next, and the rest
+/// counted.
+fn lines(seen: &Seen, now: Timestamp, height: usize, out: Out, width: usize) -> Vec<String> {
+    let drawn = |lead: &str, job: &JobRecord| line(lead, job, seen, now, out, width);
+    if seen.jobs.len() <= height {
+        return seen.tree.lines(&seen.jobs).iter().map(|(lead, job)| drawn(lead, job)).collect();
+    }
+    let order = [JobState::Running, JobState::Failed, JobState::Pending];
+    let interesting =
+        order.iter().flat_map(|state| seen.jobs.values().filter(move |job| job.state == *state));
+    let mut lines: Vec<String> = interesting.take(height - 1).map(|job| drawn("", job)).collect();
+    lines.push(out.paint(&format!("… {} more", seen.jobs.len() - lines.len()), Style::Dim));
+    lines
+}
+
+fn line(lead: &str, job: &JobRecord, seen: &Seen, now: Timestamp, out: Out, width: usize) -> String {
+    let mark = match job.state {
+        JobState::Pending => "·",
+        JobState::Running => "▸",
+        JobState::Succeeded => "✓",
+        JobState::Failed => "✗",
+    };
+    let name = printable(&format!("{lead}{mark} {}", job.name));
+    let agent = job.agent_id.filter(|_| job.state == JobState::Running);
+    let agent = agent.map_or_else(String::new, |agent| format!(" on {}", agent_name(&seen.agents, agent)));
+    let took = Some(took(job, now)).filter(|took| took != "–").unwrap_or_default();
+    let rest = printable(&format!("{took}{agent}"));
+    let text: String = format!("{name:<32} {:<24} {rest}", state(job)).chars().take(width).collect();
+    out.paint(text.trim_end(), style(job.code))
+}
+
+/// The width and the height of the terminal.
+fn size() -> (usize, usize) {
+    match rustix::termios::tcgetwinsize(std::io::stdout()) {
+        Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.into(), size.ws_row.into()),
+        Ok(_) | Err(_) => (WIDTH, HEIGHT),
+    }
+}

@@ -1,0 +1,15 @@
+//! Graphs with a real server, real controllers and real agents, on both stores. The oracle is what the commands wrote
+//! to disk: no job ever ran twice at the same time, and every job ended once.
+
+mod cancels;
+mod controllers;
+mod cuts;
+mod deaths;
+mod ends;
+mod examples;
+mod flags;
+mod ground;
+mod pasted;
+mod secrets;
+mod skew;
+mod words;

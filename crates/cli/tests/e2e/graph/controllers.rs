@@ -1,0 +1,95 @@
+//! Controllers: any number may run, one acts. A frozen one that thaws changes nothing.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::json;
+use tidemill_core::run::RunState;
+
+use super::ground::{Site, controller, graph};
+use crate::stage::{Kind, Stage, until};
+
+mod postgres {
+    use crate::stage::{Kind, Stage};
+
+    #[test]
+    fn a_frozen_controller_is_replaced_and_changes_nothing_when_it_thaws() {
+        super::a_frozen_controller_is_replaced_and_changes_nothing_when_it_thaws(&Stage::new(Kind::Postgres));
+    }
+
+    #[test]
+    fn a_controller_that_is_killed_is_replaced() {
+        super::a_controller_that_is_killed_is_replaced(&Stage::new(Kind::Postgres));
+    }
+}
+
+mod sqlite {
+    use crate::stage::{Kind, Stage};
+
+    #[test]
+    fn a_controller_that_is_killed_is_replaced() {
+        super::a_controller_that_is_killed_is_replaced(&Stage::new(Kind::Sqlite));
+    }
+}
+
+/// Who acts, and under which epoch.
+fn lease(stage: &Stage) -> String {
+    let cast = match stage.kind {
+        Kind::Postgres => "epoch::text",
+        Kind::Sqlite => "CAST(epoch AS TEXT)",
+    };
+    let text = format!("SELECT {cast} FROM ops.controller_leases WHERE site = 'default'");
+    stage.sql(&text).expect("the lease is read").pop().unwrap_or_default()
+}
+
+fn a_frozen_controller_is_replaced_and_changes_nothing_when_it_thaws(stage: &Stage) {
+    let mut site = Site::start(stage);
+    let _agent = site.agent("ann", &[]);
+    let names: Vec<String> = (0..60).map(|number| format!("job-{number:02}")).collect();
+    let mut steps = Vec::new();
+    for (number, name) in names.iter().enumerate() {
+        let needs: Vec<&str> = if number < 4 { Vec::new() } else { vec![names[number - 4].as_str()] };
+        steps.push(site.step(name, &needs, "sleep 0.3", ""));
+    }
+    let run = site.submit(&graph(&steps));
+    site.until_written("end job-05");
+    let before = lease(stage);
+    let mut second = controller(stage, "second");
+    site.controller.signal(Signal::STOP);
+    let begun = Instant::now();
+    until("another controller acts", || (lease(stage) != before).then_some(()));
+    assert!(begun.elapsed() < Duration::from_secs(40), "it took {:?}", begun.elapsed());
+    // Both believe that they act, for a moment.
+    site.controller.signal(Signal::CONT);
+    assert_eq!(site.until_ended(&run), RunState::Success, "{:?}", site.codes(&run));
+    let ledger = site.ledger();
+    for name in &names {
+        assert_eq!(ledger.count(&format!("begin {name} ")), 1, "{name}: {ledger:?}");
+    }
+    site.check(&run);
+    second.signal(Signal::TERM);
+    assert_eq!(second.ended_within(Duration::from_secs(30)), Some(0));
+}
+
+fn a_controller_that_is_killed_is_replaced(stage: &Stage) {
+    let mut site = Site::start(stage);
+    let _agent = site.agent("ann", &[]);
+    let run = site.submit(&graph(&[
+        site.step("first", &[], "sleep 2", ""),
+        site.step("second", &["first"], "true", ""),
+    ]));
+    site.until_written("begin first");
+    site.controller.kill();
+    site.until_written("end first");
+    // What agents report is kept; nobody decides.
+    assert_ne!(site.code(&run, "second"), "initiated");
+    let _second = controller(stage, "second");
+    assert_eq!(site.until_ended(&run), RunState::Success);
+    let job = site.job(&run, "first");
+    assert_eq!(
+        (&job["job"]["tasks"], &job["job"]["errors"]),
+        (&json!(1), &json!(0)),
+        "no task was lost: {job}"
+    );
+    site.check(&run);
+}

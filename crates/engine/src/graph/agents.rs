@@ -1,0 +1,168 @@
+//! Agents: who they are, what they are ordered to do, and what people say about them.
+
+use super::Graphs;
+use super::reports::{Speaker, speaks};
+use std::time::Duration;
+use tidemill_core::agent::{Agent, NewAgent};
+use tidemill_core::graph::record::Order;
+use tidemill_core::limits::{AGENT_TASKS_MAX, BATCH_MAX, KEY_BYTES_MAX, WEIGHT_MAX};
+use tidemill_core::request;
+use tidemill_store::{Error, RefusalCode, Tx};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// Longest wait of one poll.
+const WAIT_MAX: Duration = Duration::from_mins(1);
+/// First time between two looks of an agent that has nothing to do; it doubles.
+const LOOK_FIRST: Duration = Duration::from_millis(50);
+
+impl Graphs {
+    /// Registers an agent, or the next process of one: an earlier process of it is refused from now on.
+    pub async fn register(&self, agent: NewAgent) -> Result<Agent, Error> {
+        request::check_worker_name(&agent.name)?;
+        request::check_labels(&agent.labels)?;
+        if !(1..=WEIGHT_MAX).contains(&agent.capacity) {
+            let message = format!("an agent carries between 1 and {WEIGHT_MAX}, and not {}", agent.capacity);
+            return Err(Error::refused(RefusalCode::BadValue, message));
+        }
+        if agent.host.len().max(agent.version.len()) > KEY_BYTES_MAX {
+            let message = format!("a host or a version has at most {KEY_BYTES_MAX} bytes");
+            return Err(Error::refused(RefusalCode::TooLarge, message));
+        }
+        let registered = self
+            .engine
+            .patience
+            .settle("register an agent", || {
+                let (agent, now) = (agent.clone(), self.now());
+                self.engine
+                    .store()
+                    .write(move |mut tx| Box::pin(async move { tx.register_agent(&agent, now).await }))
+            })
+            .await?;
+        self.bells().ring_controller();
+        Ok(registered)
+    }
+
+    /// The orders for an agent that it does not have yet; waits for some where there is none.
+    pub async fn poll(&self, who: &Speaker, have: &[String], wait: Duration) -> Result<Vec<Order>, Error> {
+        if have.len() > AGENT_TASKS_MAX {
+            let message = format!("an agent holds at most {AGENT_TASKS_MAX} tasks");
+            return Err(Error::refused(RefusalCode::TooLarge, message));
+        }
+        let until = Instant::now() + wait.min(WAIT_MAX);
+        let mut bell = self.bells().agents.subscribe();
+        let mut pause = LOOK_FIRST;
+        let mut first = true;
+        loop {
+            bell.mark_unchanged();
+            let orders = self.orders(who, have, first).await?;
+            let left = until.saturating_duration_since(Instant::now());
+            if !orders.is_empty() || left.is_zero() {
+                return Ok(orders);
+            }
+            first = false;
+            // Who has tasks is likely to get more.
+            pause =
+                if have.is_empty() { (pause * 2).min(self.settings.look_idle) } else { self.settings.look };
+            tokio::select! {
+                rung = bell.changed() => if rung.is_err() { return Ok(Vec::new()) },
+                () = tokio::time::sleep(pause.min(left)) => {}
+            }
+        }
+    }
+
+    async fn orders(&self, who: &Speaker, have: &[String], first: bool) -> Result<Vec<Order>, Error> {
+        let (who, have, now) = (*who, have.to_vec(), self.now());
+        let store = self.engine.store();
+        if first {
+            // To ask is a sign of life.
+            let asked = store.write(move |mut tx| {
+                Box::pin(async move {
+                    speaks(&mut tx, &who).await?;
+                    tx.beat_agent(who.agent_id, now).await?;
+                    tx.orders(who.agent_id, have).await
+                })
+            });
+            return asked.await;
+        }
+        store
+            .snapshot(move |mut tx| {
+                Box::pin(async move {
+                    speaks(&mut tx, &who).await?;
+                    tx.orders(who.agent_id, have).await
+                })
+            })
+            .await
+    }
+
+    /// Notes that an agent says goodbye: what it has not begun goes to others, what it has begun waits for it.
+    pub async fn leave(&self, who: &Speaker) -> Result<(), Error> {
+        let (who, now) = (*who, self.now());
+        self.engine
+            .store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    speaks(&mut tx, &who).await?;
+                    tx.leave_agent(who.agent_id, now).await?;
+                    note_jobs(&mut tx, who.agent_id).await
+                })
+            })
+            .await?;
+        self.bells().ring_controller();
+        Ok(())
+    }
+
+    /// The agents that work for a project, or all.
+    pub async fn agents(&self, project: Option<&str>) -> Result<Vec<Agent>, Error> {
+        self.engine.store().agents(project.map(str::to_owned), BATCH_MAX).await
+    }
+
+    /// An agent that must exist.
+    pub async fn agent(&self, agent: Uuid) -> Result<Agent, Error> {
+        let known = self.engine.store().agent(agent).await?.filter(|known| known.forgotten_at.is_none());
+        known.map(|known| known.agent).ok_or_else(|| unknown(agent))
+    }
+
+    /// Lets an agent get no new tasks, or get them again.
+    pub async fn drain(&self, agent: Uuid, draining: bool) -> Result<Agent, Error> {
+        let store = self.engine.store();
+        let known =
+            store.write(move |mut tx| Box::pin(async move { tx.drain_agent(agent, draining).await })).await?;
+        self.bells().ring_controller();
+        if known { self.agent(agent).await } else { Err(unknown(agent)) }
+    }
+
+    /// Takes a person's word that nothing of an agent runs any more: its tasks are over, and its jobs go to
+    /// others. Told twice, it is told once; false then.
+    pub async fn forget(&self, agent: Uuid) -> Result<bool, Error> {
+        let now = self.now();
+        let forgotten = self
+            .engine
+            .store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    if tx.agent(agent).await?.is_none() {
+                        return Err(unknown(agent));
+                    }
+                    let forgotten = tx.forget_agent(agent, now).await?;
+                    note_jobs(&mut tx, agent).await?;
+                    Ok(forgotten)
+                })
+            })
+            .await?;
+        self.bells().ring_controller();
+        Ok(forgotten)
+    }
+}
+
+/// Names the jobs of an agent to the controller.
+async fn note_jobs(tx: &mut Tx<'_>, agent: Uuid) -> Result<(), Error> {
+    for job in tx.jobs_of_agent(agent).await? {
+        tx.note_change(&job).await?;
+    }
+    Ok(())
+}
+
+fn unknown(agent: Uuid) -> Error {
+    Error::refused(RefusalCode::UnknownAgent, format!("agent `{agent}` does not exist"))
+}

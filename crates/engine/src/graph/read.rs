@@ -1,0 +1,57 @@
+//! What people look at.
+
+use super::Graphs;
+use super::operate::unknown;
+use tidemill_core::RunId;
+use tidemill_core::graph::record::{GraphRecord, JobDetail, JobNeeds, JobRecord, LogPiece, TaskRecord};
+use tidemill_store::{Error, JobPage, RefusalCode};
+
+impl Graphs {
+    /// A graph that must exist, with its counts.
+    pub async fn graph(&self, run: &RunId) -> Result<GraphRecord, Error> {
+        self.engine.store().graph(run.clone()).await?.ok_or_else(|| unknown(run))
+    }
+
+    /// Jobs of a graph.
+    pub async fn jobs(&self, run: &RunId, page: JobPage) -> Result<Vec<JobRecord>, Error> {
+        self.engine.store().jobs(run.clone(), page).await
+    }
+
+    /// What the jobs need whose places are after the first and not after the last.
+    pub async fn needs(&self, run: &RunId, after: i32, last: i32) -> Result<Vec<JobNeeds>, Error> {
+        self.engine.store().needs(run.clone(), after, last).await
+    }
+
+    /// The id of the job of that name, which must exist.
+    pub async fn find_job(&self, run: &RunId, name: &str) -> Result<String, Error> {
+        let found = self.engine.store().find_job(run.clone(), name.to_owned()).await?;
+        let message = format!("graph {run} has no job `{name}`");
+        found.ok_or_else(|| Error::refused(RefusalCode::UnknownJob, message))
+    }
+
+    /// A job that must exist.
+    pub async fn job_record(&self, job: &str) -> Result<JobRecord, Error> {
+        self.engine.store().job(job.to_owned()).await?.ok_or_else(|| unknown_job(job))
+    }
+
+    /// A job that must exist, with everything that belongs to it.
+    pub async fn job(&self, job: &str) -> Result<JobDetail, Error> {
+        self.engine.store().job_detail(job.to_owned()).await?.ok_or_else(|| unknown_job(job))
+    }
+
+    /// A task that must exist.
+    pub async fn task(&self, task: &str) -> Result<TaskRecord, Error> {
+        let message = format!("task `{task}` does not exist");
+        let found = self.engine.store().task(task.to_owned()).await?;
+        found.ok_or_else(|| Error::refused(RefusalCode::UnknownTask, message))
+    }
+
+    /// Pieces of what a task wrote, after a place.
+    pub async fn logs(&self, task: &str, after: Option<i32>, limit: usize) -> Result<Vec<LogPiece>, Error> {
+        self.engine.store().task_logs(task.to_owned(), after, limit).await
+    }
+}
+
+pub(super) fn unknown_job(job: &str) -> Error {
+    Error::refused(RefusalCode::UnknownJob, format!("job `{job}` does not exist"))
+}

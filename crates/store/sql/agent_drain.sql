@@ -1,0 +1,1 @@
+UPDATE {ops}.agents SET draining = $2 WHERE agent_id = $1

@@ -1,0 +1,1 @@
+SELECT subject, version FROM {ops}.job_changes ORDER BY subject LIMIT $1

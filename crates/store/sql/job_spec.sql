@@ -1,0 +1,1 @@
+SELECT spec FROM {ops}.jobs WHERE job_id = $1

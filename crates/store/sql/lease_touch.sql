@@ -1,0 +1,1 @@
+UPDATE {ops}.controller_leases SET version = version WHERE site = $1

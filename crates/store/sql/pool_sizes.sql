@@ -1,0 +1,1 @@
+SELECT name, size FROM {ops}.pools

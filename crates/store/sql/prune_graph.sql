@@ -1,0 +1,1 @@
+DELETE FROM {ops}.graphs WHERE run_id = $1

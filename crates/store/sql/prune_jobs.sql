@@ -1,0 +1,1 @@
+DELETE FROM {ops}.jobs WHERE run_id = $1

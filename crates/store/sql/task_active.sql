@@ -1,0 +1,5 @@
+-- Every order that stands; of an order to stop also what is known of the task that it stops.
+SELECT t.task_id, t.job_id, t.kind, t.number, t.agent_id, t.cancels, t.stage, t.result, r.stage AS cancelled_stage,
+       r.result IS NOT NULL AS cancelled_over
+  FROM {ops}.tasks t LEFT JOIN {ops}.tasks r ON r.task_id = t.cancels
+ WHERE t.active

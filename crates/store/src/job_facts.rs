@@ -1,0 +1,110 @@
+//! The facts that `why` is decided from, for jobs.
+
+use crate::{Error, Store, Tx};
+use chrono::TimeDelta;
+use tidemill_core::graph::share;
+use tidemill_core::job::JobState;
+use tidemill_core::limits::AGENT_SILENT_SECS;
+use tidemill_core::project::{Flag, FlagName, GRAPH_SCOPE, SITE_SCOPE, project_scope};
+use tidemill_core::why::{AgentFacts, JobFacts};
+use tidemill_core::{RunId, Timestamp};
+
+/// How long an agent that fell silent is remembered.
+const MEMORY: TimeDelta = TimeDelta::days(7);
+
+impl Store {
+    /// The facts about a job.
+    pub async fn job_facts(&self, job: String, now: Option<Timestamp>) -> Result<Option<JobFacts>, Error> {
+        self.read(move |mut tx| Box::pin(async move { tx.job_facts(&job, now).await })).await
+    }
+
+    /// The facts about the job that says best what a graph waits for.
+    pub async fn graph_facts(&self, run: RunId, now: Option<Timestamp>) -> Result<Option<JobFacts>, Error> {
+        self.read(move |mut tx| {
+            Box::pin(async move {
+                let Some(job) = tx.telling_job(&run).await? else { return Ok(None) };
+                tx.job_facts(&job.job_id, now).await
+            })
+        })
+        .await
+    }
+}
+
+impl Tx<'_> {
+    async fn job_facts(&mut self, job: &str, now: Option<Timestamp>) -> Result<Option<JobFacts>, Error> {
+        let now = self.database_now(now).await?;
+        let Some(record) = self.job(job).await? else { return Ok(None) };
+        let Some(spec) = self.job_spec(job).await? else { return Ok(None) };
+        let shape = share::Shape {
+            project: record.project_id.clone(),
+            uses_database: spec.uses_database(),
+            weight: spec.weight,
+            pool: spec.pool.clone(),
+            labels: spec.labels.clone(),
+        };
+        let mut flags = self.flags().await?;
+        flags.retain(|flag| flag.is_on(now) && holds(flag, &shape, record.state));
+        let sizes = self.pool_sizes().await?;
+        let size = shape.pool.as_ref().and_then(|pool| sizes.iter().find(|(name, _)| name == pool));
+        let pool = match size {
+            Some((name, size)) => Some((*size, self.pool_holders(name).await?)),
+            None => None,
+        };
+        let lease = self.controller_lease().await?;
+        let agents = self.agent_facts(&record, now).await?;
+        Ok(Some(JobFacts {
+            needs: self.open_needs(job).await?,
+            controller: lease.until_at.is_some_and(|until| until > now),
+            job: record,
+            shape,
+            flags,
+            pool,
+            agents,
+            now,
+        }))
+    }
+
+    async fn agent_facts(
+        &mut self,
+        job: &tidemill_core::graph::record::JobRecord,
+        now: Timestamp,
+    ) -> Result<Vec<AgentFacts>, Error> {
+        let used = self.agents_used().await?;
+        let silent = TimeDelta::seconds(i64::try_from(AGENT_SILENT_SECS).unwrap_or(i64::MAX));
+        let known = self.live_agents(now - MEMORY).await?;
+        let facts = known.into_iter().map(|known| {
+            let agent = known.agent;
+            let used = used.iter().find(|(id, _)| *id == agent.agent_id).map_or(0, |(_, used)| *used);
+            let away = known.forgotten_at.or(agent.left_at);
+            let silent_since = away.or_else(|| (now - agent.seen_at > silent).then_some(agent.seen_at));
+            let free = i64::from(agent.capacity) - used;
+            let gets_none = silent_since.is_some() || agent.draining;
+            AgentFacts {
+                has_job: job.agent_id == Some(agent.agent_id),
+                room: share::Agent {
+                    labels: agent.labels,
+                    project: agent.project_id,
+                    capacity: agent.capacity,
+                    free: if gets_none { 0 } else { i32::try_from(free.max(0)).unwrap_or(i32::MAX) },
+                },
+                name: agent.name,
+                silent_since,
+            }
+        });
+        Ok(facts.collect())
+    }
+}
+
+/// Whether a flag holds a job.
+fn holds(flag: &Flag, shape: &share::Shape, state: JobState) -> bool {
+    match flag.flag {
+        FlagName::Paused => {
+            flag.scope == SITE_SCOPE
+                || flag.scope == GRAPH_SCOPE
+                || flag.scope == project_scope(&shape.project)
+        }
+        FlagName::Maintenance => flag.scope == SITE_SCOPE && shape.uses_database,
+        FlagName::Reboot => flag.scope == SITE_SCOPE && state != JobState::Succeeded,
+        FlagName::ProbeOff => false,
+    }
+}

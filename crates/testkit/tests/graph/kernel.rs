@@ -1,0 +1,135 @@
+//! The run of a graph, as the kernel sees it.
+
+use tidemill_core::graph::record::JobCounts;
+use tidemill_core::job::StatusCode as C;
+use tidemill_core::run::{Cancelled, EndCause, Lane, RunState};
+use tidemill_store::ClaimRuns;
+use tidemill_testkit::door::Kind;
+
+use crate::scene::{Scene, ended, graph, one};
+
+pub(crate) async fn a_graph_is_never_claimed_nor_swept(kind: Kind) {
+    let mut scene = Scene::open(kind).await;
+    let mut robot = scene.agent("one", 1).await;
+    let run = scene.submit(&one("")).await;
+    let claim = async |scene: &Scene| {
+        let ask = ClaimRuns { limit: 10, labels: vec!["tidemill.graph".to_owned()], ..ClaimRuns::one("w") };
+        scene.engine.claim(ask).await.expect("claims are answered")
+    };
+    assert!(claim(&scene).await.is_empty(), "while it is queued");
+    scene.act().await;
+    let order = robot.order().await;
+    robot.stage(&order.task_id, "executing").await;
+    scene.act().await;
+    assert_eq!(scene.run(&run).await.status, RunState::Running);
+    assert!(claim(&scene).await.is_empty(), "while it runs");
+    scene.advance(40 * 86_400);
+    assert!(scene.engine.sweep(100, 20.0).await.expect("it is swept").is_empty());
+    let kept = scene.run(&run).await;
+    assert_eq!((kept.status, kept.lane), (RunState::Running, Lane::Graph));
+    let waiting = scene.submit(&one("")).await;
+    scene.advance(40 * 86_400);
+    assert!(scene.engine.sweep(100, 20.0).await.expect("it is swept").is_empty());
+    assert!(claim(&scene).await.is_empty());
+    assert_eq!(scene.run(&waiting).await.status, RunState::Queued);
+}
+
+pub(crate) async fn the_run_follows_its_jobs(kind: Kind) {
+    let mut scene = Scene::open(kind).await;
+    let run = scene.submit(&graph(&[("a", &[]), ("b", &["a"])])).await;
+    scene.act().await;
+    assert_eq!(scene.run(&run).await.status, RunState::Queued, "nothing has begun");
+    let mut robot = scene.agent("one", 1).await;
+    scene.advance(1);
+    scene.act().await;
+    let started = scene.run(&run).await;
+    assert_eq!((started.status, started.claimed_by.as_deref()), (RunState::Running, Some("first")));
+    scene.play(std::slice::from_mut(&mut robot), 5).await;
+    let over = scene.run(&run).await;
+    assert_eq!((over.status, over.end_cause), (RunState::Success, Some(EndCause::Reported)));
+    let graph = scene.graphs.graph(&run).await.expect("the graph is read");
+    assert_eq!(graph.counts, JobCounts { total: 2, succeeded: 2, ..JobCounts::default() });
+    let page = tidemill_store::EventPage { after: 0, limit: 100 };
+    let events = scene.stage.store.events(run.clone(), page).await.expect("events are read");
+    let told: Vec<&str> = events.iter().map(|event| event.message.as_str()).collect();
+    assert_eq!(
+        told,
+        [
+            "Run queued",
+            "ann submitted a graph of 2 jobs; 0 of them are reused",
+            "Run claimed by worker",
+            "Run started",
+            "Run succeeded"
+        ]
+    );
+    // A job that can never begin: the run fails without having begun.
+    let failing = scene.submit(&one("labels: [gpu]")).await;
+    scene.act().await;
+    scene.graphs.cancel(&failing, &[], "ann", None).await.expect("it is cancelled");
+    scene.act().await;
+    assert_eq!(scene.run(&failing).await.status, RunState::Cancelled);
+}
+
+pub(crate) async fn cancelling_and_retrying_the_run_is_the_same(kind: Kind) {
+    let mut scene = Scene::open(kind).await;
+    let mut robot = scene.agent("one", 1).await;
+    let run = scene.submit(&one("")).await;
+    scene.act().await;
+    let task = robot.order().await.task_id;
+    robot.stage(&task, "executing").await;
+    let cancelled = scene.engine.cancel(&run, "ann", Some("enough")).await.expect("it is cancelled");
+    assert_eq!(cancelled, Cancelled::Requested);
+    scene.act().await;
+    assert_eq!(scene.code(&run, "a").await, C::CancelledByUser);
+    assert_eq!(scene.engine.cancel(&run, "ann", None).await.expect("it is over"), Cancelled::Ended);
+    robot.confirm(&task).await;
+    let retried = scene.engine.retry(&run, "ann").await.expect("it is tried again");
+    scene.play(std::slice::from_mut(&mut robot), 5).await;
+    let next = scene.run(&retried.run_id).await;
+    assert_eq!((next.status, next.lane, next.retry_of), (RunState::Success, Lane::Graph, Some(run)));
+}
+
+pub(crate) async fn a_run_that_is_ended_by_hand_takes_its_jobs_with_it(kind: Kind) {
+    let mut scene = Scene::open(kind).await;
+    let mut robot = scene.agent("one", 1).await;
+    let run = scene.submit(&one("")).await;
+    scene.act().await;
+    let task = robot.order().await.task_id;
+    robot.stage(&task, "executing").await;
+    scene.act().await;
+    let change = "UPDATE {ops}.runs SET status = 'failed'";
+    scene.stage.plain.execute(change).await.expect("a person may");
+    scene.advance(60);
+    robot.beat().await;
+    scene.act().await;
+    let job = scene.job(&run, "a").await;
+    assert_eq!((job.code, job.stopping), (C::CancelledByUser, true));
+    assert_eq!(scene.run(&run).await.status, RunState::Failed);
+}
+
+pub(crate) async fn what_ended_long_ago_is_removed(kind: Kind) {
+    let mut scene = Scene::open(kind).await;
+    let mut robot = scene.agent("one", 1).await;
+    let old = scene.submit(&graph(&[("a", &[]), ("b", &["a"])])).await;
+    scene.play(std::slice::from_mut(&mut robot), 5).await;
+    let line = crate::reporting::line("hello");
+    let task = robot.have[0].clone();
+    robot.graphs.report_log(&robot.who, &task, 0, vec![line]).await.expect("it is kept");
+    scene.advance(100 * 86_400);
+    robot.beat().await;
+    let young = scene.submit(&one("")).await;
+    scene.act().await;
+    let task = robot.order().await.task_id;
+    robot.result(&task, ended(0)).await;
+    scene.act().await;
+    let pruned = scene.stage.store.prune(scene.now() - chrono::TimeDelta::days(90), 100).await;
+    assert_eq!(pruned.expect("it is removed").runs, 1);
+    assert!(scene.graphs.graph(&old).await.is_err());
+    assert_eq!(scene.graphs.graph(&young).await.expect("it is kept").counts.succeeded, 1);
+    for (table, rows) in
+        [("graphs", 1), ("jobs", 1), ("job_needs", 0), ("tasks", 1), ("task_logs", 0), ("job_outputs", 0)]
+    {
+        assert_eq!(scene.number(&format!("SELECT count(*) FROM {{ops}}.{table}")).await, rows, "{table}");
+    }
+    assert_eq!(scene.number("SELECT count(*) FROM {ops}.job_events").await, 2);
+}

@@ -1,0 +1,116 @@
+//! Trying again: commands, agents' failures, whole graphs.
+
+use tidemill_core::job::StatusCode as C;
+use tidemill_core::run::RunState;
+use tidemill_engine::graph::TaskReport;
+use tidemill_store::RefusalCode;
+use tidemill_testkit::door::Kind;
+
+use crate::scene::{Scene, ended, failed, graph, one, output};
+
+pub(crate) async fn a_command_that_fails_is_tried_again_only_where_asked(kind: Kind) {
+    for (retries, tries) in [(0, 1), (2, 3)] {
+        let mut scene = Scene::open(kind).await;
+        let mut robot = scene.agent("one", 1).await;
+        let run = scene.submit(&one(&format!("retries: {retries}"))).await;
+        for number in 1..=tries {
+            scene.act().await;
+            let order = robot.order().await;
+            assert_eq!(order.work.as_ref().expect("it is work").attempt, number);
+            robot.stage(&order.task_id, "executing").await;
+            robot.result(&order.task_id, ended(9)).await;
+            scene.act().await;
+            for _ in 0..10 {
+                scene.advance(5);
+                robot.beat().await;
+            }
+        }
+        scene.act().await;
+        let job = scene.job(&run, "a").await;
+        assert_eq!((job.code, job.tasks, job.exit_code), (C::NonzeroExit, tries, Some(9)));
+        assert_eq!(scene.run(&run).await.status, RunState::Failed);
+        assert!(robot.poll().await.is_empty());
+    }
+}
+
+pub(crate) async fn an_agents_failures_are_bounded_and_backed_off(kind: Kind) {
+    let mut scene = Scene::open(kind).await;
+    let mut robot = scene.agent("one", 1).await;
+    let run = scene.submit(&one("")).await;
+    let mut wait = 5;
+    for number in 1..=5 {
+        scene.act().await;
+        let order = robot.order().await;
+        robot.result(&order.task_id, failed("the disk is full")).await;
+        scene.act().await;
+        let job = scene.job(&run, "a").await;
+        if number == 5 {
+            let words = "5 tasks came to nothing; the last one: the disk is full";
+            assert_eq!((job.code, job.message.as_deref()), (C::JobError, Some(words)));
+            break;
+        }
+        assert_eq!((job.code, job.errors), (C::WaitingOnNewTask, number));
+        assert_eq!(job.not_before, Some(scene.now() + chrono::TimeDelta::seconds(wait)));
+        scene.advance(wait - 1);
+        robot.beat().await;
+        scene.act().await;
+        assert!(robot.poll().await.is_empty(), "not before its time");
+        scene.advance(1);
+        wait *= 2;
+    }
+    assert_eq!(scene.run(&run).await.status, RunState::Failed);
+}
+
+pub(crate) async fn a_graph_is_tried_again_and_what_succeeded_is_reused(kind: Kind) {
+    let mut scene = Scene::open(kind).await;
+    let mut robot = scene.agent("one", 4).await;
+    let run = scene.submit(&graph(&[("a", &[]), ("b", &["a"]), ("c", &["b"]), ("d", &[])])).await;
+    scene.act().await;
+    let refused = scene.graphs.retry(&run, &[], "ann").await.expect_err("it has not ended");
+    assert_eq!(refused.refusal_code(), Some(RefusalCode::NotRetryable));
+    for order in robot.poll().await {
+        let mut report = TaskReport::new(ended(0));
+        report.outputs = vec![output("o", "o.csv")];
+        robot.graphs.report_result(&robot.who, &order.task_id, report).await.expect("it is heard");
+    }
+    scene.act().await;
+    let order = robot.order().await;
+    robot.result(&order.task_id, ended(1)).await;
+    scene.act().await;
+    assert_eq!(scene.run(&run).await.status, RunState::Failed);
+    let retried = scene.graphs.retry(&run, &[], "ann").await.expect("it is tried again");
+    assert!(retried.created);
+    let again = scene.graphs.retry(&run, &[], "ann").await.expect("it is known");
+    assert_eq!((again.run_id.clone(), again.created), (retried.run_id.clone(), false));
+    let next = retried.run_id;
+    let codes = scene.codes(&next).await;
+    let of = |name: &str| codes.iter().find(|(job, _)| job == name).expect("the job is there").1;
+    assert_eq!([of("a"), of("b"), of("c"), of("d")], [C::Succeeded, C::Created, C::Created, C::Succeeded]);
+    assert_eq!(scene.job(&next, "a").await.reused_from, Some(scene.job(&run, "a").await.job_id));
+    scene.act().await;
+    let order = robot.order().await;
+    let work = order.work.clone().expect("it is work");
+    assert_eq!((work.spec.name.as_str(), work.inputs.len()), ("b", 1), "it gets what a left then");
+    assert_eq!(work.inputs[0].job_id, scene.job(&run, "a").await.job_id);
+    robot.succeed(&order).await;
+    scene.play(std::slice::from_mut(&mut robot), 10).await;
+    let ended = scene.run(&next).await;
+    assert_eq!((ended.status, ended.retry_of), (RunState::Success, Some(run)));
+}
+
+pub(crate) async fn named_jobs_and_everything_after_them_run_again(kind: Kind) {
+    let mut scene = Scene::open(kind).await;
+    let mut robot = scene.agent("one", 4).await;
+    let run = scene.submit(&graph(&[("a", &[]), ("b", &["a"]), ("c", &["b"]), ("d", &[])])).await;
+    scene.play(std::slice::from_mut(&mut robot), 10).await;
+    assert_eq!(scene.run(&run).await.status, RunState::Success);
+    let refused = scene.graphs.retry(&run, &[], "ann").await.expect_err("there is nothing to try again");
+    assert_eq!(refused.refusal_code(), Some(RefusalCode::NotRetryable));
+    let next = scene.graphs.retry(&run, &["b".to_owned()], "ann").await.expect("it is tried again").run_id;
+    let codes = scene.codes(&next).await;
+    let of = |name: &str| codes.iter().find(|(job, _)| job == name).expect("the job is there").1;
+    assert_eq!([of("a"), of("b"), of("c"), of("d")], [C::Succeeded, C::Created, C::Created, C::Succeeded]);
+    scene.play(std::slice::from_mut(&mut robot), 10).await;
+    let ended = scene.run(&next).await;
+    assert_eq!((ended.status, ended.retry_of, ended.attempt), (RunState::Success, Some(run), 2));
+}

@@ -1,0 +1,235 @@
+//! What the cases of graphs share: a store, a clock, a controller that is asked to act, and agents that follow a
+//! script.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use tidemill_core::agent::NewAgent;
+use tidemill_core::graph::record::{JobRecord, Order};
+use tidemill_core::job::StatusCode;
+use tidemill_core::run::{Applied, Run};
+use tidemill_core::task::{Output, TaskKind, TaskResult, cancel_id};
+use tidemill_core::{RunId, Timestamp};
+use tidemill_engine::graph::{Controller, GraphSettings, Graphs, JobPage, Speaker, SubmitGraph, TaskReport};
+use tidemill_engine::{Clock, Engine, Patience};
+use tidemill_testkit::door::{Kind, Stage, at};
+use uuid::Uuid;
+
+/// A store with a controller.
+pub(crate) struct Scene {
+    pub(crate) stage: Stage,
+    pub(crate) engine: Engine,
+    pub(crate) graphs: Graphs,
+    pub(crate) controller: Controller,
+}
+
+impl Scene {
+    pub(crate) async fn open(kind: Kind) -> Self {
+        let stage = Stage::open(kind).await;
+        let patience = Patience::For(Duration::from_secs(20));
+        let engine = Engine::new(stage.store.clone(), Clock::fixed(at(0)), patience);
+        let graphs = Graphs::new(engine.clone(), GraphSettings::default());
+        let controller = graphs.controller("first");
+        Self { stage, engine, graphs, controller }
+    }
+
+    /// Moves the clock.
+    pub(crate) fn advance(&self, secs: i64) {
+        self.engine.clock().advance(TimeDelta::seconds(secs));
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.engine.clock().now().expect("the clock is a test's")
+    }
+
+    /// Lets the controller act until there is nothing left to do.
+    pub(crate) async fn act(&mut self) {
+        settle(&mut self.controller).await;
+    }
+
+    /// Submits a graph of project `shop`.
+    pub(crate) async fn submit(&self, text: &str) -> RunId {
+        self.graphs.submit(ask(text)).await.expect("the graph is taken").run_id
+    }
+
+    /// Registers an agent.
+    pub(crate) async fn agent(&self, name: &str, capacity: i32) -> Robot {
+        self.agent_with(new_agent(name, capacity)).await
+    }
+
+    pub(crate) async fn agent_with(&self, new: NewAgent) -> Robot {
+        let who = Speaker { agent_id: new.agent_id, boot_id: new.boot_id, token_id: new.token_id };
+        self.graphs.register(new).await.expect("the agent is registered");
+        Robot { graphs: self.graphs.clone(), who, have: Vec::new() }
+    }
+
+    pub(crate) async fn job(&self, run: &RunId, name: &str) -> JobRecord {
+        let id = self.graphs.find_job(run, name).await.expect("the job exists");
+        self.graphs.job_record(&id).await.expect("the job is read")
+    }
+
+    pub(crate) async fn code(&self, run: &RunId, name: &str) -> StatusCode {
+        self.job(run, name).await.code
+    }
+
+    /// Every job of a run: its name and its code.
+    pub(crate) async fn codes(&self, run: &RunId) -> Vec<(String, StatusCode)> {
+        let page = JobPage { limit: 1_000, ..JobPage::default() };
+        let jobs = self.graphs.jobs(run, page).await.expect("the jobs are listed");
+        jobs.into_iter().map(|job| (job.name, job.code)).collect()
+    }
+
+    /// How the code of a job changed, from the beginning.
+    pub(crate) async fn path(&self, run: &RunId, name: &str) -> Vec<StatusCode> {
+        let id = self.graphs.find_job(run, name).await.expect("the job exists");
+        let detail = self.graphs.job(&id).await.expect("the job is read");
+        let mut path: Vec<StatusCode> =
+            detail.changes.first().map(|change| change.from_code).into_iter().collect();
+        path.extend(detail.changes.iter().map(|change| change.to_code));
+        path
+    }
+
+    pub(crate) async fn run(&self, run: &RunId) -> Run {
+        self.engine.run(run).await.expect("the run exists")
+    }
+
+    pub(crate) async fn number(&self, text: &str) -> i64 {
+        self.stage.plain.number(text).await.unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    /// Plays a whole graph: agents do everything that they are told, and everything succeeds.
+    pub(crate) async fn play(&mut self, robots: &mut [Robot], rounds: usize) {
+        for _ in 0..rounds {
+            self.act().await;
+            let mut busy = false;
+            for robot in robots.iter_mut() {
+                for order in robot.poll().await {
+                    robot.succeed(&order).await;
+                    busy = true;
+                }
+            }
+            if !busy {
+                return;
+            }
+        }
+        self.act().await;
+    }
+}
+
+/// Lets a controller act until there is nothing left to do.
+pub(crate) async fn settle(controller: &mut Controller) {
+    for _ in 0..10_000 {
+        if !controller.tick().await.expect("the controller acts").more {
+            return;
+        }
+    }
+    panic!("the controller does not come to rest");
+}
+
+pub(crate) fn ask(text: &str) -> SubmitGraph {
+    SubmitGraph::new("shop", "staging", text, "ann")
+}
+
+pub(crate) fn new_agent(name: &str, capacity: i32) -> NewAgent {
+    NewAgent {
+        agent_id: Uuid::new_v4(),
+        name: name.to_owned(),
+        host: "here".to_owned(),
+        labels: Vec::new(),
+        capacity,
+        version: "0.1.0".to_owned(),
+        project_id: None,
+        token_id: None,
+        boot_id: Uuid::new_v4(),
+    }
+}
+
+/// A graph of one job, with more keys for it.
+pub(crate) fn one(more: &str) -> String {
+    let mut text = String::from("version: 1\njobs:\n  a:\n    run: work\n");
+    for line in more.lines() {
+        let _ = writeln!(text, "    {}", line.trim());
+    }
+    text
+}
+
+/// A graph of jobs, each with what it needs.
+pub(crate) fn graph(jobs: &[(&str, &[&str])]) -> String {
+    let mut text = String::from("version: 1\njobs:\n");
+    for (name, needs) in jobs {
+        let _ = writeln!(text, "  {name}:\n    run: work\n    needs: [{}]", needs.join(", "));
+    }
+    text
+}
+
+pub(crate) fn ended(exit_code: i32) -> TaskResult {
+    TaskResult::Ended { exit_code, unmatched: Vec::new(), hint: Vec::new(), message: None }
+}
+
+pub(crate) fn failed(message: &str) -> TaskResult {
+    TaskResult::Failed { fatal: false, message: message.to_owned() }
+}
+
+pub(crate) fn output(name: &str, path: &str) -> Output {
+    let sha256 = "0".repeat(64);
+    Output { name: name.to_owned(), path: path.to_owned(), size_bytes: 3, sha256, url: None }
+}
+
+/// An agent that does what a test says.
+#[derive(Clone)]
+pub(crate) struct Robot {
+    pub(crate) graphs: Graphs,
+    pub(crate) who: Speaker,
+    pub(crate) have: Vec<String>,
+}
+
+impl Robot {
+    /// Asks for orders, without waiting, and remembers them.
+    pub(crate) async fn poll(&mut self) -> Vec<Order> {
+        let orders = self.graphs.poll(&self.who, &self.have, Duration::ZERO).await.expect("orders are read");
+        self.have.extend(orders.iter().map(|order| order.task_id.clone()));
+        orders
+    }
+
+    /// The one order that there is.
+    pub(crate) async fn order(&mut self) -> Order {
+        let mut orders = self.poll().await;
+        assert_eq!(orders.len(), 1, "{orders:?}");
+        orders.remove(0)
+    }
+
+    pub(crate) async fn beat(&self) {
+        self.graphs.beat(&self.who, &self.have).await.expect("the beat is heard");
+    }
+
+    pub(crate) async fn stage(&self, task: &str, stage: &str) -> Applied {
+        self.graphs.report_stage(&self.who, task, stage).await.expect("the stage is heard")
+    }
+
+    pub(crate) async fn result(&self, task: &str, result: TaskResult) -> Applied {
+        self.graphs
+            .report_result(&self.who, task, TaskReport::new(result))
+            .await
+            .expect("the result is heard")
+    }
+
+    /// Does what is ordered, and it goes well.
+    pub(crate) async fn succeed(&self, order: &Order) {
+        match order.kind {
+            TaskKind::RunJob => {
+                assert_eq!(self.stage(&order.task_id, "preparing").await, Applied::Applied);
+                assert_eq!(self.stage(&order.task_id, "executing").await, Applied::Applied);
+                assert_eq!(self.result(&order.task_id, ended(0)).await, Applied::Applied);
+            }
+            TaskKind::CancelJob => {
+                assert_eq!(self.result(&order.task_id, TaskResult::Stopped).await, Applied::Applied);
+            }
+        }
+    }
+
+    /// Confirms that a task is stopped.
+    pub(crate) async fn confirm(&self, task: &str) -> Applied {
+        self.result(&cancel_id(task), TaskResult::Stopped).await
+    }
+}

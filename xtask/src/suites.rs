@@ -1,0 +1,132 @@
+//! Every suite of the workspace, two at a time: most of them wait more than they compute.
+
+use std::collections::VecDeque;
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use crate::{out, workspace};
+
+/// Suites that run at the same time.
+const AT_ONCE: usize = 2;
+/// The longest ones, which begin first, so that no one is left to run alone at the end.
+const LONG: [&str; 7] = ["e2e", "conformance", "graph", "sync", "sync_faults", "live", "console"];
+
+/// One program of tests.
+struct Suite {
+    name: String,
+    program: PathBuf,
+    directory: PathBuf,
+}
+
+/// Builds and runs every suite; false where a test failed.
+pub(crate) fn run(libtest: &[&str], variables: &[(&str, &str)]) -> Result<bool> {
+    let mut suites = build()?;
+    suites.sort_by_key(|suite| LONG.iter().position(|name| suite.name.ends_with(name)).unwrap_or(LONG.len()));
+    let waiting = Mutex::new(VecDeque::from(suites));
+    let failed = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                loop {
+                    let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                    let Some(suite) = next else { break };
+                    if !carry_out(&suite, libtest, variables) {
+                        failed.lock().unwrap_or_else(PoisonError::into_inner).push(suite.name);
+                    }
+                }
+            });
+        }
+    });
+    let documented = workspace::cargo().args(["test", "--workspace", "--doc", "--quiet"]).status();
+    let documented = documented.context("could not run cargo")?.success();
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if !failed.is_empty() {
+        out::line(format!("these suites failed: {}", failed.join(", ")));
+    }
+    Ok(failed.is_empty() && documented)
+}
+
+/// Builds everything, and says what there is to run.
+fn build() -> Result<Vec<Suite>> {
+    let mut cargo = workspace::cargo()
+        .args(["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("could not run cargo")?;
+    let mut suites = Vec::new();
+    let output = cargo.stdout.take().context("cargo says nothing")?;
+    for line in BufReader::new(output).lines() {
+        let message: Value = serde_json::from_str(&line?).unwrap_or_default();
+        suites.extend(suite(&message));
+    }
+    ensure!(cargo.wait()?.success(), "the tests do not build");
+    Ok(suites)
+}
+
+/// The suite that a message of cargo names, if it names one.
+fn suite(message: &Value) -> Option<Suite> {
+    let program = message["executable"].as_str().filter(|_| message["profile"]["test"] == true)?;
+    let manifest = PathBuf::from(message["manifest_path"].as_str()?);
+    let directory = manifest.parent()?.to_owned();
+    let package = directory.file_name()?.to_string_lossy().into_owned();
+    let name = format!("{package}/{}", message["target"]["name"].as_str()?);
+    Some(Suite { name, program: program.into(), directory })
+}
+
+/// Runs one suite, and shows what it said once it is over; whether all of it passed.
+fn carry_out(suite: &Suite, libtest: &[&str], variables: &[(&str, &str)]) -> bool {
+    let began = Instant::now();
+    let output = Command::new(&suite.program)
+        .args(libtest)
+        .current_dir(&suite.directory)
+        .env("CARGO_MANIFEST_DIR", &suite.directory)
+        .envs(variables.iter().copied())
+        .stdin(Stdio::null())
+        .output();
+    let seconds = began.elapsed().as_secs();
+    match output {
+        Ok(output) => {
+            let verdict = if output.status.success() { "passed" } else { "failed" };
+            let said = String::from_utf8_lossy(&output.stdout);
+            let complained = String::from_utf8_lossy(&output.stderr);
+            out::line(format!(
+                "{}\n{}suite {}: {verdict} after {seconds} s",
+                said.trim_end(),
+                complained,
+                suite.name
+            ));
+            output.status.success()
+        }
+        Err(error) => {
+            out::line(format!("suite {} could not be run: {error}", suite.name));
+            false
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_programs_of_tests_are_suites() {
+        let message = json!({
+            "reason": "compiler-artifact", "manifest_path": "/w/crates/cli/Cargo.toml", "executable": "/t/e2e-1",
+            "profile": {"test": true}, "target": {"name": "e2e"},
+        });
+        let found = suite(&message).expect("it is a suite");
+        assert_eq!((found.name.as_str(), found.directory), ("cli/e2e", PathBuf::from("/w/crates/cli")));
+        let mut binary = message.clone();
+        binary["profile"]["test"] = json!(false);
+        assert!(suite(&binary).is_none());
+        assert!(suite(&json!({"reason": "build-finished"})).is_none());
+    }
+}
