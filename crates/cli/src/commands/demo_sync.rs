@@ -69,7 +69,7 @@ async fn run(order: &Order, config: &Config, folder: &Path, out: Out) -> Result<
     let mut demo = Demo::prepare(order.stones, options, config, folder, out).await?;
     let played = if order.serve {
         let shown = Shown::open(&demo.syncs, config, order, out).await?;
-        shown.beside(demo.play(), out).await
+        shown.beside(Box::pin(demo.play()), out).await
     } else {
         demo.play().await
     };
