@@ -132,7 +132,7 @@ async fn test(
     State(app): State<App>,
     caller: Caller,
     Body(stone): Body<TryStone>,
-) -> Result<Json<Priced>, Fail> {
+) -> Result<(Extension<Noted>, Json<Priced>), Fail> {
     let feeds = caller.feeds(&app).await?;
     if !feeds.has(&stone.feed) {
         return Err(Error::unknown_feed(&stone.feed).into());
@@ -144,7 +144,9 @@ async fn test(
         fancy_color: stone.fancy_color,
         ..Diamond::new("try", stone.price, stone.shape, stone.points)
     };
-    Ok(Json(rules.price(&stone.feed, &diamond)))
+    // It is a question that travels as a change does: nothing was done that belongs on record.
+    let noted = Noted { unchanged: true, ..Noted::default() };
+    Ok((Extension(noted), Json(rules.price(&stone.feed, &diamond))))
 }
 
 async fn remove(State(app): State<App>, caller: Caller, Id(rule): Id<i64>) -> Result<StatusCode, Fail> {

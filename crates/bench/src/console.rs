@@ -55,6 +55,8 @@ pub(crate) async fn pages(ground: &Ground, plan: &Plan, report: &mut Report) -> 
     }
     tidy(&mut conn).await?;
     let base = serve(engine.clone()).await?;
+    // Installed once per process; a second time changes nothing.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().build().context("a client")?;
     let waiting = queued.last().context("a run")?;
     for (name, path) in paths(&long, waiting.as_str()) {

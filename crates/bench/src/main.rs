@@ -1,7 +1,7 @@
 //! Benchmarks: each figure beside its floor, in the same run, because machines are noisy.
 //!
-//! `cargo xtask bench runs|queue|sync|http|console|graph [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]`. A
-//! benchmark is not a test: it measures, says which targets are met, and exits with 0. How it measures:
+//! `cargo xtask bench runs|queue|sync|http|console|graph [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]`.
+//! A benchmark is not a test: it measures, says which targets are met, and exits with 0. How it measures:
 //! docs/benchmarks.md.
 
 mod agent_floor;

@@ -54,3 +54,55 @@ pub(crate) async fn asset(Path(name): Path<String>) -> Response {
         None => StatusCode::NOT_FOUND.into_response(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The colours that a part of the style sheet gives names to.
+    fn colours(part: &str) -> Vec<(&str, [f64; 3])> {
+        let pairs =
+            part.split([';', '{']).filter_map(|rule| rule.trim().strip_prefix("--")?.split_once(": #"));
+        let pairs = pairs.filter(|(_, digits)| digits.len() == 6);
+        pairs
+            .map(|(name, digits)| {
+                let number = u32::from_str_radix(digits, 16).unwrap();
+                let [_, red, green, blue] = number.to_be_bytes();
+                (name, [red, green, blue].map(|part| f64::from(part) / 255.0))
+            })
+            .collect()
+    }
+
+    /// How much light a colour gives, as people see it.
+    fn light(colour: [f64; 3]) -> f64 {
+        let linear = colour
+            .map(|part| if part <= 0.039_28 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) });
+        0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    }
+
+    fn contrast(one: [f64; 3], other: [f64; 3]) -> f64 {
+        let (one, other) = (light(one), light(other));
+        (one.max(other) + 0.05) / (one.min(other) + 0.05)
+    }
+
+    #[test]
+    fn every_text_can_be_told_from_what_is_behind_it_in_light_and_dark() {
+        let (bright, dark) = STYLE.body.split_once("prefers-color-scheme: dark").unwrap();
+        let (dark, _) = dark.split_once("\n}\n").unwrap();
+        let states = ["success", "failed", "running", "claimed", "queued", "cancelled"];
+        for (scheme, part) in [("light", bright), ("dark", dark)] {
+            let colours = colours(part);
+            let named = |name: &str| colours.iter().find(|(known, _)| *known == name).unwrap().1;
+            let mut pairs = vec![("accent-text".to_owned(), "accent".to_owned())];
+            for text in states.into_iter().chain(["text", "dim", "accent"]) {
+                pairs.extend(["panel", "ground", "hover"].map(|behind| (text.to_owned(), behind.to_owned())));
+            }
+            pairs.extend(states.map(|state| (state.to_owned(), format!("{state}-ground"))));
+            pairs.extend(["text", "dim"].map(|text| (text.to_owned(), "shade".to_owned())));
+            for (text, behind) in pairs {
+                let found = contrast(named(&text), named(&behind));
+                assert!(found >= 4.5, "{scheme}: {text} on {behind} is {found:.2}");
+            }
+        }
+    }
+}

@@ -146,6 +146,7 @@ impl<'a> Page<'a> {
                             p #live role="status" {}
                             span { (says(&visitor.caller.name)) ", " (visitor.caller.role)
                                 @if let Some(project) = &visitor.caller.project { " of " (says(project)) } }
+                            a href="/docs" { "The API" }
                             @if visitor.signed_in {
                                 form method="post" action="/sign-out" {
                                     (act::csrf(visitor))

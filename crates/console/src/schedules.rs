@@ -5,7 +5,7 @@ use crate::act::{self, Done, Form};
 use crate::layout::{Page, Place};
 use crate::oops::Oops;
 use crate::text::{line, line_of, says};
-use crate::time::{ago, ago_or_none, full};
+use crate::time::{ago, ago_or_none, minute};
 use crate::visitor::Visitor;
 use crate::words::{label, run_link};
 use axum::Router;
@@ -86,7 +86,7 @@ pub(crate) fn next_times(visitor: &Visitor, schedule: &Schedule, most: usize) ->
     html! {
         @if fires.is_empty() { span.dim { "never again" } }
         @for (place, fire) in fires.iter().enumerate() {
-            @if place == 0 { b { (ago(*fire, visitor.now)) } } @else { span.why { (full(*fire)) } }
+            @if place == 0 { b { (ago(*fire, visitor.now)) } } @else { span.why { (minute(*fire)) } }
         }
     }
 }

@@ -74,7 +74,8 @@ pub(crate) fn part(visitor: &Visitor, told: &Told) -> Markup {
         }
         @if !partitions.is_empty() {
             section.panel {
-                header { h2 { "Heatmap" } span.dim.small { "stones per partition, by the lowest price in it" } }
+                header { h2 { "Heatmap" } span.dim.small { "stones per partition, by the lowest price in it" }
+                    }
                 div.in.picture { (heat(partitions)) }
             }
             section.panel {
@@ -109,7 +110,10 @@ fn numbers(visitor: &Visitor, sync: &Sync, partitions: &[Partition]) -> Markup {
         sum(|partition| partition.rejected),
     );
     let consolidated = sum(|partition| partition.consolidated);
-    let total = sync.consolidation_total.max(stored);
+    // A stone that was read twice is stored twice, and is in the table once.
+    let is_done = sync.state == SyncState::Completed;
+    let total = if is_done { consolidated } else { sync.consolidation_total.max(stored) };
+    let done = if is_done { "done" } else { "" };
     let refused = sync.consolidation_errors.max(sum(|partition| partition.refused));
     html! {
         div.tiles {
@@ -123,11 +127,12 @@ fn numbers(visitor: &Visitor, sync: &Sync, partitions: &[Partition]) -> Markup {
             div.tile { span { "Deleted" } b { (count(sync.deleted)) } span { "no longer offered" } }
         }
         dl.facts {
-            dt { "Read" } dd { (bar(fetched, sync.predicted, "Read", "")) }
-            dt { "In the table" } dd {
-                (bar(consolidated, total, "In the table", if sync.state == SyncState::Completed { "done" }
-                else { "" }))
-                " " (count(consolidated)) " of " (count(total)) " stones" }
+            dt { "Read" }
+            dd.barred { (bar(fetched, sync.predicted, "Read", "")) span { (count(fetched)) " of "
+                (count(sync.predicted)) } }
+            dt { "In the table" }
+            dd.barred { (bar(consolidated, total, "In the table", done)) span { (count(consolidated)) " of "
+                (count(total)) } }
             dt { "Window" } dd { @if let Some(from) = sync.updated_from { "since " (ago(from, visitor.now)) }
                 @else { "everything" }
                 ", up to " (ago(sync.updated_to, visitor.now)) }

@@ -14,6 +14,11 @@ pub(crate) fn full(at: Timestamp) -> String {
     at.format("%Y-%m-%d %H:%M:%S%.3f UTC").to_string()
 }
 
+/// A time to the minute, with the exact one on hover.
+pub(crate) fn minute(at: Timestamp) -> Markup {
+    html! { time datetime=(exact(at)) title=(full(at)) { (at.format("%Y-%m-%d %H:%M UTC").to_string()) } }
+}
+
 /// A time by how far away it is, with the exact one on hover.
 pub(crate) fn ago(at: Timestamp, now: Timestamp) -> Markup {
     let words = distance(at, now);

@@ -116,6 +116,7 @@ macro_rules! conformance {
             without_a_key_the_same_words_within_ten_seconds_are_one_event,
             another_level_message_or_payload_is_another_event,
             a_batch_of_events_keeps_its_order,
+            a_record_is_read_from_its_end,
             an_event_is_kept_as_it_was_said,
             an_event_has_a_largest_size,
             an_event_renews_the_lease,

@@ -54,16 +54,13 @@ pub(super) async fn demo(order: Order, config: &Config, out: Out) -> Result<Exit
         )));
     }
     let demo = Demo::prepare(&folder, &database, out).await?;
-    let shown = if order.serve {
+    let result = if order.serve {
         let syncs = Syncs::new(demo.engine.clone(), config.sync());
-        Some(Shown::open(&syncs, config, &order, out).await?)
+        let shown = Shown::open(&syncs, config, &order, out).await?;
+        shown.beside(demo.play(), out).await
     } else {
-        None
+        demo.play().await
     };
-    let result = demo.play().await;
-    if let Some(shown) = shown {
-        shown.stay(&result, out).await;
-    }
     match keep {
         Some(path) => out.say(format!("look around: tidemill --database {} run list", path.display())),
         None => {

@@ -31,14 +31,21 @@ impl Shown {
         Ok(Self { serving, stop })
     }
 
-    /// Leaves it open until Ctrl-C, unless the demo failed.
-    pub(super) async fn stay(self, played: &Result<ExitCode, Failure>, out: Out) {
-        if played.is_ok() {
-            out.say("the console stays open on the demo's data; Ctrl-C ends it");
-            super::work::stopped(self.stop).await;
-            let _ = self.serving.await;
-        } else {
-            self.serving.abort();
+    /// Plays the demo beside it, and then leaves it open until Ctrl-C, which also ends the demo before its end.
+    pub(super) async fn beside(
+        self,
+        play: impl Future<Output = Result<ExitCode, Failure>>,
+        out: Out,
+    ) -> Result<ExitCode, Failure> {
+        tokio::select! {
+            played = play => {
+                played?;
+                out.say("the console stays open on the demo's data; Ctrl-C ends it");
+                super::work::stopped(self.stop).await;
+            }
+            () = super::work::stopped(self.stop.clone()) => {}
         }
+        let _ = self.serving.await;
+        Ok(ExitCode::SUCCESS)
     }
 }

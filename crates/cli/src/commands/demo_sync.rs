@@ -67,11 +67,12 @@ async fn run(order: &Order, config: &Config, folder: &Path, out: Out) -> Result<
         options = Options::new(file.display().to_string(), host_now);
     }
     let mut demo = Demo::prepare(order.stones, options, config, folder, out).await?;
-    let shown = if order.serve { Some(Shown::open(&demo.syncs, config, order, out).await?) } else { None };
-    let played = demo.play().await;
-    if let Some(shown) = shown {
-        shown.stay(&played, out).await;
-    }
+    let played = if order.serve {
+        let shown = Shown::open(&demo.syncs, config, order, out).await?;
+        shown.beside(demo.play(), out).await
+    } else {
+        demo.play().await
+    };
     demo.end().await;
     played
 }

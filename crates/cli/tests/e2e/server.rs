@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::process::Process;
-use crate::stage::{PATIENCE, Stage, on_both, until};
+use crate::stage::{PATIENCE, Stage, on_both, until, until_within};
 
 on_both!(everybody_who_waits_is_answered_when_the_server_is_told_to_end, up_serves_beside_everything_else);
 
@@ -23,6 +23,11 @@ mod sqlite_only {
     #[test]
     fn a_server_for_others_asks_for_tokens_and_shows_the_first_one_once() {
         super::a_server_for_others_asks_for_tokens_and_shows_the_first_one_once(&Stage::new(Kind::Sqlite));
+    }
+
+    #[test]
+    fn the_demo_leaves_the_console_open_on_its_data() {
+        super::the_demo_leaves_the_console_open_on_its_data(&Stage::bare(Kind::Sqlite));
     }
 
     #[test]
@@ -111,6 +116,11 @@ fn up_serves_beside_everything_else(stage: &Stage) {
     let id = queued.1["run_id"].as_str().unwrap();
     assert_eq!(stage.json(&["run", "show", id])["status"], "queued");
     assert_eq!(ask(address, "GET", "/readyz", None).0, 200);
+    let console = format!("the console is at http://{address}/");
+    assert!(up.said().contains(&console), "{}", up.said());
+    let (status, page) = receive(send(address, "GET", &format!("/runs/{id}"), None));
+    assert_eq!(status, 200, "{page}");
+    assert!(page.starts_with("<!DOCTYPE html>") && page.contains(id), "{page}");
     let (status, figures) = ask(address, "GET", "/metrics", None);
     let figures = figures.as_str().unwrap_or_default().to_owned();
     assert_eq!(status, 200);
@@ -119,6 +129,19 @@ fn up_serves_beside_everything_else(stage: &Stage) {
     }
     up.signal(Signal::TERM);
     assert_eq!(up.ended_within(PATIENCE), Some(0), "{}", up.said());
+}
+
+fn the_demo_leaves_the_console_open_on_its_data(stage: &Stage) {
+    let folder = stage.path("").display().to_string();
+    let words = ["demo", "--runs", "--serve", "--listen", "127.0.0.1:0"];
+    let (mut demo, address) = server(stage, &words, &[("TMPDIR", &folder)]);
+    until_within("the demo is over", Duration::from_secs(90), || {
+        demo.said().contains("the console stays open on the demo's data").then_some(())
+    });
+    let (status, page) = receive(send(address, "GET", "/runs?status=success", None));
+    assert_eq!((status, page.matches("class=\"state s-success\"").count()), (200, 12), "{page}");
+    demo.signal(Signal::TERM);
+    assert_eq!(demo.ended_within(PATIENCE), Some(0), "{}", demo.said());
 }
 
 /// The status of an answer to somebody who shows this token.

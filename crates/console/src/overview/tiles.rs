@@ -52,7 +52,7 @@ pub(super) fn tiles(visitor: &Visitor, stats: &Stats, workers: &[Worker]) -> Mar
         div.tile { span { "Mean time, 7 d" }
             b { (success.map_or_else(|| "–".to_owned(), |line| rough_secs(line.avg_duration_seconds))) }
             span { @if let Some(line) = failed { "failed ones " (rough_secs(line.avg_duration_seconds)) }
-                @else { "of those that succeeded" } } }
+                @else { "none failed" } } }
         a.tile href="/workers" { span { "Workers" } b.bad[alive == 0 && stats.queued_count > 0] { (alive) }
             span { "alive" @if workers.len() > alive { ", " (workers.len() - alive) " ended lately" } } }
     }

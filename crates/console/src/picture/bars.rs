@@ -13,8 +13,42 @@ const ROW: f64 = 24.0;
 const BAR: f64 = 14.0;
 /// The narrowest bar that can be seen.
 const BAR_MIN: f64 = 2.0;
-/// Marks on the axis.
-const MARKS: i32 = 5;
+/// Marks on the axis, at the most.
+const MARKS_MAX: i64 = 6;
+/// Distances between marks that people can read, in milliseconds.
+const DISTANCES: [i64; 24] = [
+    1,
+    2,
+    5,
+    10,
+    20,
+    50,
+    100,
+    200,
+    500,
+    1_000,
+    2_000,
+    5_000,
+    10_000,
+    30_000,
+    60_000,
+    120_000,
+    300_000,
+    600_000,
+    1_800_000,
+    3_600_000,
+    7_200_000,
+    21_600_000,
+    86_400_000,
+    604_800_000,
+];
+
+/// Where the marks of so many milliseconds are.
+fn marks(whole: i64) -> impl Iterator<Item = i64> {
+    let distance = DISTANCES.into_iter().find(|distance| whole / distance < MARKS_MAX);
+    let distance = distance.unwrap_or_else(|| (whole / MARKS_MAX).max(1));
+    (0..=whole / distance).map(move |mark| mark * distance)
+}
 
 /// A stretch of time in a row.
 pub(crate) struct Span {
@@ -61,11 +95,12 @@ impl Bars {
             svg role="img" viewBox={ "0 0 " (WIDTH) " " (at(height)) } {
                 title { (self.title) }
                 desc { (self.words()) }
-                @for mark in 0..=MARKS {
-                    @let moment = from + TimeDelta::milliseconds(whole / i64::from(MARKS) * i64::from(mark));
-                    @let x = at(place(moment));
+                @for mark in marks(whole) {
+                    @let x = at(place(from + TimeDelta::milliseconds(mark)));
                     line.axis x1=(x) x2=(x) y1="0" y2=(at(height - 18.0)) {}
-                    text x=(x) y=(at(height - 4.0)) text-anchor=(anchor(mark)) { "+" (rough(moment - from)) }
+                    text x=(x) y=(at(height - 4.0)) text-anchor=(anchor(mark, whole)) {
+                        @if mark == 0 { "0" } @else { "+" (rough(TimeDelta::milliseconds(mark))) }
+                    }
                 }
                 @for (place_of_row, row) in self.rows.iter().enumerate() {
                     @let middle = ROW * (number(i64::try_from(place_of_row).unwrap_or(0)) + 0.5);
@@ -99,11 +134,13 @@ impl Span {
 }
 
 /// Marks at the ends keep within the picture.
-const fn anchor(mark: i32) -> &'static str {
-    match mark {
-        0 => "start",
-        MARKS => "end",
-        _ => "middle",
+const fn anchor(mark: i64, whole: i64) -> &'static str {
+    if mark == 0 {
+        "start"
+    } else if mark * 20 > whole * 19 {
+        "end"
+    } else {
+        "middle"
     }
 }
 
@@ -129,6 +166,17 @@ mod tests {
             drawn.contains("&lt;try&gt;: queued for 5 s from 2026-02-14 10:30:00.000 UTC, running for 5 s")
         );
         assert!(!drawn.contains("style="));
+    }
+
+    #[test]
+    fn marks_are_few_and_easy_to_read() {
+        let of = |whole| marks(whole).collect::<Vec<_>>();
+        assert_eq!(of(5_000), [0, 1_000, 2_000, 3_000, 4_000, 5_000]);
+        assert_eq!(of(1), [0, 1]);
+        assert_eq!(of(7_000), [0, 2_000, 4_000, 6_000]);
+        for whole in [13, 999, 61_000, 3_700_000, 90_000_000, i64::MAX / 4] {
+            assert!((1..=8).contains(&of(whole).len()), "{whole}");
+        }
     }
 
     #[test]

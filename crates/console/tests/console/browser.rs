@@ -224,6 +224,28 @@ async fn the_record_of_a_busy_run_stays_bounded_on_its_page() {
     browser.is_content().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_tabs_are_open_and_each_is_live_when_it_is_looked_at() {
+    let house = House::open().await;
+    let run = house.engine().queue(request()).await.expect("a run").run_id;
+    let browser = Browser::open(&Wish::default()).await;
+    let mut tabs = Vec::new();
+    for _ in 0..10 {
+        let tab = browser.another_tab().await;
+        // More streams than a browser opens to one server would keep the next tab from loading at all.
+        browser.go(&house.url(&format!("/runs/{run}"))).await;
+        browser.sees("#live", "Live").await;
+        tabs.push(tab);
+    }
+    let holder = claim(&house, &run, "worker-1").await;
+    finish(&house, &run, &holder, FinalStatus::Success, json!({})).await;
+    for tab in [&tabs[0], &tabs[9]] {
+        browser.look_at(tab).await;
+        browser.sees("#head .state", "success").await;
+    }
+    browser.is_content().await;
+}
+
 /// Every page, wide and narrow, light and dark: nothing is cut off, nothing is complained about. With
 /// `TIDEMILL_SCREENSHOTS=DIR` a picture of each is left there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

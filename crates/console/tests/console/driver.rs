@@ -3,7 +3,8 @@
 //! A small client of our own: the protocol is JSON over HTTP, and the tests need ten of its calls.
 
 use serde_json::{Value, json};
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -44,13 +45,24 @@ pub(crate) struct Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // The browser is a child of its driver, and ends with it.
+        // A driver that is killed leaves its browser behind: the session is ended first, and waited for.
+        let _ = self.quit();
         let _ = self.driver.kill();
         let _ = self.driver.wait();
     }
 }
 
 impl Browser {
+    /// Ends the session, and with it the browser.
+    fn quit(&self) -> std::io::Result<()> {
+        let (host, path) = self.session.trim_start_matches("http://").split_once('/').unwrap_or_default();
+        let mut stream = TcpStream::connect(host)?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        write!(stream, "DELETE /{path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")?;
+        stream.read_to_end(&mut Vec::new())?;
+        Ok(())
+    }
+
     /// Opens one.
     pub(crate) async fn open(wish: &Wish) -> Self {
         let seat = SEATS.acquire().await.expect("the seats are never closed");
@@ -218,6 +230,18 @@ impl Browser {
         let picture = self.call("/screenshot", None).await.expect("a picture");
         let bytes = decoded(picture.as_str().unwrap_or_default());
         std::fs::write(file, bytes).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    }
+
+    /// Opens another tab, and looks at it: the one before is hidden.
+    pub(crate) async fn another_tab(&self) -> String {
+        let made = self.call("/window/new", Some(json!({"type": "tab"}))).await.expect("a tab");
+        let handle = made["handle"].as_str().unwrap_or_default().to_owned();
+        self.look_at(&handle).await;
+        handle
+    }
+
+    pub(crate) async fn look_at(&self, tab: &str) {
+        self.call("/window", Some(json!({"handle": tab}))).await.expect("the tab is there");
     }
 
     pub(crate) async fn resize(&self, width: u32, height: u32) {

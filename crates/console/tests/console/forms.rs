@@ -223,3 +223,16 @@ async fn flags_and_schedules_are_held_and_let_go() {
     assert_eq!(place(&resumed), "/schedules?done=resumed");
     assert!(!reader.page("/schedules").await.contains("paused"));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn which_rule_would_price_a_stone_is_told_and_is_nothing_for_the_record() {
+    let house = House::guarded().await;
+    furnish(&house).await;
+    let viewer = house.signed_in(Role::Viewer, None).await;
+    let page = viewer.page("/feeds/stones?price=1250&carats=1.25&shape=OVAL").await;
+    assert!(page.contains("prices it: ×1.15, sold for <b>$1,437.50</b>"), "{page}");
+    let page = viewer.page("/feeds/stones?price=12.345&carats=1").await;
+    assert!(page.contains("The price is a number with at most two decimals."), "{page}");
+    let admin = house.signed_in(Role::Admin, None).await;
+    assert!(!admin.page("/audit").await.contains("rules.test"));
+}

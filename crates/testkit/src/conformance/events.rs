@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use tidemill_core::event::{EventKind, Level, NewEvent};
 use tidemill_core::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use tidemill_core::run::{FinalStatus, RunState};
-use tidemill_store::{Holder, RefusalCode};
+use tidemill_store::{EventTail, Holder, RefusalCode};
 
 use super::at_once;
 use crate::door::{Stage, at, info, refused, request};
@@ -217,4 +217,42 @@ pub async fn a_run_that_waits_takes_no_events(stage: Stage) {
     assert_eq!(stage.say(&run, info("hello"), at(1)).await, None);
     assert_eq!(stage.status(&run).await, RunState::Queued);
     assert_eq!(stage.messages(&run).await, ["Run queued", "Refused append: the lease is gone"]);
+}
+
+/// A record is read from its end: in order, a page at a time, by level and by text, whatever signs the text has.
+pub async fn a_record_is_read_from_its_end(stage: Stage) {
+    let claim = stage.running(request(), "worker-001", at(0)).await;
+    let run = claim.run_id;
+    let said = [
+        (Level::Debug, "one"),
+        (Level::Warn, "100% of it"),
+        (Level::Info, "1000 of it"),
+        (Level::Error, "under_score and back\\slash"),
+        (Level::Info, "UnderXscore"),
+    ];
+    for (second, (level, message)) in (1..).zip(said) {
+        stage.say(&run, NewEvent { level, ..info(message) }, at(second)).await;
+    }
+    let read = async |wanted: EventTail| {
+        let wanted = EventTail { limit: if wanted.limit == 0 { 100 } else { wanted.limit }, ..wanted };
+        let (events, before) = match stage.store.event_tail(run.clone(), wanted).await {
+            Ok(found) => found,
+            Err(error) => panic!("the record is not read: {error}"),
+        };
+        (events.into_iter().map(|event| event.seq).collect::<Vec<_>>(), before)
+    };
+    let all = EventTail::default;
+    assert_eq!(read(all()).await, ((1..=8).collect(), None));
+    assert_eq!(read(EventTail { limit: 3, ..all() }).await, (vec![6, 7, 8], Some(6)));
+    assert_eq!(read(EventTail { limit: 3, before: Some(6), ..all() }).await, (vec![3, 4, 5], Some(3)));
+    assert_eq!(read(EventTail { limit: 3, before: Some(3), ..all() }).await, (vec![1, 2], None));
+    assert_eq!(read(EventTail { before: Some(1), ..all() }).await, (vec![], None));
+    assert_eq!(read(EventTail { level: Some(Level::Warn), ..all() }).await.0, [5, 7]);
+    assert_eq!(read(EventTail { level: Some(Level::Error), ..all() }).await.0, [7]);
+    let find = |text: &str| EventTail { contains: Some(text.to_owned()), ..EventTail::default() };
+    assert_eq!(read(find("0% of")).await.0, [5]);
+    assert_eq!(read(find("_SCORE")).await.0, [7]);
+    assert_eq!(read(find("back\\s")).await.0, [7]);
+    assert_eq!(read(find("of it")).await.0, [5, 6]);
+    assert_eq!(read(find("nowhere")).await, (vec![], None));
 }

@@ -152,10 +152,12 @@ pub(crate) async fn the_database_refuses_what_the_diagram_does_not_have(kind: Ki
                 format!("code = '{code}', ended_at = {over}")
             };
             let id = format!("x-{from}-{to}");
-            let columns = "run_id, project_id, workspace, spec, requested, labels, weight, retries, created_at, updated_at";
+            let columns = "run_id, project_id, workspace, spec, requested, labels, weight, retries, created_at, \
+                 updated_at";
             let insert = format!(
                 "INSERT INTO {{ops}}.jobs (job_id, position, name, code, ended_at, {columns}) \
-                 SELECT '{id}', position + {}, '{id}', '{from}', {}, {columns} FROM {{ops}}.jobs WHERE job_id = '{job}'",
+                 SELECT '{id}', position + {}, '{id}', '{from}', {}, {columns} \
+                 FROM {{ops}}.jobs WHERE job_id = '{job}'",
                 1 + C::ALL.len() * (from as usize) + (to as usize),
                 if from.is_terminal() { moment } else { "NULL" },
             );

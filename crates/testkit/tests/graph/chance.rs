@@ -26,11 +26,17 @@ const LENGTH: usize = 50;
 const LOST: i64 = 60;
 
 const GRAPHS: [&str; 3] = [
-    "version: 1\nworkspace: w\njobs:\n  a:\n    run: x\n    on-agent-lost: rerun after 1m\n  b:\n    run: x\n    needs: [a]\n    \
-     retries: 1\n    on-agent-lost: rerun after 1m\n  c:\n    run: x\n    needs: [a]\n    weight: 2\n    on-agent-lost: rerun after 1m\n",
-    "version: 1\njobs:\n  d:\n    run: x\n    pool: database\n    weight: 2\n  e:\n    run: x\n    pool: database\n    weight: 2\n  \
-     f:\n    run: x\n    needs: [d, e]\n    pool: database\n",
-    "version: 1\nworkspace: v\njobs:\n  g:\n    run: x\n    retries: 2\n  h:\n    run: x\n    needs: [g]\n",
+    "version: 1\nworkspace: w\njobs:\n\
+     \x20 a: {run: x, on-agent-lost: rerun after 1m}\n\
+     \x20 b: {run: x, needs: [a], retries: 1, on-agent-lost: rerun after 1m}\n\
+     \x20 c: {run: x, needs: [a], weight: 2, on-agent-lost: rerun after 1m}\n",
+    "version: 1\njobs:\n\
+     \x20 d: {run: x, pool: database, weight: 2}\n\
+     \x20 e: {run: x, pool: database, weight: 2}\n\
+     \x20 f: {run: x, needs: [d, e], pool: database}\n",
+    "version: 1\nworkspace: v\njobs:\n\
+     \x20 g: {run: x, retries: 2}\n\
+     \x20 h: {run: x, needs: [g]}\n",
 ];
 
 #[derive(Debug, Clone)]
@@ -57,7 +63,8 @@ fn happenings() -> impl Strategy<Value = Vec<Happening>> {
         8 => Just(Happening::Act),
         1 => Just(Happening::Crash),
         6 => (0..2_usize).prop_map(Happening::Poll),
-        12 => (0..2_usize, any::<usize>(), any::<u8>()).prop_map(|(bot, which, how)| Happening::Progress(bot, which, how)),
+        12 => (0..2_usize, any::<usize>(), any::<u8>())
+            .prop_map(|(bot, which, how)| Happening::Progress(bot, which, how)),
         2 => (0..2_usize, any::<usize>()).prop_map(|(bot, which)| Happening::Repeat(bot, which)),
         4 => (0..2_usize).prop_map(Happening::Beat),
         2 => (0..2_usize, any::<bool>()).prop_map(|(bot, off)| Happening::Offline(bot, off)),
