@@ -24,7 +24,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// The longest wait of one claim.
 const WAIT_SECS_MAX: u16 = 60;
 /// What can be asked twice without a key: its parts have ids and keys of their own, or recognise themselves.
-const ASKED_TWICE: [&str; 7] = [
+const ASKED_TWICE: [&str; 11] = [
     "/v1/runs",
     "/v1/claims",
     "/v1/finishes",
@@ -32,6 +32,10 @@ const ASKED_TWICE: [&str; 7] = [
     "/v1/projects",
     "/v1/schedules",
     "/v1/rules/test",
+    "/v1/graphs",
+    "/v1/jobs",
+    "/v1/agents",
+    "/v1/reboot",
 ];
 
 /// The way to the server that the options name, if they name one.

@@ -238,3 +238,53 @@ const DEPTH_MAX: usize = 40;
 fn deeper(below: &str, rest: &str) -> String {
     if below.chars().count() >= DEPTH_MAX { below.to_owned() } else { format!("{below}{rest}") }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A job at a place, in a code.
+    pub(in super::super) fn job(position: i32, name: &str, code: StatusCode) -> JobRecord {
+        let record = serde_json::json!({
+            "job_id": name, "run_id": "run-0192f5a0-0000-7000-8000-000000000000", "project_id": "p",
+            "workspace": "w", "name": name, "position": position, "state": code.state(), "code": code,
+            "message": null, "requested": true, "reused_from": null, "weight": 1, "pool": null, "task_id": null,
+            "tasks": 0, "agent_id": null, "exit_code": null, "errors": 0, "failures": 0, "not_before": null,
+            "stopping": false, "cancelled_at": null, "cancelled_by": null, "version": 1,
+            "created_at": "2026-01-01T00:00:00Z", "started_at": null, "ended_at": null,
+            "updated_at": "2026-01-01T00:00:00Z",
+        });
+        serde_json::from_value(record).unwrap()
+    }
+
+    fn tree(needs: &[(i32, &[i32])]) -> Tree {
+        let mut tree = Tree::default();
+        for (position, needs) in needs {
+            tree.parents.insert(*position, *needs.iter().max().unwrap());
+            tree.others.insert(*position, needs.len() - 1);
+        }
+        tree
+    }
+
+    #[test]
+    fn a_job_stands_below_the_last_of_those_that_it_needs() {
+        let names = ["build", "lint", "unit", "ui", "deploy"];
+        let jobs = names.iter().zip(0..).map(|(name, at)| (at, job(at, name, StatusCode::Created))).collect();
+        let tree = tree(&[(2, &[0]), (3, &[0]), (4, &[2, 3])]);
+        let lines: Vec<String> =
+            tree.lines(&jobs).iter().map(|(lead, job)| format!("{lead}{}", job.name)).collect();
+        assert_eq!(lines, ["build", "├ unit", "└ ui", "  ╰ deploy", "lint"]);
+    }
+
+    #[test]
+    fn a_long_chain_is_shown_whole_and_not_too_deep() {
+        let jobs: BTreeMap<i32, JobRecord> =
+            (0..500).map(|at| (at, job(at, &format!("link-{at}"), StatusCode::Created))).collect();
+        let needs: Vec<i32> = (0..500).collect();
+        let mut tree = Tree::default();
+        tree.parents.extend(needs.windows(2).map(|pair| (pair[1], pair[0])));
+        let lines = tree.lines(&jobs);
+        assert_eq!(lines.len(), 500);
+        assert!(lines.iter().all(|(lead, _)| lead.chars().count() <= DEPTH_MAX + 4));
+    }
+}

@@ -193,3 +193,53 @@ fn size() -> (usize, usize) {
         Ok(_) | Err(_) => (WIDTH, HEIGHT),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::graph_show::Tree;
+    use super::super::graph_show::tests::job;
+    use super::*;
+    use std::collections::{BTreeMap, HashMap};
+    use tidemill_core::job::StatusCode;
+
+    fn of(jobs: BTreeMap<i32, JobRecord>) -> Seen {
+        let total = i64::try_from(jobs.len()).unwrap();
+        let graph = serde_json::json!({
+            "run_id": "run-0192f5a0-0000-7000-8000-000000000000", "project_id": "p", "status": "running",
+            "name": null, "workspace": "w", "digest": "d", "only": [], "rerun_needed": false,
+            "submitted_by": "ann", "cancelled_by": null, "retry_of": null,
+            "created_at": "2026-01-01T00:00:00Z", "started_at": null, "finished_at": null, "version": 1,
+            "counts": {"total": total, "pending": 0, "running": 0, "succeeded": 0, "reused": 0, "failed": 0},
+        });
+        let graph = serde_json::from_value(graph).unwrap();
+        Seen { graph, jobs, tree: Tree::default(), agents: HashMap::new() }
+    }
+
+    #[test]
+    fn a_large_graph_does_not_outgrow_the_terminal() {
+        let code = |number: i32| match number {
+            7 => StatusCode::Executing,
+            13 => StatusCode::NonzeroExit,
+            0..900 => StatusCode::Succeeded,
+            _ => StatusCode::WaitingOnDependencies,
+        };
+        let jobs = (0..1_000).map(|at| (at, job(at, &format!("job-{at}"), code(at)))).collect();
+        let seen = of(jobs);
+        let now = seen.graph.created_at;
+        let drawn = lines(&seen, now, 10, Out::new(false), 80);
+        assert_eq!(drawn.len(), 10);
+        // What runs, what failed and what is next; the rest is counted.
+        assert!(drawn[0].contains("job-7 ") && drawn[1].contains("job-13 "), "{drawn:?}");
+        assert!(drawn[2].contains("job-900 "), "{drawn:?}");
+        assert!(drawn[9].contains("991 more"), "{drawn:?}");
+        assert!(drawn.iter().all(|line| line.chars().count() <= 80), "{drawn:?}");
+    }
+
+    #[test]
+    fn a_small_graph_is_shown_whole() {
+        let jobs = (0..5).map(|at| (at, job(at, &format!("job-{at}"), StatusCode::Succeeded))).collect();
+        let seen = of(jobs);
+        let now = seen.graph.created_at;
+        assert_eq!(lines(&seen, now, 10, Out::new(false), 80).len(), 5);
+    }
+}

@@ -74,7 +74,7 @@ pub(crate) async fn employ(ground: &Ground, things: &mut Things, secret: &str) {
     let text = format!("{GRAPH}    labels: [{label}]\n");
     let graph = json!({"project": things.project, "env": "staging", "text": text});
     let submitted = made(ground, Method::POST, "/v1/graphs", &graph).await;
-    things.graph = submitted["run_id"].as_str().expect("a run").to_owned();
+    submitted["run_id"].as_str().expect("a run").clone_into(&mut things.graph);
     let run: RunId = things.graph.parse().expect("an id");
     things.job = job_id(&run, "press");
     things.task = task_id(&things.job, 1);
