@@ -61,7 +61,7 @@ fn list(visitor: &Visitor, flags: &[Flag], acts: bool) -> Markup {
             tbody { @for flag in flags {
                 tr data-key=(flag.scope) {
                     td { span.state.s-paused { (flag.flag) } }
-                    td { (says(&flag.scope)) @if !flag.is_on(visitor.now) { " " span.dim { "(over)" } } }
+                    td.nowrap { (says(&flag.scope)) @if !flag.is_on(visitor.now) { " " span.dim { "(over)" } } }
                     td { @if let Some(note) = &flag.note { (line(note)) } @else { span.dim { "–" } } }
                     td.nowrap { (ago(flag.since, visitor.now)) }
                     td.nowrap { (ago_or_none(flag.until_at, visitor.now)) }
