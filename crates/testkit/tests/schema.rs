@@ -107,7 +107,8 @@ async fn migrating_twice_applies_nothing_the_second_time() {
             "0005_lists",
             "0006_alerts",
             "0007_live",
-            "0008_graph",
+            "0008_checks",
+            "0009_graph",
         ];
         assert_eq!(first.applied, all);
         assert!(first.code_renewed);
