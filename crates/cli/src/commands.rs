@@ -60,7 +60,7 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
     let global = arguments.global;
     match arguments.command {
         Command::Demo(order) if order.runs => demo::demo(order, &config, out).await,
-        Command::Demo(order) => demo_sync::demo(order, &config, out).await,
+        Command::Demo(order) => Box::pin(demo_sync::demo(order, &config, out)).await,
         Command::Migrate => migrate(&config, out).await,
         Command::Roles { command: RolesCommand::Create { prefix } } => roles(&config, &prefix, out).await,
         Command::Backup { target } => {

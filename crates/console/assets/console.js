@@ -133,7 +133,8 @@
       say("lost", "No answer; trying again");
       if (source && source.readyState === 2) { part(); setTimeout(connect, AGAIN); }
     };
-    for (const kind of KINDS)
+    // Only the page of a run shows what workers say; elsewhere a line of output changes nothing.
+    for (const kind of KINDS.filter((kind) => kind !== "log" || main.dataset.after !== undefined))
       source.addEventListener(kind, (event) => { cursor = event.lastEventId || cursor; hint(); });
   };
   const part = () => { if (source) source.close(); source = null; };

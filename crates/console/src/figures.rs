@@ -71,3 +71,18 @@ impl Figures {
         all.insert(project, Kept { stats, at: Instant::now(), counting: false });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_of_many_projects_take_a_bounded_place() {
+        let figures = Figures::default();
+        for number in 0..1_000 {
+            figures.keep(Some(format!("project-{number}")), Stats::default());
+            assert!(figures.kept().len() <= PROJECTS_MAX);
+        }
+        assert!(figures.kept().contains_key(&Some("project-999".to_owned())), "the last is there");
+    }
+}

@@ -12,7 +12,7 @@ use crate::oops::{Oops, sentence};
 use crate::text::{line, line_of, says};
 use crate::time::{ago, took};
 use crate::visitor::Visitor;
-use crate::words::{bar, run_link, state, subject, sync_progress};
+use crate::words::{bar, feed_of, run_link, state, subject, sync_progress};
 use axum::response::Response;
 use chrono::TimeDelta;
 use maud::{Markup, html};
@@ -21,7 +21,7 @@ use tidemill_client::{Client, Error};
 use tidemill_core::RunId;
 use tidemill_core::alert::{Alert, AlertKind};
 use tidemill_core::records::Sync;
-use tidemill_core::run::{Run, RunState};
+use tidemill_core::run::{Lane, Run, RunState};
 use tidemill_wire::alerts::ListAlerts;
 use tidemill_wire::runs::{ListRuns, Why};
 use tidemill_wire::syncs::ListSyncs;
@@ -40,6 +40,8 @@ const EVERY: u16 = 5;
 struct Told {
     run: Run,
     why: Why,
+    /// What its partitions say, where it is a sync.
+    error: Option<String>,
 }
 
 pub(crate) async fn page(visitor: Visitor) -> Result<Response, Oops> {
@@ -71,6 +73,8 @@ pub(crate) async fn page(visitor: Visitor) -> Result<Response, Oops> {
     let mut failed = explained(client, failed).await?;
     // What another try carries on needs nobody.
     failed.retain(|told| told.why.reason.get("successor").is_none_or(serde_json::Value::is_null));
+    failed.truncate(ROWS);
+    tell_errors(client, &mut failed, &syncs.items).await?;
     let alerts: Vec<Alert> = alerts.items.into_iter().filter(is_besides).collect();
     let waiting = explained(client, waiting).await?;
     let mut held = running;
@@ -81,7 +85,7 @@ pub(crate) async fn page(visitor: Visitor) -> Result<Response, Oops> {
         div #tiles.tiles data-live { (tiles::tiles(&visitor, &stats, &workers.items)) }
         div.split {
             div #work data-live {
-                (attention(&visitor, &failed, &alerts))
+                (attention(&visitor, &failed, &alerts, &syncs.items))
                 (now(&visitor, &held, &syncs.items))
                 (queue(&visitor, &waiting, stats.queued_count))
             }
@@ -93,6 +97,16 @@ pub(crate) async fn page(visitor: Visitor) -> Result<Response, Oops> {
         }
     };
     Ok(Page::new(&visitor, Place::Overview, "Overview").live().every(EVERY).show(&page))
+}
+
+/// Adds what the partitions of failed syncs say: that some of them failed is not yet why.
+async fn tell_errors(client: &Client, failed: &mut [Told], syncs: &[Sync]) -> Result<(), Error> {
+    for told in failed.iter_mut().filter(|told| told.run.lane == Lane::Sync) {
+        let Some(sync) = syncs.iter().find(|sync| sync.ops_run_id == told.run.run_id) else { continue };
+        let partitions = client.partitions(&sync.run_id.to_string()).await?.items;
+        told.error = partitions.into_iter().find_map(|partition| partition.error);
+    }
+    Ok(())
 }
 
 /// Runs with why they are where they are, in their order.
@@ -114,10 +128,13 @@ async fn explained(client: &Client, runs: Vec<Run>) -> Result<Vec<Told>, Error> 
         let answer = answer.map_err(|error| Error::Unreadable(error.to_string()))?;
         whys.extend(answer?);
     }
-    Ok(runs.into_iter().filter_map(|run| whys.remove(&run.run_id).map(|why| Told { run, why })).collect())
+    Ok(runs
+        .into_iter()
+        .filter_map(|run| whys.remove(&run.run_id).map(|why| Told { run, why, error: None }))
+        .collect())
 }
 
-fn attention(visitor: &Visitor, failed: &[Told], alerts: &[Alert]) -> Markup {
+fn attention(visitor: &Visitor, failed: &[Told], alerts: &[Alert], syncs: &[Sync]) -> Markup {
     html! {
         section.panel #attention {
             header { h2 { "Needs somebody" } a.more href="/runs?status=failed" { "All failed runs" } }
@@ -137,7 +154,7 @@ fn attention(visitor: &Visitor, failed: &[Told], alerts: &[Alert]) -> Markup {
                             td.acts { (way(alert)) }
                         }
                     }
-                    @for told in failed.iter().take(ROWS) { (failure(visitor, told)) }
+                    @for told in failed { (failure(visitor, told, syncs)) }
                 } } }
             }
         }
@@ -173,20 +190,36 @@ fn way(alert: &Alert) -> Markup {
     }
 }
 
-fn failure(visitor: &Visitor, told: &Told) -> Markup {
+fn failure(visitor: &Visitor, told: &Told, syncs: &[Sync]) -> Markup {
     let run = &told.run;
     html! {
         tr data-key=(run.run_id) {
             td { (state(run.status)) }
             td { (run_link(&run.run_id)) " " (subject(run)) " "
                 span.dim { (ago(run.finished_at.unwrap_or(run.updated_at), visitor.now)) }
-                span.why { (line(&told.why.sentence)) } }
+                span.why { (line(&told.why.sentence)) }
+                @if let Some(error) = &told.error { span.why.bad { (line(error)) } } }
             td.acts {
-                @if visitor.may_operate() && run.lane == tidemill_core::run::Lane::Ops {
-                    (act::button(visitor, &format!("/runs/{}/retry", run.run_id), &[], "Retry", ""))
+                @if let Some(path) = again(run, syncs).filter(|_| visitor.may_operate()) {
+                    (act::button(visitor, &path, &[], "Retry", ""))
                 } @else { a.button href={ "/runs/" (run.run_id) } { "Look" } }
             }
         }
+    }
+}
+
+/// What tries a failed run again, where that needs no closer look: a sync that is the last of its feed is tried
+/// again as a whole.
+fn again(run: &Run, syncs: &[Sync]) -> Option<String> {
+    match run.lane {
+        Lane::Ops => Some(format!("/runs/{}/retry", run.run_id)),
+        Lane::Sync => {
+            let feed = feed_of(run)?;
+            let last = syncs.iter().find(|sync| sync.feed == feed)?;
+            let fits = last.ops_run_id == run.run_id && last.failed_workers > 0;
+            fits.then(|| format!("/syncs/{}/retry", last.run_id))
+        }
+        Lane::Graph => None,
     }
 }
 

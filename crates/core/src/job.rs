@@ -141,6 +141,7 @@ const fn from_pending(from: StatusCode, event: JobEvent) -> Option<StatusCode> {
         E::LoseDependency => Some(C::DependencyFailed),
         E::Cancel => Some(C::CancelledByUser),
         E::GiveUp => Some(C::JobError),
+        E::TryAgain => Some(C::WaitingOnNewTask),
         E::Prepare
         | E::Ready
         | E::Execute
@@ -150,8 +151,7 @@ const fn from_pending(from: StatusCode, event: JobEvent) -> Option<StatusCode> {
         | E::Deliver
         | E::Succeed
         | E::ExitBadly
-        | E::MissOutputs
-        | E::TryAgain => None,
+        | E::MissOutputs => None,
     }
 }
 

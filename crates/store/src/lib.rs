@@ -14,6 +14,7 @@ mod broken;
 mod catalog;
 mod codec;
 mod controller;
+mod controller_lease;
 mod deliveries;
 mod drain;
 mod error;
@@ -59,9 +60,8 @@ mod workers;
 pub use access::{Known, KnownSession, PrunedAccess, Slice};
 pub use agents::KnownAgent;
 pub use alerts::{AlertFilter, DeadGroup, NewAlert, StuckSync, Waiting};
-pub use controller::{
-    Change, ControllerLease, EndTask, Held, JobWrite, Lease, LiveJob, LiveNeed, LiveTask, Look, NewTask,
-};
+pub use controller::{Change, EndTask, JobWrite, LiveJob, LiveNeed, LiveTask, Look, NewTask};
+pub use controller_lease::{ControllerLease, Held, Lease};
 pub use deliveries::Delivery;
 pub use error::{Class, Error, Refusal, RefusalCode};
 pub use events::{EventPage, EventTail};

@@ -121,8 +121,8 @@ const POSTGRES_CODE: &[&str] = &[
     include_str!("../sql/functions/26_job_guards.sql"),
 ];
 
-/// Who may call the functions: nobody but those to whom roles are granted. Two of them only look at what they are given,
-/// and are called for whoever may write a run.
+/// Who may call the functions: nobody but those to whom roles are granted. Two of them only look at what they are
+/// given, and are called for whoever may write a run.
 const RIGHTS: &str = "
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION {ops}.run_is_whole, {ops}.is_by_hand TO PUBLIC;";

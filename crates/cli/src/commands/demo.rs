@@ -57,7 +57,7 @@ pub(super) async fn demo(order: Order, config: &Config, out: Out) -> Result<Exit
     let result = if order.serve {
         let syncs = Syncs::new(demo.engine.clone(), config.sync());
         let shown = Shown::open(&syncs, config, &order, out).await?;
-        shown.beside(demo.play(), out).await
+        shown.beside(Box::pin(demo.play()), out).await
     } else {
         demo.play().await
     };

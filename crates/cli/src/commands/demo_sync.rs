@@ -44,7 +44,7 @@ pub(super) async fn demo(order: Order, config: &Config, out: Out) -> Result<Exit
         .mode(0o700)
         .create(&folder)
         .map_err(|error| Failure::outage(format!("could not make a folder for the demo: {error}")))?;
-    let result = run(&order, config, &folder, out).await;
+    let result = Box::pin(run(&order, config, &folder, out)).await;
     match &order.keep {
         Some(path) => out.say(format!("look around: tidemill --database {} sync list", path.display())),
         None => {
@@ -69,7 +69,7 @@ async fn run(order: &Order, config: &Config, folder: &Path, out: Out) -> Result<
     let mut demo = Demo::prepare(order.stones, options, config, folder, out).await?;
     let played = if order.serve {
         let shown = Shown::open(&demo.syncs, config, order, out).await?;
-        shown.beside(demo.play(), out).await
+        shown.beside(Box::pin(demo.play()), out).await
     } else {
         demo.play().await
     };

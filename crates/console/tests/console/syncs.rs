@@ -30,6 +30,16 @@ async fn failed_sync(mill: &Mill) -> (RunId, SyncStatus) {
     (run, status)
 }
 
+/// Leaves a picture of a page, where somebody wants pictures.
+async fn photograph(browser: &Browser, house: &House, path: &str, name: &str, height: u32) {
+    let Some(folder) = std::env::var_os("TIDEMILL_SCREENSHOTS").map(PathBuf::from) else { return };
+    std::fs::create_dir_all(&folder).expect("the folder is made");
+    browser.resize(1_280, height).await;
+    browser.go(&house.url(path)).await;
+    browser.sees("#live", "Live").await;
+    browser.photograph(&folder.join(format!("wide-light-{name}.png"))).await;
+}
+
 async fn mill_and_house() -> (Mill, House) {
     let mill = Mill::open(Kind::Sqlite, 12_000).await;
     let house = House::with(mill.stage.clone(), Access::Open { name: "ann".to_owned() }).await;
@@ -53,24 +63,24 @@ async fn a_failing_sync_is_seen_its_partition_is_retried_and_it_succeeds() {
     let card = format!("article[data-key='{}']", failed.partition_id);
     browser.sees(&card, "failed").await;
     browser.sees("#head .acts", "Go on without them…").await;
-    if let Some(folder) = std::env::var_os("TIDEMILL_SCREENSHOTS").map(PathBuf::from) {
-        std::fs::create_dir_all(&folder).expect("the folder is made");
-        browser.resize(1_280, 1_800).await;
-        browser.photograph(&folder.join("wide-light-sync-failed.png")).await;
-    }
+    photograph(&browser, &house, &format!("/runs/{run}"), "sync-failed", 1_650).await;
+    photograph(&browser, &house, "/", "overview-failed", 900).await;
+    // From the overview alone: which one failed, why, and what to press.
+    browser.go(&house.url("/")).await;
+    browser.sees("#attention", FEED).await;
+    browser.sees("#attention", "answered HTML instead of JSON").await;
+    browser.sees("#attention form button", "Retry").await;
+    browser.go(&house.url(&format!("/runs/{run}"))).await;
     browser.click(&format!("{card} button")).await;
     browser.sees(".flash", "Another try was queued. This is it.").await;
     browser.sees("#head .state", "success").await;
     browser.sees("#sync", "completed").await;
     browser.sees(&card, "completed").await;
     mill.check_equal().await;
-    if let Some(folder) = std::env::var_os("TIDEMILL_SCREENSHOTS").map(PathBuf::from) {
-        browser.photograph(&folder.join("wide-light-sync-completed.png")).await;
-        browser.go(&house.url(&format!("/feeds/{FEED}?price=1250&carats=1.25"))).await;
-        browser.photograph(&folder.join("wide-light-feed-synced.png")).await;
-        browser.go(&house.url("/")).await;
-        browser.photograph(&folder.join("wide-light-overview-synced.png")).await;
-    }
+    let here = browser.url().await.replace(&house.url(""), "");
+    photograph(&browser, &house, &here, "sync-completed", 1_650).await;
+    photograph(&browser, &house, &format!("/feeds/{FEED}?price=1250&carats=1.25"), "feed-synced", 900).await;
+    photograph(&browser, &house, "/", "overview-synced", 900).await;
     browser.is_content().await;
     roles.stop().await;
 }

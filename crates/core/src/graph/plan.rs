@@ -162,8 +162,12 @@ fn pending(job: &Job, needs: Needs, flags: Flags, room: Room, now: Timestamp) ->
         Needs::Met => {}
     }
     // Something of the last task may still run: a second one beside it would do the work twice.
-    if job.stopping || job.not_before.is_some_and(|at| at > now) {
+    if job.stopping {
         return Step::Keep;
+    }
+    // A pause that is over is no reason any more: what is waited for now is the end of the back-off.
+    if job.not_before.is_some_and(|at| at > now) {
+        return step(job.code, JobEvent::TryAgain);
     }
     match room {
         Room::Free => Step::Start,

@@ -154,6 +154,17 @@ fn a_missing_output_fails_a_command_that_ended_well_and_names_what_is_there() {
 }
 
 #[test]
+fn a_job_that_was_held_while_it_backs_off_says_afterwards_what_it_waits_for() {
+    let not_before = Some(now() + Duration::seconds(9));
+    let held = Job { not_before, ..job(C::Paused) };
+    assert_eq!(decide(&held, None), Step::Become(C::WaitingOnNewTask));
+    let waiting = Job { not_before, ..job(C::WaitingOnNewTask) };
+    assert_eq!(decide(&waiting, None), Step::Keep);
+    let over = Job { not_before: Some(now()), ..job(C::Paused) };
+    assert_eq!(decide(&over, None), Step::Start);
+}
+
+#[test]
 fn stages_are_mirrored_and_never_go_back() {
     let at = |stage| Report { stage: Some(stage), result: None, lost: false };
     assert_eq!(decide(&job(C::Initiated), Some(&at(Stage::Executing))), Step::Become(C::Executing));

@@ -142,8 +142,8 @@ impl Decision {
     /// Carries out what is to be done with a job, in memory and in the draft; the jobs to look at because of it.
     fn carry_out(&mut self, memory: &mut Memory, index: usize, step: Move) -> Vec<usize> {
         let (from, was_over) = (memory.jobs[index].live.code, memory.jobs[index].is_over());
-        // Where it goes back to the start, there is more to say about it, once this is written.
-        let again = !matches!(step, Move::Step(Step::Become(_)));
+        // Where it goes back to the start, there is more to say about it, once this is written: when it may begin.
+        let again = !matches!(step, Move::Step(Step::Become(code)) if code != StatusCode::WaitingOnNewTask);
         match step {
             Move::Confirm => {
                 let job = &mut memory.jobs[index];
