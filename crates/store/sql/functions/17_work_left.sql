@@ -1,7 +1,7 @@
 -- Counts what a worker could still have to do: runs that fit it and are ready, stand in line or come soon, and runs
 -- in hand whose worker may yet be lost. For a worker that ends when nothing is left; bounded, since only zero matters.
--- Each branch reads an index that holds nothing but such runs. Graphs are for controllers and agents: no worker waits for
--- one.
+-- Each branch reads an index that holds nothing but such runs. Graphs are for controllers and agents: no worker waits
+-- for one.
 CREATE FUNCTION {ops}.work_left(p_labels text[] DEFAULT '{}', p_projects text[] DEFAULT NULL,
                                 p_soon_secs integer DEFAULT 60, p_now timestamptz DEFAULT NULL)
 RETURNS bigint LANGUAGE plpgsql {verb} AS $$
