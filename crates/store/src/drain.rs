@@ -50,11 +50,11 @@ SELECT count(*) FROM (
     SELECT 1 FROM (
         SELECT shelf_id FROM runs WHERE gate = 'open'
         UNION ALL
-        SELECT shelf_id FROM runs WHERE gate = 'key'
+        SELECT shelf_id FROM runs WHERE gate = 'key' AND lane <> 'graph'
         UNION ALL
         SELECT shelf_id FROM runs WHERE gate = 'time' AND available_at <= $4 + $3 * 1000000
         UNION ALL
-        SELECT shelf_id FROM runs WHERE status IN ('claimed', 'running')) waiting
+        SELECT shelf_id FROM runs WHERE status IN ('claimed', 'running') AND lane <> 'graph') waiting
       JOIN shelves s ON s.shelf_id = waiting.shelf_id
      WHERE NOT EXISTS (SELECT 1 FROM json_each(s.labels) need
                         WHERE need.value NOT IN (SELECT offer.value FROM json_each($1) offer))

@@ -1,5 +1,6 @@
 //! Callers that send too much, too slowly, nonsense, or half of it.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde_json::json;
@@ -30,6 +31,24 @@ async fn a_body_that_is_too_large_is_refused_with_413() {
     // Just within the limit it is read, and found wanting for another reason.
     let fits = served.post("/v1/claims", &json!({"worker": "a".repeat(1900)})).await;
     assert_eq!(fits.status, 422, "{fits:?}");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn a_graph_may_be_larger_than_other_bodies() {
+    let served = Served::open(Kind::Sqlite, Limits::default()).await;
+    let mut text = "version: 1\njobs:\n".to_owned();
+    for number in 0..40_000 {
+        let _ = write!(text, "  job-{number}:\n    run: echo {}\n", "x".repeat(100));
+    }
+    assert!(text.len() > 4 * 1024 * 1024);
+    let told = served.post("/v1/graphs/check", &json!({"text": text})).await;
+    assert_eq!((told.status, told.json()["is_sound"].as_bool()), (200, Some(true)));
+    // It has a limit as well, and the others have not grown.
+    let told = served.post("/v1/graphs/check", &json!({"text": "x".repeat(17 * 1024 * 1024)})).await;
+    assert_eq!((told.status, told.json()["code"].as_str()), (413, Some("too_large")));
+    let told = served.post("/v1/claims", &json!({"worker": "x".repeat(2 * 1024 * 1024)})).await;
+    assert_eq!(told.status, 413);
     served.stop().await;
 }
 

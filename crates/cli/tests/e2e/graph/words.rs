@@ -6,7 +6,10 @@ use tidemill_core::run::RunState;
 use super::ground::{Site, graph};
 use crate::stage::{Kind, Stage, on_both};
 
-on_both!(a_wait_has_one_reason_that_names_what_is_missing);
+on_both!(
+    a_wait_has_one_reason_that_names_what_is_missing,
+    a_worker_that_ends_when_nothing_is_left_does_not_wait_for_graphs,
+);
 
 fn a_wait_has_one_reason_that_names_what_is_missing(stage: &Stage) {
     let site = Site::start(stage);
@@ -47,6 +50,28 @@ fn a_wait_has_one_reason_that_names_what_is_missing(stage: &Stage) {
     assert!(stage.ok(&["agent", "drain", "ann", "--undo"]).contains("tasks again"));
     let nobody = stage.tidemill(&["agent", "drain", "nobody"]);
     assert_eq!(nobody.code, Some(3), "{nobody:?}");
+    site.check(&run);
+}
+
+/// Graphs are for controllers and agents, whether they wait or run.
+fn a_worker_that_ends_when_nothing_is_left_does_not_wait_for_graphs(stage: &Stage) {
+    let site = Site::start(stage);
+    let go = stage.path("go");
+    let work = format!("while ! test -e {}; do sleep 0.05; done", go.display());
+    let run = site.submit(&graph(&[site.step("long", &[], &work, "")]));
+    let drained = |name: &str| {
+        let queued = stage.queue(&[]);
+        let ran = stage.tidemill(&["work", "--worker", name, "--drain", "--", "true"]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        assert_eq!(stage.run(&queued).status, RunState::Success);
+    };
+    site.until_code(&run, "long", "waiting_on_workers");
+    drained("first");
+    let _agent = site.agent("ann", &[]);
+    site.until_written("begin long");
+    drained("second");
+    stage.write("go", "");
+    assert_eq!(site.until_ended(&run), RunState::Success);
     site.check(&run);
 }
 
