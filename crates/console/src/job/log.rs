@@ -155,10 +155,12 @@ mod tests {
 
     #[test]
     fn a_page_has_the_last_lines_that_fit() {
-        let (lines, left_out) = fitting(&[piece(3, 300, "a"), piece(4, 200, "b")]);
+        let short = [piece(3, 300, "a"), piece(4, 200, "b")];
+        let (lines, left_out) = fitting(&short);
         assert_eq!((lines.len(), left_out), (400, 100));
         assert_eq!((lines[0].0.as_str(), lines[399].0.as_str()), ("3.100", "4.199"));
-        let (lines, left_out) = fitting(&[piece(0, 100, &"x".repeat(250_000))]);
+        let long = [piece(0, 100, &"x".repeat(250_000))];
+        let (lines, left_out) = fitting(&long);
         assert_eq!((lines.len(), left_out), (29, 71));
         assert_eq!(fitting(&[]).1, 0);
     }
