@@ -150,7 +150,7 @@ pub(crate) fn part(visitor: &Visitor, told: &Told) -> Markup {
 
 /// How far a graph is, in words and as a bar.
 pub(crate) fn progress(counts: &JobCounts) -> Markup {
-    let done = counts.succeeded + counts.failed;
+    let done = counts.succeeded + counts.reused + counts.failed;
     html! {
         span.nowrap { (count(done)) " of " (count(counts.total)) " jobs done" }
         " " span.slim { (bar(done, counts.total, "Jobs done", if counts.failed > 0 { "failed" }
@@ -164,7 +164,7 @@ fn chips(run: &RunId, counts: &JobCounts) -> Markup {
     let numbers = [
         (JobState::Pending, counts.pending),
         (JobState::Running, counts.running),
-        (JobState::Succeeded, counts.succeeded),
+        (JobState::Succeeded, counts.succeeded + counts.reused),
         (JobState::Failed, counts.failed),
     ];
     html! {

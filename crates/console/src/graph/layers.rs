@@ -196,7 +196,7 @@ impl Draft {
             }
             from += deep + BETWEEN;
         }
-        from - BETWEEN + EDGE
+        (from - BETWEEN).max(EDGE) + EDGE
     }
 
     /// Gives each node its place across it; how broad the whole is.

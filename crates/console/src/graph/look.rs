@@ -109,7 +109,7 @@ pub(crate) fn code(job: &JobRecord) -> Markup {
 /// How many jobs look how: what can be said without reading them all.
 pub(super) fn of_counts(counts: &JobCounts) -> Vec<(Look, i64)> {
     vec![
-        (Look::Succeeded, counts.succeeded - counts.reused),
+        (Look::Succeeded, counts.succeeded),
         (Look::Reused, counts.reused),
         (Look::Running, counts.running),
         (Look::Waiting, counts.pending),

@@ -15,7 +15,7 @@ pub(super) fn panel(outputs: &[JobOutput], job: &JobRecord) -> Markup {
     html! {
         @if !outputs.is_empty() {
             section.panel #outputs {
-                header { h2 { "Outputs" } span.dim.small { (crate::words::counted(all, "file", "files")) ", "
+                header { h2 { "What it left" } span.dim.small { (crate::words::counted(all, "file", "files")) ", "
                     (count(bytes)) " bytes" } }
                 div.scroll { table {
                     thead { tr { th { "Name" } th { "Path" } th.num { "Bytes" } th { "SHA-256" } } }

@@ -165,9 +165,9 @@ impl Robot {
 pub(crate) async fn furnish_graph(house: &House) -> (RunId, Robot) {
     let text = "version: 1\njobs:\n  good:\n    run: work\n    outputs: {file: file.txt}\n  \
                 bad:\n    run: \"</td><script>alert('x')</script>\"\n  \
-                runs:\n    run: work\n  waits:\n    run: work\n    needs: [runs, good]\n  \
+                runs:\n    run: work\n    pool: narrow\n  waits:\n    run: work\n    needs: [runs, good]\n  \
                 skipped:\n    run: work\n    needs: bad\n  pooled:\n    run: work\n    pool: narrow\n";
-    graphs(house).set_pool("narrow", 0).await.expect("a pool");
+    graphs(house).set_pool("narrow", 1).await.expect("a pool");
     let run = submit(house, text).await;
     let mut robot = Robot::register(house).await;
     let orders = robot.orders().await;
