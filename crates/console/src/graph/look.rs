@@ -40,25 +40,29 @@ impl Look {
 
     /// How a job looks.
     pub(crate) fn of(job: &JobRecord) -> Self {
-        let reused = job.reused_from.is_some();
-        match job.code {
-            StatusCode::Succeeded if reused => Self::Reused,
-            code => Self::of_code(code),
+        if job.code == StatusCode::Succeeded && job.reused_from.is_some() {
+            return Self::Reused;
         }
+        Self::of_code(job.code)
     }
 
     /// How a code looks.
     pub(crate) const fn of_code(code: StatusCode) -> Self {
-        match code {
-            StatusCode::Paused | StatusCode::WaitingDbMaintenance | StatusCode::WaitingOnReboot => Self::Held,
-            StatusCode::DependencyFailed => Self::Skipped,
-            StatusCode::CancelledByUser => Self::Cancelled,
-            code => match code.state() {
-                JobState::Pending => Self::Waiting,
-                JobState::Running => Self::Running,
-                JobState::Succeeded => Self::Succeeded,
-                JobState::Failed => Self::Failed,
-            },
+        if matches!(code, StatusCode::Paused | StatusCode::WaitingDbMaintenance | StatusCode::WaitingOnReboot)
+        {
+            return Self::Held;
+        }
+        if matches!(code, StatusCode::DependencyFailed) {
+            return Self::Skipped;
+        }
+        if matches!(code, StatusCode::CancelledByUser) {
+            return Self::Cancelled;
+        }
+        match code.state() {
+            JobState::Pending => Self::Waiting,
+            JobState::Running => Self::Running,
+            JobState::Succeeded => Self::Succeeded,
+            JobState::Failed => Self::Failed,
         }
     }
 
