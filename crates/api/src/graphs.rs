@@ -151,7 +151,8 @@ async fn jobs(
     let deadline = Instant::now() + wait;
     let mut closing = app.closing();
     loop {
-        let page = JobPage { changed_after: asked.changed_after, after_position: asked.after, limit };
+        let (changed_after, after_position) = (asked.changed_after, asked.after);
+        let page = JobPage { changed_after, after_position, state: asked.state, limit };
         let items = app.graphs().jobs(&run, page).await?;
         let is_late = Instant::now() >= deadline || asked.changed_after.is_none();
         if !items.is_empty() || is_late || *closing.borrow() {

@@ -11,9 +11,11 @@ use axum::{Extension, Json};
 use http::Method;
 use std::str::FromStr;
 use tidemill_core::graph::record::{JobDetail, JobRecord};
+use tidemill_core::limits::BATCH_MAX;
 use tidemill_core::run::Retried;
 use tidemill_core::task::task_id;
 use tidemill_store::{Error, RefusalCode};
+use tidemill_wire::Page;
 use tidemill_wire::graphs::{JobLogs, JobWhy, ReadLogs};
 use tokio::time::Instant;
 
@@ -22,6 +24,12 @@ const PIECES: u16 = 20;
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![
+        Endpoint::new(Method::GET, "/v1/jobs", Allowed::Look, held)
+            .says(
+                "graphs",
+                "List the jobs that agents have, over all graphs, and those that are being stopped",
+            )
+            .answers::<Page<JobRecord>>(200, "The jobs, by their agents"),
         Endpoint::new(Method::GET, "/v1/jobs/{job}", Allowed::Look, one)
             .says("graphs", "Show a job: its tasks, how it changed, and what it left")
             .answers::<JobDetail>(200, "The job"),
@@ -61,6 +69,11 @@ impl Caller {
         }
         Err(Error::refused(RefusalCode::UnknownJob, format!("job `{job}` does not exist")).into())
     }
+}
+
+async fn held(State(app): State<App>, caller: Caller) -> Result<Json<Page<JobRecord>>, Fail> {
+    let jobs = app.graphs().held_jobs(caller.project.as_deref(), BATCH_MAX).await?;
+    Ok(Json(Page::whole(jobs)))
 }
 
 async fn one(State(app): State<App>, caller: Caller, Id(Key(job)): Id<Key>) -> Result<Json<JobDetail>, Fail> {
@@ -120,6 +133,10 @@ async fn said(app: &App, job: &JobRecord, asked: &ReadLogs, limit: usize) -> Res
     };
     let id = task_id(&job.job_id, attempt);
     let task = app.graphs().task(&id).await?;
+    if let (None, Some(last)) = (asked.after, asked.last) {
+        let pieces = app.graphs().logs_last(&id, usize::from(last).clamp(1, 100)).await?;
+        return Ok(JobLogs { job_id, attempt: Some(attempt), pieces, is_last: !task.active, is_over });
+    }
     let pieces = app.graphs().logs(&id, asked.after, limit).await?;
     let is_last = !task.active && pieces.len() < limit;
     Ok(JobLogs { job_id, attempt: Some(attempt), pieces, is_last, is_over })

@@ -63,6 +63,11 @@ impl Client {
         self.post(format!("/v1/graphs/{run}/retry"), retry).await
     }
 
+    /// The jobs that agents have, over all graphs.
+    pub async fn held_jobs(&self) -> Result<Page<JobRecord>, Error> {
+        self.get("/v1/jobs".to_owned()).await
+    }
+
     /// A job with everything that belongs to it.
     pub async fn job(&self, job: &str) -> Result<JobDetail, Error> {
         self.get(format!("/v1/jobs/{}", part(job))).await

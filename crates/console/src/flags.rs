@@ -1,5 +1,7 @@
 //! Flags: what people hold, with a note and perhaps an end.
 
+mod site;
+
 use crate::Console;
 use crate::act::{self, Done, Form};
 use crate::layout::{Page, Place};
@@ -46,6 +48,7 @@ async fn page(visitor: Visitor) -> Result<Response, Oops> {
             p.sub { "What is held: no run of it is claimed, no page of it is fetched. Runs in hand go on." } }
         div.panel #flags data-live { (list(&visitor, &flags.items, acts)) }
         @if acts { (form(&visitor, &scopes)) }
+        @if acts && visitor.caller.project.is_none() { (site::form(&visitor)) }
     };
     Ok(Page::new(&visitor, Place::Flags, "Flags").live().show(&body))
 }
@@ -59,7 +62,7 @@ fn list(visitor: &Visitor, flags: &[Flag], acts: bool) -> Markup {
             thead { tr { th { "Flag" } th { "What" } th { "Note" } th { "Since" } th { "Until" } th { "By" }
                 @if acts { th {} } } }
             tbody { @for flag in flags {
-                tr data-key=(flag.scope) {
+                tr data-key={ (flag.flag) " " (flag.scope) } {
                     td { span.state.s-paused { (flag.flag) } }
                     td.nowrap { (says(&flag.scope)) @if !flag.is_on(visitor.now) { " " span.dim { "(over)" } } }
                     td { @if let Some(note) = &flag.note { (line(note)) } @else { span.dim { "–" } } }
@@ -94,17 +97,22 @@ fn form(visitor: &Visitor, scopes: &[String]) -> Markup {
 async fn set(State(console): State<Console>, form: Form) -> Result<Response, Oops> {
     let scope =
         form.field("scope").ok_or_else(|| Oops::bad_form("this form does not say what to hold"))?.to_owned();
+    let flag = match form.field("flag").map(str::parse) {
+        None => FlagName::Paused,
+        Some(Ok(flag)) => flag,
+        Some(Err(_)) => return Err(Oops::bad_form("there is no such flag")),
+    };
     let hours =
         LASTS.iter().find(|(value, ..)| Some(*value) == form.field("lasts")).map(|(.., hours)| *hours);
     let now = console.inner.app.engine().clock().now().unwrap_or_else(host_now);
     let set = SetFlag {
-        flag: FlagName::Paused,
+        flag,
         scope,
         note: form.field("note").map(str::to_owned),
         until_at: hours.filter(|hours| *hours > 0).map(|hours| now + TimeDelta::hours(hours)),
     };
     form.client.set_flag(&set).await?;
-    Ok(form.back(Done::Plain("paused")))
+    Ok(form.back(Done::Plain(if flag == FlagName::Paused { "paused" } else { "flag-set" })))
 }
 
 async fn clear(form: Form) -> Result<Response, Oops> {

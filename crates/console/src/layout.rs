@@ -24,6 +24,8 @@ pub(crate) enum Place {
     Queues,
     /// Workers.
     Workers,
+    /// Agents.
+    Agents,
     /// Schedules.
     Schedules,
     /// Flags.
@@ -35,12 +37,13 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    const ALL: [(Self, &'static str, &'static str); 9] = [
+    const ALL: [(Self, &'static str, &'static str); 10] = [
         (Self::Overview, "Overview", "/"),
         (Self::Runs, "Runs", "/runs"),
         (Self::Feeds, "Feeds", "/feeds"),
         (Self::Queues, "Queues", "/queues"),
         (Self::Workers, "Workers", "/workers"),
+        (Self::Agents, "Agents", "/agents"),
         (Self::Schedules, "Schedules", "/schedules"),
         (Self::Flags, "Flags", "/flags"),
         (Self::Tokens, "Tokens", "/tokens"),

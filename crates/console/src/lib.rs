@@ -8,6 +8,7 @@
 //! Pages are whole without script. The one script swaps what has changed, while somebody looks.
 
 mod act;
+mod agents;
 mod assets;
 mod audit;
 mod door;
@@ -15,6 +16,8 @@ mod feeds;
 mod figures;
 mod flags;
 mod fold;
+mod graph;
+mod job;
 mod layout;
 mod oops;
 mod overview;
@@ -73,6 +76,9 @@ pub fn router(app: App) -> Router {
         .merge(runs::routes())
         .merge(run::routes())
         .merge(sync::routes())
+        .merge(graph::routes())
+        .merge(job::routes())
+        .merge(agents::routes())
         .merge(feeds::routes())
         .merge(queues::routes())
         .merge(flags::routes())

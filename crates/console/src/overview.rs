@@ -1,5 +1,6 @@
 //! What is going on, in one screen: what runs, what failed and why and what to press, what waits and why.
 
+mod agents;
 mod feeds;
 mod tiles;
 
@@ -7,6 +8,7 @@ pub(crate) use feeds::is_old;
 pub(crate) use tiles::lives;
 
 use crate::act;
+use crate::graph;
 use crate::layout::{Page, Place};
 use crate::oops::{Oops, sentence};
 use crate::text::{line, line_of, says};
@@ -20,6 +22,7 @@ use std::collections::HashMap;
 use tidemill_client::{Client, Error};
 use tidemill_core::RunId;
 use tidemill_core::alert::{Alert, AlertKind};
+use tidemill_core::graph::record::GraphRecord;
 use tidemill_core::records::Sync;
 use tidemill_core::run::{Lane, Run, RunState};
 use tidemill_wire::alerts::ListAlerts;
@@ -80,19 +83,22 @@ pub(crate) async fn page(visitor: Visitor) -> Result<Response, Oops> {
     let mut held = running;
     held.extend(claimed);
     held.truncate(ROWS);
+    let far = graph::far(client, &held).await?;
+    let (agents, jobs) = tokio::try_join!(client.agents(), client.held_jobs())?;
     let page = html! {
         div.head { h1 { "Overview" } }
         div #tiles.tiles data-live { (tiles::tiles(&visitor, &stats, &workers.items)) }
         div.split {
             div #work data-live {
                 (attention(&visitor, &failed, &alerts, &syncs.items))
-                (now(&visitor, &held, &syncs.items))
+                (now(&visitor, &held, &syncs.items, &far))
                 (queue(&visitor, &waiting, stats.queued_count))
             }
             div #around data-live {
                 (feeds::feeds(&visitor, &feeds.items))
                 (feeds::queues(&visitor, &queues.items))
                 (tiles::workers(&visitor, &workers.items, &stats))
+                (agents::agents(&visitor, &agents.items, &jobs.items))
             }
         }
     };
@@ -223,7 +229,7 @@ fn again(run: &Run, syncs: &[Sync]) -> Option<String> {
     }
 }
 
-fn now(visitor: &Visitor, held: &[Run], syncs: &[Sync]) -> Markup {
+fn now(visitor: &Visitor, held: &[Run], syncs: &[Sync], far: &HashMap<RunId, GraphRecord>) -> Markup {
     let sync_of = |run: &Run| syncs.iter().find(|sync| sync.ops_run_id == run.run_id);
     html! {
         section.panel #now {
@@ -240,7 +246,9 @@ fn now(visitor: &Visitor, held: &[Run], syncs: &[Sync]) -> Markup {
                                     span.why { (sync_progress(sync)) " "
                                         (bar(i64::from(sync.completed_workers),
                                             i64::from(sync.expected_workers), "Partitions read", "")) }
-                                } }
+                                }
+                                @if let Some(graph) = far.get(&run.run_id) {
+                                    span.why { (graph::progress(&graph.counts)) } } }
                             td.wide { @if let Some(worker) = &run.claimed_by { (line_of(worker, 32)) } }
                             td.num { (took(run.started_at, None, visitor.now).unwrap_or_default()) }
                         }

@@ -7,6 +7,7 @@ mod verbs;
 use crate::Console;
 use crate::act;
 use crate::fold;
+use crate::graph;
 use crate::layout::{Page, Place, Stream};
 use crate::oops::Oops;
 use crate::sync;
@@ -54,10 +55,12 @@ async fn page(visitor: Visitor, Path(run): Path<String>) -> Result<Response, Oop
         (Lane::Sync, Some(first)) => sync::of(client, first).await?,
         (Lane::Ops | Lane::Graph | Lane::Sync, _) => None,
     };
+    let graph = if detail.run.lane == Lane::Graph { graph::of(&visitor, &run).await? } else { None };
     let last = tail.items.last().map_or(0, |event| event.seq);
     let changes = life::changes(&first.items, &tail.items);
     let body = html! {
-        div #head data-live { (head(&visitor, &detail, told.as_ref())) }
+        div #head data-live { (head(&visitor, &detail, told.as_ref(), graph.as_ref())) }
+        @if let Some(graph) = &graph { div #lane data-live { (graph::part(&visitor, graph)) } }
         div.panel {
             header { h2 { "Life" } }
             div.in.picture #life data-live { (life::picture(&detail, &changes, visitor.now)) }
@@ -71,10 +74,11 @@ async fn page(visitor: Visitor, Path(run): Path<String>) -> Result<Response, Oop
             }
         }
     };
-    let live = told.as_ref().is_some_and(|told| told.status.sync.state.is_live());
+    let live = told.as_ref().is_some_and(|told| told.status.sync.state.is_live())
+        || graph.as_ref().is_some_and(graph::Told::is_live);
     let stream = Stream { url: format!("/v1/runs/{run}/stream"), after: Some(last.to_string()) };
     let page = Page::new(&visitor, Place::Runs, run.to_string()).follows(stream);
-    // Pages of a sync are stored without an event each.
+    // Pages of a sync are stored without an event each, and so do jobs change.
     Ok(if live { page.every(1) } else { page }.show(&body))
 }
 
@@ -83,10 +87,15 @@ fn successor(detail: &RunDetail) -> Option<&Run> {
     detail.tries.iter().find(|other| other.retry_of.as_ref() == Some(&detail.run.run_id))
 }
 
-fn head(visitor: &Visitor, detail: &RunDetail, told: Option<&sync::Told>) -> Markup {
+fn head(
+    visitor: &Visitor,
+    detail: &RunDetail,
+    told: Option<&sync::Told>,
+    graph: Option<&graph::Told>,
+) -> Markup {
     let run = &detail.run;
-    // A sync that is planned is stopped and tried again as a whole.
-    let alone = visitor.may_operate() && told.is_none();
+    // A sync that is planned is stopped and tried again as a whole; a graph has words of its own.
+    let alone = visitor.may_operate() && told.is_none() && graph.is_none();
     let can_cancel = alone && !run.status.is_terminal();
     let can_retry =
         alone && matches!(run.status, RunState::Failed | RunState::Cancelled) && successor(detail).is_none();
@@ -101,6 +110,9 @@ fn head(visitor: &Visitor, detail: &RunDetail, told: Option<&sync::Told>) -> Mar
     if let Some(told) = told {
         commands.extend(sync::commands(told));
     }
+    if let Some(graph) = graph {
+        commands.extend(graph::commands(graph));
+    }
     html! {
         div.head {
             h1.mono { (run.run_id) }
@@ -108,6 +120,7 @@ fn head(visitor: &Visitor, detail: &RunDetail, told: Option<&sync::Told>) -> Mar
             div.acts {
                 @if can_cancel { (cancel(visitor, run)) }
                 @if let Some(told) = told { (sync::acts(visitor, told, run)) }
+                @if let Some(graph) = graph { (graph::acts(visitor, graph, successor(detail).is_some())) }
                 @if can_retry {
                     (act::button(visitor, &format!("/runs/{}/retry", run.run_id), &[], "Retry", "main"))
                 }

@@ -5,6 +5,7 @@ mod filter;
 
 use crate::Console;
 use crate::act;
+use crate::graph;
 use crate::layout::{Page, Place};
 use crate::oops::{Oops, sentence};
 use crate::text::{line, line_of, says};
@@ -17,7 +18,10 @@ use axum::routing::{get, post};
 use filter::Filter;
 use http::StatusCode;
 use maud::{Markup, html};
+use std::collections::HashMap;
 use tidemill_client::Error;
+use tidemill_core::RunId;
+use tidemill_core::graph::record::GraphRecord;
 use tidemill_core::project::Project;
 use tidemill_core::run::{Run, RunState};
 use tidemill_wire::{Page as Slice, Problem};
@@ -49,12 +53,14 @@ async fn page(visitor: Visitor) -> Result<Response, Oops> {
     let filter = Filter::of(&visitor.uri);
     let found = found(&visitor, &filter).await?;
     let projects = visitor.client.projects().await?.items;
+    let runs = found.as_ref().map_or(&[][..], |slice| &slice.items);
+    let far = graph::far(&visitor.client, runs).await?;
     let body = html! {
         div.head { h1 { "Runs" } }
         div.panel { (filter.form(&projects)) }
         div.panel #runs data-live {
             @match &found {
-                Ok(slice) => (list(&visitor, &filter, slice, &projects)),
+                Ok(slice) => (list(&visitor, &filter, slice, &projects, &far)),
                 Err(problem) => p.empty role="alert" {
                     (says(&sentence(&problem.message)))
                     @if let Some(hint) = &problem.hint { " " (says(hint)) }
@@ -65,7 +71,13 @@ async fn page(visitor: Visitor) -> Result<Response, Oops> {
     Ok(Page::new(&visitor, Place::Runs, "Runs").live().show(&body))
 }
 
-fn list(visitor: &Visitor, filter: &Filter, slice: &Slice<Run>, projects: &[Project]) -> Markup {
+fn list(
+    visitor: &Visitor,
+    filter: &Filter,
+    slice: &Slice<Run>,
+    projects: &[Project],
+    far: &HashMap<RunId, GraphRecord>,
+) -> Markup {
     if slice.items.is_empty() {
         return nothing(filter, projects);
     }
@@ -85,7 +97,7 @@ fn list(visitor: &Visitor, filter: &Filter, slice: &Slice<Run>, projects: &[Proj
                     th { "State" } th { "Run" } th { "What" } th.wide { "Worker" } th { "Queued" }
                         th.num { "Took" }
                 } }
-                tbody { @for run in &slice.items { (row(visitor, run, acts)) } }
+                tbody { @for run in &slice.items { (row(visitor, run, acts, far.get(&run.run_id))) } }
             }
         }
         nav.pages aria-label="Pages" {
@@ -95,7 +107,7 @@ fn list(visitor: &Visitor, filter: &Filter, slice: &Slice<Run>, projects: &[Proj
     }
 }
 
-fn row(visitor: &Visitor, run: &Run, acts: bool) -> Markup {
+fn row(visitor: &Visitor, run: &Run, acts: bool, graph: Option<&GraphRecord>) -> Markup {
     let now = visitor.now;
     html! {
         tr data-key=(run.run_id) {
@@ -106,7 +118,8 @@ fn row(visitor: &Visitor, run: &Run, acts: bool) -> Markup {
             td { (state(run.status)) }
             td.nowrap { (run_link(&run.run_id)) @if run.attempt > 1 { " " span.dim { "try " (run.attempt) } }
                 }
-            td { (subject(run)) @if let Some(why) = reason(run, now) { span.why { (line(&why)) } } }
+            td { (subject(run)) @if let Some(why) = reason(run, now) { span.why { (line(&why)) } }
+                @if let Some(graph) = graph { span.why { (graph::progress(&graph.counts)) } } }
             td.wide { @if let Some(worker) = &run.claimed_by { (line_of(worker, 32)) } @else { span.dim { "–" } } }
             td.nowrap { (ago(run.queued_at, now)) }
             td.num { @if let Some(took) = took(run.started_at, run.finished_at, now) { (took) }

@@ -70,12 +70,21 @@ pub(crate) fn feed_of(run: &Run) -> Option<&str> {
     key.strip_prefix("feed:")
 }
 
+/// The name of a graph, where it has one.
+fn graph_name(run: &Run) -> Option<&str> {
+    run.metadata.get("graph")?.get("name")?.as_str()
+}
+
 /// What a run is about, in a few words.
 pub(crate) fn subject(run: &Run) -> Markup {
     if let Some(feed) = feed_of(run) {
         return html! { span.chip { "sync" } " " a href={ "/feeds/" (feed) } { (feed) } };
     }
     html! {
+        @if run.lane == Lane::Graph {
+            span.chip { "graph" } " "
+            @if let Some(name) = graph_name(run) { b { (line_of(name, REF_CHARS)) } " " }
+        }
         (says(run.env_id.as_str()))
         @if let Some(git_ref) = &run.git_ref { " " span.chip { (line_of(git_ref, REF_CHARS)) } }
         @if let Some(sha) = &run.git_sha { " " code.dim { (line_of(sha, SHA_CHARS)) } }

@@ -11,9 +11,13 @@ mod escaping;
 mod forms;
 #[path = "console/furnish.rs"]
 mod furnish;
+#[path = "console/graphs.rs"]
+mod graphs;
 #[path = "console/house.rs"]
 mod house;
 #[path = "console/pages.rs"]
 mod pages;
+#[path = "console/site.rs"]
+mod site;
 #[path = "console/syncs.rs"]
 mod syncs;

@@ -262,6 +262,8 @@ catalog! {
     JOB_NAMES = "job_names.sql",
     JOB_LIST = "job_list.sql",
     JOB_LIST_CHANGED = "job_list_changed.sql",
+    JOB_LIST_CODES = "job_list_codes.sql",
+    JOB_HELD = "job_held.sql",
     NEED_LIST = "need_list.sql",
     JOB_LIVE = "job_live.sql",
     JOB_LIVE_OF_RUNS = "job_live_of_runs.sql",

@@ -171,14 +171,21 @@ pub struct JobPage {
     pub changed_after: Option<i64>,
     /// Those after this place in the graph, where nothing is said about changes.
     pub after_position: Option<i32>,
+    /// Those in this state, where nothing is said about changes.
+    pub state: Option<JobState>,
     /// At most so many.
     pub limit: usize,
 }
 
 /// The codes of jobs that agents have.
 pub(crate) fn running_codes() -> Words {
-    let running = StatusCode::ALL.iter().filter(|code| code.state() == JobState::Running);
-    Words(running.map(ToString::to_string).collect())
+    codes_of(JobState::Running)
+}
+
+/// The codes of a state.
+fn codes_of(state: JobState) -> Words {
+    let codes = StatusCode::ALL.iter().filter(|code| code.state() == state);
+    Words(codes.map(ToString::to_string).collect())
 }
 
 impl Tx<'_> {
@@ -362,14 +369,31 @@ impl Store {
         self.glance(move |mut tx| {
             Box::pin(async move {
                 let limit = i64::try_from(page.limit.clamp(1, BATCH_MAX)).unwrap_or(i64::MAX);
-                let run = run.as_str();
-                let rows = if let Some(after) = page.changed_after {
-                    on!(tx, catalog::JOB_LIST_CHANGED, [run, after, limit], fetch_all, "list jobs")?
-                } else {
-                    let after = page.after_position.unwrap_or(-1);
-                    on!(tx, catalog::JOB_LIST, [run, after, limit], fetch_all, "list jobs")?
+                let (run, place) = (run.as_str(), page.after_position.unwrap_or(-1));
+                let rows = match (page.changed_after, page.state) {
+                    (Some(after), _) => {
+                        on!(tx, catalog::JOB_LIST_CHANGED, [run, after, limit], fetch_all, "list jobs")?
+                    }
+                    (None, Some(state)) => {
+                        let codes = codes_of(state);
+                        on!(tx, catalog::JOB_LIST_CODES, [run, place, limit, codes], fetch_all, "list jobs")?
+                    }
+                    (None, None) => on!(tx, catalog::JOB_LIST, [run, place, limit], fetch_all, "list jobs")?,
                 };
                 rows.records("list jobs")
+            })
+        })
+        .await
+    }
+
+    /// The jobs that agents have, of a project or of all, with those of which something may still run.
+    pub async fn held_jobs(&self, project: Option<String>, limit: usize) -> Result<Vec<JobRecord>, Error> {
+        self.glance(move |mut tx| {
+            Box::pin(async move {
+                let limit = i64::try_from(limit.clamp(1, BATCH_MAX)).unwrap_or(i64::MAX);
+                let codes = running_codes();
+                on!(tx, catalog::JOB_HELD, [codes, project.as_deref(), limit], fetch_all, "list jobs")?
+                    .records("list jobs")
             })
         })
         .await

@@ -236,6 +236,21 @@ impl Store {
         .await
     }
 
+    /// The last pieces of what a task wrote, in order.
+    pub async fn task_logs_last(&self, task: String, limit: usize) -> Result<Vec<LogPiece>, Error> {
+        self.glance(move |mut tx| {
+            Box::pin(async move {
+                let limit = i64::try_from(limit.clamp(1, BATCH_MAX)).unwrap_or(i64::MAX);
+                let mut pieces: Vec<LogPiece> =
+                    on!(tx, catalog::LOG_TAIL, [task.as_str(), limit], fetch_all, "read output")?
+                        .records("read output")?;
+                pieces.reverse();
+                Ok(pieces)
+            })
+        })
+        .await
+    }
+
     /// A task.
     pub async fn task(&self, task: String) -> Result<Option<TaskRecord>, Error> {
         self.glance(move |mut tx| Box::pin(async move { tx.task(&task).await })).await

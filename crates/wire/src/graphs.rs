@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tidemill_core::graph::GraphFault;
 use tidemill_core::graph::record::LogPiece;
+use tidemill_core::job::JobState;
 use tidemill_core::run::Cancelled;
 use tidemill_core::{Json, RunId};
 
@@ -95,6 +96,8 @@ pub struct ListJobs {
     /// The cursor of the page before, where nothing is said about changes.
     #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
     pub after: Option<i32>,
+    /// Those in this state, where nothing is said about changes.
+    pub state: Option<JobState>,
     /// How long to wait for a change, where there is none.
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 60)))]
     pub wait_secs: Option<u16>,
@@ -181,6 +184,9 @@ pub struct ReadLogs {
     /// After this piece.
     #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
     pub after: Option<i32>,
+    /// The last so many pieces, where nothing is said about what they come after.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 100)))]
+    pub last: Option<u16>,
     /// How long to wait for more, where there is none and the attempt is not over.
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 60)))]
     pub wait_secs: Option<u16>,

@@ -50,6 +50,7 @@ pub(super) async fn one(
             after: place.after,
             wait_secs: follow.then_some(WAIT_SECS),
             limit: Some(PIECES),
+            ..ReadLogs::default()
         };
         let read = client.job_logs(&id, &asked).await?;
         let Some(current) = read.attempt else {
@@ -129,6 +130,7 @@ async fn read_on(
             after: place.after,
             wait_secs: None,
             limit: Some(PIECES),
+            ..ReadLogs::default()
         };
         let read = client.job_logs(&job.job_id, &asked).await?;
         let lead = if job.tasks > 1 { Lead::Attempt } else { Lead::Job };

@@ -38,7 +38,7 @@ pub(super) async fn watch(client: &Client, run: &RunId, out: Out) -> Result<Exit
             changed_after: Some(version),
             wait_secs: Some(wait_secs),
             limit: Some(PAGE),
-            after: None,
+            ..ListJobs::default()
         };
         let page = client.jobs(run, &asked).await?;
         let is_whole = page.next.is_none();

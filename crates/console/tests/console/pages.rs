@@ -16,7 +16,7 @@ fn tags(page: &str) -> Vec<&str> {
 
 /// Fails where something within a page would be run or would style it.
 #[track_caller]
-fn check_inert(path: &str, page: &str) {
+pub(crate) fn check_inert(path: &str, page: &str) {
     for tag in tags(page) {
         let name = tag.split_whitespace().next().unwrap_or_default();
         if name == "script" {
@@ -32,7 +32,7 @@ fn check_inert(path: &str, page: &str) {
 }
 
 /// The forms of a page that change something.
-fn changing(page: &str) -> Vec<&str> {
+pub(crate) fn changing(page: &str) -> Vec<&str> {
     page.split("<form")
         .skip(1)
         .filter_map(|rest| rest.split_once("</form>"))

@@ -46,6 +46,16 @@ impl Graphs {
         found.ok_or_else(|| Error::refused(RefusalCode::UnknownTask, message))
     }
 
+    /// The jobs that agents have, of a project or of all.
+    pub async fn held_jobs(&self, project: Option<&str>, limit: usize) -> Result<Vec<JobRecord>, Error> {
+        self.engine.store().held_jobs(project.map(str::to_owned), limit).await
+    }
+
+    /// The last pieces of what a task wrote, in order.
+    pub async fn logs_last(&self, task: &str, limit: usize) -> Result<Vec<LogPiece>, Error> {
+        self.engine.store().task_logs_last(task.to_owned(), limit).await
+    }
+
     /// Pieces of what a task wrote, after a place.
     pub async fn logs(&self, task: &str, after: Option<i32>, limit: usize) -> Result<Vec<LogPiece>, Error> {
         self.engine.store().task_logs(task.to_owned(), after, limit).await

@@ -111,7 +111,7 @@ pub(crate) async fn changes_are_told_by_version(kind: Kind) {
         scene.act().await;
         loop {
             // In pieces, as a reader with little room would.
-            let page = JobPage { changed_after: Some(seen), after_position: None, limit: 1 };
+            let page = JobPage { changed_after: Some(seen), limit: 1, ..JobPage::default() };
             let jobs = scene.graphs.jobs(&run, page).await.expect("changes are read");
             let Some(job) = jobs.into_iter().next() else { break };
             assert!(job.version > seen);
