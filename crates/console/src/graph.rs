@@ -1,5 +1,5 @@
-//! A graph on the page of its run: the picture with live states, how many jobs are where, the jobs one by one, and what
-//! can be done to them.
+//! A graph on the page of its run: the picture with live states, how many jobs are where, the jobs one by one,
+//! and what can be done to them.
 
 mod drawing;
 mod lanes;

@@ -1,5 +1,5 @@
-//! One job of a graph: where it is and why, how it got there, its tries with what they wrote, what it left, and what can
-//! be done.
+//! One job of a graph: where it is and why, how it got there, its tries with what they wrote, what it left, and
+//! what can be done.
 
 mod attempts;
 mod log;

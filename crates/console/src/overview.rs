@@ -225,7 +225,7 @@ fn again(run: &Run, syncs: &[Sync]) -> Option<String> {
             let fits = last.ops_run_id == run.run_id && last.failed_workers > 0;
             fits.then(|| format!("/syncs/{}/retry", last.run_id))
         }
-        Lane::Graph => None,
+        Lane::Graph => Some(format!("/graphs/{}/retry", run.run_id)),
     }
 }
 

@@ -1,5 +1,5 @@
-//! A graph as a picture: a box for each job and an arrow for each need, or, where that would be too much to look at, a bar
-//! for each layer.
+//! A graph as a picture: a box for each job and an arrow for each need, or, where that would be too much to look
+//! at, a bar for each layer.
 
 use super::layers::{Layout, Size, Spot, lay_out, layers};
 use super::look::{Look, of_jobs, words};

@@ -70,7 +70,7 @@ fn a_box_says_who_it_is_and_where_in_words_and_leads_there() {
     );
     assert!(drawn.contains("class=\"node n-failed\"") && drawn.contains("nonzero exit, 5 s"), "{drawn}");
     assert!(!drawn.contains("<b>") && !drawn.contains('\u{202e}') && !drawn.contains("style="), "{drawn}");
-    assert_eq!(drawn.matches("C").count(), 1, "one arrow: {drawn}");
+    assert_eq!(drawn.matches('C').count(), 1, "one arrow: {drawn}");
 }
 
 #[test]

@@ -14,8 +14,8 @@ impl Block {
     }
 }
 
-/// The middles of things in a given order, whose rooms do not overlap, with the least sum of squares of what each is
-/// away from its wish.
+/// The middles of things in a given order, whose rooms do not overlap, with the least sum of squares of what each
+/// is away from its wish.
 ///
 /// Taken off the room that stands before it, each wish is a number, and the places are numbers that do not fall:
 /// wherever they would, neighbours are joined at their mean.

@@ -1,9 +1,9 @@
 //! Where the boxes of a graph are drawn: in layers, each after everything that it needs.
 //!
-//! A box is in the layer that the longest path to it gives. Within a layer, boxes are put into an order by the means of
-//! the places of their neighbours, a few times over, so that few arrows cross; then each is moved as close to its
-//! neighbours as its place in the order lets it. An arrow that passes over layers has a lane of its own in each. The
-//! same graph is always drawn the same way.
+//! A box is in the layer that the longest path to it gives. Within a layer, boxes are put into an order by the
+//! means of the places of their neighbours, a few times over, so that few arrows cross; then each is moved as
+//! close to its neighbours as its place in the order lets it. An arrow that passes over layers has a lane of its
+//! own in each. The same graph is always drawn the same way.
 
 use super::lanes::settle;
 use crate::picture::number;

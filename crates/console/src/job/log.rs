@@ -93,7 +93,8 @@ pub(super) fn panel(job: &JobRecord, wanted: &Wanted, pieces: &[LogPiece]) -> Ma
     html! {
         section.panel #log {
             header { h2 { "Output" } span.dim.small { "of try " (wanted.attempt) }
-                a.more href={ "/v1/jobs/" (job.job_id) "/logs?attempt=" (wanted.attempt) } { "From the beginning, as JSON" } }
+                a.more href={ "/v1/jobs/" (job.job_id) "/logs?attempt=" (wanted.attempt) } {
+                    "From the beginning, as JSON" } }
             @if is_cut {
                 p.empty.small { "The last " (counted(i64::try_from(lines.len()).unwrap_or(0), "line", "lines"))
                     ". All of it: " code { "tidemill graph logs " (job.run_id) " " (job.name) } }

@@ -218,8 +218,6 @@ async fn a_large_graph_is_drawn_by_its_layers_and_its_table_has_pages() {
     }
 }
 
-/// A graph of 200 jobs: the page is small, whoever looks. The time is that of a build without optimization, and so the
-/// bound is loose; the drawing alone has a test of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_page_of_two_hundred_jobs_is_small() {
     let house = House::open().await;
