@@ -261,6 +261,7 @@ fn graphs() -> Vec<Row> {
         get("/v1/graphs/{run}/needs", LOOK),
         post("/v1/graphs/{run}/cancel", OPERATE, |_| json!({"reason": "r"})),
         post("/v1/graphs/{run}/retry", OPERATE, |_| json!({})),
+        get("/v1/jobs", LOOK).of(Whose::Parts),
         get("/v1/jobs/{job}", LOOK),
         get("/v1/jobs/{job}/why", LOOK),
         get("/v1/jobs/{job}/logs", LOOK),
