@@ -18,9 +18,14 @@ const AT_ONCE: usize = 2;
 /// The longest ones, which begin first, so that no one is left to run alone at the end.
 const LONG: [&str; 7] = ["e2e", "conformance", "graph", "sync", "sync_faults", "live", "console"];
 
+/// Suites of real processes, whose tests wait for them most of the time, and how many of their tests run at once.
+const WAITING: [&str; 1] = ["e2e"];
+const WAITING_AT_ONCE: &str = "4";
+
 /// One program of tests.
 struct Suite {
     name: String,
+    package: String,
     program: PathBuf,
     directory: PathBuf,
 }
@@ -75,18 +80,29 @@ fn suite(message: &Value) -> Option<Suite> {
     let program = message["executable"].as_str().filter(|_| message["profile"]["test"] == true)?;
     let manifest = PathBuf::from(message["manifest_path"].as_str()?);
     let directory = manifest.parent()?.to_owned();
-    let package = directory.file_name()?.to_string_lossy().into_owned();
-    let name = format!("{package}/{}", message["target"]["name"].as_str()?);
-    Some(Suite { name, program: program.into(), directory })
+    let place = directory.file_name()?.to_string_lossy().into_owned();
+    // `path+file:///…/crates/cli#tidemill@0.1.0`; the name is left out where it is that of the folder.
+    let (_, id) = message["package_id"].as_str()?.rsplit_once('#')?;
+    let package = id.split_once('@').map_or(place.as_str(), |(name, _)| name).to_owned();
+    let name = format!("{place}/{}", message["target"]["name"].as_str()?);
+    Some(Suite { name, package, program: program.into(), directory })
 }
 
 /// Runs one suite, and shows what it said once it is over; whether all of it passed.
 fn carry_out(suite: &Suite, libtest: &[&str], variables: &[(&str, &str)]) -> bool {
     let began = Instant::now();
-    let output = Command::new(&suite.program)
+    let mut command = Command::new(&suite.program);
+    if WAITING.iter().any(|name| suite.name.ends_with(name))
+        && std::env::var_os("RUST_TEST_THREADS").is_none()
+    {
+        command.env("RUST_TEST_THREADS", WAITING_AT_ONCE);
+    }
+    let output = command
         .args(libtest)
         .current_dir(&suite.directory)
+        // As cargo does.
         .env("CARGO_MANIFEST_DIR", &suite.directory)
+        .env("CARGO_PKG_NAME", &suite.package)
         .envs(variables.iter().copied())
         .stdin(Stdio::null())
         .output();
@@ -121,9 +137,11 @@ mod tests {
         let message = json!({
             "reason": "compiler-artifact", "manifest_path": "/w/crates/cli/Cargo.toml", "executable": "/t/e2e-1",
             "profile": {"test": true}, "target": {"name": "e2e"},
+            "package_id": "path+file:///w/crates/cli#tidemill@0.1.0",
         });
         let found = suite(&message).expect("it is a suite");
-        assert_eq!((found.name.as_str(), found.directory), ("cli/e2e", PathBuf::from("/w/crates/cli")));
+        assert_eq!((found.name.as_str(), found.package.as_str()), ("cli/e2e", "tidemill"));
+        assert_eq!(found.directory, PathBuf::from("/w/crates/cli"));
         let mut binary = message.clone();
         binary["profile"]["test"] = json!(false);
         assert!(suite(&binary).is_none());

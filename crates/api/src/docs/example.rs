@@ -62,8 +62,12 @@ fn example(document: &Value, schema: &Value, depth: usize) -> Value {
     if schema.get("$ref").is_some() {
         return example(document, resolved(document, schema), depth + 1);
     }
-    if let Some(choice) = schema["anyOf"].as_array().and_then(|choices| choices.first()) {
+    let choices = schema["anyOf"].as_array().or_else(|| schema["oneOf"].as_array());
+    if let Some(choice) = choices.and_then(|choices| choices.first()) {
         return example(document, choice, depth + 1);
+    }
+    if let Some(only) = schema.get("const") {
+        return only.clone();
     }
     if let Some(first) = schema["enum"].as_array().and_then(|known| known.first()) {
         return first.clone();
@@ -92,7 +96,7 @@ fn text(schema: &Value) -> Value {
         Some("date-time") => "2026-02-14T10:30:00Z",
         Some("uuid") => "018f3c5e-0000-7000-8000-000000000000",
         Some(_) | None if pattern.starts_with("^run-") => "run-018f3c5e-0000-7000-8000-000000000000",
-        Some(_) | None if pattern.starts_with("^(project:") => "project:shop",
+        Some(_) | None if pattern.starts_with("^((project|") => "project:shop",
         Some(_) | None if pattern.starts_with("^[a-z0-9]") => "staging",
         Some(_) | None => "text",
     };

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -254,26 +254,34 @@ async fn a_reader_never_finds_a_part_or_an_older_copy(local: Local) {
             syncs.copy_watermarks().await.expect("the database answers");
         }));
     }
-    let (path, ended) = (local.path.clone(), over.clone());
+    let (path, ended, seen) = (local.path.clone(), over.clone(), Arc::new(AtomicU32::new(0)));
+    let different = seen.clone();
     let reader = tokio::task::spawn_blocking(move || {
-        let (mut last, mut different) = (at(-1), 0);
+        let mut last = at(-1);
         while !ended.load(Ordering::SeqCst) {
             let text = fs::read_to_string(&path).expect("the copy is there");
             let copy: Watermark = serde_json::from_str(&text).expect("the copy is whole");
             assert!(copy.last_updated_at >= last, "{} after {last}", copy.last_updated_at);
-            different += u32::from(copy.last_updated_at > last);
+            different.fetch_add(u32::from(copy.last_updated_at > last), Ordering::SeqCst);
             last = copy.last_updated_at;
         }
-        different
     });
     for secs in 1..=40 {
         local.desk.set(secs).await;
+        // The watermark may move faster than anybody copies it: half-way the reader is waited for.
+        for _ in 0..1_000 {
+            if secs != 20 || seen.load(Ordering::SeqCst) > 1 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
     over.store(true, Ordering::SeqCst);
     for task in tasks {
         task.await.expect("the process lives");
     }
-    assert!(reader.await.expect("the reader lives") > 1, "the reader saw nothing move");
+    reader.await.expect("the reader lives");
+    assert!(seen.load(Ordering::SeqCst) > 1, "the reader saw nothing move");
     assert_eq!(local.copied().last_updated_at, at(40));
     let record = local.desk.record().await;
     assert_eq!(record.copy_error, None);
