@@ -7,6 +7,7 @@
 use crate::codec::{At, Columns, Doc, Words, from_json};
 use crate::tx::{FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
+use std::collections::HashSet;
 use tidemill_core::graph::record::TaskEnd;
 use tidemill_core::job::StatusCode;
 use tidemill_core::task::{Stage, TaskKind, TaskResult};
@@ -411,8 +412,7 @@ pub struct Look {
 
 impl Store {
     /// Looks at everything, or at what was named and at `runs`, from one snapshot. Agents count that were heard
-    /// within
-    /// `memory`, or that still have tasks.
+    /// within `memory`, or that still have tasks.
     pub async fn look(
         &self,
         full: bool,
@@ -445,11 +445,9 @@ impl Store {
                 } else {
                     tx.look_at_changes(&mut look, runs).await?;
                 }
-                let mut ids: Vec<String> = look.jobs.iter().map(|job| job.run_id.to_string()).collect();
-                ids.sort_unstable();
-                ids.dedup();
-                if !ids.is_empty() {
-                    look.runs = tx.run_states(ids).await?;
+                let runs: HashSet<&RunId> = look.jobs.iter().map(|job| &job.run_id).collect();
+                if !runs.is_empty() {
+                    look.runs = tx.run_states(runs.into_iter().map(RunId::to_string).collect()).await?;
                 }
                 Ok(look)
             })

@@ -88,10 +88,10 @@ pub(crate) trait FromColumns: Sized {
 
 impl Of<Vec<sqlx::postgres::PgRow>, Vec<sqlx::sqlite::SqliteRow>> {
     /// Every row as a record.
-    pub(crate) fn records<T: FromColumns>(&self, action: &'static str) -> Result<Vec<T>, crate::Error> {
+    pub(crate) fn records<T: FromColumns>(self, action: &'static str) -> Result<Vec<T>, crate::Error> {
         match self {
-            Self::Postgres(rows) => rows.iter().map(T::read).collect::<sqlx::Result<_>>(),
-            Self::Sqlite(rows) => rows.iter().map(T::read).collect::<sqlx::Result<_>>(),
+            Self::Postgres(rows) => rows.into_iter().map(|row| T::read(&row)).collect::<sqlx::Result<_>>(),
+            Self::Sqlite(rows) => rows.into_iter().map(|row| T::read(&row)).collect::<sqlx::Result<_>>(),
         }
         .map_err(|source| crate::Error::database(action, source))
     }

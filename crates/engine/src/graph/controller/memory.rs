@@ -151,7 +151,7 @@ impl Memory {
     /// Takes in what was seen, and notes which jobs have to be looked at because of it.
     pub(super) fn take_in(&mut self, look: Look, since: Timestamp, silence: TimeDelta) {
         let now = look.now;
-        self.take_in_runs(&look);
+        self.take_in_jobs(look.jobs, &look.needs, &look.runs);
         for (subject, run, cancelled) in &look.wishes {
             match self.ids.get(subject) {
                 Some(&index) => {
@@ -183,10 +183,12 @@ impl Memory {
         }
     }
 
-    fn take_in_runs(&mut self, look: &Look) {
-        let of_runs: HashMap<&RunId, RunState> = look.runs.iter().map(|(run, state)| (run, *state)).collect();
-        let mut fresh = BTreeSet::new();
-        for live in &look.jobs {
+    fn take_in_jobs(&mut self, jobs: Vec<LiveJob>, needs: &[LiveNeed], runs: &[(RunId, RunState)]) {
+        let of_runs: HashMap<&RunId, RunState> = runs.iter().map(|(run, state)| (run, *state)).collect();
+        let known = self.jobs.len();
+        self.jobs.reserve(jobs.len());
+        self.ids.reserve(jobs.len());
+        for live in jobs {
             let status = of_runs.get(&live.run_id).copied();
             // A run that somebody ended by hand, or that is gone, takes its jobs with it.
             let cancelled = live.cancelled || status.is_none_or(RunState::is_terminal);
@@ -197,12 +199,13 @@ impl Memory {
                 self.dirty.insert(index);
                 continue;
             }
-            let status = status.unwrap_or(RunState::Cancelled);
-            self.add(LiveJob { cancelled, ..live.clone() }, status);
-            fresh.insert(live.job_id.as_str());
+            self.add(LiveJob { cancelled, ..live }, status.unwrap_or(RunState::Cancelled));
         }
-        for need in look.needs.iter().filter(|need| fresh.contains(need.job_id.as_str())) {
-            self.connect(need);
+        for need in needs {
+            // What a job needs that was known before is connected already.
+            if let Some(&index) = self.ids.get(&need.job_id).filter(|index| **index >= known) {
+                self.connect(index, need);
+            }
         }
     }
 
@@ -220,8 +223,7 @@ impl Memory {
         self.dirty.insert(index);
     }
 
-    fn connect(&mut self, need: &LiveNeed) {
-        let Some(&index) = self.ids.get(&need.job_id) else { return };
+    fn connect(&mut self, index: usize, need: &LiveNeed) {
         if need.code.state() == JobState::Failed {
             self.jobs[index].broken.get_or_insert_with(|| need.name.clone());
             return;
