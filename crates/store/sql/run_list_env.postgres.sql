@@ -1,10 +1,11 @@
--- Differs: a page of each value, joined sideways; SQLite has no LATERAL.
+-- Differs: a page of each value, joined sideways; SQLite has no LATERAL. The first event of a run says where it is
+-- from: it never changes, where a run is entered in each of its indexes anew by every claim and finish.
 SELECT {run_columns}
   FROM unnest($13::text[]) AS v(value)
  CROSS JOIN LATERAL (
-       SELECT r.run_id FROM {ops}.runs r
-        WHERE r.env_id = v.value AND {run_filter}
-        ORDER BY r.run_id DESC LIMIT $3) AS f
+       SELECT q.run_id FROM {ops}.run_events q JOIN {ops}.runs r ON r.run_id = q.run_id
+        WHERE q.env_id = v.value AND q.seq = 1 AND q.run_id >= $1 AND q.run_id < $2 AND {run_filter}
+        ORDER BY q.run_id DESC LIMIT $3) AS f
   JOIN {ops}.runs r ON r.run_id = f.run_id
   JOIN {ops}.shelves s ON s.shelf_id = r.shelf_id
  ORDER BY r.run_id DESC LIMIT $3

@@ -20,6 +20,14 @@ BEGIN
     SELECT RAISE(ABORT, 'TM008: the run cannot go from its status to that one');
 END;
 
+-- A run stays what it is a run of.
+DROP TRIGGER IF EXISTS run_moves;
+CREATE TRIGGER run_moves BEFORE UPDATE OF run_id, project_id, env_id ON runs
+WHEN NEW.run_id <> OLD.run_id OR NEW.project_id <> OLD.project_id OR NEW.env_id <> OLD.env_id
+BEGIN
+    SELECT RAISE(ABORT, 'TM008: a run keeps its id, its project and its environment');
+END;
+
 DROP TRIGGER IF EXISTS run_d_live;
 CREATE TRIGGER run_d_live BEFORE DELETE ON runs
 WHEN OLD.status NOT IN ({run_terminal})

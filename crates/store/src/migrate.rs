@@ -94,6 +94,13 @@ const MIGRATIONS: &[Migration] = &[
         postgres: include_str!("../migrations/postgres/0009_graph.sql"),
         sqlite: include_str!("../migrations/sqlite/0009_graph.sql"),
     },
+    Migration {
+        version: 10,
+        name: "steps",
+        oldest_binary: "0.1.0",
+        postgres: include_str!("../migrations/postgres/0010_steps.sql"),
+        sqlite: include_str!("../migrations/sqlite/0010_steps.sql"),
+    },
 ];
 
 /// The functions and triggers of PostgreSQL, in the order in which they need each other.
@@ -121,11 +128,8 @@ const POSTGRES_CODE: &[&str] = &[
     include_str!("../sql/functions/26_job_guards.sql"),
 ];
 
-/// Who may call the functions: nobody but those to whom roles are granted. Two of them only look at what they are
-/// given, and are called for whoever may write a run.
-const RIGHTS: &str = "
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION {ops}.run_is_whole, {ops}.is_by_hand TO PUBLIC;";
+/// Who may call the functions: nobody but those to whom roles are granted.
+const RIGHTS: &str = "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC;";
 
 /// The triggers of SQLite.
 const SQLITE_CODE: &[&str] =

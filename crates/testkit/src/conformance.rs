@@ -199,6 +199,8 @@ macro_rules! conformance {
             a_row_that_has_ended_cannot_be_changed,
             a_statement_cannot_make_a_step_that_does_not_exist,
             a_statement_cannot_turn_a_run_back,
+            a_run_keeps_its_id_its_project_and_its_environment,
+            a_statement_cannot_leave_a_run_in_two_states,
             events_cannot_be_changed_or_deleted,
             a_run_that_lives_cannot_be_deleted,
             the_seeds_plain_update_cancels_and_is_on_record,

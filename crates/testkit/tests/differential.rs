@@ -247,7 +247,10 @@ impl Side {
         let wrong = "SELECT r.run_id FROM ops.runs r \
                       WHERE coalesce(r.attention_at, 'infinity') > coalesce(ops.attention_at(r), 'infinity') \
                          OR (r.finished_at IS NULL AND r.last_seq <> \
-                                (SELECT max(e.seq) FROM ops.run_events e WHERE e.run_id = r.run_id))";
+                                (SELECT max(e.seq) FROM ops.run_events e WHERE e.run_id = r.run_id)) \
+                         OR ARRAY[r.env_id] IS DISTINCT FROM \
+                                (SELECT array_agg(e.env_id) FROM ops.run_events e \
+                                  WHERE e.run_id = r.run_id AND e.env_id IS NOT NULL)";
         self.stage.plain.execute(wrong).await.expect("a question") == 0
     }
 
@@ -267,6 +270,9 @@ impl Side {
                 let fields = row.as_object_mut().expect("a row is an object");
                 // Made by chance, by who is logged in, or from another digest; or kept by PostgreSQL alone, and
                 // checked by `marks_hold`.
+                if table == "run_events" {
+                    fields.remove("env_id");
+                }
                 fields.retain(|name, _| {
                     !["artifact_id", "actor", "attention_at", "last_seq"].contains(&name.as_str())
                         && !name.starts_with("scan_")

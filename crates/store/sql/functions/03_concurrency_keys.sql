@@ -66,14 +66,17 @@ $$;
 CREATE OR REPLACE FUNCTION {ops}.release_key()
 RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM {ops}.pass_key(NEW.project_id, NEW.concurrency_key, NEW.run_id);
+    IF NEW.finished_at IS NOT NULL THEN
+        PERFORM {ops}.pass_key(NEW.project_id, NEW.concurrency_key, NEW.run_id);
+    END IF;
     RETURN NULL;
 END
 $$;
 
-CREATE OR REPLACE TRIGGER run_releases_key AFTER UPDATE ON {ops}.runs
-    FOR EACH ROW WHEN (NEW.concurrency_key IS NOT NULL AND NEW.finished_at IS NOT NULL AND OLD.finished_at IS NULL)
-    EXECUTE FUNCTION {ops}.release_key();
+-- Of statements that name the end only: the condition is read and prepared anew for each. A plain statement that ends a
+-- run without naming it passes the key on where it is completed.
+CREATE OR REPLACE TRIGGER run_releases_key AFTER UPDATE OF finished_at ON {ops}.runs
+    FOR EACH ROW WHEN (NEW.concurrency_key IS NOT NULL) EXECUTE FUNCTION {ops}.release_key();
 
 -- Opens the gate of runs whose time has come.
 CREATE FUNCTION {ops}.open_due(p_limit integer, p_now timestamptz)

@@ -20,11 +20,11 @@ $$;
 CREATE OR REPLACE FUNCTION {ops}.record_queued()
 RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, created_at)
+    INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, env_id, created_at)
     VALUES (NEW.run_id, 1, 'evt-' || substr(NEW.run_id, 5) || '-1', 'transition', 'info', 'Run queued',
             CASE WHEN NEW.retry_of IS NULL THEN jsonb_build_object('to', NEW.status)
                  ELSE jsonb_build_object('to', NEW.status, 'retry_of', NEW.retry_of, 'attempt', NEW.attempt) END,
-            NEW.created_at);
+            NEW.env_id, NEW.created_at);
     UPDATE {ops}.runs SET last_seq = 1 WHERE run_id = NEW.run_id;
     IF NEW.status = ANY ('{failed,cancelled}') THEN
         -- It was brought here after its end: it is listed, and nobody is told.

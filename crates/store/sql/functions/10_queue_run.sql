@@ -95,9 +95,9 @@ BEGIN
             p_timeout_secs, p_max_attempts, p_max_losses, p_backoff_secs, 1, v_now, v_now, v_now)
         ON CONFLICT DO NOTHING
         RETURNING run_id)
-    INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, created_at)
+    INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, env_id, created_at)
     SELECT q.run_id, 1, 'evt-' || substr(q.run_id, 5) || '-1', 'transition', 'info', 'Run queued',
-           '{"to": "queued"}', v_now
+           '{"to": "queued"}', v_env_id, v_now
       FROM queued q;
 
     IF NOT FOUND THEN

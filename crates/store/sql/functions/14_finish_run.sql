@@ -26,9 +26,10 @@ BEGIN
         greatest(p_now, p_available_at), p_available_at, CASE v_gate WHEN 'time' THEN p_available_at END,
         v_run.timeout_secs, v_run.attempt + 1, p_failures, p_losses, v_run.max_attempts, v_run.max_losses,
         v_run.backoff_secs, p_run_id, 1, p_now, p_now, p_now);
-    INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, created_at)
+    INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, env_id, created_at)
     VALUES (v_next, 1, 'evt-' || substr(v_next, 5) || '-1', 'transition', 'info', 'Run queued',
-            jsonb_build_object('to', 'queued', 'retry_of', p_run_id, 'attempt', v_run.attempt + 1), p_now);
+            jsonb_build_object('to', 'queued', 'retry_of', p_run_id, 'attempt', v_run.attempt + 1), v_run.env_id,
+            p_now);
     RETURN v_next;
 END
 $$;

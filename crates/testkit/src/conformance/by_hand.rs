@@ -67,6 +67,46 @@ pub async fn a_statement_cannot_turn_a_run_back(stage: Stage) {
     stage.unchanged(&before).await;
 }
 
+/// A run stays what it is a run of: events and lists name it so.
+pub async fn a_run_keeps_its_id_its_project_and_its_environment(stage: Stage) {
+    let run = stage.queue(request(), at(0)).await;
+    let before = stage.tables().await;
+    for set in ["run_id = 'run-other'", "project_id = 'bank'", "env_id = 'shop/production'"] {
+        refused(update(&stage, &run, set).await, RefusalCode::Frozen);
+    }
+    stage.unchanged(&before).await;
+    let same = "run_id = run_id, project_id = project_id, env_id = env_id";
+    assert_eq!(update(&stage, &run, same).await.ok(), Some(1), "what does not change it is no move");
+}
+
+/// No statement leaves a run whose columns contradict each other, whatever it says of its events.
+pub async fn a_statement_cannot_leave_a_run_in_two_states(stage: Stage) {
+    let held = stage.running(request(), "worker-001", at(0)).await.run_id;
+    let queued = stage.queue(request(), at(1)).await;
+    let before = stage.tables().await;
+    let raised = if stage.kind == Kind::Sqlite { "" } else { ", last_seq = last_seq + 1" };
+    for raised in ["", raised] {
+        for (run, set) in [
+            (&queued, "finished_at = created_at"),
+            (&queued, "gate = NULL"),
+            (&held, "claimed_by = NULL"),
+            (&held, "finished_at = created_at"),
+            (&held, "gate = 'open'"),
+        ] {
+            let set = format!("{set}{raised}");
+            assert!(update(&stage, run, &set).await.is_err(), "{set}");
+        }
+    }
+    for values in
+        ["'other-1', 'shop', 'shop/staging', 'queued'", "'run-1', 'shop', 'shop/staging', 'success'"]
+    {
+        let insert =
+            format!("INSERT INTO {{ops}}.runs (run_id, project_id, env_id, status) VALUES ({values})");
+        assert!(stage.plain.execute(&insert).await.is_err(), "{values}");
+    }
+    stage.unchanged(&before).await;
+}
+
 /// The record is only ever appended to.
 pub async fn events_cannot_be_changed_or_deleted(stage: Stage) {
     let run = stage.running(request(), "worker-001", at(0)).await.run_id;
