@@ -5,6 +5,7 @@ mod cancel_stages;
 mod cancels;
 mod controllers;
 mod cuts;
+mod death_stages;
 mod deaths;
 mod ends;
 mod examples;
