@@ -1,6 +1,7 @@
 //! Graphs with a real server, real controllers and real agents, on both stores. The oracle is what the commands wrote
 //! to disk: no job ever ran twice at the same time, and every job ended once.
 
+mod arrows;
 mod cancel_stages;
 mod cancels;
 mod controllers;
