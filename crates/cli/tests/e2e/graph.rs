@@ -13,6 +13,7 @@ mod examples;
 mod flags;
 mod gate;
 mod ground;
+mod newer;
 mod pasted;
 mod secrets;
 mod skew;
