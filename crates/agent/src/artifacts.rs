@@ -92,8 +92,10 @@ impl Store {
         match &self.reached {
             Reached::Folder(folder) => {
                 let (folder, beneath) = (folder.clone(), name.clone());
-                let put = tokio::task::spawn_blocking(move || put_file(file, &folder, &beneath)).await;
-                put.map_err(io::Error::other).flatten().map_err(|error| failed(error.to_string()))?;
+                let halt = Halt::default();
+                let flag = halt.flag();
+                let put = tokio::task::spawn_blocking(move || put_file(file, &folder, &beneath, &flag));
+                put.await.map_err(io::Error::other).flatten().map_err(|error| failed(error.to_string()))?;
             }
             Reached::Objects { store, prefix } => {
                 let key = key(prefix, &name).map_err(failed)?;
@@ -135,11 +137,11 @@ fn key(prefix: &str, name: &str) -> Result<Key, String> {
 }
 
 /// Copies a file under its name, which it gets when it is whole.
-fn put_file(from: File, folder: &Path, name: &str) -> io::Result<()> {
+fn put_file(from: File, folder: &Path, name: &str, halt: &AtomicBool) -> io::Result<()> {
     let root = Root::open(folder)?;
     let beside = format!("{name}.{:016x}.new", fastrand::u64(..));
     let to = root.create(&beside)?;
-    let copied = copy(from, to.try_clone()?, &AtomicBool::new(false)).and_then(|_| to.sync_all());
+    let copied = copy(from, to.try_clone()?, halt).and_then(|_| to.sync_all());
     let named = copied.and_then(|()| std::fs::rename(folder.join(&beside), folder.join(name)));
     if named.is_err() {
         let _ = std::fs::remove_file(folder.join(&beside));
@@ -272,6 +274,30 @@ mod tests {
         assert_eq!(one.1, 20_000_000);
         let left = std::process::Command::new("find").arg(dir.path()).args(["-name", "*.new"]).output();
         assert!(left.unwrap().stdout.is_empty());
+    }
+
+    /// Whoever is cancelled while a large file is on its way does not go on with it behind everybody's back.
+    #[tokio::test]
+    async fn what_is_not_wanted_any_more_is_not_put() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&format!("file://{}/store", dir.path().display())).unwrap();
+        let file = File::create(dir.path().join("large")).unwrap();
+        file.set_len(1 << 40).unwrap();
+        let (name, path) = ("all".to_owned(), "large".to_owned());
+        let output = Output { name, path, size_bytes: 1 << 40, sha256: String::new(), url: None };
+        let folder = dir.path().join("store/main/job-001");
+        let parts = || fs::read_dir(&folder).map_or(0, Iterator::count);
+        let wait = || tokio::time::sleep(std::time::Duration::from_millis(1));
+        tokio::select! {
+            put = store.put(dir.path(), "main", "job-001", &output) => panic!("so quickly: {put:?}"),
+            () = async { while parts() == 0 { wait().await } } => {}
+        }
+        let waiting = async {
+            while parts() > 0 {
+                wait().await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(10), waiting).await.unwrap();
     }
 
     #[test]

@@ -15,7 +15,7 @@ use http::{Method, StatusCode};
 use tidemill_core::agent::{Agent, NewAgent};
 use tidemill_core::graph::record::{JobOutput, Order, OrderWork};
 use tidemill_core::limits::{AGENT_BEAT_SECS, AGENT_SILENT_SECS};
-use tidemill_engine::graph::Speaker;
+use tidemill_engine::graph::{Holding, Speaker};
 use tidemill_store::{Error, RefusalCode};
 use tidemill_wire::Page;
 use tidemill_wire::agents::{
@@ -137,7 +137,13 @@ async fn beat(
     Id(agent): Id<Uuid>,
     Body(beat): Body<AgentBeat>,
 ) -> Result<Json<AgentBeaten>, Fail> {
-    let holding: Vec<String> = beat.holding.into_iter().map(|held| held.task_id).collect();
+    // A stage that is not known here is none.
+    let told = |stage: Option<String>| stage.and_then(|stage| stage.parse().ok());
+    let holding: Vec<Holding> = beat
+        .holding
+        .into_iter()
+        .map(|held| Holding { task_id: held.task_id, stage: told(held.stage) })
+        .collect();
     let beaten = app.graphs().beat(&speaker(&visit, agent, beat.boot), &holding).await?;
     if beat.draining && !beaten.draining {
         app.graphs().drain(agent, true).await?;

@@ -58,7 +58,11 @@ pub(crate) fn start(global: &Global, command: &Command, config: &Config) -> Watc
 fn log(global: &Global, command: &Command) -> Box<dyn Layer<Registry> + Send + Sync> {
     let is_loop = matches!(
         command,
-        Command::Work(_) | Command::Agent { .. } | Command::Sweep { .. } | Command::Server(_)
+        Command::Work(_)
+            | Command::Agent { .. }
+            | Command::Controller
+            | Command::Sweep { .. }
+            | Command::Server(_)
     );
     let loud = "tidemill=info,tidemill_engine=info,tidemill_api=info,tidemill_agent=info,sqlx=error,warn";
     // A command that refuses says so itself: what the door within it logs would say it twice.
@@ -103,6 +107,7 @@ fn role(command: &Command) -> &'static str {
         Command::Up(_) => "up",
         Command::Work(_) => "work",
         Command::Agent { .. } => "agent",
+        Command::Controller => "controller",
         Command::Sweep { .. } => "upkeep",
         _ => "command",
     }

@@ -225,48 +225,50 @@ pub fn pairs() -> Vec<(StatusCode, StatusCode)> {
     crate::lifecycle::pairs(StatusCode::ALL, JobEvent::ALL, next)
 }
 
+/// What the diagram of the controller draws, arrow by arrow; its `Waiting` and `Reset` stand for each of their codes.
+///
+/// [`next`] allows more: a stage that lasts no time is not seen, and a job can be stopped and reset anywhere.
+pub const DIAGRAM: &[(StatusCode, JobEvent, StatusCode)] = &[
+    (StatusCode::Created, JobEvent::Cancel, StatusCode::CancelledByUser),
+    (StatusCode::Created, JobEvent::AwaitDependencies, StatusCode::WaitingOnDependencies),
+    (StatusCode::Created, JobEvent::AwaitWorkers, StatusCode::WaitingOnWorkers),
+    (StatusCode::Created, JobEvent::AwaitPool, StatusCode::WaitingOnPool),
+    (StatusCode::Created, JobEvent::Pause, StatusCode::Paused),
+    (StatusCode::Created, JobEvent::LoseDependency, StatusCode::DependencyFailed),
+    (StatusCode::Created, JobEvent::Maintain, StatusCode::WaitingDbMaintenance),
+    (StatusCode::Created, JobEvent::Reboot, StatusCode::WaitingOnReboot),
+    (StatusCode::Created, JobEvent::Start, StatusCode::Initiated),
+    (StatusCode::WaitingOnDependencies, JobEvent::Start, StatusCode::Initiated),
+    (StatusCode::WaitingOnWorkers, JobEvent::Start, StatusCode::Initiated),
+    (StatusCode::WaitingOnPool, JobEvent::Start, StatusCode::Initiated),
+    (StatusCode::Paused, JobEvent::Start, StatusCode::Initiated),
+    (StatusCode::WaitingDbMaintenance, JobEvent::Start, StatusCode::Initiated),
+    (StatusCode::WaitingOnReboot, JobEvent::Start, StatusCode::Initiated),
+    (StatusCode::Initiated, JobEvent::Ready, StatusCode::Prepared),
+    (StatusCode::Prepared, JobEvent::Execute, StatusCode::Executing),
+    (StatusCode::Executing, JobEvent::Leave, StatusCode::Executed),
+    (StatusCode::Executing, JobEvent::Break, StatusCode::Error),
+    (StatusCode::Error, JobEvent::Leave, StatusCode::Executed),
+    (StatusCode::Executed, JobEvent::Deliver, StatusCode::Finalized),
+    (StatusCode::Finalized, JobEvent::Succeed, StatusCode::Succeeded),
+    (StatusCode::Finalized, JobEvent::GiveUp, StatusCode::JobError),
+    (StatusCode::Finalized, JobEvent::ExitBadly, StatusCode::NonzeroExit),
+    (StatusCode::Finalized, JobEvent::MissOutputs, StatusCode::UnmatchedPatterns),
+    (StatusCode::Executing, JobEvent::TryAgain, StatusCode::WaitingOnNewTask),
+    (StatusCode::WaitingOnNewTask, JobEvent::Start, StatusCode::Initiated),
+    (StatusCode::Executing, JobEvent::Reboot, StatusCode::WaitingOnReboot),
+    (StatusCode::Executing, JobEvent::Maintain, StatusCode::WaitingDbMaintenance),
+    (StatusCode::Executing, JobEvent::Cancel, StatusCode::CancelledByUser),
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use {JobEvent as E, StatusCode as C};
 
-    /// What the seed's diagram draws, arrow by arrow; `Waiting` and `Reset` stand for each of their codes.
-    const SEED: &[(C, E, C)] = &[
-        (C::Created, E::Cancel, C::CancelledByUser),
-        (C::Created, E::AwaitDependencies, C::WaitingOnDependencies),
-        (C::Created, E::AwaitWorkers, C::WaitingOnWorkers),
-        (C::Created, E::AwaitPool, C::WaitingOnPool),
-        (C::Created, E::Pause, C::Paused),
-        (C::Created, E::LoseDependency, C::DependencyFailed),
-        (C::Created, E::Maintain, C::WaitingDbMaintenance),
-        (C::Created, E::Reboot, C::WaitingOnReboot),
-        (C::Created, E::Start, C::Initiated),
-        (C::WaitingOnDependencies, E::Start, C::Initiated),
-        (C::WaitingOnWorkers, E::Start, C::Initiated),
-        (C::WaitingOnPool, E::Start, C::Initiated),
-        (C::Paused, E::Start, C::Initiated),
-        (C::WaitingDbMaintenance, E::Start, C::Initiated),
-        (C::WaitingOnReboot, E::Start, C::Initiated),
-        (C::Initiated, E::Ready, C::Prepared),
-        (C::Prepared, E::Execute, C::Executing),
-        (C::Executing, E::Leave, C::Executed),
-        (C::Executing, E::Break, C::Error),
-        (C::Error, E::Leave, C::Executed),
-        (C::Executed, E::Deliver, C::Finalized),
-        (C::Finalized, E::Succeed, C::Succeeded),
-        (C::Finalized, E::GiveUp, C::JobError),
-        (C::Finalized, E::ExitBadly, C::NonzeroExit),
-        (C::Finalized, E::MissOutputs, C::UnmatchedPatterns),
-        (C::Executing, E::TryAgain, C::WaitingOnNewTask),
-        (C::WaitingOnNewTask, E::Start, C::Initiated),
-        (C::Executing, E::Reboot, C::WaitingOnReboot),
-        (C::Executing, E::Maintain, C::WaitingDbMaintenance),
-        (C::Executing, E::Cancel, C::CancelledByUser),
-    ];
-
     #[test]
-    fn every_arrow_of_the_seed_exists() {
-        for &(from, event, to) in SEED {
+    fn every_arrow_of_the_diagram_exists() {
+        for &(from, event, to) in DIAGRAM {
             assert_eq!(next(from, event), Some(to), "{from} + {event}");
         }
     }

@@ -102,6 +102,8 @@ pub const DELIVERY_BACKOFF_SECS: i64 = 30;
 pub const DELIVERY_LEASE_SECS: i64 = 120;
 /// Time between two signs of life of an agent.
 pub const AGENT_BEAT_SECS: u64 = 5;
+/// Stages that are noted from one sign of life of an agent, so that its answer comes soon; the next one tells the rest.
+pub const BEAT_STAGES_MAX: usize = 50;
 /// How long an agent may be silent before it gets no more tasks, and those it has not begun go to others.
 pub const AGENT_SILENT_SECS: u64 = 20;
 /// How long a controller acts without renewing its lease.

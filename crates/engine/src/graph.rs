@@ -15,7 +15,7 @@ mod why;
 
 pub use controller::{Controller, Draft, Pass, Written};
 pub use operate::CancelledGraph;
-pub use reports::{Beaten, Speaker, TaskReport};
+pub use reports::{Beaten, Holding, Speaker, TaskReport};
 pub use submit::{SubmitFault, SubmitGraph, Submitted};
 pub use tidemill_store::JobPage;
 

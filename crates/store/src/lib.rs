@@ -86,7 +86,7 @@ pub use stones::{Built, OpenStone, PricedStone, ProofRow, Unseen};
 pub use store::{Clock, Options, Store};
 pub use sweep::{Swept, SweptAction};
 pub use syncs::{PartitionCounts, SyncFilter, SyncMessage};
-pub use tasks::Orders;
+pub use tasks::{HeldTask, Orders};
 pub use tidemill_core::run::{Cancelled, ClaimRuns, FinishRun, Holder, Queued, Retried, RunFilter};
 pub use tx::Tx;
 pub use wake::Waiter;

@@ -62,6 +62,27 @@ impl FromColumns for Ordered {
     }
 }
 
+/// A task that its agent has not answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldTask {
+    /// The task.
+    pub task_id: String,
+    /// What it asks for.
+    pub kind: TaskKind,
+    /// How far its agent is, as it last said.
+    pub stage: Option<Stage>,
+}
+
+impl FromColumns for HeldTask {
+    fn read(row: &impl Columns) -> sqlx::Result<Self> {
+        Ok(Self {
+            task_id: row.text("task_id")?,
+            kind: row.parsed("kind")?,
+            stage: row.parsed_or_null("stage")?,
+        })
+    }
+}
+
 impl FromColumns for LogPiece {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self { seq: row.int("seq")?, lines: from_json("lines", row.json("lines")?)? })
@@ -186,7 +207,7 @@ impl Tx<'_> {
     }
 
     /// The tasks of an agent that are neither over nor answered.
-    pub async fn tasks_held(&mut self, agent: Uuid) -> Result<Vec<String>, Error> {
+    pub async fn tasks_held(&mut self, agent: Uuid) -> Result<Vec<HeldTask>, Error> {
         on!(self, catalog::TASK_HELD, [Bare(agent)], fetch_all, "read tasks")?.records("read tasks")
     }
 

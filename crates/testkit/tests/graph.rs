@@ -87,6 +87,8 @@ on_both! {
     kernel::the_run_follows_its_jobs,
     kernel::what_ended_long_ago_is_removed,
     reporting::a_report_of_an_old_attempt_changes_nothing,
+    reporting::a_sign_of_life_tells_how_far_a_task_is,
+    reporting::a_sign_of_life_tells_only_so_much,
     reporting::an_agent_with_a_wrong_clock_is_as_good_as_any,
     reporting::logs_of_every_attempt_are_kept_and_bounded,
     reporting::outputs_of_the_attempt_that_counts_are_handed_on,

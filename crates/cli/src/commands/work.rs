@@ -91,13 +91,12 @@ fn carrier<D: Door>(door: D, config: &Config, work: Work, out: Out) -> CommandCa
     }
 }
 
-/// Becomes true when the process is told to end.
+/// Becomes true when the process is told to end, from this call on: before it, a signal ends the process at once.
 pub(super) fn stop_signal() -> watch::Receiver<bool> {
     let (told, stop) = watch::channel(false);
+    let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     tokio::spawn(async move {
-        let (Ok(mut terminate), Ok(mut interrupt)) =
-            (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-        else {
+        let (Ok(mut terminate), Ok(mut interrupt)) = signals else {
             return std::future::pending().await;
         };
         tokio::select! {

@@ -2,15 +2,17 @@
 //! process. An agent's clock never matters: what is written carries the time of the database.
 
 use super::{Graphs, clean};
-use std::collections::HashSet;
+use crate::patience::chain;
+use std::collections::HashMap;
 use tidemill_core::graph::record::{LogLine, TaskRecord};
 use tidemill_core::limits::{
-    AGENT_TASKS_MAX, KEY_BYTES_MAX, LOG_CHUNK_BYTES_MAX, MESSAGE_BYTES_MAX, OUTPUTS_MAX, TASK_LOG_BYTES_MAX,
+    AGENT_TASKS_MAX, BEAT_STAGES_MAX, KEY_BYTES_MAX, LOG_CHUNK_BYTES_MAX, MESSAGE_BYTES_MAX, OUTPUTS_MAX,
+    TASK_LOG_BYTES_MAX,
 };
 use tidemill_core::run::Applied;
 use tidemill_core::task::{Output, Stage, TaskKind, TaskResult, cancel_id};
 use tidemill_core::{Timestamp, limits};
-use tidemill_store::{Error, KnownAgent, RefusalCode, Tx};
+use tidemill_store::{Error, HeldTask, KnownAgent, RefusalCode, Tx};
 use uuid::Uuid;
 
 /// Names of outputs or files in a result.
@@ -44,6 +46,22 @@ impl TaskReport {
     /// A report without files.
     pub fn new(result: TaskResult) -> Self {
         Self { result, outputs: Vec::new(), unknown: Vec::new() }
+    }
+}
+
+/// A task that an agent holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holding {
+    /// The task.
+    pub task_id: String,
+    /// How far the agent is with it, where it says so.
+    pub stage: Option<Stage>,
+}
+
+impl Holding {
+    /// Whether it says more than is known of a task.
+    fn is_news(&self, known: &HeldTask) -> bool {
+        known.kind == TaskKind::RunJob && self.stage > known.stage
     }
 }
 
@@ -84,26 +102,46 @@ async fn own_task(tx: &mut Tx<'_>, who: &Speaker, task: &str) -> Result<TaskReco
 }
 
 impl Graphs {
-    /// Notes a sign of life, and tells what is over of what the agent holds.
-    pub async fn beat(&self, who: &Speaker, holding: &[String]) -> Result<Beaten, Error> {
+    /// Notes a sign of life and how far the agent is with what it holds, and tells what is over of that.
+    pub async fn beat(&self, who: &Speaker, holding: &[Holding]) -> Result<Beaten, Error> {
         if holding.len() > AGENT_TASKS_MAX {
             let message = format!("an agent holds at most {AGENT_TASKS_MAX} tasks");
             return Err(Error::refused(RefusalCode::TooLarge, message));
         }
-        let (who, now, holding) = (*who, self.now(), holding.to_vec());
-        self.engine
+        let (speaker, now) = (*who, self.now());
+        let (known, moment, held) = self
+            .engine
             .store()
             .write(move |mut tx| {
                 Box::pin(async move {
-                    let known = speaks(&mut tx, &who).await?;
+                    let known = speaks(&mut tx, &speaker).await?;
                     let moment = tx.database_now(now).await?;
-                    tx.beat_agent(who.agent_id, Some(moment)).await?;
-                    let held: HashSet<String> = tx.tasks_held(who.agent_id).await?.into_iter().collect();
-                    let over = holding.into_iter().filter(|task| !held.contains(task)).collect();
-                    Ok(Beaten { over, draining: known.agent.draining, now: moment })
+                    tx.beat_agent(speaker.agent_id, Some(moment)).await?;
+                    Ok((known, moment, tx.tasks_held(speaker.agent_id).await?))
                 })
             })
-            .await
+            .await?;
+        let held: HashMap<&str, &HeldTask> = held.iter().map(|task| (task.task_id.as_str(), task)).collect();
+        let (mut over, mut noted) = (Vec::new(), 0);
+        for task in holding {
+            match (held.get(task.task_id.as_str()), task.stage) {
+                (None, _) => over.push(task.task_id.clone()),
+                (Some(known), Some(stage)) if noted < BEAT_STAGES_MAX && task.is_news(known) => {
+                    noted += 1;
+                    self.note_stage(who, &task.task_id, stage).await;
+                }
+                (Some(_), _) => {}
+            }
+        }
+        Ok(Beaten { over, draining: known.agent.draining, now: moment })
+    }
+
+    /// Notes a stage that was told with a sign of life, which counts whatever becomes of this: the next one says it
+    /// again.
+    async fn note_stage(&self, who: &Speaker, task: &str, stage: Stage) {
+        if let Err(error) = self.report_stage(who, task, stage.as_str()).await {
+            tracing::debug!(task.id = %task, "the stage of task {task} was not noted: {}", chain(&error));
+        }
     }
 
     /// Notes how far an agent is. Only an answer other than `Stale` lets it begin: the task may be another's by

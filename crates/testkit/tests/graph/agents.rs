@@ -109,7 +109,7 @@ pub(crate) async fn a_job_that_may_be_rerun_is_lost_after_its_time(kind: Kind) {
     assert_eq!(scene.code(&run, "a").await, C::Succeeded);
     let detail = scene.graphs.job(&job.job_id).await.expect("the job is read");
     assert_eq!(detail.tasks[0].end, Some(TaskEnd::Lost));
-    let over = away.graphs.beat(&away.who, &away.have).await.expect("the beat is heard").over;
+    let over = away.beat_in(None).await;
     assert_eq!(over, away.have, "what it holds of it may go");
 }
 

@@ -11,8 +11,9 @@ use tidemill_core::graph::definition::OnAgentLost;
 use tidemill_core::graph::record::Order;
 use tidemill_core::project::{FlagName, SITE_SCOPE};
 use tidemill_core::run::Applied;
-use tidemill_core::task::{TaskKind, TaskResult};
+use tidemill_core::task::{Stage, TaskKind, TaskResult};
 use tidemill_core::{RunId, Timestamp};
+use tidemill_engine::graph::Holding;
 use tidemill_testkit::door::Kind;
 
 use crate::arrows::site;
@@ -226,7 +227,8 @@ impl World {
             return;
         }
         bot.contact = now;
-        let holding: Vec<String> = bot.running.keys().cloned().collect();
+        let holding = |task: &String| Holding { task_id: task.clone(), stage: Some(Stage::Executing) };
+        let holding: Vec<Holding> = bot.running.keys().map(holding).collect();
         let beaten = bot.robot.graphs.beat(&bot.robot.who, &holding).await.expect("the beat is heard");
         for task in beaten.over {
             bot.running.remove(&task);

@@ -2,9 +2,9 @@
 
 use tidemill_core::graph::record::LogLine;
 use tidemill_core::job::StatusCode as C;
-use tidemill_core::limits::{LOG_CHUNK_BYTES_MAX, TASK_LOG_BYTES_MAX};
+use tidemill_core::limits::{BEAT_STAGES_MAX, LOG_CHUNK_BYTES_MAX, TASK_LOG_BYTES_MAX};
 use tidemill_core::run::{Applied, RunState};
-use tidemill_core::task::TaskResult;
+use tidemill_core::task::{Stage, TaskResult};
 use tidemill_engine::graph::TaskReport;
 use tidemill_store::RefusalCode;
 use tidemill_testkit::door::Kind;
@@ -42,6 +42,61 @@ pub(crate) async fn reports_out_of_order_and_twice(kind: Kind) {
     assert_eq!(robot.stage(&task, "executing").await, Applied::Stale);
     scene.act().await;
     assert_eq!(scene.run(&run).await.status, RunState::Success);
+}
+
+/// A stage that lasts longer than the time between two signs of life is seen, also where nothing else told it.
+pub(crate) async fn a_sign_of_life_tells_how_far_a_task_is(kind: Kind) {
+    let mut scene = Scene::open(kind).await;
+    let mut robot = scene.agent("one", 1).await;
+    let run = scene.submit(&one("")).await;
+    scene.act().await;
+    let task = robot.order().await.task_id;
+    assert_eq!(robot.stage(&task, "executing").await, Applied::Applied);
+    scene.act().await;
+    let told =
+        [(Stage::Prepared, C::Executing), (Stage::Executed, C::Executed), (Stage::Finalized, C::Finalized)];
+    for (stage, code) in told {
+        assert_eq!(robot.beat_in(Some(stage)).await, Vec::<String>::new());
+        scene.act().await;
+        assert_eq!(scene.code(&run, "a").await, code, "{stage}");
+    }
+    robot.result(&task, ended(0)).await;
+    assert_eq!(robot.beat_in(Some(Stage::Finalized)).await, [task]);
+    scene.act().await;
+    assert_eq!(
+        scene.path(&run, "a").await,
+        [C::Created, C::Initiated, C::Executing, C::Executed, C::Finalized, C::Succeeded]
+    );
+    // Of an order to stop nothing is told but its end.
+    let other = scene.submit(&one("")).await;
+    scene.act().await;
+    let task = robot.order().await.task_id;
+    robot.stage(&task, "executing").await;
+    scene.graphs.cancel(&other, &[], "ann", None).await.expect("it is cancelled");
+    scene.act().await;
+    let stop = robot.order().await;
+    assert_eq!(robot.beat_in(Some(Stage::Finalized)).await.len(), 2, "what ended, and what is to be stopped");
+    robot.result(&stop.task_id, TaskResult::Stopped).await;
+    scene.act().await;
+    assert_eq!(scene.code(&other, "a").await, C::CancelledByUser);
+}
+
+/// However much an agent has to tell at once, the answer to its sign of life comes soon.
+pub(crate) async fn a_sign_of_life_tells_only_so_much(kind: Kind) {
+    let mut scene = Scene::open(kind).await;
+    let mut robot = scene.agent("one", 100).await;
+    let names: Vec<String> = (0..=BEAT_STAGES_MAX).map(|number| format!("job-{number}")).collect();
+    let jobs: Vec<(&str, &[&str])> = names.iter().map(|name| (name.as_str(), &[][..])).collect();
+    scene.submit(&graph(&jobs)).await;
+    scene.act().await;
+    while !robot.poll().await.is_empty() {}
+    assert_eq!(robot.have.len(), names.len());
+    let told = "SELECT count(*) FROM {ops}.tasks WHERE stage = 'executing'";
+    let most = i64::try_from(BEAT_STAGES_MAX).expect("a small number");
+    for count in [most, most + 1] {
+        assert_eq!(robot.beat_in(Some(Stage::Executing)).await, Vec::<String>::new());
+        assert_eq!(scene.number(told).await, count);
+    }
 }
 
 pub(crate) async fn a_report_of_an_old_attempt_changes_nothing(kind: Kind) {

@@ -9,16 +9,18 @@ use tidemill_core::agent::NewAgent;
 use tidemill_core::graph::record::{JobRecord, Order};
 use tidemill_core::job::StatusCode;
 use tidemill_core::run::{Applied, Run};
-use tidemill_core::task::{Output, TaskKind, TaskResult, cancel_id};
+use tidemill_core::task::{Output, Stage, TaskKind, TaskResult, cancel_id};
 use tidemill_core::{RunId, Timestamp};
-use tidemill_engine::graph::{Controller, GraphSettings, Graphs, JobPage, Speaker, SubmitGraph, TaskReport};
+use tidemill_engine::graph::{
+    Controller, GraphSettings, Graphs, Holding, JobPage, Speaker, SubmitGraph, TaskReport,
+};
 use tidemill_engine::{Clock, Engine, Patience};
-use tidemill_testkit::door::{Kind, Stage, at};
+use tidemill_testkit::door::{Kind, Stage as Ground, at};
 use uuid::Uuid;
 
 /// A store with a controller.
 pub(crate) struct Scene {
-    pub(crate) stage: Stage,
+    pub(crate) stage: Ground,
     pub(crate) engine: Engine,
     pub(crate) graphs: Graphs,
     pub(crate) controller: Controller,
@@ -26,7 +28,7 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) async fn open(kind: Kind) -> Self {
-        let stage = Stage::open(kind).await;
+        let stage = Ground::open(kind).await;
         let patience = Patience::For(Duration::from_secs(20));
         let engine = Engine::new(stage.store.clone(), Clock::fixed(at(0)), patience);
         let graphs = Graphs::new(engine.clone(), GraphSettings::default());
@@ -200,7 +202,14 @@ impl Robot {
     }
 
     pub(crate) async fn beat(&self) {
-        self.graphs.beat(&self.who, &self.have).await.expect("the beat is heard");
+        self.beat_in(None).await;
+    }
+
+    /// A sign of life that says how far everything is that it has.
+    pub(crate) async fn beat_in(&self, stage: Option<Stage>) -> Vec<String> {
+        let holding = |task: &String| Holding { task_id: task.clone(), stage };
+        let holding: Vec<Holding> = self.have.iter().map(holding).collect();
+        self.graphs.beat(&self.who, &holding).await.expect("the beat is heard").over
     }
 
     pub(crate) async fn stage(&self, task: &str, stage: &str) -> Applied {

@@ -168,7 +168,7 @@ fn what_a_forgotten_agent_had_goes_to_others(stage: &Stage) {
 }
 
 /// The parent of a process.
-fn parent(pid: i32) -> i32 {
+pub(crate) fn parent(pid: i32) -> i32 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process is there");
     let (_, fields) = stat.rsplit_once(") ").expect("a name in brackets");
     fields.split(' ').nth(1).and_then(|word| word.parse().ok()).expect("a process id")

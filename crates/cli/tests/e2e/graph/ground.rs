@@ -4,20 +4,23 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tidemill_core::RunId;
 use tidemill_core::run::RunState;
-use tidemill_core::task::job_id;
+use tidemill_core::task::{job_id, task_id};
 
 use crate::process::Process;
 use crate::stage::{Stage, until_within};
 
 /// How long anything of a graph may take on a busy machine; some of it waits for silence that is counted in seconds.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(3);
+
+/// How long an agent trusts the word that a task is its own; after that it asks again before it starts anything.
+pub(crate) const FRESH: Duration = Duration::from_secs(5);
 
 /// What every command does around its work: it takes a lock that nobody else may have, and writes down that it begins
 /// and that it ends. The lock is let go when the last process of the command is dead, however it died.
@@ -72,6 +75,11 @@ impl<'s> Site<'s> {
         self.stage.path(&format!("{name}.agent"))
     }
 
+    /// The directory of the first task of a job with an agent.
+    pub(crate) fn task_dir(&self, agent: &str, run: &RunId, job: &str) -> PathBuf {
+        self.dir(agent).join("tasks").join(task_id(&job_id(run, job), 1))
+    }
+
     /// Submits a graph; its run.
     pub(crate) fn submit(&self, text: &str) -> RunId {
         self.submit_with(text, &[])
@@ -89,7 +97,7 @@ impl<'s> Site<'s> {
     pub(crate) fn until_ended(&self, run: &RunId) -> RunState {
         let what = format!("graph {run} ends");
         let look = || Some(self.stage.run(run).status).filter(|status| status.is_terminal());
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         loop {
             if let Some(status) = look() {
                 return status;
@@ -121,7 +129,7 @@ impl<'s> Site<'s> {
     /// Waits until a job has this code.
     pub(crate) fn until_code(&self, run: &RunId, name: &str, code: &str) {
         let mut last = String::new();
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         while last != code {
             assert!(begun.elapsed() < PATIENCE, "job {name} is {last}, and not {code}");
             last = self.code(run, name);
@@ -188,6 +196,15 @@ impl<'s> Site<'s> {
         }
         let _ = writeln!(text, "      echo \"end $TIDEMILL_JOB\" >> \"$LEDGER\"");
         text
+    }
+}
+
+/// Waits until a file is there. It looks without a pause: what it waits for may not last.
+pub(crate) fn until_there(path: &Path) {
+    let begun = Instant::now();
+    while !path.exists() {
+        assert!(begun.elapsed() < PATIENCE, "{} does not appear", path.display());
+        std::thread::yield_now();
     }
 }
 
