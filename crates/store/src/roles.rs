@@ -14,6 +14,7 @@ const WORKER_VERBS: &[&str] = &[
     "heartbeat",
     "lease_guard",
     "finish_run",
+    "finish_run_outcome",
     "finish_runs",
     "cancel_run",
     "retry_run",

@@ -69,3 +69,11 @@ BEGIN
     END IF;
 END
 $$;
+
+CREATE FUNCTION {ops}.refuse_final_status(p_status text)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '`%` is not a final status; it is one of success, failed, cancelled', p_status
+        USING ERRCODE = 'TM006';
+END
+$$;

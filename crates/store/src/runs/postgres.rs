@@ -166,6 +166,19 @@ pub(super) async fn finish(
     now: Option<Timestamp>,
 ) -> Result<Vec<Applied>, Error> {
     let action = "finish runs";
+    if let [end] = ends {
+        let row = call(context, "SELECT {ops}.finish_run_outcome($1, $2, $3, $4, $5, $6)")
+            .bind(end.run_id.as_str())
+            .bind(FinalStatus::as_str(end.status))
+            .bind(Doc(end.metadata.clone()))
+            .bind(worker)
+            .bind(end.epoch)
+            .bind(now.map(At))
+            .fetch_one(conn)
+            .await
+            .map_err(|source| Error::database(action, source))?;
+        return Ok(vec![outcome(&row)?]);
+    }
     let ids: Vec<_> = ends.iter().map(|end| end.run_id.as_str()).collect();
     let statuses: Vec<_> = ends.iter().map(|end| FinalStatus::as_str(end.status)).collect();
     let metadata: Vec<_> = ends.iter().map(|end| sqlx::types::Json(&end.metadata)).collect();
@@ -180,12 +193,16 @@ pub(super) async fn finish(
         .fetch_all(conn)
         .await
         .map_err(|source| Error::database(action, source))?;
-    let outcomes = rows.iter().map(|row| match value::<String>(row, action)?.as_str() {
-        "applied" => Ok(Applied::Applied),
-        "duplicate" => Ok(Applied::Duplicate),
-        _ => Ok(Applied::Stale),
-    });
-    outcomes.collect()
+    rows.iter().map(outcome).collect()
+}
+
+/// What became of a report.
+fn outcome(row: &PgRow) -> Result<Applied, Error> {
+    Ok(match value::<String>(row, "finish runs")?.as_str() {
+        "applied" => Applied::Applied,
+        "duplicate" => Applied::Duplicate,
+        _ => Applied::Stale,
+    })
 }
 
 pub(super) async fn cancel(

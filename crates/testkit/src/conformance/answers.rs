@@ -101,7 +101,7 @@ pub async fn a_report_whose_answer_was_lost_counts_once(stage: Stage) {
     let wanted = QueueRun { max_attempts: 2, ..request() };
     let claim = stage.running(wanted, "worker-001", at(0)).await;
     let far = Far::from(&stage).await;
-    let armed = far.lose_answers_to("finish_runs(");
+    let armed = far.lose_answers_to("finish_run_outcome(");
     let end = FinishRun {
         run_id: claim.run_id.clone(),
         status: FinalStatus::Failed,

@@ -10,7 +10,7 @@ use crate::process::{Process, run};
 use crate::stage::{PATIENCE, until};
 
 /// The functions of `docs/sql-door.md`.
-const VERBS: [&str; 18] = [
+const VERBS: [&str; 19] = [
     "add_artifact",
     "append_event",
     "append_events",
@@ -19,6 +19,7 @@ const VERBS: [&str; 18] = [
     "claim_next_run",
     "declare_waiting",
     "finish_run",
+    "finish_run_outcome",
     "finish_runs",
     "heartbeat",
     "lease_guard",
