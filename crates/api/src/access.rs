@@ -55,6 +55,8 @@ pub async fn first_admin(engine: &Engine) -> Result<Option<(Token, Secret)>, Err
 pub struct Visit {
     /// The token, where one was asked for.
     pub token_id: Option<Uuid>,
+    /// The hash of what they showed, where something was asked for.
+    pub(crate) hash: Option<String>,
     /// The session, where they came with a cookie.
     pub session: Option<Signed>,
     /// The address that they called from, where it is known.

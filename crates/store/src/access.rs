@@ -1,6 +1,6 @@
 //! Tokens, sessions of browsers, and the record of what people did. What is secret is kept as its hash.
 
-use crate::codec::{At, Bare, Columns, Doc};
+use crate::codec::{At, Bare, Columns, Doc, Words};
 use crate::tx::{FromColumns, on};
 use crate::{Error, RefusalCode, Store, Tx, catalog};
 use tidemill_core::Timestamp;
@@ -237,6 +237,23 @@ impl Store {
                     on!(tx, catalog::SESSION_FIND, [hash.as_str()], fetch_optional, "find a session")?
                         .record("find a session")?;
                 Ok((found.map(|found| found.0), tx.database_now(now).await?))
+            })
+        })
+        .await
+    }
+
+    /// Which of these hashes of tokens and sessions let somebody in at this moment.
+    pub async fn good_secrets(
+        &self,
+        hashes: Vec<String>,
+        now: Option<Timestamp>,
+    ) -> Result<Vec<String>, Error> {
+        self.read(move |mut tx| {
+            Box::pin(async move {
+                let now = At(tx.database_now(now).await?);
+                let hashes = Words(hashes);
+                on!(tx, catalog::SECRET_GOOD, [hashes.clone(), now], fetch_all, "judge secrets")?
+                    .records("judge secrets")
             })
         })
         .await

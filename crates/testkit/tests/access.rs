@@ -13,6 +13,8 @@ mod rows;
 mod secrets;
 #[path = "access/sessions.rs"]
 mod sessions;
+#[path = "access/streams.rs"]
+mod streams;
 #[path = "access/table.rs"]
 mod table;
 #[path = "access/tokens.rs"]
@@ -64,6 +66,10 @@ cases! {
         a_token_has_only_so_many_sessions,
         failed_sign_ins_have_to_wait,
         another_site_can_neither_sign_in_nor_use_an_open_door;
+    streams:
+        a_stream_ends_at_once_when_its_token_is_revoked_here,
+        a_stream_ends_soon_when_its_token_is_revoked_elsewhere_or_expires,
+        a_stream_ends_when_its_reader_signs_out;
     secrets:
         no_secret_is_in_the_database_the_log_or_the_record;
     record:

@@ -132,7 +132,8 @@ pub async fn identify(app: &App, parts: &Parts) -> Result<(Caller, Visit), Fail>
                 secret,
                 expires_at: session.expires_at,
             });
-            Ok((caller(&known.token), Visit { token_id: Some(known.token.token_id), session, source }))
+            let (token_id, hash) = (Some(known.token.token_id), Some(known.hash));
+            Ok((caller(&known.token), Visit { token_id, hash, session, source }))
         }
     }
 }
@@ -161,8 +162,9 @@ pub async fn sign_in(app: &App, parts: &Parts, token: &str) -> Result<SignedIn, 
     let known = judged(app, secret, source).await?;
     let (secret, expires_at) = app.keyring().open_session(&known.token).await?;
     let cookie = cookie(secret.reveal(), i64::from(SESSION_SECS), is_secure(parts))?;
-    let session = Signed { csrf: secret.csrf(), secret, expires_at };
-    let visit = Visit { token_id: Some(known.token.token_id), session: Some(session), source };
+    let hash = Some(secret.hash());
+    let session = Some(Signed { csrf: secret.csrf(), secret, expires_at });
+    let visit = Visit { token_id: Some(known.token.token_id), hash, session, source };
     Ok(SignedIn { caller: caller(&known.token), visit, cookie })
 }
 
