@@ -1,17 +1,17 @@
 //! Tokens: made, listed, revoked.
 
-use crate::access::{Caller, Noted};
+use crate::access::Caller;
 use crate::answer::Fail;
 use crate::app::App;
 use crate::endpoint::{Allowed, Endpoint};
 use crate::extract::{Body, Id, Query};
 use crate::runs::rows;
+use axum::Json;
 use axum::extract::State;
-use axum::{Extension, Json};
 use http::{Method, StatusCode};
 use serde_json::json;
 use tidemill_core::access::Token;
-use tidemill_store::Slice;
+use tidemill_store::{Slice, note};
 use tidemill_wire::Page;
 use tidemill_wire::access::{ListTokens, NewToken, TokenMade};
 use uuid::Uuid;
@@ -36,7 +36,7 @@ async fn create(
     State(app): State<App>,
     caller: Caller,
     Body(new): Body<NewToken>,
-) -> Result<(StatusCode, Extension<Noted>, Json<TokenMade>), Fail> {
+) -> Result<(StatusCode, Json<TokenMade>), Fail> {
     let new = tidemill_core::access::NewToken {
         name: new.name,
         role: new.role,
@@ -44,17 +44,12 @@ async fn create(
         project_id: caller.narrow(new.project)?,
         expires_in_secs: new.expires_in_secs,
     };
+    note(|line| {
+        line.tells("name", new.name.as_str()).tells("role", json!(new.role));
+    });
     let (token, secret) = app.engine().create_token(new, &caller.name).await?;
-    let noted = Noted {
-        subject: Some(token.token_id.to_string()),
-        project: token.project_id.clone(),
-        detail: [("name".to_owned(), json!(token.name)), ("role".to_owned(), json!(token.role))]
-            .into_iter()
-            .collect(),
-        ..Noted::default()
-    };
     let made = TokenMade { token, secret: secret.reveal().to_owned() };
-    Ok((StatusCode::CREATED, Extension(noted), Json(made)))
+    Ok((StatusCode::CREATED, Json(made)))
 }
 
 async fn list(
@@ -69,13 +64,6 @@ async fn list(
     Ok(Json(Page { items, next }))
 }
 
-async fn revoke(
-    State(app): State<App>,
-    caller: Caller,
-    Id(token): Id<Uuid>,
-) -> Result<(Extension<Noted>, Json<Token>), Fail> {
-    let revoked = app.keyring().revoke(token, caller.project.as_deref(), &caller.name).await?;
-    let detail = [("name".to_owned(), json!(revoked.name))].into_iter().collect();
-    let noted = Noted { project: revoked.project_id.clone(), detail, ..Noted::default() };
-    Ok((Extension(noted), Json(revoked)))
+async fn revoke(State(app): State<App>, caller: Caller, Id(token): Id<Uuid>) -> Result<Json<Token>, Fail> {
+    Ok(Json(app.keyring().revoke(token, caller.project.as_deref(), &caller.name).await?))
 }

@@ -1,7 +1,7 @@
 //! Tokens, sessions of browsers, and the record of what people did. What is secret is kept as its hash.
 
 use crate::codec::{At, Bare, Columns, Doc, Words};
-use crate::tx::{FromColumns, on};
+use crate::tx::{Conn, FromColumns, on};
 use crate::{Error, RefusalCode, Store, Tx, catalog};
 use tidemill_core::Timestamp;
 use tidemill_core::access::{Audit, NewAudit, Token};
@@ -107,6 +107,32 @@ pub struct PrunedAccess {
 }
 
 impl Tx<'_> {
+    /// Puts on record what somebody did.
+    pub(crate) async fn add_audit(&mut self, audit: &NewAudit, now: Option<Timestamp>) -> Result<(), Error> {
+        let now = match &self.conn {
+            Conn::Postgres(_) => now,
+            Conn::Sqlite(_) => Some(self.moment(now)),
+        };
+        on!(
+            self,
+            catalog::AUDIT_ADD,
+            [
+                now.map(At),
+                audit.who.as_str(),
+                audit.token_id.map(Bare),
+                audit.role.as_str(),
+                audit.action.as_str(),
+                audit.subject.as_deref(),
+                audit.project_id.as_deref(),
+                Doc(audit.detail.clone()),
+                audit.source.as_deref(),
+            ],
+            execute,
+            "put on record"
+        )?;
+        Ok(())
+    }
+
     async fn add_token(&mut self, token: &Token, hash: &str) -> Result<(), Error> {
         let added = on!(
             self,
@@ -129,7 +155,12 @@ impl Tx<'_> {
                 RefusalCode::UnknownProject,
                 format!("project `{project}` does not exist"),
             )),
-            Some(_) | None => Ok(()),
+            Some(_) | None => {
+                self.note(|line| {
+                    line.names(&token.token_id.to_string()).belongs_to(token.project_id.as_deref());
+                });
+                Ok(())
+            }
         }
     }
 }
@@ -198,11 +229,16 @@ impl Store {
                     execute,
                     "revoke a token"
                 )?;
-                on!(tx, catalog::TOKEN_GET, [id, project], fetch_optional, "read a token")?
-                    .record(action)?
-                    .ok_or_else(|| {
-                        Error::refused(RefusalCode::UnknownToken, format!("token `{token}` does not exist"))
-                    })
+                let found: Option<Token> =
+                    on!(tx, catalog::TOKEN_GET, [id, project], fetch_optional, "read a token")?
+                        .record(action)?;
+                let revoked = found.ok_or_else(|| {
+                    Error::refused(RefusalCode::UnknownToken, format!("token `{token}` does not exist"))
+                })?;
+                tx.note(|line| {
+                    line.belongs_to(revoked.project_id.as_deref()).tells("name", revoked.name.as_str());
+                });
+                Ok(revoked)
             })
         })
         .await
@@ -315,33 +351,9 @@ impl Store {
         .await
     }
 
-    /// Puts on record what somebody did.
+    /// Puts on record what somebody did, in a step of its own.
     pub async fn add_audit(&self, audit: NewAudit, now: Option<Timestamp>) -> Result<(), Error> {
-        let is_postgres = self.is_postgres();
-        self.write(move |mut tx| {
-            Box::pin(async move {
-                let now = if is_postgres { now } else { Some(tx.moment(now)) };
-                on!(
-                    tx,
-                    catalog::AUDIT_ADD,
-                    [
-                        now.map(At),
-                        audit.who.as_str(),
-                        audit.token_id.map(Bare),
-                        audit.role.as_str(),
-                        audit.action.as_str(),
-                        audit.subject.as_deref(),
-                        audit.project_id.as_deref(),
-                        Doc(audit.detail.clone()),
-                        audit.source.as_deref(),
-                    ],
-                    execute,
-                    "put on record"
-                )?;
-                Ok(())
-            })
-        })
-        .await
+        self.write(move |mut tx| Box::pin(async move { tx.add_audit(&audit, now).await })).await
     }
 
     /// What people did, the latest first.

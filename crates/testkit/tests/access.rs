@@ -1,6 +1,8 @@
 //! Who gets in, and where: every route with every kind of caller, and what tokens, sessions and the record promise.
 #![expect(clippy::expect_used, reason = "what fails here ends the test, loudly")]
 
+#[path = "access/commits.rs"]
+mod commits;
 #[path = "access/foreign.rs"]
 mod foreign;
 #[path = "access/ground.rs"]
@@ -76,6 +78,9 @@ cases! {
         what_people_changed_is_on_record_and_nothing_else,
         what_no_path_names_is_named_on_record,
         the_record_is_read_page_by_page_and_does_not_change;
+    commits:
+        what_cannot_be_put_on_record_is_not_done,
+        what_was_asked_twice_is_on_record_once;
 }
 
 /// A case that is on no list would never run, and nobody would notice.

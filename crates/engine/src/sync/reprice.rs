@@ -51,6 +51,7 @@ impl Syncs {
                     if let Some(key) = &key
                         && let Asked::Answered(answer) = tx.take_key(key, now).await?
                     {
+                        tx.unchanged();
                         let numbers = answer.as_array().into_iter().flatten();
                         return Ok(numbers.filter_map(tidemill_core::Json::as_i64).collect());
                     }
@@ -65,6 +66,10 @@ impl Syncs {
                     if let Some(key) = &key {
                         tx.keep_answer(key, added.as_slice().into()).await?;
                     }
+                    let numbers: Vec<String> = added.iter().map(i64::to_string).collect();
+                    tx.note(|line| {
+                        line.names(&numbers.join(","));
+                    });
                     Ok(added)
                 })
             })
