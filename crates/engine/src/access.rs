@@ -16,7 +16,7 @@ use tidemill_core::access::{NewAudit, NewToken, Role, Secret, Standing, Token, s
 use tidemill_core::ids::uuid_v7;
 use tidemill_core::limits::{SESSION_SECS, TOKEN_TRUST_SECS, TOKEN_USE_SECS, TOKENS_KNOWN_MAX};
 use tidemill_core::{Timestamp, request};
-use tidemill_store::{Class, Error, Known};
+use tidemill_store::{Class, Error, Known, RequestKey};
 use tokio::time::Instant;
 use uuid::Uuid;
 use watch::Watch;
@@ -38,9 +38,34 @@ impl Engine {
     pub async fn create_token(&self, new: NewToken, by: &str) -> Result<(Token, Secret), Error> {
         new.check()?;
         let (token, secret) = self.new_token(new, by).await?;
-        let hash = secret.hash();
-        self.patience.settle("keep a token", || self.store.add_token(token.clone(), hash.clone())).await?;
+        self.keep_token(&token, &secret, None).await?;
         Ok((token, secret))
+    }
+
+    /// Makes a token, or tells which one the same request made before. Its secret is not kept, so nobody can tell that.
+    pub async fn create_token_once(
+        &self,
+        new: NewToken,
+        by: &str,
+        key: Option<RequestKey>,
+    ) -> Result<TokenAsked, Error> {
+        new.check()?;
+        let (token, secret) = self.new_token(new, by).await?;
+        let kept = self.keep_token(&token, &secret, key).await?;
+        // An answer that was lost and asked again finds our own id, and the secret is still at hand.
+        let is_ours = kept == token.token_id.to_string();
+        Ok(if is_ours { TokenAsked::Made(Box::new(token), secret) } else { TokenAsked::Before(kept) })
+    }
+
+    async fn keep_token(
+        &self,
+        token: &Token,
+        secret: &Secret,
+        key: Option<RequestKey>,
+    ) -> Result<String, Error> {
+        let hash = secret.hash();
+        let keep = || self.store.add_token(token.clone(), hash.clone(), key.clone());
+        self.patience.settle("keep a token", keep).await
     }
 
     /// Makes a token for the first admin, where nobody may do everything yet.
@@ -86,6 +111,15 @@ impl Engine {
         let add = || self.store.add_audit(audit.clone(), self.clock.now());
         self.patience.settle("put on record", add).await
     }
+}
+
+/// What became of a request for a token.
+#[derive(Debug)]
+pub enum TokenAsked {
+    /// It was made, and this is its secret.
+    Made(Box<Token>, Secret),
+    /// The same request made this one before.
+    Before(String),
 }
 
 /// What a secret is worth.

@@ -2,7 +2,7 @@
 
 use crate::codec::{At, Bare, Columns, Doc, Words};
 use crate::tx::{Conn, FromColumns, on};
-use crate::{Error, RefusalCode, Store, Tx, catalog};
+use crate::{Asked, Error, RefusalCode, RequestKey, Store, Tx, catalog};
 use tidemill_core::Timestamp;
 use tidemill_core::access::{Audit, NewAudit, Token};
 use tidemill_core::limits::SESSIONS_MAX;
@@ -166,9 +166,31 @@ impl Tx<'_> {
 }
 
 impl Store {
-    /// Keeps a token under the hash of its secret.
-    pub async fn add_token(&self, token: Token, hash: String) -> Result<(), Error> {
-        self.write(move |mut tx| Box::pin(async move { tx.add_token(&token, &hash).await })).await
+    /// Keeps a token under the hash of its secret; the id of the token, or of the one that the same request made
+    /// before.
+    pub async fn add_token(
+        &self,
+        token: Token,
+        hash: String,
+        key: Option<RequestKey>,
+    ) -> Result<String, Error> {
+        self.write(move |mut tx| {
+            Box::pin(async move {
+                let id = token.token_id.to_string();
+                if let Some(key) = &key
+                    && let Asked::Answered(before) = tx.take_key(key, Some(token.created_at)).await?
+                {
+                    tx.unchanged();
+                    return Ok(before.as_str().map_or(id, str::to_owned));
+                }
+                tx.add_token(&token, &hash).await?;
+                if let Some(key) = &key {
+                    tx.keep_answer(key, id.as_str().into()).await?;
+                }
+                Ok(id)
+            })
+        })
+        .await
     }
 
     /// Keeps a token for the first admin; false where somebody may do everything already. Of several processes that

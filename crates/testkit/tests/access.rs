@@ -56,6 +56,7 @@ cases! {
     tokens:
         revocation_bites_at_once_here_and_within_five_seconds_elsewhere,
         a_token_ends_at_its_time,
+        a_token_that_is_asked_for_twice_is_made_once,
         the_last_use_is_written_at_most_once_a_minute,
         the_first_admin_is_made_once_however_many_ask,
         tokens_are_listed_page_by_page,
