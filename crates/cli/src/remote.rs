@@ -69,6 +69,7 @@ impl Transport for Patient {
         Box::pin(async move {
             let again = call.method != Method::POST
                 || call.idempotency_key.is_some()
+                || call.path.split('?').next().is_some_and(|path| path.ends_with("/reprice"))
                 || ASKED_TWICE.iter().any(|path| call.path.starts_with(path));
             let (began, mut wait) = (Instant::now(), Duration::from_millis(50));
             loop {
