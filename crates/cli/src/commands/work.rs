@@ -36,8 +36,10 @@ pub(super) async fn work(engine: Engine, config: &Config, work: Work, out: Out) 
     let options = options(config, &work);
     let engine = engine.with_patience(Patience::Endless);
     let carrier = carrier(engine.with_patience(Patience::None), config, work, out);
+    // Whoever reads that it waits may tell it to end.
+    let stop = stop_signal();
     out.say(format!("worker {} waits for runs", options.name));
-    let worked = engine.work(options, carrier, stop_signal()).await?;
+    let worked = engine.work(options, carrier, stop).await?;
     engine.store().close().await;
     Ok(tell(worked, out))
 }
@@ -48,8 +50,9 @@ pub(super) async fn far(door: Away, config: &Config, work: Work, out: Out) -> Re
     let look = if work.drain { LOOK } else { LOOK_FAR };
     let options = WorkerOptions { upkeep: None, look, ..options(config, &work) };
     let carrier = carrier(door.clone(), config, work, out);
+    let stop = stop_signal();
     out.say(format!("worker {} waits for runs", options.name));
-    Ok(tell(work_at(door, Patience::Endless, options, carrier, stop_signal()).await?, out))
+    Ok(tell(work_at(door, Patience::Endless, options, carrier, stop).await?, out))
 }
 
 fn tell(worked: Worked, out: Out) -> ExitCode {
@@ -94,10 +97,10 @@ fn carrier<D: Door>(door: D, config: &Config, work: Work, out: Out) -> CommandCa
 /// Becomes true when the process is told to end.
 pub(super) fn stop_signal() -> watch::Receiver<bool> {
     let (told, stop) = watch::channel(false);
+    // At once, and not when the task has its first turn: until then a signal would kill the process.
+    let signals = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
     tokio::spawn(async move {
-        let (Ok(mut terminate), Ok(mut interrupt)) =
-            (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-        else {
+        let (Ok(mut terminate), Ok(mut interrupt)) = signals else {
             return std::future::pending().await;
         };
         tokio::select! {
