@@ -102,10 +102,8 @@ async fn filter(client: &Client, asked: RunList) -> Result<ListRuns, Failure> {
     asked.feed.as_deref().map_or(Ok(()), asking::feed)?;
     let is_relative = |when: &Option<When>| matches!(when, Some(When::In(_)));
     // A duration reaches back from the server's clock, by which runs are queued.
-    let now = match is_relative(&asked.since) || is_relative(&asked.until) {
-        true => client.info().await?.now,
-        false => Timestamp::UNIX_EPOCH,
-    };
+    let reaches_back = is_relative(&asked.since) || is_relative(&asked.until);
+    let now = if reaches_back { client.info().await?.now } else { Timestamp::UNIX_EPOCH };
     Ok(ListRuns {
         project: asked.project,
         env: asked.env,
