@@ -1,17 +1,16 @@
 //! Who is calling, and whether they may.
 //!
 //! A caller comes with a token in a header, or with the cookie of a session that was opened with one. What they may do
-//! stands on the token; which project they see does too. Whatever they changed goes on record.
+//! stands on the token; which project they see does too. Whatever they change goes on record with the change.
 
 pub(crate) mod forgery;
 mod identify;
 mod throttle;
 mod trail;
 
-pub(crate) use identify::no_cookie;
 pub use identify::{Peer, SESSION_COOKIE, SignedIn, identify, sign_in};
+pub(crate) use identify::{SIGN_IN_PATH, no_cookie};
 pub(crate) use throttle::Throttle;
-pub use trail::Noted;
 
 use crate::answer::Fail;
 use crate::app::App;
@@ -55,6 +54,8 @@ pub async fn first_admin(engine: &Engine) -> Result<Option<(Token, Secret)>, Err
 pub struct Visit {
     /// The token, where one was asked for.
     pub token_id: Option<Uuid>,
+    /// The hash of what they showed, where something was asked for.
+    pub(crate) hash: Option<String>,
     /// The session, where they came with a cookie.
     pub session: Option<Signed>,
     /// The address that they called from, where it is known.
@@ -160,9 +161,8 @@ pub(crate) async fn guard(
     let Some(trail) = trail else { return Ok(next.run(request).await) };
     // In a task of its own: a caller that hangs up must not keep what it did off the record.
     let work = async move {
-        let response = next.run(request).await;
-        let noted = response.extensions().get::<Noted>().cloned();
-        trail.end(response.status(), noted).await;
+        let response = trail.around(next.run(request)).await;
+        trail.end(response.status()).await;
         response
     };
     match tokio::spawn(work.in_current_span()).await {

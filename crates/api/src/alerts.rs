@@ -1,16 +1,16 @@
 //! Alerts: what people were told, and whether messages reach them.
 
-use crate::access::{Caller, Noted};
+use crate::access::Caller;
 use crate::answer::Fail;
 use crate::app::App;
 use crate::endpoint::{Allowed, Endpoint};
 use crate::extract::{Body, Query};
 use crate::runs::rows;
+use axum::Json;
 use axum::extract::State;
-use axum::{Extension, Json};
 use http::Method;
 use tidemill_core::alert::Alert;
-use tidemill_store::AlertFilter;
+use tidemill_store::{AlertFilter, note};
 use tidemill_wire::Page;
 use tidemill_wire::alerts::{ListAlerts, TestAlert, Tested};
 
@@ -49,11 +49,15 @@ async fn test(
     State(app): State<App>,
     caller: Caller,
     Body(asked): Body<TestAlert>,
-) -> Result<(Extension<Noted>, Json<Page<Tested>>), Fail> {
+) -> Result<Json<Page<Tested>>, Fail> {
     // The targets belong to the whole server, and so does the right to write to them.
     caller.sees_all()?;
+    if let Some(target) = &asked.target {
+        note(|line| {
+            line.names(target);
+        });
+    }
     let tested = app.engine().test_targets(asked.target.as_deref()).await?;
     let said = tested.into_iter().map(|tested| Tested { target: tested.target, error: tested.error });
-    let noted = Noted { subject: asked.target, ..Noted::default() };
-    Ok((Extension(noted), Json(Page::whole(said.collect()))))
+    Ok(Json(Page::whole(said.collect())))
 }

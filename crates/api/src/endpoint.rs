@@ -8,7 +8,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::handler::Handler;
 use axum::routing::{MethodFilter, MethodRouter, on};
-use http::Method;
+use http::{Method, StatusCode};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use tidemill_core::access::Role;
 
@@ -65,6 +65,8 @@ pub(crate) struct Route {
     pub(crate) app: App,
     pub(crate) allowed: Allowed,
     pub(crate) path: &'static str,
+    /// What it answers when it does what was asked.
+    pub(crate) done: StatusCode,
 }
 
 /// How a type describes itself.
@@ -196,6 +198,8 @@ impl Endpoint {
 
     /// Puts the route behind its guard.
     pub(crate) fn mount(self, router: Router<App>, app: &App) -> Router<App> {
+        let first = self.answers.first().and_then(|answer| StatusCode::from_u16(answer.status).ok());
+        let done = first.unwrap_or(StatusCode::OK);
         let handler = if self.method == Method::GET {
             self.handler
         } else {
@@ -207,7 +211,7 @@ impl Endpoint {
         };
         let handler = match self.allowed {
             Some(allowed) => {
-                let route = Route { app: app.clone(), allowed, path: self.path };
+                let route = Route { app: app.clone(), allowed, path: self.path, done };
                 handler.layer(axum::middleware::from_fn_with_state(route, access::guard))
             }
             None => handler,

@@ -3,22 +3,24 @@
 use crate::access::{Caller, unknown_project};
 use crate::answer::Fail;
 use crate::app::App;
+use crate::cursor;
 use crate::endpoint::{Allowed, Endpoint};
-use crate::extract::{Body, Checked, Id, IdempotencyKey};
+use crate::extract::{Body, Checked, Id, IdempotencyKey, Query};
 use crate::flags;
 use crate::scope::{Name, taken};
 use axum::Json;
 use axum::extract::State;
 use http::{Method, StatusCode};
 use tidemill_core::feed::Feed;
-use tidemill_core::pricing::Repriced;
+use tidemill_core::limits::REPRICE_STONES_MAX;
 use tidemill_core::project::{Flag, FlagName};
 use tidemill_core::records::FeedRecord;
 use tidemill_core::run::Queued;
-use tidemill_engine::sync::{FeedChange, schedule_name};
-use tidemill_wire::Page;
+use tidemill_engine::sync::{FeedChange, RepricePlace, schedule_name};
 use tidemill_wire::feeds::{FeedDetail, FeedLine, Heatmap, PutFeed, SetWatermark, StartSync, WatermarkNow};
 use tidemill_wire::projects::{Pause, Resumed};
+use tidemill_wire::rules::{Reprice, RepricedSome};
+use tidemill_wire::{Fault, Page};
 
 /// Syncs and changes of the watermark that a feed is shown with.
 const LATELY: usize = 5;
@@ -65,9 +67,10 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Method::POST, "/v1/feeds/{feed}/reprice", Allowed::Operate, reprice)
             .says(
                 "rules",
-                "Price the stones of a feed by the rules as they stand now, without fetching anything",
+                "Price stones of a feed by the rules as they stand now, without fetching anything; some at a time",
             )
-            .answers::<Repriced>(200, "What was priced again; asked again, it goes on from there"),
+            .query::<Reprice>()
+            .answers::<RepricedSome>(200, "What was priced again, and where to go on, unless that was all"),
     ]
 }
 
@@ -222,7 +225,21 @@ async fn reprice(
     State(app): State<App>,
     caller: Caller,
     Id(Name(name)): Id<Name>,
-) -> Result<Json<Repriced>, Fail> {
+    Query(asked): Query<Reprice>,
+) -> Result<Json<RepricedSome>, Fail> {
+    let limit = asked.limit.unwrap_or(REPRICE_STONES_MAX);
+    if !(1..=REPRICE_STONES_MAX).contains(&limit) {
+        let problem = format!("is {limit}; it must be between 1 and {REPRICE_STONES_MAX}");
+        return Err(Fail::invalid(vec![Fault { field: "limit".to_owned(), problem }]));
+    }
+    let from: Option<(i32, String)> = asked.after.as_deref().map(cursor::read).transpose()?;
     caller.feed(&app, &name).await?;
-    Ok(Json(app.syncs().apply_rules(&name, |_| {}).await?))
+    let from = from.map(|(rules_version, after)| RepricePlace { rules_version, after });
+    let (done, next) = app.syncs().apply_some_rules(&name, from, limit.into()).await?;
+    Ok(Json(RepricedSome {
+        rules_version: done.rules_version,
+        stones: done.stones,
+        rejected: done.rejected,
+        next: next.map(|place| cursor::write(&(place.rules_version, place.after))),
+    }))
 }

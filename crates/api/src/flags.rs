@@ -1,17 +1,18 @@
 //! Flags: what people switched on, with a note for the others.
 
-use crate::access::{Caller, Noted};
+use crate::access::Caller;
 use crate::answer::Fail;
 use crate::app::App;
 use crate::endpoint::{Allowed, Endpoint};
 use crate::extract::{Body, Query};
 use crate::projects;
 use crate::scope::{Feeds, shared};
+use axum::Json;
 use axum::extract::State;
-use axum::{Extension, Json};
 use http::Method;
 use serde_json::json;
 use tidemill_core::project::{Flag, FlagName, FlagSource, SITE_SCOPE};
+use tidemill_store::note;
 use tidemill_wire::projects::{ClearFlag, Pause, Resumed, SetFlag};
 use tidemill_wire::{Fault, Page};
 
@@ -74,33 +75,30 @@ fn fits(flag: FlagName, scope: &str) -> Result<(), Fail> {
     Err(Fail::invalid(vec![Fault { field: "scope".to_owned(), problem }]))
 }
 
-/// What goes on record about a flag, which no path names.
-fn noted(flag: FlagName, scope: &str, project: Option<String>) -> Extension<Noted> {
-    let detail = [("flag".to_owned(), json!(flag))].into_iter().collect();
-    Extension(Noted { subject: Some(scope.to_owned()), project, detail, ..Noted::default() })
+/// Says for the record which flag it is about, which no path names.
+fn noted(flag: FlagName, scope: &str, project: Option<&str>) {
+    note(|line| {
+        line.names(scope).belongs_to(project).tells("flag", json!(flag));
+    });
 }
 
-async fn set(
-    State(app): State<App>,
-    caller: Caller,
-    Body(set): Body<SetFlag>,
-) -> Result<(Extension<Noted>, Json<Flag>), Fail> {
+async fn set(State(app): State<App>, caller: Caller, Body(set): Body<SetFlag>) -> Result<Json<Flag>, Fail> {
     let project = may_hold(&app, &caller, &set.scope).await?;
     fits(set.flag, &set.scope)?;
-    let noted = noted(set.flag, &set.scope, project);
+    noted(set.flag, &set.scope, project.as_deref());
     let pause = Pause { note: set.note, until_at: set.until_at };
-    Ok((noted, Json(switch_on(&app, &caller, set.flag, set.scope, pause).await?)))
+    switch_on(&app, &caller, set.flag, set.scope, pause).await.map(Json)
 }
 
 async fn clear(
     State(app): State<App>,
     caller: Caller,
     Query(clear): Query<ClearFlag>,
-) -> Result<(Extension<Noted>, Json<Resumed>), Fail> {
+) -> Result<Json<Resumed>, Fail> {
     let project = may_hold(&app, &caller, &clear.scope).await?;
     fits(clear.flag, &clear.scope)?;
-    let noted = noted(clear.flag, &clear.scope, project);
-    Ok((noted, Json(switch_off(&app, clear.flag, clear.scope).await?)))
+    noted(clear.flag, &clear.scope, project.as_deref());
+    switch_off(&app, clear.flag, clear.scope).await.map(Json)
 }
 
 /// Switches a flag on in the caller's name.

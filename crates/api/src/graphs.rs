@@ -1,22 +1,23 @@
 //! Graphs: check, submit, look, stop, try again.
 
-use crate::access::{Caller, Noted, unknown_project};
+use crate::access::{Caller, unknown_project};
 use crate::answer::Fail;
 use crate::app::App;
 use crate::claims::WAIT_SECS_MAX;
 use crate::endpoint::{Allowed, Endpoint};
 use crate::extract::{Body, Id, IdempotencyKey, Query};
 use crate::runs::rows;
+use axum::Json;
 use axum::extract::State;
-use axum::{Extension, Json};
 use http::{Method, StatusCode};
 use std::time::Duration;
 use tidemill_core::RunId;
 use tidemill_core::graph::parse;
 use tidemill_core::graph::record::{GraphRecord, JobNeeds, JobRecord};
 use tidemill_core::limits::GRAPH_BYTES_MAX;
-use tidemill_core::run::{Cancelled, Retried};
+use tidemill_core::run::Retried;
 use tidemill_engine::graph::{JobPage, SubmitFault, SubmitGraph};
+use tidemill_store::{note, unchanged};
 use tidemill_wire::graphs::{
     CancelGraph, CheckGraph, GraphCancelled, GraphChecked, GraphSubmitted, ListJobs, ListNeeds, NewGraph,
     RetryGraph,
@@ -69,7 +70,9 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-async fn check(Body(asked): Body<CheckGraph>) -> Result<(Extension<Noted>, Json<GraphChecked>), Fail> {
+async fn check(Body(asked): Body<CheckGraph>) -> Result<Json<GraphChecked>, Fail> {
+    // It is a question that travels as a change does: nothing is done that belongs on record.
+    unchanged();
     // A large text takes a while to read.
     let read = tokio::task::spawn_blocking(move || parse(&asked.text)).await;
     let read = read.map_err(|_| Fail::internal("a graph could not be read"))?;
@@ -85,7 +88,7 @@ async fn check(Body(asked): Body<CheckGraph>) -> Result<(Extension<Noted>, Json<
             GraphChecked { is_sound: false, name: None, workspace: None, jobs: Vec::new(), faults }
         }
     };
-    Ok((Extension(Noted { unchanged: true, ..Noted::default() }), Json(found)))
+    Ok(Json(found))
 }
 
 async fn submit(
@@ -93,11 +96,13 @@ async fn submit(
     caller: Caller,
     IdempotencyKey(key): IdempotencyKey,
     Body(new): Body<NewGraph>,
-) -> Result<(StatusCode, Extension<Noted>, Json<GraphSubmitted>), Fail> {
+) -> Result<(StatusCode, Json<GraphSubmitted>), Fail> {
     if !caller.sees(&new.project) {
         return Err(unknown_project(&new.project));
     }
-    let project = new.project.clone();
+    note(|line| {
+        line.belongs_to(Some(&new.project));
+    });
     let ask = SubmitGraph {
         only: new.only,
         workspace: new.workspace,
@@ -113,15 +118,13 @@ async fn submit(
         SubmitFault::Store(error) => error.into(),
     })?;
     let status = if submitted.created { StatusCode::CREATED } else { StatusCode::OK };
-    let subject = Some(submitted.run_id.to_string());
-    let noted = Noted { subject, project: Some(project), unchanged: !submitted.created, ..Noted::default() };
     let answer = GraphSubmitted {
         run_id: submitted.run_id,
         created: submitted.created,
         jobs: submitted.jobs,
         reused: submitted.reused,
     };
-    Ok((status, Extension(noted), Json(answer)))
+    Ok((status, Json(answer)))
 }
 
 async fn one(State(app): State<App>, caller: Caller, Id(run): Id<RunId>) -> Result<Json<GraphRecord>, Fail> {
@@ -191,11 +194,10 @@ async fn cancel(
     caller: Caller,
     Id(run): Id<RunId>,
     Body(cancel): Body<CancelGraph>,
-) -> Result<(Extension<Noted>, Json<GraphCancelled>), Fail> {
+) -> Result<Json<GraphCancelled>, Fail> {
     caller.may_touch(&app, &run).await?;
     let done = app.graphs().cancel(&run, &cancel.jobs, &caller.name, cancel.reason.as_deref()).await?;
-    let noted = Noted { unchanged: done.outcome == Cancelled::Ended, ..Noted::default() };
-    Ok((Extension(noted), Json(GraphCancelled { run_id: run, jobs: done.jobs, outcome: done.outcome })))
+    Ok(Json(GraphCancelled { run_id: run, jobs: done.jobs, outcome: done.outcome }))
 }
 
 async fn retry(

@@ -1,20 +1,20 @@
 //! Jobs of graphs: what they are, why they are where they are, and what they wrote.
 
-use crate::access::{Caller, Noted};
+use crate::access::Caller;
 use crate::answer::Fail;
 use crate::app::App;
 use crate::endpoint::{Allowed, Endpoint};
 use crate::extract::{Id, Query};
 use crate::graphs::{LOOK, wait};
+use axum::Json;
 use axum::extract::State;
-use axum::{Extension, Json};
 use http::Method;
 use std::str::FromStr;
 use tidemill_core::graph::record::{JobDetail, JobRecord};
 use tidemill_core::limits::BATCH_MAX;
 use tidemill_core::run::Retried;
 use tidemill_core::task::task_id;
-use tidemill_store::{Error, RefusalCode};
+use tidemill_store::{Error, RefusalCode, note};
 use tidemill_wire::Page;
 use tidemill_wire::graphs::{JobLogs, JobWhy, ReadLogs};
 use tokio::time::Instant;
@@ -91,15 +91,12 @@ async fn why(State(app): State<App>, caller: Caller, Id(Key(job)): Id<Key>) -> R
     Ok(Json(JobWhy { job_id: job, sentence: reason.sentence(), hint: reason.hint(), reason: fields }))
 }
 
-async fn retry(
-    State(app): State<App>,
-    caller: Caller,
-    Id(Key(job)): Id<Key>,
-) -> Result<(Extension<Noted>, Json<Retried>), Fail> {
+async fn retry(State(app): State<App>, caller: Caller, Id(Key(job)): Id<Key>) -> Result<Json<Retried>, Fail> {
     let found = caller.job(&app, &job).await?;
-    let retried = app.graphs().retry(&found.run_id, &[found.name], &caller.name).await?;
-    let noted = Noted { project: Some(found.project_id), ..Noted::default() };
-    Ok((Extension(noted), Json(retried)))
+    note(|line| {
+        line.belongs_to(Some(&found.project_id));
+    });
+    Ok(Json(app.graphs().retry(&found.run_id, &[found.name], &caller.name).await?))
 }
 
 async fn logs(

@@ -1,7 +1,8 @@
 //! Live events, as server-sent events: one run's, a project's, or all.
 //!
 //! A reader that comes back with the id of the last event it got misses nothing and gets nothing twice. Events of one
-//! run come in their order. Who does not keep up is let go, and comes back.
+//! run come in their order. Who does not keep up is let go, and comes back. Whose token is revoked or expired, or whose
+//! session is over, is let go within seconds.
 
 mod frame;
 mod hub;
@@ -11,7 +12,7 @@ mod tests;
 
 pub(crate) use hub::Hub;
 
-use crate::access::{Caller, unknown_project};
+use crate::access::{Caller, Visit, unknown_project};
 use crate::answer::Fail;
 use crate::app::App;
 use crate::endpoint::{Allowed, Endpoint};
@@ -60,6 +61,7 @@ fn no_place(last: Option<&String>, problem: &str) -> Fail {
 async fn one_run(
     State(app): State<App>,
     caller: Caller,
+    visit: Visit,
     Id(run): Id<RunId>,
     Query(asked): Query<FollowRun>,
     LastEventId(last): LastEventId,
@@ -71,13 +73,14 @@ async fn one_run(
     let after = after.filter(|after| *after >= 0);
     let after = after.ok_or_else(|| no_place(last.as_ref(), "is not the number of an event of a run"))?;
     caller.run(&app, &run).await?;
-    let reader = Reader::new(&app)?;
+    let reader = Reader::new(&app, &visit)?;
     Ok(answer(|frames| reader.follow_run(run, after, frames)))
 }
 
 async fn everybody(
     State(app): State<App>,
     caller: Caller,
+    visit: Visit,
     Query(asked): Query<Follow>,
     LastEventId(last): LastEventId,
 ) -> Result<Response, Fail> {
@@ -91,7 +94,7 @@ async fn everybody(
             return Err(unknown_project(name));
         }
     }
-    let reader = Reader::new(&app)?;
+    let reader = Reader::new(&app, &visit)?;
     let wish = project.map_or(Wish::All, Wish::Project);
     // Who gets an answer is told of everything that is written from then on.
     let begin = match cursor {

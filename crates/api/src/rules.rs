@@ -1,21 +1,19 @@
 //! Pricing rules.
 
-use crate::access::{Caller, Noted};
+use crate::access::Caller;
 use crate::answer::Fail;
 use crate::app::App;
 use crate::endpoint::{Allowed, Endpoint};
 use crate::extract::{Body, Checked, Id, IdempotencyKey};
 use crate::scope::{Feeds, shared};
+use axum::Json;
 use axum::extract::State;
-use axum::{Extension, Json};
 use http::{Method, StatusCode};
-use serde::Serialize;
-use serde_json::json;
 use std::collections::BTreeSet;
 use tidemill_core::diamond::Diamond;
 use tidemill_core::pricing::{Priced, PricingRule, Rules};
 use tidemill_engine::sync::Replaced;
-use tidemill_store::{Error, RequestKey};
+use tidemill_store::{Error, note, unchanged};
 use tidemill_wire::Page;
 use tidemill_wire::rules::{ImportRules, NewRule, RulesAdded, TryStone};
 
@@ -60,37 +58,22 @@ fn may_add(feeds: &Feeds, rules: &[PricingRule]) -> Result<(), Fail> {
     }
 }
 
-/// The key of a request, where it carries one. Keys of different callers do not meet.
-fn keyed(
-    caller: &Caller,
-    route: &'static str,
-    key: Option<String>,
-    body: &impl Serialize,
-) -> Option<RequestKey> {
-    let scope =
-        caller.project.as_ref().map_or_else(|| "all".to_owned(), |project| format!("project:{project}"));
-    let body = serde_json::to_vec(body).unwrap_or_default();
-    key.map(|key| RequestKey::new(scope, route, key, &body))
-}
-
-/// What goes on record about rules that were added: their numbers, and the project where all are of one.
-async fn noted(app: &App, rules: &[PricingRule], added: &[i64], replaced: bool) -> Extension<Noted> {
+/// Says for the record what rules are added, and to which project where all are of one. Their numbers are noted when
+/// they have them.
+async fn noted(app: &App, rules: &[PricingRule], replaced: bool) -> Result<(), Fail> {
     let feeds: BTreeSet<Option<&str>> = rules.iter().map(|rule| rule.feed.as_deref()).collect();
     let mut projects = BTreeSet::new();
     for feed in feeds {
         projects.insert(match feed {
-            // The rules are there by now, and a look that fails does not change that.
-            Some(feed) => {
-                app.engine().store().feed(feed.to_owned()).await.ok().map(|found| found.feed.project_id)
-            }
+            Some(feed) => Some(app.engine().store().feed(feed.to_owned()).await?.feed.project_id),
             None => None,
         });
     }
     let project = if projects.len() == 1 { projects.pop_first().flatten() } else { None };
-    let numbers: Vec<String> = added.iter().map(i64::to_string).collect();
-    let detail = [("added".to_owned(), json!(added.len())), ("replaced".to_owned(), json!(replaced))];
-    let detail = detail.into_iter().collect();
-    Extension(Noted { subject: Some(numbers.join(",")), project, detail, ..Noted::default() })
+    note(|line| {
+        line.belongs_to(project.as_deref()).tells("added", rules.len()).tells("replaced", replaced);
+    });
+    Ok(())
 }
 
 async fn add(
@@ -98,14 +81,14 @@ async fn add(
     caller: Caller,
     IdempotencyKey(key): IdempotencyKey,
     Checked(rule): Checked<NewRule>,
-) -> Result<(StatusCode, Extension<Noted>, Json<PricingRule>), Fail> {
-    let key = keyed(&caller, "POST /v1/rules", key, &rule);
+) -> Result<(StatusCode, Json<PricingRule>), Fail> {
+    let key = caller.keyed("POST /v1/rules", key, &rule);
     let mut rule = rule.numbered(0);
     may_add(&caller.feeds(&app).await?, std::slice::from_ref(&rule))?;
+    noted(&app, std::slice::from_ref(&rule), false).await?;
     let added = app.syncs().add_rules(vec![rule.clone()], Replaced::Nothing, key).await?;
     rule.rule_id = added.first().copied().ok_or_else(|| Fail::internal("a rule has no number"))?;
-    let noted = noted(&app, std::slice::from_ref(&rule), &added, false).await;
-    Ok((StatusCode::CREATED, noted, Json(rule)))
+    Ok((StatusCode::CREATED, Json(rule)))
 }
 
 async fn import(
@@ -113,8 +96,8 @@ async fn import(
     caller: Caller,
     IdempotencyKey(key): IdempotencyKey,
     Checked(import): Checked<ImportRules>,
-) -> Result<(StatusCode, Extension<Noted>, Json<RulesAdded>), Fail> {
-    let key = keyed(&caller, "POST /v1/rules/import", key, &import);
+) -> Result<(StatusCode, Json<RulesAdded>), Fail> {
+    let key = caller.keyed("POST /v1/rules/import", key, &import);
     let feeds = caller.feeds(&app).await?;
     let rules: Vec<PricingRule> = import.rules.into_iter().map(|rule| rule.numbered(0)).collect();
     may_add(&feeds, &rules)?;
@@ -123,16 +106,16 @@ async fn import(
         (true, Feeds::All) => Replaced::All,
         (true, Feeds::Of(own)) => Replaced::OfFeeds(own.into_iter().collect()),
     };
-    let added = app.syncs().add_rules(rules.clone(), goes, key).await?;
-    let noted = noted(&app, &rules, &added, import.replace).await;
-    Ok((StatusCode::CREATED, noted, Json(RulesAdded { added })))
+    noted(&app, &rules, import.replace).await?;
+    let added = app.syncs().add_rules(rules, goes, key).await?;
+    Ok((StatusCode::CREATED, Json(RulesAdded { added })))
 }
 
 async fn test(
     State(app): State<App>,
     caller: Caller,
     Body(stone): Body<TryStone>,
-) -> Result<(Extension<Noted>, Json<Priced>), Fail> {
+) -> Result<Json<Priced>, Fail> {
     let feeds = caller.feeds(&app).await?;
     if !feeds.has(&stone.feed) {
         return Err(Error::unknown_feed(&stone.feed).into());
@@ -145,8 +128,8 @@ async fn test(
         ..Diamond::new("try", stone.price, stone.shape, stone.points)
     };
     // It is a question that travels as a change does: nothing was done that belongs on record.
-    let noted = Noted { unchanged: true, ..Noted::default() };
-    Ok((Extension(noted), Json(rules.price(&stone.feed, &diamond))))
+    unchanged();
+    Ok(Json(rules.price(&stone.feed, &diamond)))
 }
 
 async fn remove(State(app): State<App>, caller: Caller, Id(rule): Id<i64>) -> Result<StatusCode, Fail> {

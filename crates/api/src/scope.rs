@@ -9,12 +9,13 @@ use crate::access::Caller;
 use crate::answer::Fail;
 use crate::app::App;
 use http::StatusCode;
+use serde::Serialize;
 use std::collections::BTreeSet;
 use std::str::FromStr;
 use tidemill_core::ids::is_name;
 use tidemill_core::pricing::PricingRule;
 use tidemill_core::records::{FeedRecord, Sync};
-use tidemill_store::Error;
+use tidemill_store::{Error, RequestKey};
 
 /// The name of a project, a feed, a schedule or a queue, as it stands in a path.
 #[derive(Debug, Clone)]
@@ -56,6 +57,19 @@ impl Feeds {
 }
 
 impl Caller {
+    /// The key of a request, where it carries one. Keys of different callers do not meet.
+    pub(crate) fn keyed(
+        &self,
+        route: &'static str,
+        key: Option<String>,
+        body: &impl Serialize,
+    ) -> Option<RequestKey> {
+        let scope =
+            self.project.as_ref().map_or_else(|| "all".to_owned(), |project| format!("project:{project}"));
+        let body = serde_json::to_vec(body).unwrap_or_default();
+        key.map(|key| RequestKey::new(scope, route, key, &body))
+    }
+
     /// Refuses those of one project: what they ask for is the whole installation's.
     pub(crate) fn sees_all(&self) -> Result<(), Fail> {
         if self.project.is_none() {

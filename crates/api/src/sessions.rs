@@ -1,6 +1,6 @@
 //! Signing in with a browser, and out.
 
-use crate::access::{Caller, SignedIn, Visit, sign_in};
+use crate::access::{Caller, SIGN_IN_PATH as PATH, SignedIn, Visit, sign_in};
 use crate::answer::Fail;
 use crate::app::App;
 use crate::endpoint::{Allowed, Endpoint};
@@ -10,11 +10,7 @@ use axum::extract::{FromRequest as _, Request, State};
 use axum::response::{AppendHeaders, IntoResponse, Response};
 use http::request::Parts;
 use http::{Method, StatusCode, header};
-use serde_json::json;
-use tidemill_core::access::{NewAudit, action};
 use tidemill_wire::access::{Session, SignIn};
-
-const PATH: &str = "/v1/session";
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![
@@ -47,18 +43,6 @@ async fn open(State(app): State<App>, request: Request) -> Result<Response, Fail
     let (parts, body) = request.into_parts();
     let Body(SignIn { token }) = Body::from_request(Request::from_parts(parts.clone(), body), &app).await?;
     let SignedIn { caller, visit, cookie } = sign_in(&app, &parts, &token).await?;
-    // This route has no guard, so it puts itself on record.
-    let audit = NewAudit {
-        who: caller.name.clone(),
-        token_id: visit.token_id,
-        role: caller.role,
-        action: action(Method::POST.as_str(), PATH),
-        subject: None,
-        project_id: caller.project.clone(),
-        detail: json!({"method": "POST", "path": PATH, "status": StatusCode::CREATED.as_u16()}),
-        source: visit.source.map(|source| source.to_string()),
-    };
-    app.engine().record(audit).await?;
     let headers = AppendHeaders([(header::SET_COOKIE, cookie)]);
     Ok((StatusCode::CREATED, headers, Json(session(caller, &visit))).into_response())
 }

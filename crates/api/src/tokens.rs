@@ -1,17 +1,18 @@
 //! Tokens: made, listed, revoked.
 
-use crate::access::{Caller, Noted};
+use crate::access::Caller;
 use crate::answer::Fail;
 use crate::app::App;
 use crate::endpoint::{Allowed, Endpoint};
-use crate::extract::{Body, Id, Query};
+use crate::extract::{Body, Id, IdempotencyKey, Query};
 use crate::runs::rows;
+use axum::Json;
 use axum::extract::State;
-use axum::{Extension, Json};
 use http::{Method, StatusCode};
 use serde_json::json;
 use tidemill_core::access::Token;
-use tidemill_store::Slice;
+use tidemill_engine::access::TokenAsked;
+use tidemill_store::{Slice, note};
 use tidemill_wire::Page;
 use tidemill_wire::access::{ListTokens, NewToken, TokenMade};
 use uuid::Uuid;
@@ -21,7 +22,11 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Method::POST, "/v1/tokens", Allowed::Admin, create)
             .says("access", "Make a token; its secret is shown this once")
             .body::<NewToken>()
-            .answers::<TokenMade>(201, "The token and its secret"),
+            .keyed()
+            .answers::<TokenMade>(
+                201,
+                "The token and its secret; a key that was used before makes no other token",
+            ),
         Endpoint::new(Method::GET, "/v1/tokens", Allowed::Admin, list)
             .says("access", "List tokens, the youngest first")
             .query::<ListTokens>()
@@ -35,8 +40,10 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 async fn create(
     State(app): State<App>,
     caller: Caller,
+    IdempotencyKey(key): IdempotencyKey,
     Body(new): Body<NewToken>,
-) -> Result<(StatusCode, Extension<Noted>, Json<TokenMade>), Fail> {
+) -> Result<(StatusCode, Json<TokenMade>), Fail> {
+    let key = caller.keyed("POST /v1/tokens", key, &new);
     let new = tidemill_core::access::NewToken {
         name: new.name,
         role: new.role,
@@ -44,17 +51,22 @@ async fn create(
         project_id: caller.narrow(new.project)?,
         expires_in_secs: new.expires_in_secs,
     };
-    let (token, secret) = app.engine().create_token(new, &caller.name).await?;
-    let noted = Noted {
-        subject: Some(token.token_id.to_string()),
-        project: token.project_id.clone(),
-        detail: [("name".to_owned(), json!(token.name)), ("role".to_owned(), json!(token.role))]
-            .into_iter()
-            .collect(),
-        ..Noted::default()
+    note(|line| {
+        line.tells("name", new.name.as_str()).tells("role", json!(new.role));
+    });
+    let (token, secret) = match app.engine().create_token_once(new, &caller.name, key).await? {
+        TokenAsked::Made(token, secret) => (*token, secret),
+        TokenAsked::Before(token) => return Err(made_before(&token)),
     };
     let made = TokenMade { token, secret: secret.reveal().to_owned() };
-    Ok((StatusCode::CREATED, Extension(noted), Json(made)))
+    Ok((StatusCode::CREATED, Json(made)))
+}
+
+/// What is said when a request that made a token is asked again: its secret was never kept.
+fn made_before(token: &str) -> Fail {
+    let message = format!("this request made token {token} already, and its secret was shown that once");
+    Fail::new(StatusCode::CONFLICT, "token_made", message)
+        .hint(format!("where the secret was lost: tidemill token revoke {token}, and make another"))
 }
 
 async fn list(
@@ -69,13 +81,6 @@ async fn list(
     Ok(Json(Page { items, next }))
 }
 
-async fn revoke(
-    State(app): State<App>,
-    caller: Caller,
-    Id(token): Id<Uuid>,
-) -> Result<(Extension<Noted>, Json<Token>), Fail> {
-    let revoked = app.keyring().revoke(token, caller.project.as_deref(), &caller.name).await?;
-    let detail = [("name".to_owned(), json!(revoked.name))].into_iter().collect();
-    let noted = Noted { project: revoked.project_id.clone(), detail, ..Noted::default() };
-    Ok((Extension(noted), Json(revoked)))
+async fn revoke(State(app): State<App>, caller: Caller, Id(token): Id<Uuid>) -> Result<Json<Token>, Fail> {
+    Ok(Json(app.keyring().revoke(token, caller.project.as_deref(), &caller.name).await?))
 }

@@ -6,7 +6,6 @@ use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use std::time::Duration;
 use tidemill_core::event::Level;
-use tidemill_core::run::RunState;
 use tidemill_core::schedule::{Missed, Overlap};
 use tidemill_core::{Json, RunId};
 
@@ -40,6 +39,10 @@ pub(crate) struct Global {
     /// The token for that server, or @file that holds it.
     #[arg(long, global = true, env = environment::TOKEN, value_name = "TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
+    /// A file with certificates (PEM) of authorities that are trusted beside the usual ones, for a server with a
+    /// certificate of your own.
+    #[arg(long, global = true, env = environment::CA_FILE, value_name = "FILE")]
+    pub(crate) ca_file: Option<PathBuf>,
     /// The configuration file; `tidemill.toml` in this folder where it exists.
     #[arg(long, global = true, env = environment::CONFIG, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -293,23 +296,7 @@ pub(crate) enum RunCommand {
         watch: bool,
     },
     /// List runs, the youngest first.
-    List {
-        /// Of this project.
-        #[arg(long)]
-        project: Option<String>,
-        /// Of this environment.
-        #[arg(long)]
-        env: Option<String>,
-        /// In this state.
-        #[arg(long)]
-        status: Option<RunState>,
-        /// At most so many.
-        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
-        limit: u16,
-        /// Older than this run: the last one of the page before.
-        #[arg(long, value_name = "ID")]
-        before: Option<RunId>,
-    },
+    List(Box<crate::args_list::RunList>),
     /// Show a run, its tries, and what is certain about each.
     Show {
         /// The run.

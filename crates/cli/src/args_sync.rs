@@ -212,6 +212,9 @@ pub(crate) enum RuleCommand {
     Apply {
         /// The feed.
         feed: String,
+        /// Stones that are priced with one request.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+        batch: Option<u16>,
     },
     /// Which rule would price such a stone, and how.
     Test(Box<RuleTest>),

@@ -8,6 +8,8 @@ pub(crate) const SCHEMA: &str = "TIDEMILL_SCHEMA";
 pub(crate) const SERVER: &str = "TIDEMILL_SERVER";
 /// The token for that server.
 pub(crate) const TOKEN: &str = "TIDEMILL_TOKEN";
+/// Certificates of authorities that are trusted beside the usual ones.
+pub(crate) const CA_FILE: &str = "TIDEMILL_CA_FILE";
 /// The configuration file.
 pub(crate) const CONFIG: &str = "TIDEMILL_CONFIG";
 /// What is logged, in the notation of `tracing`.

@@ -6,6 +6,7 @@ mod args_agent;
 mod args_alert;
 mod args_graph;
 mod args_hook;
+mod args_list;
 mod args_server;
 mod args_sync;
 mod asking;

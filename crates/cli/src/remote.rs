@@ -38,11 +38,29 @@ const ASKED_TWICE: [&str; 11] = [
     "/v1/reboot",
 ];
 
+/// How a certificate in PEM form begins.
+const CERTIFICATE: &[u8] = b"-----BEGIN CERTIFICATE-----";
+
 /// The way to the server that the options name, if they name one.
 pub(crate) fn way(global: &Global) -> Result<Option<Http>, Failure> {
     let Some(server) = &global.server else { return Ok(None) };
-    let options = HttpOptions { server: server.clone(), token: token(global)?, authorities: Vec::new() };
-    Ok(Some(Http::new(options)?))
+    let authorities = authorities(global)?;
+    Ok(Some(Http::new(HttpOptions { server: server.clone(), token: token(global)?, authorities })?))
+}
+
+/// The certificates that are trusted beside the usual ones.
+fn authorities(global: &Global) -> Result<Vec<u8>, Failure> {
+    let Some(path) = &global.ca_file else { return Ok(Vec::new()) };
+    let shown = path.display();
+    let text = std::fs::read(path)
+        .map_err(|error| Failure::usage(format!("could not read the certificates in `{shown}`: {error}")))?;
+    // A file without any would be taken, and nothing more trusted than without it.
+    if text.windows(CERTIFICATE.len()).any(|part| part == CERTIFICATE) {
+        return Ok(text);
+    }
+    let hint =
+        "give the certificate of the authority in PEM form: it begins with -----BEGIN CERTIFICATE-----";
+    Err(Failure::usage(format!("there is no certificate in `{shown}`")).hint(hint))
 }
 
 /// The token, or what the file holds that it names.
@@ -69,6 +87,7 @@ impl Transport for Patient {
         Box::pin(async move {
             let again = call.method != Method::POST
                 || call.idempotency_key.is_some()
+                || call.path.split('?').next().is_some_and(|path| path.ends_with("/reprice"))
                 || ASKED_TWICE.iter().any(|path| call.path.starts_with(path));
             let (began, mut wait) = (Instant::now(), Duration::from_millis(50));
             loop {

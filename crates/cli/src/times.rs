@@ -14,6 +14,16 @@ pub(crate) enum When {
 }
 
 impl When {
+    /// The moment, seen from `now`, where a duration reaches back.
+    pub(crate) fn before(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::At(at) => at,
+            Self::In(wait) => {
+                now - chrono::Duration::from_std(wait).unwrap_or(chrono::Duration::days(36_500))
+            }
+        }
+    }
+
     /// The moment, seen from `now`.
     pub(crate) fn from(self, now: Timestamp) -> Timestamp {
         match self {

@@ -8,9 +8,14 @@ use tidemill_wire::access::{ListAudit, ListTokens, NewToken, Session, TokenMade}
 use uuid::Uuid;
 
 impl Client {
-    /// Makes a token. This is the only time that its secret is seen.
-    pub async fn create_token(&self, new: &NewToken) -> Result<TokenMade, Error> {
-        self.post("/v1/tokens".to_owned(), new).await
+    /// Makes a token. This is the only time that its secret is seen: the same key and the same request make no other
+    /// one, and are refused.
+    pub async fn create_token(
+        &self,
+        new: &NewToken,
+        idempotency_key: Option<String>,
+    ) -> Result<TokenMade, Error> {
+        self.ask(Method::POST, "/v1/tokens".to_owned(), Some(new), idempotency_key).await
     }
 
     /// Lists tokens, the youngest first.

@@ -1,9 +1,7 @@
 //! Feeds.
 
-use crate::{Call, Client, Error, part, query, read};
+use crate::{Client, Error, part, query};
 use http::Method;
-use std::time::Duration;
-use tidemill_core::pricing::Repriced;
 use tidemill_core::project::Flag;
 use tidemill_core::records::{FeedRecord, Gap, Reject};
 use tidemill_core::run::Queued;
@@ -12,9 +10,7 @@ use tidemill_wire::feeds::{
     FeedDetail, FeedLine, Heatmap, ListGaps, ListRejects, PutFeed, SetWatermark, StartSync, WatermarkNow,
 };
 use tidemill_wire::projects::{Pause, Resumed};
-
-/// How long pricing all stones of a feed again may take.
-const REPRICE_PATIENCE: Duration = Duration::from_hours(1);
+use tidemill_wire::rules::{Reprice, RepricedSome};
 
 impl Client {
     /// Feeds, with the last sync of each.
@@ -68,16 +64,11 @@ impl Client {
         self.get(format!("/v1/feeds/{}/heatmap", part(feed))).await
     }
 
-    /// Prices the stones of a feed by the rules as they stand now.
-    pub async fn reprice(&self, feed: &str) -> Result<Repriced, Error> {
-        let call = Call {
-            method: Method::POST,
-            path: format!("/v1/feeds/{}/reprice", part(feed)),
-            idempotency_key: None,
-            body: None,
-            patience: REPRICE_PATIENCE,
-        };
-        read(&self.send(call).await?)
+    /// Prices some stones of a feed by the rules as they stand when it begins. Asked again with what `next` says, it
+    /// goes on.
+    pub async fn reprice(&self, feed: &str, asked: &Reprice) -> Result<RepricedSome, Error> {
+        let path = format!("/v1/feeds/{}/reprice{}", part(feed), query(asked)?);
+        self.ask(Method::POST, path, None::<&()>, None).await
     }
 
     /// Records that are not in the table, and why.

@@ -123,7 +123,7 @@ async fn make(State(console): State<Console>, request: Request) -> Result<Respon
         project: form.field("project").map(str::to_owned),
         expires_in_secs: Some(days.saturating_mul(86_400)).filter(|secs| *secs > 0),
     };
-    let made = form.client.create_token(&new).await?;
+    let made = form.client.create_token(&new, None).await?;
     show(&visitor, Some(&made)).await
 }
 

@@ -244,6 +244,33 @@ pub struct NewAudit {
     pub source: Option<String>,
 }
 
+/// Longest subject that is kept.
+const SUBJECT_CHARS_MAX: usize = 256;
+
+impl NewAudit {
+    /// Names what was made or changed, where the path of the call does not.
+    pub fn names(&mut self, subject: &str) -> &mut Self {
+        self.subject.get_or_insert_with(|| subject.chars().take(SUBJECT_CHARS_MAX).collect());
+        self
+    }
+
+    /// Names the project that it belongs to, where it is not known yet.
+    pub fn belongs_to(&mut self, project: Option<&str>) -> &mut Self {
+        if self.project_id.is_none() {
+            self.project_id = project.map(str::to_owned);
+        }
+        self
+    }
+
+    /// Adds a detail. Never a secret.
+    pub fn tells(&mut self, name: &str, value: impl Into<Json>) -> &mut Self {
+        if let Some(fields) = self.detail.as_object_mut() {
+            fields.insert(name.to_owned(), value.into());
+        }
+        self
+    }
+}
+
 /// The word for what a call does: `runs.create`, `runs.cancel`, `tokens.delete`.
 ///
 /// It is made of the fixed parts of the path, so that a new route has its word by itself.

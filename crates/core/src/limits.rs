@@ -73,6 +73,8 @@ pub const GIVE_UP_SECS: u64 = 6 * 3_600;
 pub const DELETE_LIMIT: f64 = 0.2;
 /// Requests per second to a feed, over all workers.
 pub const FEED_RATE: u32 = 25;
+/// Stones that one request prices again.
+pub const REPRICE_STONES_MAX: u16 = 10_000;
 /// Days that syncs are kept.
 pub const SYNC_RETENTION_DAYS: u32 = 30;
 /// Events that wait for one reader of a live stream. Who falls further behind is let go, and comes back by its

@@ -2,19 +2,24 @@
 //!
 //! A secret is made of the operating system's randomness, is returned once, and is never kept. What a secret is worth
 //! is remembered for a few seconds, so that a request does not cost a query; revocation bites at once in the process
-//! that is asked, and everywhere within that time.
+//! that is asked, and everywhere within that time. Whoever stays longer than one request is watched: see [`Watched`].
+
+mod watch;
+
+pub use watch::Watched;
 
 use crate::{Engine, patience::chain};
 use chrono::TimeDelta;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_core::access::{NewAudit, NewToken, Role, Secret, Standing, Token, same, standing};
 use tidemill_core::ids::uuid_v7;
 use tidemill_core::limits::{SESSION_SECS, TOKEN_TRUST_SECS, TOKEN_USE_SECS, TOKENS_KNOWN_MAX};
 use tidemill_core::{Timestamp, request};
-use tidemill_store::{Class, Error, Known};
+use tidemill_store::{Class, Error, Known, RequestKey};
 use tokio::time::Instant;
 use uuid::Uuid;
+use watch::Watch;
 
 /// 256 bits from the operating system.
 fn random() -> Result<[u8; 32], Error> {
@@ -33,9 +38,34 @@ impl Engine {
     pub async fn create_token(&self, new: NewToken, by: &str) -> Result<(Token, Secret), Error> {
         new.check()?;
         let (token, secret) = self.new_token(new, by).await?;
-        let hash = secret.hash();
-        self.patience.settle("keep a token", || self.store.add_token(token.clone(), hash.clone())).await?;
+        self.keep_token(&token, &secret, None).await?;
         Ok((token, secret))
+    }
+
+    /// Makes a token, or tells which one the same request made before. Its secret is not kept, so nobody can tell that.
+    pub async fn create_token_once(
+        &self,
+        new: NewToken,
+        by: &str,
+        key: Option<RequestKey>,
+    ) -> Result<TokenAsked, Error> {
+        new.check()?;
+        let (token, secret) = self.new_token(new, by).await?;
+        let kept = self.keep_token(&token, &secret, key).await?;
+        // An answer that was lost and asked again finds our own id, and the secret is still at hand.
+        let is_ours = kept == token.token_id.to_string();
+        Ok(if is_ours { TokenAsked::Made(Box::new(token), secret) } else { TokenAsked::Before(kept) })
+    }
+
+    async fn keep_token(
+        &self,
+        token: &Token,
+        secret: &Secret,
+        key: Option<RequestKey>,
+    ) -> Result<String, Error> {
+        let hash = secret.hash();
+        let keep = || self.store.add_token(token.clone(), hash.clone(), key.clone());
+        self.patience.settle("keep a token", keep).await
     }
 
     /// Makes a token for the first admin, where nobody may do everything yet.
@@ -83,6 +113,15 @@ impl Engine {
     }
 }
 
+/// What became of a request for a token.
+#[derive(Debug)]
+pub enum TokenAsked {
+    /// It was made, and this is its secret.
+    Made(Box<Token>, Secret),
+    /// The same request made this one before.
+    Before(String),
+}
+
 /// What a secret is worth.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
@@ -102,6 +141,7 @@ pub enum Verdict {
 pub struct Keyring {
     engine: Engine,
     memory: Mutex<Memory>,
+    watch: Arc<Watch>,
 }
 
 #[derive(Default)]
@@ -123,7 +163,13 @@ struct Remembered {
 impl Keyring {
     /// An empty one.
     pub fn new(engine: Engine) -> Self {
-        Self { engine, memory: Mutex::default() }
+        let watch = Arc::new(Watch::new(engine.clone()));
+        Self { engine, memory: Mutex::default(), watch }
+    }
+
+    /// Watches a secret for somebody who stays: the hash of the token or session that let them in.
+    pub fn watch(&self, hash: &str, token: Uuid) -> Watched {
+        self.watch.join(hash, token)
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -227,6 +273,9 @@ impl Keyring {
     pub async fn revoke(&self, token: Uuid, project: Option<&str>, by: &str) -> Result<Token, Error> {
         let revoked = self.engine.revoke_token(token, project, by).await;
         self.forget(|known| known.token.token_id == token);
+        if revoked.is_ok() {
+            self.watch.end(|_, of| of == token);
+        }
         revoked
     }
 
@@ -247,6 +296,9 @@ impl Keyring {
         let closed =
             engine.patience.settle("end a session", || engine.store.remove_session(hash.clone())).await;
         self.forget(|known| known.hash == hash);
+        if closed.is_ok() {
+            self.watch.end(|watched, _| watched == hash);
+        }
         closed
     }
 

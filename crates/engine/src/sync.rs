@@ -28,7 +28,7 @@ pub use copy::check_copy_url;
 pub use feeds::{FeedChange, Feeds, schedule_name};
 pub use pager::PagerOptions;
 pub use plan::{PlanFault, Planned};
-pub use reprice::{Replaced, Repriced};
+pub use reprice::{Replaced, RepricePlace, Repriced};
 pub use scan::Scanned;
 pub use steps::StepTimes;
 pub use tidemill_core::records::{Consolidated, RetriedSync, SyncStatus};

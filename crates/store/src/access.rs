@@ -1,8 +1,8 @@
 //! Tokens, sessions of browsers, and the record of what people did. What is secret is kept as its hash.
 
-use crate::codec::{At, Bare, Columns, Doc};
-use crate::tx::{FromColumns, on};
-use crate::{Error, RefusalCode, Store, Tx, catalog};
+use crate::codec::{At, Bare, Columns, Doc, Words};
+use crate::tx::{Conn, FromColumns, on};
+use crate::{Asked, Error, RefusalCode, RequestKey, Store, Tx, catalog};
 use tidemill_core::Timestamp;
 use tidemill_core::access::{Audit, NewAudit, Token};
 use tidemill_core::limits::SESSIONS_MAX;
@@ -107,6 +107,32 @@ pub struct PrunedAccess {
 }
 
 impl Tx<'_> {
+    /// Puts on record what somebody did.
+    pub(crate) async fn add_audit(&mut self, audit: &NewAudit, now: Option<Timestamp>) -> Result<(), Error> {
+        let now = match &self.conn {
+            Conn::Postgres(_) => now,
+            Conn::Sqlite(_) => Some(self.moment(now)),
+        };
+        on!(
+            self,
+            catalog::AUDIT_ADD,
+            [
+                now.map(At),
+                audit.who.as_str(),
+                audit.token_id.map(Bare),
+                audit.role.as_str(),
+                audit.action.as_str(),
+                audit.subject.as_deref(),
+                audit.project_id.as_deref(),
+                Doc(audit.detail.clone()),
+                audit.source.as_deref(),
+            ],
+            execute,
+            "put on record"
+        )?;
+        Ok(())
+    }
+
     async fn add_token(&mut self, token: &Token, hash: &str) -> Result<(), Error> {
         let added = on!(
             self,
@@ -129,15 +155,42 @@ impl Tx<'_> {
                 RefusalCode::UnknownProject,
                 format!("project `{project}` does not exist"),
             )),
-            Some(_) | None => Ok(()),
+            Some(_) | None => {
+                self.note(|line| {
+                    line.names(&token.token_id.to_string()).belongs_to(token.project_id.as_deref());
+                });
+                Ok(())
+            }
         }
     }
 }
 
 impl Store {
-    /// Keeps a token under the hash of its secret.
-    pub async fn add_token(&self, token: Token, hash: String) -> Result<(), Error> {
-        self.write(move |mut tx| Box::pin(async move { tx.add_token(&token, &hash).await })).await
+    /// Keeps a token under the hash of its secret; the id of the token, or of the one that the same request made
+    /// before.
+    pub async fn add_token(
+        &self,
+        token: Token,
+        hash: String,
+        key: Option<RequestKey>,
+    ) -> Result<String, Error> {
+        self.write(move |mut tx| {
+            Box::pin(async move {
+                let id = token.token_id.to_string();
+                if let Some(key) = &key
+                    && let Asked::Answered(before) = tx.take_key(key, Some(token.created_at)).await?
+                {
+                    tx.unchanged();
+                    return Ok(before.as_str().map_or(id, str::to_owned));
+                }
+                tx.add_token(&token, &hash).await?;
+                if let Some(key) = &key {
+                    tx.keep_answer(key, id.as_str().into()).await?;
+                }
+                Ok(id)
+            })
+        })
+        .await
     }
 
     /// Keeps a token for the first admin; false where somebody may do everything already. Of several processes that
@@ -198,11 +251,16 @@ impl Store {
                     execute,
                     "revoke a token"
                 )?;
-                on!(tx, catalog::TOKEN_GET, [id, project], fetch_optional, "read a token")?
-                    .record(action)?
-                    .ok_or_else(|| {
-                        Error::refused(RefusalCode::UnknownToken, format!("token `{token}` does not exist"))
-                    })
+                let found: Option<Token> =
+                    on!(tx, catalog::TOKEN_GET, [id, project], fetch_optional, "read a token")?
+                        .record(action)?;
+                let revoked = found.ok_or_else(|| {
+                    Error::refused(RefusalCode::UnknownToken, format!("token `{token}` does not exist"))
+                })?;
+                tx.note(|line| {
+                    line.belongs_to(revoked.project_id.as_deref()).tells("name", revoked.name.as_str());
+                });
+                Ok(revoked)
             })
         })
         .await
@@ -237,6 +295,23 @@ impl Store {
                     on!(tx, catalog::SESSION_FIND, [hash.as_str()], fetch_optional, "find a session")?
                         .record("find a session")?;
                 Ok((found.map(|found| found.0), tx.database_now(now).await?))
+            })
+        })
+        .await
+    }
+
+    /// Which of these hashes of tokens and sessions let somebody in at this moment.
+    pub async fn good_secrets(
+        &self,
+        hashes: Vec<String>,
+        now: Option<Timestamp>,
+    ) -> Result<Vec<String>, Error> {
+        self.read(move |mut tx| {
+            Box::pin(async move {
+                let now = At(tx.database_now(now).await?);
+                let hashes = Words(hashes);
+                on!(tx, catalog::SECRET_GOOD, [hashes.clone(), now], fetch_all, "judge secrets")?
+                    .records("judge secrets")
             })
         })
         .await
@@ -298,33 +373,9 @@ impl Store {
         .await
     }
 
-    /// Puts on record what somebody did.
+    /// Puts on record what somebody did, in a step of its own.
     pub async fn add_audit(&self, audit: NewAudit, now: Option<Timestamp>) -> Result<(), Error> {
-        let is_postgres = self.is_postgres();
-        self.write(move |mut tx| {
-            Box::pin(async move {
-                let now = if is_postgres { now } else { Some(tx.moment(now)) };
-                on!(
-                    tx,
-                    catalog::AUDIT_ADD,
-                    [
-                        now.map(At),
-                        audit.who.as_str(),
-                        audit.token_id.map(Bare),
-                        audit.role.as_str(),
-                        audit.action.as_str(),
-                        audit.subject.as_deref(),
-                        audit.project_id.as_deref(),
-                        Doc(audit.detail.clone()),
-                        audit.source.as_deref(),
-                    ],
-                    execute,
-                    "put on record"
-                )?;
-                Ok(())
-            })
-        })
-        .await
+        self.write(move |mut tx| Box::pin(async move { tx.add_audit(&audit, now).await })).await
     }
 
     /// What people did, the latest first.

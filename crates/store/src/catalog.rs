@@ -233,6 +233,7 @@ catalog! {
     TOKEN_FIND = "token_find.sql",
     TOKEN_USE = "token_use.sql",
     SESSION_FIND = "session_find.sql",
+    SECRET_GOOD = "secret_good.postgres.sql" | "secret_good.sqlite.sql",
     SESSION_USE = "session_use.sql",
     SESSION_ADD = "session_add.sql",
     SESSION_TRIM = "session_trim.sql",

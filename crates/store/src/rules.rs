@@ -127,6 +127,15 @@ impl Store {
 
     /// Removes a rule; whether it was there.
     pub async fn remove_rule(&self, rule: i64) -> Result<bool, Error> {
-        self.write(move |mut tx| Box::pin(async move { tx.remove_rule(rule).await })).await
+        self.write(move |mut tx| {
+            Box::pin(async move {
+                let gone = tx.remove_rule(rule).await?;
+                if !gone {
+                    tx.unchanged();
+                }
+                Ok(gone)
+            })
+        })
+        .await
     }
 }

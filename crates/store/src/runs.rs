@@ -97,7 +97,15 @@ impl Tx<'_> {
         run_id: &RunId,
         now: Option<Timestamp>,
     ) -> Result<Queued, Error> {
-        verb!(self, now, queue(request, run_id))
+        let queued: Queued = verb!(self, now, queue(request, run_id))?;
+        if queued.created {
+            self.note(|line| {
+                line.names(queued.run_id.as_str());
+            });
+        } else {
+            self.unchanged();
+        }
+        Ok(queued)
     }
 
     /// Claims runs.
@@ -154,7 +162,11 @@ impl Tx<'_> {
         reason: Option<&str>,
         now: Option<Timestamp>,
     ) -> Result<Cancelled, Error> {
-        verb!(self, now, cancel(run, by, reason))
+        let cancelled: Cancelled = verb!(self, now, cancel(run, by, reason))?;
+        if cancelled == Cancelled::Ended {
+            self.unchanged();
+        }
+        Ok(cancelled)
     }
 
     /// Queues another try of a run that has ended.

@@ -1,6 +1,7 @@
 //! The store: opens a database, and runs steps on it.
 
 use crate::postgres::Postgres;
+use crate::record::{Line, Record, Taken};
 use crate::sqlite::{Boxed, Sqlite};
 use crate::tx::{Conn, Context};
 use crate::{Error, Pooler, Schema, Tx};
@@ -123,35 +124,45 @@ impl Store {
         T: Send + 'static,
         F: for<'c> FnOnce(Tx<'c>) -> Boxed<'c, Result<T, Error>> + Send + 'static,
     {
-        if let Backend::Postgres(postgres) = &self.backend
-            && postgres.pooler == Pooler::Session
-        {
-            let mut conn = postgres.acquire().await.map_err(|source| Error::database("answer", source))?;
-            let tx = Tx { conn: Conn::Postgres(&mut conn), context: &self.context };
-            let result = verb(tx).await;
-            if result.is_ok() {
-                conn.keep();
-            } else {
-                conn.doubt();
+        match &self.backend {
+            Backend::Postgres(postgres) if postgres.pooler == Pooler::Session && !Record::is_open() => {
+                self.alone(postgres, verb).await
             }
-            return result;
+            Backend::Postgres(_) | Backend::Sqlite(_) => self.write(verb).await,
         }
-        self.write(verb).await
     }
 
-    /// Runs a step of several statements in one transaction: all of it is committed, or nothing.
+    /// Runs one statement that is a transaction by itself.
+    async fn alone<T, F>(&self, postgres: &Postgres, verb: F) -> Result<T, Error>
+    where
+        F: for<'c> FnOnce(Tx<'c>) -> Boxed<'c, Result<T, Error>>,
+    {
+        let mut conn = postgres.acquire().await.map_err(|source| Error::database("answer", source))?;
+        let tx = Tx { conn: Conn::Postgres(&mut conn), context: &self.context, line: None };
+        let result = verb(tx).await;
+        if result.is_ok() {
+            conn.keep();
+        } else {
+            conn.doubt();
+        }
+        result
+    }
+
+    /// Runs a step of several statements in one transaction: all of it is committed, or nothing. Where what somebody
+    /// does is to go on record, the line is committed with it: see [`Record`].
     pub async fn write<T, F>(&self, step: F) -> Result<T, Error>
     where
         T: Send + 'static,
         F: for<'c> FnOnce(Tx<'c>) -> Boxed<'c, Result<T, Error>> + Send + 'static,
     {
-        match &self.backend {
+        let mut taken = Record::take();
+        let line = taken.as_ref().map(Taken::line);
+        let result = match &self.backend {
             Backend::Postgres(postgres) => {
                 let failed = |source| Error::database("begin or commit", source);
                 let mut conn = postgres.acquire().await.map_err(failed)?;
                 let mut transaction = conn.begin().await.map_err(failed)?;
-                let tx = Tx { conn: Conn::Postgres(&mut transaction), context: &self.context };
-                let result = step(tx).await;
+                let result = recorded(&mut *transaction, &self.context, step, line).await;
                 let over = match &result {
                     Ok(_) => transaction.commit().await,
                     Err(_) => transaction.rollback().await,
@@ -168,14 +179,16 @@ impl Store {
             Backend::Sqlite(sqlite) => {
                 let context = self.context.clone();
                 sqlite
-                    .write(move |conn| {
-                        Box::pin(
-                            async move { step(Tx { conn: Conn::Sqlite(conn), context: &context }).await },
-                        )
-                    })
+                    .write(move |conn| Box::pin(async move { recorded(conn, &context, step, line).await }))
                     .await
             }
+        };
+        if result.is_ok()
+            && let Some(taken) = &mut taken
+        {
+            taken.committed();
         }
+        result
     }
 
     /// Runs a step to find out whether it would succeed. Nothing of it is ever committed.
@@ -220,7 +233,7 @@ impl Store {
                     .begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
                     .await
                     .map_err(failed)?;
-                let tx = Tx { conn: Conn::Postgres(&mut transaction), context: &self.context };
+                let tx = Tx { conn: Conn::Postgres(&mut transaction), context: &self.context, line: None };
                 let result = step(tx).await;
                 if transaction.rollback().await.is_ok() {
                     conn.keep();
@@ -229,7 +242,7 @@ impl Store {
             }
             Backend::Sqlite(sqlite) => {
                 let mut transaction = sqlite.readers().begin().await.map_err(failed)?;
-                let tx = Tx { conn: Conn::Sqlite(&mut transaction), context: &self.context };
+                let tx = Tx { conn: Conn::Sqlite(&mut transaction), context: &self.context, line: None };
                 let result = step(tx).await;
                 let _ = transaction.rollback().await;
                 result
@@ -261,8 +274,10 @@ impl Store {
         F: for<'c> FnOnce(Tx<'c>) -> Boxed<'c, Result<T, Error>> + Send + 'static,
     {
         match &self.backend {
-            Backend::Postgres(_) => self.step(look).await,
-            Backend::Sqlite(_) => self.read(look).await,
+            Backend::Postgres(postgres) if postgres.pooler == Pooler::Session => {
+                self.alone(postgres, look).await
+            }
+            Backend::Postgres(_) | Backend::Sqlite(_) => self.read(look).await,
         }
     }
 
@@ -282,4 +297,39 @@ impl Store {
             Backend::Sqlite(sqlite) => sqlite.readers().close().await,
         }
     }
+}
+
+/// A connection of either database, as what a step runs on.
+trait AsConn {
+    fn conn(&mut self) -> Conn<'_>;
+}
+
+impl AsConn for sqlx::PgConnection {
+    fn conn(&mut self) -> Conn<'_> {
+        Conn::Postgres(self)
+    }
+}
+
+impl AsConn for sqlx::SqliteConnection {
+    fn conn(&mut self) -> Conn<'_> {
+        Conn::Sqlite(self)
+    }
+}
+
+/// Runs a step, and then writes the line that is to be committed with it.
+async fn recorded<T, F, C: AsConn>(
+    conn: &mut C,
+    context: &Context,
+    step: F,
+    line: Option<Line>,
+) -> Result<T, Error>
+where
+    F: for<'c> FnOnce(Tx<'c>) -> Boxed<'c, Result<T, Error>>,
+{
+    let result = step(Tx { conn: conn.conn(), context, line: line.clone() }).await?;
+    if let Some(line) = line {
+        let mut tx = Tx { conn: conn.conn(), context, line: None };
+        line.write(&mut tx).await?;
+    }
+    Ok(result)
 }

@@ -2,6 +2,7 @@
 
 use crate::Schema;
 use crate::catalog::{Catalog, Statement};
+use crate::record::Line;
 use crate::schema::Pooler;
 use sqlx::{PgConnection, SqliteConnection};
 use std::sync::Arc;
@@ -10,6 +11,8 @@ use std::sync::Arc;
 pub struct Tx<'c> {
     pub(crate) conn: Conn<'c>,
     pub(crate) context: &'c Context,
+    /// The line of the record that is committed with this step.
+    pub(crate) line: Option<Line>,
 }
 
 /// The connection that a step runs on.

@@ -68,6 +68,7 @@ macro_rules! conformance {
             f13_a_worker_gets_only_what_its_labels_offer,
             a_worker_claims_only_for_the_projects_that_it_names,
             a_claim_asked_again_gives_the_same_runs,
+            the_same_request_at_the_same_instant_claims_once,
             two_workers_may_use_the_same_request_id,
             a_claim_asked_twice_at_one_instant_loses_no_run,
             a_claim_tells_the_worker_what_to_do,

@@ -1,5 +1,6 @@
 //! Development only: throwaway PostgreSQL, pgbouncer, a proxy that injects faults, conformance cases.
 
+pub mod authority;
 pub mod azurite;
 pub mod cluster;
 pub mod conformance;

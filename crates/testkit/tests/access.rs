@@ -1,6 +1,8 @@
 //! Who gets in, and where: every route with every kind of caller, and what tokens, sessions and the record promise.
 #![expect(clippy::expect_used, reason = "what fails here ends the test, loudly")]
 
+#[path = "access/commits.rs"]
+mod commits;
 #[path = "access/foreign.rs"]
 mod foreign;
 #[path = "access/ground.rs"]
@@ -13,6 +15,8 @@ mod rows;
 mod secrets;
 #[path = "access/sessions.rs"]
 mod sessions;
+#[path = "access/streams.rs"]
+mod streams;
 #[path = "access/table.rs"]
 mod table;
 #[path = "access/tokens.rs"]
@@ -52,6 +56,7 @@ cases! {
     tokens:
         revocation_bites_at_once_here_and_within_five_seconds_elsewhere,
         a_token_ends_at_its_time,
+        a_token_that_is_asked_for_twice_is_made_once,
         the_last_use_is_written_at_most_once_a_minute,
         the_first_admin_is_made_once_however_many_ask,
         tokens_are_listed_page_by_page,
@@ -64,12 +69,19 @@ cases! {
         a_token_has_only_so_many_sessions,
         failed_sign_ins_have_to_wait,
         another_site_can_neither_sign_in_nor_use_an_open_door;
+    streams:
+        a_stream_ends_at_once_when_its_token_is_revoked_here,
+        a_stream_ends_soon_when_its_token_is_revoked_elsewhere_or_expires,
+        a_stream_ends_when_its_reader_signs_out;
     secrets:
         no_secret_is_in_the_database_the_log_or_the_record;
     record:
         what_people_changed_is_on_record_and_nothing_else,
         what_no_path_names_is_named_on_record,
         the_record_is_read_page_by_page_and_does_not_change;
+    commits:
+        what_cannot_be_put_on_record_is_not_done,
+        what_was_asked_twice_is_on_record_once;
 }
 
 /// A case that is on no list would never run, and nobody would notice.

@@ -40,6 +40,7 @@ on_both! {
     asking::every_fault_of_a_query_is_named_at_once,
     asking::what_is_not_there_is_said_to_be_unknown,
     bringing::a_feed_is_added_looked_at_and_brought_in,
+    bringing::stones_are_priced_some_at_a_time_from_any_place_on,
     bringing::a_failed_sync_is_looked_at_retried_and_consolidated,
     bringing::dead_letters_are_listed_page_by_page_and_replayed,
     bringing::rejects_and_gaps_are_listed_page_by_page,

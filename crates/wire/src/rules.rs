@@ -158,3 +158,29 @@ pub struct TryStone {
 fn round() -> String {
     "ROUND".to_owned()
 }
+
+/// Which stones are priced again.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Reprice {
+    /// What `next` of the answer before says.
+    pub after: Option<String>,
+    /// At most so many stones.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 10_000)))]
+    pub limit: Option<u16>,
+}
+
+/// What was priced again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct RepricedSome {
+    /// The version of the rules.
+    pub rules_version: i32,
+    /// Stones that were priced again.
+    pub stones: u64,
+    /// Stones that could not be.
+    pub rejected: u64,
+    /// Where to go on, unless that was all.
+    pub next: Option<String>,
+}

@@ -1,6 +1,6 @@
 //! Who a request comes from: by a token in a header, by the cookie of a session, or by nothing where the door is open.
 
-use super::{Access, Caller, Signed, Visit, forgery};
+use super::{Access, Caller, Signed, Visit, forgery, trail};
 use crate::answer::Fail;
 use crate::app::App;
 use axum::extract::ConnectInfo;
@@ -12,10 +12,13 @@ use tidemill_core::limits::SESSION_SECS;
 use tidemill_core::{Timestamp, access::Token};
 use tidemill_engine::access::Verdict;
 use tidemill_engine::clock::host_now;
-use tidemill_store::Known;
+use tidemill_store::{Known, Record};
 
 /// The name of the cookie of a session.
 pub const SESSION_COOKIE: &str = "tidemill_session";
+
+/// Where somebody signs in.
+pub(crate) const SIGN_IN_PATH: &str = "/v1/session";
 
 /// The other end of a connection. The server puts it into the extensions of every request.
 #[derive(Debug, Clone, Copy)]
@@ -132,7 +135,8 @@ pub async fn identify(app: &App, parts: &Parts) -> Result<(Caller, Visit), Fail>
                 secret,
                 expires_at: session.expires_at,
             });
-            Ok((caller(&known.token), Visit { token_id: Some(known.token.token_id), session, source }))
+            let (token_id, hash) = (Some(known.token.token_id), Some(known.hash));
+            Ok((caller(&known.token), Visit { token_id, hash, session, source }))
         }
     }
 }
@@ -159,11 +163,17 @@ pub async fn sign_in(app: &App, parts: &Parts, token: &str) -> Result<SignedIn, 
     let source = source(&parts.extensions);
     let secret = token.trim().parse::<Secret>().ok().filter(Secret::is_token).ok_or(());
     let known = judged(app, secret, source).await?;
-    let (secret, expires_at) = app.keyring().open_session(&known.token).await?;
+    let caller = caller(&known.token);
+    let before = Visit { token_id: Some(known.token.token_id), source, ..Visit::default() };
+    // Whoever signs in has no guard before them, so this puts itself on record.
+    let line = trail::line(&caller, &before, "POST", SIGN_IN_PATH, StatusCode::CREATED);
+    let record = Record::new(line, app.engine().clock().now());
+    let (secret, expires_at) = record.around(app.keyring().open_session(&known.token)).await?;
     let cookie = cookie(secret.reveal(), i64::from(SESSION_SECS), is_secure(parts))?;
-    let session = Signed { csrf: secret.csrf(), secret, expires_at };
-    let visit = Visit { token_id: Some(known.token.token_id), session: Some(session), source };
-    Ok(SignedIn { caller: caller(&known.token), visit, cookie })
+    let hash = Some(secret.hash());
+    let session = Some(Signed { csrf: secret.csrf(), secret, expires_at });
+    let visit = Visit { hash, session, ..before };
+    Ok(SignedIn { caller, visit, cookie })
 }
 
 /// The cookie that takes the session's cookie away.

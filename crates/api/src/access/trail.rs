@@ -1,4 +1,7 @@
-//! What people did goes on record, once it is done: who, what, to what, from where. Never what was in the request.
+//! What people do goes on record: who, what, to what, from where. Never what was in the request.
+//!
+//! The line is committed with the step that does it, so that nothing that was done is missing from the record, and
+//! nothing that was refused is on it. See [`Record`].
 
 use crate::access::{Caller, Visit};
 use crate::app::App;
@@ -7,35 +10,21 @@ use axum::extract::{FromRequestParts as _, RawPathParams};
 use http::StatusCode;
 use http::request::Parts;
 use serde_json::json;
+use std::future::Future;
+use std::sync::Arc;
+use tidemill_core::RunId;
 use tidemill_core::access::{NewAudit, Role, action};
-use tidemill_core::{Json, RunId};
 use tidemill_engine::patience::chain;
+use tidemill_store::Record;
 
-/// What a route tells for the record about what it did, where its path does not tell it. It travels with the answer.
-#[derive(Debug, Clone, Default)]
-pub struct Noted {
-    /// What was made or changed.
-    pub subject: Option<String>,
-    /// The project that it belongs to.
-    pub project: Option<String>,
-    /// Details. Never a secret.
-    pub detail: serde_json::Map<String, Json>,
-    /// Nothing was changed after all: there is nothing to record.
-    pub unchanged: bool,
-}
-
-/// Longest subject that is kept.
-const SUBJECT_CHARS_MAX: usize = 256;
-
-/// A line of the record that waits for the call to succeed.
+/// The record of a call.
 pub(super) struct Trail {
     app: App,
-    audit: NewAudit,
-    run: Option<RunId>,
+    record: Arc<Record>,
 }
 
 impl Trail {
-    /// The line for a call, where it is one that goes on record.
+    /// The record of a call, where it is one that goes on record.
     pub(super) async fn begin(
         route: &Route,
         parts: &mut Parts,
@@ -48,46 +37,33 @@ impl Trail {
         }
         let parameters = RawPathParams::from_request_parts(parts, &()).await.ok();
         let parameters: Vec<(&str, &str)> = parameters.iter().flatten().collect();
-        let named =
-            |name| parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-        let method = parts.method.as_str();
-        Some(Self {
-            app: route.app.clone(),
-            run: named("run").and_then(|run| run.parse().ok()),
-            audit: NewAudit {
-                who: caller.name.clone(),
-                token_id: visit.token_id,
-                role: caller.role,
-                action: action(method, route.path),
-                subject: parameters.first().map(|(_, value)| value.chars().take(SUBJECT_CHARS_MAX).collect()),
-                project_id: caller.project.clone().or_else(|| named("project")),
-                detail: json!({"method": method, "path": route.path}),
-                source: visit.source.map(|source| source.to_string()),
-            },
-        })
+        let named = |name| parameters.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
+        let engine = route.app.engine();
+        let mut audit = line(caller, visit, parts.method.as_str(), route.path, route.done);
+        audit.belongs_to(named("project"));
+        if let Some((_, value)) = parameters.first() {
+            audit.names(value);
+        }
+        if audit.project_id.is_none()
+            && let Some(run) = named("run").and_then(|run| run.parse::<RunId>().ok())
+        {
+            // One that cannot be read now is not changed now either.
+            audit.project_id = engine.run(&run).await.ok().map(|run| run.project_id);
+        }
+        let record = Record::new(audit, engine.clock().now());
+        Some(Self { app: route.app.clone(), record })
     }
 
-    /// Puts the line on record, if the call succeeded.
-    pub(super) async fn end(mut self, status: StatusCode, noted: Option<Noted>) {
-        let Noted { subject, project, detail, unchanged } = noted.unwrap_or_default();
-        if !status.is_success() || unchanged {
-            return;
-        }
-        let subject = subject.map(|subject| subject.chars().take(SUBJECT_CHARS_MAX).collect());
-        self.audit.subject = self.audit.subject.or(subject);
-        self.audit.project_id = self.audit.project_id.or(project);
-        if let Some(fields) = self.audit.detail.as_object_mut() {
-            fields.insert("status".to_owned(), status.as_u16().into());
-            fields.extend(detail);
-        }
-        let engine = self.app.engine();
-        if self.audit.project_id.is_none()
-            && let Some(run) = &self.run
-        {
-            self.audit.project_id = engine.run(run).await.ok().map(|run| run.project_id);
-        }
-        let (who, what) = (self.audit.who.clone(), self.audit.action.clone());
-        if let Err(error) = engine.record(self.audit).await {
+    /// Does the work of the call.
+    pub(super) async fn around<F: Future>(&self, work: F) -> F::Output {
+        self.record.around(work).await
+    }
+
+    /// Puts on record what was done without a step of ours, such as a message that was sent.
+    pub(super) async fn end(self, status: StatusCode) {
+        let Some(audit) = self.record.left().filter(|_| status.is_success()) else { return };
+        let (who, what) = (audit.who.clone(), audit.action.clone());
+        if let Err(error) = self.app.engine().record(audit).await {
             // It is done, and saying otherwise would be wrong; the log is the record that is left.
             tracing::error!(
                 who,
@@ -96,5 +72,25 @@ impl Trail {
                 chain(&error)
             );
         }
+    }
+}
+
+/// What is known of a call before its work begins; `done` is what it answers when it does what was asked.
+pub(crate) fn line(
+    caller: &Caller,
+    visit: &Visit,
+    method: &str,
+    path: &'static str,
+    done: StatusCode,
+) -> NewAudit {
+    NewAudit {
+        who: caller.name.clone(),
+        token_id: visit.token_id,
+        role: caller.role,
+        action: action(method, path),
+        subject: None,
+        project_id: caller.project.clone(),
+        detail: json!({"method": method, "path": path, "status": done.as_u16()}),
+        source: visit.source.map(|source| source.to_string()),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::frame::{Item, heartbeat, hello, numbered};
 use super::hub::{Hub, Inner, PAGE, Seat, Wish};
+use crate::access::Visit;
 use crate::answer::Fail;
 use crate::app::App;
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidemill_core::RunId;
 use tidemill_core::live::{Cursor, Point};
+use tidemill_engine::access::Watched;
 use tidemill_engine::patience::chain;
 use tidemill_store::{Class, Error, EventPage, LivePage};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
@@ -17,7 +19,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 /// How often something is said when nothing happens.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// How long a stream lasts. Who comes back is asked again who they are.
+/// How long a stream lasts, so that readers spread over the servers that there are.
 const LIFE: Duration = Duration::from_hours(1);
 /// The pause before the database is asked again.
 const AGAIN: Duration = Duration::from_millis(250);
@@ -41,6 +43,7 @@ pub(super) enum Begin {
 pub(super) struct Reader {
     inner: Arc<Inner>,
     closing: watch::Receiver<bool>,
+    watched: Option<Watched>,
     _stream: OwnedSemaphorePermit,
 }
 
@@ -48,6 +51,8 @@ pub(super) struct Reader {
 struct Out {
     frames: mpsc::Sender<Bytes>,
     closing: watch::Receiver<bool>,
+    /// What let the reader in, where something was asked for.
+    watched: Option<Watched>,
     end: Instant,
 }
 
@@ -59,6 +64,7 @@ impl Out {
             _ = self.closing.wait_for(|closing| *closing) => Err(Over),
             () = self.frames.closed() => Err(Over),
             () = tokio::time::sleep_until(self.end) => Err(Over),
+            () = over(&mut self.watched) => Err(Over),
             done = what => Ok(done),
         }
     }
@@ -90,17 +96,20 @@ impl Out {
 }
 
 impl Reader {
-    pub(super) fn new(app: &App) -> Result<Self, Fail> {
+    pub(super) fn new(app: &App, visit: &Visit) -> Result<Self, Fail> {
         let hub: &Hub = app.live();
         let stream = hub.stream().ok_or_else(|| {
             let message = "this server has as many live streams as it takes; ask again";
             Fail::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message).retry_after(1)
         })?;
-        Ok(Self { inner: hub.inner().clone(), closing: app.closing(), _stream: stream })
+        let shown = visit.hash.as_deref().zip(visit.token_id);
+        let watched = shown.map(|(hash, token)| app.keyring().watch(hash, token));
+        Ok(Self { inner: hub.inner().clone(), closing: app.closing(), watched, _stream: stream })
     }
 
     fn out(&self, frames: mpsc::Sender<Bytes>) -> Out {
-        Out { frames, closing: self.closing.clone(), end: Instant::now() + LIFE }
+        let watched = self.watched.clone();
+        Out { frames, closing: self.closing.clone(), watched, end: Instant::now() + LIFE }
     }
 
     /// Streams one run's events after a number.
@@ -267,6 +276,14 @@ impl Reader {
         let to = since.next().saturating_add(STRETCH);
         let short = !self.inner.store.is_postgres() && to < until.next();
         if short { Point::new(to, Vec::new()) } else { until.clone() }
+    }
+}
+
+/// Waits until what let the reader in is worth nothing any more.
+async fn over(watched: &mut Option<Watched>) {
+    match watched {
+        Some(watched) => watched.over().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a caller of one project gets to see of another one's events.
 
 use super::{everybody, one_run};
-use crate::access::{Access, Caller};
+use crate::access::{Access, Caller, Visit};
 use crate::answer::Fail;
 use crate::app::App;
 use crate::extract::{Id, LastEventId, Query};
@@ -24,12 +24,13 @@ fn of_shop() -> Caller {
 async fn follow_run(app: &App, run: &str) -> Result<Response, Fail> {
     let run: RunId = run.parse().unwrap();
     let query = Query(FollowRun::default());
-    one_run(State(app.clone()), of_shop(), Id(run), query, LastEventId(None)).await
+    one_run(State(app.clone()), of_shop(), Visit::default(), Id(run), query, LastEventId(None)).await
 }
 
 async fn follow(app: &App, project: Option<&str>, after: Option<&str>) -> Result<Response, Fail> {
     let query = Query(Follow { project: project.map(str::to_owned), after: None });
-    everybody(State(app.clone()), of_shop(), query, LastEventId(after.map(str::to_owned))).await
+    let last = LastEventId(after.map(str::to_owned));
+    everybody(State(app.clone()), of_shop(), Visit::default(), query, last).await
 }
 
 async fn said(fail: Fail) -> String {

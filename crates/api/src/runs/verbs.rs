@@ -1,17 +1,17 @@
 //! What changes a run.
 
-use crate::access::{Caller, Noted, unknown_project};
+use crate::access::{Caller, unknown_project};
 use crate::answer::Fail;
 use crate::app::App;
 use crate::extract::{Body, Checked, Id, IdempotencyKey};
+use axum::Json;
 use axum::extract::State;
-use axum::{Extension, Json};
 use http::StatusCode;
 use tidemill_core::RunId;
 use tidemill_core::limits::BATCH_MAX;
-use tidemill_core::run::{Applied, Cancelled, Queued, Retried};
+use tidemill_core::run::{Applied, Queued, Retried};
 use tidemill_core::worker::Held;
-use tidemill_store::{FinishRun, Holder};
+use tidemill_store::{FinishRun, Holder, note};
 use tidemill_wire::Fault;
 use tidemill_wire::runs::{
     Append, Appended, ArtifactAnswer, Cancel, CancelAnswer, Finish, FinishMany, Hold, NewArtifact, NewRun,
@@ -23,11 +23,13 @@ pub(super) async fn queue(
     caller: Caller,
     IdempotencyKey(key): IdempotencyKey,
     Checked(mut run): Checked<NewRun>,
-) -> Result<(StatusCode, Extension<Noted>, Json<Queued>), Fail> {
+) -> Result<(StatusCode, Json<Queued>), Fail> {
     if !caller.sees(&run.project) {
         return Err(unknown_project(&run.project));
     }
-    let project = Some(run.project.clone());
+    note(|line| {
+        line.belongs_to(Some(&run.project));
+    });
     let queued = match run.run_id.take() {
         // An id that is taken would tell of another project's run.
         Some(_) if caller.project.is_some() => {
@@ -38,8 +40,7 @@ pub(super) async fn queue(
         None => app.engine().queue(run.keyed(key)).await?,
     };
     let status = if queued.created { StatusCode::CREATED } else { StatusCode::OK };
-    let noted = Noted { subject: Some(queued.run_id.to_string()), project, ..Noted::default() };
-    Ok((status, Extension(noted), Json(queued)))
+    Ok((status, Json(queued)))
 }
 
 pub(super) async fn cancel(
@@ -47,14 +48,13 @@ pub(super) async fn cancel(
     caller: Caller,
     Id(run): Id<RunId>,
     Body(cancel): Body<Cancel>,
-) -> Result<(Extension<Noted>, Json<CancelAnswer>), Fail> {
+) -> Result<Json<CancelAnswer>, Fail> {
     caller.may_touch(&app, &run).await?;
     let outcome = app.engine().cancel(&run, &caller.name, cancel.reason.as_deref()).await?;
     let tries = app.engine().store().tries(run.clone()).await?;
     let live = tries.into_iter().find(|other| !other.status.is_terminal() && other.run_id != run);
-    let noted = Noted { unchanged: outcome == Cancelled::Ended, ..Noted::default() };
     let answer = CancelAnswer { run_id: run, outcome, live_successor: live.map(|run| run.run_id) };
-    Ok((Extension(noted), Json(answer)))
+    Ok(Json(answer))
 }
 
 pub(super) async fn retry(

@@ -85,8 +85,9 @@ async fn run(global: &Global, config: &Config, order: AgentRun, out: Out) -> Res
         return Err(Failure::usage("an agent asks a server, and none is named").hint(hint));
     };
     let settings = settings(config, order);
+    let stop = super::work::stop_signal();
     out.say(format!("agent {} waits for tasks", settings.name));
-    let carried = tidemill_agent::run(settings, Client::new(way), super::work::stop_signal()).await;
+    let carried = tidemill_agent::run(settings, Client::new(way), stop).await;
     let carried = carried.map_err(|error| match error {
         Error::Directory { .. } => Failure::outage(tidemill_engine::patience::chain(&error)),
         Error::Setting(message) => Failure::usage(message),

@@ -7,9 +7,9 @@ use crate::out::{Cell, Out};
 use std::path::Path;
 use std::process::ExitCode;
 use tidemill_client::Client;
-use tidemill_core::pricing::PricingRule;
+use tidemill_core::pricing::{PricingRule, Repriced};
 use tidemill_store::Error;
-use tidemill_wire::rules::{ImportRules, NewRule, TryStone};
+use tidemill_wire::rules::{ImportRules, NewRule, Reprice, TryStone};
 use uuid::Uuid;
 
 pub(super) async fn command(client: Client, command: RuleCommand, out: Out) -> Result<ExitCode, Failure> {
@@ -43,9 +43,9 @@ pub(super) async fn command(client: Client, command: RuleCommand, out: Out) -> R
                 out.line(format!("{} rules are in place", added.len()));
             }
         }
-        RuleCommand::Apply { feed } => {
+        RuleCommand::Apply { feed, batch } => {
             asking::feed(&feed)?;
-            let done = client.reprice(&feed).await?;
+            let done = apply(&client, &feed, batch, out).await?;
             if out.is_json() {
                 out.json(&done);
             } else {
@@ -58,6 +58,21 @@ pub(super) async fn command(client: Client, command: RuleCommand, out: Out) -> R
         RuleCommand::Test(test) => try_stone(&client, *test, out).await?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prices stones until none is left, some with each request. Begun again after a break, it passes over what is done.
+async fn apply(client: &Client, feed: &str, batch: Option<u16>, out: Out) -> Result<Repriced, Failure> {
+    let mut all = Repriced::default();
+    let mut asked = Reprice { after: None, limit: batch };
+    loop {
+        let some = client.reprice(feed, &asked).await?;
+        all.rules_version = some.rules_version;
+        all.stones += some.stones;
+        all.rejected += some.rejected;
+        let Some(next) = some.next else { return Ok(all) };
+        out.say(format!("{} stones of {feed} are priced again so far", all.stones));
+        asked.after = Some(next);
+    }
 }
 
 /// A key of this one request, so that it can be asked again when the answer is lost.

@@ -2,6 +2,8 @@
 
 use super::{show, watch};
 use crate::args::{ArtifactCommand, Request, RunCommand};
+use crate::args_list::RunList;
+use crate::asking;
 use crate::fail::Failure;
 use crate::out::{Cell, Out, Style};
 use crate::times::{self, When};
@@ -27,11 +29,7 @@ pub(super) async fn command(client: Client, command: RunCommand, out: Out) -> Re
             wanted.check().map_err(Error::from)?;
             queue(&client, wanted, info.project.is_some(), watch, out).await
         }
-        RunCommand::List { project, env, status, limit, before } => {
-            let limit = Some(limit);
-            let asked = ListRuns { project, env, status, after: before, limit, ..ListRuns::default() };
-            list(&client, asked, out).await
-        }
+        RunCommand::List(asked) => list(&client, *asked, out).await,
         RunCommand::Show { id } => show::show(&client, &id, out).await,
         RunCommand::Events { id, level, after, limit } => {
             events(&client, &id, level, after, limit as usize, out).await
@@ -98,7 +96,54 @@ async fn queue(
     if follow { watch::watch(client, queued.run_id, out).await } else { Ok(ExitCode::SUCCESS) }
 }
 
-async fn list(client: &Client, asked: ListRuns, out: Out) -> Result<ExitCode, Failure> {
+/// The question that the options ask.
+async fn filter(client: &Client, asked: RunList) -> Result<ListRuns, Failure> {
+    asked.project.as_deref().map_or(Ok(()), asking::project)?;
+    asked.feed.as_deref().map_or(Ok(()), asking::feed)?;
+    let is_relative = |when: &Option<When>| matches!(when, Some(When::In(_)));
+    // A duration reaches back from the server's clock, by which runs are queued.
+    let reaches_back = is_relative(&asked.since) || is_relative(&asked.until);
+    let now = if reaches_back { client.info().await?.now } else { Timestamp::UNIX_EPOCH };
+    Ok(ListRuns {
+        project: asked.project,
+        env: asked.env,
+        status: asked.status,
+        lane: asked.lane,
+        feed: asked.feed,
+        since: asked.since.map(|when| when.before(now)),
+        until: asked.until.map(|when| when.before(now)),
+        id_prefix: asked.id,
+        sha_prefix: asked.sha,
+        ref_prefix: asked.git_ref,
+        after: asked.before,
+        limit: Some(asked.limit),
+    })
+}
+
+/// The command that shows the runs after a page, with everything that was asked for.
+fn older(asked: &ListRuns, last: &str) -> String {
+    let time =
+        |time: &Option<Timestamp>| time.map(|time| time.to_rfc3339_opts(chrono::SecondsFormat::Micros, true));
+    let options = [
+        ("--project", asked.project.clone()),
+        ("--env", asked.env.clone()),
+        ("--status", asked.status.map(|status| status.to_string())),
+        ("--lane", asked.lane.map(|lane| lane.to_string())),
+        ("--feed", asked.feed.clone()),
+        ("--since", time(&asked.since)),
+        ("--until", time(&asked.until)),
+        ("--id", asked.id_prefix.clone()),
+        ("--sha", asked.sha_prefix.clone()),
+        ("--ref", asked.ref_prefix.clone()),
+    ];
+    let mut words = vec!["tidemill run list".to_owned()];
+    words.extend(options.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value?))));
+    words.push(format!("--before {last}"));
+    words.join(" ")
+}
+
+async fn list(client: &Client, asked: RunList, out: Out) -> Result<ExitCode, Failure> {
+    let asked = filter(client, asked).await?;
     let page = client.runs(&asked).await?;
     let runs = page.items;
     if out.is_json() {
@@ -113,7 +158,7 @@ async fn list(client: &Client, asked: ListRuns, out: Out) -> Result<ExitCode, Fa
     let rows: Vec<Vec<Cell>> = runs.iter().map(|run| row(run, now)).collect();
     out.table(&["RUN", "STATE", "ENVIRONMENT", "TRY", "QUEUED", "TOOK", "WORKER", "REF"], &rows);
     if let Some(last) = page.next {
-        out.say(format!("older ones: tidemill run list --before {last}"));
+        out.say(format!("older ones: {}", older(&asked, &last)));
     }
     Ok(ExitCode::SUCCESS)
 }

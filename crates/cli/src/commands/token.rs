@@ -18,7 +18,9 @@ pub(super) async fn command(client: Client, command: TokenCommand, out: Out) -> 
             let expires_in_secs = expires.map(|expires| expires.as_secs());
             let new = NewToken { name, role, project, expires_in_secs };
             check(&new)?;
-            let TokenMade { token, secret } = client.create_token(&new).await?;
+            // Asked again after a lost answer, it makes no second token that nobody knows of.
+            let key = format!("cli-{}", uuid::Uuid::new_v4());
+            let TokenMade { token, secret } = client.create_token(&new, Some(key)).await?;
             if out.is_json() {
                 out.json(&serde_json::json!({"token": token, "secret": secret}));
             } else {

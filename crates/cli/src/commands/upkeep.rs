@@ -16,8 +16,8 @@ pub(super) async fn sweep(
     out: Out,
 ) -> Result<ExitCode, Failure> {
     if forever {
-        out.say("upkeep is done until this process is stopped");
         let stop = super::work::stop_signal();
+        out.say("upkeep is done until this process is stopped");
         let (engine, upkeep) = (engine.with_patience(Patience::None), config.upkeep());
         tokio::select! {
             () = engine.keep_up(&upkeep) => {}

@@ -36,8 +36,10 @@ pub(super) async fn work(engine: Engine, config: &Config, work: Work, out: Out) 
     let options = options(config, &work);
     let engine = engine.with_patience(Patience::Endless);
     let carrier = carrier(engine.with_patience(Patience::None), config, work, out);
+    // Whoever reads that it waits may tell it to end.
+    let stop = stop_signal();
     out.say(format!("worker {} waits for runs", options.name));
-    let worked = engine.work(options, carrier, stop_signal()).await?;
+    let worked = engine.work(options, carrier, stop).await?;
     engine.store().close().await;
     Ok(tell(worked, out))
 }
@@ -48,8 +50,9 @@ pub(super) async fn far(door: Away, config: &Config, work: Work, out: Out) -> Re
     let look = if work.drain { LOOK } else { LOOK_FAR };
     let options = WorkerOptions { upkeep: None, look, ..options(config, &work) };
     let carrier = carrier(door.clone(), config, work, out);
+    let stop = stop_signal();
     out.say(format!("worker {} waits for runs", options.name));
-    Ok(tell(work_at(door, Patience::Endless, options, carrier, stop_signal()).await?, out))
+    Ok(tell(work_at(door, Patience::Endless, options, carrier, stop).await?, out))
 }
 
 fn tell(worked: Worked, out: Out) -> ExitCode {

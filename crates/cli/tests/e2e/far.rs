@@ -5,6 +5,7 @@ mod killed;
 mod others;
 mod pasted;
 mod server;
+mod trust;
 
 use std::process::Command;
 
@@ -52,6 +53,8 @@ fn what_is_said_of_runs_is_the_same_from_far_away(stage: &Stage) {
     for args in [
         &["run", "list"][..],
         &["run", "list", "--status", "cancelled", "--limit", "1"],
+        &["run", "list", "--lane", "ops", "--env", "staging", "--since", "1h", "--id", &id[4..20]],
+        &["run", "list", "--lane", "sync"],
         &["run", "show", &id],
         &["run", "why", &next],
         &["run", "events", &id, "--level", "info", "--limit", "2"],

@@ -196,8 +196,13 @@ fn rules(stage: &Stage) {
     assert_eq!(stage.json(&other)["retail_price"], 14_197, "$141.9675, halves up");
     let listed = stage.ok(&["rule", "list"]);
     assert!(listed.contains("2.0000") && listed.contains("1.1500"), "{listed}");
+    let applied = tidemill(stage, &["rule", "apply", "nivoda-natural", "--batch", "500"]);
+    assert!(applied.stdout.starts_with("1200 stones of nivoda-natural were priced again by "), "{applied:?}");
+    let progress = ["500 stones", "1000 stones"]
+        .map(|so_far| format!("{so_far} of nivoda-natural are priced again so far"));
+    assert_eq!(applied.stderr.lines().collect::<Vec<_>>(), progress, "{applied:?}");
     let applied = json(stage, &["rule", "apply", "nivoda-natural"]);
-    assert!(applied["stones"].as_u64() == Some(1_200) && applied["rejected"] == 0, "{applied}");
+    assert!(applied["stones"] == 0 && applied["rejected"] == 0, "nothing is left to do: {applied}");
     let doubled =
         "SELECT CAST(count(*) AS text) FROM diamonds WHERE retail_price_cents = 2 * feed_price_cents";
     let by_rule = format!("SELECT CAST(count(*) AS text) FROM diamonds WHERE rule_id = {rule}");

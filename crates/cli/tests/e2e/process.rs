@@ -99,6 +99,15 @@ impl Process {
         Self::start(stage, name, &mut command)
     }
 
+    /// Waits until it has said a sentence so often; whatever had the same name before it counts too.
+    #[track_caller]
+    pub(crate) fn until_said(&mut self, sentence: &str, times: usize) {
+        until(&format!("process {} says {sentence:?}", self.pid()), || {
+            assert!(self.is_running(), "the process ended: {}", self.said());
+            (self.said().matches(sentence).count() >= times).then_some(())
+        });
+    }
+
     /// Its process id.
     pub(crate) fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).expect("a process id fits")

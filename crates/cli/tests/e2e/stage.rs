@@ -337,6 +337,24 @@ pub(crate) fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     until_within(what, PATIENCE, look)
 }
 
+/// Waits until something is there, for as long as there is progress: what changes nothing for so long has stopped.
+///
+/// `look` gives a mark of how far it is, and the thing.
+pub(crate) fn until_moving<P: PartialEq, T>(what: &str, mut look: impl FnMut() -> (P, Option<T>)) -> T {
+    let (mut begun, mut mark) = (Instant::now(), None);
+    loop {
+        let (now, found) = look();
+        if let Some(found) = found {
+            return found;
+        }
+        if mark.as_ref() != Some(&now) {
+            (begun, mark) = (Instant::now(), Some(now));
+        }
+        assert!(begun.elapsed() < PATIENCE, "{what}: nothing moves within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Waits until something is there, for so long at most.
 pub(crate) fn until_within<T>(what: &str, longest: Duration, mut look: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();

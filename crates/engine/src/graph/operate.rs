@@ -83,6 +83,7 @@ async fn cancel(
     let found = graph_run(tx, run).await?;
     check_names(tx, run, names).await?;
     if found.status.is_terminal() {
+        tx.unchanged();
         return Ok(CancelledGraph { jobs: 0, outcome: Cancelled::Ended });
     }
     let jobs = tx.cancel_jobs(run, names, by, now).await?;

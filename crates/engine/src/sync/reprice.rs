@@ -3,11 +3,24 @@
 use super::Syncs;
 use super::consolidate::Bench;
 use std::sync::Arc;
+use tidemill_core::Timestamp;
 use tidemill_core::pricing::PricingRule;
 use tidemill_store::{Asked, Built, Error, RefusalCode, RequestKey};
 use uuid::Uuid;
 
 pub use tidemill_core::pricing::Repriced;
+
+/// Stones that are priced in one step.
+const BATCH_STONES_MAX: usize = 500;
+
+/// Where a pricing goes on: the rules that it goes by, and the last stone that it looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RepricePlace {
+    /// The version of the rules.
+    pub rules_version: i32,
+    /// The stone.
+    pub after: String,
+}
 
 /// Which rules go when others come.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +64,7 @@ impl Syncs {
                     if let Some(key) = &key
                         && let Asked::Answered(answer) = tx.take_key(key, now).await?
                     {
+                        tx.unchanged();
                         let numbers = answer.as_array().into_iter().flatten();
                         return Ok(numbers.filter_map(tidemill_core::Json::as_i64).collect());
                     }
@@ -65,26 +79,56 @@ impl Syncs {
                     if let Some(key) = &key {
                         tx.keep_answer(key, added.as_slice().into()).await?;
                     }
+                    let numbers: Vec<String> = added.iter().map(i64::to_string).collect();
+                    tx.note(|line| {
+                        line.names(&numbers.join(","));
+                    });
                     Ok(added)
                 })
             })
             .await
     }
 
-    /// Prices the stones of a feed by the rules as they stand now. Calls `progress` after each batch.
+    /// Prices the stones of a feed by the rules as they stand now. Calls `progress` after each part.
     pub async fn apply_rules(
         &self,
         feed: &str,
         mut progress: impl FnMut(&Repriced) + Send,
     ) -> Result<Repriced, Error> {
+        let mut all = Repriced::default();
+        let mut from = None;
+        loop {
+            let (done, next) = self.apply_some_rules(feed, from, self.settings.batch).await?;
+            all.rules_version = done.rules_version;
+            all.stones += done.stones;
+            all.rejected += done.rejected;
+            if done.stones + done.rejected > 0 {
+                progress(&all);
+            }
+            let Some(next) = next else { return Ok(all) };
+            from = Some(next);
+        }
+    }
+
+    /// Prices some stones of a feed, at most so many: from the beginning by the rules as they stand now, or from a
+    /// place on by the rules of whoever began. Where it goes on, unless that was all. Asked twice, it is done once:
+    /// stones that have these prices are passed over.
+    pub async fn apply_some_rules(
+        &self,
+        feed: &str,
+        from: Option<RepricePlace>,
+        stones_max: usize,
+    ) -> Result<(Repriced, Option<RepricePlace>), Error> {
         let record = self.engine.store().feed(feed.to_owned()).await?;
         let source = self
             .feeds
             .open(&record.feed)
             .map_err(|error| Error::refused(RefusalCode::BadValue, error.to_string()))?;
         let now = self.now();
-        let version =
-            self.engine.store().write(move |mut tx| Box::pin(async move { tx.pin_rules(now).await })).await?;
+        let (version, mut after) = match from {
+            Some(place) => (place.rules_version, place.after),
+            None => (self.pin_now(now).await?, String::new()),
+        };
         let bench = Bench {
             sync: Uuid::nil(),
             trace: String::new(),
@@ -94,27 +138,44 @@ impl Syncs {
             rules: Arc::new(self.pinned(version).await?),
         };
         let mut done = Repriced { rules_version: version, ..Repriced::default() };
-        let mut after = String::new();
         loop {
+            let looked = usize::try_from(done.stones + done.rejected).unwrap_or(usize::MAX);
+            let limit = self.settings.batch.min(BATCH_STONES_MAX).min(stones_max.saturating_sub(looked));
+            if limit == 0 {
+                return Ok((done, Some(RepricePlace { rules_version: version, after })));
+            }
             let (here, bench, settings) = (after.clone(), bench.clone(), self.settings.clone());
             let batch = self
                 .engine
                 .store()
                 .write(move |mut tx| {
                     Box::pin(async move {
-                        let stones =
-                            tx.stale_stones(&bench.feed, &here, bench.built, settings.batch.min(500)).await?;
+                        let stones = tx.stale_stones(&bench.feed, &here, bench.built, limit).await?;
+                        if stones.is_empty() {
+                            tx.unchanged();
+                        }
                         let (count, last) = (stones.len(), stones.last().cloned());
                         let rejected = bench.write_open(&mut tx, stones, settings.upsert, now).await?;
                         Ok(last.map(|last| (last, count, rejected)))
                     })
                 })
                 .await?;
-            let Some((last, count, rejected)) = batch else { return Ok(done) };
+            let Some((last, count, rejected)) = batch else { return Ok((done, None)) };
             after = last;
             done.stones += (count - rejected.min(count)) as u64;
             done.rejected += rejected as u64;
-            progress(&done);
         }
+    }
+
+    /// The version of the rules as they stand now.
+    async fn pin_now(&self, now: Option<Timestamp>) -> Result<i32, Error> {
+        let pin = self.engine.store().write(move |mut tx| {
+            Box::pin(async move {
+                // What goes on record is the first price that changes.
+                tx.unchanged();
+                tx.pin_rules(now).await
+            })
+        });
+        pin.await
     }
 }

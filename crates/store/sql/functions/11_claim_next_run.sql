@@ -38,6 +38,11 @@ BEGIN
     ELSIF p_lease_secs NOT BETWEEN 1 AND 86400 OR p_lease_secs IS NULL THEN
         RAISE EXCEPTION 'a lease lasts between 1 and 86400 seconds' USING ERRCODE = 'TM006';
     END IF;
+    IF p_request_id IS NOT NULL THEN
+        -- The same request at the same instant: the second waits here, and its first look sees what the first got.
+        PERFORM pg_advisory_xact_lock(
+            hashtextextended('tidemill claim ' || p_worker_id || ' ' || p_request_id, 0));
+    END IF;
 
     LOOP
         v_taken := 0;

@@ -196,6 +196,39 @@ pub async fn a_claim_asked_again_gives_the_same_runs(stage: Stage) {
     assert!(next.is_disjoint(&one) && next.is_disjoint(&batch), "what has ended is not claimed again");
 }
 
+/// The same request, asked several times at one instant, as when an answer is late: one claim, told to all who asked.
+pub async fn the_same_request_at_the_same_instant_claims_once(stage: Stage) {
+    const REQUESTS: usize = 24;
+    const CALLS: usize = 3;
+    queue_scattered(&stage, REQUESTS * 4).await;
+    let answers = at_once(REQUESTS * CALLS, |number| {
+        let stage = stage.clone();
+        async move {
+            let request = number / CALLS;
+            let ask = ClaimRuns {
+                limit: 2,
+                request_id: Some(format!("request-{request}")),
+                ..ClaimRuns::one("worker-001")
+            };
+            let claims = stage.claim_as(ask, at(100)).await;
+            (request, claims.into_iter().map(|claim| claim.run_id).collect::<BTreeSet<RunId>>())
+        }
+    })
+    .await;
+    let mut claimed = 0;
+    for request in 0..REQUESTS {
+        let told: BTreeSet<_> =
+            answers.iter().filter(|(of, _)| *of == request).map(|(_, runs)| runs).collect();
+        // A claim comes back empty while others hold what comes first; then the request is still to be carried out.
+        let told: Vec<_> = told.into_iter().filter(|runs| !runs.is_empty()).collect();
+        assert!(told.len() <= 1, "request {request} claimed twice: {told:?}");
+        claimed += told.first().map_or(0, |runs| runs.len());
+    }
+    assert!(claimed > REQUESTS, "most of them found something");
+    let held = stage.plain.number("SELECT count(*) FROM {ops}.runs WHERE status = 'claimed'").await;
+    assert_eq!(held.ok(), i64::try_from(claimed).ok(), "nothing was claimed that nobody was told of");
+}
+
 /// The same request id of another worker is another request.
 pub async fn two_workers_may_use_the_same_request_id(stage: Stage) {
     stage.queue(request(), at(0)).await;

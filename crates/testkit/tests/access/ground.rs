@@ -91,6 +91,15 @@ impl Ask {
         Self(self.0.extension(Peer { address: (address, 1).into(), tls }), self.1)
     }
 
+    /// What a stream says, which must be one.
+    pub(crate) async fn stream(self, door: &Router) -> Body {
+        let request = self.0.body(self.1).expect("a request");
+        let response: Response = door.clone().oneshot(request).await.expect("the door answers");
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        response.into_body()
+    }
+
     pub(crate) async fn at(self, door: &Router) -> Reply {
         let request = self.0.body(self.1).expect("a request");
         let response: Response = door.clone().oneshot(request).await.expect("the door answers");

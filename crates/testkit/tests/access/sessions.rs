@@ -15,7 +15,7 @@ pub(crate) async fn sign_in(ground: &Ground, secret: &str) -> Reply {
 }
 
 /// The cookie that the browser sends back, and what its changes carry.
-async fn signed_in(ground: &Ground, secret: &str) -> (String, String) {
+pub(crate) async fn signed_in(ground: &Ground, secret: &str) -> (String, String) {
     let reply = sign_in(ground, secret).await;
     assert_eq!(reply.status, StatusCode::CREATED, "{reply:?}");
     let csrf = reply.json()["csrf"].as_str().expect("a csrf token").to_owned();

@@ -9,7 +9,7 @@ use tidemill_store::PrunedAccess;
 use tidemill_testkit::conformance::at_once;
 use tidemill_testkit::door::at;
 
-use crate::ground::{Ground, ask, door, get};
+use crate::ground::{Ground, ask, door, get, post};
 
 pub(crate) async fn revocation_bites_at_once_here_and_within_five_seconds_elsewhere(ground: &Ground) {
     let (token, secret) = ground.make(Role::Viewer, None, None).await;
@@ -46,6 +46,46 @@ pub(crate) async fn a_token_ends_at_its_time(ground: &Ground) {
         let refused = ground.post("/v1/tokens", &ground.admin, &bad).await;
         assert_eq!((refused.status, refused.code().as_str()), (StatusCode::UNPROCESSABLE_ENTITY, "invalid"));
     }
+}
+
+pub(crate) async fn a_token_that_is_asked_for_twice_is_made_once(ground: &Ground) {
+    let body = |name: &str| json!({"name": name, "role": "viewer"});
+    let create = async |key: &str, name: &str| {
+        let create = post("/v1/tokens", &body(name)).header("idempotency-key", key);
+        create.token(&ground.admin).at(&ground.door).await
+    };
+    let made = create("first", "ci").await;
+    assert_eq!(made.status, StatusCode::CREATED, "{made:?}");
+    let id = made.json()["token"]["token_id"].as_str().expect("an id").to_owned();
+    let again = create("first", "ci").await;
+    assert_eq!((again.status, again.code().as_str()), (StatusCode::CONFLICT, "token_made"), "{again:?}");
+    for said in ["message", "hint"] {
+        assert!(again.json()[said].as_str().is_some_and(|text| text.contains(&id)), "{again:?}");
+    }
+    let secret = made.json()["secret"].as_str().expect("a secret").to_owned();
+    assert!(!again.body.contains(&secret), "a secret is shown once");
+    assert_eq!(create("first", "cd").await.code(), "key_conflict");
+    let count = async || ground.stage.plain.number("SELECT count(*) FROM {ops}.tokens").await.ok();
+    assert_eq!(count().await, Some(2), "the admin's and this one");
+
+    let answers = at_once(8, |_| {
+        let create = post("/v1/tokens", &body("cd")).header("idempotency-key", "second");
+        let (create, door) = (create.token(&ground.admin), ground.door.clone());
+        async move { create.at(&door).await.status }
+    })
+    .await;
+    let made = answers.iter().filter(|status| **status == StatusCode::CREATED).count();
+    assert_eq!(made, 1, "{answers:?}");
+    assert!(answers.iter().all(|status| matches!(status.as_u16(), 201 | 409)), "{answers:?}");
+    assert_eq!(count().await, Some(3));
+    // Without a key, each request is one of its own.
+    for _ in 0..2 {
+        let plain = ground.post("/v1/tokens", &ground.admin, &body("more")).await;
+        assert_eq!(plain.status, StatusCode::CREATED);
+    }
+    assert_eq!(count().await, Some(5));
+    let lines = "SELECT count(*) FROM {ops}.audit WHERE action = 'tokens.create'";
+    assert_eq!(ground.stage.plain.number(lines).await.ok(), Some(4), "what was refused is not on record");
 }
 
 pub(crate) async fn the_last_use_is_written_at_most_once_a_minute(ground: &Ground) {

@@ -8,7 +8,7 @@ use tidemill_core::queue::WORK_ITEMS;
 use tidemill_testkit::conformance::at_once;
 use tidemill_testkit::door::{Kind, at};
 use tidemill_wire::queues::Peek;
-use tidemill_wire::rules::NewRule;
+use tidemill_wire::rules::{NewRule, Reprice};
 use tidemill_wire::runs::ListRuns;
 
 /// How many rules there are, besides the one that a new database has.
@@ -130,7 +130,7 @@ pub(crate) async fn what_is_not_there_is_said_to_be_unknown(kind: Kind) {
     assert_eq!(refused(door.admin.feed("none").await), gone("unknown_feed"));
     assert_eq!(refused(door.admin.watermark("none").await), gone("unknown_feed"));
     assert_eq!(refused(door.admin.resume_feed("none").await), gone("unknown_feed"));
-    assert_eq!(refused(door.admin.reprice("none").await), gone("unknown_feed"));
+    assert_eq!(refused(door.admin.reprice("none", &Reprice::default()).await), gone("unknown_feed"));
     assert_eq!(refused(door.admin.sync("none").await), gone("unknown_sync"));
     assert_eq!(refused(door.admin.cancel_sync("none", None).await), gone("unknown_sync"));
     assert_eq!(refused(door.admin.remove_rule(7).await), gone("unknown_rule"));

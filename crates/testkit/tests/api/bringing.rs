@@ -15,6 +15,7 @@ use tidemill_testkit::mill::{FEED, Mill, quick};
 use tidemill_wire::feeds::{ListGaps, ListRejects, PutFeed, SetWatermark, StartSync};
 use tidemill_wire::projects::Pause;
 use tidemill_wire::queues::{ListDead, Peek, ReplayDead};
+use tidemill_wire::rules::Reprice;
 use tidemill_wire::syncs::{Consolidate, ListSyncs, RetrySync};
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -61,7 +62,7 @@ pub(crate) async fn a_feed_is_added_looked_at_and_brought_in(kind: Kind) {
     assert_eq!(partitions, status.partitions);
     let heat = admin.heatmap(FEED).await.expect("a scan");
     assert_eq!((heat.sync, heat.partitions.len()), (status.sync.run_id, partitions.len()));
-    let repriced = admin.reprice(FEED).await.expect("stones are priced again");
+    let repriced = admin.reprice(FEED, &Reprice::default()).await.expect("stones are priced again");
     assert_eq!(repriced.rejected, 0);
     roles.stop().await;
 
@@ -80,6 +81,47 @@ pub(crate) async fn a_feed_is_added_looked_at_and_brought_in(kind: Kind) {
     let flag = admin.pause_feed(FEED, &Pause::default()).await.expect("it is paused");
     assert_eq!(flag.scope, format!("feed:{FEED}"));
     assert!(admin.resume_feed(FEED).await.expect("it goes on").resumed);
+}
+
+pub(crate) async fn stones_are_priced_some_at_a_time_from_any_place_on(kind: Kind) {
+    let (mill, door) = milled(kind).await;
+    let admin = &door.admin;
+    let roles = mill.roles();
+    mill.sync(true).await;
+    roles.stop().await;
+    let rule =
+        |markup: i32| serde_json::from_value(json!({"markup": markup, "priority": 1})).expect("a rule");
+    admin.add_rule(&rule(20_000), None).await.expect("a rule is added");
+    let ask = |after: Option<String>, limit| Reprice { after, limit: Some(limit) };
+    let first = admin.reprice(FEED, &ask(None, 300)).await.expect("some stones are priced");
+    assert_eq!((first.stones, first.rejected), (300, 0));
+    // Another rule comes in between: whoever began goes on by the rules as they stood.
+    admin.add_rule(&rule(30_000), None).await.expect("a rule is added");
+    let mut place = first.next.clone();
+    let mut priced = first.stones;
+    while let Some(after) = place {
+        let some = admin.reprice(FEED, &ask(Some(after.clone()), 150)).await.expect("some stones are priced");
+        assert!(some.stones <= 150 && some.rules_version == first.rules_version, "{some:?}");
+        // An answer that was lost is asked for again: what was done is passed over.
+        let again = admin.reprice(FEED, &ask(Some(after), 1)).await.expect("it is asked again");
+        assert!(again.stones <= 1, "{again:?}");
+        priced += some.stones + again.stones;
+        place = some.next;
+    }
+    assert_eq!(priced, 800, "each stone was priced once");
+    let doubled = "SELECT count(*) FROM diamonds WHERE retail_price_cents = 2 * feed_price_cents";
+    assert_eq!(mill.stage.plain.number(doubled).await.ok(), Some(800));
+    let whole = admin.reprice(FEED, &Reprice::default()).await.expect("the newer rules are applied");
+    assert_eq!((whole.stones, &whole.next), (800, &None));
+    assert!(whole.rules_version > first.rules_version, "who begins anew goes by the rules as they stand");
+    let nothing = admin.reprice(FEED, &Reprice::default()).await.expect("what is there is looked at");
+    assert_eq!((nothing.stones, nothing.next), (0, None));
+
+    for bad in [ask(None, 0), ask(None, 10_001), ask(Some("x".to_owned()), 1)] {
+        assert_eq!(refused(admin.reprice(FEED, &bad).await), (422, "invalid".to_owned()), "{bad:?}");
+    }
+    let elsewhere = ask(Some("[99999,\"\"]".to_owned()), 1);
+    assert_eq!(refused(admin.reprice(FEED, &elsewhere).await).0, 422, "there are no such rules");
 }
 
 fn identity(name: &str) -> Identity {

@@ -114,6 +114,21 @@ fn what_is_not_understood_is_wrong_use(stage: &Stage) {
     }
     must_refuse(stage, &["run", "list", "--status", "done"], refusal(USAGE, "done"));
     must_refuse(stage, &["run", "list", "--limit", "0"], refusal(USAGE, "0"));
+    must_refuse(stage, &["run", "list", "--lane", "fast"], refusal(USAGE, "fast"));
+    must_refuse(stage, &["run", "list", "--since", "monday"], refusal(USAGE, "write a time such as"));
+    must_refuse(
+        stage,
+        &["run", "list", "--id", "RUN 7"],
+        refusal(USAGE, "an id is `run-` and then small letters"),
+    );
+    must_refuse(
+        stage,
+        &["run", "list", "--sha", "abc"],
+        refusal(USAGE, "give four characters of it, or more"),
+    );
+    must_refuse(stage, &["run", "list", "--ref", ""], refusal(USAGE, "give 1 to 1024 characters of it"));
+    let unknown = refusal(REFUSED, "feed `No Feed` does not exist").hint("tidemill feed list");
+    must_refuse(stage, &["run", "list", "--feed", "No Feed"], unknown);
     must_refuse(stage, &["run", "show", "7"], refusal(USAGE, "7"));
     must_refuse(stage, &["run", "events", "run-x", "--level", "loud"], refusal(USAGE, ""));
     let add = [

@@ -79,6 +79,7 @@ fn story(suffix: &str, endpoint: &str, door: impl Fn(&[&str]) -> Ran) -> Vec<Str
         "feed|watermark|feed@|--set|2026-01-01T00:00:00Z|--note|why not",
         "feed|heatmap|feed@",
         "rule|apply|feed@",
+        "rule|apply|feed@|--batch|1",
         "queue|replay|work-items|--all",
         "hook|add|hook@|--project|shop|--secret-env|SECRET|--rule|main=staging",
         "alert|test",

@@ -9,7 +9,7 @@ use tidemill_testkit::proxy::{Fault, Proxy};
 
 use crate::ledger::{self, TASK};
 use crate::process::{Process, is_alive};
-use crate::stage::{DEAD_AFTER, Kind, PATIENCE, Stage, on_both, until, until_within};
+use crate::stage::{DEAD_AFTER, Kind, PATIENCE, Stage, on_both, until, until_moving, until_within};
 
 on_both!(
     sweepers_at_once_agree,
@@ -191,18 +191,26 @@ fn what_a_frozen_worker_has_to_say_later_is_refused_and_recorded_once(stage: &St
 /// lines that it said.
 fn a_run_that_kills_its_workers_is_put_into_quarantine(stage: &Stage) {
     let id = stage.queue(&[]);
-    // The command's parent is its supervisor; the worker is the parent of that.
-    let script = r#"echo "try $TIDEMILL_ATTEMPT kills its worker"; sleep 0.5
+    // The command's parent is its supervisor; the worker is the parent of that. It is killed once the record has the
+    // line, however long that takes.
+    let script = r#"echo "try $TIDEMILL_ATTEMPT kills its worker"
+        while [ ! -e "told-$TIDEMILL_ATTEMPT" ]; do sleep 0.01; done
         read -r _ _ _ worker _ <"/proc/$PPID/stat"; kill -9 "$worker"; sleep 600"#;
     let mut keeper = Process::start(stage, "keeper", &mut stage.command(&["sweep", "--loop"]));
     let mut worker = Process::worker(stage, "victim", &["--no-upkeep"], script);
-    let ended = until("the request is given up", || {
+    let mut workers = 1;
+    let ended = until_moving("the request is given up", || {
         if !worker.is_running() {
             worker = Process::worker(stage, "victim", &["--no-upkeep"], script);
+            workers += 1;
         }
         let tries = stage.tries(&id);
-        let last = tries.last().filter(|run| run.status.is_terminal())?;
-        Some((tries.len(), last.clone()))
+        let last = tries.last().expect("there is a try").clone();
+        let line = format!("try {} kills its worker", last.attempt);
+        if stage.messages(&last.run_id, EventKind::Log).contains(&line) {
+            stage.write(&format!("told-{}", last.attempt), "");
+        }
+        ((tries.len(), last.status), last.status.is_terminal().then_some((tries.len(), last)))
     });
     let (tries, last) = ended;
     assert_eq!((last.status, last.end_cause), (RunState::Failed, Some(EndCause::Quarantined)));
@@ -217,11 +225,12 @@ fn a_run_that_kills_its_workers_is_put_into_quarantine(stage: &Stage) {
     assert!(table.contains("quarantined"), "{table}");
     let why = stage.ok(&["run", "why", last.run_id.as_str()]);
     assert!(why.contains("quarantine") || why.contains("lost its worker"), "{why}");
-    // Another request is not harmed, and a person may try again.
+    // The next worker finds nothing to do. It is told to end before a person tries again: it would be killed as well.
+    worker.until_said("waits for runs", workers);
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.ended_within(PATIENCE), Some(0));
     let next = stage.ok(&["run", "retry", last.run_id.as_str()]);
     stage.ok(&["run", "cancel", next.trim()]);
-    for process in [&mut worker, &mut keeper] {
-        process.signal(Signal::TERM);
-        assert_eq!(process.ended_within(PATIENCE), Some(0));
-    }
+    keeper.signal(Signal::TERM);
+    assert_eq!(keeper.ended_within(PATIENCE), Some(0));
 }

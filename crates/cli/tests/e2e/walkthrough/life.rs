@@ -61,6 +61,31 @@ fn a_run_goes_from_queued_to_done(stage: &Stage) {
         assert!(row.contains(word), "{word}: {row}");
     }
     assert_eq!(stage.json(&["run", "list", "--status", "running"]).as_array().map(Vec::len), Some(0));
+    let listed =
+        |options: &[&str]| stage.json(&[&["run", "list"], options].concat()).as_array().map(Vec::len);
+    let prefix = &id[4..20];
+    for options in [
+        &["--lane", "ops", "--env", "staging", "--project", "shop", "--state", "queued"][..],
+        &["--since", "1h", "--id", prefix, "--sha", "abc1", "--ref", "ma"],
+        &["--id", id, "--until", "2100-01-01T00:00:00Z"],
+    ] {
+        assert_eq!(listed(options), Some(1), "{options:?}");
+    }
+    for options in [
+        &["--lane", "graph"][..],
+        &["--env", "production"],
+        &["--until", "1h"],
+        &["--since", "2100-01-01T00:00:00Z"],
+        &["--sha", "abd1"],
+        &["--ref", "mb"],
+        &["--id", "run-f"],
+        &["--feed", "gems"],
+    ] {
+        assert_eq!(listed(options), Some(0), "{options:?}");
+    }
+    let page = stage.tidemill(&["run", "list", "--limit", "1", "--lane", "ops", "--ref", "ma"]);
+    let older = format!("older ones: tidemill run list --lane ops --ref ma --before {id}");
+    assert_eq!(page.stderr.trim(), older, "{page:?}");
 
     work(stage, "cat; echo built; echo odd >&2");
 

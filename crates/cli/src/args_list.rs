@@ -1,0 +1,69 @@
+//! Which runs a list shows.
+
+use crate::times::{self, When};
+use clap::Args;
+use tidemill_core::RunId;
+use tidemill_core::run::{Lane, RunState};
+
+/// Which runs a list shows. Several options together must all fit.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct RunList {
+    /// Of this project.
+    #[arg(long)]
+    pub(crate) project: Option<String>,
+    /// Of this environment.
+    #[arg(long)]
+    pub(crate) env: Option<String>,
+    /// In this state.
+    #[arg(long, visible_alias = "state")]
+    pub(crate) status: Option<RunState>,
+    /// Of this lane: ops, graph or sync.
+    #[arg(long)]
+    pub(crate) lane: Option<Lane>,
+    /// Runs of syncs of this feed.
+    #[arg(long)]
+    pub(crate) feed: Option<String>,
+    /// Queued at this time or later: a time, or a duration before now such as 2h.
+    #[arg(long, value_parser = times::when, value_name = "TIME")]
+    pub(crate) since: Option<When>,
+    /// Queued before this time: a time, or a duration before now such as 30m.
+    #[arg(long, value_parser = times::when, value_name = "TIME")]
+    pub(crate) until: Option<When>,
+    /// With an id that begins so; `run-` may be left out.
+    #[arg(long, value_parser = id_prefix, value_name = "PREFIX")]
+    pub(crate) id: Option<String>,
+    /// On a commit whose name begins so; four characters at the least.
+    #[arg(long, value_parser = sha_prefix, value_name = "PREFIX")]
+    pub(crate) sha: Option<String>,
+    /// On a branch or tag whose name begins so.
+    #[arg(long = "ref", value_parser = ref_prefix, value_name = "PREFIX")]
+    pub(crate) git_ref: Option<String>,
+    /// At most so many.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub(crate) limit: u16,
+    /// Older than this run: the last one of the page before.
+    #[arg(long, value_name = "ID")]
+    pub(crate) before: Option<RunId>,
+}
+
+/// The beginning of an id, with or without what all of them begin with.
+fn id_prefix(text: &str) -> Result<String, String> {
+    let rest = text.strip_prefix("run-").unwrap_or(text);
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    if !text.is_empty() && rest.len() <= 60 && rest.bytes().all(fits) {
+        return Ok(format!("run-{rest}"));
+    }
+    Err("an id is `run-` and then small letters, digits and hyphens".to_owned())
+}
+
+/// The beginning of the name of a commit.
+fn sha_prefix(text: &str) -> Result<String, String> {
+    let is_long_enough = (4..=1024).contains(&text.len());
+    if is_long_enough { Ok(text.to_owned()) } else { Err("give four characters of it, or more".to_owned()) }
+}
+
+/// The beginning of the name of a branch or tag.
+fn ref_prefix(text: &str) -> Result<String, String> {
+    let fits = (1..=1024).contains(&text.len());
+    if fits { Ok(text.to_owned()) } else { Err("give 1 to 1024 characters of it".to_owned()) }
+}

@@ -1,0 +1,136 @@
+//! What people do and its line on record: both are committed, or neither is.
+
+use std::collections::BTreeSet;
+
+use http::{Method, StatusCode};
+use serde_json::json;
+use tidemill_core::access::Role;
+use tidemill_testkit::door::{at, request};
+
+use crate::ground::{Ground, ask, post};
+use crate::rows::{Row, Who, rows};
+use crate::table::things;
+
+/// What is done without a step of ours: a message that is sent, and the end of a session that the caller does not have.
+const WITHOUT_A_STEP: [&str; 2] = ["POST /v1/alerts/test", "DELETE /v1/session"];
+/// What takes the form of a change, and changes nothing: questions, and prices that are right already.
+const WITHOUT_A_CHANGE: [&str; 3] =
+    ["POST /v1/graphs/check", "POST /v1/rules/test", "POST /v1/feeds/{feed}/reprice"];
+
+fn name(row: &Row) -> String {
+    format!("{} {}", row.method, row.path)
+}
+
+/// The routes by which people change things.
+fn changes() -> Vec<Row> {
+    let by_people = |row: &Row| match row.who {
+        Who::Everybody(_) => false,
+        Who::Roles(roles) => roles.contains(&Role::Operator) || roles == [Role::Admin],
+    };
+    rows().into_iter().filter(|row| row.method != Method::GET && by_people(row)).collect()
+}
+
+/// Everything that the database holds, row by row, but for when tokens were last used.
+async fn contents(ground: &Ground) -> BTreeSet<String> {
+    let plain = &ground.stage.plain;
+    let tables = if ground.stage.store.is_postgres() {
+        "SELECT table_schema || '.' || table_name FROM information_schema.tables \
+          WHERE table_schema IN ('ops', 'public') AND table_type = 'BASE TABLE'"
+    } else {
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    };
+    let mut found = BTreeSet::new();
+    for table in plain.texts(tables).await.expect("the tables are listed") {
+        let text = if ground.stage.store.is_postgres() {
+            format!("SELECT CAST(to_jsonb(t) - 'last_used_at' AS text) FROM {table} t")
+        } else {
+            let columns = format!(
+                "SELECT group_concat('quote(\"' || name || '\")', ' || '','' || ') \
+                   FROM pragma_table_info('{table}') WHERE name <> 'last_used_at'"
+            );
+            let columns = plain.texts(&columns).await.expect("the columns are listed").remove(0);
+            format!("SELECT {columns} FROM {table}")
+        };
+        let rows = plain.texts(&text).await.expect("the rows are read");
+        found.extend(rows.into_iter().map(|row| format!("{table}: {row}")));
+    }
+    found
+}
+
+async fn lines(ground: &Ground) -> i64 {
+    ground.stage.plain.number("SELECT count(*) FROM {ops}.audit").await.expect("lines are counted")
+}
+
+pub(crate) async fn what_cannot_be_put_on_record_is_not_done(ground: &Ground) {
+    let mut theirs = things(ground).await;
+    // One that has ended, so that it can be tried again.
+    let ended = ground.stage.queue(request(), at(0)).await;
+    let cancel = ground.post(&format!("/v1/runs/{ended}/cancel"), &ground.admin, &json!({})).await;
+    assert_eq!(cancel.status, StatusCode::OK);
+    let plain = &ground.stage.plain;
+    plain.execute("ALTER TABLE {ops}.audit RENAME TO audit_away").await.expect("the record is out of reach");
+    let mut refused = BTreeSet::new();
+    for row in changes() {
+        let name = name(&row);
+        if WITHOUT_A_STEP.contains(&name.as_str()) || WITHOUT_A_CHANGE.contains(&name.as_str()) {
+            continue;
+        }
+        if name == "POST /v1/runs/{run}/retry" {
+            ended.as_str().clone_into(&mut theirs.run);
+        }
+        let before = contents(ground).await;
+        let reply = row.ask(&theirs).token(&ground.admin).at(&ground.door).await;
+        assert!(!reply.status.is_success(), "{name} was done, and is not on record: {reply:?}");
+        let after = contents(ground).await;
+        let changed: Vec<_> = after.symmetric_difference(&before).collect();
+        assert!(changed.is_empty(), "{name} left something behind: {changed:?}");
+        if reply.status == StatusCode::INTERNAL_SERVER_ERROR {
+            refused.insert(name);
+        }
+    }
+    let sign_in = post("/v1/session", &json!({"token": ground.admin})).at(&ground.door).await;
+    assert_eq!(sign_in.status, StatusCode::INTERNAL_SERVER_ERROR, "{sign_in:?}");
+    let sessions = plain.number("SELECT count(*) FROM {ops}.sessions").await;
+    assert_eq!(sessions.ok(), Some(0), "somebody signed in, and it is not on record");
+    plain.execute("ALTER TABLE {ops}.audit_away RENAME TO audit").await.expect("the record is back");
+
+    // The same, with the record in reach: what was refused for its sake is done, with one line each.
+    let mut done = BTreeSet::new();
+    for row in changes() {
+        let name = name(&row);
+        let theirs = things(ground).await;
+        if name == "POST /v1/runs/{run}/retry" {
+            let cancel = theirs.path("/v1/runs/{run}/cancel");
+            assert_eq!(ground.post(&cancel, &ground.admin, &json!({})).await.status, StatusCode::OK);
+        }
+        let before = lines(ground).await;
+        let reply = row.ask(&theirs).token(&ground.admin).at(&ground.door).await;
+        let added = lines(ground).await - before;
+        if WITHOUT_A_CHANGE.contains(&name.as_str()) || !reply.status.is_success() {
+            assert_eq!(added, 0, "{name} changed nothing: {reply:?}");
+            continue;
+        }
+        assert_eq!(added, 1, "{name}: {reply:?}");
+        if !WITHOUT_A_STEP.contains(&name.as_str()) {
+            done.insert(name);
+        }
+    }
+    assert_eq!(refused, done, "what was refused for the record's sake is what can be done");
+    assert!(done.len() > 25, "{done:?}");
+}
+
+pub(crate) async fn what_was_asked_twice_is_on_record_once(ground: &Ground) {
+    let queue = || {
+        let body = json!({"project": "shop", "env": "staging"});
+        post("/v1/runs", &body).header("idempotency-key", "once").token(&ground.admin)
+    };
+    assert_eq!(queue().at(&ground.door).await.status, StatusCode::CREATED);
+    let again = queue().at(&ground.door).await;
+    assert_eq!((again.status, lines(ground).await), (StatusCode::OK, 1));
+    let id = again.json()["run_id"].as_str().expect("a run").to_owned();
+    for _ in 0..2 {
+        let cancel = ask(&Method::POST, &format!("/v1/runs/{id}/cancel")).body(&json!({}));
+        assert_eq!(cancel.token(&ground.admin).at(&ground.door).await.status, StatusCode::OK);
+    }
+    assert_eq!(lines(ground).await, 2, "what has ended is not cancelled again");
+}
