@@ -3,9 +3,9 @@
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidemill_agent::{Carried, Commands, Ending, Error, Settings, run};
 use tidemill_client::{Client, Http, HttpOptions};
@@ -22,23 +22,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 /// The program that can be an agent and a supervisor: an example, which a plain `cargo test` builds next to the
 /// tests.
 pub(crate) fn stand() -> PathBuf {
-    let test = std::env::current_exe().expect("the test has a path");
-    let profile = test.parent().and_then(Path::parent).expect("target/<profile>/deps/<test>");
-    let stand = profile.join("examples").join("agent_stand");
-    let built = fs::metadata(&stand).and_then(|metadata| metadata.modified()).ok();
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let written = newest(&package.join("src")).max(newest(&package.join("examples")));
-    let advice = "run `cargo build --package tidemill-agent --example agent_stand`";
-    assert!(built >= written, "{} is missing or out of date: {advice}", stand.display());
-    stand
-}
-
-fn newest(dir: &Path) -> Option<SystemTime> {
-    let entries = fs::read_dir(dir).expect("the directory can be read");
-    let paths = entries.map(|entry| entry.expect("the entry can be read").path());
-    paths
-        .map(|path| if path.is_dir() { newest(&path) } else { path.metadata().ok()?.modified().ok() })
-        .max()?
+    let found = tidemill_testkit::stand::example("tidemill-agent", env!("CARGO_MANIFEST_DIR"), "agent_stand");
+    found.unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A place for an agent and what its commands write, and a server.
