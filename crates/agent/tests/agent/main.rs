@@ -7,5 +7,6 @@ mod cancels;
 mod faults;
 mod jobs;
 mod kills;
+mod s3;
 mod server;
 mod stage;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidemill_agent::{Carried, Commands, Ending, Error, Settings, run};
 use tidemill_client::{Client, Http, HttpOptions};
-use tidemill_core::task::TaskResult;
+use tidemill_core::task::{Output, TaskResult};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -85,8 +85,14 @@ impl Ground {
 
     /// An agent in a process of its own, which may be killed.
     pub(crate) fn process(&self) -> Child {
+        self.process_with(&[], &[])
+    }
+
+    /// The same with a store, and in the environment of somebody who uses that.
+    pub(crate) fn process_with(&self, store: &[&str], environment: &[(&str, String)]) -> Child {
         let mut command = Command::new(stand());
-        command.args(["agent", self.home().to_str().unwrap(), &self.server.address]);
+        command.args(["agent", self.home().to_str().unwrap(), &self.server.address]).args(store);
+        command.envs(environment.iter().cloned()).env("NO_PROXY", "127.0.0.1");
         command.stderr(Stdio::inherit()).kill_on_drop(true).spawn().unwrap()
     }
 
@@ -149,6 +155,23 @@ pub(crate) fn order(ground: &Ground, job: &str, line: &str) -> Value {
 pub(crate) fn cancel(job: &str) -> Value {
     let task = format!("{job}-001");
     json!({"task_id": format!("{task}-cancel"), "kind": "CANCELJOB", "job_id": job, "cancels": task})
+}
+
+/// What a job left, as it is told to one that needs it.
+pub(crate) fn inputs(job: &str, agent: Option<uuid::Uuid>, outputs: &[Output]) -> Value {
+    let input = |output: &Output| {
+        let mut input = json!({"job_id": job, "job": job, "agent_id": agent});
+        let fields = serde_json::to_value(output).unwrap();
+        input.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        input
+    };
+    outputs.iter().map(input).collect()
+}
+
+/// Who the agent of a ground is.
+pub(crate) fn agent_id(ground: &Ground) -> uuid::Uuid {
+    let text = fs::read_to_string(ground.home().join("agent.json")).unwrap();
+    serde_json::from_str::<Value>(&text).unwrap()["agent_id"].as_str().unwrap().parse().unwrap()
 }
 
 /// A result of a command that did well.
