@@ -253,6 +253,7 @@ catalog! {
     GRAPH_RUN_TAKE = "graph_run_take.sql",
     GRAPH_RUN_END = "graph_run_end.postgres.sql" | "graph_run_end.sqlite.sql",
     GRAPH_RUN_STATES = "graph_run_states.sql",
+    GRAPH_RUN_OPEN = "graph_run_open.sql",
     JOB_INSERT = "job_insert.postgres.sql" | "job_insert.sqlite.sql",
     JOB_LATEST = "job_latest.sql",
     JOB_GET = "job_get.sql",

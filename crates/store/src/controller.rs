@@ -407,6 +407,8 @@ pub struct Look {
     pub wishes: Vec<(String, RunId, bool)>,
     /// Where the runs of the live jobs are.
     pub runs: Vec<(RunId, tidemill_core::run::RunState)>,
+    /// Where everything was read: runs that go on although every job of them has ended.
+    pub open: Vec<RunId>,
 }
 
 impl Store {
@@ -437,11 +439,13 @@ impl Store {
                     tasks: Vec::new(),
                     wishes: Vec::new(),
                     runs: Vec::new(),
+                    open: Vec::new(),
                 };
                 if full {
                     look.jobs = tx.live_jobs(None).await?;
                     look.needs = tx.live_needs(None).await?;
                     look.tasks = tx.live_tasks(None).await?;
+                    look.open = tx.open_runs(limit).await?;
                 } else {
                     tx.look_at_changes(&mut look, runs).await?;
                 }

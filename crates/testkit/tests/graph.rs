@@ -82,6 +82,8 @@ on_both! {
     flags::a_step_that_has_not_seen_a_flag_starts_nothing,
     flags::what_succeeded_before_a_flag_has_succeeded,
     kernel::a_graph_is_never_claimed_nor_swept,
+    kernel::a_graph_that_is_cancelled_in_sql_stops_soon,
+    kernel::a_run_whose_last_job_a_statement_ended_ends,
     kernel::a_run_that_is_ended_by_hand_takes_its_jobs_with_it,
     kernel::cancelling_and_retrying_the_run_is_the_same,
     kernel::the_run_follows_its_jobs,

@@ -68,6 +68,11 @@ BEGIN
     IF NEW.finished_at IS NOT NULL THEN
         PERFORM {ops}.note_end(NEW);
     END IF;
+    IF NEW.lane = 'graph' AND NEW.end_cause = 'statement' THEN
+        -- Its jobs go with it, as soon as the controller looks.
+        INSERT INTO {ops}.job_changes AS c (subject, version) VALUES (NEW.run_id, 1)
+        ON CONFLICT (subject) DO UPDATE SET version = c.version + 1;
+    END IF;
     RETURN NEW;
 END
 $$;
