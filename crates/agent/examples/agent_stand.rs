@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use tidemill_agent::{Commands, Ending, Settings, run};
+use tidemill_agent::{Commands, Ending, Keep, Settings, run};
 use tidemill_client::{Client, Http, HttpOptions};
 use tidemill_supervisor::{launch, supervise_detached};
 use tokio::signal::unix::{SignalKind, signal};
@@ -40,6 +40,7 @@ async fn agent(dir: &str, server: &str, store: Option<&str>) -> Result<(), Box<d
         capacity: 8,
         secrets: None,
         store: store.map(str::to_owned),
+        keep: Keep::default(),
         probe: None,
         ending: Ending::Never,
         commands: Commands::GoOn,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use tidemill_agent::{Carried, Commands, Ending, Error, Settings, run};
+use tidemill_agent::{Carried, Commands, Ending, Error, Keep, Settings, run};
 use tidemill_client::{Client, Http, HttpOptions};
 use tidemill_core::task::{Output, TaskResult};
 use tokio::process::{Child, Command};
@@ -61,6 +61,7 @@ impl Ground {
             capacity: 4,
             secrets: None,
             store: None,
+            keep: Keep::default(),
             probe: None,
             ending: Ending::Never,
             commands: Commands::GoOn,
