@@ -28,8 +28,11 @@ fn settings(ground: &Ground, time: Option<u64>, bytes: Option<u64>) -> Settings 
     Settings { keep, ..ground.settings() }
 }
 
-fn unused(jobs: &[(&str, Option<u64>)]) -> Option<BTreeMap<String, Option<u64>>> {
-    Some(jobs.iter().map(|(job, idle)| ((*job).to_owned(), *idle)).collect())
+/// Nobody needs what these jobs left, and for how long.
+fn unused(ground: &Ground, jobs: &[(&str, Option<u64>)]) {
+    let jobs: BTreeMap<String, Option<u64>> =
+        jobs.iter().map(|(job, idle)| ((*job).to_owned(), *idle)).collect();
+    ground.server.known().unused = Some(jobs);
 }
 
 /// Waits until the agent has asked about everything once more.
@@ -42,12 +45,12 @@ async fn asked_again(ground: &Ground) {
 #[tokio::test]
 async fn what_nobody_needs_goes_and_the_rest_stays() {
     let ground = Ground::new().await;
-    ground.server.known().unused = unused(&[]);
+    unused(&ground, &[]);
     let _agent = ground.agent_with(settings(&ground, Some(60), None));
     left(&ground, &["lost", "needed", "old", "young"]).await;
     asked_again(&ground).await;
     assert!(["lost", "needed", "old", "young"].iter().all(|job| is_kept(&ground, job)));
-    ground.server.known().unused = unused(&[("lost", None), ("old", Some(60)), ("young", Some(59))]);
+    unused(&ground, &[("lost", None), ("old", Some(60)), ("young", Some(59))]);
     until("what may go is gone", || !is_kept(&ground, "lost") && !is_kept(&ground, "old")).await;
     asked_again(&ground).await;
     assert!(is_kept(&ground, "needed") && is_kept(&ground, "young"));
@@ -59,15 +62,15 @@ async fn what_nobody_needs_goes_and_the_rest_stays() {
 #[tokio::test]
 async fn what_is_too_much_goes_by_how_long_nobody_needed_it() {
     let ground = Ground::new().await;
-    ground.server.known().unused = unused(&[]);
+    unused(&ground, &[]);
     let _agent = ground.agent_with(settings(&ground, None, Some(300)));
     left(&ground, &["first", "second", "third", "needed"]).await;
     // Somebody has come to need the first since the agent asked: it stays, and the next one goes when that is told.
     ground.server.known().needed.insert("first".to_owned());
-    ground.server.known().unused = unused(&[("first", Some(30)), ("second", Some(20)), ("third", Some(10))]);
+    unused(&ground, &[("first", Some(30)), ("second", Some(20)), ("third", Some(10))]);
     asked_again(&ground).await;
     assert!(is_kept(&ground, "first"));
-    ground.server.known().unused = unused(&[("second", Some(20)), ("third", Some(10))]);
+    unused(&ground, &[("second", Some(20)), ("third", Some(10))]);
     until("the second is gone", || !is_kept(&ground, "second")).await;
     asked_again(&ground).await;
     assert!(["first", "third", "needed"].iter().all(|job| is_kept(&ground, job)));
@@ -82,7 +85,7 @@ async fn a_server_that_does_not_know_the_question_has_not_agreed() {
     assert!(is_kept(&ground, "a"));
     // The answer is lost after the server has agreed: it is asked again, and agrees again.
     ground.server.known().lost.insert("kept", 2);
-    ground.server.known().unused = unused(&[("a", Some(0))]);
+    unused(&ground, &[("a", Some(0))]);
     until("it is gone", || !is_kept(&ground, "a")).await;
     agent.stop().await.unwrap();
 }
