@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use tidemill_agent::{Commands, Ending, Settings, run};
+use tidemill_agent::{Commands, Ending, Keep, Settings, run};
 use tidemill_client::{Client, Http, HttpOptions};
 use tidemill_supervisor::{launch, supervise_detached};
 use tokio::signal::unix::{SignalKind, signal};
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     match args.as_slice() {
         ["supervise", "lasting"] => supervise_detached(&["supervise", "launch"]),
         ["supervise", "launch"] => launch(),
-        ["agent", dir, server] => match agent(dir, server) {
+        ["agent", dir, server, store @ ..] => match agent(dir, server, store.first().copied()) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 let _ = writeln!(io::stderr(), "{error}");
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
 }
 
 #[tokio::main]
-async fn agent(dir: &str, server: &str) -> Result<(), Box<dyn Error>> {
+async fn agent(dir: &str, server: &str, store: Option<&str>) -> Result<(), Box<dyn Error>> {
     let settings = Settings {
         dir: PathBuf::from(dir),
         name: "stand".to_owned(),
@@ -39,7 +39,8 @@ async fn agent(dir: &str, server: &str) -> Result<(), Box<dyn Error>> {
         labels: Vec::new(),
         capacity: 8,
         secrets: None,
-        store: None,
+        store: store.map(str::to_owned),
+        keep: Keep::default(),
         probe: None,
         ending: Ending::Never,
         commands: Commands::GoOn,

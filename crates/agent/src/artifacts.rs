@@ -8,9 +8,9 @@ use crate::executor::Fault;
 use crate::home::{escaped, make_dir};
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
-use object_store::buffered::{BufReader, BufWriter};
+use object_store::buffered::BufReader;
 use object_store::path::Path as Key;
-use object_store::{ObjectStore, ObjectStoreExt as _};
+use object_store::{ObjectStore, ObjectStoreExt as _, WriteMultipart};
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -22,6 +22,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// How much is read at once.
 const PORTION_BYTES: usize = 256 * 1024;
+/// How much is sent at once: an object has at most 10 000 parts.
+const PART_BYTES: usize = 10 * 1024 * 1024;
+/// Parts that are on their way at once.
+const PARTS_AT_ONCE: usize = 4;
 
 /// A place that all agents of a site see.
 #[derive(Clone)]
@@ -99,7 +103,7 @@ impl Store {
             }
             Reached::Objects { store, prefix } => {
                 let key = key(prefix, &name).map_err(failed)?;
-                put_object(file, BufWriter::new(Arc::clone(store), key)).await.map_err(failed)?;
+                put_object(file, store.as_ref(), &key).await.map_err(failed)?;
             }
         }
         Ok(format!("{}/{name}", self.url))
@@ -149,21 +153,39 @@ fn put_file(from: File, folder: &Path, name: &str, halt: &AtomicBool) -> io::Res
     named
 }
 
-async fn put_object(from: File, mut writer: BufWriter) -> Result<(), String> {
+/// Puts a file under its name: at once where it is small, and otherwise in parts, of which a failure leaves nothing.
+async fn put_object(from: File, store: &dyn ObjectStore, key: &Key) -> Result<(), String> {
     let mut from = tokio::fs::File::from_std(from);
-    let copied = async {
-        tokio::io::copy_buf(&mut tokio::io::BufReader::with_capacity(PORTION_BYTES, &mut from), &mut writer)
-            .await?;
-        writer.shutdown().await
-    };
-    match copied.await {
-        Ok(()) => Ok(()),
-        Err(error) => {
-            // Parts that were sent would be kept, and paid for.
-            let _ = writer.abort().await;
-            Err(told(&error))
+    let first = part(&mut from).await.map_err(|error| error.to_string())?;
+    if first.len() < PART_BYTES {
+        return store.put(key, first.into()).await.map(drop).map_err(|error| told(&error));
+    }
+    let upload = store.put_multipart(key).await.map_err(|error| told(&error))?;
+    let mut writer = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
+    writer.put(first.into());
+    loop {
+        let next = match writer.wait_for_capacity(PARTS_AT_ONCE).await {
+            Ok(()) => part(&mut from).await.map_err(|error| error.to_string()),
+            Err(error) => Err(told(&error)),
+        };
+        match next {
+            Ok(part) if part.is_empty() => break,
+            Ok(part) => writer.put(part.into()),
+            Err(why) => {
+                // Parts that were sent would be kept, and paid for.
+                let _ = writer.abort().await;
+                return Err(why);
+            }
         }
     }
+    writer.finish().await.map(drop).map_err(|error| told(&error))
+}
+
+/// The next part of a file; a short one is the last.
+async fn part(from: &mut tokio::fs::File) -> io::Result<Vec<u8>> {
+    let mut part = Vec::with_capacity(PORTION_BYTES);
+    from.take(PART_BYTES as u64).read_to_end(&mut part).await?;
+    Ok(part)
 }
 
 async fn get_object(mut from: BufReader, to: File) -> Result<(String, u64), String> {

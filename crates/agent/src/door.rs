@@ -6,8 +6,8 @@ use tidemill_client::{Client, Error};
 use tidemill_core::task::Stage;
 use tidemill_supervisor::Moment;
 use tidemill_wire::agents::{
-    AgentBeat, AgentBeaten, AgentRegistered, Holding, LogLine, PollTasks, RegisterAgent, ReportLog,
-    ReportProbe, ReportResult, ReportStage, Reported, Taken,
+    AgentBeat, AgentBeaten, AgentRegistered, AskKept, Holding, KeptOutputs, LogLine, PollTasks,
+    RegisterAgent, ReportLog, ReportProbe, ReportResult, ReportStage, Reported, Taken,
 };
 use uuid::Uuid;
 
@@ -132,6 +132,16 @@ impl Door {
     pub(crate) async fn log(&self, task: &str, seq: i32, lines: Vec<LogLine>) -> Result<Taken, Trouble> {
         let report = ReportLog { agent: self.agent, boot: self.boot, seq, lines };
         taken(self.client.report_log(task, &report).await)
+    }
+
+    /// Asks who needs what is kept, and what of it may be removed.
+    pub(crate) async fn kept(
+        &self,
+        keeps: Vec<String>,
+        removes: Vec<String>,
+    ) -> Result<KeptOutputs, Trouble> {
+        let ask = AskKept { boot: self.boot, keeps, removes };
+        Ok(self.client.ask_kept(self.agent, &ask).await?)
     }
 
     pub(crate) async fn probe(&self, maintenance: bool, note: Option<String>) -> Result<(), Trouble> {

@@ -8,7 +8,7 @@
 //! ```
 
 use crate::order::is_id;
-use crate::place::Place;
+use crate::place::{Place, remove_all};
 use crate::run::Error;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
@@ -24,13 +24,26 @@ use uuid::Uuid;
 pub(crate) struct Home {
     dir: PathBuf,
     agent_id: Uuid,
+    secret: String,
     /// Let go when this process ends.
     _lock: File,
+}
+
+/// What a job left, as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// The job.
+    pub(crate) job_id: String,
+    /// Where it is.
+    pub(crate) dir: PathBuf,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Identity {
     agent_id: Uuid,
+    /// What nobody else knows; directories of earlier versions have none yet.
+    #[serde(default)]
+    secret: Option<String>,
 }
 
 impl Home {
@@ -48,8 +61,8 @@ impl Home {
             Err(TryLockError::WouldBlock) => return Err(Error::Busy { path: dir.clone() }),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
-        let agent_id = identity(&dir.join("agent.json")).map_err(failed)?;
-        let home = Self { dir: dir.clone(), agent_id, _lock: lock };
+        let (agent_id, secret) = identity(&dir.join("agent.json")).map_err(failed)?;
+        let home = Self { dir: dir.clone(), agent_id, secret, _lock: lock };
         home.remove_leftovers().map_err(failed)?;
         Ok(home)
     }
@@ -57,6 +70,11 @@ impl Home {
     /// Who it is.
     pub(crate) fn agent_id(&self) -> Uuid {
         self.agent_id
+    }
+
+    /// What only this directory knows: it proves who the agent is.
+    pub(crate) fn secret(&self) -> &str {
+        &self.secret
     }
 
     /// The place of a task, whether or not it is there.
@@ -81,28 +99,85 @@ impl Home {
         self.dir.join("workspaces").join(escaped(workspace)).join(job_id)
     }
 
-    /// Removes what an earlier process was removing when it died.
-    fn remove_leftovers(&self) -> io::Result<()> {
-        for entry in fs::read_dir(self.dir.join("tasks"))? {
+    /// Everything that jobs left and that is kept.
+    pub(crate) fn all_kept(&self) -> io::Result<Vec<Kept>> {
+        let mut kept = Vec::new();
+        for workspace in self.workspaces()? {
+            for entry in fs::read_dir(workspace)? {
+                let entry = entry?;
+                if let Some(job_id) = entry.file_name().to_str().filter(|name| is_id(name)) {
+                    kept.push(Kept { job_id: job_id.to_owned(), dir: entry.path() });
+                }
+            }
+        }
+        kept.sort_unstable_by(|one, other| one.job_id.cmp(&other.job_id));
+        Ok(kept)
+    }
+
+    /// Removes what a job left. It is put aside first, so that nobody takes a half for a whole.
+    pub(crate) fn remove_kept(&self, kept: &Kept) -> io::Result<()> {
+        let aside = self.dir.join("workspaces").join(format!(".{}", kept.job_id));
+        remove_all(&aside)?;
+        match fs::rename(&kept.dir, &aside) {
+            Ok(()) => remove_all(&aside),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The directories of workspaces. Their names never begin with a dot.
+    fn workspaces(&self) -> io::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(self.dir.join("workspaces"))? {
             let entry = entry?;
-            if entry.file_name().to_string_lossy().starts_with('.') {
-                crate::place::remove_all(&entry.path())?;
+            if !entry.file_name().to_string_lossy().starts_with('.') && entry.file_type()?.is_dir() {
+                found.push(entry.path());
+            }
+        }
+        Ok(found)
+    }
+
+    /// Removes what an earlier process was removing, or had not finished to keep, when it died.
+    fn remove_leftovers(&self) -> io::Result<()> {
+        for part in ["tasks", "workspaces"] {
+            for entry in fs::read_dir(self.dir.join(part))? {
+                let entry = entry?;
+                if entry.file_name().to_string_lossy().starts_with('.') {
+                    remove_all(&entry.path())?;
+                }
+            }
+        }
+        for workspace in self.workspaces()? {
+            for entry in fs::read_dir(&workspace)? {
+                let entry = entry?;
+                if entry.file_name().to_string_lossy().ends_with(".new") {
+                    remove_all(&entry.path())?;
+                }
+            }
+            // One that holds nothing is made again when it is needed.
+            match fs::remove_dir(&workspace) {
+                Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => return Err(error),
+                Ok(()) | Err(_) => {}
             }
         }
         Ok(())
     }
 }
 
-fn identity(path: &Path) -> io::Result<Uuid> {
-    match fs::read(path) {
-        Ok(bytes) => Ok(serde_json::from_slice::<Identity>(&bytes)?.agent_id),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let agent_id = Uuid::new_v4();
-            write_record(path, &serde_json::to_vec(&Identity { agent_id })?)?;
-            Ok(agent_id)
-        }
-        Err(error) => Err(error),
+fn identity(path: &Path) -> io::Result<(Uuid, String)> {
+    let known = match fs::read(path) {
+        Ok(bytes) => Some(serde_json::from_slice::<Identity>(&bytes)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    if let Some(Identity { agent_id, secret: Some(secret) }) = known {
+        return Ok((agent_id, secret));
     }
+    let agent_id = known.map_or_else(Uuid::new_v4, |known| known.agent_id);
+    // Two random ids are 244 random bits.
+    let secret = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
+    write_record(path, &serde_json::to_vec(&Identity { agent_id, secret: Some(secret.clone()) })?)?;
+    Ok((agent_id, secret))
 }
 
 /// Makes a directory for our eyes only, with those that lead to it.
@@ -137,7 +212,40 @@ mod tests {
         let error = Home::open(dir.path()).unwrap_err();
         assert!(matches!(error, Error::Busy { .. }), "{error}");
         drop(home);
-        assert_eq!(Home::open(dir.path()).unwrap().agent_id(), id);
+        let again = Home::open(dir.path()).unwrap();
+        let secret = again.secret().to_owned();
+        assert_eq!((again.agent_id(), secret.len()), (id, 64));
+        drop(again);
+        assert_eq!(Home::open(dir.path()).unwrap().secret(), secret);
+        // A directory of an earlier version stays who it is, and gets a secret.
+        fs::write(dir.path().join("agent.json"), format!("{{\"agent_id\":\"{id}\"}}")).unwrap();
+        let older = Home::open(dir.path()).unwrap();
+        assert_eq!(older.agent_id(), id);
+        assert_ne!(older.secret(), secret);
+    }
+
+    #[test]
+    fn what_is_kept_goes_whole_and_what_was_left_half_goes_at_the_next_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let home = Home::open(dir.path()).unwrap();
+        let (first, second) = (home.kept("a/b", "job-1"), home.kept("other", "job-2"));
+        for path in [&first, &second] {
+            make_dir(path).unwrap();
+            fs::write(path.join("file"), "x").unwrap();
+        }
+        // Killed while it kept a third, and while it removed a fourth.
+        make_dir(&home.kept("other", "job-3.new")).unwrap();
+        make_dir(&dir.path().join("workspaces/.job-4/half")).unwrap();
+        let kept = home.all_kept().unwrap();
+        assert_eq!(kept.iter().map(|kept| kept.job_id.as_str()).collect::<Vec<_>>(), ["job-1", "job-2"]);
+        home.remove_kept(&kept[0]).unwrap();
+        home.remove_kept(&kept[0]).unwrap();
+        assert!(!first.exists());
+        drop(home);
+        let home = Home::open(dir.path()).unwrap();
+        assert_eq!(home.all_kept().unwrap(), kept[1..]);
+        let left: Vec<_> = fs::read_dir(dir.path().join("workspaces")).unwrap().collect();
+        assert_eq!(left.len(), 1, "{left:?}");
     }
 
     #[test]

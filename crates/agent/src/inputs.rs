@@ -75,6 +75,10 @@ async fn bring_one(
                 let why = "is in a store, and this agent has none: start it with --store";
                 return Err(Fault::fatal(format!("`{path}`, which `{job}` left, {why}")));
             }
+            (None, _) if input.agent_id == Some(home.agent_id()) => {
+                let why = "is gone from the disk of this agent, which alone had it: have that job run again";
+                return Err(Fault::fatal(format!("`{path}`, which `{job}` left, {why}")));
+            }
             (None, _) => {
                 let why =
                     "is on another agent: start agents with --store, so that they share what jobs leave";

@@ -16,6 +16,7 @@ mod executor;
 mod finish;
 mod home;
 mod inputs;
+mod kept;
 mod launch;
 mod logs;
 mod order;
@@ -32,4 +33,4 @@ mod wait;
 
 pub use executor::{Executor, Fault, Launch, Processes};
 pub use run::{Carried, Error, run, run_with};
-pub use settings::{Commands, Ending, Probe, Settings};
+pub use settings::{Commands, Ending, Keep, Probe, Settings};

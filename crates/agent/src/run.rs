@@ -8,7 +8,7 @@ use crate::order;
 use crate::place::Stop;
 use crate::settings::{Commands, Ending, Settings};
 use crate::wait::Backoff;
-use crate::{beat, carry, poll, probe, secrets};
+use crate::{beat, carry, kept, poll, probe, secrets};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tidemill_client::Client;
 use tidemill_core::limits;
-use tidemill_wire::agents::{PROTOCOL, RegisterAgent};
+use tidemill_wire::agents::{HomeSecret, PROTOCOL, RegisterAgent};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
@@ -150,6 +150,7 @@ impl<E: Executor> Agent<E> {
         let (mut beating, mut asking) = (JoinSet::new(), JoinSet::new());
         beating.spawn(beat::beat(Arc::clone(&self), beat));
         asking.spawn(poll::poll(Arc::clone(&self)));
+        asking.spawn(kept::keep(Arc::clone(&self)));
         if self.settings.probe.is_some() {
             asking.spawn(probe::probe(Arc::clone(&self)));
         }
@@ -222,6 +223,7 @@ impl<E: Executor> Agent<E> {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             protocol: PROTOCOL,
             draining: self.settings.ending == Ending::Drained,
+            secret: Some(HomeSecret(self.home.secret().to_owned())),
         };
         let mut backoff = Backoff::new();
         loop {
@@ -229,7 +231,10 @@ impl<E: Executor> Agent<E> {
                 Ok(answer) => return Ok(answer.beat_secs),
                 Err(Trouble::Later(words)) => {
                     let wait = backoff.next();
-                    warn!("the server is not there yet, trying again in {} ms: {words}", wait.as_millis());
+                    warn!(
+                        "the server does not take this agent yet, trying again in {} ms: {words}",
+                        wait.as_millis()
+                    );
                     tokio::time::sleep(wait).await;
                 }
                 Err(Trouble::Superseded(words)) => return Err(Error::Superseded(words)),

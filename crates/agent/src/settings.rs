@@ -20,6 +20,8 @@ pub struct Settings {
     pub secrets: Option<PathBuf>,
     /// Where outputs go besides the agent's own workspace: `file:///…`, `s3://bucket/…` or `az://container/…`.
     pub store: Option<String>,
+    /// How much it keeps of what jobs left and no run that goes on needs.
+    pub keep: Keep,
     /// The command that tells whether the database is under maintenance.
     pub probe: Option<Probe>,
     /// When it ends by itself.
@@ -41,6 +43,23 @@ pub struct Probe {
     pub command: String,
     /// Time between two looks; a look may take as long.
     pub every: Duration,
+}
+
+/// How much an agent keeps of what jobs left and no run that goes on needs. What no run is on record of is not kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keep {
+    /// For how long after the last run ended that needed it.
+    pub time: Option<Duration>,
+    /// How much in all, counted with what is needed; what was not needed for longest goes first.
+    pub bytes: Option<u64>,
+    /// Time between two looks.
+    pub every: Duration,
+}
+
+impl Default for Keep {
+    fn default() -> Self {
+        Self { time: None, bytes: None, every: Duration::from_mins(10) }
+    }
 }
 
 /// When an agent ends by itself.

@@ -1,7 +1,7 @@
 //! Agents: what people say about them, and how they say that they live and ask for tasks.
 //!
-//! An agent belongs to the token that it first registered with. To everybody else who speaks as an agent it does not
-//! exist, word for word.
+//! An agent belongs to the token that it registered with. To everybody else who speaks as an agent it does not exist,
+//! word for word. When that token is over, the agent's own directory may come with another one.
 
 use crate::access::{Caller, Visit};
 use crate::answer::Fail;
@@ -13,17 +13,21 @@ use axum::Json;
 use axum::extract::State;
 use http::{Method, StatusCode};
 use tidemill_core::agent::{Agent, NewAgent};
+use tidemill_core::digest::sha256_hex;
 use tidemill_core::graph::record::{JobOutput, Order, OrderWork};
-use tidemill_core::limits::{AGENT_BEAT_SECS, AGENT_SILENT_SECS};
+use tidemill_core::limits::{AGENT_BEAT_SECS, AGENT_SILENT_SECS, KEY_BYTES_MAX};
 use tidemill_engine::graph::{Holding, Speaker};
 use tidemill_store::{Error, RefusalCode};
 use tidemill_wire::Page;
 use tidemill_wire::agents::{
-    AgentBeat, AgentBeaten, AgentRegistered, Input, Orders, PROTOCOL, PollTasks, RegisterAgent, ReportProbe,
-    TaskOrder, Work,
+    AgentBeat, AgentBeaten, AgentRegistered, AskKept, HomeSecret, Input, KeptOutputs, Orders, PROTOCOL,
+    PollTasks, RegisterAgent, ReportProbe, TaskOrder, UnusedOutputs, Work,
 };
 use tidemill_wire::graphs::{AgentForgotten, DrainAgent, Goodbye};
 use uuid::Uuid;
+
+/// What is shorter could be guessed.
+const SECRET_BYTES_MIN: usize = 32;
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![
@@ -50,6 +54,10 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
             .waits()
             .body::<PollTasks>()
             .answers::<Orders>(200, "The orders that the agent does not have yet"),
+        Endpoint::new(Method::POST, "/v1/agents/{agent}/kept", Allowed::Agent, kept)
+            .says("agents", "Ask who needs what an agent keeps of what jobs left, and what of it may go")
+            .body::<AskKept>()
+            .answers::<KeptOutputs>(200, "What no run that goes on needs, and what may go"),
         Endpoint::new(Method::POST, "/v1/agents/{agent}/probe", Allowed::Agent, probe)
             .says("agents", "Say whether a probe found the database under maintenance")
             .body::<ReportProbe>()
@@ -114,6 +122,7 @@ async fn register(
         project_id: caller.project,
         token_id: visit.token_id,
         boot_id: register.boot,
+        secret_hash: register.secret.map(|secret| proof(&secret)).transpose()?,
     };
     app.graphs().register(new).await?;
     if register.draining {
@@ -124,6 +133,15 @@ async fn register(
         beat_secs: AGENT_BEAT_SECS,
         silent_secs: AGENT_SILENT_SECS,
     }))
+}
+
+/// What is kept of the secret of an agent's directory.
+fn proof(secret: &HomeSecret) -> Result<String, Fail> {
+    if (SECRET_BYTES_MIN..=KEY_BYTES_MAX).contains(&secret.0.len()) {
+        return Ok(sha256_hex(secret.0.as_bytes()));
+    }
+    let message = format!("the secret of an agent has between {SECRET_BYTES_MIN} and {KEY_BYTES_MAX} bytes");
+    Err(Error::refused(RefusalCode::BadValue, message).into())
 }
 
 /// Who speaks for an agent.
@@ -200,6 +218,18 @@ fn work(work: OrderWork) -> Work {
 
 fn input(file: JobOutput) -> Input {
     Input { job_id: file.job_id, job: file.job, agent_id: file.agent_id, output: file.output }
+}
+
+async fn kept(
+    State(app): State<App>,
+    visit: Visit,
+    Id(agent): Id<Uuid>,
+    Body(asked): Body<AskKept>,
+) -> Result<Json<KeptOutputs>, Fail> {
+    let who = speaker(&visit, agent, asked.boot);
+    let kept = app.graphs().kept(&who, &asked.keeps, &asked.removes).await?;
+    let unused = kept.unused.into_iter().map(|(job_id, idle_secs)| UnusedOutputs { job_id, idle_secs });
+    Ok(Json(KeptOutputs { unused: unused.collect(), gone: kept.gone }))
 }
 
 async fn probe(

@@ -45,6 +45,7 @@ impl Field {
             project_id: None,
             token_id: None,
             boot_id: Uuid::new_v4(),
+            secret_hash: None,
         };
         let who = Speaker { agent_id: agent.agent_id, boot_id: agent.boot_id, token_id: None };
         graphs.register(agent).await?;

@@ -110,6 +110,7 @@ fn settings(dir: &Path) -> Result<Settings> {
         capacity: i32::try_from(AT_ONCE).context("a number of slots")?,
         secrets: None,
         store: None,
+        keep: tidemill_agent::Keep::default(),
         probe: None,
         ending: Ending::Never,
         commands: Commands::GoOn,

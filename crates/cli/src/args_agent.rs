@@ -47,6 +47,13 @@ pub(crate) struct AgentRun {
     /// Where outputs go for agents elsewhere: file:///path, s3://bucket/prefix or az://container/prefix.
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
+    /// How long what jobs left is kept on this machine after the last run ended that needed it; until that run is
+    /// removed from the server where no time is given.
+    #[arg(long, value_name = "TIME", value_parser = times::duration)]
+    pub(crate) keep: Option<Duration>,
+    /// How much of it is kept at most, such as 50GiB. What runs that go on need is kept at any rate.
+    #[arg(long, value_name = "SIZE", value_parser = tidemill_core::graph::units::bytes)]
+    pub(crate) keep_size: Option<u64>,
     /// A command that tells whether the database is under maintenance: exit code 0 says no, 3 says yes.
     #[arg(long, value_name = "CMD")]
     pub(crate) probe: Option<String>,

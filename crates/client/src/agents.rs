@@ -6,8 +6,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::time::Duration;
 use tidemill_wire::agents::{
-    AgentBeat, AgentBeaten, AgentRegistered, PollTasks, RegisterAgent, ReportLog, ReportProbe, ReportResult,
-    ReportStage, Reported,
+    AgentBeat, AgentBeaten, AgentRegistered, AskKept, KeptOutputs, PollTasks, RegisterAgent, ReportLog,
+    ReportProbe, ReportResult, ReportStage, Reported,
 };
 use uuid::Uuid;
 
@@ -47,6 +47,11 @@ impl Client {
             patience: Duration::from_secs(poll.wait_secs.unwrap_or_default().into()) + POLL_MARGIN,
         };
         read::<RawOrders>(&self.send(call).await?).map(|orders| orders.tasks)
+    }
+
+    /// An agent asks who needs what it keeps; what of it may go.
+    pub async fn ask_kept(&self, agent: Uuid, ask: &AskKept) -> Result<KeptOutputs, Error> {
+        self.post(format!("/v1/agents/{agent}/kept"), ask).await
     }
 
     /// An agent says what its probe found.

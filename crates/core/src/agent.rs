@@ -1,6 +1,7 @@
 //! A process that carries out tasks of graphs, and only reports.
 
 use crate::Timestamp;
+use subtle::ConstantTimeEq as _;
 use uuid::Uuid;
 
 /// An agent as it is kept. It stays the same over restarts: its id lives in its directory.
@@ -50,8 +51,19 @@ pub struct NewAgent {
     pub version: String,
     /// The only project whose jobs it gets, if not those of all.
     pub project_id: Option<String>,
-    /// The token that it comes with, where tokens are asked for: no other token may speak for it.
+    /// The token that it comes with, where tokens are asked for: no other token may speak for it while this is good.
     pub token_id: Option<Uuid>,
     /// The process that speaks.
     pub boot_id: Uuid,
+    /// SHA-256 of what only its directory knows, where it said that.
+    pub secret_hash: Option<String>,
+}
+
+impl NewAgent {
+    /// Whether it comes from the directory of the agent that is known, and works for the same projects.
+    pub fn is_proven(&self, secret_hash: Option<&str>, project_id: Option<&str>) -> bool {
+        let is_same = |(ours, known): (&String, &str)| ours.as_bytes().ct_eq(known.as_bytes()).into();
+        self.project_id.as_deref() == project_id
+            && self.secret_hash.as_ref().zip(secret_hash).is_some_and(is_same)
+    }
 }

@@ -4,12 +4,13 @@ mod check;
 pub mod definition;
 mod fault;
 pub mod pattern;
+pub mod place;
 pub mod plan;
 mod read;
 pub mod record;
 pub mod schema;
 pub mod share;
-mod units;
+pub mod units;
 mod yaml;
 
 pub use definition::{Graph, JobSpec};

@@ -118,6 +118,8 @@ pub const LOG_CHUNK_BYTES_MAX: usize = 256 * 1024;
 pub const OUTPUTS_MAX: usize = 10_000;
 /// Tasks that an agent may hold.
 pub const AGENT_TASKS_MAX: usize = 1_000;
+/// Jobs whose outputs an agent asks about in one call.
+pub const KEPT_MAX: usize = 500;
 /// Bytes of the text of a graph.
 pub const GRAPH_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Largest weight of a job, size of a pool, and capacity of an agent.

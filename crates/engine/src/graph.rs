@@ -7,13 +7,16 @@
 mod agents;
 mod controller;
 mod flags;
+mod kept;
 mod operate;
 mod read;
 mod reports;
+mod reuse;
 mod submit;
 mod why;
 
 pub use controller::{Controller, Draft, Pass, Written};
+pub use kept::Kept;
 pub use operate::CancelledGraph;
 pub use reports::{Beaten, Holding, Speaker, TaskReport};
 pub use submit::{SubmitFault, SubmitGraph, Submitted};

@@ -87,6 +87,10 @@ BEGIN
                  NEW.status IN ({run_terminal}) AS ends,
                  CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 AS now) c
     WHERE run_id = NEW.run_id;
+    -- The jobs of a graph go with it, as soon as the controller looks.
+    INSERT INTO job_changes (subject, version)
+    SELECT NEW.run_id, 1 WHERE NEW.lane = 'graph' AND NEW.status IN ({run_terminal})
+    ON CONFLICT (subject) DO UPDATE SET version = version + 1;
 END;
 
 -- A plain INSERT is held to what the table cannot check, and gets the shelf of runs that need no label.

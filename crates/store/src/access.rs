@@ -133,6 +133,13 @@ impl Tx<'_> {
         Ok(())
     }
 
+    /// A token.
+    pub(crate) async fn token(&mut self, token: Uuid) -> Result<Option<Token>, Error> {
+        let any = None::<&str>;
+        on!(self, catalog::TOKEN_GET, [Bare(token), any], fetch_optional, "read a token")?
+            .record("read a token")
+    }
+
     async fn add_token(&mut self, token: &Token, hash: &str) -> Result<(), Error> {
         let added = on!(
             self,

@@ -2,8 +2,9 @@
 
 use crate::codec::{At, Bare, Columns, Words};
 use crate::tx::{FromColumns, on};
-use crate::{Error, RefusalCode, Store, Tx, catalog};
+use crate::{Error, Refusal, RefusalCode, Store, Tx, catalog};
 use tidemill_core::Timestamp;
+use tidemill_core::access::{Standing, standing};
 use tidemill_core::agent::{Agent, NewAgent};
 use uuid::Uuid;
 
@@ -12,10 +13,12 @@ use uuid::Uuid;
 pub struct KnownAgent {
     /// The agent.
     pub agent: Agent,
-    /// The token that it first came with.
+    /// The token that may speak for it.
     pub token_id: Option<Uuid>,
     /// When a person said that it does not come back.
     pub forgotten_at: Option<Timestamp>,
+    /// SHA-256 of what only its directory knows.
+    pub secret_hash: Option<String>,
 }
 
 impl FromColumns for KnownAgent {
@@ -37,6 +40,7 @@ impl FromColumns for KnownAgent {
             },
             token_id: row.uuid_or_null("token_id")?,
             forgotten_at: row.time_or_null("forgotten_at")?,
+            secret_hash: row.text_or_null("secret_hash")?,
         })
     }
 }
@@ -55,13 +59,12 @@ pub(crate) fn unknown(agent: Uuid) -> Error {
 }
 
 impl Tx<'_> {
-    /// Registers an agent, or the next process of one that is known. Only the token that it first came with may.
+    /// Registers an agent, or the next process of one that is known. Only the token that it came with may; another one
+    /// when that is over, and from the agent's own directory.
     pub async fn register_agent(&mut self, new: &NewAgent, now: Option<Timestamp>) -> Result<Agent, Error> {
-        let known: Option<KnownAgent> =
-            on!(self, catalog::AGENT_LOCK, [Bare(new.agent_id)], fetch_optional, "register an agent")?
-                .record("register an agent")?;
-        if known.is_some_and(|known| known.token_id != new.token_id) {
-            return Err(unknown(new.agent_id));
+        let known = self.lock_agent(new.agent_id).await?;
+        if let Some(known) = known.filter(|known| known.token_id != new.token_id) {
+            self.rebind_agent(&known, new, now).await?;
         }
         let time = self.time(now);
         on!(
@@ -78,6 +81,7 @@ impl Tx<'_> {
                 new.token_id.map(Bare),
                 Bare(new.boot_id),
                 time,
+                new.secret_hash.as_deref(),
             ],
             execute,
             "register an agent"
@@ -87,6 +91,44 @@ impl Tx<'_> {
             return Err(unknown(new.agent_id));
         }
         Ok(known.agent)
+    }
+
+    /// Lets another token speak for an agent, if the one that did is over and the agent's directory says so.
+    async fn rebind_agent(
+        &mut self,
+        known: &KnownAgent,
+        new: &NewAgent,
+        now: Option<Timestamp>,
+    ) -> Result<(), Error> {
+        if !new.is_proven(known.secret_hash.as_deref(), known.agent.project_id.as_deref()) {
+            return Err(unknown(new.agent_id));
+        }
+        let now = self.database_now(now).await?;
+        // An agent that came when nobody was asked for a token has none that could be good.
+        let former = match known.token_id {
+            Some(token) => self.token(token).await?,
+            None => None,
+        };
+        if let Some(token) = former.filter(|token| standing(token, now) == Standing::Good) {
+            return Err(Error::Refused(Refusal {
+                code: RefusalCode::Frozen,
+                message: format!(
+                    "agent {} belongs to token `{}`, which is still good",
+                    known.agent.name, token.name
+                ),
+                hint: Some(format!("tidemill token revoke {}", token.token_id)),
+            }));
+        }
+        let token = new.token_id.map(Bare);
+        on!(self, catalog::AGENT_REBIND, [Bare(new.agent_id), token], execute, "register an agent")?;
+        tracing::info!(agent.id = %new.agent_id, "agent {} comes with another token", known.agent.name);
+        Ok(())
+    }
+
+    /// Locks an agent until the step ends, and reads it.
+    pub(crate) async fn lock_agent(&mut self, agent: Uuid) -> Result<Option<KnownAgent>, Error> {
+        on!(self, catalog::AGENT_LOCK, [Bare(agent)], fetch_optional, "lock an agent")?
+            .record("lock an agent")
     }
 
     /// An agent.

@@ -140,6 +140,8 @@ pub struct LiveTask {
     pub stage: Option<Stage>,
     /// What came of it.
     pub result: Option<TaskResult>,
+    /// Whether it left something that its agent alone has.
+    pub keeps: bool,
     /// Of the task that it stops: whether its agent had begun it.
     pub cancelled_begun: bool,
     /// Of the task that it stops: whether it ended by itself.
@@ -156,6 +158,7 @@ impl FromColumns for LiveTask {
             agent_id: row.uuid("agent_id")?,
             stage: row.parsed_or_null("stage")?,
             result: result.map(|json| from_json("result", json)).transpose()?,
+            keeps: row.truth("keeps")?,
             cancelled_begun: row.text_or_null("cancelled_stage")?.is_some(),
             cancelled_over: row.truth("cancelled_over")?,
         })
@@ -402,12 +405,16 @@ pub struct Look {
     pub jobs: Vec<LiveJob>,
     /// What those need.
     pub needs: Vec<LiveNeed>,
+    /// Of what those need: what one agent alone has.
+    pub held: crate::HeldFiles,
     /// Orders that stand: all, or those of jobs that were named.
     pub tasks: Vec<LiveTask>,
     /// The jobs that were named: their runs, and whether somebody wants them to stop.
     pub wishes: Vec<(String, RunId, bool)>,
     /// Where the runs of the live jobs are.
     pub runs: Vec<(RunId, tidemill_core::run::RunState)>,
+    /// Where everything was read: runs that go on although every job of them has ended.
+    pub open: Vec<RunId>,
 }
 
 impl Store {
@@ -434,14 +441,18 @@ impl Store {
                     changes,
                     jobs: Vec::new(),
                     needs: Vec::new(),
+                    held: Vec::new(),
                     tasks: Vec::new(),
                     wishes: Vec::new(),
                     runs: Vec::new(),
+                    open: Vec::new(),
                 };
                 if full {
                     look.jobs = tx.live_jobs(None).await?;
                     look.needs = tx.live_needs(None).await?;
+                    look.held = tx.live_held(None).await?;
                     look.tasks = tx.live_tasks(None).await?;
+                    look.open = tx.open_runs(limit).await?;
                 } else {
                     tx.look_at_changes(&mut look, runs).await?;
                 }
@@ -467,7 +478,8 @@ impl Tx<'_> {
         }
         if !runs.is_empty() {
             look.jobs = self.live_jobs(Some(runs.clone())).await?;
-            look.needs = self.live_needs(Some(runs)).await?;
+            look.needs = self.live_needs(Some(runs.clone())).await?;
+            look.held = self.live_held(Some(runs)).await?;
         }
         if !jobs.is_empty() {
             look.wishes = self.wishes(jobs.clone()).await?;

@@ -231,6 +231,14 @@ impl Tx<'_> {
         Ok(Some(graph))
     }
 
+    /// Runs that go on although every job of them has ended.
+    pub async fn open_runs(&mut self, limit: usize) -> Result<Vec<RunId>, Error> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let runs: Vec<String> =
+            on!(self, catalog::GRAPH_RUN_OPEN, [limit], fetch_all, "read runs")?.records("read runs")?;
+        Ok(runs.iter().filter_map(|run| run.parse().ok()).collect())
+    }
+
     /// Where runs are.
     pub async fn run_states(&mut self, runs: Vec<String>) -> Result<Vec<(RunId, RunState)>, Error> {
         let states: Vec<State> =

@@ -2,6 +2,7 @@
 
 use crate::{Error, Store, Tx};
 use chrono::TimeDelta;
+use tidemill_core::graph::place::{Place, place};
 use tidemill_core::graph::share;
 use tidemill_core::job::JobState;
 use tidemill_core::limits::AGENT_SILENT_SECS;
@@ -35,12 +36,18 @@ impl Tx<'_> {
         let now = self.database_now(now).await?;
         let Some(record) = self.job(job).await? else { return Ok(None) };
         let Some(spec) = self.job_spec(job).await? else { return Ok(None) };
+        let held = self.held_for(job).await?;
+        let on = match place(&held) {
+            Place::On(agent) => Some(agent),
+            Place::Anywhere | Place::Nowhere(_) => None,
+        };
         let shape = share::Shape {
             project: record.project_id.clone(),
             uses_database: spec.uses_database(),
             weight: spec.weight,
             pool: spec.pool.clone(),
             labels: spec.labels.clone(),
+            on,
         };
         let mut flags = self.flags().await?;
         flags.retain(|flag| flag.is_on(now) && holds(flag, &shape, record.state));
@@ -56,6 +63,7 @@ impl Tx<'_> {
             needs: self.open_needs(job).await?,
             controller: lease.until_at.is_some_and(|until| until > now),
             job: record,
+            held,
             shape,
             flags,
             pool,
@@ -82,6 +90,7 @@ impl Tx<'_> {
             AgentFacts {
                 has_job: job.agent_id == Some(agent.agent_id),
                 room: share::Agent {
+                    id: agent.agent_id,
                     labels: agent.labels,
                     project: agent.project_id,
                     capacity: agent.capacity,

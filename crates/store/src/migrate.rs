@@ -101,6 +101,13 @@ const MIGRATIONS: &[Migration] = &[
         postgres: include_str!("../migrations/postgres/0010_steps.sql"),
         sqlite: include_str!("../migrations/sqlite/0010_steps.sql"),
     },
+    Migration {
+        version: 11,
+        name: "homes",
+        oldest_binary: "0.1.0",
+        postgres: include_str!("../migrations/postgres/0011_homes.sql"),
+        sqlite: include_str!("../migrations/sqlite/0011_homes.sql"),
+    },
 ];
 
 /// The functions and triggers of PostgreSQL, in the order in which they need each other.

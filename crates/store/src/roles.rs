@@ -31,6 +31,10 @@ const WORKER_VERBS: &[&str] = &[
 const TOKEN_COLUMNS: &str = "token_id, name, role, project_id, created_at, created_by, expires_at, revoked_at, \
                              revoked_by, last_used_at";
 
+/// What a reader may see of agents: the same.
+const AGENT_COLUMNS: &str = "agent_id, name, host, labels, capacity, version, project_id, token_id, boot_id, \
+                             draining, registered_at, seen_at, left_at, forgotten_at";
+
 /// The roles that exist now.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Roles {
@@ -113,8 +117,9 @@ async fn grant(conn: &mut PgConnection, schema: &Schema, roles: &Roles) -> Resul
         format!("GRANT USAGE ON SCHEMA {name} TO {worker}, {reader}"),
         format!("GRANT SELECT ON ALL TABLES IN SCHEMA {name} TO {reader}"),
         // Hashes are nobody's business, and sessions are nothing else.
-        format!("REVOKE SELECT ON {name}.tokens, {name}.sessions FROM {reader}"),
+        format!("REVOKE SELECT ON {name}.tokens, {name}.sessions, {name}.agents FROM {reader}"),
         format!("GRANT SELECT ({TOKEN_COLUMNS}) ON {name}.tokens TO {reader}"),
+        format!("GRANT SELECT ({AGENT_COLUMNS}) ON {name}.agents TO {reader}"),
         format!("GRANT SELECT ON {name}.tidemill_migrations, {name}.tidemill_settings TO {worker}"),
         format!(
             "DO $own$ DECLARE o record; BEGIN \

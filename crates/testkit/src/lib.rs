@@ -1,4 +1,4 @@
-//! Development only: throwaway PostgreSQL, pgbouncer, a proxy that injects faults, conformance cases.
+//! Development only: throwaway PostgreSQL, pgbouncer, a proxy that injects faults, an S3 server, conformance cases.
 
 pub mod authority;
 pub mod azurite;
@@ -9,3 +9,5 @@ pub mod mill;
 pub mod pgbouncer;
 pub mod post;
 pub mod proxy;
+pub mod s3;
+pub mod stand;

@@ -14,8 +14,12 @@ mod chance;
 mod controllers;
 #[path = "graph/flags.rs"]
 mod flags;
+#[path = "graph/keeping.rs"]
+mod keeping;
 #[path = "graph/kernel.rs"]
 mod kernel;
+#[path = "graph/placing.rs"]
+mod placing;
 #[path = "graph/reporting.rs"]
 mod reporting;
 #[path = "graph/retrying.rs"]
@@ -52,8 +56,10 @@ on_both! {
     agents::a_job_that_may_be_rerun_is_lost_after_its_time,
     agents::a_job_that_waits_keeps_waiting_for_its_agent,
     agents::a_silent_agent_loses_what_it_has_not_begun,
+    agents::an_agent_comes_with_another_token_when_its_own_is_over,
     agents::an_agent_of_a_token_is_nobody_elses,
     agents::an_agent_of_one_project_gets_only_its_jobs,
+    agents::an_agent_that_never_said_its_secret_is_bound_to_its_token,
     agents::an_agent_that_drains_gets_nothing_new,
     agents::an_agent_that_is_forgotten_frees_everything,
     agents::an_older_process_of_an_agent_is_refused,
@@ -81,11 +87,23 @@ on_both! {
     flags::a_restart_is_safe_when_nothing_runs,
     flags::a_step_that_has_not_seen_a_flag_starts_nothing,
     flags::what_succeeded_before_a_flag_has_succeeded,
+    keeping::nobody_learns_or_removes_what_is_anothers,
+    keeping::what_a_live_run_needs_stays,
+    keeping::what_is_removed_is_not_reused,
+    keeping::what_the_server_has_removed_may_go,
     kernel::a_graph_is_never_claimed_nor_swept,
+    kernel::a_graph_that_is_cancelled_in_sql_stops_soon,
+    kernel::a_run_whose_last_job_a_statement_ended_ends,
     kernel::a_run_that_is_ended_by_hand_takes_its_jobs_with_it,
     kernel::cancelling_and_retrying_the_run_is_the_same,
     kernel::the_run_follows_its_jobs,
     kernel::what_ended_long_ago_is_removed,
+    placing::a_job_goes_where_its_files_are,
+    placing::a_job_joins_the_files_that_will_be_needed_with_its_own,
+    placing::a_job_waits_for_the_agent_that_has_its_files,
+    placing::files_of_an_agent_that_is_forgotten_are_gone,
+    placing::files_on_two_disks_are_brought_together_by_another_try,
+    placing::only_files_that_are_there_are_reused,
     reporting::a_report_of_an_old_attempt_changes_nothing,
     reporting::a_sign_of_life_tells_how_far_a_task_is,
     reporting::a_sign_of_life_tells_only_so_much,

@@ -110,6 +110,7 @@ async fn migrating_twice_applies_nothing_the_second_time() {
             "0008_checks",
             "0009_graph",
             "0010_steps",
+            "0011_homes",
         ];
         assert_eq!(first.applied, all);
         assert!(first.code_renewed);

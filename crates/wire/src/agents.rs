@@ -7,6 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 use tidemill_core::graph::definition::{Command, Limits, OnAgentLost};
 use tidemill_core::graph::pattern::Pattern;
 use tidemill_core::task::{Output, TaskResult};
@@ -15,6 +16,18 @@ use uuid::Uuid;
 
 /// The version of what is said here. A server takes agents of the version before its own and of the one after.
 pub const PROTOCOL: u32 = 1;
+
+/// What only the directory of an agent knows. What is shown for debugging does not tell it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(transparent)]
+pub struct HomeSecret(#[cfg_attr(feature = "schema", schemars(length(min = 32, max = 256)))] pub String);
+
+impl fmt::Debug for HomeSecret {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("HomeSecret(•••)")
+    }
+}
 
 /// What an agent says of itself when it starts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +55,10 @@ pub struct RegisterAgent {
     /// Whether it wants no new tasks: it ends when it holds nothing.
     #[serde(default)]
     pub draining: bool,
+    /// What only its directory knows, at least 32 characters: with it the agent may come with another token when its
+    /// own was revoked or has expired.
+    #[serde(default)]
+    pub secret: Option<HomeSecret>,
 }
 
 /// How the server wants to be spoken to.
@@ -95,6 +112,45 @@ pub struct AgentBeaten {
     pub draining: bool,
     /// The server's time, for an agent that wonders about its own.
     pub now: Timestamp,
+}
+
+/// An agent asks who needs what it keeps of what jobs left, and says what of it it would remove.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AskKept {
+    /// The process that speaks.
+    pub boot: Uuid,
+    /// Jobs that it keeps something of.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(length(max = 500)))]
+    pub keeps: Vec<String>,
+    /// Jobs of which it would remove everything.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(length(max = 500)))]
+    pub removes: Vec<String>,
+}
+
+/// What an agent learns about what it keeps. What is not named here is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct KeptOutputs {
+    /// Of what it keeps: what no run that goes on needs.
+    #[serde(default)]
+    pub unused: Vec<UnusedOutputs>,
+    /// Of what it would remove: what it may. Nobody is sent to it for that any more.
+    #[serde(default)]
+    pub gone: Vec<String>,
+}
+
+/// What a job left, and no run that goes on needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct UnusedOutputs {
+    /// The job.
+    pub job_id: String,
+    /// Seconds since the last run ended that had to do with it; none, where no such run is on record any more.
+    #[serde(default)]
+    pub idle_secs: Option<u64>,
 }
 
 /// An agent asks for tasks, and may wait for them.

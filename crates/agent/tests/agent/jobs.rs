@@ -1,27 +1,12 @@
 //! Jobs from their order to their result: what commands get, what they leave, and what is told of it.
 
-use crate::stage::{Ground, cancel, order, until, well};
-use serde_json::{Value, json};
+use crate::stage::{Ground, agent_id, cancel, inputs, order, until, well};
+use serde_json::json;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::time::Duration;
 use tidemill_agent::{Ending, Probe};
 use tidemill_core::task::{Output, TaskResult};
-
-fn inputs(job: &str, agent: Option<uuid::Uuid>, outputs: &[Output]) -> Value {
-    let input = |output: &Output| {
-        let mut input = json!({"job_id": job, "job": job, "agent_id": agent});
-        let fields = serde_json::to_value(output).unwrap();
-        input.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-        input
-    };
-    outputs.iter().map(input).collect()
-}
-
-fn agent_id(ground: &Ground) -> uuid::Uuid {
-    let text = fs::read_to_string(ground.home().join("agent.json")).unwrap();
-    serde_json::from_str::<Value>(&text).unwrap()["agent_id"].as_str().unwrap().parse().unwrap()
-}
 
 #[tokio::test]
 async fn a_job_gets_its_inputs_and_leaves_its_outputs() {

@@ -6,6 +6,8 @@
 mod cancels;
 mod faults;
 mod jobs;
+mod kept;
 mod kills;
+mod s3;
 mod server;
 mod stage;

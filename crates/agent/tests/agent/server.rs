@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tidemill_wire::agents::{
-    AgentBeat, PollTasks, RegisterAgent, ReportLog, ReportProbe, ReportResult, ReportStage,
+    AgentBeat, AskKept, PollTasks, RegisterAgent, ReportLog, ReportProbe, ReportResult, ReportStage,
 };
 
 /// What a server knows, and how it is to behave.
@@ -28,6 +28,11 @@ pub(crate) struct Known {
     pub(crate) stale: BTreeSet<String>,
     /// Tasks that are over for it.
     pub(crate) over: BTreeSet<String>,
+    /// Jobs of which nobody needs what they left, and for how long; a server that is older does not know.
+    pub(crate) unused: Option<BTreeMap<String, Option<u64>>>,
+    /// Jobs of which somebody has come to need what they left since.
+    pub(crate) needed: BTreeSet<String>,
+    pub(crate) kept: Vec<AskKept>,
     /// Tasks that are active.
     pub(crate) orders: Vec<Value>,
     pub(crate) registered: Vec<RegisterAgent>,
@@ -55,6 +60,7 @@ impl Server {
             .route("/v1/agents/{agent}", put(register).delete(goodbye))
             .route("/v1/agents/{agent}/beat", post(beat))
             .route("/v1/agents/{agent}/poll", post(poll))
+            .route("/v1/agents/{agent}/kept", post(kept))
             .route("/v1/agents/{agent}/probe", post(probe))
             .route("/v1/tasks/{task}/stage", post(stage))
             .route("/v1/tasks/{task}/result", post(result))
@@ -160,6 +166,25 @@ async fn poll(State(server): State<Server>, Json(asked): Json<PollTasks>) -> Res
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     server.answer("poll", json!({"tasks": []}))
+}
+
+async fn kept(State(server): State<Server>, Json(asked): Json<AskKept>) -> Response {
+    if let Err(refused) = server.admit("kept", asked.boot).await {
+        return refused;
+    }
+    let (unused, needed) = {
+        let mut known = server.known();
+        known.kept.push(asked.clone());
+        (known.unused.clone(), known.needed.clone())
+    };
+    let Some(unused) = unused else { return StatusCode::NOT_FOUND.into_response() };
+    let told: Vec<Value> = asked
+        .keeps
+        .iter()
+        .filter_map(|job| Some(json!({"job_id": job, "idle_secs": unused.get(job)?})))
+        .collect();
+    let gone: Vec<String> = asked.removes.into_iter().filter(|job| !needed.contains(job)).collect();
+    server.answer("kept", json!({"unused": told, "gone": gone}))
 }
 
 async fn probe(State(server): State<Server>, Json(probe): Json<ReportProbe>) -> Response {

@@ -3,13 +3,13 @@
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use tidemill_agent::{Carried, Commands, Ending, Error, Settings, run};
+use tidemill_agent::{Carried, Commands, Ending, Error, Keep, Settings, run};
 use tidemill_client::{Client, Http, HttpOptions};
-use tidemill_core::task::TaskResult;
+use tidemill_core::task::{Output, TaskResult};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -22,23 +22,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 /// The program that can be an agent and a supervisor: an example, which a plain `cargo test` builds next to the
 /// tests.
 pub(crate) fn stand() -> PathBuf {
-    let test = std::env::current_exe().expect("the test has a path");
-    let profile = test.parent().and_then(Path::parent).expect("target/<profile>/deps/<test>");
-    let stand = profile.join("examples").join("agent_stand");
-    let built = fs::metadata(&stand).and_then(|metadata| metadata.modified()).ok();
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let written = newest(&package.join("src")).max(newest(&package.join("examples")));
-    let advice = "run `cargo build --package tidemill-agent --example agent_stand`";
-    assert!(built >= written, "{} is missing or out of date: {advice}", stand.display());
-    stand
-}
-
-fn newest(dir: &Path) -> Option<SystemTime> {
-    let entries = fs::read_dir(dir).expect("the directory can be read");
-    let paths = entries.map(|entry| entry.expect("the entry can be read").path());
-    paths
-        .map(|path| if path.is_dir() { newest(&path) } else { path.metadata().ok()?.modified().ok() })
-        .max()?
+    let found = tidemill_testkit::stand::example("tidemill-agent", env!("CARGO_MANIFEST_DIR"), "agent_stand");
+    found.unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A place for an agent and what its commands write, and a server.
@@ -76,6 +61,7 @@ impl Ground {
             capacity: 4,
             secrets: None,
             store: None,
+            keep: Keep::default(),
             probe: None,
             ending: Ending::Never,
             commands: Commands::GoOn,
@@ -100,8 +86,14 @@ impl Ground {
 
     /// An agent in a process of its own, which may be killed.
     pub(crate) fn process(&self) -> Child {
+        self.process_with(&[], &[])
+    }
+
+    /// The same with a store, and in the environment of somebody who uses that.
+    pub(crate) fn process_with(&self, store: &[&str], environment: &[(&str, String)]) -> Child {
         let mut command = Command::new(stand());
-        command.args(["agent", self.home().to_str().unwrap(), &self.server.address]);
+        command.args(["agent", self.home().to_str().unwrap(), &self.server.address]).args(store);
+        command.envs(environment.iter().cloned()).env("NO_PROXY", "127.0.0.1");
         command.stderr(Stdio::inherit()).kill_on_drop(true).spawn().unwrap()
     }
 
@@ -164,6 +156,23 @@ pub(crate) fn order(ground: &Ground, job: &str, line: &str) -> Value {
 pub(crate) fn cancel(job: &str) -> Value {
     let task = format!("{job}-001");
     json!({"task_id": format!("{task}-cancel"), "kind": "CANCELJOB", "job_id": job, "cancels": task})
+}
+
+/// What a job left, as it is told to one that needs it.
+pub(crate) fn inputs(job: &str, agent: Option<uuid::Uuid>, outputs: &[Output]) -> Value {
+    let input = |output: &Output| {
+        let mut input = json!({"job_id": job, "job": job, "agent_id": agent});
+        let fields = serde_json::to_value(output).unwrap();
+        input.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        input
+    };
+    outputs.iter().map(input).collect()
+}
+
+/// Who the agent of a ground is.
+pub(crate) fn agent_id(ground: &Ground) -> uuid::Uuid {
+    let text = fs::read_to_string(ground.home().join("agent.json")).unwrap();
+    serde_json::from_str::<Value>(&text).unwrap()["agent_id"].as_str().unwrap().parse().unwrap()
 }
 
 /// A result of a command that did well.

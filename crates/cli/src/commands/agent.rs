@@ -10,7 +10,7 @@ use crate::out::Out;
 use crate::{environment, remote};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use tidemill_agent::{Commands, Ending, Error, Probe, Settings};
+use tidemill_agent::{Commands, Ending, Error, Keep, Probe, Settings};
 use tidemill_client::Client;
 use tokio::sync::watch;
 
@@ -59,6 +59,7 @@ pub(super) fn beside(config: &Config, up: &Up, out: Out) -> Option<Settings> {
         capacity: up.agent_capacity,
         secrets: up.agent_secrets.clone(),
         store: None,
+        keep: Keep::default(),
         probe: None,
         ending: Ending::Never,
         commands: Commands::GoOn,
@@ -115,6 +116,7 @@ fn settings(config: &Config, order: AgentRun) -> Settings {
         capacity: order.capacity,
         secrets: order.secrets,
         store: order.store,
+        keep: Keep { time: order.keep, bytes: order.keep_size, ..Keep::default() },
         probe: order.probe.map(|command| Probe { command, every: order.probe_every }),
         ending: if order.drain { Ending::Drained } else { Ending::Never },
         commands: if order.stop_commands { Commands::Stop } else { Commands::GoOn },

@@ -150,11 +150,31 @@ fn said(status: &RebootStatus) -> String {
     if status.safe {
         return "it is safe to restart: nothing runs, and nothing begins".to_owned();
     }
-    let jobs = |count: i64| if count == 1 { "1 task".to_owned() } else { format!("{count} tasks") };
-    let busy = format!("{} run, and {} are being stopped", jobs(status.running), jobs(status.stopping));
+    let running = match status.running {
+        1 => "1 task runs".to_owned(),
+        count => format!("{count} tasks run"),
+    };
+    let stopping = match status.stopping {
+        1 => "1 is being stopped".to_owned(),
+        count => format!("{count} are being stopped"),
+    };
+    let busy = format!("{running}, and {stopping}");
     if status.preparing {
         format!("it is not safe yet: {busy}")
     } else {
         format!("no restart is prepared for: {busy}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_task_is_one() {
+        let told =
+            |running, stopping| said(&RebootStatus { preparing: true, safe: false, running, stopping });
+        assert_eq!(told(1, 1), "it is not safe yet: 1 task runs, and 1 is being stopped");
+        assert_eq!(told(2, 0), "it is not safe yet: 2 tasks run, and 0 are being stopped");
     }
 }

@@ -71,6 +71,7 @@ fn settings(dir: &Path) -> Settings {
         capacity: 4,
         secrets: None,
         store: None,
+        keep: tidemill_agent::Keep::default(),
         probe: None,
         ending: Ending::Never,
         commands: Commands::Stop,
@@ -112,6 +113,7 @@ impl Robot {
             project_id: None,
             token_id: None,
             boot_id: Uuid::new_v4(),
+            secret_hash: None,
         };
         let who = Speaker { agent_id: new.agent_id, boot_id: new.boot_id, token_id: None };
         graphs.register(new).await.expect("the agent is registered");

@@ -46,6 +46,8 @@ pub enum Needs {
     Open,
     /// One failed.
     Failed,
+    /// All have succeeded, and no agent can bring together what they left.
+    OutOfReach,
 }
 
 /// What people and probes have switched on for its site.
@@ -159,6 +161,7 @@ fn pending(job: &Job, needs: Needs, flags: Flags, room: Room, now: Timestamp) ->
     match needs {
         Needs::Failed => return Step::End(StatusCode::DependencyFailed, None),
         Needs::Open => return step(job.code, JobEvent::AwaitDependencies),
+        Needs::OutOfReach => return Step::End(StatusCode::JobError, None),
         Needs::Met => {}
     }
     // Something of the last task may still run: a second one beside it would do the work twice.

@@ -3,6 +3,7 @@
 use super::plan::Room;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
+use uuid::Uuid;
 
 /// A job that could start, as far as room is concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,11 +31,15 @@ pub struct Shape {
     pub pool: Option<String>,
     /// What an agent must offer.
     pub labels: Vec<String>,
+    /// The one agent that can take it, where that alone has what it needs.
+    pub on: Option<Uuid>,
 }
 
 /// What an agent has to give.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agent {
+    /// Its id.
+    pub id: Uuid,
     /// What it offers.
     pub labels: Vec<String>,
     /// The only project whose jobs it takes, if not those of all.
@@ -48,7 +53,8 @@ pub struct Agent {
 impl Agent {
     /// Whether it could ever take such a job, but for its width.
     pub fn fits(&self, shape: &Shape) -> bool {
-        self.project.as_ref().is_none_or(|project| *project == shape.project)
+        shape.on.is_none_or(|on| on == self.id)
+            && self.project.as_ref().is_none_or(|project| *project == shape.project)
             && shape.labels.iter().all(|label| self.labels.contains(label))
     }
 }

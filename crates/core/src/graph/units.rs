@@ -17,7 +17,7 @@ pub(super) fn secs(text: &str) -> Result<u32, &'static str> {
 }
 
 /// Bytes of `512`, `64KiB`, `512MiB`, `2GiB`, or the same with one letter.
-pub(super) fn bytes(text: &str) -> Result<u64, &'static str> {
+pub fn bytes(text: &str) -> Result<u64, &'static str> {
     const HINT: &str = "write a number and a unit, such as 512MiB or 2GiB";
     let split = text.find(|symbol: char| !symbol.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);

@@ -1,6 +1,7 @@
 //! Why a job is where it is: which dependency, which pool and who holds it, which flag, which agent.
 
 use crate::Timestamp;
+use crate::graph::place::Held;
 use crate::graph::plan::Room;
 use crate::graph::record::JobRecord;
 use crate::graph::share::{self, Shape};
@@ -20,6 +21,8 @@ pub struct JobFacts {
     pub shape: Shape,
     /// The jobs that it needs and that have not succeeded.
     pub needs: Vec<(String, StatusCode)>,
+    /// The files that it needs and that one agent alone has.
+    pub held: Vec<Held>,
     /// The flags that hold it.
     pub flags: Vec<Flag>,
     /// Its pool: its size, and what runs of it, as weights by `job of run`.
@@ -126,6 +129,17 @@ pub enum JobReason {
         agents: usize,
         /// The most room that one of them has.
         free: i32,
+    },
+    /// One agent alone has what it needs, and is away or has no room.
+    HeldFiles {
+        /// The job that left it.
+        job: String,
+        /// The agent that has it.
+        agent: String,
+        /// Since when that is silent, if it is and somebody remembers.
+        since: Option<Timestamp>,
+        /// Whether it is away; otherwise it has no room.
+        away: bool,
     },
     /// It is next.
     Next,
@@ -236,6 +250,9 @@ fn waiting_for_room(facts: &JobFacts) -> JobReason {
             return JobReason::PoolFull { pool: name.clone(), size: *size, used, holders };
         }
     }
+    if let Some(reason) = waiting_for_files(facts) {
+        return reason;
+    }
     let there: Vec<&AgentFacts> = facts.agents.iter().filter(|agent| agent.silent_since.is_none()).collect();
     let fitting: Vec<&AgentFacts> = there.iter().copied().filter(|agent| agent.room.fits(shape)).collect();
     if !fitting.is_empty() {
@@ -258,6 +275,22 @@ fn waiting_for_room(facts: &JobFacts) -> JobReason {
     let offered = |label: &String| there.iter().any(|agent| agent.room.labels.contains(label));
     let lacking = shape.labels.iter().filter(|label| !offered(label)).cloned().collect();
     JobReason::NoAgentFits { labels: shape.labels.clone(), agents: there.len(), lacking }
+}
+
+/// Why it waits where one agent alone has what it needs.
+fn waiting_for_files(facts: &JobFacts) -> Option<JobReason> {
+    let on = facts.shape.on?;
+    let held =
+        facts.held.iter().find(|held| held.agent.as_ref().is_some_and(|agent| agent.agent_id == on))?;
+    let known = facts.agents.iter().find(|agent| agent.room.id == on);
+    let since = known.and_then(|agent| agent.silent_since);
+    let away = known.is_none_or(|agent| agent.silent_since.is_some());
+    let has_room = known.is_some_and(|agent| agent.room.free >= facts.shape.weight);
+    if has_room && !away {
+        return None;
+    }
+    let agent = held.agent.as_ref().map(|agent| agent.name.clone())?;
+    Some(JobReason::HeldFiles { job: held.job.clone(), agent, since, away })
 }
 
 impl JobReason {
@@ -293,6 +326,7 @@ impl JobReason {
             | Self::NoAgentFits { .. }
             | Self::AgentsSilent { .. }
             | Self::AgentsFull { .. }
+            | Self::HeldFiles { .. }
             | Self::OnAgent { .. }
             | Self::AgentSilent { .. } => self.agent_sentence(),
         }
@@ -331,6 +365,15 @@ impl JobReason {
                 let fit = super::counted(i64::try_from(*agents).unwrap_or(i64::MAX), "agent", "agents");
                 format!("It needs room for {weight}, and the {fit} that could take it have {free} at most.")
             }
+            Self::HeldFiles { job, agent, since, away: true } => {
+                let since = since.map_or_else(String::new, |since| format!(" since {}", super::at(since)));
+                format!(
+                    "It waits for agent {agent}, which alone has what job {job} left, and is away{since}."
+                )
+            }
+            Self::HeldFiles { job, agent, .. } => {
+                format!("It waits for room on agent {agent}, which alone has what job {job} left.")
+            }
             Self::OnAgent { agent, code, since } => {
                 let agent = agent.as_deref().unwrap_or("unknown");
                 format!("Agent {agent} has it; it is {code} since {}.", super::at(*since))
@@ -362,12 +405,16 @@ impl JobReason {
                 }
                 Some(command)
             }
+            Self::HeldFiles { agent, away: true, .. } => {
+                Some(format!("start agent {agent} again; with --store agents share what jobs leave"))
+            }
             Self::AgentsSilent { .. } | Self::AgentSilent { .. } | Self::Stopping { .. } => {
                 Some("tidemill agent list".to_owned())
             }
             Self::Dependency { .. }
             | Self::BackingOff { .. }
             | Self::AgentsFull { .. }
+            | Self::HeldFiles { .. }
             | Self::Next
             | Self::OnAgent { .. }
             | Self::Ended { .. } => None,

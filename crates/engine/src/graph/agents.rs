@@ -146,6 +146,10 @@ impl Graphs {
                     }
                     let forgotten = tx.forget_agent(agent, now).await?;
                     note_jobs(&mut tx, agent).await?;
+                    // Jobs that need what it alone has wait for nothing any more.
+                    for run in tx.runs_of_agent(agent).await? {
+                        tx.note_change(&run).await?;
+                    }
                     Ok(forgotten)
                 })
             })

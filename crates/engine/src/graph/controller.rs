@@ -145,7 +145,7 @@ impl Controller {
     fn decide(&mut self, look: Look) -> Draft {
         let (now, full) = (look.now, look.full);
         let more = look.changes.len() >= CHANGES_MAX;
-        let changes = look.changes.clone();
+        let (changes, open) = (look.changes.clone(), look.open.clone());
         if full {
             self.memory = Memory::default();
             self.read_at = Some(now);
@@ -154,6 +154,7 @@ impl Controller {
         let mut draft = decide::decide(&mut self.memory, now, self.graphs.settings.batch);
         draft.full = full;
         draft.changes = changes;
+        draft.run_ends.extend(open);
         draft.more = more || self.memory.has_runs();
         draft
     }

@@ -1,6 +1,7 @@
 //! What people do to graphs that exist: cancel, retry.
 
 use super::Graphs;
+use super::reuse::Reach;
 use super::submit::{check_room, keep, new_job, quoted};
 use std::collections::{BTreeSet, HashSet};
 use tidemill_core::event::Level;
@@ -196,13 +197,20 @@ async fn choose_again(
             again.insert(&job.spec.name);
         }
     }
-    // From the end: what did not succeed and is needed after all runs too; what is not needed is left out.
+    let reach = Reach::read(tx, old.iter().filter(|job| succeeded(job)).map(|job| &job.last)).await?;
+    let mut good = good;
+    // From the end: what did not succeed and is needed after all runs too, and so does what succeeded and whose files
+    // nobody can bring any more; what is not needed is left out.
     let mut wanted = again.clone();
     if names.is_empty() {
         wanted.extend(old.iter().map(|job| job.spec.name.as_str()));
     }
     for job in old.iter().rev() {
         if again.contains(job.spec.name.as_str()) {
+            let reused = job.spec.needs.iter().filter(|need| !again.contains(need.as_str()));
+            for need in reach.lacking(reused) {
+                good.remove(need.as_str());
+            }
             for need in &job.spec.needs {
                 wanted.insert(need);
                 if !good.contains(need.as_str()) {

@@ -1,6 +1,7 @@
 //! Submitting a graph: every fault at once, and everything of it in one commit.
 
 use super::Graphs;
+use super::reuse::Reach;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use tidemill_core::digest::sha256_hex;
@@ -212,7 +213,7 @@ async fn choose(tx: &mut Tx<'_>, prepared: &Prepared, run_id: &RunId) -> Result<
     let specs = &graph.jobs;
     let only: BTreeSet<&str> = ask.only.iter().map(String::as_str).collect();
     let requested = |spec: &JobSpec| only.is_empty() || only.contains(spec.name.as_str());
-    let latest = if only.is_empty() || ask.rerun_needed {
+    let mut latest = if only.is_empty() || ask.rerun_needed {
         HashMap::new()
     } else {
         let names = specs.iter().filter(|spec| !requested(spec)).map(|spec| spec.name.clone()).collect();
@@ -220,12 +221,17 @@ async fn choose(tx: &mut Tx<'_>, prepared: &Prepared, run_id: &RunId) -> Result<
         let good = latest.into_iter().filter(|last| last.code == StatusCode::Succeeded);
         good.map(|last| (last.name.clone(), last)).collect::<HashMap<String, LatestJob>>()
     };
+    let reach = Reach::read(tx, latest.values()).await?;
     // From the end to the beginning: a job is needed by jobs that stand after it.
     let mut wanted: BTreeSet<&str> = BTreeSet::new();
     for spec in specs.iter().rev() {
         let asked = requested(spec);
         if asked || (wanted.contains(spec.name.as_str()) && !latest.contains_key(&spec.name)) {
             wanted.extend(spec.needs.iter().map(String::as_str));
+            let reused = spec.needs.iter().filter(|need| latest.contains_key(*need));
+            for need in reach.lacking(reused) {
+                latest.remove(&need);
+            }
         }
         if asked {
             wanted.insert(&spec.name);
@@ -273,6 +279,7 @@ pub(super) async fn check_room(
         .into_iter()
         .filter(|known| known.forgotten_at.is_none())
         .map(|known| share::Agent {
+            id: known.agent.agent_id,
             labels: known.agent.labels,
             project: known.agent.project_id,
             capacity: known.agent.capacity,
@@ -320,6 +327,7 @@ fn shape_of(spec: &JobSpec, project: &str) -> Shape {
         weight: spec.weight,
         pool: None,
         labels: spec.labels.clone(),
+        on: None,
     }
 }
 

@@ -77,6 +77,11 @@ BEGIN
             PERFORM {ops}.pass_key(p_new.project_id, p_new.concurrency_key, p_new.run_id);
         END IF;
     END IF;
+    IF p_new.lane = 'graph' AND p_new.end_cause = 'statement' THEN
+        -- Its jobs go with it, as soon as the controller looks.
+        INSERT INTO {ops}.job_changes AS c (subject, version) VALUES (p_new.run_id, 1)
+        ON CONFLICT (subject) DO UPDATE SET version = c.version + 1;
+    END IF;
     RETURN p_new;
 END
 $$;

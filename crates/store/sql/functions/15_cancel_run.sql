@@ -1,5 +1,24 @@
+-- Asks every live job of a graph to stop, and names the run to the controller. Asked twice, it is one wish.
+CREATE FUNCTION {ops}.cancel_graph(p_run_id text, p_by text, p_reason text, p_now timestamptz)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE {ops}.jobs SET cancelled_at = p_now, cancelled_by = p_by
+     WHERE run_id = p_run_id AND ended_at IS NULL AND cancelled_at IS NULL;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    UPDATE {ops}.graphs SET cancelled_at = p_now, cancelled_by = p_by, cancel_reason = p_reason
+     WHERE run_id = p_run_id AND cancelled_at IS NULL;
+    PERFORM {ops}.write_event(p_run_id, 'request', 'warn', 'Cancel requested',
+        jsonb_strip_nulls(jsonb_build_object('by', p_by, 'reason', p_reason)), NULL, NULL, p_now);
+    -- Last, as in a step of the controller: jobs, runs, changes.
+    INSERT INTO {ops}.job_changes AS c (subject, version) VALUES (p_run_id, 1)
+    ON CONFLICT (subject) DO UPDATE SET version = c.version + 1;
+END
+$$;
+
 -- Cancels a run that waits, at once; asks the worker of a held one to stop. Says which: cancelled, requested,
--- or ended, when there was nothing left to stop.
+-- or ended, when there was nothing left to stop. A graph is stopped by its controller, job by job.
 CREATE FUNCTION {ops}.cancel_run(p_run_id text, p_by text DEFAULT session_user, p_reason text DEFAULT NULL,
                                  p_now timestamptz DEFAULT NULL)
 RETURNS text LANGUAGE plpgsql {verb} AS $$
@@ -8,10 +27,12 @@ DECLARE
     v_run record;
     v_seq integer;
 BEGIN
-    SELECT r.status, r.cancel_requested_at INTO v_run FROM {ops}.runs r
+    SELECT r.status, r.lane, r.cancel_requested_at INTO v_run FROM {ops}.runs r
      WHERE r.run_id = p_run_id FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         PERFORM {ops}.refuse_run(p_run_id);
+    ELSIF v_run.lane = 'graph' AND v_run.status IN ('queued', 'claimed', 'running') THEN
+        PERFORM {ops}.cancel_graph(p_run_id, p_by, p_reason, v_now);
     ELSIF v_run.status = 'queued' THEN
         UPDATE {ops}.runs r
            SET status = 'cancelled', gate = NULL, finished_at = v_now, updated_at = v_now,

@@ -1,8 +1,8 @@
 //! What the tests share: commands, their outcome, and waiting for a condition.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tidemill_supervisor::{End, Moment, Part, Report, Spec, Stream, Supervised};
@@ -17,24 +17,8 @@ pub(crate) const LONG: Duration = Duration::from_hours(1);
 ///
 /// With a filter `cargo test` does not build it. A test of yesterday's supervisor would be worse than none.
 pub(crate) fn stand() -> PathBuf {
-    let test = std::env::current_exe().expect("the test has a path");
-    let profile = test.parent().and_then(Path::parent).expect("target/<profile>/deps/<test>");
-    let stand = profile.join("examples").join("stand");
-    let built = fs::metadata(&stand).and_then(|metadata| metadata.modified()).ok();
-    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let written = newest(&package.join("src")).max(newest(&package.join("examples")));
-    let advice = "run `cargo build --package tidemill-supervisor --example stand`";
-    assert!(built >= written, "{} is missing or out of date: {advice}", stand.display());
-    stand
-}
-
-/// When the newest file of a directory was written.
-fn newest(dir: &Path) -> Option<SystemTime> {
-    let entries = fs::read_dir(dir).expect("the directory can be read");
-    let paths = entries.map(|entry| entry.expect("the entry can be read").path());
-    paths
-        .map(|path| if path.is_dir() { newest(&path) } else { path.metadata().ok()?.modified().ok() })
-        .max()?
+    let found = tidemill_testkit::stand::example("tidemill-supervisor", env!("CARGO_MANIFEST_DIR"), "stand");
+    found.unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A command with nothing special about it.

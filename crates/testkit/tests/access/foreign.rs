@@ -232,3 +232,36 @@ pub(crate) async fn an_agent_belongs_to_the_token_that_it_came_with(ground: &Gro
     let orders = ground.post(&format!("/v1/agents/{mine}/poll"), &bank, &poll).await.json();
     assert_eq!(orders, json!({"tasks": []}));
 }
+
+/// When the token of an agent is over, another one may speak for it if it comes from the agent's own directory; to
+/// everybody else of the same rights it goes on not to exist.
+pub(crate) async fn an_agent_moves_to_another_token_only_from_its_own_directory(ground: &Ground) {
+    let (first, own) = ground.make(Role::Agent, Some("shop"), None).await;
+    let other = ground.secret(Role::Agent, Some("shop")).await;
+    let path = format!("/v1/agents/{}", Uuid::new_v4());
+    let register = async |secret: &str, known: Option<&str>| {
+        let body = json!({"boot": Uuid::new_v4(), "name": "press", "capacity": 1, "secret": known});
+        let reply = ask(&Method::PUT, &path).body(&body).token(secret).at(&ground.door).await;
+        (reply.status, reply.code())
+    };
+    let home = "3".repeat(64);
+    let unknown = (StatusCode::NOT_FOUND, "unknown_agent".to_owned());
+    assert_eq!(register(own.reveal(), Some(&home)).await.0, StatusCode::OK);
+    assert_eq!(register(&other, None).await, unknown);
+    assert_eq!(register(&other, Some(&"4".repeat(64))).await, unknown);
+    let still = (StatusCode::CONFLICT, "frozen".to_owned());
+    assert_eq!(register(&other, Some(&home)).await, still, "its token is good");
+    let revoke = format!("/v1/tokens/{}", first.token_id);
+    let revoked = ask(&Method::DELETE, &revoke).token(&ground.admin).at(&ground.door).await;
+    assert!(revoked.status.is_success(), "{revoked:?}");
+    assert_eq!(register(&other, None).await, unknown);
+    assert_eq!(register(&other, Some(&"4".repeat(64))).await, unknown);
+    let bank = ground.secret(Role::Agent, Some("bank")).await;
+    assert_eq!(register(&bank, Some(&home)).await, unknown, "it works for another project");
+    let all = ground.secret(Role::Agent, None).await;
+    assert_eq!(register(&all, Some(&home)).await, unknown, "it would get more than it had");
+    let (status, code) = register(&other, Some("short")).await;
+    assert_eq!((status, code.as_str()), (StatusCode::UNPROCESSABLE_ENTITY, "invalid"));
+    assert_eq!(register(&other, Some(&home)).await.0, StatusCode::OK);
+    assert_eq!(register(&other, None).await.0, StatusCode::OK, "it is its own now");
+}

@@ -288,6 +288,7 @@ fn agents() -> Vec<Row> {
             .of(Whose::Nobodys),
         post("/v1/agents/{agent}/beat", AGENT, |things| json!({"boot": things.boot})),
         post("/v1/agents/{agent}/poll", AGENT, |things| json!({"boot": things.boot})),
+        post("/v1/agents/{agent}/kept", AGENT, |things| json!({"boot": things.boot, "keeps": [things.job]})),
         post("/v1/agents/{agent}/probe", AGENT, |things| json!({"boot": things.boot, "maintenance": false})),
         delete("/v1/agents/{agent}", AGENT).query(|things| format!("?boot={}", things.boot)),
         post("/v1/tasks/{task}/stage", AGENT, |things| report(things, &json!({"stage": "preparing"}))),

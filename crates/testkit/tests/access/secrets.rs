@@ -3,13 +3,14 @@
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 use serde_json::json;
 use tidemill_core::access::{Role, Secret};
 use tidemill_testkit::door::{Kind, Stage};
 use tracing_subscriber::fmt::MakeWriter;
+use uuid::Uuid;
 
-use crate::ground::{Ground, get, post};
+use crate::ground::{Ground, ask, get, post};
 use crate::sessions::sign_in;
 
 /// Keeps what is logged.
@@ -72,6 +73,11 @@ pub(crate) async fn no_secret_is_in_the_database_the_log_or_the_record(ground: &
     let (_, expired) = ground.make(Role::Admin, None, Some(1)).await;
     ground.wait(1);
     assert_eq!(ground.get("/v1/info", expired.reveal()).await.code(), "token_expired");
+    let home = "5".repeat(64);
+    let agent = json!({"boot": Uuid::new_v4(), "name": "press", "capacity": 1, "secret": home});
+    let path = format!("/v1/agents/{}", Uuid::new_v4());
+    let registered = ask(&Method::PUT, &path).body(&agent).token(&ground.admin).at(&ground.door).await;
+    assert_eq!(registered.status, StatusCode::OK, "{registered:?}");
     let guess = Secret::token([7; 32]);
     let refused = ground.get("/v1/info", guess.reveal()).await;
     let listed = ground.get("/v1/tokens", &ground.admin).await;
@@ -85,7 +91,7 @@ pub(crate) async fn no_secret_is_in_the_database_the_log_or_the_record(ground: &
     assert!(record.body.contains("session.create") && record.body.contains("runs.create"), "{record:?}");
     let kept = everything(&ground.stage).await;
     assert!(kept.contains(&secret.parse::<Secret>().expect("a secret").hash()), "the database was read");
-    let secrets = [&ground.admin, &secret, &cookie, &csrf, expired.reveal(), guess.reveal()];
+    let secrets = [&ground.admin, &secret, &cookie, &csrf, expired.reveal(), guess.reveal(), &home];
     for secret in secrets.map(|secret| secret.trim_start_matches("tms_").trim_start_matches("tm_").to_owned())
     {
         for (place, text) in [
@@ -119,6 +125,8 @@ async fn readers_see_no_hash_and_workers_see_nothing_of_access() {
         ("tokens", "last_used_at", true),
         ("sessions", "hash", false),
         ("sessions", "token_id", false),
+        ("agents", "secret_hash", false),
+        ("agents", "name", true),
         ("audit", "action", true),
         ("runs", "status", true),
     ] {

@@ -9,22 +9,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{Method, Request};
-use hyper_util::rt::TokioIo;
+use http::{Method, StatusCode};
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::path::Path as Key;
 use object_store::{ObjectStore, ObjectStoreExt as _};
-use s3s::auth::SimpleAuth;
-use s3s::service::S3ServiceBuilder;
 use tidemill_core::feed::Watermark;
 use tidemill_testkit::azurite::Azurite;
 use tidemill_testkit::door::{Kind, at};
+use tidemill_testkit::s3::{self, Around, SECRET};
 use tokio::net::TcpListener;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::watch;
 
 use super::{Desk, foreign};
 
@@ -32,7 +27,6 @@ const PART: &str = "TIDEMILL_TEST_COPY_PART";
 const ARRIVED: &str = "TIDEMILL_TEST_COPY_ARRIVED";
 const RACED: &str = "raced.json";
 const BUCKET: &str = "watermarks";
-const SECRET: &str = "c29tZXRoaW5nLXRoYXQtbm9ib2R5LW1heS1zZWU=";
 
 type Environment = Vec<(&'static str, String)>;
 
@@ -78,22 +72,25 @@ struct Race {
 }
 
 impl Race {
-    /// Whether the request is one of them.
-    async fn arrive(&self, request: &Request<Incoming>) -> bool {
-        if request.method() != Method::PUT || !request.uri().path().ends_with(RACED) {
-            return false;
-        }
+    /// Whether a request is one of them.
+    fn is_of(method: &Method, path: &str) -> bool {
+        method == Method::PUT && path.ends_with(RACED)
+    }
+}
+
+impl Around for Race {
+    async fn before(&self, method: &Method, path: &str) -> Option<StatusCode> {
         // The very first write makes the object, and races nobody.
-        if self.writes.fetch_add(1, Ordering::SeqCst) == 1 {
+        if Self::is_of(method, path) && self.writes.fetch_add(1, Ordering::SeqCst) == 1 {
             std::fs::write(&self.arrived, "").expect("the sign is made");
             let mut done = self.done.subscribe();
             done.wait_for(|done| *done > 2).await.expect("the server lives");
         }
-        true
+        None
     }
 
-    fn leave(&self, is_racing: bool) {
-        if is_racing {
+    fn after(&self, method: &Method, path: &str) {
+        if Self::is_of(method, path) {
             self.done.send_modify(|done| *done = self.writes.load(Ordering::SeqCst));
         }
     }
@@ -101,46 +98,14 @@ impl Race {
 
 /// An S3 server on a folder, for one account.
 async fn serve_s3(folder: &Path) -> Environment {
-    std::fs::create_dir(folder.join(BUCKET)).expect("the bucket is made");
-    let files = s3s_fs::FileSystem::new(folder).expect("the folder is served");
-    let mut builder = S3ServiceBuilder::new(files);
-    builder.set_auth(SimpleAuth::from_single("tester", SECRET));
-    let service = builder.build();
-    // In S3 the condition and the write are one; this server looks, and then writes.
-    let turn = Arc::new(Mutex::new(()));
     let race = Arc::new(Race {
         arrived: folder.join("arrived"),
         writes: AtomicUsize::new(0),
         done: watch::Sender::new(0),
     });
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-    let address = listener.local_addr().expect("it has an address");
-    tokio::spawn(async move {
-        while let Ok((socket, _)) = listener.accept().await {
-            let (service, turn, race) = (service.clone(), turn.clone(), race.clone());
-            let answer = service_fn(move |request: Request<Incoming>| {
-                let (service, turn, race) = (service.clone(), turn.clone(), race.clone());
-                async move {
-                    let is_racing = race.arrive(&request).await;
-                    let answer = {
-                        let _turn = turn.lock().await;
-                        service.call(request.map(s3s::Body::from)).await
-                    };
-                    race.leave(is_racing);
-                    answer
-                }
-            });
-            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(socket), answer));
-        }
-    });
-    vec![
-        (ARRIVED, folder.join("arrived").display().to_string()),
-        ("AWS_ENDPOINT", format!("http://{address}")),
-        ("AWS_ALLOW_HTTP", "true".to_owned()),
-        ("AWS_REGION", "us-east-1".to_owned()),
-        ("AWS_ACCESS_KEY_ID", "tester".to_owned()),
-        ("AWS_SECRET_ACCESS_KEY", SECRET.to_owned()),
-    ]
+    let mut environment = s3::serve(folder, BUCKET, race).await.expect("the folder is served");
+    environment.push((ARRIVED, folder.join("arrived").display().to_string()));
+    environment
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

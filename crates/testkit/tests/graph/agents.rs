@@ -1,5 +1,6 @@
 //! Agents that fall silent, leave, drain, are forgotten, come again, or are not who they say they are.
 
+use tidemill_core::access::{Role, Token};
 use tidemill_core::agent::NewAgent;
 use tidemill_core::graph::record::TaskEnd;
 use tidemill_core::job::StatusCode as C;
@@ -213,6 +214,95 @@ pub(crate) async fn an_agent_of_a_token_is_nobody_elses(kind: Kind) {
         let refused = stage.expect_err("it is not theirs");
         assert_eq!(refused.to_string(), format!("task `{task}` does not exist"));
     }
+}
+
+/// A token that is kept, so that it has a standing.
+async fn token(scene: &Scene, project: Option<&str>) -> Uuid {
+    let token = Token {
+        token_id: Uuid::new_v4(),
+        name: "site".to_owned(),
+        role: Role::Agent,
+        project_id: project.map(str::to_owned),
+        created_at: scene.now(),
+        created_by: "ann".to_owned(),
+        expires_at: Some(scene.now() + chrono::TimeDelta::hours(1)),
+        revoked_at: None,
+        revoked_by: None,
+        last_used_at: None,
+    };
+    let id = token.token_id;
+    scene.stage.store.add_token(token, id.simple().to_string().repeat(2)).await.expect("the token is kept");
+    id
+}
+
+pub(crate) async fn an_agent_comes_with_another_token_when_its_own_is_over(kind: Kind) {
+    let mut scene = Scene::open(kind).await;
+    let (first, second) = (token(&scene, None).await, token(&scene, None).await);
+    let secret_hash = Some("7".repeat(64));
+    let new = NewAgent { token_id: Some(first), secret_hash, ..new_agent("one", 1) };
+    let mut robot = scene.agent_with(new.clone()).await;
+    let run = scene.submit(&one("")).await;
+    scene.act().await;
+    let order = robot.order().await;
+    robot.stage(&order.task_id, "executing").await;
+    let next = NewAgent { token_id: Some(second), boot_id: Uuid::new_v4(), ..new.clone() };
+    let still = scene.graphs.register(next.clone()).await.expect_err("the first token is good");
+    assert_eq!(still.refusal_code(), Some(RefusalCode::Frozen));
+    assert!(still.to_string().contains("belongs to token `site`, which is still good"), "{still}");
+    robot.beat().await;
+
+    scene
+        .stage
+        .store
+        .revoke_token(first, None, "ann".to_owned(), scene.engine.clock().now())
+        .await
+        .expect("revoked");
+    // Neither a stranger with a good token, nor one whose project is another, nor one who knows but the agent's id.
+    let bank = token(&scene, Some("bank")).await;
+    let strangers = [
+        NewAgent { secret_hash: None, ..next.clone() },
+        NewAgent { secret_hash: Some("8".repeat(64)), ..next.clone() },
+        NewAgent { token_id: Some(bank), project_id: Some("bank".to_owned()), ..next.clone() },
+    ];
+    for stranger in strangers {
+        let refused = scene.graphs.register(stranger).await.expect_err("it is not theirs");
+        assert_eq!(refused.refusal_code(), Some(RefusalCode::UnknownAgent));
+    }
+    robot.beat().await;
+    let moved = scene.agent_with(next.clone()).await;
+    assert_eq!(
+        scene.graphs.beat(&robot.who, &[]).await.expect_err("it was").refusal_code(),
+        Some(RefusalCode::UnknownAgent)
+    );
+    assert_eq!(moved.result(&order.task_id, ended(0)).await, Applied::Applied, "its task is still its own");
+    scene.act().await;
+    assert_eq!(scene.code(&run, "a").await, C::Succeeded);
+    // The same when a token expires, and when it was removed long ago.
+    scene.advance(3_601);
+    let third = token(&scene, None).await;
+    scene.agent_with(NewAgent { token_id: Some(third), ..next.clone() }).await;
+    scene.stage.plain.execute("DELETE FROM {ops}.tokens").await.expect("a person may");
+    scene.agent_with(NewAgent { token_id: Some(token(&scene, None).await), ..next }).await;
+}
+
+pub(crate) async fn an_agent_that_never_said_its_secret_is_bound_to_its_token(kind: Kind) {
+    let scene = Scene::open(kind).await;
+    let (first, second) = (token(&scene, None).await, token(&scene, None).await);
+    let old = NewAgent { token_id: Some(first), ..new_agent("old", 1) };
+    scene.agent_with(old.clone()).await;
+    scene
+        .stage
+        .store
+        .revoke_token(first, None, "ann".to_owned(), scene.engine.clock().now())
+        .await
+        .expect("revoked");
+    // Whoever comes first with a secret and another token has proven nothing.
+    let taker = NewAgent { token_id: Some(second), secret_hash: Some("7".repeat(64)), ..old.clone() };
+    let refused = scene.graphs.register(taker.clone()).await.expect_err("it is not theirs");
+    assert_eq!(refused.refusal_code(), Some(RefusalCode::UnknownAgent));
+    // Its next version says it with its own token, and may move then.
+    scene.agent_with(NewAgent { secret_hash: Some("7".repeat(64)), ..old }).await;
+    scene.agent_with(taker).await;
 }
 
 pub(crate) async fn an_agent_of_one_project_gets_only_its_jobs(kind: Kind) {

@@ -6,7 +6,7 @@ use tidemill_core::run::{Cancelled, EndCause, Lane, RunState};
 use tidemill_store::ClaimRuns;
 use tidemill_testkit::door::Kind;
 
-use crate::scene::{Scene, ended, graph, one};
+use crate::scene::{Scene, ended, graph, one, settle};
 
 pub(crate) async fn a_graph_is_never_claimed_nor_swept(kind: Kind) {
     let mut scene = Scene::open(kind).await;
@@ -99,12 +99,80 @@ pub(crate) async fn a_run_that_is_ended_by_hand_takes_its_jobs_with_it(kind: Kin
     scene.act().await;
     let change = "UPDATE {ops}.runs SET status = 'failed'";
     scene.stage.plain.execute(change).await.expect("a person may");
-    scene.advance(60);
-    robot.beat().await;
     scene.act().await;
     let job = scene.job(&run, "a").await;
     assert_eq!((job.code, job.stopping), (C::CancelledByUser, true));
     assert_eq!(scene.run(&run).await.status, RunState::Failed);
+}
+
+/// Nobody tells the controller: it finds such runs when it passes over everything.
+pub(crate) async fn a_run_whose_last_job_a_statement_ended_ends(kind: Kind) {
+    let mut scene = Scene::open(kind).await;
+    let mut robot = scene.agent("one", 2).await;
+    let failing = scene.submit(&graph(&[("a", &[]), ("b", &["a"])])).await;
+    let good = scene.submit(&one("")).await;
+    scene.act().await;
+    for order in robot.poll().await {
+        robot.stage(&order.task_id, "executing").await;
+    }
+    scene.act().await;
+    let end = async |scene: &Scene, run: &str, code: &str| {
+        let change = format!(
+            "UPDATE {{ops}}.jobs SET code = '{code}', ended_at = updated_at WHERE run_id = '{run}' AND name = 'a'"
+        );
+        scene.stage.plain.execute(&change).await.expect("a person may");
+    };
+    end(&scene, failing.as_str(), "cancelled_by_user").await;
+    end(&scene, good.as_str(), "succeeded").await;
+    scene.advance(61);
+    robot.beat().await;
+    scene.act().await;
+    assert_eq!(scene.code(&failing, "b").await, C::DependencyFailed);
+    assert_ne!(scene.run(&failing).await.finished_at, None);
+    let over = scene.run(&good).await;
+    assert_eq!((over.status, over.end_cause), (RunState::Success, Some(EndCause::Reported)));
+    assert_eq!(over.metadata["jobs"]["succeeded"], 1);
+    // Once is enough.
+    let before = scene.run(&good).await;
+    scene.advance(61);
+    scene.act().await;
+    assert_eq!(scene.run(&good).await, before);
+}
+
+pub(crate) async fn a_graph_that_is_cancelled_in_sql_stops_soon(kind: Kind) {
+    let mut scene = Scene::open(kind).await;
+    let mut robot = scene.agent("one", 1).await;
+    let running = scene.submit(&one("")).await;
+    let waiting = scene.submit(&one("")).await;
+    scene.act().await;
+    let task = robot.order().await.task_id;
+    robot.stage(&task, "executing").await;
+    scene.act().await;
+    // What `SELECT ops.cancel_run(…)` does, and its twin on SQLite.
+    let store = scene.stage.store.clone();
+    let cancel = async |run: &tidemill_core::RunId| {
+        let reason = Some("enough".to_owned());
+        store.cancel_run(run.clone(), "ann".to_owned(), reason, scene.engine.clock().now()).await
+    };
+    for run in [&running, &waiting, &running] {
+        assert_eq!(cancel(run).await.expect("it is cancelled"), Cancelled::Requested);
+    }
+    settle(&mut scene.controller).await;
+    assert_eq!(scene.code(&running, "a").await, C::CancelledByUser, "without a pass over everything");
+    assert_eq!(scene.code(&waiting, "a").await, C::CancelledByUser);
+    for run in [&running, &waiting] {
+        let over = scene.run(run).await;
+        assert_eq!((over.status, over.end_cause), (RunState::Cancelled, Some(EndCause::Cancelled)));
+        assert_eq!(over.metadata["cancelled_by"], "ann");
+    }
+    let wishes = format!(
+        "SELECT count(*) FROM {{ops}}.run_events WHERE run_id = '{running}' AND kind = 'request' AND level = 'warn'"
+    );
+    assert_eq!(scene.number(&wishes).await, 1, "asked twice, it is one wish");
+    assert_eq!(cancel(&running).await.expect("it is over"), Cancelled::Ended);
+    robot.confirm(&task).await;
+    settle(&mut scene.controller).await;
+    assert!(!scene.job(&running, "a").await.stopping);
 }
 
 pub(crate) async fn what_ended_long_ago_is_removed(kind: Kind) {

@@ -90,6 +90,7 @@ fn a_job_waits_for_what_it_needs_and_fails_with_it() {
     let ask = |needs, room| plan(&job(C::Created), needs, Flags::default(), room, None, now());
     assert_eq!(ask(Needs::Open, Room::Free), Step::Become(C::WaitingOnDependencies));
     assert_eq!(ask(Needs::Failed, Room::Free), Step::End(C::DependencyFailed, None));
+    assert_eq!(ask(Needs::OutOfReach, Room::Free), Step::End(C::JobError, None));
     assert_eq!(ask(Needs::Met, Room::NoWorker), Step::Become(C::WaitingOnWorkers));
     assert_eq!(ask(Needs::Met, Room::PoolFull), Step::Become(C::WaitingOnPool));
     assert_eq!(ask(Needs::Met, Room::Free), Step::Start);
@@ -188,7 +189,7 @@ fn every_step_is_an_arrow_of_the_lifecycle() {
     let mut seen = 0;
     for &code in C::ALL {
         for &flags in &flags {
-            for needs in [Needs::Met, Needs::Open, Needs::Failed] {
+            for needs in [Needs::Met, Needs::Open, Needs::Failed, Needs::OutOfReach] {
                 for room in [Room::Free, Room::NoWorker, Room::PoolFull, Room::Never] {
                     for result in &results {
                         for cancelled in [false, true] {

@@ -13,12 +13,13 @@ fn ready(index: usize, workspace: &str) -> Ready {
             weight: 1,
             pool: None,
             labels: Vec::new(),
+            on: None,
         },
     }
 }
 
 fn agent(capacity: i32) -> Agent {
-    Agent { labels: Vec::new(), project: None, capacity, free: capacity }
+    Agent { id: Uuid::nil(), labels: Vec::new(), project: None, capacity, free: capacity }
 }
 
 fn line(jobs: impl IntoIterator<Item = Ready>) -> Line {
@@ -136,4 +137,22 @@ fn a_look_costs_what_it_gives() {
         assert_eq!(give(&mut line, &mut [agent(1)]).len(), 1);
     }
     assert_eq!(line.len(), 49_000);
+}
+
+#[test]
+fn a_job_waits_for_the_one_agent_that_has_what_it_needs() {
+    let home = Uuid::from_u128(7);
+    let mut bound = ready(0, "one");
+    bound.shape.on = Some(home);
+    let mut holder = Agent { id: home, ..agent(1) };
+    let given = line([bound.clone(), ready(1, "one")]).give(
+        &BTreeMap::new(),
+        &mut [agent(8), holder.clone()],
+        &mut BTreeMap::new(),
+        usize::MAX,
+    );
+    assert!(given.contains(&Given { index: 0, agent: 1 }), "{given:?}");
+    holder.free = 0;
+    assert_eq!(room(&bound.shape, &[agent(8), holder], &BTreeMap::new()), Room::NoWorker);
+    assert_eq!(room(&bound.shape, &[agent(8)], &BTreeMap::new()), Room::NoWorker, "it may come back");
 }

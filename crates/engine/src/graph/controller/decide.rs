@@ -6,6 +6,7 @@ use super::memory::{Job, Memory, Rooms};
 use super::write::{Draft, Failure};
 use std::collections::{BTreeSet, VecDeque};
 use tidemill_core::Timestamp;
+use tidemill_core::graph::place::Place;
 use tidemill_core::graph::plan::{self, Report, Room, Step, plan};
 use tidemill_core::graph::record::TaskEnd;
 use tidemill_core::graph::share;
@@ -33,7 +34,7 @@ pub(super) fn decide(memory: &mut Memory, now: Timestamp, batch: usize) -> Draft
             Look::Ready => {
                 if !memory.line.contains(index) {
                     waiting.push(index);
-                    memory.line.add(memory.jobs[index].ready(index));
+                    memory.line.add(memory.ready(index));
                 }
             }
             Look::Later(at) => {
@@ -178,12 +179,19 @@ impl Decision {
             }
             Step::Stop(code) => self.stop(memory, index, code),
             Step::End(code, message) => {
-                let broken = memory.jobs[index].broken.clone();
-                let job = &mut memory.jobs[index];
-                let message = match (code, broken) {
-                    (StatusCode::DependencyFailed, Some(name)) => Some(format!("job {name} did not succeed")),
+                let job = &memory.jobs[index];
+                let message = match (code, &job.broken, job.place()) {
+                    (StatusCode::DependencyFailed, Some(name), _) => {
+                        Some(format!("job {name} did not succeed"))
+                    }
+                    (StatusCode::JobError, _, Place::Nowhere(why)) if message.is_none() => Some(why),
                     _ => message,
                 };
+                let kept_on = job.task.as_ref().filter(|task| task.keeps).map(|task| task.agent_id);
+                if let Some(agent) = kept_on.filter(|_| code == StatusCode::Succeeded) {
+                    memory.keep_on(index, agent);
+                }
+                let job = &mut memory.jobs[index];
                 job.live.message = message.map(|message| clean(&message, MESSAGE_BYTES_MAX));
                 note_exit(job);
                 self.end_task(job, TaskEnd::Taken);
@@ -277,7 +285,7 @@ impl Decision {
                 continue;
             }
             let job = &memory.jobs[index];
-            let room = match share::room(&job.shape(), &agents, &pools) {
+            let room = match share::room(&memory.shape(index), &agents, &pools) {
                 // There is room, and this step is full: the next one gives it.
                 Room::Free => Room::NoWorker,
                 room @ (Room::NoWorker | Room::PoolFull | Room::Never) => room,
@@ -312,6 +320,7 @@ impl Decision {
             agent_id,
             stage: None,
             result: None,
+            keeps: false,
             cancelled_begun: false,
             cancelled_over: false,
         });

@@ -3,6 +3,7 @@
 use chrono::TimeDelta;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tidemill_core::graph::definition::DATABASE_POOL;
+use tidemill_core::graph::place::{Held, Holder, Place, place};
 use tidemill_core::graph::plan::{Flags, Needs};
 use tidemill_core::graph::share::{self, Line, Ready, Shape};
 use tidemill_core::job::JobState;
@@ -22,8 +23,12 @@ pub(super) struct Job {
     pub(super) open: usize,
     /// A job that it needs and that failed.
     pub(super) broken: Option<String>,
+    /// Of what it needs: files that one agent alone has.
+    pub(super) held: Vec<Held>,
     /// Jobs that need it.
     pub(super) dependents: Vec<usize>,
+    /// Jobs that it needs and that lived when it was read.
+    pub(super) needed: Vec<usize>,
     /// The order to carry it out.
     pub(super) task: Option<LiveTask>,
     /// The order to stop its last task.
@@ -47,29 +52,30 @@ impl Job {
     pub(super) fn needs(&self) -> Needs {
         match (&self.broken, self.open) {
             (Some(_), _) => Needs::Failed,
+            (None, 0) if matches!(self.place(), Place::Nowhere(_)) => Needs::OutOfReach,
             (None, 0) => Needs::Met,
             (None, _) => Needs::Open,
         }
     }
 
-    pub(super) fn shape(&self) -> Shape {
+    /// Where it can be carried out, as far as is known.
+    pub(super) fn place(&self) -> Place {
+        place(&self.held)
+    }
+
+    fn shape(&self, on: Option<Uuid>) -> Shape {
         Shape {
             project: self.live.project_id.clone(),
             uses_database: self.uses_database(),
             weight: self.live.weight,
             pool: self.live.pool.clone(),
             labels: self.live.labels.clone(),
+            on,
         }
     }
 
     pub(super) fn uses_database(&self) -> bool {
         self.live.pool.as_deref() == Some(DATABASE_POOL)
-    }
-
-    pub(super) fn ready(&self, index: usize) -> Ready {
-        // Jobs of one run were made at one time; their places tell which is older.
-        let age = self.live.created_at.timestamp_micros() + i64::from(self.live.position);
-        Ready { index, workspace: self.live.workspace.clone(), age, shape: self.shape() }
     }
 }
 
@@ -128,6 +134,38 @@ pub(super) struct Memory {
 }
 
 impl Memory {
+    /// What room a job needs. Where one agent alone has what it needs, it goes there.
+    ///
+    /// What it leaves will be needed together with what others left: where that is on one agent's disk already, it goes
+    /// there too, if that agent can take it at all. Otherwise nobody could bring the two together.
+    pub(super) fn shape(&self, index: usize) -> Shape {
+        let job = &self.jobs[index];
+        if let Place::On(agent) = job.place() {
+            return job.shape(Some(agent));
+        }
+        let free = job.shape(None);
+        let homes = job.dependents.iter().filter_map(|&dependent| match self.jobs[dependent].place() {
+            Place::On(agent) => Some(agent),
+            Place::Anywhere | Place::Nowhere(_) => None,
+        });
+        let mut fitting = homes.filter(|agent| {
+            let known = self.agents.get(agent).filter(|state| state.known.forgotten_at.is_none());
+            known.is_some_and(|state| {
+                state.known.agent.capacity >= free.weight && room_of(state, 0).fits(&free)
+            })
+        });
+        let on = fitting.next();
+        Shape { on, ..free }
+    }
+
+    /// A job that could begin, as it stands in line.
+    pub(super) fn ready(&self, index: usize) -> Ready {
+        let job = &self.jobs[index];
+        // Jobs of one run were made at one time; their places tell which is older.
+        let age = job.live.created_at.timestamp_micros() + i64::from(job.live.position);
+        Ready { index, workspace: job.live.workspace.clone(), age, shape: self.shape(index) }
+    }
+
     /// Jobs that have not ended, or of which something may still run.
     pub(super) fn live(&self) -> usize {
         self.live
@@ -152,6 +190,11 @@ impl Memory {
     pub(super) fn take_in(&mut self, look: Look, since: Timestamp, silence: TimeDelta) {
         let now = look.now;
         self.take_in_jobs(look.jobs, &look.needs, &look.runs);
+        for (job, held) in look.held {
+            if let Some(&index) = self.ids.get(&job) {
+                self.jobs[index].held.push(held);
+            }
+        }
         for (subject, run, cancelled) in &look.wishes {
             match self.ids.get(subject) {
                 Some(&index) => {
@@ -196,6 +239,9 @@ impl Memory {
                 self.jobs[index].live.cancelled |= cancelled;
                 self.jobs[index].task = None;
                 self.jobs[index].stop = None;
+                self.jobs[index].held.clear();
+                // Where it can be carried out may be another place by now, and it gets its place in line anew.
+                self.line.remove(index);
                 self.dirty.insert(index);
                 continue;
             }
@@ -214,7 +260,16 @@ impl Memory {
         self.ids.insert(live.job_id.clone(), index);
         let run = self.runs.entry(live.run_id.clone()).or_insert(Run { status, open: 0 });
         run.open += usize::from(live.ended_at.is_none());
-        let job = Job { live, open: 0, broken: None, dependents: Vec::new(), task: None, stop: None };
+        let job = Job {
+            live,
+            open: 0,
+            broken: None,
+            held: Vec::new(),
+            dependents: Vec::new(),
+            needed: Vec::new(),
+            task: None,
+            stop: None,
+        };
         if job.takes_room() {
             self.rooms.insert(index);
         }
@@ -231,6 +286,7 @@ impl Memory {
         if let Some(&needed) = self.ids.get(&need.needs) {
             self.jobs[index].open += 1;
             self.jobs[needed].dependents.push(index);
+            self.jobs[index].needed.push(needed);
         }
     }
 
@@ -340,18 +396,30 @@ impl Memory {
             let agent = &state.known.agent;
             let free = agent.capacity - used.get(id).copied().unwrap_or(0);
             ids.push(*id);
-            agents.push(share::Agent {
-                labels: agent.labels.clone(),
-                project: agent.project_id.clone(),
-                capacity: agent.capacity,
-                free: if state.away || agent.draining { 0 } else { free.max(0) },
-            });
+            agents.push(room_of(state, if state.away || agent.draining { 0 } else { free.max(0) }));
         }
         let pool = |(name, size): (&String, &i32)| {
             let used = pooled.get(name.as_str()).copied().unwrap_or(0);
             (name.clone(), share::Pool { size: *size, used })
         };
         Rooms { ids, agents, pools: self.pools.iter().map(pool).collect(), running }
+    }
+
+    /// Notes that what a job left is on the disk of one agent alone: those who need it go there, and so do jobs whose
+    /// files will be needed together with it.
+    pub(super) fn keep_on(&mut self, index: usize, agent_id: Uuid) {
+        let known = self.agents.get(&agent_id).filter(|state| state.known.forgotten_at.is_none());
+        let agent = known.map(|state| Holder { agent_id, name: state.known.agent.name.clone() });
+        let held = Held { job: self.jobs[index].live.name.clone(), agent };
+        for dependent in self.jobs[index].dependents.clone() {
+            self.jobs[dependent].held.push(held.clone());
+            for beside in self.jobs[dependent].needed.clone() {
+                if self.line.contains(beside) {
+                    self.line.remove(beside);
+                    self.dirty.insert(beside);
+                }
+            }
+        }
     }
 
     /// Follows what became of a job: its room, its run, the jobs that need it. Jobs to look at because of it.
@@ -390,5 +458,17 @@ impl Memory {
             }
         }
         dependents
+    }
+}
+
+/// What an agent has to give, of which so much is free.
+fn room_of(state: &AgentState, free: i32) -> share::Agent {
+    let agent = &state.known.agent;
+    share::Agent {
+        id: agent.agent_id,
+        labels: agent.labels.clone(),
+        project: agent.project_id.clone(),
+        capacity: agent.capacity,
+        free,
     }
 }

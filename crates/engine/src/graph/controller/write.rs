@@ -80,7 +80,7 @@ impl Draft {
 
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
-        self.jobs.is_empty() && self.changes.is_empty()
+        self.jobs.is_empty() && self.changes.is_empty() && self.run_ends.is_empty()
     }
 
     /// Jobs that it changes.
