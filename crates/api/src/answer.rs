@@ -124,6 +124,7 @@ const fn status_of(code: RefusalCode) -> StatusCode {
         | RefusalCode::UnknownJob
         | RefusalCode::UnknownTask
         | RefusalCode::UnknownAgent
+        | RefusalCode::UnknownWorker
         | RefusalCode::UnknownPool => StatusCode::NOT_FOUND,
         RefusalCode::KeyConflict
         | RefusalCode::Stale

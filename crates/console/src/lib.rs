@@ -84,7 +84,7 @@ pub fn router(app: App) -> Router {
         .merge(flags::routes())
         .merge(schedules::routes())
         .merge(tokens::routes())
-        .route("/workers", get(workers::page))
+        .merge(workers::routes())
         .route("/audit", get(audit::page))
         .layer(from_fn(headers))
         .with_state(console)

@@ -78,6 +78,8 @@ catalog! {
     FLAG_CLEAR = "flag_clear.sql",
     FLAG_LIST = "flag_list.sql",
     WORKER_LIST = "worker_list.sql",
+    WORKER_GET = "worker_get.sql",
+    WORKER_DRAIN = "worker_drain.sql",
     PRUNE_RUNS = "prune_runs.sql",
     PRUNE_EVENTS = "prune_events.sql",
     PRUNE_ARTIFACTS = "prune_artifacts.sql",

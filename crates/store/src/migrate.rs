@@ -94,6 +94,13 @@ const MIGRATIONS: &[Migration] = &[
         postgres: include_str!("../migrations/postgres/0009_graph.sql"),
         sqlite: include_str!("../migrations/sqlite/0009_graph.sql"),
     },
+    Migration {
+        version: 10,
+        name: "drain",
+        oldest_binary: "0.1.0",
+        postgres: include_str!("../migrations/postgres/0010_drain.sql"),
+        sqlite: include_str!("../migrations/sqlite/0010_drain.sql"),
+    },
 ];
 
 /// The functions and triggers of PostgreSQL, in the order in which they need each other.

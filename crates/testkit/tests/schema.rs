@@ -109,6 +109,7 @@ async fn migrating_twice_applies_nothing_the_second_time() {
             "0007_live",
             "0008_checks",
             "0009_graph",
+            "0010_drain",
         ];
         assert_eq!(first.applied, all);
         assert!(first.code_renewed);

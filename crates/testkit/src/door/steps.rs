@@ -157,7 +157,7 @@ impl Stage {
 
     /// Beats for a worker process that holds these runs.
     pub async fn beat(&self, worker: WorkerId, runs: &[RunId], now: Timestamp) -> Vec<Held> {
-        self.door.beat(worker, runs.to_vec(), now).await.expect("the beat is answered")
+        self.door.beat(worker, runs.to_vec(), now).await.expect("the beat is answered").held
     }
 
     /// Finishes a run as somebody who knows nothing but its id.

@@ -244,6 +244,7 @@ fn work() -> Vec<Row> {
         get("/v1/workers", LOOK).of(Whose::Parts),
         put("/v1/workers/{worker}", WORK, |_| json!({"name": "w", "host": "h", "pid": 1})).of(Whose::Parts),
         post("/v1/workers/{worker}/beat", WORK, |things| json!({"runs": [things.run]})),
+        post("/v1/workers/{worker}/drain", OPERATE, |_| json!({})).of(Whose::Alls),
         delete("/v1/workers/{worker}", WORK).of(Whose::Parts),
     ]
 }

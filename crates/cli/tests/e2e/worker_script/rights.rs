@@ -10,7 +10,7 @@ use crate::process::{Process, run};
 use crate::stage::{PATIENCE, until};
 
 /// The functions of `docs/sql-door.md`.
-const VERBS: [&str; 18] = [
+const VERBS: [&str; 19] = [
     "add_artifact",
     "append_event",
     "append_events",
@@ -21,6 +21,7 @@ const VERBS: [&str; 18] = [
     "finish_run",
     "finish_runs",
     "heartbeat",
+    "is_draining",
     "lease_guard",
     "queue_run",
     "register_worker",
