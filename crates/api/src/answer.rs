@@ -200,7 +200,7 @@ impl IntoResponse for Fail {
 }
 
 /// What is said where there is no route.
-pub(crate) async fn nowhere() -> Fail {
+pub async fn nowhere() -> Fail {
     Fail::new(StatusCode::NOT_FOUND, "no_route", "there is nothing at this path")
         .hint("/openapi.json lists every path")
 }

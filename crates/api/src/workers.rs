@@ -33,7 +33,10 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
             .body::<Beat>()
             .answers::<Beaten>(200, "What became of each run"),
         Endpoint::new(Method::POST, "/v1/workers/{worker}/drain", Allowed::Operate, drain)
-            .says("work", "Let a worker get nothing new, so that it ends once it has nothing in hand; or undo that")
+            .says(
+                "work",
+                "Let a worker get nothing new, so that it ends once it has nothing in hand; or undo that",
+            )
             .body::<DrainWorker>()
             .answers::<Worker>(200, "The worker"),
         Endpoint::new(Method::DELETE, "/v1/workers/{worker}", Allowed::Work, retire)

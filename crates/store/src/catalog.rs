@@ -171,6 +171,7 @@ catalog! {
     WORKER_RUN_END_ALL = "worker_run_end_all.sql",
     PAGE_STORE = "page_store.sql",
     PAGE_INSERT = "page_insert.sql",
+    PAGE_PACE = "page_pace.postgres.sql" | "page_pace.sqlite.sql",
     PAGE_LAST = "page_last.postgres.sql" | "page_last.sqlite.sql",
     PAGE_RANGE = "page_range.postgres.sql" | "page_range.sqlite.sql",
     PAGE_SEEN = "page_seen.postgres.sql" | "page_seen.sqlite.sql",

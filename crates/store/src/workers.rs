@@ -266,7 +266,8 @@ impl Store {
 
     /// Lets a worker process get nothing new, or get it again; the process. One that has ended has nothing to drain.
     pub async fn drain_worker(&self, worker: WorkerId, draining: bool) -> Result<Worker, Error> {
-        let known = self.write(move |mut tx| Box::pin(async move { tx.drain_worker(worker, draining).await }));
+        let known =
+            self.write(move |mut tx| Box::pin(async move { tx.drain_worker(worker, draining).await }));
         known.await?.ok_or_else(|| {
             let message = format!("worker `{worker}` does not exist, or has ended");
             Error::refused(RefusalCode::UnknownWorker, message)

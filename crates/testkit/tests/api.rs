@@ -45,6 +45,7 @@ on_both! {
     asking::what_is_not_there_is_said_to_be_unknown,
     bringing::a_feed_is_added_looked_at_and_brought_in,
     bringing::a_failed_sync_is_looked_at_retried_and_consolidated,
+    bringing::the_pace_of_a_sync_is_told_in_few_intervals,
     bringing::dead_letters_are_listed_page_by_page_and_replayed,
     bringing::rejects_and_gaps_are_listed_page_by_page,
     jobs::jobs_are_listed_by_state_page_by_page,

@@ -69,7 +69,10 @@ async fn drain(client: &Client, worker: &str, undo: bool, out: Out) -> Result<Ex
     if out.is_json() {
         out.json(&worker);
     } else if worker.draining {
-        out.line(format!("worker {} takes nothing new; it ends once what it has in hand has ended", worker.name));
+        out.line(format!(
+            "worker {} takes nothing new; it ends once what it has in hand has ended",
+            worker.name
+        ));
     } else {
         out.line(format!("worker {} takes work again", worker.name));
     }

@@ -250,7 +250,8 @@ async fn a_worker_is_drained_and_put_to_work_again_and_both_are_on_record() {
     assert_eq!(operator.post(&path, &form("yes")[1..]).await.status(), StatusCode::FORBIDDEN, "it is forged");
     assert_eq!(operator.post(&path, &form("maybe")).await.status(), StatusCode::UNPROCESSABLE_ENTITY);
     let viewer = house.signed_in(Role::Viewer, None).await;
-    let seen = [("csrf", &*viewer.csrf().await), ("draining", "yes")].map(|(name, value)| (name, value.to_owned()));
+    let seen =
+        [("csrf", &*viewer.csrf().await), ("draining", "yes")].map(|(name, value)| (name, value.to_owned()));
     let seen: Vec<(&str, &str)> = seen.iter().map(|(name, value)| (*name, value.as_str())).collect();
     assert_eq!(viewer.post(&path, &seen).await.status(), StatusCode::FORBIDDEN);
     let of_shop = house.signed_in(Role::Operator, Some("shop")).await;
@@ -260,7 +261,10 @@ async fn a_worker_is_drained_and_put_to_work_again_and_both_are_on_record() {
     let drained = operator.post(&path, &form("yes")).await;
     assert_eq!((drained.status(), place(&drained)), (StatusCode::SEE_OTHER, "/workers?done=worker-draining"));
     let page = operator.page("/workers?done=worker-draining").await;
-    assert!(page.contains("takes nothing new, and ends once") && page.contains("Let it work again"), "{page}");
+    assert!(
+        page.contains("takes nothing new, and ends once") && page.contains("Let it work again"),
+        "{page}"
+    );
     assert!(page.contains(&format!("tidemill worker drain {worker} --undo")), "{page}");
     assert!(house.stage.store.is_draining(worker).await.expect("an answer"));
     let back = operator.post(&path, &form("no")).await;

@@ -79,7 +79,8 @@ impl Syncs {
         mut stop: watch::Receiver<bool>,
     ) -> Result<u64, Error> {
         let identity = Identity { labels: vec![CONSOLIDATOR_LABEL.to_owned()], ..identity };
-        let presence = Presence::begin(&self.engine, identity, self.settings.process, self.settings.beat).await?;
+        let presence =
+            Presence::begin(&self.engine, identity, self.settings.process, self.settings.beat).await?;
         let (mut completed, mut pause, mut is_unsure) = (0, PAUSE_MIN, false);
         while !*stop.borrow() {
             if is_unsure {

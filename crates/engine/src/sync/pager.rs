@@ -63,7 +63,8 @@ impl Syncs {
         mut stop: watch::Receiver<bool>,
     ) -> Result<u64, Error> {
         let identity = Identity { labels: vec![PAGES_LABEL.to_owned()], ..identity };
-        let presence = Presence::begin(&self.engine, identity, self.settings.process, self.settings.beat).await?;
+        let presence =
+            Presence::begin(&self.engine, identity, self.settings.process, self.settings.beat).await?;
         let mut tasks: JoinSet<Carried> = JoinSet::new();
         let (mut pages, mut pause, mut shared_at, mut is_unsure) = (0, PAUSE_MIN, None::<Instant>, false);
         let mut count = |done: Result<Carried, JoinError>, is_unsure: &mut bool| {

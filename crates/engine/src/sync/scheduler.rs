@@ -31,7 +31,9 @@ impl Syncs {
         mut stop: watch::Receiver<bool>,
     ) -> Result<u64, Error> {
         let identity = Identity { labels: vec![SYNC_LABEL.to_owned()], ..identity };
-        let presence = Arc::new(Presence::begin(&self.engine, identity, self.settings.process, self.settings.beat).await?);
+        let presence = Arc::new(
+            Presence::begin(&self.engine, identity, self.settings.process, self.settings.beat).await?,
+        );
         let mut plans: JoinSet<()> = JoinSet::new();
         let mut planned = 0;
         // Named anew only after a claim: one whose answer was lost is asked for again, and is the same.

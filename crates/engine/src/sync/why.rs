@@ -27,7 +27,8 @@ impl Engine {
         let workers = store.workers().await?;
         let hands = |label: &str| {
             let mut hands = Hands::default();
-            for worker in workers.iter().filter(|worker| worker.ended_at.is_none() && worker.beat_at > since) {
+            for worker in workers.iter().filter(|worker| worker.ended_at.is_none() && worker.beat_at > since)
+            {
                 let fits = i64::from(worker.labels.iter().any(|own| own == label));
                 *(if worker.draining { &mut hands.draining } else { &mut hands.taking }) += fits;
             }

@@ -21,7 +21,9 @@ pub async fn a_worker_that_drains_gets_nothing_new(stage: Stage) {
     let drains = stage.register("worker-001", at(0)).await;
     let other = stage.register("worker-001", at(0)).await;
     let runs = [stage.queue(request(), at(0)).await, stage.queue(request(), at(1)).await];
-    let told = async |worker| stage.door.beat(worker, Vec::new(), at(2)).await.expect("the beat is answered").draining;
+    let told = async |worker| {
+        stage.door.beat(worker, Vec::new(), at(2)).await.expect("the beat is answered").draining
+    };
     assert!(!told(drains).await);
     drain(&stage, drains, true).await;
     assert!(told(drains).await && !told(other).await);

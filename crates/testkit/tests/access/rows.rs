@@ -371,6 +371,7 @@ fn syncs() -> Vec<Row> {
         get("/v1/syncs", LOOK).query(of_feed),
         get("/v1/syncs/{sync}", LOOK),
         get("/v1/syncs/{sync}/partitions", LOOK),
+        get("/v1/syncs/{sync}/pace", LOOK),
         post("/v1/syncs/{sync}/retry", OPERATE, |_| json!({})),
         post("/v1/syncs/{sync}/cancel", OPERATE, |_| json!({"reason": "r"})),
         post("/v1/syncs/{sync}/consolidate", OPERATE, |_| json!({"force": true})),

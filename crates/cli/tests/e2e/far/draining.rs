@@ -29,7 +29,10 @@ fn workers(stage: &Stage) -> Vec<Value> {
 /// Waits until a worker that lives is known by this name.
 fn until_known(stage: &Stage, name: &str) {
     until("the worker is known", || {
-        workers(stage).iter().any(|worker| worker["name"] == name && worker["ended_at"].is_null()).then_some(())
+        workers(stage)
+            .iter()
+            .any(|worker| worker["name"] == name && worker["ended_at"].is_null())
+            .then_some(())
     });
 }
 
@@ -87,7 +90,8 @@ fn a_worker_of_pages_drains_too(stage: &Stage) {
         let mut process = Process::start(stage, role, &mut stage.command(&[role]));
         let name = until("it is known", || {
             let of = |worker: &&Value| {
-                worker["ended_at"].is_null() && worker["name"].as_str().is_some_and(|name| name.ends_with(role))
+                worker["ended_at"].is_null()
+                    && worker["name"].as_str().is_some_and(|name| name.ends_with(role))
             };
             workers(stage).iter().find(of).and_then(|worker| worker["name"].as_str().map(str::to_owned))
         });
