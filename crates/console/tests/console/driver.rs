@@ -248,6 +248,14 @@ impl Browser {
         self.call("/window/rect", Some(json!({"width": width, "height": height}))).await.expect("a size");
     }
 
+    /// Lets the reader's system ask for dark pages, or for light ones.
+    pub(crate) async fn darken(&self, dark: bool) {
+        let wanted = if dark { "dark" } else { "light" };
+        let features = json!([{"name": "prefers-color-scheme", "value": wanted}]);
+        let ask = json!({"cmd": "Emulation.setEmulatedMedia", "params": {"features": features}});
+        self.call("/goog/cdp/execute", Some(ask)).await.expect("a look");
+    }
+
     /// How many pixels of the page lie beyond the right edge of the window.
     pub(crate) async fn overflow(&self) -> i64 {
         let script = "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
