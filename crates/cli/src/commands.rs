@@ -135,13 +135,7 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
             mill::consolidator(syncs(open(&config).await?, &config), &config, concurrency, once, out).await
         }
         Command::Server(serve) => server::server(open(&config).await?, &config, serve, out).await,
-        Command::Up(up) => {
-            // One command, nothing to prepare: it makes what it needs.
-            migrate(&config, out).await?;
-            // A role that is drained here only rests: the process has others.
-            let settings = SyncSettings { process: Process::Shared, ..config.sync() };
-            mill::up(Syncs::new(open(&config).await?, settings), &config, up, out).await
-        }
+        Command::Up(up) => everything(&config, up, out).await,
         Command::Supplier(order) => supplier::supplier(order, out).await,
         Command::Stats => reaching(&global, &config, |client| upkeep::stats(client, out)).await,
         Command::Doctor => doctor::doctor(&config, out).await,
@@ -257,6 +251,14 @@ async fn open(config: &Config) -> Result<Engine, Failure> {
     let store = Store::open(&options).await?;
     store.check_schema().await?;
     Ok(Engine::new(store, Clock::Database, PATIENCE).with_alerts(config.alerts.clone()))
+}
+
+/// Every role in one process. One command, nothing to prepare: it makes what it needs.
+async fn everything(config: &Config, up: crate::args_server::Up, out: Out) -> Result<ExitCode, Failure> {
+    migrate(config, out).await?;
+    // A role that is drained here only rests: the process has others.
+    let settings = SyncSettings { process: Process::Shared, ..config.sync() };
+    mill::up(Syncs::new(open(config).await?, settings), config, up, out).await
 }
 
 async fn migrate(config: &Config, out: Out) -> Result<ExitCode, Failure> {

@@ -6,7 +6,7 @@ mod verbs;
 
 use crate::Console;
 use crate::act;
-use crate::picture::{Bars, Columns, Heat, Row, Span, number};
+use crate::picture::{Bars, Columns, Heat, Row, Span};
 use crate::text::{line, says};
 use crate::time::{ago, ago_or_none, rough};
 use crate::visitor::Visitor;
@@ -99,14 +99,14 @@ pub(crate) fn part(visitor: &Visitor, told: &Told) -> Markup {
 }
 
 /// Stones per second, from the first page to the last.
-fn mean_pace(partitions: &[Partition], now: Timestamp) -> Option<f64> {
+fn mean_pace(partitions: &[Partition], now: Timestamp) -> Option<i64> {
     let from = partitions.iter().filter_map(|partition| partition.first_page_at).min()?;
     let open = partitions.iter().any(|partition| partition.state.is_open());
     let last = partitions.iter().filter_map(|partition| partition.ended_at).max();
     let to = if open { now } else { last.unwrap_or(now) };
     let stored: i64 = partitions.iter().map(|partition| partition.stored).sum();
-    let secs = number((to - from).num_milliseconds()) / 1_000.0;
-    (secs > 0.0 && stored > 0).then(|| number(stored) / secs)
+    let millis = (to - from).num_milliseconds();
+    (millis > 0 && stored > 0).then(|| (stored.saturating_mul(1_000) + millis / 2) / millis)
 }
 
 fn numbers(visitor: &Visitor, sync: &Sync, partitions: &[Partition]) -> Markup {
@@ -127,7 +127,7 @@ fn numbers(visitor: &Visitor, sync: &Sync, partitions: &[Partition]) -> Markup {
             div.tile { span { "Predicted" } b { (count(sync.predicted)) } span { "by the scan" } }
             div.tile { span { "Fetched" } b { (count(fetched)) } span { (count(stored)) " stored" } }
             div.tile { span { "Pace" } b { @if let Some(pace) = mean_pace(partitions, visitor.now) {
-                (format!("{pace:.0}")) } @else { "–" } }
+                (count(pace)) } @else { "–" } }
                 span { "stones per second" } }
             div.tile { span { "Rejected" } b.bad[rejected + refused > 0] { (count(rejected + refused)) }
                 span { a href={ "/feeds/" (sync.feed) "#rejects" } { "why" } } }

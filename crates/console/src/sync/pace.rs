@@ -54,7 +54,7 @@ impl Paces {
 pub(super) fn panel(pace: &Pace) -> Markup {
     let secs = pace.interval_secs.max(1);
     let Some(most) = pace.stored.iter().max() else { return html! {} };
-    let every = rough(TimeDelta::seconds(secs));
+    let every = if secs == 1 { "second".to_owned() } else { rough(TimeDelta::seconds(secs)) };
     let after = |place: usize| match i64::try_from(place).unwrap_or(0) * secs {
         0 => "start".to_owned(),
         secs => format!("+{}", rough(TimeDelta::seconds(secs))),

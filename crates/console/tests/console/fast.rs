@@ -76,7 +76,7 @@ async fn planned() -> (Mill, RunId) {
 async fn store_pages(mill: &Mill, run: &RunId, stop: watch::Receiver<bool>) -> f64 {
     let sync = mill.record(run).await.run_id;
     let now = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000";
-    let begin = format!("UPDATE partition_progress SET state = 'in_progress' WHERE run_id = '{sync}'");
+    let receive = format!("UPDATE partition_progress SET state = 'in_progress' WHERE run_id = '{sync}'");
     let page = format!(
         "UPDATE partition_progress SET state = 'fetching_pages', next_offset = next_offset + 1, \
          fetched = fetched + 2, stored = stored + 2, first_page_at = coalesce(first_page_at, {now}), \
@@ -88,7 +88,7 @@ async fn store_pages(mill: &Mill, run: &RunId, stop: watch::Receiver<bool>) -> f
          FROM partition_progress WHERE run_id = '{sync}'"
     );
     let plain = &mill.stage.plain;
-    plain.execute(&begin).await.expect("the partitions begin");
+    plain.execute(&receive).await.expect("the partitions begin");
     let (began, mut pages) = (Instant::now(), 0_u32);
     let mut every = interval(STEP);
     // A machine that is busy for a moment makes up for it: the pace is what is asked for.

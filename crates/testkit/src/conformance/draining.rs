@@ -1,44 +1,32 @@
 //! Draining: a worker process that was asked to ends what it has, and takes nothing new.
 
 use tidemill_core::run::{Applied, FinalStatus, RunState};
-use tidemill_core::{RunId, WorkerId};
 use tidemill_store::{ClaimRuns, RefusalCode};
 
 use crate::door::{Stage, at, new_worker, refused, request};
-
-async fn drain(stage: &Stage, worker: WorkerId, draining: bool) {
-    let worker = stage.store.drain_worker(worker, draining).await.expect("the worker is there");
-    assert_eq!(worker.draining, draining);
-}
-
-fn ids(claims: Vec<tidemill_core::run::Claim>) -> Vec<RunId> {
-    claims.into_iter().map(|claim| claim.run_id).collect()
-}
 
 /// A worker that drains gets nothing, and is told so when it beats. Others of its name are not meant, and what is
 /// taken back is as if it had never been said.
 pub async fn a_worker_that_drains_gets_nothing_new(stage: Stage) {
     let drains = stage.register("worker-001", at(0)).await;
     let other = stage.register("worker-001", at(0)).await;
-    let runs = [stage.queue(request(), at(0)).await, stage.queue(request(), at(1)).await];
-    let told = async |worker| {
-        stage.door.beat(worker, Vec::new(), at(2)).await.expect("the beat is answered").draining
-    };
-    assert!(!told(drains).await);
-    drain(&stage, drains, true).await;
-    assert!(told(drains).await && !told(other).await);
+    let first = stage.queue(request(), at(0)).await;
+    let second = stage.queue(request(), at(1)).await;
+    assert!(!stage.is_told_to_drain(drains, at(2)).await);
+    stage.drain(drains, true).await;
+    assert!(stage.is_told_to_drain(drains, at(2)).await && !stage.is_told_to_drain(other, at(2)).await);
     let before = stage.tables().await;
     for limit in [1, 10] {
         let ask = ClaimRuns { worker_id: Some(drains), limit, ..ClaimRuns::one("worker-001") };
         assert_eq!(stage.claim_as(ask, at(2)).await, []);
     }
     stage.unchanged(&before).await;
-    let given = stage.claim_registered("worker-001", other, at(3)).await.expect("the other one gets it");
-    assert_eq!(given.run_id, runs[0]);
-    drain(&stage, drains, false).await;
-    assert!(!told(drains).await);
-    let given = stage.claim_registered("worker-001", drains, at(4)).await.expect("it gets runs again");
-    assert_eq!(given.run_id, runs[1]);
+    let given = stage.claim_registered("worker-001", other, at(3)).await;
+    assert_eq!(given.map(|claim| claim.run_id), Some(first), "the other one gets it");
+    stage.drain(drains, false).await;
+    assert!(!stage.is_told_to_drain(drains, at(4)).await);
+    let given = stage.claim_registered("worker-001", drains, at(4)).await;
+    assert_eq!(given.map(|claim| claim.run_id), Some(second), "it gets runs again");
 }
 
 /// What a draining worker holds goes on to its end; a claim whose answer it lost gives the same runs again.
@@ -52,8 +40,9 @@ pub async fn what_a_draining_worker_holds_goes_on(stage: Stage) {
         ..ClaimRuns::one("worker-001")
     };
     let claims = stage.claim_as(ask(), at(2)).await;
-    drain(&stage, worker, true).await;
-    assert_eq!(ids(stage.claim_as(ask(), at(3)).await), [run.clone()]);
+    stage.drain(worker, true).await;
+    let again = stage.claim_as(ask(), at(3)).await;
+    assert_eq!(again.iter().map(|claim| &claim.run_id).collect::<Vec<_>>(), [&run]);
     assert!(stage.beat(worker, std::slice::from_ref(&run), at(4)).await[0].held);
     assert_eq!(stage.start(&claims[0], "worker-001", at(5)).await, Applied::Applied);
     let end = stage.finish_as(&claims[0], "worker-001", FinalStatus::Success, at(6)).await;
