@@ -21,15 +21,19 @@ const STEP: Duration = Duration::from_millis(60);
 const PAGES_PER_SECOND: f64 = 500.0;
 /// How long somebody looks.
 const LOOK: Duration = Duration::from_secs(10);
-/// What the page may do at most: so many updates a second, and tasks of so many milliseconds at the 95th percentile,
-/// with timers no later than that.
+/// The shortest time between two updates, and so the time in which there is one at most.
+const SPAN: Duration = Duration::from_millis(500);
+/// What the page may do at most: so many updates a second; so many milliseconds of its processor in each span, and timers
+/// so many milliseconds late, both at the 95th percentile. The first counts what the page does and nothing else, the second
+/// what a reader would notice, on a machine that may be busy with something else.
 const UPDATES_PER_SECOND_MAX: f64 = 5.0;
-const TASK_MILLIS_MAX: f64 = 100.0;
+const BUSY_MILLIS_MAX: f64 = 100.0;
+const LATE_MILLIS_MAX: f64 = 200.0;
 
-/// Notes every update of the page, how long its tasks take, and how late its timers are.
+/// Notes every update of the page, and how late its timers are.
 const WATCH: &str = "
-    window.seen = { began: performance.now(), updates: [], tasks: [], lags: [] };
-    new MutationObserver(() => seen.updates.push(performance.now()))
+    window.seen = { began: performance.now(), updates: 0, lags: [], tasks: [] };
+    new MutationObserver(() => seen.updates++)
       .observe(document.getElementById('lane'),
                { subtree: true, childList: true, characterData: true, attributes: true });
     new PerformanceObserver((list) => seen.tasks.push(...list.getEntries().map((task) => task.duration)))
@@ -42,20 +46,57 @@ const WATCH: &str = "
     };
     setTimeout(tick, 20);";
 
-/// What was noted. A task that is shorter than 50 ms is not told of, so that each update counts as one of 50.
+/// What was noted. Tasks are those that took longer than 50 ms.
 const SEEN: &str = "
-    const most = (numbers, percent) => {
-      const sorted = [...numbers].sort((one, other) => one - other);
-      return sorted.length ? sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * percent / 100))] : 0;
+    return { seconds: (performance.now() - seen.began) / 1000, updates: seen.updates, lags: seen.lags,
+             tasks: seen.tasks, nodes: document.querySelectorAll('*').length };";
+
+/// The largest of all but one in twenty.
+fn most(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers.get(numbers.len() * 95 / 100).or(numbers.last()).copied().unwrap_or(0.0)
+}
+
+/// What the page did while somebody looked.
+#[derive(Debug)]
+struct Seen {
+    updates_per_second: f64,
+    busy_millis: f64,
+    late_millis: f64,
+    timers: usize,
+    nodes: f64,
+}
+
+/// Looks at the page for a while.
+async fn look(browser: &Browser) -> Seen {
+    browser.measure().await;
+    browser.run(WATCH).await;
+    let (began, mut busy) = (Instant::now(), Vec::new());
+    let (mut last, mut before) = (began, browser.busy_millis().await);
+    while began.elapsed() < LOOK {
+        tokio::time::sleep(SPAN).await;
+        let (now, sum) = (Instant::now(), browser.busy_millis().await);
+        // Where the machine lets the test wait, several spans have passed.
+        let spans = (now - last).as_secs_f64() / SPAN.as_secs_f64();
+        busy.push((sum - before) / spans.max(1.0));
+        (last, before) = (now, sum);
+    }
+    let seen = browser.run(SEEN).await;
+    let number = |name: &str| seen[name].as_f64().unwrap_or_else(|| panic!("{name}: {seen}"));
+    let numbers = |name: &str| {
+        let all = seen[name].as_array().unwrap_or_else(|| panic!("{name}: {seen}"));
+        all.iter().filter_map(Value::as_f64).collect::<Vec<f64>>()
     };
-    const tasks = [...seen.updates.map(() => 50), ...seen.tasks];
-    return {
-      seconds: (performance.now() - seen.began) / 1000,
-      updates: seen.updates.length,
-      task: most(tasks, 95), longest: most(tasks, 100),
-      lag: most(seen.lags, 95), latest: most(seen.lags, 100), timers: seen.lags.length,
-      nodes: document.querySelectorAll('*').length,
-    };";
+    let (lags, tasks) = (numbers("lags"), numbers("tasks"));
+    println!("tasks that took longer than 50 ms, waits for a processor included: {tasks:?}");
+    Seen {
+        updates_per_second: number("updates") / number("seconds"),
+        busy_millis: most(busy),
+        timers: lags.len(),
+        late_millis: most(lags),
+        nodes: number("nodes"),
+    }
+}
 
 /// A sync that is planned, with nobody who reads it.
 async fn planned() -> (Mill, RunId) {
@@ -121,27 +162,18 @@ async fn a_sync_of_thirty_partitions_at_five_hundred_pages_a_second_is_calm_and_
         let nodes = browser.run("return document.querySelectorAll('*').length").await;
         let read = "return document.querySelector('#sync .tile:nth-child(2) b').textContent";
         let before = browser.run(read).await;
-        browser.run(WATCH).await;
-        // What is measured is what happens within a time.
-        tokio::time::sleep(LOOK).await;
-        let seen = browser.run(SEEN).await;
+        let seen = look(&browser).await;
         assert_ne!(browser.run(read).await, before, "the page moves on");
         let _ = tell.send(true);
-        (nodes, seen)
+        (nodes.as_f64().expect("a number"), seen)
     };
     let ((nodes, seen), pace) = tokio::join!(watched, store_pages(&mill, &run, stop));
-    println!("{pace:.0} pages a second: {seen}");
-    check(&seen, nodes.as_f64().expect("a number"));
+    println!("{pace:.0} pages a second: {seen:?}");
     assert!(pace > PAGES_PER_SECOND * 0.9, "only {pace:.0} pages a second were stored");
+    let updates = seen.updates_per_second;
+    assert!(updates > 0.3 && updates <= UPDATES_PER_SECOND_MAX, "{seen:?}");
+    assert!(seen.busy_millis > 0.0 && seen.busy_millis <= BUSY_MILLIS_MAX, "{seen:?}");
+    assert!(seen.timers > 20 && seen.late_millis <= LATE_MILLIS_MAX, "{seen:?}");
+    assert!(seen.nodes < nodes * 1.5 + 3_000.0, "the page grows, from {nodes} nodes: {seen:?}");
     browser.is_content().await;
-}
-
-fn check(seen: &Value, nodes: f64) {
-    let number = |name: &str| seen[name].as_f64().unwrap_or_else(|| panic!("{name}: {seen}"));
-    let updates = number("updates") / number("seconds");
-    assert!(updates <= UPDATES_PER_SECOND_MAX, "{updates:.1} updates a second: {seen}");
-    assert!(updates > 0.3, "{updates:.1} updates a second: {seen}");
-    assert!(number("task") <= TASK_MILLIS_MAX, "tasks take too long: {seen}");
-    assert!(number("timers") > 20.0 && number("lag") <= TASK_MILLIS_MAX, "timers are late: {seen}");
-    assert!(number("nodes") < nodes * 1.5 + 3_000.0, "the page grows, from {nodes} nodes: {seen}");
 }
