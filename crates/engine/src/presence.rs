@@ -82,8 +82,12 @@ impl Presence {
     }
 
     /// Whether it is to end, now that it has nothing in hand.
-    pub(crate) fn is_drained(&self) -> bool {
-        let ends = self.is_draining() && self.process == Process::Own;
+    pub(crate) async fn is_drained(&self) -> bool {
+        if !self.is_draining() || self.process != Process::Own {
+            return false;
+        }
+        // What the last beat told may have been taken back since.
+        let ends = self.engine.store().is_draining(self.worker()).await.unwrap_or(true);
         if ends {
             tracing::info!("{} was asked to drain, and has nothing in hand: it ends", self.identity.name);
         }

@@ -152,8 +152,13 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
             }
             let is_idle = self.active.is_empty() && !asking;
             if is_idle && self.draining && self.is_answered {
-                self.worked.drained = true;
-                break;
+                // What the last beat told may have been taken back since: ask once more before ending.
+                self.beat().await;
+                if self.draining {
+                    self.worked.drained = true;
+                    break;
+                }
+                continue;
             }
             let may_end = is_idle && self.options.ending == Ending::Drained;
             if may_end && self.is_drained().await {
@@ -291,9 +296,12 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
     }
 
     async fn beat_if_due(&mut self) {
-        if self.last_beat.elapsed() < self.options.beat {
-            return;
+        if self.last_beat.elapsed() >= self.options.beat {
+            self.beat().await;
         }
+    }
+
+    async fn beat(&mut self) {
         let runs: Vec<RunId> = self.active.keys().cloned().collect();
         let (asked, moment) = (Instant::now(), self.carrier.moment());
         let beat = self.door.beat(self.worker_id, runs.clone());

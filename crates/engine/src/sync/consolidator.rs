@@ -99,7 +99,7 @@ impl Syncs {
                 pause = PAUSE_MIN;
                 continue;
             }
-            if options.once || presence.is_drained() {
+            if options.once || presence.is_drained().await {
                 break;
             }
             tokio::select! {

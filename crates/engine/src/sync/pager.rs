@@ -106,7 +106,7 @@ impl Syncs {
                 pause = PAUSE_MIN;
                 continue;
             }
-            if tasks.is_empty() && (options.once || presence.is_drained()) {
+            if tasks.is_empty() && (options.once || presence.is_drained().await) {
                 break;
             }
             tokio::select! {

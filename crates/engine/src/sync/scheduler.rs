@@ -60,7 +60,7 @@ impl Syncs {
                 plans.spawn(async move { syncs.plan_claim(&presence, claim).await });
                 continue;
             }
-            if plans.is_empty() && (once || is_answered && presence.is_drained()) {
+            if plans.is_empty() && (once || is_answered && presence.is_drained().await) {
                 break;
             }
             tokio::select! {
