@@ -48,7 +48,7 @@ pub(crate) fn screenshots(folder: &str) -> Result<ExitCode> {
     let folder = std::path::absolute(folder).with_context(|| format!("`{folder}` is no folder"))?;
     let status = workspace::cargo()
         .args(["test", "--package", "tidemill-console", "--test", "console", "--"])
-        .args(["every_page_fits", "a_failing_sync_is_seen"])
+        .args(["every_page_fits", "pages_of_graphs_fit", "a_failing_sync_is_seen"])
         .env("TIDEMILL_SCREENSHOTS", &folder)
         .status()
         .context("could not run cargo")?;

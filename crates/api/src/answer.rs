@@ -124,6 +124,7 @@ const fn status_of(code: RefusalCode) -> StatusCode {
         | RefusalCode::UnknownJob
         | RefusalCode::UnknownTask
         | RefusalCode::UnknownAgent
+        | RefusalCode::UnknownWorker
         | RefusalCode::UnknownPool => StatusCode::NOT_FOUND,
         RefusalCode::KeyConflict
         | RefusalCode::Stale
@@ -199,7 +200,7 @@ impl IntoResponse for Fail {
 }
 
 /// What is said where there is no route.
-pub(crate) async fn nowhere() -> Fail {
+pub async fn nowhere() -> Fail {
     Fail::new(StatusCode::NOT_FOUND, "no_route", "there is nothing at this path")
         .hint("/openapi.json lists every path")
 }

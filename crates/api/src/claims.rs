@@ -82,8 +82,8 @@ async fn claim(State(app): State<App>, caller: Caller, Body(ask): Body<Ask>) -> 
         // An id is asked again by its project alone: another's would give its runs away.
         claim.request_id = Some(format!("{own}/{request_id}"));
     }
-    let runs = app.room().claim(app.engine(), claim, wait).await?;
-    Ok(Json(Claimed { request_id, runs }))
+    let (runs, reason) = app.room().claim(app.engine(), claim, wait).await?;
+    Ok(Json(Claimed { request_id, runs, reason }))
 }
 
 async fn left(State(app): State<App>, caller: Caller, Body(offer): Body<Offer>) -> Result<Json<Left>, Fail> {

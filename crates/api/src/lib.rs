@@ -41,7 +41,7 @@ mod tokens;
 mod waiting;
 mod workers;
 
-pub use answer::{Cause, Fail};
+pub use answer::{Cause, Fail, nowhere};
 pub use app::App;
 pub use endpoint::{Allowed, Endpoint};
 pub use openapi::document;

@@ -12,6 +12,7 @@ pub use tls::{Tls, TlsError};
 
 use crate::app::App;
 use axum::Router;
+use axum::routing::MethodRouter;
 use connection::{Door, Seats};
 use hyper_util::server::graceful::GracefulShutdown;
 use layers::Layers;
@@ -64,12 +65,20 @@ pub struct Server {
     tls: Option<Tls>,
     is_local: bool,
     beside: Router,
+    nowhere: Option<MethodRouter>,
 }
 
 impl Server {
     /// A server for this door, with every default.
     pub fn new(app: App) -> Self {
-        Self { app, limits: Limits::default(), tls: None, is_local: false, beside: Router::new() }
+        Self {
+            app,
+            limits: Limits::default(),
+            tls: None,
+            is_local: false,
+            beside: Router::new(),
+            nowhere: None,
+        }
     }
 
     /// The same within other limits.
@@ -101,13 +110,23 @@ impl Server {
         self
     }
 
+    /// The same with somebody else to answer where there is no route.
+    #[must_use]
+    pub fn nowhere(mut self, nowhere: MethodRouter) -> Self {
+        self.nowhere = Some(nowhere);
+        self
+    }
+
     /// Serves until `stop` is ready, and then until what is being answered is sent, within the grace period.
     ///
     /// Nothing is accepted any more, whoever waits is answered with what there is, and requests in flight end.
     pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()>) {
-        let Self { app, limits, tls, is_local, beside } = self;
+        let Self { app, limits, tls, is_local, beside, nowhere } = self;
         let layers = Layers::new(limits.clone(), is_local);
-        let router = crate::router(app.clone()).merge(beside);
+        let mut router = crate::router(app.clone()).merge(beside);
+        if let Some(nowhere) = nowhere {
+            router = router.fallback_service(nowhere);
+        }
         let door = Door { router: layers.around(router), tls, head_time: limits.head_time };
         let seats = Seats::new(limits.connections);
         let graceful = GracefulShutdown::new();

@@ -11,6 +11,7 @@ use axum::Json;
 use axum::extract::State;
 use http::Method;
 use std::str::FromStr;
+use tidemill_core::pace::Pace;
 use tidemill_core::records::{Consolidated, Gap, Partition, Reject, RetriedSync, Sync, SyncStatus};
 use tidemill_store::{RejectFilter, RejectPlace, SyncFilter};
 use tidemill_wire::Page;
@@ -29,6 +30,9 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Method::GET, "/v1/syncs/{sync}/partitions", Allowed::Look, partitions)
             .says("syncs", "List the partitions of a sync, by price")
             .answers::<Page<Partition>>(200, "The partitions"),
+        Endpoint::new(Method::GET, "/v1/syncs/{sync}/pace", Allowed::Look, pace)
+            .says("syncs", "Show how many stones a sync stored, interval by interval, from its first page on")
+            .answers::<Pace>(200, "The pace, in a bounded number of intervals"),
         Endpoint::new(Method::POST, "/v1/syncs/{sync}/retry", Allowed::Operate, retry)
             .says("syncs", "Queue another try of a failed sync; only what failed is read again")
             .body::<RetrySync>()
@@ -95,6 +99,15 @@ async fn partitions(
 ) -> Result<Json<Page<Partition>>, Fail> {
     let sync = caller.sync(&app, &id).await?;
     Ok(Json(Page::whole(app.engine().store().partitions(sync.run_id).await?)))
+}
+
+async fn pace(
+    State(app): State<App>,
+    caller: Caller,
+    Id(SyncName(id)): Id<SyncName>,
+) -> Result<Json<Pace>, Fail> {
+    let sync = caller.sync(&app, &id).await?;
+    Ok(Json(app.engine().store().pace(sync.run_id).await?))
 }
 
 async fn retry(

@@ -10,6 +10,7 @@ use tidemill_core::WorkerId;
 use tidemill_core::run::{Claim, ClaimRuns};
 use tidemill_engine::Engine;
 use tidemill_store::{Error, Store};
+use tidemill_wire::claims::ClaimReason;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -47,7 +48,8 @@ impl Room {
         Self { inner: Arc::new(Inner { store, groups: Mutex::default(), closing }) }
     }
 
-    /// Claims at once, or as soon as there is something, within `wait`; nothing where the room is closed meanwhile.
+    /// Claims at once, or as soon as there is something, within `wait`; nothing where the room is closed meanwhile. A
+    /// worker that drains does not wait: it would take the turns of others.
     ///
     /// A caller that goes away is dropped where it is. Nothing was claimed for it, unless it goes in the very moment
     /// in which its claim is committed. Then it has a run that it does not know of, as when any answer is lost: under
@@ -58,10 +60,10 @@ impl Room {
         engine: &Engine,
         ask: ClaimRuns,
         wait: Duration,
-    ) -> Result<Vec<Claim>, Error> {
-        let claims = engine.claim(ask.clone()).await?;
-        if !claims.is_empty() || wait.is_zero() {
-            return Ok(claims);
+    ) -> Result<(Vec<Claim>, Option<ClaimReason>), Error> {
+        let (claims, reason) = look(engine, &ask).await?;
+        if !claims.is_empty() || reason.is_some() || wait.is_zero() {
+            return Ok((claims, reason));
         }
         let deadline = Instant::now() + wait;
         let seat = Seat::take(&self.inner, wish(&ask));
@@ -70,14 +72,22 @@ impl Room {
             let is_last = tokio::select! {
                 () = seat.turn.notified() => false,
                 () = tokio::time::sleep_until(deadline) => true,
-                _ = closing.wait_for(|closed| *closed) => return Ok(Vec::new()),
+                _ = closing.wait_for(|closed| *closed) => return Ok((Vec::new(), None)),
             };
-            let claims = engine.claim(ask.clone()).await?;
-            if is_last || !claims.is_empty() {
-                return Ok(claims);
+            let (claims, reason) = look(engine, &ask).await?;
+            if is_last || reason.is_some() || !claims.is_empty() {
+                return Ok((claims, reason));
             }
         }
     }
+}
+
+/// Claims what is there; where that is nothing, why this worker gets nothing.
+async fn look(engine: &Engine, ask: &ClaimRuns) -> Result<(Vec<Claim>, Option<ClaimReason>), Error> {
+    let claims = engine.claim(ask.clone()).await?;
+    let (true, Some(worker)) = (claims.is_empty(), ask.worker_id) else { return Ok((claims, None)) };
+    let drains = engine.store().is_draining(worker).await?;
+    Ok((claims, drains.then_some(ClaimReason::Draining)))
 }
 
 fn wish(ask: &ClaimRuns) -> Wish {

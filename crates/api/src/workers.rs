@@ -16,7 +16,7 @@ use tidemill_core::worker::{NewWorker, Worker};
 use tidemill_core::{WorkerId, digest};
 use tidemill_store::{Error, Refusal};
 use tidemill_wire::Page;
-use tidemill_wire::workers::{Beat, Beaten, Register};
+use tidemill_wire::workers::{Beat, Beaten, DrainWorker, Register};
 use uuid::Uuid;
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
@@ -32,6 +32,13 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
             .says("work", "Say that a worker lives, and learn what became of its runs")
             .body::<Beat>()
             .answers::<Beaten>(200, "What became of each run"),
+        Endpoint::new(Method::POST, "/v1/workers/{worker}/drain", Allowed::Operate, drain)
+            .says(
+                "work",
+                "Let a worker get nothing new, so that it ends once it has nothing in hand; or undo that",
+            )
+            .body::<DrainWorker>()
+            .answers::<Worker>(200, "The worker"),
         Endpoint::new(Method::DELETE, "/v1/workers/{worker}", Allowed::Work, retire)
             .says("work", "Say goodbye: what the worker still holds goes to others at once")
             .empty(204, "It is gone"),
@@ -94,8 +101,19 @@ async fn beat(
     let engine = app.engine();
     let given = WorkerId(worker);
     let kept = kept(&caller, given);
-    let held = engine.store().beat_worker(kept, beat.runs, engine.clock().now()).await;
-    Ok(Json(Beaten { held: held.map_err(|error| in_words_of(error, given, kept))? }))
+    let beaten = engine.store().beat_worker(kept, beat.runs, engine.clock().now()).await;
+    Ok(Json(beaten.map_err(|error| in_words_of(error, given, kept))?))
+}
+
+/// A process works for whoever has runs: whether it takes any is nothing that one project decides.
+async fn drain(
+    State(app): State<App>,
+    caller: Caller,
+    Id(worker): Id<Uuid>,
+    Body(drain): Body<DrainWorker>,
+) -> Result<Json<Worker>, Fail> {
+    caller.sees_all()?;
+    Ok(Json(app.engine().drain_worker(WorkerId(worker), drain.draining).await?))
 }
 
 async fn retire(State(app): State<App>, caller: Caller, Id(worker): Id<Uuid>) -> Result<StatusCode, Fail> {

@@ -1,11 +1,10 @@
 //! The console on a large table: how long each page takes on the server, and how many bytes of it travel.
 
 use crate::Plan;
-use crate::ground::{Ground, PROJECT, Triggers, fill, open, tidy};
+use crate::ground::{Ground, Triggers, fill, listed, tidy};
 use crate::lifecycle::request;
 use crate::report::{Line, Report, median, percentile, say};
 use anyhow::{Context as _, Result, ensure};
-use sqlx::{Connection as _, PgConnection};
 use std::time::Instant;
 use tidemill_api::App;
 use tidemill_api::access::Access;
@@ -13,7 +12,6 @@ use tidemill_api::server::Server;
 use tidemill_core::limits::POOL_CONNECTIONS;
 use tidemill_engine::Engine;
 use tidemill_engine::sync::{SyncSettings, Syncs};
-use tidemill_store::Pooler;
 use tokio::net::TcpListener;
 
 /// Looks at each page.
@@ -37,14 +35,7 @@ async fn serve(engine: Engine) -> Result<String> {
 pub(crate) async fn pages(ground: &Ground, plan: &Plan, report: &mut Report) -> Result<()> {
     let rows = if plan.quick { 100_000 } else { 1_000_000 };
     say(&format!("pages of the console with {rows} runs stored, and {rows} events of one of them"));
-    let database = ground.fresh().await?;
-    let engine = open(&database.url, POOL_CONNECTIONS, Pooler::Session).await?;
-    let mut conn = PgConnection::connect(&database.url).await?;
-    engine.store().create_project("rare", vec!["main".to_owned()], None).await?;
-    engine.store().create_project(PROJECT, vec!["rare".to_owned()], None).await?;
-    let shelf = "INSERT INTO ops.shelves (project_id, labels) VALUES ('rare', '{}') ON CONFLICT DO NOTHING";
-    sqlx::query(shelf).execute(&mut conn).await?;
-    fill(&mut conn, include_str!("../sql/runs_to_list.sql"), rows, Triggers::Off).await?;
+    let (_database, engine, mut conn) = listed(ground, POOL_CONNECTIONS, rows).await?;
     fill(&mut conn, include_str!("../sql/events_of_run.sql"), rows, Triggers::Off).await?;
     let long: String = sqlx::query_scalar("SELECT run_id FROM ops.runs ORDER BY run_id DESC LIMIT 1")
         .fetch_one(&mut conn)

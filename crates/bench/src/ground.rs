@@ -168,6 +168,24 @@ pub(crate) async fn fill(
     Ok(())
 }
 
+/// A database with so many runs to list, a few of them of a rare project, environment and branch. The database is there
+/// for as long as the first of the three is held.
+pub(crate) async fn listed(
+    ground: &Ground,
+    connections: u32,
+    rows: i32,
+) -> Result<(Database, Engine, PgConnection)> {
+    let database = ground.fresh().await?;
+    let engine = open(&database.url, connections, Pooler::Session).await?;
+    let mut conn = PgConnection::connect(&database.url).await?;
+    engine.store().create_project("rare", vec!["main".to_owned()], None).await?;
+    engine.store().create_project(PROJECT, vec!["rare".to_owned()], None).await?;
+    let shelf = "INSERT INTO ops.shelves (project_id, labels) VALUES ('rare', '{}') ON CONFLICT DO NOTHING";
+    sqlx::query(shelf).execute(&mut conn).await?;
+    fill(&mut conn, include_str!("../sql/runs_to_list.sql"), rows, Triggers::Off).await?;
+    Ok((database, engine, conn))
+}
+
 /// Lets the server tidy up, so that two sides differ in nothing but what is compared.
 pub(crate) async fn tidy(conn: &mut PgConnection) -> Result<()> {
     conn.execute("VACUUM ANALYZE ops.runs").await?;

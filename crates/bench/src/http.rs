@@ -1,7 +1,7 @@
 //! The HTTP door: what it costs beside the engine in the same process, and how long lists take on a large table.
 
 use crate::Plan;
-use crate::ground::{ENVIRONMENT, Ground, PROJECT, Triggers, fill, open, tidy};
+use crate::ground::{ENVIRONMENT, Ground, PROJECT, listed, open, tidy};
 use crate::lifecycle::{Done, Start, one_cycle, request, total};
 use crate::report::{Line, Pairs, Report, median, percentile, say};
 use anyhow::{Context as _, Result};
@@ -119,14 +119,7 @@ async fn through_http(client: &Client, time: Duration) -> Result<Done> {
 pub(crate) async fn lists(ground: &Ground, plan: &Plan, report: &mut Report) -> Result<()> {
     let rows = if plan.quick { 100_000 } else { 1_000_000 };
     say(&format!("lists of runs with {rows} runs stored"));
-    let database = ground.fresh().await?;
-    let engine = open(&database.url, CALLERS, Pooler::Session).await?;
-    let mut conn = PgConnection::connect(&database.url).await?;
-    engine.store().create_project("rare", vec!["main".to_owned()], None).await?;
-    engine.store().create_project(PROJECT, vec!["rare".to_owned()], None).await?;
-    let shelf = "INSERT INTO ops.shelves (project_id, labels) VALUES ('rare', '{}') ON CONFLICT DO NOTHING";
-    sqlx::query(shelf).execute(&mut conn).await?;
-    fill(&mut conn, include_str!("../sql/runs_to_list.sql"), rows, Triggers::Off).await?;
+    let (_database, engine, mut conn) = listed(ground, CALLERS, rows).await?;
     for _ in 0..100 {
         engine.queue(request()).await?;
     }

@@ -153,8 +153,8 @@ pub(crate) enum Command {
         #[arg(long)]
         once: bool,
     },
-    /// Carry out pages of syncs. Runs until SIGTERM.
-    Worker(crate::args_sync::Worker),
+    /// Carry out pages of syncs until SIGTERM. Or list workers of every kind, and drain them.
+    Worker(crate::args_sync::Workers),
     /// Bring what was fetched into the canonical table. Runs until SIGTERM.
     Consolidator {
         /// Batches at a time.

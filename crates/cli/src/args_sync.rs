@@ -314,6 +314,30 @@ pub(crate) enum QueueCommand {
     },
 }
 
+/// Workers: this one of pages, or those that are there.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Workers {
+    #[command(subcommand)]
+    pub(crate) command: Option<WorkerCommand>,
+    #[command(flatten)]
+    pub(crate) worker: Worker,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum WorkerCommand {
+    /// List workers of every kind, and whether they are there.
+    List,
+    /// Let a worker take nothing new; what it has goes on, and once that has ended, so does the worker.
+    Drain {
+        /// The worker: its name, or its id.
+        worker: String,
+        /// Let it take work again.
+        #[arg(long)]
+        undo: bool,
+    },
+}
+
 /// A worker of pages.
 #[derive(Debug, Args)]
 pub(crate) struct Worker {

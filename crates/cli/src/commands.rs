@@ -31,8 +31,10 @@ mod upkeep;
 mod watch;
 mod watch_sync;
 mod work;
+mod workers;
 
 use crate::args::{Arguments, Command, Global, RolesCommand};
+use crate::args_sync::Workers;
 use crate::config::Config;
 use crate::fail::Failure;
 use crate::out::Out;
@@ -41,8 +43,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tidemill_client::Client;
 use tidemill_engine::clock::{Clock, host_now};
-use tidemill_engine::sync::Syncs;
-use tidemill_engine::{Engine, Patience};
+use tidemill_engine::sync::{SyncSettings, Syncs};
+use tidemill_engine::{Engine, Patience, Process};
 use tidemill_store::{Options, Store};
 
 /// How long a single command goes on trying.
@@ -123,18 +125,17 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
         Command::Scheduler { once } => {
             mill::scheduler(syncs(open(&config).await?, &config), &config, once, out).await
         }
-        Command::Worker(worker) => {
+        Command::Worker(Workers { command: Some(command), .. }) => {
+            reaching(&global, &config, |client| workers::command(client, command, out)).await
+        }
+        Command::Worker(Workers { command: None, worker }) => {
             mill::worker(syncs(open(&config).await?, &config), &config, worker, out).await
         }
         Command::Consolidator { concurrency, once } => {
             mill::consolidator(syncs(open(&config).await?, &config), &config, concurrency, once, out).await
         }
         Command::Server(serve) => server::server(open(&config).await?, &config, serve, out).await,
-        Command::Up(up) => {
-            // One command, nothing to prepare: it makes what it needs.
-            migrate(&config, out).await?;
-            mill::up(syncs(open(&config).await?, &config), &config, up, out).await
-        }
+        Command::Up(up) => everything(&config, up, out).await,
         Command::Supplier(order) => supplier::supplier(order, out).await,
         Command::Stats => reaching(&global, &config, |client| upkeep::stats(client, out)).await,
         Command::Doctor => doctor::doctor(&config, out).await,
@@ -170,6 +171,7 @@ pub(crate) fn beside_its_database(arguments: &Arguments) -> Result<(), Failure> 
         | Command::PrepareForReboot(_)
         | Command::Stats
         | Command::Work(_)
+        | Command::Worker(Workers { command: Some(_), .. })
         | Command::Agent { .. }
         | Command::Completions { .. } => return Ok(()),
         Command::Demo(_) => "demo",
@@ -177,7 +179,7 @@ pub(crate) fn beside_its_database(arguments: &Arguments) -> Result<(), Failure> 
         Command::Roles { .. } => "roles",
         Command::Controller => "controller",
         Command::Scheduler { .. } => "scheduler",
-        Command::Worker(_) => "worker",
+        Command::Worker(Workers { command: None, .. }) => "worker",
         Command::Consolidator { .. } => "consolidator",
         Command::Server(_) => "server",
         Command::Up(_) => "up",
@@ -249,6 +251,14 @@ async fn open(config: &Config) -> Result<Engine, Failure> {
     let store = Store::open(&options).await?;
     store.check_schema().await?;
     Ok(Engine::new(store, Clock::Database, PATIENCE).with_alerts(config.alerts.clone()))
+}
+
+/// Every role in one process. One command, nothing to prepare: it makes what it needs.
+async fn everything(config: &Config, up: crate::args_server::Up, out: Out) -> Result<ExitCode, Failure> {
+    migrate(config, out).await?;
+    // A role that is drained here only rests: the process has others.
+    let settings = SyncSettings { process: Process::Shared, ..config.sync() };
+    mill::up(Syncs::new(open(config).await?, settings), config, up, out).await
 }
 
 async fn migrate(config: &Config, out: Out) -> Result<ExitCode, Failure> {

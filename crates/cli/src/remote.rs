@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidemill_client::{Call, Client, Error, Http, HttpOptions, Later, Transport};
 use tidemill_core::event::NewEvent;
 use tidemill_core::run::{Applied, Claim, ClaimRuns, Run};
-use tidemill_core::worker::{Held, NewWorker};
+use tidemill_core::worker::{Beaten, NewWorker};
 use tidemill_core::{RunId, WorkerId};
 use tidemill_engine::patience::Passing;
 use tidemill_engine::worker::{Door, Waiting};
@@ -198,8 +198,8 @@ impl Door for Away {
         self.client.finish_run(&end.run_id, &finish).await.map_err(Trouble)
     }
 
-    async fn beat(&self, worker: WorkerId, runs: Vec<RunId>) -> Result<Vec<Held>, Trouble> {
-        Ok(self.client.beat(worker, runs).await.map_err(Trouble)?.held)
+    async fn beat(&self, worker: WorkerId, runs: Vec<RunId>) -> Result<Beaten, Trouble> {
+        self.client.beat(worker, runs).await.map_err(Trouble)
     }
 
     async fn retire(&self, worker: WorkerId) -> Result<(), Trouble> {

@@ -1,6 +1,7 @@
 //! Syncs.
 
 use crate::{Client, Error, part, query};
+use tidemill_core::pace::Pace;
 use tidemill_core::records::{Consolidated, Partition, RetriedSync, Sync, SyncStatus};
 use tidemill_wire::Page;
 use tidemill_wire::syncs::{CancelSync, Consolidate, ListSyncs, RetrySync, SyncCancelled};
@@ -19,6 +20,11 @@ impl Client {
     /// The partitions of a sync, by price.
     pub async fn partitions(&self, sync: &str) -> Result<Page<Partition>, Error> {
         self.get(format!("/v1/syncs/{}/partitions", part(sync))).await
+    }
+
+    /// How many stones a sync stored, interval by interval.
+    pub async fn pace(&self, sync: &str) -> Result<Pace, Error> {
+        self.get(format!("/v1/syncs/{}/pace", part(sync))).await
     }
 
     /// Queues another try of a failed sync.

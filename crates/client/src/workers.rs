@@ -5,7 +5,7 @@ use http::Method;
 use tidemill_core::worker::{NewWorker, Worker};
 use tidemill_core::{RunId, WorkerId};
 use tidemill_wire::Page;
-use tidemill_wire::workers::{Beat, Beaten, Register};
+use tidemill_wire::workers::{Beat, Beaten, DrainWorker, Register};
 
 impl Client {
     /// Lists worker processes.
@@ -26,7 +26,12 @@ impl Client {
         self.order(Method::PUT, path, Some(&register)).await
     }
 
-    /// Says that a worker lives; what became of its runs.
+    /// Lets a worker get nothing new, or get it again.
+    pub async fn drain_worker(&self, worker: WorkerId, draining: bool) -> Result<Worker, Error> {
+        self.post(format!("/v1/workers/{worker}/drain"), &DrainWorker { draining }).await
+    }
+
+    /// Says that a worker lives; what became of its runs, and whether it is to drain.
     pub async fn beat(&self, worker: WorkerId, runs: Vec<RunId>) -> Result<Beaten, Error> {
         self.post(format!("/v1/workers/{worker}/beat"), &Beat { runs }).await
     }

@@ -55,6 +55,15 @@ impl Form {
         self.field(name).is_some()
     }
 
+    /// Whether a field says yes or no. It must say one of them.
+    pub(crate) fn is_yes(&self, name: &str) -> Result<bool, Oops> {
+        match self.field(name) {
+            Some("yes") => Ok(true),
+            Some("no") => Ok(false),
+            Some(_) | None => Err(Oops::bad_form("this form does not say what to do")),
+        }
+    }
+
     /// Back to where the form stood, and what is to be said there.
     pub(crate) fn back(&self, done: Done) -> Response {
         go_to(self.field("back").unwrap_or("/"), done)
@@ -133,6 +142,8 @@ const SAID: &[(&str, &str)] = &[
     ("job-late", "The job had ended, or was asked to stop before; nothing was changed."),
     ("draining", "The agent gets no new tasks from now on."),
     ("not-draining", "The agent gets tasks again."),
+    ("worker-draining", "The worker takes nothing new, and ends once what it has in hand has ended."),
+    ("worker-not-draining", "The worker takes work again."),
     ("forgotten", "The agent is forgotten: what it had goes to others."),
     ("forgotten-before", "The agent was forgotten before; nothing was changed."),
     ("pool-set", "The pool has this size from now on."),

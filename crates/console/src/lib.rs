@@ -19,6 +19,7 @@ mod fold;
 mod graph;
 mod job;
 mod layout;
+mod lost;
 mod oops;
 mod overview;
 mod picture;
@@ -39,7 +40,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, any, get, post};
 use http::{HeaderName, HeaderValue, header};
 use std::sync::Arc;
 use tidemill_api::App;
@@ -54,6 +55,7 @@ struct Inner {
     app: App,
     door: door::Door,
     figures: figures::Figures,
+    paces: sync::Paces,
     /// Made at the start of the process: a page that sees another one knows that the server was restarted.
     boot: String,
 }
@@ -65,6 +67,7 @@ pub fn router(app: App) -> Router {
             door: door::Door::new(&app),
             app,
             figures: figures::Figures::default(),
+            paces: sync::Paces::default(),
             boot: uuid::Uuid::new_v4().simple().to_string(),
         }),
     };
@@ -84,10 +87,16 @@ pub fn router(app: App) -> Router {
         .merge(flags::routes())
         .merge(schedules::routes())
         .merge(tokens::routes())
-        .route("/workers", get(workers::page))
+        .merge(workers::routes())
         .route("/audit", get(audit::page))
+        .method_not_allowed_fallback(lost::wrong_method)
         .layer(from_fn(headers))
         .with_state(console)
+}
+
+/// What a server says of addresses that neither its door nor the console knows.
+pub fn nowhere() -> MethodRouter {
+    any(lost::nowhere).layer(from_fn(headers))
 }
 
 /// Where scripts, styles and pictures may come from: from here, as files. Nothing within a page is run.

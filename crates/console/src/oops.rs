@@ -69,6 +69,7 @@ impl From<Error> for Oops {
 fn heading(status: StatusCode) -> &'static str {
     match status {
         StatusCode::NOT_FOUND => "There is nothing here",
+        StatusCode::METHOD_NOT_ALLOWED => "There is no page here",
         StatusCode::FORBIDDEN => "You may not do this",
         StatusCode::CONFLICT => "It is not as it was",
         StatusCode::UNPROCESSABLE_ENTITY | StatusCode::BAD_REQUEST => "This is not understood",

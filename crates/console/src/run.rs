@@ -52,7 +52,7 @@ async fn page(visitor: Visitor, Path(run): Path<String>) -> Result<Response, Oop
     let (detail, tail, first) =
         tokio::try_join!(client.run_detail(&run), wanted.read(client, &run), client.events(&run, &first))?;
     let told = match (detail.run.lane, detail.tries.first()) {
-        (Lane::Sync, Some(first)) => sync::of(client, first).await?,
+        (Lane::Sync, Some(first)) => sync::of(&visitor, first).await?,
         (Lane::Ops | Lane::Graph | Lane::Sync, _) => None,
     };
     let graph = if detail.run.lane == Lane::Graph { graph::of(&visitor, &run).await? } else { None };

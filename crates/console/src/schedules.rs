@@ -44,7 +44,7 @@ async fn page(visitor: Visitor) -> Result<Response, Oops> {
                             td { (says(&schedule.schedule_id)) @if schedule.paused_at.is_some() { " "
                                 (label("paused")) }
                                 @if let Some(note) = &schedule.paused_note { span.why { (line(note)) } } }
-                            td { code { (line_of(&schedule.cron, 60)) } span.why { (says(&schedule.time_zone))
+                            td { code.nowrap { (line_of(&schedule.cron, 60)) } span.why { (says(&schedule.time_zone))
                                 } }
                             td { (next_times(&visitor, schedule, FIRES)) }
                             td { (ago_or_none(schedule.last_fire_at, visitor.now)) @if let

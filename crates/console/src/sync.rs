@@ -1,11 +1,12 @@
 //! A sync on the page of its run: partitions, what was counted and what came, consolidation, and what can be done.
 
+mod pace;
 mod partitions;
 mod verbs;
 
 use crate::Console;
 use crate::act;
-use crate::picture::{Bars, Columns, Heat, Row, Span, number};
+use crate::picture::{Bars, Columns, Heat, Row, Span};
 use crate::text::{line, says};
 use crate::time::{ago, ago_or_none, rough};
 use crate::visitor::Visitor;
@@ -13,14 +14,16 @@ use crate::words::{bar, count, label, sync_progress};
 use axum::Router;
 use axum::routing::post;
 use maud::{Markup, html};
-use tidemill_client::{Client, Error};
+use tidemill_client::Error;
 use tidemill_core::feed::{Cents, PRICE_CEILING, PriceRange};
+use tidemill_core::pace::Pace;
 use tidemill_core::records::{Gap, Partition, Sync, SyncStatus};
 use tidemill_core::run::Run;
 use tidemill_core::sync::SyncState;
 use tidemill_core::{Json, Timestamp};
 use tidemill_wire::feeds::ListGaps;
 
+pub(crate) use pace::Paces;
 pub(crate) use partitions::range;
 
 pub(crate) fn routes() -> Router<Console> {
@@ -33,19 +36,22 @@ pub(crate) fn routes() -> Router<Console> {
 /// A sync, and what its feed is missing.
 pub(crate) struct Told {
     pub(crate) status: SyncStatus,
+    pace: Pace,
     gaps: Vec<Gap>,
 }
 
 /// The sync of a request, once it is planned.
-pub(crate) async fn of(client: &Client, first: &Run) -> Result<Option<Told>, Error> {
+pub(crate) async fn of(visitor: &Visitor, first: &Run) -> Result<Option<Told>, Error> {
+    let client = &visitor.client;
     let status = match client.sync(first.run_id.as_str()).await {
         Ok(status) => status,
         Err(Error::Refused { status, .. }) if status.as_u16() == 404 => return Ok(None),
         Err(error) => return Err(error),
     };
     let asked = ListGaps { feed: Some(status.sync.feed.clone()), ..ListGaps::default() };
-    let gaps = client.gaps(&asked).await?.items;
-    Ok(Some(Told { status, gaps }))
+    let paces = &visitor.console().inner.paces;
+    let (gaps, pace) = tokio::try_join!(client.gaps(&asked), paces.of(client, status.sync.run_id))?;
+    Ok(Some(Told { status, pace, gaps: gaps.items }))
 }
 
 /// Dollars, without the cents where there are none.
@@ -72,6 +78,7 @@ pub(crate) fn part(visitor: &Visitor, told: &Told) -> Markup {
             @if partitions.is_empty() { p.empty { "The scan found nothing to read." } }
             @else { (partitions::grid(visitor, sync, partitions)) }
         }
+        (pace::panel(&told.pace))
         @if !partitions.is_empty() {
             section.panel {
                 header { h2 { "Heatmap" } span.dim.small { "stones per partition, by the lowest price in it" }
@@ -92,14 +99,14 @@ pub(crate) fn part(visitor: &Visitor, told: &Told) -> Markup {
 }
 
 /// Stones per second, from the first page to the last.
-fn pace(partitions: &[Partition], now: Timestamp) -> Option<f64> {
+fn mean_pace(partitions: &[Partition], now: Timestamp) -> Option<i64> {
     let from = partitions.iter().filter_map(|partition| partition.first_page_at).min()?;
     let open = partitions.iter().any(|partition| partition.state.is_open());
     let last = partitions.iter().filter_map(|partition| partition.ended_at).max();
     let to = if open { now } else { last.unwrap_or(now) };
     let stored: i64 = partitions.iter().map(|partition| partition.stored).sum();
-    let secs = number((to - from).num_milliseconds()) / 1_000.0;
-    (secs > 0.0 && stored > 0).then(|| number(stored) / secs)
+    let millis = (to - from).num_milliseconds();
+    (millis > 0 && stored > 0).then(|| (stored.saturating_mul(1_000) + millis / 2) / millis)
 }
 
 fn numbers(visitor: &Visitor, sync: &Sync, partitions: &[Partition]) -> Markup {
@@ -119,8 +126,8 @@ fn numbers(visitor: &Visitor, sync: &Sync, partitions: &[Partition]) -> Markup {
         div.tiles {
             div.tile { span { "Predicted" } b { (count(sync.predicted)) } span { "by the scan" } }
             div.tile { span { "Fetched" } b { (count(fetched)) } span { (count(stored)) " stored" } }
-            div.tile { span { "Pace" } b { @if let Some(pace) = pace(partitions, visitor.now) {
-                (format!("{pace:.0}")) } @else { "–" } }
+            div.tile { span { "Pace" } b { @if let Some(pace) = mean_pace(partitions, visitor.now) {
+                (count(pace)) } @else { "–" } }
                 span { "stones per second" } }
             div.tile { span { "Rejected" } b.bad[rejected + refused > 0] { (count(rejected + refused)) }
                 span { a href={ "/feeds/" (sync.feed) "#rejects" } { "why" } } }

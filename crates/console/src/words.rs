@@ -101,6 +101,7 @@ pub(crate) fn ending(run: &Run, now: Timestamp) -> String {
         ahead: 0,
         workers_fitting: 0,
         workers_alive: 0,
+        workers_draining: 0,
         worker_beat_at: None,
         successor: None,
         last_event: None,

@@ -1,5 +1,7 @@
-//! Workers: who lives, with what they are busy, and when they were last heard of.
+//! Workers: who lives, with what they are busy, when they were last heard of, and letting them drain.
 
+use crate::Console;
+use crate::act::{self, Done, Form};
 use crate::layout::{Page, Place};
 use crate::oops::Oops;
 use crate::overview::lives;
@@ -7,8 +9,13 @@ use crate::text::says;
 use crate::time::{ago, took};
 use crate::visitor::Visitor;
 use crate::words::{run_link, subject};
+use axum::Router;
+use axum::extract::Path;
 use axum::response::Response;
+use axum::routing::{get, post};
+use http::Method;
 use maud::{Markup, html};
+use tidemill_core::WorkerId;
 use tidemill_core::run::{Run, RunState};
 use tidemill_core::worker::Worker;
 use tidemill_wire::runs::ListRuns;
@@ -20,7 +27,13 @@ const RUNS: usize = 4;
 /// Seconds after which the page is looked at again: a beat is no event.
 const EVERY: u16 = 5;
 
-pub(crate) async fn page(visitor: Visitor) -> Result<Response, Oops> {
+const DRAIN: &str = "/v1/workers/{worker}/drain";
+
+pub(crate) fn routes() -> Router<Console> {
+    Router::new().route("/workers", get(page)).route("/workers/{worker}/drain", post(drain))
+}
+
+async fn page(visitor: Visitor) -> Result<Response, Oops> {
     let client = &visitor.client;
     let held = |status| ListRuns { status: Some(status), limit: Some(HELD), ..ListRuns::default() };
     let (asked_running, asked_claimed) = (held(RunState::Running), held(RunState::Claimed));
@@ -32,7 +45,8 @@ pub(crate) async fn page(visitor: Visitor) -> Result<Response, Oops> {
         workers.items.iter().partition(|worker| lives(worker, &visitor));
     let body = html! {
         div.head { h1 { "Workers" }
-            p.sub { "A worker that gets SIGTERM claims nothing more, lets its runs end, and says goodbye." } }
+            p.sub { "A worker that is drained takes nothing new, and ends once what it has in hand has ended. SIGTERM \
+                does the same, within the worker's grace period." } }
         div #workers data-live {
             section.panel {
                 header { h2 { "Alive" } }
@@ -50,13 +64,15 @@ pub(crate) async fn page(visitor: Visitor) -> Result<Response, Oops> {
 }
 
 fn table(visitor: &Visitor, workers: &[&Worker], runs: &[Run]) -> Markup {
+    // A process works for every project: whoever sees one alone is refused.
+    let acts = visitor.may(Method::POST, DRAIN) && visitor.caller.project.is_none();
     html! {
         div.scroll { table {
             thead { tr { th { "Worker" } th { "Busy with" } th { "Last heard of" } th { "Up" }
-                th.wide { "Host" } th.wide { "Offers" } th.wide { "Version" } } }
+                th.wide { "Host" } th.wide { "Offers" } th.wide { "Version" } @if acts { th {} } } }
             tbody { @for worker in workers {
                 tr data-key=(worker.worker_id) {
-                    td { (says(&worker.name)) }
+                    td { (says(&worker.name)) @if worker.draining { " " span.chip { "draining" } } }
                     td { (busy(worker, runs)) }
                     td.nowrap { @if let Some(ended) = worker.ended_at { "ended " (ago(ended, visitor.now)) }
                         @else { (ago(worker.beat_at, visitor.now)) } }
@@ -66,10 +82,27 @@ fn table(visitor: &Visitor, workers: &[&Worker], runs: &[Run]) -> Markup {
                     td.wide { @for label in &worker.labels { span.chip { (says(label)) } " " } @if
                         worker.labels.is_empty() { span.dim { "–" } } }
                     td.wide { (says(&worker.version)) }
+                    @if acts { td.acts { @if worker.ended_at.is_none() { (worker_acts(visitor, worker)) } } }
                 }
             } }
         } }
     }
+}
+
+fn worker_acts(visitor: &Visitor, worker: &Worker) -> Markup {
+    let (id, undo) = (worker.worker_id, if worker.draining { " --undo" } else { "" });
+    let (draining, label) = if worker.draining { ("no", "Let it work again") } else { ("yes", "Drain") };
+    html! {
+        (act::button(visitor, &format!("/workers/{id}/drain"), &[("draining", draining)], label, ""))
+        (act::commands(&[format!("tidemill worker drain {id}{undo}")]))
+    }
+}
+
+async fn drain(Path(worker): Path<String>, form: Form) -> Result<Response, Oops> {
+    let worker = worker.parse().map_err(|_| Oops::nothing("this is not the id of a worker"))?;
+    let draining = form.is_yes("draining")?;
+    form.client.drain_worker(WorkerId(worker), draining).await?;
+    Ok(form.back(Done::Plain(if draining { "worker-draining" } else { "worker-not-draining" })))
 }
 
 fn busy(worker: &Worker, runs: &[Run]) -> Markup {

@@ -7,6 +7,8 @@ mod browser;
 mod driver;
 #[path = "console/escaping.rs"]
 mod escaping;
+#[path = "console/fast.rs"]
+mod fast;
 #[path = "console/forms.rs"]
 mod forms;
 #[path = "console/furnish.rs"]

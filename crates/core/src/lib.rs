@@ -22,6 +22,7 @@ mod lifecycle;
 pub mod limits;
 pub mod live;
 pub mod message;
+pub mod pace;
 pub mod page;
 pub mod partition;
 pub mod pricing;

@@ -139,3 +139,5 @@ pub const TAIL_LINES: usize = 20;
 pub const ORDERS_MAX: usize = 64;
 /// Names of a pool, of a job or of a workspace, in bytes.
 pub const POOL_NAME_BYTES_MAX: usize = 64;
+/// Intervals in which the pace of a sync is told.
+pub const PACE_POINTS_MAX: usize = 60;

@@ -7,7 +7,7 @@ mod job;
 mod sync;
 
 pub use job::{AgentFacts, GraphReason, JobFacts, JobReason, explain_job};
-pub use sync::{SyncFacts, SyncReason, explain_sync};
+pub use sync::{Hands, SyncFacts, SyncReason, explain_sync};
 
 use crate::project::Flag;
 use crate::run::{EndCause, Gate, Run, RunState};
@@ -26,10 +26,12 @@ pub struct Facts {
     pub key_worker: Option<String>,
     /// Runs that would be claimed before it.
     pub ahead: i64,
-    /// Live workers that offer what it needs.
+    /// Live workers that offer what it needs, and take runs.
     pub workers_fitting: i64,
-    /// Live workers in all.
+    /// Live workers that take runs.
     pub workers_alive: i64,
+    /// Live workers that offer what it needs, and drain.
+    pub workers_draining: i64,
     /// When its own worker last gave a sign of life.
     pub worker_beat_at: Option<Timestamp>,
     /// The try that followed it.
@@ -72,6 +74,11 @@ pub enum Reason {
     NoWorkers {
         /// What it needs, once somebody does.
         labels: Vec<String>,
+    },
+    /// Whoever could take it was asked to drain.
+    WorkersDraining {
+        /// How many there are.
+        workers: i64,
     },
     /// Nobody who works offers what it needs.
     NoWorkerFits {
@@ -170,6 +177,9 @@ fn explain_queued(facts: &Facts, now: Timestamp) -> Reason {
             worker: facts.key_worker.clone(),
         };
     }
+    if facts.workers_fitting == 0 && facts.workers_draining > 0 {
+        return Reason::WorkersDraining { workers: facts.workers_draining };
+    }
     if facts.workers_fitting == 0 && !run.labels.is_empty() && facts.workers_alive > 0 {
         return Reason::NoWorkerFits { labels: run.labels.clone(), workers_alive: facts.workers_alive };
     }
@@ -208,6 +218,11 @@ impl Reason {
         match self {
             Self::Paused { .. } | Self::NotYet { .. } | Self::KeyHeld { .. } => self.waiting_sentence(),
             Self::NoWorkers { .. } => "It waits for a worker, and none is alive.".to_owned(),
+            Self::WorkersDraining { workers } => {
+                let one = "worker that offers what it needs drains, and takes";
+                let several = "workers that offer what it needs drain, and take";
+                format!("It waits for a worker: {} nothing new.", counted(*workers, one, several))
+            }
             Self::NoWorkerFits { labels, workers_alive } => format!(
                 "It needs a worker that offers {}; {} alive, and none of them does.",
                 labels.join(", "),
@@ -268,6 +283,7 @@ impl Reason {
                 format!("Its concurrency key `{key}` belongs to {head}{worker} first.")
             }
             Self::NoWorkers { .. }
+            | Self::WorkersDraining { .. }
             | Self::NoWorkerFits { .. }
             | Self::Behind { .. }
             | Self::Next
@@ -296,6 +312,7 @@ impl Reason {
                 }
                 Some(command + " -- COMMAND")
             }
+            Self::WorkersDraining { .. } => Some("tidemill worker list".to_owned()),
             Self::Sync(reason) => reason.hint(),
             Self::Graph(reason) => reason.reason.hint(),
             Self::KeyHeld { head: Some(head), .. } => Some(format!("tidemill run show {head}")),

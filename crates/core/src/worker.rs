@@ -24,6 +24,9 @@ pub struct Worker {
     pub beat_at: Timestamp,
     /// When it was found dead, or said goodbye.
     pub ended_at: Option<Timestamp>,
+    /// Whether it was asked to end what it has, and to take nothing new.
+    #[serde(default)]
+    pub draining: bool,
 }
 
 /// What a worker process says of itself.
@@ -53,4 +56,15 @@ pub struct Held {
     pub cancel_requested: bool,
     /// Until when its lease lasts now.
     pub lease_until: Option<Timestamp>,
+}
+
+/// What a worker process learns when it beats.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Beaten {
+    /// One for each run, in the order in which they were named.
+    pub held: Vec<Held>,
+    /// Whether it was asked to drain: it gets nothing new, and may end once it has nothing in hand.
+    #[serde(default)]
+    pub draining: bool,
 }

@@ -16,10 +16,11 @@ pub mod sync;
 pub mod trace;
 mod upkeep;
 pub mod worker;
+mod workers;
 
 pub use clock::Clock;
 pub use patience::Patience;
-pub use presence::Identity;
+pub use presence::{Identity, Process};
 pub use schedules::{NewSchedule, parse as parse_cron};
 pub use upkeep::{Upkeep, Upkept};
 

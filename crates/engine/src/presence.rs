@@ -8,6 +8,7 @@ use std::time::Duration;
 use tidemill_core::worker::NewWorker;
 use tidemill_core::{RunId, WorkerId};
 use tidemill_store::{Error, RefusalCode};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// Who a process is.
@@ -21,24 +22,48 @@ pub struct Identity {
     pub labels: Vec<String>,
 }
 
+/// Whose process a role runs in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Process {
+    /// Its own: once it is drained, it ends.
+    #[default]
+    Own,
+    /// One that it shares with other roles: once it is drained it takes nothing, until it is told otherwise.
+    Shared,
+}
+
 /// A process that others can see.
 #[derive(Debug)]
 pub(crate) struct Presence {
     engine: Engine,
     identity: Identity,
+    process: Process,
     worker: Arc<Mutex<WorkerId>>,
     held: Arc<Mutex<HashSet<RunId>>>,
+    draining: watch::Receiver<bool>,
     beating: JoinHandle<()>,
 }
 
 impl Presence {
     /// Registers the process, and beats from now on.
-    pub(crate) async fn begin(engine: &Engine, identity: Identity, every: Duration) -> Result<Self, Error> {
+    pub(crate) async fn begin(
+        engine: &Engine,
+        identity: Identity,
+        process: Process,
+        every: Duration,
+    ) -> Result<Self, Error> {
         let worker = Arc::new(Mutex::new(register(engine, &identity).await?));
         let held: Arc<Mutex<HashSet<RunId>>> = Arc::default();
-        let beating = beat(engine.clone(), identity.clone(), worker.clone(), held.clone(), every);
-        let beating = tokio::spawn(beating);
-        Ok(Self { engine: engine.clone(), identity, worker, held, beating })
+        let (told, draining) = watch::channel(false);
+        let heart = Heart {
+            engine: engine.clone(),
+            identity: identity.clone(),
+            worker: worker.clone(),
+            held: held.clone(),
+            draining: told,
+        };
+        let beating = tokio::spawn(heart.beat(every));
+        Ok(Self { engine: engine.clone(), identity, process, worker, held, draining, beating })
     }
 
     /// The process, as it is known now. A process that was taken for dead is known anew.
@@ -49,6 +74,24 @@ impl Presence {
     /// Its name.
     pub(crate) fn name(&self) -> &str {
         &self.identity.name
+    }
+
+    /// Whether somebody asked it to drain: to end what it has, and to take nothing new.
+    pub(crate) fn is_draining(&self) -> bool {
+        *self.draining.borrow()
+    }
+
+    /// Whether it is to end, now that it has nothing in hand.
+    pub(crate) async fn is_drained(&self) -> bool {
+        if !self.is_draining() || self.process != Process::Own {
+            return false;
+        }
+        // What the last beat told may have been taken back since.
+        let ends = self.engine.store().is_draining(self.worker()).await.unwrap_or(true);
+        if ends {
+            tracing::info!("{} was asked to drain, and has nothing in hand: it ends", self.identity.name);
+        }
+        ends
     }
 
     /// Keeps the lease of a run.
@@ -92,27 +135,34 @@ async fn register(engine: &Engine, identity: &Identity) -> Result<WorkerId, Erro
     Ok(worker_id)
 }
 
-async fn beat(
+/// What beats.
+struct Heart {
     engine: Engine,
     identity: Identity,
     worker: Arc<Mutex<WorkerId>>,
     held: Arc<Mutex<HashSet<RunId>>>,
-    every: Duration,
-) {
-    loop {
-        tokio::time::sleep(every).await;
-        let known = *worker.lock().unwrap_or_else(PoisonError::into_inner);
-        let runs: Vec<RunId> = held.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
-        match engine.store().beat_worker(known, runs, engine.clock().now()).await {
-            Ok(_) => {}
-            Err(error) if error.refusal_code() == Some(RefusalCode::Stale) => {
-                // Taken for dead, while it was frozen or cut off: what it held is gone, and it begins anew.
-                tracing::warn!("{} was taken for dead, and begins anew", identity.name);
-                if let Ok(anew) = register(&engine, &identity).await {
-                    *worker.lock().unwrap_or_else(PoisonError::into_inner) = anew;
+    draining: watch::Sender<bool>,
+}
+
+impl Heart {
+    async fn beat(self, every: Duration) {
+        loop {
+            tokio::time::sleep(every).await;
+            let known = *self.worker.lock().unwrap_or_else(PoisonError::into_inner);
+            let runs = self.held.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
+            match self.engine.store().beat_worker(known, runs, self.engine.clock().now()).await {
+                Ok(beaten) => {
+                    self.draining.send_replace(beaten.draining);
                 }
+                Err(error) if error.refusal_code() == Some(RefusalCode::Stale) => {
+                    // Taken for dead, while it was frozen or cut off: what it held is gone, and it begins anew.
+                    tracing::warn!("{} was taken for dead, and begins anew", self.identity.name);
+                    if let Ok(anew) = register(&self.engine, &self.identity).await {
+                        *self.worker.lock().unwrap_or_else(PoisonError::into_inner) = anew;
+                    }
+                }
+                Err(error) => tracing::warn!("could not beat: {}", chain(&error)),
             }
-            Err(error) => tracing::warn!("could not beat: {}", chain(&error)),
         }
     }
 }

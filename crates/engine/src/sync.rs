@@ -33,7 +33,7 @@ pub use scan::Scanned;
 pub use steps::StepTimes;
 pub use tidemill_core::records::{Consolidated, RetriedSync, SyncStatus};
 
-use crate::Engine;
+use crate::{Engine, Process};
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_core::limits;
@@ -84,6 +84,8 @@ pub struct SyncSettings {
     pub unlimited: bool,
     /// How often a process says that it lives.
     pub beat: Duration,
+    /// Whether a role ends once it was drained.
+    pub process: Process,
     /// How feeds are spoken to.
     pub tuning: Tuning,
     /// When a feed counts as down.
@@ -110,6 +112,7 @@ impl Default for SyncSettings {
             delete_limit: limits::DELETE_LIMIT,
             unlimited: false,
             beat: Duration::from_secs(limits::BEAT_SECS),
+            process: Process::Own,
             tuning: Tuning::default(),
             circuit: CircuitPolicy::default(),
         }

@@ -56,6 +56,10 @@ struct Dispatch<D: Door, C: Carrier> {
     request_id: String,
     /// Whether a run was cut off that is still ours as far as the database knows.
     abandoned: bool,
+    /// Whether somebody asked this worker to drain, as the last beat told.
+    draining: bool,
+    /// Whether the last claim was answered: one that was not may have brought runs that nobody told us of.
+    is_answered: bool,
 }
 
 impl Engine {
@@ -103,6 +107,8 @@ pub async fn work_at<D: Door, C: Carrier>(
         waiter: None,
         request_id: uuid::Uuid::new_v4().to_string(),
         abandoned: false,
+        draining: false,
+        is_answered: true,
     };
     dispatch.run(&mut stop, &mut losses).await?;
     Ok(dispatch.worked)
@@ -144,7 +150,17 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
                     continue;
                 }
             }
-            let may_end = self.options.ending == Ending::Drained && self.active.is_empty() && !asking;
+            let is_idle = self.active.is_empty() && !asking;
+            if is_idle && self.draining && self.is_answered {
+                // What the last beat told may have been taken back since: ask once more before ending.
+                self.beat().await;
+                if self.draining {
+                    self.worked.drained = true;
+                    break;
+                }
+                continue;
+            }
+            let may_end = is_idle && self.options.ending == Ending::Drained;
             if may_end && self.is_drained().await {
                 break;
             }
@@ -197,6 +213,7 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
             asked = self.carrier.moment();
             answer = self.door.claim(ask).await;
         }
+        self.is_answered = answer.is_ok();
         let claims = match answer {
             Ok(claims) => claims,
             Err(error) if D::is_stale(&error) => {
@@ -279,17 +296,21 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
     }
 
     async fn beat_if_due(&mut self) {
-        if self.last_beat.elapsed() < self.options.beat {
-            return;
+        if self.last_beat.elapsed() >= self.options.beat {
+            self.beat().await;
         }
+    }
+
+    async fn beat(&mut self) {
         let runs: Vec<RunId> = self.active.keys().cloned().collect();
         let (asked, moment) = (Instant::now(), self.carrier.moment());
         let beat = self.door.beat(self.worker_id, runs.clone());
         // A beat that hangs must not hang the loop: the next one may get through on another connection.
         match tokio::time::timeout(self.options.beat, beat).await {
-            Ok(Ok(held)) => {
+            Ok(Ok(beaten)) => {
                 self.last_beat = asked;
-                for (run, held) in runs.iter().zip(held) {
+                self.draining = beaten.draining;
+                for (run, held) in runs.iter().zip(beaten.held) {
                     self.tell(run, |sign| {
                         if !held.held {
                             sign.stop = Some(Stop::Lost);

@@ -1,3 +1,5 @@
 -- Differs: lists of words are arrays.
-SELECT count(*) AS alive, count(*) FILTER (WHERE $1::text[] <@ labels) AS fitting
+SELECT count(*) FILTER (WHERE NOT draining) AS alive,
+       count(*) FILTER (WHERE NOT draining AND $1::text[] <@ labels) AS fitting,
+       count(*) FILTER (WHERE draining AND $1::text[] <@ labels) AS draining
   FROM {ops}.workers WHERE ended_at IS NULL AND beat_at > $2

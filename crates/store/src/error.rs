@@ -52,6 +52,8 @@ pub enum RefusalCode {
     UnknownAgent,
     /// There is no such pool.
     UnknownPool,
+    /// There is no such worker, or it has ended.
+    UnknownWorker,
 }
 
 impl RefusalCode {
@@ -77,6 +79,7 @@ impl RefusalCode {
             Self::UnknownTask => "TM022",
             Self::UnknownAgent => "TM023",
             Self::UnknownPool => "TM024",
+            Self::UnknownWorker => "TM025",
         }
     }
 
@@ -102,6 +105,7 @@ impl RefusalCode {
             Self::UnknownTask => "unknown_task",
             Self::UnknownAgent => "unknown_agent",
             Self::UnknownPool => "unknown_pool",
+            Self::UnknownWorker => "unknown_worker",
         }
     }
 
@@ -110,7 +114,7 @@ impl RefusalCode {
         Self::ALL.into_iter().find(|code| code.as_str() == text)
     }
 
-    const ALL: [Self; 19] = [
+    const ALL: [Self; 20] = [
         Self::UnknownProject,
         Self::UnknownEnvironment,
         Self::UnknownRun,
@@ -130,6 +134,7 @@ impl RefusalCode {
         Self::UnknownTask,
         Self::UnknownAgent,
         Self::UnknownPool,
+        Self::UnknownWorker,
     ];
 }
 

@@ -108,6 +108,13 @@ const MIGRATIONS: &[Migration] = &[
         postgres: include_str!("../migrations/postgres/0011_homes.sql"),
         sqlite: include_str!("../migrations/sqlite/0011_homes.sql"),
     },
+    Migration {
+        version: 12,
+        name: "drain",
+        oldest_binary: "0.1.0",
+        postgres: include_str!("../migrations/postgres/0012_drain.sql"),
+        sqlite: include_str!("../migrations/sqlite/0012_drain.sql"),
+    },
 ];
 
 /// The functions and triggers of PostgreSQL, in the order in which they need each other.

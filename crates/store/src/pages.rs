@@ -6,6 +6,7 @@ use crate::tx::{Conn, FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
 use tidemill_core::Timestamp;
 use tidemill_core::feed::Item;
+use tidemill_core::pace::{Pace, Scale};
 use uuid::Uuid;
 
 /// One page, as the ledger remembers it.
@@ -26,6 +27,14 @@ impl FromColumns for PageRow {
             hash: row.bytes("page_hash")?,
             stone_ids: row.words("stone_ids")?,
         })
+    }
+}
+
+struct Stored(i64, i64);
+
+impl FromColumns for Stored {
+    fn read(row: &impl Columns) -> sqlx::Result<Self> {
+        Ok(Self(row.long("place")?, row.long("stored")?))
     }
 }
 
@@ -107,6 +116,26 @@ impl Tx<'_> {
 }
 
 impl Store {
+    /// How many stones a sync stored, interval by interval.
+    pub async fn pace(&self, sync: Uuid) -> Result<Pace, Error> {
+        self.glance(move |mut tx| {
+            Box::pin(async move {
+                let Some(scale) = Scale::of(&tx.partitions(sync).await?) else { return Ok(Pace::default()) };
+                let binds = (At(scale.from), scale.interval_secs, scale.points);
+                let stored: Vec<Stored> = on!(
+                    tx,
+                    catalog::PAGE_PACE,
+                    [Bare(sync), binds.0, binds.1, binds.2],
+                    fetch_all,
+                    "read the pace of a sync"
+                )?
+                .records("read the pace of a sync")?;
+                Ok(scale.filled(stored.into_iter().map(|Stored(place, stored)| (place, stored))))
+            })
+        })
+        .await
+    }
+
     /// How many stones a partition has seen, each once.
     pub async fn seen_stones(&self, sync: Uuid, partition: String) -> Result<i64, Error> {
         self.read(move |mut tx| Box::pin(async move { tx.seen_stones(sync, &partition).await })).await

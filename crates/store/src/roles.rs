@@ -21,6 +21,7 @@ const WORKER_VERBS: &[&str] = &[
     "add_artifact",
     "register_worker",
     "beat_worker",
+    "is_draining",
     "declare_waiting",
     "retire_worker",
     "wake",

@@ -17,11 +17,16 @@ impl FromColumns for KeyHead {
     }
 }
 
-struct Workers(i64, i64);
+struct Workers {
+    alive: i64,
+    fitting: i64,
+    draining: i64,
+}
 
 impl FromColumns for Workers {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
-        Ok(Self(row.long("alive")?, row.long("fitting")?))
+        let (alive, fitting) = (row.long("alive")?, row.long("fitting")?);
+        Ok(Self { alive, fitting, draining: row.long("draining")? })
     }
 }
 
@@ -64,10 +69,10 @@ impl Store {
                 };
                 let since = At(now - chrono::Duration::seconds(i64::try_from(DEAD_AFTER_SECS).unwrap_or(20)));
                 let labels = Words(found.labels.clone());
-                let workers =
+                let workers: Option<Workers> =
                     on!(tx, catalog::WHY_WORKERS, [labels.clone(), since], fetch_optional, "read why")?
                         .record(action)?;
-                let Workers(workers_alive, workers_fitting) = workers.unwrap_or(Workers(0, 0));
+                let workers = workers.unwrap_or(Workers { alive: 0, fitting: 0, draining: 0 });
                 let beat: Option<Beat> =
                     on!(tx, catalog::WHY_BEAT, [run.as_str()], fetch_optional, "read why")?.record(action)?;
                 let last_event =
@@ -80,8 +85,9 @@ impl Store {
                     key_head,
                     key_worker,
                     ahead: ahead.unwrap_or(0),
-                    workers_fitting,
-                    workers_alive,
+                    workers_fitting: workers.fitting,
+                    workers_alive: workers.alive,
+                    workers_draining: workers.draining,
                     worker_beat_at: beat.map(|beat| beat.0),
                     last_event,
                 };

@@ -5,7 +5,7 @@ use crate::sqlite::Boxed;
 use crate::tx::{Conn, FromColumns, on};
 use crate::{Error, Refusal, RefusalCode, Store, Tx, catalog};
 use sqlx::AssertSqlSafe;
-use tidemill_core::worker::{Held, NewWorker, Worker};
+use tidemill_core::worker::{Beaten, Held, NewWorker, Worker};
 use tidemill_core::{RunId, Timestamp, WorkerId};
 
 impl FromColumns for Worker {
@@ -20,6 +20,7 @@ impl FromColumns for Worker {
             started_at: row.time("started_at")?,
             beat_at: row.time("beat_at")?,
             ended_at: row.time_or_null("ended_at")?,
+            draining: row.truth("draining")?,
         })
     }
 }
@@ -157,6 +158,39 @@ impl Tx<'_> {
         }
     }
 
+    /// Whether a worker process was asked to drain.
+    async fn is_draining(&mut self, worker: WorkerId) -> Result<bool, Error> {
+        let failed = |source| Error::database("read whether a worker drains", source);
+        match &mut self.conn {
+            // Whoever works here may call functions, and read no table.
+            Conn::Postgres(conn) => {
+                sqlx::query_scalar(AssertSqlSafe(self.context.schema.render("SELECT {ops}.is_draining($1)")))
+                    .bind(Boot(worker))
+                    .persistent(self.context.named)
+                    .fetch_one(&mut **conn)
+                    .await
+                    .map_err(failed)
+            }
+            Conn::Sqlite(conn) => sqlx::query_scalar(
+                "SELECT EXISTS (SELECT 1 FROM workers WHERE worker_id = $1 AND ended_at IS NULL AND draining)",
+            )
+            .bind(Boot(worker))
+            .fetch_one(&mut **conn)
+            .await
+            .map_err(failed),
+        }
+    }
+
+    /// Lets a worker process get nothing new, or get it again. None: there is no such process, or it has ended.
+    async fn drain_worker(&mut self, worker: WorkerId, draining: bool) -> Result<Option<Worker>, Error> {
+        let action = "drain a worker";
+        let noted = on!(self, catalog::WORKER_DRAIN, [Boot(worker), draining], execute, "drain a worker")?;
+        if noted.count() == 0 {
+            return Ok(None);
+        }
+        on!(self, catalog::WORKER_GET, [Boot(worker)], fetch_optional, "drain a worker")?.record(action)
+    }
+
     async fn declare_waiting(&mut self, worker: WorkerId, waiting: bool) -> Result<(), Error> {
         // On SQLite nobody listens: workers of this process are signalled, others look.
         if let Conn::Postgres(conn) = &mut self.conn {
@@ -206,7 +240,8 @@ impl Store {
         self.step(move |mut tx| Box::pin(async move { tx.register_worker(&worker, now).await })).await
     }
 
-    /// Says that a worker process lives, renews the leases of its runs, and tells what became of them.
+    /// Says that a worker process lives, renews the leases of its runs, and tells what became of them and whether it
+    /// drains.
     ///
     /// Refused as stale when the process was found dead: it must stop what it runs, and register anew.
     pub async fn beat_worker(
@@ -214,11 +249,29 @@ impl Store {
         worker: WorkerId,
         runs: Vec<RunId>,
         now: Option<Timestamp>,
-    ) -> Result<Vec<Held>, Error> {
+    ) -> Result<Beaten, Error> {
         self.step(move |mut tx| -> Boxed<'_, _> {
-            Box::pin(async move { tx.beat_worker(worker, &runs, now).await })
+            Box::pin(async move {
+                let held = tx.beat_worker(worker, &runs, now).await?;
+                Ok(Beaten { held, draining: tx.is_draining(worker).await? })
+            })
         })
         .await
+    }
+
+    /// Whether a worker process was asked to drain.
+    pub async fn is_draining(&self, worker: WorkerId) -> Result<bool, Error> {
+        self.glance(move |mut tx| Box::pin(async move { tx.is_draining(worker).await })).await
+    }
+
+    /// Lets a worker process get nothing new, or get it again; the process. One that has ended has nothing to drain.
+    pub async fn drain_worker(&self, worker: WorkerId, draining: bool) -> Result<Worker, Error> {
+        let known =
+            self.write(move |mut tx| Box::pin(async move { tx.drain_worker(worker, draining).await }));
+        known.await?.ok_or_else(|| {
+            let message = format!("worker `{worker}` does not exist, or has ended");
+            Error::refused(RefusalCode::UnknownWorker, message)
+        })
     }
 
     /// Declares that a worker waits for a wake-up, or no longer does.

@@ -9,6 +9,7 @@ pub mod artifacts;
 pub mod by_hand;
 pub mod cancelling;
 pub mod claiming;
+pub mod draining;
 pub mod events;
 pub mod finishing;
 pub mod guarding;
@@ -212,6 +213,11 @@ macro_rules! conformance {
             the_sweeper_sees_times_that_a_statement_sets,
             the_number_of_events_does_not_go_down,
         }
+        $crate::topic! { $kind, draining:
+            a_worker_that_drains_gets_nothing_new,
+            what_a_draining_worker_holds_goes_on,
+            only_a_worker_that_lives_can_be_drained,
+        }
         $crate::topic! { $kind, pausing:
             a_paused_project_gives_nothing_away,
             a_pause_ends_by_itself,
@@ -241,6 +247,7 @@ macro_rules! conformance_of_engine {
         }
         $crate::topic! { $kind, reasons:
             a_run_that_waits_has_a_reason,
+            a_run_whose_workers_drain_has_a_reason,
             a_run_in_line_or_in_back_off_has_a_reason,
             a_run_that_is_held_has_a_reason,
             a_run_that_is_over_has_a_reason,

@@ -20,7 +20,7 @@ use std::pin::Pin;
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::event::NewEvent;
 use tidemill_core::run::{Applied, Claim, QueueRun};
-use tidemill_core::worker::{Held, NewWorker};
+use tidemill_core::worker::{Beaten, Held, NewWorker};
 use tidemill_core::{RunId, Timestamp, WorkerId};
 use tidemill_store::{Cancelled, ClaimRuns, Error, FinishRun, Holder, Queued, Retried, Swept};
 
@@ -61,8 +61,8 @@ pub trait Door: Send + Sync {
     fn add_artifact(&self, run: RunId, artifact: NewArtifact, now: Timestamp) -> Answer<'_, String>;
     /// Registers a worker process.
     fn register(&self, worker: NewWorker, now: Timestamp) -> Answer<'_, ()>;
-    /// Says that a worker process lives; what became of its runs.
-    fn beat(&self, worker: WorkerId, runs: Vec<RunId>, now: Timestamp) -> Answer<'_, Vec<Held>>;
+    /// Says that a worker process lives; what became of its runs, and whether it is to drain.
+    fn beat(&self, worker: WorkerId, runs: Vec<RunId>, now: Timestamp) -> Answer<'_, Beaten>;
     /// A worker process says goodbye.
     fn retire(&self, worker: WorkerId, now: Timestamp) -> Answer<'_, ()>;
     /// Sweeps once. Not a worker's right: a door for workers sweeps as the owner.

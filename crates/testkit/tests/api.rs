@@ -7,6 +7,8 @@ mod asking;
 mod bringing;
 #[path = "api/doorway.rs"]
 mod doorway;
+#[path = "api/jobs.rs"]
+mod jobs;
 #[path = "api/keeping.rs"]
 mod keeping;
 #[path = "api/listing.rs"]
@@ -15,6 +17,8 @@ mod listing;
 mod plans;
 #[path = "api/scoped.rs"]
 mod scoped;
+#[path = "api/working.rs"]
+mod working;
 
 /// Runs each case on both stores.
 macro_rules! on_both {
@@ -42,8 +46,12 @@ on_both! {
     bringing::a_feed_is_added_looked_at_and_brought_in,
     bringing::stones_are_priced_some_at_a_time_from_any_place_on,
     bringing::a_failed_sync_is_looked_at_retried_and_consolidated,
+    bringing::the_pace_of_a_sync_is_told_in_few_intervals,
     bringing::dead_letters_are_listed_page_by_page_and_replayed,
     bringing::rejects_and_gaps_are_listed_page_by_page,
+    jobs::jobs_are_listed_by_state_page_by_page,
+    jobs::jobs_that_agents_have_are_listed_to_those_who_may_see_them,
+    jobs::the_end_of_what_a_job_wrote_is_read_without_the_rest,
     keeping::flags_are_switched_on_and_off,
     keeping::projects_are_made_listed_paused_and_resumed,
     keeping::rules_are_added_tried_imported_and_removed,
@@ -56,4 +64,7 @@ on_both! {
     plans::each_filter_is_answered_from_an_index,
     scoped::a_caller_of_one_project_sees_nothing_of_another,
     scoped::what_is_foreign_reads_as_what_does_not_exist,
+    working::a_claim_that_waits_ends_when_its_worker_is_drained,
+    working::a_worker_is_drained_and_its_claims_say_why_they_are_empty,
+    working::only_those_who_see_every_project_drain_a_worker_that_lives,
 }

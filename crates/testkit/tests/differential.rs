@@ -76,6 +76,7 @@ enum Verb {
     Register(NewWorker),
     Beat(WorkerId, Vec<usize>),
     Retire(WorkerId),
+    Drain(WorkerId, bool),
     Sweep,
     Pause(String, Option<Timestamp>),
     Resume(String),
@@ -152,6 +153,7 @@ impl Side {
             Verb::Register(worker) => json!(door.register(worker, now).await?),
             Verb::Beat(worker, runs) => json!(door.beat(worker, self.ids(&runs), now).await?),
             Verb::Retire(worker) => json!(door.retire(worker, now).await?),
+            Verb::Drain(worker, draining) => json!(store.drain_worker(worker, draining).await?),
             Verb::Sweep => {
                 let swept = door.sweep(500, 20.0, now).await?.into_iter();
                 let mut swept: Vec<_> = swept

@@ -82,4 +82,16 @@ pub struct Claimed {
     pub request_id: String,
     /// The runs; none where there was nothing to claim.
     pub runs: Vec<Claim>,
+    /// Why there are none, where it is not that nothing waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<ClaimReason>,
+}
+
+/// Why a worker gets nothing, whatever waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ClaimReason {
+    /// It was asked to drain: to end what it has, and to take nothing new.
+    Draining,
 }

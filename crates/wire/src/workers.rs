@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use tidemill_core::RunId;
-use tidemill_core::worker::Held;
+
+pub use tidemill_core::worker::Beaten;
 
 /// What a worker process says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,10 +35,22 @@ pub struct Beat {
     pub runs: Vec<RunId>,
 }
 
-/// What became of each of them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Whether a worker gets nothing new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Beaten {
-    /// One for each run, in the order in which they were named.
-    pub held: Vec<Held>,
+#[serde(deny_unknown_fields)]
+pub struct DrainWorker {
+    /// Whether it gets nothing: yes, unless it says otherwise.
+    #[serde(default = "yes")]
+    pub draining: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+impl Default for DrainWorker {
+    fn default() -> Self {
+        Self { draining: yes() }
+    }
 }

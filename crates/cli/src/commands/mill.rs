@@ -29,9 +29,9 @@ pub(super) async fn scheduler(
     let stop = super::work::stop_signal();
     let upkeep = keep_up(&syncs, config.upkeep(), stop.clone());
     out.say("the scheduler is running");
-    let planned = syncs.schedule(identity("scheduler"), once, stop).await;
+    let planned = syncs.schedule(identity("scheduler"), once, stop.clone()).await;
     upkeep.abort();
-    ended(&syncs, out, "planned", planned?).await
+    ended(&syncs, out, end(once, &stop), "planned", planned?).await
 }
 
 /// Carries out pages until told to stop.
@@ -44,9 +44,9 @@ pub(super) async fn worker(
     let stop = super::work::stop_signal();
     let upkeep = keep_up(&syncs, config.upkeep(), stop.clone());
     out.say("the worker is running");
-    let pages = syncs.work_pages(identity("worker"), &options(&worker), stop).await;
+    let pages = syncs.work_pages(identity("worker"), &options(&worker), stop.clone()).await;
     upkeep.abort();
-    ended(&syncs, out, "pages", pages?).await
+    ended(&syncs, out, end(worker.once, &stop), "pages", pages?).await
 }
 
 /// Consolidates until told to stop.
@@ -64,9 +64,9 @@ pub(super) async fn consolidator(
     if let Some(concurrency) = concurrency {
         options.concurrency = concurrency.into();
     }
-    let completed = syncs.consolidate(identity("consolidator"), &options, stop).await;
+    let completed = syncs.consolidate(identity("consolidator"), &options, stop.clone()).await;
     upkeep.abort();
-    ended(&syncs, out, "completed", completed?).await
+    ended(&syncs, out, end(once, &stop), "completed", completed?).await
 }
 
 /// Controls graphs until told to stop.
@@ -196,12 +196,17 @@ pub(super) fn keep_up(
     .abort_handle()
 }
 
-async fn ended(syncs: &Syncs, out: Out, what: &str, count: u64) -> Result<ExitCode, Failure> {
+/// Why a role ended: one that has no end, and that nobody stopped, was drained.
+fn end(once: bool, stop: &watch::Receiver<bool>) -> &'static str {
+    if once || *stop.borrow() { "stopped" } else { super::workers::DRAINED }
+}
+
+async fn ended(syncs: &Syncs, out: Out, why: &str, what: &str, count: u64) -> Result<ExitCode, Failure> {
     syncs.engine().store().close().await;
     if out.is_json() {
         out.json(&serde_json::json!({what: count}));
     } else {
-        out.say(format!("stopped; {what}: {count}"));
+        out.say(format!("{why}; {what}: {count}"));
     }
     Ok(ExitCode::SUCCESS)
 }

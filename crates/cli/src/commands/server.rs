@@ -85,6 +85,7 @@ pub(super) async fn prepare(
     let app = App::new(Syncs::new(engine, config.sync()), access);
     let console = tidemill_console::router(app.clone());
     let mut server = Server::new(app).limits(config.server.limits()).beside(console);
+    server = server.nowhere(tidemill_console::nowhere());
     if is_open {
         server = server.local();
     }

@@ -59,7 +59,8 @@ fn tell(worked: Worked, out: Out) -> ExitCode {
     if out.is_json() {
         out.json(&worked);
     } else {
-        out.say(format!("{} claimed, {} finished", worked.claimed, worked.finished));
+        let counts = format!("{} claimed, {} finished", worked.claimed, worked.finished);
+        out.say(if worked.drained { format!("{}; {counts}", super::workers::DRAINED) } else { counts });
     }
     ExitCode::SUCCESS
 }

@@ -1,5 +1,6 @@
 //! Through a server: the commands, `tidemill work`, and the workers of `examples/`.
 
+mod draining;
 mod examples;
 mod killed;
 mod others;

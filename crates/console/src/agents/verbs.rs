@@ -11,11 +11,7 @@ fn id(text: &str) -> Result<Uuid, Oops> {
 }
 
 pub(super) async fn drain(Path(agent): Path<String>, form: Form) -> Result<Response, Oops> {
-    let draining = match form.field("draining") {
-        Some("yes") => true,
-        Some("no") => false,
-        Some(_) | None => return Err(Oops::bad_form("this form does not say what to do")),
-    };
+    let draining = form.is_yes("draining")?;
     form.client.drain_agent(id(&agent)?, draining).await?;
     Ok(form.back(Done::Plain(if draining { "draining" } else { "not-draining" })))
 }

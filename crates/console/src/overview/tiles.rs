@@ -72,7 +72,7 @@ pub(super) fn workers(visitor: &Visitor, workers: &[Worker], stats: &Stats) -> M
                 div.scroll { table { tbody {
                     @for worker in alive.iter().take(ROWS) {
                         tr data-key=(worker.worker_id) {
-                            td { (says(&worker.name)) }
+                            td { (says(&worker.name)) @if worker.draining { " " span.chip { "draining" } } }
                             td.num { @if let Some(active) = busy(worker) {
                                 (counted(active.active_runs, "run", "runs")) } @else { span.dim { "idle" } } }
                             td.num.dim { (ago(worker.beat_at, visitor.now)) }

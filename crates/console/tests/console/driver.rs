@@ -248,6 +248,32 @@ impl Browser {
         self.call("/window/rect", Some(json!({"width": width, "height": height}))).await.expect("a size");
     }
 
+    async fn devtools(&self, command: &str, parameters: Value) -> Value {
+        let ask = json!({"cmd": command, "params": parameters});
+        self.call("/goog/cdp/execute", Some(ask)).await.unwrap_or_else(|error| panic!("{command}: {error}"))
+    }
+
+    /// Begins to count how long the page keeps its processor busy.
+    pub(crate) async fn measure(&self) {
+        self.devtools("Performance.enable", json!({"timeDomain": "threadTicks"})).await;
+    }
+
+    /// For how many milliseconds the tasks of the page have kept a processor busy. Whatever else the machine does is
+    /// not counted.
+    pub(crate) async fn busy_millis(&self) -> f64 {
+        let counted = self.devtools("Performance.getMetrics", json!({})).await;
+        let tasks =
+            counted["metrics"].as_array().into_iter().flatten().find(|one| one["name"] == "TaskDuration");
+        tasks.and_then(|tasks| tasks["value"].as_f64()).expect("the time of tasks is counted") * 1_000.0
+    }
+
+    /// Lets the reader's system ask for dark pages, or for light ones.
+    pub(crate) async fn darken(&self, dark: bool) {
+        let wanted = if dark { "dark" } else { "light" };
+        let features = json!([{"name": "prefers-color-scheme", "value": wanted}]);
+        self.devtools("Emulation.setEmulatedMedia", json!({"features": features})).await;
+    }
+
     /// How many pixels of the page lie beyond the right edge of the window.
     pub(crate) async fn overflow(&self) -> i64 {
         let script = "return document.documentElement.scrollWidth - document.documentElement.clientWidth";

@@ -236,3 +236,42 @@ async fn which_rule_would_price_a_stone_is_told_and_is_nothing_for_the_record() 
     let admin = house.signed_in(Role::Admin, None).await;
     assert!(!admin.page("/audit").await.contains("rules.test"));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_is_drained_and_put_to_work_again_and_both_are_on_record() {
+    let house = House::guarded().await;
+    furnish(&house).await;
+    let worker = house.stage.store.workers().await.expect("workers")[0].worker_id;
+    let path = format!("/workers/{worker}/drain");
+    let operator = house.signed_in(Role::Operator, None).await;
+    let csrf = operator.csrf().await;
+    let form = |draining| [("csrf", csrf.as_str()), ("draining", draining), ("back", "/workers")];
+    assert!(operator.page("/workers").await.contains(&format!("action=\"{path}\"")));
+    assert_eq!(operator.post(&path, &form("yes")[1..]).await.status(), StatusCode::FORBIDDEN, "it is forged");
+    assert_eq!(operator.post(&path, &form("maybe")).await.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    let viewer = house.signed_in(Role::Viewer, None).await;
+    let seen =
+        [("csrf", &*viewer.csrf().await), ("draining", "yes")].map(|(name, value)| (name, value.to_owned()));
+    let seen: Vec<(&str, &str)> = seen.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    assert_eq!(viewer.post(&path, &seen).await.status(), StatusCode::FORBIDDEN);
+    let of_shop = house.signed_in(Role::Operator, Some("shop")).await;
+    assert!(!of_shop.page("/workers").await.contains("/drain\""), "it is not for one project to say");
+    assert!(!house.stage.store.is_draining(worker).await.expect("an answer"));
+
+    let drained = operator.post(&path, &form("yes")).await;
+    assert_eq!((drained.status(), place(&drained)), (StatusCode::SEE_OTHER, "/workers?done=worker-draining"));
+    let page = operator.page("/workers?done=worker-draining").await;
+    assert!(
+        page.contains("takes nothing new, and ends once") && page.contains("Let it work again"),
+        "{page}"
+    );
+    assert!(page.contains(&format!("tidemill worker drain {worker} --undo")), "{page}");
+    assert!(house.stage.store.is_draining(worker).await.expect("an answer"));
+    let back = operator.post(&path, &form("no")).await;
+    assert_eq!(place(&back), "/workers?done=worker-not-draining");
+    assert!(!house.stage.store.is_draining(worker).await.expect("an answer"));
+    let gone = operator.post("/workers/00000000-0000-4000-8000-000000000000/drain", &form("yes")).await;
+    assert_eq!(gone.status(), StatusCode::NOT_FOUND);
+    let record = house.signed_in(Role::Admin, None).await.page("/audit").await;
+    assert_eq!(record.matches("workers.drain").count(), 2, "{record}");
+}

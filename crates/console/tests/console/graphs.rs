@@ -13,6 +13,34 @@ use tidemill_core::access::Role;
 use tidemill_core::job::StatusCode as Code;
 use tidemill_core::task::job_id;
 use tidemill_core::{RunId, run::RunState};
+use tidemill_testkit::door::Kind;
+
+/// Makes a test of each case on each store.
+macro_rules! on_both {
+    ($($case:ident),+ $(,)?) => {
+        mod postgres {
+            use tidemill_testkit::door::Kind;
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+            async fn $case() { super::$case(Kind::Postgres).await; })+
+        }
+        mod sqlite {
+            use tidemill_testkit::door::Kind;
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+            async fn $case() { super::$case(Kind::Sqlite).await; })+
+        }
+    };
+}
+
+on_both! {
+    a_graph_shows_every_job_and_a_viewer_is_offered_nothing,
+    what_agents_say_is_shown_and_nothing_of_it_is_obeyed,
+    a_job_shows_its_tries_its_output_and_what_it_left,
+    jobs_are_stopped_one_by_one_and_together_and_run_again,
+    agents_are_drained_and_forgotten_pools_sized_and_a_restart_prepared_for,
+    a_large_graph_is_drawn_by_its_layers_and_its_table_has_pages,
+    the_page_of_two_hundred_jobs_is_small,
+    a_graph_goes_on_to_its_end_before_ones_eyes,
+}
 
 const NAMES: [&str; 6] = ["good", "bad", "runs", "waits", "skipped", "pooled"];
 
@@ -35,9 +63,8 @@ fn paths(run: &RunId) -> Vec<String> {
     paths
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_graph_shows_every_job_and_a_viewer_is_offered_nothing() {
-    let house = House::guarded().await;
+async fn a_graph_shows_every_job_and_a_viewer_is_offered_nothing(kind: Kind) {
+    let house = House::guarded_on(kind).await;
     let (run, _robot) = furnish_graph(&house).await;
     let mut forms = 0;
     for role in [Role::Viewer, Role::Operator] {
@@ -70,9 +97,8 @@ async fn a_graph_shows_every_job_and_a_viewer_is_offered_nothing() {
     assert!(table.contains(">bad<") && table.contains(">skipped<") && !table.contains(">good<"), "{table}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_agents_say_is_shown_and_nothing_of_it_is_obeyed() {
-    let house = House::guarded().await;
+async fn what_agents_say_is_shown_and_nothing_of_it_is_obeyed(kind: Kind) {
+    let house = House::guarded_on(kind).await;
     let (run, _robot) = furnish_graph(&house).await;
     let by = Some(NASTY_NAME.to_owned());
     graphs(&house).prepare_for_reboot(by.as_deref(), NASTY_NAME).await.expect("it is prepared for");
@@ -99,9 +125,8 @@ async fn what_agents_say_is_shown_and_nothing_of_it_is_obeyed() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_shows_its_tries_its_output_and_what_it_left() {
-    let house = House::open().await;
+async fn a_job_shows_its_tries_its_output_and_what_it_left(kind: Kind) {
+    let house = House::open_on(kind).await;
     let (run, robot) = furnish_graph(&house).await;
     let reader = house.reader();
     let good = reader.page(&format!("/jobs/{}", job_id(&run, "good"))).await;
@@ -121,9 +146,8 @@ async fn a_job_shows_its_tries_its_output_and_what_it_left() {
     assert_eq!(reader.get("/jobs/nonsense").await.status(), StatusCode::NOT_FOUND);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn jobs_are_stopped_one_by_one_and_together_and_run_again() {
-    let house = House::open().await;
+async fn jobs_are_stopped_one_by_one_and_together_and_run_again(kind: Kind) {
+    let house = House::open_on(kind).await;
     let (run, mut robot) = furnish_graph(&house).await;
     let reader = house.reader();
     let code = async |name: &str| graphs(&house).job_record(&job_id(&run, name)).await.expect("a job").code;
@@ -150,9 +174,8 @@ async fn jobs_are_stopped_one_by_one_and_together_and_run_again() {
     assert!(reader.page(&next).await.contains("1 reused"), "what succeeded is taken over");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn agents_are_drained_and_forgotten_pools_sized_and_a_restart_prepared_for() {
-    let house = House::open().await;
+async fn agents_are_drained_and_forgotten_pools_sized_and_a_restart_prepared_for(kind: Kind) {
+    let house = House::open_on(kind).await;
     let (_run, mut robot) = furnish_graph(&house).await;
     let reader = house.reader();
     let agent = robot.who.agent_id;
@@ -187,9 +210,8 @@ async fn agents_are_drained_and_forgotten_pools_sized_and_a_restart_prepared_for
     assert!(page.contains("maintenance") && page.contains("vacuum") && page.contains("ends "), "{page}");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_graph_is_drawn_by_its_layers_and_its_table_has_pages() {
-    let house = House::open().await;
+async fn a_large_graph_is_drawn_by_its_layers_and_its_table_has_pages(kind: Kind) {
+    let house = House::open_on(kind).await;
     let mut text = String::from("version: 1\njobs:\n");
     for job in 0..1_200 {
         let _ = writeln!(text, "  job-{job:04}:\n    run: work");
@@ -218,9 +240,8 @@ async fn a_large_graph_is_drawn_by_its_layers_and_its_table_has_pages() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_page_of_two_hundred_jobs_is_small() {
-    let house = House::open().await;
+async fn the_page_of_two_hundred_jobs_is_small(kind: Kind) {
+    let house = House::open_on(kind).await;
     let mut text = String::from("version: 1\njobs:\n");
     for job in 0..200_usize {
         let _ = writeln!(text, "  a-job-with-a-rather-long-name-{job:04}:\n    run: work");
@@ -235,9 +256,8 @@ async fn the_page_of_two_hundred_jobs_is_small() {
     assert!(page.len() < 300_000, "{} bytes", page.len());
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_graph_goes_on_to_its_end_before_ones_eyes() {
-    let house = House::open().await;
+async fn a_graph_goes_on_to_its_end_before_ones_eyes(kind: Kind) {
+    let house = House::open_on(kind).await;
     let dir = tempfile::tempdir().expect("a folder");
     let gate = dir.path().join("gate");
     let text = format!(

@@ -34,12 +34,22 @@ pub(crate) struct House {
 impl House {
     /// A house that asks for tokens.
     pub(crate) async fn guarded() -> Self {
-        Self::with(Stage::open(Kind::Sqlite).await, Access::Tokens).await
+        Self::guarded_on(Kind::Sqlite).await
+    }
+
+    /// The same on this store.
+    pub(crate) async fn guarded_on(kind: Kind) -> Self {
+        Self::with(Stage::open(kind).await, Access::Tokens).await
     }
 
     /// A house that is open to whoever uses this machine.
     pub(crate) async fn open() -> Self {
-        Self::with(Stage::open(Kind::Sqlite).await, Access::Open { name: "ann".to_owned() }).await
+        Self::open_on(Kind::Sqlite).await
+    }
+
+    /// The same on this store.
+    pub(crate) async fn open_on(kind: Kind) -> Self {
+        Self::with(Stage::open(kind).await, Access::Open { name: "ann".to_owned() }).await
     }
 
     /// A house on a database that is there.
@@ -57,6 +67,7 @@ impl House {
         self.address = listener.local_addr().expect("an address");
         let app = App::new(self.syncs.clone(), self.access.clone());
         let mut server = Server::new(app.clone()).beside(tidemill_console::router(app));
+        server = server.nowhere(tidemill_console::nowhere());
         if matches!(self.access, Access::Open { .. }) {
             server = server.local();
         }

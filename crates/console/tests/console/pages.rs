@@ -3,7 +3,7 @@
 
 use crate::furnish::{Things, furnish, paths};
 use crate::house::{House, Reader};
-use reqwest::StatusCode;
+use reqwest::{Method, StatusCode};
 use tidemill_core::access::Role;
 
 /// Pages for admins alone.
@@ -194,4 +194,40 @@ async fn our_script_gets_a_page_without_its_frame() {
     assert!(whole.contains(&format!("data-boot=\"{boot}\"")) && whole.starts_with("<!DOCTYPE html>"));
     assert!(inner.starts_with("<main") && inner.contains("id=\"runs\" data-live"), "{inner}");
     assert!(inner.contains("data-stream=\"/v1/stream\""), "{inner}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_address_that_nobody_knows_is_a_page_to_browsers_and_a_problem_to_programs() {
+    let house = House::guarded().await;
+    let stranger = house.reader();
+    let ask = async |method: Method, path: &str, accept: &str| {
+        stranger.ask(method, path).header("accept", accept).send().await.expect("an answer")
+    };
+    let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+    for path in ["/nowhere", "/runs/run-1/nowhere", "/favicon.ico", "/%3Cscript%3Ealert(1)%3C/script%3E"] {
+        let answer = ask(Method::GET, path, browser).await;
+        assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{path}");
+        let headers = answer.headers();
+        assert_eq!(headers["content-type"], "text/html; charset=utf-8", "{path}");
+        assert!(headers.contains_key("content-security-policy"), "{path}: {headers:?}");
+        let page = answer.text().await.expect("a text");
+        assert!(page.contains("There is nothing here") && page.contains("No page of this server"), "{page}");
+        assert!(page.contains("href=\"/\"") && page.contains("Overview"), "there is a way on: {page}");
+        assert!(!page.contains("<script>alert"), "{page}");
+    }
+    let programs = [
+        (Method::GET, "/nowhere", "*/*"),
+        (Method::GET, "/nowhere", "application/json"),
+        (Method::GET, "/v1/nowhere", browser),
+        (Method::POST, "/nowhere", browser),
+    ];
+    for (method, path, accept) in programs {
+        let answer = ask(method.clone(), path, accept).await;
+        assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{method} {path}");
+        let problem: serde_json::Value = answer.json().await.expect("a problem");
+        assert_eq!(problem["code"], "no_route", "{method} {path} {accept}");
+    }
+    let form = ask(Method::GET, "/runs/run-1/cancel", browser).await;
+    assert_eq!(form.status(), StatusCode::METHOD_NOT_ALLOWED);
+    assert!(form.text().await.expect("a text").contains("is for a form, and shows no page"));
 }

@@ -30,14 +30,24 @@ async fn failed_sync(mill: &Mill) -> (RunId, SyncStatus) {
     (run, status)
 }
 
-/// Leaves a picture of a page, where somebody wants pictures.
-async fn photograph(browser: &Browser, house: &House, path: &str, name: &str, height: u32) {
-    let Some(folder) = std::env::var_os("TIDEMILL_SCREENSHOTS").map(PathBuf::from) else { return };
-    std::fs::create_dir_all(&folder).expect("the folder is made");
-    browser.resize(1_280, height).await;
-    browser.go(&house.url(path)).await;
-    browser.sees("#live", "Live").await;
-    browser.photograph(&folder.join(format!("wide-light-{name}.png"))).await;
+/// A page wide and narrow, light and dark: nothing is cut off. Leaves a picture of each where somebody wants pictures.
+async fn fits(browser: &Browser, house: &House, path: &str, name: &str, height: u32) {
+    let folder = std::env::var_os("TIDEMILL_SCREENSHOTS").map(PathBuf::from);
+    if let Some(folder) = &folder {
+        std::fs::create_dir_all(folder).expect("the folder is made");
+    }
+    for (width, size) in [(500, "narrow"), (1_280, "wide")] {
+        browser.resize(width, height).await;
+        for (dark, light) in [(true, "dark"), (false, "light")] {
+            browser.darken(dark).await;
+            browser.go(&house.url(path)).await;
+            browser.sees("#live", "Live").await;
+            assert!(browser.overflow().await <= 0, "{path} is too wide for {width} pixels");
+            if let Some(folder) = &folder {
+                browser.photograph(&folder.join(format!("{size}-{light}-{name}.png"))).await;
+            }
+        }
+    }
 }
 
 async fn mill_and_house() -> (Mill, House) {
@@ -63,8 +73,8 @@ async fn a_failing_sync_is_seen_its_partition_is_retried_and_it_succeeds() {
     let card = format!("article[data-key='{}']", failed.partition_id);
     browser.sees(&card, "failed").await;
     browser.sees("#head .acts", "Go on without them…").await;
-    photograph(&browser, &house, &format!("/runs/{run}"), "sync-failed", 1_650).await;
-    photograph(&browser, &house, "/", "overview-failed", 900).await;
+    fits(&browser, &house, &format!("/runs/{run}"), "sync-failed", 1_650).await;
+    fits(&browser, &house, "/", "overview-failed", 900).await;
     // From the overview alone: which one failed, why, and what to press.
     browser.go(&house.url("/")).await;
     browser.sees("#attention", FEED).await;
@@ -78,9 +88,9 @@ async fn a_failing_sync_is_seen_its_partition_is_retried_and_it_succeeds() {
     browser.sees(&card, "completed").await;
     mill.check_equal().await;
     let here = browser.url().await.replace(&house.url(""), "");
-    photograph(&browser, &house, &here, "sync-completed", 1_650).await;
-    photograph(&browser, &house, &format!("/feeds/{FEED}?price=1250&carats=1.25"), "feed-synced", 900).await;
-    photograph(&browser, &house, "/", "overview-synced", 900).await;
+    fits(&browser, &house, &here, "sync-completed", 1_650).await;
+    fits(&browser, &house, &format!("/feeds/{FEED}?price=1250&carats=1.25"), "feed-synced", 900).await;
+    fits(&browser, &house, "/", "overview-synced", 900).await;
     browser.is_content().await;
     roles.stop().await;
 }

@@ -20,13 +20,35 @@ pub struct SyncFacts {
     /// Whether the feed is paused, and the note.
     pub paused: Option<Option<String>>,
     /// Live schedulers.
-    pub schedulers: i64,
+    pub schedulers: Hands,
     /// Live workers of pages.
-    pub workers: i64,
+    pub workers: Hands,
     /// Live consolidators.
-    pub consolidators: i64,
+    pub consolidators: Hands,
     /// The copy of the watermark that this sync left is late, and why.
     pub copy_error: Option<String>,
+}
+
+/// The live processes of one role.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Hands {
+    /// Those that take work.
+    pub taking: i64,
+    /// Those that were asked to drain.
+    pub draining: i64,
+}
+
+impl Hands {
+    /// Why nothing is taken, where it is not: `none` where nobody is there at all.
+    fn missing(self, none: SyncReason) -> Option<SyncReason> {
+        if self.taking > 0 {
+            None
+        } else if self.draining > 0 {
+            Some(SyncReason::Draining { processes: self.draining })
+        } else {
+            Some(none)
+        }
+    }
 }
 
 /// The one reason.
@@ -58,6 +80,11 @@ pub enum SyncReason {
     },
     /// Nobody carries out pages.
     NoWorkers,
+    /// Whoever could go on with it was asked to drain.
+    Draining {
+        /// How many there are.
+        processes: i64,
+    },
     /// Pages are carried out.
     Fetching {
         /// The partition that moved least lately.
@@ -107,21 +134,25 @@ pub fn explain_sync(facts: &SyncFacts, planning: bool) -> Option<SyncReason> {
         if planning {
             return down().or(Some(SyncReason::Scanning));
         }
-        return (facts.schedulers == 0).then_some(SyncReason::NoScheduler);
+        return facts.schedulers.missing(SyncReason::NoScheduler);
     };
     match sync.state {
         SyncState::Created | SyncState::WorkersRunning => Some(fetching(facts, down())),
-        SyncState::ConsolidationTriggered | SyncState::Consolidating if facts.consolidators == 0 => {
-            Some(SyncReason::NoConsolidators)
+        SyncState::ConsolidationTriggered | SyncState::Consolidating => {
+            let missing = facts.consolidators.missing(SyncReason::NoConsolidators);
+            missing.or_else(|| Some(consolidating(&facts.partitions)))
         }
-        SyncState::ConsolidationTriggered | SyncState::Consolidating => Some(SyncReason::Consolidating {
-            done: facts.partitions.iter().map(|partition| partition.consolidated).sum(),
-            of: facts.partitions.iter().map(|partition| partition.stored).sum(),
-        }),
         SyncState::Completed => {
             facts.copy_error.clone().map(|reason| SyncReason::CopyLate { feed: facts.feed.clone(), reason })
         }
         SyncState::Failed => None,
+    }
+}
+
+fn consolidating(partitions: &[Partition]) -> SyncReason {
+    SyncReason::Consolidating {
+        done: partitions.iter().map(|partition| partition.consolidated).sum(),
+        of: partitions.iter().map(|partition| partition.stored).sum(),
     }
 }
 
@@ -132,8 +163,8 @@ fn fetching(facts: &SyncFacts, down: Option<SyncReason>) -> SyncReason {
     if let Some(note) = &facts.paused {
         return SyncReason::FeedPaused { feed: facts.feed.clone(), note: note.clone() };
     }
-    if facts.workers == 0 {
-        return SyncReason::NoWorkers;
+    if let Some(missing) = facts.workers.missing(SyncReason::NoWorkers) {
+        return missing;
     }
     let open = facts.partitions.iter().filter(|partition| partition.state.is_open());
     let count = open.clone().count();
@@ -167,6 +198,14 @@ impl SyncReason {
                 format!("Feed {feed} is paused{note}.")
             }
             Self::NoWorkers => "Its pages wait for a worker, and none is alive.".to_owned(),
+            Self::Draining { processes } => format!(
+                "It waits: {} nothing new.",
+                super::counted(
+                    *processes,
+                    "process that could go on with it drains, and takes",
+                    "processes that could go on with it drain, and take"
+                )
+            ),
             Self::Fetching { partition, offset, predicted, since, error, open, of } => {
                 let error =
                     error.as_ref().map_or_else(String::new, |error| format!("; its page failed: {error}"));
@@ -190,6 +229,7 @@ impl SyncReason {
             Self::NoScheduler => Some("tidemill up, or tidemill scheduler".to_owned()),
             Self::NoWorkers => Some("tidemill up, or tidemill worker".to_owned()),
             Self::NoConsolidators => Some("tidemill up, or tidemill consolidator".to_owned()),
+            Self::Draining { .. } => Some("tidemill worker list".to_owned()),
             Self::FeedPaused { feed, .. } => Some(format!("tidemill feed resume {feed}")),
             Self::CopyLate { feed, .. } => Some(format!("tidemill feed show {feed}")),
             Self::Scanning | Self::FeedDown { .. } | Self::Fetching { .. } | Self::Consolidating { .. } => {

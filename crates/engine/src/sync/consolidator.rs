@@ -79,7 +79,8 @@ impl Syncs {
         mut stop: watch::Receiver<bool>,
     ) -> Result<u64, Error> {
         let identity = Identity { labels: vec![CONSOLIDATOR_LABEL.to_owned()], ..identity };
-        let presence = Presence::begin(&self.engine, identity, self.settings.beat).await?;
+        let presence =
+            Presence::begin(&self.engine, identity, self.settings.process, self.settings.beat).await?;
         let (mut completed, mut pause, mut is_unsure) = (0, PAUSE_MIN, false);
         while !*stop.borrow() {
             if is_unsure {
@@ -98,7 +99,7 @@ impl Syncs {
                 pause = PAUSE_MIN;
                 continue;
             }
-            if options.once {
+            if options.once || presence.is_drained().await {
                 break;
             }
             tokio::select! {
@@ -119,6 +120,9 @@ impl Syncs {
         stop: &watch::Receiver<bool>,
         completed: &mut u64,
     ) -> Result<bool, Error> {
+        if presence.is_draining() {
+            return Ok(false);
+        }
         let mut found = self.hear_done(presence).await?;
         let delivery =
             self.engine.store().receive(Receive::new(CONSOLIDATE, presence.worker(), 1), self.now()).await?;

@@ -220,6 +220,7 @@ impl Syncs {
         let alive = |worker: &&tidemill_core::worker::Worker| {
             worker.ended_at.is_none()
                 && worker.beat_at > since
+                && !worker.draining
                 && worker.labels.iter().any(|label| label == PAGES_LABEL)
         };
         self.feeds.share(workers.iter().filter(alive).count());

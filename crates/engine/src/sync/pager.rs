@@ -63,7 +63,8 @@ impl Syncs {
         mut stop: watch::Receiver<bool>,
     ) -> Result<u64, Error> {
         let identity = Identity { labels: vec![PAGES_LABEL.to_owned()], ..identity };
-        let presence = Presence::begin(&self.engine, identity, self.settings.beat).await?;
+        let presence =
+            Presence::begin(&self.engine, identity, self.settings.process, self.settings.beat).await?;
         let mut tasks: JoinSet<Carried> = JoinSet::new();
         let (mut pages, mut pause, mut shared_at, mut is_unsure) = (0, PAUSE_MIN, None::<Instant>, false);
         let mut count = |done: Result<Carried, JoinError>, is_unsure: &mut bool| {
@@ -84,7 +85,8 @@ impl Syncs {
                 // Nothing is in hand: what is locked for us is what we were never told of.
                 is_unsure = self.engine.store().release_worker(presence.worker(), self.now()).await.is_err();
             }
-            let free = if is_unsure { 0 } else { width.wanted().saturating_sub(tasks.len()) };
+            let takes = !is_unsure && !presence.is_draining();
+            let free = if takes { width.wanted().saturating_sub(tasks.len()) } else { 0 };
             let received = match self.receive_pages(&presence, free).await {
                 Ok(received) => received,
                 Err(error) => {
@@ -104,7 +106,7 @@ impl Syncs {
                 pause = PAUSE_MIN;
                 continue;
             }
-            if options.once && tasks.is_empty() {
+            if tasks.is_empty() && (options.once || presence.is_drained().await) {
                 break;
             }
             tokio::select! {

@@ -31,13 +31,17 @@ impl Syncs {
         mut stop: watch::Receiver<bool>,
     ) -> Result<u64, Error> {
         let identity = Identity { labels: vec![SYNC_LABEL.to_owned()], ..identity };
-        let presence = Arc::new(Presence::begin(&self.engine, identity, self.settings.beat).await?);
+        let presence = Arc::new(
+            Presence::begin(&self.engine, identity, self.settings.process, self.settings.beat).await?,
+        );
         let mut plans: JoinSet<()> = JoinSet::new();
         let mut planned = 0;
         // Named anew only after a claim: one whose answer was lost is asked for again, and is the same.
         let mut request = uuid::Uuid::new_v4();
         while !*stop.borrow() {
             while plans.try_join_next().is_some() {}
+            // A claim that was not answered may have brought a run that nobody told us of: ask before ending.
+            let mut is_answered = true;
             let claimed = match self.claim_sync(&presence, plans.len(), request).await {
                 Ok(Some(claim)) => {
                     request = uuid::Uuid::new_v4();
@@ -46,6 +50,7 @@ impl Syncs {
                 Ok(None) => None,
                 Err(error) => {
                     tracing::warn!("could not look for syncs: {}", chain(&error));
+                    is_answered = false;
                     None
                 }
             };
@@ -55,7 +60,7 @@ impl Syncs {
                 plans.spawn(async move { syncs.plan_claim(&presence, claim).await });
                 continue;
             }
-            if once && plans.is_empty() {
+            if plans.is_empty() && (once || is_answered && presence.is_drained().await) {
                 break;
             }
             tokio::select! {

@@ -4,7 +4,7 @@ use super::{CONSOLIDATOR_LABEL, PAGES_LABEL, SYNC_LABEL};
 use crate::Engine;
 use tidemill_core::project::FlagName;
 use tidemill_core::run::{Gate, Run, RunState};
-use tidemill_core::why::{SyncFacts, SyncReason, explain_sync};
+use tidemill_core::why::{Hands, SyncFacts, SyncReason, explain_sync};
 use tidemill_core::{Json, Timestamp, limits};
 use tidemill_feeds::Circuit;
 use tidemill_store::Error;
@@ -25,10 +25,14 @@ impl Engine {
         };
         let since = now - chrono::TimeDelta::seconds(i64::try_from(limits::DEAD_AFTER_SECS).unwrap_or(20));
         let workers = store.workers().await?;
-        let alive = |label: &str| {
-            let fits = workers.iter().filter(|worker| worker.ended_at.is_none() && worker.beat_at > since);
-            let count = fits.filter(|worker| worker.labels.iter().any(|own| own == label)).count();
-            i64::try_from(count).unwrap_or(i64::MAX)
+        let hands = |label: &str| {
+            let mut hands = Hands::default();
+            for worker in workers.iter().filter(|worker| worker.ended_at.is_none() && worker.beat_at > since)
+            {
+                let fits = i64::from(worker.labels.iter().any(|own| own == label));
+                *(if worker.draining { &mut hands.draining } else { &mut hands.taking }) += fits;
+            }
+            hands
         };
         let scope = format!("feed:{name}");
         let flags = store.flags().await?;
@@ -52,9 +56,9 @@ impl Engine {
             outage,
             outage_reason: feed.circuit_reason,
             paused: paused.map(|flag| flag.note),
-            schedulers: alive(SYNC_LABEL),
-            workers: alive(PAGES_LABEL),
-            consolidators: alive(CONSOLIDATOR_LABEL),
+            schedulers: hands(SYNC_LABEL),
+            workers: hands(PAGES_LABEL),
+            consolidators: hands(CONSOLIDATOR_LABEL),
             copy_error: feed.copy_error.filter(|_| is_last),
         };
         Ok(explain_sync(&facts, run.status != RunState::Queued))

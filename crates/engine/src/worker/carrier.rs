@@ -100,4 +100,6 @@ pub struct Worked {
     pub claimed: u64,
     /// Runs whose result counted.
     pub finished: u64,
+    /// Whether it ended because somebody asked it to drain.
+    pub drained: bool,
 }

@@ -9,7 +9,7 @@ use std::future::Future;
 use std::time::Duration;
 use tidemill_core::event::NewEvent;
 use tidemill_core::run::{Applied, Claim, Run};
-use tidemill_core::worker::{Held, NewWorker};
+use tidemill_core::worker::{Beaten, NewWorker};
 use tidemill_core::{RunId, WorkerId};
 use tidemill_store::{ClaimRuns, Error, FinishRun, Holder, RefusalCode, Waiter};
 
@@ -39,12 +39,12 @@ pub trait Door: Clone + Send + Sync + 'static {
         end: FinishRun,
         worker: Option<String>,
     ) -> impl Future<Output = Result<Applied, Self::Error>> + Send;
-    /// Says that the process lives; what became of its runs.
+    /// Says that the process lives; what became of its runs, and whether it is to drain.
     fn beat(
         &self,
         worker: WorkerId,
         runs: Vec<RunId>,
-    ) -> impl Future<Output = Result<Vec<Held>, Self::Error>> + Send;
+    ) -> impl Future<Output = Result<Beaten, Self::Error>> + Send;
     /// The process says goodbye.
     fn retire(&self, worker: WorkerId) -> impl Future<Output = Result<(), Self::Error>> + Send;
     /// A run that must exist.
@@ -111,7 +111,7 @@ impl Door for Engine {
         Ok(outcomes.first().copied().unwrap_or(Applied::Stale))
     }
 
-    async fn beat(&self, worker: WorkerId, runs: Vec<RunId>) -> Result<Vec<Held>, Error> {
+    async fn beat(&self, worker: WorkerId, runs: Vec<RunId>) -> Result<Beaten, Error> {
         self.store.beat_worker(worker, runs, self.clock.now()).await
     }
 

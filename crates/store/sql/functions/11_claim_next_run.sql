@@ -52,9 +52,8 @@ BEGIN
                    SELECT FROM {ops}.runs r
                     WHERE r.claimed_by = p_worker_id AND r.claim_request = p_request_id
                       AND r.finished_at IS NULL) AS asked_before,
-               v_first AND EXISTS (
-                   SELECT FROM {ops}.workers w
-                    WHERE w.worker_id = p_worker AND w.ended_at IS NOT NULL) AS worker_ended,
+               (SELECT CASE WHEN w.ended_at IS NOT NULL THEN 'ended' WHEN w.draining THEN 'draining' END
+                  FROM {ops}.workers w WHERE v_first AND w.worker_id = p_worker) AS stays_out,
                v_first AND EXISTS (
                    SELECT FROM {ops}.runs r WHERE r.gate = 'time' AND r.available_at <= v_now) AS any_due,
                bool_or(h.noted) AS any_noted,
@@ -76,7 +75,7 @@ BEGIN
                    AND (head.priority IS NOT NULL OR s.scan_until > v_began)
                  ORDER BY head.priority DESC, head.ready_at) h;
         IF v_look.any_noted THEN
-            SELECT v_look.asked_before, v_look.worker_ended, v_look.any_due, true AS any_noted, n.shelf_ids, n.noted,
+            SELECT v_look.asked_before, v_look.stays_out, v_look.any_due, true AS any_noted, n.shelf_ids, n.noted,
                    n.priorities, n.ready_ats
               INTO v_look FROM {ops}.look_past_notes(p_labels, p_projects, v_began, v_now) n;
         END IF;
@@ -91,9 +90,12 @@ BEGIN
                  WHERE r.claimed_by = p_worker_id AND r.claim_request = p_request_id
                    AND r.finished_at IS NULL;
             RETURN;
-        ELSIF v_look.worker_ended THEN
+        ELSIF v_look.stays_out = 'ended' THEN
             RAISE EXCEPTION 'worker % was found dead, and its runs were given to others', p_worker_id
                 USING ERRCODE = 'TM005', HINT = 'Stop what it runs, and register anew.';
+        ELSIF v_look.stays_out = 'draining' THEN
+            -- Nothing new. What it was given before under this request id was its answer above.
+            RETURN;
         ELSIF v_look.any_due THEN
             -- What has become ready may come first: look again.
             PERFORM {ops}.open_due({batch_max}, v_now);

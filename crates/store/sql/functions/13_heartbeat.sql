@@ -78,6 +78,12 @@ BEGIN
 END
 $$;
 
+-- Whether a worker process was asked to drain: to end what it has, and to take nothing new.
+CREATE FUNCTION {ops}.is_draining(p_worker uuid)
+RETURNS boolean LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM {ops}.workers w WHERE w.worker_id = p_worker AND w.ended_at IS NULL AND w.draining)
+$$;
+
 -- Declares that a worker waits for a wake-up, or no longer does.
 CREATE FUNCTION {ops}.declare_waiting(p_worker uuid, p_waiting boolean)
 RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -104,8 +104,11 @@ mod tests {
     #[tokio::test]
     async fn no_verb_reads_through_runs_or_events() {
         let mut conn = SqliteConnection::connect("sqlite::memory:").await.unwrap();
-        let tables = Schema::sqlite().render(include_str!("../../migrations/sqlite/0001_kernel.sql"));
-        sqlx::raw_sql(AssertSqlSafe(tables)).execute(&mut conn).await.unwrap();
+        let kernel = include_str!("../../migrations/sqlite/0001_kernel.sql");
+        for tables in [kernel, include_str!("../../migrations/sqlite/0012_drain.sql")] {
+            let tables = Schema::sqlite().render(tables);
+            sqlx::raw_sql(AssertSqlSafe(tables)).execute(&mut conn).await.unwrap();
+        }
         let verbs =
             [queue::LOOK, claim::BEFORE, claim::ASKED_BEFORE, claim::CLAIM, event::LOOK, event::INSERT];
         for text in verbs.into_iter().chain([finish::END, retry::FOLLOW, RUNS_BY_ID]) {

@@ -155,7 +155,7 @@ pub async fn the_clock_of_one_host_an_hour_off_steals_nothing(stage: Stage) {
     assert!(swept.is_ok_and(|swept| swept.is_empty()), "the fast host took something away");
     assert!(store.sweep(500, 20.0, None).await.is_ok_and(|swept| swept.is_empty()));
     let beat = fast.beat_worker(process, vec![runs[0].clone()], None).await;
-    assert!(beat.is_ok_and(|held| held[0].held));
+    assert!(beat.is_ok_and(|beaten| beaten.held[0].held));
     let held = fast.heartbeat(runs[1].clone(), Holder::default(), None).await;
     assert!(held.is_ok_and(|held| held.held));
     for run in runs {

@@ -59,6 +59,26 @@ pub async fn a_run_that_waits_has_a_reason(stage: Stage) {
     assert_eq!(why(&stage, &gpu, at(9)).await, Reason::Next, "the pause is over");
 }
 
+/// A run that only workers could take that were asked to drain: that they live is no help to it.
+pub async fn a_run_whose_workers_drain_has_a_reason(stage: Stage) {
+    let run = stage.queue(request(), at(0)).await;
+    let first = stage.register("worker-001", at(1)).await;
+    let second = stage.register("worker-002", at(1)).await;
+    assert!(stage.store.drain_worker(first, true).await.is_ok());
+    assert_eq!(why(&stage, &run, at(2)).await, Reason::Next, "the other one takes it");
+    assert!(stage.store.drain_worker(second, true).await.is_ok());
+    let reason = why(&stage, &run, at(2)).await;
+    assert_eq!(reason, Reason::WorkersDraining { workers: 2 });
+    assert_eq!(
+        reason.sentence(),
+        "It waits for a worker: 2 workers that offer what it needs drain, and take nothing new."
+    );
+    let wanted = QueueRun { labels: vec!["gpu".to_owned()], ..request() };
+    let gpu = stage.queue(wanted, at(2)).await;
+    let reason = why(&stage, &gpu, at(3)).await;
+    assert!(matches!(reason, Reason::NoWorkers { .. }), "nobody who drains would fit: {reason:?}");
+}
+
 /// A run in line for its key names who has it; one that backs off says until when.
 pub async fn a_run_in_line_or_in_back_off_has_a_reason(stage: Stage) {
     let keyed = QueueRun { concurrency_key: Some("deploy".to_owned()), max_attempts: 2, ..request() };

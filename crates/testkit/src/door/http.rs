@@ -18,7 +18,7 @@ use tidemill_client::{Call, Client, Error as ClientError, Http, HttpOptions, Lat
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::event::NewEvent;
 use tidemill_core::run::{Applied, Claim, QueueRun};
-use tidemill_core::worker::{Held, NewWorker};
+use tidemill_core::worker::{Beaten, Held, NewWorker};
 use tidemill_core::{RunId, Timestamp, WorkerId};
 use tidemill_engine::sync::{SyncSettings, Syncs};
 use tidemill_engine::{Clock, Engine, Patience};
@@ -243,9 +243,9 @@ impl Door for HttpDoor {
         Box::pin(async move { client.register(worker).await.map_err(error) })
     }
 
-    fn beat(&self, worker: WorkerId, runs: Vec<RunId>, now: Timestamp) -> Answer<'_, Vec<Held>> {
+    fn beat(&self, worker: WorkerId, runs: Vec<RunId>, now: Timestamp) -> Answer<'_, Beaten> {
         let client = self.at(now);
-        Box::pin(async move { Ok(client.beat(worker, runs).await.map_err(error)?.held) })
+        Box::pin(async move { client.beat(worker, runs).await.map_err(error) })
     }
 
     fn retire(&self, worker: WorkerId, now: Timestamp) -> Answer<'_, ()> {

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::event::NewEvent;
 use tidemill_core::run::{Applied, Claim, QueueRun};
-use tidemill_core::worker::{Held, NewWorker};
+use tidemill_core::worker::{Beaten, Held, NewWorker};
 use tidemill_core::{RunId, Timestamp, WorkerId};
 use tidemill_store::{Cancelled, ClaimRuns, FinishRun, Holder, Queued, Retried, Store, Swept};
 
@@ -69,7 +69,7 @@ impl Door for Store {
         Box::pin(self.register_worker(worker, Some(now)))
     }
 
-    fn beat(&self, worker: WorkerId, runs: Vec<RunId>, now: Timestamp) -> Answer<'_, Vec<Held>> {
+    fn beat(&self, worker: WorkerId, runs: Vec<RunId>, now: Timestamp) -> Answer<'_, Beaten> {
         Box::pin(self.beat_worker(worker, runs, Some(now)))
     }
 

@@ -11,7 +11,7 @@ use sqlx::{Postgres, Row as _};
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::event::NewEvent;
 use tidemill_core::run::{Applied, Claim, FinalStatus, QueueRun};
-use tidemill_core::worker::{Held, NewWorker};
+use tidemill_core::worker::{Beaten, Held, NewWorker};
 use tidemill_core::{Json, RunId, Timestamp, WorkerId};
 use tidemill_store::{Cancelled, ClaimRuns, Error, FinishRun, Holder, Queued, Retried, Store, Swept};
 
@@ -324,7 +324,7 @@ impl Door for SqlDoor {
         Box::pin(async move { self.row(call).await.map(|_| ()) })
     }
 
-    fn beat(&self, worker: WorkerId, runs: Vec<RunId>, now: Timestamp) -> Answer<'_, Vec<Held>> {
+    fn beat(&self, worker: WorkerId, runs: Vec<RunId>, now: Timestamp) -> Answer<'_, Beaten> {
         let ids: Vec<String> = runs.iter().map(ToString::to_string).collect();
         let call = sqlx::query("SELECT * FROM ops.beat_worker(p_worker := $1, p_run_ids := $2, p_now := $3)")
             .bind(worker.0)
@@ -341,7 +341,10 @@ impl Door for SqlDoor {
                 }
                 Err(sqlx::Error::RowNotFound)
             };
-            ids.iter().map(read).collect::<sqlx::Result<_>>().map_err(failed)
+            let held = ids.iter().map(read).collect::<sqlx::Result<_>>().map_err(failed)?;
+            let draining = sqlx::query("SELECT ops.is_draining(p_worker := $1)").bind(worker.0);
+            let draining = self.row(draining).await?.try_get(0).map_err(failed)?;
+            Ok(Beaten { held, draining })
         })
     }
 

@@ -157,7 +157,18 @@ impl Stage {
 
     /// Beats for a worker process that holds these runs.
     pub async fn beat(&self, worker: WorkerId, runs: &[RunId], now: Timestamp) -> Vec<Held> {
-        self.door.beat(worker, runs.to_vec(), now).await.expect("the beat is answered")
+        self.door.beat(worker, runs.to_vec(), now).await.expect("the beat is answered").held
+    }
+
+    /// Asks a worker process to drain, or to take runs again.
+    pub async fn drain(&self, worker: WorkerId, draining: bool) {
+        let worker = self.store.drain_worker(worker, draining).await.expect("the worker is there");
+        assert_eq!(worker.draining, draining);
+    }
+
+    /// Whether the beat of a worker process tells it to drain.
+    pub async fn is_told_to_drain(&self, worker: WorkerId, now: Timestamp) -> bool {
+        self.door.beat(worker, Vec::new(), now).await.expect("the beat is answered").draining
     }
 
     /// Finishes a run as somebody who knows nothing but its id.

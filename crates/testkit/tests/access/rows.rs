@@ -244,6 +244,7 @@ fn work() -> Vec<Row> {
         get("/v1/workers", LOOK).of(Whose::Parts),
         put("/v1/workers/{worker}", WORK, |_| json!({"name": "w", "host": "h", "pid": 1})).of(Whose::Parts),
         post("/v1/workers/{worker}/beat", WORK, |things| json!({"runs": [things.run]})),
+        post("/v1/workers/{worker}/drain", OPERATE, |_| json!({})).of(Whose::Alls),
         delete("/v1/workers/{worker}", WORK).of(Whose::Parts),
     ]
 }
@@ -371,6 +372,7 @@ fn syncs() -> Vec<Row> {
         get("/v1/syncs", LOOK).query(of_feed),
         get("/v1/syncs/{sync}", LOOK),
         get("/v1/syncs/{sync}/partitions", LOOK),
+        get("/v1/syncs/{sync}/pace", LOOK),
         post("/v1/syncs/{sync}/retry", OPERATE, |_| json!({})),
         post("/v1/syncs/{sync}/cancel", OPERATE, |_| json!({"reason": "r"})),
         post("/v1/syncs/{sync}/consolidate", OPERATE, |_| json!({"force": true})),

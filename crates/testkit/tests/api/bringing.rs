@@ -128,6 +128,36 @@ fn identity(name: &str) -> Identity {
     Identity { name: name.to_owned(), host: "here".to_owned(), labels: Vec::new() }
 }
 
+pub(crate) async fn the_pace_of_a_sync_is_told_in_few_intervals(kind: Kind) {
+    let (mill, door) = milled(kind).await;
+    let roles = mill.roles();
+    let sync = mill.sync(true).await;
+    roles.stop().await;
+    let id = sync.run_id.to_string();
+    let partitions = door.admin.partitions(&id).await.expect("partitions are listed").items;
+    let stored: i64 = partitions.iter().map(|partition| partition.stored).sum();
+    let pace = door.admin.pace(&id).await.expect("the pace is told");
+    assert_eq!(pace.from, partitions.iter().filter_map(|partition| partition.first_page_at).min());
+    assert_eq!((pace.stored.iter().sum::<i64>(), stored > 0), (stored, true), "{pace:?}");
+    // A sync that took two hours, and stored half an hour after its beginning what it stored.
+    let (later, end) = match kind {
+        Kind::Sqlite => ("stored_at + 1800000000", "ended_at + 7200000000"),
+        Kind::Postgres | Kind::Pgbouncer | Kind::Sql => {
+            ("stored_at + interval '30 minutes'", "ended_at + interval '2 hours'")
+        }
+    };
+    let plain = &mill.stage.plain;
+    plain.execute(&format!("UPDATE {{ops}}.pages SET stored_at = {later}")).await.expect("pages are moved");
+    let moved = format!("UPDATE partition_progress SET ended_at = {end}");
+    plain.execute(&moved).await.expect("partitions are moved");
+    let pace = door.admin.pace(&id).await.expect("the pace is told");
+    assert_eq!((pace.interval_secs >= 120, pace.stored.len() <= 60), (true, true), "{pace:?}");
+    assert_eq!(pace.stored.iter().sum::<i64>(), stored, "{pace:?}");
+    let full: Vec<usize> = (0..pace.stored.len()).filter(|place| pace.stored[*place] > 0).collect();
+    assert!(full.iter().all(|place| (14..=17).contains(place)), "about a quarter of the way: {pace:?}");
+    assert_eq!(refused(door.of_project("shop").admin.pace(&id).await), (404, "unknown_sync".to_owned()));
+}
+
 pub(crate) async fn a_failed_sync_is_looked_at_retried_and_consolidated(kind: Kind) {
     let (mill, door) = milled(kind).await;
     let admin = &door.admin;

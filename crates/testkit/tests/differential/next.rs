@@ -77,7 +77,12 @@ impl Pair {
                 Some((_, worker)) => Verb::Retire(worker),
                 None => self.register(),
             },
-            88..=96 => Verb::Sweep,
+            88..=94 => Verb::Sweep,
+            95..=96 => match self.a_worker() {
+                // More often back to work than away from it: somebody has to do something.
+                Some((_, worker)) => Verb::Drain(worker, self.chance.percent(40)),
+                None => self.register(),
+            },
             97 => {
                 let until = self.chance.percent(70).then(|| self.now + TimeDelta::seconds(5));
                 Verb::Pause(self.scope(), until)

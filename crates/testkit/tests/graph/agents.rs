@@ -231,7 +231,12 @@ async fn token(scene: &Scene, project: Option<&str>) -> Uuid {
         last_used_at: None,
     };
     let id = token.token_id;
-    scene.stage.store.add_token(token, id.simple().to_string().repeat(2)).await.expect("the token is kept");
+    scene
+        .stage
+        .store
+        .add_token(token, id.simple().to_string().repeat(2), None)
+        .await
+        .expect("the token is kept");
     id
 }
 

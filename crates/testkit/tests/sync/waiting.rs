@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use tidemill_core::RunId;
 use tidemill_core::project::{Flag, FlagName, FlagSource};
 use tidemill_core::run::RunState;
 use tidemill_core::sync::SyncState;
+use tidemill_core::{RunId, WorkerId};
+use tidemill_engine::Process;
 use tidemill_engine::clock::host_now;
 use tidemill_engine::sync::{PagerOptions, SyncSettings};
 use tidemill_supplier::{Change, Config, Outage, What};
@@ -145,4 +146,43 @@ pub(crate) async fn a_full_sync_does_not_starve_another_feed(kind: Kind) {
     assert_eq!(mill.settle(&first).await.status, RunState::Success);
     roles.stop().await;
     mill.check_equal().await;
+}
+
+/// Waits until a process has beaten twice from now on: it knows by then what it was told before.
+async fn until_told(mill: &Mill, worker: WorkerId) {
+    let beat_at = async || {
+        let workers = mill.stage.store.workers().await.expect("the workers are read");
+        workers.into_iter().find(|one| one.worker_id == worker).expect("it lives").beat_at
+    };
+    for _ in 0..2 {
+        let before = beat_at().await;
+        until("it beats", || async { beat_at().await > before }).await;
+    }
+}
+
+/// A role that shares its process rests while it is drained: pages wait, and say why, until it is told otherwise.
+pub(crate) async fn a_role_that_is_drained_takes_no_page_until_it_is_told_otherwise(kind: Kind) {
+    let settings = SyncSettings { process: Process::Shared, beat: Duration::from_millis(50), ..many() };
+    let mill = Mill::with(kind, Config { stones: 300, ..Mill::config() }, settings).await;
+    let roles = mill.roles();
+    let store = &mill.stage.store;
+    let found = async || {
+        let workers = store.workers().await.expect("the workers are read");
+        workers.into_iter().find(|one| one.name == "test-worker").map(|one| one.worker_id)
+    };
+    until("the worker is there", || async { found().await.is_some() }).await;
+    let worker = found().await.expect("it was there");
+    store.drain_worker(worker, true).await.expect("it drains");
+    until_told(&mill, worker).await;
+    let run = mill.queue(true).await;
+    until_why(&mill, &run, "It waits: 1 process that could go on with it drains, and takes nothing new.")
+        .await;
+    until_told(&mill, worker).await;
+    let sync = mill.record(&run).await;
+    let fetched = partitions(&mill, &sync).await.iter().map(|partition| partition.fetched).sum::<i64>();
+    assert_eq!(fetched, 0, "it looked for pages meanwhile, and took none");
+    store.drain_worker(worker, false).await.expect("it works again");
+    assert_eq!(mill.settle(&run).await.status, RunState::Success);
+    mill.check_equal().await;
+    roles.stop().await;
 }

@@ -22,6 +22,7 @@ const VERBS: [&str; 19] = [
     "finish_run_outcome",
     "finish_runs",
     "heartbeat",
+    "is_draining",
     "lease_guard",
     "queue_run",
     "register_worker",

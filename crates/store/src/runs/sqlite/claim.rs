@@ -18,7 +18,8 @@ const ACTION: &str = "claim runs";
 pub(super) const BEFORE: &str = "\
     SELECT iif($2 IS NULL, 0, EXISTS (SELECT 1 FROM runs WHERE claimed_by = $1 AND claim_request = $2 \
                                          AND status IN ('claimed', 'running'))) AS asked_before, \
-           EXISTS (SELECT 1 FROM workers WHERE worker_id = $3 AND ended_at IS NOT NULL) AS worker_ended, \
+           (SELECT iif(ended_at IS NOT NULL, 'ended', iif(draining, 'draining', NULL)) \
+              FROM workers WHERE worker_id = $3) AS stays_out, \
            EXISTS (SELECT 1 FROM runs WHERE gate = 'time' AND available_at <= $4) AS any_due";
 
 pub(super) const ASKED_BEFORE: &str = "\
@@ -88,12 +89,17 @@ pub(in crate::runs) async fn claim(
         let rows = sqlx::query(ASKED_BEFORE).bind(&ask.worker).bind(&ask.request_id).fetch_all(conn).await;
         return in_order(&rows.map_err(failed(ACTION))?);
     }
-    if before.truth("worker_ended").map_err(failed(ACTION))? {
-        return Err(refused_with_hint(
-            RefusalCode::Stale,
-            format!("worker {} was found dead, and its runs were given to others", ask.worker),
-            "Stop what it runs, and register anew.",
-        ));
+    match before.text_or_null("stays_out").map_err(failed(ACTION))?.as_deref() {
+        Some("ended") => {
+            return Err(refused_with_hint(
+                RefusalCode::Stale,
+                format!("worker {} was found dead, and its runs were given to others", ask.worker),
+                "Stop what it runs, and register anew.",
+            ));
+        }
+        // It drains: what it was given before under this request id was its answer above.
+        Some(_) => return Ok(Vec::new()),
+        None => {}
     }
     if before.truth("any_due").map_err(failed(ACTION))? {
         gate::open_due(conn, now, ACTION).await?;
