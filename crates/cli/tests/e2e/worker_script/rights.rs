@@ -10,7 +10,7 @@ use crate::process::{Process, run};
 use crate::stage::{PATIENCE, until};
 
 /// The functions of `docs/sql-door.md`.
-const VERBS: [&str; 19] = [
+const VERBS: [&str; 20] = [
     "add_artifact",
     "append_event",
     "append_events",
