@@ -35,6 +35,7 @@ impl Robot {
             version: "1".to_owned(),
             project_id: None,
             token_id: None,
+            secret_hash: None,
             boot_id: Uuid::new_v4(),
         };
         let who = Speaker { agent_id: new.agent_id, boot_id: new.boot_id, token_id: None };
