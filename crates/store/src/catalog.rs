@@ -242,6 +242,7 @@ catalog! {
     SESSION_TRIM = "session_trim.sql",
     SESSION_REMOVE = "session_remove.sql",
     AUDIT_ADD = "audit_add.sql",
+    AUDIT_MAY = "audit_may.postgres.sql" | "audit_may.sqlite.sql",
     AUDIT_LIST = "audit_list.sql",
     PRUNE_SESSIONS = "prune_sessions.sql",
     PRUNE_TOKENS = "prune_tokens.sql",

@@ -169,14 +169,24 @@ impl Tx<'_> {
         Ok(cancelled)
     }
 
-    /// Queues another try of a run that has ended.
+    /// Queues another try of a run that has ended. A graph is refused: see [`Self::retry_graph_run`].
     pub async fn retry_run(
         &mut self,
         run: &RunId,
         by: &str,
         now: Option<Timestamp>,
     ) -> Result<Retried, Error> {
-        verb!(self, now, retry(run, by))
+        verb!(self, now, retry(run, by, false))
+    }
+
+    /// Queues another try of a graph's run that has ended; its jobs are the caller's to make, in the same step.
+    pub async fn retry_graph_run(
+        &mut self,
+        run: &RunId,
+        by: &str,
+        now: Option<Timestamp>,
+    ) -> Result<Retried, Error> {
+        verb!(self, now, retry(run, by, true))
     }
 
     /// Records an artifact; its id.

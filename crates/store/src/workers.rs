@@ -182,13 +182,19 @@ impl Tx<'_> {
     }
 
     /// Lets a worker process get nothing new, or get it again. None: there is no such process, or it has ended.
-    async fn drain_worker(&mut self, worker: WorkerId, draining: bool) -> Result<Option<Worker>, Error> {
+    async fn drain_worker(&mut self, worker: WorkerId, draining: bool) -> Result<Worker, Error> {
         let action = "drain a worker";
         let noted = on!(self, catalog::WORKER_DRAIN, [Boot(worker), draining], execute, "drain a worker")?;
-        if noted.count() == 0 {
-            return Ok(None);
-        }
-        on!(self, catalog::WORKER_GET, [Boot(worker)], fetch_optional, "drain a worker")?.record(action)
+        let known = if noted.count() == 0 {
+            None
+        } else {
+            on!(self, catalog::WORKER_GET, [Boot(worker)], fetch_optional, "drain a worker")?
+                .record(action)?
+        };
+        known.ok_or_else(|| {
+            let message = format!("worker `{worker}` does not exist, or has ended");
+            Error::refused(RefusalCode::UnknownWorker, message)
+        })
     }
 
     async fn declare_waiting(&mut self, worker: WorkerId, waiting: bool) -> Result<(), Error> {
@@ -266,12 +272,7 @@ impl Store {
 
     /// Lets a worker process get nothing new, or get it again; the process. One that has ended has nothing to drain.
     pub async fn drain_worker(&self, worker: WorkerId, draining: bool) -> Result<Worker, Error> {
-        let known =
-            self.write(move |mut tx| Box::pin(async move { tx.drain_worker(worker, draining).await }));
-        known.await?.ok_or_else(|| {
-            let message = format!("worker `{worker}` does not exist, or has ended");
-            Error::refused(RefusalCode::UnknownWorker, message)
-        })
+        self.write(move |mut tx| Box::pin(async move { tx.drain_worker(worker, draining).await })).await
     }
 
     /// Declares that a worker waits for a wake-up, or no longer does.

@@ -142,7 +142,7 @@ async fn retry(
     let run_id = if found.status == RunState::Success && !names.is_empty() {
         follow(tx, &found, next, now).await?
     } else {
-        tx.retry_run(run, by, now).await?.run_id
+        tx.retry_graph_run(run, by, now).await?.run_id
     };
     tx.mark_graph_run(&run_id).await?;
     let Some(graph) = tx.graph(run).await? else { return Err(unknown(run)) };

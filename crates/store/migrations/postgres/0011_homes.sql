@@ -4,6 +4,3 @@ ALTER TABLE {ops}.agents ADD COLUMN secret_hash text COLLATE "C";
 
 -- What an agent is asked about: the outputs that it made and still has.
 CREATE INDEX job_outputs_kept ON {ops}.job_outputs (agent_id, made_by) WHERE agent_id IS NOT NULL;
-
--- What a controller looks through for runs that somebody's statement left open.
-CREATE INDEX runs_of_graphs ON {ops}.runs (run_id) WHERE lane = 'graph' AND finished_at IS NULL;

@@ -5,6 +5,3 @@ ALTER TABLE agents ADD COLUMN secret_hash TEXT;
 
 -- What an agent is asked about: the outputs that it made and still has.
 CREATE INDEX job_outputs_kept ON job_outputs (agent_id, made_by) WHERE agent_id IS NOT NULL;
-
--- What a controller looks through for runs that somebody's statement left open.
-CREATE INDEX runs_of_graphs ON runs (run_id) WHERE lane = 'graph' AND finished_at IS NULL;

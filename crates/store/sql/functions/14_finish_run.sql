@@ -178,14 +178,17 @@ BEGIN
 
     -- Locked in the order of their ids: callers that name the same runs in other orders must not block each other.
     SELECT array_agg(x.status ORDER BY x.place) AS was, bool_and(x.ok) AS all_ok, count(DISTINCT x.id) AS runs,
-           min(x.id) FILTER (WHERE x.status IS NULL) AS unknown
+           min(x.id) FILTER (WHERE x.status IS NULL) AS unknown, bool_or(x.is_no_object) AS is_no_object
       INTO v_asked
-      FROM (SELECT a.id, a.place, r.status, {finish_allowed} AS ok
-              FROM unnest(p_run_ids, p_statuses, p_epochs) WITH ORDINALITY a (id, asked, epoch, place)
+      FROM (SELECT a.id, a.place, r.status, {finish_allowed} AS ok, jsonb_typeof(a.given) <> 'object' AS is_no_object
+              FROM unnest(p_run_ids, p_statuses, p_epochs, p_metadata)
+                   WITH ORDINALITY a (id, asked, epoch, given, place)
               LEFT JOIN (SELECT l.run_id, l.status, l.epoch, l.claimed_by
                            FROM {ops}.runs l WHERE l.run_id = ANY (p_run_ids) ORDER BY l.run_id
                             FOR NO KEY UPDATE) r ON r.run_id = a.id) x;
-    IF v_asked.unknown IS NOT NULL THEN
+    IF v_asked.is_no_object THEN
+        RAISE EXCEPTION 'metadata must be a JSON object' USING ERRCODE = 'TM006';
+    ELSIF v_asked.unknown IS NOT NULL THEN
         PERFORM {ops}.refuse_run(v_asked.unknown);
     ELSIF NOT v_asked.all_ok OR v_asked.runs < cardinality(p_run_ids) THEN
         -- Some are refused, or known already, or named twice and ended by the first of their reports: one by one.
@@ -212,7 +215,6 @@ BEGIN
                   FROM unnest(p_run_ids, p_statuses, p_metadata, v_asked.was) x (id, asked, given, was)) a
          WHERE r.run_id = a.id
         RETURNING r.run_id, r.status, r.last_seq, a.passes, a.was,
-                  jsonb_typeof(a.metadata) <> 'object' AS is_no_object,
                   octet_length(r.metadata::text) > {metadata_max} AS is_oversize,
                   r.status <> 'success' OR r.retry_of IS NOT NULL OR r.metadata ?| '{artifacts,schedule}'
                       AS has_sequel),
@@ -230,12 +232,10 @@ BEGIN
                     ELSE jsonb_build_object('from', e.was, 'to', e.status, 'cause',
                              CASE e.status WHEN 'failed' THEN 'reported' ELSE 'cancelled' END) END, v_now
           FROM ended e)
-    SELECT bool_or(e.is_no_object) AS is_no_object, bool_or(e.is_oversize) AS is_oversize,
+    SELECT bool_or(e.is_oversize) AS is_oversize,
            array_agg(e.run_id) FILTER (WHERE e.has_sequel) AS sequel
       INTO v_ended FROM ended e;
-    IF v_ended.is_no_object THEN
-        RAISE EXCEPTION 'metadata must be a JSON object' USING ERRCODE = 'TM006';
-    ELSIF v_ended.is_oversize THEN
+    IF v_ended.is_oversize THEN
         RAISE EXCEPTION 'with this, metadata is larger than % bytes', {metadata_max} USING ERRCODE = 'TM007';
     ELSIF v_ended.sequel IS NOT NULL THEN
         PERFORM {ops}.after_finish(v_ended.sequel, v_now);

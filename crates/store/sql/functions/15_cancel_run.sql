@@ -61,7 +61,8 @@ END
 $$;
 
 -- Queues another try of a run that has failed or was cancelled, with fresh budgets. Asked again: the same try.
-CREATE FUNCTION {ops}.retry_run(p_run_id text, p_by text DEFAULT session_user, p_now timestamptz DEFAULT NULL)
+CREATE FUNCTION {ops}.retry_run(p_run_id text, p_by text DEFAULT session_user, p_now timestamptz DEFAULT NULL,
+                                p_with_jobs boolean DEFAULT false)
 RETURNS TABLE (run_id text, created boolean)
 LANGUAGE plpgsql {verb} AS $$
 #variable_conflict use_column
@@ -70,9 +71,13 @@ DECLARE
     v_run  record;
     v_next text;
 BEGIN
-    SELECT r.status INTO v_run FROM {ops}.runs r WHERE r.run_id = p_run_id FOR NO KEY UPDATE;
+    SELECT r.status, r.lane INTO v_run FROM {ops}.runs r WHERE r.run_id = p_run_id FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         PERFORM {ops}.refuse_run(p_run_id);
+    ELSIF v_run.lane = 'graph' AND NOT p_with_jobs THEN
+        -- A try without jobs would wait for ever.
+        RAISE EXCEPTION 'run % is a graph, and is tried again with its jobs', p_run_id
+            USING ERRCODE = 'TM009', HINT = format('Run `tidemill graph retry %s`.', p_run_id);
     END IF;
     SELECT s.run_id INTO v_next FROM {ops}.runs s WHERE s.retry_of = p_run_id;
     IF FOUND THEN

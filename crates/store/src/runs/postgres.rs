@@ -235,13 +235,15 @@ pub(super) async fn retry(
     context: &Context,
     run: &RunId,
     by: &str,
+    with_jobs: bool,
     now: Option<Timestamp>,
 ) -> Result<Retried, Error> {
     let action = "retry a run";
-    let row = call(context, "SELECT run_id, created FROM {ops}.retry_run($1, $2, $3)")
+    let row = call(context, "SELECT run_id, created FROM {ops}.retry_run($1, $2, $3, $4)")
         .bind(run.as_str())
         .bind(by)
         .bind(now.map(At))
+        .bind(with_jobs)
         .fetch_one(conn)
         .await
         .map_err(|source| Error::database(action, source))?;

@@ -3,7 +3,7 @@
 use tidemill_core::graph::record::JobCounts;
 use tidemill_core::job::StatusCode as C;
 use tidemill_core::run::{Cancelled, EndCause, Lane, RunState};
-use tidemill_store::ClaimRuns;
+use tidemill_store::{ClaimRuns, RefusalCode};
 use tidemill_testkit::door::Kind;
 
 use crate::scene::{Scene, ended, graph, one, settle};
@@ -173,6 +173,21 @@ pub(crate) async fn a_graph_that_is_cancelled_in_sql_stops_soon(kind: Kind) {
     robot.confirm(&task).await;
     settle(&mut scene.controller).await;
     assert!(!scene.job(&running, "a").await.stopping);
+}
+
+pub(crate) async fn a_graph_is_not_tried_again_without_its_jobs(kind: Kind) {
+    let mut scene = Scene::open(kind).await;
+    let run = scene.submit(&one("")).await;
+    scene.graphs.cancel(&run, &[], "ann", None).await.expect("it is cancelled");
+    settle(&mut scene.controller).await;
+    let before = scene.number("SELECT count(*) FROM {ops}.runs").await;
+    // What `SELECT ops.retry_run(…)` does, and its twin on SQLite.
+    let refused =
+        scene.stage.store.retry_run(run.clone(), "ann".to_owned(), scene.engine.clock().now()).await;
+    let refused = refused.expect_err("it would be a run that nobody ends");
+    assert_eq!(refused.refusal_code(), Some(RefusalCode::NotRetryable));
+    assert_eq!(scene.number("SELECT count(*) FROM {ops}.runs").await, before);
+    assert!(scene.engine.retry(&run, "ann").await.expect("it is tried again, with its jobs").created);
 }
 
 pub(crate) async fn what_ended_long_ago_is_removed(kind: Kind) {

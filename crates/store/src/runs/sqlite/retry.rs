@@ -10,7 +10,7 @@ use crate::{Error, RefusalCode};
 use sqlx::SqliteConnection;
 use tidemill_core::event::Level;
 use tidemill_core::retry::Successor;
-use tidemill_core::run::{Run, RunState};
+use tidemill_core::run::{Lane, Run, RunState};
 use tidemill_core::{Json, RunId, Timestamp};
 use uuid::Uuid;
 
@@ -29,9 +29,15 @@ pub(in crate::runs) async fn retry(
     conn: &mut SqliteConnection,
     run: &RunId,
     by: &str,
+    with_jobs: bool,
     now: Timestamp,
 ) -> Result<Retried, Error> {
     let run = run_by_id(conn, run, ACTION).await?;
+    if run.lane == Lane::Graph && !with_jobs {
+        // A try without jobs would wait for ever.
+        let problem = format!("run {} is a graph, and is tried again with its jobs", run.run_id);
+        return Err(Error::refused(RefusalCode::NotRetryable, problem));
+    }
     if let Some(run_id) = successor_of(conn, &run.run_id, ACTION).await? {
         return Ok(Retried { run_id, created: false });
     }

@@ -1,0 +1,2 @@
+-- Differs: SQLite has no roles.
+SELECT has_table_privilege('{ops}.audit', 'INSERT') AS value
