@@ -249,7 +249,8 @@ async fn open(config: &Config) -> Result<Engine, Failure> {
             .hint("tidemill migrate makes one; --database names another"));
     }
     let store = Store::open(&options).await?;
-    store.check_schema().await?;
+    // A server that restarts right now is waited for, as it is by every call that follows.
+    PATIENCE.settle("look at the schema", || store.check_schema()).await?;
     Ok(Engine::new(store, Clock::Database, PATIENCE).with_alerts(config.alerts.clone()))
 }
 
