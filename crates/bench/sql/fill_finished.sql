@@ -6,6 +6,6 @@ WITH made AS (
            'past', 1, 'reported', 1, clock_timestamp(), clock_timestamp()
       FROM ops.shelves s, generate_series(1, $1) n
      WHERE s.project_id = 'bench' AND s.labels = '{}'
-    RETURNING run_id)
-INSERT INTO ops.run_events (run_id, seq, event_id, kind, level, message)
-SELECT run_id, 1, 'evt-' || substr(run_id, 5) || '-1', 'transition', 'info', 'Run queued' FROM made
+    RETURNING run_id, env_id)
+INSERT INTO ops.run_events (run_id, seq, event_id, kind, level, message, env_id)
+SELECT run_id, 1, 'evt-' || substr(run_id, 5) || '-1', 'transition', 'info', 'Run queued', env_id FROM made

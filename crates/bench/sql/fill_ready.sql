@@ -5,7 +5,7 @@ WITH queued AS (
            jsonb_build_object('payload', repeat('x', 86)), 1, clock_timestamp()
       FROM ops.shelves s, generate_series(1, $1) n
      WHERE s.project_id = 'bench' AND s.labels = '{}'
-    RETURNING run_id)
-INSERT INTO ops.run_events (run_id, seq, event_id, kind, level, message, payload)
-SELECT run_id, 1, 'evt-' || substr(run_id, 5) || '-1', 'transition', 'info', 'Run queued', '{"to": "queued"}'
+    RETURNING run_id, env_id)
+INSERT INTO ops.run_events (run_id, seq, event_id, kind, level, message, payload, env_id)
+SELECT run_id, 1, 'evt-' || substr(run_id, 5) || '-1', 'transition', 'info', 'Run queued', '{"to": "queued"}', env_id
   FROM queued

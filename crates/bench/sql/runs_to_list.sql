@@ -15,10 +15,10 @@ WITH made AS (
       FROM generate_series(1, $1) n
       JOIN ops.shelves s
         ON s.project_id = CASE WHEN n % 100000 = 5 THEN 'rare' ELSE 'bench' END AND s.labels = '{}'
-    RETURNING run_id, status),
+    RETURNING run_id, status, env_id),
 ended AS (
     INSERT INTO ops.run_ends (status, run_id)
     SELECT status, run_id FROM made WHERE status IN ('failed', 'cancelled')
     RETURNING run_id)
-INSERT INTO ops.run_events (run_id, seq, event_id, kind, level, message)
-SELECT run_id, 1, 'evt-' || substr(run_id, 5) || '-1', 'transition', 'info', 'Run queued' FROM made
+INSERT INTO ops.run_events (run_id, seq, event_id, kind, level, message, env_id)
+SELECT run_id, 1, 'evt-' || substr(run_id, 5) || '-1', 'transition', 'info', 'Run queued', env_id FROM made
