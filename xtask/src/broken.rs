@@ -1,89 +1,77 @@
-//! Builds with a known fault put in: the suite must catch each of them, or it proves nothing.
+//! The product with a known fault put in: the suite must catch each of them, or it proves nothing.
 
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use tidemill_core::broken::Break;
 use tidemill_testkit::cluster::SERVER_URL_VARIABLE;
 
 use crate::{out, workspace};
 
-/// A feature that breaks the product in one way, and the module of `caught.rs` that must notice.
-struct Break {
-    feature: &'static str,
-    module: &'static str,
+/// The module of `caught.rs` that must notice a fault.
+const fn module(fault: Break) -> &'static str {
+    match fault {
+        Break::NoFence => "fence::",
+        Break::CommitThenSend => "send::",
+        Break::CountWithoutLock => "count::",
+        Break::WatermarkNow => "watermark::",
+        Break::ShortPageEnds => "short::",
+    }
 }
 
-const fn noticed(feature: &'static str, module: &'static str) -> Break {
-    Break { feature, module }
-}
-
-/// The builds. Those of syncs share one, because each takes a while to compile and their modules have nothing in
-/// common.
-const BUILDS: [&[Break]; 3] = [
-    &[noticed("broken-no-fence", "fence::")],
-    &[noticed("broken-commit-then-send", "send::")],
-    &[
-        noticed("broken-count-without-lock", "count::"),
-        noticed("broken-watermark-now", "watermark::"),
-        noticed("broken-short-page-ends", "short::"),
-    ],
-];
-
-/// Requires that each break fails at least one test of its module, and says which.
-pub(crate) fn broken_builds(server_url: &str) -> Result<()> {
-    for breaks in BUILDS {
-        let features: Vec<String> =
-            breaks.iter().map(|one| format!("tidemill-testkit/{}", one.feature)).collect();
-        let failed = caught_by(&features.join(","), server_url)?;
-        for one in breaks {
-            let caught_by: Vec<&str> =
-                failed.iter().map(String::as_str).filter(|test| test.starts_with(one.module)).collect();
-            ensure!(
-                !caught_by.is_empty(),
-                "no test of `{}` catches the broken build `{}`; add one to crates/testkit/tests/caught.rs that \
-                 does",
-                one.module,
-                one.feature
-            );
-            out::line(format!("the broken build `{}` is caught by: {}", one.feature, caught_by.join(", ")));
+/// Requires that each fault fails at least one test of its module, and says which.
+pub(crate) fn faults(server_url: &str) -> Result<()> {
+    out::line("building the product with faults put in");
+    // Built first and alone, so that a failure to compile is never taken for a test that fails.
+    let built = command().arg("--no-run").status().context("could not run cargo")?;
+    ensure!(built.success(), "the build with faults does not compile; mend it, for it proves nothing so");
+    // Without a fault the very same build is whole: otherwise what fails below would fail anyway.
+    match run(None, server_url)? {
+        Verdict::Passed => {}
+        Verdict::Failed(tests) => bail!("without a fault these tests of `caught` fail: {}", tests.join(", ")),
+        Verdict::Unknown => bail!("the tests of `caught` ended without a result"),
+    }
+    for fault in Break::ALL {
+        let (name, module) = (fault.name(), module(fault));
+        match run(Some(fault), server_url)? {
+            Verdict::Failed(tests) => {
+                out::line(format!("the fault `{name}` is caught by: {}", tests.join(", ")));
+            }
+            Verdict::Passed => bail!(
+                "no test of `{module}` catches the fault `{name}`; add one to crates/testkit/tests/caught.rs that does"
+            ),
+            Verdict::Unknown => bail!("with the fault `{name}` the tests ended without a result"),
         }
     }
     Ok(())
 }
 
-fn caught_by(feature: &str, server_url: &str) -> Result<Vec<String>> {
-    out::line(format!("trying the deliberately broken build `{feature}`"));
-    // Built first and alone, so that a failure to compile is never taken for a test that fails.
-    let built = command(feature).arg("--no-run").status().context("could not run cargo")?;
-    ensure!(
-        built.success(),
-        "the broken build `{feature}` does not compile; mend it, for it proves nothing so"
-    );
-    let output = command(feature)
-        .env(SERVER_URL_VARIABLE, server_url)
-        .stderr(Stdio::null())
-        .output()
-        .context("could not run cargo")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    match verdict(&text) {
-        Verdict::Failed(tests) if !output.status.success() => Ok(tests),
-        Verdict::Failed(_) | Verdict::Passed => bail!(
-            "no test catches the broken build `{feature}`; add one to crates/testkit/tests/caught.rs that does"
-        ),
-        Verdict::Unknown => bail!(
-            "the tests of the broken build `{feature}` ended without a result ({}); they said:\n{}",
-            output.status,
-            text.trim()
-        ),
+/// Runs the tests of a fault's module with it, or all of them without any.
+fn run(fault: Option<Break>, server_url: &str) -> Result<Verdict> {
+    let mut command = command();
+    command.env_remove(Break::VARIABLE).env(SERVER_URL_VARIABLE, server_url).stderr(Stdio::null());
+    if let Some(fault) = fault {
+        command.env(Break::VARIABLE, fault.name()).args(["--", module(fault)]);
     }
+    let output = command.output().context("could not run cargo")?;
+    let verdict = verdict(&String::from_utf8_lossy(&output.stdout));
+    let is_agreed = output.status.success() == (verdict == Verdict::Passed);
+    Ok(if is_agreed { verdict } else { Verdict::Unknown })
 }
 
 /// The whole workspace is named, not the one package, so that its dependencies are not built once more with
 /// other features.
-fn command(features: &str) -> Command {
+fn command() -> Command {
     let mut command = workspace::cargo();
-    command.args(["test", "--quiet", "--workspace", "--test", "caught"]);
-    command.arg("--features").arg(features);
+    command.args([
+        "test",
+        "--quiet",
+        "--workspace",
+        "--test",
+        "caught",
+        "--features",
+        "tidemill-testkit/broken",
+    ]);
     command
 }
 

@@ -3,28 +3,28 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use tidemill_testkit::cluster::{Cluster, Options, SERVER_URL_VARIABLE};
+use tidemill_testkit::cluster::{Cluster, Options, SERVER_URL_VARIABLE, TEMPLATE_VARIABLE, Template};
+use tidemill_testkit::door::at;
 
 use crate::{broken, fuzz, out, setup, suites, workspace};
 
 /// How long each long simulation runs.
 const SOAK_MINUTES_VARIABLE: &str = "TIDEMILL_SOAK_MINUTES";
 
-/// Runs every test of the workspace, fuzzes the API, then tries the deliberately broken builds.
+/// Runs every test of the workspace, fuzzes the API, then puts faults in and sees that the tests notice.
 pub(crate) fn test(libtest: &[&str]) -> Result<ExitCode> {
     setup::ensure_programs()?;
     let server = Server::for_tests()?;
-    if !suites::run(libtest, &[(SERVER_URL_VARIABLE, &server.url)])? {
+    let template = Template::create(&server.url, at(0))?;
+    let variables = [(SERVER_URL_VARIABLE, server.url.as_str()), (TEMPLATE_VARIABLE, template.name())];
+    if !suites::run(libtest, &variables)? {
         return Ok(ExitCode::FAILURE);
     }
     if libtest.is_empty() {
         fuzz::fuzz()?;
-        broken::broken_builds(&server.url)?;
+        broken::faults(&server.url)?;
     } else {
-        out::line(
-            "the API is fuzzed, and the deliberately broken builds are tried, only by `cargo xtask test` without \
-             a filter",
-        );
+        out::line("the API is fuzzed, and faults are put in, only by `cargo xtask test` without a filter");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -127,6 +127,8 @@ pub(crate) enum JobCommand {
 pub(crate) struct JobName {
     /// Its id: it follows from the run and the name.
     pub(crate) id: String,
+    /// The run and the name, where they were given.
+    pub(crate) named: Option<(RunId, String)>,
 }
 
 impl std::str::FromStr for JobName {
@@ -135,11 +137,12 @@ impl std::str::FromStr for JobName {
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some((run, name)) = text.split_once('/') {
             let run: RunId = run.parse().map_err(|error| format!("{error}"))?;
-            return Ok(Self { id: tidemill_core::task::job_id(&run, name) });
+            let id = tidemill_core::task::job_id(&run, name);
+            return Ok(Self { id, named: Some((run, name.to_owned())) });
         }
         let fits = (1..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
         if fits {
-            Ok(Self { id: text.to_owned() })
+            Ok(Self { id: text.to_owned(), named: None })
         } else {
             Err("write the id of a job, or RUN/NAME".to_owned())
         }

@@ -7,6 +7,7 @@ pub mod access;
 pub mod agent;
 pub mod alert;
 pub mod artifact;
+pub mod broken;
 pub mod diagram;
 pub mod diamond;
 pub mod digest;

@@ -14,6 +14,7 @@ mod progress;
 pub use fault::{PageFault, RereadReason};
 pub use progress::{Progress, page_hash};
 
+use crate::broken::Break;
 use crate::feed::FeedPage;
 use std::collections::HashSet;
 
@@ -214,7 +215,7 @@ fn store(progress: &Progress, ask: &Ask, page: &FeedPage, from_index: usize) -> 
         next_offset,
         shift: next_offset.cast_signed() - (ask.offset + taken(page)).cast_signed(),
         // A short page is not the end: feeds give fewer than asked for when it suits them.
-        ends: page.is_last || (cfg!(feature = "broken-short-page-ends") && is_short),
+        ends: page.is_last || (Break::ShortPageEnds.is_on() && is_short),
     })
 }
 

@@ -1,6 +1,6 @@
 //! A list that moves while it is read: whatever was in it all the time is stored.
 //!
-//! With the feature `broken-short-page-ends` these tests must fail.
+//! With the fault `short-page-ends` these tests must fail.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 

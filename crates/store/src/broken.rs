@@ -1,4 +1,4 @@
-//! A build that is broken on purpose: the next try is queued after the end of the one before was committed, and so
+//! The fault [`Break::CommitThenSend`], put in on purpose: the next try is queued after the end of the one before was committed, and so
 //! by a process that may be gone by then. The suite must catch it. Never part of a product.
 
 use crate::FinishRun;
@@ -7,18 +7,22 @@ use crate::sqlite::{Boxed, Sqlite};
 use crate::tx::Conn;
 use crate::{Error, Store, Swept, Tx};
 use sqlx::AssertSqlSafe;
+use tidemill_core::broken::Break;
 use tidemill_core::retry::{Follow, Successor, follow};
 use tidemill_core::run::{Applied, Run};
 use tidemill_core::{RunId, Timestamp};
 
 /// The text of a function that ends runs, without the calls that queue what follows.
 pub(crate) fn without_follow(text: &str) -> String {
+    if !Break::CommitThenSend.is_on() {
+        return text.to_owned();
+    }
     text.replace("successor := {ops}.follow_run(", "successor := NULL; PERFORM num_nulls(")
         .replace("PERFORM {ops}.follow_run(", "PERFORM num_nulls(")
 }
 
 impl Store {
-    /// Finishes runs, and then queues what follows.
+    /// Finishes runs, and with the fault queues what follows only then.
     pub async fn finish_runs(
         &self,
         ends: Vec<FinishRun>,
@@ -31,14 +35,14 @@ impl Store {
         });
         let outcomes = step.await?;
         for (run, outcome) in runs.into_iter().zip(&outcomes) {
-            if *outcome == Applied::Applied {
+            if Break::CommitThenSend.is_on() && *outcome == Applied::Applied {
                 self.send(run, now).await?;
             }
         }
         Ok(outcomes)
     }
 
-    /// Sweeps once, and then queues what follows.
+    /// Sweeps once, and with the fault queues what follows only then.
     pub async fn sweep(
         &self,
         limit: usize,
@@ -49,7 +53,7 @@ impl Store {
             Box::pin(async move { tx.sweep(limit, dead_after_secs, now).await })
         });
         let mut swept = step.await?;
-        for one in &mut swept {
+        for one in swept.iter_mut().filter(|_| Break::CommitThenSend.is_on()) {
             one.successor = self.send(one.run_id.clone(), now).await?;
         }
         Ok(swept)

@@ -9,7 +9,7 @@ mod agents;
 mod alerts;
 mod artifacts;
 mod backup;
-#[cfg(feature = "broken-commit-then-send")]
+#[cfg(feature = "broken")]
 mod broken;
 mod catalog;
 mod codec;

@@ -246,7 +246,7 @@ store_verb! {
     /// Renews a run's lease. See [`Tx::heartbeat`].
     heartbeat(run: RunId => &run, holder: Holder => &holder) -> Held
 }
-#[cfg(not(feature = "broken-commit-then-send"))]
+#[cfg(not(feature = "broken"))]
 store_verb! {
     /// Finishes runs. See [`Tx::finish_runs`].
     finish_runs(ends: Vec<FinishRun> => &ends, worker: Option<String> => worker.as_deref()) -> Vec<Applied>

@@ -1,5 +1,6 @@
 //! Names and numbers that are rendered into the SQL when a store is opened.
 
+use tidemill_core::broken::Break;
 use tidemill_core::{diagram, limits};
 
 /// What stands between us and PostgreSQL.
@@ -65,9 +66,9 @@ impl Schema {
         let sync = self.sync.as_ref().map(|name| format!("{name}.")).unwrap_or_default();
         // SQLite has no clock that is fit for this: there a time is always given.
         let now = if self.name.is_some() { "clock_timestamp()" } else { "NULL" };
-        let fence = if cfg!(feature = "broken-no-fence") { "false" } else { FENCE };
-        let finish = if cfg!(feature = "broken-no-fence") { "r.status IS NOT NULL" } else { FINISH_ALLOWED };
-        #[cfg(feature = "broken-commit-then-send")]
+        let fence = if Break::NoFence.is_on() { "false" } else { FENCE };
+        let finish = if Break::NoFence.is_on() { "r.status IS NOT NULL" } else { FINISH_ALLOWED };
+        #[cfg(feature = "broken")]
         let text = &crate::broken::without_follow(text);
         let mut text = text
             .replace("{run_columns}", RUN_COLUMNS)

@@ -2,10 +2,10 @@
 
 mod sqlite;
 
-#[cfg(not(feature = "broken-commit-then-send"))]
+#[cfg(not(feature = "broken"))]
 use crate::Store;
 use crate::codec::{At, Columns};
-#[cfg(not(feature = "broken-commit-then-send"))]
+#[cfg(not(feature = "broken"))]
 use crate::sqlite::Boxed;
 use crate::tx::{Conn, FromColumns};
 use crate::{Error, Tx};
@@ -64,7 +64,7 @@ impl Tx<'_> {
     }
 }
 
-#[cfg(not(feature = "broken-commit-then-send"))]
+#[cfg(not(feature = "broken"))]
 impl Store {
     /// Sweeps once: finds dead workers, and ends what they and others left behind. At most `limit` runs.
     pub async fn sweep(

@@ -7,6 +7,7 @@ mod address;
 mod binaries;
 mod database;
 mod guard;
+mod template;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -28,6 +29,7 @@ pub(crate) use binaries::executable;
 pub use binaries::{POSTGRES_MAJOR_MIN, ServerBinaries, find_on_path};
 pub use database::Database;
 pub(crate) use guard::{Account, Guard, end, tail};
+pub use template::{TEMPLATE_VARIABLE, Template};
 
 /// The environment variable that names the server the tests use, as a URL.
 pub const SERVER_URL_VARIABLE: &str = "TIDEMILL_TEST_POSTGRES";

@@ -1,9 +1,7 @@
-//! What the deliberately broken builds must fail at; `cargo xtask test` sees to it that they do.
+//! What a product with a fault put in must fail at; `cargo xtask test` sees to it that it does.
 //!
-//! In the ordinary build all of this holds. `broken-no-fence` takes reports from anybody at any time, and
-//! `broken-commit-then-send` queues the next try after the end of the one before was committed. Of syncs,
-//! `broken-count-without-lock` counts partitions that end meanwhile, `broken-watermark-now` moves the watermark to the
-//! time of completion, and `broken-short-page-ends` takes a short page for the end.
+//! In the ordinary build all of this holds. Built with the feature `broken`, a process has the one fault that the
+//! variable of [`tidemill_core::broken::Break`] names, and the module of that fault here must notice.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a set-up that fails ends the test")]
 #![expect(clippy::print_stdout, reason = "seeds are for whoever reads along")]
 

@@ -529,6 +529,18 @@ async fn the_seeds_signatures_are_the_beginning_of_ours() {
     }
 }
 
+/// What runs as its owner looks names up where its owner says. Two functions name every thing with its schema, and a
+/// setting on them would be made and undone for each step of a run.
+#[tokio::test]
+async fn what_runs_as_its_owner_has_its_own_search_path() {
+    let seed = Seed::open().await;
+    let text = "SELECT proname::text AS name FROM pg_proc WHERE pronamespace IN ('ops'::regnamespace, \
+                'sync'::regnamespace) AND prosecdef AND coalesce(proconfig::text, '') NOT LIKE '%search_path%' \
+                ORDER BY 1";
+    let open: Vec<String> = seed.rows(text).await.iter().map(|row| row.get("name")).collect();
+    assert_eq!(open, ["guard_insert", "guard_step"]);
+}
+
 /// Nobody but the owner and the worker role may call anything.
 #[tokio::test]
 async fn the_public_may_call_nothing() {

@@ -2,7 +2,7 @@
 
 use super::graph;
 use super::graph_show::{agent_name, names, state, style, took};
-use crate::args_graph::JobCommand;
+use crate::args_graph::{JobCommand, JobName};
 use crate::fail::Failure;
 use crate::out::{Cell, Out, Style, printable};
 use crate::times;
@@ -12,15 +12,34 @@ use tidemill_core::Timestamp;
 use tidemill_core::graph::definition::Command;
 use tidemill_core::graph::record::{JobDetail, TaskRecord};
 use tidemill_core::task::TaskResult;
+use tidemill_store::RefusalCode;
 
 pub(super) async fn command(client: Client, command: JobCommand, out: Out) -> Result<ExitCode, Failure> {
     match command {
-        JobCommand::Show { job } => show(&client, &job.id, out).await,
-        JobCommand::Why { job } => why(&client, &job.id, out).await,
+        JobCommand::Show { job } => {
+            show(&client, &job.id, out).await.map_err(|failure| as_named(&job, failure))
+        }
+        JobCommand::Why { job } => {
+            why(&client, &job.id, out).await.map_err(|failure| as_named(&job, failure))
+        }
         JobCommand::Retry { job, watch } => {
-            let retried = client.retry_job(&job.id).await?;
+            let retried = client.retry_job(&job.id).await;
+            let retried = retried.map_err(|error| as_named(&job, error.into()))?;
             graph::tried_again(&client, &retried, watch, out).await
         }
+    }
+}
+
+/// Whoever gave a run and a name has never seen the id that follows from them.
+fn as_named(job: &JobName, failure: Failure) -> Failure {
+    match &job.named {
+        Some((run, name)) if failure.code == RefusalCode::UnknownJob.as_str() => {
+            let message = format!("there is no job `{}` in {run}", printable(name));
+            Failure::refused(message)
+                .coded(RefusalCode::UnknownJob.as_str())
+                .hint(format!("tidemill graph show {run}"))
+        }
+        _ => failure,
     }
 }
 

@@ -76,26 +76,30 @@ pub(crate) struct Stage {
 impl Stage {
     /// A migrated database with one project.
     pub(crate) fn new(kind: Kind) -> Self {
-        Self::on(kind, &server_url).prepared()
+        Self::on(kind, &server_url, Database::create_for_store).prepared()
     }
 
     /// A database in which nothing is.
     pub(crate) fn bare(kind: Kind) -> Self {
-        Self::on(kind, &server_url)
+        Self::on(kind, &server_url, Database::create)
     }
 
     /// A database on a server of the test's own.
     pub(crate) fn on_server(server: &str) -> Self {
-        Self::on(Kind::Postgres, &|| Ok(server.to_owned())).prepared()
+        Self::on(Kind::Postgres, &|| Ok(server.to_owned()), Database::create).prepared()
     }
 
-    fn on(kind: Kind, server: &dyn Fn() -> anyhow::Result<String>) -> Self {
+    fn on(
+        kind: Kind,
+        server: &dyn Fn() -> anyhow::Result<String>,
+        create: fn(&str) -> anyhow::Result<Database>,
+    ) -> Self {
         let folder = tempfile::Builder::new().prefix("tidemill-e2e-").tempdir().expect("a folder is made");
         let (url, database) = match kind {
             Kind::Sqlite => (folder.path().join("tidemill.db").display().to_string(), None),
             Kind::Postgres => {
                 let server = server().expect("there is a PostgreSQL server");
-                let database = Database::create(&server).expect("a database is made");
+                let database = create(&server).expect("a database is made");
                 (database.url.clone(), Some(database))
             }
         };

@@ -11,6 +11,7 @@ use crate::trace::of_sync;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tidemill_core::Timestamp;
+use tidemill_core::broken::Break;
 use tidemill_core::event::Level;
 use tidemill_core::feed::RunType;
 use tidemill_core::pricing::Rules;
@@ -266,10 +267,7 @@ impl Bench {
 async fn advance(tx: &mut Tx<'_>, sync: &Sync, now: Option<Timestamp>) -> Result<Timestamp, Error> {
     let locked = tx.lock_feed(&sync.feed).await?;
     let before = locked.and_then(|feed| feed.watermark).map(|mark| mark.last_updated_at);
-    #[cfg(not(feature = "broken-watermark-now"))]
-    let end = sync.updated_to;
-    #[cfg(feature = "broken-watermark-now")]
-    let end = tx.database_now(now).await?;
+    let end = if Break::WatermarkNow.is_on() { tx.database_now(now).await? } else { sync.updated_to };
     let after = before.map_or(end, |before| before.max(end));
     let change = WatermarkChange {
         changed_at: end,

@@ -3,6 +3,7 @@
 use super::Syncs;
 use super::plan::say;
 use tidemill_core::alert::{AlertKind, feed_subject};
+use tidemill_core::broken::Break;
 use tidemill_core::event::Level;
 use tidemill_core::feed::RunType;
 use tidemill_core::message::{Consolidate, Message};
@@ -33,13 +34,12 @@ impl Syncs {
 async fn judge(tx: &mut Tx<'_>, id: Uuid, now: Option<Timestamp>) -> Result<Verdict, Error> {
     let Some(found) = tx.sync(id).await? else { return Ok(Verdict::Wait) };
     // Statements of their own, before the count: of two last partitions, the second waits here and sees the first.
-    #[cfg(not(feature = "broken-count-without-lock"))]
-    let found = {
+    let found = if Break::CountWithoutLock.is_on() {
+        Some(found)
+    } else {
         tx.lock_run(&found.ops_run_id).await?;
         tx.lock_sync(id).await?
     };
-    #[cfg(feature = "broken-count-without-lock")]
-    let found = Some(found);
     let Some(sync) = found else { return Ok(Verdict::Wait) };
     let counts = tx.count_partitions(id).await?;
     tx.write_counts(id, counts, now).await?;

@@ -11,6 +11,7 @@ use serde_json::json;
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteRow;
 use std::collections::BTreeMap;
+use tidemill_core::broken::Break;
 use tidemill_core::retry::{self, Follow};
 use tidemill_core::run::{self, EndCause, Gate, Run, RunEvent, RunState};
 use tidemill_core::{Json, RunId, Timestamp};
@@ -75,7 +76,7 @@ pub(super) async fn sweep(
                 }
                 Sqlite::end_run(conn, &run, (status, cause, notes), now, ACTION).await?;
                 let successor = match follow {
-                    Follow::Successor(_) if cfg!(feature = "broken-commit-then-send") => None,
+                    Follow::Successor(_) if Break::CommitThenSend.is_on() => None,
                     Follow::Successor(next) => {
                         Some(Sqlite::follow_run(conn, &run, &next, now, ACTION).await?)
                     }

@@ -7,8 +7,9 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, p
 use uuid::Uuid;
 
 use super::address::with_database;
+use super::template;
 
-/// An empty database; dropping the value drops the database, together with its sessions.
+/// A database; dropping the value drops the database, together with its sessions.
 #[derive(Debug)]
 pub struct Database {
     /// Where a client reaches the database.
@@ -22,9 +23,20 @@ pub struct Database {
 impl Database {
     /// Creates an empty database on a server, from its URL; the database named there does not matter.
     pub fn create(server_url: &str) -> Result<Self> {
+        Self::make(server_url, None)
+    }
+
+    /// Creates a database that will be migrated: a copy of the server's template, on which little is left to do, or
+    /// an empty one where there is none.
+    pub fn create_for_store(server_url: &str) -> Result<Self> {
+        Self::make(server_url, template::on_server(server_url))
+    }
+
+    fn make(server_url: &str, template: Option<String>) -> Result<Self> {
         let name = format!("tm_{}", Uuid::new_v4().simple());
         let maintenance_url = with_database(server_url, "postgres")?;
-        execute(&maintenance_url, format!("CREATE DATABASE {name}"))
+        let copied = template.map(|template| format!(" TEMPLATE \"{template}\"")).unwrap_or_default();
+        execute(&maintenance_url, format!("CREATE DATABASE {name}{copied}"))
             .with_context(|| format!("could not create the test database {name}"))?;
         Ok(Self { url: with_database(server_url, &name)?, name, maintenance_url })
     }

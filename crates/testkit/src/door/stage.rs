@@ -5,6 +5,7 @@
     reason = "a stage that cannot be set up or read ends the test, loudly"
 )]
 
+use std::fs;
 use std::str::FromStr as _;
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -16,7 +17,7 @@ use tempfile::TempDir;
 use tidemill_core::Timestamp;
 use tidemill_engine::clock::host_now;
 use tidemill_store::{Options, Pooler, Store};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 use uuid::Uuid;
 
 use super::http::HttpDoor;
@@ -130,6 +131,7 @@ impl Stage {
     async fn on_sqlite() -> Self {
         let directory = directory();
         let file = directory.path().join("tidemill.db");
+        fs::write(&file, migrated_file().await).expect("the file is copied");
         let url = file.display().to_string();
         let store = Store::open(&Options::new(&url, host_now)).await.expect("the file opens");
         store.migrate(Some(at(0))).await.expect("the file is migrated");
@@ -145,7 +147,7 @@ impl Stage {
 
     async fn on_postgres(kind: Kind, server: &str) -> Self {
         let seat = SEATS.acquire().await.expect("the seats are never closed");
-        let database = Database::create(server).expect("a database is made");
+        let database = Database::create_for_store(server).expect("a database is made");
         let mut options = Options { connections: CONNECTIONS, ..Options::new(&database.url, host_now) };
         let owner = Store::open(&options).await.expect("the database opens");
         owner.migrate(Some(at(0))).await.expect("the database is migrated");
@@ -212,6 +214,21 @@ impl Stage {
         let options = Options { pooler, ..Options::new(&self.url, clock) };
         Store::open(&options).await.expect("a second store opens")
     }
+}
+
+/// A migrated file, made once in a process: to copy it is quicker than the migrations.
+async fn migrated_file() -> &'static [u8] {
+    static MADE: OnceCell<Vec<u8>> = OnceCell::const_new();
+    let bytes = MADE.get_or_init(|| async {
+        let directory = directory();
+        let file = directory.path().join("tidemill.db");
+        let store = Store::open(&Options::new(file.display().to_string(), host_now)).await;
+        let store = store.expect("the file opens");
+        store.migrate(Some(at(0))).await.expect("the file is migrated");
+        store.close().await;
+        fs::read(&file).expect("the file is read")
+    });
+    bytes.await
 }
 
 /// A directory in memory where there is one: the tests do not ask what survives a power cut.

@@ -110,4 +110,7 @@ fn what_can_never_run_is_refused_at_once() {
     assert!(wide.stderr.contains("weight 5") && wide.stderr.contains("size 4"), "{wide:?}");
     let nobodys = stage.tidemill(&["job", "why", "run-0192f5a0-0000-7000-8000-000000000000/nope"]);
     assert_eq!(nobodys.code, Some(3), "{nobodys:?}");
+    // By what was typed, and not by the id that follows from it.
+    let sentence = "there is no job `nope` in run-0192f5a0-0000-7000-8000-000000000000";
+    assert!(nobodys.stderr.contains(sentence), "{nobodys:?}");
 }

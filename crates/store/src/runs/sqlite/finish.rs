@@ -10,6 +10,7 @@ use crate::{Error, RefusalCode};
 use sqlx::SqliteConnection;
 use std::collections::{HashMap, HashSet};
 use tidemill_core::artifact::NewArtifact;
+use tidemill_core::broken::Break;
 use tidemill_core::limits::METADATA_BYTES_MAX;
 use tidemill_core::retry::{self, Follow};
 use tidemill_core::run::{Applied, EndCause, FinalStatus, Run, RunState};
@@ -106,7 +107,7 @@ fn check(end: &FinishRun) -> Result<(), Error> {
 /// lives.
 fn judge(run: &Run, end: &FinishRun, worker: Option<&str>) -> Applied {
     let allowed = if end.status == FinalStatus::Cancelled {
-        !run.status.is_terminal() || cfg!(feature = "broken-no-fence")
+        !run.status.is_terminal() || Break::NoFence.is_on()
     } else {
         let holder = Holder { worker: worker.map(str::to_owned), epoch: end.epoch };
         !is_run_stale(run, &holder)
@@ -189,7 +190,7 @@ async fn after(conn: &mut SqliteConnection, run: &Run, now: Timestamp) -> Result
     }
     let cause = run.end_cause.unwrap_or(EndCause::Reported);
     if let Follow::Successor(successor) = retry::follow(run, run.status, cause, now)
-        && !cfg!(feature = "broken-commit-then-send")
+        && !Break::CommitThenSend.is_on()
     {
         Sqlite::follow_run(conn, run, &successor, now, ACTION).await?;
     }

@@ -6,6 +6,7 @@ use crate::Error;
 use crate::codec::{At, Columns};
 use crate::tx::FromColumns;
 use sqlx::SqliteConnection;
+use tidemill_core::broken::Break;
 use tidemill_core::limits::CANCEL_GRACE_SECS;
 use tidemill_core::run::{Applied, Run, RunState};
 use tidemill_core::worker::Held;
@@ -54,7 +55,7 @@ pub(super) fn is_stale(status: RunState, epoch: i32, claimed_by: Option<&str>, h
         (Some(_) | None, None) | (None, Some(_)) => false,
     };
     let stale = !status.is_held() || holder.epoch.is_some_and(|known| known != epoch) || other_worker;
-    stale && !cfg!(feature = "broken-no-fence")
+    stale && !Break::NoFence.is_on()
 }
 
 /// The same for a run that was read whole.
