@@ -9,6 +9,8 @@ const RUNS: u32 = 20_000;
 
 /// Fills the table: ended runs of two projects, many of which failed, and a few of each rare kind.
 async fn fill(door: &Doorway) {
+    let names = ["staging", "production", "rare"].map(str::to_owned).to_vec();
+    door.stage.store.create_project("shop", names, Some(at(0))).await.expect("the environment is made");
     let moment = if door.stage.kind == Kind::Sqlite { "1000000" } else { "now()" };
     let (series, text) = match door.stage.kind {
         Kind::Sqlite => (
