@@ -1,5 +1,6 @@
--- Differs: each graph looks its run up by itself (OFFSET 0), or a merge of both would walk all runs there are; SQLite has
--- no LATERAL, and merges nothing. More names begin so than are looked up one by one: graphs and syncs are read by age.
+-- Differs: each graph looks its run up by itself (OFFSET 0), or a merge of both would walk all runs there are; SQLite
+-- has no LATERAL, and merges nothing. More names begin so than are looked up one by one: graphs and syncs are read by
+-- age.
 -- The lane says where such names are: what it leaves out is not read.
 SELECT {run_columns}
   FROM (SELECT p.run_id

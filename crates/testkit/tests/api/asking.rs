@@ -106,7 +106,8 @@ pub(crate) async fn every_fault_of_a_body_is_named_at_once(kind: Kind) {
 
 pub(crate) async fn every_fault_of_a_query_is_named_at_once(kind: Kind) {
     let door = Doorway::open(kind).await;
-    let path = "/v1/runs?limit=0&status=lost&since=soon&sha_prefix=ab&name_prefix=&project=%00&wrong=1&lane=ops&lane=sync";
+    let path = "/v1/runs?limit=0&status=lost&since=soon&sha_prefix=ab&name_prefix=&project=%00&wrong=1&lane=ops\
+                &lane=sync";
     let (status, problem) = door.raw(Method::GET, path, "").await;
     assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
     let expected = ["lane", "limit", "name_prefix", "project", "sha_prefix", "since", "status", "wrong"];
