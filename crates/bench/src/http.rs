@@ -174,5 +174,6 @@ async fn filters(conn: &mut PgConnection) -> Result<Vec<(&'static str, ListRuns)
         ("prefix of id", ListRuns { id_prefix: text(&some[..20]), ..none() }),
         ("prefix of sha", ListRuns { sha_prefix: text("00ab"), ..none() }),
         ("prefix of ref", ListRuns { ref_prefix: text("refs/heads/rare"), ..none() }),
+        ("prefix of name", ListRuns { name_prefix: text("sto"), ..none() }),
     ])
 }

@@ -3,6 +3,7 @@
 use crate::times::{self, When};
 use clap::Args;
 use tidemill_core::RunId;
+use tidemill_core::limits::GRAPH_NAME_CHARS_MAX;
 use tidemill_core::run::{Lane, RunState};
 
 /// Which runs a list shows. Several options together must all fit.
@@ -38,6 +39,9 @@ pub(crate) struct RunList {
     /// On a branch or tag whose name begins so.
     #[arg(long = "ref", value_parser = ref_prefix, value_name = "PREFIX")]
     pub(crate) git_ref: Option<String>,
+    /// With a name that begins so: that of its graph, or of the feed of its sync.
+    #[arg(long, value_parser = name_prefix, value_name = "PREFIX")]
+    pub(crate) name: Option<String>,
     /// At most so many.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) limit: u16,
@@ -60,6 +64,12 @@ fn id_prefix(text: &str) -> Result<String, String> {
 fn sha_prefix(text: &str) -> Result<String, String> {
     let is_long_enough = (4..=1024).contains(&text.len());
     if is_long_enough { Ok(text.to_owned()) } else { Err("give four characters of it, or more".to_owned()) }
+}
+
+/// The beginning of the name of a graph or a feed.
+fn name_prefix(text: &str) -> Result<String, String> {
+    let fits = (1..=GRAPH_NAME_CHARS_MAX).contains(&text.chars().count());
+    if fits { Ok(text.to_owned()) } else { Err(format!("give 1 to {GRAPH_NAME_CHARS_MAX} characters of it")) }
 }
 
 /// The beginning of the name of a branch or tag.

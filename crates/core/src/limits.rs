@@ -122,6 +122,8 @@ pub const AGENT_TASKS_MAX: usize = 1_000;
 pub const KEPT_MAX: usize = 500;
 /// Bytes of the text of a graph.
 pub const GRAPH_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Characters of a graph's name, and of what names are looked for by.
+pub const GRAPH_NAME_CHARS_MAX: usize = 128;
 /// Largest weight of a job, size of a pool, and capacity of an agent.
 pub const WEIGHT_MAX: i32 = 1_000_000;
 /// Jobs that a controller writes in one step.

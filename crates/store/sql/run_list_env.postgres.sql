@@ -2,7 +2,7 @@
 -- from: it never changes, where a run is entered in each of its indexes anew by every claim and finish. Each event
 -- looks its run up by itself (OFFSET 0): a merge of both would walk all runs there are for an environment with few.
 SELECT {run_columns}
-  FROM unnest($13::text[]) AS v(value)
+  FROM unnest($15::text[]) AS v(value)
  CROSS JOIN LATERAL (
        SELECT q.run_id FROM {ops}.run_events q
         CROSS JOIN LATERAL (SELECT * FROM {ops}.runs o WHERE o.run_id = q.run_id OFFSET 0) r

@@ -1,6 +1,6 @@
 -- Differs: a page of each value, joined sideways; SQLite has no LATERAL.
 SELECT {run_columns}
-  FROM unnest($13::text[]) AS v(value)
+  FROM unnest($15::text[]) AS v(value)
  CROSS JOIN LATERAL (
        SELECT r.run_id FROM {ops}.runs r
         WHERE r.git_ref = v.value {binary} AND {run_filter}

@@ -115,6 +115,13 @@ const MIGRATIONS: &[Migration] = &[
         postgres: include_str!("../migrations/postgres/0012_drain.sql"),
         sqlite: include_str!("../migrations/sqlite/0012_drain.sql"),
     },
+    Migration {
+        version: 13,
+        name: "names",
+        oldest_binary: "0.1.0",
+        postgres: include_str!("../migrations/postgres/0013_names.sql"),
+        sqlite: include_str!("../migrations/sqlite/0013_names.sql"),
+    },
 ];
 
 /// The functions and triggers of PostgreSQL, in the order in which they need each other.

@@ -131,7 +131,11 @@ const RUN_FILTER: &str = "r.run_id >= $1 AND r.run_id < $2 AND ($4 IS NULL OR r.
     AND ($5 IS NULL OR r.env_id = r.project_id || '/' || $5) AND ($6 IS NULL OR r.status = $6) \
     AND ($7 IS NULL OR r.lane = $7) AND ($8 IS NULL OR (r.concurrency_key = $8 AND r.lane = 'sync')) \
     AND ($9 IS NULL OR (r.git_sha >= $9 {binary} AND r.git_sha < $10 {binary})) \
-    AND ($11 IS NULL OR (r.git_ref >= $11 {binary} AND r.git_ref < $12 {binary}))";
+    AND ($11 IS NULL OR (r.git_ref >= $11 {binary} AND r.git_ref < $12 {binary})) \
+    AND ($13 IS NULL OR CASE r.lane \
+         WHEN 'graph' THEN (SELECT c.name >= $13 {binary} AND c.name < $14 {binary} \
+                              FROM {ops}.graphs c WHERE c.run_id = r.run_id) \
+         WHEN 'sync' THEN r.concurrency_key >= 'feed:' || $13 AND r.concurrency_key < 'feed:' || $14 END)";
 
 /// Whether a caller no longer holds the run: NULL beliefs are not held against it.
 const FENCE: &str = "coalesce(v_run.status NOT IN ('claimed', 'running') OR v_run.epoch <> p_epoch \

@@ -13,6 +13,8 @@ mod jobs;
 mod keeping;
 #[path = "api/listing.rs"]
 mod listing;
+#[path = "api/naming.rs"]
+mod naming;
 #[path = "api/plans.rs"]
 mod plans;
 #[path = "api/scoped.rs"]
@@ -61,6 +63,10 @@ on_both! {
     listing::filters_can_be_joined,
     listing::pages_lose_nothing_and_repeat_nothing_while_runs_are_added,
     listing::more_spellings_than_are_looked_up_one_by_one_are_listed_too,
+    naming::a_name_can_be_joined_with_every_other_filter,
+    naming::a_rare_and_a_frequent_name_are_found_by_an_index,
+    naming::pages_of_a_name_lose_nothing_and_repeat_nothing,
+    naming::the_beginning_of_a_name_finds_graphs_and_syncs_and_nothing_else,
     plans::each_filter_is_answered_from_an_index,
     scoped::a_caller_of_one_project_sees_nothing_of_another,
     scoped::what_is_foreign_reads_as_what_does_not_exist,

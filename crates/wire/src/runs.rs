@@ -161,6 +161,9 @@ pub struct ListRuns {
     /// On a branch or tag whose name begins so.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 1024)))]
     pub ref_prefix: Option<String>,
+    /// With a name that begins so: that of its graph, or of the feed of its sync. Other runs have none.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128)))]
+    pub name_prefix: Option<String>,
     /// The cursor of the page before.
     pub after: Option<RunId>,
     /// At most so many.

@@ -46,6 +46,7 @@ pub(super) async fn list(
         id_prefix: asked.id_prefix,
         sha_prefix: asked.sha_prefix,
         ref_prefix: asked.ref_prefix,
+        name_prefix: asked.name_prefix,
         before: asked.after,
         limit,
     };

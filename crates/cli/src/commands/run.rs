@@ -115,9 +115,16 @@ async fn filter(client: &Client, asked: RunList) -> Result<ListRuns, Failure> {
         id_prefix: asked.id,
         sha_prefix: asked.sha,
         ref_prefix: asked.git_ref,
+        name_prefix: asked.name,
         after: asked.before,
         limit: Some(asked.limit),
     })
+}
+
+/// A value as a shell takes it: names are for people, and may hold anything.
+fn pasted(value: &str) -> String {
+    let is_plain = |symbol: char| symbol.is_ascii_alphanumeric() || "-_./:@+,=%".contains(symbol);
+    if value.chars().all(is_plain) { value.to_owned() } else { format!("'{}'", value.replace('\'', r"'\''")) }
 }
 
 /// The command that shows the runs after a page, with everything that was asked for.
@@ -135,9 +142,10 @@ fn older(asked: &ListRuns, last: &str) -> String {
         ("--id", asked.id_prefix.clone()),
         ("--sha", asked.sha_prefix.clone()),
         ("--ref", asked.ref_prefix.clone()),
+        ("--name", asked.name_prefix.clone()),
     ];
     let mut words = vec!["tidemill run list".to_owned()];
-    words.extend(options.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value?))));
+    words.extend(options.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", pasted(&value?)))));
     words.push(format!("--before {last}"));
     words.join(" ")
 }

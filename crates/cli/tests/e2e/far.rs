@@ -51,8 +51,16 @@ fn what_is_said_of_runs_is_the_same_from_far_away(stage: &Stage) {
     let retried = far(stage, &server, &["--json", "run", "retry", &id]).value();
     assert_eq!(retried["created"], true);
     let next = retried["run_id"].as_str().expect("there is an id").to_owned();
+    let file =
+        stage.write("named.graph.yaml", "version: 1\nname: Nightly ' build\njobs:\n  one: {run: 'true'}\n");
+    let file = file.display().to_string();
+    let graph = || stage.json(&["graph", "submit", &file, "--project", "shop", "--env", "staging"]);
+    let (_, last) = (graph(), graph());
     for args in [
         &["run", "list"][..],
+        &["run", "list", "--name", "Nightly '"],
+        &["run", "list", "--name", "Nightly '", "--lane", "graph", "--env", "staging", "--limit", "1"],
+        &["run", "list", "--name", "nightly"],
         &["run", "list", "--status", "cancelled", "--limit", "1"],
         &["run", "list", "--lane", "ops", "--env", "staging", "--since", "1h", "--id", &id[4..20]],
         &["run", "list", "--lane", "sync"],
@@ -65,6 +73,12 @@ fn what_is_said_of_runs_is_the_same_from_far_away(stage: &Stage) {
         let (near, far) = (stage.tidemill(&args), far(stage, &server, &args));
         assert_eq!((far.code, &far.stdout), (near.code, &near.stdout), "{args:?}");
     }
+    let named = stage.tidemill(&["run", "list", "--name", "Nightly '", "--limit", "1"]);
+    let last = last["run_id"].as_str().expect("there is an id");
+    let older = format!("tidemill run list --name 'Nightly '\\''' --before {last}");
+    assert!(named.stderr.contains(&older), "a command that can be pasted: {named:?}");
+    assert_eq!(stage.json(&["run", "list", "--name", "Nightly '"]).as_array().map(Vec::len), Some(2));
+    assert_eq!(stage.json(&["run", "list", "--name", "nightly"]).as_array().map(Vec::len), Some(0));
     assert_eq!(far(stage, &server, &["run", "cancel", &next]).code, Some(0));
     let watched = far(stage, &server, &["run", "watch", &id]);
     assert_eq!(watched.code, Some(3), "{watched:?}");

@@ -17,8 +17,13 @@ const WITHIN: [(&str, &str, i64); 4] = [
     ("30d", "last 30 days", 720),
 ];
 /// What a text is the beginning of, by name and in words.
-const BY: [(&str, &str); 4] =
-    [("", "whatever fits"), ("id", "id"), ("sha", "commit"), ("ref", "branch or tag")];
+const BY: [(&str, &str); 5] = [
+    ("", "whatever fits"),
+    ("id", "id"),
+    ("sha", "commit"),
+    ("ref", "branch or tag"),
+    ("name", "name of a graph or feed"),
+];
 /// The fewest characters of a commit that can be looked for.
 const SHA_CHARS_MIN: usize = 4;
 
@@ -140,6 +145,7 @@ impl Filter {
                 asked.id_prefix = found.map(whole);
             }
             "sha" => asked.sha_prefix = found,
+            "name" => asked.name_prefix = found,
             _ => asked.ref_prefix = found,
         }
         Ok(asked)
@@ -149,7 +155,7 @@ impl Filter {
     fn by(&self) -> &str {
         let is_hex = self.find.bytes().all(|byte| byte.is_ascii_hexdigit());
         match self.by.as_str() {
-            by @ ("id" | "sha" | "ref") => by,
+            by @ ("id" | "sha" | "ref" | "name") => by,
             _ if self.find.starts_with("run-") => "id",
             _ if is_hex && self.find.len() >= SHA_CHARS_MIN => "sha",
             _ => "ref",
@@ -173,7 +179,7 @@ impl Filter {
                 (select("Lane", "lane", &self.lane, &lanes))
                 (select("Project", "project", &self.project, &names))
                 (select("Queued", "within", &self.within, &within))
-                (input("Begins with", "find", &self.find, "id, commit, branch"))
+                (input("Begins with", "find", &self.find, "id, commit, branch, name"))
                 label.field { "Read it as"
                     select name="by" {
                         @for (value, words) in BY { option value=(value) selected[value == self.by] { (words)
@@ -270,6 +276,8 @@ mod tests {
         assert_eq!(asked("find=c0ffee").sha_prefix.as_deref(), Some("c0ffee"));
         assert_eq!(asked("find=c0f").ref_prefix.as_deref(), Some("c0f"));
         assert_eq!(asked("find=c0ffee&by=ref").ref_prefix.as_deref(), Some("c0ffee"));
+        assert_eq!(asked("find=c0ffee&by=name").name_prefix.as_deref(), Some("c0ffee"));
+        assert_eq!(asked("find=run-up&by=name").id_prefix, None);
         assert_eq!(asked("within=24h").since, Some(now - TimeDelta::hours(24)));
         assert_eq!(asked("since=2026-02-14T10:30&within=1h").since, Some(now));
         assert_eq!(asked("until=2026-02-14T10:30:00Z").until, Some(now));

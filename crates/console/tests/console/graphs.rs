@@ -40,6 +40,7 @@ on_both! {
     a_large_graph_is_drawn_by_its_layers_and_its_table_has_pages,
     the_page_of_two_hundred_jobs_is_small,
     a_graph_goes_on_to_its_end_before_ones_eyes,
+    runs_are_found_by_the_name_of_their_graph,
 }
 
 const NAMES: [&str; 6] = ["good", "bad", "runs", "waits", "skipped", "pooled"];
@@ -308,6 +309,23 @@ async fn a_graph_goes_on_to_its_end_before_ones_eyes(kind: Kind) {
     browser.is_content().await;
     site.stop().await;
     assert_eq!(house.engine().run(&run).await.expect("a run").status, RunState::Failed);
+}
+
+/// The text stands in the address and in the form, and what is brought up to date later is asked for in the same way.
+async fn runs_are_found_by_the_name_of_their_graph(kind: Kind) {
+    let house = House::guarded_on(kind).await;
+    let text = |name: &str| format!("version: 1\nname: {name}\njobs:\n  one: {{run: work}}\n");
+    let nightly = submit(&house, &text("Nightly build")).await;
+    let weekly = submit(&house, &text("Weekly build")).await;
+    let viewer = house.signed_in(Role::Viewer, None).await;
+    let row = |run: &RunId| format!("data-key=\"{run}\"");
+    let page = viewer.page("/runs?find=Nightly+b&by=name").await;
+    assert!(page.contains(&row(&nightly)) && !page.contains(&row(&weekly)), "{page}");
+    assert!(page.contains("value=\"Nightly b\"") && page.contains("value=\"name\" selected"), "{page}");
+    let none = viewer.page("/runs?find=build&by=name").await;
+    assert!(none.contains("No run fits this filter") && !none.contains(&row(&nightly)), "{none}");
+    let long = viewer.page(&format!("/runs?find={}&by=name", "n".repeat(129))).await;
+    assert!(long.contains("role=\"alert\"") && !long.contains(&row(&nightly)), "{long}");
 }
 
 /// Every page of graphs, wide and narrow, light and dark.

@@ -9,6 +9,7 @@ use super::check::{self, Placed};
 use super::definition::Graph;
 use super::fault::{At, Faults, GraphFault, nearest, shown};
 use super::yaml::{self, Node, Value};
+use crate::limits::GRAPH_NAME_CHARS_MAX;
 use std::collections::BTreeMap;
 
 /// Bytes of a file.
@@ -53,7 +54,7 @@ fn read(text: &str, faults: &mut Faults) -> Option<Graph> {
     known_keys("a graph", &entries, &KEYS, faults);
     let mut by_key: BTreeMap<String, Node> = entries.into_iter().map(|(key, _, node)| (key, node)).collect();
     version(at, by_key.remove("version"), faults);
-    let name = by_key.remove("name").and_then(|node| text_of("name", &node, faults));
+    let name = by_key.remove("name").and_then(|node| title(&node, faults));
     let workspace = by_key.remove("workspace").and_then(|node| name_of("workspace", &node, faults));
     let shared = by_key.remove("env").map(|node| variables(&node, faults)).unwrap_or_default();
     let jobs = jobs(at, by_key.remove("jobs"), &shared, faults)?;
@@ -144,6 +145,18 @@ fn text_of(what: &str, node: &Node, faults: &mut Faults) -> Option<String> {
             None
         }
     }
+}
+
+/// What a graph is called. It has a bound because runs are found by it, and what they are found by is in an index.
+fn title(node: &Node, faults: &mut Faults) -> Option<String> {
+    let text = text_of("name", node, faults)?;
+    let count = text.chars().count();
+    if count <= GRAPH_NAME_CHARS_MAX {
+        return Some(text);
+    }
+    let words = format!("`name` has {count} characters; at most {GRAPH_NAME_CHARS_MAX} are allowed");
+    faults.add(node.at, words);
+    None
 }
 
 /// A text that can be a name.

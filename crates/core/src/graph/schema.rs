@@ -4,6 +4,7 @@
 //! at the whole file.
 
 use crate::Json;
+use crate::limits::GRAPH_NAME_CHARS_MAX;
 use serde_json::json;
 
 /// What a name is made of.
@@ -26,7 +27,8 @@ pub fn schema() -> Json {
         "additionalProperties": false,
         "properties": {
             "version": {"const": 1, "description": "The version of this form."},
-            "name": {"type": "string", "description": "A name for people."},
+            "name": {"type": "string", "minLength": 1, "maxLength": GRAPH_NAME_CHARS_MAX,
+                "description": "A name for people: runs are found by how it begins."},
             "workspace": {"type": "string", "pattern": NAME,
                 "description": "Whose outputs are shared: later graphs of it may reuse what succeeded."},
             "env": {"$ref": "#/$defs/variables", "description": "Variables of every job's environment."},

@@ -123,6 +123,8 @@ pub struct RunFilter {
     pub sha_prefix: Option<String>,
     /// On a branch or tag whose name begins so.
     pub ref_prefix: Option<String>,
+    /// With a name that begins so: that of its graph, or of the feed of its sync. Other runs have none.
+    pub name_prefix: Option<String>,
     /// Older than this run: the last one of the page before.
     pub before: Option<RunId>,
     /// At most so many.

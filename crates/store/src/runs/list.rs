@@ -8,6 +8,7 @@ use crate::codec::Words;
 use crate::tx::{Conn, Of, on};
 use crate::{Error, Store, Tx, catalog};
 use sqlx::Row as _;
+use std::collections::BTreeSet;
 use tidemill_core::run::{Lane, Run, RunFilter, RunState};
 use tidemill_core::{EnvId, RunId};
 
@@ -15,6 +16,9 @@ use tidemill_core::{EnvId, RunId};
 const VALUES_MAX: usize = 256;
 /// Queued runs that are all read and sorted; with more, they are many enough to be found by age.
 const QUEUED_MAX: i64 = 2_000;
+
+/// What the concurrency key of a sync's run begins with; its feed follows.
+const FEED: &str = "feed:";
 
 /// Texts that begin with `prefix` are those from it on, up to but without this.
 ///
@@ -79,11 +83,13 @@ fn ids(filter: &RunFilter) -> Range {
 struct Shape {
     statement: Statement,
     values: Vec<String>,
+    /// The only lane where something can fit, if the statement is to read no other.
+    lane: Option<Lane>,
 }
 
 impl Shape {
     const fn plain(statement: Statement) -> Self {
-        Self { statement, values: Vec::new() }
+        Self { statement, values: Vec::new(), lane: None }
     }
 }
 
@@ -92,7 +98,11 @@ struct Asked {
     ids: Range,
     sha: Option<Range>,
     git_ref: Option<Range>,
+    /// Unless the statement looks the runs of each name up.
+    name: Option<Range>,
     feed: Option<String>,
+    /// The lane that was asked for, or the only one that has such a name.
+    lane: Option<Lane>,
     /// Project and environment, unless the statement looks their runs up: asked twice, the planner would believe
     /// that next to nothing is left.
     place: (Option<String>, Option<String>),
@@ -109,12 +119,14 @@ macro_rules! bound {
             .bind($asked.place.0.as_deref())
             .bind($asked.place.1.as_deref())
             .bind($filter.status.map(RunState::as_str))
-            .bind($filter.lane.map(Lane::as_str))
+            .bind($asked.lane.map(Lane::as_str))
             .bind($asked.feed.as_deref())
             .bind($asked.sha.as_ref().map(|range| range.from.as_str()))
             .bind($asked.sha.as_ref().map(|range| range.to.as_str()))
             .bind($asked.git_ref.as_ref().map(|range| range.from.as_str()))
-            .bind($asked.git_ref.as_ref().map(|range| range.to.as_str()));
+            .bind($asked.git_ref.as_ref().map(|range| range.to.as_str()))
+            .bind($asked.name.as_ref().map(|range| range.from.as_str()))
+            .bind($asked.name.as_ref().map(|range| range.to.as_str()));
         if $asked.shape.values.is_empty() { query } else { query.bind(Words($asked.shape.values.clone())) }
     }};
 }
@@ -163,12 +175,15 @@ impl Tx<'_> {
         }
         let sha = filter.sha_prefix.as_deref().map(Range::of_prefix);
         let git_ref = filter.ref_prefix.as_deref().map(Range::of_prefix);
-        let shape = self.shape(filter, sha.as_ref(), git_ref.as_ref()).await?;
-        let feed = filter.feed.as_ref().map(|feed| format!("feed:{feed}"));
+        let name = filter.name_prefix.as_deref().map(Range::of_prefix);
+        let shape = self.shape(filter, [sha.as_ref(), git_ref.as_ref(), name.as_ref()]).await?;
+        let feed = filter.feed.as_ref().map(|feed| format!("{FEED}{feed}"));
         Ok(shape.map(|shape| {
             let looked_up = shape.statement == catalog::RUN_LIST_ENV;
             let place = if looked_up { (None, None) } else { (filter.project.clone(), filter.env.clone()) };
-            Asked { ids, sha, git_ref, feed, place, shape }
+            let name = name.filter(|_| shape.statement != catalog::RUN_LIST_NAME);
+            let lane = filter.lane.or(shape.lane);
+            Asked { ids, sha, git_ref, name, feed, lane, place, shape }
         }))
     }
 
@@ -176,20 +191,61 @@ impl Tx<'_> {
     async fn shape(
         &mut self,
         filter: &RunFilter,
-        sha: Option<&Range>,
-        git_ref: Option<&Range>,
+        [sha, git_ref, name]: [Option<&Range>; 3],
     ) -> Result<Option<Shape>, Error> {
         if filter.feed.is_some() {
             return Ok(Some(Shape::plain(catalog::RUN_LIST_FEED)));
         }
-        if let Some(range) = sha {
-            let found = self.spelled(catalog::RUN_SHAS, range).await?;
-            return Ok(by_values(catalog::RUN_LIST_SHA, found));
+        let spelled = [
+            (sha, catalog::RUN_SHAS, catalog::RUN_LIST_SHA),
+            (git_ref, catalog::RUN_REFS, catalog::RUN_LIST_REF),
+        ];
+        for (range, spellings, statement) in spelled {
+            let Some(range) = range else { continue };
+            let found = self.spelled(spellings, range).await?;
+            // Where there are too many to be looked up, a name tells more: it leaves out what has none.
+            if found.len() <= VALUES_MAX || name.is_none() {
+                return Ok(by_values(statement, found));
+            }
         }
-        if let Some(range) = git_ref {
-            let found = self.spelled(catalog::RUN_REFS, range).await?;
-            return Ok(by_values(catalog::RUN_LIST_REF, found));
+        if let Some(range) = name {
+            return self.named(filter.lane, range).await;
         }
+        self.unspelled(filter).await
+    }
+
+    /// The statement for the runs whose names lie in a range: those of graphs, and those of syncs of feeds.
+    async fn named(&mut self, lane: Option<Lane>, range: &Range) -> Result<Option<Shape>, Error> {
+        let graphs = match lane {
+            Some(Lane::Graph) | None => self.spelled(catalog::RUN_GRAPHS, range).await?,
+            Some(Lane::Ops | Lane::Sync) => Vec::new(),
+        };
+        let feeds = match lane {
+            Some(Lane::Sync) | None => {
+                let keys = Range { from: format!("{FEED}{}", range.from), to: format!("{FEED}{}", range.to) };
+                self.spelled(catalog::RUN_FEEDS, &keys).await?
+            }
+            Some(Lane::Ops | Lane::Graph) => Vec::new(),
+        };
+        let lane = match (graphs.is_empty(), feeds.is_empty()) {
+            (true, true) => return Ok(None),
+            (false, true) => Some(Lane::Graph),
+            (true, false) => Some(Lane::Sync),
+            (false, false) => None,
+        };
+        let feeds = feeds.iter().filter_map(|key| key.strip_prefix(FEED)).map(str::to_owned);
+        // A graph may have the name of a feed: both are then found under one value.
+        let names: BTreeSet<String> = graphs.into_iter().chain(feeds).collect();
+        let shape = if names.len() > VALUES_MAX {
+            Shape::plain(catalog::RUN_LIST_NAMED)
+        } else {
+            Shape { values: names.into_iter().collect(), ..Shape::plain(catalog::RUN_LIST_NAME) }
+        };
+        Ok(Some(Shape { lane, ..shape }))
+    }
+
+    /// The statement for a filter without a text that something begins with.
+    async fn unspelled(&mut self, filter: &RunFilter) -> Result<Option<Shape>, Error> {
         match filter.lane {
             Some(Lane::Graph | Lane::Sync) => return Ok(Some(Shape::plain(catalog::RUN_LIST_LANE))),
             Some(Lane::Ops) | None => {}
@@ -251,7 +307,7 @@ fn by_values(statement: Statement, values: Vec<String>) -> Option<Shape> {
     match values.len() {
         0 => None,
         count if count > VALUES_MAX => Some(Shape::plain(catalog::RUN_LIST)),
-        _ => Some(Shape { statement, values }),
+        _ => Some(Shape { values, ..Shape::plain(statement) }),
     }
 }
 

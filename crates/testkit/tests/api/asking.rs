@@ -106,10 +106,11 @@ pub(crate) async fn every_fault_of_a_body_is_named_at_once(kind: Kind) {
 
 pub(crate) async fn every_fault_of_a_query_is_named_at_once(kind: Kind) {
     let door = Doorway::open(kind).await;
-    let path = "/v1/runs?limit=0&status=lost&since=soon&sha_prefix=ab&project=%00&wrong=1&lane=ops&lane=sync";
+    let path = "/v1/runs?limit=0&status=lost&since=soon&sha_prefix=ab&name_prefix=&project=%00&wrong=1&lane=ops\
+                &lane=sync";
     let (status, problem) = door.raw(Method::GET, path, "").await;
     assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
-    let expected = ["lane", "limit", "project", "sha_prefix", "since", "status", "wrong"];
+    let expected = ["lane", "limit", "name_prefix", "project", "sha_prefix", "since", "status", "wrong"];
     assert_eq!(fields(&problem), expected, "{problem}");
     for path in ["/v1/rejects?after=x", "/v1/queues/work-items/dead?after=%5B%5D", "/v1/syncs?after=1"] {
         let (status, problem) = door.raw(Method::GET, path, "").await;

@@ -65,6 +65,7 @@ pub(crate) async fn each_filter_is_answered_from_an_index(kind: Kind) {
         ("id", RunFilter { id_prefix: text("run-018f3c5e-0000-7000-8000-00000000"), ..none() }, primary),
         ("sha", RunFilter { sha_prefix: text("00000042"), ..none() }, "runs_of_sha"),
         ("ref", RunFilter { ref_prefix: text("release/"), ..none() }, "runs_of_ref"),
+        ("name of a feed", RunFilter { name_prefix: text("ge"), ..none() }, "runs_of_feed"),
     ];
     for (name, filter, index) in cases {
         let plan = door.stage.store.explain_runs(filter).await.expect("the plan is told").join("\n");

@@ -120,6 +120,9 @@ fn bad_files() {
         assert_eq!(faults(text), expected, "{text:?}");
     }
     assert!(faults("version: 1\njobs: {a: {run: x}").contains("this is not YAML"));
+    let named = |count: usize| format!("version: 1\nname: {}\njobs: {{a: {{run: x}}}}", "ö".repeat(count));
+    assert_eq!(faults(&named(129)), "2:7: `name` has 129 characters; at most 128 are allowed");
+    assert!(super::parse(&named(128)).is_ok());
 }
 
 /// What is wrong with one job: its lines, and what is said. `NAMES` stands for the hint that all names share.
