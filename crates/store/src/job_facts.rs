@@ -48,6 +48,7 @@ impl Tx<'_> {
             pool: spec.pool.clone(),
             labels: spec.labels.clone(),
             on,
+            failed_on: record.agent_id.filter(|_| record.errors > 0).into_iter().collect(),
         };
         let mut flags = self.flags().await?;
         flags.retain(|flag| flag.is_on(now) && holds(flag, &shape, record.state));
@@ -95,6 +96,7 @@ impl Tx<'_> {
                     project: agent.project_id,
                     capacity: agent.capacity,
                     free: if gets_none { 0 } else { i32::try_from(free.max(0)).unwrap_or(i32::MAX) },
+                    away: gets_none,
                 },
                 name: agent.name,
                 silent_since,

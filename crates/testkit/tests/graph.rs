@@ -115,6 +115,7 @@ on_both! {
     reporting::what_is_out_of_bounds_is_refused,
     retrying::a_command_that_fails_is_tried_again_only_where_asked,
     retrying::a_graph_is_tried_again_and_what_succeeded_is_reused,
+    retrying::a_job_that_an_agent_cannot_carry_out_goes_to_another,
     retrying::an_agents_failures_are_bounded_and_backed_off,
     retrying::named_jobs_and_everything_after_them_run_again,
     room::a_job_wider_than_its_pool_is_refused,

@@ -147,7 +147,7 @@ impl Controller {
         let more = look.changes.len() >= CHANGES_MAX;
         let (changes, open) = (look.changes.clone(), look.open.clone());
         if full {
-            self.memory = Memory::default();
+            self.memory = self.memory.anew();
             self.read_at = Some(now);
         }
         self.memory.take_in(look, self.since, silence());
