@@ -94,6 +94,7 @@ on_both! {
     kernel::a_graph_is_never_claimed_nor_swept,
     kernel::a_graph_that_is_cancelled_in_sql_stops_soon,
     kernel::a_graph_is_not_tried_again_without_its_jobs,
+    kernel::a_job_that_a_statement_ended_is_seen_without_a_pass,
     kernel::a_run_whose_last_job_a_statement_ended_ends,
     kernel::a_run_that_is_ended_by_hand_takes_its_jobs_with_it,
     kernel::cancelling_and_retrying_the_run_is_the_same,

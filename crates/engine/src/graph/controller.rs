@@ -155,7 +155,10 @@ impl Controller {
         draft.full = full;
         draft.changes = changes;
         draft.run_ends.extend(open);
-        draft.more = more || self.memory.has_runs();
+        draft.more = more || self.memory.has_runs() || self.memory.is_wrong();
+        if self.memory.is_wrong() {
+            self.read_at = None;
+        }
         draft
     }
 

@@ -133,6 +133,8 @@ pub(super) struct Memory {
     strange: BTreeSet<String>,
     /// Agents that could not carry a job out, by job.
     failed_on: HashMap<String, Vec<Uuid>>,
+    /// Whether somebody else moved a job: with a plain statement, because nobody else may.
+    is_wrong: bool,
     live: usize,
 }
 
@@ -198,6 +200,11 @@ impl Memory {
         self.dirty.is_empty()
     }
 
+    /// Whether it is not as everything is, and must be read anew.
+    pub(super) fn is_wrong(&self) -> bool {
+        self.is_wrong
+    }
+
     /// Runs that have to be read with the next look.
     pub(super) fn take_runs(&mut self) -> Vec<String> {
         std::mem::take(&mut self.strange).into_iter().collect()
@@ -221,17 +228,18 @@ impl Memory {
                 self.jobs[index].held.push(held);
             }
         }
-        for (subject, run, cancelled) in &look.wishes {
-            match self.ids.get(subject) {
+        for named in look.named {
+            match self.ids.get(&named.job_id) {
                 Some(&index) => {
-                    self.jobs[index].live.cancelled |= *cancelled;
+                    self.is_wrong |= self.jobs[index].live.code != named.code;
+                    self.jobs[index].live.cancelled |= named.cancelled;
                     self.jobs[index].task = None;
                     self.jobs[index].stop = None;
                     self.dirty.insert(index);
                 }
                 // A job that has ended is named by reports that come late; its run is not known any more then.
                 None => {
-                    self.strange.insert(run.to_string());
+                    self.strange.insert(named.run_id.to_string());
                 }
             }
         }
