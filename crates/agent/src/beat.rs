@@ -1,5 +1,6 @@
 //! Signs of life: what the agent holds, and what it may forget.
 
+use crate::broken;
 use crate::door::Trouble;
 use crate::executor::Executor;
 use crate::order::{self, Asked};
@@ -15,7 +16,7 @@ use tidemill_core::limits;
 use tidemill_core::task::Stage;
 use tidemill_supervisor::Moment;
 use tidemill_wire::agents::Holding;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 /// Beats for ever.
 pub(crate) async fn beat<E: Executor>(agent: Arc<Agent<E>>, every: Duration) {
@@ -32,7 +33,7 @@ pub(crate) async fn beat<E: Executor>(agent: Arc<Agent<E>>, every: Duration) {
                 agent.is_draining.store(beaten.draining, Ordering::Relaxed);
                 agent.touch(at, &beaten.over);
                 for task in &beaten.over {
-                    agent.forget(task);
+                    apart(task, || agent.forget(task));
                 }
                 agent.answered.send_modify(|count| *count += 1);
                 agent.end_if_drained();
@@ -61,6 +62,15 @@ pub(crate) async fn beat<E: Executor>(agent: Arc<Agent<E>>, every: Duration) {
     }
 }
 
+/// Looks at one task: what breaks off there must not cost the others the sign of life.
+fn apart<T>(task: &str, look: impl FnOnce() -> T) -> Option<T> {
+    let looked = broken::call(look);
+    if let Err(broken) = &looked {
+        error!(task.id = %task, "a look at task {task} broke off: {broken}");
+    }
+    looked.ok()
+}
+
 impl<E: Executor> Agent<E> {
     /// Everything that is on the disk, and how far it is.
     fn holding(&self) -> Vec<Holding> {
@@ -71,8 +81,8 @@ impl<E: Executor> Agent<E> {
         let tasks = tasks.into_iter().take(limits::AGENT_TASKS_MAX);
         tasks
             .map(|task_id| {
-                let facts = self.home.place(&task_id).facts(&self.executor).ok();
-                let stage = facts.and_then(|facts| reached(&facts).stage());
+                let facts = apart(&task_id, || self.home.place(&task_id).facts(&self.executor).ok());
+                let stage = facts.flatten().and_then(|facts| reached(&facts).stage());
                 Holding { task_id, stage: stage.map(Stage::as_str).map(str::to_owned) }
             })
             .collect()
@@ -81,7 +91,8 @@ impl<E: Executor> Agent<E> {
     /// Tells the commands that the server still counts on them.
     fn touch(&self, at: Moment, over: &[String]) {
         for task in self.have().iter().filter(|task| !over.contains(task)) {
-            if let Err(error) = self.executor.contact(&self.home.place(task).dir(), at) {
+            let told = apart(task, || self.executor.contact(&self.home.place(task).dir(), at));
+            if let Some(Err(error)) = told {
                 warn!(task.id = %task, "the command of task {task} could not be told of contact: {error}");
             }
         }

@@ -3,6 +3,7 @@
 //! Before each step it is derived anew from the disk and the process table how far the task is. A step may be
 //! broken off anywhere, by a kill or by a wish to stop: the next one finds out what is left to do.
 
+use crate::broken::{self, Broken, caught};
 use crate::executor::{Executor, Fault, Launch};
 use crate::order::{self, Asked, Order};
 use crate::place::{Manifest, Place, Stop};
@@ -17,7 +18,7 @@ use tidemill_core::task::{Stage, TaskResult};
 use tidemill_supervisor::{Moment, Seen};
 use tidemill_wire::agents::Work;
 use tokio::sync::watch;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 /// How often a step may fail for reasons of this machine before the task does.
 const FAILURES_MAX: u32 = 5;
@@ -35,6 +36,17 @@ pub(crate) enum Next {
     Again,
     /// Nothing: the task is gone.
     Gone,
+}
+
+/// Why a step came to nothing.
+#[derive(Debug, thiserror::Error)]
+enum Hindrance {
+    /// Something is wrong with this machine: the disk is full, perhaps.
+    #[error("{0}")]
+    Machine(#[from] io::Error),
+    /// Something is wrong with us.
+    #[error("{0}")]
+    Agent(#[from] Broken),
 }
 
 /// A task that is carried out.
@@ -61,22 +73,21 @@ pub(crate) async fn carry<E: Executor>(
         warn!(task.id = %id, "the order of task {id} cannot be read");
         return agent.let_go(&id);
     };
-    let order = order::read(&raw);
+    let order = broken::call(|| order::read(&raw)).unwrap_or_else(|broken| order::unread(&raw, &broken));
     let mut task = Task { agent: &agent, place, order, wish, accepted: None, is_launched: false };
     let mut backoff = Backoff::new();
     let mut failures = 0;
     loop {
-        match task.step().await {
+        match task.guarded_step().await {
             Ok(Next::Again) => {
                 failures = 0;
                 backoff.reset();
             }
             Ok(Next::Gone) => break,
-            Err(error) => {
+            Err(hindrance) => {
                 failures += 1;
-                warn!(task.id = %id, "a step of task {id} failed: {error}");
-                if failures >= FAILURES_MAX {
-                    task.give_up(&error).await;
+                if failures >= FAILURES_MAX || task.ends_with(&hindrance) {
+                    task.give_up(&hindrance).await;
                 }
                 tokio::time::sleep(backoff.next()).await;
             }
@@ -86,6 +97,30 @@ pub(crate) async fn carry<E: Executor>(
 }
 
 impl<E: Executor> Task<'_, E> {
+    /// A step; where it came to nothing, the log says so.
+    async fn guarded_step(&mut self) -> Result<Next, Hindrance> {
+        let stepped = caught(self.step()).await;
+        let id = self.place.task_id();
+        match stepped {
+            Ok(Ok(next)) => Ok(next),
+            Ok(Err(failed)) => {
+                warn!(task.id = %id, "a step of task {id} failed: {failed}");
+                Err(failed.into())
+            }
+            Err(broken) => {
+                error!(task.id = %id, "a step of task {id} broke off: {broken}");
+                Err(broken.into())
+            }
+        }
+    }
+
+    /// Whether a hindrance is the end of the task at once: what broke off here would break off again, and another
+    /// agent may do better. What is over already is still handed in, and what is to be stopped is still stopped.
+    fn ends_with(&self, hindrance: &Hindrance) -> bool {
+        let is_over = matches!(self.place.manifest(), Ok(Some(_)));
+        matches!(hindrance, Hindrance::Agent(_)) && !is_over && !matches!(self.order.asked, Asked::Cancel(_))
+    }
+
     async fn step(&mut self) -> io::Result<Next> {
         let reached = self.reached()?;
         if reached == Reached::Finalized {
@@ -103,7 +138,7 @@ impl<E: Executor> Task<'_, E> {
         }
         let work = match &self.order.asked {
             Asked::Run(work) => work.clone(),
-            Asked::Impossible(reason) => return self.fail(Fault::fatal(reason.clone())),
+            Asked::Impossible(fault) => return self.fail(fault.clone()),
             Asked::Cancel(_) => return Ok(Next::Again),
         };
         match reached {
@@ -316,17 +351,19 @@ impl<E: Executor> Task<'_, E> {
         Ok(Next::Again)
     }
 
-    /// Gives a task up that cannot be carried on here: the disk is full, or something else is wrong with the
-    /// machine.
-    async fn give_up(&mut self, error: &io::Error) {
-        let message = format!("the agent could not go on with it: {error}");
-        // Where not even this can be done, the next round tries again.
-        let given_up = match self.end_command().await {
-            Ok(()) => self.fail(Fault::passing(message)).map(drop),
-            Err(error) => Err(error),
+    /// Gives a task up that cannot be carried on here.
+    async fn give_up(&mut self, hindrance: &Hindrance) {
+        let fault = Fault::passing(format!("the agent could not go on with it: {hindrance}"));
+        let ending = async {
+            // Nothing is said before it is sure that nothing runs.
+            self.end_command().await?;
+            self.fail(fault)
         };
-        if let Err(error) = given_up {
-            warn!("a task could not be given up: {error}");
+        let given_up = caught(ending).await.map_err(Hindrance::from);
+        // Where not even this can be done, the next round tries again.
+        if let Err(hindrance) = given_up.and_then(|ended| ended.map_err(Hindrance::from)) {
+            let id = self.place.task_id();
+            error!(task.id = %id, "task {id} could not be given up, which is tried again: {hindrance}");
         }
     }
 

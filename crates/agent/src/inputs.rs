@@ -73,7 +73,8 @@ async fn bring_one(
             (Some(url), Some(store)) => store.get(url, to).await?,
             (Some(_), None) => {
                 let why = "is in a store, and this agent has none: start it with --store";
-                return Err(Fault::fatal(format!("`{path}`, which `{job}` left, {why}")));
+                // Another agent may have one, or this one after it was started again.
+                return Err(Fault::passing(format!("`{path}`, which `{job}` left, {why}")));
             }
             (None, _) if input.agent_id == Some(home.agent_id()) => {
                 let why = "is gone from the disk of this agent, which alone had it: have that job run again";

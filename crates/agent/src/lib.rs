@@ -9,6 +9,7 @@
 mod artifacts;
 mod beat;
 mod beneath;
+mod broken;
 mod cancel;
 mod carry;
 mod door;

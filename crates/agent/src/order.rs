@@ -1,10 +1,14 @@
 //! Orders as they came, and what this version understands of them.
 
+use crate::broken::Broken;
+use crate::executor::Fault;
 use serde_json::Value;
 use tidemill_core::limits;
 use tidemill_core::task::TaskKind;
 use tidemill_wire::agents::{TaskOrder, Work};
 
+/// The version of this agent.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Fields that are named at most.
 const UNKNOWN_MAX: usize = 50;
 
@@ -16,7 +20,7 @@ pub(crate) enum Asked {
     /// Stop another task.
     Cancel(String),
     /// Nothing that this agent can do, for this reason.
-    Impossible(String),
+    Impossible(Fault),
 }
 
 /// An order, read.
@@ -44,15 +48,12 @@ pub(crate) fn is_id(text: &str) -> bool {
 /// Reads an order whose id was found to be one.
 pub(crate) fn read(raw: &Value) -> Order {
     let kind = raw.get("kind").and_then(Value::as_str).unwrap_or_default();
-    let job_id = raw.get("job_id").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let impossible = |reason: String| Order {
-        job_id: job_id.clone(),
-        asked: Asked::Impossible(reason),
-        unknown: Vec::new(),
-    };
+    let impossible = |reason: String| unfit(raw, Fault::fatal(reason));
     let Ok(kind) = kind.parse::<TaskKind>() else {
         let shown: String = kind.chars().take(50).collect();
-        return impossible(format!("this agent does not know tasks of kind {shown}"));
+        let reason =
+            format!("this agent, version {VERSION}, does not know tasks of kind {shown}: upgrade it");
+        return impossible(reason);
     };
     let order: TaskOrder = match serde_json::from_value(raw.clone()) {
         Ok(order) => order,
@@ -71,6 +72,16 @@ pub(crate) fn read(raw: &Value) -> Order {
         Some(asked) => Order { job_id: order.job_id, asked, unknown },
         None => impossible("the order does not say what is to be done".to_owned()),
     }
+}
+
+/// An order that could not even be read, because the reading broke off.
+pub(crate) fn unread(raw: &Value, broken: &Broken) -> Order {
+    unfit(raw, Fault::passing(format!("this agent, version {VERSION}, could not read the order: {broken}")))
+}
+
+fn unfit(raw: &Value, fault: Fault) -> Order {
+    let job_id = raw.get("job_id").and_then(Value::as_str).unwrap_or_default().to_owned();
+    Order { job_id, asked: Asked::Impossible(fault), unknown: Vec::new() }
 }
 
 /// Names what is in `raw` and was not read.
@@ -135,10 +146,13 @@ mod tests {
     #[test]
     fn what_is_not_understood_has_a_reason() {
         let kind = read(&json!({"task_id": "a-001", "kind": "DANCE", "job_id": "a"}));
-        assert_eq!(kind.asked, Asked::Impossible("this agent does not know tasks of kind DANCE".to_owned()));
+        let reason = format!("this agent, version {VERSION}, does not know tasks of kind DANCE: upgrade it");
+        assert_eq!(kind.asked, Asked::Impossible(Fault::fatal(reason)));
         let mut climbing = run();
         climbing["work"]["outputs"]["all"] = json!("../x");
-        assert!(matches!(read(&climbing).asked, Asked::Impossible(reason) if reason.contains("climbs")));
+        assert!(
+            matches!(read(&climbing).asked, Asked::Impossible(fault) if fault.fatal && fault.message.contains("climbs"))
+        );
         let empty = json!({"task_id": "a-001", "kind": "RUNJOB", "job_id": "a"});
         assert!(matches!(read(&empty).asked, Asked::Impossible(_)));
     }

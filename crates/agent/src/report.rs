@@ -1,5 +1,6 @@
 //! Reports that are repeated until the server has heard them.
 
+use crate::broken::caught;
 use crate::carry::{Next, Task};
 use crate::door::Trouble;
 use crate::executor::Executor;
@@ -11,7 +12,7 @@ use std::io;
 use tidemill_core::task::{Stage, TaskResult};
 use tidemill_supervisor::Moment;
 use tidemill_wire::agents::Taken;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 /// Says how far a task is until the server has heard it: the moment before it was said, or none if the task is
 /// not ours.
@@ -57,7 +58,11 @@ async fn hand_in<E: Executor>(
     mut manifest: Manifest,
 ) -> io::Result<()> {
     // The log first: whoever sees the end can read how it came to that.
-    logs::ship(agent, place, Log::Ended).await?;
+    match caught(logs::ship(agent, place, Log::Ended)).await {
+        Ok(shipped) => drop(shipped?),
+        // The end is worth more than the rest of the log.
+        Err(broken) => error!("the log of task {} is handed in as far as it is: {broken}", manifest.task_id),
+    }
     let mut backoff = Backoff::new();
     loop {
         match agent.door.result(&manifest).await {

@@ -8,7 +8,7 @@ use crate::order;
 use crate::place::Stop;
 use crate::settings::{Commands, Ending, Settings};
 use crate::wait::Backoff;
-use crate::{beat, carry, kept, poll, probe, secrets};
+use crate::{beat, broken, carry, kept, poll, probe, secrets};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -148,11 +148,15 @@ impl<E: Executor> Agent<E> {
         mut stop: watch::Receiver<bool>,
     ) -> Result<Carried, Error> {
         let (mut beating, mut asking) = (JoinSet::new(), JoinSet::new());
-        beating.spawn(beat::beat(Arc::clone(&self), beat));
-        asking.spawn(poll::poll(Arc::clone(&self)));
-        asking.spawn(kept::keep(Arc::clone(&self)));
+        let agent = Arc::clone(&self);
+        beating.spawn(broken::keep_on("the heartbeat", move || beat::beat(Arc::clone(&agent), beat)));
+        let agent = Arc::clone(&self);
+        asking.spawn(broken::keep_on("asking for tasks", move || poll::poll(Arc::clone(&agent))));
+        let agent = Arc::clone(&self);
+        asking.spawn(broken::keep_on("removing what is kept", move || kept::keep(Arc::clone(&agent))));
         if self.settings.probe.is_some() {
-            asking.spawn(probe::probe(Arc::clone(&self)));
+            let agent = Arc::clone(&self);
+            asking.spawn(broken::keep_on("the probe", move || probe::probe(Arc::clone(&agent))));
         }
         let mut end = self.end.subscribe();
         let why = tokio::select! {
@@ -267,14 +271,17 @@ impl<E: Executor> Agent<E> {
             return Ok(false);
         };
         let place = self.home.place(task);
-        if self.held().contains_key(task) || place.order()?.is_some() {
+        if self.held().contains_key(task) {
             return Ok(false);
         }
-        if self.home.tasks()?.len() >= limits::AGENT_TASKS_MAX {
-            warn!(task.id = %task, "task {task} is not taken: {} are held", limits::AGENT_TASKS_MAX);
-            return Ok(false);
+        // One that is kept and not held was left by a try that failed after it was written down.
+        if place.order()?.is_none() {
+            if self.home.tasks()?.len() >= limits::AGENT_TASKS_MAX {
+                warn!(task.id = %task, "task {task} is not taken: {} are held", limits::AGENT_TASKS_MAX);
+                return Ok(false);
+            }
+            place.write_order(raw)?;
         }
-        place.write_order(raw)?;
         info!(task.id = %task, "took task {task}");
         self.taken.fetch_add(1, Ordering::Relaxed);
         self.carry(task, place.stop()?);

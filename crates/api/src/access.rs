@@ -11,6 +11,7 @@ mod trail;
 pub use identify::{Peer, SESSION_COOKIE, SignedIn, identify, sign_in};
 pub(crate) use identify::{SIGN_IN_PATH, no_cookie};
 pub(crate) use throttle::Throttle;
+pub(crate) use trail::line as trail_line;
 
 use crate::answer::Fail;
 use crate::app::App;

@@ -3,7 +3,7 @@
 //! An agent belongs to the token that it registered with. To everybody else who speaks as an agent it does not exist,
 //! word for word. When that token is over, the agent's own directory may come with another one.
 
-use crate::access::{Caller, Visit};
+use crate::access::{Caller, Visit, trail_line};
 use crate::answer::Fail;
 use crate::app::App;
 use crate::endpoint::{Allowed, Endpoint};
@@ -17,7 +17,7 @@ use tidemill_core::digest::sha256_hex;
 use tidemill_core::graph::record::{JobOutput, Order, OrderWork};
 use tidemill_core::limits::{AGENT_BEAT_SECS, AGENT_SILENT_SECS, KEY_BYTES_MAX};
 use tidemill_engine::graph::{Holding, Speaker};
-use tidemill_store::{Error, RefusalCode};
+use tidemill_store::{Error, Record, RefusalCode};
 use tidemill_wire::Page;
 use tidemill_wire::agents::{
     AgentBeat, AgentBeaten, AgentRegistered, AskKept, HomeSecret, Input, KeptOutputs, Orders, PROTOCOL,
@@ -26,6 +26,8 @@ use tidemill_wire::agents::{
 use tidemill_wire::graphs::{AgentForgotten, DrainAgent, Goodbye};
 use uuid::Uuid;
 
+/// The path of an agent.
+const AGENT_PATH: &str = "/v1/agents/{agent}";
 /// What is shorter could be guessed.
 const SECRET_BYTES_MIN: usize = 32;
 
@@ -41,7 +43,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Method::POST, "/v1/agents/{agent}/forget", Allowed::Operate, forget)
             .says("agents", "Say that nothing of an agent runs any more: its jobs go to others at once")
             .answers::<AgentForgotten>(200, "Whether that was news"),
-        Endpoint::new(Method::PUT, "/v1/agents/{agent}", Allowed::Agent, register)
+        Endpoint::new(Method::PUT, AGENT_PATH, Allowed::Agent, register)
             .says("agents", "Register an agent, or its next process: an earlier one is refused from now on")
             .body::<RegisterAgent>()
             .answers::<AgentRegistered>(200, "How the server wants to be spoken to"),
@@ -62,7 +64,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
             .says("agents", "Say whether a probe found the database under maintenance")
             .body::<ReportProbe>()
             .empty(204, "It was heard"),
-        Endpoint::new(Method::DELETE, "/v1/agents/{agent}", Allowed::Agent, leave)
+        Endpoint::new(Method::DELETE, AGENT_PATH, Allowed::Agent, leave)
             .says("agents", "Say goodbye: what the agent has not begun goes to others")
             .query::<Goodbye>()
             .empty(204, "It is gone"),
@@ -112,6 +114,9 @@ async fn register(
     Id(agent): Id<Uuid>,
     Body(register): Body<RegisterAgent>,
 ) -> Result<Json<AgentRegistered>, Fail> {
+    let mut line = trail_line(&caller, &visit, "PUT", AGENT_PATH, StatusCode::OK);
+    "agents.rebind".clone_into(&mut line.action);
+    line.names(&agent.to_string());
     let new = NewAgent {
         agent_id: agent,
         name: register.name,
@@ -124,7 +129,9 @@ async fn register(
         boot_id: register.boot,
         secret_hash: register.secret.map(|secret| proof(&secret)).transpose()?,
     };
-    app.graphs().register(new).await?;
+    // Agents are not on record, but for this: that another token speaks for one from now on.
+    let record = Record::new(line, app.engine().clock().now());
+    record.around(app.graphs().register(new)).await?;
     if register.draining {
         app.graphs().drain(agent, true).await?;
     }

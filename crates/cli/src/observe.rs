@@ -55,18 +55,27 @@ pub(crate) fn start(global: &Global, command: &Command, config: &Config) -> Watc
 }
 
 /// Logs go to standard error; a loop says more than a single command.
+#[expect(clippy::wildcard_enum_match_arm, reason = "whatever is no loop is a command")]
 fn log(global: &Global, command: &Command) -> Box<dyn Layer<Registry> + Send + Sync> {
     let is_loop = matches!(
         command,
         Command::Work(_)
             | Command::Agent { .. }
             | Command::Controller
+            | Command::Scheduler { .. }
+            | Command::Worker(_)
+            | Command::Consolidator { .. }
             | Command::Sweep { .. }
             | Command::Server(_)
     );
     let loud = "tidemill=info,tidemill_engine=info,tidemill_api=info,tidemill_agent=info,sqlx=error,warn";
     // A command that refuses says so itself: what the door within it logs would say it twice.
-    let default = if is_loop { loud } else { "error,tidemill_api=off" };
+    let default = match command {
+        // Of the agent beside all roles only what goes wrong: it says something of every task.
+        Command::Up(_) => "tidemill=info,tidemill_engine=info,tidemill_api=info,sqlx=error,warn",
+        _ if is_loop => loud,
+        _ => "error,tidemill_api=off",
+    };
     let filter = environment::log_filter().unwrap_or_else(|| default.to_owned());
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|_| EnvFilter::new(default));
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_target(false);

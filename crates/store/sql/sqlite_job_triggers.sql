@@ -26,6 +26,9 @@ BEGIN
             -- A plain statement may leave the time as it is.
             CASE WHEN NEW.updated_at <> OLD.updated_at THEN NEW.updated_at
                  ELSE CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000 END);
+    -- A plain statement: the controller, which gives each of its changes a version, has to hear of it.
+    INSERT INTO job_changes (subject, version) SELECT NEW.job_id, 1 WHERE NEW.version = OLD.version
+    ON CONFLICT (subject) DO UPDATE SET version = version + 1;
 END;
 
 DROP TRIGGER IF EXISTS job_record;

@@ -63,8 +63,10 @@ impl Tx<'_> {
     /// when that is over, and from the agent's own directory.
     pub async fn register_agent(&mut self, new: &NewAgent, now: Option<Timestamp>) -> Result<Agent, Error> {
         let known = self.lock_agent(new.agent_id).await?;
-        if let Some(known) = known.filter(|known| known.token_id != new.token_id) {
-            self.rebind_agent(&known, new, now).await?;
+        match known.filter(|known| known.token_id != new.token_id) {
+            Some(known) => self.rebind_agent(&known, new, now).await?,
+            // That an agent comes, and comes back, is no news; that another token speaks for it is.
+            None => self.unchanged(),
         }
         let time = self.time(now);
         on!(
@@ -121,6 +123,10 @@ impl Tx<'_> {
         }
         let token = new.token_id.map(Bare);
         on!(self, catalog::AGENT_REBIND, [Bare(new.agent_id), token], execute, "register an agent")?;
+        self.note(|audit| {
+            audit.tells("agent", known.agent.name.as_str());
+            audit.tells("former_token_id", known.token_id.map(|token| token.to_string()));
+        });
         tracing::info!(agent.id = %new.agent_id, "agent {} comes with another token", known.agent.name);
         Ok(())
     }

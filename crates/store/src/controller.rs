@@ -180,11 +180,27 @@ impl FromColumns for Change {
     }
 }
 
-struct Wish(String, RunId, bool);
+/// A job that was named to a controller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedJob {
+    /// Its id.
+    pub job_id: String,
+    /// The run that it belongs to.
+    pub run_id: RunId,
+    /// Whether somebody wants it to stop.
+    pub cancelled: bool,
+    /// Where it is.
+    pub code: StatusCode,
+}
 
-impl FromColumns for Wish {
+impl FromColumns for NamedJob {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
-        Ok(Self(row.text("job_id")?, row.parsed("run_id")?, row.truth("cancelled")?))
+        Ok(Self {
+            job_id: row.text("job_id")?,
+            run_id: row.parsed("run_id")?,
+            cancelled: row.truth("cancelled")?,
+            code: row.parsed("code")?,
+        })
     }
 }
 
@@ -294,11 +310,9 @@ impl Tx<'_> {
         .records("read tasks")
     }
 
-    /// Of each job the run that it belongs to, and whether somebody wants it to stop.
-    pub async fn wishes(&mut self, jobs: Vec<String>) -> Result<Vec<(String, RunId, bool)>, Error> {
-        let wishes: Vec<Wish> = on!(self, catalog::JOB_WISHES, [Words(jobs)], fetch_all, "read wishes")?
-            .records("read wishes")?;
-        Ok(wishes.into_iter().map(|Wish(job, run, cancelled)| (job, run, cancelled)).collect())
+    /// The jobs that were named, as they are.
+    pub async fn named_jobs(&mut self, jobs: Vec<String>) -> Result<Vec<NamedJob>, Error> {
+        on!(self, catalog::JOB_WISHES, [Words(jobs)], fetch_all, "read wishes")?.records("read wishes")
     }
 
     /// Writes jobs, which get the versions up to `last`; how many were where the controller believes them to be.
@@ -409,8 +423,8 @@ pub struct Look {
     pub held: crate::HeldFiles,
     /// Orders that stand: all, or those of jobs that were named.
     pub tasks: Vec<LiveTask>,
-    /// The jobs that were named: their runs, and whether somebody wants them to stop.
-    pub wishes: Vec<(String, RunId, bool)>,
+    /// The jobs that were named.
+    pub named: Vec<NamedJob>,
     /// Where the runs of the live jobs are.
     pub runs: Vec<(RunId, tidemill_core::run::RunState)>,
     /// Where everything was read: runs that go on although every job of them has ended.
@@ -443,7 +457,7 @@ impl Store {
                     needs: Vec::new(),
                     held: Vec::new(),
                     tasks: Vec::new(),
-                    wishes: Vec::new(),
+                    named: Vec::new(),
                     runs: Vec::new(),
                     open: Vec::new(),
                 };
@@ -482,7 +496,7 @@ impl Tx<'_> {
             look.held = self.live_held(Some(runs)).await?;
         }
         if !jobs.is_empty() {
-            look.wishes = self.wishes(jobs.clone()).await?;
+            look.named = self.named_jobs(jobs.clone()).await?;
         }
         let with_tasks =
             look.jobs.iter().filter(|job| job.task_id.is_some() && job.ended_at.is_none() || job.stopping);

@@ -3,12 +3,15 @@
 use crate::{Error, Store, Tx};
 use chrono::TimeDelta;
 use tidemill_core::graph::place::{Place, place};
+use tidemill_core::graph::record::TaskRecord;
 use tidemill_core::graph::share;
 use tidemill_core::job::JobState;
 use tidemill_core::limits::AGENT_SILENT_SECS;
 use tidemill_core::project::{Flag, FlagName, GRAPH_SCOPE, SITE_SCOPE, project_scope};
+use tidemill_core::task::{TaskKind, TaskResult};
 use tidemill_core::why::{AgentFacts, JobFacts};
 use tidemill_core::{RunId, Timestamp};
+use uuid::Uuid;
 
 /// How long an agent that fell silent is remembered.
 const MEMORY: TimeDelta = TimeDelta::days(7);
@@ -48,6 +51,7 @@ impl Tx<'_> {
             pool: spec.pool.clone(),
             labels: spec.labels.clone(),
             on,
+            failed_on: if record.errors > 0 { self.failed_on(job).await? } else { Vec::new() },
         };
         let mut flags = self.flags().await?;
         flags.retain(|flag| flag.is_on(now) && holds(flag, &shape, record.state));
@@ -70,6 +74,17 @@ impl Tx<'_> {
             agents,
             now,
         }))
+    }
+
+    /// Agents that could not carry a job out, as they said themselves.
+    async fn failed_on(&mut self, job: &str) -> Result<Vec<Uuid>, Error> {
+        let failed = |task: &TaskRecord| {
+            let result = task.result.as_ref();
+            task.kind == TaskKind::RunJob
+                && result.is_some_and(|result| !matches!(result, TaskResult::Ended { .. }))
+        };
+        let tasks = self.tasks_of_job(job).await?;
+        Ok(tasks.into_iter().filter(failed).map(|task| task.agent_id).collect())
     }
 
     async fn agent_facts(
@@ -95,6 +110,7 @@ impl Tx<'_> {
                     project: agent.project_id,
                     capacity: agent.capacity,
                     free: if gets_none { 0 } else { i32::try_from(free.max(0)).unwrap_or(i32::MAX) },
+                    away: gets_none,
                 },
                 name: agent.name,
                 silent_since,

@@ -62,7 +62,7 @@ mod workers;
 pub use access::{Known, KnownSession, PrunedAccess, Slice};
 pub use agents::KnownAgent;
 pub use alerts::{AlertFilter, DeadGroup, NewAlert, StuckSync, Waiting};
-pub use controller::{Change, EndTask, JobWrite, LiveJob, LiveNeed, LiveTask, Look, NewTask};
+pub use controller::{Change, EndTask, JobWrite, LiveJob, LiveNeed, LiveTask, Look, NamedJob, NewTask};
 pub use controller_lease::{ControllerLease, Held, Lease};
 pub use deliveries::Delivery;
 pub use error::{Class, Error, Refusal, RefusalCode};

@@ -79,7 +79,8 @@ cases! {
     record:
         what_people_changed_is_on_record_and_nothing_else,
         what_no_path_names_is_named_on_record,
-        the_record_is_read_page_by_page_and_does_not_change;
+        the_record_is_read_page_by_page_and_does_not_change,
+        another_token_for_an_agent_is_on_record;
     commits:
         what_cannot_be_put_on_record_is_not_done,
         what_was_asked_twice_is_on_record_once;

@@ -132,7 +132,8 @@ cases! {
         a_receive_goes_on_past_dead_letters,
         what_expires_while_nobody_receives_is_found,
         groups_that_are_excepted_wait_and_no_delivery_counts,
-        a_receive_is_bounded;
+        a_receive_is_bounded,
+        a_process_that_drains_receives_nothing;
     fairness:
         a_lone_message_is_not_held_up_by_ten_thousand_others,
         a_batch_is_shared_between_groups,

@@ -151,7 +151,8 @@ async fn what_is_not_known_is_tolerated_and_told() {
     ground.server.order(json!({"nonsense": true}));
     ground.server.order(json!({"task_id": "../up", "kind": "RUNJOB", "job_id": "x"}));
     ground.server.order(json!({"task_id": "x-001", "kind": "DANCE", "job_id": "x", "tempo": 3}));
-    let message = "this agent does not know tasks of kind DANCE".to_owned();
+    let version = env!("CARGO_PKG_VERSION");
+    let message = format!("this agent, version {version}, does not know tasks of kind DANCE: upgrade it");
     assert_eq!(ground.result("x-001").await, TaskResult::Failed { fatal: true, message });
     let mut job = order(&ground, "new", "true");
     job["work"]["gpu"] = json!(2);
@@ -233,6 +234,28 @@ async fn agents_share_outputs_through_a_store() {
     let TaskResult::Failed { fatal: true, message } = other.result("foreign-001").await else { panic!() };
     assert!(message.contains("not in the store"), "{message}");
     assert!(!other.path("ran").exists());
+}
+
+/// Shows that a job that an agent cannot carry out as it was started may go to another, and that the error says what to
+/// start this one with.
+#[tokio::test]
+async fn an_agent_without_a_store_leaves_the_job_to_another() {
+    let ground = Ground::new().await;
+    let _agent = ground.agent();
+    let output = Output {
+        name: "x".to_owned(),
+        path: "x.csv".to_owned(),
+        size_bytes: 1,
+        sha256: "0".repeat(64),
+        url: Some("s3://bucket/main/made-001/x.csv".to_owned()),
+    };
+    let mut job = order(&ground, "needs", "touch %ran");
+    job["work"]["inputs"] = inputs("made", None, &[output]);
+    ground.server.order(job);
+    let why = "`x.csv`, which `made` left, is in a store, and this agent has none: start it with --store";
+    let failed = TaskResult::Failed { fatal: false, message: why.to_owned() };
+    assert_eq!(ground.result("needs-001").await, failed);
+    assert!(!ground.path("ran").exists());
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "the functions that tests share are tests too")]
 
+mod broken;
 mod cancels;
 mod faults;
 mod jobs;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use tidemill_agent::{Carried, Commands, Ending, Error, Keep, Settings, run};
+use tidemill_agent::{Carried, Commands, Ending, Error, Executor, Keep, Processes, Settings, run_with};
 use tidemill_client::{Client, Http, HttpOptions};
 use tidemill_core::task::{Output, TaskResult};
 use tokio::process::{Child, Command};
@@ -77,11 +77,17 @@ impl Ground {
     }
 
     pub(crate) fn agent_with(&self, settings: Settings) -> Agent {
+        let executor = Processes::new(settings.supervisor.clone(), settings.supervisor_args.clone());
+        self.agent_on(settings, executor)
+    }
+
+    /// The same with another executor.
+    pub(crate) fn agent_on(&self, settings: Settings, executor: impl Executor) -> Agent {
         let options =
             HttpOptions { server: self.server.address.clone(), token: None, authorities: Vec::new() };
         let (stop, stopped) = watch::channel(false);
         let client = Client::new(Http::new(options).unwrap());
-        Agent { running: tokio::spawn(run(settings, client, stopped)), stop }
+        Agent { running: tokio::spawn(run_with(settings, client, executor, stopped)), stop }
     }
 
     /// An agent in a process of its own, which may be killed.

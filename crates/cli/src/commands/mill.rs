@@ -28,7 +28,7 @@ pub(super) async fn scheduler(
 ) -> Result<ExitCode, Failure> {
     let stop = super::work::stop_signal();
     let upkeep = keep_up(&syncs, config.upkeep(), stop.clone());
-    out.say("the scheduler is running");
+    out.say(format!("the scheduler is running on {}: it plans syncs", place(&syncs)));
     let planned = syncs.schedule(identity("scheduler"), once, stop.clone()).await;
     upkeep.abort();
     ended(&syncs, out, end(once, &stop), "planned", planned?).await
@@ -43,8 +43,11 @@ pub(super) async fn worker(
 ) -> Result<ExitCode, Failure> {
     let stop = super::work::stop_signal();
     let upkeep = keep_up(&syncs, config.upkeep(), stop.clone());
-    out.say("the worker is running");
-    let pages = syncs.work_pages(identity("worker"), &options(&worker), stop.clone()).await;
+    let options = options(&worker);
+    let (least, most) = (options.pages_min, options.pages_max);
+    let at_once = format!("between {least} and {most} at once");
+    out.say(format!("the worker is running on {}: it carries out pages of syncs, {at_once}", place(&syncs)));
+    let pages = syncs.work_pages(identity("worker"), &options, stop.clone()).await;
     upkeep.abort();
     ended(&syncs, out, end(worker.once, &stop), "pages", pages?).await
 }
@@ -59,7 +62,10 @@ pub(super) async fn consolidator(
 ) -> Result<ExitCode, Failure> {
     let stop = super::work::stop_signal();
     let upkeep = keep_up(&syncs, config.upkeep(), stop.clone());
-    out.say("the consolidator is running");
+    out.say(format!(
+        "the consolidator is running on {}: it brings what was fetched into the table",
+        place(&syncs)
+    ));
     let mut options = ConsolidatorOptions { once, ..ConsolidatorOptions::default() };
     if let Some(concurrency) = concurrency {
         options.concurrency = concurrency.into();
@@ -74,7 +80,7 @@ pub(super) async fn controller(syncs: Syncs, config: &Config, out: Out) -> Resul
     let stop = super::work::stop_signal();
     let upkeep = keep_up(&syncs, config.upkeep(), stop.clone());
     let graphs = Graphs::new(syncs.engine().with_patience(Patience::None), GraphSettings::default());
-    out.say("the controller is running");
+    out.say(format!("the controller is running on {}: it gives the jobs of graphs to agents", place(&syncs)));
     let ended = graphs.control(identity("controller"), stop).await;
     upkeep.abort();
     syncs.engine().store().close().await;
@@ -89,8 +95,7 @@ pub(super) async fn up(syncs: Syncs, config: &Config, up: Up, out: Out) -> Resul
     let server =
         if up.no_server { None } else { Some(super::server::prepare(&syncs, config, &up.serve, out).await?) };
     let upkeep = keep_up(&syncs, config.upkeep(), stop.clone());
-    let place = syncs.engine().store().place();
-    out.say(format!("scheduler, worker, consolidator and controller are running on {place}"));
+    out.say(format!("scheduler, worker, consolidator and controller are running on {}", place(&syncs)));
     let mut roles: JoinSet<Result<u64, tidemill_store::Error>> = JoinSet::new();
     let (here, told) = (syncs.clone(), stop.clone());
     roles.spawn(async move { here.schedule(identity("scheduler"), false, told).await });
@@ -138,6 +143,11 @@ pub(super) async fn up(syncs: Syncs, config: &Config, up: Up, out: Out) -> Resul
         ));
     }
     failed.map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+/// Where the data is, without a password.
+fn place(syncs: &Syncs) -> String {
+    syncs.engine().store().place()
 }
 
 fn options(worker: &Worker) -> PagerOptions {

@@ -7,7 +7,7 @@ use crate::process::{Process, Ran, run};
 use crate::stage::{PATIENCE, Stage, on_both, until};
 use crate::walkthrough::text;
 
-on_both!(a_feed_from_the_first_command_to_the_last);
+on_both!(a_feed_from_the_first_command_to_the_last, roles_say_what_they_serve_and_what_came_of_it);
 
 mod sqlite_only {
     use crate::stage::{Kind, Stage};
@@ -232,6 +232,7 @@ fn a_failed_sync_is_looked_at_and_mended(stage: &Stage) {
     let list = stage.json(&["sync", "list"]);
     assert_eq!((text(&list, "0.state"), &list[0]["failed_workers"]), ("failed", &1.into()));
     let id = text(&list, "0.run_id").to_owned();
+    up.until_said(&format!(" of sync {id} failed: "), 1);
     assert!(stage.ok(&["sync", "show", &id]).contains("diamond.id"));
     let run = text(&list, "0.ops_run_id").to_owned();
     assert!(stage.ok(&["run", "why", &run]).contains("partitions failed"));
@@ -282,6 +283,37 @@ fn a_failed_sync_is_looked_at_and_mended(stage: &Stage) {
     assert_eq!(text(&stage.json(&["queue", "dead", "work-items"]), "0.message_id"), message);
     assert_eq!(stage.json(&["queue", "replay", "work-items", &message])["replayed"], 1);
     assert_eq!(stage.json(&["queue", "replay", "work-items", "--all"])["replayed"], 0);
+    stop(&mut supplier);
+}
+
+/// Shows what a person sees who starts the roles in a terminal: that they are up and what for, each thing of note once,
+/// and nothing of every page. What machines read stays clean.
+fn roles_say_what_they_serve_and_what_came_of_it(stage: &Stage) {
+    let (mut supplier, endpoint) = supplier(stage, &["--stones", "3000"]);
+    add(stage, &endpoint);
+    let mut scheduler = role(stage, "scheduler");
+    let mut worker = role(stage, "worker");
+    let mut command = stage.command(&["--json", "consolidator"]);
+    let mut consolidator = Process::start(stage, "consolidator", command.env("FEED_PASSWORD", "open sesame"));
+    scheduler.until_said("the scheduler is running on ", 1);
+    worker.until_said("the worker is running on ", 1);
+    assert!(scheduler.said().contains(": it plans syncs\n"), "{}", scheduler.said());
+    assert!(worker.said().contains(": it carries out pages of syncs, between 1 and "), "{}", worker.said());
+    json(stage, &["feed", "sync", "nivoda-natural", "--wait"]);
+    let id = text(&stage.json(&["sync", "list", "--limit", "1"]), "0.run_id").to_owned();
+    let named = format!("sync {id} of feed nivoda-natural is");
+    scheduler.until_said(&format!("{named} begun: "), 1);
+    consolidator.until_said(&format!("{named} being consolidated"), 1);
+    consolidator.until_said(&format!("{named} completed: "), 1);
+    let said = consolidator.said();
+    assert!(said.contains(" partitions, 3000 stones consolidated, 0 rejected, 0 deleted"), "{said}");
+    for role in [&mut scheduler, &mut worker, &mut consolidator] {
+        stop(role);
+        assert!(role.said().lines().count() < 10, "nothing is said of every page: {}", role.said());
+    }
+    let told: Value = serde_json::from_str(&consolidator.wrote()).expect("one document, and nothing else");
+    assert_eq!(told["completed"], 1);
+    assert_eq!(worker.wrote(), "");
     stop(&mut supplier);
 }
 

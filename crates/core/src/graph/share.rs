@@ -33,6 +33,8 @@ pub struct Shape {
     pub labels: Vec<String>,
     /// The one agent that can take it, where that alone has what it needs.
     pub on: Option<Uuid>,
+    /// Agents that could not carry it out. It waits for others, as long as there are some.
+    pub failed_on: Vec<Uuid>,
 }
 
 /// What an agent has to give.
@@ -48,6 +50,8 @@ pub struct Agent {
     pub capacity: i32,
     /// How much of that is free.
     pub free: i32,
+    /// Whether it gets nothing for now: it is silent, or drains.
+    pub away: bool,
 }
 
 impl Agent {
@@ -57,6 +61,16 @@ impl Agent {
             && self.project.as_ref().is_none_or(|project| *project == shape.project)
             && shape.labels.iter().all(|label| self.labels.contains(label))
     }
+}
+
+/// The agents that a job of this shape passes over: it failed there, and there is another to wait for.
+///
+/// What one agent cannot do, because of how it was started or where it runs, another may; tries are few.
+pub fn passed_over<'a>(shape: &'a Shape, agents: &[Agent]) -> &'a [Uuid] {
+    let failed = |agent: &Agent| shape.failed_on.contains(&agent.id);
+    let could = |agent: &Agent| !agent.away && agent.capacity >= shape.weight && agent.fits(shape);
+    let has_other = !shape.failed_on.is_empty() && agents.iter().any(|agent| !failed(agent) && could(agent));
+    if has_other { &shape.failed_on } else { &[] }
 }
 
 /// A pool: how much may run of it at once, and how much does.
@@ -205,7 +219,9 @@ pub fn room(shape: &Shape, agents: &[Agent], pools: &BTreeMap<String, Pool>) -> 
     if pool.is_some_and(|pool| pool.used + shape.weight > pool.size) {
         return Room::PoolFull;
     }
-    if fitting.any(|agent| agent.free >= shape.weight) { Room::Free } else { Room::NoWorker }
+    let not = passed_over(shape, agents);
+    let is_free = fitting.any(|agent| agent.free >= shape.weight && !not.contains(&agent.id));
+    if is_free { Room::Free } else { Room::NoWorker }
 }
 
 /// Takes room for a job of this shape: the agent that has it.
@@ -214,9 +230,10 @@ fn take(shape: &Shape, agents: &mut [Agent], pools: &mut BTreeMap<String, Pool>)
         return None;
     }
     // The fullest agent that can still take it: wide jobs find room longer.
+    let not = passed_over(shape, agents);
     let fitting = agents.iter_mut().enumerate().filter(|(_, agent)| agent.fits(shape));
-    let (place, agent) =
-        fitting.filter(|(_, agent)| agent.free >= shape.weight).min_by_key(|(_, agent)| agent.free)?;
+    let free = fitting.filter(|(_, agent)| agent.free >= shape.weight && !not.contains(&agent.id));
+    let (place, agent) = free.min_by_key(|(_, agent)| agent.free)?;
     agent.free -= shape.weight;
     if let Some(pool) = shape.pool.as_ref().and_then(|name| pools.get_mut(name)) {
         pool.used += shape.weight;

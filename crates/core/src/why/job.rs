@@ -260,8 +260,11 @@ fn waiting_for_room(facts: &JobFacts) -> JobReason {
         if share::room(&Shape { pool: None, ..shape.clone() }, &rooms, &BTreeMap::new()) == Room::Free {
             return JobReason::Next;
         }
-        let free = rooms.iter().map(|agent| agent.free).max().unwrap_or(0);
-        return JobReason::AgentsFull { weight: shape.weight, agents: rooms.len(), free };
+        let not = share::passed_over(shape, &rooms);
+        let waited: Vec<i32> =
+            rooms.iter().filter(|agent| !not.contains(&agent.id)).map(|agent| agent.free).collect();
+        let free = waited.iter().copied().max().unwrap_or(0);
+        return JobReason::AgentsFull { weight: shape.weight, agents: waited.len(), free };
     }
     let away = facts.agents.iter().filter(|agent| agent.room.fits(shape));
     let last =

@@ -147,7 +147,7 @@ impl Controller {
         let more = look.changes.len() >= CHANGES_MAX;
         let (changes, open) = (look.changes.clone(), look.open.clone());
         if full {
-            self.memory = Memory::default();
+            self.memory = self.memory.anew();
             self.read_at = Some(now);
         }
         self.memory.take_in(look, self.since, silence());
@@ -155,7 +155,10 @@ impl Controller {
         draft.full = full;
         draft.changes = changes;
         draft.run_ends.extend(open);
-        draft.more = more || self.memory.has_runs();
+        draft.more = more || self.memory.has_runs() || self.memory.is_wrong();
+        if self.memory.is_wrong() {
+            self.read_at = None;
+        }
         draft
     }
 

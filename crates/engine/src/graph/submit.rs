@@ -284,6 +284,7 @@ pub(super) async fn check_room(
             project: known.agent.project_id,
             capacity: known.agent.capacity,
             free: known.agent.capacity,
+            away: false,
         })
         .collect();
     let mut faults = Vec::new();
@@ -328,6 +329,7 @@ fn shape_of(spec: &JobSpec, project: &str) -> Shape {
         pool: None,
         labels: spec.labels.clone(),
         on: None,
+        failed_on: Vec::new(),
     }
 }
 

@@ -135,12 +135,12 @@ impl Syncs {
             .store()
             .write(move |mut tx| {
                 Box::pin(async move {
-                    let Some(found) = tx.sync(id).await? else { return Ok(false) };
+                    let Some(found) = tx.sync(id).await? else { return Ok(None) };
                     tx.lock_run(&found.ops_run_id).await?;
-                    let Some(sync) = tx.lock_sync(id).await? else { return Ok(false) };
+                    let Some(sync) = tx.lock_sync(id).await? else { return Ok(None) };
                     let counts = tx.count_partitions(id).await?;
                     if sync.state != SyncState::Consolidating || counts.unconsolidated > 0 {
-                        return Ok(false);
+                        return Ok(None);
                     }
                     match tx.complete_messages(std::slice::from_ref(&receipt), now).await?.first() {
                         Some(Applied::Applied) => {}
@@ -154,17 +154,24 @@ impl Syncs {
                     tx.close_gaps(id, now).await?;
                     if counts.failed > 0 && !sync.advance {
                         // What was there is in the table; the sync itself is as unfinished as before.
-                        forced_end(&mut tx, &sync, counts.failed, now).await?;
-                        return Ok(true);
+                        let told = forced_end(&mut tx, &sync, counts.failed, now).await?;
+                        return Ok(Some(format!("sync {id} of feed {} is {told}", sync.feed)));
                     }
                     tx.complete_sync(id, SyncState::Consolidating, watermark, now).await?;
-                    end_run(&mut tx, id, &sync, now).await?;
-                    Ok(true)
+                    let told = end_run(&mut tx, id, &sync, now).await?;
+                    let partitions = counts.expected;
+                    Ok(Some(format!(
+                        "sync {id} of feed {} is completed: {partitions} partitions, {told}",
+                        sync.feed
+                    )))
                 })
             })
             .await?;
         self.ring();
-        Ok(completed)
+        if let Some(told) = &completed {
+            tracing::info!(sync.id = %id, "{told}");
+        }
+        Ok(completed.is_some())
     }
 }
 
@@ -282,7 +289,7 @@ async fn advance(tx: &mut Tx<'_>, sync: &Sync, now: Option<Timestamp>) -> Result
 }
 
 /// Ends the run of a completed sync, with what it did.
-async fn end_run(tx: &mut Tx<'_>, id: Uuid, sync: &Sync, now: Option<Timestamp>) -> Result<(), Error> {
+async fn end_run(tx: &mut Tx<'_>, id: Uuid, sync: &Sync, now: Option<Timestamp>) -> Result<String, Error> {
     let done = tx.sync(id).await?.unwrap_or_else(|| sync.clone());
     let told = format!(
         "{} stones consolidated, {} rejected, {} deleted; the watermark is {}",
@@ -298,16 +305,22 @@ async fn end_run(tx: &mut Tx<'_>, id: Uuid, sync: &Sync, now: Option<Timestamp>)
         "watermark": done.watermark_after, "is_full": sync.run_type == RunType::Full,
     });
     tx.end_sync_run(&sync.ops_run_id, RunState::Success, EndCause::Reported, metadata, now).await?;
-    recovered(tx, &done, now).await
+    recovered(tx, &done, now).await?;
+    Ok(told)
 }
 
 /// A forced consolidation without the watermark ends where it began: failed, and to be retried.
-async fn forced_end(tx: &mut Tx<'_>, sync: &Sync, failed: i64, now: Option<Timestamp>) -> Result<(), Error> {
+async fn forced_end(
+    tx: &mut Tx<'_>,
+    sync: &Sync,
+    failed: i64,
+    now: Option<Timestamp>,
+) -> Result<String, Error> {
     let reason =
         format!("consolidated by force without {failed} failed partitions; the watermark is unmoved");
     tx.move_sync(sync.run_id, SyncState::Consolidating, SyncState::Failed, Some(&reason), now).await?;
     say(tx, sync, Level::Warn, &reason, now).await?;
     let metadata = serde_json::json!({"sync": sync.run_id, "error": reason, "forced": true});
     tx.end_sync_run(&sync.ops_run_id, RunState::Failed, EndCause::Reported, metadata, now).await?;
-    Ok(())
+    Ok(reason)
 }

@@ -190,6 +190,7 @@ impl Syncs {
             })
             .await?;
         let Some(sync) = begun else { return Ok(false) };
+        tracing::info!(sync.id = %id, "sync {id} of feed {} is being consolidated", sync.feed);
         let bench = match self.bench(&sync).await {
             Ok(bench) => bench,
             Err(BenchFault::Store(error)) => return Err(error.into()),

@@ -343,6 +343,7 @@ impl Syncs {
         reason: &str,
         hand: &Hand,
     ) -> Result<Paged, Error> {
+        let told = format!("{} of sync {} failed: {reason}", item.partition_id, item.run_id);
         let (item, receipt, reason, hand) = (item.clone(), receipt.cloned(), reason.to_owned(), hand.clone());
         let (run_id, now) = (item.run_id, self.now());
         let failed = self
@@ -371,7 +372,10 @@ impl Syncs {
             .await;
         self.ring();
         match failed {
-            Ok(true) => Ok(Paged::Failed(run_id)),
+            Ok(true) => {
+                tracing::warn!(sync.id = %run_id, "{told}");
+                Ok(Paged::Failed(run_id))
+            }
             Ok(false) => Ok(Paged::Skipped),
             Err(Error::Refused(refusal)) if refusal.code == RefusalCode::Stale => Ok(Paged::Skipped),
             Err(error) => Err(error),

@@ -43,6 +43,24 @@ pub enum Planned {
     },
 }
 
+impl Planned {
+    /// What came of planning a sync of a feed, for the log.
+    pub(super) fn sentence(&self, feed: &str) -> String {
+        match self {
+            Self::Begun { run_id, partitions, predicted, calls } => format!(
+                "sync {run_id} of feed {feed} is begun: {partitions} partitions, {predicted} records expected after \
+                 {calls} counts"
+            ),
+            Self::Nothing { run_id } => {
+                format!("sync {run_id} of feed {feed} is completed: there was nothing to bring")
+            }
+            Self::Resumed { run_id, partitions } => {
+                format!("sync {run_id} of feed {feed} goes on: {partitions} partitions are open again")
+            }
+        }
+    }
+}
+
 /// Why a run could not be planned.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanFault {

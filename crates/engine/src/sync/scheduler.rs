@@ -121,7 +121,10 @@ impl Syncs {
         presence.hold(&claim.run_id);
         let holder = Holder { worker: Some(presence.name().to_owned()), epoch: Some(claim.epoch) };
         match self.plan_patiently(&claim, &holder).instrument(of_run!("plan", claim.run_id)).await {
-            Ok(planned) => tracing::info!(run.id = %claim.run_id, "{planned:?}"),
+            Ok(planned) => {
+                let feed = claim.metadata.get("feed").and_then(Json::as_str).unwrap_or_default();
+                tracing::info!(run.id = %claim.run_id, "{}", planned.sentence(feed));
+            }
             Err(PlanFault::Refused(reason)) => {
                 tracing::error!(run.id = %claim.run_id, "sync {} cannot begin: {reason}", claim.run_id);
                 let end = FinishRun {

@@ -31,6 +31,10 @@ DECLARE
     v_rows    tid[];
     v_taken   bigint;
 BEGIN
+    IF EXISTS (SELECT FROM {ops}.workers w WHERE w.worker_id = p_worker AND w.draining) THEN
+        -- It ends what it has. That it drains it learns with its next beat, which may be a while.
+        RETURN;
+    END IF;
     SELECT q.* INTO v_queue FROM {ops}.queues q WHERE q.queue = p_queue;
     LOOP
         SELECT m.grp INTO v_group FROM {ops}.messages m

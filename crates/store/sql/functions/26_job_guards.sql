@@ -36,6 +36,11 @@ BEGIN
             OLD.code, NEW.code, NEW.message,
             -- A plain statement may leave the time as it is.
             CASE WHEN NEW.updated_at = OLD.updated_at THEN clock_timestamp() ELSE NEW.updated_at END);
+    IF NEW.version = OLD.version THEN
+        -- A plain statement: the controller, which gives each of its changes a version, has to hear of it.
+        INSERT INTO {ops}.job_changes AS c (subject, version) VALUES (NEW.job_id, 1)
+        ON CONFLICT (subject) DO UPDATE SET version = c.version + 1;
+    END IF;
     RETURN NULL;
 END
 $$;

@@ -114,3 +114,45 @@ pub(crate) async fn the_record_is_read_page_by_page_and_does_not_change(ground: 
     let refused = changed.expect_err("what is on record does not change");
     assert_eq!(refused.refusal_code(), Some(tidemill_store::RefusalCode::Frozen));
 }
+
+/// Shows that the moment at which another token begins to speak for an agent is on record, and that nothing else is that
+/// agents do; without the record it does not happen.
+pub(crate) async fn another_token_for_an_agent_is_on_record(ground: &Ground) {
+    let (first, old) = ground.make(Role::Agent, None, None).await;
+    let (second, new) = ground.make(Role::Agent, None, None).await;
+    let agent = uuid::Uuid::new_v4();
+    let register = async |token: &str| {
+        let body = json!({
+            "boot": uuid::Uuid::new_v4(), "name": "one", "capacity": 1, "protocol": 1, "secret": "7".repeat(32),
+        });
+        let ask = ask(&Method::PUT, &format!("/v1/agents/{agent}")).body(&body).from([192, 0, 2, 9], false);
+        ask.token(token).at(&ground.door).await.status
+    };
+    let lines = "SELECT count(*) FROM {ops}.audit WHERE action LIKE 'agents%'";
+    for _ in 0..2 {
+        assert_eq!(register(old.reveal()).await, StatusCode::OK);
+    }
+    assert_eq!(register(new.reveal()).await, StatusCode::CONFLICT, "the first token is good");
+    assert_eq!(ground.stage.plain.number(lines).await.ok(), Some(0));
+    let revoke = ask(&Method::DELETE, &format!("/v1/tokens/{}", first.token_id)).token(&ground.admin);
+    assert_eq!(revoke.at(&ground.door).await.status, StatusCode::OK);
+
+    let plain = &ground.stage.plain;
+    plain.execute("ALTER TABLE {ops}.audit RENAME TO audit_away").await.expect("the record is out of reach");
+    assert!(register(new.reveal()).await.is_server_error(), "what cannot be put on record is not done");
+    plain.execute("ALTER TABLE {ops}.audit_away RENAME TO audit").await.expect("the record is back");
+    for _ in 0..2 {
+        assert_eq!(register(new.reveal()).await, StatusCode::OK);
+    }
+    let record = ground.get("/v1/audit?limit=1", &ground.admin).await.json();
+    let line = &record["items"][0];
+    assert_eq!(line["action"], "agents.rebind", "{record:#}");
+    assert_eq!(line["who"], second.name);
+    assert_eq!(line["token_id"], json!(second.token_id));
+    assert_eq!((&line["role"], &line["source"]), (&json!("agent"), &json!("192.0.2.9")));
+    assert_eq!(line["subject"], json!(agent));
+    assert_eq!(line["detail"]["former_token_id"], json!(first.token_id));
+    assert_eq!(line["detail"]["agent"], "one");
+    assert!(!record.to_string().contains(&"7".repeat(32)), "never a secret");
+    assert_eq!(ground.stage.plain.number(lines).await.ok(), Some(1), "once");
+}

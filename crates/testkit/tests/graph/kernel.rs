@@ -105,7 +105,28 @@ pub(crate) async fn a_run_that_is_ended_by_hand_takes_its_jobs_with_it(kind: Kin
     assert_eq!(scene.run(&run).await.status, RunState::Failed);
 }
 
-/// Nobody tells the controller: it finds such runs when it passes over everything.
+/// Shows that what a plain statement does to a job is named to the controller, which reads everything anew at once.
+pub(crate) async fn a_job_that_a_statement_ended_is_seen_without_a_pass(kind: Kind) {
+    let mut scene = Scene::open(kind).await;
+    let mut robot = scene.agent("one", 2).await;
+    let run = scene.submit(&graph(&[("a", &[]), ("b", &["a"])])).await;
+    scene.act().await;
+    let task = robot.order().await.task_id;
+    robot.stage(&task, "executing").await;
+    scene.act().await;
+    let changes = "SELECT count(*) FROM {ops}.job_changes";
+    assert_eq!(scene.number(changes).await, 0, "what the controller does it need not be told");
+    let end = "UPDATE {ops}.jobs SET code = 'succeeded', ended_at = updated_at WHERE name = 'a'";
+    scene.stage.plain.execute(end).await.expect("a person may");
+    scene.act().await;
+    assert_eq!(scene.code(&run, "b").await, C::Initiated);
+    let order = robot.order().await;
+    robot.succeed(&order).await;
+    scene.act().await;
+    assert_eq!(scene.run(&run).await.status, RunState::Success);
+}
+
+/// A controller that was not told of it finds such runs when it passes over everything.
 pub(crate) async fn a_run_whose_last_job_a_statement_ended_ends(kind: Kind) {
     let mut scene = Scene::open(kind).await;
     let mut robot = scene.agent("one", 2).await;

@@ -33,6 +33,48 @@ pub(crate) async fn a_command_that_fails_is_tried_again_only_where_asked(kind: K
     }
 }
 
+/// Shows that what one agent cannot do goes to those that have not tried it, also after everything was read anew, and
+/// waits for them where they are busy. Agents get jobs in the order of their size.
+pub(crate) async fn a_job_that_an_agent_cannot_carry_out_goes_to_another(kind: Kind) {
+    let mut scene = Scene::open(kind).await;
+    let mut robots =
+        [scene.agent("one", 1).await, scene.agent("two", 2).await, scene.agent("three", 4).await];
+    let run = scene.submit(&one("")).await;
+    for turn in 0..2 {
+        scene.act().await;
+        let order = robots[turn].order().await;
+        robots[turn].result(&order.task_id, failed("it has no store")).await;
+        scene.act().await;
+        // Longer than the back-off, and time for a pass over everything.
+        scene.advance(61);
+        for robot in &robots {
+            robot.beat().await;
+        }
+        if turn == 0 {
+            let wide = scene.submit(&one("weight: 4")).await;
+            scene.act().await;
+            let busy = robots[2].order().await;
+            assert_eq!(busy.work.as_ref().expect("it is work").run_id, wide);
+            robots[2].stage(&busy.task_id, "executing").await;
+        }
+    }
+    scene.act().await;
+    for robot in &mut robots {
+        assert!(robot.poll().await.is_empty(), "two of them failed, and the third is busy");
+    }
+    assert_eq!(scene.code(&run, "a").await, C::WaitingOnWorkers);
+    let job = scene.graphs.find_job(&run, "a").await.expect("the job exists");
+    let why = scene.graphs.why_job(&job).await.expect("it is told").sentence();
+    assert_eq!(why, "It needs room for 1, and the 1 agent that could take it have 0 at most.");
+    let busy = robots[2].have[0].clone();
+    robots[2].result(&busy, ended(0)).await;
+    scene.act().await;
+    let order = robots[2].order().await;
+    robots[2].succeed(&order).await;
+    scene.act().await;
+    assert_eq!(scene.run(&run).await.status, RunState::Success);
+}
+
 pub(crate) async fn an_agents_failures_are_bounded_and_backed_off(kind: Kind) {
     let mut scene = Scene::open(kind).await;
     let mut robot = scene.agent("one", 1).await;

@@ -141,3 +141,17 @@ pub(crate) async fn a_receive_is_bounded(desk: Desk) {
     assert_eq!(desk.receive(desk.ann, usize::MAX, at(1)).await.len(), BATCH_MAX);
     assert_eq!(desk.receive(desk.ann, usize::MAX, at(1)).await.len(), 10);
 }
+
+pub(crate) async fn a_process_that_drains_receives_nothing(desk: Desk) {
+    desk.send(items("nivoda", 3), at(0)).await;
+    let ann = desk.stage.register("ann", at(0)).await;
+    let held = desk.receive(ann, 1, at(1)).await;
+    desk.stage.store.drain_worker(ann, true).await.expect("it is asked to drain");
+    assert_eq!(desk.receive(ann, 10, at(2)).await, [], "it has not beaten since");
+    assert_eq!(desk.complete(&held[0].receipt, at(3)).await, Applied::Applied, "it ends what it has");
+    assert_eq!(desk.receive(desk.bob, 1, at(4)).await.len(), 1, "others go on");
+    desk.stage.store.drain_worker(ann, false).await.expect("it is taken back");
+    let rest = desk.receive(ann, 10, at(5)).await;
+    assert_eq!(rest.len(), 1);
+    assert_eq!(rest[0].deliveries, 1, "what it was not given is no delivery");
+}

@@ -102,7 +102,9 @@ fn an_unknown_kind_of_task_is_reported_and_the_others_go_on(stage: &Stage) {
     let codes = site.codes(&run);
     assert_eq!((codes["strange"].as_str(), codes["plain"].as_str()), ("job_error", "succeeded"), "{codes:?}");
     let told = stage.ok(&["job", "why", &format!("{run}/strange")]);
-    assert!(told.contains("this agent does not know tasks of kind POLISHJOB"), "{told}");
+    let version = env!("CARGO_PKG_VERSION");
+    let reason = format!("this agent, version {version}, does not know tasks of kind POLISHJOB: upgrade it");
+    assert!(told.contains(&reason), "{told}");
     let ledger = site.ledger();
     assert_eq!((ledger.count("begin strange"), ledger.count("begin plain")), (0, 1), "{ledger:?}");
     site.check(&run);

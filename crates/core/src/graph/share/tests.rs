@@ -14,12 +14,13 @@ fn ready(index: usize, workspace: &str) -> Ready {
             pool: None,
             labels: Vec::new(),
             on: None,
+            failed_on: Vec::new(),
         },
     }
 }
 
 fn agent(capacity: i32) -> Agent {
-    Agent { id: Uuid::nil(), labels: Vec::new(), project: None, capacity, free: capacity }
+    Agent { id: Uuid::nil(), labels: Vec::new(), project: None, capacity, free: capacity, away: false }
 }
 
 fn line(jobs: impl IntoIterator<Item = Ready>) -> Line {
@@ -155,4 +156,32 @@ fn a_job_waits_for_the_one_agent_that_has_what_it_needs() {
     holder.free = 0;
     assert_eq!(room(&bound.shape, &[agent(8), holder], &BTreeMap::new()), Room::NoWorker);
     assert_eq!(room(&bound.shape, &[agent(8)], &BTreeMap::new()), Room::NoWorker, "it may come back");
+}
+
+#[test]
+fn a_job_waits_for_an_agent_on_which_it_did_not_fail() {
+    let named = |id: u128, free: i32| Agent { id: Uuid::from_u128(id), free, ..agent(4) };
+    let failed = |on: &[u128]| {
+        let mut job = ready(0, "one");
+        job.shape.failed_on = on.iter().copied().map(Uuid::from_u128).collect();
+        job
+    };
+    let goes = |job: Ready, agents: &mut [Agent]| -> Option<usize> {
+        let pools = &mut BTreeMap::new();
+        line([job]).give(&BTreeMap::new(), agents, pools, 1).first().map(|given| given.agent)
+    };
+    assert_eq!(goes(failed(&[]), &mut [named(1, 1), named(2, 4)]), Some(0), "the fullest one that can");
+    assert_eq!(goes(failed(&[1]), &mut [named(1, 1), named(2, 4)]), Some(1));
+    assert_eq!(goes(failed(&[1, 2]), &mut [named(1, 1), named(2, 4), named(3, 4)]), Some(2));
+    // The other one is busy, and will be done some time.
+    assert_eq!(goes(failed(&[1]), &mut [named(1, 1), named(2, 0)]), None);
+    // Nobody else could: another try at the same place is better than none.
+    let away = Agent { away: true, ..named(2, 0) };
+    assert_eq!(goes(failed(&[1]), &mut [named(1, 1), away]), Some(0));
+    let narrow = Agent { capacity: 0, ..named(2, 0) };
+    assert_eq!(goes(failed(&[1]), &mut [named(1, 1), narrow]), Some(0));
+    assert_eq!(goes(failed(&[1, 2]), &mut [named(1, 1), named(2, 4)]), Some(0));
+    let mut bound = failed(&[1]);
+    bound.shape.on = Some(Uuid::from_u128(1));
+    assert_eq!(goes(bound, &mut [named(1, 1), named(2, 4)]), Some(0), "it has what the job needs");
 }

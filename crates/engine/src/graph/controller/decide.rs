@@ -200,9 +200,16 @@ impl Decision {
             Step::Again { not_before, message, failure, stop: _ } => {
                 let forgotten =
                     memory.jobs[index].task.as_ref().is_some_and(|task| memory.is_forgotten(task));
+                let answered = memory.jobs[index]
+                    .task
+                    .as_ref()
+                    .filter(|task| task.result.is_some())
+                    .map(|task| task.agent_id);
+                if let Some(agent) = answered.filter(|_| !failure) {
+                    memory.note_failed(index, agent);
+                }
                 let job = &mut memory.jobs[index];
-                let answered = job.task.as_ref().is_some_and(|task| task.result.is_some());
-                let (end, message) = match (answered, forgotten) {
+                let (end, message) = match (answered.is_some(), forgotten) {
                     (true, _) => (TaskEnd::Taken, message),
                     (false, true) => (TaskEnd::Forgotten, "its agent does not come back".to_owned()),
                     // Its supervisor has ended its command long ago: there is nothing to stop.

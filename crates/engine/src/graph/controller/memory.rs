@@ -71,6 +71,7 @@ impl Job {
             pool: self.live.pool.clone(),
             labels: self.live.labels.clone(),
             on,
+            failed_on: Vec::new(),
         }
     }
 
@@ -130,10 +131,33 @@ pub(super) struct Memory {
     pub(super) dirty: BTreeSet<usize>,
     /// Runs to read: jobs of them were named, and are not known.
     strange: BTreeSet<String>,
+    /// Agents that could not carry a job out, by job.
+    failed_on: HashMap<String, Vec<Uuid>>,
+    /// Whether somebody else moved a job: with a plain statement, because nobody else may.
+    is_wrong: bool,
     live: usize,
 }
 
 impl Memory {
+    /// An empty memory, but for what is not in the database.
+    pub(super) fn anew(&mut self) -> Self {
+        Self { failed_on: std::mem::take(&mut self.failed_on), ..Self::default() }
+    }
+
+    /// Notes that the agent of a job's last task could not carry it out.
+    pub(super) fn note_failed(&mut self, index: usize, agent: Uuid) {
+        let agents = self.failed_on.entry(self.jobs[index].live.job_id.clone()).or_default();
+        if !agents.contains(&agent) {
+            agents.push(agent);
+        }
+    }
+
+    /// Agents that could not carry a job out. One that took over from another controller knows the last one.
+    fn failed_on(&self, job: &Job) -> Vec<Uuid> {
+        let last = || job.live.agent_id.filter(|_| job.live.errors > 0).into_iter().collect();
+        self.failed_on.get(&job.live.job_id).cloned().unwrap_or_else(last)
+    }
+
     /// What room a job needs. Where one agent alone has what it needs, it goes there.
     ///
     /// What it leaves will be needed together with what others left: where that is on one agent's disk already, it goes
@@ -143,7 +167,7 @@ impl Memory {
         if let Place::On(agent) = job.place() {
             return job.shape(Some(agent));
         }
-        let free = job.shape(None);
+        let free = Shape { failed_on: self.failed_on(job), ..job.shape(None) };
         let homes = job.dependents.iter().filter_map(|&dependent| match self.jobs[dependent].place() {
             Place::On(agent) => Some(agent),
             Place::Anywhere | Place::Nowhere(_) => None,
@@ -151,7 +175,7 @@ impl Memory {
         let mut fitting = homes.filter(|agent| {
             let known = self.agents.get(agent).filter(|state| state.known.forgotten_at.is_none());
             known.is_some_and(|state| {
-                state.known.agent.capacity >= free.weight && room_of(state, 0).fits(&free)
+                state.known.agent.capacity >= free.weight && room_of(state, None).fits(&free)
             })
         });
         let on = fitting.next();
@@ -176,6 +200,11 @@ impl Memory {
         self.dirty.is_empty()
     }
 
+    /// Whether it is not as everything is, and must be read anew.
+    pub(super) fn is_wrong(&self) -> bool {
+        self.is_wrong
+    }
+
     /// Runs that have to be read with the next look.
     pub(super) fn take_runs(&mut self) -> Vec<String> {
         std::mem::take(&mut self.strange).into_iter().collect()
@@ -190,22 +219,27 @@ impl Memory {
     pub(super) fn take_in(&mut self, look: Look, since: Timestamp, silence: TimeDelta) {
         let now = look.now;
         self.take_in_jobs(look.jobs, &look.needs, &look.runs);
+        if look.full {
+            // Jobs may have ended without this controller.
+            self.failed_on.retain(|job, _| self.ids.contains_key(job));
+        }
         for (job, held) in look.held {
             if let Some(&index) = self.ids.get(&job) {
                 self.jobs[index].held.push(held);
             }
         }
-        for (subject, run, cancelled) in &look.wishes {
-            match self.ids.get(subject) {
+        for named in look.named {
+            match self.ids.get(&named.job_id) {
                 Some(&index) => {
-                    self.jobs[index].live.cancelled |= *cancelled;
+                    self.is_wrong |= self.jobs[index].live.code != named.code;
+                    self.jobs[index].live.cancelled |= named.cancelled;
                     self.jobs[index].task = None;
                     self.jobs[index].stop = None;
                     self.dirty.insert(index);
                 }
                 // A job that has ended is named by reports that come late; its run is not known any more then.
                 None => {
-                    self.strange.insert(run.to_string());
+                    self.strange.insert(named.run_id.to_string());
                 }
             }
         }
@@ -395,8 +429,9 @@ impl Memory {
         for (id, state) in self.agents.iter().filter(|(_, state)| state.known.forgotten_at.is_none()) {
             let agent = &state.known.agent;
             let free = agent.capacity - used.get(id).copied().unwrap_or(0);
+            let takes = !state.away && !agent.draining;
             ids.push(*id);
-            agents.push(room_of(state, if state.away || agent.draining { 0 } else { free.max(0) }));
+            agents.push(room_of(state, takes.then_some(free.max(0))));
         }
         let pool = |(name, size): (&String, &i32)| {
             let used = pooled.get(name.as_str()).copied().unwrap_or(0);
@@ -440,6 +475,7 @@ impl Memory {
             self.live -= 1;
             let id = job.live.job_id.clone();
             self.ids.remove(&id);
+            self.failed_on.remove(&id);
         }
         if was_over {
             return Vec::new();
@@ -461,14 +497,15 @@ impl Memory {
     }
 }
 
-/// What an agent has to give, of which so much is free.
-fn room_of(state: &AgentState, free: i32) -> share::Agent {
+/// What an agent has to give, of which so much is free; one that gets nothing for now has nothing.
+fn room_of(state: &AgentState, free: Option<i32>) -> share::Agent {
     let agent = &state.known.agent;
     share::Agent {
         id: agent.agent_id,
         labels: agent.labels.clone(),
         project: agent.project_id.clone(),
         capacity: agent.capacity,
-        free,
+        free: free.unwrap_or(0),
+        away: free.is_none(),
     }
 }
