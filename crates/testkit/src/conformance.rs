@@ -95,6 +95,7 @@ macro_rules! conformance {
         $crate::topic! { $kind, keys:
             of_two_runs_with_one_key_the_second_waits,
             a_key_belongs_to_its_project,
+            a_run_that_is_queued_twice_at_one_instant_keeps_its_key,
             a_batch_beside_a_held_key_loses_nothing,
             workers_that_race_never_hold_two_runs_of_one_key,
             the_key_goes_on_when_its_holder_succeeds,
