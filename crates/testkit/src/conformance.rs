@@ -245,6 +245,8 @@ macro_rules! conformance_of_engine {
         $crate::topic! { $kind, keeping:
             what_ended_long_ago_goes_with_its_events_and_artifacts,
             workers_go_when_nothing_of_theirs_is_left,
+            a_run_with_many_events_goes_in_several_steps,
+            upkeep_keeps_up_with_more_than_one_batch,
         }
         $crate::topic! { $kind, reasons:
             a_run_that_waits_has_a_reason,
