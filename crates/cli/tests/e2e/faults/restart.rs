@@ -103,7 +103,10 @@ fn a_short_outage_costs_no_try_and_no_line() {
         cluster.resume().expect("the server comes back");
         queued.join().expect("the command ends")
     });
-    println!("queued during an outage: {:?} {}", queued.code, queued.stderr.trim());
+    assert_eq!(queued.code, Some(0), "{queued:?}");
+    let labelled = stage.runs().into_iter().filter(|run| run.labels == ["never"]);
+    let made: Vec<String> = labelled.map(|run| run.run_id.to_string()).collect();
+    assert_eq!(made, [queued.stdout.trim()], "asked during an outage, queued once");
     stage.until(&id, RunState::Success);
     let events = stage.events(&id);
     let lines: Vec<_> = events.iter().filter(|event| event.message.starts_with("line ")).collect();
