@@ -253,8 +253,8 @@ pub(crate) struct Request {
     /// The branch or tag.
     #[arg(long, value_name = "R")]
     pub(crate) git_ref: Option<String>,
-    /// What the worker should know, as a JSON object.
-    #[arg(long, value_name = "JSON", value_parser = json)]
+    /// What the worker should know, as a JSON object; @FILE reads it from a file, and @- from standard input.
+    #[arg(long, value_name = "JSON", value_parser = metadata)]
     pub(crate) metadata: Option<Json>,
     /// Larger is first.
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
@@ -450,6 +450,31 @@ pub(crate) struct Work {
     /// The command. It gets the run as JSON on its standard input, and in TIDEMILL_RUN_ID and the like.
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<String>,
+}
+
+/// Bytes of metadata in a file: more than a run takes, since spaces between its parts are not kept.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Metadata as it is, or where it is: an argument carries only half of what a run takes.
+fn metadata(text: &str) -> Result<Json, String> {
+    let Some(path) = text.strip_prefix('@') else { return json(text) };
+    let read = match path {
+        "-" => bounded(std::io::stdin().lock()),
+        path => std::fs::File::open(path).and_then(bounded),
+    };
+    let bytes = read.map_err(|error| format!("could not read it: {error}"))?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!("there are more than {FILE_BYTES_MAX} bytes of it"));
+    }
+    json(&String::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?)
+}
+
+/// What can be read, and one byte more than is taken at most: a file may have no end.
+fn bounded(source: impl std::io::Read) -> std::io::Result<Vec<u8>> {
+    use std::io::Read as _;
+    let mut bytes = Vec::new();
+    source.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 pub(crate) fn json(text: &str) -> Result<Json, String> {

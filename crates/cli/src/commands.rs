@@ -39,6 +39,7 @@ use crate::config::Config;
 use crate::fail::Failure;
 use crate::out::Out;
 use crate::{environment, local, remote};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use tidemill_client::Client;
@@ -65,16 +66,7 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
         Command::Demo(order) => Box::pin(demo_sync::demo(order, &config, out)).await,
         Command::Migrate => migrate(&config, out).await,
         Command::Roles { command: RolesCommand::Create { prefix } } => roles(&config, &prefix, out).await,
-        Command::Backup { target } => {
-            let engine = open(&config).await?;
-            let bytes = engine.store().backup(&target).await?;
-            if out.is_json() {
-                out.json(&serde_json::json!({"target": target, "bytes": bytes}));
-            } else {
-                out.line(format!("{} holds a whole copy of {bytes} bytes", target.display()));
-            }
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Backup { target } => backup(&config, &target, out).await,
         Command::Project { command } => {
             reaching(&global, &config, |client| project::command(client, command, out)).await
         }
@@ -248,8 +240,8 @@ async fn open(config: &Config) -> Result<Engine, Failure> {
         return Err(Failure::refused(format!("there is no database at `{}`", path.display()))
             .hint("tidemill migrate makes one; --database names another"));
     }
-    let store = Store::open(&options).await?;
     // A server that restarts right now is waited for, as it is by every call that follows.
+    let store = PATIENCE.settle("open the database", || Store::open(&options)).await?;
     PATIENCE.settle("look at the schema", || store.check_schema()).await?;
     Ok(Engine::new(store, Clock::Database, PATIENCE).with_alerts(config.alerts.clone()))
 }
@@ -264,7 +256,8 @@ async fn everything(config: &Config, up: crate::args_server::Up, out: Out) -> Re
 
 async fn migrate(config: &Config, out: Out) -> Result<ExitCode, Failure> {
     let store = Store::open(&options(config)).await?;
-    let migrated = store.migrate(None).await?;
+    let still = || format!("the migration of {} goes on", store.place());
+    let migrated = out.wait(still, store.migrate(None)).await?;
     // Feeds, graphs and first steps need a project that is always there.
     store.create_project("default", vec!["default".to_owned()], None).await?;
     if out.is_json() {
@@ -278,6 +271,21 @@ async fn migrate(config: &Config, out: Out) -> Result<ExitCode, Failure> {
             migrated.applied.join(", ")
         };
         out.line(format!("{} is ready ({applied})", store.place()));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn backup(config: &Config, target: &Path, out: Out) -> Result<ExitCode, Failure> {
+    let engine = open(config).await?;
+    let still = || {
+        let bytes = std::fs::metadata(target).map_or(0, |file| file.len());
+        format!("the copy goes on: {} has {bytes} bytes", target.display())
+    };
+    let bytes = out.wait(still, engine.store().backup(target)).await?;
+    if out.is_json() {
+        out.json(&serde_json::json!({"target": target, "bytes": bytes}));
+    } else {
+        out.line(format!("{} holds a whole copy of {bytes} bytes", target.display()));
     }
     Ok(ExitCode::SUCCESS)
 }

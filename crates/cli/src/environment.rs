@@ -55,6 +55,12 @@ pub(crate) fn hidden_step() -> Option<Hidden> {
     }
 }
 
+/// Whether the command line asks for JSON, as far as one that is not understood can be read. What follows `--` belongs
+/// to another command.
+pub(crate) fn wants_json() -> bool {
+    std::env::args_os().skip(1).take_while(|word| word != "--").any(|word| word == "--json")
+}
+
 pub(crate) fn log_filter() -> Option<String> {
     std::env::var(LOG).ok().filter(|filter| !filter.is_empty())
 }

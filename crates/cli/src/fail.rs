@@ -61,6 +61,19 @@ impl Failure {
     }
 }
 
+/// The parser's own words, without how to use the command: its first paragraph, on one line.
+impl From<clap::Error> for Failure {
+    fn from(error: clap::Error) -> Self {
+        if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+            return Self::usage("a part of the command is missing").hint("add --help to see what there is");
+        }
+        let text = error.to_string();
+        let words = text.strip_prefix("error: ").unwrap_or(&text).lines();
+        let words: Vec<&str> = words.map(str::trim).take_while(|line| !line.is_empty()).collect();
+        Self::usage(words.join(" "))
+    }
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let hint = error.hint();

@@ -40,7 +40,16 @@ fn main() -> ExitCode {
         Some(environment::Hidden::Launch) => return tidemill_supervisor::launch(),
         None => {}
     }
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        // A program that asked for JSON is told in JSON what is wrong; help is for people all the same.
+        Err(error) if error.use_stderr() && environment::wants_json() => {
+            let failure = Failure::from(error);
+            out::Out::new(true).failure(&failure);
+            return failure.exit_code();
+        }
+        Err(error) => error.exit(),
+    };
     let out = out::Out::new(arguments.global.json);
     match run(arguments, out) {
         Ok(code) => code,

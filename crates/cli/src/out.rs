@@ -2,8 +2,12 @@
 
 use crate::fail::Failure;
 use std::io::{IsTerminal, Write};
+use std::time::Duration;
 use tidemill_core::event::Level;
 use tidemill_core::run::RunState;
+
+/// How often a command that takes long says so.
+const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
 /// Where and how a command prints.
 #[derive(Debug, Clone, Copy)]
@@ -112,6 +116,17 @@ impl Out {
     pub(crate) fn say(self, text: impl AsRef<str>) {
         if !self.json {
             let _ = writeln!(std::io::stderr().lock(), "{}", text.as_ref());
+        }
+    }
+
+    /// Waits for something that may take long, and says now and then that it goes on, and how far it is.
+    pub(crate) async fn wait<T>(self, how_far: impl Fn() -> String, work: impl Future<Output = T>) -> T {
+        let (begun, mut work) = (tokio::time::Instant::now(), std::pin::pin!(work));
+        loop {
+            match tokio::time::timeout(PROGRESS_EVERY, &mut work).await {
+                Ok(done) => return done,
+                Err(_) => self.say(format!("{} after {} s", how_far(), begun.elapsed().as_secs())),
+            }
         }
     }
 

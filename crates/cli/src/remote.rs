@@ -11,7 +11,7 @@ use tidemill_core::worker::{Beaten, NewWorker};
 use tidemill_core::{RunId, WorkerId};
 use tidemill_engine::patience::Passing;
 use tidemill_engine::worker::{Door, Waiting};
-use tidemill_store::{FinishRun, Holder};
+use tidemill_store::{FinishRun, Holder, RefusalCode};
 use tidemill_wire::claims::{Ask, Offer};
 use tidemill_wire::runs::{Append, Finish};
 use tokio::task::JoinHandle;
@@ -37,6 +37,9 @@ const ASKED_TWICE: [&str; 11] = [
     "/v1/agents",
     "/v1/reboot",
 ];
+
+/// What is said of a server that is silent.
+const NO_ANSWER: &str = "no answer came in time";
 
 /// How a certificate in PEM form begins.
 const CERTIFICATE: &[u8] = b"-----BEGIN CERTIFICATE-----";
@@ -160,6 +163,14 @@ impl Door for Away {
         error.0.is_stale()
     }
 
+    fn is_too_large(error: &Trouble) -> bool {
+        error.0.problem().is_some_and(|problem| problem.code == RefusalCode::TooLarge.as_str())
+    }
+
+    fn unanswered(_: &'static str) -> Trouble {
+        Trouble(Error::Unreachable(NO_ANSWER.to_owned()))
+    }
+
     async fn register(&self, worker: NewWorker) -> Result<(), Trouble> {
         self.client.register(worker).await.map_err(Trouble)
     }
@@ -168,7 +179,7 @@ impl Door for Away {
         let ask = asked(ask, Duration::ZERO);
         match tokio::time::timeout(ANSWER, self.client.claim(&ask)).await {
             Ok(answer) => Ok(answer.map_err(Trouble)?.runs),
-            Err(_) => Err(Trouble(Error::Unreachable("no answer came in time".to_owned()))),
+            Err(_) => Err(Self::unanswered("claim")),
         }
     }
 

@@ -5,7 +5,6 @@ use crate::{Engine, schedules};
 use std::time::Duration;
 use tidemill_core::limits;
 use tidemill_store::{Error, Pruned, Swept};
-use tokio::time::Instant;
 
 /// How upkeep is done.
 #[derive(Debug, Clone)]
@@ -48,6 +47,10 @@ pub struct Upkept {
 const BATCH: usize = 500;
 /// Time between two prunes.
 const PRUNE_EVERY: Duration = Duration::from_mins(10);
+/// Time between two batches of one prune: others have things to write, too.
+const PRUNE_PAUSE: Duration = Duration::from_millis(100);
+/// How long a pass may take: a server that dies silently must not end upkeep, and the next pass does the rest.
+const PASS_MAX: Duration = Duration::from_mins(2);
 
 impl Engine {
     /// Sweeps and fires until nothing is left to do at this moment, and prunes.
@@ -57,10 +60,11 @@ impl Engine {
         loop {
             let pruned = self.prune_batch(upkeep).await?;
             done.pruned.runs += pruned.runs;
+            done.pruned.events += pruned.events;
             done.pruned.workers += pruned.workers;
             done.pruned.fires += pruned.fires;
             done.pruned.alerts += pruned.alerts;
-            if pruned.runs < BATCH as u64 && pruned.alerts < BATCH as u64 {
+            if is_last(&pruned) {
                 return Ok(done);
             }
         }
@@ -97,14 +101,14 @@ impl Engine {
     /// Does upkeep for ever. Passes are harmless beside those of other processes.
     pub async fn keep_up(&self, upkeep: &Upkeep) {
         // Apart from each other: a mail server that hangs must hold nothing else up.
-        tokio::join!(self.keep_sweeping(upkeep), self.keep_telling(upkeep.every));
+        // And so must a table with more old rows than one step takes.
+        tokio::join!(self.keep_sweeping(upkeep), self.keep_telling(upkeep.every), self.keep_pruning(upkeep));
     }
 
     async fn keep_sweeping(&self, upkeep: &Upkeep) {
-        let mut pruned_at: Option<Instant> = None;
         let mut complained = false;
         loop {
-            let pass = self.sweep_and_fire(upkeep).await;
+            let pass = in_time(self.sweep_and_fire(upkeep)).await;
             let busy = pass.as_ref().is_ok_and(|done| !done.swept.is_empty() || !done.scheduled.is_empty());
             match pass {
                 Ok(_) => complained = false,
@@ -115,13 +119,30 @@ impl Engine {
                 }
                 Err(_) => {}
             }
-            if pruned_at.is_none_or(|at| at.elapsed() > PRUNE_EVERY) && !complained {
-                if let Err(error) = self.prune_batch(upkeep).await {
-                    tracing::warn!("could not prune: {}", chain(&error));
+            let pause = tokio::time::timeout(PASS_MAX, self.pause(upkeep, busy)).await;
+            tokio::time::sleep(pause.unwrap_or(upkeep.every)).await;
+        }
+    }
+
+    /// Removes what is old, batch by batch, and looks again after a while. There may be any number of batches: what
+    /// ends in that time must go in that time.
+    async fn keep_pruning(&self, upkeep: &Upkeep) {
+        let mut complained = false;
+        loop {
+            let wait = match in_time(self.prune_batch(upkeep)).await {
+                Ok(pruned) => {
+                    complained = false;
+                    if is_last(&pruned) { PRUNE_EVERY } else { PRUNE_PAUSE }
                 }
-                pruned_at = Some(Instant::now());
-            }
-            tokio::time::sleep(self.pause(upkeep, busy).await).await;
+                Err(error) => {
+                    if !complained {
+                        tracing::warn!("could not prune: {}", chain(&error));
+                    }
+                    complained = true;
+                    PRUNE_EVERY
+                }
+            };
+            tokio::time::sleep(wait).await;
         }
     }
 
@@ -140,4 +161,13 @@ impl Engine {
         let workers = self.store().workers().await;
         workers.is_ok_and(|workers| workers.iter().any(|worker| worker.ended_at.is_none()))
     }
+}
+
+/// Whether nothing that is old is left.
+fn is_last(pruned: &Pruned) -> bool {
+    pruned.runs == 0 && pruned.events == 0 && pruned.alerts == 0
+}
+
+async fn in_time<T>(pass: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    tokio::time::timeout(PASS_MAX, pass).await.unwrap_or_else(|_| Err(Error::unanswered("do upkeep")))
 }

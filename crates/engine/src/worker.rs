@@ -6,7 +6,9 @@
 
 mod carrier;
 mod door;
+mod life;
 mod log;
+mod report;
 
 pub use carrier::{Carrier, Ended, Ending, Sign, Stop, Worked, WorkerOptions};
 pub use door::{Door, Waiting};
@@ -15,13 +17,13 @@ pub use log::{Place, RunLog};
 use crate::Engine;
 use crate::patience::{Passing as _, Patience, chain};
 use crate::trace::of_run;
+use report::Report;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_core::run::{Applied, Claim, FinalStatus};
-use tidemill_core::worker::NewWorker;
-use tidemill_core::{Json, RunId, WorkerId};
-use tidemill_store::{ClaimRuns, Error, FinishRun, Holder};
+use tidemill_core::run::{Applied, Claim};
+use tidemill_core::{RunId, WorkerId};
+use tidemill_store::{ClaimRuns, Error, Holder};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -30,6 +32,7 @@ use tracing::Instrument as _;
 /// A run that is being carried out.
 struct Active<M> {
     sign: watch::Sender<Sign<M>>,
+    task: tokio::task::Id,
 }
 
 /// A run that is over, as far as this worker is concerned.
@@ -56,6 +59,12 @@ struct Dispatch<D: Door, C: Carrier> {
     request_id: String,
     /// Whether a run was cut off that is still ours as far as the database knows.
     abandoned: bool,
+    /// The same of a run whose work broke off by a fault of ours: the others in hand are well.
+    broken: bool,
+    /// The life before this one, while the database does not know that it is over.
+    left: Option<WorkerId>,
+    /// Whether the process is to end.
+    stop: watch::Receiver<bool>,
     /// Whether somebody asked this worker to drain, as the last beat told.
     draining: bool,
     /// Whether the last claim was answered: one that was not may have brought runs that nobody told us of.
@@ -107,6 +116,9 @@ pub async fn work_at<D: Door, C: Carrier>(
         waiter: None,
         request_id: uuid::Uuid::new_v4().to_string(),
         abandoned: false,
+        broken: false,
+        left: None,
+        stop: stop.clone(),
         draining: false,
         is_answered: true,
     };
@@ -128,7 +140,7 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
             if *stop.borrow() {
                 break;
             }
-            if self.abandoned {
+            if self.abandoned || (self.broken && self.active.is_empty()) {
                 self.give_back().await?;
                 idle = false;
                 continue;
@@ -171,21 +183,6 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
         Ok(())
     }
 
-    async fn register(&mut self) -> Result<(), D::Error> {
-        let worker = NewWorker {
-            worker_id: self.worker_id,
-            name: self.options.name.clone(),
-            host: self.options.host.clone(),
-            pid: i64::from(std::process::id()),
-            labels: self.options.labels.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-        };
-        let door = &self.door;
-        self.patience.settle("register this worker", || door.register(worker.clone())).await?;
-        self.last_beat = Instant::now();
-        Ok(())
-    }
-
     /// What this worker asks for: as many runs as it has free slots.
     fn ask(&self) -> ClaimRuns {
         ClaimRuns {
@@ -205,13 +202,14 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
         if ask.limit == 0 {
             return Ok(0);
         }
+        let longest = self.options.loop_answer_max();
         let (mut asked, began) = (self.carrier.moment(), Instant::now());
-        let mut answer = self.door.claim(ask.clone()).await;
+        let mut answer = in_time::<D, _>("claim runs", longest, self.door.claim(ask.clone())).await;
         if began.elapsed() >= self.options.beat && answer.as_ref().is_ok_and(|claims| !claims.is_empty()) {
             // An answer that took long says little about now, and a command must not begin on it: ask again. The
             // same request id gives the same runs.
             asked = self.carrier.moment();
-            answer = self.door.claim(ask).await;
+            answer = in_time::<D, _>("claim runs", longest, self.door.claim(ask)).await;
         }
         self.is_answered = answer.is_ok();
         let claims = match answer {
@@ -243,25 +241,25 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
         tracing::info!(run.id = %claim.run_id, "worker {} claimed run {}", self.options.name, claim.run_id);
         self.worked.claimed += 1;
         let run_id = claim.run_id.clone();
+        let key = run_id.clone();
         let (sign, signs) = watch::channel(Sign { contact: asked, stop: None });
-        self.active.insert(run_id.clone(), Active { sign });
-        let door = self.door.clone();
+        let (door, answer_max) = (self.door.clone(), self.options.answer_max());
         let holder = Holder { worker: Some(self.options.name.clone()), epoch: Some(claim.epoch) };
         let (carrier, lost) = (self.carrier.clone(), self.lost.clone());
-        self.tasks.spawn(async move {
-            let log = RunLog::open(door.clone(), run_id.clone(), holder.clone(), lost);
+        let task = self.tasks.spawn(async move {
+            let log = RunLog::open(door.clone(), run_id.clone(), holder.clone(), answer_max, lost);
             let writer = log.writer();
             let ended = carrier.carry(claim, log, signs).instrument(of_run!("carry", run_id)).await;
             writer.flush().await;
+            let report = Report { door: &door, run: &run_id, holder: &holder, answer_max };
             let applied = match &ended {
-                Ended::With(status, metadata) => {
-                    report(&door, &run_id, *status, metadata.clone(), &holder).await
-                }
+                Ended::With(status, metadata) => report.send(*status, metadata).await,
                 Ended::Interrupted => None,
             };
             carrier.finished(&run_id, &ended, applied);
             Over { run_id, applied, interrupted: matches!(ended, Ended::Interrupted) }
         });
+        self.active.insert(key, Active { sign, task: task.id() });
     }
 
     /// Takes note of runs that are over, and of those that turned out to be lost.
@@ -285,7 +283,14 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
                     self.worked.finished += 1;
                 }
             }
-            Err(error) => tracing::error!("the work on a run broke off: {error}"),
+            Err(error) => {
+                let broken = self.active.extract_if(|_, active| active.task == error.id()).next();
+                if let Some((run, _)) = broken {
+                    // Beats no longer name it: it is carried on by others when its lease is over, or before.
+                    tracing::error!(run.id = %run, "the work on run {run} broke off: {error}");
+                    self.broken = true;
+                }
+            }
         }
     }
 
@@ -295,90 +300,18 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
         }
     }
 
-    async fn beat_if_due(&mut self) {
-        if self.last_beat.elapsed() >= self.options.beat {
-            self.beat().await;
-        }
-    }
-
-    async fn beat(&mut self) {
-        let runs: Vec<RunId> = self.active.keys().cloned().collect();
-        let (asked, moment) = (Instant::now(), self.carrier.moment());
-        let beat = self.door.beat(self.worker_id, runs.clone());
-        // A beat that hangs must not hang the loop: the next one may get through on another connection.
-        match tokio::time::timeout(self.options.beat, beat).await {
-            Ok(Ok(beaten)) => {
-                self.last_beat = asked;
-                self.draining = beaten.draining;
-                for (run, held) in runs.iter().zip(beaten.held) {
-                    self.tell(run, |sign| {
-                        if !held.held {
-                            sign.stop = Some(Stop::Lost);
-                            return;
-                        }
-                        sign.contact = moment;
-                        if held.cancel_requested && sign.stop.is_none() {
-                            sign.stop = Some(Stop::Cancelled);
-                        }
-                    });
-                }
-            }
-            Ok(Err(error)) if D::is_stale(&error) => {
-                tracing::warn!("this worker was found dead; it stops what it runs, and begins anew");
-                if let Err(error) = self.start_over().await {
-                    tracing::warn!("could not register anew: {}", chain(&error));
-                }
-            }
-            Ok(Err(error)) => {
-                tracing::warn!("could not say that this worker lives: {}", chain(&error));
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-            Err(_) => tracing::warn!("could not say that this worker lives: nobody answers"),
-        }
-    }
-
-    /// A command was cut off because the database was silent for too long, and its run would stay ours for the rest
-    /// of its lease. The end of this worker's life gives it to others at once; the same silence has cut off
-    /// everything else in hand.
-    async fn give_back(&mut self) -> Result<(), D::Error> {
-        tracing::warn!("commands were cut off while the database was silent; this worker begins anew");
-        let (door, worker) = (self.door.clone(), self.worker_id);
-        self.start_over().await?;
-        self.patience.settle("give runs back", || door.retire(worker)).await?;
-        door.sweep(self.dead_after()).await;
-        Ok(())
-    }
-
-    fn dead_after(&self) -> Duration {
-        self.options.upkeep.clone().unwrap_or_default().dead_after
-    }
-
-    /// Everything that the process holds belongs to others: stop it, and begin again as a new process.
-    async fn start_over(&mut self) -> Result<(), D::Error> {
-        for active in self.active.values() {
-            active.sign.send_modify(|sign| sign.stop = Some(Stop::Lost));
-        }
-        while let Some(done) = self.tasks.join_next().await {
-            self.note(done);
-        }
-        self.active.clear();
-        self.waiter = None;
-        self.abandoned = false;
-        self.request_id = uuid::Uuid::new_v4().to_string();
-        self.worker_id = WorkerId(uuid::Uuid::new_v4());
-        self.register().await
-    }
-
     /// Declares that this worker waits for a wake-up.
     async fn arm(&mut self) {
+        let longest = self.options.loop_answer_max();
         if self.waiter.is_none() {
-            match self.door.waiter(self.worker_id).await {
+            let asked = self.door.waiter(self.worker_id);
+            match in_time::<D, _>("wait for runs", longest, asked).await {
                 Ok(waiter) => self.waiter = Some(waiter),
                 Err(error) => tracing::warn!("this worker only polls for now: {}", chain(&error)),
             }
         }
         if let Some(waiter) = &mut self.waiter
-            && let Err(error) = waiter.arm().await
+            && let Err(error) = in_time::<D, _>("wait for runs", longest, waiter.arm()).await
         {
             tracing::warn!("this worker only polls for now: {}", chain(&error));
             self.waiter = None;
@@ -386,8 +319,9 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
     }
 
     async fn disarm(&mut self) {
+        let longest = self.options.loop_answer_max();
         if let Some(waiter) = &mut self.waiter
-            && waiter.disarm().await.is_err()
+            && in_time::<D, _>("stop waiting", longest, waiter.disarm()).await.is_err()
         {
             self.waiter = None;
         }
@@ -416,35 +350,9 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
     /// Whether nothing is left that could come to this worker without anybody doing anything.
     async fn is_drained(&self) -> bool {
         let (labels, projects) = (self.options.labels.clone(), self.options.projects.clone());
-        self.door.work_left(labels, projects).await.is_ok_and(|left| left == 0)
-    }
-
-    /// Lets what is in hand end, and says goodbye.
-    async fn shut_down(&mut self, losses: &mut mpsc::UnboundedReceiver<RunId>) {
-        for active in self.active.values() {
-            active.sign.send_modify(|sign| {
-                sign.stop.get_or_insert(Stop::Shutdown);
-            });
-        }
-        let deadline = Instant::now() + self.options.ending_max;
-        while !self.tasks.is_empty() && Instant::now() < deadline {
-            let tick =
-                self.options.beat.saturating_sub(self.last_beat.elapsed()).max(Duration::from_millis(10));
-            tokio::select! {
-                Some(done) = self.tasks.join_next() => self.note(done),
-                Some(run) = losses.recv() => self.tell(&run, |sign| sign.stop = Some(Stop::Lost)),
-                () = tokio::time::sleep(tick) => self.beat_if_due().await,
-            }
-        }
-        self.tasks.abort_all();
-        let goodbye = Patience::For(Duration::from_secs(5));
-        if let Err(error) = goodbye.settle("say goodbye", || self.door.retire(self.worker_id)).await {
-            tracing::warn!("could not say goodbye: {}", chain(&error));
-        }
-        // Runs that were interrupted go on at once, without waiting for the next sweep of somebody else.
-        if self.worked.finished < self.worked.claimed {
-            self.door.sweep(self.dead_after()).await;
-        }
+        let asked = self.door.work_left(labels, projects);
+        let left = in_time::<D, _>("look for runs", self.options.loop_answer_max(), asked).await;
+        left.is_ok_and(|left| left == 0)
     }
 }
 
@@ -461,21 +369,12 @@ async fn listen<W: Waiting>(
     waiter.wait(ask, longest).await
 }
 
-/// Reports the end of a run until it was taken, or turned out to be too late.
-async fn report<D: Door>(
-    door: &D,
-    run: &RunId,
-    status: FinalStatus,
-    metadata: Json,
-    holder: &Holder,
-) -> Option<Applied> {
-    let end = FinishRun { run_id: run.clone(), status, metadata, epoch: holder.epoch };
-    let finish = || door.finish(end.clone(), holder.worker.clone());
-    match Patience::Endless.settle("finish a run", finish).await {
-        Ok(applied) => Some(applied),
-        Err(error) => {
-            tracing::error!(run.id = %run, "the end of run {run} was not recorded: {}", chain(&error));
-            None
-        }
-    }
+/// Asks once, for so long at most. Whoever dies silently at the other end would otherwise be waited for without end;
+/// what is asked here can be asked again.
+async fn in_time<D: Door, T>(
+    what: &'static str,
+    longest: Duration,
+    call: impl Future<Output = Result<T, D::Error>>,
+) -> Result<T, D::Error> {
+    tokio::time::timeout(longest, call).await.unwrap_or_else(|_| Err(D::unanswered(what)))
 }

@@ -86,6 +86,7 @@ catalog! {
     WORKER_DRAIN = "worker_drain.sql",
     PRUNE_RUNS = "prune_runs.sql",
     PRUNE_EVENTS = "prune_events.sql",
+    PRUNE_LEFT = "prune_left.sql",
     PRUNE_ARTIFACTS = "prune_artifacts.sql",
     PRUNE_WORKERS = "prune_workers.sql",
     PRUNE_FIRES = "prune_fires.sql",

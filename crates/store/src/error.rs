@@ -232,6 +232,12 @@ impl Error {
         })
     }
 
+    /// The database did not answer within the time that the caller has. What was asked may have been done.
+    pub fn unanswered(action: &'static str) -> Self {
+        let source = std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer came in time");
+        Self::Database { action, class: Class::Transient, source: sqlx::Error::Io(source) }
+    }
+
     /// Sorts an error of the database into ours.
     pub fn database(action: &'static str, source: sqlx::Error) -> Self {
         if let Some(refusal) = refusal(&source) {

@@ -1,15 +1,20 @@
 //! Retention: what has ended long ago goes, in batches, so that tables stay small.
 
 use crate::codec::{At, Bare};
-use crate::tx::on;
+use crate::tx::{Tx, on};
 use crate::{Error, Store, catalog};
 use tidemill_core::{RunId, Timestamp};
+
+/// Events in one step: on SQLite nobody else writes meanwhile.
+const PRUNE_EVENTS_MAX: u64 = 20_000;
 
 /// What a prune removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Pruned {
-    /// Runs, with their events and artifacts.
+    /// Runs, with their artifacts.
     pub runs: u64,
+    /// Events of runs.
+    pub events: u64,
     /// Worker processes that ended.
     pub workers: u64,
     /// Records of schedules.
@@ -45,50 +50,98 @@ impl Store {
     }
 
     /// Removes one batch of runs that ended before `before`, with everything that belongs to them.
+    ///
+    /// A run with more events than one step may delete goes at once, and the events that are left go with the next
+    /// batches: nobody sees a run without its record. A batch that removed nothing was the last.
     pub async fn prune(&self, before: Timestamp, batch: usize) -> Result<Pruned, Error> {
+        self.prune_within(before, batch, PRUNE_EVENTS_MAX).await
+    }
+
+    /// The same with so many events at most.
+    pub async fn prune_within(
+        &self,
+        before: Timestamp,
+        batch: usize,
+        events_max: u64,
+    ) -> Result<Pruned, Error> {
         self.write(move |mut tx| {
             Box::pin(async move {
                 let limit = i64::try_from(batch).unwrap_or(i64::MAX);
-                let floor = RunId::floor(before);
-                let gone: Vec<String> = on!(
-                    tx,
-                    catalog::PRUNE_RUNS,
-                    [floor.as_str(), At(before), limit],
-                    fetch_all,
-                    "prune runs"
-                )?
-                .records("prune runs")?;
-                for run in &gone {
-                    on!(tx, catalog::PRUNE_EVENTS, [run.as_str()], execute, "prune events")?;
-                    on!(tx, catalog::PRUNE_ARTIFACTS, [run.as_str()], execute, "prune artifacts")?;
-                    let graph = on!(tx, catalog::PRUNE_GRAPH, [run.as_str()], execute, "prune graphs")?;
-                    if graph.count() > 0 {
-                        // Jobs last: they say what belongs to the run.
-                        for statement in [
-                            catalog::PRUNE_TASK_LOGS,
-                            catalog::PRUNE_TASKS,
-                            catalog::PRUNE_JOB_OUTPUTS,
-                            catalog::PRUNE_JOB_EVENTS,
-                            catalog::PRUNE_JOB_NEEDS,
-                            catalog::PRUNE_JOBS,
-                        ] {
-                            on!(tx, statement, [run.as_str()], execute, "prune graphs")?;
-                        }
-                    }
-                }
+                let mut pruned = tx.prune_left(before, events_max).await?;
+                tx.prune_runs(before, limit, events_max, &mut pruned).await?;
                 on!(tx, catalog::PRUNE_AGENTS, [At(before)], execute, "prune agents")?;
-                let workers = on!(tx, catalog::PRUNE_WORKERS, [At(before)], execute, "prune workers")?;
-                let fires = on!(tx, catalog::PRUNE_FIRES, [At(before)], execute, "prune schedules")?;
-                let alerts = on!(tx, catalog::PRUNE_ALERTS, [At(before), limit], execute, "prune alerts")?;
+                pruned.workers =
+                    on!(tx, catalog::PRUNE_WORKERS, [At(before)], execute, "prune workers")?.count();
+                pruned.fires =
+                    on!(tx, catalog::PRUNE_FIRES, [At(before)], execute, "prune schedules")?.count();
+                pruned.alerts =
+                    on!(tx, catalog::PRUNE_ALERTS, [At(before), limit], execute, "prune alerts")?.count();
                 on!(tx, catalog::PRUNE_DELIVERIES, [At(before), limit], execute, "prune alerts")?;
-                Ok(Pruned {
-                    runs: gone.len() as u64,
-                    workers: workers.count(),
-                    fires: fires.count(),
-                    alerts: alerts.count(),
-                })
+                Ok(pruned)
             })
         })
         .await
+    }
+}
+
+impl Tx<'_> {
+    /// Removes events whose run went in a batch before this one.
+    async fn prune_left(&mut self, before: Timestamp, events_max: u64) -> Result<Pruned, Error> {
+        let mut pruned = Pruned::default();
+        let floor = RunId::floor(before);
+        while pruned.events < events_max {
+            let left: Option<String> =
+                on!(self, catalog::PRUNE_LEFT, [floor.as_str(), At(before)], fetch_optional, "prune events")?
+                    .record("prune events")?;
+            let Some(run) = left else { break };
+            pruned.events += self.prune_events(&run, events_max - pruned.events).await?;
+        }
+        Ok(pruned)
+    }
+
+    async fn prune_runs(
+        &mut self,
+        before: Timestamp,
+        limit: i64,
+        events_max: u64,
+        pruned: &mut Pruned,
+    ) -> Result<(), Error> {
+        let room = i64::try_from(events_max.saturating_sub(pruned.events)).unwrap_or(i64::MAX);
+        let floor = RunId::floor(before);
+        let gone: Vec<String> = on!(
+            self,
+            catalog::PRUNE_RUNS,
+            [floor.as_str(), At(before), limit, room],
+            fetch_all,
+            "prune runs"
+        )?
+        .records("prune runs")?;
+        for run in &gone {
+            let room = events_max.saturating_sub(pruned.events);
+            pruned.events += self.prune_events(run, room).await?;
+            on!(self, catalog::PRUNE_ARTIFACTS, [run.as_str()], execute, "prune artifacts")?;
+            let graph = on!(self, catalog::PRUNE_GRAPH, [run.as_str()], execute, "prune graphs")?;
+            if graph.count() > 0 {
+                // Jobs last: they say what belongs to the run.
+                for statement in [
+                    catalog::PRUNE_TASK_LOGS,
+                    catalog::PRUNE_TASKS,
+                    catalog::PRUNE_JOB_OUTPUTS,
+                    catalog::PRUNE_JOB_EVENTS,
+                    catalog::PRUNE_JOB_NEEDS,
+                    catalog::PRUNE_JOBS,
+                ] {
+                    on!(self, statement, [run.as_str()], execute, "prune graphs")?;
+                }
+            }
+        }
+        pruned.runs = gone.len() as u64;
+        Ok(())
+    }
+
+    /// Removes the oldest events of a run that is gone; how many.
+    async fn prune_events(&mut self, run: &str, most: u64) -> Result<u64, Error> {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        Ok(on!(self, catalog::PRUNE_EVENTS, [run, most], execute, "prune events")?.count())
     }
 }

@@ -8,6 +8,7 @@ pub mod answers;
 pub mod artifacts;
 pub mod by_hand;
 pub mod cancelling;
+pub mod carrying;
 pub mod claiming;
 pub mod draining;
 pub mod events;
@@ -94,6 +95,7 @@ macro_rules! conformance {
         }
         $crate::topic! { $kind, keys:
             of_two_runs_with_one_key_the_second_waits,
+            a_run_that_is_queued_twice_at_one_instant_keeps_its_key,
             a_key_belongs_to_its_project,
             a_batch_beside_a_held_key_loses_nothing,
             workers_that_race_never_hold_two_runs_of_one_key,
@@ -243,7 +245,12 @@ macro_rules! conformance_of_engine {
         }
         $crate::topic! { $kind, keeping:
             what_ended_long_ago_goes_with_its_events_and_artifacts,
+            a_run_with_many_events_goes_in_several_steps,
+            upkeep_keeps_up_with_more_than_one_batch,
             workers_go_when_nothing_of_theirs_is_left,
+        }
+        $crate::topic! { $kind, carrying:
+            a_run_whose_work_breaks_off_is_carried_on,
         }
         $crate::topic! { $kind, reasons:
             a_run_that_waits_has_a_reason,

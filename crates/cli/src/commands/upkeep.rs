@@ -25,7 +25,9 @@ pub(super) async fn sweep(
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let done = engine.upkeep(&config.upkeep()).await?;
+    let upkeep = config.upkeep();
+    let still = || "sweeping and pruning go on".to_owned();
+    let done = out.wait(still, engine.upkeep(&upkeep)).await?;
     engine.store().close().await;
     if out.is_json() {
         out.json(&done);

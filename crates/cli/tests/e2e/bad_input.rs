@@ -55,9 +55,6 @@ impl<'r> Refusal<'r> {
     #[track_caller]
     fn check_json(self, what: &str, ran: &Ran) {
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(self.code), ""), "{what}: {ran:?}");
-        if ran.stderr.contains("For more information, try '--help'") {
-            return;
-        }
         let body: serde_json::Value = serde_json::from_str(&ran.stderr).expect("the failure is JSON");
         assert!(body["code"].as_str().is_some_and(|code| !code.is_empty()), "{what}: {body}");
         assert!(body["message"].as_str().is_some_and(|text| text.contains(self.sentence)), "{what}: {body}");

@@ -3,6 +3,7 @@
 mod chaos;
 mod cuts;
 mod death;
+mod full;
 mod keys;
 mod output;
 mod restart;

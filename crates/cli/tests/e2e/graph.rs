@@ -14,7 +14,7 @@ mod flags;
 mod gate;
 mod ground;
 mod newer;
-mod pasted;
+pub(crate) mod pasted;
 mod secrets;
 mod skew;
 mod words;

@@ -2,6 +2,7 @@
 
 mod doors;
 mod life;
+mod pasted;
 mod rest;
 mod schedules;
 

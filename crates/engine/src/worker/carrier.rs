@@ -33,6 +33,21 @@ pub struct WorkerOptions {
     pub upkeep: Option<Upkeep>,
 }
 
+/// What nobody has answered after so long is asked again, however often the worker beats.
+const ANSWER_MAX_LEAST: Duration = Duration::from_secs(5);
+
+impl WorkerOptions {
+    /// How long the loop waits for one answer: it has to beat meanwhile.
+    pub(super) fn loop_answer_max(&self) -> Duration {
+        self.beat.max(ANSWER_MAX_LEAST)
+    }
+
+    /// How long whoever holds nothing up waits for one answer: the events of a run, and its end.
+    pub(super) fn answer_max(&self) -> Duration {
+        (self.beat * 6).max(ANSWER_MAX_LEAST)
+    }
+}
+
 /// When a worker ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {

@@ -22,6 +22,10 @@ pub trait Door: Clone + Send + Sync + 'static {
 
     /// Whether the caller was found dead, or no longer holds what it wanted to change.
     fn is_stale(error: &Self::Error) -> bool;
+    /// Whether what was said is larger than it may be.
+    fn is_too_large(error: &Self::Error) -> bool;
+    /// What to say of a call that nobody answered in time; it passes.
+    fn unanswered(what: &'static str) -> Self::Error;
     /// Registers the process.
     fn register(&self, worker: NewWorker) -> impl Future<Output = Result<(), Self::Error>> + Send;
     /// Claims what is there now.
@@ -87,6 +91,14 @@ impl Door for Engine {
 
     fn is_stale(error: &Error) -> bool {
         error.refusal_code() == Some(RefusalCode::Stale)
+    }
+
+    fn is_too_large(error: &Error) -> bool {
+        error.refusal_code() == Some(RefusalCode::TooLarge)
+    }
+
+    fn unanswered(what: &'static str) -> Error {
+        Error::unanswered(what)
     }
 
     async fn register(&self, worker: NewWorker) -> Result<(), Error> {

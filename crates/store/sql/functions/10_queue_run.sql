@@ -102,8 +102,14 @@ BEGIN
 
     IF NOT FOUND THEN
         -- The run exists: this call was made before, or another caller with this key committed first, after the look
-        -- above. Give back the key that was entered for a run that does not exist, and answer with the run that does.
-        IF p_concurrency_key IS NOT NULL THEN
+        -- above. Answer with the run that does, and give back the concurrency key that was entered for one that does
+        -- not. Where both calls are of one run, it has the key by the first of them while it lives and stands not in
+        -- line.
+        IF p_concurrency_key IS NOT NULL AND NOT EXISTS (
+            SELECT FROM {ops}.runs r
+             WHERE r.run_id = v_run_id AND r.project_id = p_project_id AND r.concurrency_key = p_concurrency_key
+               AND r.finished_at IS NULL AND r.gate IS DISTINCT FROM 'key' AND r.gate IS DISTINCT FROM 'time')
+        THEN
             PERFORM {ops}.pass_key(p_project_id, p_concurrency_key, v_run_id);
         END IF;
         SELECT r.run_id, r.status, r.queued_at, r.request INTO v_found FROM {ops}.runs r

@@ -11,7 +11,7 @@ use tidemill_store::{Cancelled, ClaimRuns};
 use tokio::sync::Mutex;
 
 use super::at_once;
-use crate::door::{Stage, at, request};
+use crate::door::{Stage, at, new_run_id, request};
 
 fn keyed(key: &str) -> QueueRun {
     QueueRun { concurrency_key: Some(key.to_owned()), ..request() }
@@ -31,6 +31,30 @@ pub async fn of_two_runs_with_one_key_the_second_waits(stage: Stage) {
     stage.succeed(&first, at(4)).await;
     assert_eq!(gates().await, (None, Some(Gate::Open)));
     assert_eq!(stage.claim_id("worker-002", at(5)).await, Some(second));
+}
+
+/// A caller whose connection broke asks again under the same run id while its first call is still at it: whichever of
+/// them comes too late gives nothing away.
+pub async fn a_run_that_is_queued_twice_at_one_instant_keeps_its_key(stage: Stage) {
+    for round in 0..12_i64 {
+        let begin = round * 10;
+        let run = new_run_id(at(begin));
+        let answers = at_once(16, |_| {
+            let (stage, run) = (stage.clone(), run.clone());
+            async move { stage.door.queue(keyed("deploy"), run, at(begin)).await }
+        })
+        .await;
+        let created = answers.iter().filter(|answer| answer.as_ref().is_ok_and(|queued| queued.created));
+        assert_eq!(created.count(), 1, "one of them made it: {answers:?}");
+        let next = stage.queue(keyed("deploy"), at(begin + 1)).await;
+        assert_eq!(stage.run(&next).await.gate, Some(Gate::Key), "the key was given away");
+        assert_eq!(stage.claim_id("worker-001", at(begin + 2)).await, Some(run.clone()));
+        assert_eq!(stage.claim("worker-002", at(begin + 2)).await, None);
+        stage.succeed(&run, at(begin + 3)).await;
+        assert_eq!(stage.claim_id("worker-002", at(begin + 4)).await, Some(next.clone()));
+        stage.succeed(&next, at(begin + 5)).await;
+    }
+    assert_eq!(stage.plain.number("SELECT count(*) FROM {ops}.concurrency_keys").await.ok(), Some(0));
 }
 
 /// The same key in another project, and another key in the same, are other keys.

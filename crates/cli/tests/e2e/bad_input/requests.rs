@@ -1,13 +1,16 @@
 //! Requests that cannot be taken as they are.
 
 use tidemill_core::event::EventKind;
+use tidemill_core::limits::METADATA_BYTES_MAX;
 use tidemill_core::run::RunState;
 
 use super::{REFUSED, USAGE, must_refuse, refusal};
+use crate::process::run;
 use crate::stage::{Kind, Stage, on_both};
 
 on_both!(
     a_run_that_cannot_be_queued_is_refused,
+    metadata_comes_from_a_file_or_from_standard_input,
     what_does_not_exist_is_refused,
     a_schedule_that_cannot_fire_is_refused,
     what_is_not_understood_is_wrong_use,
@@ -46,6 +49,30 @@ fn a_run_that_cannot_be_queued_is_refused(stage: &Stage) {
     // The command line of the system carries 128 KiB, half of what metadata may have; the door carries more.
     let metadata = format!(r#"{{"a": "{}"}}"#, "x".repeat(120_000));
     stage.queue(&["--metadata", &metadata]);
+}
+
+/// Metadata that no argument can carry comes from a file or from standard input, and both have an end.
+fn metadata_comes_from_a_file_or_from_standard_input(stage: &Stage) {
+    let text = format!(r#"{{"a": "{}"}}"#, "x".repeat(METADATA_BYTES_MAX - 10));
+    let whole = stage.write("whole.json", &format!("  {text}\n"));
+    let given = format!("@{}", whole.display());
+    let id = stage.queue(&["--metadata", &given]);
+    let length = |id| stage.run(id).metadata["a"].as_str().map(str::len);
+    assert_eq!(length(&id), Some(METADATA_BYTES_MAX - 10));
+    let queue = ["run", "queue", "--project", "shop", "--env", "staging", "--metadata"];
+    let mut piped = stage.command(&[&queue[..], &["@-"]].concat());
+    let piped = run(piped.stdin(std::fs::File::open(&whole).expect("the file opens")));
+    assert_eq!(length(&piped.ok().trim().parse().expect("the answer is a run id")), length(&id));
+
+    let refuse = |given: &str, expected| must_refuse(stage, &[&queue[..], &[given]].concat(), expected);
+    stage.write("large.json", &format!(r#"{{"a": "{}"}}"#, "x".repeat(METADATA_BYTES_MAX)));
+    let sentence = "metadata is 262152 bytes long; at most 262144 are allowed";
+    refuse("@large.json", refusal(REFUSED, sentence));
+    refuse("@/dev/zero", refusal(USAGE, "there are more than 1048576 bytes of it"));
+    refuse("@nowhere.json", refusal(USAGE, "could not read it: No such file"));
+    stage.write("no.json", "[1]");
+    refuse("@no.json", refusal(USAGE, "it must be a JSON object"));
+    refuse("@-", refusal(USAGE, "it is not JSON"));
 }
 
 fn what_does_not_exist_is_refused(stage: &Stage) {
@@ -152,6 +179,11 @@ fn what_is_not_understood_is_wrong_use(stage: &Stage) {
         let before = stage.dump();
         let ran = stage.tidemill(args);
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(USAGE), ""), "{ran:?}");
+        let ran = stage.tidemill(&[args, &["--json"]].concat());
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(USAGE), ""), "{ran:?}");
+        let told: serde_json::Value = serde_json::from_str(&ran.stderr).expect("the failure is JSON");
+        assert_eq!(told["code"], "usage", "{told}");
+        assert!(told["message"].as_str().is_some_and(|message| !message.is_empty()), "{told}");
         assert!(stage.dump() == before);
     }
 }

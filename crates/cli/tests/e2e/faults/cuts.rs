@@ -149,3 +149,45 @@ fn a_worker_that_is_cut_off_loses_its_run_after_its_command_is_dead() {
     cut.stage.until(&more, RunState::Running);
     lonely.kill();
 }
+
+/// A connection that dies without a word takes nothing with it: what was asked over it is asked again over another. The
+/// beats get through all the while, so that nobody else would ever end the run.
+#[test]
+fn a_report_that_is_never_answered_is_made_again() {
+    let cut = Cut::new();
+    let environment = [("TIDEMILL_DATABASE", cut.url.as_str())];
+    for verb in ["finish_run_outcome", "append_events"] {
+        let stalled = cut.arm(Fault::stall(verb).times(1));
+        let id = ledger::requests(&cut.stage, verb, 1).remove(0);
+        let mut worker = Process::worker_with(&cut.stage, verb, &[], TASK, &environment);
+        cut.stage.until(&id, RunState::Success);
+        assert_eq!(stalled.fired(), 1);
+        assert_eq!(cut.stage.tries(&id).len(), 1);
+        let lines = cut.stage.messages(&id, EventKind::Log);
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        worker.signal(Signal::TERM);
+        assert_eq!(worker.ended_within(PATIENCE), Some(0), "{}", worker.said());
+    }
+}
+
+/// A server that no connection ever hears of again, while new ones work: the worker goes on over those.
+#[test]
+fn a_worker_whose_connections_die_silently_goes_on_over_new_ones() {
+    let cut = Cut::new();
+    let environment = [("TIDEMILL_DATABASE", cut.url.as_str())];
+    let mut lonely = Process::worker_with(&cut.stage, "lonely", &[], TASK, &environment);
+    let id = ledger::requests(&cut.stage, "r", 1).remove(0);
+    cut.stage.until(&id, RunState::Success);
+    let stalled = cut.arm(Fault::stall("SELECT").times(1_000_000));
+    let fired = cut.stage.block(async { tokio::time::timeout(PATIENCE, stalled.wait_fired(3)).await });
+    fired.expect("connections die");
+    // What is stalled stays so: nothing is released.
+    stalled.disarm();
+    let more = ledger::requests(&cut.stage, "later", 1).remove(0);
+    until("the worker goes on", || {
+        let tries = cut.stage.tries(&more);
+        tries.last().is_some_and(|run| run.status == RunState::Success).then_some(())
+    });
+    lonely.signal(Signal::TERM);
+    assert_eq!(lonely.ended_within(PATIENCE), Some(0), "{}", lonely.said());
+}

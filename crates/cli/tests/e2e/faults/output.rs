@@ -7,12 +7,14 @@ use tidemill_core::event::{Event, EventKind};
 use tidemill_core::run::RunState;
 
 use crate::process::{Process, run};
+use crate::server::server;
 use crate::stage::{Kind, PATIENCE, Stage, on_both};
 
 on_both!(
     ten_thousand_equal_lines_arrive_in_order,
     output_that_is_no_text_arrives_as_far_as_it_can,
     a_line_of_a_megabyte_is_split_and_can_be_joined,
+    what_is_said_through_a_server_arrives_whole,
     the_command_gets_the_run_and_no_way_to_the_database,
 );
 
@@ -21,16 +23,25 @@ fn output(stage: &Stage, id: &RunId, stream: &str) -> Vec<Event> {
     events.filter(|event| event.payload["stream"] == stream).collect()
 }
 
-fn carry_out(stage: &Stage, script: &str) -> RunId {
+/// Carries a run out beside the database, or through a server.
+fn carry_out(stage: &Stage, far: Option<&str>, script: &str) -> RunId {
     let id = stage.queue(&[]);
-    let ran = run(&mut stage.command(&["work", "--drain", "--", "bash", "-c", script]));
+    let mut command = stage.command(&["work", "--drain", "--", "bash", "-c", script]);
+    if let Some(url) = far {
+        command.env_remove("TIDEMILL_DATABASE").env("TIDEMILL_SERVER", url);
+    }
+    let ran = run(&mut command);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_eq!(stage.run(&id).status, RunState::Success, "{ran:?}");
     id
 }
 
 fn ten_thousand_equal_lines_arrive_in_order(stage: &Stage) {
-    let id = carry_out(stage, "yes the same | head -n 10000; seq 500 >&2");
+    ten_thousand_equal_lines(stage, None);
+}
+
+fn ten_thousand_equal_lines(stage: &Stage, far: Option<&str>) {
+    let id = carry_out(stage, far, "yes the same | head -n 10000; seq 500 >&2");
     let lines = output(stage, &id, "stdout");
     assert_eq!(lines.len(), 10_000);
     assert!(lines.iter().all(|event| event.message == "the same"));
@@ -40,9 +51,13 @@ fn ten_thousand_equal_lines_arrive_in_order(stage: &Stage) {
 }
 
 fn output_that_is_no_text_arrives_as_far_as_it_can(stage: &Stage) {
+    output_that_is_no_text(stage, None);
+}
+
+fn output_that_is_no_text(stage: &Stage, far: Option<&str>) {
     let script = r"printf 'bad \377\376 bytes\r\nnul \000 here\n\n\303\n\033[31mred\nüñí 😀\n'
         head -c 3000 /dev/urandom | tr -d '\n'; echo; printf 'no newline'";
-    let id = carry_out(stage, script);
+    let id = carry_out(stage, far, script);
     let lines: Vec<String> = output(stage, &id, "stdout").into_iter().map(|event| event.message).collect();
     let head = ["bad \u{FFFD}\u{FFFD} bytes", "nul \u{FFFD} here", "", "\u{FFFD}", "\u{1b}[31mred", "üñí 😀"];
     assert_eq!(lines[..6], head);
@@ -52,9 +67,13 @@ fn output_that_is_no_text_arrives_as_far_as_it_can(stage: &Stage) {
 }
 
 fn a_line_of_a_megabyte_is_split_and_can_be_joined(stage: &Stage) {
+    a_line_of_a_megabyte(stage, None);
+}
+
+fn a_line_of_a_megabyte(stage: &Stage, far: Option<&str>) {
     let script = "printf 'x%.0s' $(seq 1000000) >line; echo before; cat line; echo
         printf 'é😀%.0s' $(seq 20000); echo; echo after";
-    let id = carry_out(stage, script);
+    let id = carry_out(stage, far, script);
     let (mut lines, mut goes_on): (Vec<String>, bool) = (Vec::new(), false);
     for event in output(stage, &id, "stdout") {
         assert!(event.message.len() <= 8 * 1024, "an event of {} bytes", event.message.len());
@@ -68,6 +87,23 @@ fn a_line_of_a_megabyte_is_split_and_can_be_joined(stage: &Stage) {
     assert!(lines[1] == "x".repeat(1_000_000), "the long line has {} bytes", lines[1].len());
     assert!(lines[2] == "é😀".repeat(20_000), "the other long line has {} bytes", lines[2].len());
     assert_eq!((lines[0].as_str(), lines[3].as_str()), ("before", "after"));
+}
+
+/// A server takes only so much in one call: what is said at once arrives in several, and nothing is dropped. Characters
+/// that take six bytes on the way count as what they are there.
+fn what_is_said_through_a_server_arrives_whole(stage: &Stage) {
+    let (mut server, address) = server(stage, &["server"], &[]);
+    let url = format!("http://{address}");
+    ten_thousand_equal_lines(stage, Some(&url));
+    output_that_is_no_text(stage, Some(&url));
+    a_line_of_a_megabyte(stage, Some(&url));
+    let script = r"head -c 4000000 /dev/zero | tr '\0' '\001' | fold -b -w 8000";
+    let id = carry_out(stage, Some(&url), script);
+    let lines = output(stage, &id, "stdout");
+    assert_eq!(lines.len(), 500);
+    assert!(lines.iter().all(|event| event.message.len() == 8_000));
+    server.signal(Signal::TERM);
+    assert_eq!(server.ended_within(PATIENCE), Some(0));
 }
 
 fn the_command_gets_the_run_and_no_way_to_the_database(stage: &Stage) {

@@ -3,13 +3,14 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use tidemill_core::event::EventKind;
 use tidemill_core::run::RunState;
 use tidemill_testkit::cluster::{Cluster, Options, Shutdown};
 
 use super::{Dice, soak};
 use crate::ledger::{self, TASK};
 use crate::process::{Process, is_alive, run};
-use crate::stage::{DEAD_AFTER, PATIENCE, Stage, until_moving, until_within};
+use crate::stage::{DEAD_AFTER, PATIENCE, Stage, until, until_moving, until_within};
 
 /// A server that keeps what it has answered through its own crash, though not through a power cut.
 fn server() -> Cluster {
@@ -102,7 +103,10 @@ fn a_short_outage_costs_no_try_and_no_line() {
         cluster.resume().expect("the server comes back");
         queued.join().expect("the command ends")
     });
-    println!("queued during an outage: {:?} {}", queued.code, queued.stderr.trim());
+    assert_eq!(queued.code, Some(0), "{queued:?}");
+    let labelled = stage.runs().into_iter().filter(|run| run.labels == ["never"]);
+    let made: Vec<String> = labelled.map(|run| run.run_id.to_string()).collect();
+    assert_eq!(made, [queued.stdout.trim()], "asked during an outage, queued once");
     stage.until(&id, RunState::Success);
     let events = stage.events(&id);
     let lines: Vec<_> = events.iter().filter(|event| event.message.starts_with("line ")).collect();
@@ -144,4 +148,29 @@ fn a_long_outage_hands_the_run_on_as_soon_as_it_is_over() {
     worker.signal(Signal::TERM);
     assert_eq!(worker.ended_within(PATIENCE), Some(0));
     ledger::verdict(&stage, &[id]);
+}
+
+/// The same outage, and somebody tells the worker to end before it is over: it does not wait for the database to give
+/// back what it lost.
+#[test]
+fn a_worker_that_lost_its_run_to_an_outage_ends_when_it_is_told_to() {
+    let mut cluster = server();
+    let stage = Stage::on_server(&cluster.url("postgres"));
+    let id = ledger::requests(&stage, "r", 1).remove(0);
+    let environment = [("SECS", "600")];
+    let mut worker = Process::worker_with(&stage, "mill", &["--grace", "1s"], TASK, &environment);
+    stage.until(&id, RunState::Running);
+    // What it said is written: nothing but the run itself is left to give back.
+    until("the command is heard", || {
+        let lines = stage.messages(&id, EventKind::Log);
+        lines.iter().any(|line| line.starts_with("working on ")).then_some(())
+    });
+    let pid = ledger::entries(&stage)[0].pid;
+    cluster.stop(Shutdown::Fast).expect("the server stops");
+    until("the command is cut off", || (!is_alive(pid)).then_some(()));
+    worker.until_said("begins anew", 1);
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.ended_within(Duration::from_secs(1 + 20)), Some(0), "{}", worker.said());
+    cluster.resume().expect("the server comes back");
+    assert_eq!(stage.run(&id).status, RunState::Running, "nobody has swept yet");
 }

@@ -10,7 +10,7 @@ use crate::stage::{Kind, Stage, TIDEMILL};
 
 /// The commands of a page from a heading on, and what it says that each prints. What a command reads from the page
 /// belongs to it.
-fn commands(page: &str, heading: &str) -> Vec<(String, Vec<String>)> {
+pub(crate) fn commands(page: &str, heading: &str) -> Vec<(String, Vec<String>)> {
     let (_, page) = page.split_once(heading).unwrap_or_else(|| panic!("there is no `{heading}`"));
     let page = page.split_once("\n## ").map_or(page, |(part, _)| part);
     let mut commands: Vec<(String, Vec<String>)> = Vec::new();

@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use rustix::process::Signal;
+use serde_json::Value;
+use sqlx::Connection as _;
+use sqlx::postgres::PgConnection;
 use tidemill_core::run::RunState;
+use tidemill_testkit::cluster::{Cluster, Options};
 
 use super::text;
 use crate::process::{Process, run, run_within};
@@ -47,6 +51,25 @@ fn migrators_at_once_wait_for_each_other(stage: &Stage) {
     let applied = migrators.iter().filter(|migrator| migrator.wrote().contains("0001_kernel")).count();
     assert_eq!(applied, 1, "one of them has made the tables");
     assert_eq!(fresh.json(&["project", "list"]).as_array().map(Vec::len), Some(1));
+}
+
+/// A command that takes long says so to people, and nothing to machines.
+#[test]
+fn a_migration_that_takes_long_says_that_it_goes_on() {
+    let stage = Stage::new(Kind::Postgres);
+    let mut other = stage.block(PgConnection::connect(&stage.url)).expect("the server lets us in");
+    let lock = "SELECT pg_advisory_lock(hashtext('tidemill migrate ops'))";
+    stage.block(sqlx::raw_sql(lock).execute(&mut other)).expect("the lock of migrators is taken");
+    let start = |name, words: &[&str]| Process::start(&stage, name, &mut stage.command(words));
+    let mut machine = start("machine", &["--json", "migrate"]);
+    let mut person = start("person", &["migrate"]);
+    person.until_said(" goes on after 5 s", 1);
+    person.until_said(" goes on after 10 s", 1);
+    stage.block(other.close()).expect("the session ends");
+    for process in [&mut machine, &mut person] {
+        assert_eq!(process.ended_within(PATIENCE), Some(0), "{}", process.said());
+    }
+    assert_eq!(machine.said(), "");
 }
 
 fn projects_are_made_once_and_listed(stage: &Stage) {
@@ -130,6 +153,46 @@ fn the_doctor_finds_what_is_wrong(stage: &Stage) {
     });
     assert_eq!(ill.code, Some(3), "{ill:?}");
     assert!(ill.stdout.contains("worker silent on "), "{ill:?}");
+}
+
+/// An open transaction that keeps old rows alive is named, with the statement that ends it; the clock and the disk are
+/// looked at too. On a server of its own: nobody else's transactions are on it.
+#[test]
+fn the_doctor_names_the_session_that_pins_old_rows() {
+    let durable = ["fsync", "synchronous_commit"].map(|name| (name.to_owned(), "on".to_owned()));
+    let options = Options { settings: durable.to_vec(), ..Options::default() };
+    let cluster = Cluster::start(&options).expect("a server starts");
+    let stage = Stage::on_server(&cluster.url("postgres"));
+    let find = |found: &Value, what: &str| -> (bool, String) {
+        let all = found["findings"].as_array().unwrap();
+        let finding = all.iter().find(|finding| text(finding, "what") == what).unwrap();
+        (finding["ok"] == true, text(finding, "told").to_owned())
+    };
+    let well = stage.tidemill(&["--json", "doctor"]).value();
+    assert_eq!(well["ok"], true, "{well}");
+    assert_eq!(find(&well, "durability"), (true, "a commit waits for the disk".to_owned()));
+    let (is_close, told) = find(&well, "clock");
+    assert!(is_close && told.starts_with("this host and the database agree within "), "{told}");
+
+    let url = format!("{}?application_name=forgotten", stage.url);
+    let mut pin = stage.block(PgConnection::connect(&url)).expect("the server lets us in");
+    let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM ops.runs";
+    stage.block(sqlx::raw_sql(begin).execute(&mut pin)).expect("a transaction begins");
+    let pid: i32 = stage.block(sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&mut pin)).unwrap();
+    let ill = until("the doctor finds the session", || {
+        let ill = stage.tidemill(&["--json", "doctor"]);
+        (ill.value()["ok"] == false).then_some(ill)
+    });
+    assert_eq!(ill.code, Some(3), "{ill:?}");
+    let (is_well, told) = find(&ill.value(), "old rows");
+    assert!(
+        !is_well && told.starts_with(&format!("session {pid} (forgotten, user postgres, idle in tr")),
+        "{told}"
+    );
+    assert!(told.ends_with(&format!("SELECT pg_terminate_backend({pid})")), "{told}");
+    assert_eq!(ill.value()["pinning"][0]["pid"], pid);
+    stage.block(pin.close()).expect("the session ends");
+    assert_eq!(stage.tidemill(&["doctor"]).code, Some(0), "and then all is well");
 }
 
 fn the_address_comes_from_the_flag_the_environment_or_a_file(stage: &Stage) {
