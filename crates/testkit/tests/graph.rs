@@ -51,6 +51,27 @@ macro_rules! on_both {
     };
 }
 
+/// Runs each case on PostgreSQL, and on PostgreSQL behind a pooler: in SQLite a frozen process holds the one lock.
+macro_rules! on_servers {
+    ($($module:ident :: $case:ident),+ $(,)?) => {
+        mod server {
+            use tidemill_testkit::door::Kind;
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() { super::$module::$case(Kind::Postgres).await; })+
+        }
+        mod pgbouncer {
+            use tidemill_testkit::door::Kind;
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() { super::$module::$case(Kind::Pgbouncer).await; })+
+        }
+    };
+}
+
+on_servers! {
+    controllers::a_controller_that_is_frozen_in_a_step_holds_nobody_up,
+    controllers::a_server_that_is_frozen_in_a_report_holds_nobody_up,
+}
+
 on_both! {
     agents::a_goodbye_gives_back_what_was_not_begun,
     agents::a_job_that_may_be_rerun_is_lost_after_its_time,
