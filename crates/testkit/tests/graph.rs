@@ -108,6 +108,7 @@ on_both! {
     flags::a_restart_is_safe_when_nothing_runs,
     flags::a_step_that_has_not_seen_a_flag_starts_nothing,
     flags::what_succeeded_before_a_flag_has_succeeded,
+    flags::what_two_probes_found_is_over_when_both_say_so,
     keeping::nobody_learns_or_removes_what_is_anothers,
     keeping::what_a_live_run_needs_stays,
     keeping::what_is_removed_is_not_reused,
