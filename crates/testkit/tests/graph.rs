@@ -83,6 +83,7 @@ on_both! {
     agents::an_agent_that_never_said_its_secret_is_bound_to_its_token,
     agents::an_agent_that_drains_gets_nothing_new,
     agents::an_agent_that_is_forgotten_frees_everything,
+    agents::the_last_task_that_comes_to_nothing_is_lost_or_forgotten_too,
     agents::an_older_process_of_an_agent_is_refused,
     arrows::every_stage_of_a_job_is_shown,
     arrows::every_wait_and_reset_of_the_diagram_is_reached,
