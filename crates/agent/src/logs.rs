@@ -42,22 +42,28 @@ pub(crate) async fn ship_on<E: Executor>(agent: &Agent<E>, place: &Place) {
 /// Ships all there is; `Stale` where the server does not want it.
 pub(crate) async fn ship<E: Executor>(agent: &Agent<E>, place: &Place, log: Log) -> io::Result<Taken> {
     let mut backoff = Backoff::new();
+    let mut is_refused = false;
     loop {
         let shipped = place.shipped()?;
         let Some((piece, lines)) = next(place, shipped, log)? else { return Ok(Taken::Applied) };
         if piece != shipped {
             place.write_shipped(piece)?;
         }
+        let lines = if is_refused { vec![missing(lines.len())] } else { lines };
         match agent.door.log(place.task_id(), piece.seq, lines).await {
             Ok(Taken::Stale) => return Ok(Taken::Stale),
             Ok(Taken::Applied | Taken::Duplicate) => {
                 place.write_shipped(piece.after())?;
+                is_refused = false;
                 backoff.reset();
             }
             Err(Trouble::Bad(words)) => {
-                // It would be refused for ever.
+                // It would be refused for ever: a line in its place says so, and where even that is refused, nothing.
                 warn!("the server cannot use a piece of the log of task {}: {words}", place.task_id());
-                place.write_shipped(piece.after())?;
+                if is_refused {
+                    place.write_shipped(piece.after())?;
+                }
+                is_refused = !is_refused;
             }
             Err(trouble) => {
                 if agent.heed(&trouble) {
@@ -67,6 +73,12 @@ pub(crate) async fn ship<E: Executor>(agent: &Agent<E>, place: &Place, log: Log)
             }
         }
     }
+}
+
+/// What stands in the place of lines that the server does not take.
+fn missing(lines: usize) -> LogLine {
+    let text = format!("{lines} lines of output are missing here: the server did not take them");
+    LogLine { stream: "stderr".to_owned(), text }
 }
 
 /// The next piece: the one that was on its way, or the lines that came since.

@@ -16,14 +16,14 @@ use tidemill_core::agent::{Agent, NewAgent};
 use tidemill_core::digest::sha256_hex;
 use tidemill_core::graph::record::{JobOutput, Order, OrderWork};
 use tidemill_core::limits::{AGENT_BEAT_SECS, AGENT_SILENT_SECS, KEY_BYTES_MAX};
-use tidemill_engine::graph::{Holding, Speaker};
+use tidemill_engine::graph::{Forget, Holding, Speaker};
 use tidemill_store::{Error, Record, RefusalCode};
 use tidemill_wire::Page;
 use tidemill_wire::agents::{
     AgentBeat, AgentBeaten, AgentRegistered, AskKept, HomeSecret, Input, KeptOutputs, Orders, PROTOCOL,
     PollTasks, RegisterAgent, ReportProbe, TaskOrder, UnusedOutputs, Work,
 };
-use tidemill_wire::graphs::{AgentForgotten, DrainAgent, Goodbye};
+use tidemill_wire::graphs::{AgentForgotten, DrainAgent, ForgetAgent, Goodbye};
 use uuid::Uuid;
 
 /// The path of an agent.
@@ -42,6 +42,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
             .answers::<Agent>(200, "The agent"),
         Endpoint::new(Method::POST, "/v1/agents/{agent}/forget", Allowed::Operate, forget)
             .says("agents", "Say that nothing of an agent runs any more: its jobs go to others at once")
+            .query::<ForgetAgent>()
             .answers::<AgentForgotten>(200, "Whether that was news"),
         Endpoint::new(Method::PUT, AGENT_PATH, Allowed::Agent, register)
             .says("agents", "Register an agent, or its next process: an earlier one is refused from now on")
@@ -102,9 +103,11 @@ async fn forget(
     State(app): State<App>,
     caller: Caller,
     Id(agent): Id<Uuid>,
+    Query(forget): Query<ForgetAgent>,
 ) -> Result<Json<AgentForgotten>, Fail> {
     caller.agent(&app, agent).await?;
-    Ok(Json(AgentForgotten { forgotten: app.graphs().forget(agent).await? }))
+    let when = if forget.force { Forget::Anyway } else { Forget::IfSilent };
+    Ok(Json(AgentForgotten { forgotten: app.graphs().forget(agent, when).await? }))
 }
 
 async fn register(

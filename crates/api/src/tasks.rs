@@ -12,12 +12,15 @@ use axum::Json;
 use axum::extract::State;
 use http::Method;
 use tidemill_core::graph::record::LogLine;
+use tidemill_core::limits::LOG_CHUNK_BYTES_MAX;
 use tidemill_core::run::Applied;
 use tidemill_engine::graph::TaskReport;
 use tidemill_wire::agents::{ReportLog, ReportResult, ReportStage, Reported, Taken};
 
 /// Bytes of a result, which may name many files.
 const RESULT_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Bytes of a piece of a log: a control character takes six bytes as JSON, and each line has a few words around it.
+const LOG_BYTES_MAX: usize = 6 * LOG_CHUNK_BYTES_MAX + 512 * 1024;
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![
@@ -33,6 +36,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         Endpoint::new(Method::POST, "/v1/tasks/{task}/logs", Allowed::Agent, logs)
             .says("agents", "Hand in a piece of what a command wrote; the same piece twice is one")
             .body::<ReportLog>()
+            .takes(LOG_BYTES_MAX)
             .answers::<Reported>(200, "What became of it"),
     ]
 }

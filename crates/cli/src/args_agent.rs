@@ -23,6 +23,9 @@ pub(crate) enum AgentCommand {
     Forget {
         /// The agent: its name, or its id.
         agent: String,
+        /// Also if it was heard just now: a command of it that still runs would run twice.
+        #[arg(long)]
+        force: bool,
     },
 }
 

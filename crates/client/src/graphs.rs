@@ -9,8 +9,9 @@ use tidemill_core::graph::record::{GraphRecord, JobDetail, JobNeeds, JobRecord, 
 use tidemill_core::run::Retried;
 use tidemill_wire::Page;
 use tidemill_wire::graphs::{
-    AgentForgotten, CancelGraph, CheckGraph, DrainAgent, GraphCancelled, GraphChecked, GraphSubmitted,
-    JobLogs, JobWhy, ListJobs, ListNeeds, NewGraph, PrepareReboot, PutPool, ReadLogs, RetryGraph,
+    AgentForgotten, CancelGraph, CheckGraph, DrainAgent, ForgetAgent, GraphCancelled, GraphChecked,
+    GraphSubmitted, JobLogs, JobWhy, ListJobs, ListNeeds, NewGraph, PrepareReboot, PutPool, ReadLogs,
+    RetryGraph,
 };
 use tidemill_wire::projects::Resumed;
 use uuid::Uuid;
@@ -98,9 +99,10 @@ impl Client {
         self.post(format!("/v1/agents/{agent}/drain"), &DrainAgent { draining }).await
     }
 
-    /// Says that nothing of an agent runs any more.
-    pub async fn forget_agent(&self, agent: Uuid) -> Result<AgentForgotten, Error> {
-        self.post(format!("/v1/agents/{agent}/forget"), &serde_json::json!({})).await
+    /// Says that nothing of an agent runs any more, where it is silent; with `force`, whatever was heard of it.
+    pub async fn forget_agent(&self, agent: Uuid, forget: ForgetAgent) -> Result<AgentForgotten, Error> {
+        let path = format!("/v1/agents/{agent}/forget?force={}", forget.force);
+        self.post(path, &serde_json::json!({})).await
     }
 
     /// The pools.

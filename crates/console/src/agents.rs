@@ -168,6 +168,8 @@ fn agent_acts(visitor: &Visitor, agent: &Agent, jobs: &[JobRecord]) -> Markup {
                     " to other agents at once, and a command that still ran would run twice." }
                 label.tick { input type="checkbox" name="sure" value="yes" required;
                     " Nothing of it runs any more" }
+                label.tick { input type="checkbox" name="force" value="yes";
+                    " Even if it was heard just now" }
                 div { button.risk type="submit" { "Forget the agent" } }
             }
         }

@@ -97,7 +97,26 @@ fn worker_run_states() -> String {
 
 fn job_states() -> String {
     let (states, events) = (StatusCode::ALL, JobEvent::ALL);
-    Picture { noun: "job", file: "job.rs", states, events, next: job::next, inside: None }.draw()
+    let picture = Picture { noun: "job", file: "job.rs", states, events, next: job::next, inside: None };
+    picture.draw() + &job_codes()
+}
+
+/// Every code of a job with what reaches it, and the codes that are not here.
+fn job_codes() -> String {
+    let mut text = "\n## Codes\n\n| code | state | what reaches it |\n|---|---|---|\n".to_owned();
+    for &code in StatusCode::ALL {
+        let reaches = |event: &&JobEvent| {
+            StatusCode::ALL.iter().any(|&from| from != code && job::next(from, **event) == Some(code))
+        };
+        let events: Vec<String> = JobEvent::ALL.iter().filter(reaches).map(ToString::to_string).collect();
+        let events = if events.is_empty() { "it is submitted".to_owned() } else { events.join(", ") };
+        let _ = writeln!(text, "| {code} | {} | {events} |", code.state());
+    }
+    text.push_str("\n| not here | why |\n|---|---|\n");
+    for (code, reason) in job::ABSENT {
+        let _ = writeln!(text, "| {code} | {reason} |");
+    }
+    text
 }
 
 /// The phases of a consolidation, as Mermaid.

@@ -61,6 +61,8 @@ pub const TOKENS_KNOWN_MAX: usize = 4_096;
 pub const TOKEN_USE_SECS: u32 = 60;
 /// Days that dead letters are kept.
 pub const DEAD_LETTER_DAYS: u32 = 14;
+/// Silence within a step after which PostgreSQL ends it: a frozen process must not keep what it has locked.
+pub const STEP_IDLE_SECS: u32 = 10;
 /// Connections of one process to PostgreSQL.
 pub const POOL_CONNECTIONS: u32 = 4;
 /// Records per page of a sync.
@@ -133,6 +135,8 @@ pub const CONTROLLER_PASS_SECS: u64 = 60;
 /// Time on top of the silence that a job allows its agent, before the job counts as lost: its supervisor has long
 /// ended the command by then.
 pub const LOST_MARGIN_SECS: i64 = 30;
+/// Days for which an agent that fell silent is counted on: jobs that only it could take are accepted, and wait for it.
+pub const AGENT_MEMORY_DAYS: i64 = 7;
 /// How long what a probe found counts, unless it says so again.
 pub const PROBE_SECS: i64 = 900;
 /// Lines of output that are shown with a job that failed.

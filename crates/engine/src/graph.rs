@@ -15,6 +15,7 @@ mod reuse;
 mod submit;
 mod why;
 
+pub use agents::Forget;
 pub use controller::{Controller, Draft, Pass, Written};
 pub use kept::Kept;
 pub use operate::CancelledGraph;

@@ -6,15 +6,12 @@ use tidemill_core::graph::place::{Place, place};
 use tidemill_core::graph::record::TaskRecord;
 use tidemill_core::graph::share;
 use tidemill_core::job::JobState;
-use tidemill_core::limits::AGENT_SILENT_SECS;
+use tidemill_core::limits::{AGENT_MEMORY_DAYS, AGENT_SILENT_SECS};
 use tidemill_core::project::{Flag, FlagName, GRAPH_SCOPE, SITE_SCOPE, project_scope};
 use tidemill_core::task::{TaskKind, TaskResult};
 use tidemill_core::why::{AgentFacts, JobFacts};
 use tidemill_core::{RunId, Timestamp};
 use uuid::Uuid;
-
-/// How long an agent that fell silent is remembered.
-const MEMORY: TimeDelta = TimeDelta::days(7);
 
 impl Store {
     /// The facts about a job.
@@ -94,7 +91,7 @@ impl Tx<'_> {
     ) -> Result<Vec<AgentFacts>, Error> {
         let used = self.agents_used().await?;
         let silent = TimeDelta::seconds(i64::try_from(AGENT_SILENT_SECS).unwrap_or(i64::MAX));
-        let known = self.live_agents(now - MEMORY).await?;
+        let known = self.live_agents(now - TimeDelta::days(AGENT_MEMORY_DAYS)).await?;
         let facts = known.into_iter().map(|known| {
             let agent = known.agent;
             let used = used.iter().find(|(id, _)| *id == agent.agent_id).map_or(0, |(_, used)| *used);

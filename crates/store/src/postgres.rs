@@ -3,12 +3,13 @@
 use crate::{Class, Error, Pooler};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{PgConnection, PgPool};
+use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 use std::ops::{Deref, DerefMut};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use tidemill_core::limits::STEP_IDLE_SECS;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Time to get a connection before a call fails as transient.
@@ -16,6 +17,13 @@ const ACQUIRE_MAX: Duration = Duration::from_secs(10);
 
 /// How long a connection goes from hand to hand before sqlx's pool has a look at it.
 const KEPT_MAX: Duration = Duration::from_secs(30);
+
+/// The setting that lets the server end a step in which nothing happens any more.
+const IDLE: &str = "idle_in_transaction_session_timeout";
+
+fn idle() -> String {
+    format!("{STEP_IDLE_SECS}s")
+}
 
 /// How often a connection was asked for since the store was opened, and how often none was free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -113,7 +121,7 @@ impl Postgres {
             .application_name("tidemill");
         options = match pooler {
             // Our statements are short: to compile one takes longer than all of its rows.
-            Pooler::Session => options.options([("jit", "off")]),
+            Pooler::Session => options.options([("jit", "off"), (IDLE, &idle())]),
             Pooler::Transaction => options.statement_cache_capacity(0),
         };
         let pool = PgPoolOptions::new()
@@ -128,6 +136,14 @@ impl Postgres {
         let postgres = Self { pool, turns, most, kept, calls, waited, pooler, options };
         postgres.greet(url).await?;
         Ok(postgres)
+    }
+
+    /// How a step begins. A pooler keeps no settings of a session, so each step brings its own.
+    pub(crate) fn begin(&self) -> AssertSqlSafe<String> {
+        AssertSqlSafe(match self.pooler {
+            Pooler::Session => "BEGIN".to_owned(),
+            Pooler::Transaction => format!("BEGIN; SET LOCAL {IDLE} = '{}'", idle()),
+        })
     }
 
     /// A connection, when it is this caller's turn.

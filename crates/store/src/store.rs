@@ -161,7 +161,7 @@ impl Store {
             Backend::Postgres(postgres) => {
                 let failed = |source| Error::database("begin or commit", source);
                 let mut conn = postgres.acquire().await.map_err(failed)?;
-                let mut transaction = conn.begin().await.map_err(failed)?;
+                let mut transaction = conn.begin_with(postgres.begin()).await.map_err(failed)?;
                 let result = recorded(&mut *transaction, &self.context, step, line).await;
                 let over = match &result {
                     Ok(_) => transaction.commit().await,

@@ -53,6 +53,7 @@ cases! {
         an_admin_of_one_project_gives_nobody_more_than_they_have,
         asking_again_for_another_projects_claim_gives_nothing,
         an_agent_belongs_to_the_token_that_it_came_with,
+        a_probe_of_one_project_stops_nobody,
         an_agent_moves_to_another_token_only_from_its_own_directory;
     tokens:
         revocation_bites_at_once_here_and_within_five_seconds_elsewhere,

@@ -51,6 +51,27 @@ macro_rules! on_both {
     };
 }
 
+/// Runs each case on PostgreSQL, and on PostgreSQL behind a pooler: in SQLite a frozen process holds the one lock.
+macro_rules! on_servers {
+    ($($module:ident :: $case:ident),+ $(,)?) => {
+        mod server {
+            use tidemill_testkit::door::Kind;
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() { super::$module::$case(Kind::Postgres).await; })+
+        }
+        mod pgbouncer {
+            use tidemill_testkit::door::Kind;
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $case() { super::$module::$case(Kind::Pgbouncer).await; })+
+        }
+    };
+}
+
+on_servers! {
+    controllers::a_controller_that_is_frozen_in_a_step_holds_nobody_up,
+    controllers::a_server_that_is_frozen_in_a_report_holds_nobody_up,
+}
+
 on_both! {
     agents::a_goodbye_gives_back_what_was_not_begun,
     agents::a_job_that_may_be_rerun_is_lost_after_its_time,
@@ -62,6 +83,7 @@ on_both! {
     agents::an_agent_that_never_said_its_secret_is_bound_to_its_token,
     agents::an_agent_that_drains_gets_nothing_new,
     agents::an_agent_that_is_forgotten_frees_everything,
+    agents::the_last_task_that_comes_to_nothing_is_lost_or_forgotten_too,
     agents::an_older_process_of_an_agent_is_refused,
     arrows::every_stage_of_a_job_is_shown,
     arrows::every_wait_and_reset_of_the_diagram_is_reached,
@@ -87,6 +109,7 @@ on_both! {
     flags::a_restart_is_safe_when_nothing_runs,
     flags::a_step_that_has_not_seen_a_flag_starts_nothing,
     flags::what_succeeded_before_a_flag_has_succeeded,
+    flags::what_two_probes_found_is_over_when_both_say_so,
     keeping::nobody_learns_or_removes_what_is_anothers,
     keeping::what_a_live_run_needs_stays,
     keeping::what_is_removed_is_not_reused,
@@ -121,9 +144,12 @@ on_both! {
     retrying::named_jobs_and_everything_after_them_run_again,
     room::a_job_wider_than_its_pool_is_refused,
     room::a_job_wider_than_every_agent_that_comes_is_given_up,
+    room::a_job_waits_for_the_agent_that_its_submission_counted_on,
     room::a_pool_bounds_its_jobs_by_weight,
+    room::a_pool_that_shrinks_keeps_its_jobs_waiting,
     room::a_workspace_that_floods_leaves_room_for_another,
     room::an_agent_carries_no_more_than_it_can,
+    room::projects_that_name_their_workspaces_alike_share_fairly,
     size::a_chain_of_five_hundred,
     size::failure_spreads_in_one_step,
     size::many_small_graphs,

@@ -231,6 +231,16 @@ impl Default for DrainAgent {
     }
 }
 
+/// Whether an agent is forgotten that may be alive.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ForgetAgent {
+    /// Whether it is forgotten although it was heard just now.
+    #[serde(default)]
+    pub force: bool,
+}
+
 /// What forgetting an agent did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

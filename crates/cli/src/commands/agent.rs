@@ -32,8 +32,9 @@ pub(super) async fn command(
             super::reaching(global, config, async |client| agents::drain(&client, &agent, undo, out).await)
                 .await
         }
-        AgentCommand::Forget { agent } => {
-            super::reaching(global, config, async |client| agents::forget(&client, &agent, out).await).await
+        AgentCommand::Forget { agent, force } => {
+            super::reaching(global, config, async |client| agents::forget(&client, &agent, force, out).await)
+                .await
         }
     }
 }

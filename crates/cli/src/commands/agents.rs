@@ -8,6 +8,7 @@ use tidemill_client::Client;
 use tidemill_core::Timestamp;
 use tidemill_core::agent::Agent;
 use tidemill_core::limits::AGENT_SILENT_SECS;
+use tidemill_wire::graphs::ForgetAgent;
 
 use uuid::Uuid;
 
@@ -67,9 +68,9 @@ pub(super) async fn drain(client: &Client, agent: &str, undo: bool, out: Out) ->
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) async fn forget(client: &Client, agent: &str, out: Out) -> Result<ExitCode, Failure> {
+pub(super) async fn forget(client: &Client, agent: &str, force: bool, out: Out) -> Result<ExitCode, Failure> {
     let found = find(client, agent).await?;
-    let forgotten = client.forget_agent(found.agent_id).await?.forgotten;
+    let forgotten = client.forget_agent(found.agent_id, ForgetAgent { force }).await?.forgotten;
     if out.is_json() {
         out.json(&serde_json::json!({"agent_id": found.agent_id, "forgotten": forgotten}));
     } else {

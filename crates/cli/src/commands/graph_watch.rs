@@ -235,6 +235,30 @@ mod tests {
         assert!(drawn.iter().all(|line| line.chars().count() <= 80), "{drawn:?}");
     }
 
+    /// Two frames, a second apart, with nothing new between them: only the duration of what runs has changed.
+    #[test]
+    fn a_frame_shows_for_how_long_a_job_runs_and_where() {
+        let mut running = job(1, "make", StatusCode::Executing);
+        let started = running.created_at;
+        let agent = uuid::Uuid::from_u128(7);
+        (running.started_at, running.agent_id) = (Some(started), Some(agent));
+        let mut seen = of(BTreeMap::from([(0, job(0, "fetch", StatusCode::Succeeded)), (1, running)]));
+        seen.agents.insert(agent, "ann".to_owned());
+        let frame =
+            |secs: i64| lines(&seen, started + chrono::TimeDelta::seconds(secs), 10, Out::new(false), 80);
+        for secs in [42, 43] {
+            let drawn = frame(secs);
+            assert_eq!(drawn.len(), 2, "{drawn:?}");
+            assert!(drawn[0].contains("✓ fetch"), "{drawn:?}");
+            let took = format!("{secs} s on ann");
+            for part in ["▸ make", "executing", &took] {
+                assert!(drawn[1].contains(part), "{drawn:?}");
+            }
+        }
+        assert_eq!(frame(42)[0], frame(43)[0]);
+        assert_ne!(frame(42)[1], frame(43)[1]);
+    }
+
     #[test]
     fn a_small_graph_is_shown_whole() {
         let jobs = (0..5).map(|at| (at, job(at, &format!("job-{at}"), StatusCode::Succeeded))).collect();

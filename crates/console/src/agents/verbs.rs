@@ -4,6 +4,7 @@ use crate::act::{Done, Form};
 use crate::oops::Oops;
 use axum::extract::Path;
 use axum::response::Response;
+use tidemill_wire::graphs::ForgetAgent;
 use uuid::Uuid;
 
 fn id(text: &str) -> Result<Uuid, Oops> {
@@ -20,7 +21,8 @@ pub(super) async fn forget(Path(agent): Path<String>, form: Form) -> Result<Resp
     if !form.is_ticked("sure") {
         return Err(Oops::bad_form("say that nothing of the agent runs any more"));
     }
-    let forgotten = form.client.forget_agent(id(&agent)?).await?.forgotten;
+    let forget = ForgetAgent { force: form.is_ticked("force") };
+    let forgotten = form.client.forget_agent(id(&agent)?, forget).await?.forgotten;
     Ok(form.back(Done::Plain(if forgotten { "forgotten" } else { "forgotten-before" })))
 }
 

@@ -200,7 +200,10 @@ async fn agents_are_drained_and_forgotten_pools_sized_and_a_restart_prepared_for
     assert!(!page.contains(">safe<"), "something runs: {page}");
     let unsure = reader.post(&format!("/agents/{agent}/forget"), &[back]).await;
     assert_eq!(unsure.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    let sure = reader.post(&format!("/agents/{agent}/forget"), &[("sure", "yes"), back]).await;
+    let alive = reader.post(&format!("/agents/{agent}/forget"), &[("sure", "yes"), back]).await;
+    assert_eq!(alive.status(), StatusCode::CONFLICT, "it was heard just now");
+    let forced = [("sure", "yes"), ("force", "yes"), back];
+    let sure = reader.post(&format!("/agents/{agent}/forget"), &forced).await;
     assert_eq!(place(&sure), "/agents?done=forgotten");
     robot.act().await;
     assert!(reader.page("/agents").await.contains(">safe<"), "nothing of it runs any more");

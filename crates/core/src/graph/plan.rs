@@ -70,7 +70,7 @@ pub enum Room {
     NoWorker,
     /// Not in its pool.
     PoolFull,
-    /// Never: it is wider than its pool, or than every agent.
+    /// Never: it is wider than every agent.
     Never,
 }
 
@@ -177,7 +177,7 @@ fn pending(job: &Job, needs: Needs, flags: Flags, room: Room, now: Timestamp) ->
         Room::NoWorker => step(job.code, JobEvent::AwaitWorkers),
         Room::PoolFull => step(job.code, JobEvent::AwaitPool),
         Room::Never => {
-            let why = "it is wider than its pool, or than every agent that could take it";
+            let why = "it is wider than every agent that could take it";
             Step::End(StatusCode::JobError, Some(why.to_owned()))
         }
     }

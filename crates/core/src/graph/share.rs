@@ -5,13 +5,22 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
 use uuid::Uuid;
 
+/// Whose jobs share room fairly. Projects name their workspaces without asking each other.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Workspace {
+    /// The project.
+    pub project: String,
+    /// The name within it.
+    pub name: String,
+}
+
 /// A job that could start, as far as room is concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ready {
     /// Which one it is, for the caller.
     pub index: usize,
     /// The workspace that it belongs to.
-    pub workspace: String,
+    pub workspace: Workspace,
     /// Its place by age: smaller is older.
     pub age: i64,
     /// What room it needs.
@@ -98,8 +107,8 @@ pub struct Line {
     shapes: Vec<Shape>,
     numbers: HashMap<Shape, usize>,
     /// By workspace and shape, the oldest first.
-    queues: BTreeMap<String, BTreeMap<usize, BTreeSet<(i64, usize)>>>,
-    places: HashMap<usize, (String, usize, i64)>,
+    queues: BTreeMap<Workspace, BTreeMap<usize, BTreeSet<(i64, usize)>>>,
+    places: HashMap<usize, (Workspace, usize, i64)>,
 }
 
 impl Line {
@@ -155,14 +164,14 @@ impl Line {
     /// A job for which there is no room does not keep others from theirs.
     pub fn give(
         &mut self,
-        running: &BTreeMap<String, i32>,
+        running: &BTreeMap<Workspace, i32>,
         agents: &mut [Agent],
         pools: &mut BTreeMap<String, Pool>,
         max: usize,
     ) -> Vec<Given> {
         // Room only shrinks while it is given: what does not fit once does not fit again.
         let mut blocked: HashSet<usize> = HashSet::new();
-        let mut counts: HashMap<String, i32> = HashMap::new();
+        let mut counts: HashMap<Workspace, i32> = HashMap::new();
         let mut heap = BinaryHeap::new();
         for name in self.queues.keys() {
             let count = running.get(name).copied().unwrap_or(0);
@@ -195,7 +204,7 @@ impl Line {
     }
 
     /// Who of a workspace is next: whether the database is not used, age, job, shape.
-    fn head(&self, workspace: &str, blocked: &HashSet<usize>) -> Option<(bool, i64, usize, usize)> {
+    fn head(&self, workspace: &Workspace, blocked: &HashSet<usize>) -> Option<(bool, i64, usize, usize)> {
         let shapes = self.queues.get(workspace)?.iter().filter(|(number, _)| !blocked.contains(number));
         shapes
             .filter_map(|(number, queue)| {
@@ -207,11 +216,10 @@ impl Line {
 }
 
 /// Whether there is room for a job of this shape. Takes nothing.
+///
+/// A pool that was made smaller than the job keeps it waiting: who made it so may make it larger again.
 pub fn room(shape: &Shape, agents: &[Agent], pools: &BTreeMap<String, Pool>) -> Room {
     let pool = shape.pool.as_ref().and_then(|name| pools.get(name));
-    if pool.is_some_and(|pool| pool.size < shape.weight) {
-        return Room::Never;
-    }
     let mut fitting = agents.iter().filter(|agent| agent.fits(shape)).peekable();
     if fitting.peek().is_some() && !fitting.clone().any(|agent| agent.capacity >= shape.weight) {
         return Room::Never;

@@ -314,6 +314,10 @@ impl JobReason {
                 let message = message.as_ref().map_or_else(String::new, |message| format!(": {message}"));
                 format!("Its last task came to nothing; it backs off until {}{message}.", super::at(*until))
             }
+            // Nothing holds it, so it was made smaller than the job.
+            Self::PoolFull { pool, size, holders, .. } if holders.is_empty() => {
+                format!("Pool {pool} has size {size}, which is too small for it.")
+            }
             Self::PoolFull { pool, size, used, holders } => {
                 format!("Pool {pool} is full ({used} of {size}): {}.", holders.join(", "))
             }

@@ -1,13 +1,14 @@
 //! Agents: who they are, what they are ordered to do, and what people say about them.
 
 use super::Graphs;
-use super::reports::{Speaker, speaks};
+use super::reports::{Speaker, silence, speaks};
 use std::time::Duration;
+use tidemill_core::Timestamp;
 use tidemill_core::agent::{Agent, NewAgent};
 use tidemill_core::graph::record::Order;
 use tidemill_core::limits::{AGENT_TASKS_MAX, BATCH_MAX, KEY_BYTES_MAX, WEIGHT_MAX};
 use tidemill_core::request;
-use tidemill_store::{Error, RefusalCode, Tx};
+use tidemill_store::{Error, Refusal, RefusalCode, Tx};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -15,6 +16,15 @@ use uuid::Uuid;
 const WAIT_MAX: Duration = Duration::from_mins(1);
 /// First time between two looks of an agent that has nothing to do; it doubles.
 const LOOK_FIRST: Duration = Duration::from_millis(50);
+
+/// When a person's word counts that nothing of an agent runs any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Forget {
+    /// Where the agent was not heard for a while: otherwise it lives, and so may its commands.
+    IfSilent,
+    /// Whatever was heard of it.
+    Anyway,
+}
 
 impl Graphs {
     /// Registers an agent, or the next process of one: an earlier process of it is refused from now on.
@@ -134,15 +144,17 @@ impl Graphs {
 
     /// Takes a person's word that nothing of an agent runs any more: its tasks are over, and its jobs go to
     /// others. Told twice, it is told once; false then.
-    pub async fn forget(&self, agent: Uuid) -> Result<bool, Error> {
+    pub async fn forget(&self, agent: Uuid, when: Forget) -> Result<bool, Error> {
         let now = self.now();
         let forgotten = self
             .engine
             .store()
             .write(move |mut tx| {
                 Box::pin(async move {
-                    if tx.agent(agent).await?.is_none() {
-                        return Err(unknown(agent));
+                    let Some(known) = tx.agent(agent).await? else { return Err(unknown(agent)) };
+                    let moment = tx.database_now(now).await?;
+                    if when == Forget::IfSilent && known.forgotten_at.is_none() {
+                        refuse_alive(&known.agent, moment)?;
                     }
                     let forgotten = tx.forget_agent(agent, now).await?;
                     note_jobs(&mut tx, agent).await?;
@@ -165,6 +177,23 @@ async fn note_jobs(tx: &mut Tx<'_>, agent: Uuid) -> Result<(), Error> {
         tx.note_change(&job).await?;
     }
     Ok(())
+}
+
+/// Refuses to forget an agent that lives: its commands would go on beside those that take their place.
+fn refuse_alive(agent: &Agent, now: Timestamp) -> Result<(), Error> {
+    let heard = now - agent.seen_at;
+    if agent.left_at.is_some() || heard > silence() {
+        return Ok(());
+    }
+    let secs = heard.num_seconds().max(0);
+    Err(Error::Refused(Refusal {
+        code: RefusalCode::Frozen,
+        message: format!("agent {} was heard {secs} s ago, and its commands may still run", agent.name),
+        hint: Some(format!(
+            "stop it and its commands first; if nothing of it runs: tidemill agent forget {} --force",
+            agent.agent_id
+        )),
+    }))
 }
 
 fn unknown(agent: Uuid) -> Error {

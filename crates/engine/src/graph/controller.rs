@@ -17,6 +17,7 @@ use crate::presence::Identity;
 use chrono::TimeDelta;
 use memory::Memory;
 use tidemill_core::Timestamp;
+use tidemill_core::limits::AGENT_MEMORY_DAYS;
 use tidemill_store::{Class, Error, Held, Lease, Look};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -24,8 +25,6 @@ use uuid::Uuid;
 
 /// Subjects that are read at once.
 const CHANGES_MAX: usize = 1_000;
-/// How long a silent agent without tasks is remembered.
-const AGENT_MEMORY: TimeDelta = TimeDelta::days(1);
 
 /// What one look led to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -129,7 +128,8 @@ impl Controller {
         let full = self.is_pass_due();
         let runs = self.memory.take_runs();
         let store = self.graphs.engine.store();
-        let look = store.look(full, runs, CHANGES_MAX, AGENT_MEMORY, self.graphs.now()).await;
+        let memory = TimeDelta::days(AGENT_MEMORY_DAYS);
+        let look = store.look(full, runs, CHANGES_MAX, memory, self.graphs.now()).await;
         let look = match look {
             Ok(look) => look,
             Err(error) => {

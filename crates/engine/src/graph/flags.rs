@@ -3,12 +3,100 @@
 use super::Graphs;
 use super::clean;
 use super::reports::{Speaker, speaks};
+use tidemill_core::Timestamp;
+use tidemill_core::agent::Agent;
 use tidemill_core::graph::record::{PoolRecord, RebootStatus};
 use tidemill_core::limits::{KEY_BYTES_MAX, POOL_NAME_BYTES_MAX, PROBE_SECS, WEIGHT_MAX};
 use tidemill_core::project::{Flag, FlagName, FlagSource, SITE_SCOPE};
 use tidemill_core::request;
 use tidemill_core::run::Applied;
-use tidemill_store::{Error, RefusalCode};
+use tidemill_store::{Error, Refusal, RefusalCode, Tx};
+
+/// Between two agents whose probes found the same.
+const AND: &str = ", ";
+
+/// What an agent of one project finds must not stop the jobs of all.
+fn not_for_all(agent: &str, project: &str) -> Error {
+    Error::Refused(Refusal {
+        code: RefusalCode::BadValue,
+        message: format!(
+            "agent {agent} works for project `{project}` alone, and a probe speaks for the whole site"
+        ),
+        hint: Some("give the probe to an agent whose token is for all projects".to_owned()),
+    })
+}
+
+/// Notes that an agent's probe found maintenance.
+async fn found(
+    tx: &mut Tx<'_>,
+    agent: &Agent,
+    note: Option<String>,
+    now: Timestamp,
+) -> Result<Applied, Error> {
+    // Two agents that say so at the same time must both be remembered.
+    tx.order_after_steps().await?;
+    let flags = tx.flags().await?;
+    let before = on(&flags, FlagName::Maintenance, now);
+    let by = sayer(agent);
+    let mut sayers = before.map(sayers).unwrap_or_default();
+    let length: usize = sayers.iter().map(|sayer| sayer.len() + AND.len()).sum();
+    // Who finds no place any more is not needed: the flag is on, and ends by itself.
+    if !sayers.contains(&by.as_str()) && length + by.len() <= KEY_BYTES_MAX {
+        sayers.push(&by);
+    }
+    let flag = Flag {
+        flag: FlagName::Maintenance,
+        scope: SITE_SCOPE.to_owned(),
+        note,
+        since: now,
+        until_at: Some(now + chrono::TimeDelta::seconds(PROBE_SECS)),
+        set_by: Some(sayers.join(AND)),
+        source: FlagSource::Probe,
+    };
+    tx.set_flag(&flag).await?;
+    Ok(if before.is_none() { Applied::Applied } else { Applied::Duplicate })
+}
+
+/// Notes that an agent's probe finds no maintenance any more.
+async fn over(tx: &mut Tx<'_>, agent: &Agent) -> Result<Applied, Error> {
+    let by = sayer(agent);
+    let is_its_own = |flag: &Flag| is_probe(flag) && sayers(flag).contains(&by.as_str());
+    if !tx.flags().await?.iter().any(is_its_own) {
+        return Ok(Applied::Duplicate);
+    }
+    tx.order_after_steps().await?;
+    let flags = tx.flags().await?;
+    let Some(flag) = flags.iter().find(|flag| is_its_own(flag)) else { return Ok(Applied::Duplicate) };
+    let others: Vec<&str> = sayers(flag).into_iter().filter(|sayer| *sayer != by).collect();
+    if others.is_empty() {
+        let cleared = tx.clear_probe(SITE_SCOPE, &by).await?;
+        return Ok(if cleared { Applied::Applied } else { Applied::Duplicate });
+    }
+    tx.set_flag(&Flag { set_by: Some(others.join(AND)), ..flag.clone() }).await?;
+    Ok(Applied::Duplicate)
+}
+
+/// A flag of the site, if it is on.
+fn on(flags: &[Flag], name: FlagName, now: Timestamp) -> Option<&Flag> {
+    flags.iter().find(|flag| flag.flag == name && flag.scope == SITE_SCOPE && flag.is_on(now))
+}
+
+fn is_probe(flag: &Flag) -> bool {
+    flag.flag == FlagName::Maintenance && flag.scope == SITE_SCOPE && flag.source == FlagSource::Probe
+}
+
+/// An agent, as a flag names it among others.
+fn sayer(agent: &Agent) -> String {
+    format!("agent {}", agent.name.replace(AND, " "))
+}
+
+/// The agents whose probes found it.
+fn sayers(flag: &Flag) -> Vec<&str> {
+    if !is_probe(flag) {
+        return Vec::new();
+    }
+    flag.set_by.as_deref().map(|by| by.split(AND).collect()).unwrap_or_default()
+}
 
 impl Graphs {
     /// Switches a flag on, or changes its note and end.
@@ -30,7 +118,8 @@ impl Graphs {
         self.engine.store().flags().await
     }
 
-    /// Notes what an agent's probe found. It never changes what a person set, and counts for a while only.
+    /// Notes what an agent's probe found. It never changes what a person set, and counts for a while only. Where
+    /// several agents found the same, it is over when the last of them says so.
     pub async fn report_probe(
         &self,
         who: &Speaker,
@@ -44,34 +133,19 @@ impl Graphs {
             .store()
             .write(move |mut tx| {
                 Box::pin(async move {
-                    let known = speaks(&mut tx, &who).await?;
+                    let agent = speaks(&mut tx, &who).await?.agent;
+                    if let Some(project) = &agent.project_id {
+                        return Err(not_for_all(&agent.name, project));
+                    }
                     let now = tx.database_now(now).await?;
-                    let flags = tx.flags().await?;
-                    let on = |name: FlagName| {
-                        flags
-                            .iter()
-                            .find(|flag| flag.flag == name && flag.scope == SITE_SCOPE && flag.is_on(now))
-                    };
-                    if on(FlagName::ProbeOff).is_some() {
+                    if on(&tx.flags().await?, FlagName::ProbeOff, now).is_some() {
                         return Ok(Applied::Stale);
                     }
-                    let by = format!("agent {}", known.agent.name);
-                    if !maintenance {
-                        let cleared = tx.clear_probe(SITE_SCOPE, &by).await?;
-                        return Ok(if cleared { Applied::Applied } else { Applied::Duplicate });
+                    if maintenance {
+                        found(&mut tx, &agent, note, now).await
+                    } else {
+                        over(&mut tx, &agent).await
                     }
-                    let before = on(FlagName::Maintenance).map(|flag| flag.source);
-                    let flag = Flag {
-                        flag: FlagName::Maintenance,
-                        scope: SITE_SCOPE.to_owned(),
-                        note,
-                        since: now,
-                        until_at: Some(now + chrono::TimeDelta::seconds(PROBE_SECS)),
-                        set_by: Some(by),
-                        source: FlagSource::Probe,
-                    };
-                    tx.set_flag(&flag).await?;
-                    Ok(if before.is_none() { Applied::Applied } else { Applied::Duplicate })
                 })
             })
             .await?;

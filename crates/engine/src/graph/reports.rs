@@ -84,9 +84,11 @@ pub(super) async fn speaks(tx: &mut Tx<'_>, who: &Speaker) -> Result<KnownAgent,
         return Err(Error::refused(RefusalCode::UnknownAgent, message));
     };
     let name = &known.agent.name;
+    // It registers anew then, and learns which of its commands are over; of a stale one the process would end, and they
+    // would go on beside those that took their place.
     if known.forgotten_at.is_some() {
         let message = format!("agent {name} was forgotten, and has to register anew");
-        return Err(Error::refused(RefusalCode::Stale, message));
+        return Err(Error::refused(RefusalCode::UnknownAgent, message));
     }
     if known.agent.boot_id != who.boot_id {
         let message = format!("another process speaks for agent {name}");

@@ -2,6 +2,7 @@
 
 use super::Graphs;
 use super::reuse::Reach;
+use chrono::TimeDelta;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use tidemill_core::digest::sha256_hex;
@@ -9,7 +10,7 @@ use tidemill_core::event::Level;
 use tidemill_core::graph::share::{self, Shape};
 use tidemill_core::graph::{Graph, GraphFault, JobSpec, parse, plan};
 use tidemill_core::job::StatusCode;
-use tidemill_core::limits::GRAPH_BYTES_MAX;
+use tidemill_core::limits::{AGENT_MEMORY_DAYS, GRAPH_BYTES_MAX};
 use tidemill_core::run::QueueRun;
 use tidemill_core::task::job_id;
 use tidemill_core::{RunId, Timestamp};
@@ -17,8 +18,6 @@ use tidemill_store::{Error, LatestJob, NewGraph, NewJob, Refusal, RefusalCode, T
 
 /// Faults that are told at once, where they are not in the text.
 const TOLD_MAX: usize = 20;
-/// How long an agent counts at a submission after it was heard.
-const AGENT_MEMORY: chrono::TimeDelta = chrono::TimeDelta::days(7);
 
 /// What somebody submits.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -274,7 +273,7 @@ pub(super) async fn check_room(
     now: Timestamp,
 ) -> Result<(), Error> {
     let sizes: BTreeMap<String, i32> = tx.pool_sizes().await?.into_iter().collect();
-    let known = tx.live_agents(now - AGENT_MEMORY).await?;
+    let known = tx.live_agents(now - TimeDelta::days(AGENT_MEMORY_DAYS)).await?;
     let agents: Vec<share::Agent> = known
         .into_iter()
         .filter(|known| known.forgotten_at.is_none())

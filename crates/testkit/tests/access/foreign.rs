@@ -233,6 +233,24 @@ pub(crate) async fn an_agent_belongs_to_the_token_that_it_came_with(ground: &Gro
     assert_eq!(orders, json!({"tasks": []}));
 }
 
+/// What a probe finds stops the jobs of every project: an agent whose token is for a single one is not heard.
+pub(crate) async fn a_probe_of_one_project_stops_nobody(ground: &Ground) {
+    for (project, status) in
+        [(Some("bank"), StatusCode::UNPROCESSABLE_ENTITY), (None, StatusCode::NO_CONTENT)]
+    {
+        let secret = ground.secret(Role::Agent, project).await;
+        let (path, boot) = (format!("/v1/agents/{}", Uuid::new_v4()), Uuid::new_v4());
+        let register = json!({"boot": boot, "name": "press", "capacity": 1});
+        let made = ask(&Method::PUT, &path).body(&register).token(&secret).at(&ground.door).await;
+        assert_eq!(made.status, StatusCode::OK, "{made:?}");
+        let probe = json!({"boot": boot, "maintenance": true});
+        let said = ground.post(&format!("{path}/probe"), &secret, &probe).await;
+        assert_eq!(said.status, status, "{said:?}");
+        let flags = ground.stage.store.flags().await.expect("flags");
+        assert_eq!(flags.len(), usize::from(project.is_none()), "{flags:?}");
+    }
+}
+
 /// When the token of an agent is over, another one may speak for it if it comes from the agent's own directory; to
 /// everybody else of the same rights it goes on not to exist.
 pub(crate) async fn an_agent_moves_to_another_token_only_from_its_own_directory(ground: &Ground) {

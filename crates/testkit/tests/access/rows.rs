@@ -283,7 +283,7 @@ fn agents() -> Vec<Row> {
     vec![
         get("/v1/agents", LOOK).of(Whose::Parts),
         post("/v1/agents/{agent}/drain", OPERATE, |_| json!({})),
-        post("/v1/agents/{agent}/forget", OPERATE, |_| json!({})),
+        post("/v1/agents/{agent}/forget", OPERATE, |_| json!({})).query(|_| "?force=true".to_owned()),
         // Who registers makes an agent, so that there is no answer of one that does not exist.
         put("/v1/agents/{agent}", AGENT, |things| json!({"boot": things.boot, "name": "a", "capacity": 1}))
             .of(Whose::Nobodys),

@@ -5,7 +5,7 @@ use tidemill_core::agent::NewAgent;
 use tidemill_core::graph::record::TaskEnd;
 use tidemill_core::job::StatusCode as C;
 use tidemill_core::run::Applied;
-use tidemill_engine::graph::{Speaker, TaskReport};
+use tidemill_engine::graph::{Forget, Speaker, TaskReport};
 use tidemill_store::RefusalCode;
 use tidemill_testkit::door::Kind;
 use uuid::Uuid;
@@ -114,6 +114,34 @@ pub(crate) async fn a_job_that_may_be_rerun_is_lost_after_its_time(kind: Kind) {
     assert_eq!(over, away.have, "what it holds of it may go");
 }
 
+/// The last task that a job may have ends as what it was, and is not taken for one that was answered.
+pub(crate) async fn the_last_task_that_comes_to_nothing_is_lost_or_forgotten_too(kind: Kind) {
+    for end in [TaskEnd::Lost, TaskEnd::Forgotten] {
+        let mut scene = Scene::open(kind).await;
+        let run = scene.submit(&one("on-agent-lost: rerun after 1m")).await;
+        for number in 1..=5 {
+            let mut robot = scene.agent(&format!("agent-{number}"), 1).await;
+            scene.act().await;
+            let order = robot.order().await;
+            robot.stage(&order.task_id, "executing").await;
+            scene.act().await;
+            scene.advance(25);
+            if end == TaskEnd::Forgotten {
+                scene.graphs.forget(robot.who.agent_id, Forget::IfSilent).await.expect("it is forgotten");
+            }
+            scene.act().await;
+            scene.advance(100);
+            scene.act().await;
+            // Longer than any of the waits before another task.
+            scene.advance(60);
+        }
+        let job = scene.job(&run, "a").await;
+        assert_eq!((job.code, job.tasks), (C::JobError, 5));
+        let detail = scene.graphs.job(&job.job_id).await.expect("the job is read");
+        assert!(detail.tasks.iter().all(|task| task.end == Some(end)), "{end:?}: {:?}", detail.tasks);
+    }
+}
+
 pub(crate) async fn an_agent_that_is_forgotten_frees_everything(kind: Kind) {
     let mut scene = Scene::open(kind).await;
     let mut gone = scene.agent("gone", 2).await;
@@ -126,16 +154,29 @@ pub(crate) async fn an_agent_that_is_forgotten_frees_everything(kind: Kind) {
     scene.graphs.cancel(&stopping, &[], "ann", None).await.expect("it is cancelled");
     scene.act().await;
     assert!(scene.job(&stopping, "a").await.stopping);
-    assert!(scene.graphs.forget(gone.who.agent_id).await.expect("it is forgotten"));
-    assert!(!scene.graphs.forget(gone.who.agent_id).await.expect("it is known"), "told twice is told once");
+    // One that was heard just now lives, and so do its commands.
+    let id = gone.who.agent_id;
+    let refused = scene.graphs.forget(id, Forget::IfSilent).await.expect_err("it lives");
+    assert_eq!(refused.to_string(), "agent gone was heard 0 s ago, and its commands may still run");
+    assert!(refused.hint().is_some_and(|hint| hint.contains("--force")));
+    scene.act().await;
+    assert_eq!(scene.code(&running, "a").await, C::Executing, "nothing has changed");
+    assert!(scene.graphs.forget(id, Forget::Anyway).await.expect("it is forgotten"));
+    let twice = scene.graphs.forget(id, Forget::IfSilent).await.expect("it is known");
+    assert!(!twice, "told twice is told once");
     scene.act().await;
     assert!(!scene.job(&stopping, "a").await.stopping);
     let job = scene.job(&running, "a").await;
     assert_eq!((job.code, job.errors), (C::WaitingOnNewTask, 1));
     let refused = gone.graphs.beat(&gone.who, &[]).await.expect_err("it has to register anew");
-    assert_eq!(refused.refusal_code(), Some(RefusalCode::Stale));
+    assert_eq!(refused.refusal_code(), Some(RefusalCode::UnknownAgent), "a stale process would end");
     let listed = scene.graphs.agents(None).await.expect("agents are listed");
     assert!(listed.is_empty(), "{listed:?}");
+    // It comes back, and learns that what it has is over.
+    let again = NewAgent { agent_id: id, boot_id: gone.who.boot_id, ..new_agent("gone", 2) };
+    scene.graphs.register(again).await.expect("it registers anew");
+    let over = gone.beat_in(None).await;
+    assert_eq!((over.len(), over), (2, gone.have.clone()));
 }
 
 pub(crate) async fn an_agent_that_drains_gets_nothing_new(kind: Kind) {

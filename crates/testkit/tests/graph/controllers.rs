@@ -6,8 +6,10 @@ use tidemill_core::job::StatusCode as C;
 use tidemill_core::run::RunState;
 use tidemill_engine::graph::{GraphSettings, Graphs, Written};
 use tidemill_engine::{Clock, Engine, Identity, Patience};
+use tidemill_store::{Class, Error, Lease, Store};
 use tidemill_testkit::door::Kind;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
 
 use crate::scene::{Scene, ended, graph, one, settle};
 
@@ -88,6 +90,84 @@ pub(crate) async fn a_lease_that_is_given_back_is_taken_at_once(kind: Kind) {
     scene.controller.release().await;
     let mut second = scene.graphs.controller("second");
     assert!(second.tick().await.expect("it acts").acts);
+}
+
+/// What a process has locked when it is frozen.
+enum Locked {
+    Lease(Lease),
+    Task(String),
+}
+
+/// A process that was frozen in the middle of a step.
+struct Frozen {
+    thaw: oneshot::Sender<()>,
+    step: JoinHandle<Result<(), Error>>,
+}
+
+impl Frozen {
+    async fn with(store: Store, locked: Locked) -> Self {
+        let (has_locked, is_locked) = oneshot::channel();
+        let (thaw, thawed) = oneshot::channel();
+        let step = async move {
+            let step = store.write(move |mut tx| {
+                Box::pin(async move {
+                    match &locked {
+                        Locked::Lease(lease) => assert!(tx.raise_version(*lease, 1).await?.is_some()),
+                        Locked::Task(task) => assert!(tx.lock_task(task).await?.is_some()),
+                    }
+                    has_locked.send(()).expect("the test waits");
+                    thawed.await.expect("the test thaws it");
+                    tx.note_change("thawed").await
+                })
+            });
+            step.await
+        };
+        let step = tokio::spawn(step);
+        is_locked.await.expect("it is frozen");
+        Self { thaw, step }
+    }
+
+    /// It goes on, and finds that its step is over: nothing of it was written, and it may try again.
+    async fn thaw(self) {
+        self.thaw.send(()).expect("it waits");
+        let error = self.step.await.expect("the step ends").expect_err("its step is over");
+        assert_eq!(error.class(), Class::Transient, "{error:?}");
+    }
+}
+
+/// How long a frozen process may hold others up: the server waits for ten seconds.
+const HELD_UP_MAX: Duration = Duration::from_secs(25);
+
+pub(crate) async fn a_controller_that_is_frozen_in_a_step_holds_nobody_up(kind: Kind) {
+    let mut scene = Scene::open(kind).await;
+    let mut robot = scene.agent("one", 1).await;
+    let run = scene.submit(&one("")).await;
+    scene.act().await;
+    let lease = scene.stage.store.controller_lease().await.expect("the lease is read");
+    let lease = Lease { holder: lease.holder.expect("it is held"), epoch: lease.epoch };
+    let frozen = Frozen::with(scene.stage.beside().await, Locked::Lease(lease)).await;
+    let order = robot.order().await;
+    robot.succeed(&order).await;
+    scene.advance(16);
+    let mut second = scene.graphs.controller("second");
+    let acts = tokio::time::timeout(HELD_UP_MAX, settle(&mut second)).await;
+    acts.expect("the frozen one holds the site up");
+    assert_eq!(scene.run(&run).await.status, RunState::Success);
+    frozen.thaw().await;
+}
+
+pub(crate) async fn a_server_that_is_frozen_in_a_report_holds_nobody_up(kind: Kind) {
+    let mut scene = Scene::open(kind).await;
+    let mut robot = scene.agent("one", 1).await;
+    let run = scene.submit(&one("")).await;
+    scene.act().await;
+    let order = robot.order().await;
+    let frozen = Frozen::with(scene.stage.beside().await, Locked::Task(order.task_id.clone())).await;
+    scene.graphs.cancel(&run, &[], "ann", None).await.expect("it is cancelled");
+    let acts = tokio::time::timeout(HELD_UP_MAX, scene.act()).await;
+    acts.expect("the frozen one holds the controller up");
+    assert_eq!(scene.code(&run, "a").await, C::CancelledByUser);
+    frozen.thaw().await;
 }
 
 /// An agent says something between the controller's look and its step: the step is taken back, and decided anew.

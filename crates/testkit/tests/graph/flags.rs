@@ -120,6 +120,35 @@ pub(crate) async fn a_step_that_has_not_seen_a_flag_starts_nothing(kind: Kind) {
     assert!(scene.graphs.reboot_status().await.expect("it is told").safe);
 }
 
+pub(crate) async fn what_two_probes_found_is_over_when_both_say_so(kind: Kind) {
+    let scene = Scene::open(kind).await;
+    let one = scene.agent("one", 1).await;
+    let two = scene.agent("two", 1).await;
+    let probe = async |robot: &crate::scene::Robot, on: bool| {
+        robot.graphs.report_probe(&robot.who, on, None).await.expect("it is heard")
+    };
+    let by = async || {
+        let flags = scene.graphs.flags().await.expect("flags are read");
+        flags.into_iter().find(|flag| flag.flag == FlagName::Maintenance).and_then(|flag| flag.set_by)
+    };
+    for (first, last, left) in [(&one, &two, "agent two"), (&two, &one, "agent one")] {
+        assert_eq!(probe(&one, true).await, Applied::Applied);
+        assert_eq!(probe(&two, true).await, Applied::Duplicate);
+        assert_eq!(probe(&one, true).await, Applied::Duplicate);
+        assert_eq!(by().await.as_deref(), Some("agent one, agent two"));
+        assert_eq!(probe(first, false).await, Applied::Duplicate, "the other one still finds it");
+        assert_eq!(by().await.as_deref(), Some(left));
+        assert_eq!(probe(last, false).await, Applied::Applied);
+        assert_eq!(by().await, None);
+    }
+    // At the same time, both are remembered; and what was found long ago is nobody's any more.
+    tokio::join!(probe(&one, true), probe(&two, true));
+    assert_eq!(by().await.map(|by| by.len()), Some("agent one, agent two".len()));
+    scene.advance(900);
+    assert_eq!(probe(&two, true).await, Applied::Applied);
+    assert_eq!(by().await.as_deref(), Some("agent two"));
+}
+
 pub(crate) async fn a_probe_never_changes_what_a_person_set(kind: Kind) {
     let scene = Scene::open(kind).await;
     let one = scene.agent("one", 1).await;

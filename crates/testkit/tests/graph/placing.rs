@@ -4,7 +4,7 @@ use tidemill_core::RunId;
 use tidemill_core::graph::record::{JobRecord, Order};
 use tidemill_core::job::StatusCode as C;
 use tidemill_core::run::{Applied, RunState};
-use tidemill_engine::graph::TaskReport;
+use tidemill_engine::graph::{Forget, TaskReport};
 use tidemill_testkit::door::Kind;
 
 use crate::scene::{Robot, Scene, ask, ended, graph, output};
@@ -107,7 +107,7 @@ pub(crate) async fn files_of_an_agent_that_is_forgotten_are_gone(kind: Kind) {
     home.graphs.leave(&home.who).await.expect("it says goodbye");
     scene.act().await;
     assert_eq!(scene.code(&run, "b").await, C::WaitingOnWorkers);
-    scene.graphs.forget(home.who.agent_id).await.expect("it is forgotten");
+    scene.graphs.forget(home.who.agent_id, Forget::IfSilent).await.expect("it is forgotten");
     scene.act().await;
     let job = scene.job(&run, "b").await;
     assert_eq!(job.code, C::JobError, "at once, and not with the next pass over everything");
@@ -205,7 +205,7 @@ pub(crate) async fn only_files_that_are_there_are_reused(kind: Kind) {
     home.succeed(&order).await;
     scene.act().await;
     // What is gone runs again.
-    scene.graphs.forget(home.who.agent_id).await.expect("it is forgotten");
+    scene.graphs.forget(home.who.agent_id, Forget::Anyway).await.expect("it is forgotten");
     let anew = scene.graphs.submit(again).await.expect("the graph is taken");
     assert_eq!((anew.jobs, anew.reused), (2, 0));
     scene.play(std::slice::from_mut(&mut other), 5).await;

@@ -37,8 +37,85 @@ pub(crate) async fn a_job_wider_than_every_agent_that_comes_is_given_up(kind: Ki
     scene.act().await;
     let job = scene.job(&run, "a").await;
     assert_eq!(job.code, C::JobError);
-    assert!(job.message.is_some_and(|message| message.contains("wider than its pool, or than every agent")));
+    assert!(job.message.is_some_and(|message| message.contains("wider than every agent")));
     assert_eq!(scene.run(&run).await.status, RunState::Failed);
+}
+
+/// A submission counts on agents that were heard within days, and so does the controller: what is accepted waits.
+pub(crate) async fn a_job_waits_for_the_agent_that_its_submission_counted_on(kind: Kind) {
+    let mut scene = Scene::open(kind).await;
+    let mut wide = scene.agent("wide", 8).await;
+    scene.act().await;
+    scene.advance(2 * 86_400);
+    let slim = scene.agent("slim", 2).await;
+    let run = scene.submit(&one("weight: 5")).await;
+    scene.act().await;
+    assert_eq!(scene.code(&run, "a").await, C::WaitingOnWorkers, "the wide one may come back");
+    wide.beat().await;
+    scene.act().await;
+    let order = wide.order().await;
+    wide.succeed(&order).await;
+    scene.act().await;
+    assert_eq!(scene.code(&run, "a").await, C::Succeeded);
+    // Nobody counts on it for ever.
+    let late = scene.submit(&one("weight: 5")).await;
+    scene.graphs.drain(wide.who.agent_id, true).await.expect("it drains");
+    scene.act().await;
+    assert_eq!(scene.code(&late, "a").await, C::WaitingOnWorkers);
+    scene.advance(8 * 86_400);
+    slim.beat().await;
+    let refused = scene.graphs.submit(ask(&one("weight: 5"))).await.expect_err("it can never run");
+    assert_eq!(refused.to_string(), "job `a` has weight 5: more than any agent carries that could take it");
+    scene.act().await;
+    assert_eq!(scene.code(&late, "a").await, C::JobError);
+}
+
+pub(crate) async fn a_pool_that_shrinks_keeps_its_jobs_waiting(kind: Kind) {
+    let mut scene = Scene::open(kind).await;
+    scene.graphs.set_pool("narrow", 2).await.expect("the pool is set");
+    let mut robot = scene.agent("one", 100).await;
+    let first = scene.submit(&one("pool: narrow\nweight: 2")).await;
+    let second = scene.submit(&one("pool: narrow\nweight: 2")).await;
+    scene.act().await;
+    assert_eq!(scene.code(&second, "a").await, C::WaitingOnPool);
+    let third = scene.submit(&one("pool: narrow\nweight: 2")).await;
+    scene.graphs.set_pool("narrow", 0).await.expect("the pool is set");
+    let order = robot.order().await;
+    robot.succeed(&order).await;
+    scene.advance(60);
+    robot.beat().await;
+    scene.act().await;
+    assert_eq!(scene.code(&first, "a").await, C::Succeeded, "what runs goes on");
+    for waiting in [&second, &third] {
+        let job = scene.job(waiting, "a").await;
+        assert_eq!(job.code, C::WaitingOnPool);
+        let why = scene.graphs.why_job(&job.job_id).await.expect("it is told").sentence();
+        assert_eq!(why, "Pool narrow has size 0, which is too small for it.");
+    }
+    scene.graphs.set_pool("narrow", 4).await.expect("the pool is set");
+    scene.play(std::slice::from_mut(&mut robot), 5).await;
+    assert_eq!(scene.number("SELECT count(*) FROM {ops}.jobs WHERE code = 'succeeded'").await, 3);
+}
+
+pub(crate) async fn projects_that_name_their_workspaces_alike_share_fairly(kind: Kind) {
+    let mut scene = Scene::open(kind).await;
+    let names: Vec<String> = (0..60).map(|number| format!("j{number}")).collect();
+    let jobs = graph(&names.iter().map(|name| (name.as_str(), &[][..])).collect::<Vec<_>>());
+    let mut robot = scene.agent("one", 8).await;
+    scene.graphs.submit(ask(&jobs)).await.expect("the graph is taken");
+    scene.act().await;
+    let of_shop = robot.poll().await;
+    assert_eq!(of_shop.len(), 8);
+    let of_bank = SubmitGraph::new("bank", "staging", &jobs, "ann");
+    scene.graphs.submit(of_bank).await.expect("the graph is taken");
+    // Each of the two has named no workspace, and they share none: the one that has nothing is first.
+    for order in of_shop.iter().take(4) {
+        robot.succeed(order).await;
+    }
+    scene.act().await;
+    let projects: Vec<String> =
+        robot.poll().await.into_iter().map(|order| order.work.expect("it is work").project_id).collect();
+    assert_eq!(projects, ["bank"; 4]);
 }
 
 pub(crate) async fn a_pool_bounds_its_jobs_by_weight(kind: Kind) {

@@ -67,7 +67,8 @@ fn a_frozen_controller_is_replaced_and_changes_nothing_when_it_thaws(stage: &Sta
     freeze(stage, &mut site.controller);
     let begun = Instant::now();
     until("another controller acts", || (lease(stage) != before).then_some(()));
-    assert!(begun.elapsed() < Duration::from_secs(40), "it took {:?}", begun.elapsed());
+    // The lease lasts 15 seconds; the rest is for a busy machine.
+    assert!(begun.elapsed() < Duration::from_secs(25), "it took {:?}", begun.elapsed());
     // Both believe that they act, for a moment.
     site.controller.signal(Signal::CONT);
     until("the first one has noticed", || {

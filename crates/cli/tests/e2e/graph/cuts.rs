@@ -16,6 +16,7 @@ use crate::stage::{Stage, on_both, until_within};
 on_both!(
     a_cut_that_is_shorter_than_allowed_costs_nothing,
     after_a_longer_cut_the_command_is_dead_and_another_agent_runs_it,
+    an_agent_that_was_forgotten_stops_what_it_ran_when_it_is_back,
 );
 
 /// Passes bytes on between agents and a server, until it is cut.
@@ -120,4 +121,32 @@ fn after_a_longer_cut_the_command_is_dead_and_another_agent_runs_it(stage: &Stag
     assert_eq!(job["tasks"][0]["end"], json!("lost"), "{job}");
     assert_eq!(job["job"]["code"], json!("succeeded"));
     site.check(&run);
+}
+
+/// A person was wrong: the command of the agent lives. It is stopped as soon as the agent reaches the server again.
+fn an_agent_that_was_forgotten_stops_what_it_ran_when_it_is_back(stage: &Stage) {
+    let site = Site::start(stage);
+    let line = Line::to(&site.url);
+    let mut agent = site.agent_at("ann", &line.url(), &[]);
+    let work = "test \"$TIDEMILL_ATTEMPT\" -gt 1 || sleep 600";
+    let run = site.submit(&graph(&[site.step("long", &[], work, "")]));
+    site.until_written("begin long");
+    site.until_code(&run, "long", "executing");
+    let pid = site.ledger().pid("long");
+    let refused = stage.tidemill(&["agent", "forget", "ann"]);
+    assert_eq!(refused.code, Some(3), "{refused:?}");
+    assert!(refused.stderr.contains("may still run") && refused.stderr.contains("--force"), "{refused:?}");
+    line.cut();
+    let _other = site.agent("other", &[]);
+    assert!(stage.ok(&["agent", "forget", "ann", "--force"]).contains("forgotten"));
+    assert_eq!(site.until_ended(&run), RunState::Success);
+    assert!(is_alive(pid), "nobody could tell it to stop");
+    line.mend();
+    until_within("the first command is stopped", PATIENCE, || (!is_alive(pid)).then_some(()));
+    // The agent itself goes on, and is known again.
+    until_within("the agent is back", PATIENCE, || {
+        stage.ok(&["agent", "list"]).contains("ann").then_some(())
+    });
+    assert!(agent.is_running());
+    assert_eq!(site.job(&run, "long")["tasks"][0]["end"], json!("forgotten"));
 }

@@ -160,7 +160,7 @@ fn what_a_forgotten_agent_had_goes_to_others(stage: &Stage) {
     let _ = kill_process_group(group, Signal::KILL);
     until_within("nothing of it runs", PATIENCE, || (!is_alive(pid)).then_some(()));
     let _other = site.agent("other", &[]);
-    assert!(stage.ok(&["agent", "forget", "gone"]).contains("forgotten"));
+    assert!(stage.ok(&["agent", "forget", "gone", "--force"]).contains("forgotten"));
     assert_eq!(site.until_ended(&run), RunState::Success);
     assert_eq!(site.ledger().count("begin work"), 2);
     assert_eq!(site.job(&run, "work")["tasks"][0]["end"], json!("forgotten"));
@@ -174,7 +174,8 @@ pub(crate) fn parent(pid: i32) -> i32 {
     fields.split(' ').nth(1).and_then(|word| word.parse().ok()).expect("a process id")
 }
 
-fn command_of(pid: i32) -> String {
+/// The words that a process was started with.
+pub(crate) fn command_of(pid: i32) -> String {
     let words = fs::read(Path::new("/proc").join(pid.to_string()).join("cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&words).replace('\0', " ")
 }

@@ -3,13 +3,16 @@
 use serde_json::json;
 use tidemill_core::run::RunState;
 
-use super::ground::{Site, graph};
-use crate::stage::{Stage, on_both};
+use super::ground::{PATIENCE, Site, graph};
+use crate::process::{Process, is_alive};
+use crate::stage::{Stage, on_both, until_within};
 
 on_both!(
     a_graph_runs_to_its_end_and_hands_files_on,
     every_end_of_a_job_is_reached_and_told,
     a_job_that_is_tried_again_keeps_what_each_attempt_wrote,
+    a_log_is_followed_from_attempt_to_attempt_until_the_job_has_ended,
+    output_that_is_wide_as_json_is_kept_whole,
     what_succeeded_is_reused,
 );
 
@@ -48,7 +51,7 @@ fn a_graph_runs_to_its_end_and_hands_files_on(stage: &Stage) {
 
 fn every_end_of_a_job_is_reached_and_told(stage: &Stage) {
     let site = Site::start(stage);
-    let _agent = site.agent("ann", &[]);
+    let _agent = site.agent("ann", &["--grace", "1s"]);
     let run = site.submit(&graph(&[
         site.step("good", &[], "true", ""),
         site.step("bad", &[], "echo broken >&2; exit 7", ""),
@@ -56,6 +59,7 @@ fn every_end_of_a_job_is_reached_and_told(stage: &Stage) {
         site.step("empty", &[], "touch found.txt", "outputs: {wanted: lost.txt}"),
         site.step("secretive", &[], "true", "secrets: [NOBODY_HAS_IT]"),
         site.step("slow", &[], "sleep 60", "timeout: 1s"),
+        site.step("deaf", &[], "trap '' TERM; while true; do sleep 0.1; done", "timeout: 1s"),
     ]));
     assert_eq!(site.until_ended(&run), RunState::Failed);
     let codes = site.codes(&run);
@@ -66,6 +70,7 @@ fn every_end_of_a_job_is_reached_and_told(stage: &Stage) {
         ("empty", "unmatched_patterns"),
         ("secretive", "job_error"),
         ("slow", "nonzero_exit"),
+        ("deaf", "nonzero_exit"),
     ];
     for (name, code) in expected {
         assert_eq!(codes[name], code, "{name}: {codes:?}");
@@ -75,9 +80,15 @@ fn every_end_of_a_job_is_reached_and_told(stage: &Stage) {
     assert!(told("bad").contains("nonzero_exit") && told("bad").contains('7'), "{}", told("bad"));
     assert!(told("after").contains("bad"), "{}", told("after"));
     // What is missing is named, and what is there instead.
-    assert!(told("empty").contains("wanted") || site.job(&run, "empty").to_string().contains("found.txt"));
+    assert!(told("empty").contains("no file matches wanted; new files are found.txt"), "{}", told("empty"));
     assert!(told("secretive").contains("NOBODY_HAS_IT"), "{}", told("secretive"));
-    assert!(told("slow").contains("ran longer than 1 s"), "{}", told("slow"));
+    // Out of time, a command is asked to end, and killed where it does not: by signals 15 and 9.
+    for (name, exit_code) in [("slow", 143), ("deaf", 137)] {
+        assert!(told(name).contains("ran longer than 1 s"), "{}", told(name));
+        let job = site.job(&run, name);
+        assert_eq!(job["job"]["exit_code"], json!(exit_code), "{job}");
+        assert!(!is_alive(site.ledger().pid(name)), "{name}");
+    }
     assert_eq!(stage.ok(&["graph", "logs", run.as_str(), "bad"]).trim(), "broken");
     // The command of a job whose needs failed never ran.
     assert_eq!(site.ledger().count("begin after"), 0);
@@ -98,6 +109,47 @@ fn a_job_that_is_tried_again_keeps_what_each_attempt_wrote(stage: &Stage) {
     let job = site.job(&run, "stubborn");
     assert_eq!((&job["job"]["tasks"], &job["job"]["failures"]), (&json!(3), &json!(2)), "{job}");
     assert_eq!(site.ledger().count("begin stubborn"), 3);
+    site.check(&run);
+}
+
+/// Lines are shown while the command runs, then those of the next attempt, and then it ends by itself.
+fn a_log_is_followed_from_attempt_to_attempt_until_the_job_has_ended(stage: &Stage) {
+    let site = Site::start(stage);
+    let _agent = site.agent("ann", &[]);
+    let go = |number: &str| stage.path(&format!("go.{number}")).display().to_string();
+    let work = format!(
+        "echo \"begun $TIDEMILL_ATTEMPT\"; while ! test -e {}$TIDEMILL_ATTEMPT; do sleep 0.05; done; \
+         echo \"over $TIDEMILL_ATTEMPT\"; test \"$TIDEMILL_ATTEMPT\" -ge 2 || exit 1",
+        go("")
+    );
+    let run = site.submit(&graph(&[site.step("talker", &[], &work, "retries: 1")]));
+    let words = ["graph", "logs", run.as_str(), "talker", "-f"];
+    let mut follower = Process::start(stage, "follower", &mut stage.command(&words));
+    for number in ["1", "2"] {
+        until_within("a line of a command that runs is shown", PATIENCE, || {
+            follower.wrote().contains(&format!("begun {number}")).then_some(())
+        });
+        assert!(follower.is_running(), "{}", follower.wrote());
+        assert!(!follower.wrote().contains(&format!("over {number}")), "{}", follower.wrote());
+        stage.write(&format!("go.{number}"), "");
+    }
+    assert_eq!(follower.ended_within(PATIENCE), Some(0), "{}", follower.said());
+    assert_eq!(follower.wrote(), "begun 1\nover 1\nbegun 2\nover 2\n");
+    assert!(follower.said().contains("— attempt 2"), "{}", follower.said());
+    assert_eq!(site.until_ended(&run), RunState::Success);
+    site.check(&run);
+}
+
+/// A control character takes six bytes on its way to the server: a piece of the log is still taken.
+fn output_that_is_wide_as_json_is_kept_whole(stage: &Stage) {
+    let site = Site::start(stage);
+    let _agent = site.agent("ann", &[]);
+    let work = "head -c 250000 /dev/zero | tr '\\000' '\\001' | fold -b -w 1000; echo; echo last";
+    let run = site.submit(&graph(&[site.step("noisy", &[], work, "")]));
+    assert_eq!(site.until_ended(&run), RunState::Success);
+    let logs = stage.ok(&["graph", "logs", run.as_str(), "noisy"]);
+    assert!(logs.trim_end().ends_with("last") && !logs.contains("missing"), "{}", logs.lines().count());
+    assert_eq!(logs.lines().count(), 251);
     site.check(&run);
 }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use tidemill_core::run::RunState;
 
+use super::deaths::{command_of, parent};
 use super::ground::{Site, graph};
 use crate::stage::{Stage, on_both};
 
@@ -24,11 +25,13 @@ fn a_secret_reaches_the_command_and_nothing_else(stage: &Stage) {
     assert_eq!(open.ended_within(super::ground::PATIENCE), Some(2), "{}", open.said());
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("the mode is set");
     let mut agent = site.agent("ann", &["--secrets", &path]);
-    let proof = stage.path("proof");
+    let (proof, go) = (stage.path("proof"), stage.path("go"));
     // It prints the secret, leaves it in a file that is no output, and ends badly, so that its last lines are shown.
     let work = format!(
-        "printf %s \"$PRESS_TOKEN\" | sha256sum > {}; echo \"it is $PRESS_TOKEN\"; \
+        "while ! test -e {}; do sleep 0.05; done; \
+         printf %s \"$PRESS_TOKEN\" | sha256sum > {}; echo \"it is $PRESS_TOKEN\"; \
          echo \"and $PRESS_TOKEN\" >&2; cat /proc/self/cmdline > words.txt; exit 3",
+        go.display(),
         proof.display()
     );
     let run = site.submit(&graph(&[site.step(
@@ -37,6 +40,15 @@ fn a_secret_reaches_the_command_and_nothing_else(stage: &Stage) {
         &work,
         "secrets: [PRESS_TOKEN]\noutputs: {words: words.txt}",
     )]));
+    site.until_written("begin press");
+    let command = site.ledger().pid("press");
+    let supervisor = parent(command);
+    for pid in stage.processes().into_iter().chain([agent.pid(), supervisor, command]) {
+        let line = command_of(pid);
+        assert!(!line.is_empty() && !line.contains(SECRET), "{pid}: {line}");
+    }
+    assert!(command_of(supervisor).contains("lasting"), "{}", command_of(supervisor));
+    stage.write("go", "");
     assert_eq!(site.until_ended(&run), RunState::Failed);
     // The command had it.
     let digest = fs::read_to_string(proof).expect("the proof is there");

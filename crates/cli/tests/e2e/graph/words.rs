@@ -1,14 +1,17 @@
 //! What the commands say: why something waits, what is wrong with a file, and who is there.
 
 use serde_json::json;
+use tidemill_core::RunId;
 use tidemill_core::run::RunState;
 
-use super::ground::{Site, graph};
-use crate::stage::{Kind, Stage, on_both};
+use super::ground::{PATIENCE, Site, graph};
+use crate::process::run;
+use crate::stage::{Kind, Stage, on_both, until_within};
 
 on_both!(
     a_wait_has_one_reason_that_names_what_is_missing,
     a_worker_that_ends_when_nothing_is_left_does_not_wait_for_graphs,
+    whoever_reaches_only_the_server_can_do_everything,
 );
 
 fn a_wait_has_one_reason_that_names_what_is_missing(stage: &Stage) {
@@ -51,6 +54,59 @@ fn a_wait_has_one_reason_that_names_what_is_missing(stage: &Stage) {
     let nobody = stage.tidemill(&["agent", "drain", "nobody"]);
     assert_eq!(nobody.code, Some(3), "{nobody:?}");
     site.check(&run);
+}
+
+/// The same commands, without a way to the database.
+fn whoever_reaches_only_the_server_can_do_everything(stage: &Stage) {
+    let site = Site::start(stage);
+    let far = |args: &[&str]| {
+        let mut command = stage.command(&["--server", &site.url]);
+        run(command.args(args).env_remove("TIDEMILL_DATABASE"))
+    };
+    let mut agent = site.agent("ann", &["--grace", "2s"]);
+    assert!(far(&["pool", "set", "presses", "1"]).ok().contains("presses"));
+    assert!(far(&["pool", "list"]).ok().contains("presses"));
+    let go = stage.path("go");
+    let work = format!("while ! test -e {}; do sleep 0.05; done", go.display());
+    let text = graph(&[
+        site.step("first", &[], &work, "pool: presses"),
+        site.step("second", &[], "true", "pool: presses"),
+    ]);
+    let file = stage.write("far.graph.yaml", &text).display().to_string();
+    let submitted = far(&["graph", "submit", &file, "--project", "shop", "--env", "staging"]).ok();
+    let first: RunId = submitted.trim().parse().expect("a run");
+    site.until_code(&first, "first", "executing");
+    site.until_code(&first, "second", "waiting_on_pool");
+    let why = far(&["job", "why", &format!("{first}/second")]).ok();
+    assert!(why.contains("Pool presses is full (1 of 1): first of"), "{why}");
+    assert!(far(&["run", "why", first.as_str()]).ok().contains("jobs have ended"));
+    assert!(far(&["agent", "drain", "ann"]).ok().contains("no new tasks"));
+    assert!(far(&["agent", "drain", "ann", "--undo"]).ok().contains("tasks again"));
+    // Everything stops for a restart, and begins again afterwards.
+    far(&["prepare-for-reboot", "--note", "kernel"]).ok();
+    until_within("it is safe", PATIENCE, || {
+        (far(&["prepare-for-reboot", "--status"]).code == Some(0)).then_some(())
+    });
+    assert!(far(&["job", "why", &format!("{first}/first")]).ok().contains("kernel"));
+    assert!(far(&["prepare-for-reboot", "--cancel"]).ok().contains("go on"));
+    site.until_code(&first, "first", "executing");
+    far(&["graph", "cancel", first.as_str()]).ok();
+    assert_eq!(site.until_ended(&first), RunState::Cancelled);
+    stage.write("go", "");
+    let retried = far(&["graph", "retry", first.as_str()]).ok();
+    let next: RunId = retried.trim().parse().expect("a run");
+    assert_eq!(site.until_ended(&next), RunState::Success);
+    assert!(far(&["graph", "show", next.as_str()]).ok().contains("second"));
+    // Forgotten is only who is gone, or whom a person says so of.
+    agent.kill();
+    let alive = far(&["agent", "forget", "ann"]);
+    assert_eq!(alive.code, Some(3), "{alive:?}");
+    assert!(alive.stderr.contains("may still run") && alive.stderr.contains("--force"), "{alive:?}");
+    assert!(far(&["agent", "forget", "ann", "--force"]).ok().contains("forgotten"));
+    assert!(!far(&["agent", "list"]).ok().contains("ann"));
+    for run in [&first, &next] {
+        site.check(run);
+    }
 }
 
 /// Graphs are for controllers and agents, whether they wait or run.

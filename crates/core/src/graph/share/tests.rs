@@ -2,10 +2,14 @@
 
 use super::*;
 
-fn ready(index: usize, workspace: &str) -> Ready {
+fn workspace(name: &str) -> Workspace {
+    Workspace { project: "shop".to_owned(), name: name.to_owned() }
+}
+
+fn ready(index: usize, name: &str) -> Ready {
     Ready {
         index,
-        workspace: workspace.to_owned(),
+        workspace: workspace(name),
         age: i64::try_from(index).unwrap(),
         shape: Shape {
             project: "shop".to_owned(),
@@ -47,7 +51,7 @@ fn a_workspace_that_floods_does_not_starve_another() {
 #[test]
 fn what_runs_already_counts() {
     let mut line = line([ready(0, "busy"), ready(1, "idle")]);
-    let running = BTreeMap::from([("busy".to_owned(), 3)]);
+    let running = BTreeMap::from([(workspace("busy"), 3)]);
     let given = line.give(&running, &mut [agent(1)], &mut BTreeMap::new(), usize::MAX);
     assert_eq!(given, [Given { index: 1, agent: 0 }]);
 }
@@ -78,12 +82,12 @@ fn a_full_pool_keeps_only_its_own_jobs_waiting() {
 }
 
 #[test]
-fn a_job_wider_than_its_pool_or_every_agent_never_fits() {
+fn a_job_wider_than_every_agent_never_fits_and_one_wider_than_its_pool_waits() {
     let pools = BTreeMap::from([("small".to_owned(), Pool { size: 4, used: 0 })]);
     let mut shape = ready(0, "one").shape;
     shape.weight = 5;
     shape.pool = Some("small".to_owned());
-    assert_eq!(room(&shape, &[agent(8)], &pools), Room::Never);
+    assert_eq!(room(&shape, &[agent(8)], &pools), Room::PoolFull, "the pool may be made larger again");
     shape.pool = None;
     assert_eq!(room(&shape, &[agent(8)], &pools), Room::Free);
     shape.weight = 9;

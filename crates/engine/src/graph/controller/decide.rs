@@ -115,6 +115,17 @@ fn keep(memory: &Memory, job: &Job, now: Timestamp) -> Look {
     }
 }
 
+/// How the task of a job ended, of which the plan wants nothing more.
+fn end_of(memory: &Memory, index: usize) -> TaskEnd {
+    match &memory.jobs[index].task {
+        Some(task) if task.result.is_some() => TaskEnd::Taken,
+        Some(task) if memory.is_forgotten(task) => TaskEnd::Forgotten,
+        // Its supervisor has ended its command long ago: there is nothing to stop.
+        Some(_) => TaskEnd::Lost,
+        None => TaskEnd::Taken,
+    }
+}
+
 fn is_untouched(task: &LiveTask) -> bool {
     task.stage.is_none() && task.result.is_none()
 }
@@ -191,15 +202,15 @@ impl Decision {
                 if let Some(agent) = kept_on.filter(|_| code == StatusCode::Succeeded) {
                     memory.keep_on(index, agent);
                 }
+                let end = end_of(memory, index);
                 let job = &mut memory.jobs[index];
                 job.live.message = message.map(|message| clean(&message, MESSAGE_BYTES_MAX));
                 note_exit(job);
-                self.end_task(job, TaskEnd::Taken);
+                self.end_task(job, end);
                 become_code(job, code, now);
             }
             Step::Again { not_before, message, failure, stop: _ } => {
-                let forgotten =
-                    memory.jobs[index].task.as_ref().is_some_and(|task| memory.is_forgotten(task));
+                let end = end_of(memory, index);
                 let answered = memory.jobs[index]
                     .task
                     .as_ref()
@@ -208,13 +219,9 @@ impl Decision {
                 if let Some(agent) = answered.filter(|_| !failure) {
                     memory.note_failed(index, agent);
                 }
+                let forgotten = end == TaskEnd::Forgotten;
+                let message = if forgotten { "its agent does not come back".to_owned() } else { message };
                 let job = &mut memory.jobs[index];
-                let (end, message) = match (answered.is_some(), forgotten) {
-                    (true, _) => (TaskEnd::Taken, message),
-                    (false, true) => (TaskEnd::Forgotten, "its agent does not come back".to_owned()),
-                    // Its supervisor has ended its command long ago: there is nothing to stop.
-                    (false, false) => (TaskEnd::Lost, message),
-                };
                 note_exit(job);
                 self.end_task(job, end);
                 job.live.not_before = Some(not_before);

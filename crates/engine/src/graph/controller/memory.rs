@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use tidemill_core::graph::definition::DATABASE_POOL;
 use tidemill_core::graph::place::{Held, Holder, Place, place};
 use tidemill_core::graph::plan::{Flags, Needs};
-use tidemill_core::graph::share::{self, Line, Ready, Shape};
+use tidemill_core::graph::share::{self, Line, Ready, Shape, Workspace};
 use tidemill_core::job::JobState;
 use tidemill_core::limits::LOST_MARGIN_SECS;
 use tidemill_core::project::{Flag, FlagName, GRAPH_SCOPE, SITE_SCOPE, project_scope};
@@ -75,6 +75,10 @@ impl Job {
         }
     }
 
+    fn workspace(&self) -> Workspace {
+        Workspace { project: self.live.project_id.clone(), name: self.live.workspace.clone() }
+    }
+
     pub(super) fn uses_database(&self) -> bool {
         self.live.pool.as_deref() == Some(DATABASE_POOL)
     }
@@ -108,7 +112,7 @@ pub(super) struct Rooms {
     /// What the pools have.
     pub(super) pools: BTreeMap<String, share::Pool>,
     /// How many jobs of each workspace run.
-    pub(super) running: BTreeMap<String, i32>,
+    pub(super) running: BTreeMap<Workspace, i32>,
 }
 
 /// What a controller remembers.
@@ -187,7 +191,7 @@ impl Memory {
         let job = &self.jobs[index];
         // Jobs of one run were made at one time; their places tell which is older.
         let age = job.live.created_at.timestamp_micros() + i64::from(job.live.position);
-        Ready { index, workspace: job.live.workspace.clone(), age, shape: self.shape(index) }
+        Ready { index, workspace: job.workspace(), age, shape: self.shape(index) }
     }
 
     /// Jobs that have not ended, or of which something may still run.
@@ -411,7 +415,7 @@ impl Memory {
     pub(super) fn free_rooms(&self) -> Rooms {
         let mut used: HashMap<Uuid, i32> = HashMap::new();
         let mut pooled: HashMap<&str, i32> = HashMap::new();
-        let mut running: BTreeMap<String, i32> = BTreeMap::new();
+        let mut running: BTreeMap<Workspace, i32> = BTreeMap::new();
         for &index in &self.rooms {
             let job = &self.jobs[index];
             if let Some(agent) = job.live.agent_id {
@@ -421,7 +425,7 @@ impl Memory {
                 *pooled.entry(pool).or_default() += job.live.weight;
             }
             if job.state() == JobState::Running {
-                *running.entry(job.live.workspace.clone()).or_default() += 1;
+                *running.entry(job.workspace()).or_default() += 1;
             }
         }
         let mut ids = Vec::new();
