@@ -59,6 +59,7 @@ on_both! {
     failing::cancelling_the_run_cancels_the_sync,
     failing::what_a_failed_sync_stored_comes_in_with_the_next,
     flow::full_then_incremental_then_deleted,
+    flow::incremental_syncs_go_where_nobody_runs_full_ones,
     flow::what_ended_long_ago_is_removed,
     forced::a_consolidation_that_keeps_failing_is_given_up_and_resumed,
     forced::a_full_sync_closes_every_gap,
