@@ -131,7 +131,8 @@ pub(crate) async fn a_feed_without_lookup_needs_two_full_syncs(kind: Kind) {
         settings: Json::Object(serde_json::Map::new()),
         created_at: host_now(),
     };
-    let change = FeedChange { feed, copy_url: None, schedule: None, time_zone: "UTC".to_owned() };
+    let change =
+        FeedChange { feed, copy_url: None, schedule: None, full_schedule: None, time_zone: "UTC".to_owned() };
     mill.syncs.put_feed(change).await.expect("the feed is added");
     let roles = mill.roles();
     let full = || async {
