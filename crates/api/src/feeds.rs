@@ -16,7 +16,7 @@ use tidemill_core::limits::REPRICE_STONES_MAX;
 use tidemill_core::project::{Flag, FlagName};
 use tidemill_core::records::FeedRecord;
 use tidemill_core::run::Queued;
-use tidemill_engine::sync::{FeedChange, RepricePlace, schedule_name};
+use tidemill_engine::sync::{FeedChange, RepricePlace, full_schedule_name, schedule_name};
 use tidemill_wire::feeds::{FeedDetail, FeedLine, Heatmap, PutFeed, SetWatermark, StartSync, WatermarkNow};
 use tidemill_wire::projects::{Pause, Resumed};
 use tidemill_wire::rules::{Reprice, RepricedSome};
@@ -111,9 +111,10 @@ async fn put(
     if before.is_some_and(|feed| !caller.sees(&feed.feed.project_id)) {
         return Err(taken("the feed", &name));
     }
-    if put.schedule.is_some() {
-        // Its schedule is named after it, and must not take the place of another project's.
-        let schedule = schedule_name(&name);
+    let of_changes = put.schedule.is_some().then(|| schedule_name(&name));
+    let of_all = put.full_schedule.is_some().then(|| full_schedule_name(&name));
+    for schedule in of_changes.into_iter().chain(of_all) {
+        // Its schedules are named after it, and must not take the place of another project's.
         let before = engine.store().schedules(Some(schedule.clone())).await?;
         if before.iter().any(|schedule| !caller.sees(&schedule.project_id)) {
             return Err(taken("the schedule", &schedule));
@@ -130,8 +131,13 @@ async fn put(
         settings: put.settings,
         created_at: engine.store().now(engine.clock().now()).await?,
     };
-    let change =
-        FeedChange { feed, copy_url: put.copy_url, schedule: put.schedule, time_zone: put.time_zone };
+    let change = FeedChange {
+        feed,
+        copy_url: put.copy_url,
+        schedule: put.schedule,
+        full_schedule: put.full_schedule,
+        time_zone: put.time_zone,
+    };
     Ok(Json(app.syncs().put_feed(change).await?))
 }
 

@@ -15,9 +15,13 @@ use axum::extract::State;
 use http::{Method, StatusCode};
 use tidemill_core::limits::BATCH_MAX;
 use tidemill_core::queue::{DeadLetter, Message, QueueDepth, QueueSettings, Replay};
+use tidemill_core::sync::SyncState;
 use tidemill_store::Queue as _;
 use tidemill_wire::queues::{ListDead, Peek, QueueLine, ReplayDead, Replayed};
 use tidemill_wire::{Fault, Page};
+
+/// Syncs that one answer names at the most.
+const HINTS_MAX: usize = 10;
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![
@@ -146,6 +150,36 @@ async fn own_letters(app: &App, queue: &str, feeds: &Feeds, named: &[String]) ->
     }
 }
 
+/// What to do about dead letters whose partition or sync has failed: sent again, they lead to nothing.
+async fn hints_for(app: &App, queue: &str, feeds: &Feeds, asked: &ReplayDead) -> Result<Vec<String>, Fail> {
+    let store = app.engine().store();
+    let mut hints = Vec::new();
+    for letter in store.dead(queue.to_owned(), BATCH_MAX, None).await? {
+        let named = asked.all || asked.ids.contains(&letter.message_id);
+        let Some(id) = letter.run_id.clone().filter(|_| named && feeds.has(&letter.group)) else { continue };
+        let hint = format!("tidemill sync retry {id}");
+        if hints.contains(&hint) {
+            continue;
+        }
+        // A message of something else than a sync needs no hint.
+        let Ok(sync) = store.sync(id).await else { continue };
+        let partition = letter.message_id.split(':').nth(1);
+        let failed = sync.state == SyncState::Failed
+            || store
+                .partitions(sync.run_id)
+                .await?
+                .iter()
+                .any(|part| part.state.failed() && Some(part.partition_id.as_str()) == partition);
+        if failed {
+            hints.push(hint);
+        }
+        if hints.len() == HINTS_MAX {
+            break;
+        }
+    }
+    Ok(hints)
+}
+
 async fn replay(
     State(app): State<App>,
     caller: Caller,
@@ -159,6 +193,7 @@ async fn replay(
     known(&app, &queue).await?;
     let engine = app.engine();
     let feeds = caller.feeds(&app).await?;
+    let hints = hints_for(&app, &queue, &feeds, &asked).await?;
     let which = match (&feeds, asked.all) {
         (Feeds::All, true) => vec![Replay::All],
         (Feeds::All, false) => vec![Replay::Ids(asked.ids)],
@@ -171,5 +206,5 @@ async fn replay(
     for which in which {
         replayed += engine.store().replay(queue.clone(), which, engine.clock().now()).await?;
     }
-    Ok(Json(Replayed { queue, replayed }))
+    Ok(Json(Replayed { queue, replayed, hints }))
 }

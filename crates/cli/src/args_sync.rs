@@ -127,6 +127,9 @@ pub(crate) struct FeedAdd {
     /// When it is brought in by itself: five or six fields of cron.
     #[arg(long, value_name = "CRON")]
     pub(crate) schedule: Option<String>,
+    /// When all of it is read by itself, so that what it no longer offers is marked as deleted.
+    #[arg(long, value_name = "CRON")]
+    pub(crate) full_schedule: Option<String>,
     /// On which wall clock.
     #[arg(long, default_value = "UTC", value_name = "ZONE")]
     pub(crate) time_zone: String,

@@ -84,6 +84,7 @@ impl Config {
             upsert: self.upsert,
             unlimited: self.unlimited,
             beat: self.beat,
+            grace: self.grace,
             ..SyncSettings::default()
         }
     }
@@ -190,7 +191,7 @@ const KEYS: &[Key] = &[
     },
     Key {
         path: "worker.grace",
-        doc: "How long a command may take to end when it is told to.",
+        doc: "How long a command, or a page of a feed, may take to end when its worker is told to.",
         show: |config| quoted(&times::written(config.grace)),
         set: |config, text| span(text, "0s", "1d").map(|value| config.grace = value),
     },

@@ -180,6 +180,12 @@ impl Engine {
         if facts.run.lane == Lane::Sync
             && let Some(reason) = self.why_sync(&facts.run, now).await?
         {
+            // A pause of the lane or the project says more than what would come without it.
+            if let Some(flag) = facts.flags.iter().find(|flag| flag.is_on(now) && reason.is_held_by_pauses())
+            {
+                let (scope, note) = (flag.scope.clone(), flag.note.clone());
+                return Ok(Reason::Paused { scope, note, until: flag.until_at });
+            }
             return Ok(Reason::Sync(reason));
         }
         if facts.run.lane == Lane::Graph

@@ -13,6 +13,7 @@ mod feeds;
 mod operate;
 mod page;
 mod pager;
+mod pauses;
 mod plan;
 mod repair;
 mod reprice;
@@ -25,7 +26,7 @@ mod width;
 
 pub use consolidator::ConsolidatorOptions;
 pub use copy::check_copy_url;
-pub use feeds::{FeedChange, Feeds, schedule_name};
+pub use feeds::{FeedChange, Feeds, full_schedule_name, schedule_name};
 pub use pager::PagerOptions;
 pub use plan::{PlanFault, Planned};
 pub use reprice::{Replaced, RepricePlace, Repriced};
@@ -36,6 +37,7 @@ pub use tidemill_core::records::{Consolidated, RetriedSync, SyncStatus};
 use crate::{Engine, Process};
 use std::sync::Arc;
 use std::time::Duration;
+use tidemill_core::heatmap::Goal;
 use tidemill_core::limits;
 use tidemill_feeds::{CircuitPolicy, Tuning};
 use tokio::sync::Notify;
@@ -80,6 +82,8 @@ pub struct SyncSettings {
     pub upsert: usize,
     /// Share of a feed's stones that one sync may delete.
     pub delete_limit: f64,
+    /// How long a worker that is told to end waits for the pages that it has asked for.
+    pub grace: Duration,
     /// Whether the rate limits of feeds are lifted: for the demo and benchmarks.
     pub unlimited: bool,
     /// How often a process says that it lives.
@@ -101,7 +105,7 @@ impl Default for SyncSettings {
             partition_min: 1_000,
             partitions_full: 30,
             partitions_incremental: 10,
-            count_calls_max: 120,
+            count_calls_max: Goal::FULL.calls_max,
             count_concurrency: 3,
             hold_pages: 20,
             hold_time: Duration::from_secs(2),
@@ -110,6 +114,7 @@ impl Default for SyncSettings {
             batch: 2_000,
             upsert: 500,
             delete_limit: limits::DELETE_LIMIT,
+            grace: Duration::from_secs(limits::CANCEL_GRACE_SECS),
             unlimited: false,
             beat: Duration::from_secs(limits::BEAT_SECS),
             process: Process::Own,

@@ -16,6 +16,7 @@ use client::{Client, Fault, Nature, Reply};
 use document::{CountVariables, Filter, LoginVariables, PageVariables, Request, Settings};
 use map::Mapper;
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use tidemill_core::diamond::Diamond;
 use tidemill_core::feed::{Cents, FeedPage, FeedQuery, Item};
 use token::{Token, Tokens};
@@ -138,17 +139,34 @@ impl Nivoda {
         self.ask(bytes_max, body, |reply| page::read(&reply.body, limit as usize, item_bytes_max)).await
     }
 
+    /// The stones of these ids that the source offers. A page may be short, so that a stone which is missing from one
+    /// answer is asked for again: only an answer that brings none of those says that they are gone.
     async fn find(&self, ids: &[String]) -> Result<Vec<Item>, Fault> {
         let mut found = Vec::with_capacity(ids.len());
         for ids in ids.chunks(document::PAGE_MAX as usize) {
-            let filter = Filter::of_ids(&self.settings, ids);
-            let page = self.page_of(&filter, 0, document::PAGE_MAX).await?;
-            let unkept = |stone_id: String| Item::new(stone_id, None, "{}".to_owned());
-            let unkept = page.bad.into_iter().filter_map(|bad| bad.stone_id).map(unkept);
-            // A source that ignores the filter answers with any stones; those were not asked for.
-            found.extend(page.items.into_iter().chain(unkept).filter(|item| ids.contains(&item.stone_id)));
+            let mut missing = ids.to_vec();
+            // Each round but the last finds one at the least.
+            while !missing.is_empty() {
+                let some = self.find_some(&missing).await?;
+                if some.is_empty() {
+                    break;
+                }
+                let brought: HashSet<&str> = some.iter().map(|item| item.stone_id.as_str()).collect();
+                missing.retain(|id| !brought.contains(id.as_str()));
+                found.extend(some);
+            }
         }
         Ok(found)
+    }
+
+    /// Those of a page's ids that one answer brings.
+    async fn find_some(&self, ids: &[String]) -> Result<Vec<Item>, Fault> {
+        let filter = Filter::of_ids(&self.settings, ids);
+        let page = self.page_of(&filter, 0, document::PAGE_MAX).await?;
+        let unkept = |stone_id: String| Item::new(stone_id, None, "{}".to_owned());
+        let unkept = page.bad.into_iter().filter_map(|bad| bad.stone_id).map(unkept);
+        // A source that ignores the filter answers with any stones; those were not asked for.
+        Ok(page.items.into_iter().chain(unkept).filter(|item| ids.contains(&item.stone_id)).collect())
     }
 
     fn answer<'a, T: 'a>(

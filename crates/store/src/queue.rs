@@ -97,6 +97,8 @@ pub trait Queue: Send + Sync {
     fn replay(&self, queue: String, which: Replay, now: Option<Timestamp>) -> Answer<'_, u64>;
     /// What is in a queue.
     fn depth(&self, queue: String, now: Option<Timestamp>) -> Answer<'_, QueueDepth>;
+    /// Keeps the messages of some groups for as long as if they were sent now; how many were near their end.
+    fn prolong(&self, groups: Vec<String>, now: Option<Timestamp>) -> Answer<'_, u64>;
     /// Makes dead letters of what expired while nobody received it, at most as many.
     fn expire(&self, limit: usize, now: Option<Timestamp>) -> Answer<'_, Vec<DeadLetter>>;
     /// Removes what need not be remembered any longer, at most as many rows of each kind and queue.
@@ -183,6 +185,10 @@ impl Queue for Store {
 
     fn depth(&self, queue: String, now: Option<Timestamp>) -> Answer<'_, QueueDepth> {
         verb!(self, read, |tx| tx.queue_depth(&queue, now))
+    }
+
+    fn prolong(&self, groups: Vec<String>, now: Option<Timestamp>) -> Answer<'_, u64> {
+        verb!(self, write, |tx| tx.prolong_messages(groups, now))
     }
 
     fn expire(&self, limit: usize, now: Option<Timestamp>) -> Answer<'_, Vec<DeadLetter>> {

@@ -1,6 +1,6 @@
 //! Syncs: one row per pass over a feed's window, and the arrows between its states.
 
-use crate::codec::{At, Bare, Columns, Doc};
+use crate::codec::{At, Bare, Columns, Doc, Words};
 use crate::tx::{FromColumns, on};
 use crate::{Error, RefusalCode, Store, Tx, catalog};
 use tidemill_core::records::Sync;
@@ -229,6 +229,28 @@ impl Tx<'_> {
         Ok(generation.map(|generation| i32::try_from(generation).unwrap_or(i32::MAX)))
     }
 
+    /// Has a sync that is being consolidated go on by other rules, and look at every stone again. False: it is not.
+    pub async fn repin_sync(
+        &mut self,
+        sync: Uuid,
+        rules_version: i32,
+        now: Option<Timestamp>,
+    ) -> Result<bool, Error> {
+        let now = self.time(now);
+        let moved =
+            on!(self, catalog::SYNC_REPIN, [Bare(sync), rules_version, now], execute, "pin other rules")?;
+        if moved.count() > 0 {
+            self.consolidate_anew(sync).await?;
+        }
+        Ok(moved.count() > 0)
+    }
+
+    /// Has a consolidation look at every stone again.
+    pub async fn consolidate_anew(&mut self, sync: Uuid) -> Result<(), Error> {
+        on!(self, catalog::PARTITION_ANEW, [Bare(sync)], execute, "begin a consolidation anew")?;
+        Ok(())
+    }
+
     /// Notes that a consolidator is at it. False: there is nothing to consolidate.
     pub async fn consume_sync(&mut self, sync: Uuid, now: Option<Timestamp>) -> Result<bool, Error> {
         let now = self.time(now);
@@ -420,20 +442,14 @@ impl Store {
         self.read(move |mut tx| Box::pin(async move { tx.full_sync_before(&feed, sync).await })).await
     }
 
-    /// Whether a sync has not seen a stone.
-    pub async fn was_unseen(&self, sync: Uuid, stone: String) -> Result<bool, Error> {
+    /// Those of the stones that a sync has not seen either.
+    pub async fn also_unseen(&self, sync: Uuid, stones: Vec<String>) -> Result<Vec<String>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
-                let binds = (Bare(sync), stone.as_str());
-                let unseen: Option<bool> = on!(
-                    tx,
-                    catalog::STONE_WAS_UNSEEN,
-                    [binds.0, binds.1],
-                    fetch_optional,
-                    "look for a stone"
-                )?
-                .record("look for a stone")?;
-                Ok(unseen.unwrap_or(false))
+                let stones = Words(stones);
+                let binds = (Bare(sync), stones.clone());
+                on!(tx, catalog::STONE_ALSO_UNSEEN, [binds.0, binds.1.clone()], fetch_all, "look for stones")?
+                    .records("look for stones")
             })
         })
         .await

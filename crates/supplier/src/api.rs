@@ -51,9 +51,14 @@ pub(crate) fn error(message: &str) -> Vec<u8> {
     serde_json::json!({"data": null, "errors": [{"message": message}]}).to_string().into_bytes()
 }
 
+/// What a request for a count asks for.
+const COUNT_FIELD: &[u8] = b"diamonds_by_query_count";
+
 /// Answers a request to the API.
 pub(crate) async fn answer(desk: &Arc<Desk>, window: &std::sync::Mutex<Window>, body: &[u8]) -> Answer {
     desk.counters.requests.add(1);
+    let is_count = body.windows(COUNT_FIELD.len()).any(|word| word == COUNT_FIELD);
+    let _counting = is_count.then(|| desk.counters.counting.enter());
     let (latency, jitter) = {
         let behaviour = lock(&desk.behaviour);
         (behaviour.latency_ms, behaviour.jitter_ms)

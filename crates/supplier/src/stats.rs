@@ -18,12 +18,38 @@ impl Counter {
     }
 }
 
+/// How many of something are under way, and the most that ever were.
+#[derive(Debug, Default)]
+pub(crate) struct Gauge {
+    now: AtomicU64,
+    most: AtomicU64,
+}
+
+/// One more that is under way, for as long as this is held.
+pub(crate) struct Within<'a>(&'a Gauge);
+
+impl Gauge {
+    /// Begins one.
+    pub(crate) fn enter(&self) -> Within<'_> {
+        let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most.fetch_max(now, Ordering::Relaxed);
+        Within(self)
+    }
+}
+
+impl Drop for Within<'_> {
+    fn drop(&mut self) {
+        self.0.now.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// The running counters.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) requests: Counter,
     pub(crate) logins: Counter,
     pub(crate) counts: Counter,
+    pub(crate) counting: Gauge,
     pub(crate) pages: Counter,
     pub(crate) lookups: Counter,
     pub(crate) stones: Counter,
@@ -43,6 +69,8 @@ pub struct Stats {
     pub logins: u64,
     /// Counts answered.
     pub counts: u64,
+    /// The most counts that were under way at a time.
+    pub counts_at_once: u64,
     /// Pages answered.
     pub pages: u64,
     /// Stones asked for by id, one at a time.
@@ -70,6 +98,7 @@ impl Counters {
             requests: self.requests.get(),
             logins: self.logins.get(),
             counts: self.counts.get(),
+            counts_at_once: self.counting.most.load(Ordering::Relaxed),
             pages: self.pages.get(),
             lookups: self.lookups.get(),
             stones: self.stones.get(),

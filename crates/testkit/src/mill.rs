@@ -93,7 +93,13 @@ impl Mill {
             settings: Json::Object(serde_json::Map::new()),
             created_at: host_now(),
         };
-        let change = FeedChange { feed, copy_url: None, schedule: None, time_zone: "UTC".to_owned() };
+        let change = FeedChange {
+            feed,
+            copy_url: None,
+            schedule: None,
+            full_schedule: None,
+            time_zone: "UTC".to_owned(),
+        };
         self.syncs.put_feed(change).await.expect("the feed is added");
     }
 
@@ -245,6 +251,34 @@ impl Roles {
         for task in &self.tasks {
             task.abort();
         }
+    }
+}
+
+/// Watches the offsets of a sync's partitions until it is dropped; falls are kept.
+pub struct Offsets(JoinHandle<()>);
+
+impl Offsets {
+    /// Watches from now on.
+    pub fn watch(mill: &Mill, sync: &Sync) -> Self {
+        let (store, id) = (mill.stage.store.clone(), sync.run_id);
+        Self(tokio::spawn(async move {
+            let mut highest = BTreeMap::new();
+            loop {
+                for partition in store.partitions(id).await.unwrap_or_default() {
+                    let last = highest.entry(partition.partition_id.clone()).or_insert(partition.next_offset);
+                    assert!(partition.next_offset >= *last, "{partition:?} was at {last}");
+                    *last = partition.next_offset;
+                }
+                tokio::time::sleep(Duration::from_millis(3)).await;
+            }
+        }))
+    }
+
+    /// Fails where an offset has fallen.
+    pub async fn check(self) {
+        self.0.abort();
+        let ended = self.0.await.expect_err("it watches for ever");
+        assert!(ended.is_cancelled(), "an offset fell: {ended}");
     }
 }
 

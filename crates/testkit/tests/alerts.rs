@@ -455,7 +455,8 @@ async fn an_old_watermark_is_told_of_while_it_is_old(kind: Kind) {
         settings: json!({}),
         created_at: at(0),
     };
-    let change = FeedChange { feed, copy_url: None, schedule: None, time_zone: "UTC".to_owned() };
+    let change =
+        FeedChange { feed, copy_url: None, schedule: None, full_schedule: None, time_zone: "UTC".to_owned() };
     syncs.put_feed(change).await.expect("the feed is added");
     let mark =
         |secs| Some(Watermark { last_updated_at: at(secs), last_run_id: None, last_run_completed_at: None });

@@ -49,6 +49,7 @@ on_both! {
     bringing::stones_are_priced_some_at_a_time_from_any_place_on,
     bringing::a_failed_sync_is_looked_at_retried_and_consolidated,
     bringing::the_pace_of_a_sync_is_told_in_few_intervals,
+    bringing::a_replay_for_a_failed_sync_names_the_retry,
     bringing::dead_letters_are_listed_page_by_page_and_replayed,
     bringing::rejects_and_gaps_are_listed_page_by_page,
     jobs::jobs_are_listed_by_state_page_by_page,

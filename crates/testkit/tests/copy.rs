@@ -108,7 +108,7 @@ fn feed(copy_url: &str) -> FeedChange {
         created_at: at(0),
     };
     let copy_url = Some(copy_url.to_owned());
-    FeedChange { feed, copy_url, schedule: None, time_zone: "UTC".to_owned() }
+    FeedChange { feed, copy_url, schedule: None, full_schedule: None, time_zone: "UTC".to_owned() }
 }
 
 /// A watermark that this database has never had, as the text of a copy.

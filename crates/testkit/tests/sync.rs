@@ -9,6 +9,12 @@ mod failing;
 mod flow;
 #[path = "sync/forced.rs"]
 mod forced;
+#[path = "sync/halfway.rs"]
+mod halfway;
+#[path = "sync/outage.rs"]
+mod outage;
+#[path = "sync/pauses.rs"]
+mod pauses;
 #[path = "sync/ranges.rs"]
 mod ranges;
 #[path = "sync/rows.rs"]
@@ -17,6 +23,8 @@ mod rows;
 mod rules;
 #[path = "sync/scene.rs"]
 mod scene;
+#[path = "sync/scheduled.rs"]
+mod scheduled;
 #[path = "sync/vanish.rs"]
 mod vanish;
 #[path = "sync/waiting.rs"]
@@ -50,6 +58,8 @@ on_both! {
     bad::pages_without_ids,
     failing::a_page_that_was_taken_away_cannot_fail_its_partition,
     failing::the_database_refuses_arrows_that_do_not_exist,
+    failing::a_lost_order_to_consolidate_is_given_anew,
+    failing::a_restart_is_heard_while_a_retry_is_queued,
     failing::a_cancelled_sync_reads_as_failed_and_can_be_retried,
     failing::a_late_retry_of_the_run_is_refused_by_the_scheduler,
     failing::a_permanent_error_fails_once_and_a_retry_finishes_the_same_sync,
@@ -59,13 +69,26 @@ on_both! {
     failing::cancelling_the_run_cancels_the_sync,
     failing::what_a_failed_sync_stored_comes_in_with_the_next,
     flow::full_then_incremental_then_deleted,
+    flow::incremental_syncs_go_where_nobody_runs_full_ones,
     flow::what_ended_long_ago_is_removed,
     forced::a_consolidation_that_keeps_failing_is_given_up_and_resumed,
     forced::a_full_sync_closes_every_gap,
     forced::an_order_is_refused_while_a_partition_is_open,
     forced::force_and_advance_leaves_gaps_that_the_next_sync_covers,
     forced::force_leaves_the_watermark,
+    halfway::a_cancel_during_consolidation_stops_it,
+    halfway::rules_applied_between_two_batches_stay,
+    outage::a_consolidator_that_waits_for_an_answer_ends,
+    outage::a_worker_ends_within_its_grace,
+    outage::an_outage_at_the_lookup_holds_up_no_other_feed,
+    outage::feeds_that_are_down_leave_room_for_others,
+    outage::two_workers_share_a_rate,
+    pauses::a_pause_of_the_other_lane_holds_no_sync,
+    pauses::pages_outlive_a_long_pause,
+    pauses::what_is_paused_is_not_planned,
+    pauses::why_names_what_holds_the_pages,
     ranges::a_large_skewed_feed_is_divided_well,
+    ranges::a_scan_asks_for_few_counts_at_a_time,
     ranges::an_empty_feed_completes_at_once,
     ranges::every_stone_is_in_exactly_one_partition,
     ranges::fractions_of_a_dollar,
@@ -81,6 +104,7 @@ on_both! {
     rules::apply_prices_anew_without_fetching,
     rules::prices_worked_out_on_paper,
     rules::the_first_rule_that_fits_decides,
+    scheduled::a_full_schedule_finds_what_was_sold,
     vanish::a_feed_without_lookup_needs_two_full_syncs,
     vanish::a_stone_that_was_only_missed_stays,
     vanish::beyond_the_limit_nothing_is_deleted,

@@ -87,6 +87,11 @@ mod on_postgres {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn a_look_that_failed_is_no_success() {
+        cuts::a_look_that_failed_is_no_success().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn connections_are_cut_before_statements_and_after_commits() {
         cuts::simulation(std::time::Duration::from_secs(10)).await;
     }

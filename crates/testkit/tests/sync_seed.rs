@@ -126,6 +126,13 @@ const ACTIVE_PARTITIONS: &str = "SELECT * FROM partition_progress
 WHERE completed = false
 ORDER BY updated_at DESC;";
 
+const PARTITIONS: &str = "SELECT * FROM partition_progress WHERE run_id = 'abc123';";
+
+const COMPLETED_PARTITIONS: &str =
+    "SELECT * FROM partition_progress WHERE run_id = 'abc123' AND completed = true;";
+
+const ONE_PARTITION: &str = "SELECT * FROM partition_progress WHERE partition_id = 'partition-1';";
+
 const STUCK_PARTITIONS: &str = "SELECT * FROM partition_progress
 WHERE completed = false
   AND updated_at < NOW() - INTERVAL '10 minutes';";
@@ -203,6 +210,9 @@ async fn the_seeds_statements_follow_a_sync() {
     );
     assert_eq!(seed.rows(PROGRESS_AT_FAILURE).await.len(), progress.len());
     assert_eq!(seed.rows(ACTIVE_PARTITIONS).await.len(), progress.len());
+    assert_eq!(seed.rows(PARTITIONS).await.len(), progress.len());
+    assert_eq!(seed.rows(COMPLETED_PARTITIONS).await.len(), 0);
+    assert_eq!(seed.row(ONE_PARTITION).await.get::<i32, _>("next_offset"), 0);
     assert_eq!(seed.rows(STUCK_PARTITIONS).await.len(), 0);
     let old = "UPDATE partition_progress SET updated_at = NOW() - INTERVAL '11 minutes' WHERE partition_id = \
                'partition-1' RETURNING partition_id";
@@ -212,6 +222,8 @@ async fn the_seeds_statements_follow_a_sync() {
 
     // Read, and not yet consolidated.
     work(&seed.mill).await;
+    assert_eq!(seed.rows(COMPLETED_PARTITIONS).await.len(), progress.len());
+    assert!(seed.row(ONE_PARTITION).await.get::<bool, _>("completed"));
     assert_eq!(seed.status().await, said("consolidating", format!("{all}/{all}"), 0));
     let workers = seed.rows(WORKERS).await;
     assert_eq!(workers.len(), usize::try_from(all).unwrap());

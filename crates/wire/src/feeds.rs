@@ -50,6 +50,11 @@ pub struct PutFeed {
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 256)))]
     pub schedule: Option<String>,
+    /// When all of it is read by itself, so that what it no longer offers is marked as deleted: five or six fields of
+    /// cron.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 256)))]
+    pub full_schedule: Option<String>,
     /// On which wall clock.
     #[serde(default = "crate::schedules::utc")]
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128)))]

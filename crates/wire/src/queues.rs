@@ -58,4 +58,7 @@ pub struct Replayed {
     pub queue: String,
     /// How many dead letters were sent again.
     pub replayed: u64,
+    /// What to do about those that lead to nothing, because their partition or their sync has failed.
+    #[serde(default)]
+    pub hints: Vec<String>,
 }

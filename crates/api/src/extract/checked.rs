@@ -58,10 +58,12 @@ impl Check for PutFeed {
             let problem = "must be an object".to_owned();
             faults.push(Fault { field: "settings".to_owned(), problem });
         }
-        if let Some(cron) = &self.schedule
-            && let Err(bad) = tidemill_core::schedule::Pattern::parse(cron, &self.time_zone)
-        {
-            faults.push(Fault { field: "schedule".to_owned(), problem: format!("is wrong: {bad}") });
+        for (field, cron) in [("schedule", &self.schedule), ("full_schedule", &self.full_schedule)] {
+            if let Some(cron) = cron
+                && let Err(bad) = tidemill_core::schedule::Pattern::parse(cron, &self.time_zone)
+            {
+                faults.push(Fault { field: field.to_owned(), problem: format!("is wrong: {bad}") });
+            }
         }
         faults
     }

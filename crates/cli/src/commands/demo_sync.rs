@@ -129,7 +129,13 @@ impl Demo {
             settings: Json::Object(serde_json::Map::new()),
             created_at: host_now(),
         };
-        let change = FeedChange { feed, copy_url: None, schedule: None, time_zone: "UTC".to_owned() };
+        let change = FeedChange {
+            feed,
+            copy_url: None,
+            schedule: None,
+            full_schedule: None,
+            time_zone: "UTC".to_owned(),
+        };
         syncs.put_feed(change).await?;
         let folder = folder.to_owned();
         Ok(Self { syncs, supplier, database: options.url, folder, roles: Vec::new(), began, stones, out })

@@ -38,10 +38,10 @@ pub(super) async fn command(client: Client, command: FeedCommand, out: Out) -> R
 async fn add_feed(client: &Client, add: FeedAdd, out: Out) -> Result<ExitCode, Failure> {
     request::check_name("feed", &add.name).map_err(Error::from)?;
     request::check_name("project", &add.project).map_err(Error::from)?;
-    if let Some(cron) = &add.schedule {
+    for cron in add.schedule.iter().chain(&add.full_schedule) {
         parse_cron(cron, &add.time_zone)?;
     }
-    let scheduled = add.schedule.is_some();
+    let (scheduled, read_whole) = (add.schedule.is_some(), add.full_schedule.is_some());
     let put = PutFeed {
         project_id: add.project,
         kind: add.kind,
@@ -52,6 +52,7 @@ async fn add_feed(client: &Client, add: FeedAdd, out: Out) -> Result<ExitCode, F
         settings: add.settings.unwrap_or_else(|| Json::Object(serde_json::Map::new())),
         copy_url: add.watermark_copy,
         schedule: add.schedule,
+        full_schedule: add.full_schedule,
         time_zone: add.time_zone,
     };
     let kept = client.put_feed(&add.name, &put).await?;
@@ -63,6 +64,9 @@ async fn add_feed(client: &Client, add: FeedAdd, out: Out) -> Result<ExitCode, F
     out.line(format!("feed {name} is read from {}, {}", kept.feed.endpoint, rate(kept.feed.rate)));
     if scheduled {
         out.line(format!("schedule feed-{name} brings it in; tidemill up, or a sweeper, must be running"));
+    }
+    if read_whole {
+        out.line(format!("schedule full-feed-{name} reads all of it, and finds what it no longer offers"));
     }
     out.say(format!("hint: tidemill feed sync {name} --wait, while tidemill up is running"));
     Ok(ExitCode::SUCCESS)

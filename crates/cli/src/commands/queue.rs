@@ -17,11 +17,17 @@ pub(super) async fn command(client: Client, command: QueueCommand, out: Out) -> 
         QueueCommand::Dead { queue, limit } => dead(&client, &queue, limit, out).await?,
         QueueCommand::Replay { queue, ids, all } => {
             asking::queue(&queue)?;
-            let sent = client.replay(&queue, &ReplayDead { ids, all }).await?.replayed;
+            let done = client.replay(&queue, &ReplayDead { ids, all }).await?;
             if out.is_json() {
-                out.json(&serde_json::json!({"queue": queue, "replayed": sent}));
+                out.json(&done);
             } else {
-                out.line(format!("{sent} dead letters of {queue} were sent again"));
+                out.line(format!("{} dead letters of {queue} were sent again", done.replayed));
+                if !done.hints.is_empty() {
+                    out.say("some lead to nothing, because what they belong to has failed");
+                }
+                for hint in &done.hints {
+                    out.say(format!("hint: {hint}"));
+                }
             }
         }
     }

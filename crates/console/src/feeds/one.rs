@@ -18,7 +18,7 @@ use tidemill_client::{Client, Error};
 use tidemill_core::project::Flag;
 use tidemill_core::records::{FeedRecord, Reject, Sync, WatermarkChange};
 use tidemill_core::schedule::Schedule;
-use tidemill_engine::sync::schedule_name;
+use tidemill_engine::sync::{full_schedule_name, schedule_name};
 use tidemill_wire::Page as Slice;
 use tidemill_wire::feeds::ListRejects;
 use tidemill_wire::syncs::ListSyncs;
@@ -36,12 +36,13 @@ pub(super) async fn page(visitor: Visitor, Path(feed): Path<String>) -> Result<R
     let listed = ListSyncs { feed: Some(feed.clone()), limit: Some(SYNCS), ..ListSyncs::default() };
     let rejected = ListRejects { feed: Some(feed.clone()), after: cursor, limit: Some(REJECTS) };
     let detail = client.feed(&feed).await?;
-    let (watermark, syncs, rejects, flags, schedule) = tokio::try_join!(
+    let (watermark, syncs, rejects, flags, changes, all) = tokio::try_join!(
         client.watermark(&feed),
         client.syncs(&listed),
         client.rejects(&rejected),
         client.flags(),
-        schedule(client, &feed)
+        schedule(client, schedule_name(&feed)),
+        schedule(client, full_schedule_name(&feed))
     )?;
     let scope = format!("feed:{feed}");
     let flag = flags.items.iter().find(|flag| flag.scope == scope && flag.is_on(visitor.now));
@@ -57,7 +58,7 @@ pub(super) async fn page(visitor: Visitor, Path(feed): Path<String>) -> Result<R
             }
             div {
                 div #far data-live { (how_far(&visitor, &detail.feed, &watermark.changes))
-                    (times(&visitor, schedule.as_ref())) }
+                    (times(&visitor, changes.as_ref(), all.as_ref())) }
                 (rules)
             }
         }
@@ -65,9 +66,9 @@ pub(super) async fn page(visitor: Visitor, Path(feed): Path<String>) -> Result<R
     Ok(Page::new(&visitor, Place::Feeds, feed).live().show(&body))
 }
 
-/// The schedule of a feed, if it has one.
-async fn schedule(client: &Client, feed: &str) -> Result<Option<Schedule>, Error> {
-    match client.schedule(&schedule_name(feed)).await {
+/// A schedule of a feed, if it has it.
+async fn schedule(client: &Client, name: String) -> Result<Option<Schedule>, Error> {
+    match client.schedule(&name).await {
         Ok(schedule) => Ok(Some(schedule)),
         Err(Error::Refused { status, .. }) if status.as_u16() == 404 => Ok(None),
         Err(error) => Err(error),
@@ -239,13 +240,13 @@ fn how_far(visitor: &Visitor, feed: &FeedRecord, changes: &[WatermarkChange]) ->
     }
 }
 
-fn times(visitor: &Visitor, schedule: Option<&Schedule>) -> Markup {
+fn times(visitor: &Visitor, changes: Option<&Schedule>, all: Option<&Schedule>) -> Markup {
     html! {
         section.panel {
             header { h2 { "Schedule" } }
-            @if let Some(schedule) = schedule {
+            @for schedule in changes.iter().chain(&all) {
                 div.in { (crate::schedules::next_times(visitor, schedule, FIRES)) } }
-            @else { p.empty { "It comes in only when somebody asks. "
+            @if changes.is_none() && all.is_none() { p.empty { "It comes in only when somebody asks. "
                 code { "tidemill feed add NAME … --schedule \"0 * * * *\"" } " changes that." } }
         }
     }

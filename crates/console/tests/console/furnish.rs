@@ -130,6 +130,7 @@ async fn furnish_feed(house: &House) {
         feed,
         copy_url: None,
         schedule: Some("0 * * * *".to_owned()),
+        full_schedule: Some("0 3 * * 0".to_owned()),
         time_zone: "UTC".to_owned(),
     };
     house.syncs.put_feed(change).await.expect("a feed");

@@ -1,6 +1,7 @@
 //! Why a sync is where it is: which partition, which wait, since when, and what would change it.
 
 use crate::Timestamp;
+use crate::feed::RunType;
 use crate::records::{Partition, Sync};
 use crate::sync::SyncState;
 
@@ -131,6 +132,9 @@ pub fn explain_sync(facts: &SyncFacts, planning: bool) -> Option<SyncReason> {
         })
     };
     let Some(sync) = &facts.sync else {
+        if let Some(note) = &facts.paused {
+            return Some(SyncReason::FeedPaused { feed: facts.feed.clone(), note: note.clone() });
+        }
         if planning {
             return down().or(Some(SyncReason::Scanning));
         }
@@ -140,7 +144,7 @@ pub fn explain_sync(facts: &SyncFacts, planning: bool) -> Option<SyncReason> {
         SyncState::Created | SyncState::WorkersRunning => Some(fetching(facts, down())),
         SyncState::ConsolidationTriggered | SyncState::Consolidating => {
             let missing = facts.consolidators.missing(SyncReason::NoConsolidators);
-            missing.or_else(|| Some(consolidating(&facts.partitions)))
+            missing.or_else(|| Some(consolidating(sync, &facts.partitions, down())))
         }
         SyncState::Completed => {
             facts.copy_error.clone().map(|reason| SyncReason::CopyLate { feed: facts.feed.clone(), reason })
@@ -149,7 +153,12 @@ pub fn explain_sync(facts: &SyncFacts, planning: bool) -> Option<SyncReason> {
     }
 }
 
-fn consolidating(partitions: &[Partition]) -> SyncReason {
+fn consolidating(sync: &Sync, partitions: &[Partition], down: Option<SyncReason>) -> SyncReason {
+    // Once every page is in the table, a full sync asks the feed for what it did not see.
+    let is_in = partitions.iter().all(|partition| partition.consolidated_to >= partition.next_offset);
+    if let (true, RunType::Full, Some(down)) = (is_in, sync.run_type, down) {
+        return down;
+    }
     SyncReason::Consolidating {
         done: partitions.iter().map(|partition| partition.consolidated).sum(),
         of: partitions.iter().map(|partition| partition.stored).sum(),
@@ -183,6 +192,22 @@ fn fetching(facts: &SyncFacts, down: Option<SyncReason>) -> SyncReason {
 }
 
 impl SyncReason {
+    /// Whether a pause of the lane or the project holds what this waits for. Consolidation goes on in spite of it.
+    pub fn is_held_by_pauses(&self) -> bool {
+        match self {
+            Self::NoScheduler
+            | Self::Scanning
+            | Self::FeedPaused { .. }
+            | Self::NoWorkers
+            | Self::Fetching { .. } => true,
+            Self::FeedDown { .. }
+            | Self::Draining { .. }
+            | Self::NoConsolidators
+            | Self::CopyLate { .. }
+            | Self::Consolidating { .. } => false,
+        }
+    }
+
     /// The sentence for people.
     pub fn sentence(&self) -> String {
         match self {

@@ -26,6 +26,14 @@ pub(super) enum Asked {
         /// What it said last.
         reason: String,
     },
+    /// The feed is down, and asked again at that time.
+    #[error("the feed is down, and asked again at {until}: {reason}")]
+    Down {
+        /// When.
+        until: Timestamp,
+        /// What it said last.
+        reason: String,
+    },
     /// The process is to end.
     #[error("the process was told to end")]
     Stopped,
@@ -42,10 +50,13 @@ impl Syncs {
     where
         F: Future<Output = Result<T, FeedError>>,
     {
+        // Held until the feed has answered: the scan of a feed that is down keeps nobody from scanning another.
+        let mut waits = None;
         loop {
             match self.may_ask(feed).await? {
                 Ask::Wait(until) => {
                     self.give_up(feed).await?;
+                    waits.get_or_insert_with(|| self.feeds.wait_for(feed));
                     let now = self.engine.store().now(self.now()).await?;
                     let wait = (until - now).to_std().unwrap_or_default();
                     tokio::time::sleep(wait.clamp(Duration::from_millis(50), Duration::from_secs(5))).await;
@@ -61,11 +72,39 @@ impl Syncs {
                 Err(error) if matches!(error.class(), ErrorClass::Outage | ErrorClass::Transient) => {
                     tracing::warn!(feed, "feed {feed}: {}", chain(&error));
                     self.outage(feed, &error).await?;
+                    waits.get_or_insert_with(|| self.feeds.wait_for(feed));
                     let pause = error.retry_after().unwrap_or(Duration::from_millis(200));
                     tokio::time::sleep(pause.min(Duration::from_mins(1))).await;
                 }
                 Err(error) => return Err(error.into()),
             }
+        }
+    }
+
+    /// Asks a feed once, unless it is down. For whoever is brought back by a message, and has others to serve meanwhile.
+    pub(super) async fn asking_once<T, F>(&self, feed: &str, question: F) -> Result<T, Asked>
+    where
+        F: Future<Output = Result<T, FeedError>>,
+    {
+        if let Ask::Wait(until) = self.may_ask(feed).await? {
+            self.give_up(feed).await?;
+            let reason = self.engine.store().feed(feed.to_owned()).await?.circuit_reason.unwrap_or_default();
+            return Err(Asked::Down { until, reason });
+        }
+        match question.await {
+            Ok(answer) => {
+                self.answered(feed).await?;
+                Ok(answer)
+            }
+            Err(error) if matches!(error.class(), ErrorClass::Outage | ErrorClass::Transient) => {
+                tracing::warn!(feed, "feed {feed}: {}", chain(&error));
+                self.outage(feed, &error).await?;
+                let pause =
+                    error.retry_after().unwrap_or(Duration::from_millis(200)).min(Duration::from_mins(1));
+                let until = self.engine.store().now(self.now()).await? + super::delta(pause);
+                Err(Asked::Down { until, reason: error.to_string() })
+            }
+            Err(error) => Err(error.into()),
         }
     }
 

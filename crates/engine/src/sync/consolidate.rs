@@ -45,7 +45,7 @@ pub(super) enum Batch {
         /// Stones that were rejected.
         rejected: usize,
     },
-    /// No partition has open pages that nobody else has at hand.
+    /// No partition has open pages that nobody else has at hand; or somebody stopped the sync, or gave it other rules.
     Nothing,
 }
 
@@ -100,6 +100,10 @@ impl Syncs {
                     let Some(partition) = tx.open_partition(bench.sync).await? else {
                         return Ok(Batch::Nothing);
                     };
+                    // Read while the partition is held: whoever pins other rules waits for that.
+                    if !bench.fits(tx.sync(bench.sync).await?.as_ref()) {
+                        return Ok(Batch::Nothing);
+                    }
                     let from = partition.consolidated_to;
                     let pages = tx.pages_from(bench.sync, &partition.partition_id, from, stones).await?;
                     let mut ids = BTreeSet::new();
@@ -190,6 +194,14 @@ pub(super) enum BenchFault {
 }
 
 impl Bench {
+    /// Whether the sync is still one that is consolidated by these rules.
+    fn fits(&self, sync: Option<&Sync>) -> bool {
+        sync.is_some_and(|sync| {
+            sync.state == SyncState::Consolidating
+                && sync.rules_version.unwrap_or_default() == self.built.rules_version
+        })
+    }
+
     /// Maps, prices and writes those of the stones that are open; how many were rejected.
     pub(super) async fn write_open(
         &self,

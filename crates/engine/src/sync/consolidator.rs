@@ -9,6 +9,7 @@ use crate::patience::chain;
 use crate::presence::{Identity, Presence};
 use crate::trace::of_sync;
 use std::time::Duration;
+use tidemill_core::Timestamp;
 use tidemill_core::alert::AlertKind;
 use tidemill_core::message::Message;
 use tidemill_core::queue::{CONSOLIDATE, Counts, DeadLetter, Received, WORK_DONE};
@@ -40,6 +41,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(250);
 /// The wait before a consolidation that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
+/// The longest wait before a feed that is down is thought of again: a person may have said that it is up.
+const DOWN_MAX: Duration = Duration::from_secs(30);
 /// Messages of `work-done` in one go.
 const DONE_MAX: usize = 64;
 
@@ -52,12 +55,41 @@ enum Fault {
     /// The database did not answer, which is not the sync's fault.
     #[error("{0}")]
     Away(String),
+    /// The feed is down, which is not the sync's fault either.
+    #[error("{reason}")]
+    Down {
+        /// When it is asked again.
+        until: Timestamp,
+        /// The sentence.
+        reason: String,
+    },
     /// Somebody else has it.
     #[error("another consolidator has it")]
     Stale,
     /// The process is to end.
     #[error("the process was told to end")]
     Stopped,
+}
+
+impl From<Asked> for Fault {
+    fn from(asked: Asked) -> Self {
+        let told = asked.to_string();
+        match asked {
+            Asked::Store(error) => Self::from(error),
+            Asked::Down { until, .. } => Self::Down { until, reason: told },
+            Asked::Stopped => Self::Stopped,
+            Asked::Feed(_) | Asked::GivenUp { .. } => Self::Again(told),
+        }
+    }
+}
+
+impl From<BenchFault> for Fault {
+    fn from(fault: BenchFault) -> Self {
+        match fault {
+            BenchFault::Store(error) => error.into(),
+            BenchFault::Refused(reason) => Self::Again(reason),
+        }
+    }
 }
 
 impl From<Error> for Fault {
@@ -89,6 +121,11 @@ impl Syncs {
             }
             let found = match self.consolidator_turn(&presence, options, &stop, &mut completed).await {
                 Ok(found) => found,
+                // Whoever asked for one look hears that there was none.
+                Err(error) if options.once => {
+                    presence.end().await;
+                    return Err(error);
+                }
                 Err(error) => {
                     tracing::warn!("could not look for work: {}", chain(&error));
                     is_unsure = true;
@@ -182,43 +219,29 @@ impl Syncs {
         let begun = self
             .engine
             .store()
-            .write(move |mut tx| {
-                Box::pin(async move {
-                    let moved = tx.consume_sync(id, now).await?;
-                    Ok(if moved { tx.sync(id).await? } else { None })
-                })
-            })
+            .write(move |mut tx| Box::pin(async move { tx.consume_sync(id, now).await }))
             .await?;
-        let Some(sync) = begun else { return Ok(false) };
-        tracing::info!(sync.id = %id, "sync {id} of feed {} is being consolidated", sync.feed);
-        let bench = match self.bench(&sync).await {
-            Ok(bench) => bench,
-            Err(BenchFault::Store(error)) => return Err(error.into()),
-            Err(BenchFault::Refused(reason)) => return Err(Fault::Again(reason)),
-        };
+        if !begun {
+            return Ok(false);
+        }
+        tracing::info!(sync.id = %id, "sync {id} is being consolidated");
         loop {
             if *stop.borrow() {
                 return Err(Fault::Stopped);
             }
+            // Read each time: somebody may have stopped it, or applied other rules.
+            let sync = self.engine.store().sync(id.to_string()).await?;
+            if sync.state != SyncState::Consolidating {
+                return Ok(false);
+            }
+            let bench = self.bench(&sync).await?;
             self.batches(&bench, options, stop).await?;
-            let is_whole = self.delete_vanished(&sync, &bench).await.map_err(|asked| match asked {
-                Asked::Store(error) => Fault::from(error),
-                other @ (Asked::Feed(_) | Asked::GivenUp { .. } | Asked::Stopped) => {
-                    Fault::Again(other.to_string())
-                }
-            })?;
+            let is_whole = self.delete_vanished(&sync, &bench, stop).await?;
             // Done means that no page is open, those that another replica has at hand included.
             if is_whole && self.complete(id, &message.receipt).await? {
                 return Ok(true);
             }
-            match self.engine.store().sync(id.to_string()).await?.state {
-                SyncState::Consolidating => tokio::time::sleep(PAUSE_MAX).await,
-                SyncState::Created
-                | SyncState::WorkersRunning
-                | SyncState::ConsolidationTriggered
-                | SyncState::Completed
-                | SyncState::Failed => return Ok(false),
-            }
+            tokio::time::sleep(PAUSE_MAX).await;
         }
     }
 
@@ -295,6 +318,10 @@ impl Syncs {
             Err(Fault::Away(reason)) => {
                 tracing::warn!("consolidation was cut off, and goes on: {reason}");
                 give_back(PAUSE_MAX, Counts::Forgiven, reason).await?;
+            }
+            Err(Fault::Down { until, reason }) => {
+                let wait = (until - store.now(self.now()).await?).to_std().unwrap_or_default();
+                give_back(wait.clamp(PAUSE_MAX, DOWN_MAX), Counts::Forgiven, reason).await?;
             }
             Err(Fault::Again(reason)) => {
                 tracing::warn!("consolidation failed, and is tried again: {reason}");

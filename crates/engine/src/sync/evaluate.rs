@@ -71,10 +71,20 @@ pub(super) async fn trigger(
     now: Option<Timestamp>,
 ) -> Result<bool, Error> {
     let rules = tx.pin_rules(now).await?;
+    if sync.rules_version.is_some_and(|before| before != rules) {
+        // It was stopped or given up halfway, and goes on by the rules as they stand now: one sync, one set of prices.
+        tx.consolidate_anew(sync.run_id).await?;
+    }
     let Some(generation) = tx.trigger_sync(sync.run_id, sync.state, forced, advance, rules, now).await?
     else {
         return Ok(false);
     };
+    tx.send_messages(&[order_for(sync, generation, forced)], now).await?;
+    Ok(true)
+}
+
+/// The message that tells consolidators of a sync.
+pub(super) fn order_for(sync: &Sync, generation: i32, forced: bool) -> NewMessage {
     let message = Consolidate {
         run_id: sync.run_id,
         trace_id: sync.trace_id.clone(),
@@ -88,8 +98,7 @@ pub(super) async fn trigger(
     message.generation = generation;
     message.run_id = Some(sync.run_id.to_string());
     message.trace_id = Some(sync.trace_id.clone());
-    tx.send_messages(&[message], now).await?;
-    Ok(true)
+    message
 }
 
 /// Fails a sync and its run, leaves the watermark where it is, and tells people.

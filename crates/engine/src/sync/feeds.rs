@@ -4,6 +4,7 @@ use super::{PAGES_LABEL, SYNC_LABEL, SyncSettings, Syncs};
 use crate::NewSchedule;
 use std::collections::HashMap;
 use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidemill_core::feed::{Feed, RunType, Watermark};
@@ -27,6 +28,8 @@ pub struct FeedChange {
     pub copy_url: Option<String>,
     /// When it is brought in by itself.
     pub schedule: Option<String>,
+    /// When all of it is read by itself, so that what the feed no longer offers is found.
+    pub full_schedule: Option<String>,
     /// On which wall clock.
     pub time_zone: String,
 }
@@ -41,6 +44,28 @@ pub struct Feeds {
     open: ByName<(Feed, Arc<dyn Source>)>,
     /// What the database said of each feed, and when.
     recent: ByName<(Instant, Arc<FeedRecord>)>,
+    /// How many questions wait for each feed that is down.
+    waiting: ByName<usize>,
+    /// The processes that share the rates, as far as is known.
+    processes: Arc<AtomicUsize>,
+}
+
+/// One question that waits for a feed that is down, for as long as this is held.
+pub(super) struct Waits {
+    feed: String,
+    waiting: ByName<usize>,
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(questions) = waiting.get_mut(&self.feed) {
+            *questions -= 1;
+            if *questions == 0 {
+                waiting.remove(&self.feed);
+            }
+        }
+    }
 }
 
 /// How long what the database said of a feed is good enough for a page.
@@ -48,7 +73,30 @@ const RECENT: Duration = Duration::from_secs(1);
 
 impl Feeds {
     pub(super) fn new(settings: Arc<SyncSettings>) -> Self {
-        Self { settings, open: Arc::default(), recent: Arc::default() }
+        Self {
+            settings,
+            open: Arc::default(),
+            recent: Arc::default(),
+            waiting: Arc::default(),
+            processes: Arc::new(AtomicUsize::new(1)),
+        }
+    }
+
+    /// Notes that a question waits for a feed that is down.
+    pub(super) fn wait_for(&self, feed: &str) -> Waits {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        *waiting.entry(feed.to_owned()).or_default() += 1;
+        Waits { feed: feed.to_owned(), waiting: self.waiting.clone() }
+    }
+
+    /// Feeds that are down, and that somebody in this process waits for.
+    pub(super) fn waited_for(&self) -> usize {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Whether a feed of that name was opened before.
+    pub(super) fn is_open(&self, name: &str) -> bool {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).contains_key(name)
     }
 
     /// The feed, opened once for as long as what was asked for stays the same.
@@ -61,9 +109,7 @@ impl Feeds {
         }
         let password = feed.password_env.as_ref().and_then(|name| std::env::var(name).ok());
         let source = tidemill_feeds::open(feed, password.map(Secret::new), self.settings.tuning.clone())?;
-        if self.settings.unlimited {
-            source.set_rate(0.0);
-        }
+        source.set_rate(self.rate_of(feed));
         open.insert(feed.feed.clone(), (feed.clone(), source.clone()));
         Ok(source)
     }
@@ -93,18 +139,29 @@ impl Feeds {
 
     /// Divides the rate of each feed by the processes that ask it.
     pub(super) fn share(&self, processes: usize) {
+        self.processes.store(processes.max(1), Ordering::Relaxed);
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         for (feed, source) in open.values() {
-            let rate = if self.settings.unlimited { 0.0 } else { f64::from(feed.rate) };
-            #[expect(clippy::cast_precision_loss, reason = "there are few processes")]
-            source.set_rate(rate / processes.max(1) as f64);
+            source.set_rate(self.rate_of(feed));
         }
+    }
+
+    /// This process' share of a feed's rate.
+    #[expect(clippy::cast_precision_loss, reason = "there are few processes")]
+    fn rate_of(&self, feed: &Feed) -> f64 {
+        let rate = if self.settings.unlimited { 0.0 } else { f64::from(feed.rate) };
+        rate / self.processes.load(Ordering::Relaxed).max(1) as f64
     }
 }
 
 /// The name of the schedule that a feed may have.
 pub fn schedule_name(feed: &str) -> String {
     format!("feed-{feed}")
+}
+
+/// The name of the schedule by which all of a feed is read. No other feed's schedule is named like that.
+pub fn full_schedule_name(feed: &str) -> String {
+    format!("full-feed-{feed}")
 }
 
 impl Syncs {
@@ -123,7 +180,7 @@ impl Syncs {
             .as_deref()
             .map_or(Ok(()), super::check_copy_url)
             .map_err(|told| Error::refused(RefusalCode::BadValue, told))?;
-        if let Some(cron) = &change.schedule {
+        for cron in change.schedule.iter().chain(&change.full_schedule) {
             crate::schedules::parse(cron, &change.time_zone)?;
         }
         let (kept, copy_url, now) = (feed.clone(), change.copy_url.clone(), self.now());
@@ -136,12 +193,15 @@ impl Syncs {
                 })
             })
             .await?;
-        if let Some(cron) = change.schedule {
+        let of_changes = change.schedule.map(|cron| (schedule_name(&feed.feed), cron, None));
+        let of_all =
+            change.full_schedule.map(|cron| (full_schedule_name(&feed.feed), cron, Some(RunType::Full)));
+        for (name, cron, run_type) in of_changes.into_iter().chain(of_all) {
             let wanted = NewSchedule {
-                name: schedule_name(&feed.feed),
+                name,
                 cron,
-                time_zone: change.time_zone,
-                request: request_for(&feed.feed, &feed.project_id, None),
+                time_zone: change.time_zone.clone(),
+                request: request_for(&feed.feed, &feed.project_id, run_type),
                 missed: Missed::Once,
                 overlap: Overlap::Skip,
             };

@@ -42,17 +42,18 @@ impl Syncs {
                         return Err(superseded(&sync, &newer));
                     }
                     if sync.state != SyncState::Failed {
-                        return already(&mut tx, &sync).await;
+                        return already(&mut tx, &sync, restart).await;
                     }
-                    if let Some(run_id) = tx.successor(&sync.ops_run_id).await? {
-                        return Ok(RetriedSync { sync: id, run_id, created: false });
-                    }
+                    // Before a look at who is queued: a try that has not begun reads what is asked for now.
                     if restart
                         && tx.ask_restart(id, partition.as_deref()).await? == 0
                         && let Some(partition) = partition
                     {
                         let message = format!("sync {id} has no failed partition `{partition}`");
                         return Err(Error::refused(RefusalCode::BadValue, message));
+                    }
+                    if let Some(run_id) = tx.successor(&sync.ops_run_id).await? {
+                        return Ok(RetriedSync { sync: id, run_id, created: false });
                     }
                     let retried = tx.retry_run(&sync.ops_run_id, &by, now).await?;
                     tx.mark_sync_run(&retried.run_id).await?;
@@ -174,8 +175,15 @@ async fn order(
 }
 
 /// A retry of a sync that is on its way, or done.
-async fn already(tx: &mut Tx<'_>, sync: &Sync) -> Result<RetriedSync, Error> {
+async fn already(tx: &mut Tx<'_>, sync: &Sync, restart: bool) -> Result<RetriedSync, Error> {
     let run = tx.run(&sync.ops_run_id).await?;
+    if sync.state.is_live() && restart {
+        return Err(Error::Refused(Refusal {
+            code: RefusalCode::NotRetryable,
+            message: format!("sync {} is on its way, and cannot begin again meanwhile", sync.run_id),
+            hint: Some(format!("tidemill sync cancel {}", sync.run_id)),
+        }));
+    }
     if sync.state.is_live() && run.is_some_and(|run| run.retry_of.is_some()) {
         return Ok(RetriedSync { sync: sync.run_id, run_id: sync.ops_run_id.clone(), created: false });
     }

@@ -10,7 +10,6 @@ use crate::trace::of_sync;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_core::project::FlagName;
 use tidemill_core::queue::{Counts, DeadLetter, Receipt, Received, WORK_ITEMS};
 use tidemill_feeds::{Ask, Circuit, ErrorClass, FeedError};
 use tidemill_store::{Class, Error, Queue as _, Receive};
@@ -51,6 +50,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 const FAULT_DELAY: Duration = Duration::from_secs(2);
 /// Time between two renewals of a lock. The shortest lock is a minute.
 const RENEW_EVERY: Duration = Duration::from_secs(15);
+/// How much longer than its grace a worker that is to end waits for the database.
+const ENDING_MARGIN: Duration = Duration::from_secs(5);
 /// Time between two looks at who else is there.
 const SHARE_EVERY: Duration = Duration::from_secs(5);
 
@@ -89,6 +90,11 @@ impl Syncs {
             let free = if takes { width.wanted().saturating_sub(tasks.len()) } else { 0 };
             let received = match self.receive_pages(&presence, free).await {
                 Ok(received) => received,
+                // Whoever asked for one look hears that there was none.
+                Err(error) if options.once && tasks.is_empty() => {
+                    presence.end().await;
+                    return Err(error);
+                }
                 Err(error) => {
                     tracing::warn!("could not receive pages: {}", chain(&error));
                     is_unsure = true;
@@ -116,8 +122,18 @@ impl Syncs {
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(PAUSE_MAX),
             }
         }
-        while let Some(done) = tasks.join_next().await {
-            count(done, &mut is_unsure);
+        // What the feed leaves unanswered is given back after the grace; the margin is for the database.
+        let ending = async {
+            while let Some(done) = tasks.join_next().await {
+                count(done, &mut is_unsure);
+            }
+        };
+        if tokio::time::timeout(self.settings.grace + ENDING_MARGIN, ending).await.is_err() {
+            tracing::warn!("the pages in hand could not be given back in time");
+            tasks.shutdown().await;
+            if let Err(error) = self.engine.store().release_worker(presence.worker(), self.now()).await {
+                tracing::warn!("could not let go of pages: {}", chain(&error));
+            }
         }
         presence.end().await;
         Ok(pages)
@@ -136,38 +152,6 @@ impl Syncs {
             self.bury_page(dead, presence).await?;
         }
         Ok(delivery.received)
-    }
-
-    /// Feeds that are down or paused.
-    async fn feeds_at_rest(&self) -> Result<Vec<String>, Error> {
-        let store = self.engine.store();
-        let feeds = store.feeds().await?;
-        let flags = store.flags().await?;
-        let quiet = |circuit| matches!(circuit, Circuit::Closed { .. });
-        if flags.is_empty() && feeds.iter().all(|feed| quiet(circuit_of(feed))) {
-            return Ok(Vec::new());
-        }
-        let now = store.now(self.now()).await?;
-        let paused = |scope: &str| {
-            flags.iter().any(|flag| {
-                flag.flag == FlagName::Paused
-                    && flag.scope == scope
-                    && flag.until_at.is_none_or(|until| until > now)
-            })
-        };
-        let mut at_rest = Vec::new();
-        for feed in feeds {
-            let name = &feed.feed.feed;
-            let circuit = circuit_of(&feed);
-            // A feed that has been down for too long is taken up again, so that its partitions can fail.
-            let waits = matches!(circuit.ask(now, &self.settings.circuit), Ask::Wait(_))
-                && !circuit.open_since().is_some_and(|since| self.is_over(since, now));
-            let project = tidemill_core::project::project_scope(&feed.feed.project_id);
-            if waits || paused("lane:sync") || paused(&format!("feed:{name}")) || paused(&project) {
-                at_rest.push(name.clone());
-            }
-        }
-        Ok(at_rest)
     }
 
     /// A page that was delivered as often as it may be, or expired: its partition fails.
@@ -210,7 +194,12 @@ impl Syncs {
             let span = of_sync!("page", item.trace_id, item.run_id, partition = item.partition_id);
             let carried = self.carry_one(reading, &receipt, keep, &hand);
             let held = Instant::now();
-            let outcome = Box::pin(self.while_renewing(&at, carried).instrument(span)).await;
+            let mut carried = Box::pin(self.while_renewing(&at, carried).instrument(span));
+            let outcome = tokio::select! {
+                outcome = &mut carried => outcome,
+                () = grace_over(stop.clone(), self.settings.grace) => Err(Asked::Stopped),
+            };
+            drop(carried);
             metrics::histogram!("tidemill_message_hold_seconds", "queue" => WORK_ITEMS)
                 .record(held.elapsed());
             match outcome {
@@ -265,6 +254,9 @@ impl Syncs {
     ) -> Result<Paged, Asked> {
         let name = reading.item.feed.clone();
         let record = self.feed_record(&name).await?;
+        if !self.feeds.is_open(&name) {
+            self.share_rates().await;
+        }
         let source = self.feeds.open(&record.feed)?;
         let circuit = circuit_of(&record);
         if !matches!(circuit, Circuit::Closed { .. }) {
@@ -318,7 +310,9 @@ impl Syncs {
                 self.abandon(receipt, FAULT_DELAY, Counts::Forgiven, &chain(&error)).await
             }
             Asked::Store(error) => self.page_fault(item, receipt, FAULT_DELAY, &chain(&error), hand).await,
-            Asked::Stopped => self.abandon(receipt, Duration::ZERO, Counts::Forgiven, &told).await,
+            Asked::Down { .. } | Asked::Stopped => {
+                self.abandon(receipt, Duration::ZERO, Counts::Forgiven, &told).await
+            }
         };
         if let Err(error) = result {
             // The lock ends by itself, and the page is carried out again.
@@ -383,4 +377,13 @@ impl Syncs {
             tracing::warn!("could not {what}: {}", chain(&error));
         }
     }
+}
+
+/// Waits until the process was told to end, and its grace is over.
+async fn grace_over(mut stop: watch::Receiver<bool>, grace: Duration) {
+    if stop.wait_for(|stop| *stop).await.is_err() {
+        // Nobody is left who could tell.
+        std::future::pending::<()>().await;
+    }
+    tokio::time::sleep(grace).await;
 }

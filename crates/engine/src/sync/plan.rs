@@ -76,7 +76,9 @@ impl From<Asked> for PlanFault {
     fn from(asked: Asked) -> Self {
         match asked {
             Asked::Store(error) => Self::Store(error),
-            Asked::Feed(_) | Asked::GivenUp { .. } | Asked::Stopped => Self::Refused(asked.to_string()),
+            Asked::Feed(_) | Asked::GivenUp { .. } | Asked::Down { .. } | Asked::Stopped => {
+                Self::Refused(asked.to_string())
+            }
         }
     }
 }
@@ -115,7 +117,7 @@ impl Syncs {
             (RunType::Incremental, Some(mark)) => Some(mark.last_updated_at - delta(self.settings.overlap)),
             _ => None,
         };
-        let goal = self.goal(run_type == RunType::Full, source.granularity());
+        let goal = self.settings.goal(run_type == RunType::Full, source.granularity());
         let scanned = self.scan(&name, &source, PriceRange::ALL, updated_from, goal).await?;
         let mut slices: Vec<Slice> = scanned
             .partitions

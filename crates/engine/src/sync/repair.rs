@@ -2,7 +2,7 @@
 //! without a message. Found by looking at what is there, so that it does not matter how it came about.
 
 use super::Syncs;
-use super::evaluate::fail;
+use super::evaluate::{fail, order_for};
 use super::operate::stop;
 use super::plan::message_for;
 use std::collections::HashSet;
@@ -12,7 +12,7 @@ use tidemill_core::queue::{CONSOLIDATE, WORK_ITEMS};
 use tidemill_core::records::Sync;
 use tidemill_core::run::RunState;
 use tidemill_core::sync::SyncState;
-use tidemill_store::{Error, Queue as _, Tx};
+use tidemill_store::{Error, Queue as _, SyncMessage, Tx};
 
 /// Syncs in one pass.
 const SYNCS_MAX: usize = 100;
@@ -27,6 +27,11 @@ impl Syncs {
         let (store, now) = (self.engine.store(), self.now());
         let released = store.release_dead(now).await?;
         metrics::counter!("tidemill_locks_released_total").increment(released);
+        // What waits for a feed that is held or down is not given up because of that.
+        let at_rest = self.feeds_at_rest().await?;
+        if !at_rest.is_empty() {
+            store.prolong(at_rest, now).await?;
+        }
         store.expire(MESSAGES_MAX, now).await?;
         store.purge(MESSAGES_MAX, now).await?;
         for sync in store.live_syncs(SYNCS_MAX).await? {
@@ -117,14 +122,21 @@ async fn repair_one(tx: &mut Tx<'_>, sync: &Sync, now: Option<Timestamp>) -> Res
             }
         }
         SyncState::ConsolidationTriggered | SyncState::Consolidating => {
-            let dead = messages.iter().find(|message| {
-                message.queue == CONSOLIDATE && message.is_dead && message.generation == sync.generation
-            });
+            let generations = [sync.generation, sync.generation + HAND_GENERATION];
+            let ours = |message: &&SyncMessage| {
+                message.queue == CONSOLIDATE && generations.contains(&message.generation)
+            };
+            let dead = messages.iter().filter(ours).find(|message| message.is_dead);
             if let Some(dead) = dead {
                 let last = dead.last_error.as_deref().unwrap_or("its consolidators were lost");
                 let reason = format!("consolidation was given up ({}): {last}", dead.dead_reason);
                 fail(tx, &sync, AlertKind::ConsolidationFailed, &reason, now).await?;
                 return Ok(true);
+            }
+            if !messages.iter().any(|message| message.queue == CONSOLIDATE && !message.is_dead) {
+                // Somebody's hand again: nobody would ever complete it.
+                let order = order_for(&sync, generations[1], sync.forced);
+                tx.send_messages(&[order], now).await?;
             }
         }
         SyncState::Completed | SyncState::Failed => {}

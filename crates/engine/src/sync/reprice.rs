@@ -13,6 +13,9 @@ pub use tidemill_core::pricing::Repriced;
 /// Stones that are priced in one step.
 const BATCH_STONES_MAX: usize = 500;
 
+/// Live syncs that are looked at. A feed has one at the most.
+const LIVE_MAX: usize = 1_000;
+
 /// Where a pricing goes on: the rules that it goes by, and the last stone that it looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepricePlace {
@@ -127,7 +130,7 @@ impl Syncs {
         let now = self.now();
         let (version, mut after) = match from {
             Some(place) => (place.rules_version, place.after),
-            None => (self.pin_now(now).await?, String::new()),
+            None => (self.pin_now(feed, now).await?, String::new()),
         };
         let bench = Bench {
             sync: Uuid::nil(),
@@ -167,13 +170,26 @@ impl Syncs {
         }
     }
 
-    /// The version of the rules as they stand now.
-    async fn pin_now(&self, now: Option<Timestamp>) -> Result<i32, Error> {
+    /// The version of the rules as they stand now. A consolidation of the feed that is under way goes on by them too:
+    /// it would take back what is applied.
+    async fn pin_now(&self, feed: &str, now: Option<Timestamp>) -> Result<i32, Error> {
+        let feed = feed.to_owned();
         let pin = self.engine.store().write(move |mut tx| {
             Box::pin(async move {
                 // What goes on record is the first price that changes.
                 tx.unchanged();
-                tx.pin_rules(now).await
+                let mut consolidating = Vec::new();
+                for live in tx.live_syncs(LIVE_MAX).await?.into_iter().filter(|sync| sync.feed == feed) {
+                    // Locked before the rules are pinned: whoever is handing the sync over has done so, or pins later.
+                    consolidating.extend(tx.lock_sync(live.run_id).await?);
+                }
+                let version = tx.pin_rules(now).await?;
+                for sync in consolidating.iter().filter(|sync| sync.rules_version.is_some()) {
+                    if sync.rules_version != Some(version) {
+                        tx.repin_sync(sync.run_id, version, now).await?;
+                    }
+                }
+                Ok(version)
             })
         });
         pin.await

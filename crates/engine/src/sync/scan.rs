@@ -1,7 +1,7 @@
 //! The scan: counts the feed's prices until the partitions are known, several counts at a time.
 
-use super::Syncs;
 use super::circuit::Asked;
+use super::{SyncSettings, Syncs};
 use std::sync::Arc;
 use tidemill_core::feed::{Cents, FeedQuery, PriceRange};
 use tidemill_core::heatmap::{Counts, Goal, Planned, next_counts, partitions};
@@ -88,20 +88,30 @@ impl Syncs {
             source_time,
         })
     }
+}
 
+impl SyncSettings {
     /// What a scan aims at.
     pub(super) fn goal(&self, full: bool, granularity: Cents) -> Goal {
-        let settings = &self.settings;
         Goal {
-            target: settings.partition_target,
-            partitions_max: if full { settings.partitions_full } else { settings.partitions_incremental },
-            records_min: settings.partition_min,
-            calls_max: settings.count_calls_max.min(if full {
-                u32::MAX
-            } else {
-                Goal::INCREMENTAL.calls_max
-            }),
+            target: self.partition_target,
+            partitions_max: if full { self.partitions_full } else { self.partitions_incremental },
+            records_min: self.partition_min,
+            calls_max: self.count_calls_max.min(if full { u32::MAX } else { Goal::INCREMENTAL.calls_max }),
             granularity,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // The shapes of feeds are tried out with these two goals: what ships aims at nothing else.
+    #[test]
+    fn the_goals_that_ship_are_those_that_were_tried_out() {
+        let settings = SyncSettings::default();
+        assert_eq!(settings.goal(true, Goal::FULL.granularity), Goal::FULL);
+        assert_eq!(settings.goal(false, Goal::INCREMENTAL.granularity), Goal::INCREMENTAL);
     }
 }

@@ -10,13 +10,15 @@ use std::time::Duration;
 use tidemill_core::alert::AlertKind;
 use tidemill_core::run::{Applied, Claim, FinalStatus};
 use tidemill_core::{Json, limits};
-use tidemill_store::{ClaimRuns, Class, Error, FinishRun, Holder};
+use tidemill_store::{ClaimRuns, Class, Error, FinishRun, Holder, RefusalCode};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
 /// Feeds that one scheduler plans at a time.
 const PLANS_MAX: usize = 4;
+/// Feeds that it plans or waits for because they are down, in all.
+const PLANS_IN_ALL_MAX: usize = 64;
 /// Time between two looks for runs that nobody told of.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -35,7 +37,7 @@ impl Syncs {
             Presence::begin(&self.engine, identity, self.settings.process, self.settings.beat).await?,
         );
         let mut plans: JoinSet<()> = JoinSet::new();
-        let mut planned = 0;
+        let (mut planned, mut failed) = (0, None);
         // Named anew only after a claim: one whose answer was lost is asked for again, and is the same.
         let mut request = uuid::Uuid::new_v4();
         while !*stop.borrow() {
@@ -48,6 +50,11 @@ impl Syncs {
                     Some(claim)
                 }
                 Ok(None) => None,
+                Err(error) if once && plans.is_empty() => {
+                    // Whoever asked for one look hears that there was none.
+                    failed = Some(error);
+                    break;
+                }
                 Err(error) => {
                     tracing::warn!("could not look for syncs: {}", chain(&error));
                     is_answered = false;
@@ -75,7 +82,7 @@ impl Syncs {
         if let Some(presence) = Arc::into_inner(presence) {
             presence.end().await;
         }
-        Ok(planned)
+        failed.map_or(Ok(planned), Err)
     }
 
     async fn claim_sync(
@@ -84,7 +91,8 @@ impl Syncs {
         busy: usize,
         request: uuid::Uuid,
     ) -> Result<Option<Claim>, Error> {
-        if busy >= PLANS_MAX {
+        // A feed that is down is asked now and then, and keeps nobody else from being planned.
+        if busy.saturating_sub(self.feeds.waited_for()) >= PLANS_MAX || busy >= PLANS_IN_ALL_MAX {
             return Ok(None);
         }
         let ask = ClaimRuns {
@@ -172,8 +180,17 @@ impl Syncs {
 
     /// Plans, and begins again where the database went away meanwhile: the lease is ours for as long as we beat.
     async fn plan_patiently(&self, claim: &Claim, holder: &Holder) -> Result<Planned, PlanFault> {
+        let feed = claim.metadata.get("feed").and_then(Json::as_str).unwrap_or_default();
         loop {
-            match self.plan(claim, holder).await {
+            let planned = match self.until_resumed(feed, &claim.run_id).await {
+                Ok(()) => self.plan(claim, holder).await,
+                // A feed that is not there is told of by the plan.
+                Err(error) if error.refusal_code() == Some(RefusalCode::UnknownFeed) => {
+                    self.plan(claim, holder).await
+                }
+                Err(error) => Err(error.into()),
+            };
+            match planned {
                 Err(PlanFault::Store(error)) if error.class() == Class::Transient => {
                     tracing::warn!(run.id = %claim.run_id, "planning begins again: {}", chain(&error));
                     tokio::time::sleep(LOOK).await;

@@ -9,15 +9,22 @@ use tidemill_core::alert::AlertKind;
 use tidemill_core::event::Level;
 use tidemill_core::feed::RunType;
 use tidemill_core::records::Sync;
+use tidemill_core::sync::SyncState;
 use tidemill_store::{Error, Unseen};
+use tokio::sync::watch;
 
 /// Stones that are looked up and marked in one go.
 const CHUNK: usize = 500;
 
 impl Syncs {
     /// Marks the stones of a feed that a full sync did not see, and that the feed no longer offers. False: it is too
-    /// early for that, because another replica has a batch at hand.
-    pub(super) async fn delete_vanished(&self, sync: &Sync, bench: &Bench) -> Result<bool, Asked> {
+    /// early for that, because another replica has a batch at hand; or too late, because somebody stopped the sync.
+    pub(super) async fn delete_vanished(
+        &self,
+        sync: &Sync,
+        bench: &Bench,
+        stop: &watch::Receiver<bool>,
+    ) -> Result<bool, Asked> {
         let store = self.engine.store();
         let id = sync.run_id;
         let counts = store.read_counts(id).await?;
@@ -40,8 +47,15 @@ impl Syncs {
             let unseen = store.unseen_after(sync.feed.clone(), id, after.clone(), CHUNK).await?;
             let Some(last) = unseen.last() else { return Ok(true) };
             after.clone_from(last);
-            let gone = self.verify(sync, bench, unseen).await?;
-            self.mark_deleted(sync, gone).await?;
+            let mut stop = stop.clone();
+            // A feed may take minutes to answer; whoever is to end does not wait for it.
+            let gone = tokio::select! {
+                gone = self.verify(sync, bench, unseen) => gone?,
+                Ok(_) = stop.wait_for(|stop| *stop) => return Err(Asked::Stopped),
+            };
+            if !self.mark_deleted(sync, gone).await? {
+                return Ok(false);
+            }
         }
     }
 
@@ -52,15 +66,11 @@ impl Syncs {
 
     /// Those of the stones that the feed really no longer offers.
     async fn verify(&self, sync: &Sync, bench: &Bench, unseen: Vec<String>) -> Result<Vec<String>, Asked> {
-        if bench.source.lookup(&unseen).is_some() {
-            let there = self
-                .asking(&sync.feed, || async {
-                    match bench.source.lookup(&unseen) {
-                        Some(answer) => answer.await,
-                        None => Ok(Vec::new()),
-                    }
-                })
-                .await?;
+        let there = match bench.source.lookup(&unseen) {
+            Some(answer) => Some(self.asking_once(&sync.feed, answer).await?),
+            None => None,
+        };
+        if let Some(there) = there {
             let there: HashSet<String> = there.into_iter().map(|item| item.stone_id).collect();
             return Ok(unseen.into_iter().filter(|stone| !there.contains(stone)).collect());
         }
@@ -68,27 +78,25 @@ impl Syncs {
         let store = self.engine.store();
         let before = store.full_sync_before(sync.feed.clone(), sync.run_id).await?;
         let Some(before) = before else { return Ok(Vec::new()) };
-        let mut gone = Vec::new();
-        for stone in unseen {
-            if store.was_unseen(before, stone.clone()).await? {
-                gone.push(stone);
-            }
-        }
-        Ok(gone)
+        Ok(store.also_unseen(before, unseen).await?)
     }
 
-    async fn mark_deleted(&self, sync: &Sync, gone: Vec<String>) -> Result<(), Error> {
+    /// Marks stones as deleted. False: the sync is not being consolidated any more.
+    async fn mark_deleted(&self, sync: &Sync, gone: Vec<String>) -> Result<bool, Error> {
         if gone.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         let (feed, id, now) = (sync.feed.clone(), sync.run_id, self.now());
         self.engine
             .store()
             .write(move |mut tx| {
                 Box::pin(async move {
+                    let locked = tx.lock_sync(id).await?;
+                    if locked.is_none_or(|sync| sync.state != SyncState::Consolidating) {
+                        return Ok(false);
+                    }
                     let deleted = tx.delete_stones(&feed, gone, now).await?;
-                    tx.add_deleted(id, i64::try_from(deleted).unwrap_or(i64::MAX), now).await?;
-                    Ok(())
+                    tx.add_deleted(id, i64::try_from(deleted).unwrap_or(i64::MAX), now).await
                 })
             })
             .await

@@ -1,7 +1,7 @@
 //! What people and upkeep do with messages: look, replay, and remove what need not be remembered.
 
 use super::rows::Live;
-use crate::codec::At;
+use crate::codec::{At, Words};
 use crate::tx::on;
 use crate::{Error, Tx, catalog};
 use chrono::TimeDelta;
@@ -97,6 +97,31 @@ impl Tx<'_> {
         let parts = on!(self, catalog::MESSAGE_DEPTH, [queue, At(moment)], fetch_all, "count messages")?
             .records("count messages")?;
         Ok(QueueDepth::of(parts))
+    }
+
+    /// Keeps the messages of some groups for as long as if they were sent now; how many were near their end.
+    pub async fn prolong_messages(
+        &mut self,
+        groups: Vec<String>,
+        now: Option<Timestamp>,
+    ) -> Result<u64, Error> {
+        let moment = self.database_now(now).await?;
+        let groups = Words(groups);
+        let mut prolonged = 0;
+        for settings in self.queues().await? {
+            let whole = TimeDelta::seconds(i64::from(settings.expiry_secs));
+            let (near, later) = (At(moment + whole / 2), At(moment + whole));
+            let queue = settings.queue.as_str();
+            let kept = on!(
+                self,
+                catalog::MESSAGE_PROLONG,
+                [queue, groups.clone(), near, later],
+                execute,
+                "keep messages"
+            )?;
+            prolonged += kept.count();
+        }
+        Ok(prolonged)
     }
 
     /// Makes dead letters of what expired while nobody received it, at most as many.

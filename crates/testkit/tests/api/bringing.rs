@@ -229,6 +229,29 @@ pub(crate) async fn dead_letters_are_listed_page_by_page_and_replayed(kind: Kind
     assert_eq!(refused(door.admin.replay(WORK_ITEMS, &neither).await), (422, "invalid".to_owned()));
 }
 
+/// Dead letters of a sync that has failed: sent again they lead to nothing, and the answer says what does.
+pub(crate) async fn a_replay_for_a_failed_sync_names_the_retry(kind: Kind) {
+    let (mill, door) = milled(kind).await;
+    let run = mill.queue(true).await;
+    let identity = Identity { name: "once".to_owned(), host: "here".to_owned(), labels: Vec::new() };
+    let (_stop, told) = watch::channel(false);
+    assert_eq!(mill.syncs.schedule(identity, true, told).await.expect("it is planned"), 1);
+    let store = &mill.stage.store;
+    let worker = WorkerId(Uuid::new_v4());
+    let taken = store.receive(Receive::new(WORK_ITEMS, worker, 100), None).await.expect("messages");
+    for message in taken.received {
+        store.kill(message.receipt, DeadReason::Permanent, None, None).await.expect("it is a dead letter");
+    }
+    mill.syncs.repair().await.expect("repairs are done");
+    let sync = mill.record(&run).await;
+    assert_eq!(sync.state, SyncState::Failed);
+    let all = ReplayDead { ids: Vec::new(), all: true };
+    let answer = door.admin.replay(WORK_ITEMS, &all).await.expect("they are sent");
+    assert_eq!(answer.hints, [format!("tidemill sync retry {}", sync.run_id)]);
+    let again = door.admin.replay(WORK_ITEMS, &all).await.expect("there are none");
+    assert_eq!((again.replayed, again.hints), (0, Vec::new()));
+}
+
 pub(crate) async fn rejects_and_gaps_are_listed_page_by_page(kind: Kind) {
     let door = Doorway::open(kind).await;
     let feed = put(json!({"project_id": "shop", "endpoint": "http://127.0.0.1:9/graphql", "username": "u",

@@ -11,7 +11,7 @@ use tidemill_engine::sync::FeedChange;
 use tidemill_store::RefusalCode;
 use tidemill_supplier::{Account, Behaviour, Config};
 use tidemill_testkit::door::Kind;
-use tidemill_testkit::mill::{FEED, Mill};
+use tidemill_testkit::mill::{FEED, Mill, Offsets};
 
 use crate::scene::{again, alerts, failed, many, number, open, planned, run, watermark, work};
 
@@ -27,7 +27,13 @@ fn change(name: &str, kind: &str, endpoint: &str, schedule: Option<&str>, zone: 
         settings: Json::Object(serde_json::Map::new()),
         created_at: host_now(),
     };
-    FeedChange { feed, copy_url: None, schedule: schedule.map(str::to_owned), time_zone: zone.to_owned() }
+    FeedChange {
+        feed,
+        copy_url: None,
+        schedule: schedule.map(str::to_owned),
+        full_schedule: None,
+        time_zone: zone.to_owned(),
+    }
 }
 
 /// A feed that cannot be used is refused before anything of it is written.
@@ -117,7 +123,9 @@ async fn wrong_while_paging(kind: Kind, words: &str, wrong: impl Fn(&mut Behavio
 
     let sync = planned(&mill, true).await;
     mill.supplier.handle.behave(&wrong);
+    let offsets = Offsets::watch(&mill, &sync);
     tokio::time::timeout(Duration::from_mins(1), work(&mill)).await.expect("it ends");
+    offsets.check().await;
     let waiting = "SELECT message_id || ': ' || coalesce(last_error, '') FROM {ops}.messages \
                    WHERE state = 'live' AND queue = 'work-items'";
     let left = mill.stage.plain.texts(waiting).await.expect("the queue is read");

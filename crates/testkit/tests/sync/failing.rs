@@ -259,6 +259,38 @@ pub(crate) async fn a_restart_reads_from_the_beginning(kind: Kind) {
     assert_eq!(mill.stage.store.gaps(Some(FEED.to_owned()), true).await.expect("gaps are read").len(), 0);
 }
 
+/// A restart that is asked for while a plain retry waits is not dropped; once the try has begun, it is refused.
+pub(crate) async fn a_restart_is_heard_while_a_retry_is_queued(kind: Kind) {
+    let mill = open(kind, 900).await;
+    let sync = with_one_failed(&mill, false).await;
+    let id = sync.run_id.to_string();
+    let plain = mill.syncs.retry_sync(&id, false, None, "ann").await.expect("it is tried again");
+    let again = mill.syncs.retry_sync(&id, true, None, "bob").await.expect("it is the same try");
+    assert_eq!((plain.created, again.created, &again.run_id), (true, false, &plain.run_id));
+    assert!(failed(&mill, &sync).await.iter().all(|partition| partition.restart), "the restart was dropped");
+    plan(&mill).await;
+    let refused = mill.syncs.retry_sync(&id, true, None, "cyd").await.expect_err("it is on its way");
+    assert!(refused.to_string().contains("on its way"), "{refused}");
+    work(&mill).await;
+    consolidate(&mill).await;
+    mill.check_equal().await;
+}
+
+/// Somebody's hand takes the order to consolidate away: it is given anew.
+pub(crate) async fn a_lost_order_to_consolidate_is_given_anew(kind: Kind) {
+    let mill = open(kind, 600).await;
+    let sync = planned(&mill, false).await;
+    work(&mill).await;
+    assert_eq!(again(&mill, &sync).await.state, SyncState::ConsolidationTriggered);
+    let lose = "DELETE FROM {ops}.messages WHERE queue = 'consolidate'";
+    mill.stage.plain.execute(lose).await.expect("the order is lost");
+    let mut roles = Roles::none();
+    roles.consolidator(&mill.syncs);
+    assert_eq!(mill.settle(&sync.ops_run_id).await.status, RunState::Success);
+    roles.stop().await;
+    mill.check_equal().await;
+}
+
 /// A worker that no longer holds its page has nothing to say about its partition, whatever the feed told it.
 pub(crate) async fn a_page_that_was_taken_away_cannot_fail_its_partition(kind: Kind) {
     let mill = open(kind, 300).await;

@@ -70,6 +70,17 @@ pub(crate) async fn every_stone_is_in_exactly_one_partition(kind: Kind) {
     }
 }
 
+/// A scan asks for several counts at a time, and never for more than it may.
+pub(crate) async fn a_scan_asks_for_few_counts_at_a_time(kind: Kind) {
+    let mill = open(kind, 1_200).await;
+    mill.supplier.handle.behave(|behaviour| behaviour.latency_ms = 40);
+    let sync = planned(&mill, true).await;
+    assert!(sync.count_calls > 6, "{sync:?}");
+    let most = mill.supplier.handle.stats().counts_at_once;
+    let allowed = mill.syncs.settings().count_concurrency as u64;
+    assert!((2..=allowed).contains(&most), "{most} counts at a time, and {allowed} are allowed");
+}
+
 /// Prices on a boundary, a cent below it, a cent above it, and a cent below the next dollar.
 pub(crate) async fn prices_on_a_boundary(kind: Kind) {
     let mill = open(kind, 1_200).await;

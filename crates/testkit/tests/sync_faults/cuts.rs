@@ -4,14 +4,15 @@ use std::time::{Duration, Instant};
 
 use tidemill_core::queue::{CONSOLIDATE, WORK_DONE, WORK_ITEMS};
 use tidemill_engine::clock::{Clock, host_now};
-use tidemill_engine::sync::{SyncSettings, Syncs};
-use tidemill_engine::{Engine, Patience};
+use tidemill_engine::sync::{ConsolidatorOptions, PagerOptions, SyncSettings, Syncs};
+use tidemill_engine::{Engine, Identity, Patience};
 use tidemill_store::Store;
 use tidemill_supplier::{Change, What};
 use tidemill_testkit::cluster::{Cluster, Options, Shutdown};
 use tidemill_testkit::door::{Kind, Stage};
 use tidemill_testkit::mill::Mill;
 use tidemill_testkit::proxy::{Fault, Proxy};
+use tokio::sync::watch;
 use tokio::task::block_in_place;
 
 use crate::ground::{Crew, Dice, Role, change_queue, good, planned, settings, slow};
@@ -50,6 +51,45 @@ pub(crate) async fn the_server_is_restarted_in_the_middle_of_a_sync() {
     }
     crew.stop().await;
     mill.stage.close().await;
+}
+
+/// A role that looks once and ends, and whose connection is cut at that look: it says that it failed, and not that there
+/// was nothing to do.
+pub(crate) async fn a_look_that_failed_is_no_success() {
+    let mill = Mill::with(Kind::Postgres, slow(60, 0), small()).await;
+    let proxy = Proxy::in_front_of(&mill.stage.url).await.expect("the proxy starts");
+    let database = mill.stage.url.rsplit('/').next().expect("the address names a database");
+    let options = tidemill_store::Options::new(proxy.url(database), host_now);
+    let store = Store::open(&options).await.expect("the store opens");
+    let syncs = Syncs::new(Engine::new(store.clone(), Clock::Database, Patience::None), small());
+    let (_stop, told) = watch::channel(false);
+    let look = async |role: Role| {
+        let identity = Identity { name: format!("{role:?}"), host: "here".to_owned(), labels: Vec::new() };
+        match role {
+            Role::Scheduler => syncs.schedule(identity, true, told.clone()).await,
+            Role::Worker => {
+                let options = PagerOptions { once: true, ..PagerOptions::default() };
+                syncs.work_pages(identity, &options, told.clone()).await
+            }
+            Role::Consolidator => {
+                let options = ConsolidatorOptions { once: true, ..ConsolidatorOptions::default() };
+                syncs.consolidate(identity, &options, told.clone()).await
+            }
+        }
+    };
+    for (role, place) in [
+        (Role::Scheduler, "claim_next_run"),
+        (Role::Worker, "receive_messages"),
+        (Role::Consolidator, "receive_messages"),
+    ] {
+        let armed = proxy.arm(Fault::cut_before(place));
+        let ended = look(role).await;
+        assert_eq!(armed.fired(), 1, "{role:?} did not look");
+        assert!(ended.is_err(), "{role:?}: {ended:?}");
+        armed.disarm();
+        assert_eq!(look(role).await.expect("it looks"), 0, "{role:?}");
+    }
+    store.close().await;
 }
 
 /// Statements of a page and of a batch; the empty one is any statement.

@@ -268,34 +268,6 @@ pub(crate) async fn stored(mill: &Mill, sync: &Sync) -> i64 {
     partitions.iter().map(|partition| partition.stored).sum()
 }
 
-/// Watches the offsets of a sync's partitions until it is dropped; falls are kept.
-pub(crate) struct Offsets(JoinHandle<()>);
-
-impl Offsets {
-    /// Watches from now on.
-    pub(crate) fn watch(mill: &Mill, sync: &Sync) -> Self {
-        let (store, id) = (mill.stage.store.clone(), sync.run_id);
-        Self(tokio::spawn(async move {
-            let mut highest = std::collections::BTreeMap::new();
-            loop {
-                for partition in store.partitions(id).await.unwrap_or_default() {
-                    let last = highest.entry(partition.partition_id.clone()).or_insert(partition.next_offset);
-                    assert!(partition.next_offset >= *last, "{partition:?} was at {last}");
-                    *last = partition.next_offset;
-                }
-                sleep(Duration::from_millis(3)).await;
-            }
-        }))
-    }
-
-    /// Fails where an offset has fallen.
-    pub(crate) async fn check(self) {
-        self.0.abort();
-        let ended = self.0.await.expect_err("it watches for ever");
-        assert!(ended.is_cancelled(), "an offset fell: {ended}");
-    }
-}
-
 /// Changes how a queue treats its messages.
 pub(crate) async fn change_queue(mill: &Mill, queue: &str, change: impl FnOnce(&mut QueueSettings)) {
     let store = &mill.stage.store;

@@ -11,11 +11,11 @@ use tidemill_core::sync::SyncState;
 use tidemill_engine::sync::{PagerOptions, Syncs};
 use tidemill_store::Queue as _;
 use tidemill_testkit::door::Kind;
-use tidemill_testkit::mill::Mill;
+use tidemill_testkit::mill::{Mill, Offsets};
 use tokio::time::sleep;
 
 use crate::ground::{
-    Crew, Dice, Offsets, Role, check_marked_once, drained, ended, good, mill, planned, stored, until,
+    Crew, Dice, Role, check_marked_once, drained, ended, good, mill, planned, stored, until,
 };
 
 /// Sends a message once more, as if a broker had lost count.

@@ -9,7 +9,7 @@ use tidemill_core::sync::SyncState;
 use tidemill_engine::sync::SyncSettings;
 use tidemill_supplier::{Change, Churn, What};
 use tidemill_testkit::door::Kind;
-use tidemill_testkit::mill::Mill;
+use tidemill_testkit::mill::{Mill, Offsets};
 use tokio::time::sleep;
 
 use crate::ground::{Crew, Dice, Role, ended, good, mill, planned, settings, slow, until};
@@ -35,7 +35,9 @@ pub(crate) async fn stones_change_while_the_sync_pages(kind: Kind) {
         let changed = mill.supplier.handle.stats().changed;
         mill.supplier.handle.churn(Churn { per_page: 2, seed: dice.below(1 << 40), ..Churn::default() });
         let run = mill.queue(true).await;
+        let offsets = Offsets::watch(&mill, &planned(&mill, &run).await);
         good(&mill, &run).await;
+        offsets.check().await;
         mill.supplier.handle.churn(Churn::default());
         assert!(mill.supplier.handle.stats().changed - changed > 50, "the source did not move");
         let run = mill.queue(false).await;

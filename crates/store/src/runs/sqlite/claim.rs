@@ -38,7 +38,9 @@ pub(super) const CLAIM: &str = "\
                             WHERE need.value NOT IN (SELECT offer.value FROM json_each($1) offer)) \
            AND ($2 IS NULL OR s.project_id IN (SELECT p.value FROM json_each($2) p)) \
            AND NOT EXISTS (SELECT 1 FROM flags f \
-                            WHERE f.flag = 'paused' AND f.scope IN ('lane:ops', 'project:' || s.project_id) \
+                            WHERE f.flag = 'paused' AND f.scope IN \
+                                  (CASE WHEN 'tidemill.sync' IN (SELECT l.value FROM json_each(s.labels) l) \
+                                        THEN 'lane:sync' ELSE 'lane:ops' END, 'project:' || s.project_id) \
                               AND (f.until_at IS NULL OR f.until_at > $4))), \
     ahead (shelf_id, priority, ready_at, run_id) AS ( \
         SELECT r.shelf_id, r.priority, r.ready_at, r.run_id \
