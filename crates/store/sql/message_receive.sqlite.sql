@@ -1,8 +1,8 @@
 -- Differs: there are no row locks to skip; this is the only writer, so the messages are ranked and taken as they are.
 -- The groups are found by one look each. Where there are several, each gets a share: what a group has in flight counts
 -- as taken, as far as its oldest messages tell, and ties go round with the turn. What has expired, or was delivered as
--- often as it may be, becomes a dead letter, and is returned as one. A process that drains gets nothing: it learns of that
--- with its next beat, which may be a while.
+-- often as it may be, becomes a dead letter, and is returned as one. A process that drains gets nothing: it learns of
+-- that with its next beat, which may be a while.
 UPDATE {ops}.messages
    SET epoch = epoch + 1,
        deliveries = deliveries + (expires_at > $4 AND deliveries <

@@ -115,8 +115,8 @@ pub(crate) async fn the_record_is_read_page_by_page_and_does_not_change(ground: 
     assert_eq!(refused.refusal_code(), Some(tidemill_store::RefusalCode::Frozen));
 }
 
-/// Shows that the moment at which another token begins to speak for an agent is on record, and that nothing else is that
-/// agents do; without the record it does not happen.
+/// Shows that the moment at which another token begins to speak for an agent is on record, and that nothing else is
+/// that agents do; without the record it does not happen.
 pub(crate) async fn another_token_for_an_agent_is_on_record(ground: &Ground) {
     let (first, old) = ground.make(Role::Agent, None, None).await;
     let (second, new) = ground.make(Role::Agent, None, None).await;
