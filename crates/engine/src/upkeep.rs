@@ -102,7 +102,11 @@ impl Engine {
     pub async fn keep_up(&self, upkeep: &Upkeep) {
         // Apart from each other: a mail server that hangs must hold nothing else up.
         // And so must a table with more old rows than one step takes.
-        tokio::join!(self.keep_sweeping(upkeep), self.keep_telling(upkeep.every), self.keep_pruning(upkeep));
+        tokio::join!(
+            Box::pin(self.keep_sweeping(upkeep)),
+            Box::pin(self.keep_telling(upkeep.every)),
+            Box::pin(self.keep_pruning(upkeep)),
+        );
     }
 
     async fn keep_sweeping(&self, upkeep: &Upkeep) {

@@ -35,6 +35,16 @@ struct Active<M> {
     task: tokio::task::Id,
 }
 
+/// Whether runs were cut off that are still ours as far as the database knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owed {
+    Nothing,
+    /// The work on a run broke off by a fault of ours: the others in hand are well, and end first.
+    WhenIdle,
+    /// Commands were cut off because the database was silent.
+    AtOnce,
+}
+
 /// A run that is over, as far as this worker is concerned.
 struct Over {
     run_id: RunId,
@@ -57,10 +67,8 @@ struct Dispatch<D: Door, C: Carrier> {
     waiter: Option<D::Waiter>,
     /// The request id of the claim that has not been answered yet.
     request_id: String,
-    /// Whether a run was cut off that is still ours as far as the database knows.
-    abandoned: bool,
-    /// The same of a run whose work broke off by a fault of ours: the others in hand are well.
-    broken: bool,
+    /// What is to be given back.
+    owed: Owed,
     /// The life before this one, while the database does not know that it is over.
     left: Option<WorkerId>,
     /// Whether the process is to end.
@@ -115,8 +123,7 @@ pub async fn work_at<D: Door, C: Carrier>(
         last_beat: Instant::now(),
         waiter: None,
         request_id: uuid::Uuid::new_v4().to_string(),
-        abandoned: false,
-        broken: false,
+        owed: Owed::Nothing,
         left: None,
         stop: stop.clone(),
         draining: false,
@@ -140,7 +147,7 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
             if *stop.borrow() {
                 break;
             }
-            if self.abandoned || (self.broken && self.active.is_empty()) {
+            if self.owed == Owed::AtOnce || (self.owed == Owed::WhenIdle && self.active.is_empty()) {
                 self.give_back().await?;
                 idle = false;
                 continue;
@@ -278,7 +285,9 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
                 let active = self.active.remove(&over.run_id);
                 // Nobody told it to stop: it was cut off, and nobody else knows.
                 let untold = active.is_some_and(|active| active.sign.borrow().stop.is_none());
-                self.abandoned |= over.interrupted && untold;
+                if over.interrupted && untold {
+                    self.owed = Owed::AtOnce;
+                }
                 if matches!(over.applied, Some(Applied::Applied | Applied::Duplicate)) {
                     self.worked.finished += 1;
                 }
@@ -288,7 +297,9 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
                 if let Some((run, _)) = broken {
                     // Beats no longer name it: it is carried on by others when its lease is over, or before.
                     tracing::error!(run.id = %run, "the work on run {run} broke off: {error}");
-                    self.broken = true;
+                    if self.owed == Owed::Nothing {
+                        self.owed = Owed::WhenIdle;
+                    }
                 }
             }
         }

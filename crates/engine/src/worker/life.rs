@@ -5,7 +5,7 @@
 
 use super::carrier::Stop;
 use super::door::Door;
-use super::{Carrier, Dispatch, in_time};
+use super::{Carrier, Dispatch, Owed, in_time};
 use crate::patience::{Patience, chain};
 use std::time::Duration;
 use tidemill_core::worker::NewWorker;
@@ -127,8 +127,7 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
         }
         self.active.clear();
         self.waiter = None;
-        self.abandoned = false;
-        self.broken = false;
+        self.owed = Owed::Nothing;
         self.request_id = uuid::Uuid::new_v4().to_string();
         self.worker_id = WorkerId(uuid::Uuid::new_v4());
         self.register().await
