@@ -220,6 +220,14 @@ impl StatusCode {
     }
 }
 
+/// The codes that the product whose list this was had and that do not exist here, and why.
+pub const ABSENT: &[(&str, &str)] = &[
+    ("waiting_on_db_workers", "the database is one pool of many: `waiting_on_pool` says that a pool is full"),
+    ("internal_error", "a fault of the controller takes its step back, and changes no job"),
+    ("killed_by_admin", "whoever stops a job is a person with a name: `cancelled_by_user`"),
+    ("stale_codelists", "a graph that cannot run is refused when it is submitted"),
+];
+
 /// Every legal change of code, once each: what the database's guard is generated from.
 pub fn pairs() -> Vec<(StatusCode, StatusCode)> {
     crate::lifecycle::pairs(StatusCode::ALL, JobEvent::ALL, next)
@@ -227,7 +235,8 @@ pub fn pairs() -> Vec<(StatusCode, StatusCode)> {
 
 /// What the diagram of the controller draws, arrow by arrow; its `Waiting` and `Reset` stand for each of their codes.
 ///
-/// [`next`] allows more: a stage that lasts no time is not seen, and a job can be stopped and reset anywhere.
+/// [`next`] allows more: a stage that lasts no time is not seen, and a job can be stopped and reset anywhere. Drawn
+/// nowhere is a job that waits for the restart before it has begun: there is nothing of it to reset, and it is paused.
 pub const DIAGRAM: &[(StatusCode, JobEvent, StatusCode)] = &[
     (StatusCode::Created, JobEvent::Cancel, StatusCode::CancelledByUser),
     (StatusCode::Created, JobEvent::AwaitDependencies, StatusCode::WaitingOnDependencies),
@@ -236,7 +245,6 @@ pub const DIAGRAM: &[(StatusCode, JobEvent, StatusCode)] = &[
     (StatusCode::Created, JobEvent::Pause, StatusCode::Paused),
     (StatusCode::Created, JobEvent::LoseDependency, StatusCode::DependencyFailed),
     (StatusCode::Created, JobEvent::Maintain, StatusCode::WaitingDbMaintenance),
-    (StatusCode::Created, JobEvent::Reboot, StatusCode::WaitingOnReboot),
     (StatusCode::Created, JobEvent::Start, StatusCode::Initiated),
     (StatusCode::WaitingOnDependencies, JobEvent::Start, StatusCode::Initiated),
     (StatusCode::WaitingOnWorkers, JobEvent::Start, StatusCode::Initiated),
@@ -287,6 +295,14 @@ mod tests {
             let ended = matches!(code.state(), JobState::Succeeded | JobState::Failed);
             assert_eq!(code.is_terminal(), ended, "{code}");
             assert!(ended || pairs.contains(&(code, C::CancelledByUser)), "{code} cannot be cancelled");
+        }
+    }
+
+    #[test]
+    fn a_code_is_here_or_absent() {
+        for (name, reason) in ABSENT {
+            assert!(name.parse::<C>().is_err(), "{name} exists");
+            assert!(!reason.is_empty() && !reason.ends_with('.'), "{reason}");
         }
     }
 

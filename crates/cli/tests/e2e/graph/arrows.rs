@@ -25,8 +25,6 @@ enum By {
     Stages,
     /// A job that is put back to the start again and again.
     Resets,
-    /// Nobody from outside: the scripted test that has it, and why.
-    Script(&'static str, &'static str),
 }
 
 const TABLE: &[(C, C, By)] = &[
@@ -37,14 +35,6 @@ const TABLE: &[(C, C, By)] = &[
     (C::Created, C::Paused, By::Waits),
     (C::Created, C::DependencyFailed, By::Waits),
     (C::Created, C::WaitingDbMaintenance, By::Waits),
-    (
-        C::Created,
-        C::WaitingOnReboot,
-        By::Script(
-            "arrows::the_database_refuses_what_the_diagram_does_not_have",
-            "a job that has not begun has nothing to be reset: while a restart is prepared, it is paused",
-        ),
-    ),
     (C::Created, C::Initiated, By::Waits),
     (C::WaitingOnDependencies, C::Initiated, By::Waits),
     (C::WaitingOnWorkers, C::Initiated, By::Waits),
@@ -76,14 +66,6 @@ fn the_table_has_every_arrow_of_the_diagram_once() {
     let named: BTreeSet<(C, C)> = TABLE.iter().map(|&(from, to, _)| (from, to)).collect();
     assert_eq!(drawn, named);
     assert_eq!(named.len(), TABLE.len(), "an arrow is there twice");
-    let scripted: Vec<_> = TABLE.iter().filter(|(.., by)| matches!(by, By::Script(..))).collect();
-    assert!(scripted.len() <= 1, "what cannot be taken from outside is rare: {scripted:?}");
-    for (.., by) in scripted {
-        if let By::Script(test, reason) = by {
-            let scripts = include_str!("../../../../testkit/tests/graph.rs");
-            assert!(scripts.contains(test) && !reason.is_empty(), "there is no scripted test {test}");
-        }
-    }
 }
 
 /// Every arrow of these jobs is on record.
