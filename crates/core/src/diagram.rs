@@ -108,8 +108,9 @@ fn job_codes() -> String {
         let reaches = |event: &&JobEvent| {
             StatusCode::ALL.iter().any(|&from| from != code && job::next(from, **event) == Some(code))
         };
-        let events: Vec<String> = JobEvent::ALL.iter().filter(reaches).map(ToString::to_string).collect();
-        let events = if events.is_empty() { "it is submitted".to_owned() } else { events.join(", ") };
+        let told = |event: &JobEvent| format!("{event}: {}", when(*event));
+        let events: Vec<String> = JobEvent::ALL.iter().filter(reaches).map(told).collect();
+        let events = if events.is_empty() { "it is submitted".to_owned() } else { events.join("; ") };
         let _ = writeln!(text, "| {code} | {} | {events} |", code.state());
     }
     text.push_str("\n| not here | why |\n|---|---|\n");
@@ -117,6 +118,37 @@ fn job_codes() -> String {
         let _ = writeln!(text, "| {code} | {reason} |");
     }
     text
+}
+
+/// When an event happens to a job, in words.
+const fn when(event: JobEvent) -> &'static str {
+    match event {
+        JobEvent::Pause => {
+            "its site, lane or project is paused, or a restart is prepared, and it has not begun"
+        }
+        JobEvent::AwaitDependencies => "a job that it needs has not succeeded yet",
+        JobEvent::AwaitWorkers => "no agent that fits has room, or none is there",
+        JobEvent::AwaitPool => "its pool is full, or was made smaller than it",
+        JobEvent::Maintain => "maintenance is on, and it uses the database",
+        JobEvent::Reboot => "a restart is prepared while it runs",
+        JobEvent::Start => "there is room: a task is made for an agent",
+        JobEvent::Prepare => "its agent makes its directory",
+        JobEvent::Ready => "its agent can start its command",
+        JobEvent::Execute => "its command runs",
+        JobEvent::Break => "its command ended badly",
+        JobEvent::Leave => "its command is over",
+        JobEvent::Finalize => "its agent collects what it left",
+        JobEvent::Deliver => "its agent has kept what it left",
+        JobEvent::Succeed => "its command ended with 0, and every output is there",
+        JobEvent::ExitBadly => "its command ended otherwise or was out of time, and is not tried again",
+        JobEvent::MissOutputs => "its command ended with 0, and no file matches an output",
+        JobEvent::GiveUp => {
+            "no try can succeed, too many tasks came to nothing, or no agent can ever take it"
+        }
+        JobEvent::TryAgain => "its task came to nothing, or its command failed and may be tried again",
+        JobEvent::LoseDependency => "a job that it needs did not succeed",
+        JobEvent::Cancel => "a person cancelled it, its graph or its run",
+    }
 }
 
 /// The phases of a consolidation, as Mermaid.

@@ -75,6 +75,7 @@ pub(crate) async fn a_pool_that_shrinks_keeps_its_jobs_waiting(kind: Kind) {
     scene.graphs.set_pool("narrow", 2).await.expect("the pool is set");
     let mut robot = scene.agent("one", 100).await;
     let first = scene.submit(&one("pool: narrow\nweight: 2")).await;
+    scene.advance(1);
     let second = scene.submit(&one("pool: narrow\nweight: 2")).await;
     scene.act().await;
     assert_eq!(scene.code(&second, "a").await, C::WaitingOnPool);
