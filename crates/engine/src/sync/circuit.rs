@@ -81,7 +81,7 @@ impl Syncs {
         }
     }
 
-    /// Asks a feed once, unless it is down. For whoever is brought back by a message, and has others to serve meanwhile.
+    /// Asks a feed once, unless it is down. For whoever is brought back by a message, and serves others meanwhile.
     pub(super) async fn asking_once<T, F>(&self, feed: &str, question: F) -> Result<T, Asked>
     where
         F: Future<Output = Result<T, FeedError>>,

@@ -53,8 +53,8 @@ pub(crate) async fn the_server_is_restarted_in_the_middle_of_a_sync() {
     mill.stage.close().await;
 }
 
-/// A role that looks once and ends, and whose connection is cut at that look: it says that it failed, and not that there
-/// was nothing to do.
+/// A role that looks once and ends, and whose connection is cut at that look: it says that it failed, and not that
+/// there was nothing to do.
 pub(crate) async fn a_look_that_failed_is_no_success() {
     let mill = Mill::with(Kind::Postgres, slow(60, 0), small()).await;
     let proxy = Proxy::in_front_of(&mill.stage.url).await.expect("the proxy starts");
