@@ -17,6 +17,8 @@ mod furnish;
 mod graphs;
 #[path = "console/house.rs"]
 mod house;
+#[path = "console/live.rs"]
+mod live;
 #[path = "console/pages.rs"]
 mod pages;
 #[path = "console/site.rs"]
