@@ -13,8 +13,9 @@ use tidemill_core::run::{Queued, Retried, Run};
 use tidemill_core::worker::Held;
 use tidemill_wire::Page;
 use tidemill_wire::runs::{
-    Append, Appended, ArtifactAnswer, Cancel, CancelAnswer, Finish, FinishMany, Hold, ListEvents, ListRuns,
-    ListTail, NewArtifact, NewRun, Outcome, Outcomes, RunDetail, Tail, Why,
+    Append, Appended, ArtifactAnswer, Cancel, CancelAnswer, Finish, FinishMany, Hold, ListArtifacts,
+    ListEvents, ListFailures, ListRuns, ListTail, NewArtifact, NewRun, Outcome, Outcomes, RunDetail, Tail,
+    Why,
 };
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
@@ -35,6 +36,10 @@ fn for_people() -> Vec<Endpoint> {
             .says("runs", "List runs, the newest first")
             .query::<ListRuns>()
             .answers::<Page<Run>>(200, "One page of runs"),
+        Endpoint::new(Method::GET, "/v1/failures", Allowed::Look, reads::failures)
+            .says("runs", "List failed runs that nothing made good, neither another try nor a newer sync")
+            .query::<ListFailures>()
+            .answers::<Page<Run>>(200, "One page of runs; it may have few of them and go on all the same"),
         Endpoint::new(Method::GET, "/v1/runs/{run}", Allowed::LookOrWork, reads::one)
             .says("runs", "Show a run")
             .answers::<Run>(200, "The run"),
@@ -55,8 +60,9 @@ fn for_people() -> Vec<Endpoint> {
             .says("runs", "Queue another try of a run that failed or was cancelled")
             .answers::<Retried>(200, "The next try; asked twice, it is one"),
         Endpoint::new(Method::GET, "/v1/runs/{run}/artifacts", Allowed::Look, reads::artifacts)
-            .says("runs", "List what a run left")
-            .answers::<Page<Artifact>>(200, "The artifacts"),
+            .says("runs", "List what a run left, the oldest first")
+            .query::<ListArtifacts>()
+            .answers::<Page<Artifact>>(200, "One page of artifacts"),
         Endpoint::new(Method::GET, "/v1/runs/{run}/events", Allowed::LookOrWork, reads::events)
             .says("runs", "Read a run's record")
             .query::<ListEvents>()

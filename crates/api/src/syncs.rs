@@ -88,8 +88,7 @@ async fn one(
     Id(SyncName(id)): Id<SyncName>,
 ) -> Result<Json<SyncStatus>, Fail> {
     let sync = caller.sync(&app, &id).await?;
-    let partitions = app.engine().store().partitions(sync.run_id).await?;
-    Ok(Json(SyncStatus { sync, partitions }))
+    Ok(Json(app.syncs().status(&sync.run_id.to_string()).await?))
 }
 
 async fn partitions(

@@ -11,8 +11,9 @@ use tidemill_core::worker::Held;
 use tidemill_wire::Page;
 use tidemill_wire::claims::{Ask, Claimed, Left, Offer};
 use tidemill_wire::runs::{
-    Append, Appended, ArtifactAnswer, Cancel, CancelAnswer, Finish, FinishMany, Hold, ListEvents, ListRuns,
-    ListTail, NewArtifact, NewRun, Outcome, Outcomes, RunDetail, Tail, Why,
+    Append, Appended, ArtifactAnswer, Cancel, CancelAnswer, Finish, FinishMany, Hold, ListArtifacts,
+    ListEvents, ListFailures, ListRuns, ListTail, NewArtifact, NewRun, Outcome, Outcomes, RunDetail, Tail,
+    Why,
 };
 
 impl Client {
@@ -31,6 +32,11 @@ impl Client {
     /// Lists runs, the newest first.
     pub async fn runs(&self, asked: &ListRuns) -> Result<Page<Run>, Error> {
         self.get(format!("/v1/runs{}", query(asked)?)).await
+    }
+
+    /// Lists failed runs that nothing made good, the newest first.
+    pub async fn failures(&self, asked: &ListFailures) -> Result<Page<Run>, Error> {
+        self.get(format!("/v1/failures{}", query(asked)?)).await
     }
 
     /// A run.
@@ -53,9 +59,9 @@ impl Client {
         self.get(format!("/v1/runs/{run}/tries")).await
     }
 
-    /// What a run left.
-    pub async fn artifacts(&self, run: &RunId) -> Result<Page<Artifact>, Error> {
-        self.get(format!("/v1/runs/{run}/artifacts")).await
+    /// What a run left, the oldest first.
+    pub async fn artifacts(&self, run: &RunId, asked: &ListArtifacts) -> Result<Page<Artifact>, Error> {
+        self.get(format!("/v1/runs/{run}/artifacts{}", query(asked)?)).await
     }
 
     /// A part of a run's record.

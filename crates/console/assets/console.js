@@ -58,13 +58,16 @@
   const morph = (old, fresh) => {
     if (old.nodeType === 3) { if (old.data !== fresh.data) old.data = fresh.data; return; }
     if (old.nodeType !== 1 || old.isEqualNode(fresh)) return;
+    if (!old.hasAttribute("data-tail")) { attributes(old, fresh); children(old, fresh); return; }
+    // A record knows best how far it is; only where it is another one, such as that of the next try, it begins anew.
+    if (old.dataset.tail === fresh.dataset.tail) return;
     attributes(old, fresh);
-    if (!old.hasAttribute("data-tail")) children(old, fresh);
+    old.replaceChildren(...[...fresh.childNodes].map((node) => document.importNode(node, true)));
   };
 
   // ---- asking ----
 
-  let timer = 0, last = -GAP, busy = false, again = false, boot = document.body.dataset.boot;
+  let timer = 0, last = -GAP, busy = false, again = false, out = false, boot = document.body.dataset.boot;
   const ask = (url) => fetch(url, { headers: { "x-tidemill-live": "1" }, cache: "no-store", credentials: "same-origin" });
 
   const refresh = async () => {
@@ -75,7 +78,8 @@
     last = performance.now();
     try {
       const answer = await ask(location.pathname + location.search);
-      if (answer.redirected) { say("lost", "You are signed out: reload the page"); return; }
+      // Nothing is asked any more: what was answered next would say that the server is away.
+      if (answer.redirected) { out = true; part(); say("lost", "You are signed out: reload the page"); return; }
       if (!answer.ok) throw new Error(String(answer.status));
       const now = answer.headers.get("x-tidemill-boot");
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
@@ -101,7 +105,7 @@
   };
 
   const hint = () => {
-    if (timer || document.hidden) return;
+    if (timer || out || document.hidden) return;
     timer = setTimeout(refresh, Math.max(0, last + GAP - performance.now()));
   };
 
@@ -125,13 +129,14 @@
   let source = null, cursor = main.dataset.after || "";
   const connect = () => {
     const stream = main.dataset.stream;
-    if (source || document.hidden || !stream) return;
+    if (source || out || document.hidden || !stream) return;
     const place = cursor ? (stream.includes("?") ? "&" : "?") + "after=" + encodeURIComponent(cursor) : "";
     source = new EventSource(stream + place);
     source.onopen = () => { say("live", "Live"); hint(); };
     source.onerror = () => {
       say("lost", "No answer; trying again");
-      if (source && source.readyState === 2) { part(); setTimeout(connect, AGAIN); }
+      // A stream that is refused says no more than that; the page itself is told why.
+      if (source && source.readyState === 2) { part(); hint(); setTimeout(connect, AGAIN); }
     };
     // Only the page of a run shows what workers say; elsewhere a line of output changes nothing.
     for (const kind of KINDS.filter((kind) => kind !== "log" || main.dataset.after !== undefined))
@@ -140,6 +145,7 @@
   const part = () => { if (source) source.close(); source = null; };
 
   document.addEventListener("visibilitychange", () => {
+    if (out) return;
     if (document.hidden) { part(); say("", "Paused"); } else { connect(); hint(); }
   });
   addEventListener("pagehide", part);
@@ -171,6 +177,5 @@
     const all = event.target.closest("input[data-all]");
     if (all)
       for (const box of document.querySelectorAll(`input[name="${all.dataset.all}"]`)) box.checked = all.checked;
-    if (event.target.matches("form.filters select")) event.target.form.requestSubmit();
   });
 })();

@@ -11,7 +11,7 @@ use crate::overview::is_old;
 use crate::text::says;
 use crate::time::ago;
 use crate::visitor::Visitor;
-use crate::words::{count, label, sync_progress};
+use crate::words::{count, first, label, others, sync_progress};
 use axum::Router;
 use axum::response::Response;
 use axum::routing::{get, post};
@@ -40,7 +40,7 @@ async fn page(visitor: Visitor) -> Result<Response, Oops> {
                     thead { tr { th { "Feed" } th { "Project" } th { "Watermark" } th { "Answers" }
                         th { "Last sync" } th.wide { "Partitions" } th.num { "Stones" } } }
                     tbody {
-                        @for line in &feeds {
+                        @for line in first(&feeds) {
                             tr data-key=(line.feed.feed.feed) {
                                 td { a href={ "/feeds/" (line.feed.feed.feed) } { (says(&line.feed.feed.feed))
                                     } }
@@ -60,6 +60,7 @@ async fn page(visitor: Visitor) -> Result<Response, Oops> {
                         }
                     }
                 } }
+                (others(feeds.len(), "tidemill feed list"))
             }
         }
     };

@@ -9,6 +9,7 @@ use crate::oops::Oops;
 use crate::text::{line, says};
 use crate::time::{ago, ago_or_none};
 use crate::visitor::Visitor;
+use crate::words::{first, others};
 use axum::Router;
 use axum::extract::State;
 use axum::response::Response;
@@ -42,7 +43,7 @@ async fn page(visitor: Visitor) -> Result<Response, Oops> {
     // A lane is everybody's: a caller of one project may not hold it.
     let lanes =
         Lane::ALL.iter().filter(|_| visitor.caller.project.is_none()).map(|lane| format!("lane:{lane}"));
-    let scopes: Vec<String> = scopes.chain(lanes).collect();
+    let scopes: Vec<String> = lanes.chain(scopes).collect();
     let body = html! {
         div.head { h1 { "Flags" }
             p.sub { "What is held: no run of it is claimed, no page of it is fetched. Runs in hand go on." } }
@@ -83,13 +84,14 @@ fn form(visitor: &Visitor, scopes: &[String]) -> Markup {
             header { h2 { "Hold something" } }
             form.filters method="post" action="/flags" {
                 (act::hidden(visitor))
-                label.field { "What" select name="scope" required { @for scope in scopes { option
+                label.field { "What" select name="scope" required { @for scope in first(scopes) { option
                     value=(scope) { (scope) } } } }
                 label.field { "Why, for the others" input.long type="text" name="note" maxlength="1024"; }
                 label.field { "For" select name="lasts" { @for (value, words, _) in LASTS { option
                     value=(value) { (words) } } } }
                 button.main type="submit" { "Hold it" }
             }
+            (others(scopes.len(), "tidemill flag set paused --scope SCOPE"))
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::oops::{Oops, sentence};
 use crate::text::{line, line_of, says};
 use crate::time::{ago, took};
 use crate::visitor::Visitor;
-use crate::words::{bar, feed_of, run_link, state, subject, sync_progress};
+use crate::words::{bar, run_link, state, subject, sync_progress};
 use axum::response::Response;
 use chrono::TimeDelta;
 use maud::{Markup, html};
@@ -23,17 +23,17 @@ use tidemill_client::{Client, Error};
 use tidemill_core::RunId;
 use tidemill_core::alert::{Alert, AlertKind};
 use tidemill_core::graph::record::GraphRecord;
-use tidemill_core::records::Sync;
+use tidemill_core::records::{Sync, SyncStatus};
 use tidemill_core::run::{Lane, Run, RunState};
 use tidemill_wire::alerts::ListAlerts;
-use tidemill_wire::runs::{ListRuns, Why};
+use tidemill_wire::runs::{ListFailures, ListRuns, Why};
 use tidemill_wire::syncs::ListSyncs;
 use tokio::task::JoinSet;
 
 /// Rows of each list.
 const ROWS: usize = 8;
-/// Failed runs that are looked at to find those that nothing followed.
-const LOOKED_AT: u16 = 24;
+/// Alerts that are looked at to find those that say more than the list of failed runs.
+const ALERTS: u16 = 24;
 /// How far back a failure is still news.
 const NEWS_DAYS: i64 = 7;
 /// Seconds after which the page is looked at again: ages grow without an event.
@@ -43,28 +43,36 @@ const EVERY: u16 = 5;
 struct Told {
     run: Run,
     why: Why,
-    /// What its partitions say, where it is a sync.
-    error: Option<String>,
+    /// Its sync, where it is the run of one that was planned, and what its partitions say.
+    sync: Option<SyncStatus>,
+}
+
+/// Failures that nothing made good.
+struct Failures {
+    items: Vec<Told>,
+    /// Whether older ones are not shown.
+    more: bool,
 }
 
 pub(crate) async fn page(visitor: Visitor) -> Result<Response, Oops> {
     let client = &visitor.client;
-    let news = Some(visitor.now - TimeDelta::days(NEWS_DAYS));
-    let in_state = |status, limit, since| {
-        let asked = ListRuns { status: Some(status), limit: Some(limit), since, ..ListRuns::default() };
+    let rows = u16::try_from(ROWS).unwrap_or(u16::MAX);
+    let in_state = |status| {
+        let asked = ListRuns { status: Some(status), limit: Some(rows), ..ListRuns::default() };
         async move { Ok::<_, Error>(client.runs(&asked).await?.items) }
     };
-    let rows = u16::try_from(ROWS).unwrap_or(u16::MAX);
+    let since = Some(visitor.now - TimeDelta::days(NEWS_DAYS));
+    let asked_failures = ListFailures { since, limit: Some(rows), ..ListFailures::default() };
     let (asked_alerts, asked_syncs) = (
-        ListAlerts { limit: Some(LOOKED_AT), ..ListAlerts::default() },
+        ListAlerts { limit: Some(ALERTS), ..ListAlerts::default() },
         ListSyncs { limit: Some(rows), ..ListSyncs::default() },
     );
     let (stats, failed, running, claimed, waiting) = tokio::try_join!(
         visitor.console().inner.figures.of(&visitor),
-        in_state(RunState::Failed, LOOKED_AT, news),
-        in_state(RunState::Running, rows, None),
-        in_state(RunState::Claimed, rows, None),
-        in_state(RunState::Queued, rows, None),
+        client.failures(&asked_failures),
+        in_state(RunState::Running),
+        in_state(RunState::Claimed),
+        in_state(RunState::Queued),
     )?;
     let (feeds, queues, workers, alerts, syncs) = tokio::try_join!(
         client.feeds(),
@@ -73,11 +81,10 @@ pub(crate) async fn page(visitor: Visitor) -> Result<Response, Oops> {
         client.alerts(&asked_alerts),
         client.syncs(&asked_syncs)
     )?;
-    let mut failed = explained(client, failed).await?;
-    // What another try carries on needs nobody.
-    failed.retain(|told| told.why.reason.get("successor").is_none_or(serde_json::Value::is_null));
-    failed.truncate(ROWS);
-    tell_errors(client, &mut failed, &syncs.items).await?;
+    let mut failed = Failures { more: failed.next.is_some(), items: explained(client, failed.items).await? };
+    for told in failed.items.iter_mut().filter(|told| told.run.lane == Lane::Sync) {
+        told.sync = sync_of(client, &told.run).await?;
+    }
     let alerts: Vec<Alert> = alerts.items.into_iter().filter(is_besides).collect();
     let waiting = explained(client, waiting).await?;
     let mut held = running;
@@ -90,7 +97,7 @@ pub(crate) async fn page(visitor: Visitor) -> Result<Response, Oops> {
         div #tiles.tiles data-live { (tiles::tiles(&visitor, &stats, &workers.items)) }
         div.split {
             div #work data-live {
-                (attention(&visitor, &failed, &alerts, &syncs.items))
+                (attention(&visitor, &failed, &alerts))
                 (now(&visitor, &held, &syncs.items, &far))
                 (queue(&visitor, &waiting, stats.queued_count))
             }
@@ -105,14 +112,13 @@ pub(crate) async fn page(visitor: Visitor) -> Result<Response, Oops> {
     Ok(Page::new(&visitor, Place::Overview, "Overview").live().every(EVERY).show(&page))
 }
 
-/// Adds what the partitions of failed syncs say: that some of them failed is not yet why.
-async fn tell_errors(client: &Client, failed: &mut [Told], syncs: &[Sync]) -> Result<(), Error> {
-    for told in failed.iter_mut().filter(|told| told.run.lane == Lane::Sync) {
-        let Some(sync) = syncs.iter().find(|sync| sync.ops_run_id == told.run.run_id) else { continue };
-        let partitions = client.partitions(&sync.run_id.to_string()).await?.items;
-        told.error = partitions.into_iter().find_map(|partition| partition.error);
+/// The sync that a run is the last attempt of; none where it was never planned.
+async fn sync_of(client: &Client, run: &Run) -> Result<Option<SyncStatus>, Error> {
+    match client.sync(run.run_id.as_str()).await {
+        Ok(status) => Ok(Some(status)),
+        Err(Error::Refused { status, .. }) if status.as_u16() == 404 => Ok(None),
+        Err(error) => Err(error),
     }
-    Ok(())
 }
 
 /// Runs with why they are where they are, in their order.
@@ -136,17 +142,18 @@ async fn explained(client: &Client, runs: Vec<Run>) -> Result<Vec<Told>, Error> 
     }
     Ok(runs
         .into_iter()
-        .filter_map(|run| whys.remove(&run.run_id).map(|why| Told { run, why, error: None }))
+        .filter_map(|run| whys.remove(&run.run_id).map(|why| Told { run, why, sync: None }))
         .collect())
 }
 
-fn attention(visitor: &Visitor, failed: &[Told], alerts: &[Alert], syncs: &[Sync]) -> Markup {
+fn attention(visitor: &Visitor, failed: &Failures, alerts: &[Alert]) -> Markup {
     html! {
         section.panel #attention {
             header { h2 { "Needs somebody" } a.more href="/runs?status=failed" { "All failed runs" } }
-            @if failed.is_empty() && alerts.is_empty() {
-                p.empty { "Nothing failed in the last " (NEWS_DAYS) " days that another try did not carry on."
-                    }
+            @if failed.items.is_empty() && alerts.is_empty() {
+                p.empty {
+                    @if failed.more { "Every failed run of late was made good; older ones are not looked at here." }
+                    @else { "No run of the last " (NEWS_DAYS) " days failed that nothing made good since." } }
             } @else {
                 div.scroll { table { tbody {
                     @for alert in alerts {
@@ -160,8 +167,11 @@ fn attention(visitor: &Visitor, failed: &[Told], alerts: &[Alert], syncs: &[Sync
                             td.acts { (way(alert)) }
                         }
                     }
-                    @for told in failed { (failure(visitor, told, syncs)) }
+                    @for told in &failed.items { (failure(visitor, told)) }
                 } } }
+                @if failed.more {
+                    p.empty.small { "There are older ones: " code { "tidemill run list --status failed" } }
+                }
             }
         }
     }
@@ -196,17 +206,20 @@ fn way(alert: &Alert) -> Markup {
     }
 }
 
-fn failure(visitor: &Visitor, told: &Told, syncs: &[Sync]) -> Markup {
+fn failure(visitor: &Visitor, told: &Told) -> Markup {
     let run = &told.run;
+    // That some of its partitions failed is not yet why.
+    let mut partitions = told.sync.iter().flat_map(|status| &status.partitions);
+    let error = partitions.find_map(|partition| partition.error.as_deref());
     html! {
         tr data-key=(run.run_id) {
             td { (state(run.status)) }
             td { (run_link(&run.run_id)) " " (subject(run)) " "
                 span.dim { (ago(run.finished_at.unwrap_or(run.updated_at), visitor.now)) }
                 span.why { (line(&told.why.sentence)) }
-                @if let Some(error) = &told.error { span.why.bad { (line(error)) } } }
+                @if let Some(error) = error { span.why.bad { (line(error)) } } }
             td.acts {
-                @if let Some(path) = again(run, syncs).filter(|_| visitor.may_operate()) {
+                @if let Some(path) = again(told).filter(|_| visitor.may_operate()) {
                     (act::button(visitor, &path, &[], "Retry", ""))
                 } @else { a.button href={ "/runs/" (run.run_id) } { "Look" } }
             }
@@ -214,18 +227,20 @@ fn failure(visitor: &Visitor, told: &Told, syncs: &[Sync]) -> Markup {
     }
 }
 
-/// What tries a failed run again, where that needs no closer look: a sync that is the last of its feed is tried
-/// again as a whole.
-fn again(run: &Run, syncs: &[Sync]) -> Option<String> {
-    match run.lane {
-        Lane::Ops => Some(format!("/runs/{}/retry", run.run_id)),
-        Lane::Sync => {
-            let feed = feed_of(run)?;
-            let last = syncs.iter().find(|sync| sync.feed == feed)?;
-            let fits = last.ops_run_id == run.run_id && last.failed_workers > 0;
-            fits.then(|| format!("/syncs/{}/retry", last.run_id))
-        }
-        Lane::Graph => Some(format!("/graphs/{}/retry", run.run_id)),
+/// What tries a failed run again, where that needs no closer look: a sync is tried again as a whole, and one that was
+/// never planned as any run.
+fn again(told: &Told) -> Option<String> {
+    let run = &told.run.run_id;
+    match told.run.lane {
+        Lane::Ops => Some(format!("/runs/{run}/retry")),
+        Lane::Sync => match &told.sync {
+            None => Some(format!("/runs/{run}/retry")),
+            Some(status) => {
+                let fits = status.sync.ops_run_id == *run && status.sync.failed_workers > 0;
+                fits.then(|| format!("/syncs/{}/retry", status.sync.run_id))
+            }
+        },
+        Lane::Graph => Some(format!("/graphs/{run}/retry")),
     }
 }
 

@@ -28,6 +28,8 @@ use tidemill_wire::runs::{ListEvents, RunDetail};
 
 /// Tries that are shown side by side.
 const TRIES: usize = 5;
+/// Artifacts that are shown.
+const ARTIFACTS: usize = 50;
 /// Events from the beginning of a record among which its first changes of state are.
 const FIRST_EVENTS: u16 = 20;
 
@@ -65,16 +67,20 @@ async fn page(visitor: Visitor, Path(run): Path<String>) -> Result<Response, Oop
             header { h2 { "Life" } }
             div.in.picture #life data-live { (life::picture(&detail, &changes, visitor.now)) }
         }
-        @if let Some(told) = &told { div #lane data-live { (sync::part(&visitor, told)) } }
+        // It is there before the sync is planned: what comes into being while somebody looks needs a place.
+        @if detail.run.lane == Lane::Sync {
+            div #lane data-live { @if let Some(told) = &told { (sync::part(&visitor, told)) } }
+        }
         div.split {
             div { (events::panel(&run, &wanted, &tail)) }
             div {
                 div #facts data-live { (facts(&visitor, &detail.run)) (tries(&visitor, &detail))
-                    (artifacts(&detail.artifacts)) }
+                    (artifacts(&detail)) }
             }
         }
     };
-    let live = told.as_ref().is_some_and(|told| told.status.sync.state.is_live())
+    let planned = told.as_ref().map(|told| told.status.sync.state.is_live());
+    let live = planned.unwrap_or(detail.run.lane == Lane::Sync && !detail.run.status.is_terminal())
         || graph.as_ref().is_some_and(graph::Told::is_live);
     let stream = Stream { url: format!("/v1/runs/{run}/stream"), after: Some(last.to_string()) };
     let page = Page::new(&visitor, Place::Runs, run.to_string()).follows(stream);
@@ -242,16 +248,20 @@ fn tries(visitor: &Visitor, detail: &RunDetail) -> Markup {
     }
 }
 
-fn artifacts(artifacts: &[Artifact]) -> Markup {
+/// What it left; the first ones, where they are many.
+fn artifacts(detail: &RunDetail) -> Markup {
+    let shown: &[Artifact] = detail.artifacts.get(..ARTIFACTS).unwrap_or(&detail.artifacts);
     html! {
-        @if !artifacts.is_empty() {
-            div.panel {
-                header { h2 { "Artifacts" } }
+        @if !shown.is_empty() {
+            div.panel #artifacts {
+                header { h2 { "Artifacts" } @if shown.len() < detail.artifacts.len() {
+                    span.dim.small { "the first " (ARTIFACTS) "; all of them: "
+                        code { "tidemill run artifact list " (detail.run.run_id) } } } }
                 div.scroll {
                     table {
                         thead { tr { th { "What" } th { "Where" } th.num { "Bytes" } } }
                         tbody {
-                            @for artifact in artifacts {
+                            @for artifact in shown {
                                 tr {
                                     td { (says(&artifact.artifact_type)) }
                                     td { (place(&artifact.url))

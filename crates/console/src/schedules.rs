@@ -7,7 +7,7 @@ use crate::oops::Oops;
 use crate::text::{line, line_of, says};
 use crate::time::{ago, ago_or_none, minute};
 use crate::visitor::Visitor;
-use crate::words::{label, run_link};
+use crate::words::{first, label, others, run_link};
 use axum::Router;
 use axum::extract::Path;
 use axum::response::Response;
@@ -39,7 +39,7 @@ async fn page(visitor: Visitor) -> Result<Response, Oops> {
                 div.scroll { table {
                     thead { tr { th { "Schedule" } th { "When" } th { "Next" } th { "Last" }
                         th.wide { "Queues" } @if acts { th {} } } }
-                    tbody { @for schedule in &schedules {
+                    tbody { @for schedule in first(&schedules) {
                         tr data-key=(schedule.schedule_id) {
                             td { (says(&schedule.schedule_id)) @if schedule.paused_at.is_some() { " "
                                 (label("paused")) }
@@ -55,6 +55,7 @@ async fn page(visitor: Visitor) -> Result<Response, Oops> {
                         }
                     } }
                 } }
+                (others(schedules.len(), "tidemill schedule list"))
             }
         }
     };

@@ -65,18 +65,22 @@ pub(crate) fn money(cents: Cents) -> String {
 
 /// The sync's part of the page.
 pub(crate) fn part(visitor: &Visitor, told: &Told) -> Markup {
-    let SyncStatus { sync, partitions } = &told.status;
+    let SyncStatus { sync, partitions, newer } = &told.status;
     html! {
         section.panel #sync {
             header { h2 { "Sync of " a href={ "/feeds/" (sync.feed) } { (says(&sync.feed)) } }
                 (label(sync.state.as_str()))
                 span.chip { (sync.run_type) } (sync_progress(sync)) }
+            @if let Some(newer) = newer.filter(|_| sync.state == SyncState::Failed) {
+                p.empty { "A newer sync of the feed was completed, so that this one is not tried again: "
+                    a.mono href={ "/runs/run-" (newer) } { (newer) } }
+            }
             div.in { (numbers(visitor, sync, partitions)) }
         }
         section.panel #partitions {
             header { h2 { "Partitions" } span.dim.small { "by price, each a range of the feed" } }
             @if partitions.is_empty() { p.empty { "The scan found nothing to read." } }
-            @else { (partitions::grid(visitor, sync, partitions)) }
+            @else { (partitions::grid(visitor, &told.status)) }
         }
         (pace::panel(&told.pace))
         @if !partitions.is_empty() {
@@ -216,7 +220,7 @@ pub(crate) fn gaps(visitor: &Visitor, gaps: &[Gap]) -> Markup {
 
 /// What can be done to a sync. `run` is the page's own: what is done is done to its last attempt alone.
 pub(crate) fn acts(visitor: &Visitor, told: &Told, run: &Run) -> Markup {
-    let SyncStatus { sync, partitions } = &told.status;
+    let SyncStatus { sync, partitions, newer } = &told.status;
     if !visitor.may_operate() || sync.ops_run_id != run.run_id {
         return html! {};
     }
@@ -225,7 +229,8 @@ pub(crate) fn acts(visitor: &Visitor, told: &Told, run: &Run) -> Markup {
     let path = |verb: &str| format!("/syncs/{}/{verb}", sync.run_id);
     html! {
         @if sync.state.is_live() { (cancel(visitor, &path("cancel"))) }
-        @if sync.state == SyncState::Failed {
+        // A sync that a newer one made good is refused both.
+        @if sync.state == SyncState::Failed && newer.is_none() {
             @if !failed.is_empty() {
                 (act::button(visitor, &path("retry"), &[], "Retry what failed", "main"))
                 (force(visitor, &path("consolidate"), &failed))
@@ -287,7 +292,7 @@ pub(crate) fn commands(told: &Told) -> Vec<String> {
     if sync.state.is_live() {
         commands.push(format!("tidemill sync cancel {}", sync.run_id));
     }
-    if sync.state == SyncState::Failed {
+    if sync.state == SyncState::Failed && told.status.newer.is_none() {
         commands.push(format!("tidemill sync retry {}", sync.run_id));
         commands.push(format!("tidemill sync consolidate {} --force", sync.run_id));
     }

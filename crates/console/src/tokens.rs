@@ -7,6 +7,7 @@ use crate::oops::Oops;
 use crate::text::says;
 use crate::time::{ago, ago_or_none};
 use crate::visitor::Visitor;
+use crate::words::{first, others};
 use axum::Router;
 use axum::extract::{FromRequest as _, FromRequestParts as _, Path, Request, State};
 use axum::response::Response;
@@ -67,12 +68,13 @@ fn form(visitor: &Visitor, projects: &[&str]) -> Markup {
                     (role) } } } }
                 label.field { "Project" select name="project" {
                     @if visitor.caller.project.is_none() { option value="" { "all" } }
-                    @for project in projects { option value=(project) { (project) } }
+                    @for project in first(projects) { option value=(project) { (project) } }
                 } }
                 label.field { "Good" select name="days" { @for (words, days) in LASTS { option value=(days) {
                     (words) } } } }
                 button.main type="submit" { "Make it" }
             }
+            (others(projects.len(), "tidemill token create NAME --role viewer --project PROJECT"))
         }
     }
 }

@@ -57,6 +57,24 @@ pub(crate) fn label(label: &str) -> Markup {
     html! { span class={ "state s-" (label) } { (label.replace('_', " ")) } }
 }
 
+/// Rows of a list that has no pages, and choices of a select.
+const LIST_MAX: usize = 200;
+
+/// As many as a list without pages shows.
+pub(crate) fn first<T>(all: &[T]) -> &[T] {
+    all.get(..LIST_MAX).unwrap_or(all)
+}
+
+/// What such a list does not show, and where it is.
+pub(crate) fn others(all: usize, command: &str) -> Markup {
+    html! {
+        @if all > LIST_MAX {
+            p.empty.small { (counted(i64::try_from(all - LIST_MAX).unwrap_or(i64::MAX), "other is", "others are"))
+                " not shown here: " code { (command) } }
+        }
+    }
+}
+
 /// A run by its id, as a link.
 pub(crate) fn run_link(run: &RunId) -> Markup {
     let id = run.as_str();

@@ -16,6 +16,8 @@ pub const BODY_BYTES_MAX: usize = 256 * 1024;
 pub const BATCH_MAX: usize = 1_000;
 /// Events of one run that one look at the end of its record passes over, however few it finds.
 pub const TAIL_EVENTS_MAX: i32 = 20_000;
+/// Failed runs that one look for those that nothing made good passes over, however few it finds.
+pub const FAILURES_MAX: usize = 5_000;
 /// Labels on a run or a worker.
 pub const LABELS_MAX: usize = 32;
 /// Largest priority, and the smallest with a minus sign.

@@ -251,6 +251,9 @@ pub struct SyncStatus {
     pub sync: Sync,
     /// Its partitions, by price.
     pub partitions: Vec<Partition>,
+    /// A newer sync of the feed that was completed: this one can no longer be tried again, nor be consolidated.
+    #[serde(default)]
+    pub newer: Option<Uuid>,
 }
 
 /// What a retry did.

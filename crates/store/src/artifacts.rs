@@ -5,6 +5,7 @@ use crate::tx::{FromColumns, on};
 use crate::{Error, Store, catalog};
 use tidemill_core::RunId;
 use tidemill_core::artifact::Artifact;
+use tidemill_core::limits::BATCH_MAX;
 
 impl FromColumns for Artifact {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
@@ -22,11 +23,23 @@ impl FromColumns for Artifact {
 }
 
 impl Store {
-    /// The artifacts of a run.
+    /// The first artifacts of a run, as many as one call gives.
     pub async fn artifacts(&self, run: RunId) -> Result<Vec<Artifact>, Error> {
+        self.artifact_page(run, None, BATCH_MAX).await
+    }
+
+    /// Artifacts of a run after this one, the oldest first.
+    pub async fn artifact_page(
+        &self,
+        run: RunId,
+        after: Option<String>,
+        limit: usize,
+    ) -> Result<Vec<Artifact>, Error> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.read(move |mut tx| {
             Box::pin(async move {
-                on!(tx, catalog::ARTIFACT_LIST, [run.as_str()], fetch_all, "list artifacts")?
+                let binds = (run.as_str(), limit, after.as_deref());
+                on!(tx, catalog::ARTIFACT_LIST, [binds.0, binds.1, binds.2], fetch_all, "list artifacts")?
                     .records("list artifacts")
             })
         })

@@ -51,6 +51,8 @@ catalog! {
     RUN_LIST_LANE = "run_list_lane.sql",
     RUN_LIST_FEED = "run_list_feed.sql",
     RUN_LIST_ENDED = "run_list_ended.postgres.sql" | "run_list_ended.sqlite.sql",
+    RUN_FAILURES = "run_failures.postgres.sql" | "run_failures.sqlite.sql",
+    RUN_FAILURES_END = "run_failures_end.sql",
     RUN_LIST_HELD = "run_list_held.sql",
     RUN_LIST_QUEUED = "run_list_queued.sql",
     RUN_LIST_ENV = "run_list_env.postgres.sql" | "run_list_env.sqlite.sql",

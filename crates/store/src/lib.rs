@@ -83,6 +83,7 @@ pub use record::{Record, note, unchanged};
 pub use rejects::{NewReject, RejectFilter, RejectPlace};
 pub use request_keys::{Asked, RequestKey};
 pub use roles::Roles;
+pub use runs::Failures;
 pub use schedules::Fired;
 pub use schema::{Pooler, Schema};
 pub use standing::{PoolUse, Standing, StandingLine};

@@ -1,8 +1,11 @@
 //! The verbs of a run. Each is one step: its rows, its events and its consequences are committed together.
 
+mod failures;
 mod list;
 mod postgres;
 mod sqlite;
+
+pub use failures::Failures;
 
 use crate::codec::Columns;
 use crate::sqlite::Boxed;

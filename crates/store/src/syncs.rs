@@ -460,6 +460,12 @@ impl Store {
         self.list_syncs(SyncFilter { feed, limit, ..SyncFilter::default() }).await
     }
 
+    /// A newer sync of the same feed that was completed, where there is one.
+    pub async fn newer_sync(&self, sync: Uuid) -> Result<Option<Uuid>, Error> {
+        let newer = self.read(move |mut tx| Box::pin(async move { tx.newer_sync(sync).await })).await?;
+        Ok(newer.and_then(|id| id.parse().ok()))
+    }
+
     /// Syncs that a filter lets through, newest first.
     pub async fn list_syncs(&self, filter: SyncFilter) -> Result<Vec<Sync>, Error> {
         self.read(move |mut tx| {

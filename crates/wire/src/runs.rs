@@ -171,6 +171,23 @@ pub struct ListRuns {
     pub limit: Option<u16>,
 }
 
+/// Which failures to list, the newest first; what is not named does not matter.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ListFailures {
+    /// Of this project.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128)))]
+    pub project: Option<String>,
+    /// Queued at this time or later.
+    pub since: Option<Timestamp>,
+    /// The cursor of the page before.
+    pub after: Option<RunId>,
+    /// At most so many.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
+    pub limit: Option<u16>,
+}
+
 /// What a caller believes about its hold on a run. What it does not know is not held against it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -378,8 +395,21 @@ pub struct RunDetail {
     pub why: Why,
     /// Every try of its request, the first one first.
     pub tries: Vec<Run>,
-    /// What it left.
+    /// The first things that it left; all of them have a list of their own.
     pub artifacts: Vec<Artifact>,
+}
+
+/// Which artifacts of a run to list, the oldest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ListArtifacts {
+    /// The cursor of the page before.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128)))]
+    pub after: Option<String>,
+    /// At most so many.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
+    pub limit: Option<u16>,
 }
 
 /// An artifact to record.

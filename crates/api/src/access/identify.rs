@@ -164,6 +164,7 @@ pub async fn sign_in(app: &App, parts: &Parts, token: &str) -> Result<SignedIn, 
     let secret = token.trim().parse::<Secret>().ok().filter(Secret::is_token).ok_or(());
     let known = judged(app, secret, source).await?;
     let caller = caller(&known.token);
+    sees_pages(caller.role)?;
     let before = Visit { token_id: Some(known.token.token_id), source, ..Visit::default() };
     // Whoever signs in has no guard before them, so this puts itself on record.
     let line = trail::line(&caller, &before, "POST", SIGN_IN_PATH, StatusCode::CREATED);
@@ -174,6 +175,20 @@ pub async fn sign_in(app: &App, parts: &Parts, token: &str) -> Result<SignedIn, 
     let session = Some(Signed { csrf: secret.csrf(), secret, expires_at });
     let visit = Visit { hash, session, ..before };
     Ok(SignedIn { caller, visit, cookie })
+}
+
+/// Whether there is anything to see after signing in: machines would meet a refusal on every page.
+fn sees_pages(role: Role) -> Result<(), Fail> {
+    match role {
+        Role::Viewer | Role::Operator | Role::Admin => Ok(()),
+        Role::Worker | Role::Agent => {
+            let message = format!(
+                "a token of role {role} is for machines, and sees no page: sign in with that of a viewer, an \
+                 operator or an admin"
+            );
+            Err(Fail::new(StatusCode::FORBIDDEN, "no_pages", message))
+        }
+    }
 }
 
 /// The cookie that takes the session's cookie away.

@@ -13,11 +13,16 @@ use tidemill_core::limits::BATCH_MAX;
 use tidemill_core::run::Run;
 use tidemill_core::why::Reason;
 use tidemill_store::{EventPage, EventTail, RunFilter};
-use tidemill_wire::runs::{ListEvents, ListRuns, ListTail, RunDetail, Tail, Why};
+use tidemill_wire::runs::{
+    ListArtifacts, ListEvents, ListFailures, ListRuns, ListTail, RunDetail, Tail, Why,
+};
 use tidemill_wire::{Fault, Page};
 
 /// Rows of a page where the caller does not say.
 const PAGE: u16 = 50;
+
+/// Artifacts that come with a run; the list of its own has all of them.
+const DETAIL_ARTIFACTS: usize = 100;
 
 /// How many rows the caller wants.
 pub(crate) fn rows(limit: Option<u16>) -> Result<usize, Fail> {
@@ -53,6 +58,22 @@ pub(super) async fn list(
     let items = app.engine().store().runs(filter).await?;
     let next = items.last().filter(|_| items.len() == limit).map(|run| run.run_id.to_string());
     Ok(Json(Page { items, next }))
+}
+
+pub(super) async fn failures(
+    State(app): State<App>,
+    caller: Caller,
+    Query(asked): Query<ListFailures>,
+) -> Result<Json<Page<Run>>, Fail> {
+    let filter = RunFilter {
+        project: caller.narrow(asked.project)?,
+        since: asked.since,
+        before: asked.after,
+        limit: rows(asked.limit)?,
+        ..RunFilter::default()
+    };
+    let found = app.engine().store().failures(filter).await?;
+    Ok(Json(Page { items: found.items, next: found.next }))
 }
 
 pub(super) async fn one(
@@ -100,7 +121,7 @@ pub(super) async fn detail(
     let (engine, store) = (app.engine(), app.engine().store());
     let why = said(&id, &engine.why(&id).await?);
     let tries = store.tries(id.clone()).await?;
-    let artifacts = store.artifacts(id).await?;
+    let artifacts = store.artifact_page(id, None, DETAIL_ARTIFACTS).await?;
     Ok(Json(RunDetail { run, why, tries, artifacts }))
 }
 
@@ -108,9 +129,13 @@ pub(super) async fn artifacts(
     State(app): State<App>,
     caller: Caller,
     Id(run): Id<RunId>,
+    Query(asked): Query<ListArtifacts>,
 ) -> Result<Json<Page<Artifact>>, Fail> {
+    let limit = rows(asked.limit)?;
     caller.run(&app, &run).await?;
-    Ok(Json(Page::whole(app.engine().store().artifacts(run).await?)))
+    let items = app.engine().store().artifact_page(run, asked.after, limit).await?;
+    let next = items.last().filter(|_| items.len() == limit).map(|artifact| artifact.artifact_id.clone());
+    Ok(Json(Page { items, next }))
 }
 
 pub(super) async fn events(

@@ -15,7 +15,7 @@ use tidemill_core::run::{Cancelled, Lane, QueueRun, Queued, Run};
 use tidemill_core::{Json, RunId, Timestamp};
 use tidemill_engine::Clock;
 use tidemill_store::Error;
-use tidemill_wire::runs::{ListEvents, ListRuns, NewArtifact};
+use tidemill_wire::runs::{ListArtifacts, ListEvents, ListRuns, NewArtifact};
 
 pub(super) async fn command(client: Client, command: RunCommand, out: Out) -> Result<ExitCode, Failure> {
     match command {
@@ -295,7 +295,17 @@ async fn artifact(client: &Client, command: ArtifactCommand, out: Out) -> Result
             }
         }
         ArtifactCommand::List { id } => {
-            let artifacts = client.artifacts(&id).await?.items;
+            let mut asked =
+                ListArtifacts { limit: u16::try_from(BATCH_MAX).ok(), ..ListArtifacts::default() };
+            let mut artifacts = Vec::new();
+            loop {
+                let page = client.artifacts(&id, &asked).await?;
+                artifacts.extend(page.items);
+                if page.next.is_none() {
+                    break;
+                }
+                asked.after = page.next;
+            }
             if out.is_json() {
                 out.json(&artifacts);
             } else {

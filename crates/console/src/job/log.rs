@@ -91,7 +91,7 @@ pub(super) fn panel(job: &JobRecord, wanted: &Wanted, pieces: &[LogPiece]) -> Ma
     let last = pieces.last().map_or(-1, |piece| piece.seq);
     let feed = format!("/jobs/{}/tail?attempt={}&after=", job.job_id, wanted.attempt);
     html! {
-        section.panel #log {
+        section.panel #log data-live {
             header { h2 { "Output" } span.dim.small { "of try " (wanted.attempt) }
                 a.more href={ "/v1/jobs/" (job.job_id) "/logs?attempt=" (wanted.attempt) } {
                     "From the beginning, as JSON" } }

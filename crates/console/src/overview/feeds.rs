@@ -3,7 +3,7 @@
 use crate::text::says;
 use crate::time::{ago, ago_or_none};
 use crate::visitor::Visitor;
-use crate::words::{count, label};
+use crate::words::{count, first, label, others};
 use maud::{Markup, html};
 use tidemill_core::limits::WATERMARK_AGE_SECS;
 use tidemill_wire::feeds::FeedLine;
@@ -27,7 +27,7 @@ pub(super) fn feeds(visitor: &Visitor, feeds: &[FeedLine]) -> Markup {
                 div.scroll { table {
                     thead { tr { th { "Feed" } th { "Watermark" } th { "Last sync" } } }
                     tbody {
-                        @for line in feeds {
+                        @for line in first(feeds) {
                             tr data-key=(line.feed.feed.feed) {
                                 td { a href={ "/feeds/" (line.feed.feed.feed) } { (says(&line.feed.feed.feed))
                                     } }
@@ -42,6 +42,7 @@ pub(super) fn feeds(visitor: &Visitor, feeds: &[FeedLine]) -> Markup {
                         }
                     }
                 } }
+                (others(feeds.len(), "tidemill feed list"))
             }
         }
     }

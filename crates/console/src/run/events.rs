@@ -114,7 +114,7 @@ pub(super) fn panel(run: &RunId, wanted: &Wanted, tail: &Tail) -> Markup {
                 p.empty.small { a href=(more(before)) { "Earlier events" }
                     @if wanted.is_narrow() { ", before number " (count(i64::from(before))) } }
             }
-            @if tail.items.is_empty() { p.empty { (nothing(wanted, tail)) } }
+            div #nothing data-live { @if tail.items.is_empty() { p.empty { (nothing(wanted, tail)) } } }
             ol.events tabindex="0" aria-label="Events" data-tail=[is_end.then_some(&feed)]
                 data-after=[is_end.then_some(last)] {
                 @for event in &tail.items { (row(event)) }

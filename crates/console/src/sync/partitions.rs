@@ -9,7 +9,7 @@ use crate::words::{bar, count, label};
 use maud::{Markup, html};
 use tidemill_core::feed::{PRICE_CEILING, PriceRange};
 use tidemill_core::partition::PartitionState;
-use tidemill_core::records::{Partition, Sync};
+use tidemill_core::records::{Partition, SyncStatus};
 use tidemill_core::sync::SyncState;
 
 /// Prices, in words.
@@ -23,8 +23,16 @@ pub(crate) fn range(prices: PriceRange) -> String {
 }
 
 /// Every partition.
-pub(super) fn grid(visitor: &Visitor, sync: &Sync, partitions: &[Partition]) -> Markup {
-    let may_retry = visitor.may_operate() && sync.state == SyncState::Failed;
+pub(super) fn grid(visitor: &Visitor, status: &SyncStatus) -> Markup {
+    let SyncStatus { sync, partitions, newer } = status;
+    let may_retry = visitor.may_operate() && sync.state == SyncState::Failed && newer.is_none();
+    let is_failed = |partition: &&Partition| partition.state == PartitionState::Failed;
+    // A try reads everything that failed; what can be chosen is which of it begins anew.
+    let again = if partitions.iter().filter(is_failed).count() > 1 {
+        "Retry all that failed, this one from its start"
+    } else {
+        "Read it again from its start"
+    };
     html! {
         div.partitions {
             @for partition in partitions {
@@ -42,8 +50,7 @@ pub(super) fn grid(visitor: &Visitor, sync: &Sync, partitions: &[Partition]) -> 
                     @if let Some(error) = &partition.error { p.bad { (line_of(error, 160)) } }
                     @if failed && may_retry {
                         (act::button(visitor, &format!("/syncs/{}/retry", sync.run_id),
-                            &[("partition", &partition.partition_id), ("restart", "yes")], "Read it again",
-                                ""))
+                            &[("partition", &partition.partition_id), ("restart", "yes")], again, ""))
                     }
                 }
             }

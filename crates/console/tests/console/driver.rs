@@ -200,6 +200,15 @@ impl Browser {
         }
     }
 
+    /// Waits until an element no longer says something.
+    pub(crate) async fn lacks(&self, css: &str, unwanted: &str) {
+        let began = Instant::now();
+        while self.text(css).await.contains(unwanted) {
+            assert!(began.elapsed() < PATIENCE, "{css} still says {unwanted:?} on {}", self.url().await);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
     /// Runs a script of the test's own.
     pub(crate) async fn run(&self, script: &str) -> Value {
         let done = self.call("/execute/sync", Some(json!({"script": script, "args": []}))).await;

@@ -33,6 +33,38 @@ async fn whoever_is_not_signed_in_is_asked_to_and_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_for_machines_is_refused_with_a_sentence_where_one_signs_in() {
+    let house = House::guarded().await;
+    for role in [Role::Worker, Role::Agent] {
+        let token = house.token(role, None).await;
+        let refused = house.reader().post("/sign-in", &[("token", &token), ("next", "/")]).await;
+        assert_eq!(refused.status(), StatusCode::FORBIDDEN);
+        assert!(refused.headers().get("set-cookie").is_none(), "no session is opened");
+        let page = refused.text().await.expect("a text");
+        assert!(
+            page.contains(&format!("A token of role {role} is for machines, and sees no page")),
+            "{page}"
+        );
+        assert!(page.contains("name=\"token\""), "another token can be given: {page}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sign_in_that_another_page_sends_is_refused() {
+    let house = House::guarded().await;
+    let token = house.token(Role::Viewer, None).await;
+    let send = |origin: String| {
+        let form = [("token", token.as_str()), ("next", "/")].map(|(name, value)| (name, value.to_owned()));
+        house.reader().ask(Method::POST, "/sign-in").header("origin", origin).form(&form).send()
+    };
+    let forged = send("https://evil.example".to_owned()).await.expect("an answer");
+    assert_eq!(forged.status(), StatusCode::FORBIDDEN);
+    assert!(forged.headers().get("set-cookie").is_none(), "nobody is signed in");
+    let ours = send(house.url("")).await.expect("an answer");
+    assert!(ours.status() == StatusCode::SEE_OTHER && ours.headers().contains_key("set-cookie"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_signs_out_is_out() {
     let house = House::guarded().await;
     let reader = house.signed_in(Role::Viewer, None).await;

@@ -11,7 +11,7 @@ use tidemill_testkit::door::Kind;
 use tidemill_testkit::mill::{FEED, Mill};
 
 /// A sync whose partitions were partly read when the supplier began to answer nonsense.
-async fn failed_sync(mill: &Mill) -> (RunId, SyncStatus) {
+pub(crate) async fn failed_sync(mill: &Mill) -> (RunId, SyncStatus) {
     mill.supplier.handle.behave(|behaviour| behaviour.latency_ms = 15);
     let run = mill.queue(true).await;
     loop {

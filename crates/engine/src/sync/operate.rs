@@ -16,7 +16,8 @@ impl Syncs {
     pub async fn status(&self, id: &str) -> Result<SyncStatus, Error> {
         let sync = self.engine.store().sync(id.to_owned()).await?;
         let partitions = self.engine.store().partitions(sync.run_id).await?;
-        Ok(SyncStatus { sync, partitions })
+        let newer = self.engine.store().newer_sync(sync.run_id).await?;
+        Ok(SyncStatus { sync, partitions, newer })
     }
 
     /// Queues another try of a failed sync. Only its failed partitions are read again, from where they stopped, or

@@ -41,9 +41,9 @@ fn after_prefix(prefix: &str) -> String {
 
 /// A range of texts: from one on, up to but without the other.
 #[derive(Debug, PartialEq, Eq)]
-struct Range {
-    from: String,
-    to: String,
+pub(super) struct Range {
+    pub(super) from: String,
+    pub(super) to: String,
 }
 
 impl Range {
@@ -51,7 +51,8 @@ impl Range {
         Self { from: prefix.to_owned(), to: after_prefix(prefix) }
     }
 
-    fn from(&mut self, bound: &str) {
+    /// Not below this.
+    pub(super) fn from(&mut self, bound: &str) {
         if bound > self.from.as_str() {
             bound.clone_into(&mut self.from);
         }
@@ -65,7 +66,7 @@ impl Range {
 }
 
 /// The ids that a filter lets through. Ids sort by age: a time is a bound of them, as a prefix and a cursor are.
-fn ids(filter: &RunFilter) -> Range {
+pub(super) fn ids(filter: &RunFilter) -> Range {
     let mut ids = Range::of_prefix(filter.id_prefix.as_deref().unwrap_or("run-"));
     if let Some(since) = filter.since {
         ids.from(RunId::floor(since).as_str());

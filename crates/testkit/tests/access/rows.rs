@@ -212,6 +212,7 @@ fn server() -> Vec<Row> {
 fn runs() -> Vec<Row> {
     vec![
         get("/v1/runs", LOOK).query(of_project),
+        get("/v1/failures", LOOK).query(of_project),
         post("/v1/runs", OPERATE, |things| json!({"project": things.project, "env": "staging"})),
         get("/v1/runs/{run}", LOOK_OR_WORK),
         get("/v1/runs/{run}/detail", LOOK),

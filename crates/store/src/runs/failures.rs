@@ -1,0 +1,55 @@
+//! Failed runs that nothing made good.
+
+use crate::tx::on;
+use crate::{Error, Store, catalog};
+use tidemill_core::limits::FAILURES_MAX;
+use tidemill_core::run::{Run, RunFilter};
+
+/// Failed runs that nothing made good, and where to read on: a page is over when it is full, or when so many failed
+/// runs were looked at that others should have their turn.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Failures {
+    /// The youngest first.
+    pub items: Vec<Run>,
+    /// Older than this one.
+    pub next: Option<String>,
+}
+
+impl Store {
+    /// Failed runs that nothing made good, the youngest first: no other try followed, and no newer sync of the feed was
+    /// completed. Of the filter its project, its times, its cursor and its limit count.
+    pub async fn failures(&self, filter: RunFilter) -> Result<Failures, Error> {
+        let mut ids = super::list::ids(&filter);
+        let most = i64::try_from(FAILURES_MAX).unwrap_or(i64::MAX);
+        let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX);
+        self.read(move |mut tx| {
+            Box::pin(async move {
+                let (from, to) = (ids.from.as_str(), ids.to.as_str());
+                let end: Option<String> = on!(
+                    tx,
+                    catalog::RUN_FAILURES_END,
+                    [from, to, most - 1],
+                    fetch_optional,
+                    "list failures"
+                )?
+                .record("list failures")?;
+                if let Some(end) = &end {
+                    ids.from(end);
+                }
+                let binds = (ids.from.as_str(), ids.to.as_str(), filter.project.as_deref());
+                let items: Vec<Run> = on!(
+                    tx,
+                    catalog::RUN_FAILURES,
+                    [binds.0, binds.1, limit, binds.2],
+                    fetch_all,
+                    "list failures"
+                )?
+                .records("list failures")?;
+                let last = items.last().filter(|_| items.len() == filter.limit);
+                let next = last.map(|run| run.run_id.to_string()).or(end);
+                Ok(Failures { items, next })
+            })
+        })
+        .await
+    }
+}
