@@ -60,7 +60,7 @@ fn log(global: &Global, command: &Command) -> Box<dyn Layer<Registry> + Send + S
         command,
         Command::Work(_)
             | Command::Agent { .. }
-            | Command::Controller
+            | Command::Controller(_)
             | Command::Sweep { .. }
             | Command::Server(_)
     );
@@ -107,7 +107,7 @@ fn role(command: &Command) -> &'static str {
         Command::Up(_) => "up",
         Command::Work(_) => "work",
         Command::Agent { .. } => "agent",
-        Command::Controller => "controller",
+        Command::Controller(_) => "controller",
         Command::Sweep { .. } => "upkeep",
         _ => "command",
     }
