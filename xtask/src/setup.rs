@@ -26,7 +26,7 @@ struct Need {
     is_here: fn() -> bool,
 }
 
-const NEEDS: [Need; 10] = [
+const NEEDS: [Need; 11] = [
     Need {
         name: "PostgreSQL's server (15 or newer)",
         package: "postgresql",
@@ -37,6 +37,7 @@ const NEEDS: [Need; 10] = [
     Need { name: "bash", package: "bash", is_here: || find_on_path("bash").is_some() },
     Need { name: "jq", package: "jq", is_here: || find_on_path("jq").is_some() },
     Need { name: "curl", package: "curl", is_here: || find_on_path("curl").is_some() },
+    Need { name: "openssl", package: "openssl", is_here: || find_on_path("openssl").is_some() },
     Need { name: "npm", package: "npm", is_here: Azurite::can_run },
     Need { name: "chromium", package: "chromium", is_here: || find_on_path("chromium").is_some() },
     Need {

@@ -4,7 +4,7 @@ use crate::access::Caller;
 use crate::answer::Fail;
 use crate::app::App;
 use crate::endpoint::{Allowed, Endpoint};
-use crate::extract::Body;
+use crate::extract::{Body, Checked};
 use crate::workers;
 use axum::Json;
 use axum::extract::State;
@@ -75,7 +75,11 @@ fn asked(ask: Ask, caller: &Caller) -> Result<(ClaimRuns, Duration), Fail> {
     Ok((claim, Duration::from_secs(wait.into())))
 }
 
-async fn claim(State(app): State<App>, caller: Caller, Body(ask): Body<Ask>) -> Result<Json<Claimed>, Fail> {
+async fn claim(
+    State(app): State<App>,
+    caller: Caller,
+    Checked(ask): Checked<Ask>,
+) -> Result<Json<Claimed>, Fail> {
     let (mut claim, wait) = asked(ask, &caller)?;
     let request_id = claim.request_id.clone().unwrap_or_default();
     if let Some(own) = &caller.project {

@@ -51,19 +51,30 @@ where
     type Rejection = Fail;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Fail> {
-        let (read, mut faults) = read::<T, S>(request, state).await?;
-        match read {
-            Ok(body) => {
-                // What the form says of a field, the rules need not say once more.
-                for fault in body.check() {
-                    if !faults.iter().any(|known| known.field == fault.field) {
-                        faults.push(fault);
-                    }
+        let (read, faults) = read::<T, S>(request, state).await?;
+        ruled(read, faults).map(Self)
+    }
+}
+
+/// A value that was read by hand, with rules between its fields.
+pub(crate) fn checked<T: DeserializeOwned + JsonSchema + Check + 'static>(value: Value) -> Result<T, Fail> {
+    let faults = shape_of::<T>().faults(&value);
+    ruled(typed(value, "body"), faults)
+}
+
+/// What was read, unless its form or its rules find fault with it: then all of it is said.
+fn ruled<T: Check>(read: Result<T, Fault>, mut faults: Vec<Fault>) -> Result<T, Fail> {
+    match read {
+        Ok(body) => {
+            // What the form says of a field, the rules need not say once more.
+            for fault in body.check() {
+                if !faults.iter().any(|known| known.field == fault.field) {
+                    faults.push(fault);
                 }
-                if faults.is_empty() { Ok(Self(body)) } else { Err(Fail::invalid(faults)) }
             }
-            Err(unfit) => Err(Fail::invalid(or(faults, unfit))),
+            if faults.is_empty() { Ok(body) } else { Err(Fail::invalid(faults)) }
         }
+        Err(unfit) => Err(Fail::invalid(or(faults, unfit))),
     }
 }
 

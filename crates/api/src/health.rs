@@ -41,12 +41,15 @@ async fn ready(State(app): State<App>) -> Result<Json<Health>, Fail> {
             // Whoever asks has no token: what exactly is wrong, and where, is for the log.
             tracing::warn!("the server cannot be used: {}", chain(&error));
             let is_schema = matches!(error, Error::Schema { .. } | Error::Foreign { .. });
-            Err(match error.class() {
-                Class::Transient => not_ready("the database does not answer"),
-                Class::Permanent if is_schema => {
-                    not_ready("the schema of the database does not fit this server").hint("tidemill migrate")
+            let hint = error.hint().filter(|_| is_schema);
+            Err(match (error.class(), hint) {
+                (Class::Transient, _) => not_ready("the database does not answer"),
+                (Class::Permanent, Some(hint)) => {
+                    not_ready("the schema of the database does not fit this server").hint(hint)
                 }
-                Class::Permanent => not_ready("the database cannot be used; the server's log says why"),
+                (Class::Permanent, None) => {
+                    not_ready("the database cannot be used; the server's log says why")
+                }
             })
         }
         Err(_) => Err(not_ready("the database does not answer in time")),

@@ -7,16 +7,14 @@ use crate::access::{Caller, unknown_project};
 use crate::answer::Fail;
 use crate::app::App;
 use crate::endpoint::{Allowed, Endpoint};
-use crate::extract::{Body, Id, Raw, not_understood};
+use crate::extract::{Body, Id, Raw, checked, not_understood};
 use axum::Json;
 use axum::extract::State;
 use http::{HeaderMap, Method, StatusCode};
 use tidemill_core::hook::{Hook, HookKind, default_rules};
-use tidemill_core::limits::KEY_BYTES_MAX;
-use tidemill_core::request::Invalid;
+use tidemill_core::limits::{HOOK_BODY_BYTES_MAX, KEY_BYTES_MAX};
 use tidemill_core::run::QueueRun;
 use tidemill_engine::hooks::{Claims, Received, Sender};
-use tidemill_store::Error;
 use tidemill_wire::Page;
 use tidemill_wire::hooks::{HookAnswer, PutHook};
 use tidemill_wire::runs::NewRun;
@@ -27,6 +25,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
             .open()
             .says("hooks", "Take what a webhook delivers; its signature says who sends")
             .body::<serde_json::Value>()
+            .takes(HOOK_BODY_BYTES_MAX)
             .keyed()
             .answers::<HookAnswer>(201, "A run was queued")
             .answers::<HookAnswer>(200, "The same delivery came before: that run")
@@ -84,14 +83,11 @@ async fn receive(
     let claims = claims(&headers);
     let hook = match app.engine().sender(&name, &claims, &body).await? {
         Sender::Known(hook) => hook,
-        Sender::Unknown => {
-            let message = "the signature does not fit the body and the secret of this webhook";
-            return Err(Fail::new(StatusCode::UNAUTHORIZED, "bad_signature", message));
-        }
+        Sender::Unknown => return Err(bad_signature()),
+        // Whoever asks is not known, so they learn nothing: not even that there is such a hook.
         Sender::NoSecret(hook) => {
             tracing::error!(hook.id = %hook.hook, "hook {} takes nothing: {} is not set", hook.hook, hook.secret_env);
-            let message = "this webhook is not ready to take anything; the log of the server says why";
-            return Err(Fail::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", message).retry_after(60));
+            return Err(bad_signature());
         }
     };
     let payload = serde_json::from_slice(&body).map_err(|error| {
@@ -101,7 +97,7 @@ async fn receive(
         HookKind::Github => app.engine().receive_github(&hook, &claims, &payload).await?,
         HookKind::Generic => {
             let key = key(&headers, &hook, &claims)?;
-            app.engine().receive_generic(&hook, payload, |body| asked(body, key)).await?
+            app.engine().receive_generic(&hook, &claims, payload, |body| asked(body, key)).await?
         }
     };
     Ok(match received {
@@ -117,6 +113,11 @@ async fn receive(
     })
 }
 
+fn bad_signature() -> Fail {
+    let message = "the signature does not fit the body and the secret of this webhook";
+    Fail::new(StatusCode::UNAUTHORIZED, "bad_signature", message)
+}
+
 fn claims(headers: &HeaderMap) -> Claims {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     Claims {
@@ -128,7 +129,8 @@ fn claims(headers: &HeaderMap) -> Claims {
     }
 }
 
-/// The key of a generic delivery: the sender's, or the signature, so that one that is sent again is the same.
+/// The key of a generic delivery: the sender's, or the signature. It is not signed; that one delivery is one run does
+/// not depend on it.
 fn key(headers: &HeaderMap, hook: &Hook, claims: &Claims) -> Result<String, Fail> {
     let Some(value) = headers.get("idempotency-key") else {
         return Ok(format!("hook:{}:{}", hook.hook, claims.signature.as_deref().unwrap_or_default()));
@@ -140,10 +142,6 @@ fn key(headers: &HeaderMap, hook: &Hook, claims: &Claims) -> Result<String, Fail
     })
 }
 
-fn asked(body: serde_json::Value, key: String) -> Result<QueueRun, Error> {
-    let run: NewRun = serde_json::from_value(body).map_err(|error| {
-        let problem = format!("is wrong: {error}");
-        Invalid(vec![tidemill_core::request::Fault { field: "body", problem }])
-    })?;
-    Ok(run.keyed(Some(key)))
+fn asked(body: serde_json::Value, key: String) -> Result<QueueRun, Fail> {
+    Ok(checked::<NewRun>(body)?.keyed(Some(key)))
 }

@@ -8,17 +8,22 @@ mod recorder;
 
 pub use recorder::{Recorder, install};
 
+use crate::server::{Limits, accept};
+
 use crate::access::Caller;
 use crate::answer::Fail;
 use crate::app::App;
 use crate::endpoint::{Allowed, Endpoint};
+use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
 use http::{Method, header};
 use recorder::Families;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_store::Standing;
+use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -61,9 +66,33 @@ async fn scrape(State(app): State<App>, caller: Caller) -> Result<Response, Fail
     let standing = app.scrape().standing(&app).await?;
     let mut families = recorder::installed().map(Recorder::families).unwrap_or_default();
     add_standing(&mut families, &standing);
-    add_process(&mut families, &app);
+    add_pool(&mut families, &app);
+    add_process(&mut families);
+    Ok(said(&families))
+}
+
+fn said(families: &Families) -> Response {
     let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
-    Ok((kind, families.text()).into_response())
+    (kind, families.text()).into_response()
+}
+
+/// Scrapes at once of a process that says nothing but its metrics.
+const SCRAPES_MAX: usize = 16;
+
+/// Says at an address of its own, until the process ends, what this process counts: for one that is no server.
+///
+/// How things stand in the database is left to the servers. Nothing that is said is a secret, so nobody is asked who
+/// they are.
+pub async fn serve(listener: TcpListener) {
+    let limits = Limits { connections: SCRAPES_MAX, ..Limits::default() };
+    accept(listener, Router::new().route("/metrics", get(scrape_process)), limits, std::future::pending())
+        .await;
+}
+
+async fn scrape_process() -> Response {
+    let mut families = recorder::installed().map(Recorder::families).unwrap_or_default();
+    add_process(&mut families);
+    said(&families)
 }
 
 /// What was read from the database.
@@ -98,13 +127,17 @@ fn add_standing(families: &mut Families, standing: &Standing) {
     }
 }
 
-/// What this process is and uses.
-fn add_process(families: &mut Families, app: &App) {
-    families.gauge("tidemill_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+/// How many connections to the database this process has.
+fn add_pool(families: &mut Families, app: &App) {
     let pool = app.engine().store().pool();
     for (state, connections) in [("most", pool.most), ("open", pool.open), ("busy", pool.busy)] {
         families.gauge("tidemill_pool_connections", &[("state", state)], f64::from(connections));
     }
+}
+
+/// What this process is and uses.
+fn add_process(families: &mut Families) {
+    families.gauge("tidemill_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
     if let Some(bytes) = resident_bytes() {
         families.gauge("process_resident_memory_bytes", &[], bytes);
     }

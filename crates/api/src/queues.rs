@@ -116,9 +116,14 @@ async fn dead(
     let feeds = caller.feeds(&app).await?;
     let mut after = asked.after.as_deref().map(cursor::read).transpose()?;
     let mut items: Vec<DeadLetter> = Vec::new();
+    // Those of others are passed over, as many at a time as a page can have: there may be many before the first own.
+    let looked = match feeds {
+        Feeds::All => limit,
+        Feeds::Of(_) => BATCH_MAX,
+    };
     loop {
-        let found = app.engine().store().dead(name.clone(), limit, after).await?;
-        let more = found.len() == limit;
+        let found = app.engine().store().dead(name.clone(), looked, after).await?;
+        let more = found.len() == looked;
         after = found.last().map(DeadLetter::cursor);
         items.extend(found.into_iter().filter(|letter| feeds.has(&letter.group)));
         if !more || items.len() >= limit {

@@ -1,11 +1,13 @@
 //! The server: the door on a socket, within limits, and with an end that leaves nobody without an answer.
 //!
 //! HTTP/1.1, plain or over TLS. Everything that a caller can make grow has a bound: connections, requests in flight,
-//! the head and the body of a request and the time that each takes to arrive, and the bytes of all bodies together.
+//! the head and the body of a request and the time that each takes to arrive, the bytes of all bodies together, and the
+//! time that a caller lets an answer wait.
 
 mod connection;
 mod layers;
 mod local;
+mod stall;
 mod tls;
 
 pub use tls::{Tls, TlsError};
@@ -38,6 +40,8 @@ pub struct Limits {
     pub body_time: Duration,
     /// Time for a request to be carried out, on top of what it may wait.
     pub request_time: Duration,
+    /// Time for a caller to take some of its answer, before the connection is closed.
+    pub write_time: Duration,
     /// Time for what is being carried out to end when the server is told to.
     pub grace: Duration,
 }
@@ -53,6 +57,7 @@ impl Default for Limits {
             head_time: Duration::from_secs(65),
             body_time: Duration::from_secs(15),
             request_time: Duration::from_secs(30),
+            write_time: Duration::from_secs(30),
             grace: Duration::from_secs(10),
         }
     }
@@ -127,38 +132,61 @@ impl Server {
         if let Some(nowhere) = nowhere {
             router = router.fallback_service(nowhere);
         }
-        let door = Door { router: layers.around(router), tls, head_time: limits.head_time };
-        let seats = Seats::new(limits.connections);
-        let graceful = GracefulShutdown::new();
-        let mut connections: JoinSet<()> = JoinSet::new();
-        tokio::pin!(stop);
-        loop {
-            tokio::select! {
-                () = &mut stop => break,
-                Some(_) = connections.join_next(), if !connections.is_empty() => {}
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, peer)) => match seats.take() {
-                        Some(seat) => {
-                            let (door, watcher) = (door.clone(), graceful.watcher());
-                            connections.spawn(async move { door.serve(stream, peer, seat, watcher).await });
-                        }
-                        None => seats.turn_away(stream, &mut connections),
-                    },
-                    Err(fault) => {
-                        // Most likely there are too many open files: some will be closed soon.
-                        tracing::warn!("could not accept a connection: {fault}");
-                        tokio::time::sleep(Duration::from_millis(50)).await;
-                    }
-                },
-            }
-        }
-        drop(listener);
-        app.close();
-        if tokio::time::timeout(limits.grace, graceful.shutdown()).await.is_err() {
-            tracing::warn!("the server ended before every answer was sent");
-        }
-        connections.shutdown().await;
+        let door = Door::new(layers.around(router), tls, &limits);
+        seat(listener, door, &limits, stop, || app.close()).await;
     }
+}
+
+/// Serves a few routes on a socket, within these limits, until `stop` is ready: for what is not the whole door.
+pub(crate) async fn accept(
+    listener: TcpListener,
+    router: Router,
+    limits: Limits,
+    stop: impl Future<Output = ()>,
+) {
+    let door = Door::new(Layers::new(limits.clone(), false).around(router), None, &limits);
+    seat(listener, door, &limits, stop, || {}).await;
+}
+
+/// Gives every connection a seat until `stop` is ready; then `close` tells those who wait, and they have the grace
+/// period to be answered.
+async fn seat(
+    listener: TcpListener,
+    door: Door,
+    limits: &Limits,
+    stop: impl Future<Output = ()>,
+    close: impl FnOnce(),
+) {
+    let seats = Seats::new(limits.connections);
+    let graceful = GracefulShutdown::new();
+    let mut connections: JoinSet<()> = JoinSet::new();
+    tokio::pin!(stop);
+    loop {
+        tokio::select! {
+            () = &mut stop => break,
+            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => match seats.take() {
+                    Some(seat) => {
+                        let (door, watcher) = (door.clone(), graceful.watcher());
+                        connections.spawn(async move { door.serve(stream, peer, seat, watcher).await });
+                    }
+                    None => seats.turn_away(stream, &mut connections),
+                },
+                Err(fault) => {
+                    // Most likely there are too many open files: some will be closed soon.
+                    tracing::warn!("could not accept a connection: {fault}");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    close();
+    if tokio::time::timeout(limits.grace, graceful.shutdown()).await.is_err() {
+        tracing::warn!("the server ended before every answer was sent");
+    }
+    connections.shutdown().await;
 }
 
 /// Lets this process have as many open files as it may: each connection is one.

@@ -13,7 +13,7 @@ use http::Method;
 use std::str::FromStr;
 use tidemill_core::pace::Pace;
 use tidemill_core::records::{Consolidated, Gap, Partition, Reject, RetriedSync, Sync, SyncStatus};
-use tidemill_store::{RejectFilter, RejectPlace, SyncFilter};
+use tidemill_store::{GapFilter, RejectFilter, RejectPlace, SyncFilter};
 use tidemill_wire::Page;
 use tidemill_wire::feeds::{ListGaps, ListRejects};
 use tidemill_wire::syncs::{CancelSync, Consolidate, ListSyncs, RetrySync, SyncCancelled};
@@ -163,10 +163,14 @@ async fn gaps(
 ) -> Result<Json<Page<Gap>>, Fail> {
     let limit = rows(asked.limit)?;
     caller.known_feed(&app, asked.feed.as_deref()).await?;
-    let feeds = caller.feeds(&app).await?;
-    let mut items = app.engine().store().gaps(asked.feed, asked.all.unwrap_or(false)).await?;
-    items.retain(|gap| feeds.has(&gap.feed) && asked.after.is_none_or(|after| gap.gap_id > after));
-    items.truncate(limit);
+    let filter = GapFilter {
+        feed: asked.feed,
+        closed: asked.all.unwrap_or(false),
+        project: caller.project.clone(),
+        after: asked.after.unwrap_or(0),
+        limit,
+    };
+    let items = app.engine().store().list_gaps(filter).await?;
     let next = items.last().filter(|_| items.len() == limit).map(|gap| gap.gap_id.to_string());
     Ok(Json(Page { items, next }))
 }

@@ -8,7 +8,7 @@ use crate::access::Caller;
 use crate::answer::Fail;
 use crate::app::App;
 use crate::endpoint::{Allowed, Endpoint};
-use crate::extract::{Body, Id};
+use crate::extract::{Body, Checked, Id};
 use axum::Json;
 use axum::extract::State;
 use http::{Method, StatusCode};
@@ -72,10 +72,8 @@ async fn register(
     State(app): State<App>,
     caller: Caller,
     Id(worker): Id<Uuid>,
-    Body(register): Body<Register>,
+    Checked(register): Checked<Register>,
 ) -> Result<StatusCode, Fail> {
-    tidemill_core::request::check_worker_name(&register.name).map_err(tidemill_store::Error::from)?;
-    tidemill_core::request::check_labels(&register.labels).map_err(tidemill_store::Error::from)?;
     let worker = NewWorker {
         worker_id: kept(&caller, WorkerId(worker)),
         name: register.name,

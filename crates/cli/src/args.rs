@@ -121,7 +121,7 @@ pub(crate) enum Command {
     /// Prepare for a restart of the site: jobs are stopped, and wait until it is over.
     PrepareForReboot(crate::args_graph::Reboot),
     /// Control graphs: the only one that changes the state of jobs. Several may run, and one acts. Runs until SIGTERM.
-    Controller,
+    Controller(crate::args_server::Watched),
     /// Carry out tasks of graphs.
     Agent {
         #[command(subcommand)]
@@ -152,6 +152,8 @@ pub(crate) enum Command {
         /// Plan what is queued, and end.
         #[arg(long)]
         once: bool,
+        #[command(flatten)]
+        watched: crate::args_server::Watched,
     },
     /// Carry out pages of syncs until SIGTERM. Or list workers of every kind, and drain them.
     Worker(crate::args_sync::Workers),
@@ -163,6 +165,8 @@ pub(crate) enum Command {
         /// Do what is there, and end.
         #[arg(long)]
         once: bool,
+        #[command(flatten)]
+        watched: crate::args_server::Watched,
     },
     /// Answer over HTTP. Runs until SIGTERM.
     Server(crate::args_server::Serve),
@@ -176,6 +180,8 @@ pub(crate) enum Command {
         /// Go on until stopped.
         #[arg(long = "loop")]
         forever: bool,
+        #[command(flatten)]
+        watched: crate::args_server::Watched,
     },
     /// Show the queue and how runs ended lately.
     Stats,
@@ -447,6 +453,8 @@ pub(crate) struct Work {
     /// Leave upkeep to others.
     #[arg(long)]
     pub(crate) no_upkeep: bool,
+    #[command(flatten)]
+    pub(crate) watched: crate::args_server::Watched,
     /// The command. It gets the run as JSON on its standard input, and in TIDEMILL_RUN_ID and the like.
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<String>,

@@ -32,6 +32,8 @@ pub(crate) enum AgentCommand {
 /// An agent. It needs a server to ask, and a directory of its own.
 #[derive(Debug, Args)]
 pub(crate) struct AgentRun {
+    #[command(flatten)]
+    pub(crate) watched: crate::args_server::Watched,
     /// Its directory: who it is, what it holds, and what jobs left.
     #[arg(long, value_name = "DIR", default_value = "tidemill-agent")]
     pub(crate) dir: PathBuf,

@@ -21,9 +21,19 @@ pub(crate) struct Serve {
     pub(crate) auth: bool,
 }
 
+/// Where a process says what it counts. A server says it at its own address.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Watched {
+    /// Say what this process counts at http://ADDR/metrics, for Prometheus, to whoever asks.
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics_listen: Option<SocketAddr>,
+}
+
 /// Everything in one process.
 #[derive(Debug, Args)]
 pub(crate) struct Up {
+    #[command(flatten)]
+    pub(crate) watched: Watched,
     #[command(flatten)]
     pub(crate) worker: crate::args_sync::Worker,
     #[command(flatten)]

@@ -325,6 +325,8 @@ pub(crate) struct Workers {
     pub(crate) command: Option<WorkerCommand>,
     #[command(flatten)]
     pub(crate) worker: Worker,
+    #[command(flatten)]
+    pub(crate) watched: crate::args_server::Watched,
 }
 
 #[derive(Debug, Subcommand)]

@@ -14,6 +14,7 @@ mod graph_show;
 mod graph_watch;
 mod hook;
 mod job;
+mod metrics;
 mod mill;
 mod project;
 mod queue;
@@ -60,6 +61,7 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
         out.say("warning: the token on the command line can be seen by others; use TIDEMILL_TOKEN or --token @file");
     }
     beside_its_database(&arguments)?;
+    metrics::listen(&arguments.command, out).await?;
     let global = arguments.global;
     match arguments.command {
         Command::Demo(order) if order.runs => demo::demo(order, &config, out).await,
@@ -101,7 +103,7 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
         Command::PrepareForReboot(order) => {
             reaching(&global, &config, |client| site::reboot(client, order, out)).await
         }
-        Command::Controller => mill::controller(syncs(open(&config).await?, &config), &config, out).await,
+        Command::Controller(_) => mill::controller(syncs(open(&config).await?, &config), &config, out).await,
         Command::Feed { command } => {
             reaching(&global, &config, |client| feed::command(client, command, out)).await
         }
@@ -114,16 +116,16 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
         Command::Queue { command } => {
             reaching(&global, &config, |client| queue::command(client, command, out)).await
         }
-        Command::Scheduler { once } => {
+        Command::Scheduler { once, .. } => {
             mill::scheduler(syncs(open(&config).await?, &config), &config, once, out).await
         }
         Command::Worker(Workers { command: Some(command), .. }) => {
             reaching(&global, &config, |client| workers::command(client, command, out)).await
         }
-        Command::Worker(Workers { command: None, worker }) => {
+        Command::Worker(Workers { command: None, worker, .. }) => {
             mill::worker(syncs(open(&config).await?, &config), &config, worker, out).await
         }
-        Command::Consolidator { concurrency, once } => {
+        Command::Consolidator { concurrency, once, .. } => {
             mill::consolidator(syncs(open(&config).await?, &config), &config, concurrency, once, out).await
         }
         Command::Server(serve) => server::server(open(&config).await?, &config, serve, out).await,
@@ -136,7 +138,7 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
             None => work::work(open(&config).await?, &config, work, out).await,
         },
         Command::Agent { command } => agent::command(&global, &config, command, out).await,
-        Command::Sweep { forever } => upkeep::sweep(open(&config).await?, &config, forever, out).await,
+        Command::Sweep { forever, .. } => upkeep::sweep(open(&config).await?, &config, forever, out).await,
         Command::Config { .. } | Command::Completions { .. } => {
             Err(Failure::outage("this command was answered before"))
         }
@@ -169,7 +171,7 @@ pub(crate) fn beside_its_database(arguments: &Arguments) -> Result<(), Failure> 
         Command::Demo(_) => "demo",
         Command::Migrate => "migrate",
         Command::Roles { .. } => "roles",
-        Command::Controller => "controller",
+        Command::Controller(_) => "controller",
         Command::Scheduler { .. } => "scheduler",
         Command::Worker(Workers { command: None, .. }) => "worker",
         Command::Consolidator { .. } => "consolidator",

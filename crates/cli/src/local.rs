@@ -42,7 +42,7 @@ impl Transport for Local {
             let status = response.status();
             let body = to_bytes(response.into_body(), usize::MAX).await;
             let body = body.map_err(|error| Error::Unreadable(error.to_string()))?;
-            Ok(Answer { status, body })
+            Ok(Answer { status, body, retry_after: None })
         })
     }
 }
@@ -52,5 +52,6 @@ fn told(error: &tidemill_store::Error) -> Answer {
     let status =
         if error.passes() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::INTERNAL_SERVER_ERROR };
     let problem = Problem { hint: error.hint(), ..Problem::new("database", chain(error)) };
-    Answer { status, body: serde_json::to_vec(&problem).map(Bytes::from).unwrap_or_default() }
+    let body = serde_json::to_vec(&problem).map(Bytes::from).unwrap_or_default();
+    Answer { status, body, retry_after: None }
 }

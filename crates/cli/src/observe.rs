@@ -61,7 +61,7 @@ fn log(global: &Global, command: &Command) -> Box<dyn Layer<Registry> + Send + S
         command,
         Command::Work(_)
             | Command::Agent { .. }
-            | Command::Controller
+            | Command::Controller(_)
             | Command::Scheduler { .. }
             | Command::Worker(_)
             | Command::Consolidator { .. }
@@ -116,7 +116,7 @@ fn role(command: &Command) -> &'static str {
         Command::Up(_) => "up",
         Command::Work(_) => "work",
         Command::Agent { .. } => "agent",
-        Command::Controller => "controller",
+        Command::Controller(_) => "controller",
         Command::Sweep { .. } => "upkeep",
         _ => "command",
     }

@@ -95,14 +95,18 @@ impl Transport for Patient {
             let (began, mut wait) = (Instant::now(), Duration::from_millis(50));
             loop {
                 let answer = self.http.carry(call.clone()).await;
-                let passes = match &answer {
-                    Ok(answer) => answer.status == StatusCode::SERVICE_UNAVAILABLE,
-                    Err(error) => error.is_transient(),
+                let (passes, pause) = match &answer {
+                    // Whoever is told to wait was let in nowhere: nothing was done, and asking again does it once.
+                    Ok(answer) if answer.status == StatusCode::TOO_MANY_REQUESTS => {
+                        (true, answer.retry_after.unwrap_or(wait))
+                    }
+                    Ok(answer) => (again && answer.status == StatusCode::SERVICE_UNAVAILABLE, wait),
+                    Err(error) => (again && error.is_transient(), wait),
                 };
-                if !again || !passes || began.elapsed() + wait > PATIENCE {
+                if !passes || began.elapsed() + pause > PATIENCE {
                     return answer;
                 }
-                tokio::time::sleep(wait).await;
+                tokio::time::sleep(pause).await;
                 wait = (wait * 2).min(Duration::from_secs(2));
             }
         })

@@ -67,8 +67,9 @@ impl Transport for Http {
             }
             let answer = request.send().await.map_err(unreachable)?;
             let status = answer.status();
+            let retry_after = retry_after(answer.headers());
             let body = answer.bytes().await.map_err(unreachable)?;
-            Ok(Answer { status, body })
+            Ok(Answer { status, body, retry_after })
         })
     }
 
@@ -97,6 +98,12 @@ impl Chunks for Body {
     fn next(&mut self) -> LaterOf<'_, Option<Bytes>> {
         Box::pin(async move { self.0.chunk().await.map_err(unreachable) })
     }
+}
+
+/// How long a server asks its caller to wait. Ours say it in seconds.
+fn retry_after(headers: &http::HeaderMap) -> Option<Duration> {
+    let secs = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(secs))
 }
 
 /// What went wrong on the way, without the address: it may hold what is nobody's business.

@@ -58,6 +58,8 @@ pub struct Answer {
     pub status: StatusCode,
     /// Its body.
     pub body: Bytes,
+    /// How long the server asks its caller to wait before the next request.
+    pub retry_after: Option<Duration>,
 }
 
 /// An answer, later.

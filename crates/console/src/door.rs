@@ -128,7 +128,7 @@ impl Transport for Within {
             let status = response.status();
             let body = to_bytes(response.into_body(), ANSWER_BYTES_MAX).await;
             let body = body.map_err(|error| Error::Unreadable(error.to_string()))?;
-            Ok(Answer { status, body })
+            Ok(Answer { status, body, retry_after: None })
         })
     }
 }

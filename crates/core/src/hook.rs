@@ -3,12 +3,14 @@
 //! A decision is a pure function of the event's name, its payload and the rules of the hook. Who sent it was settled
 //! before: nothing here is looked at while the signature is in doubt.
 
-use crate::ids::is_name;
+use crate::digest::sha256;
+use crate::ids::{RunId, is_name};
 use crate::label::labelled;
 use crate::limits::{HOOK_RULES_MAX, KEY_BYTES_MAX, NAME_BYTES_MAX};
 use crate::request::{Fault, Invalid};
 use crate::run::QueueRun;
 use crate::{Json, Timestamp};
+use uuid::Uuid;
 
 labelled! {
     /// Who sends, and how they sign.
@@ -178,6 +180,16 @@ pub fn fill_in(hook: &Hook, body: Json) -> Result<Json, Invalid> {
     }
     fields.insert("project".to_owned(), hook.project_id.clone().into());
     Ok(Json::Object(fields))
+}
+
+/// The id of the run that a signed delivery asks for. It follows from what was signed alone, so that the same delivery
+/// is the same run under whatever key somebody sends it again: the key is not signed.
+pub fn run_of(hook: &Hook, signed_at: Timestamp, signature: &str) -> RunId {
+    // Digits of either case are the same signature.
+    let text = format!("{}:{}", hook.hook, signature.to_ascii_lowercase());
+    let mut entropy = [0; 16];
+    entropy.copy_from_slice(&sha256(text.as_bytes())[..16]);
+    RunId::new(signed_at, Uuid::from_bytes(entropy))
 }
 
 fn fault(field: &'static str, problem: &str) -> Invalid {

@@ -87,7 +87,7 @@ pub const LIVE_EVENTS_MAX: usize = 1_000;
 /// Live streams of one server.
 pub const LIVE_STREAMS_MAX: usize = 4_096;
 /// Bytes of a body that a webhook may send.
-pub const HOOK_BODY_BYTES_MAX: usize = 1024 * 1024;
+pub const HOOK_BODY_BYTES_MAX: usize = 25 * 1024 * 1024;
 /// Seconds by which the time of a signed webhook may be off.
 pub const HOOK_WINDOW_SECS: i64 = 300;
 /// Rules of one webhook.

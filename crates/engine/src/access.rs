@@ -177,10 +177,10 @@ impl Keyring {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this process can tell what a secret is worth without asking the database.
+    /// Whether this process has seen the secret before, and it was one that is known. What it is worth now may take a
+    /// look at the database all the same.
     pub fn remembers(&self, secret: &Secret) -> bool {
-        let memory = self.memory();
-        memory.known.get(&secret.hash()).is_some_and(|found| self.is_fresh(found))
+        self.memory().known.contains_key(&secret.hash())
     }
 
     /// The time, as the database would tell it.
@@ -237,7 +237,10 @@ impl Keyring {
         } else {
             store.find_session(hash.to_owned(), clock.now()).await?
         };
-        let Some(known) = found else { return Ok(None) };
+        let Some(known) = found else {
+            self.memory().known.remove(hash);
+            return Ok(None);
+        };
         let noted_at = match known.session {
             Some(session) => session.last_used_at,
             None => known.token.last_used_at,

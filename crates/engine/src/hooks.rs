@@ -1,7 +1,7 @@
 //! Webhooks that come in: who may send is settled first, and then what follows from it.
 
 use crate::Engine;
-use tidemill_core::hook::{Decision, Hook, HookKind, decide, fill_in};
+use tidemill_core::hook::{Decision, Hook, HookKind, decide, fill_in, run_of};
 use tidemill_core::limits::HOOK_WINDOW_SECS;
 use tidemill_core::run::{QueueRun, Queued};
 use tidemill_core::signature::verify;
@@ -21,6 +21,13 @@ pub struct Claims {
     pub timestamp: Option<String>,
     /// What they signed.
     pub signature: Option<String>,
+}
+
+impl Claims {
+    /// When it was signed, as its sender says.
+    fn signed_at(&self) -> Option<Timestamp> {
+        Timestamp::from_timestamp(self.timestamp.as_deref()?.parse().ok()?, 0)
+    }
 }
 
 /// Whether a sender is who may send.
@@ -76,12 +83,14 @@ impl Engine {
     pub async fn sender(&self, name: &str, claims: &Claims, body: &[u8]) -> Result<Sender, Error> {
         let hook = self.store().hooks(Some(name.to_owned()), None).await?.into_iter().next();
         let now = self.store().now(self.clock().now()).await?;
+        // As much work as for a hook that exists and has its secret, so that the time tells nothing.
+        let in_vain = || is_signed(HookKind::Github, b"nobody knows this", claims, body, now);
         let Some(hook) = hook else {
-            // As much work as for a hook that exists, so that the time tells nothing.
-            let _ = is_signed(HookKind::Github, b"nobody knows this", claims, body, now);
+            let _ = in_vain();
             return Ok(Sender::Unknown);
         };
         let Some(secret) = std::env::var(&hook.secret_env).ok().filter(|secret| !secret.is_empty()) else {
+            let _ = in_vain();
             return Ok(Sender::NoSecret(Box::new(hook)));
         };
         let known = is_signed(hook.kind, secret.as_bytes(), claims, body, now);
@@ -105,34 +114,40 @@ impl Engine {
         };
         match decide(hook, event, delivery, payload)? {
             Decision::Ignore(why) => Ok(Received::Ignored(why)),
-            Decision::Queue(run) => self.queue_for(hook, *run).await,
+            Decision::Queue(run) => said(hook, &run.env.clone(), self.queue(*run).await),
         }
     }
 
-    /// Queues what a signed body of anybody else asks for; `read` makes a request of it.
-    pub async fn receive_generic(
+    /// Queues what a signed body of anybody else asks for; `read` makes a request of it. One signed delivery is one
+    /// run, under whatever key it comes.
+    pub async fn receive_generic<E: From<Error>>(
         &self,
         hook: &Hook,
+        claims: &Claims,
         body: Json,
-        read: impl FnOnce(Json) -> Result<QueueRun, Error>,
-    ) -> Result<Received, Error> {
+        read: impl FnOnce(Json) -> Result<QueueRun, E>,
+    ) -> Result<Received, E> {
         if hook.paused_at.is_some() {
             return Ok(paused(hook));
         }
-        let run = read(fill_in(hook, body)?)?;
-        self.queue_for(hook, run).await
+        let run = read(fill_in(hook, body).map_err(Error::from)?)?;
+        let signature = claims.signature.as_deref().unwrap_or_default();
+        let Some(signed_at) = claims.signed_at() else {
+            return Err(Error::refused(RefusalCode::BadValue, "X-Tidemill-Timestamp is no time").into());
+        };
+        let run_id = run_of(hook, signed_at, signature);
+        Ok(said(hook, &run.env.clone(), self.queue_as(run, run_id).await)?)
     }
+}
 
-    /// Queues a run of a hook. An environment that is not there is a fault of the rules, and said as one.
-    async fn queue_for(&self, hook: &Hook, run: QueueRun) -> Result<Received, Error> {
-        let env = run.env.clone();
-        match self.queue(run).await {
-            Ok(queued) => Ok(Received::Queued(queued)),
-            Err(error) if error.refusal_code() == Some(RefusalCode::UnknownEnvironment) => {
-                Err(no_environment(hook, &env))
-            }
-            Err(error) => Err(error),
+/// What came of a run of a hook. An environment that is not there is a fault of the rules, and said as one.
+fn said(hook: &Hook, env: &str, queued: Result<Queued, Error>) -> Result<Received, Error> {
+    match queued {
+        Ok(queued) => Ok(Received::Queued(queued)),
+        Err(error) if error.refusal_code() == Some(RefusalCode::UnknownEnvironment) => {
+            Err(no_environment(hook, env))
         }
+        Err(error) => Err(error),
     }
 }
 
@@ -167,9 +182,9 @@ fn is_signed(kind: HookKind, secret: &[u8], claims: &Claims, body: &[u8], now: T
             let time = claims.timestamp.as_deref().unwrap_or_default();
             let given = claims.signature.as_deref().and_then(|text| text.strip_prefix("v1="));
             let signed = verify(secret, &[time.as_bytes(), b".", body], given.unwrap_or_default());
-            let secs = time.parse::<i64>().ok();
-            let lately =
-                secs.is_some_and(|secs| secs.abs_diff(now.timestamp()) <= HOOK_WINDOW_SECS.unsigned_abs());
+            let lately = claims.signed_at().is_some_and(|at| {
+                at.timestamp().abs_diff(now.timestamp()) <= HOOK_WINDOW_SECS.unsigned_abs()
+            });
             signed & lately
         }
     }

@@ -206,6 +206,7 @@ catalog! {
     REJECT_CLEAR = "reject_clear.postgres.sql" | "reject_clear.sqlite.sql",
     GAP_ADD = "gap_add.sql",
     GAP_LIST = "gap_list.sql",
+    GAP_PAGE = "gap_page.sql",
     GAP_CLOSE = "gap_close.sql",
     ALERT_ADD = "alert_add.sql",
     ALERT_RESOLVE = "alert_resolve.sql",

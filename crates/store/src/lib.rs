@@ -80,7 +80,7 @@ pub use postgres::Waits;
 pub use prune::Pruned;
 pub use queue::{Answer, Purged, Queue, Receive};
 pub use record::{Record, note, unchanged};
-pub use rejects::{NewReject, RejectFilter, RejectPlace};
+pub use rejects::{GapFilter, NewReject, RejectFilter, RejectPlace};
 pub use request_keys::{Asked, RequestKey};
 pub use roles::Roles;
 pub use runs::Failures;

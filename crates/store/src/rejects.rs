@@ -68,6 +68,21 @@ pub struct RejectFilter {
     pub limit: usize,
 }
 
+/// Which gaps to list; what is not named does not matter.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct GapFilter {
+    /// Of this feed.
+    pub feed: Option<String>,
+    /// The closed ones too.
+    pub closed: bool,
+    /// Of the feeds of this project.
+    pub project: Option<String>,
+    /// After the one with this number: the last one of the page before.
+    pub after: i64,
+    /// At most so many.
+    pub limit: usize,
+}
+
 /// A place in the list of rejected rows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RejectPlace {
@@ -185,6 +200,24 @@ impl Store {
     /// The gaps of a feed, or of all; the closed ones too where asked.
     pub async fn gaps(&self, feed: Option<String>, closed: bool) -> Result<Vec<Gap>, Error> {
         self.read(move |mut tx| Box::pin(async move { tx.gaps(feed.as_deref(), closed).await })).await
+    }
+
+    /// Gaps that a filter lets through, the oldest first.
+    pub async fn list_gaps(&self, filter: GapFilter) -> Result<Vec<Gap>, Error> {
+        self.read(move |mut tx| {
+            Box::pin(async move {
+                let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX);
+                on!(
+                    tx,
+                    catalog::GAP_PAGE,
+                    [filter.feed.as_deref(), filter.closed, filter.project.as_deref(), filter.after, limit],
+                    fetch_all,
+                    "list gaps"
+                )?
+                .records("list gaps")
+            })
+        })
+        .await
     }
 }
 

@@ -71,6 +71,8 @@ on_both! {
     plans::each_filter_is_answered_from_an_index,
     scoped::a_caller_of_one_project_sees_nothing_of_another,
     scoped::what_is_foreign_reads_as_what_does_not_exist,
+    scoped::what_is_own_is_found_behind_what_is_foreign_without_a_query_for_each,
+    working::a_call_for_a_run_that_was_taken_away_is_told_where_the_run_is,
     working::a_claim_that_waits_ends_when_its_worker_is_drained,
     working::a_worker_is_drained_and_its_claims_say_why_they_are_empty,
     working::only_those_who_see_every_project_drain_a_worker_that_lives,

@@ -43,8 +43,9 @@ on_both! {
     what_queues_nothing_is_answered_202,
     a_body_that_is_too_large_is_refused,
     an_environment_that_is_missing_is_said_clearly,
-    a_hook_without_its_secret_is_not_ready,
+    a_hook_without_its_secret_reads_like_an_unknown_one,
     anybody_who_signs_time_and_body_may_queue,
+    one_signed_delivery_is_one_run_under_every_key,
     an_old_or_changed_generic_delivery_is_refused,
     hooks_are_set_up_listed_and_removed,
 }
@@ -275,14 +276,15 @@ async fn an_environment_that_is_missing_is_said_clearly(kind: Kind) {
     assert_eq!(answer["hint"], "tidemill project create bank --env dev");
 }
 
-async fn a_hook_without_its_secret_is_not_ready(kind: Kind) {
+async fn a_hook_without_its_secret_reads_like_an_unknown_one(kind: Kind) {
     let desk = Desk::open(kind).await;
     let hook = json!({"project": "shop", "kind": "github", "secret_env": "TIDEMILL_TEST_IS_NEVER_SET"});
     let put = Request::put("/v1/hooks/shop").body(Body::from(hook.to_string())).expect("a request");
     assert_eq!(desk.send(put).await.0, StatusCode::OK);
-    let (status, answer) = desk.github("shop", "push", "d-1", &push("refs/heads/main")).await;
-    assert_eq!((status, &answer["code"]), (StatusCode::SERVICE_UNAVAILABLE, &json!("not_ready")));
-    assert!(!answer.to_string().contains("NEVER_SET"), "{answer}");
+    let told = desk.github("shop", "push", "d-1", &push("refs/heads/main")).await;
+    assert_eq!((told.0, &told.1["code"]), (StatusCode::UNAUTHORIZED, &json!("bad_signature")));
+    assert_eq!(told, desk.github("nobody", "push", "d-1", &push("refs/heads/main")).await);
+    assert_eq!(desk.runs().await.len(), 0);
 }
 
 async fn anybody_who_signs_time_and_body_may_queue(kind: Kind) {
@@ -311,7 +313,7 @@ async fn anybody_who_signs_time_and_body_may_queue(kind: Kind) {
         let request = generic("any", time, &signed(time, &body)).header("idempotency-key", "k-1");
         request.body(Body::from(body.clone())).expect("a request")
     };
-    let (one, other) = (desk.send(keyed(time)).await, desk.send(keyed(time + 1)).await);
+    let (one, other) = (desk.send(keyed(time + 1)).await, desk.send(keyed(time + 2)).await);
     assert_eq!((one.0, other.0), (StatusCode::CREATED, StatusCode::OK));
     assert_eq!(one.1["run_id"], other.1["run_id"]);
     for bad in
@@ -320,7 +322,41 @@ async fn anybody_who_signs_time_and_body_may_queue(kind: Kind) {
         let (status, answer) = desk.send(send(time, &bad.to_string())).await;
         assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{answer}");
     }
+    let bad = json!({"env": "staging", "colour": 1, "max_attempts": 0, "labels": ["a,b"]});
+    let (_, answer) = desk.send(send(time, &bad.to_string())).await;
+    let faults = answer["faults"].as_array().map(Vec::len);
+    assert_eq!((&answer["code"], faults), (&json!("invalid"), Some(3)), "every fault at once: {answer}");
     assert_eq!(desk.runs().await.len(), 2);
+}
+
+async fn one_signed_delivery_is_one_run_under_every_key(kind: Kind) {
+    let desk = Desk::open(kind).await;
+    desk.hook("any", HookKind::Generic, default_rules()).await;
+    desk.hook("other", HookKind::Generic, default_rules()).await;
+    let (time, body) = (at(0).timestamp(), json!({"git_ref": "main"}).to_string());
+    let digits = sign(secret().as_bytes(), &[time.to_string().as_bytes(), b".", body.as_bytes()]);
+    let send = async |hook: &str, digits: &str, key: Option<&str>| {
+        let mut request = generic(hook, time, &format!("v1={digits}"));
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
+        }
+        desk.send(request.body(Body::from(body.clone())).expect("a request")).await
+    };
+    let (status, first) = send("any", &digits, Some("k-1")).await;
+    assert_eq!(status, StatusCode::CREATED, "{first}");
+    // Whoever saw it on its way can choose another key, and nothing that is signed.
+    for (digits, key) in [
+        (digits.clone(), Some("k-2")),
+        (digits.clone(), None),
+        (digits.to_uppercase(), Some("k-3")),
+        (digits.to_uppercase(), None),
+    ] {
+        let (status, again) = send("any", &digits, key).await;
+        assert_eq!((status, &again["run_id"]), (StatusCode::OK, &first["run_id"]), "{key:?} {digits}");
+    }
+    assert_eq!(desk.runs().await.len(), 1);
+    let (status, elsewhere) = send("other", &digits, Some("k-4")).await;
+    assert_eq!(status, StatusCode::CREATED, "another hook is another receiver: {elsewhere}");
 }
 
 async fn an_old_or_changed_generic_delivery_is_refused(kind: Kind) {

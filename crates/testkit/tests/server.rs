@@ -9,6 +9,10 @@ mod ground;
 mod limits;
 #[path = "server/numbers.rs"]
 mod numbers;
+#[path = "server/reading.rs"]
+mod reading;
+#[path = "server/syncing.rs"]
+mod syncing;
 #[path = "server/waiting.rs"]
 mod waiting;
 

@@ -38,19 +38,30 @@ pub(crate) fn same_site(headers: &HeaderMap) -> Result<(), Fail> {
 }
 
 /// Refuses a name for this machine that others chose: a page could otherwise point its own name at an open door.
+/// A request without any name comes from no browser.
 pub(crate) fn own_host(headers: &HeaderMap) -> Result<(), Fail> {
-    let Some(host) = headers.get(header::HOST) else { return Ok(()) };
-    let host = host.to_str().unwrap_or_default();
+    match headers.get(header::HOST) {
+        Some(host) => own_name(host.to_str().unwrap_or_default()),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a host that is none of the names of this machine, with or without a port.
+pub(crate) fn own_name(host: &str) -> Result<(), Fail> {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         Some(_) | None => host,
     };
-    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    let address = match name.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')) {
+        Some(inner) => inner.parse().map(IpAddr::V6),
+        None => name.parse().map(IpAddr::V4),
+    };
     if name.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.is_loopback()) {
         return Ok(());
     }
-    let message = "a server without tokens answers only under the names of its own machine";
-    Err(Fail::new(StatusCode::FORBIDDEN, "wrong_host", message).hint("use localhost or 127.0.0.1"))
+    let message = "this server answers only under a name of this machine, such as localhost";
+    Err(Fail::new(StatusCode::MISDIRECTED_REQUEST, "wrong_host", message)
+        .hint("listen on another address, with tokens, to be reached from elsewhere"))
 }
 
 /// Refuses a change by cookie that does not carry what only a page of ours knows. Gives the body back.
@@ -103,10 +114,14 @@ mod tests {
 
     #[test]
     fn an_open_door_has_only_the_names_of_its_own_machine() {
-        for host in ["localhost", "localhost:7070", "127.0.0.1:7070", "[::1]:7070", "127.0.0.1"] {
+        for host in
+            ["localhost", "LocalHost:7070", "127.0.0.1:7070", "[::1]:7070", "127.0.0.1", "127.0.0.2:7171"]
+        {
             assert!(own_host(&headers(&[("host", host)])).is_ok(), "{host}");
         }
-        for host in ["evil.example", "evil.example:7070", "10.0.0.1:7070", ""] {
+        for host in
+            ["evil.example", "evil.example:7070", "10.0.0.1:7070", "", ":7070", "[::2]", "[127.0.0.1]"]
+        {
             assert!(own_host(&headers(&[("host", host)])).is_err(), "{host}");
         }
         assert!(own_host(&HeaderMap::new()).is_ok());

@@ -81,8 +81,8 @@ fn now(app: &App) -> Timestamp {
     app.engine().clock().now().unwrap_or_else(host_now)
 }
 
-/// What a secret stands for. Whoever shows too many that nobody knows has to wait, unless they show one that is known
-/// here already: it costs nothing to judge.
+/// What a secret stands for. Whoever shows too many that nobody knows has to wait, unless they show one that was known
+/// here before: its holder is no guesser, whoever else comes from the same address.
 async fn judged(app: &App, secret: Result<Secret, ()>, source: Option<IpAddr>) -> Result<Known, Fail> {
     let remembered = secret.as_ref().is_ok_and(|secret| app.keyring().remembers(secret));
     if !remembered && let Some(secs) = app.throttle().wait(source, now(app)) {

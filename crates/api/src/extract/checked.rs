@@ -1,12 +1,14 @@
 //! What the form of a request cannot say: rules between its fields. They are reported with what is wrong with the form.
 
 use crate::answer::said;
-use tidemill_core::request::Invalid;
+use tidemill_core::request::{self, Invalid};
 use tidemill_wire::Fault;
+use tidemill_wire::claims::Ask;
 use tidemill_wire::feeds::PutFeed;
 use tidemill_wire::rules::{ImportRules, NewRule};
 use tidemill_wire::runs::NewRun;
 use tidemill_wire::schedules::PutSchedule;
+use tidemill_wire::workers::Register;
 
 /// A request with rules of its own.
 pub(crate) trait Check {
@@ -24,6 +26,23 @@ fn below(path: &str, checked: Result<(), Invalid>) -> Vec<Fault> {
 impl Check for NewRun {
     fn check(&self) -> Vec<Fault> {
         below("", self.clone().keyed(None).check())
+    }
+}
+
+impl Check for Ask {
+    fn check(&self) -> Vec<Fault> {
+        let mut faults = below("", request::check_worker_name(&self.worker));
+        faults.extend(below("", request::check_labels(&self.labels)));
+        faults
+    }
+}
+
+impl Check for Register {
+    fn check(&self) -> Vec<Fault> {
+        let named = below("", request::check_worker_name(&self.name)).into_iter();
+        let mut faults: Vec<Fault> = named.map(|fault| Fault { field: "name".to_owned(), ..fault }).collect();
+        faults.extend(below("", request::check_labels(&self.labels)));
+        faults
     }
 }
 

@@ -21,6 +21,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// How long a stream lasts, so that readers spread over the servers that there are.
 const LIFE: Duration = Duration::from_hours(1);
+/// How long a reader may take to take what it is told. It comes back, and is told from there on.
+const TAKEN_WITHIN: Duration = Duration::from_secs(30);
 /// The pause before the database is asked again.
 const AGAIN: Duration = Duration::from_millis(250);
 /// How long the hub may take to get to where a reader has been.
@@ -71,7 +73,11 @@ impl Out {
 
     async fn say(&mut self, frame: Bytes) -> Result<(), Over> {
         let frames = self.frames.clone();
-        self.unless_over(frames.send(frame)).await?.map_err(|_| Over)
+        let sent = tokio::time::timeout(TAKEN_WITHIN, frames.send(frame));
+        match self.unless_over(sent).await? {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(_) => Err(Over),
+        }
     }
 
     /// Asks the database until it answers; an error that stays is the end of the stream.

@@ -95,6 +95,18 @@ mod tests {
         }
     }
 
+    /// A figure that is misspelt there would scale nothing, and nobody would be told.
+    #[test]
+    fn what_workers_are_scaled_on_is_a_gauge_that_is_said() {
+        let text = include_str!("../../../../deploy/keda.yaml");
+        let words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+        let named: Vec<&str> = words.filter(|word| word.starts_with("tidemill_")).collect();
+        assert!(named.len() >= 2, "{named:?}");
+        for name in named {
+            assert_eq!(find(name).map(|metric| metric.kind), Some(Kind::Gauge), "{name}");
+        }
+    }
+
     #[test]
     fn counters_are_named_as_such_and_nothing_else_is() {
         for metric in ALL {

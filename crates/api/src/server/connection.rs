@@ -1,5 +1,7 @@
 //! One connection: a seat, a handshake, and requests until it is closed.
 
+use super::Limits;
+use super::stall::Stalling;
 use super::tls::Tls;
 use crate::access::Peer;
 use axum::Router;
@@ -67,12 +69,17 @@ impl Seats {
 /// What is behind every connection; cheap to clone.
 #[derive(Clone)]
 pub(super) struct Door {
-    pub(super) router: Router,
-    pub(super) tls: Option<Tls>,
-    pub(super) head_time: Duration,
+    router: Router,
+    tls: Option<Tls>,
+    head_time: Duration,
+    write_time: Duration,
 }
 
 impl Door {
+    pub(super) fn new(router: Router, tls: Option<Tls>, limits: &Limits) -> Self {
+        Self { router, tls, head_time: limits.head_time, write_time: limits.write_time }
+    }
+
     /// Serves one connection to its end.
     pub(super) async fn serve(
         self,
@@ -84,6 +91,7 @@ impl Door {
         let _open = Open::count();
         // An answer is written at once; waiting for more would only delay it.
         let _ = stream.set_nodelay(true);
+        let stream = Stalling::new(stream, self.write_time);
         match &self.tls {
             None => self.speak(stream, peer, watcher).await,
             Some(tls) => match tokio::time::timeout(self.head_time, tls.accept(stream)).await {

@@ -3,22 +3,16 @@
 //! A name that somebody else owns can be made to lead to this machine, and then a page of theirs could ask us as if
 //! it were ours. So could a form on any page, as long as it need not read the answer.
 
+use crate::access::forgery;
 use crate::answer::Fail;
 use axum::extract::Request;
 use http::{StatusCode, header};
 
-/// Names of this machine.
-const NAMES: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
-
 /// Refuses a request for another name, or from a page of another place.
 pub(super) fn check(request: &Request) -> Result<(), Fail> {
     let asked = request.uri().authority().map(http::uri::Authority::as_str);
-    let asked = asked.or_else(|| request.headers().get(header::HOST)?.to_str().ok());
-    let Some(asked) = asked.filter(|host| NAMES.contains(&name(host))) else {
-        let message = "this server answers only under a name of this machine, such as localhost";
-        return Err(Fail::new(StatusCode::MISDIRECTED_REQUEST, "wrong_host", message)
-            .hint("listen on another address, with tokens, to be reached from elsewhere"));
-    };
+    let asked = asked.or_else(|| request.headers().get(header::HOST)?.to_str().ok()).unwrap_or_default();
+    forgery::own_name(asked)?;
     let from = request.headers().get(header::ORIGIN);
     let is_ours = |origin: &str| origin.split_once("://").is_some_and(|(_, host)| host == asked);
     if from.is_some_and(|origin| !origin.to_str().is_ok_and(is_ours)) {
@@ -26,14 +20,6 @@ pub(super) fn check(request: &Request) -> Result<(), Fail> {
         return Err(Fail::new(StatusCode::FORBIDDEN, "wrong_origin", message));
     }
     Ok(())
-}
-
-/// A host without its port.
-fn name(host: &str) -> &str {
-    match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) && !name.is_empty() => name,
-        Some(_) | None => host,
-    }
 }
 
 #[cfg(test)]
@@ -53,7 +39,8 @@ mod tests {
 
     #[test]
     fn only_names_of_this_machine_are_answered() {
-        for host in ["localhost", "localhost:7171", "127.0.0.1:7171", "[::1]", "[::1]:7171"] {
+        for host in ["localhost", "localhost:7171", "127.0.0.1:7171", "127.0.0.2:7171", "[::1]", "[::1]:7171"]
+        {
             assert_eq!(code(Some(host), None), None, "{host}");
         }
         for host in

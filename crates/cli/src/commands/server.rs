@@ -11,6 +11,7 @@ use std::time::Duration;
 use tidemill_api::App;
 use tidemill_api::access::Access;
 use tidemill_api::server::{Server, Tls, raise_file_limit};
+use tidemill_core::access::Secret;
 use tidemill_engine::sync::Syncs;
 use tidemill_engine::{Engine, Patience};
 use tokio::net::TcpListener;
@@ -58,18 +59,28 @@ pub(super) async fn prepare(
         }
         _ => None,
     };
-    let access = access(syncs, listen, serve.auth, out).await?;
     raise_file_limit();
     tidemill_api::metrics::install();
     let listener = TcpListener::bind(listen).await.map_err(|error| {
         Failure::outage(format!("could not listen on {listen}: {error}"))
             .hint("--listen names another address; tidemill up --no-server does without")
     })?;
+    // After the address is taken: a token that is made for a server that cannot begin would be lost.
+    let (access, first_token) = access(syncs, listen, serve.auth).await?;
     let local = listener.local_addr().unwrap_or(listen);
     let scheme = if tls.is_some() { "https" } else { "http" };
     let is_open = matches!(access, Access::Open { .. });
+    if let Some(secret) = &first_token {
+        out.say("the first token, for an admin; it is shown this once:");
+        out.say(secret.reveal());
+    }
     if out.is_json() {
-        out.json(&serde_json::json!({"address": format!("{scheme}://{local}"), "asks_for_tokens": !is_open}));
+        let mut told =
+            serde_json::json!({"address": format!("{scheme}://{local}"), "asks_for_tokens": !is_open});
+        if let Some(secret) = &first_token {
+            told["first_token"] = secret.reveal().into();
+        }
+        out.json(&told);
     }
     out.say(format!("the server is listening on {scheme}://{local}"));
     out.say(format!("the console is at {scheme}://{}/", reachable(local)));
@@ -104,16 +115,14 @@ fn reachable(listen: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Who may come in: whoever uses this machine, on its own addresses; elsewhere it takes a token.
-async fn access(syncs: &Syncs, listen: SocketAddr, auth: bool, out: Out) -> Result<Access, Failure> {
+/// Who may come in: whoever uses this machine, on its own addresses; elsewhere it takes a token. Where nobody has one
+/// yet, the first is made, and is to be shown.
+async fn access(syncs: &Syncs, listen: SocketAddr, auth: bool) -> Result<(Access, Option<Secret>), Failure> {
     if listen.ip().to_canonical().is_loopback() && !auth {
-        return Ok(Access::Open { name: environment::person() });
+        return Ok((Access::Open { name: environment::person() }, None));
     }
-    if let Some((_, secret)) = tidemill_api::access::first_admin(syncs.engine()).await? {
-        out.say("the first token, for an admin; it is shown this once:");
-        out.say(secret.reveal());
-    }
-    Ok(Access::Tokens)
+    let first = tidemill_api::access::first_admin(syncs.engine()).await?;
+    Ok((Access::Tokens, first.map(|(_, secret)| secret)))
 }
 
 impl Ready {

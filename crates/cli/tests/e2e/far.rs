@@ -5,6 +5,7 @@ mod examples;
 mod killed;
 mod others;
 mod pasted;
+mod patience;
 mod server;
 mod trust;
 

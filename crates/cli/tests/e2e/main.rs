@@ -17,4 +17,5 @@ mod stage;
 mod sync;
 mod traces;
 mod walkthrough;
+mod watched;
 mod worker_script;

@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -23,6 +24,21 @@ mod sqlite_only {
     #[test]
     fn a_server_for_others_asks_for_tokens_and_shows_the_first_one_once() {
         super::a_server_for_others_asks_for_tokens_and_shows_the_first_one_once(&Stage::new(Kind::Sqlite));
+    }
+
+    #[test]
+    fn a_server_answers_under_any_address_of_this_machine() {
+        super::a_server_answers_under_any_address_of_this_machine(&Stage::new(Kind::Sqlite));
+    }
+
+    #[test]
+    fn a_server_has_as_many_files_as_it_may() {
+        super::a_server_has_as_many_files_as_it_may(&Stage::new(Kind::Sqlite));
+    }
+
+    #[test]
+    fn a_server_that_answers_in_json_tells_the_first_token_too() {
+        super::a_server_that_answers_in_json_tells_the_first_token_too(&Stage::new(Kind::Sqlite));
     }
 
     #[test]
@@ -174,11 +190,54 @@ fn a_server_for_others_asks_for_tokens_and_shows_the_first_one_once(stage: &Stag
     }
 }
 
+/// What a server says of itself with `--json`.
+fn told(process: &Process) -> Value {
+    until("the server says where it is", || {
+        process.wrote().lines().find_map(|line| serde_json::from_str(line).ok())
+    })
+}
+
+fn a_server_that_answers_in_json_tells_the_first_token_too(stage: &Stage) {
+    let words = ["--json", "server", "--auth", "--listen"];
+    // A server that cannot begin must not take the token with it.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let busy = taken.local_addr().unwrap().to_string();
+    let refused = stage.tidemill(&[&words[..], &[busy.as_str()]].concat());
+    assert_ne!(refused.code, Some(0), "{refused:?}");
+    for is_first in [true, false] {
+        let name = format!("json{is_first}");
+        let mut command = stage.command(&[&words[..], &["127.0.0.1:0"]].concat());
+        let mut server = Process::start(stage, &name, &mut command);
+        let said = told(&server);
+        assert_eq!(said["asks_for_tokens"], json!(true), "{said}");
+        assert_eq!(said.get("first_token").is_some(), is_first, "only the first server shows it: {said}");
+        if let Some(token) = said["first_token"].as_str() {
+            let address = said["address"].as_str().and_then(|text| text.strip_prefix("http://"));
+            assert_eq!(status_with(address.unwrap().parse().unwrap(), token), 200);
+        }
+        server.signal(Signal::TERM);
+        assert_eq!(server.ended_within(PATIENCE), Some(0), "{}", server.said());
+    }
+}
+
 fn a_server_without_tokens_answers_this_machine_alone(stage: &Stage) {
     let (mut server, address) = server(stage, &["server"], &[]);
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(b"GET /v1/info HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n").unwrap();
     assert_eq!(receive(stream).0, 421);
+    server.signal(Signal::TERM);
+    assert_eq!(server.ended_within(PATIENCE), Some(0), "{}", server.said());
+}
+
+/// Every address that leads to this machine alone is one to listen on, and to be asked under.
+fn a_server_answers_under_any_address_of_this_machine(stage: &Stage) {
+    let (mut server, address) = server(stage, &["server", "--listen", "127.0.0.2:0"], &[]);
+    let mut stream = TcpStream::connect(address).unwrap();
+    let ask = format!("GET /v1/info HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(ask.as_bytes()).unwrap();
+    assert_eq!(receive(stream).0, 200);
+    let info = stage.json(&["--server", &format!("http://{address}"), "run", "list"]);
+    assert_eq!(info, json!([]));
     server.signal(Signal::TERM);
     assert_eq!(server.ended_within(PATIENCE), Some(0), "{}", server.said());
 }
@@ -193,6 +252,45 @@ fn resident(pid: i32) -> i64 {
 /// The open files of a process.
 fn files(pid: i32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+}
+
+/// A server that is started with room for a few files makes room for its connections.
+fn a_server_has_as_many_files_as_it_may(stage: &Stage) {
+    let plain = stage.command(&["server"]);
+    let mut command = Command::new("bash");
+    command
+        .args(["-c", "ulimit -Sn 64 && exec \"$0\" \"$@\""])
+        .arg(plain.get_program())
+        .args(plain.get_args());
+    command.current_dir(stage.path(""));
+    for (name, value) in plain.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let mut process = Process::start(stage, "few-files", &mut command);
+    let address: SocketAddr = until("the server listens", || {
+        let said = process.said();
+        said.split_once("listening on http://")?.1.lines().next()?.trim().parse().ok()
+    });
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", process.pid())).unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).expect("it is told");
+    let numbers: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    assert!(numbers[0] == numbers[1] && numbers[0] > 200, "soft and hard: {line}");
+    let mut held = Vec::new();
+    for _ in 0..100 {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+        let mut begin = [0; 12];
+        stream.read_exact(&mut begin).expect("the server answers");
+        assert_eq!(&begin, b"HTTP/1.1 200");
+        held.push(stream);
+    }
+    assert!(files(process.pid()) > 100, "all of them are open at once");
+    process.signal(Signal::TERM);
+    assert_eq!(process.ended_within(PATIENCE), Some(0), "{}", process.said());
 }
 
 fn a_thousand_abandoned_requests_leave_nothing_behind(stage: &Stage) {

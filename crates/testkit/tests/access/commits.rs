@@ -7,7 +7,7 @@ use serde_json::json;
 use tidemill_core::access::Role;
 use tidemill_testkit::door::{at, request};
 
-use crate::ground::{Ground, ask, post};
+use crate::ground::{Ground, Reply, ask, post};
 use crate::rows::{Row, Who, rows};
 use crate::table::things;
 
@@ -61,6 +61,18 @@ async fn lines(ground: &Ground) -> i64 {
     ground.stage.plain.number("SELECT count(*) FROM {ops}.audit").await.expect("lines are counted")
 }
 
+/// Whoever is told of a fault of ours learns that there is one, and nothing of what is inside.
+fn tells_nothing(reply: &Reply) {
+    if !reply.status.is_server_error() {
+        return;
+    }
+    assert_eq!(reply.code(), "internal", "{reply:?}");
+    let said = reply.body.to_lowercase();
+    for inside in ["audit", "insert", "select", "relation", "table", "sql", "column", "ops."] {
+        assert!(!said.contains(inside), "{inside}: {reply:?}");
+    }
+}
+
 pub(crate) async fn what_cannot_be_put_on_record_is_not_done(ground: &Ground) {
     let mut theirs = things(ground).await;
     // One that has ended, so that it can be tried again.
@@ -81,6 +93,7 @@ pub(crate) async fn what_cannot_be_put_on_record_is_not_done(ground: &Ground) {
         let before = contents(ground).await;
         let reply = row.ask(&theirs).token(&ground.admin).at(&ground.door).await;
         assert!(!reply.status.is_success(), "{name} was done, and is not on record: {reply:?}");
+        tells_nothing(&reply);
         let after = contents(ground).await;
         let changed: Vec<_> = after.symmetric_difference(&before).collect();
         assert!(changed.is_empty(), "{name} left something behind: {changed:?}");
@@ -90,6 +103,7 @@ pub(crate) async fn what_cannot_be_put_on_record_is_not_done(ground: &Ground) {
     }
     let sign_in = post("/v1/session", &json!({"token": ground.admin})).at(&ground.door).await;
     assert_eq!(sign_in.status, StatusCode::INTERNAL_SERVER_ERROR, "{sign_in:?}");
+    tells_nothing(&sign_in);
     let sessions = plain.number("SELECT count(*) FROM {ops}.sessions").await;
     assert_eq!(sessions.ok(), Some(0), "somebody signed in, and it is not on record");
     plain.execute("ALTER TABLE {ops}.audit_away RENAME TO audit").await.expect("the record is back");

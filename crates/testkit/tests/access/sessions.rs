@@ -158,7 +158,7 @@ pub(crate) async fn another_site_can_neither_sign_in_nor_use_an_open_door(ground
     let forged = queue().header(local.0, local.1).header("origin", "https://evil.example").at(&open).await;
     assert_eq!((forged.status, forged.code().as_str()), (StatusCode::FORBIDDEN, "csrf"));
     let rebound = get("/v1/runs").header("host", "evil.example:7070").at(&open).await;
-    assert_eq!((rebound.status, rebound.code().as_str()), (StatusCode::FORBIDDEN, "wrong_host"));
+    assert_eq!((rebound.status, rebound.code().as_str()), (StatusCode::MISDIRECTED_REQUEST, "wrong_host"));
     let own = queue().header(local.0, local.1).header("origin", "http://127.0.0.1:7070").at(&open).await;
     assert_eq!(own.status, StatusCode::CREATED, "{own:?}");
     assert_eq!(queue().at(&open).await.status, StatusCode::CREATED);

@@ -169,6 +169,10 @@ pub(crate) async fn a_source_of_unknown_tokens_has_to_wait(ground: &Ground) {
         "nothing is looked up"
     );
     assert_eq!(call(&ground.admin, from).await.status, StatusCode::OK, "who was known before goes on");
+    // Also when it has to be looked up again.
+    ground.wait(i64::from(TOKEN_TRUST_SECS) + 1);
+    assert_eq!(call(&ground.admin, from).await.status, StatusCode::OK, "who was known before goes on");
+    assert_eq!(call(&unknown(21), from).await.status, StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(call(unseen.reveal(), [192, 0, 2, 2]).await.status, StatusCode::OK, "others do not wait");
     ground.wait(60);
     assert_eq!(call(&unknown(20), from).await.code(), "unauthenticated");

@@ -97,6 +97,16 @@ pub(crate) async fn every_fault_of_a_body_is_named_at_once(kind: Kind) {
     let schedule = json!({"cron": "never", "request": {"project": "shop", "env": ""}});
     let (_, problem) = door.raw(Method::PUT, "/v1/schedules/nightly", &schedule.to_string()).await;
     assert_eq!(fields(&problem), ["cron", "request.env"], "{problem}");
+    let worker = json!({"name": "", "host": "here", "pid": "1", "labels": ["a,b"]});
+    let path = "/v1/workers/018f3c5e-0000-7000-8000-000000000001";
+    let (_, problem) = door.raw(Method::PUT, path, &worker.to_string()).await;
+    assert_eq!(fields(&problem), ["pid"], "a form that cannot be read comes first: {problem}");
+    let worker = json!({"name": "", "host": "here", "pid": 1, "labels": ["a,b"]});
+    let (_, problem) = door.raw(Method::PUT, path, &worker.to_string()).await;
+    assert_eq!(fields(&problem), ["labels", "name"], "{problem}");
+    let claim = json!({"worker": "", "labels": ["a,b"], "limit": 0, "wait_secs": 61});
+    let (_, problem) = door.raw(Method::POST, "/v1/claims", &claim.to_string()).await;
+    assert_eq!(fields(&problem), ["labels", "limit", "wait_secs", "worker"], "{problem}");
 
     let (status, problem) = door.raw(Method::POST, "/v1/runs", "{\"project\": ").await;
     assert_eq!((status, &problem["code"]), (StatusCode::BAD_REQUEST, &"bad_json".into()));

@@ -29,7 +29,7 @@ impl Transport for Here {
             let answer = self.0.clone().oneshot(request).await.expect("a router answers");
             let status = answer.status();
             let body = answer.into_body().collect().await.expect("a body is read").to_bytes();
-            Ok(Answer { status, body })
+            Ok(Answer { status, body, retry_after: None })
         })
     }
 }

@@ -3,11 +3,13 @@
 use crate::doorway::{Doorway, refused};
 use http::Method;
 use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
 use tidemill_core::queue::{DeadReason, NewMessage, WORK_ITEMS};
 use tidemill_core::run::QueueRun;
 use tidemill_core::{RunId, WorkerId};
 use tidemill_store::{NewReject, Queue as _, Receive};
 use tidemill_testkit::door::{Kind, at};
+use tidemill_wire::feeds::ListGaps;
 use tidemill_wire::projects::SetFlag;
 use tidemill_wire::queues::{ListDead, Peek, ReplayDead};
 use uuid::Uuid;
@@ -66,6 +68,78 @@ async fn furnish(door: &Doorway) -> [RunId; 2] {
     // What belongs to everybody.
     door.admin.add_rule(&read(json!({"markup": 10_500})), None).await.expect("a rule is added");
     [runs.remove(0), runs.remove(0)]
+}
+
+/// What of others lies before the first that is one's own.
+const FOREIGN: usize = 60;
+
+/// So many dead letters and gaps of another project, and behind them one of each of its own.
+async fn furnish_behind(door: &Doorway, kind: Kind) {
+    for (project, feed, count) in [("bank", "bank-gems", FOREIGN), ("shop", "shop-gems", 1)] {
+        let put = read(json!({"project_id": project, "endpoint": "http://127.0.0.1:9/graphql",
+            "username": "u", "password_env": "FEED_PASSWORD"}));
+        door.admin.put_feed(feed, &put).await.expect("a feed is added");
+        let store = &door.stage.store;
+        let messages =
+            (0..count).map(|number| NewMessage::new(WORK_ITEMS, format!("{feed}-{number}"), feed, json!({})));
+        store.send(messages.collect(), Some(at(0))).await.expect("messages are sent");
+        let ask = Receive::new(WORK_ITEMS, WorkerId(Uuid::new_v4()), count);
+        for message in store.receive(ask, Some(at(0))).await.expect("messages").received {
+            let killed = store.kill(message.receipt, DeadReason::Permanent, None, Some(at(1))).await;
+            killed.expect("it is a dead letter");
+        }
+        let moment = if kind == Kind::Sqlite { "0" } else { "now()" };
+        let gap = format!("('{feed}', 0, 100, {moment}, '{}', 'x', {moment})", Uuid::nil());
+        let insert = format!(
+            "INSERT INTO {{ops}}.feed_gaps (feed, price_from, price_to, updated_to, left_by, reason, created_at) \
+             VALUES {}",
+            vec![gap; count].join(", ")
+        );
+        door.stage.plain.execute(&insert).await.expect("gaps are left");
+    }
+}
+
+/// Keeps what is logged.
+struct Heard(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Heard {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("nobody panics while it is held").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+pub(crate) async fn what_is_own_is_found_behind_what_is_foreign_without_a_query_for_each(kind: Kind) {
+    let door = Doorway::open(kind).await;
+    furnish_behind(&door, kind).await;
+    let shop = door.of_project("shop");
+    let log = Arc::new(Mutex::new(Vec::new()));
+    // Beside another subscriber every place in the code is asked, whichever test reaches it first.
+    let beside = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::new());
+    let heard = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG);
+    let subscriber = subscriber.with_writer(move || Heard(heard.clone()));
+    let guard = tracing::subscriber::set_default(subscriber.finish());
+    let dead = shop.admin.dead_letters(WORK_ITEMS, &ListDead { after: None, limit: Some(1) }).await;
+    let gaps = shop.admin.gaps(&ListGaps { limit: Some(1), ..ListGaps::default() }).await;
+    drop((guard, beside));
+    let (dead, gaps) = (dead.expect("dead letters"), gaps.expect("gaps"));
+    assert_eq!((dead.items.len(), dead.items[0].group.as_str()), (1, "shop-gems"));
+    assert_eq!((gaps.items.len(), gaps.items[0].feed.as_str()), (1, "shop-gems"));
+    let more = ListGaps { limit: Some(1), after: Some(gaps.items[0].gap_id), ..ListGaps::default() };
+    assert_eq!(shop.admin.gaps(&more).await.expect("gaps").items.len(), 0);
+    let everything = door.admin.gaps(&ListGaps { limit: Some(100), ..ListGaps::default() }).await;
+    assert_eq!(everything.expect("gaps").items.len(), FOREIGN + 1);
+    // SQLite answers on a thread of its own, which nobody listens to here.
+    if kind == Kind::Postgres {
+        let log = log.lock().expect("the log is read");
+        let queries = String::from_utf8_lossy(&log).matches("sqlx::query").count();
+        assert!((1..30).contains(&queries), "{queries} queries");
+    }
 }
 
 pub(crate) async fn a_caller_of_one_project_sees_nothing_of_another(kind: Kind) {

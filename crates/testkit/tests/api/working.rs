@@ -6,7 +6,7 @@ use serde_json::json;
 use std::time::{Duration, Instant};
 use tidemill_core::WorkerId;
 use tidemill_core::worker::NewWorker;
-use tidemill_testkit::door::{Kind, new_worker, request};
+use tidemill_testkit::door::{Kind, at, new_worker, request};
 use tidemill_wire::claims::{Ask, ClaimReason, Claimed};
 
 /// How long a claim would wait, if nobody drained its worker.
@@ -19,6 +19,43 @@ async fn registered(door: &Doorway, name: &str) -> WorkerId {
     let id = worker.worker_id;
     door.admin.register(worker).await.expect("the worker is registered");
     id
+}
+
+/// Whatever a worker asks for a run that a sweep took from it, it hears that it is too late, and where the run is.
+pub(crate) async fn a_call_for_a_run_that_was_taken_away_is_told_where_the_run_is(kind: Kind) {
+    let door = Doorway::open(kind).await;
+    let long_after = at(1_000_000);
+    let started = door.stage.running(request(), "ann", at(0)).await;
+    door.stage.sweep(long_after).await;
+    let successor = door.stage.claim("bob", long_after).await.expect("its successor");
+    door.stage.succeed(&successor.run_id, long_after).await;
+    let only_claimed = door.stage.claimed(request(), "ann", at(0)).await;
+    door.stage.sweep(long_after).await;
+    for (claim, state) in [(started, "failed"), (only_claimed, "cancelled")] {
+        let run = &claim.run_id;
+        assert_eq!(door.stage.status(run).await.as_str(), state, "the sweep ended it");
+        let hold = json!({"worker": "ann", "epoch": claim.epoch});
+        let with = |name: &str, value: serde_json::Value| {
+            let mut body = hold.clone();
+            body[name] = value;
+            body
+        };
+        let before = door.stage.run(run).await;
+        for (verb, body) in [
+            ("start", hold.clone()),
+            ("heartbeat", hold.clone()),
+            ("events", with("events", json!([{"level": "info", "message": "still here"}]))),
+            ("finish", with("status", json!("success"))),
+        ] {
+            let path = format!("/v1/runs/{run}/{verb}");
+            let (status, told) = door.raw(Method::POST, &path, &body.to_string()).await;
+            assert_eq!((status, &told["code"]), (StatusCode::CONFLICT, &json!("stale")), "{verb}: {told}");
+            assert_eq!(told["current"], json!(state), "{verb}: {told}");
+            let said = told["message"].as_str().unwrap_or_default();
+            assert!(said.contains(run.as_str()) && said.contains(state), "{verb}: {told}");
+        }
+        assert_eq!(door.stage.run(run).await.status, before.status);
+    }
 }
 
 fn waiting(name: &str, worker: WorkerId) -> Ask {

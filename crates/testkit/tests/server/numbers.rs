@@ -12,7 +12,11 @@ use tokio::time::Instant;
 use crate::ground::{Served, claim};
 use crate::on_both;
 
-on_both! { the_figures_can_be_read_and_move_when_runs_move, health_is_said_without_a_token }
+on_both! {
+    the_figures_can_be_read_and_move_when_runs_move,
+    health_is_said_without_a_token,
+    a_server_whose_schema_does_not_fit_is_not_ready_and_says_what_to_do,
+}
 
 async fn health_is_said_without_a_token(kind: Kind) {
     let served = Served::open(kind, Limits::default()).await;
@@ -22,8 +26,28 @@ async fn health_is_said_without_a_token(kind: Kind) {
     served.stop().await;
 }
 
+async fn a_server_whose_schema_does_not_fit_is_not_ready_and_says_what_to_do(kind: Kind) {
+    let served = Served::open(kind, Limits::default()).await;
+    let plain = &served.stage.plain;
+    let moved = async |text: &str| {
+        plain.execute(text).await.expect("the schema is moved");
+        let told = served.get("/readyz").await;
+        assert_eq!((told.status, told.json()["code"].as_str()), (503, Some("not_ready")), "{told:?}");
+        assert_eq!(served.get("/healthz").await.status, 200, "it lives all the same");
+        told.json()["hint"].as_str().map(str::to_owned)
+    };
+    let newer = moved("UPDATE {ops}.tidemill_migrations SET oldest_binary = '99.0.0'").await;
+    assert_eq!(newer.as_deref(), Some("install Tidemill 99.0.0 or newer"));
+    plain.execute("UPDATE {ops}.tidemill_migrations SET oldest_binary = '0.1.0'").await.expect("it is back");
+    assert_eq!(served.get("/readyz").await.status, 200);
+    let last = "(SELECT max(version) FROM {ops}.tidemill_migrations)";
+    let older = moved(&format!("DELETE FROM {{ops}}.tidemill_migrations WHERE version = {last}")).await;
+    assert_eq!(older.as_deref(), Some("tidemill migrate"));
+    served.stop().await;
+}
+
 /// Everything that a text in the format of Prometheus says, by name and labels. Fails where the text is none.
-fn figures(text: &str) -> BTreeMap<String, f64> {
+pub(crate) fn figures(text: &str) -> BTreeMap<String, f64> {
     let mut kinds: BTreeMap<&str, &str> = BTreeMap::new();
     let mut figures = BTreeMap::new();
     for line in text.lines() {

@@ -1,4 +1,4 @@
-//! `docs/http.md` as a reader uses it: every command is pasted, and does what the page says.
+//! Pages about HTTP as a reader uses them: every command is pasted, and does what the page says.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -38,15 +38,14 @@ fn commands(page: &str) -> Vec<(String, Vec<String>)> {
     commands
 }
 
-#[test]
-fn the_commands_of_the_page_work_when_pasted() {
-    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/http.md");
-    let page = std::fs::read_to_string(page).expect("the page is there");
-    let stage = Stage::bare(Kind::Sqlite);
-    stage.ok(&["migrate"]);
-    let server = Server::start(&stage);
-    let commands = commands(&page);
-    assert!(commands.len() >= 8, "the page has commands: {commands:?}");
+/// The text of a page.
+fn page(name: &str) -> String {
+    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+    std::fs::read_to_string(page).expect("the page is there")
+}
+
+/// Pastes the commands, one after the other, into one shell; each must do what the page says.
+fn pasted(stage: &Stage, server: &Server, commands: &[(String, Vec<String>)], environment: &[(&str, &str)]) {
     let mut script = "set -euo pipefail\n".to_owned();
     for (number, (command, _)) in commands.iter().enumerate() {
         let _ = write!(script, "echo '== {number}'\n{}\n", command.replace(ADDRESS, &server.url()));
@@ -55,7 +54,8 @@ fn the_commands_of_the_page_work_when_pasted() {
     stage.adopt(&mut bash);
     let binaries = PathBuf::from(TIDEMILL).parent().expect("the binary is in a folder").to_owned();
     let path = format!("{}:{}", binaries.display(), std::env::var("PATH").unwrap_or_default());
-    let ran = run(bash.args(["-c", &script]).env("PATH", path).env("TIDEMILL_DATABASE", &stage.url));
+    bash.args(["-c", &script]).env("PATH", path).env("TIDEMILL_DATABASE", &stage.url);
+    let ran = run(bash.envs(environment.iter().copied()));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     for (number, (command, shown)) in commands.iter().enumerate() {
         let begin = format!("== {number}\n");
@@ -65,4 +65,31 @@ fn the_commands_of_the_page_work_when_pasted() {
             assert!(said.contains(line.trim()), "`{command}` does not print `{line}`: {said}");
         }
     }
+}
+
+#[test]
+fn the_commands_of_the_page_work_when_pasted() {
+    let stage = Stage::bare(Kind::Sqlite);
+    stage.ok(&["migrate"]);
+    let server = Server::start(&stage);
+    let commands = commands(&page("http.md"));
+    assert!(commands.len() >= 8, "the page has commands: {commands:?}");
+    pasted(&stage, &server, &commands, &[]);
+}
+
+/// Messages to mail servers and chats of others are not sent from here: `tidemill alert test` has tests of its own.
+#[test]
+fn the_commands_of_the_page_about_webhooks_work_when_pasted() {
+    let stage = Stage::bare(Kind::Sqlite);
+    stage.ok(&["migrate"]);
+    let secret = [("SHOP_HOOK_SECRET", "open sesame")];
+    let server = Server::start_with(&stage, &secret);
+    let mut commands = commands(&page("webhooks-and-alerts.md"));
+    let all = commands.len();
+    commands.retain(|(command, _)| !command.starts_with("tidemill alert test"));
+    assert_eq!((all - commands.len(), commands.len() >= 9), (2, true), "{commands:?}");
+    pasted(&stage, &server, &commands, &secret);
+    let runs = stage.runs();
+    assert_eq!(runs.len(), 1, "the signed delivery queued its run: {runs:?}");
+    assert_eq!(runs[0].env_id.as_str(), "shop/staging");
 }
