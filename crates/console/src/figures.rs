@@ -99,7 +99,7 @@ mod tests {
             let asked = self.0.fetch_add(1, Ordering::SeqCst) + 1;
             let stats = Stats { queued_count: asked, ..Stats::default() };
             let body = serde_json::to_vec(&stats).unwrap().into();
-            Box::pin(async move { Ok(Answer { status: http::StatusCode::OK, body }) })
+            Box::pin(async move { Ok(Answer { status: http::StatusCode::OK, body, retry_after: None }) })
         }
     }
 

@@ -1,5 +1,5 @@
-//! The fault [`Break::CommitThenSend`], put in on purpose: the next try is queued after the end of the one before was committed, and so
-//! by a process that may be gone by then. The suite must catch it. Never part of a product.
+//! The fault [`Break::CommitThenSend`], put in on purpose: the next try is queued after the end of the one before was
+//! committed, and so by a process that may be gone by then. The suite must catch it. Never part of a product.
 
 use crate::FinishRun;
 use crate::codec::At;

@@ -28,12 +28,12 @@ async fn fill(door: &Doorway) {
              finished_at, end_cause, git_sha, git_ref) \
          SELECT 'run-018f3c5e-0000-7000-8000-0000' || {text}, \
              CASE WHEN n % 10 = 0 THEN 'bank' ELSE 'shop' END, \
-             CASE WHEN n % 10 = 0 THEN 'bank/staging' WHEN n % 5000 = 1 THEN 'shop/rare' WHEN n % 2 = 0 THEN 'shop/staging' \
-                  ELSE 'shop/production' END, \
+             CASE WHEN n % 10 = 0 THEN 'bank/staging' WHEN n % 5000 = 1 THEN 'shop/rare' \
+                  WHEN n % 2 = 0 THEN 'shop/staging' ELSE 'shop/production' END, \
              CASE WHEN n % 1000 = 0 THEN 'sync' ELSE 'ops' END, \
              CASE WHEN n % 1000 = 0 THEN 'feed:gems' END, \
-             CASE WHEN n % 5 = 1 THEN 'failed' WHEN n % 5000 = 2 THEN 'cancelled' ELSE 'success' END, NULL, 'w', {moment}, 'reported', \
-             {text} || 'abcdef', CASE WHEN n % 100 = 0 THEN 'release/' || (n % 7) ELSE 'main' END \
+             CASE WHEN n % 5 = 1 THEN 'failed' WHEN n % 5000 = 2 THEN 'cancelled' ELSE 'success' END, \
+             NULL, 'w', {moment}, 'reported', {text} || 'abcdef', CASE WHEN n % 100 = 0 THEN 'release/' || (n % 7) ELSE 'main' END \
            FROM {series}"
     );
     door.stage.plain.execute(&insert).await.expect("the table is filled");
