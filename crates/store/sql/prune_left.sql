@@ -1,5 +1,5 @@
--- The oldest run that is gone and whose events are not. The walk goes from run to run, and not from event to event. What
--- is older than the next run to go and is still there lives, or ended lately: few do.
+-- The oldest run that is gone and whose events are not. The walk goes from run to run, and not from event to event.
+-- What is older than the next run to go and is still there lives, or ended lately: few do.
 WITH RECURSIVE bound (run_id) AS (
     SELECT coalesce((SELECT min(r.run_id) FROM {ops}.runs r WHERE r.run_id < $1 AND r.finished_at < $2), $1)
 ), walk (run_id) AS (
