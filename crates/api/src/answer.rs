@@ -1,6 +1,7 @@
 //! What goes wrong, as a status and a problem.
 
 use crate::access::Caller;
+use crate::codes;
 use crate::endpoint::Allowed;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
@@ -32,6 +33,10 @@ pub struct Cause(pub Arc<Error>);
 impl Fail {
     /// A problem of this kind.
     pub fn new(status: StatusCode, code: &str, message: impl Into<String>) -> Self {
+        debug_assert!(
+            codes::knows(code, status.as_u16()),
+            "{code} with {status} is not in the table of codes"
+        );
         let problem = Box::new(Problem::new(code, message));
         Self { status, problem, retry_after_secs: None, cause: None }
     }

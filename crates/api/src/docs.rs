@@ -7,6 +7,7 @@ use axum::response::{Html, IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use serde_json::Value;
 use std::fmt::Write as _;
+use std::sync::OnceLock;
 use tidemill_core::digest;
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
@@ -35,8 +36,17 @@ fn place(headers: &HeaderMap) -> String {
     format!("{scheme}://{}", host.filter(plain).unwrap_or("localhost"))
 }
 
+/// What stands for the place of the server in the page that is made once.
+const HERE: &str = "http://here.invalid";
+
+/// The page, for a caller who knows the server as this. It is made once: anybody may ask for it.
+fn page_at(place: &str) -> String {
+    static PAGE: OnceLock<String> = OnceLock::new();
+    PAGE.get_or_init(|| page(crate::document(), HERE)).replace(HERE, place)
+}
+
 async fn docs(headers: HeaderMap) -> Response {
-    let page = page(&crate::document(), &place(&headers));
+    let page = page_at(&place(&headers));
     let policy = format!(
         "default-src 'none'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
         base64(&digest::sha256(STYLE.as_bytes()))
@@ -160,19 +170,28 @@ fn one(html: &mut String, document: &Value, path: &str, method: &str, operation:
         html.push_str("</table>");
     }
     html.push_str("<table><caption>Answers</caption>");
+    let mut otherwise = Vec::new();
     for (status, answer) in operation["responses"].as_object().into_iter().flatten() {
-        let answer = resolved(document, answer);
+        // What every route may say in the same words is one line.
+        if answer["$ref"].is_string() {
+            otherwise.push(status.as_str());
+            continue;
+        }
         let content = answer["content"].as_object().and_then(|content| content.iter().next());
         let kind = content.map_or_else(String::new, |(media, content)| {
             if media == "application/json" { kind(document, &content["schema"]) } else { escaped(media) }
         });
-        let status = if status == "default" { "otherwise" } else { status };
         let _ = write!(
             html,
             "<tr><td>{status}</td><td>{kind}</td><td>{}</td></tr>",
             text(&answer["description"])
         );
     }
+    let _ = write!(
+        html,
+        "<tr><td>{}</td><td>Problem</td><td>Why the request was not carried out</td></tr>",
+        escaped(&otherwise.join(", "))
+    );
     let _ = write!(
         html,
         "</table><pre>{}</pre></article>",
@@ -246,8 +265,13 @@ mod tests {
 
     #[test]
     fn the_page_names_every_operation_and_loads_nothing() {
-        let document = crate::document();
-        let page = page(&document, "http://localhost:8080");
+        let page = page_at("http://localhost:8080");
+        assert_eq!(
+            page,
+            super::page(crate::document(), "http://localhost:8080"),
+            "made once, or for this caller"
+        );
+        assert_ne!(page, page_at("http://mill.example"));
         for endpoint in crate::endpoints() {
             let told = format!("<b>{}</b> <code>{}</code>", endpoint.method, endpoint.path);
             assert!(page.contains(&told), "{told}");
@@ -259,7 +283,7 @@ mod tests {
 
     #[test]
     fn what_a_document_says_is_text_and_never_markup() {
-        let mut document = crate::document();
+        let mut document = crate::document().clone();
         document["paths"]["/v1/runs"]["post"]["summary"] = json!("<script>alert('1')</script>");
         let page = page(&document, "http://localhost");
         assert!(page.contains("&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;"));

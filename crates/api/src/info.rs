@@ -6,7 +6,10 @@ use crate::app::App;
 use crate::endpoint::{Allowed, Endpoint};
 use axum::Json;
 use axum::extract::State;
-use http::Method;
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use http::{Method, header};
+use std::sync::OnceLock;
 use tidemill_wire::info::Info;
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
@@ -33,6 +36,8 @@ async fn info(State(app): State<App>, caller: Caller) -> Result<Json<Info>, Fail
     }))
 }
 
-async fn openapi() -> Json<serde_json::Value> {
-    Json(crate::document())
+async fn openapi() -> Response {
+    static TEXT: OnceLock<Bytes> = OnceLock::new();
+    let text = TEXT.get_or_init(|| crate::document().to_string().into()).clone();
+    ([(header::CONTENT_TYPE, "application/json")], text).into_response()
 }

@@ -11,6 +11,7 @@ mod answer;
 mod app;
 mod audit;
 mod claims;
+mod codes;
 mod cursor;
 mod docs;
 mod endpoint;

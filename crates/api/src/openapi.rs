@@ -1,15 +1,26 @@
 //! The OpenAPI document, made from the routes themselves.
 
+mod problems;
+
+use crate::codes;
 use crate::endpoint::{Answer, Endpoint};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema as _, SchemaGenerator};
 use serde_json::{Map, Value, json};
+use std::sync::OnceLock;
 use tidemill_core::RunId;
 use tidemill_wire::Problem;
 
 /// The whole document. What is asked and what is answered are described apart: a field that a request may leave out is
 /// there in every answer.
-pub fn document() -> Value {
+///
+/// It is the same for as long as the process lives, and is made once: anybody may ask for it.
+pub fn document() -> &'static Value {
+    static DOCUMENT: OnceLock<Value> = OnceLock::new();
+    DOCUMENT.get_or_init(make)
+}
+
+fn make() -> Value {
     let mut schemas = Schemas::new();
     let problem = schemas.said.subschema_for::<Problem>();
     let mut paths: Map<String, Value> = Map::new();
@@ -30,14 +41,19 @@ pub fn document() -> Value {
         "tags": TAGS.iter().map(|(name, says)| json!({"name": name, "description": says})).collect::<Vec<_>>(),
         "paths": schemas.joined(&mut Value::Object(paths)),
         "components": {
-            "schemas": schemas.definitions(),
+            "schemas": with_codes(schemas.definitions()),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "responses": {"Problem": {
-                "description": "Why the request was not carried out",
-                "content": {"application/json": {"schema": problem}},
-            }},
+            "responses": problems::shared(problem.as_value()),
         },
     })
+}
+
+/// The same, where a problem says which codes there are.
+fn with_codes(mut definitions: Map<String, Value>) -> Map<String, Value> {
+    if let Some(problem) = definitions.get_mut("Problem") {
+        problem["properties"]["code"]["enum"] = codes::ALL.iter().map(|(name, _)| *name).collect();
+    }
+    definitions
 }
 
 /// The parts of the product, in the order in which they are read.
@@ -139,7 +155,7 @@ fn operation(endpoint: &Endpoint, schemas: &mut Schemas) -> Value {
     for answer in &endpoint.answers {
         responses.insert(answer.status.to_string(), response(answer, &mut schemas.said));
     }
-    responses.insert("default".to_owned(), json!({"$ref": "#/components/responses/Problem"}));
+    problems::add(&mut responses, endpoint);
     let mut operation = json!({
         "tags": [endpoint.tag],
         "summary": endpoint.summary,

@@ -5,8 +5,9 @@ use std::io::{Read as _, Write as _};
 
 use anyhow::{Context as _, Result};
 use serde_json::json;
+use tidemill_api::App;
 use tidemill_api::access::Access;
-use tidemill_api::{App, router};
+use tidemill_api::server::Server;
 use tidemill_core::queue::{NewMessage, WORK_ITEMS};
 use tidemill_core::run::QueueRun;
 use tidemill_engine::clock::{Clock, host_now};
@@ -35,6 +36,6 @@ async fn main() -> Result<()> {
         // Whoever started this holds the other end: its end is the end of this too.
         let _ = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await;
     };
-    axum::serve(listener, router(app)).with_graceful_shutdown(over).await?;
+    Server::new(app).local().serve(listener, over).await;
     Ok(())
 }

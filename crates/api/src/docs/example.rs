@@ -118,7 +118,7 @@ mod tests {
             let mut generator = schemars::generate::SchemaSettings::draft2020_12().into_generator();
             let mut schema = describe(&mut generator);
             schema.insert("$defs".to_owned(), Value::Object(generator.take_definitions(true)));
-            let faults = crate::extract::Shape::new(schema).faults(&example(&document, body, 0));
+            let faults = crate::extract::Shape::new(schema).faults(&example(document, body, 0));
             assert!(faults.is_empty(), "{} {}: {faults:?}", endpoint.method, endpoint.path);
         }
     }
