@@ -8,7 +8,7 @@ use std::time::Duration;
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentCommand {
     /// Take tasks of graphs and carry them out. Runs until SIGTERM; commands go on, and the next start finds them.
-    Run(AgentRun),
+    Run(Box<AgentRun>),
     /// List agents, and whether they are there.
     List,
     /// Let an agent get no new tasks; what it has goes on.

@@ -535,7 +535,8 @@ async fn the_seeds_signatures_are_the_beginning_of_ours() {
 async fn what_runs_as_its_owner_has_its_own_search_path() {
     let seed = Seed::open().await;
     let text = "SELECT proname::text AS name FROM pg_proc JOIN pg_namespace n ON n.oid = pronamespace \
-                WHERE nspname NOT IN ('pg_catalog', 'information_schema') AND prosecdef AND coalesce(proconfig::text, '') NOT LIKE '%search_path%' \
+                WHERE nspname NOT IN ('pg_catalog', 'information_schema') \
+                AND prosecdef AND coalesce(proconfig::text, '') NOT LIKE '%search_path%' \
                 ORDER BY 1";
     let open: Vec<String> = seed.rows(text).await.iter().map(|row| row.get("name")).collect();
     assert_eq!(open, ["guard_insert", "guard_step"]);

@@ -88,7 +88,7 @@ mod on_postgres {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn a_look_that_failed_is_no_success() {
-        cuts::a_look_that_failed_is_no_success().await;
+        Box::pin(cuts::a_look_that_failed_is_no_success()).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -63,7 +63,6 @@ pub(super) fn shared(problem: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
 
     #[test]
     fn every_route_lists_how_it_says_no_and_nothing_stands_for_the_rest() {

@@ -24,7 +24,7 @@ pub(super) async fn command(
     out: Out,
 ) -> Result<ExitCode, Failure> {
     match command {
-        AgentCommand::Run(order) => run(global, config, order, out).await,
+        AgentCommand::Run(order) => run(global, config, *order, out).await,
         AgentCommand::List => {
             super::reaching(global, config, async |client| agents::list(&client, out).await).await
         }

@@ -31,8 +31,8 @@ fn watched(command: &Command) -> Option<&Watched> {
         Command::Controller(watched)
         | Command::Scheduler { watched, .. }
         | Command::Consolidator { watched, .. }
-        | Command::Sweep { watched, .. } => Some(watched),
-        Command::Worker(Workers { watched, .. }) => Some(watched),
+        | Command::Sweep { watched, .. }
+        | Command::Worker(Workers { watched, .. }) => Some(watched),
         Command::Work(work) => Some(&work.watched),
         Command::Up(up) => Some(&up.watched),
         Command::Agent { command: AgentCommand::Run(order) } => Some(&order.watched),

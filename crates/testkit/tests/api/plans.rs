@@ -33,7 +33,8 @@ async fn fill(door: &Doorway) {
              CASE WHEN n % 1000 = 0 THEN 'sync' ELSE 'ops' END, \
              CASE WHEN n % 1000 = 0 THEN 'feed:gems' END, \
              CASE WHEN n % 5 = 1 THEN 'failed' WHEN n % 5000 = 2 THEN 'cancelled' ELSE 'success' END, \
-             NULL, 'w', {moment}, 'reported', {text} || 'abcdef', CASE WHEN n % 100 = 0 THEN 'release/' || (n % 7) ELSE 'main' END \
+             NULL, 'w', {moment}, 'reported', {text} || 'abcdef', \
+             CASE WHEN n % 100 = 0 THEN 'release/' || (n % 7) ELSE 'main' END \
            FROM {series}"
     );
     door.stage.plain.execute(&insert).await.expect("the table is filled");
