@@ -79,6 +79,7 @@ on_both! {
     halfway::a_cancel_during_consolidation_stops_it,
     halfway::rules_applied_between_two_batches_stay,
     outage::a_consolidator_that_waits_for_an_answer_ends,
+    outage::a_probe_whose_process_ends_goes_to_the_next,
     outage::a_worker_ends_within_its_grace,
     outage::an_outage_at_the_lookup_holds_up_no_other_feed,
     outage::feeds_that_are_down_leave_room_for_others,

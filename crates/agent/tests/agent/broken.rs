@@ -2,7 +2,7 @@
 
 use crate::stage::{Ground, is_alive, order, until, well};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tidemill_agent::{Executor, Fault, Launch, Processes, Settings};
@@ -23,12 +23,14 @@ struct Faulty {
     inner: Processes,
     at: At,
     hits: &'static AtomicU32,
+    /// What the command writes a line into before the fault of the news happens.
+    said: PathBuf,
 }
 
 impl Faulty {
-    fn new(settings: &Settings, at: At, hits: &'static AtomicU32) -> Self {
+    fn new(ground: &Ground, settings: &Settings, at: At, hits: &'static AtomicU32) -> Self {
         let inner = Processes::new(settings.supervisor.clone(), settings.supervisor_args.clone());
-        Self { inner, at, hits }
+        Self { inner, at, hits, said: ground.path("pid") }
     }
 
     fn meet(&self, at: At, place: &Path) {
@@ -57,9 +59,12 @@ impl Executor for Faulty {
 
     async fn news(&self, place: &Path) {
         // Only once it runs: the command itself must be ended too. What ends it waits for news as well.
-        if self.hits.load(Ordering::Relaxed) == 0
+        if self.at == At::News
+            && self.hits.load(Ordering::Relaxed) == 0
             && matches!(self.look(place), Ok(Seen::Alive { started: true }))
         {
+            let has_said = || std::fs::read_to_string(&self.said).is_ok_and(|text| text.ends_with('\n'));
+            until("the command runs", has_said).await;
             self.meet(At::News, place);
         }
         self.inner.news(place).await;
@@ -101,7 +106,7 @@ async fn a_panic_ends_its_task_and_not_the_agent() {
     for (at, hits) in [(At::Prepare, &PREPARE), (At::Start, &START)] {
         let ground = Ground::new().await;
         let settings = ground.settings();
-        let executor = Faulty::new(&settings, at, hits);
+        let executor = Faulty::new(&ground, &settings, at, hits);
         let agent = ground.agent_on(settings, executor);
         ground.server.order(order(&ground, "bad", "touch %ran"));
         assert_eq!(ground.result("bad-001").await, broken());
@@ -121,7 +126,7 @@ async fn a_panic_ends_the_command_before_it_is_told() {
     static HITS: AtomicU32 = AtomicU32::new(0);
     let ground = Ground::new().await;
     let settings = ground.settings();
-    let executor = Faulty::new(&settings, At::News, &HITS);
+    let executor = Faulty::new(&ground, &settings, At::News, &HITS);
     let _agent = ground.agent_on(settings, executor);
     ground.server.known().held = Some("result");
     ground.server.order(order(&ground, "bad", "echo $$ > %pid; exec sleep 1000"));
@@ -140,7 +145,7 @@ async fn a_panic_does_not_stop_the_heart() {
     static HITS: AtomicU32 = AtomicU32::new(0);
     let ground = Ground::new().await;
     let settings = ground.settings();
-    let executor = Faulty::new(&settings, At::Contact, &HITS);
+    let executor = Faulty::new(&ground, &settings, At::Contact, &HITS);
     let _agent = ground.agent_on(settings, executor);
     ground.server.order(order(&ground, "bad", "touch %running; while ! test -e %go; do sleep 0.02; done"));
     until("it runs", || ground.path("running").exists()).await;

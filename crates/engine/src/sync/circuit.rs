@@ -125,6 +125,18 @@ impl Syncs {
         }
     }
 
+    /// Whoever ends before a feed has answered leaves the probe to the next one, who would wait for minutes otherwise.
+    /// Was the probe another's, the feed is asked once more than it had to be.
+    pub(super) async fn leave_probe(&self, feed: &str) -> Result<(), Error> {
+        let record = self.engine.store().feed(feed.to_owned()).await?;
+        if let Circuit::Probing { since, probes, .. } = circuit_of(&record) {
+            let now = self.engine.store().now(self.now()).await?;
+            let open = Circuit::Open { since, probe_at: now, probes };
+            self.keep_circuit(&record, open, record.circuit_reason.clone()).await?;
+        }
+        Ok(())
+    }
+
     /// Notes that a feed answered.
     pub(super) async fn answered(&self, feed: &str) -> Result<(), Error> {
         let record = self.engine.store().feed(feed.to_owned()).await?;

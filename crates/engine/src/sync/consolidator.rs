@@ -224,7 +224,8 @@ impl Syncs {
         if !begun {
             return Ok(false);
         }
-        tracing::info!(sync.id = %id, "sync {id} is being consolidated");
+        let feed = self.engine.store().sync(id.to_string()).await?.feed;
+        tracing::info!(sync.id = %id, "sync {id} of feed {feed} is being consolidated");
         loop {
             if *stop.borrow() {
                 return Err(Fault::Stopped);

@@ -310,8 +310,10 @@ impl Syncs {
                 self.abandon(receipt, FAULT_DELAY, Counts::Forgiven, &chain(&error)).await
             }
             Asked::Store(error) => self.page_fault(item, receipt, FAULT_DELAY, &chain(&error), hand).await,
-            Asked::Down { .. } | Asked::Stopped => {
-                self.abandon(receipt, Duration::ZERO, Counts::Forgiven, &told).await
+            Asked::Down { .. } => self.abandon(receipt, Duration::ZERO, Counts::Forgiven, &told).await,
+            Asked::Stopped => {
+                let left = self.leave_probe(&item.feed).await;
+                left.and(self.abandon(receipt, Duration::ZERO, Counts::Forgiven, &told).await)
             }
         };
         if let Err(error) = result {

@@ -7,7 +7,7 @@ use tidemill_core::sync::SyncState;
 use tidemill_engine::sync::{PagerOptions, SyncSettings};
 use tidemill_supplier::{Change, Config, Outage, Supplier, What};
 use tidemill_testkit::door::Kind;
-use tidemill_testkit::mill::{Mill, Roles, syncs};
+use tidemill_testkit::mill::{FEED, Mill, Roles, syncs};
 use tokio::time::timeout;
 
 use crate::scene::{again, many, number, open, plan, planned, run as run_of, until, work};
@@ -73,6 +73,40 @@ pub(crate) async fn a_consolidator_that_waits_for_an_answer_ends(kind: Kind) {
     timeout(ENDING_MAX, roles.stop()).await.expect("it ends although nobody answers");
     assert_eq!(deliveries(&mill, "consolidate").await, 0, "an end burns deliveries");
     assert_eq!(again(&mill, &sync).await.state, SyncState::Consolidating);
+}
+
+/// A consolidator ends while its probe of a feed that was down is out: the next one probes at once, and does not wait
+/// until the probe counts as lost.
+pub(crate) async fn a_probe_whose_process_ends_goes_to_the_next(kind: Kind) {
+    let mill = open(kind, 600).await;
+    let roles = mill.roles();
+    mill.sync(false).await;
+    roles.stop().await;
+    mill.supplier.handle.change(&Change::some(What::Vanish, 20, 3)).expect("stones vanish");
+    let sync = planned(&mill, true).await;
+    work(&mill).await;
+    mill.supplier.handle.behave(|behaviour| behaviour.outage = Outage::Closed);
+    let mut roles = Roles::none();
+    roles.consolidator(&mill.syncs);
+    let circuit = async || {
+        let feed = mill.stage.store.feed(FEED.to_owned()).await.expect("there is a feed");
+        feed.circuit.to_string().to_lowercase()
+    };
+    until("the feed is known to be down", || async { circuit().await.contains("probe_at") }).await;
+    mill.supplier.handle.behave(|behaviour| {
+        behaviour.outage = Outage::Off;
+        behaviour.latency_ms = 300_000;
+    });
+    until("the probe is out", || async { circuit().await.contains("probing") }).await;
+    timeout(ENDING_MAX, roles.stop()).await.expect("it ends although nobody answers");
+
+    mill.supplier.handle.behave(|behaviour| behaviour.latency_ms = 0);
+    let mut roles = Roles::none();
+    roles.consolidator(&mill.syncs);
+    let ended = mill.settle_within(&sync.ops_run_id, Duration::from_secs(30)).await;
+    assert_eq!(ended.status, RunState::Success, "{}", ended.metadata);
+    roles.stop().await;
+    assert_eq!(mill.rows("deleted").await.len(), 20);
 }
 
 /// More feeds are down than one scheduler plans at a time: another feed is planned all the same.
