@@ -17,6 +17,7 @@ pub(crate) const ALL: &[(&str, &[u16])] = &[
     ("invalid", &[422]),
     ("key_conflict", &[409]),
     ("name_taken", &[409]),
+    ("no_pages", &[403]),
     ("no_route", &[404]),
     ("no_sign_in", &[409]),
     ("not_ready", &[503]),

@@ -50,11 +50,12 @@ impl Syncs {
             let mut stop = stop.clone();
             // A feed may take minutes to answer; whoever is to end does not wait for it.
             let gone = tokio::select! {
-                gone = self.verify(sync, bench, unseen) => gone?,
-                Ok(_) = stop.wait_for(|stop| *stop) => {
-                    self.leave_probe(&sync.feed).await?;
-                    return Err(Asked::Stopped);
-                }
+                gone = self.verify(sync, bench, unseen) => Some(gone?),
+                Ok(_) = stop.wait_for(|stop| *stop) => None,
+            };
+            let Some(gone) = gone else {
+                self.leave_probe(&sync.feed).await?;
+                return Err(Asked::Stopped);
             };
             if !self.mark_deleted(sync, gone).await? {
                 return Ok(false);

@@ -106,7 +106,8 @@ async fn a_lookup_asks_for_fifty_at_a_time_and_believes_only_what_it_asked_for()
     let asked = server.asked_for("Page");
     let lengths: Vec<_> =
         asked.iter().map(|page| page["variables"]["query"]["ids"].as_array().unwrap().len()).collect();
-    assert_eq!(lengths, [50, 50, 20]);
+    // An answer may be short: those that it lacks are asked for until nobody is found any more.
+    assert_eq!(lengths, [50, 48, 50, 20]);
     // What is still offered has to pass the feed's own filters, or a stone that was sold would seem to be
     // there.
     assert_eq!(asked[0]["variables"]["query"]["availability"], json!(["AVAILABLE"]));
