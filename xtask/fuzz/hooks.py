@@ -1,6 +1,22 @@
 """What the fuzzer does differently from one that knows nothing of the API."""
 
+import ast
+import threading
+
 import schemathesis
+
+# Until CPython 3.12, two threads that turn source into a tree at one time upset each other's count of depth, and one
+# of them ends with a SystemError. The fuzzer's workers do so when they describe a strategy.
+PARSING = threading.Lock()
+parse = ast.parse
+
+
+def parse_one_at_a_time(*arguments, **named):
+    with PARSING:
+        return parse(*arguments, **named)
+
+
+ast.parse = parse_one_at_a_time
 
 
 @schemathesis.hook
