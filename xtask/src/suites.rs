@@ -1,4 +1,4 @@
-//! Every suite of the workspace, two at a time: most of them wait more than they compute.
+//! Every suite of the workspace, three at a time: most of them wait more than they compute.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader};
@@ -14,9 +14,10 @@ use serde_json::Value;
 use crate::{out, workspace};
 
 /// Suites that run at the same time.
-const AT_ONCE: usize = 2;
+const AT_ONCE: usize = 3;
 /// The longest ones, which begin first, so that no one is left to run alone at the end.
-const LONG: [&str; 7] = ["e2e", "conformance", "graph", "sync", "sync_faults", "live", "console"];
+const LONG: [&str; 8] =
+    ["e2e", "console/console", "conformance", "sync", "graph", "sync_faults", "agent/agent", "live"];
 
 /// Suites of real processes, whose tests wait for them most of the time, and how many of their tests run at once.
 const WAITING: [&str; 1] = ["e2e"];

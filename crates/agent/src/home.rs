@@ -16,8 +16,14 @@ use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 use tidemill_supervisor::write_record;
 use uuid::Uuid;
+
+/// How long the lock of an agent that is gone may still be held, and how often to look.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// The directory of an agent, which this process alone uses.
 #[derive(Debug)]
@@ -56,10 +62,8 @@ impl Home {
         // Tasks know their places by whole paths: their commands start elsewhere.
         let dir = &dir.canonicalize().map_err(failed)?;
         let lock = File::create(dir.join("lock")).map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(Error::Busy { path: dir.clone() }),
-            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        if !is_locked(&lock).map_err(failed)? {
+            return Err(Error::Busy { path: dir.clone() });
         }
         let (agent_id, secret) = identity(&dir.join("agent.json")).map_err(failed)?;
         let home = Self { dir: dir.clone(), agent_id, secret, _lock: lock };
@@ -200,6 +204,20 @@ pub(crate) fn escaped(text: &str) -> String {
     name
 }
 
+/// Locks a file. What an agent has just started holds all that was open in it until it has become another program:
+/// for so long the lock of an agent that is gone is taken.
+fn is_locked(file: &File) -> io::Result<bool> {
+    let begun = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::WouldBlock) if begun.elapsed() < LOCK_WAIT => thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::WouldBlock) => return Ok(false),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,8 +229,16 @@ mod tests {
         let id = home.agent_id();
         let error = Home::open(dir.path()).unwrap_err();
         assert!(matches!(error, Error::Busy { .. }), "{error}");
+        // What was started last may hold the lock a little longer than the agent itself.
         drop(home);
+        let child = File::open(dir.path().join("lock")).unwrap();
+        child.lock().unwrap();
+        let held = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(100));
+            drop(child);
+        });
         let again = Home::open(dir.path()).unwrap();
+        held.join().unwrap();
         let secret = again.secret().to_owned();
         assert_eq!((again.agent_id(), secret.len()), (id, 64));
         drop(again);

@@ -3,6 +3,9 @@
 
 use crate::label::labelled;
 
+/// The label that a run of this lane asks for. Only schedulers offer it, and a pause of the lane is read from it.
+pub const SYNC_LABEL: &str = "tidemill.sync";
+
 labelled! {
     /// Where a sync is in its life.
     "sync state" SyncState {

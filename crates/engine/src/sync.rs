@@ -33,6 +33,7 @@ pub use reprice::{Replaced, RepricePlace, Repriced};
 pub use scan::Scanned;
 pub use steps::StepTimes;
 pub use tidemill_core::records::{Consolidated, RetriedSync, SyncStatus};
+pub use tidemill_core::sync::SYNC_LABEL;
 
 use crate::{Engine, Process};
 use std::sync::Arc;
@@ -42,8 +43,6 @@ use tidemill_core::limits;
 use tidemill_feeds::{CircuitPolicy, Tuning};
 use tokio::sync::Notify;
 
-/// The label that a run of this lane asks for. Only schedulers offer it.
-pub const SYNC_LABEL: &str = "tidemill.sync";
 /// The label that says that a process carries out pages.
 pub const PAGES_LABEL: &str = "tidemill.pages";
 /// The label that says that a process consolidates.

@@ -45,7 +45,7 @@ impl Tx<'_> {
 }
 
 /// The same question as the SQL function asks on PostgreSQL.
-const SQLITE: &str = "
+pub(crate) const SQLITE: &str = "
 SELECT count(*) FROM (
     SELECT 1 FROM (
         SELECT shelf_id FROM runs WHERE gate = 'open'

@@ -1,6 +1,7 @@
 //! Names and numbers that are rendered into the SQL when a store is opened.
 
 use tidemill_core::broken::Break;
+use tidemill_core::sync::SYNC_LABEL;
 use tidemill_core::{diagram, limits};
 
 /// What stands between us and PostgreSQL.
@@ -60,47 +61,87 @@ impl Schema {
         format!("tidemill_{}", self.name())
     }
 
-    /// Puts the names and numbers into a text.
+    /// Puts the names and numbers into a text, in one pass: every process renders some hundreds of texts when it
+    /// starts, and few of them name what is long to make.
     pub(crate) fn render(&self, text: &str) -> String {
-        let place = self.name.as_ref().map(|name| format!("{name}.")).unwrap_or_default();
-        let sync = self.sync.as_ref().map(|name| format!("{name}.")).unwrap_or_default();
-        // SQLite has no clock that is fit for this: there a time is always given.
-        let now = if self.name.is_some() { "clock_timestamp()" } else { "NULL" };
-        let fence = if Break::NoFence.is_on() { "false" } else { FENCE };
-        let finish = if Break::NoFence.is_on() { "r.status IS NOT NULL" } else { FINISH_ALLOWED };
         #[cfg(feature = "broken")]
         let text = &crate::broken::without_follow(text);
-        let mut text = text
-            .replace("{run_columns}", RUN_COLUMNS)
-            .replace("{run_filter}", RUN_FILTER)
-            .replace("{binary}", if self.name.is_some() { "COLLATE \"C\"" } else { "COLLATE BINARY" })
-            .replace("{in}", if self.name.is_some() { "= ANY (" } else { "IN (SELECT value FROM json_each(" })
-            .replace("{ni}", if self.name.is_some() { ")" } else { "))" })
-            .replace("{each}", if self.name.is_some() { "unnest(" } else { "json_each(" })
-            .replace("{as_u}", if self.name.is_some() { "::text[]) AS u (value)" } else { ") AS u" })
-            .replace("{ops}.", &place)
-            .replace("{sync}.", &sync)
-            .replace("{now}", now)
-            .replace("{schema}", self.name())
-            .replace("{channel}", &self.channel())
-            .replace("{run_pairs}", &diagram::run_pairs_sql())
-            .replace("{sync_pairs}", &diagram::sync_pairs_sql())
-            .replace("{partition_pairs}", &diagram::partition_pairs_sql())
-            .replace("{worker_run_pairs}", &diagram::worker_run_pairs_sql())
-            .replace("{job_pairs}", &diagram::job_pairs_sql())
-            .replace("{job_terminal}", &diagram::job_terminal_sql())
-            .replace("{run_terminal}", &diagram::run_terminal_sql())
-            .replace("{verb}", VERB)
-            .replace("{finish_allowed_one}", &of_one(finish))
-            .replace("{finish_allowed}", finish)
-            .replace("{fence}", fence);
-        for (name, number) in NUMBERS {
-            if text.contains(name) {
-                text = text.replace(name, &number.to_string());
+        let mut rendered = String::with_capacity(text.len() * 2);
+        self.render_into(&mut rendered, text);
+        rendered
+    }
+
+    fn render_into(&self, rendered: &mut String, text: &str) {
+        let mut rest = text;
+        while let Some(at) = rest.find('{') {
+            rendered.push_str(&rest[..at]);
+            rest = &rest[at..];
+            let named = rest.find('}').and_then(|end| Some((self.value(&rest[1..end])?, end + 1)));
+            let Some((value, end)) = named else {
+                // A brace of SQL's own, as in an array or in JSON.
+                rendered.push('{');
+                rest = &rest[1..];
+                continue;
+            };
+            rest = &rest[end..];
+            match value {
+                // A place brings its own dot, or none where there are no schemas.
+                Value::Place(name) => {
+                    rest = rest.strip_prefix('.').unwrap_or(rest);
+                    if let Some(name) = name {
+                        rendered.push_str(name);
+                        rendered.push('.');
+                    }
+                }
+                Value::Text(text) => self.render_into(rendered, text),
+                Value::Made(text) => rendered.push_str(&text),
             }
         }
-        text
+        rendered.push_str(rest);
     }
+
+    /// What stands for a name in braces, if it is one of ours.
+    fn value(&self, name: &str) -> Option<Value<'_>> {
+        let by_store = |postgres, sqlite| Value::Text(if self.name.is_some() { postgres } else { sqlite });
+        let finish = || if Break::NoFence.is_on() { "r.status IS NOT NULL" } else { FINISH_ALLOWED };
+        Some(match name {
+            "ops" => Value::Place(self.name.as_deref()),
+            "sync" => Value::Place(self.sync.as_deref()),
+            "run_columns" => Value::Text(RUN_COLUMNS),
+            "run_filter" => Value::Text(RUN_FILTER),
+            "binary" => by_store("COLLATE \"C\"", "COLLATE BINARY"),
+            "in" => by_store("= ANY (", "IN (SELECT value FROM json_each("),
+            "ni" => by_store(")", "))"),
+            "each" => by_store("unnest(", "json_each("),
+            "as_u" => by_store("::text[]) AS u (value)", ") AS u"),
+            // SQLite has no clock that is fit for this: there a time is always given.
+            "now" => by_store("clock_timestamp()", "NULL"),
+            "schema" => Value::Text(self.name()),
+            "channel" => Value::Made(self.channel()),
+            "verb" => Value::Text(VERB),
+            "sync_label" => Value::Text(SYNC_LABEL),
+            "finish_allowed" => Value::Text(finish()),
+            "finish_allowed_one" => Value::Made(of_one(finish())),
+            "fence" => Value::Text(if Break::NoFence.is_on() { "false" } else { FENCE }),
+            "run_pairs" => Value::Made(diagram::run_pairs_sql()),
+            "sync_pairs" => Value::Made(diagram::sync_pairs_sql()),
+            "partition_pairs" => Value::Made(diagram::partition_pairs_sql()),
+            "worker_run_pairs" => Value::Made(diagram::worker_run_pairs_sql()),
+            "job_pairs" => Value::Made(diagram::job_pairs_sql()),
+            "job_terminal" => Value::Made(diagram::job_terminal_sql()),
+            "run_terminal" => Value::Made(diagram::run_terminal_sql()),
+            _ => Value::Made(NUMBERS.iter().find(|(known, _)| *known == name)?.1.to_string()),
+        })
+    }
+}
+
+/// What stands for a name.
+enum Value<'a> {
+    /// A schema, if the store has any.
+    Place(Option<&'a str>),
+    /// May hold names itself.
+    Text(&'a str),
+    Made(String),
 }
 
 /// Names are used in SQL as they stand: only plain lower-case ones are taken.
@@ -157,20 +198,41 @@ const VERB: &str =
     "SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan";
 
 const NUMBERS: &[(&str, u64)] = &[
-    ("{message_max}", limits::MESSAGE_BYTES_MAX as u64),
-    ("{payload_max}", limits::PAYLOAD_BYTES_MAX as u64),
-    ("{metadata_max}", limits::METADATA_BYTES_MAX as u64),
-    ("{key_max}", limits::KEY_BYTES_MAX as u64),
-    ("{batch_max}", limits::BATCH_MAX as u64),
-    ("{labels_max}", limits::LABELS_MAX as u64),
-    ("{priority_max}", limits::PRIORITY_MAX as u64),
-    ("{attempts_max}", limits::ATTEMPTS_MAX as u64),
-    ("{attempts_default}", limits::ATTEMPTS_DEFAULT as u64),
-    ("{losses_default}", limits::LOSSES_DEFAULT as u64),
-    ("{backoff_secs}", limits::BACKOFF_SECS as u64),
-    ("{backoff_max}", limits::BACKOFF_SECS_MAX as u64),
-    ("{lease_secs}", limits::LEASE_SECS),
-    ("{dead_after_secs}", limits::DEAD_AFTER_SECS),
-    ("{cancel_grace_secs}", limits::CANCEL_GRACE_SECS),
-    ("{event_repeat_secs}", limits::EVENT_REPEAT_SECS),
+    ("message_max", limits::MESSAGE_BYTES_MAX as u64),
+    ("payload_max", limits::PAYLOAD_BYTES_MAX as u64),
+    ("metadata_max", limits::METADATA_BYTES_MAX as u64),
+    ("key_max", limits::KEY_BYTES_MAX as u64),
+    ("batch_max", limits::BATCH_MAX as u64),
+    ("labels_max", limits::LABELS_MAX as u64),
+    ("priority_max", limits::PRIORITY_MAX as u64),
+    ("attempts_max", limits::ATTEMPTS_MAX as u64),
+    ("attempts_default", limits::ATTEMPTS_DEFAULT as u64),
+    ("losses_default", limits::LOSSES_DEFAULT as u64),
+    ("backoff_secs", limits::BACKOFF_SECS as u64),
+    ("backoff_max", limits::BACKOFF_SECS_MAX as u64),
+    ("lease_secs", limits::LEASE_SECS),
+    ("dead_after_secs", limits::DEAD_AFTER_SECS),
+    ("cancel_grace_secs", limits::CANCEL_GRACE_SECS),
+    ("event_repeat_secs", limits::EVENT_REPEAT_SECS),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_rendered_also_within_each_other_and_braces_of_sql_stay() {
+        let text =
+            "SELECT '{a,b}', '{\"to\": 1}', {batch_max} FROM {ops}.runs r, {sync}.stones WHERE {run_filter}";
+        let postgres = Schema::postgres("mill").unwrap().with_sync("public").unwrap().render(text);
+        let begins = format!(
+            "SELECT '{{a,b}}', '{{\"to\": 1}}', {} FROM mill.runs r, public.stones WHERE ",
+            limits::BATCH_MAX
+        );
+        assert!(postgres.starts_with(&begins), "{postgres}");
+        assert!(postgres.contains("FROM mill.graphs c") && postgres.contains("COLLATE \"C\""), "{postgres}");
+        let sqlite = Schema::sqlite().render(text);
+        assert!(sqlite.contains("FROM runs r, stones WHERE") && sqlite.contains("FROM graphs c"), "{sqlite}");
+        assert!(sqlite.contains("'{a,b}'") && !sqlite.contains("{ops}"), "{sqlite}");
+    }
+}

@@ -88,6 +88,13 @@ impl Server {
         self.known().logs.get(task).into_iter().flat_map(BTreeMap::values).flatten().cloned().collect()
     }
 
+    /// What it was told so far, for a test that fails.
+    pub(crate) fn told(&self) -> String {
+        let known = self.known();
+        let (registered, beats) = (known.registered.len(), known.beats.len());
+        format!("{registered} registrations, {beats} beats, {:?}, {:?}", known.stages, known.results)
+    }
+
     /// Whether a stage was reported.
     pub(crate) fn has_stage(&self, task: &str, stage: &str) -> bool {
         self.known().stages.contains(&(task.to_owned(), stage.to_owned()))

@@ -117,13 +117,15 @@ impl Ground {
 
     /// Waits until a command wrote a process id into a file outside.
     pub(crate) async fn pid(&self, name: &str) -> i32 {
-        let mut pid = None;
-        until("a process id is written", || {
-            pid = self.wrote(name).strip_suffix('\n').and_then(|text| text.parse().ok());
-            pid.is_some()
-        })
-        .await;
-        pid.unwrap()
+        let begun = Instant::now();
+        loop {
+            if let Some(pid) = self.wrote(name).strip_suffix('\n').and_then(|text| text.parse().ok()) {
+                return pid;
+            }
+            // What came instead: this once failed where it could not be seen why.
+            assert!(begun.elapsed() < PATIENCE, "no process id is written: {}", self.server.told());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     }
 }
 

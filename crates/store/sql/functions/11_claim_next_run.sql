@@ -71,7 +71,7 @@ BEGIN
                    AND (p_projects IS NULL OR s.project_id = ANY (p_projects))
                    AND NOT EXISTS (SELECT FROM {ops}.flags f
                                     WHERE f.flag = 'paused'
-                                      AND f.scope IN (CASE WHEN 'tidemill.sync' = ANY (s.labels) THEN 'lane:sync'
+                                      AND f.scope IN (CASE WHEN '{sync_label}' = ANY (s.labels) THEN 'lane:sync'
                                                            ELSE 'lane:ops' END, 'project:' || s.project_id)
                                       AND (f.until_at IS NULL OR f.until_at > v_now))
                    AND (head.priority IS NOT NULL OR s.scan_until > v_began)
@@ -189,7 +189,7 @@ BEGIN
                    AND (p_projects IS NULL OR s.project_id = ANY (p_projects))
                    AND NOT EXISTS (SELECT FROM {ops}.flags f
                                     WHERE f.flag = 'paused'
-                                      AND f.scope IN (CASE WHEN 'tidemill.sync' = ANY (s.labels) THEN 'lane:sync'
+                                      AND f.scope IN (CASE WHEN '{sync_label}' = ANY (s.labels) THEN 'lane:sync'
                                                            ELSE 'lane:ops' END, 'project:' || s.project_id)
                                       AND (f.until_at IS NULL OR f.until_at > p_now))
                  ORDER BY head.priority DESC, head.ready_at) h;

@@ -120,6 +120,13 @@ mod tests {
         }
     }
 
+    /// Texts for SQLite are not rendered: a label that changes must change here as well.
+    #[test]
+    fn a_pause_of_the_sync_lane_is_read_from_the_label_that_its_runs_ask_for() {
+        let label = format!("'{}'", tidemill_core::sync::SYNC_LABEL);
+        assert!(claim::CLAIM.contains(&label) && crate::drain::SQLITE.contains(&label));
+    }
+
     fn is_short(scan: &str) -> bool {
         scan.contains("VIRTUAL TABLE")
             || ["SCAN s", "SCAN a", "SCAN known", "SCAN CONSTANT ROW"].contains(&scan)
