@@ -1,6 +1,22 @@
 //! The console, as it is served: every page over a real socket, and the important ones in a real browser.
 #![expect(clippy::expect_used, reason = "what fails here ends the test, loudly")]
 
+/// Makes a test of each case on each store.
+macro_rules! on_both {
+    ($($case:ident),+ $(,)?) => {
+        mod postgres {
+            use tidemill_testkit::door::Kind;
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+            async fn $case() { super::$case(Kind::Postgres).await; })+
+        }
+        mod sqlite {
+            use tidemill_testkit::door::Kind;
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+            async fn $case() { super::$case(Kind::Sqlite).await; })+
+        }
+    };
+}
+
 #[path = "console/attention.rs"]
 mod attention;
 #[path = "console/bounds.rs"]
@@ -27,5 +43,7 @@ mod live;
 mod pages;
 #[path = "console/site.rs"]
 mod site;
+#[path = "console/sizes.rs"]
+mod sizes;
 #[path = "console/syncs.rs"]
 mod syncs;
