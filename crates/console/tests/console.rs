@@ -37,10 +37,14 @@ mod furnish;
 mod graphs;
 #[path = "console/house.rs"]
 mod house;
+#[path = "console/keyboard.rs"]
+mod keyboard;
 #[path = "console/live.rs"]
 mod live;
 #[path = "console/pages.rs"]
 mod pages;
+#[path = "console/policy.rs"]
+mod policy;
 #[path = "console/site.rs"]
 mod site;
 #[path = "console/sizes.rs"]
