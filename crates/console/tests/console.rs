@@ -39,6 +39,8 @@ mod graphs;
 mod house;
 #[path = "console/keyboard.rs"]
 mod keyboard;
+#[path = "console/lanes.rs"]
+mod lanes;
 #[path = "console/live.rs"]
 mod live;
 #[path = "console/pages.rs"]
