@@ -4,6 +4,7 @@ use crate::driver::{Browser, Wish};
 use crate::house::House;
 use crate::sizes;
 use reqwest::StatusCode;
+use serde_json::json;
 use tidemill_api::access::Access;
 use tidemill_core::RunId;
 use tidemill_core::records::SyncStatus;
@@ -84,6 +85,9 @@ async fn a_failing_sync_is_seen_its_partition_is_retried_and_it_succeeds() {
     let here = browser.url().await.replace(&house.url(""), "");
     fits(&browser, &house, &here, "sync-completed").await;
     fits(&browser, &house, &format!("/feeds/{FEED}?price=1250&carats=1.25"), "feed-synced").await;
+    let cut = "return [...document.querySelectorAll('.scroll')].filter((one) => one.scrollWidth > one.clientWidth) \
+               .map((one) => one.textContent)";
+    assert_eq!(browser.run(cut).await, json!([]), "on a desk every column of the feed is seen");
     fits(&browser, &house, "/", "overview-synced").await;
     browser.is_content().await;
     roles.stop().await;
