@@ -45,6 +45,8 @@ mod lanes;
 mod live;
 #[path = "console/pages.rs"]
 mod pages;
+#[path = "console/pictures.rs"]
+mod pictures;
 #[path = "console/policy.rs"]
 mod policy;
 #[path = "console/site.rs"]
