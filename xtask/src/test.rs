@@ -47,8 +47,9 @@ pub(crate) fn screenshots(folder: &str) -> Result<ExitCode> {
     setup::ensure_programs()?;
     let folder = std::path::absolute(folder).with_context(|| format!("`{folder}` is no folder"))?;
     let status = workspace::cargo()
-        .args(["test", "--package", "tidemill-console", "--test", "console", "--"])
+        .args(["test", "--package", "tidemill-console", "--test", "console", "--", "--include-ignored"])
         .args(["every_page_fits", "pages_of_graphs_fit", "a_failing_sync_is_seen"])
+        .arg("the_documentation_has_a_picture")
         .env("TIDEMILL_SCREENSHOTS", &folder)
         .status()
         .context("could not run cargo")?;

@@ -47,6 +47,12 @@ mod sqlite_only {
     }
 
     #[test]
+    fn the_demo_of_a_feed_shows_its_syncs_their_partitions_and_the_watermark() {
+        let stage = Stage::bare(Kind::Sqlite);
+        super::the_demo_of_a_feed_shows_its_syncs_their_partitions_and_the_watermark(&stage);
+    }
+
+    #[test]
     fn a_thousand_abandoned_requests_leave_nothing_behind() {
         super::a_thousand_abandoned_requests_leave_nothing_behind(&Stage::new(Kind::Sqlite));
     }
@@ -156,6 +162,44 @@ fn the_demo_leaves_the_console_open_on_its_data(stage: &Stage) {
     });
     let (status, page) = receive(send(address, "GET", "/runs?status=success", None));
     assert_eq!((status, page.matches("class=\"state s-success\"").count()), (200, 12), "{page}");
+    demo.signal(Signal::TERM);
+    assert_eq!(demo.ended_within(PATIENCE), Some(0), "{}", demo.said());
+}
+
+fn the_demo_of_a_feed_shows_its_syncs_their_partitions_and_the_watermark(stage: &Stage) {
+    let folder = stage.path("").display().to_string();
+    let words = ["demo", "--stones", "400", "--serve", "--listen", "127.0.0.1:0"];
+    let (mut demo, address) = server(stage, &words, &[("TMPDIR", &folder)]);
+    until_within("the demo is over", Duration::from_secs(90), || {
+        demo.said().contains("the console stays open on the demo's data").then_some(())
+    });
+    let page = |path: &str| {
+        let (status, page) = receive(send(address, "GET", path, None));
+        assert_eq!(status, 200, "{path}: {page}");
+        page
+    };
+    let told = |path: &str| ask(address, "GET", path, None).1;
+    let (syncs, feed) = (told("/v1/syncs?feed=demo"), page("/feeds/demo"));
+    let syncs = syncs["items"].as_array().expect("a list");
+    assert_eq!(syncs.len(), 3, "{syncs:?}");
+    let text = |value: &Value| value.as_str().unwrap_or_else(|| panic!("no text: {value}")).to_owned();
+    for sync in syncs {
+        let run = text(&sync["ops_run_id"]);
+        assert!(feed.contains(&format!("href=\"/runs/{run}\"")), "{feed}");
+        let shown = page(&format!("/runs/{run}"));
+        let partitions = told(&format!("/v1/syncs/{}", text(&sync["run_id"])))["partitions"].take();
+        for partition in partitions.as_array().expect("a list") {
+            let key = format!("data-key=\"{}\"", text(&partition["partition_id"]));
+            let (_, card) = shown.split_once(&key).unwrap_or_else(|| panic!("no {key}: {shown}"));
+            let (card, _) = card.split_once("</article>").expect("it ends");
+            assert!(card.contains("completed"), "{card}");
+        }
+        assert!(partitions.as_array().is_some_and(|all| !all.is_empty()) && shown.contains("completed"));
+        // To the second: the page shows fewer digits of it than the door.
+        let watermark = text(&sync["watermark_after"]).replace('T', " ");
+        assert!(feed.contains(&watermark[..19]), "{watermark}: {feed}");
+    }
+    assert!(page("/").contains("href=\"/feeds/demo\""));
     demo.signal(Signal::TERM);
     assert_eq!(demo.ended_within(PATIENCE), Some(0), "{}", demo.said());
 }

@@ -9,22 +9,6 @@ use tidemill_core::run::{FinalStatus, QueueRun, RunState};
 use tidemill_testkit::door::Kind;
 use tidemill_testkit::mill::{FEED, Mill};
 
-/// Makes a test of each case on each store.
-macro_rules! on_both {
-    ($($case:ident),+ $(,)?) => {
-        mod postgres {
-            use tidemill_testkit::door::Kind;
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-            async fn $case() { super::$case(Kind::Postgres).await; })+
-        }
-        mod sqlite {
-            use tidemill_testkit::door::Kind;
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-            async fn $case() { super::$case(Kind::Sqlite).await; })+
-        }
-    };
-}
-
 on_both! {
     an_old_failure_is_shown_however_many_newer_ones_were_tried_again,
     a_sync_that_a_newer_one_made_good_is_no_news_and_is_offered_nothing,

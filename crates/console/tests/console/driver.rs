@@ -3,128 +3,186 @@
 //! A small client of our own: the protocol is JSON over HTTP, and the tests need ten of its calls.
 
 use serde_json::{Value, json};
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use tempfile::TempDir;
 use tidemill_testkit::cluster::find_on_path;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
-/// Browsers at once: each wants a processor of its own.
-static SEATS: Semaphore = Semaphore::const_new(1);
+/// Browsers at once: they wait more than they work.
+const BROWSERS: u32 = 2;
+static SEATS: Semaphore = Semaphore::const_new(BROWSERS as usize);
+/// Browsers that nobody has just now. The tests hand them on, because to start one takes seconds.
+static KEPT: Mutex<Vec<Running>> = Mutex::new(Vec::new());
 /// How long something may take to be seen.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How WebDriver names an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+/// The keys that have no letter, as WebDriver names them.
+pub(crate) const TAB: &str = "\u{e004}";
+pub(crate) const ENTER: &str = "\u{e007}";
+/// The size of its window.
+const WINDOW: &str = "--window-size=1280,900";
+/// The tallest part of a page that a picture shows, in pixels.
+const PICTURE_HEIGHT_MAX: f64 = 6_000.0;
+
+/// Starts the driver (`$1`), is told which process its browser is, and ends both when whoever started it has ended, in
+/// whatever way; then the folder of the browser (`$2`) goes.
+const KEEPER: &str = r#"
+"$1" --port=0 & driver=$!
+read -r browser
+read -r end
+if [ -n "$browser" ]; then kill "$browser"; fi
+for turn in 1 2 3 4 5 6 7 8 9; do kill -0 "$browser" && sleep 0.1; done
+kill "$driver"
+wait "$driver"
+rm -rf "$2"
+"#;
 
 /// What a browser is like.
 pub(crate) struct Wish {
-    pub(crate) width: u32,
-    pub(crate) height: u32,
     pub(crate) script: bool,
-    pub(crate) dark: bool,
+    /// Whether there is no other one meanwhile.
+    pub(crate) alone: bool,
 }
 
 impl Default for Wish {
     fn default() -> Self {
-        Self { width: 1_280, height: 900, script: true, dark: false }
+        Self { script: true, alone: false }
     }
 }
 
-/// A browser.
+/// A driver and its browser. Both end when this is dropped, or with the process.
+struct Running {
+    session: String,
+    /// Held for its input, whose end it notices.
+    _keeper: Child,
+}
+
+impl Running {
+    async fn start(http: &reqwest::Client) -> Self {
+        let missing = "is missing; `cargo xtask test` installs it where it may: chromium, chromium-driver";
+        let driver = find_on_path("chromedriver").unwrap_or_else(|| panic!("chromedriver {missing}"));
+        let chromium = find_on_path("chromium").unwrap_or_else(|| panic!("chromium {missing}"));
+        let profile = profile();
+        let mut keeper = Command::new("/bin/sh")
+            .args(["-c", KEEPER, "keeper"])
+            .args([&driver, &profile])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the driver starts");
+        let base = format!("http://127.0.0.1:{}/session", port(keeper.stdout.take().expect("its output")));
+        let answer = http.post(&base).json(&wanted(&chromium, &profile)).send().await;
+        let answer: Value = answer.expect("the driver answers").json().await.expect("an answer");
+        let session = &answer["value"];
+        let id = session["sessionId"].as_str().unwrap_or_else(|| panic!("no session: {answer}"));
+        let process = &session["capabilities"]["goog:processID"];
+        let input = keeper.stdin.as_mut().expect("its input");
+        writeln!(input, "{}", process.as_i64().expect("the browser's process")).expect("the keeper listens");
+        Self { session: format!("{base}/{id}"), _keeper: keeper }
+    }
+
+    /// The same, with nothing of whoever had it before: what was set for a tab goes with the tab. Nothing where it does
+    /// not answer any more; then its keeper ends it.
+    async fn cleared(self, http: &reqwest::Client) -> Option<Self> {
+        let at = |path: &str| format!("{}{path}", self.session);
+        let look_at = |handle: &Value| said(http.post(at("/window")).json(&json!({"handle": handle})));
+        let old = said(http.get(at("/window/handles"))).await.ok()?;
+        let fresh = said(http.post(at("/window/new")).json(&json!({"type": "tab"}))).await.ok()?;
+        for handle in old.as_array().into_iter().flatten() {
+            look_at(handle).await.ok()?;
+            said(http.delete(at("/window"))).await.ok()?;
+        }
+        look_at(&fresh["handle"]).await.ok()?;
+        let forget = json!({"cmd": "Network.clearBrowserCookies", "params": {}});
+        said(http.post(at("/goog/cdp/execute")).json(&forget)).await.ok()?;
+        said(http.post(at("/se/log")).json(&json!({"type": "browser"}))).await.ok()?;
+        Some(self)
+    }
+}
+
+/// What the driver is asked for.
+fn wanted(chromium: &Path, profile: &Path) -> Value {
+    let profile = format!("--user-data-dir={}", profile.display());
+    let arguments = [
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--disable-dev-shm-usage",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-extensions",
+        "--disable-sync",
+        "--hide-scrollbars",
+        profile.as_str(),
+        WINDOW,
+    ];
+    json!({"capabilities": {"alwaysMatch": {
+        "browserName": "chrome",
+        "goog:chromeOptions": {"binary": chromium, "args": arguments},
+        "goog:loggingPrefs": {"browser": "ALL"},
+    }}})
+}
+
+/// A folder for a browser, in memory where there is one. The keeper removes it.
+fn profile() -> PathBuf {
+    let memory = tempfile::Builder::new().prefix("tidemill-browser-").tempdir_in("/dev/shm");
+    memory.or_else(|_| tempfile::tempdir()).expect("a folder").keep()
+}
+
+/// A browser, for as long as a test has it.
 pub(crate) struct Browser {
     http: reqwest::Client,
+    /// There until it is handed on.
+    running: Option<Running>,
     session: String,
-    driver: Child,
-    _profile: TempDir,
+    /// Held for the others, who wait.
     _seat: SemaphorePermit<'static>,
 }
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // A driver that is killed leaves its browser behind: the session is ended first, and waited for.
-        let _ = self.quit();
-        let _ = self.driver.kill();
-        let _ = self.driver.wait();
+        KEPT.lock().unwrap_or_else(PoisonError::into_inner).extend(self.running.take());
     }
 }
 
 impl Browser {
-    /// Ends the session, and with it the browser.
-    fn quit(&self) -> std::io::Result<()> {
-        let (host, path) = self.session.trim_start_matches("http://").split_once('/').unwrap_or_default();
-        let mut stream = TcpStream::connect(host)?;
-        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-        write!(stream, "DELETE /{path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n")?;
-        stream.read_to_end(&mut Vec::new())?;
-        Ok(())
-    }
-
-    /// Opens one.
+    /// Takes a browser as somebody new: with one tab, and without a cookie of whoever had it before.
     pub(crate) async fn open(wish: &Wish) -> Self {
-        let seat = SEATS.acquire().await.expect("the seats are never closed");
-        let missing = "is missing; `cargo xtask test` installs it where it may: chromium, chromium-driver";
-        let program = find_on_path("chromedriver").unwrap_or_else(|| panic!("chromedriver {missing}"));
-        let chromium = find_on_path("chromium").unwrap_or_else(|| panic!("chromium {missing}"));
-        let profile = tempfile::tempdir().expect("a folder");
-        let mut driver = Command::new(program)
-            .arg("--port=0")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the driver starts");
-        let port = port(&mut driver);
+        let seats = if wish.alone { BROWSERS } else { 1 };
+        let seat = SEATS.acquire_many(seats).await.expect("the seats are never closed");
         let http = crate::house::http().timeout(Duration::from_mins(1)).build().expect("a client");
-        let mut arguments = vec![
-            "--headless=new".to_owned(),
-            "--no-sandbox".to_owned(),
-            "--disable-gpu".to_owned(),
-            "--disable-quic".to_owned(),
-            "--disable-dev-shm-usage".to_owned(),
-            "--no-first-run".to_owned(),
-            "--disable-background-networking".to_owned(),
-            "--disable-component-update".to_owned(),
-            "--disable-sync".to_owned(),
-            "--hide-scrollbars".to_owned(),
-            format!("--user-data-dir={}", profile.path().display()),
-            format!("--window-size={},{}", wish.width, wish.height),
-        ];
-        if wish.dark {
-            arguments.push("--force-dark-mode".to_owned());
-            arguments.push("--blink-settings=preferredColorScheme=0".to_owned());
+        let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let running = match kept {
+            Some(running) => running.cleared(&http).await,
+            None => None,
+        };
+        let running = match running {
+            Some(running) => running,
+            None => Running::start(&http).await,
+        };
+        let session = running.session.clone();
+        let browser = Self { http, running: Some(running), session, _seat: seat };
+        if !wish.script {
+            browser.devtools("Emulation.setScriptExecutionDisabled", json!({"value": true})).await;
         }
-        let scripts = if wish.script { 1 } else { 2 };
-        let prefs = json!({"profile.managed_default_content_settings.javascript": scripts});
-        let wanted = json!({"capabilities": {"alwaysMatch": {
-            "browserName": "chrome",
-            "goog:chromeOptions": {"binary": chromium, "args": arguments, "prefs": prefs},
-            "goog:loggingPrefs": {"browser": "ALL"},
-        }}});
-        let base = format!("http://127.0.0.1:{port}/session");
-        let answer = http.post(&base).json(&wanted).send().await.expect("the driver answers");
-        let answer: Value = answer.json().await.expect("an answer");
-        let id = answer["value"]["sessionId"]
-            .as_str()
-            .unwrap_or_else(|| panic!("no session: {answer}"))
-            .to_owned();
-        let session = format!("{base}/{id}");
-        Self { http, session, driver, _profile: profile, _seat: seat }
+        browser
     }
 
     async fn call(&self, path: &str, body: Option<Value>) -> Result<Value, Value> {
         let url = format!("{}{path}", self.session);
-        let request = match body {
+        said(match body {
             Some(body) => self.http.post(url).json(&body),
             None => self.http.get(url),
-        };
-        let answer = request.send().await.expect("the driver answers");
-        let ok = answer.status().is_success();
-        let value = answer.json::<Value>().await.expect("an answer")["value"].take();
-        if ok { Ok(value) } else { Err(value) }
+        })
+        .await
     }
 
     pub(crate) async fn go(&self, url: &str) {
@@ -234,10 +292,14 @@ impl Browser {
         assert_eq!(self.complaints(&[]).await, Vec::<String>::new(), "on {}", self.url().await);
     }
 
-    /// Writes a picture of the page.
+    /// Writes a picture of the page, with what lies below the window too.
     pub(crate) async fn photograph(&self, file: &Path) {
-        let picture = self.call("/screenshot", None).await.expect("a picture");
-        let bytes = decoded(picture.as_str().unwrap_or_default());
+        let size = self.devtools("Page.getLayoutMetrics", json!({})).await["cssContentSize"].take();
+        let height = size["height"].as_f64().expect("a height").min(PICTURE_HEIGHT_MAX);
+        let clip = json!({"x": 0, "y": 0, "width": size["width"], "height": height, "scale": 1});
+        let wanted = json!({"format": "webp", "quality": 80, "captureBeyondViewport": true, "clip": clip});
+        let picture = self.devtools("Page.captureScreenshot", wanted).await;
+        let bytes = decoded(picture["data"].as_str().expect("a picture"));
         std::fs::write(file, bytes).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     }
 
@@ -253,8 +315,20 @@ impl Browser {
         self.call("/window", Some(json!({"handle": tab}))).await.expect("the tab is there");
     }
 
+    /// Lets the page believe that the window is so large, which may be less than a window can be.
     pub(crate) async fn resize(&self, width: u32, height: u32) {
-        self.call("/window/rect", Some(json!({"width": width, "height": height}))).await.expect("a size");
+        let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
+        self.devtools("Emulation.setDeviceMetricsOverride", size).await;
+    }
+
+    /// Presses keys, one after the other, wherever the focus is.
+    pub(crate) async fn press(&self, keys: &str) {
+        let strokes = keys
+            .chars()
+            .flat_map(|key| ["keyDown", "keyUp"].map(|kind| json!({"type": kind, "value": key.to_string()})));
+        let strokes: Vec<Value> = strokes.collect();
+        let keyboard = json!({"actions": [{"type": "key", "id": "keyboard", "actions": strokes}]});
+        self.call("/actions", Some(keyboard)).await.unwrap_or_else(|error| panic!("{keys:?}: {error}"));
     }
 
     async fn devtools(&self, command: &str, parameters: Value) -> Value {
@@ -283,17 +357,28 @@ impl Browser {
         self.devtools("Emulation.setEmulatedMedia", json!({"features": features})).await;
     }
 
-    /// How many pixels of the page lie beyond the right edge of the window.
-    pub(crate) async fn overflow(&self) -> i64 {
-        let script = "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
-        self.run(script).await.as_i64().unwrap_or(i64::MAX)
+    /// Waits until the browser complains of something.
+    pub(crate) async fn complains(&self, of: &str) {
+        let (began, mut heard) = (Instant::now(), Vec::new());
+        while !heard.iter().any(|line: &String| line.contains(of)) {
+            assert!(began.elapsed() < PATIENCE, "nothing of {of:?} on {}: {heard:?}", self.url().await);
+            heard.extend(self.complaints(&[]).await);
+        }
     }
 }
 
+/// What the driver says to a request, or what is wrong with it.
+async fn said(request: reqwest::RequestBuilder) -> Result<Value, Value> {
+    let answer = request.send().await.map_err(|error| json!(error.to_string()))?;
+    let ok = answer.status().is_success();
+    let mut answer: Value = answer.json().await.map_err(|error| json!(error.to_string()))?;
+    let value = answer["value"].take();
+    if ok { Ok(value) } else { Err(value) }
+}
+
 /// The port that a driver says it listens on.
-fn port(driver: &mut Child) -> u16 {
-    let said = BufReader::new(driver.stdout.take().expect("its output"));
-    for line in said.lines() {
+fn port(output: ChildStdout) -> u16 {
+    for line in BufReader::new(output).lines() {
         let line = line.expect("a line");
         if let Some((_, port)) = line.rsplit_once("started successfully on port ") {
             return port.trim_end_matches('.').parse().expect("a port");

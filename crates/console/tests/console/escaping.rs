@@ -3,14 +3,19 @@
 use crate::furnish::{FEED, NASTY, NASTY_NAME, furnish};
 use crate::house::House;
 use tidemill_core::access::Role;
+use tidemill_testkit::door::Kind;
+
+on_both! {
+    every_text_of_others_is_shown_as_it_is_and_obeyed_nowhere,
+    texts_at_their_limits_are_cut_and_all_of_them_is_behind_a_link,
+}
 
 /// What the nasty text looks like on a page.
 const SHOWN: &str = "&lt;/td&gt;&lt;script&gt;alert('x')&lt;/script&gt;&quot;'&gt;\
                      &lt;img src=x onerror=alert(1)&gt;&amp;amp;";
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_text_of_others_is_shown_as_it_is_and_obeyed_nowhere() {
-    let house = House::guarded().await;
+async fn every_text_of_others_is_shown_as_it_is_and_obeyed_nowhere(kind: Kind) {
+    let house = House::guarded_on(kind).await;
     let things = furnish(&house).await;
     let admin = house.signed_in(Role::Admin, None).await;
     let failed = format!("/runs/{}", things.failed);
@@ -39,9 +44,8 @@ async fn every_text_of_others_is_shown_as_it_is_and_obeyed_nowhere() {
     assert!(NASTY.starts_with("</td>") && NASTY_NAME.starts_with("</td>"));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn texts_at_their_limits_are_cut_and_all_of_them_is_behind_a_link() {
-    let house = House::guarded().await;
+async fn texts_at_their_limits_are_cut_and_all_of_them_is_behind_a_link(kind: Kind) {
+    let house = House::guarded_on(kind).await;
     let things = furnish(&house).await;
     let admin = house.signed_in(Role::Admin, None).await;
     let path = format!("/runs/{}", things.failed);

@@ -20,7 +20,7 @@ const PARTITIONS: usize = 30;
 const STEP: Duration = Duration::from_millis(60);
 const PAGES_PER_SECOND: f64 = 500.0;
 /// How long somebody looks.
-const LOOK: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_secs(6);
 /// The shortest time between two updates, and so the time in which there is one at most.
 const SPAN: Duration = Duration::from_millis(500);
 /// What the page may do at most: so many updates a second; so many milliseconds of its processor in each span, so that
@@ -150,7 +150,7 @@ async fn store_pages(mill: &Mill, run: &RunId, stop: watch::Receiver<bool>) -> f
 async fn a_sync_of_thirty_partitions_at_five_hundred_pages_a_second_is_calm_and_smooth() {
     let (mill, run) = planned().await;
     let house = House::with(mill.stage.clone(), Access::Open { name: "ann".to_owned() }).await;
-    let browser = Browser::open(&Wish::default()).await;
+    let browser = Browser::open(&Wish { alone: true, ..Wish::default() }).await;
     let (tell, stop) = watch::channel(false);
     let watched = async {
         browser.go(&house.url(&format!("/runs/{run}"))).await;

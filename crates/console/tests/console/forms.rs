@@ -5,14 +5,30 @@ use crate::house::House;
 use reqwest::{Method, StatusCode};
 use tidemill_core::access::Role;
 use tidemill_core::run::{QueueRun, RunState};
+use tidemill_testkit::door::Kind;
+
+on_both! {
+    whoever_is_not_signed_in_is_asked_to_and_comes_back,
+    a_token_for_machines_is_refused_with_a_sentence_where_one_signs_in,
+    a_sign_in_that_another_page_sends_is_refused,
+    whoever_signs_out_is_out,
+    a_form_without_what_ours_carry_changes_nothing,
+    an_open_house_takes_no_form_from_another_page,
+    a_viewer_who_sends_a_form_all_the_same_is_refused,
+    several_runs_are_cancelled_and_retried_at_once_and_all_of_it_is_on_record,
+    dead_letters_are_replayed_one_some_and_all,
+    a_token_is_made_its_secret_is_shown_once_and_it_is_taken_back,
+    flags_and_schedules_are_held_and_let_go,
+    which_rule_would_price_a_stone_is_told_and_is_nothing_for_the_record,
+    a_worker_is_drained_and_put_to_work_again_and_both_are_on_record,
+}
 
 fn place(answer: &reqwest::Response) -> &str {
     answer.headers()["location"].to_str().expect("a text")
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_is_not_signed_in_is_asked_to_and_comes_back() {
-    let house = House::guarded().await;
+async fn whoever_is_not_signed_in_is_asked_to_and_comes_back(kind: Kind) {
+    let house = House::guarded_on(kind).await;
     let stranger = house.reader();
     let answer = stranger.get("/runs?status=failed").await;
     assert_eq!(
@@ -32,9 +48,8 @@ async fn whoever_is_not_signed_in_is_asked_to_and_comes_back() {
     assert!(!cookie.contains(&token), "the token itself is no cookie");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_for_machines_is_refused_with_a_sentence_where_one_signs_in() {
-    let house = House::guarded().await;
+async fn a_token_for_machines_is_refused_with_a_sentence_where_one_signs_in(kind: Kind) {
+    let house = House::guarded_on(kind).await;
     for role in [Role::Worker, Role::Agent] {
         let token = house.token(role, None).await;
         let refused = house.reader().post("/sign-in", &[("token", &token), ("next", "/")]).await;
@@ -49,9 +64,8 @@ async fn a_token_for_machines_is_refused_with_a_sentence_where_one_signs_in() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sign_in_that_another_page_sends_is_refused() {
-    let house = House::guarded().await;
+async fn a_sign_in_that_another_page_sends_is_refused(kind: Kind) {
+    let house = House::guarded_on(kind).await;
     let token = house.token(Role::Viewer, None).await;
     let send = |origin: String| {
         let form = [("token", token.as_str()), ("next", "/")].map(|(name, value)| (name, value.to_owned()));
@@ -64,9 +78,8 @@ async fn a_sign_in_that_another_page_sends_is_refused() {
     assert!(ours.status() == StatusCode::SEE_OTHER && ours.headers().contains_key("set-cookie"));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_signs_out_is_out() {
-    let house = House::guarded().await;
+async fn whoever_signs_out_is_out(kind: Kind) {
+    let house = House::guarded_on(kind).await;
     let reader = house.signed_in(Role::Viewer, None).await;
     let csrf = reader.csrf().await;
     let forged = reader.post("/sign-out", &[("csrf", "no")]).await;
@@ -76,9 +89,8 @@ async fn whoever_signs_out_is_out() {
     assert_eq!(reader.get("/runs").await.status(), StatusCode::SEE_OTHER);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_form_without_what_ours_carry_changes_nothing() {
-    let house = House::guarded().await;
+async fn a_form_without_what_ours_carry_changes_nothing(kind: Kind) {
+    let house = House::guarded_on(kind).await;
     let operator = house.signed_in(Role::Operator, None).await;
     let run = house.engine().queue(QueueRun::new("shop", "staging")).await.expect("a run").run_id;
     let path = format!("/runs/{run}/cancel");
@@ -101,9 +113,8 @@ async fn a_form_without_what_ours_carry_changes_nothing() {
     assert_eq!((found.status, found.cancel_reason.as_deref()), (RunState::Cancelled, Some("no need")));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_open_house_takes_no_form_from_another_page() {
-    let house = House::open().await;
+async fn an_open_house_takes_no_form_from_another_page(kind: Kind) {
+    let house = House::open_on(kind).await;
     let reader = house.reader();
     let run = house.engine().queue(QueueRun::new("shop", "staging")).await.expect("a run").run_id;
     let path = format!("/runs/{run}/cancel");
@@ -117,9 +128,8 @@ async fn an_open_house_takes_no_form_from_another_page() {
     assert!(!reader.page("/").await.contains("Sign out"), "there is nothing to sign out of");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_viewer_who_sends_a_form_all_the_same_is_refused() {
-    let house = House::guarded().await;
+async fn a_viewer_who_sends_a_form_all_the_same_is_refused(kind: Kind) {
+    let house = House::guarded_on(kind).await;
     let things = furnish(&house).await;
     let viewer = house.signed_in(Role::Viewer, None).await;
     let csrf = viewer.csrf().await;
@@ -142,9 +152,8 @@ async fn a_viewer_who_sends_a_form_all_the_same_is_refused() {
     assert_eq!(house.engine().run(&things.queued).await.expect("a run").status, RunState::Queued);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_runs_are_cancelled_and_retried_at_once_and_all_of_it_is_on_record() {
-    let house = House::guarded().await;
+async fn several_runs_are_cancelled_and_retried_at_once_and_all_of_it_is_on_record(kind: Kind) {
+    let house = House::guarded_on(kind).await;
     let operator = house.signed_in(Role::Operator, None).await;
     let csrf = operator.csrf().await;
     let mut runs = Vec::new();
@@ -180,9 +189,8 @@ async fn several_runs_are_cancelled_and_retried_at_once_and_all_of_it_is_on_reco
     assert_eq!(none.status(), StatusCode::UNPROCESSABLE_ENTITY);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dead_letters_are_replayed_one_some_and_all() {
-    let house = House::open().await;
+async fn dead_letters_are_replayed_one_some_and_all(kind: Kind) {
+    let house = House::open_on(kind).await;
     let reader = house.reader();
     furnish(&house).await;
     for id in ["letter-2", "letter-3", "letter-4"] {
@@ -201,9 +209,8 @@ async fn dead_letters_are_replayed_one_some_and_all() {
     assert!(reader.page("/queues/work-items").await.contains("nothing was given up"));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_is_made_its_secret_is_shown_once_and_it_is_taken_back() {
-    let house = House::guarded().await;
+async fn a_token_is_made_its_secret_is_shown_once_and_it_is_taken_back(kind: Kind) {
+    let house = House::guarded_on(kind).await;
     let admin = house.signed_in(Role::Admin, None).await;
     let csrf = admin.csrf().await;
     let form = [("csrf", csrf.as_str()), ("name", "for <ann>"), ("role", "viewer"), ("days", "30")];
@@ -226,9 +233,8 @@ async fn a_token_is_made_its_secret_is_shown_once_and_it_is_taken_back() {
     assert!(admin.page("/tokens").await.contains("revoked"));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn flags_and_schedules_are_held_and_let_go() {
-    let house = House::open().await;
+async fn flags_and_schedules_are_held_and_let_go(kind: Kind) {
+    let house = House::open_on(kind).await;
     furnish(&house).await;
     let reader = house.reader();
     let set = reader
@@ -256,9 +262,8 @@ async fn flags_and_schedules_are_held_and_let_go() {
     assert!(!reader.page("/schedules").await.contains("paused"));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn which_rule_would_price_a_stone_is_told_and_is_nothing_for_the_record() {
-    let house = House::guarded().await;
+async fn which_rule_would_price_a_stone_is_told_and_is_nothing_for_the_record(kind: Kind) {
+    let house = House::guarded_on(kind).await;
     furnish(&house).await;
     let viewer = house.signed_in(Role::Viewer, None).await;
     let page = viewer.page("/feeds/stones?price=1250&carats=1.25&shape=OVAL").await;
@@ -269,9 +274,8 @@ async fn which_rule_would_price_a_stone_is_told_and_is_nothing_for_the_record() 
     assert!(!admin.page("/audit").await.contains("rules.test"));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_is_drained_and_put_to_work_again_and_both_are_on_record() {
-    let house = House::guarded().await;
+async fn a_worker_is_drained_and_put_to_work_again_and_both_are_on_record(kind: Kind) {
+    let house = House::guarded_on(kind).await;
     furnish(&house).await;
     let worker = house.stage.store.workers().await.expect("workers")[0].worker_id;
     let path = format!("/workers/{worker}/drain");

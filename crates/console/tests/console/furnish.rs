@@ -161,13 +161,18 @@ async fn furnish_feed(house: &House) {
 
 /// A dead letter on the queue of pages.
 pub(crate) async fn dead_letter(house: &House, id: &str) {
+    dead_letter_of(house, id, NASTY_NAME).await;
+}
+
+/// The same, given up for this reason.
+pub(crate) async fn dead_letter_of(house: &House, id: &str, reason: &str) {
     use tidemill_core::queue::{DeadReason, NewMessage, WORK_ITEMS};
     use tidemill_store::Queue as _;
-    let message = NewMessage::new(WORK_ITEMS, id, FEED, json!({"text": NASTY_NAME, "nothing": true}));
+    let message = NewMessage::new(WORK_ITEMS, id, FEED, json!({"text": reason, "nothing": true}));
     let store = &house.stage.store;
     let sent = store.send_locked(message, WorkerId(Uuid::new_v4()), None).await.expect("it is sent");
     let receipt = sent.expect("it is new").receipt;
-    let error = Some(NASTY_NAME.to_owned());
+    let error = Some(reason.to_owned());
     store.kill(receipt, DeadReason::Permanent, error, None).await.expect("it is dead");
 }
 

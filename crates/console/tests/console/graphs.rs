@@ -5,31 +5,15 @@ use crate::furnish::NASTY_NAME;
 use crate::house::House;
 use crate::pages::{changing, check_inert};
 use crate::site::{Site, furnish_graph, graphs, submit};
+use crate::sizes::{fits, photograph};
 use reqwest::StatusCode;
 use serde_json::json;
 use std::fmt::Write as _;
-use std::path::PathBuf;
 use tidemill_core::access::Role;
 use tidemill_core::job::StatusCode as Code;
 use tidemill_core::task::job_id;
 use tidemill_core::{RunId, run::RunState};
 use tidemill_testkit::door::Kind;
-
-/// Makes a test of each case on each store.
-macro_rules! on_both {
-    ($($case:ident),+ $(,)?) => {
-        mod postgres {
-            use tidemill_testkit::door::Kind;
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-            async fn $case() { super::$case(Kind::Postgres).await; })+
-        }
-        mod sqlite {
-            use tidemill_testkit::door::Kind;
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-            async fn $case() { super::$case(Kind::Sqlite).await; })+
-        }
-    };
-}
 
 on_both! {
     a_graph_shows_every_job_and_a_viewer_is_offered_nothing,
@@ -331,7 +315,6 @@ async fn runs_are_found_by_the_name_of_their_graph(kind: Kind) {
     assert!(long.contains("role=\"alert\"") && !long.contains(&row(&nightly)), "{long}");
 }
 
-/// Every page of graphs, wide and narrow, light and dark.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_of_graphs_fit_a_wide_and_a_narrow_screen() {
     let house = House::open().await;
@@ -343,25 +326,9 @@ async fn pages_of_graphs_fit_a_wide_and_a_narrow_screen() {
         ("agents", "/agents".to_owned()),
         ("flags-of-the-site", "/flags".to_owned()),
     ];
-    for dark in [false, true] {
-        let browser = Browser::open(&Wish { dark, ..Wish::default() }).await;
-        for (width, height, size) in [(1_280, 900, "wide"), (500, 900, "narrow")] {
-            browser.resize(width, height).await;
-            for (name, path) in &pages {
-                browser.go(&house.url(path)).await;
-                assert!(browser.overflow().await <= 0, "{path} is too wide for {width} pixels");
-                let light = if dark { "dark" } else { "light" };
-                photograph(&browser, &format!("{size}-{light}-{name}")).await;
-                browser.is_content().await;
-            }
-        }
-    }
-}
-
-/// Leaves a picture where somebody wants one.
-async fn photograph(browser: &Browser, name: &str) {
-    if let Some(folder) = std::env::var_os("TIDEMILL_SCREENSHOTS").map(PathBuf::from) {
-        std::fs::create_dir_all(&folder).expect("the folder is made");
-        browser.photograph(&folder.join(format!("{name}.png"))).await;
+    let browser = Browser::open(&Wish::default()).await;
+    for (name, path) in &pages {
+        browser.go(&house.url(path)).await;
+        fits(&browser, name).await;
     }
 }

@@ -4,7 +4,16 @@
 use crate::furnish::{Things, furnish, paths};
 use crate::house::{House, Reader};
 use reqwest::{Method, StatusCode};
+use tidemill_api::access::Access;
 use tidemill_core::access::Role;
+use tidemill_testkit::door::{Kind, Stage};
+
+on_both! {
+    no_page_has_anything_that_a_browser_would_run_and_every_form_keeps_forgers_out,
+    every_answer_says_what_may_be_run_and_that_it_is_not_to_be_kept,
+    pages_show_what_their_reader_may_see_and_nothing_else,
+    an_empty_house_says_what_to_do_next,
+}
 
 /// Pages for admins alone.
 const ADMIN: [&str; 2] = ["/tokens", "/audit"];
@@ -55,31 +64,14 @@ async fn everything(reader: &Reader, things: &Things, role: Role) -> Vec<(String
     pages
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_page_has_anything_in_it_that_a_browser_would_run() {
-    let house = House::guarded().await;
-    let things = furnish(&house).await;
-    for role in [Role::Viewer, Role::Operator, Role::Admin] {
-        let reader = house.signed_in(role, None).await;
-        for (path, page) in everything(&reader, &things, role).await {
-            check_inert(&path, &page);
-        }
-    }
-    check_inert("/sign-in", &house.reader().page("/sign-in?next=%22%3E%3Cscript%3E").await);
-    check_inert(
-        "404",
-        &house.signed_in(Role::Viewer, None).await.get("/runs/nonsense").await.text().await.expect("a text"),
-    );
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_form_carries_what_keeps_forgers_out_and_a_viewer_has_none() {
-    let house = House::guarded().await;
+async fn no_page_has_anything_that_a_browser_would_run_and_every_form_keeps_forgers_out(kind: Kind) {
+    let house = House::guarded_on(kind).await;
     let things = furnish(&house).await;
     let mut seen = 0;
     for role in [Role::Viewer, Role::Operator, Role::Admin] {
         let reader = house.signed_in(role, None).await;
         for (path, page) in everything(&reader, &things, role).await {
+            check_inert(&path, &page);
             let forms = changing(&page);
             for form in &forms {
                 assert!(form.contains("name=\"csrf\" value=\""), "{path}: {form}");
@@ -92,11 +84,15 @@ async fn every_form_carries_what_keeps_forgers_out_and_a_viewer_has_none() {
         }
     }
     assert!(seen > 20, "only {seen} forms were looked at");
+    check_inert("/sign-in", &house.reader().page("/sign-in?next=%22%3E%3Cscript%3E").await);
+    check_inert(
+        "404",
+        &house.signed_in(Role::Viewer, None).await.get("/runs/nonsense").await.text().await.expect("a text"),
+    );
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_answer_says_what_may_be_run_and_that_it_is_not_to_be_kept() {
-    let house = House::guarded().await;
+async fn every_answer_says_what_may_be_run_and_that_it_is_not_to_be_kept(kind: Kind) {
+    let house = House::guarded_on(kind).await;
     let things = furnish(&house).await;
     let reader = house.signed_in(Role::Admin, None).await;
     let mut asked = paths(&things);
@@ -139,9 +135,8 @@ async fn assets_are_kept_for_ever_under_a_name_that_their_contents_give() {
     assert_eq!(page.matches("<script").count(), 1, "one script, and it is ours");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn pages_show_what_their_reader_may_see_and_nothing_else() {
-    let house = House::guarded().await;
+async fn pages_show_what_their_reader_may_see_and_nothing_else(kind: Kind) {
+    let house = House::guarded_on(kind).await;
     let things = furnish(&house).await;
     let bank = house.signed_in(Role::Operator, Some("bank")).await;
     assert_eq!(bank.get(&format!("/runs/{}", things.failed)).await.status(), StatusCode::NOT_FOUND);
@@ -159,10 +154,9 @@ async fn pages_show_what_their_reader_may_see_and_nothing_else() {
     assert_eq!(asked.await.expect("an answer").status(), StatusCode::FORBIDDEN);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_empty_house_says_what_to_do_next() {
-    let stage = tidemill_testkit::door::Stage::open_bare(tidemill_testkit::door::Kind::Sqlite).await;
-    let house = House::with(stage, tidemill_api::access::Access::Open { name: "ann".to_owned() }).await;
+async fn an_empty_house_says_what_to_do_next(kind: Kind) {
+    let access = Access::Open { name: "ann".to_owned() };
+    let house = House::with(Stage::open_bare(kind).await, access).await;
     let reader = house.reader();
     for (path, hint) in [
         ("/", "tidemill feed add"),

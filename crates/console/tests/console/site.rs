@@ -102,14 +102,19 @@ pub(crate) struct Robot {
 impl Robot {
     /// One with a name that wants to be more than a name.
     pub(crate) async fn register(house: &House) -> Self {
+        Self::named(house, NASTY_NAME).await
+    }
+
+    /// One with a name of its own.
+    pub(crate) async fn named(house: &House, name: &str) -> Self {
         let graphs = graphs(house);
         let new = NewAgent {
             agent_id: Uuid::new_v4(),
-            name: NASTY_NAME.to_owned(),
-            host: NASTY_NAME.to_owned(),
-            labels: vec![NASTY_NAME.replace(',', "")],
+            name: name.to_owned(),
+            host: name.to_owned(),
+            labels: vec![name.replace(',', "")],
             capacity: 3,
-            version: NASTY_NAME.to_owned(),
+            version: name.to_owned(),
             project_id: None,
             token_id: None,
             boot_id: Uuid::new_v4(),
@@ -157,8 +162,16 @@ impl Robot {
     ) {
         let message = message.map(str::to_owned);
         let result = TaskResult::Ended { exit_code, unmatched: Vec::new(), hint: Vec::new(), message };
-        let report = TaskReport { outputs, ..TaskReport::new(result) };
-        self.graphs.report_result(&self.who, &order.task_id, report).await.expect("a result");
+        self.report(&order.task_id, TaskReport { outputs, ..TaskReport::new(result) }).await;
+    }
+
+    /// Says that what was to be stopped has stopped.
+    pub(crate) async fn stop(&mut self, order: &Order) {
+        self.report(&order.task_id, TaskReport::new(TaskResult::Stopped)).await;
+    }
+
+    async fn report(&mut self, task: &str, report: TaskReport) {
+        self.graphs.report_result(&self.who, task, report).await.expect("a result");
         self.act().await;
     }
 }
