@@ -161,6 +161,18 @@ async fn what_waits_is_shown_the_oldest_first_and_the_times_of_a_day_beside_thos
     let places: Vec<Option<usize>> = places.collect();
     assert!(places[..8].is_sorted() && places[..8].iter().all(Option::is_some), "{places:?}");
     assert_eq!(places[8..], [None, None], "the newest are not shown");
+    // All of them, a page at a time, each once.
+    let (mut listed, mut after) = (Vec::new(), String::new());
+    loop {
+        let text = house.reader().page(&format!("/v1/waiting?limit=4{after}")).await;
+        let slice: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let items = slice["items"].as_array().expect("items");
+        assert!(items.len() <= 4, "{text}");
+        listed.extend(items.iter().filter_map(|run| run["run_id"].as_str().map(str::to_owned)));
+        let Some(next) = slice["next"].as_str() else { break };
+        after = format!("&after={next}");
+    }
+    assert_eq!(listed, waiting.iter().map(|run| run.as_str().to_owned()).collect::<Vec<_>>());
     for tile in ["Success, 24 h", "Success, 7 d", "Mean time, 24 h", "Mean time, 7 d"] {
         let (_, tile) = page.split_once(tile).expect("the tile is there");
         let (_, number) = tile.split_once("<b>").expect("it has a number");
