@@ -35,6 +35,9 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
             .says("queues", "Look at the next messages of a queue, and those that are locked or delayed")
             .query::<Peek>()
             .answers::<Page<Message>>(200, "The messages; nothing is taken"),
+        Endpoint::new(Method::GET, "/v1/messages", Allowed::Look, held)
+            .says("queues", "List the messages that workers hold, of every queue")
+            .answers::<Page<Message>>(200, "The messages, by their workers; nothing is taken"),
         Endpoint::new(Method::GET, "/v1/queues/{queue}/dead", Allowed::Look, dead)
             .says("queues", "List dead letters, the oldest first")
             .query::<ListDead>()
@@ -102,6 +105,14 @@ async fn peek(
     let mut messages = engine.store().peek(name, looked, engine.clock().now()).await?;
     messages.retain(|message| feeds.has(&message.group));
     messages.truncate(limit);
+    Ok(Json(Page::whole(messages)))
+}
+
+async fn held(State(app): State<App>, caller: Caller) -> Result<Json<Page<Message>>, Fail> {
+    let feeds = caller.feeds(&app).await?;
+    let engine = app.engine();
+    let mut messages = engine.store().held(BATCH_MAX, engine.clock().now()).await?;
+    messages.retain(|message| feeds.has(&message.group));
     Ok(Json(Page::whole(messages)))
 }
 

@@ -14,8 +14,8 @@ use tidemill_core::worker::Held;
 use tidemill_wire::Page;
 use tidemill_wire::runs::{
     Append, Appended, ArtifactAnswer, Cancel, CancelAnswer, Finish, FinishMany, Hold, ListArtifacts,
-    ListEvents, ListFailures, ListRuns, ListTail, NewArtifact, NewRun, Outcome, Outcomes, RunDetail, Tail,
-    Why,
+    ListEvents, ListFailures, ListRuns, ListTail, ListWaiting, NewArtifact, NewRun, Outcome, Outcomes,
+    RunDetail, Tail, Why,
 };
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
@@ -40,6 +40,10 @@ fn for_people() -> Vec<Endpoint> {
             .says("runs", "List failed runs that nothing made good, neither another try nor a newer sync")
             .query::<ListFailures>()
             .answers::<Page<Run>>(200, "One page of runs; it may have few of them and go on all the same"),
+        Endpoint::new(Method::GET, "/v1/waiting", Allowed::Look, reads::waiting)
+            .says("runs", "List runs that wait, the oldest first")
+            .query::<ListWaiting>()
+            .answers::<Page<Run>>(200, "One page of runs"),
         Endpoint::new(Method::GET, "/v1/runs/{run}", Allowed::LookOrWork, reads::one)
             .says("runs", "Show a run")
             .answers::<Run>(200, "The run"),

@@ -16,8 +16,11 @@ pub(crate) struct RunList {
     #[arg(long)]
     pub(crate) env: Option<String>,
     /// In this state.
-    #[arg(long, visible_alias = "state")]
+    #[arg(long)]
     pub(crate) status: Option<RunState>,
+    /// The same as --status. It is an option of its own, so that what is wrong with it is said in its name.
+    #[arg(long, conflicts_with = "status")]
+    pub(crate) state: Option<RunState>,
     /// Of this lane: ops, graph or sync.
     #[arg(long)]
     pub(crate) lane: Option<Lane>,
@@ -76,4 +79,24 @@ fn name_prefix(text: &str) -> Result<String, String> {
 fn ref_prefix(text: &str) -> Result<String, String> {
     let fits = (1..=1024).contains(&text.len());
     if fits { Ok(text.to_owned()) } else { Err("give 1 to 1024 characters of it".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::args::Arguments;
+    use clap::Parser as _;
+
+    #[test]
+    fn what_is_wrong_with_a_state_is_said_of_the_option_as_it_was_typed() {
+        let said = |option: &str| {
+            let words = ["tidemill", "run", "list", option, "done"];
+            Arguments::try_parse_from(words).expect_err("there is no such state").to_string()
+        };
+        assert!(said("--state").contains("'--state <"), "{}", said("--state"));
+        assert!(said("--status").contains("'--status <"), "{}", said("--status"));
+        for option in ["--state", "--status"] {
+            let words = ["tidemill", "run", "list", option, "failed"];
+            assert!(Arguments::try_parse_from(words).is_ok(), "{option}");
+        }
+    }
 }

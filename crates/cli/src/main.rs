@@ -20,6 +20,8 @@ mod local;
 mod observe;
 mod out;
 mod remote;
+#[cfg(test)]
+mod shown_tests;
 mod times;
 
 use args::{Arguments, Command};

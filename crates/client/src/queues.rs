@@ -21,6 +21,11 @@ impl Client {
         self.get(format!("/v1/queues/{}/messages{}", part(queue), query(&asked)?)).await
     }
 
+    /// The messages that workers hold, of every queue.
+    pub async fn held_messages(&self) -> Result<Page<Message>, Error> {
+        self.get("/v1/messages".to_owned()).await
+    }
+
     /// Dead letters, the oldest first.
     pub async fn dead_letters(&self, queue: &str, asked: &ListDead) -> Result<Page<DeadLetter>, Error> {
         self.get(format!("/v1/queues/{}/dead{}", part(queue), query(asked)?)).await

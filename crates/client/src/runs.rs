@@ -12,8 +12,8 @@ use tidemill_wire::Page;
 use tidemill_wire::claims::{Ask, Claimed, Left, Offer};
 use tidemill_wire::runs::{
     Append, Appended, ArtifactAnswer, Cancel, CancelAnswer, Finish, FinishMany, Hold, ListArtifacts,
-    ListEvents, ListFailures, ListRuns, ListTail, NewArtifact, NewRun, Outcome, Outcomes, RunDetail, Tail,
-    Why,
+    ListEvents, ListFailures, ListRuns, ListTail, ListWaiting, NewArtifact, NewRun, Outcome, Outcomes,
+    RunDetail, Tail, Why,
 };
 
 impl Client {
@@ -37,6 +37,11 @@ impl Client {
     /// Lists failed runs that nothing made good, the newest first.
     pub async fn failures(&self, asked: &ListFailures) -> Result<Page<Run>, Error> {
         self.get(format!("/v1/failures{}", query(asked)?)).await
+    }
+
+    /// Lists runs that wait, the oldest first.
+    pub async fn waiting_runs(&self, asked: &ListWaiting) -> Result<Page<Run>, Error> {
+        self.get(format!("/v1/waiting{}", query(asked)?)).await
     }
 
     /// A run.

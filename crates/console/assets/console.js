@@ -144,12 +144,14 @@
   };
   const part = () => { if (source) source.close(); source = null; };
 
+  // A page that was made for one form, such as a question, is not to be had again by asking for its address.
+  const still = !document.querySelector("[data-live]");
   document.addEventListener("visibilitychange", () => {
-    if (out) return;
+    if (out || still) return;
     if (document.hidden) { part(); say("", "Paused"); } else { connect(); hint(); }
   });
   addEventListener("pagehide", part);
-  addEventListener("pageshow", (event) => { if (event.persisted) { connect(); hint(); } });
+  addEventListener("pageshow", (event) => { if (event.persisted && !still) { connect(); hint(); } });
   if (main.dataset.stream) {
     connect();
     const beat = () => { hint(); setTimeout(beat, Number(main.dataset.every) * 1000 || IDLE); };

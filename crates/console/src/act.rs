@@ -3,8 +3,11 @@
 //! A form has no rights of its own. What it carries against forgery is handed on, and the door judges it.
 
 use crate::Console;
+use crate::confirm::SURE;
 use crate::oops::Oops;
+use crate::text::visible;
 use crate::visitor::Visitor;
+use crate::way_back::{WayBack, is_kept, kept};
 use axum::body::to_bytes;
 use axum::extract::{FromRequest, Request};
 use axum::response::{IntoResponse as _, Redirect, Response};
@@ -32,6 +35,9 @@ impl FromRequest<Console> for Form {
         let bytes = to_bytes(body, FORM_BYTES_MAX).await;
         let bytes = bytes.map_err(|_| Oops::bad_form("this form is larger than this server takes"))?;
         let fields: Vec<(String, String)> = form_urlencoded::parse(&bytes).into_owned().collect();
+        if let Some(way) = parts.extensions.get::<WayBack>() {
+            way.note(&fields);
+        }
         let csrf = fields.iter().find(|(name, _)| name == CSRF_FIELD).map(|(_, value)| value.as_str());
         let client = console.inner.door.client_with(&parts, csrf);
         Ok(Self { fields, client })
@@ -48,6 +54,12 @@ impl Form {
     pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         let named = self.fields.iter().filter(move |(field, _)| field == name);
         named.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
+    }
+
+    /// Everything that it says, as it was sent, but for what keeps forgers out and the word that it is meant.
+    pub(crate) fn sent(&self) -> impl Iterator<Item = (&str, &str)> {
+        let own = |(name, _): &&(String, String)| name != CSRF_FIELD && name != SURE;
+        self.fields.iter().filter(own).map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// Whether a box is ticked.
@@ -72,19 +84,24 @@ impl Form {
 
 /// To a page of ours, and what is to be said there.
 pub(crate) fn go_to(path: &str, done: Done) -> Response {
-    let path = own_path(path);
-    let (path, query) = path.split_once('?').unwrap_or((path, ""));
-    let mut pairs = form_urlencoded::Serializer::new(String::new());
-    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-        if name != "done" && name != "count" && name != "of" {
-            pairs.append_pair(&name, &value);
-        }
-    }
+    let (path, mut pairs) = pairs_of(own_path(path));
     pairs.append_pair("done", done.code());
     if let Done::Bulk { count, of, .. } = done {
         pairs.append_pair("count", &count.to_string()).append_pair("of", &of.to_string());
     }
     Redirect::to(&format!("{path}?{}", pairs.finish())).into_response()
+}
+
+/// A path and what its address says, without what was said of an earlier form.
+pub(crate) fn pairs_of(path: &str) -> (&str, form_urlencoded::Serializer<'static, String>) {
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let mut pairs = form_urlencoded::Serializer::new(String::new());
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        if !matches!(name.as_ref(), "done" | "count" | "of") && !is_kept(&name) {
+            pairs.append_pair(&name, &value);
+        }
+    }
+    (path, pairs)
 }
 
 /// A path of ours: what leads elsewhere leads home.
@@ -204,6 +221,19 @@ pub(crate) fn hidden(visitor: &Visitor) -> Markup {
     html! { (csrf(visitor)) input type="hidden" name="back" value=(here); }
 }
 
+/// Why somebody stops something, for the others. `open` of its fold: [`is_given`].
+pub(crate) fn reason(visitor: &Visitor) -> Markup {
+    html! {
+        label.field { "Why, for the others" input type="text" name="reason" maxlength="500"
+            value=[kept(visitor, "reason")]; }
+    }
+}
+
+/// Whether a reason was given before, in a form that was refused.
+pub(crate) fn is_given(visitor: &Visitor) -> bool {
+    kept(visitor, "reason").is_some()
+}
+
 /// A form that is one button.
 pub(crate) fn button(
     visitor: &Visitor,
@@ -221,13 +251,15 @@ pub(crate) fn button(
     }
 }
 
-/// Commands that do the same as the buttons of a page.
+/// Commands that do the same as the buttons of a page. One with a character that would hide or move others is not
+/// shown: what is copied must be what is seen.
 pub(crate) fn commands(commands: &[String]) -> Markup {
+    let seen: Vec<&String> = commands.iter().filter(|command| visible(command) == **command).collect();
     html! {
-        @if !commands.is_empty() {
+        @if !seen.is_empty() {
             details.cli data-key="cli" {
                 summary { "On the command line" }
-                @for command in commands {
+                @for command in seen {
                     div { code { (command) } button.quiet type="button" data-copy { "Copy" } }
                 }
             }
@@ -249,6 +281,14 @@ mod tests {
         {
             assert_eq!(own_path(path), "/", "{path}");
         }
+    }
+
+    #[test]
+    fn a_command_that_is_not_what_it_seems_is_not_shown() {
+        let shown =
+            commands(&["tidemill run list".to_owned(), "tidemill \u{202e}x".to_owned()]).into_string();
+        assert_eq!(shown.matches("<code>").count(), 1, "{shown}");
+        assert_eq!(commands(&["a\nb".to_owned()]).into_string(), "");
     }
 
     #[test]

@@ -23,6 +23,7 @@ use tidemill_core::agent::Agent;
 use tidemill_core::graph::record::JobRecord;
 use tidemill_core::limits::AGENT_SILENT_SECS;
 use tidemill_core::project::{Flag, SITE_SCOPE};
+use tidemill_core::shell::command;
 
 /// Jobs that are shown of one agent.
 const JOBS: usize = 4;
@@ -152,7 +153,7 @@ fn busy(agent: &Agent, jobs: &[JobRecord]) -> Markup {
 fn agent_acts(visitor: &Visitor, agent: &Agent, jobs: &[JobRecord]) -> Markup {
     let path = |verb: &str| format!("/agents/{}/{verb}", agent.agent_id);
     let held = jobs_of(agent, jobs).count();
-    let id = agent.agent_id;
+    let (id, undo) = (agent.agent_id.to_string(), agent.draining.then_some("--undo"));
     html! {
         @if agent.draining {
             (act::button(visitor, &path("drain"), &[("draining", "no")], "Give it tasks again", ""))
@@ -173,7 +174,7 @@ fn agent_acts(visitor: &Visitor, agent: &Agent, jobs: &[JobRecord]) -> Markup {
                 div { button.risk type="submit" { "Forget the agent" } }
             }
         }
-        (act::commands(&[format!("tidemill agent drain {id}{}", if agent.draining { " --undo" } else { "" }),
-            format!("tidemill agent forget {id}")]))
+        (act::commands(&[command(["agent", "drain", &id].into_iter().chain(undo)), command(["agent", "forget", &id]),
+            command(["agent", "forget", &id, "--force"])]))
     }
 }

@@ -9,6 +9,7 @@ use crate::oops::Oops;
 use crate::text::{line, says};
 use crate::time::{ago, ago_or_none};
 use crate::visitor::Visitor;
+use crate::way_back::kept;
 use crate::words::{first, others};
 use axum::Router;
 use axum::extract::State;
@@ -18,6 +19,7 @@ use chrono::TimeDelta;
 use maud::{Markup, html};
 use tidemill_core::project::{Flag, FlagName};
 use tidemill_core::run::Lane;
+use tidemill_core::shell::command;
 use tidemill_engine::clock::host_now;
 use tidemill_wire::projects::{ClearFlag, SetFlag};
 
@@ -70,8 +72,11 @@ fn list(visitor: &Visitor, flags: &[Flag], acts: bool) -> Markup {
                     td.nowrap { (ago(flag.since, visitor.now)) }
                     td.nowrap { (ago_or_none(flag.until_at, visitor.now)) }
                     td { @if let Some(by) = &flag.set_by { (says(by)) } @else { span.dim { "–" } } }
-                    @if acts { td.acts { (act::button(visitor, "/flags/clear", &[("flag", flag.flag.as_str()),
-                        ("scope", &flag.scope)], "Clear", "")) } }
+                    @if acts { td.acts {
+                        (act::button(visitor, "/flags/clear", &[("flag", flag.flag.as_str()),
+                            ("scope", &flag.scope)], "Clear", ""))
+                        (act::commands(&[command(["flag", "clear", flag.flag.as_str(), "--scope", &flag.scope])]))
+                    } }
                 }
             } }
         } }
@@ -85,14 +90,25 @@ fn form(visitor: &Visitor, scopes: &[String]) -> Markup {
             form.filters method="post" action="/flags" {
                 (act::hidden(visitor))
                 label.field { "What" select name="scope" required { @for scope in first(scopes) { option
-                    value=(scope) { (scope) } } } }
-                label.field { "Why, for the others" input.long type="text" name="note" maxlength="1024"; }
-                label.field { "For" select name="lasts" { @for (value, words, _) in LASTS { option
-                    value=(value) { (words) } } } }
+                    value=(scope) selected[kept(visitor, "scope").as_ref() == Some(scope)] { (scope) } } } }
+                (why_and_how_long(visitor))
                 button.main type="submit" { "Hold it" }
             }
             (others(scopes.len(), "tidemill flag set paused --scope SCOPE"))
+            div.in { (act::commands(&[
+                command(["flag", "set", "paused", "--scope", "SCOPE", "--note", "WHY", "--until", "8h"])])) }
         }
+    }
+}
+
+/// What every flag is given: a note for the others, and perhaps an end.
+fn why_and_how_long(visitor: &Visitor) -> Markup {
+    let lasts = kept(visitor, "lasts");
+    html! {
+        label.field { "Why, for the others" input.long type="text" name="note" maxlength="1024"
+            value=[kept(visitor, "note")]; }
+        label.field { "For" select name="lasts" { @for (value, words, _) in LASTS { option
+            value=(value) selected[lasts.as_deref() == Some(value)] { (words) } } } }
     }
 }
 

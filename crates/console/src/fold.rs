@@ -37,10 +37,38 @@ pub(crate) fn within(name: &str, value: &Json, whole: Option<&str>, most: usize)
     }
 }
 
+/// A document of others, with so many characters of it on the page. Where that is not all, it says so, and which
+/// command prints all.
+pub(crate) fn bounded(name: &str, value: &Json, most: usize, command: &str) -> Markup {
+    let text = serde_json::to_string_pretty(value).unwrap_or_default();
+    let (short, more) = cut(&text, most);
+    let number = |size: usize| count(i64::try_from(size).unwrap_or(i64::MAX));
+    html! {
+        details {
+            summary { (name) @if more { " " span.dim { "(" (number(text.len())) " bytes)" } } }
+            pre { bdi { (visible_lines(short)) @if more { "…" } } }
+            @if more { p.dim.small { "These are its first " (number(most)) " characters. All of it: "
+                code { (command) } } }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn what_is_cut_says_so_and_how_to_get_all() {
+        let shown = bounded("Body", &json!({"text": "<b>"}), 100, "tidemill queue list").into_string();
+        assert!(shown.contains("&lt;b&gt;") && !shown.contains("first"), "{shown}");
+        let shown = bounded("Body", &json!("x".repeat(5_000)), 1_000, "tidemill queue list").into_string();
+        assert!(shown.len() < 1_300 && shown.contains("5,002 bytes"), "{shown}");
+        assert!(
+            shown.contains("first 1,000 characters. All of it: <code>tidemill queue list</code>"),
+            "{shown}"
+        );
+    }
 
     #[test]
     fn what_is_folded_is_escaped_and_bounded() {

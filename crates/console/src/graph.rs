@@ -27,6 +27,7 @@ use tidemill_core::agent::Agent;
 use tidemill_core::graph::record::{GraphRecord, JobCounts, JobNeeds, JobRecord};
 use tidemill_core::job::JobState;
 use tidemill_core::run::{Lane, Run, RunState};
+use tidemill_core::shell::command;
 use tidemill_wire::graphs::{ListJobs, ListNeeds};
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -59,6 +60,11 @@ impl Told {
     /// Whether anything of it may still change.
     pub(crate) fn is_live(&self) -> bool {
         !self.record.status.is_terminal()
+    }
+
+    /// Whether another try of it can be asked for. `next` says that one follows it already.
+    fn can_retry(&self, next: bool) -> bool {
+        matches!(self.record.status, RunState::Failed | RunState::Cancelled) && !next
     }
 }
 
@@ -189,24 +195,23 @@ pub(crate) fn acts(visitor: &Visitor, told: &Told, next: bool) -> Markup {
     }
     let record = &told.record;
     let path = |verb: &str| format!("/graphs/{}/{verb}", record.run_id);
-    let retries = matches!(record.status, RunState::Failed | RunState::Cancelled) && !next;
     html! {
         @if told.is_live() { (cancel(visitor, &path("cancel"), record)) }
-        @if retries { (act::button(visitor, &path("retry"), &[], "Retry what did not succeed", "main")) }
+        @if told.can_retry(next) { (act::button(visitor, &path("retry"), &[], "Retry what did not succeed", "main")) }
     }
 }
 
 fn cancel(visitor: &Visitor, path: &str, record: &GraphRecord) -> Markup {
     let left = record.counts.pending + record.counts.running;
     html! {
-        details.drop {
+        details.drop open[act::is_given(visitor)] {
             summary { "Cancel…" }
             div {
                 form.form method="post" action=(path) {
                     (act::hidden(visitor))
                     p { "The " (crate::words::counted(left, "job", "jobs")) " that have not ended are cancelled. \
                         Agents stop what runs, and have a grace period for it. What succeeded stays." }
-                    label.field { "Why, for the others" input type="text" name="reason" maxlength="500"; }
+                    (act::reason(visitor))
                     div { button.risk type="submit" { "Cancel the graph" } }
                 }
             }
@@ -214,19 +219,15 @@ fn cancel(visitor: &Visitor, path: &str, record: &GraphRecord) -> Markup {
     }
 }
 
-/// Commands that do the same.
-pub(crate) fn commands(told: &Told) -> Vec<String> {
-    let run = &told.record.run_id;
-    let mut commands = vec![format!("tidemill graph show {run}")];
-    if told.is_live() {
-        commands.push(format!("tidemill graph watch {run}"));
-        commands.push(format!("tidemill graph cancel {run}"));
-        commands.push(format!("tidemill graph cancel {run} --job NAME"));
-    } else {
-        commands.push(format!("tidemill graph retry {run}"));
-        commands.push(format!("tidemill graph retry {run} --job NAME"));
+/// Commands that do the same. Those of a single job are on its own page.
+pub(crate) fn commands(visitor: &Visitor, told: &Told, next: bool) -> Vec<String> {
+    let verb = |verb| command(["graph", verb, told.record.run_id.as_str()]);
+    let mut commands = vec![verb("show"), verb("logs")];
+    commands.extend(told.is_live().then(|| verb("watch")));
+    if visitor.may_operate() {
+        commands.extend(told.is_live().then(|| verb("cancel")));
+        commands.extend(told.can_retry(next).then(|| verb("retry")));
     }
-    commands.push(format!("tidemill graph logs {run} NAME --follow"));
     commands
 }
 

@@ -26,6 +26,7 @@ use tidemill_core::Timestamp;
 use tidemill_core::graph::definition::{Command, OnAgentLost};
 use tidemill_core::graph::record::{GraphRecord, JobDetail, JobRecord};
 use tidemill_core::job::StatusCode;
+use tidemill_core::shell::command;
 use tidemill_core::task::job_id;
 use tidemill_wire::graphs::{CancelGraph, JobWhy, ListJobs, ListNeeds};
 
@@ -113,17 +114,14 @@ fn head(visitor: &Visitor, told: &Told) -> Markup {
     let (can_cancel, can_retry) =
         (visitor.may_operate() && !ended, visitor.may_operate() && graph.status.is_terminal());
     let name = format!("{}/{}", job.run_id, job.name);
+    let run = job.run_id.as_str();
     let mut commands = vec![
-        format!("tidemill job show {name}"),
-        format!("tidemill job why {name}"),
-        format!("tidemill graph logs {} {} --follow", job.run_id, job.name),
+        command(["job", "show", &name]),
+        command(["job", "why", &name]),
+        command(["graph", "logs", run, &job.name, "--follow"]),
     ];
-    if can_cancel {
-        commands.push(format!("tidemill graph cancel {} --job {}", job.run_id, job.name));
-    }
-    if can_retry {
-        commands.push(format!("tidemill job retry {name}"));
-    }
+    commands.extend(can_cancel.then(|| command(["graph", "cancel", run, "--job", &job.name])));
+    commands.extend(can_retry.then(|| command(["job", "retry", &name])));
     let look = Look::of(job);
     html! {
         div.head {
@@ -155,7 +153,7 @@ fn head(visitor: &Visitor, told: &Told) -> Markup {
 
 fn cancel_form(visitor: &Visitor, job: &JobRecord) -> Markup {
     html! {
-        details.drop {
+        details.drop open[act::is_given(visitor)] {
             summary { "Cancel…" }
             div {
                 form.form method="post" action={ "/jobs/" (job.job_id) "/cancel" } {
@@ -163,7 +161,7 @@ fn cancel_form(visitor: &Visitor, job: &JobRecord) -> Markup {
                     p { "It is cancelled at once"
                         @if job.task_id.is_some() { "; its agent stops what runs, and confirms it" }
                         ". Jobs that need it cannot run." }
-                    label.field { "Why, for the others" input type="text" name="reason" maxlength="500"; }
+                    (act::reason(visitor))
                     div { button.risk type="submit" { "Cancel the job" } }
                 }
             }

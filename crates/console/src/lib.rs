@@ -11,6 +11,7 @@ mod act;
 mod agents;
 mod assets;
 mod audit;
+mod confirm;
 mod door;
 mod feeds;
 mod figures;
@@ -33,6 +34,7 @@ mod text;
 mod time;
 mod tokens;
 mod visitor;
+mod way_back;
 mod words;
 mod workers;
 
@@ -104,8 +106,10 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
                       connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 /// What every answer of the console says to browsers.
-async fn headers(request: Request, next: Next) -> Response {
-    let mut response = next.run(request).await;
+async fn headers(mut request: Request, next: Next) -> Response {
+    let way = way_back::WayBack::default();
+    request.extensions_mut().insert(way.clone());
+    let mut response = oops::with_way(next.run(request).await, &way);
     let headers = response.headers_mut();
     let said = [
         (header::CONTENT_SECURITY_POLICY, POLICY),

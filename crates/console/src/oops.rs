@@ -2,6 +2,7 @@
 
 use crate::layout;
 use crate::text::says;
+use crate::way_back::WayBack;
 use axum::response::{IntoResponse, Redirect, Response};
 use http::{StatusCode, Uri};
 use maud::html;
@@ -88,22 +89,42 @@ impl IntoResponse for Oops {
                 Redirect::to(&format!("/sign-in?{query}")).into_response()
             }
             Self::Problem { status, problem } => {
-                let body = html! {
-                    section.narrow.oops {
-                        h1 { (heading(status)) }
-                        p { (says(&sentence(&problem.message))) }
-                        @if !problem.faults.is_empty() {
-                            ul { @for fault in &problem.faults { li { code { (says(&fault.field)) } " "
-                                (says(&fault.problem)) } } }
-                        }
-                        @if let Some(hint) = &problem.hint { p.dim { (says(hint)) } }
-                        p { a.button href="/" { "Overview" } }
-                    }
-                };
-                (status, layout::bare(heading(status), &body)).into_response()
+                let mut response = told(status, &problem, None);
+                response.extensions_mut().insert(Problematic(problem));
+                response
             }
         }
     }
+}
+
+/// What a page tells of, for whoever knows the way back.
+#[derive(Clone)]
+struct Problematic(Box<Problem>);
+
+/// The same answer; where it tells of a problem with a form, it leads back to the form.
+pub(crate) fn with_way(mut response: Response, way: &WayBack) -> Response {
+    match (way.address(), response.extensions_mut().remove::<Problematic>()) {
+        (Some(back), Some(Problematic(problem))) => told(response.status(), &problem, Some(back)),
+        (None, _) | (_, None) => response,
+    }
+}
+
+/// The page of a problem.
+fn told(status: StatusCode, problem: &Problem, back: Option<&str>) -> Response {
+    let body = html! {
+        section.narrow.oops {
+            h1 { (heading(status)) }
+            p { (says(&sentence(&problem.message))) }
+            @if !problem.faults.is_empty() {
+                ul { @for fault in &problem.faults { li { code { (says(&fault.field)) } " "
+                    (says(&fault.problem)) } } }
+            }
+            @if let Some(hint) = &problem.hint { p.dim { (says(hint)) } }
+            p { @if let Some(back) = back { a.button href=(back) { "Back to where it was" } " " }
+                a.button href="/" { "Overview" } }
+        }
+    };
+    (status, layout::bare(heading(status), &body)).into_response()
 }
 
 /// A message as a sentence: messages begin in lower case and have no full stop.

@@ -26,7 +26,7 @@ use tidemill_core::graph::record::GraphRecord;
 use tidemill_core::records::{Sync, SyncStatus};
 use tidemill_core::run::{Lane, Run, RunState};
 use tidemill_wire::alerts::ListAlerts;
-use tidemill_wire::runs::{ListFailures, ListRuns, Why};
+use tidemill_wire::runs::{ListFailures, ListRuns, ListWaiting, Why};
 use tidemill_wire::syncs::ListSyncs;
 use tokio::task::JoinSet;
 
@@ -34,6 +34,8 @@ use tokio::task::JoinSet;
 const ROWS: usize = 8;
 /// Alerts that are looked at to find those that say more than the list of failed runs.
 const ALERTS: u16 = 24;
+/// Runs that wait among which the oldest are looked for.
+const OLDEST_AMONG: i64 = 2_000;
 /// How far back a failure is still news.
 const NEWS_DAYS: i64 = 7;
 /// Seconds after which the page is looked at again: ages grow without an event.
@@ -67,20 +69,27 @@ pub(crate) async fn page(visitor: Visitor) -> Result<Response, Oops> {
         ListAlerts { limit: Some(ALERTS), ..ListAlerts::default() },
         ListSyncs { limit: Some(rows), ..ListSyncs::default() },
     );
-    let (stats, failed, running, claimed, waiting) = tokio::try_join!(
+    let (stats, failed, running, claimed) = tokio::try_join!(
         visitor.console().inner.figures.of(&visitor),
         client.failures(&asked_failures),
         in_state(RunState::Running),
         in_state(RunState::Claimed),
-        in_state(RunState::Queued),
     )?;
-    let (feeds, queues, workers, alerts, syncs) = tokio::try_join!(
+    let (feeds, queues, workers, messages, alerts, syncs) = tokio::try_join!(
         client.feeds(),
         client.queues(),
         client.workers(),
+        client.held_messages(),
         client.alerts(&asked_alerts),
         client.syncs(&asked_syncs)
     )?;
+    // Where very many wait, to find the oldest of them takes longer than a page may.
+    let (which, waiting) = if stats.queued_count <= OLDEST_AMONG {
+        let asked = ListWaiting { limit: Some(rows), ..ListWaiting::default() };
+        ("the oldest", client.waiting_runs(&asked).await?.items)
+    } else {
+        ("the newest", in_state(RunState::Queued).await?)
+    };
     let mut failed = Failures { more: failed.next.is_some(), items: explained(client, failed.items).await? };
     for told in failed.items.iter_mut().filter(|told| told.run.lane == Lane::Sync) {
         told.sync = sync_of(client, &told.run).await?;
@@ -99,12 +108,12 @@ pub(crate) async fn page(visitor: Visitor) -> Result<Response, Oops> {
             div #work data-live {
                 (attention(&visitor, &failed, &alerts))
                 (now(&visitor, &held, &syncs.items, &far))
-                (queue(&visitor, &waiting, stats.queued_count))
+                (queue(&visitor, &waiting, which, stats.queued_count))
             }
             div #around data-live {
                 (feeds::feeds(&visitor, &feeds.items))
                 (feeds::queues(&visitor, &queues.items))
-                (tiles::workers(&visitor, &workers.items, &stats))
+                (tiles::workers(&visitor, &workers.items, &stats, &messages.items))
                 (agents::agents(&visitor, &agents.items, &jobs.items))
             }
         }
@@ -274,12 +283,12 @@ fn now(visitor: &Visitor, held: &[Run], syncs: &[Sync], far: &HashMap<RunId, Gra
     }
 }
 
-fn queue(visitor: &Visitor, waiting: &[Told], queued: i64) -> Markup {
+fn queue(visitor: &Visitor, waiting: &[Told], which: &str, queued: i64) -> Markup {
     html! {
         section.panel #waiting {
             header { h2 { "Waiting" }
                 @if queued > i64::try_from(waiting.len()).unwrap_or(i64::MAX) {
-                    span.dim.small { "the newest " (waiting.len()) " of " (crate::words::count(queued)) }
+                    span.dim.small { (which) " " (waiting.len()) " of " (crate::words::count(queued)) }
                 }
                 a.more href="/runs?status=queued" { "All" } }
             @if waiting.is_empty() {

@@ -2,27 +2,32 @@
 
 use crate::Console;
 use crate::act::{self, Done, Form};
+use crate::confirm::{Ask, SURE};
 use crate::fold;
 use crate::layout::{Page, Place};
 use crate::oops::Oops;
 use crate::text::{line, line_of, says};
 use crate::time::{ago, ago_or_none, rough_secs};
 use crate::visitor::Visitor;
-use crate::words::{count, label};
+use crate::words::{count, counted, first, label, run_page};
 use axum::Router;
 use axum::extract::Path;
 use axum::response::Response;
 use axum::routing::{get, post};
+use http::Method;
 use maud::{Markup, html};
 use tidemill_core::queue::{DeadLetter, Message};
+use tidemill_core::shell::command;
 use tidemill_wire::Page as Slice;
 use tidemill_wire::queues::{ListDead, Peek, QueueLine, ReplayDead};
 
 /// Messages and dead letters that a page shows.
 const MESSAGES: u16 = 25;
 const LETTERS: u16 = 50;
-/// Characters of a body that a page holds.
+/// Characters of a body that a page holds: of a message, and of a dead letter, which somebody wants to read whole.
 const BODY_CHARS_MAX: usize = 1_500;
+const LETTER_CHARS_MAX: usize = 8_000;
+const REPLAY: &str = "/v1/queues/{queue}/replay";
 /// Seconds after which the page is looked at again: messages come and go without an event.
 const EVERY: u16 = 2;
 
@@ -83,10 +88,18 @@ async fn one(visitor: Visitor, Path(queue): Path<String>) -> Result<Response, Oo
         div #depth.tiles data-live { (depth(&visitor, &line)) }
         div #dead data-live { (letters(&visitor, &queue, &dead)) }
         div #next data-live { (groups(&visitor, &line)) (next(&visitor, &messages.items)) }
-        (act::commands(&[format!("tidemill queue dead {queue}"),
-            format!("tidemill queue replay {queue} --all"), format!("tidemill queue peek {queue}")]))
+        (act::commands(&commands(&visitor, &queue, &line)))
     };
     Ok(Page::new(&visitor, Place::Queues, queue).live().every(EVERY).show(&body))
+}
+
+/// Commands that do the same as the page.
+fn commands(visitor: &Visitor, queue: &str, line: &QueueLine) -> Vec<String> {
+    let mut commands = vec![command(["queue", "peek", queue]), command(["queue", "dead", queue])];
+    if line.depth.dead > 0 && visitor.may(Method::POST, REPLAY) {
+        commands.push(command(["queue", "replay", queue, "--all"]));
+    }
+    commands
 }
 
 fn depth(visitor: &Visitor, line: &QueueLine) -> Markup {
@@ -103,7 +116,7 @@ fn depth(visitor: &Visitor, line: &QueueLine) -> Markup {
 }
 
 fn letters(visitor: &Visitor, queue: &str, dead: &Slice<DeadLetter>) -> Markup {
-    let acts = visitor.may(http::Method::POST, "/v1/queues/{queue}/replay");
+    let acts = visitor.may(Method::POST, REPLAY);
     let path = format!("/queues/{queue}/replay");
     html! {
         section.panel {
@@ -120,8 +133,8 @@ fn letters(visitor: &Visitor, queue: &str, dead: &Slice<DeadLetter>) -> Markup {
                 div.scroll { table {
                     thead { tr { @if acts { th.check { input type="checkbox" data-all="id"
                         aria-label="Select all"; } }
-                        th { "Message" } th { "Why" } th { "Feed" } th.num { "Deliveries" } th { "Given up" }
-                            @if acts { th {} } } }
+                        th { "Message" } th { "Why" } th { "Feed" } th.num { "Deliveries" } th { "Sent" }
+                            th { "Given up" } @if acts { th {} } } }
                     tbody { @for letter in &dead.items { (letter_row(visitor, letter, &path, acts)) } }
                 } }
                 @if let Some(next) = &dead.next {
@@ -142,22 +155,21 @@ fn letter_row(visitor: &Visitor, letter: &DeadLetter, path: &str, acts: bool) ->
             @if acts { td.check { input type="checkbox" form="replay" name="id" value=(letter.message_id)
                 aria-label={ "Select " (letter.message_id) }; } }
             td { code { (line_of(&letter.message_id, 60)) }
-                @if let Some(run) = &letter.run_id { " " a.small href={ "/runs/" (run_path(run)) } { "run" } }
-                (fold::within("Body", &letter.body, None, BODY_CHARS_MAX)) }
+                @if let Some(run) = &letter.run_id { " " a.small href=(run_page(run)) { "run" } }
+                (fold::bounded("Body", &letter.body, LETTER_CHARS_MAX,
+                    &command(["queue", "dead", &letter.queue, "--limit", "1000", "--json"]))) }
             td { (label(letter.reason.as_str())) @if let Some(error) = &letter.last_error {
                 span.why { (line(error)) } } }
             td { (says(&letter.group)) }
             td.num { (letter.deliveries) }
+            td.nowrap { (ago(letter.enqueued_at, visitor.now)) }
             td.nowrap { (ago(letter.dead_at, visitor.now)) }
-            @if acts { td.acts { (act::button(visitor, path, &[("which", "some"), ("id", &letter.message_id)],
-                "Replay", "")) } }
+            @if acts { td.acts {
+                (act::button(visitor, path, &[("which", "some"), ("id", &letter.message_id)], "Replay", ""))
+                (act::commands(&[command(["queue", "replay", &letter.queue, &letter.message_id])]))
+            } }
         }
     }
-}
-
-/// A message names a sync by its bare id, and a run by its own.
-fn run_path(run: &str) -> String {
-    if run.starts_with("run-") { run.to_owned() } else { format!("run-{run}") }
 }
 
 fn groups(visitor: &Visitor, line: &QueueLine) -> Markup {
@@ -194,7 +206,8 @@ fn next(visitor: &Visitor, messages: &[Message]) -> Markup {
                     tbody { @for message in messages {
                         tr data-key={ (message.message_id) "/" (message.generation) } {
                             td { code { (line_of(&message.message_id, 60)) }
-                                (fold::within("Body", &message.body, None, BODY_CHARS_MAX)) }
+                                (fold::bounded("Body", &message.body, BODY_CHARS_MAX,
+                                    &command(["queue", "peek", &message.queue, "--json"]))) }
                             td { (label(message.state.as_str())) @if let Some(error) = &message.last_error {
                                 span.why { (line(error)) } } }
                             td { (says(&message.group)) } td.num { (message.deliveries) }
@@ -208,13 +221,40 @@ fn next(visitor: &Visitor, messages: &[Message]) -> Markup {
     }
 }
 
-async fn replay(Path(queue): Path<String>, form: Form) -> Result<Response, Oops> {
+/// What a replay of everything means, feed by feed.
+fn question(line: &QueueLine) -> Ask<'static> {
+    let (queue, dead) = (&line.settings.queue, line.depth.dead);
+    let happens = html! {
+        p { (counted(dead, "dead letter", "dead letters")) " of " b { (says(queue)) } " "
+            @if dead == 1 { "is sent again:" } @else { "are sent again:" } }
+        ul {
+            @for group in first(&line.depth.groups).iter().filter(|group| group.dead > 0) {
+                li { b { (count(group.dead)) } " of " (says(&group.group)) }
+            }
+            li { "Each is delivered anew, at most " (line.settings.deliveries_max) " times." }
+            li { "What became a dead letter since goes with them. One whose sync has failed leads to nothing: \
+                retry the sync instead." }
+        }
+    };
+    let question = format!("Replay {}?", counted(dead, "dead letter", "dead letters"));
+    let commands = vec![command(["queue", "replay", queue, "--all"])];
+    Ask { place: Place::Queues, question, happens, button: "Replay them", commands }
+}
+
+async fn replay(visitor: Visitor, Path(queue): Path<String>, form: Form) -> Result<Response, Oops> {
     let which = match form.field("which") {
         Some("all") => ReplayDead { ids: Vec::new(), all: true },
         Some(_) | None => ReplayDead { ids: form.all("id").map(str::to_owned).collect(), all: false },
     };
     if !which.all && which.ids.is_empty() {
         return Err(Oops::bad_form("no dead letter is selected; tick those that are meant"));
+    }
+    // Whoever may not do it hears that from the door.
+    if which.all && !form.is_ticked(SURE) && visitor.may(Method::POST, REPLAY) {
+        let line = form.client.queue(&queue).await?;
+        if line.depth.dead > 1 {
+            return Ok(question(&line).show(&visitor, &form));
+        }
     }
     let asked = which.ids.len();
     let replayed = form.client.replay(&queue, &which).await?.replayed;

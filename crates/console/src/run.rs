@@ -24,6 +24,7 @@ use maud::{Markup, html};
 use tidemill_core::RunId;
 use tidemill_core::artifact::Artifact;
 use tidemill_core::run::{Lane, Run, RunState};
+use tidemill_core::shell::command;
 use tidemill_wire::runs::{ListEvents, RunDetail};
 
 /// Tries that are shown side by side.
@@ -105,20 +106,13 @@ fn head(
     let can_cancel = alone && !run.status.is_terminal();
     let can_retry =
         alone && matches!(run.status, RunState::Failed | RunState::Cancelled) && successor(detail).is_none();
-    let mut commands =
-        vec![format!("tidemill run show {}", run.run_id), format!("tidemill run why {}", run.run_id)];
-    if can_cancel {
-        commands.push(format!("tidemill run cancel {}", run.run_id));
-    }
-    if can_retry {
-        commands.push(format!("tidemill run retry {}", run.run_id));
-    }
-    if let Some(told) = told {
-        commands.extend(sync::commands(told));
-    }
-    if let Some(graph) = graph {
-        commands.extend(graph::commands(graph));
-    }
+    let verb = |verb| command(["run", verb, run.run_id.as_str()]);
+    let mut commands = vec![verb("show"), verb("why")];
+    commands.extend(can_cancel.then(|| verb("cancel")));
+    commands.extend(can_retry.then(|| verb("retry")));
+    commands.extend(told.into_iter().flat_map(|told| sync::commands(visitor, told, run)));
+    let next = successor(detail).is_some();
+    commands.extend(graph.into_iter().flat_map(|graph| graph::commands(visitor, graph, next)));
     html! {
         div.head {
             h1.mono { (run.run_id) }
@@ -126,7 +120,7 @@ fn head(
             div.acts {
                 @if can_cancel { (cancel(visitor, run)) }
                 @if let Some(told) = told { (sync::acts(visitor, told, run)) }
-                @if let Some(graph) = graph { (graph::acts(visitor, graph, successor(detail).is_some())) }
+                @if let Some(graph) = graph { (graph::acts(visitor, graph, next)) }
                 @if can_retry {
                     (act::button(visitor, &format!("/runs/{}/retry", run.run_id), &[], "Retry", "main"))
                 }
@@ -149,14 +143,14 @@ fn head(
 fn cancel(visitor: &Visitor, run: &Run) -> Markup {
     let held = run.status.is_held();
     html! {
-        details.drop {
+        details.drop open[act::is_given(visitor)] {
             summary { "Cancel…" }
             div {
                 form.form method="post" action={ "/runs/" (run.run_id) "/cancel" } {
                     (act::hidden(visitor))
                     p { @if held { "Its worker is asked to stop, and has a grace period to confirm." }
                         @else { "It waits, and ends at once." } }
-                    label.field { "Why, for the others" input type="text" name="reason" maxlength="500"; }
+                    (act::reason(visitor))
                     div { button.risk type="submit" { "Cancel the run" } }
                 }
             }

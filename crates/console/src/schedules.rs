@@ -14,6 +14,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use maud::{Markup, html};
 use tidemill_core::schedule::Schedule;
+use tidemill_core::shell::command;
 use tidemill_wire::schedules::PauseSchedule;
 
 /// Fire times that are shown of each.
@@ -34,7 +35,7 @@ async fn page(visitor: Visitor) -> Result<Response, Oops> {
         div.panel #schedules data-live {
             @if schedules.is_empty() {
                 p.empty { "Nothing is queued by the clock. Make a schedule: "
-                    code { "tidemill schedule create NAME --cron \"30 2 * * *\" --project P --env E" } }
+                    code { "tidemill schedule add NAME --cron \"30 2 * * *\" --project P --env E" } }
             } @else {
                 div.scroll { table {
                     thead { tr { th { "Schedule" } th { "When" } th { "Next" } th { "Last" }
@@ -63,10 +64,11 @@ async fn page(visitor: Visitor) -> Result<Response, Oops> {
 }
 
 fn verbs(visitor: &Visitor, schedule: &Schedule) -> Markup {
-    let path = |verb: &str| format!("/schedules/{}/{verb}", schedule.schedule_id);
+    let name = &schedule.schedule_id;
+    let (verb, label) = if schedule.paused_at.is_some() { ("resume", "Resume") } else { ("pause", "Pause") };
     html! {
-        @if schedule.paused_at.is_some() { (act::button(visitor, &path("resume"), &[], "Resume", "")) }
-        @else { (act::button(visitor, &path("pause"), &[], "Pause", "")) }
+        (act::button(visitor, &format!("/schedules/{name}/{verb}"), &[], label, ""))
+        (act::commands(&[command(["schedule", verb, name])]))
     }
 }
 

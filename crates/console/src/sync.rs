@@ -17,8 +17,10 @@ use maud::{Markup, html};
 use tidemill_client::Error;
 use tidemill_core::feed::{Cents, PRICE_CEILING, PriceRange};
 use tidemill_core::pace::Pace;
+use tidemill_core::partition::PartitionState;
 use tidemill_core::records::{Gap, Partition, Sync, SyncStatus};
 use tidemill_core::run::Run;
+use tidemill_core::shell::command;
 use tidemill_core::sync::SyncState;
 use tidemill_core::{Json, Timestamp};
 use tidemill_wire::feeds::ListGaps;
@@ -225,7 +227,7 @@ pub(crate) fn acts(visitor: &Visitor, told: &Told, run: &Run) -> Markup {
         return html! {};
     }
     let failed: Vec<&Partition> =
-        partitions.iter().filter(|partition| partition.state.as_str() == "failed").collect();
+        partitions.iter().filter(|partition| partition.state == PartitionState::Failed).collect();
     let path = |verb: &str| format!("/syncs/{}/{verb}", sync.run_id);
     html! {
         @if sync.state.is_live() { (cancel(visitor, &path("cancel"))) }
@@ -243,13 +245,13 @@ pub(crate) fn acts(visitor: &Visitor, told: &Told, run: &Run) -> Markup {
 
 fn cancel(visitor: &Visitor, path: &str) -> Markup {
     html! {
-        details.drop {
+        details.drop open[act::is_given(visitor)] {
             summary { "Cancel…" }
             div {
                 form.form method="post" action=(path) {
                     (act::hidden(visitor))
                     p { "Its open partitions fail, and its watermark stays. What is stored stays stored." }
-                    label.field { "Why, for the others" input type="text" name="reason" maxlength="500"; }
+                    (act::reason(visitor))
                     div { button.risk type="submit" { "Cancel the sync" } }
                 }
             }
@@ -286,15 +288,26 @@ fn force(visitor: &Visitor, path: &str, failed: &[&Partition]) -> Markup {
 }
 
 /// Commands that do the same.
-pub(crate) fn commands(told: &Told) -> Vec<String> {
-    let sync = &told.status.sync;
-    let mut commands = vec![format!("tidemill sync show {}", sync.run_id)];
-    if sync.state.is_live() {
-        commands.push(format!("tidemill sync cancel {}", sync.run_id));
+pub(crate) fn commands(visitor: &Visitor, told: &Told, run: &Run) -> Vec<String> {
+    let SyncStatus { sync, partitions, newer } = &told.status;
+    let id = sync.run_id.to_string();
+    let verb =
+        |verb, options: &[&str]| command(["sync", verb, &id].into_iter().chain(options.iter().copied()));
+    let mut commands = vec![verb("show", &[])];
+    if !visitor.may_operate() || sync.ops_run_id != run.run_id {
+        return commands;
     }
-    if sync.state == SyncState::Failed && told.status.newer.is_none() {
-        commands.push(format!("tidemill sync retry {}", sync.run_id));
-        commands.push(format!("tidemill sync consolidate {} --force", sync.run_id));
+    if sync.state.is_live() {
+        commands.push(verb("cancel", &[]));
+    }
+    if sync.state == SyncState::Failed && newer.is_none() {
+        if partitions.iter().any(|partition| partition.state == PartitionState::Failed) {
+            commands.push(verb("retry", &[]));
+            commands.push(verb("consolidate", &["--force"]));
+            commands.push(verb("consolidate", &["--force", "--advance"]));
+        } else {
+            commands.push(verb("consolidate", &[]));
+        }
     }
     commands
 }

@@ -82,15 +82,14 @@ pub(crate) fn run_link(run: &RunId) -> Markup {
     html! { a.mono href={ "/runs/" (id) } title=(id) { (short) } }
 }
 
-/// The feed of a sync's run.
-pub(crate) fn feed_of(run: &Run) -> Option<&str> {
-    let key = run.concurrency_key.as_deref().filter(|_| run.lane == Lane::Sync)?;
-    key.strip_prefix("feed:")
+/// The page of a run that a message names: a sync by its bare id, and any other run by its own.
+pub(crate) fn run_page(run: &str) -> String {
+    if run.starts_with("run-") { format!("/runs/{run}") } else { format!("/runs/run-{run}") }
 }
 
-/// The name of a graph, where it has one.
-fn graph_name(run: &Run) -> Option<&str> {
-    run.metadata.get("graph")?.get("name")?.as_str()
+/// The feed of a sync's run.
+pub(crate) fn feed_of(run: &Run) -> Option<&str> {
+    run.name().filter(|_| run.lane == Lane::Sync)
 }
 
 /// What a run is about, in a few words.
@@ -101,7 +100,7 @@ pub(crate) fn subject(run: &Run) -> Markup {
     html! {
         @if run.lane == Lane::Graph {
             span.chip { "graph" } " "
-            @if let Some(name) = graph_name(run) { b { (line_of(name, REF_CHARS)) } " " }
+            @if let Some(name) = run.name() { b { (line_of(name, REF_CHARS)) } " " }
         }
         (says(run.env_id.as_str()))
         @if let Some(git_ref) = &run.git_ref { " " span.chip { (line_of(git_ref, REF_CHARS)) } }

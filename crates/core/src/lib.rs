@@ -34,6 +34,7 @@ pub mod request;
 pub mod retry;
 pub mod run;
 pub mod schedule;
+pub mod shell;
 pub mod signature;
 pub mod stats;
 pub mod sync;

@@ -291,6 +291,17 @@ pub struct Run {
     pub updated_at: Timestamp,
 }
 
+impl Run {
+    /// What people call it by: the name of its graph, or the feed of its sync. Runs of lane `ops` have none.
+    pub fn name(&self) -> Option<&str> {
+        match self.lane {
+            Lane::Ops => None,
+            Lane::Graph => self.metadata.get("graph")?.get("name")?.as_str(),
+            Lane::Sync => self.concurrency_key.as_deref()?.strip_prefix("feed:"),
+        }
+    }
+}
+
 /// What a worker gets when it claims a run.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

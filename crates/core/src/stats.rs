@@ -22,6 +22,9 @@ pub struct Stats {
     pub success_rate: Option<f64>,
     /// Mean time from claim to end over the last 7 days, by final state.
     pub durations: Vec<MeanDuration>,
+    /// The same over the last 24 hours.
+    #[serde(default)]
+    pub durations_day: Vec<MeanDuration>,
 }
 
 /// The runs that workers of one name hold.

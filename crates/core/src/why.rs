@@ -11,6 +11,7 @@ pub use sync::{Hands, SyncFacts, SyncReason, explain_sync};
 
 use crate::project::Flag;
 use crate::run::{EndCause, Gate, Run, RunState};
+use crate::shell::pasted;
 use crate::{RunId, Timestamp};
 
 /// What was read to answer the question.
@@ -308,7 +309,7 @@ impl Reason {
                 let mut command = String::from("tidemill work");
                 for label in labels {
                     command.push_str(" --label ");
-                    command.push_str(label);
+                    command.push_str(&pasted(label));
                 }
                 Some(command + " -- COMMAND")
             }

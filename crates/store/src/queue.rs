@@ -91,6 +91,8 @@ pub trait Queue: Send + Sync {
     fn release_dead(&self, now: Option<Timestamp>) -> Answer<'_, u64>;
     /// The next messages, and those that are locked or delayed, without receiving them.
     fn peek(&self, queue: String, limit: usize, now: Option<Timestamp>) -> Answer<'_, Vec<Message>>;
+    /// The messages that workers hold, of every queue, by their workers.
+    fn held(&self, limit: usize, now: Option<Timestamp>) -> Answer<'_, Vec<Message>>;
     /// Dead letters, the oldest first, from after a place on.
     fn dead(&self, queue: String, limit: usize, after: Option<DeadCursor>) -> Answer<'_, Vec<DeadLetter>>;
     /// Sends dead letters again under the next generation; how many. Asked twice, nothing is sent twice.
@@ -173,6 +175,10 @@ impl Queue for Store {
 
     fn peek(&self, queue: String, limit: usize, now: Option<Timestamp>) -> Answer<'_, Vec<Message>> {
         verb!(self, read, |tx| tx.peek_messages(&queue, limit, now))
+    }
+
+    fn held(&self, limit: usize, now: Option<Timestamp>) -> Answer<'_, Vec<Message>> {
+        verb!(self, read, |tx| tx.held_messages(limit, now))
     }
 
     fn dead(&self, queue: String, limit: usize, after: Option<DeadCursor>) -> Answer<'_, Vec<DeadLetter>> {

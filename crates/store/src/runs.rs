@@ -4,6 +4,7 @@ mod failures;
 mod list;
 mod postgres;
 mod sqlite;
+mod waiting;
 
 pub use failures::Failures;
 

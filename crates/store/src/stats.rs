@@ -79,14 +79,16 @@ impl Store {
                     stats.failed_count = failed;
                 }
                 let week = RunId::floor(now - chrono::Duration::days(7));
-                stats.durations = on!(
-                    tx,
-                    catalog::STATS_DURATIONS,
-                    [week.as_str(), project.as_deref()],
-                    fetch_all,
-                    "count runs"
-                )?
-                .records("count runs")?;
+                for (since, durations) in [(&week, &mut stats.durations), (&day, &mut stats.durations_day)] {
+                    *durations = on!(
+                        tx,
+                        catalog::STATS_DURATIONS,
+                        [since.as_str(), project.as_deref()],
+                        fetch_all,
+                        "count runs"
+                    )?
+                    .records("count runs")?;
+                }
                 Ok(stats.with_rate())
             })
         })

@@ -188,6 +188,21 @@ pub struct ListFailures {
     pub limit: Option<u16>,
 }
 
+/// Which runs that wait to list, the oldest first; what is not named does not matter.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ListWaiting {
+    /// Of this project.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128)))]
+    pub project: Option<String>,
+    /// The cursor of the page before.
+    pub after: Option<RunId>,
+    /// At most so many.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
+    pub limit: Option<u16>,
+}
+
 /// What a caller believes about its hold on a run. What it does not know is not held against it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

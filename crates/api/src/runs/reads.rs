@@ -14,7 +14,7 @@ use tidemill_core::run::Run;
 use tidemill_core::why::Reason;
 use tidemill_store::{EventPage, EventTail, RunFilter};
 use tidemill_wire::runs::{
-    ListArtifacts, ListEvents, ListFailures, ListRuns, ListTail, RunDetail, Tail, Why,
+    ListArtifacts, ListEvents, ListFailures, ListRuns, ListTail, ListWaiting, RunDetail, Tail, Why,
 };
 use tidemill_wire::{Fault, Page};
 
@@ -74,6 +74,19 @@ pub(super) async fn failures(
     };
     let found = app.engine().store().failures(filter).await?;
     Ok(Json(Page { items: found.items, next: found.next }))
+}
+
+pub(super) async fn waiting(
+    State(app): State<App>,
+    caller: Caller,
+    Query(asked): Query<ListWaiting>,
+) -> Result<Json<Page<Run>>, Fail> {
+    let limit = rows(asked.limit)?;
+    let project = caller.narrow(asked.project)?;
+    let filter = RunFilter { project, before: asked.after, limit, ..RunFilter::default() };
+    let items = app.engine().store().waiting_runs(filter).await?;
+    let next = items.last().filter(|_| items.len() == limit).map(|run| run.run_id.to_string());
+    Ok(Json(Page { items, next }))
 }
 
 pub(super) async fn one(

@@ -12,6 +12,7 @@ use tidemill_client::Client;
 use tidemill_core::event::Level;
 use tidemill_core::limits::BATCH_MAX;
 use tidemill_core::run::{Cancelled, Lane, QueueRun, Queued, Run};
+use tidemill_core::shell::pasted;
 use tidemill_core::{Json, RunId, Timestamp};
 use tidemill_engine::Clock;
 use tidemill_store::Error;
@@ -96,6 +97,9 @@ async fn queue(
     if follow { watch::watch(client, queued.run_id, out).await } else { Ok(ExitCode::SUCCESS) }
 }
 
+/// Where the name stands in the table of runs, where one has a name.
+const NAME_PLACE: usize = 2;
+
 /// The question that the options ask.
 async fn filter(client: &Client, asked: RunList) -> Result<ListRuns, Failure> {
     asked.project.as_deref().map_or(Ok(()), asking::project)?;
@@ -107,7 +111,7 @@ async fn filter(client: &Client, asked: RunList) -> Result<ListRuns, Failure> {
     Ok(ListRuns {
         project: asked.project,
         env: asked.env,
-        status: asked.status,
+        status: asked.status.or(asked.state),
         lane: asked.lane,
         feed: asked.feed,
         since: asked.since.map(|when| when.before(now)),
@@ -119,12 +123,6 @@ async fn filter(client: &Client, asked: RunList) -> Result<ListRuns, Failure> {
         after: asked.before,
         limit: Some(asked.limit),
     })
-}
-
-/// A value as a shell takes it: names are for people, and may hold anything.
-fn pasted(value: &str) -> String {
-    let is_plain = |symbol: char| symbol.is_ascii_alphanumeric() || "-_./:@+,=%".contains(symbol);
-    if value.chars().all(is_plain) { value.to_owned() } else { format!("'{}'", value.replace('\'', r"'\''")) }
 }
 
 /// The command that shows the runs after a page, with everything that was asked for.
@@ -155,7 +153,7 @@ async fn list(client: &Client, asked: RunList, out: Out) -> Result<ExitCode, Fai
     let page = client.runs(&asked).await?;
     let runs = page.items;
     if out.is_json() {
-        out.json(&runs);
+        out.json(&runs.iter().map(show::named).collect::<Vec<_>>());
         return Ok(ExitCode::SUCCESS);
     }
     if runs.is_empty() {
@@ -163,8 +161,16 @@ async fn list(client: &Client, asked: RunList, out: Out) -> Result<ExitCode, Fai
         return Ok(ExitCode::SUCCESS);
     }
     let now = client.info().await?.now;
-    let rows: Vec<Vec<Cell>> = runs.iter().map(|run| row(run, now)).collect();
-    out.table(&["RUN", "STATE", "ENVIRONMENT", "TRY", "QUEUED", "TOOK", "WORKER", "REF"], &rows);
+    let mut header = vec!["RUN", "STATE", "ENVIRONMENT", "TRY", "QUEUED", "TOOK", "WORKER", "REF"];
+    let mut rows: Vec<Vec<Cell>> = runs.iter().map(|run| row(run, now)).collect();
+    // Runs of lane `ops` have no name: where there are no others, nobody misses the column.
+    if runs.iter().any(|run| run.name().is_some()) {
+        header.insert(NAME_PLACE, "NAME");
+        for (run, row) in runs.iter().zip(&mut rows) {
+            row.insert(NAME_PLACE, run.name().unwrap_or("–").into());
+        }
+    }
+    out.table(&header, &rows);
     if let Some(last) = page.next {
         out.say(format!("older ones: {}", older(&asked, &last)));
     }

@@ -7,13 +7,13 @@ use std::process::ExitCode;
 use tidemill_client::Client;
 use tidemill_core::artifact::Artifact;
 use tidemill_core::run::{EndCause, Lane, Run, RunState};
-use tidemill_core::{RunId, Timestamp};
+use tidemill_core::{Json, RunId, Timestamp};
 use tidemill_wire::runs::RunDetail;
 
 pub(super) async fn show(client: &Client, id: &RunId, out: Out) -> Result<ExitCode, Failure> {
     let RunDetail { run, why, tries, artifacts } = client.run_detail(id).await?;
     if out.is_json() {
-        let mut body = serde_json::to_value(&run).unwrap_or_default();
+        let mut body = named(&run);
         if let Some(fields) = body.as_object_mut() {
             let tries: Vec<_> = tries
                 .iter()
@@ -64,9 +64,21 @@ pub(super) async fn show(client: &Client, id: &RunId, out: Out) -> Result<ExitCo
     Ok(ExitCode::SUCCESS)
 }
 
+/// A run as JSON, with the name that people call it by.
+pub(super) fn named(run: &Run) -> Json {
+    let mut body = serde_json::to_value(run).unwrap_or_default();
+    if let Some(fields) = body.as_object_mut() {
+        fields.insert("name".to_owned(), run.name().into());
+    }
+    body
+}
+
 fn facts(run: &Run, now: Timestamp, out: Out) {
     let line = |name: &str, value: String| out.line(format!("{name:<14}{}", printable(&value)));
     line("run", run.run_id.to_string());
+    if let Some(name) = run.name() {
+        line("name", name.to_owned());
+    }
     out.line(format!("{:<14}{}", "state", out.paint(run.status.as_str(), Style::of_state(run.status))));
     line("environment", run.env_id.to_string());
     let git = [run.git_ref.as_deref(), run.git_sha.as_deref()];

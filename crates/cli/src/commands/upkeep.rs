@@ -6,6 +6,7 @@ use crate::out::{Cell, Out, Style};
 use crate::times;
 use std::process::ExitCode;
 use tidemill_client::Client;
+use tidemill_core::stats::MeanDuration;
 use tidemill_engine::{Engine, Patience};
 
 /// One pass of upkeep, or passes for ever.
@@ -82,20 +83,26 @@ pub(super) async fn stats(client: Client, out: Out) -> Result<ExitCode, Failure>
             .collect();
         out.table(&["WORKER", "RUNS"], &rows);
     }
-    if !stats.durations.is_empty() {
-        out.line("");
-        let rows: Vec<Vec<Cell>> = stats
-            .durations
-            .iter()
-            .map(|mean| {
-                vec![
-                    Cell(mean.status.to_string(), Style::of_state(mean.status)),
-                    mean.runs.to_string().into(),
-                    format!("{:.2} s", mean.avg_duration_seconds).into(),
-                ]
-            })
-            .collect();
-        out.table(&["LAST 7 DAYS", "RUNS", "MEAN TIME"], &rows);
-    }
+    means("LAST 24 HOURS", &stats.durations_day, out);
+    means("LAST 7 DAYS", &stats.durations, out);
     Ok(ExitCode::SUCCESS)
+}
+
+/// How long runs took, by how they ended.
+fn means(when: &str, durations: &[MeanDuration], out: Out) {
+    if durations.is_empty() {
+        return;
+    }
+    out.line("");
+    let rows: Vec<Vec<Cell>> = durations
+        .iter()
+        .map(|mean| {
+            vec![
+                Cell(mean.status.to_string(), Style::of_state(mean.status)),
+                mean.runs.to_string().into(),
+                format!("{:.2} s", mean.avg_duration_seconds).into(),
+            ]
+        })
+        .collect();
+    out.table(&[when, "RUNS", "MEAN TIME"], &rows);
 }

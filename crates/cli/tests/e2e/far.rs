@@ -80,6 +80,15 @@ fn what_is_said_of_runs_is_the_same_from_far_away(stage: &Stage) {
     assert!(named.stderr.contains(&older), "a command that can be pasted: {named:?}");
     assert_eq!(stage.json(&["run", "list", "--name", "Nightly '"]).as_array().map(Vec::len), Some(2));
     assert_eq!(stage.json(&["run", "list", "--name", "nightly"]).as_array().map(Vec::len), Some(0));
+    let header = |table: &str| table.lines().next().unwrap_or_default().to_owned();
+    assert!(
+        header(&named.stdout).contains(" NAME ") && named.stdout.contains("Nightly ' build"),
+        "{named:?}"
+    );
+    assert_eq!(stage.json(&["run", "list", "--name", "Nightly '"])[0]["name"], "Nightly ' build");
+    let unnamed = stage.tidemill(&["run", "list", "--lane", "ops"]);
+    assert!(!header(&unnamed.stdout).contains("NAME"), "runs without a name need no column: {unnamed:?}");
+    assert_eq!(stage.json(&["run", "list", "--lane", "ops"])[0]["name"], Value::Null);
     assert_eq!(far(stage, &server, &["run", "cancel", &next]).code, Some(0));
     let watched = far(stage, &server, &["run", "watch", &id]);
     assert_eq!(watched.code, Some(3), "{watched:?}");

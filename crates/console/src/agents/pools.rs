@@ -3,12 +3,14 @@
 use crate::act;
 use crate::text::says;
 use crate::visitor::Visitor;
+use crate::way_back::kept;
 use crate::words::{bar, count};
 use http::Method;
 use maud::{Markup, html};
 use tidemill_core::graph::definition::DATABASE_POOL;
 use tidemill_core::graph::record::PoolRecord;
 use tidemill_core::limits::{POOL_NAME_BYTES_MAX, WEIGHT_MAX};
+use tidemill_core::shell::command;
 
 /// The panel.
 pub(super) fn panel(visitor: &Visitor, pools: &[PoolRecord]) -> Markup {
@@ -22,12 +24,12 @@ pub(super) fn panel(visitor: &Visitor, pools: &[PoolRecord]) -> Markup {
                 form.filters method="post" action="/pools" {
                     (act::hidden(visitor))
                     label.field { "Name" input type="text" name="name" required maxlength=(POOL_NAME_BYTES_MAX)
-                        pattern="[A-Za-z0-9._\\-]+"; }
-                    label.field { "Size" input type="number" name="size" required min="0" max=(WEIGHT_MAX); }
+                        pattern="[A-Za-z0-9._\\-]+" value=[kept(visitor, "name")]; }
+                    label.field { "Size" input type="number" name="size" required min="0" max=(WEIGHT_MAX)
+                        value=[kept(visitor, "size")]; }
                     button.main type="submit" { "Set the size" }
                 }
-                div.in { (act::commands(&["tidemill pool set NAME SIZE".to_owned(),
-                    "tidemill pool remove NAME".to_owned()])) }
+                div.in { (act::commands(&[command(["pool", "set", "NAME", "SIZE"])])) }
             }
         }
     }
@@ -47,6 +49,7 @@ fn list(visitor: &Visitor, pools: &[PoolRecord], acts: bool) -> Markup {
                     @if acts { td.acts {
                         @if pool.name != DATABASE_POOL {
                             (act::button(visitor, "/pools/remove", &[("name", &pool.name)], "Remove", ""))
+                            (act::commands(&[command(["pool", "remove", &pool.name])]))
                         }
                     } }
                 }

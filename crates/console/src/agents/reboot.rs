@@ -2,10 +2,12 @@
 
 use crate::act;
 use crate::visitor::Visitor;
+use crate::way_back::kept;
 use crate::words::counted;
 use http::Method;
 use maud::{Markup, html};
 use tidemill_core::graph::record::RebootStatus;
+use tidemill_core::shell::command;
 
 /// The panel.
 pub(super) fn panel(visitor: &Visitor, status: &RebootStatus) -> Markup {
@@ -25,14 +27,14 @@ pub(super) fn panel(visitor: &Visitor, status: &RebootStatus) -> Markup {
                         (act::hidden(visitor))
                         p.dim { "Every job is stopped, and begins again when the restart is over. No job begins \
                             meanwhile. It is safe to restart when this page says so." }
-                        label.field { "Why, for the others" input type="text" name="note" maxlength="1024"; }
+                        label.field { "Why, for the others" input type="text" name="note" maxlength="1024"
+                            value=[kept(visitor, "note")]; }
                         div { button.risk type="submit" { "Prepare for a restart" } }
                     }
                 }
                 @if acts {
-                    (act::commands(&["tidemill prepare-for-reboot".to_owned(),
-                        "tidemill prepare-for-reboot --status".to_owned(),
-                        "tidemill prepare-for-reboot --cancel".to_owned()]))
+                    (act::commands(&[command(["prepare-for-reboot"]), command(["prepare-for-reboot", "--status"]),
+                        command(["prepare-for-reboot", "--cancel"])]))
                 }
             }
         }

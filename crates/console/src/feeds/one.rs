@@ -10,6 +10,7 @@ use crate::sync::gaps;
 use crate::text::{line, line_of, says, visible};
 use crate::time::{ago, ago_or_none, full, took};
 use crate::visitor::Visitor;
+use crate::way_back::kept;
 use crate::words::{count, label, sync_progress};
 use axum::extract::Path;
 use axum::response::Response;
@@ -18,6 +19,7 @@ use tidemill_client::{Client, Error};
 use tidemill_core::project::Flag;
 use tidemill_core::records::{FeedRecord, Reject, Sync, WatermarkChange};
 use tidemill_core::schedule::Schedule;
+use tidemill_core::shell::command;
 use tidemill_engine::sync::{full_schedule_name, schedule_name};
 use tidemill_wire::Page as Slice;
 use tidemill_wire::feeds::ListRejects;
@@ -102,12 +104,12 @@ fn head(visitor: &Visitor, feed: &FeedRecord, flag: Option<&Flag>) -> Markup {
                     (act::button(visitor, &path("sync"), &[("full", "yes")], "Read everything", ""))
                     @if flag.is_some() { (act::button(visitor, &path("resume"), &[], "Resume", "")) }
                     @else {
-                        details.drop { summary { "Pause…" } div {
+                        details.drop open[kept(visitor, "note").is_some()] { summary { "Pause…" } div {
                             form.form method="post" action=(path("pause")) {
                                 (act::hidden(visitor))
                                 p { "Nothing of it is brought in until somebody resumes it. Pages in hand go on." }
                                 label.field { "Why, for the others" input type="text" name="note"
-                                    maxlength="1024"; }
+                                    maxlength="1024" value=[kept(visitor, "note")]; }
                                 div { button type="submit" { "Pause the feed" } }
                             }
                         } }
@@ -124,9 +126,19 @@ fn head(visitor: &Visitor, feed: &FeedRecord, flag: Option<&Flag>) -> Markup {
         }
         @if let Some(error) = &feed.copy_error { div.note.warn { "The copy of the watermark is late: "
             (line(error)) } }
-        (act::commands(&[format!("tidemill feed show {name}"), format!("tidemill feed sync {name}"),
-            format!("tidemill feed heatmap {name}")]))
+        (act::commands(&commands(name, acts, flag.is_some())))
     }
+}
+
+/// Commands that do the same as the page.
+fn commands(feed: &str, acts: bool, paused: bool) -> Vec<String> {
+    let verb = |verb| command(["feed", verb, feed]);
+    let mut commands = vec![verb("show"), verb("heatmap")];
+    if acts {
+        let hold = if paused { "resume" } else { "pause" };
+        commands.extend([verb("sync"), command(["feed", "sync", feed, "--full"]), verb(hold)]);
+    }
+    commands
 }
 
 fn last_runs(visitor: &Visitor, syncs: &[Sync]) -> Markup {
@@ -247,7 +259,8 @@ fn times(visitor: &Visitor, changes: Option<&Schedule>, all: Option<&Schedule>) 
             @for schedule in changes.iter().chain(&all) {
                 div.in { (crate::schedules::next_times(visitor, schedule, FIRES)) } }
             @if changes.is_none() && all.is_none() { p.empty { "It comes in only when somebody asks. "
-                code { "tidemill feed add NAME … --schedule \"0 * * * *\"" } " changes that." } }
+                "Add it once more as it was added, with a time: "
+                code { "tidemill feed add NAME --endpoint URL --schedule \"0 * * * *\"" } } }
         }
     }
 }

@@ -1,10 +1,12 @@
 //! Flags of the site: what holds graphs everywhere.
 
-use super::LASTS;
+use super::why_and_how_long;
 use crate::act;
 use crate::visitor::Visitor;
+use crate::way_back::kept;
 use maud::{Markup, html};
 use tidemill_core::project::{FlagName, SITE_SCOPE};
+use tidemill_core::shell::command;
 
 /// What each flag means.
 const MEANING: [(FlagName, &str); 4] = [
@@ -23,12 +25,12 @@ pub(super) fn form(visitor: &Visitor) -> Markup {
                 (act::hidden(visitor))
                 input type="hidden" name="scope" value=(SITE_SCOPE);
                 label.field { "Flag" select name="flag" required {
-                    @for (flag, means) in MEANING { option value=(flag) { (flag) ": " (means) } } } }
-                label.field { "Why, for the others" input.long type="text" name="note" maxlength="1024"; }
-                label.field { "For" select name="lasts" { @for (value, words, _) in LASTS { option
-                    value=(value) { (words) } } } }
+                    @for (flag, means) in MEANING { option value=(flag)
+                        selected[kept(visitor, "flag").as_deref() == Some(flag.as_str())] { (flag) ": " (means) } } } }
+                (why_and_how_long(visitor))
                 button.main type="submit" { "Switch it on" }
             }
+            div.in { (act::commands(&MEANING.map(|(flag, _)| command(["flag", "set", flag.as_str()])))) }
         }
     }
 }

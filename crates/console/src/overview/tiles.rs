@@ -6,8 +6,9 @@ use crate::visitor::Visitor;
 use crate::words::{count, counted};
 use maud::{Markup, html};
 use tidemill_core::limits::DEAD_AFTER_SECS;
+use tidemill_core::queue::Message;
 use tidemill_core::run::RunState;
-use tidemill_core::stats::Stats;
+use tidemill_core::stats::{MeanDuration, Stats};
 use tidemill_core::worker::Worker;
 
 /// Workers that are shown.
@@ -33,9 +34,8 @@ fn rate(success: i64, failed: i64) -> String {
 /// The numbers.
 pub(super) fn tiles(visitor: &Visitor, stats: &Stats, workers: &[Worker]) -> Markup {
     let running: i64 = stats.active.iter().map(|active| active.active_runs).sum();
-    let ended = |status| stats.durations.iter().find(|line| line.status == status);
-    let (success, failed) = (ended(RunState::Success), ended(RunState::Failed));
-    let week = (success.map_or(0, |line| line.runs), failed.map_or(0, |line| line.runs));
+    let ended = |status| of(&stats.durations, status).map_or(0, |line| line.runs);
+    let week = (ended(RunState::Success), ended(RunState::Failed));
     let alive = workers.iter().filter(|worker| lives(worker, visitor)).count();
     html! {
         a.tile href="/runs?status=queued" { span { "Waiting" } b { (count(stats.queued_count)) }
@@ -49,19 +49,37 @@ pub(super) fn tiles(visitor: &Visitor, stats: &Stats, workers: &[Worker]) -> Mar
                 (count(stats.failed_count)) " failed" } } }
         a.tile href="/runs?status=failed&within=7d" { span { "Success, 7 d" } b { (rate(week.0, week.1)) }
             span { (count(week.0)) " good, " (count(week.1)) " failed" } }
-        div.tile { span { "Mean time, 7 d" }
-            b { (success.map_or_else(|| "–".to_owned(), |line| rough_secs(line.avg_duration_seconds))) }
-            span { @if let Some(line) = failed { "failed ones " (rough_secs(line.avg_duration_seconds)) }
-                @else { "none failed" } } }
+        (mean_time("Mean time, 24 h", &stats.durations_day))
+        (mean_time("Mean time, 7 d", &stats.durations))
         a.tile href="/workers" { span { "Workers" } b.bad[alive == 0 && stats.queued_count > 0] { (alive) }
             span { "alive" @if workers.len() > alive { ", " (workers.len() - alive) " ended lately" } } }
     }
 }
 
+/// How long runs took that ended in a state.
+fn of(durations: &[MeanDuration], status: RunState) -> Option<&MeanDuration> {
+    durations.iter().find(|line| line.status == status)
+}
+
+/// How long runs took that succeeded, and those that did not.
+fn mean_time(words: &str, durations: &[MeanDuration]) -> Markup {
+    let took = |line: &MeanDuration| rough_secs(line.avg_duration_seconds);
+    html! {
+        div.tile { span { (words) }
+            b { (of(durations, RunState::Success).map_or_else(|| "–".to_owned(), took)) }
+            span { @if let Some(line) = of(durations, RunState::Failed) { "failed ones " (took(line)) }
+                @else { "none failed" } } }
+    }
+}
+
 /// Who works.
-pub(super) fn workers(visitor: &Visitor, workers: &[Worker], stats: &Stats) -> Markup {
+pub(super) fn workers(visitor: &Visitor, workers: &[Worker], stats: &Stats, messages: &[Message]) -> Markup {
     let alive: Vec<&Worker> = workers.iter().filter(|worker| lives(worker, visitor)).collect();
     let busy = |worker: &Worker| stats.active.iter().find(|active| active.claimed_by == worker.name);
+    let held = |worker: &Worker| {
+        let own = messages.iter().filter(|message| message.locked_by == Some(worker.worker_id)).count();
+        i64::try_from(own).unwrap_or(i64::MAX)
+    };
     html! {
         section.panel #crew {
             header { h2 { "Workers" } a.more href="/workers" { "All" } }
@@ -74,7 +92,9 @@ pub(super) fn workers(visitor: &Visitor, workers: &[Worker], stats: &Stats) -> M
                         tr data-key=(worker.worker_id) {
                             td { (says(&worker.name)) @if worker.draining { " " span.chip { "draining" } } }
                             td.num { @if let Some(active) = busy(worker) {
-                                (counted(active.active_runs, "run", "runs")) } @else { span.dim { "idle" } } }
+                                (counted(active.active_runs, "run", "runs")) }
+                                @else if held(worker) > 0 { (counted(held(worker), "message", "messages")) }
+                                @else { span.dim { "idle" } } }
                             td.num.dim { (ago(worker.beat_at, visitor.now)) }
                         }
                     }
@@ -88,6 +108,16 @@ pub(super) fn workers(visitor: &Visitor, workers: &[Worker], stats: &Stats) -> M
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_mean_times_of_a_day_and_of_a_week_are_told_apart() {
+        let mean = |status, avg_duration_seconds| MeanDuration { status, avg_duration_seconds, runs: 1 };
+        let day = mean_time("Mean time, 24 h", &[mean(RunState::Success, 12.0)]).into_string();
+        assert!(day.contains("Mean time, 24 h") && day.contains("<b>12 s</b>"), "{day}");
+        assert!(day.contains("none failed"), "{day}");
+        let week = mean_time("Mean time, 7 d", &[mean(RunState::Failed, 90.0)]).into_string();
+        assert!(week.contains("<b>–</b>") && week.contains("failed ones 1 min 30 s"), "{week}");
+    }
 
     #[test]
     fn a_rate_never_hides_a_failure() {

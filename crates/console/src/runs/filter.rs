@@ -24,6 +24,8 @@ const BY: [(&str, &str); 5] = [
     ("ref", "branch or tag"),
     ("name", "name of a graph or feed"),
 ];
+/// Projects that can be chosen from a list; where there are more, the name is written.
+const PROJECTS_MAX: usize = 100;
 /// The fewest characters of a commit that can be looked for.
 const SHA_CHARS_MIN: usize = 4;
 
@@ -177,7 +179,8 @@ impl Filter {
             form.filters method="get" action="/runs" role="search" {
                 (select("State", "status", &self.status, &states))
                 (select("Lane", "lane", &self.lane, &lanes))
-                (select("Project", "project", &self.project, &names))
+                @if names.len() > PROJECTS_MAX { (input("Project", "project", &self.project, "all")) }
+                @else { (select("Project", "project", &self.project, &names)) }
                 (select("Queued", "within", &self.within, &within))
                 (input("Begins with", "find", &self.find, "id, commit, branch, name"))
                 label.field { "Read it as"
@@ -291,6 +294,27 @@ mod tests {
             let problem = filter(query).asked(now, 50).unwrap_err();
             assert!(problem.message.contains("does not understand"), "{query}");
         }
+    }
+
+    #[test]
+    fn many_projects_are_written_and_not_chosen() {
+        let projects = |count: usize| -> Vec<Project> {
+            let project = |number: usize| Project {
+                project_id: format!("project-{number:03}"),
+                environments: Vec::new(),
+                paused: None,
+                created_at: Utc.with_ymd_and_hms(2026, 2, 14, 10, 30, 0).unwrap(),
+            };
+            (0..count).map(project).collect()
+        };
+        let few = filter("project=project-007").form(&projects(PROJECTS_MAX)).into_string();
+        assert!(few.contains("<option value=\"project-007\" selected>"), "{few}");
+        let many = filter("project=project-007").form(&projects(PROJECTS_MAX + 1)).into_string();
+        assert!(
+            !many.contains("project-000") && many.contains("name=\"project\" value=\"project-007\""),
+            "{many}"
+        );
+        assert!(many.len() < few.len(), "it is bounded");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use maud::{Markup, html};
 use tidemill_core::feed::{PRICE_CEILING, PriceRange};
 use tidemill_core::partition::PartitionState;
 use tidemill_core::records::{Partition, SyncStatus};
+use tidemill_core::shell::command;
 use tidemill_core::sync::SyncState;
 
 /// Prices, in words.
@@ -37,7 +38,8 @@ pub(super) fn grid(visitor: &Visitor, status: &SyncStatus) -> Markup {
         div.partitions {
             @for partition in partitions {
                 @let failed = partition.state == PartitionState::Failed;
-                article class={ "partition p-" (partition.state) } data-key=(partition.partition_id) {
+                article id={ "partition-" (partition.partition_id) } class={ "partition p-" (partition.state) }
+                    data-key=(partition.partition_id) {
                     header { span { (partition.partition_id) } (label(partition.state.as_str())) }
                     p.dim { (range(partition.prices)) }
                     p { (bar(partition.fetched, partition.predicted, "Read", class(partition.state))) }
@@ -51,6 +53,8 @@ pub(super) fn grid(visitor: &Visitor, status: &SyncStatus) -> Markup {
                     @if failed && may_retry {
                         (act::button(visitor, &format!("/syncs/{}/retry", sync.run_id),
                             &[("partition", &partition.partition_id), ("restart", "yes")], again, ""))
+                        (act::commands(&[command(["sync", "retry", &sync.run_id.to_string(), "--restart",
+                            "--partition", &partition.partition_id])]))
                     }
                 }
             }

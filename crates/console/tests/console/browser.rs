@@ -121,6 +121,15 @@ async fn rows_of_the_list_are_live_and_several_are_cancelled_at_once() {
     browser.sees(".flash", "1 of 1 cancelled or asked to stop.").await;
     assert_eq!(house.engine().run(&first).await.expect("a run").status, RunState::Cancelled);
     assert_eq!(house.engine().run(&second).await.expect("a run").status, RunState::Queued);
+    // Where there are several, what will happen is said first.
+    browser.click("input[data-all=run]").await;
+    browser.click("button[value=cancel]").await;
+    browser.sees("h1", "Cancel 2 runs?").await;
+    browser.sees("#confirm", "1 waits, and ends at once.").await;
+    assert_eq!(house.engine().run(&second).await.expect("a run").status, RunState::Queued);
+    browser.click("#confirm button.risk").await;
+    browser.sees(".flash", "1 of 2 cancelled or asked to stop.").await;
+    assert_eq!(house.engine().run(&second).await.expect("a run").status, RunState::Cancelled);
     browser.is_content().await;
 }
 

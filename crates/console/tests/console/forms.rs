@@ -2,6 +2,7 @@
 
 use crate::furnish::{claim, dead_letter, furnish};
 use crate::house::House;
+use crate::pages::check_inert;
 use reqwest::{Method, StatusCode};
 use tidemill_core::access::Role;
 use tidemill_core::run::{QueueRun, RunState};
@@ -21,10 +22,55 @@ on_both! {
     flags_and_schedules_are_held_and_let_go,
     which_rule_would_price_a_stone_is_told_and_is_nothing_for_the_record,
     a_worker_is_drained_and_put_to_work_again_and_both_are_on_record,
+    a_form_that_is_refused_leads_back_with_what_was_written,
 }
 
 fn place(answer: &reqwest::Response) -> &str {
     answer.headers()["location"].to_str().expect("a text")
+}
+
+/// The page that asks whether something is meant.
+async fn asked(answer: reqwest::Response) -> String {
+    assert_eq!(answer.status(), StatusCode::OK);
+    let page = answer.text().await.expect("a text");
+    assert!(page.contains("id=\"confirm\"") && page.contains("name=\"sure\" value=\"yes\""), "{page}");
+    check_inert("a question", &page);
+    page
+}
+
+/// The same form, meant.
+fn meant<'a>(form: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    [form, &[("sure", "yes")]].concat()
+}
+
+async fn a_form_that_is_refused_leads_back_with_what_was_written(kind: Kind) {
+    let house = House::guarded_on(kind).await;
+    let admin = house.signed_in(Role::Admin, None).await;
+    let csrf = admin.csrf().await;
+    let form =
+        [("csrf", csrf.as_str()), ("back", "/agents?done=pool-set"), ("name", "na\"rrow"), ("size", "wide")];
+    let refused = admin.post("/pools", &form).await;
+    assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    let page = refused.text().await.expect("a text");
+    let back = "/agents?kept-name=na%22rrow&amp;kept-size=wide";
+    assert!(page.contains(&format!("href=\"{back}\"")), "{page}");
+    assert!(!page.contains(&csrf), "{page}");
+    check_inert("a refusal", &page);
+    let page = admin.page(&back.replace("&amp;", "&")).await;
+    assert!(page.contains("value=\"na&quot;rrow\"") && page.contains("value=\"wide\""), "{page}");
+    let form = [("csrf", csrf.as_str()), ("back", "/flags"), ("scope", "project:none"), ("note", "a deploy")];
+    let refused = admin.post("/flags", &form).await;
+    assert!(refused.status().is_client_error(), "{refused:?}");
+    let page = refused.text().await.expect("a text");
+    assert!(page.contains("href=\"/flags?kept-scope=project%3Anone&amp;kept-note=a+deploy\""), "{page}");
+    assert!(admin.page("/flags?kept-note=a+deploy").await.contains("value=\"a deploy\""));
+    // What is done in the end leads back without it.
+    let form =
+        [("csrf", csrf.as_str()), ("back", "/agents?kept-name=wrong"), ("name", "narrow"), ("size", "2")];
+    assert_eq!(place(&admin.post("/pools", &form).await), "/agents?done=pool-set");
+    // A page that is not there has no form to go back to.
+    let lost = admin.get("/runs/nonsense").await.text().await.expect("a text");
+    assert!(!lost.contains("Back to where it was"), "{lost}");
 }
 
 async fn whoever_is_not_signed_in_is_asked_to_and_comes_back(kind: Kind) {
@@ -171,12 +217,26 @@ async fn several_runs_are_cancelled_and_retried_at_once_and_all_of_it_is_on_reco
     .await;
     let mut form = vec![("csrf", csrf.as_str()), ("act", "cancel"), ("back", "/runs?status=queued")];
     form.extend(runs.iter().map(|run| ("run", run.as_str())));
-    let answer = operator.post("/runs/bulk", &form).await;
+    let page = asked(operator.post("/runs/bulk", &form).await).await;
+    for words in
+        ["Cancel 3 runs?", "<b>2</b> wait, and end at once.", "<b>1</b> has ended: nothing happens to it."]
+    {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+    assert_eq!(page.matches("name=\"run\"").count(), 3, "{page}");
+    assert!(page.contains("href=\"/runs?status=queued\"") && page.contains("name=\"csrf\""), "{page}");
+    assert!(page.contains(&format!("tidemill run cancel {}", runs[1])), "{page}");
+    let found = house.engine().run(&runs[1]).await.expect("a run");
+    assert_eq!(found.status, RunState::Queued, "a question changes nothing");
+    let answer = operator.post("/runs/bulk", &meant(&form)).await;
     assert_eq!(place(&answer), "/runs?status=queued&done=bulk-cancel&count=2&of=3");
     let page = operator.page("/runs?status=queued&done=bulk-cancel&count=2&of=3").await;
     assert!(page.contains("2 of 3 cancelled or asked to stop."), "{page}");
     form[1] = ("act", "retry");
-    let answer = operator.post("/runs/bulk", &form).await;
+    let page = asked(operator.post("/runs/bulk", &form).await).await;
+    assert!(page.contains("Retry 3 runs?") && page.contains("<b>2</b> failed or were cancelled"), "{page}");
+    assert!(page.contains("<b>1</b> succeeded: nothing happens to it."), "{page}");
+    let answer = operator.post("/runs/bulk", &meant(&form)).await;
     assert_eq!(place(&answer), "/runs?status=queued&done=bulk-retry&count=2&of=3");
     let admin = house.signed_in(Role::Admin, None).await;
     let record = admin.page("/audit").await;
@@ -187,6 +247,11 @@ async fn several_runs_are_cancelled_and_retried_at_once_and_all_of_it_is_on_reco
     );
     let none = operator.post("/runs/bulk", &form[..3]).await;
     assert_eq!(none.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    // One run needs no question.
+    let one = house.engine().queue(QueueRun::new("shop", "staging")).await.expect("a run").run_id;
+    let form = [("csrf", csrf.as_str()), ("act", "cancel"), ("back", "/runs"), ("run", one.as_str())];
+    let answer = operator.post("/runs/bulk", &form).await;
+    assert_eq!(place(&answer), "/runs?done=bulk-cancel&count=1&of=1");
 }
 
 async fn dead_letters_are_replayed_one_some_and_all(kind: Kind) {
@@ -204,7 +269,15 @@ async fn dead_letters_are_replayed_one_some_and_all(kind: Kind) {
     assert!(page.contains("value=\"letter-3\"") && !page.contains("value=\"letter-2\""), "{page}");
     let none = reader.post(path, &[("which", "some")]).await;
     assert_eq!(none.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    let all = reader.post(path, &[("which", "all"), ("back", "/queues/work-items")]).await;
+    let form = [("which", "all"), ("back", "/queues/work-items")];
+    let page = asked(reader.post(path, &form).await).await;
+    assert!(
+        page.contains("Replay 3 dead letters?") && page.contains("<b>3</b> of <bdi>stones</bdi>"),
+        "{page}"
+    );
+    assert!(page.contains("tidemill queue replay work-items --all"), "{page}");
+    assert!(reader.page("/queues/work-items").await.contains("value=\"letter-3\""), "nothing is sent yet");
+    let all = reader.post(path, &meant(&form)).await;
     assert_eq!(place(&all), "/queues/work-items?done=bulk-replay&count=3&of=3");
     assert!(reader.page("/queues/work-items").await.contains("nothing was given up"));
 }
@@ -228,7 +301,17 @@ async fn a_token_is_made_its_secret_is_shown_once_and_it_is_taken_back(kind: Kin
     assert_eq!(signed_in.status(), StatusCode::SEE_OTHER);
     let (_, rest) = list.split_once("for &lt;ann&gt;").expect("it is listed");
     let id = rest.split(['<', '>']).find(|text| text.len() == 36).expect("its id");
-    let revoked = admin.post(&format!("/tokens/{id}/revoke"), &[("csrf", &csrf), ("back", "/tokens")]).await;
+    let (path, form) = (format!("/tokens/{id}/revoke"), [("csrf", csrf.as_str()), ("back", "/tokens")]);
+    let page = asked(admin.post(&path, &form).await).await;
+    assert!(page.contains("Revoke 1 token?") && page.contains("for &lt;ann&gt;"), "{page}");
+    assert!(page.contains("Everybody who signed in with it is signed out"), "{page}");
+    assert_eq!(
+        ann.post("/sign-in", &[("token", &secret), ("next", "/")]).await.status(),
+        StatusCode::SEE_OTHER
+    );
+    let unknown = "/tokens/00000000-0000-4000-8000-000000000000/revoke";
+    assert_eq!(admin.post(unknown, &form).await.status(), StatusCode::NOT_FOUND);
+    let revoked = admin.post(&path, &meant(&form)).await;
     assert_eq!(place(&revoked), "/tokens?done=revoked");
     assert!(admin.page("/tokens").await.contains("revoked"));
 }

@@ -144,7 +144,14 @@ async fn jobs_are_stopped_one_by_one_and_together_and_run_again(kind: Kind) {
     robot.act().await;
     assert_eq!(code("pooled").await, Code::CancelledByUser);
     let form = [("act", "cancel"), ("job", "waits"), ("job", "good"), ("back", back.as_str())];
-    let some = reader.post(&format!("/graphs/{run}/jobs"), &form).await;
+    let asked = reader.post(&format!("/graphs/{run}/jobs"), &form).await;
+    assert_eq!(asked.status(), StatusCode::OK);
+    let asked = asked.text().await.expect("a text");
+    assert!(asked.contains("Cancel 2 jobs?") && asked.contains("<b>1 job</b> ended before"), "{asked}");
+    assert!(asked.contains(&format!("tidemill graph cancel {run} --job waits --job good")), "{asked}");
+    assert!(!code("waits").await.is_terminal(), "a question changes nothing");
+    let meant = [&form[..], &[("sure", "yes")]].concat();
+    let some = reader.post(&format!("/graphs/{run}/jobs"), &meant).await;
     assert_eq!(place(&some), format!("{back}?done=bulk-stop&count=1&of=2"));
     let none = reader.post(&format!("/graphs/{run}/jobs"), &form[..1]).await;
     assert_eq!(none.status(), StatusCode::UNPROCESSABLE_ENTITY);

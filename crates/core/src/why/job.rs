@@ -7,6 +7,7 @@ use crate::graph::record::JobRecord;
 use crate::graph::share::{self, Shape};
 use crate::job::{JobState, StatusCode};
 use crate::project::{Flag, FlagName};
+use crate::shell::pasted;
 use std::collections::BTreeMap;
 
 /// Holders of a pool that are named.
@@ -408,7 +409,7 @@ impl JobReason {
                 let mut command = String::from("tidemill agent run");
                 for label in labels {
                     command.push_str(" --label ");
-                    command.push_str(label);
+                    command.push_str(&pasted(label));
                 }
                 Some(command)
             }

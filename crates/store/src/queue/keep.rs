@@ -36,6 +36,24 @@ impl Tx<'_> {
         Ok(rows.into_iter().map(|row| row.at(moment)).collect())
     }
 
+    /// The messages that workers hold, of every queue, by their workers.
+    pub async fn held_messages(
+        &mut self,
+        limit: usize,
+        now: Option<Timestamp>,
+    ) -> Result<Vec<Message>, Error> {
+        let moment = self.database_now(now).await?;
+        let rows: Vec<Live> = on!(
+            self,
+            catalog::MESSAGE_HELD,
+            [At(moment), bounded(limit)],
+            fetch_all,
+            "look at held messages"
+        )?
+        .records("look at held messages")?;
+        Ok(rows.into_iter().map(|row| row.at(moment)).collect())
+    }
+
     /// Dead letters, the oldest first, from after a place on.
     pub async fn dead_letters(
         &mut self,

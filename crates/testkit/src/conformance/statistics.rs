@@ -8,7 +8,8 @@ use crate::door::{Stage, at, info, request};
 
 const HOUR: i64 = 3_600;
 
-/// The seed's four metrics: queue depth, active runs by worker, success rate of a day, mean durations of a week.
+/// The seed's four metrics: queue depth, active runs by worker, success rate of a day, mean durations of a week; and
+/// mean durations of a day.
 pub async fn the_key_metrics_are_those_of_the_seed(stage: Stage) {
     let empty = stage.store.stats(Some(at(0))).await.ok();
     assert_eq!(empty, Some(Stats::default()));
@@ -47,4 +48,7 @@ pub async fn the_key_metrics_are_those_of_the_seed(stage: Stage) {
     let expected =
         [mean(RunState::Cancelled, 3.0, 1), mean(RunState::Failed, 7.0, 1), mean(RunState::Success, 20.0, 3)];
     assert_eq!(stats.durations, expected);
+    let expected =
+        [mean(RunState::Cancelled, 3.0, 1), mean(RunState::Failed, 7.0, 1), mean(RunState::Success, 15.0, 2)];
+    assert_eq!(stats.durations_day, expected, "what ended six days ago is no part of a day");
 }

@@ -213,6 +213,7 @@ fn runs() -> Vec<Row> {
     vec![
         get("/v1/runs", LOOK).query(of_project),
         get("/v1/failures", LOOK).query(of_project),
+        get("/v1/waiting", LOOK).query(of_project),
         post("/v1/runs", OPERATE, |things| json!({"project": things.project, "env": "staging"})),
         get("/v1/runs/{run}", LOOK_OR_WORK),
         get("/v1/runs/{run}/detail", LOOK),
@@ -401,6 +402,7 @@ fn queues() -> Vec<Row> {
         get("/v1/queues", LOOK).of(Whose::Parts),
         get("/v1/queues/{queue}", LOOK).of(Whose::Parts),
         get("/v1/queues/{queue}/messages", LOOK).of(Whose::Parts),
+        get("/v1/messages", LOOK).of(Whose::Parts),
         get("/v1/queues/{queue}/dead", LOOK).of(Whose::Parts),
         post("/v1/queues/{queue}/replay", OPERATE, |things| json!({"ids": [things.letter]})).of(Whose::Parts),
     ]

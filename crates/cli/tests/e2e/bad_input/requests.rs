@@ -140,6 +140,7 @@ fn what_is_not_understood_is_wrong_use(stage: &Stage) {
         must_refuse(stage, &[&queue, more].concat(), refusal(USAGE, sentence));
     }
     must_refuse(stage, &["run", "list", "--status", "done"], refusal(USAGE, "done"));
+    must_refuse(stage, &["run", "list", "--state", "done"], refusal(USAGE, "--state <"));
     must_refuse(stage, &["run", "list", "--name", ""], refusal(USAGE, "give 1 to 128 characters of it"));
     must_refuse(stage, &["run", "list", "--limit", "0"], refusal(USAGE, "0"));
     must_refuse(stage, &["run", "list", "--lane", "fast"], refusal(USAGE, "fast"));

@@ -1,0 +1,27 @@
+//! Runs that wait, the oldest first.
+
+use crate::tx::on;
+use crate::{Error, Store, catalog};
+use tidemill_core::run::{Run, RunFilter};
+
+impl Store {
+    /// Runs that wait, the oldest first. Of the filter its project, its cursor and its limit count; the cursor is the
+    /// last one of the page before, which here is older.
+    pub async fn waiting_runs(&self, filter: RunFilter) -> Result<Vec<Run>, Error> {
+        self.read(move |mut tx| {
+            Box::pin(async move {
+                let after = filter.before.as_ref().map_or("", |run| run.as_str());
+                let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX);
+                on!(
+                    tx,
+                    catalog::RUN_WAITING,
+                    [after, filter.project.as_deref(), limit],
+                    fetch_all,
+                    "list what waits"
+                )?
+                .records("list what waits")
+            })
+        })
+        .await
+    }
+}
