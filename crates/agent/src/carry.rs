@@ -3,9 +3,9 @@
 //! Before each step it is derived anew from the disk and the process table how far the task is. A step may be
 //! broken off anywhere, by a kill or by a wish to stop: the next one finds out what is left to do.
 
-use crate::broken::{self, Broken, caught};
 use crate::executor::{Executor, Fault, Launch};
 use crate::order::{self, Asked, Order};
+use crate::panics::{self, Panicked, caught};
 use crate::place::{Manifest, Place, Stop};
 use crate::run::Agent;
 use crate::stage::{Reached, reached};
@@ -46,7 +46,7 @@ enum Hindrance {
     Machine(#[from] io::Error),
     /// Something is wrong with us.
     #[error("{0}")]
-    Agent(#[from] Broken),
+    Agent(#[from] Panicked),
 }
 
 /// A task that is carried out.
@@ -73,7 +73,7 @@ pub(crate) async fn carry<E: Executor>(
         warn!(task.id = %id, "the order of task {id} cannot be read");
         return agent.let_go(&id);
     };
-    let order = broken::call(|| order::read(&raw)).unwrap_or_else(|broken| order::unread(&raw, &broken));
+    let order = panics::call(|| order::read(&raw)).unwrap_or_else(|panicked| order::unread(&raw, &panicked));
     let mut task = Task { agent: &agent, place, order, wish, accepted: None, is_launched: false };
     let mut backoff = Backoff::new();
     let mut failures = 0;
@@ -107,9 +107,9 @@ impl<E: Executor> Task<'_, E> {
                 warn!(task.id = %id, "a step of task {id} failed: {failed}");
                 Err(failed.into())
             }
-            Err(broken) => {
-                error!(task.id = %id, "a step of task {id} broke off: {broken}");
-                Err(broken.into())
+            Err(panicked) => {
+                error!(task.id = %id, "a step of task {id} broke off: {panicked}");
+                Err(panicked.into())
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::order;
 use crate::place::Stop;
 use crate::settings::{Commands, Ending, Settings};
 use crate::wait::Backoff;
-use crate::{beat, broken, carry, kept, poll, probe, secrets};
+use crate::{beat, carry, kept, panics, poll, probe, secrets};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -149,14 +149,14 @@ impl<E: Executor> Agent<E> {
     ) -> Result<Carried, Error> {
         let (mut beating, mut asking) = (JoinSet::new(), JoinSet::new());
         let agent = Arc::clone(&self);
-        beating.spawn(broken::keep_on("the heartbeat", move || beat::beat(Arc::clone(&agent), beat)));
+        beating.spawn(panics::keep_on("the heartbeat", move || beat::beat(Arc::clone(&agent), beat)));
         let agent = Arc::clone(&self);
-        asking.spawn(broken::keep_on("asking for tasks", move || poll::poll(Arc::clone(&agent))));
+        asking.spawn(panics::keep_on("asking for tasks", move || poll::poll(Arc::clone(&agent))));
         let agent = Arc::clone(&self);
-        asking.spawn(broken::keep_on("removing what is kept", move || kept::keep(Arc::clone(&agent))));
+        asking.spawn(panics::keep_on("removing what is kept", move || kept::keep(Arc::clone(&agent))));
         if self.settings.probe.is_some() {
             let agent = Arc::clone(&self);
-            asking.spawn(broken::keep_on("the probe", move || probe::probe(Arc::clone(&agent))));
+            asking.spawn(panics::keep_on("the probe", move || probe::probe(Arc::clone(&agent))));
         }
         let mut end = self.end.subscribe();
         let why = tokio::select! {
