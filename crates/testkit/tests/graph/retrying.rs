@@ -65,7 +65,7 @@ pub(crate) async fn a_job_that_an_agent_cannot_carry_out_goes_to_another(kind: K
     assert_eq!(scene.code(&run, "a").await, C::WaitingOnWorkers);
     let job = scene.graphs.find_job(&run, "a").await.expect("the job exists");
     let why = scene.graphs.why_job(&job).await.expect("it is told").sentence();
-    assert_eq!(why, "It needs room for 1, and the 1 agent that could take it have 0 at most.");
+    assert_eq!(why, "It needs room for 1, and the one agent that could take it has room for 0.");
     let busy = robots[2].have[0].clone();
     robots[2].result(&busy, ended(0)).await;
     scene.act().await;
