@@ -51,6 +51,7 @@ macro_rules! on_both {
 on_both! {
     bad::a_count_that_is_too_low,
     bad::a_count_that_lies,
+    bad::a_database_that_refuses_a_plan_is_no_success,
     bad::a_feed_that_cannot_be_scanned_fails_the_run,
     bad::a_feed_that_cannot_be_used_is_refused_whole,
     bad::a_page_that_repeats_for_ever,
