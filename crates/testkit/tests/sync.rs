@@ -112,6 +112,7 @@ on_both! {
     vanish::beyond_the_limit_nothing_is_deleted,
     vanish::what_vanished_is_deleted_and_what_returns_is_active,
     waiting::a_full_sync_does_not_starve_another_feed,
+    waiting::a_worker_that_leaves_ends_with_the_page_in_hand,
     waiting::a_role_that_is_drained_takes_no_page_until_it_is_told_otherwise,
     waiting::one_sync_of_a_feed_at_a_time,
     waiting::why_tells_what_a_sync_waits_for,
