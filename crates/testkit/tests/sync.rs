@@ -104,6 +104,7 @@ on_both! {
     rows::the_same_stone_twice_in_one_page,
     rules::a_rule_edited_during_consolidation_mixes_no_prices,
     rules::apply_prices_anew_without_fetching,
+    rules::rules_that_are_applied_twice_at_once_are_not_mixed,
     rules::prices_worked_out_on_paper,
     rules::the_first_rule_that_fits_decides,
     scheduled::a_full_schedule_finds_what_was_sold,
