@@ -12,9 +12,10 @@ use tidemill_core::task::{Output, TaskResult};
 async fn a_job_gets_its_inputs_and_leaves_its_outputs() {
     let ground = Ground::new().await;
     let agent = ground.agent();
-    let script = "mkdir -p 'out dir/ü' && echo hello > 'out dir/ü/part 1.csv' && echo said && echo heard >&2";
+    let script = "mkdir -p 'out dir/ü' && echo hello > 'out dir/ü/part 1.csv' && echo said && echo heard >&2 \
+                  && echo 'echo it runs' > run && chmod +x run";
     let mut first = order(&ground, "first", script);
-    first["work"]["outputs"] = json!({"parts": "out dir/*/part *.csv"});
+    first["work"]["outputs"] = json!({"parts": "out dir/*/part *.csv", "script": "run"});
     ground.server.order(first);
     assert_eq!(ground.result("first-001").await, well());
     let left = ground.server.result("first-001").unwrap().outputs;
@@ -25,7 +26,8 @@ async fn a_job_gets_its_inputs_and_leaves_its_outputs() {
     log.sort();
     assert_eq!(log, ["stderr: heard", "stdout: said"]);
 
-    let script = "cat 'out dir/ü/part 1.csv' && echo more >> 'out dir/ü/part 1.csv' && env && pwd";
+    let script = "cat 'out dir/ü/part 1.csv' && echo more >> 'out dir/ü/part 1.csv' && env && pwd && ./run \
+         && ! test -x 'out dir/ü/part 1.csv'";
     let mut second = order(&ground, "second", script);
     second["work"]["inputs"] = inputs("first", Some(agent_id(&ground)), &left);
     second["work"]["env"] = json!({"GREETING": "good day"});
@@ -35,7 +37,8 @@ async fn a_job_gets_its_inputs_and_leaves_its_outputs() {
     assert_eq!(ground.result("second-001").await, well(), "{:?}", ground.server.log("second-001"));
     let log = ground.server.log("second-001");
     assert_eq!(log[0], "stdout: hello");
-    for wanted in ["GREETING=good day", "TIDEMILL_TASK_ID=second-001", "TIDEMILL_JOB=second", "LANG=C.UTF-8"]
+    for wanted in
+        ["GREETING=good day", "TIDEMILL_TASK_ID=second-001", "TIDEMILL_JOB=second", "LANG=C.UTF-8", "it runs"]
     {
         assert!(log.contains(&format!("stdout: {wanted}")), "{wanted}: {log:?}");
     }
