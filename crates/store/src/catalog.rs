@@ -350,6 +350,8 @@ catalog! {
     LEASE_TOUCH = "lease_touch.sql",
     FLAG_PROBE_CLEAR = "flag_probe_clear.sql",
     PRUNE_GRAPH = "prune_graph.sql",
+    PRUNE_LEFT_JOBS = "prune_left_jobs.sql",
+    PRUNE_JOBS_NEXT = "prune_jobs_next.sql",
     PRUNE_TASK_LOGS = "prune_task_logs.sql",
     PRUNE_TASKS = "prune_tasks.sql",
     PRUNE_JOB_OUTPUTS = "prune_job_outputs.sql",

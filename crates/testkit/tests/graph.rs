@@ -122,6 +122,7 @@ on_both! {
     kernel::a_run_that_is_ended_by_hand_takes_its_jobs_with_it,
     kernel::cancelling_and_retrying_the_run_is_the_same,
     kernel::the_run_follows_its_jobs,
+    kernel::what_ended_long_ago_goes_step_by_step,
     kernel::what_ended_long_ago_is_removed,
     placing::a_job_goes_where_its_files_are,
     placing::a_job_joins_the_files_that_will_be_needed_with_its_own,

@@ -237,3 +237,33 @@ pub(crate) async fn what_ended_long_ago_is_removed(kind: Kind) {
     }
     assert_eq!(scene.number("SELECT count(*) FROM {ops}.job_events").await, 2);
 }
+
+/// Shows that a graph with more jobs and output than one step may delete goes at once, and the rest of it step by step.
+pub(crate) async fn what_ended_long_ago_goes_step_by_step(kind: Kind) {
+    let mut scene = Scene::open(kind).await;
+    let mut robot = scene.agent("one", 5).await;
+    let run = scene.submit(&graph(&[("a", &[]), ("b", &[]), ("c", &[]), ("d", &[]), ("e", &["a"])])).await;
+    scene.play(std::slice::from_mut(&mut robot), 5).await;
+    for seq in 0..7 {
+        let lines = vec![crate::reporting::line("hello")];
+        robot.graphs.report_log(&robot.who, &robot.have[0], seq, lines).await.expect("it is kept");
+    }
+    scene.advance(100 * 86_400);
+    let store = &scene.stage.store;
+    let before = scene.now() - chrono::TimeDelta::days(90);
+    let mut steps = Vec::new();
+    loop {
+        let pruned = store.prune_within(before, 100, 3).await.expect("it is removed");
+        assert!(scene.graphs.graph(&run).await.is_err(), "it goes at once");
+        if (pruned.runs, pruned.events, pruned.jobs, pruned.pieces) == (0, 0, 0, 0) {
+            break;
+        }
+        steps.push((pruned.pieces, pruned.jobs));
+    }
+    assert_eq!(steps, [(3, 0), (3, 0), (1, 3), (0, 2)]);
+    for table in
+        ["graphs", "jobs", "job_needs", "job_events", "tasks", "task_logs", "job_outputs", "run_events"]
+    {
+        assert_eq!(scene.number(&format!("SELECT count(*) FROM {{ops}}.{table}")).await, 0, "{table}");
+    }
+}
