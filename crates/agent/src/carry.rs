@@ -68,12 +68,19 @@ pub(crate) async fn carry<E: Executor>(
     wish: watch::Receiver<Option<Stop>>,
 ) {
     let place = agent.home.place(&id);
-    let raw = place.order();
-    let Ok(Some(raw)) = raw else {
-        warn!(task.id = %id, "the order of task {id} cannot be read");
-        return agent.let_go(&id);
+    let order = match place.order() {
+        Ok(Some(raw)) => {
+            panics::call(|| order::read(&raw)).unwrap_or_else(|panicked| order::unread(&raw, &panicked))
+        }
+        Ok(None) => {
+            warn!(task.id = %id, "the order of task {id} is gone");
+            return agent.let_go(&id);
+        }
+        Err(error) => {
+            warn!(task.id = %id, "the order of task {id} cannot be read: {error}");
+            order::unreadable(&error)
+        }
     };
-    let order = panics::call(|| order::read(&raw)).unwrap_or_else(|panicked| order::unread(&raw, &panicked));
     let mut task = Task { agent: &agent, place, order, wish, accepted: None, is_launched: false };
     let mut backoff = Backoff::new();
     let mut failures = 0;
@@ -138,7 +145,12 @@ impl<E: Executor> Task<'_, E> {
         }
         let work = match &self.order.asked {
             Asked::Run(work) => work.clone(),
-            Asked::Impossible(fault) => return self.fail(fault.clone()),
+            Asked::Impossible(fault) => {
+                let fault = fault.clone();
+                // An order that was good once may have been begun.
+                self.end_command().await?;
+                return self.fail(fault);
+            }
             Asked::Cancel(_) => return Ok(Next::Again),
         };
         match reached {

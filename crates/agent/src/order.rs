@@ -79,6 +79,12 @@ pub(crate) fn unread(raw: &Value, panicked: &Panicked) -> Order {
     unfit(raw, Fault::passing(format!("this agent, version {VERSION}, could not read the order: {panicked}")))
 }
 
+/// An order that was kept and cannot be read any more. What it asked for is not known; another try may do it.
+pub(crate) fn unreadable(error: &std::io::Error) -> Order {
+    let why = format!("its agent cannot read the order any more that it kept: {error}");
+    unfit(&Value::Null, Fault::passing(why))
+}
+
 fn unfit(raw: &Value, fault: Fault) -> Order {
     let job_id = raw.get("job_id").and_then(Value::as_str).unwrap_or_default().to_owned();
     Order { job_id, asked: Asked::Impossible(fault), unknown: Vec::new() }
