@@ -220,7 +220,7 @@ impl<E: Executor> Task<'_, E> {
         let Some(contact) = self.accepted else { return Ok(Next::Again) };
         let secrets = match self.secrets(&work.secrets) {
             Ok(secrets) => secrets,
-            Err(problem) => return self.fail(Fault::fatal(problem)),
+            Err(problem) => return self.fail(Fault::here(problem)),
         };
         let spec = launch::spec(&self.place, &self.order.job_id, work, self.agent.settings.grace);
         self.is_launched = true;
@@ -346,8 +346,8 @@ impl<E: Executor> Task<'_, E> {
 
     /// Concludes that the task could not be carried out.
     pub(crate) fn fail(&self, fault: Fault) -> io::Result<Next> {
-        let Fault { fatal, message } = fault;
-        self.conclude(TaskResult::Failed { fatal, message }, Vec::new())
+        let Fault { fatal, elsewhere, message } = fault;
+        self.conclude(TaskResult::Failed { fatal, elsewhere, message }, Vec::new())
     }
 
     /// Writes down what came of the task: from here on it is only handed in.

@@ -282,6 +282,7 @@ catalog! {
     JOB_LIST_CODES = "job_list_codes.sql",
     JOB_HELD = "job_held.sql",
     NEED_LIST = "need_list.sql",
+    JOB_ASTRAY = "job_astray.sql",
     JOB_LIVE = "job_live.sql",
     JOB_LIVE_OF_RUNS = "job_live_of_runs.sql",
     JOB_WISHES = "job_wishes.sql",

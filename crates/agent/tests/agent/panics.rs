@@ -94,7 +94,7 @@ impl Executor for Faulty {
 
 fn panicked() -> TaskResult {
     let why = "the agent could not go on with it: a fault in the agent itself: the floor is gone";
-    TaskResult::Failed { fatal: false, message: why.to_owned() }
+    TaskResult::Failed { fatal: false, elsewhere: false, message: why.to_owned() }
 }
 
 /// Shows that a task in which the agent panics is over for the server at once and can be tried elsewhere, and that the

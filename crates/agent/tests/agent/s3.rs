@@ -99,14 +99,14 @@ async fn a_store_that_fails_for_a_while_is_nobodys_fault() {
     let mut second = order(&ground, "second", "echo hello > file");
     second["work"]["outputs"] = json!({"all": "file"});
     ground.server.order(second.clone());
-    let TaskResult::Failed { fatal: false, message } = ground.result("second-001").await else {
+    let TaskResult::Failed { fatal: false, message, .. } = ground.result("second-001").await else {
         panic!("it may be tried again")
     };
     assert!(message.starts_with("`file` could not be put into the store"), "{message}");
     let mut third = order(&ground, "third", "cat file");
     third["work"]["inputs"] = inputs("first", None, &left);
     ground.server.order(third.clone());
-    let TaskResult::Failed { fatal: false, message } = ground.result("third-001").await else {
+    let TaskResult::Failed { fatal: false, message, .. } = ground.result("third-001").await else {
         panic!("it may be tried again")
     };
     assert!(message.starts_with("an input could not be brought"), "{message}");

@@ -2,7 +2,8 @@
 
 use tidemill_core::graph::record::JobCounts;
 use tidemill_core::job::StatusCode as C;
-use tidemill_core::run::{Cancelled, EndCause, Lane, RunState};
+use tidemill_core::run::{Applied, Cancelled, EndCause, Lane, RunState};
+use tidemill_core::task::TaskKind;
 use tidemill_store::{ClaimRuns, RefusalCode};
 use tidemill_testkit::door::Kind;
 
@@ -120,10 +121,47 @@ pub(crate) async fn a_job_that_a_statement_ended_is_seen_without_a_pass(kind: Ki
     scene.stage.plain.execute(end).await.expect("a person may");
     scene.act().await;
     assert_eq!(scene.code(&run, "b").await, C::Initiated);
-    let order = robot.order().await;
-    robot.succeed(&order).await;
+    let orders = robot.poll().await;
+    assert_eq!(
+        orders.iter().map(|order| order.kind).collect::<Vec<_>>(),
+        [TaskKind::CancelJob, TaskKind::RunJob]
+    );
+    for order in &orders {
+        robot.succeed(order).await;
+    }
     scene.act().await;
     assert_eq!(scene.run(&run).await.status, RunState::Success);
+    assert!(!scene.job(&run, "a").await.stopping);
+}
+
+/// Shows that the command of a job that a plain statement moved is stopped, and that its room is free only then:
+/// whether the job has ended, or was put back to wait.
+pub(crate) async fn what_a_statement_moved_is_stopped_on_its_agent(kind: Kind) {
+    for code in [C::Succeeded, C::JobError, C::WaitingOnNewTask] {
+        let mut scene = Scene::open(kind).await;
+        let mut robot = scene.agent("one", 1).await;
+        let run = scene.submit(&one("")).await;
+        scene.act().await;
+        let task = robot.order().await.task_id;
+        robot.stage(&task, "executing").await;
+        scene.act().await;
+        let ended_at = if code.is_terminal() { "updated_at" } else { "NULL" };
+        let change = format!("UPDATE {{ops}}.jobs SET code = '{code}', ended_at = {ended_at}");
+        scene.stage.plain.execute(&change).await.expect("a person may");
+        let first = if code.is_terminal() { scene.submit(&one("")).await } else { run.clone() };
+        scene.act().await;
+        let job = scene.job(&run, "a").await;
+        assert_eq!((job.code, job.stopping), (code, true));
+        let waits = if code.is_terminal() { C::WaitingOnWorkers } else { code };
+        assert_eq!(scene.code(&first, "a").await, waits, "{code}: something of it may still run");
+        let stop = robot.order().await;
+        assert_eq!((stop.kind, stop.cancels.as_deref()), (TaskKind::CancelJob, Some(task.as_str())));
+        assert_eq!(robot.stage(&task, "executed").await, Applied::Stale);
+        assert_eq!(robot.confirm(&task).await, Applied::Applied);
+        scene.act().await;
+        assert_eq!(scene.code(&first, "a").await, C::Initiated, "{code}");
+        assert_eq!(scene.number("SELECT count(*) FROM {ops}.tasks WHERE active").await, 1);
+    }
 }
 
 /// A controller that was not told of it finds such runs when it passes over everything.
