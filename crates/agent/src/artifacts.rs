@@ -3,14 +3,16 @@
 //! Credentials, regions and endpoints come from the environment, under the names that `object_store` reads:
 //! `AWS_…` and `AZURE_…`. What went wrong is told without addresses of requests, which may be signed.
 
-use crate::beneath::{Root, objection};
+use crate::beneath::{Root, is_executable, make_executable, objection};
 use crate::executor::Fault;
 use crate::home::{escaped, make_dir};
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::buffered::BufReader;
 use object_store::path::Path as Key;
-use object_store::{ObjectStore, ObjectStoreExt as _, WriteMultipart};
+use object_store::{
+    Attribute, Attributes, GetOptions, ObjectStore, PutMultipartOptions, PutOptions, WriteMultipart,
+};
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -26,6 +28,9 @@ const PORTION_BYTES: usize = 256 * 1024;
 const PART_BYTES: usize = 10 * 1024 * 1024;
 /// Parts that are on their way at once.
 const PARTS_AT_ONCE: usize = 4;
+
+/// What is noted beside an object that may be executed: in a store of objects, files have no modes.
+const EXECUTABLE: &str = "executable";
 
 /// A place that all agents of a site see.
 #[derive(Clone)]
@@ -109,7 +114,8 @@ impl Store {
         Ok(format!("{}/{name}", self.url))
     }
 
-    /// Brings what is at an address, and says what its SHA-256 is and how large it is.
+    /// Brings what is at an address, and says what its SHA-256 is and how large it is. What could be executed still
+    /// can.
     pub(crate) async fn get(&self, url: &str, to: File) -> Result<(String, u64), Fault> {
         // Only what is in this very store: an address is what somebody else reported.
         let name = url.strip_prefix(&self.url).and_then(|rest| rest.strip_prefix('/'));
@@ -122,14 +128,19 @@ impl Store {
                 let (folder, name) = (folder.clone(), name.to_owned());
                 let halt = Halt::default();
                 let flag = halt.flag();
-                let got =
-                    tokio::task::spawn_blocking(move || copy(Root::open(&folder)?.read(&name)?, to, &flag));
+                let got = tokio::task::spawn_blocking(move || {
+                    copy_file(Root::open(&folder)?.read(&name)?, &to, &flag)
+                });
                 got.await.map_err(io::Error::other).flatten().map_err(|error| failed(error.to_string()))
             }
             Reached::Objects { store, prefix } => {
                 let key = key(prefix, name).map_err(failed)?;
-                let meta = store.head(&key).await.map_err(|error| failed(told(&error)))?;
-                get_object(BufReader::new(Arc::clone(store), &meta), to).await.map_err(failed)
+                let head = GetOptions { head: true, ..GetOptions::default() };
+                let found = store.get_opts(&key, head).await.map_err(|error| failed(told(&error)))?;
+                if found.attributes.get(&Attribute::Metadata(EXECUTABLE.into())).is_some() {
+                    make_executable(&to).map_err(|error| failed(error.to_string()))?;
+                }
+                get_object(BufReader::new(Arc::clone(store), &found.meta), to).await.map_err(failed)
             }
         }
     }
@@ -145,7 +156,7 @@ fn put_file(from: File, folder: &Path, name: &str, halt: &AtomicBool) -> io::Res
     let root = Root::open(folder)?;
     let beside = format!("{name}.{:016x}.new", fastrand::u64(..));
     let to = root.create(&beside)?;
-    let copied = copy(from, to.try_clone()?, halt).and_then(|_| to.sync_all());
+    let copied = copy_file(from, &to, halt).and_then(|_| to.sync_all());
     let named = copied.and_then(|()| std::fs::rename(folder.join(&beside), folder.join(name)));
     if named.is_err() {
         let _ = std::fs::remove_file(folder.join(&beside));
@@ -155,12 +166,18 @@ fn put_file(from: File, folder: &Path, name: &str, halt: &AtomicBool) -> io::Res
 
 /// Puts a file under its name: at once where it is small, and otherwise in parts, of which a failure leaves nothing.
 async fn put_object(from: File, store: &dyn ObjectStore, key: &Key) -> Result<(), String> {
+    let mut attributes = Attributes::new();
+    if is_executable(&from).map_err(|error| error.to_string())? {
+        attributes.insert(Attribute::Metadata(EXECUTABLE.into()), "yes".into());
+    }
     let mut from = tokio::fs::File::from_std(from);
     let first = part(&mut from).await.map_err(|error| error.to_string())?;
     if first.len() < PART_BYTES {
-        return store.put(key, first.into()).await.map(drop).map_err(|error| told(&error));
+        let options = PutOptions { attributes, ..PutOptions::default() };
+        return store.put_opts(key, first.into(), options).await.map(drop).map_err(|error| told(&error));
     }
-    let upload = store.put_multipart(key).await.map_err(|error| told(&error))?;
+    let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
+    let upload = store.put_multipart_opts(key, options).await.map_err(|error| told(&error))?;
     let mut writer = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
     writer.put(first.into());
     loop {
@@ -241,6 +258,16 @@ pub(crate) fn copy(mut from: File, mut to: impl io::Write, halt: &AtomicBool) ->
     }
 }
 
+/// The same from file to file: what could be executed still can.
+pub(crate) fn copy_file(from: File, to: &File, halt: &AtomicBool) -> io::Result<(String, u64)> {
+    let runs = is_executable(&from)?;
+    let copied = copy(from, to, halt)?;
+    if runs {
+        make_executable(to)?;
+    }
+    Ok(copied)
+}
+
 fn hex(hash: Sha256) -> String {
     use std::fmt::Write as _;
     let mut text = String::with_capacity(64);
@@ -266,18 +293,38 @@ mod tests {
     use super::*;
     use object_store::memory::InMemory;
     use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
 
     async fn there_and_back(store: &Store) -> (String, u64) {
         let (work, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::create_dir(work.path().join("a b")).unwrap();
         fs::write(work.path().join("a b/ü%.csv"), vec![b'x'; 20_000_000]).unwrap();
+        fs::write(work.path().join("go"), "#!/bin/sh").unwrap();
+        fs::set_permissions(work.path().join("a b/ü%.csv"), fs::Permissions::from_mode(0o755)).unwrap();
         let path = "a b/ü%.csv".to_owned();
         let output = Output { name: "all".to_owned(), path, size_bytes: 0, sha256: String::new(), url: None };
         let url = store.put(work.path(), "main/2", "job-001", &output).await.unwrap();
         assert!(url.starts_with(&format!("{}/main%2F2/job-001/", store.url)), "{url}");
         let file = to.path().join("file");
         let (sha256, bytes) = store.get(&url, File::create(&file).unwrap()).await.unwrap();
-        assert_eq!(fs::metadata(file).unwrap().len(), bytes);
+        let found = fs::metadata(file).unwrap();
+        assert_eq!(
+            (found.len(), found.permissions().mode() & 0o100),
+            (bytes, 0o100),
+            "a large file that runs"
+        );
+        for (mode, runs) in [(0o700, 0o100), (0o600, 0)] {
+            fs::set_permissions(work.path().join("go"), fs::Permissions::from_mode(mode)).unwrap();
+            let small = Output { path: "go".to_owned(), ..output.clone() };
+            let url = store.put(work.path(), "main", &format!("job-{mode}"), &small).await.unwrap();
+            let file = to.path().join(mode.to_string());
+            store.get(&url, File::create(&file).unwrap()).await.unwrap();
+            assert_eq!(
+                fs::metadata(file).unwrap().permissions().mode() & 0o100,
+                runs,
+                "a small file: {mode:o}"
+            );
+        }
         let elsewhere = store.get("file:///etc/passwd", File::create(to.path().join("no")).unwrap()).await;
         assert!(elsewhere.unwrap_err().fatal);
         let up = format!("{}/../x", store.url);

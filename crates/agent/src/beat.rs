@@ -1,9 +1,9 @@
 //! Signs of life: what the agent holds, and what it may forget.
 
-use crate::broken;
 use crate::door::Trouble;
 use crate::executor::Executor;
 use crate::order::{self, Asked};
+use crate::panics;
 use crate::place::Stop;
 use crate::run::{Agent, End, Error};
 use crate::settings::Ending;
@@ -64,9 +64,9 @@ pub(crate) async fn beat<E: Executor>(agent: Arc<Agent<E>>, every: Duration) {
 
 /// Looks at one task: what breaks off there must not cost the others the sign of life.
 fn apart<T>(task: &str, look: impl FnOnce() -> T) -> Option<T> {
-    let looked = broken::call(look);
-    if let Err(broken) = &looked {
-        error!(task.id = %task, "a look at task {task} broke off: {broken}");
+    let looked = panics::call(look);
+    if let Err(panicked) = &looked {
+        error!(task.id = %task, "a look at task {task} broke off: {panicked}");
     }
     looked.ok()
 }

@@ -5,9 +5,10 @@
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, linkat, mkdirat, open, openat};
 use rustix::io::Errno;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 /// A directory that nothing here leaves.
@@ -60,6 +61,17 @@ pub(crate) fn objection(path: &str) -> Option<&'static str> {
         return Some("climbs, or has an empty part");
     }
     None
+}
+
+/// Whether a file may be executed by whoever it belongs to.
+pub(crate) fn is_executable(file: &File) -> io::Result<bool> {
+    Ok(file.metadata()?.permissions().mode() & 0o100 != 0)
+}
+
+/// Lets those execute a file who may read it.
+pub(crate) fn make_executable(file: &File) -> io::Result<()> {
+    let mode = file.metadata()?.permissions().mode();
+    file.set_permissions(Permissions::from_mode(mode | ((mode & 0o444) >> 2)))
 }
 
 fn checked(path: &str) -> io::Result<&str> {

@@ -3,9 +3,9 @@
 //! Before each step it is derived anew from the disk and the process table how far the task is. A step may be
 //! broken off anywhere, by a kill or by a wish to stop: the next one finds out what is left to do.
 
-use crate::broken::{self, Broken, caught};
 use crate::executor::{Executor, Fault, Launch};
 use crate::order::{self, Asked, Order};
+use crate::panics::{self, Panicked, caught};
 use crate::place::{Manifest, Place, Stop};
 use crate::run::Agent;
 use crate::stage::{Reached, reached};
@@ -46,7 +46,7 @@ enum Hindrance {
     Machine(#[from] io::Error),
     /// Something is wrong with us.
     #[error("{0}")]
-    Agent(#[from] Broken),
+    Agent(#[from] Panicked),
 }
 
 /// A task that is carried out.
@@ -68,12 +68,19 @@ pub(crate) async fn carry<E: Executor>(
     wish: watch::Receiver<Option<Stop>>,
 ) {
     let place = agent.home.place(&id);
-    let raw = place.order();
-    let Ok(Some(raw)) = raw else {
-        warn!(task.id = %id, "the order of task {id} cannot be read");
-        return agent.let_go(&id);
+    let order = match place.order() {
+        Ok(Some(raw)) => {
+            panics::call(|| order::read(&raw)).unwrap_or_else(|panicked| order::unread(&raw, &panicked))
+        }
+        Ok(None) => {
+            warn!(task.id = %id, "the order of task {id} is gone");
+            return agent.let_go(&id);
+        }
+        Err(error) => {
+            warn!(task.id = %id, "the order of task {id} cannot be read: {error}");
+            order::unreadable(&error)
+        }
     };
-    let order = broken::call(|| order::read(&raw)).unwrap_or_else(|broken| order::unread(&raw, &broken));
     let mut task = Task { agent: &agent, place, order, wish, accepted: None, is_launched: false };
     let mut backoff = Backoff::new();
     let mut failures = 0;
@@ -107,9 +114,9 @@ impl<E: Executor> Task<'_, E> {
                 warn!(task.id = %id, "a step of task {id} failed: {failed}");
                 Err(failed.into())
             }
-            Err(broken) => {
-                error!(task.id = %id, "a step of task {id} broke off: {broken}");
-                Err(broken.into())
+            Err(panicked) => {
+                error!(task.id = %id, "a step of task {id} broke off: {panicked}");
+                Err(panicked.into())
             }
         }
     }
@@ -138,7 +145,12 @@ impl<E: Executor> Task<'_, E> {
         }
         let work = match &self.order.asked {
             Asked::Run(work) => work.clone(),
-            Asked::Impossible(fault) => return self.fail(fault.clone()),
+            Asked::Impossible(fault) => {
+                let fault = fault.clone();
+                // An order that was good once may have been begun.
+                self.end_command().await?;
+                return self.fail(fault);
+            }
             Asked::Cancel(_) => return Ok(Next::Again),
         };
         match reached {
@@ -208,7 +220,7 @@ impl<E: Executor> Task<'_, E> {
         let Some(contact) = self.accepted else { return Ok(Next::Again) };
         let secrets = match self.secrets(&work.secrets) {
             Ok(secrets) => secrets,
-            Err(problem) => return self.fail(Fault::fatal(problem)),
+            Err(problem) => return self.fail(Fault::here(problem)),
         };
         let spec = launch::spec(&self.place, &self.order.job_id, work, self.agent.settings.grace);
         self.is_launched = true;
@@ -334,8 +346,8 @@ impl<E: Executor> Task<'_, E> {
 
     /// Concludes that the task could not be carried out.
     pub(crate) fn fail(&self, fault: Fault) -> io::Result<Next> {
-        let Fault { fatal, message } = fault;
-        self.conclude(TaskResult::Failed { fatal, message }, Vec::new())
+        let Fault { fatal, elsewhere, message } = fault;
+        self.conclude(TaskResult::Failed { fatal, elsewhere, message }, Vec::new())
     }
 
     /// Writes down what came of the task: from here on it is only handed in.

@@ -20,6 +20,8 @@ const LOOK_OWN: Duration = Duration::from_secs(5);
 pub struct Fault {
     /// Whether trying again would fail again.
     pub fatal: bool,
+    /// Whether that is so here alone, and another agent may do better.
+    pub elsewhere: bool,
     /// Why, for people.
     pub message: String,
 }
@@ -27,12 +29,17 @@ pub struct Fault {
 impl Fault {
     /// Trying again would fail again.
     pub fn fatal(message: impl Into<String>) -> Self {
-        Self { fatal: true, message: message.into() }
+        Self { fatal: true, elsewhere: false, message: message.into() }
+    }
+
+    /// Trying again here would fail again, and another agent may do better.
+    pub fn here(message: impl Into<String>) -> Self {
+        Self { fatal: true, elsewhere: true, message: message.into() }
     }
 
     /// Another try may succeed.
     pub fn passing(message: impl Into<String>) -> Self {
-        Self { fatal: false, message: message.into() }
+        Self { fatal: false, elsewhere: false, message: message.into() }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Brings what needed jobs left into a task's directory: from this agent's own workspace, or from the store.
 
-use crate::artifacts::{Halt, Store, copy};
+use crate::artifacts::{Halt, Store, copy_file};
 use crate::beneath::{Missing, Root, objection};
 use crate::executor::Fault;
 use crate::home::{Home, make_dir};
@@ -65,7 +65,7 @@ async fn bring_one(
         Some(from) => {
             let halt = Halt::default();
             let flag = halt.flag();
-            let copied = tokio::task::spawn_blocking(move || copy(from, to, &flag));
+            let copied = tokio::task::spawn_blocking(move || copy_file(from, &to, &flag));
             let copied = copied.await.map_err(io::Error::other).flatten();
             copied.map_err(|error| Fault::passing(format!("`{path}` could not be copied: {error}")))?
         }

@@ -9,7 +9,6 @@
 mod artifacts;
 mod beat;
 mod beneath;
-mod broken;
 mod cancel;
 mod carry;
 mod door;
@@ -22,6 +21,7 @@ mod launch;
 mod logs;
 mod order;
 mod outputs;
+mod panics;
 mod place;
 mod poll;
 mod probe;

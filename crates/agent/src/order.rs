@@ -1,7 +1,7 @@
 //! Orders as they came, and what this version understands of them.
 
-use crate::broken::Broken;
 use crate::executor::Fault;
+use crate::panics::Panicked;
 use serde_json::Value;
 use tidemill_core::limits;
 use tidemill_core::task::TaskKind;
@@ -75,8 +75,14 @@ pub(crate) fn read(raw: &Value) -> Order {
 }
 
 /// An order that could not even be read, because the reading broke off.
-pub(crate) fn unread(raw: &Value, broken: &Broken) -> Order {
-    unfit(raw, Fault::passing(format!("this agent, version {VERSION}, could not read the order: {broken}")))
+pub(crate) fn unread(raw: &Value, panicked: &Panicked) -> Order {
+    unfit(raw, Fault::passing(format!("this agent, version {VERSION}, could not read the order: {panicked}")))
+}
+
+/// An order that was kept and cannot be read any more. What it asked for is not known; another try may do it.
+pub(crate) fn unreadable(error: &std::io::Error) -> Order {
+    let why = format!("its agent cannot read the order any more that it kept: {error}");
+    unfit(&Value::Null, Fault::passing(why))
 }
 
 fn unfit(raw: &Value, fault: Fault) -> Order {

@@ -1,6 +1,6 @@
 //! What a command left: matched by pattern, measured, and kept for those that need it.
 
-use crate::artifacts::copy;
+use crate::artifacts::{copy, copy_file};
 use crate::beneath::{Kind, Root};
 use crate::executor::Fault;
 use crate::home::make_dir;
@@ -141,7 +141,7 @@ pub(crate) fn keep(work: &Path, outputs: &[Output], kept: &Path, halt: &AtomicBo
     let paths: BTreeSet<&str> = outputs.iter().map(|output| output.path.as_str()).collect();
     for path in paths {
         if !from.link(path, &to)? {
-            copy(from.read(path)?, to.create(path)?, halt)?;
+            copy_file(from.read(path)?, &to.create(path)?, halt)?;
         }
         // What is promised to others must last.
         to.read(path)?.sync_all()?;

@@ -122,6 +122,11 @@ impl Place {
         self.read("order.json")
     }
 
+    /// Forgets an order: it is as if it had never come.
+    pub(crate) fn forget_order(&self) -> io::Result<()> {
+        fs::remove_file(self.dir().join("order.json"))
+    }
+
     /// Notes that the server has said that the task is ours.
     pub(crate) fn note_taken(&self) -> io::Result<()> {
         self.mark("taken")
@@ -132,9 +137,12 @@ impl Place {
         self.mark("prepared")
     }
 
-    /// Why the command is not to run, if it is not.
+    /// Why the command is not to run, if it is not. A reason that cannot be read is one.
     pub(crate) fn stop(&self) -> io::Result<Option<Stop>> {
-        self.read("stop")
+        match self.read("stop") {
+            Err(error) if is_garbled(&error) => Ok(Some(Stop::Cancelled)),
+            stop => stop,
+        }
     }
 
     /// Notes that the command is not to run; the first reason stays.
@@ -156,9 +164,13 @@ impl Place {
         write_whole(&self.dir().join("manifest.json"), &serde_json::to_vec(manifest)?)
     }
 
-    /// How much of the log the server has.
+    /// How much of the log the server has. Where that cannot be read all of it is sent again: the server takes a piece
+    /// once.
     pub(crate) fn shipped(&self) -> io::Result<Shipped> {
-        Ok(self.read("shipped.json")?.unwrap_or_default())
+        match self.read("shipped.json") {
+            Err(error) if is_garbled(&error) => Ok(Shipped::default()),
+            shipped => Ok(shipped?.unwrap_or_default()),
+        }
     }
 
     /// Notes how much of the log the server has.
@@ -204,6 +216,11 @@ impl Place {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Whether a file is there and does not hold what was written to it, as a loss of power may leave it.
+fn is_garbled(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }
 
 /// Removes a directory with all that is in it, also where a command took its own rights away.

@@ -1,10 +1,10 @@
 //! Reports that are repeated until the server has heard them.
 
-use crate::broken::caught;
 use crate::carry::{Next, Task};
 use crate::door::Trouble;
 use crate::executor::Executor;
 use crate::logs::{self, Log};
+use crate::panics::caught;
 use crate::place::{Manifest, Stop};
 use crate::run::Agent;
 use crate::wait::Backoff;
@@ -61,7 +61,9 @@ async fn hand_in<E: Executor>(
     match caught(logs::ship(agent, place, Log::Ended)).await {
         Ok(shipped) => drop(shipped?),
         // The end is worth more than the rest of the log.
-        Err(broken) => error!("the log of task {} is handed in as far as it is: {broken}", manifest.task_id),
+        Err(panicked) => {
+            error!("the log of task {} is handed in as far as it is: {panicked}", manifest.task_id);
+        }
     }
     let mut backoff = Backoff::new();
     loop {
@@ -71,7 +73,7 @@ async fn hand_in<E: Executor>(
                 // It would be refused for ever. That it was is the result.
                 warn!("the server cannot use the result of task {}: {words}", manifest.task_id);
                 let message = format!("the server could not use the result: {words}");
-                manifest.result = TaskResult::Failed { fatal: true, message };
+                manifest.result = TaskResult::Failed { fatal: true, elsewhere: false, message };
                 manifest.outputs.clear();
                 manifest.unknown.clear();
             }

@@ -5,10 +5,10 @@ use crate::door::{Door, Trouble};
 use crate::executor::{Executor, Processes};
 use crate::home::Home;
 use crate::order;
-use crate::place::Stop;
+use crate::place::{Place, Stop};
 use crate::settings::{Commands, Ending, Settings};
 use crate::wait::Backoff;
-use crate::{beat, broken, carry, kept, poll, probe, secrets};
+use crate::{beat, carry, kept, panics, poll, probe, secrets};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tidemill_client::Client;
 use tidemill_core::limits;
+use tidemill_supervisor::Seen;
 use tidemill_wire::agents::{HomeSecret, PROTOCOL, RegisterAgent};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -149,14 +150,14 @@ impl<E: Executor> Agent<E> {
     ) -> Result<Carried, Error> {
         let (mut beating, mut asking) = (JoinSet::new(), JoinSet::new());
         let agent = Arc::clone(&self);
-        beating.spawn(broken::keep_on("the heartbeat", move || beat::beat(Arc::clone(&agent), beat)));
+        beating.spawn(panics::keep_on("the heartbeat", move || beat::beat(Arc::clone(&agent), beat)));
         let agent = Arc::clone(&self);
-        asking.spawn(broken::keep_on("asking for tasks", move || poll::poll(Arc::clone(&agent))));
+        asking.spawn(panics::keep_on("asking for tasks", move || poll::poll(Arc::clone(&agent))));
         let agent = Arc::clone(&self);
-        asking.spawn(broken::keep_on("removing what is kept", move || kept::keep(Arc::clone(&agent))));
+        asking.spawn(panics::keep_on("removing what is kept", move || kept::keep(Arc::clone(&agent))));
         if self.settings.probe.is_some() {
             let agent = Arc::clone(&self);
-            asking.spawn(broken::keep_on("the probe", move || probe::probe(Arc::clone(&agent))));
+            asking.spawn(panics::keep_on("the probe", move || probe::probe(Arc::clone(&agent))));
         }
         let mut end = self.end.subscribe();
         let why = tokio::select! {
@@ -251,17 +252,35 @@ impl<E: Executor> Agent<E> {
     fn take_up(self: &Arc<Self>) -> io::Result<()> {
         for task in self.home.tasks()? {
             let place = self.home.place(&task);
-            match (place.order()?, place.stop()?) {
-                (Some(_), stop) => {
+            match (self.has_order(&place)?, place.stop()?) {
+                (true, stop) => {
                     info!(task.id = %task, "going on with task {task}");
                     self.carry(&task, stop);
                 }
                 // It was cancelled before it came, which is remembered until the server says that it is over.
-                (None, Some(_)) => {}
-                (None, None) => place.remove()?,
+                (false, Some(_)) => {}
+                (false, None) => place.remove()?,
             }
         }
         Ok(())
+    }
+
+    /// Whether there is an order to go on with. One that cannot be read and of which nothing has begun is as good as
+    /// one that never came: the server sends it again.
+    fn has_order(&self, place: &Place) -> io::Result<bool> {
+        let task = place.task_id();
+        match place.order() {
+            Ok(order) => Ok(order.is_some()),
+            Err(error) => {
+                let facts = place.facts(&self.executor);
+                let has_begun = facts.map_or(true, |facts| facts.has_manifest || facts.seen != Seen::Nothing);
+                if !has_begun {
+                    warn!(task.id = %task, "the order of task {task} cannot be read, and has to come again: {error}");
+                    place.forget_order()?;
+                }
+                Ok(has_begun)
+            }
+        }
     }
 
     /// Takes an order, unless it was taken before; whether it was.
@@ -275,7 +294,7 @@ impl<E: Executor> Agent<E> {
             return Ok(false);
         }
         // One that is kept and not held was left by a try that failed after it was written down.
-        if place.order()?.is_none() {
+        if !self.has_order(&place)? {
             if self.home.tasks()?.len() >= limits::AGENT_TASKS_MAX {
                 warn!(task.id = %task, "task {task} is not taken: {} are held", limits::AGENT_TASKS_MAX);
                 return Ok(false);

@@ -70,6 +70,9 @@ pub enum TaskResult {
     Failed {
         /// Whether trying again would fail again.
         fatal: bool,
+        /// Whether that is so on this agent alone: another one may do better. Agents of earlier releases do not say.
+        #[serde(default)]
+        elsewhere: bool,
         /// Why.
         message: String,
     },
@@ -99,9 +102,19 @@ pub fn task_id(job: &str, number: i32) -> String {
     format!("{job}-{number:03}")
 }
 
+/// How often an agent is told to stop a task, where it answers each time that it cannot.
+pub const STOPS_MAX: u32 = 5;
+
 /// The id of the order to stop a task.
 pub fn cancel_id(task: &str) -> String {
     format!("{task}-cancel")
+}
+
+/// The id of the order that follows one to stop a task which came to nothing; none where it was the last.
+pub fn next_cancel_id(order: &str) -> Option<String> {
+    let (task, number) = order.rsplit_once("-cancel")?;
+    let number: u32 = number.strip_prefix('-').map_or(Some(1), |number| number.parse().ok())?;
+    (number < STOPS_MAX).then(|| format!("{task}-cancel-{}", number + 1))
 }
 
 /// The id of a job: the same for the same run and name, however often it is made.
@@ -137,5 +150,14 @@ mod tests {
         assert_eq!(id.len(), 16);
         assert!(id.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit()));
         assert_eq!(cancel_id(&task_id(&id, 7)), format!("{id}-007-cancel"));
+    }
+
+    #[test]
+    fn a_task_is_told_to_stop_so_often() {
+        let orders = std::iter::successors(Some(cancel_id("a-001")), |order| next_cancel_id(order));
+        let orders: Vec<String> = orders.collect();
+        assert_eq!(orders[..2], ["a-001-cancel", "a-001-cancel-2"]);
+        assert_eq!((orders.len(), orders[4].as_str()), (STOPS_MAX as usize, "a-001-cancel-5"));
+        assert_eq!(next_cancel_id("a-001"), None);
     }
 }

@@ -81,6 +81,11 @@ impl Presence {
         *self.draining.borrow()
     }
 
+    /// The same for those who work for it.
+    pub(crate) fn draining(&self) -> watch::Receiver<bool> {
+        self.draining.clone()
+    }
+
     /// Whether it is to end, now that it has nothing in hand.
     pub(crate) async fn is_drained(&self) -> bool {
         if !self.is_draining() || self.process != Process::Own {

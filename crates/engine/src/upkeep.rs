@@ -64,6 +64,8 @@ impl Engine {
             done.pruned.workers += pruned.workers;
             done.pruned.fires += pruned.fires;
             done.pruned.alerts += pruned.alerts;
+            done.pruned.jobs += pruned.jobs;
+            done.pruned.pieces += pruned.pieces;
             if is_last(&pruned) {
                 return Ok(done);
             }
@@ -169,7 +171,8 @@ impl Engine {
 
 /// Whether nothing that is old is left.
 fn is_last(pruned: &Pruned) -> bool {
-    pruned.runs == 0 && pruned.events == 0 && pruned.alerts == 0
+    let Pruned { runs, events, alerts, jobs, pieces, workers: _, fires: _ } = *pruned;
+    runs == 0 && events == 0 && alerts == 0 && jobs == 0 && pieces == 0
 }
 
 async fn in_time<T>(pass: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {

@@ -1,1 +1,1 @@
-DELETE FROM {ops}.job_outputs WHERE job_id IN (SELECT j.job_id FROM {ops}.jobs j WHERE j.run_id = $1)
+DELETE FROM {ops}.job_outputs WHERE job_id {in} $1 {ni}

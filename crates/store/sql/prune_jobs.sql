@@ -1,1 +1,1 @@
-DELETE FROM {ops}.jobs WHERE run_id = $1
+DELETE FROM {ops}.jobs WHERE job_id {in} $1 {ni}

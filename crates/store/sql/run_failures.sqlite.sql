@@ -8,7 +8,10 @@ SELECT {run_columns}
    AND (SELECT t.run_id FROM {ops}.runs t WHERE t.retry_of = n.run_id) IS NULL
    AND (r.lane <> 'sync' OR (SELECT d.run_id FROM {sync}.run_metadata d
                               WHERE d.feed = substr(r.concurrency_key, 6) AND d.state = 'completed'
+                                -- A late try was refused: it is as old as the sync that it was to go on with.
                                 AND d.started_at > coalesce((SELECT m.started_at FROM {sync}.run_metadata m
-                                                              WHERE m.ops_run_id = r.run_id), r.started_at)
+                                                              WHERE m.ops_run_id = r.run_id),
+                                                            (SELECT m.started_at FROM {sync}.run_metadata m
+                                                              WHERE m.ops_run_id = r.retry_of), r.started_at)
                               LIMIT 1) IS NULL)
  ORDER BY n.run_id DESC LIMIT $3

@@ -292,6 +292,11 @@ impl Tx<'_> {
         .records("read live jobs")
     }
 
+    /// Jobs that have ended while a task of them goes on.
+    pub async fn astray_jobs(&mut self) -> Result<Vec<LiveJob>, Error> {
+        on!(self, catalog::JOB_ASTRAY, [], fetch_all, "read live jobs")?.records("read live jobs")
+    }
+
     /// What live jobs need and is not there, of every run or of some.
     pub async fn live_needs(&mut self, runs: Option<Vec<String>>) -> Result<Vec<LiveNeed>, Error> {
         match runs {
@@ -463,6 +468,7 @@ impl Store {
                 };
                 if full {
                     look.jobs = tx.live_jobs(None).await?;
+                    look.jobs.extend(tx.astray_jobs().await?);
                     look.needs = tx.live_needs(None).await?;
                     look.held = tx.live_held(None).await?;
                     look.tasks = tx.live_tasks(None).await?;

@@ -1,12 +1,16 @@
 //! Retention: what has ended long ago goes, in batches, so that tables stay small.
 
-use crate::codec::{At, Bare};
+use crate::codec::{At, Bare, Words};
 use crate::tx::{Tx, on};
 use crate::{Error, Store, catalog};
 use tidemill_core::{RunId, Timestamp};
 
 /// Events in one step: on SQLite nobody else writes meanwhile.
 const PRUNE_EVENTS_MAX: u64 = 20_000;
+/// Pieces of output in one step: each may have a quarter of a megabyte.
+const PRUNE_PIECES_MAX: u64 = 2_000;
+/// Jobs in one step.
+const PRUNE_JOBS_MAX: u64 = 1_000;
 
 /// What a prune removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
@@ -21,6 +25,10 @@ pub struct Pruned {
     pub fires: u64,
     /// Alerts, and the messages that told of them.
     pub alerts: u64,
+    /// Jobs of graphs, with their tasks and what they left.
+    pub jobs: u64,
+    /// Pieces of what the commands of jobs wrote.
+    pub pieces: u64,
 }
 
 impl Store {
@@ -52,12 +60,13 @@ impl Store {
     /// Removes one batch of runs that ended before `before`, with everything that belongs to them.
     ///
     /// A run with more events than one step may delete goes at once, and the events that are left go with the next
-    /// batches: nobody sees a run without its record. A batch that removed nothing was the last.
+    /// batches: nobody sees a run without its record. So it is with the jobs of a graph. A batch that removed nothing
+    /// was the last.
     pub async fn prune(&self, before: Timestamp, batch: usize) -> Result<Pruned, Error> {
         self.prune_within(before, batch, PRUNE_EVENTS_MAX).await
     }
 
-    /// The same with so many events at most.
+    /// The same with so many events, and no more jobs and pieces of output, at most.
     pub async fn prune_within(
         &self,
         before: Timestamp,
@@ -69,6 +78,7 @@ impl Store {
                 let limit = i64::try_from(batch).unwrap_or(i64::MAX);
                 let mut pruned = tx.prune_left(before, events_max).await?;
                 tx.prune_runs(before, limit, events_max, &mut pruned).await?;
+                tx.prune_graphs(before, events_max, &mut pruned).await?;
                 on!(tx, catalog::PRUNE_AGENTS, [At(before)], execute, "prune agents")?;
                 pruned.workers =
                     on!(tx, catalog::PRUNE_WORKERS, [At(before)], execute, "prune workers")?.count();
@@ -120,23 +130,54 @@ impl Tx<'_> {
             let room = events_max.saturating_sub(pruned.events);
             pruned.events += self.prune_events(run, room).await?;
             on!(self, catalog::PRUNE_ARTIFACTS, [run.as_str()], execute, "prune artifacts")?;
-            let graph = on!(self, catalog::PRUNE_GRAPH, [run.as_str()], execute, "prune graphs")?;
-            if graph.count() > 0 {
-                // Jobs last: they say what belongs to the run.
-                for statement in [
-                    catalog::PRUNE_TASK_LOGS,
-                    catalog::PRUNE_TASKS,
-                    catalog::PRUNE_JOB_OUTPUTS,
-                    catalog::PRUNE_JOB_EVENTS,
-                    catalog::PRUNE_JOB_NEEDS,
-                    catalog::PRUNE_JOBS,
-                ] {
-                    on!(self, statement, [run.as_str()], execute, "prune graphs")?;
-                }
-            }
+            on!(self, catalog::PRUNE_GRAPH, [run.as_str()], execute, "prune graphs")?;
         }
         pruned.runs = gone.len() as u64;
         Ok(())
+    }
+
+    /// Removes jobs whose run is gone, and what belongs to them.
+    async fn prune_graphs(&mut self, before: Timestamp, most: u64, pruned: &mut Pruned) -> Result<(), Error> {
+        let floor = RunId::floor(before);
+        let (jobs_max, pieces_max) = (most.min(PRUNE_JOBS_MAX), most.min(PRUNE_PIECES_MAX));
+        while pruned.jobs < jobs_max && pruned.pieces < pieces_max {
+            let left: Option<String> = on!(
+                self,
+                catalog::PRUNE_LEFT_JOBS,
+                [floor.as_str(), At(before)],
+                fetch_optional,
+                "prune graphs"
+            )?
+            .record("prune graphs")?;
+            let Some(run) = left else { break };
+            let room = i64::try_from(pieces_max - pruned.pieces).unwrap_or(i64::MAX);
+            pruned.pieces +=
+                on!(self, catalog::PRUNE_TASK_LOGS, [run.as_str(), room], execute, "prune graphs")?.count();
+            // What they wrote goes first: by their jobs it is found.
+            if pruned.pieces < pieces_max {
+                pruned.jobs += self.prune_jobs(&run, jobs_max - pruned.jobs).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the next jobs of a run that is gone, each whole; how many.
+    async fn prune_jobs(&mut self, run: &str, most: u64) -> Result<u64, Error> {
+        let (most, files) = (i64::try_from(most).unwrap_or(i64::MAX), i64::try_from(PRUNE_EVENTS_MAX));
+        let files = files.unwrap_or(i64::MAX);
+        let jobs: Vec<String> =
+            on!(self, catalog::PRUNE_JOBS_NEXT, [run, most, files], fetch_all, "prune graphs")?
+                .records("prune graphs")?;
+        for statement in [
+            catalog::PRUNE_TASKS,
+            catalog::PRUNE_JOB_OUTPUTS,
+            catalog::PRUNE_JOB_EVENTS,
+            catalog::PRUNE_JOB_NEEDS,
+            catalog::PRUNE_JOBS,
+        ] {
+            on!(self, statement, [Words(jobs.clone())], execute, "prune graphs")?;
+        }
+        Ok(jobs.len() as u64)
     }
 
     /// Removes the oldest events of a run that is gone; how many.

@@ -51,6 +51,7 @@ macro_rules! on_both {
 on_both! {
     bad::a_count_that_is_too_low,
     bad::a_count_that_lies,
+    bad::a_database_that_refuses_a_plan_is_no_success,
     bad::a_feed_that_cannot_be_scanned_fails_the_run,
     bad::a_feed_that_cannot_be_used_is_refused_whole,
     bad::a_page_that_repeats_for_ever,
@@ -103,6 +104,7 @@ on_both! {
     rows::the_same_stone_twice_in_one_page,
     rules::a_rule_edited_during_consolidation_mixes_no_prices,
     rules::apply_prices_anew_without_fetching,
+    rules::rules_that_are_applied_twice_at_once_are_not_mixed,
     rules::prices_worked_out_on_paper,
     rules::the_first_rule_that_fits_decides,
     scheduled::a_full_schedule_finds_what_was_sold,
@@ -111,6 +113,7 @@ on_both! {
     vanish::beyond_the_limit_nothing_is_deleted,
     vanish::what_vanished_is_deleted_and_what_returns_is_active,
     waiting::a_full_sync_does_not_starve_another_feed,
+    waiting::a_worker_that_leaves_ends_with_the_page_in_hand,
     waiting::a_role_that_is_drained_takes_no_page_until_it_is_told_otherwise,
     waiting::one_sync_of_a_feed_at_a_time,
     waiting::why_tells_what_a_sync_waits_for,

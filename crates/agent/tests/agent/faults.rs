@@ -79,6 +79,35 @@ async fn what_becomes_anothers_is_stopped() {
     assert!(ground.server.result("job-001").is_none());
 }
 
+/// Shows that an order which cannot be read after a restart costs no more than its task: what had not begun comes
+/// again, and what runs is ended before it is said that it came to nothing.
+#[tokio::test]
+async fn an_order_that_cannot_be_read_is_told_or_comes_again() {
+    let ground = Ground::new().await;
+    let agent = ground.agent();
+    ground.server.order(order(&ground, "runs", "echo $$ > %pid; exec sleep 1000"));
+    let pid = ground.pid("pid").await;
+    ground.server.known().held = Some("stage");
+    ground.server.order(order(&ground, "waits", "echo ran >> %ran"));
+    let kept = |task: &str| ground.home().join("tasks").join(task).join("order.json");
+    until("the order is kept", || kept("waits-001").exists()).await;
+    agent.stop().await.unwrap();
+    // As a loss of power may leave them: there, and empty or half.
+    fs::write(kept("runs-001"), "{\"task_id\": \"ru").unwrap();
+    fs::write(kept("waits-001"), "").unwrap();
+    assert!(is_alive(pid));
+    ground.server.known().held = None;
+    let _agent = ground.agent();
+    let TaskResult::Failed { fatal: false, message, .. } = ground.result("runs-001").await else {
+        panic!("another try may do better")
+    };
+    assert!(message.starts_with("its agent cannot read the order any more that it kept: "), "{message}");
+    assert!(!is_alive(pid));
+    assert_eq!(ground.result("waits-001").await, well());
+    assert_eq!(ground.wrote("ran"), "ran\n");
+    ground.until_clean().await;
+}
+
 /// Shows that the command of a job which is run elsewhere after a while is dead before that, though its agent
 /// lives.
 #[tokio::test]

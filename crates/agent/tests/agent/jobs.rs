@@ -12,9 +12,10 @@ use tidemill_core::task::{Output, TaskResult};
 async fn a_job_gets_its_inputs_and_leaves_its_outputs() {
     let ground = Ground::new().await;
     let agent = ground.agent();
-    let script = "mkdir -p 'out dir/ü' && echo hello > 'out dir/ü/part 1.csv' && echo said && echo heard >&2";
+    let script = "mkdir -p 'out dir/ü' && echo hello > 'out dir/ü/part 1.csv' && echo said && echo heard >&2 \
+                  && echo 'echo it runs' > run && chmod +x run";
     let mut first = order(&ground, "first", script);
-    first["work"]["outputs"] = json!({"parts": "out dir/*/part *.csv"});
+    first["work"]["outputs"] = json!({"parts": "out dir/*/part *.csv", "script": "run"});
     ground.server.order(first);
     assert_eq!(ground.result("first-001").await, well());
     let left = ground.server.result("first-001").unwrap().outputs;
@@ -25,7 +26,8 @@ async fn a_job_gets_its_inputs_and_leaves_its_outputs() {
     log.sort();
     assert_eq!(log, ["stderr: heard", "stdout: said"]);
 
-    let script = "cat 'out dir/ü/part 1.csv' && echo more >> 'out dir/ü/part 1.csv' && env && pwd";
+    let script = "cat 'out dir/ü/part 1.csv' && echo more >> 'out dir/ü/part 1.csv' && env && pwd && ./run \
+         && ! test -x 'out dir/ü/part 1.csv'";
     let mut second = order(&ground, "second", script);
     second["work"]["inputs"] = inputs("first", Some(agent_id(&ground)), &left);
     second["work"]["env"] = json!({"GREETING": "good day"});
@@ -35,7 +37,8 @@ async fn a_job_gets_its_inputs_and_leaves_its_outputs() {
     assert_eq!(ground.result("second-001").await, well(), "{:?}", ground.server.log("second-001"));
     let log = ground.server.log("second-001");
     assert_eq!(log[0], "stdout: hello");
-    for wanted in ["GREETING=good day", "TIDEMILL_TASK_ID=second-001", "TIDEMILL_JOB=second", "LANG=C.UTF-8"]
+    for wanted in
+        ["GREETING=good day", "TIDEMILL_TASK_ID=second-001", "TIDEMILL_JOB=second", "LANG=C.UTF-8", "it runs"]
     {
         assert!(log.contains(&format!("stdout: {wanted}")), "{wanted}: {log:?}");
     }
@@ -153,7 +156,7 @@ async fn what_is_not_known_is_tolerated_and_told() {
     ground.server.order(json!({"task_id": "x-001", "kind": "DANCE", "job_id": "x", "tempo": 3}));
     let version = env!("CARGO_PKG_VERSION");
     let message = format!("this agent, version {version}, does not know tasks of kind DANCE: upgrade it");
-    assert_eq!(ground.result("x-001").await, TaskResult::Failed { fatal: true, message });
+    assert_eq!(ground.result("x-001").await, TaskResult::Failed { fatal: true, elsewhere: false, message });
     let mut job = order(&ground, "new", "true");
     job["work"]["gpu"] = json!(2);
     ground.server.order(job);
@@ -187,12 +190,16 @@ async fn secrets_reach_the_command_alone() {
     missing["work"]["secrets"] = json!(["NOBODY_HAS_IT"]);
     ground.server.order(missing);
     let message = "this agent has no secret `NOBODY_HAS_IT`".to_owned();
-    assert_eq!(ground.result("missing-001").await, TaskResult::Failed { fatal: true, message });
+    // Another agent may have it.
+    let failed = TaskResult::Failed { fatal: true, elsewhere: true, message };
+    assert_eq!(ground.result("missing-001").await, failed);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     let mut open = order(&ground, "open", "touch %ran");
     open["work"]["secrets"] = json!(["KEY"]);
     ground.server.order(open);
-    let TaskResult::Failed { message, .. } = ground.result("open-001").await else { panic!() };
+    let TaskResult::Failed { elsewhere: true, message, .. } = ground.result("open-001").await else {
+        panic!()
+    };
     assert!(message.contains("can be read by others"), "{message}");
     assert!(!ground.path("ran").exists());
 }
@@ -225,13 +232,19 @@ async fn agents_share_outputs_through_a_store() {
     let mut changed = order(&other, "changed", "touch %ran");
     changed["work"]["inputs"] = inputs("made", None, &left);
     other.server.order(changed);
-    let TaskResult::Failed { fatal: true, message } = other.result("changed-001").await else { panic!() };
+    let TaskResult::Failed { fatal: true, elsewhere: false, message } = other.result("changed-001").await
+    else {
+        panic!()
+    };
     assert!(message.contains("changed since"), "{message}");
     left[0].url = Some("file:///etc/passwd".to_owned());
     let mut foreign = order(&other, "foreign", "touch %ran");
     foreign["work"]["inputs"] = inputs("made", None, &left);
     other.server.order(foreign);
-    let TaskResult::Failed { fatal: true, message } = other.result("foreign-001").await else { panic!() };
+    let TaskResult::Failed { fatal: true, elsewhere: false, message } = other.result("foreign-001").await
+    else {
+        panic!()
+    };
     assert!(message.contains("not in the store"), "{message}");
     assert!(!other.path("ran").exists());
 }
@@ -253,7 +266,7 @@ async fn an_agent_without_a_store_leaves_the_job_to_another() {
     job["work"]["inputs"] = inputs("made", None, &[output]);
     ground.server.order(job);
     let why = "`x.csv`, which `made` left, is in a store, and this agent has none: start it with --store";
-    let failed = TaskResult::Failed { fatal: false, message: why.to_owned() };
+    let failed = TaskResult::Failed { fatal: false, elsewhere: false, message: why.to_owned() };
     assert_eq!(ground.result("needs-001").await, failed);
     assert!(!ground.path("ran").exists());
 }

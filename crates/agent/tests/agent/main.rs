@@ -3,12 +3,12 @@
 
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "the functions that tests share are tests too")]
 
-mod broken;
 mod cancels;
 mod faults;
 mod jobs;
 mod kept;
 mod kills;
+mod panics;
 mod s3;
 mod server;
 mod stage;

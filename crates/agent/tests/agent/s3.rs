@@ -51,7 +51,8 @@ impl Site {
 }
 
 /// A small file, and one that is sent in parts.
-const LEAVE: &str = "echo hello > 'a b.txt' && head -c 12000000 /dev/zero > large";
+const LEAVE: &str =
+    "echo hello > 'a b.txt' && head -c 12000000 /dev/zero > large && chmod +x large 'a b.txt'";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_one_agent_left_is_brought_to_another() {
@@ -72,7 +73,8 @@ async fn what_one_agent_left_is_brought_to_another() {
     kill(process).await;
 
     let (other, process) = site.agent().await;
-    let mut second = order(&other, "second", "cat 'a b.txt' && wc -c < large");
+    let mut second =
+        order(&other, "second", "cat 'a b.txt' && wc -c < large && test -x 'a b.txt' && test -x large");
     second["work"]["inputs"] = inputs("first", Some(maker), &left);
     other.server.order(second);
     assert_eq!(other.result("second-001").await, well(), "{:?}", other.server.log("second-001"));
@@ -97,14 +99,14 @@ async fn a_store_that_fails_for_a_while_is_nobodys_fault() {
     let mut second = order(&ground, "second", "echo hello > file");
     second["work"]["outputs"] = json!({"all": "file"});
     ground.server.order(second.clone());
-    let TaskResult::Failed { fatal: false, message } = ground.result("second-001").await else {
+    let TaskResult::Failed { fatal: false, message, .. } = ground.result("second-001").await else {
         panic!("it may be tried again")
     };
     assert!(message.starts_with("`file` could not be put into the store"), "{message}");
     let mut third = order(&ground, "third", "cat file");
     third["work"]["inputs"] = inputs("first", None, &left);
     ground.server.order(third.clone());
-    let TaskResult::Failed { fatal: false, message } = ground.result("third-001").await else {
+    let TaskResult::Failed { fatal: false, message, .. } = ground.result("third-001").await else {
         panic!("it may be tried again")
     };
     assert!(message.starts_with("an input could not be brought"), "{message}");

@@ -73,9 +73,10 @@ fn result(task: &TaskRecord) -> Markup {
                     @if !hint.is_empty() { span.why { "there is " (line(&hint.join(", "))) } }
                 }
             },
-            Some(TaskResult::Failed { fatal, message }) => {
+            Some(TaskResult::Failed { fatal, elsewhere, message }) => {
                 span.bad { (line(message)) }
-                @if !fatal { span.why { "another try may do better" } }
+                @if *elsewhere { span.why { "another agent may do better" } }
+                @else if !fatal { span.why { "another try may do better" } }
             },
             Some(TaskResult::Stopped) => "stopped",
             None => @match task.end {

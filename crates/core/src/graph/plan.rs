@@ -83,6 +83,19 @@ pub struct Report {
     pub result: Option<TaskResult>,
     /// Whether its agent has been silent for longer than the job lets it be.
     pub lost: bool,
+    /// Whether another agent could take the job that has not failed at it.
+    pub others: Others,
+}
+
+/// Agents that could take a job and have not failed at it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Others {
+    /// One is there.
+    There,
+    /// One is known, and is away for now.
+    Away,
+    /// There are none.
+    Nobody,
 }
 
 /// What is to be done about a job.
@@ -206,10 +219,15 @@ fn running(job: &Job, report: Option<&Report>, now: Timestamp) -> Step {
                 Step::End(StatusCode::NonzeroExit, Some(words))
             }
         }
-        Some(TaskResult::Failed { fatal: true, message }) => {
+        Some(TaskResult::Failed { fatal: true, elsewhere: true, message }) => {
+            not_here(job, message, report.others, now)
+        }
+        Some(TaskResult::Failed { fatal: true, message, .. }) => {
             Step::End(StatusCode::JobError, Some(message.clone()))
         }
-        Some(TaskResult::Failed { fatal: false, message }) => again(job, message.clone(), false, false, now),
+        Some(TaskResult::Failed { fatal: false, message, .. }) => {
+            again(job, message.clone(), false, false, now)
+        }
         Some(TaskResult::Stopped) => {
             again(job, "its command was stopped by its agent".to_owned(), false, false, now)
         }
@@ -217,6 +235,19 @@ fn running(job: &Job, report: Option<&Report>, now: Timestamp) -> Step {
             again(job, "its agent has been silent for too long".to_owned(), false, true, now)
         }
         None => report.stage.map_or(Step::Keep, |stage| step(job.code, stage.event())),
+    }
+}
+
+/// What follows where this agent will never carry the job out, and another may.
+///
+/// Each agent fails at it once, so that tries are bounded by themselves. One that is away may come back, and is waited
+/// for as long as a job is tried again at all.
+fn not_here(job: &Job, message: &str, others: Others, now: Timestamp) -> Step {
+    let message = message.to_owned();
+    match others {
+        Others::There => Step::Again { not_before: now, message, failure: false, stop: false },
+        Others::Away => again(job, message, false, false, now),
+        Others::Nobody => Step::End(StatusCode::JobError, Some(message)),
     }
 }
 

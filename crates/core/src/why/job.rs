@@ -355,10 +355,12 @@ impl JobReason {
                 format!("It waits for an agent that offers {}, and none is there.", labels.join(", "))
             }
             Self::NoAgentFits { labels, agents, lacking } => {
-                let lack = if lacking.is_empty() {
-                    "each lacks something, or works for another project".to_owned()
-                } else {
-                    format!("none of them offers {}", lacking.join(", "))
+                let lack = match (*agents, lacking.is_empty()) {
+                    // One that offers everything and does not fit is another project's.
+                    (1, true) => "it works for another project".to_owned(),
+                    (1, false) => format!("it does not offer {}", lacking.join(", ")),
+                    (_, true) => "each lacks something, or works for another project".to_owned(),
+                    (_, false) => format!("none of them offers {}", lacking.join(", ")),
                 };
                 let needs = if labels.is_empty() { "of its project".to_owned() } else { labels.join(", ") };
                 let there =
@@ -369,10 +371,15 @@ impl JobReason {
                 "The agents that could take it are away; {agent} was heard last at {}.",
                 super::at(*since)
             ),
-            Self::AgentsFull { weight, agents, free } => {
-                let fit = super::counted(i64::try_from(*agents).unwrap_or(i64::MAX), "agent", "agents");
-                format!("It needs room for {weight}, and the {fit} that could take it have {free} at most.")
+            Self::AgentsFull { weight, agents: 1, free } => {
+                format!(
+                    "It needs room for {weight}, and the one agent that could take it has room for {free}."
+                )
             }
+            Self::AgentsFull { weight, agents, free } => format!(
+                "It needs room for {weight}, and none of the {agents} agents that could take it has room for more \
+                 than {free}."
+            ),
             Self::HeldFiles { job, agent, since, away: true } => {
                 let since = since.map_or_else(String::new, |since| format!(" since {}", super::at(since)));
                 format!(
@@ -446,5 +453,33 @@ impl GraphReason {
     /// The sentence for people.
     pub fn sentence(&self) -> String {
         format!("{} of {} jobs have ended. Job {}: {}", self.ended, self.of, self.job, self.reason.sentence())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_agent_is_one_and_several_are_several() {
+        let full = |agents| JobReason::AgentsFull { weight: 2, agents, free: 1 }.sentence();
+        assert_eq!(full(1), "It needs room for 2, and the one agent that could take it has room for 1.");
+        let several =
+            "It needs room for 2, and none of the 3 agents that could take it has room for more than 1.";
+        assert_eq!(full(3), several);
+        let unfit = |agents, lacking: &[&str]| {
+            let lacking = lacking.iter().map(|label| (*label).to_owned()).collect();
+            let labels = vec!["gpu".to_owned(), "arm".to_owned()];
+            let told = JobReason::NoAgentFits { labels, agents, lacking }.sentence();
+            told.strip_prefix("It needs an agent that offers gpu, arm; ").map(str::to_owned)
+        };
+        let told = [unfit(1, &["gpu"]), unfit(1, &[]), unfit(2, &["gpu"]), unfit(2, &[])];
+        let expected = [
+            "1 agent is there, and it does not offer gpu.",
+            "1 agent is there, and it works for another project.",
+            "2 agents are there, and none of them offers gpu.",
+            "2 agents are there, and each lacks something, or works for another project.",
+        ];
+        assert_eq!(told.map(Option::unwrap_or_default), expected);
     }
 }

@@ -6,6 +6,8 @@
 
 mod decide;
 mod memory;
+mod stops;
+mod tried;
 mod write;
 
 pub use write::{Draft, Written};

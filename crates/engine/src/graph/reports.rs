@@ -10,7 +10,7 @@ use tidemill_core::limits::{
     TASK_LOG_BYTES_MAX,
 };
 use tidemill_core::run::Applied;
-use tidemill_core::task::{Output, Stage, TaskKind, TaskResult, cancel_id};
+use tidemill_core::task::{Output, Stage, TaskKind, TaskResult};
 use tidemill_core::{Timestamp, limits};
 use tidemill_store::{Error, HeldTask, KnownAgent, RefusalCode, Tx};
 use uuid::Uuid;
@@ -263,8 +263,8 @@ async fn result(
         return Ok(Applied::Applied);
     }
     // It does not count; but where an order to stop it stands, it says that there is nothing left to stop.
-    let order = tx.task(&cancel_id(task)).await?;
-    if order.is_some_and(|order| order.active) {
+    let stops = |order: &TaskRecord| order.active && order.cancels.as_ref() == Some(task);
+    if tx.tasks_of_job(&found.job_id).await?.iter().any(stops) {
         tx.write_result(task, &report.result, report.unknown, now).await?;
         tx.note_change(&found.job_id).await?;
     }

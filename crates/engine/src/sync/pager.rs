@@ -35,6 +35,20 @@ impl Default for PagerOptions {
     }
 }
 
+/// Whether a worker is to begin no other page.
+struct Leave {
+    /// Its process ends.
+    stop: watch::Receiver<bool>,
+    /// It drains.
+    drain: watch::Receiver<bool>,
+}
+
+impl Leave {
+    fn is_wanted(&self) -> bool {
+        *self.stop.borrow() || *self.drain.borrow()
+    }
+}
+
 /// What a worker did with one message.
 #[derive(Debug, Default, Clone, Copy)]
 struct Carried {
@@ -104,8 +118,8 @@ impl Syncs {
             let found = received.len();
             for message in received {
                 let hand = Hand { worker: presence.worker(), name: presence.name().to_owned() };
-                let (syncs, stop) = (self.clone(), stop.clone());
-                tasks.spawn(Box::pin(async move { syncs.carry_pages(message, hand, stop).await }));
+                let (syncs, leave) = (self.clone(), Leave { stop: stop.clone(), drain: presence.draining() });
+                tasks.spawn(Box::pin(async move { syncs.carry_pages(message, hand, leave).await }));
             }
             width.learn(free, found, tasks.len(), self.engine.store().waits());
             if found > 0 {
@@ -169,7 +183,7 @@ impl Syncs {
     }
 
     /// Carries out a page, and those that follow it for as long as this worker may keep them.
-    async fn carry_pages(&self, message: Received, hand: Hand, stop: watch::Receiver<bool>) -> Carried {
+    async fn carry_pages(&self, message: Received, hand: Hand, leave: Leave) -> Carried {
         let mut receipt = message.receipt.clone();
         let began = Instant::now();
         let mut pages = 0;
@@ -188,7 +202,7 @@ impl Syncs {
         loop {
             let keeps = pages + 1 < u64::from(self.settings.hold_pages)
                 && began.elapsed() < self.settings.hold_time
-                && !*stop.borrow();
+                && !leave.is_wanted();
             let keep = if keeps { Keep::Next } else { Keep::Release };
             let (item, at) = (reading.item.clone(), receipt.clone());
             let span = of_sync!("page", item.trace_id, item.run_id, partition = item.partition_id);
@@ -197,12 +211,15 @@ impl Syncs {
             let mut carried = Box::pin(self.while_renewing(&at, carried).instrument(span));
             let outcome = tokio::select! {
                 outcome = &mut carried => outcome,
-                () = grace_over(stop.clone(), self.settings.grace) => Err(Asked::Stopped),
+                () = grace_over(leave.stop.clone(), self.settings.grace) => Err(Asked::Stopped),
             };
             drop(carried);
             metrics::histogram!("tidemill_message_hold_seconds", "queue" => WORK_ITEMS)
                 .record(held.elapsed());
             match outcome {
+                Ok(Paged::Stored(Some(next), _)) if leave.is_wanted() => {
+                    return Carried { pages: pages + 1, is_unsure: !self.hand_over(&next).await };
+                }
                 Ok(Paged::Stored(Some(next), following)) => {
                     pages += 1;
                     (receipt, reading) = (next, *following);
@@ -364,6 +381,17 @@ impl Syncs {
         let store = self.engine.store();
         store.abandon(receipt.clone(), delta(delay), counts, reason, self.now()).await?;
         Ok(())
+    }
+
+    /// Lets go of a page that was not begun, so that somebody takes it at once; whether the database took it.
+    async fn hand_over(&self, receipt: &Receipt) -> bool {
+        let (none, store) = (chrono::TimeDelta::zero(), self.engine.store());
+        let left = store.abandon(receipt.clone(), none, Counts::Forgiven, None, self.now()).await;
+        if let Err(error) = &left {
+            tracing::warn!("could not hand a page over: {}", chain(error));
+        }
+        self.ring();
+        left.is_ok()
     }
 
     async fn give_back(&self, receipt: &Receipt, error: &Error) {

@@ -25,6 +25,23 @@ pub struct RepricePlace {
     pub after: String,
 }
 
+/// What came of some stones.
+enum Batch {
+    /// They are priced.
+    Priced {
+        /// The last one.
+        last: String,
+        /// How many there were.
+        count: usize,
+        /// How many of them could not be.
+        rejected: usize,
+    },
+    /// There were none.
+    Over,
+    /// The rules are others by now.
+    Outdated,
+}
+
 /// Which rules go when others come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replaced {
@@ -92,7 +109,8 @@ impl Syncs {
             .await
     }
 
-    /// Prices the stones of a feed by the rules as they stand now. Calls `progress` after each part.
+    /// Prices the stones of a feed by the rules as they stand now. Calls `progress` after each part. Rules that change
+    /// meanwhile are those by which it ends, for every stone.
     pub async fn apply_rules(
         &self,
         feed: &str,
@@ -113,9 +131,10 @@ impl Syncs {
         }
     }
 
-    /// Prices some stones of a feed, at most so many: from the beginning by the rules as they stand now, or from a
-    /// place on by the rules of whoever began. Where it goes on, unless that was all. Asked twice, it is done once:
-    /// stones that have these prices are passed over.
+    /// Prices some stones of a feed, at most so many: from the beginning, or from a place on, by the rules as they
+    /// stand now. Where it goes on, unless that was all: at the beginning, where the rules are others than those of
+    /// whoever began, so that two who price at once mix nothing. Asked twice, it is done once: stones that have these
+    /// prices are passed over.
     pub async fn apply_some_rules(
         &self,
         feed: &str,
@@ -153,18 +172,35 @@ impl Syncs {
                 .store()
                 .write(move |mut tx| {
                     Box::pin(async move {
+                        // Whoever prices the feed by other rules waits until this is done, and goes over it again.
+                        tx.lock_feed(&bench.feed).await?;
+                        if tx.pin_rules(now).await? != bench.built.rules_version {
+                            tx.unchanged();
+                            return Ok(Batch::Outdated);
+                        }
                         let stones = tx.stale_stones(&bench.feed, &here, bench.built, limit).await?;
                         if stones.is_empty() {
                             tx.unchanged();
                         }
-                        let (count, last) = (stones.len(), stones.last().cloned());
+                        let Some(last) = stones.last().cloned() else { return Ok(Batch::Over) };
+                        let count = stones.len();
                         let rejected = bench.write_open(&mut tx, stones, settings.upsert, now).await?;
-                        Ok(last.map(|last| (last, count, rejected)))
+                        Ok(Batch::Priced { last, count, rejected })
                     })
                 })
                 .await?;
-            let Some((last, count, rejected)) = batch else { return Ok((done, None)) };
-            after = last;
+            let (count, rejected) = match batch {
+                Batch::Priced { last, count, rejected } => {
+                    after = last;
+                    (count, rejected)
+                }
+                Batch::Over => return Ok((done, None)),
+                Batch::Outdated => {
+                    done.rules_version = self.pin_now(feed, now).await?;
+                    let begin = RepricePlace { rules_version: done.rules_version, after: String::new() };
+                    return Ok((done, Some(begin)));
+                }
+            };
             done.stones += (count - rejected.min(count)) as u64;
             done.rejected += rejected as u64;
         }

@@ -12,7 +12,7 @@ use tidemill_core::run::{Applied, Claim, FinalStatus};
 use tidemill_core::{Json, limits};
 use tidemill_store::{ClaimRuns, Class, Error, FinishRun, Holder, RefusalCode};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tracing::Instrument as _;
 
 /// Feeds that one scheduler plans at a time.
@@ -36,12 +36,22 @@ impl Syncs {
         let presence = Arc::new(
             Presence::begin(&self.engine, identity, self.settings.process, self.settings.beat).await?,
         );
-        let mut plans: JoinSet<()> = JoinSet::new();
+        let mut plans: JoinSet<Result<(), Error>> = JoinSet::new();
         let (mut planned, mut failed) = (0, None);
+        // Whoever asked for one look hears of what could not be planned; others look again.
+        let note = |done: Result<Result<(), Error>, JoinError>, failed: &mut Option<Error>| {
+            if let Ok(Err(error)) = done
+                && once
+            {
+                failed.get_or_insert(error);
+            }
+        };
         // Named anew only after a claim: one whose answer was lost is asked for again, and is the same.
         let mut request = uuid::Uuid::new_v4();
         while !*stop.borrow() {
-            while plans.try_join_next().is_some() {}
+            while let Some(done) = plans.try_join_next() {
+                note(done, &mut failed);
+            }
             // A claim that was not answered may have brought a run that nobody told us of: ask before ending.
             let mut is_answered = true;
             let claimed = match self.claim_sync(&presence, plans.len(), request).await {
@@ -52,7 +62,7 @@ impl Syncs {
                 Ok(None) => None,
                 Err(error) if once && plans.is_empty() => {
                     // Whoever asked for one look hears that there was none.
-                    failed = Some(error);
+                    failed.get_or_insert(error);
                     break;
                 }
                 Err(error) => {
@@ -73,7 +83,7 @@ impl Syncs {
             tokio::select! {
                 _ = stop.changed() => {}
                 () = self.bell.notified() => {}
-                Some(_) = plans.join_next() => {}
+                Some(done) = plans.join_next() => note(done, &mut failed),
                 () = tokio::time::sleep(LOOK) => {}
             }
         }
@@ -125,13 +135,16 @@ impl Syncs {
         Ok(projects)
     }
 
-    async fn plan_claim(&self, presence: &Presence, claim: Claim) {
+    /// Plans a run, or fails it; an error where the database let us do neither.
+    async fn plan_claim(&self, presence: &Presence, claim: Claim) -> Result<(), Error> {
         presence.hold(&claim.run_id);
         let holder = Holder { worker: Some(presence.name().to_owned()), epoch: Some(claim.epoch) };
-        match self.plan_patiently(&claim, &holder).instrument(of_run!("plan", claim.run_id)).await {
+        let done = match self.plan_patiently(&claim, &holder).instrument(of_run!("plan", claim.run_id)).await
+        {
             Ok(planned) => {
                 let feed = claim.metadata.get("feed").and_then(Json::as_str).unwrap_or_default();
                 tracing::info!(run.id = %claim.run_id, "{}", planned.sentence(feed));
+                Ok(())
             }
             Err(PlanFault::Refused(reason)) => {
                 tracing::error!(run.id = %claim.run_id, "sync {} cannot begin: {reason}", claim.run_id);
@@ -141,16 +154,18 @@ impl Syncs {
                     metadata: serde_json::json!({"error": reason}),
                     epoch: Some(claim.epoch),
                 };
-                if let Err(error) = self.refuse(&claim, &holder, end, &reason).await {
-                    tracing::error!(run.id = %claim.run_id, "could not fail the run: {}", chain(&error));
-                }
+                self.refuse(&claim, &holder, end, &reason).await.inspect_err(|error| {
+                    tracing::error!(run.id = %claim.run_id, "could not fail the run: {}", chain(error));
+                })
             }
             // The lease ends by itself, and another scheduler goes on.
             Err(PlanFault::Store(error)) => {
                 tracing::error!(run.id = %claim.run_id, "could not plan {}: {}", claim.run_id, chain(&error));
+                Err(error)
             }
-        }
+        };
         presence.release(&claim.run_id);
+        done
     }
 
     /// Fails a run that cannot be planned, and tells people, in one commit.

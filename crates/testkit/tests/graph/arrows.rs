@@ -6,7 +6,7 @@ use tidemill_core::run::RunState;
 use tidemill_core::task::TaskResult;
 use tidemill_testkit::door::Kind;
 
-use crate::scene::{Scene, ended, graph, one};
+use crate::scene::{Scene, ended, failed, graph, one};
 
 pub(crate) fn site(scene: &Scene, flag: FlagName) -> Flag {
     Flag {
@@ -65,7 +65,7 @@ pub(crate) async fn the_failures_of_the_diagram(kind: Kind) {
         hint: vec!["tabel.csv".to_owned()],
         message: None,
     };
-    let fatal = TaskResult::Failed { fatal: true, message: "no such user".to_owned() };
+    let fatal = TaskResult::Failed { fatal: true, elsewhere: false, message: "no such user".to_owned() };
     for (result, code, words) in [
         (ended(3), C::NonzeroExit, "its command ended with 3"),
         (unmatched, C::UnmatchedPatterns, "no file matches table; new files are tabel.csv"),
@@ -128,7 +128,7 @@ pub(crate) async fn every_wait_and_reset_of_the_diagram_is_reached(kind: Kind) {
     scene.act().await;
     // An agent's failure: another task, after a while.
     let third = robot.poll().await.into_iter().find(|order| order.work.is_some()).expect("a task is made");
-    robot.result(&third.task_id, TaskResult::Failed { fatal: false, message: "disk".to_owned() }).await;
+    robot.result(&third.task_id, failed("disk")).await;
     scene.act().await;
     let codes = [scene.code(&run, "a").await, scene.code(&other, "a").await];
     assert!(codes.contains(&C::WaitingOnNewTask), "{codes:?}");

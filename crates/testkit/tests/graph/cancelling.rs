@@ -1,11 +1,13 @@
 //! Cancelling: before a task exists, in every stage, twice, and while the agent is away.
 
 use tidemill_core::job::StatusCode as C;
+use tidemill_core::project::FlagName;
 use tidemill_core::run::{Applied, Cancelled, RunState};
 use tidemill_core::task::{Stage, TaskKind, TaskResult, cancel_id};
 use tidemill_testkit::door::Kind;
 
-use crate::scene::{Scene, ended, graph, one};
+use crate::arrows::site;
+use crate::scene::{Scene, ended, failed, graph, one};
 
 pub(crate) async fn before_there_is_a_task_none_is_stopped(kind: Kind) {
     let mut scene = Scene::open(kind).await;
@@ -96,7 +98,8 @@ pub(crate) async fn the_result_of_the_task_confirms_as_well(kind: Kind) {
     scene.graphs.cancel(&run, &[], "ann", None).await.expect("it is cancelled");
     scene.act().await;
     // An agent that does not know how to stop has not stopped anything.
-    let strange = TaskResult::Failed { fatal: true, message: "unknown kind CANCELJOB".to_owned() };
+    let message = "unknown kind CANCELJOB".to_owned();
+    let strange = TaskResult::Failed { fatal: true, elsewhere: false, message };
     assert_eq!(robot.result(&cancel_id(&order.task_id), strange).await, Applied::Applied);
     scene.act().await;
     assert!(scene.job(&run, "a").await.stopping);
@@ -105,6 +108,48 @@ pub(crate) async fn the_result_of_the_task_confirms_as_well(kind: Kind) {
     scene.act().await;
     let job = scene.job(&run, "a").await;
     assert_eq!((job.code, job.stopping), (C::CancelledByUser, false));
+}
+
+/// Shows that an agent that cannot stop a task is told so again, and not for ever: then a job that is over gives its
+/// room back, one that was to run again fails instead of running twice, and both are told.
+pub(crate) async fn an_agent_that_cannot_stop_a_task_is_told_so_often(kind: Kind) {
+    let mut scene = Scene::open(kind).await;
+    let mut robot = scene.agent("one", 2).await;
+    let over = scene.submit(&one("")).await;
+    let held = scene.submit(&one("pool: database")).await;
+    scene.act().await;
+    for order in robot.poll().await {
+        robot.stage(&order.task_id, "executing").await;
+    }
+    scene.act().await;
+    scene.graphs.cancel(&over, &[], "ann", None).await.expect("it is cancelled");
+    scene.graphs.set_flag(site(&scene, FlagName::Maintenance)).await.expect("the flag is set");
+    for turn in 1..=5 {
+        scene.act().await;
+        let (over, held) = (scene.job(&over, "a").await, scene.job(&held, "a").await);
+        assert_eq!((over.code, over.stopping), (C::CancelledByUser, true), "{turn}");
+        assert_eq!((held.code, held.stopping), (C::WaitingDbMaintenance, true), "{turn}");
+        let orders = robot.poll().await;
+        assert_eq!(orders.len(), 2, "{turn}: {orders:?}");
+        for order in orders {
+            assert_eq!(order.kind, TaskKind::CancelJob);
+            assert_eq!(robot.result(&order.task_id, failed("the disk is gone")).await, Applied::Applied);
+        }
+    }
+    scene.act().await;
+    assert!(robot.poll().await.is_empty());
+    let told = "agent one was told 5 times to stop its last task, and could not, so that something of it may still \
+                run there: the disk is gone";
+    let job = scene.job(&over, "a").await;
+    assert_eq!((job.code, job.stopping), (C::CancelledByUser, false));
+    let page = tidemill_store::EventPage { after: 0, limit: 100 };
+    let events = scene.stage.store.events(over.clone(), page).await.expect("events are read");
+    assert_eq!(events.last().map(|event| event.message.as_str()), Some(format!("job a: {told}").as_str()));
+    let job = scene.job(&held, "a").await;
+    assert_eq!((job.code, job.stopping, job.message.as_deref()), (C::JobError, false, Some(told)));
+    assert_eq!(scene.run(&held).await.status, RunState::Failed);
+    assert_eq!(scene.number("SELECT count(*) FROM {ops}.tasks WHERE active").await, 0);
+    assert_eq!(robot.beat_in(None).await.len(), robot.have.len(), "every sign of life says that it is over");
 }
 
 pub(crate) async fn while_the_agent_is_away(kind: Kind) {

@@ -2,7 +2,8 @@
 
 use tidemill_core::graph::record::JobCounts;
 use tidemill_core::job::StatusCode as C;
-use tidemill_core::run::{Cancelled, EndCause, Lane, RunState};
+use tidemill_core::run::{Applied, Cancelled, EndCause, Lane, RunState};
+use tidemill_core::task::TaskKind;
 use tidemill_store::{ClaimRuns, RefusalCode};
 use tidemill_testkit::door::Kind;
 
@@ -120,10 +121,47 @@ pub(crate) async fn a_job_that_a_statement_ended_is_seen_without_a_pass(kind: Ki
     scene.stage.plain.execute(end).await.expect("a person may");
     scene.act().await;
     assert_eq!(scene.code(&run, "b").await, C::Initiated);
-    let order = robot.order().await;
-    robot.succeed(&order).await;
+    let orders = robot.poll().await;
+    assert_eq!(
+        orders.iter().map(|order| order.kind).collect::<Vec<_>>(),
+        [TaskKind::CancelJob, TaskKind::RunJob]
+    );
+    for order in &orders {
+        robot.succeed(order).await;
+    }
     scene.act().await;
     assert_eq!(scene.run(&run).await.status, RunState::Success);
+    assert!(!scene.job(&run, "a").await.stopping);
+}
+
+/// Shows that the command of a job that a plain statement moved is stopped, and that its room is free only then:
+/// whether the job has ended, or was put back to wait.
+pub(crate) async fn what_a_statement_moved_is_stopped_on_its_agent(kind: Kind) {
+    for code in [C::Succeeded, C::JobError, C::WaitingOnNewTask] {
+        let mut scene = Scene::open(kind).await;
+        let mut robot = scene.agent("one", 1).await;
+        let run = scene.submit(&one("")).await;
+        scene.act().await;
+        let task = robot.order().await.task_id;
+        robot.stage(&task, "executing").await;
+        scene.act().await;
+        let ended_at = if code.is_terminal() { "updated_at" } else { "NULL" };
+        let change = format!("UPDATE {{ops}}.jobs SET code = '{code}', ended_at = {ended_at}");
+        scene.stage.plain.execute(&change).await.expect("a person may");
+        let first = if code.is_terminal() { scene.submit(&one("")).await } else { run.clone() };
+        scene.act().await;
+        let job = scene.job(&run, "a").await;
+        assert_eq!((job.code, job.stopping), (code, true));
+        let waits = if code.is_terminal() { C::WaitingOnWorkers } else { code };
+        assert_eq!(scene.code(&first, "a").await, waits, "{code}: something of it may still run");
+        let stop = robot.order().await;
+        assert_eq!((stop.kind, stop.cancels.as_deref()), (TaskKind::CancelJob, Some(task.as_str())));
+        assert_eq!(robot.stage(&task, "executed").await, Applied::Stale);
+        assert_eq!(robot.confirm(&task).await, Applied::Applied);
+        scene.act().await;
+        assert_eq!(scene.code(&first, "a").await, C::Initiated, "{code}");
+        assert_eq!(scene.number("SELECT count(*) FROM {ops}.tasks WHERE active").await, 1);
+    }
 }
 
 /// A controller that was not told of it finds such runs when it passes over everything.
@@ -236,4 +274,34 @@ pub(crate) async fn what_ended_long_ago_is_removed(kind: Kind) {
         assert_eq!(scene.number(&format!("SELECT count(*) FROM {{ops}}.{table}")).await, rows, "{table}");
     }
     assert_eq!(scene.number("SELECT count(*) FROM {ops}.job_events").await, 2);
+}
+
+/// Shows that a graph with more jobs and output than one step may delete goes at once, and the rest of it step by step.
+pub(crate) async fn what_ended_long_ago_goes_step_by_step(kind: Kind) {
+    let mut scene = Scene::open(kind).await;
+    let mut robot = scene.agent("one", 5).await;
+    let run = scene.submit(&graph(&[("a", &[]), ("b", &[]), ("c", &[]), ("d", &[]), ("e", &["a"])])).await;
+    scene.play(std::slice::from_mut(&mut robot), 5).await;
+    for seq in 0..7 {
+        let lines = vec![crate::reporting::line("hello")];
+        robot.graphs.report_log(&robot.who, &robot.have[0], seq, lines).await.expect("it is kept");
+    }
+    scene.advance(100 * 86_400);
+    let store = &scene.stage.store;
+    let before = scene.now() - chrono::TimeDelta::days(90);
+    let mut steps = Vec::new();
+    loop {
+        let pruned = store.prune_within(before, 100, 3).await.expect("it is removed");
+        assert!(scene.graphs.graph(&run).await.is_err(), "it goes at once");
+        if (pruned.runs, pruned.events, pruned.jobs, pruned.pieces) == (0, 0, 0, 0) {
+            break;
+        }
+        steps.push((pruned.pieces, pruned.jobs));
+    }
+    assert_eq!(steps, [(3, 0), (3, 0), (1, 3), (0, 2)]);
+    for table in
+        ["graphs", "jobs", "job_needs", "job_events", "tasks", "task_logs", "job_outputs", "run_events"]
+    {
+        assert_eq!(scene.number(&format!("SELECT count(*) FROM {{ops}}.{table}")).await, 0, "{table}");
+    }
 }

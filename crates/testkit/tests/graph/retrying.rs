@@ -2,11 +2,12 @@
 
 use tidemill_core::job::StatusCode as C;
 use tidemill_core::run::RunState;
+use tidemill_core::task::TaskResult;
 use tidemill_engine::graph::TaskReport;
 use tidemill_store::RefusalCode;
 use tidemill_testkit::door::Kind;
 
-use crate::scene::{Scene, ended, failed, graph, one, output};
+use crate::scene::{Robot, Scene, ended, failed, graph, one, output};
 
 pub(crate) async fn a_command_that_fails_is_tried_again_only_where_asked(kind: Kind) {
     for (retries, tries) in [(0, 1), (2, 3)] {
@@ -65,7 +66,7 @@ pub(crate) async fn a_job_that_an_agent_cannot_carry_out_goes_to_another(kind: K
     assert_eq!(scene.code(&run, "a").await, C::WaitingOnWorkers);
     let job = scene.graphs.find_job(&run, "a").await.expect("the job exists");
     let why = scene.graphs.why_job(&job).await.expect("it is told").sentence();
-    assert_eq!(why, "It needs room for 1, and the 1 agent that could take it have 0 at most.");
+    assert_eq!(why, "It needs room for 1, and the one agent that could take it has room for 0.");
     let busy = robots[2].have[0].clone();
     robots[2].result(&busy, ended(0)).await;
     scene.act().await;
@@ -73,6 +74,53 @@ pub(crate) async fn a_job_that_an_agent_cannot_carry_out_goes_to_another(kind: K
     robots[2].succeed(&order).await;
     scene.act().await;
     assert_eq!(scene.run(&run).await.status, RunState::Success);
+}
+
+/// Shows that what one agent will never do goes to the others at once, once to each; that one which is away is waited
+/// for; and that a job for which nobody is left says who tried it.
+pub(crate) async fn a_job_whose_secret_an_agent_lacks_goes_to_another(kind: Kind) {
+    let mut scene = Scene::open(kind).await;
+    let mut robots =
+        [scene.agent("one", 1).await, scene.agent("two", 2).await, scene.agent("three", 4).await];
+    let lacks = async |scene: &mut Scene, robot: &mut Robot| {
+        scene.act().await;
+        let order = robot.order().await;
+        let message = "this agent has no secret `KEY`".to_owned();
+        robot.result(&order.task_id, TaskResult::Failed { fatal: true, elsewhere: true, message }).await;
+        scene.act().await;
+    };
+    let found = scene.submit(&one("secrets: [KEY]")).await;
+    for robot in &mut robots[..2] {
+        lacks(&mut scene, robot).await;
+    }
+    let order = robots[2].order().await;
+    robots[2].succeed(&order).await;
+    scene.act().await;
+    assert_eq!(scene.run(&found).await.status, RunState::Success);
+
+    let missing = scene.submit(&one("secrets: [KEY]")).await;
+    for robot in &mut robots {
+        lacks(&mut scene, robot).await;
+    }
+    let job = scene.job(&missing, "a").await;
+    let told = "it was tried on agents one, two and three, and no other is left; the last one: this agent has no \
+                secret `KEY`";
+    assert_eq!((job.code, job.tasks, job.message.as_deref()), (C::JobError, 3, Some(told)));
+    assert_eq!(scene.run(&missing).await.status, RunState::Failed);
+
+    scene.advance(30);
+    robots[0].beat().await;
+    let waits = scene.submit(&one("secrets: [KEY]")).await;
+    lacks(&mut scene, &mut robots[0]).await;
+    let job = scene.job(&waits, "a").await;
+    assert_eq!((job.code, job.errors), (C::WaitingOnNewTask, 1), "two may come back");
+    robots[2].beat().await;
+    scene.advance(6);
+    scene.act().await;
+    let order = robots[2].order().await;
+    robots[2].succeed(&order).await;
+    scene.act().await;
+    assert_eq!(scene.run(&waits).await.status, RunState::Success);
 }
 
 pub(crate) async fn an_agents_failures_are_bounded_and_backed_off(kind: Kind) {

@@ -171,7 +171,7 @@ pub(crate) fn ended(exit_code: i32) -> TaskResult {
 }
 
 pub(crate) fn failed(message: &str) -> TaskResult {
-    TaskResult::Failed { fatal: false, message: message.to_owned() }
+    TaskResult::Failed { fatal: false, elsewhere: false, message: message.to_owned() }
 }
 
 pub(crate) fn output(name: &str, path: &str) -> Output {

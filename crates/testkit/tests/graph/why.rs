@@ -33,14 +33,14 @@ pub(crate) async fn every_wait_has_its_reason(kind: Kind) {
     scene.act().await;
     assert_eq!(
         why(&scene, &labelled, "a").await,
-        "It needs an agent that offers gpu, arm; 1 agent is there, and none of them offers gpu."
+        "It needs an agent that offers gpu, arm; 1 agent is there, and it does not offer gpu."
     );
     assert!(why(&scene, &run, "a").await.starts_with("Agent one has it; it is initiated since"));
     let full = scene.submit(&one("")).await;
     scene.act().await;
     assert_eq!(
         why(&scene, &full, "a").await,
-        "It needs room for 1, and the 1 agent that could take it have 0 at most."
+        "It needs room for 1, and the one agent that could take it has room for 0."
     );
     scene.graphs.set_pool("thin", 1).await.expect("the pool is set");
     let mut wide = scene.agent("two", 8).await;

@@ -6,9 +6,10 @@ use tidemill_core::Json;
 use tidemill_core::feed::Feed;
 use tidemill_core::run::{Run, RunState};
 use tidemill_core::sync::SyncState;
+use tidemill_engine::Identity;
 use tidemill_engine::clock::host_now;
 use tidemill_engine::sync::FeedChange;
-use tidemill_store::RefusalCode;
+use tidemill_store::{Class, RefusalCode};
 use tidemill_supplier::{Account, Behaviour, Config};
 use tidemill_testkit::door::Kind;
 use tidemill_testkit::mill::{FEED, Mill, Offsets};
@@ -85,6 +86,19 @@ async fn ends_soon(mill: &Mill) -> Run {
 
 fn error_of(run: &Run) -> String {
     run.metadata["error"].as_str().unwrap_or_default().to_owned()
+}
+
+/// A database that refuses a plan for good: a scheduler that was asked for one look says so, and not that all is well.
+pub(crate) async fn a_database_that_refuses_a_plan_is_no_success(kind: Kind) {
+    let mill = open(kind, 300).await;
+    mill.queue(true).await;
+    let rename = "ALTER TABLE partition_progress RENAME TO put_away";
+    mill.stage.plain.execute(rename).await.expect("the table is put away");
+    let (_stop, told) = tokio::sync::watch::channel(false);
+    let identity = Identity { name: "once".to_owned(), host: "here".to_owned(), labels: Vec::new() };
+    let failed = mill.syncs.schedule(identity, true, told).await.expect_err("nothing was planned");
+    assert_eq!(failed.class(), Class::Permanent, "{failed}");
+    assert!(!failed.to_string().is_empty());
 }
 
 /// A wrong password, and a supplier that answers HTML: the scan says so, people are told, and nothing else is

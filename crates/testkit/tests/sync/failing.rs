@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidemill_core::run::{EndCause, RunState};
+use tidemill_core::run::{EndCause, RunFilter, RunState};
 use tidemill_core::sync::SyncState;
 use tidemill_store::RefusalCode;
 use tidemill_supplier::{Behaviour, Change, What};
@@ -136,6 +136,9 @@ pub(crate) async fn a_late_retry_of_the_run_is_refused_by_the_scheduler(kind: Ki
         ended.metadata
     );
     mill.check_equal().await;
+    let filter = RunFilter { limit: 10, ..RunFilter::default() };
+    let failures = mill.stage.store.failures(filter).await.expect("failures are listed").items;
+    assert_eq!(failures, [], "a newer sync is completed, and nobody is needed");
 }
 
 /// A sync that is cancelled while it reads: its open partitions fail, its run is cancelled, the seeds' status

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use tidemill_core::pricing::PricingRule;
 use tidemill_core::sync::SyncState;
-use tidemill_engine::sync::{Replaced, SyncSettings};
+use tidemill_engine::sync::{Replaced, SyncSettings, Syncs};
 use tidemill_supplier::{Config, Distribution, Truth};
 use tidemill_testkit::door::Kind;
-use tidemill_testkit::mill::{FEED, Mill, Roles};
+use tidemill_testkit::mill::{FEED, Mill, Roles, syncs};
 
 use crate::scene::{again, consolidate, many, number, open, planned, work};
 
@@ -94,6 +94,43 @@ pub(crate) async fn apply_prices_anew_without_fetching(kind: Kind) {
     mill.syncs.apply_rules(FEED, |_| {}).await.expect("the rules are applied");
     mill.check_equal().await;
     assert_eq!(mill.supplier.handle.stats().requests, before, "the feed was asked");
+}
+
+/// Two people apply rules to one feed at once: one goes on after the other has changed the rules and is done, and both
+/// hurry side by side. Every stone has the prices of one set, and that is the last one.
+pub(crate) async fn rules_that_are_applied_twice_at_once_are_not_mixed(kind: Kind) {
+    let settings = SyncSettings { batch: 60, ..many() };
+    let mill = Mill::with(kind, Config { stones: 600, ..Mill::config() }, settings.clone()).await;
+    let roles = mill.roles();
+    mill.sync(false).await;
+    roles.stop().await;
+    let other = syncs(&mill.stage, settings);
+    let replace = async |of: &Syncs, markup: i32| {
+        of.add_rules(vec![rule(1, markup)], Replaced::All, None).await.expect("the rules are replaced");
+    };
+    replace(&mill.syncs, 20_000).await;
+    let (begun, mut place) = mill.syncs.apply_some_rules(FEED, None, 100).await.expect("some are priced");
+    assert_eq!((begun.stones, place.is_some()), (100, true));
+    replace(&other, 30_000).await;
+    let done = other.apply_rules(FEED, |_| {}).await.expect("the rules are applied");
+    while let Some(from) = place {
+        let (some, next) = mill.syncs.apply_some_rules(FEED, Some(from), 100).await.expect("some are priced");
+        assert_eq!((some.stones, some.rules_version), (0, done.rules_version), "the other one has done it");
+        place = next;
+    }
+    check_prices(&mill, |stone| i64::from(stone.price) * 3).await;
+
+    for markup in [40_000, 50_000, 60_000] {
+        let first = mill.syncs.apply_rules(FEED, |_| {});
+        let second = async {
+            replace(&other, markup).await;
+            other.apply_rules(FEED, |_| {}).await
+        };
+        let (first, second) = tokio::join!(first, second);
+        first.expect("the rules are applied");
+        second.expect("the rules are applied");
+        check_prices(&mill, |stone| i64::from(stone.price) * i64::from(markup) / 10_000).await;
+    }
 }
 
 /// Priorities, ties, bounds, and what fits nothing, against prices worked out apart.

@@ -13,7 +13,7 @@ use tidemill_supplier::{Change, Config, Outage, What};
 use tidemill_testkit::door::Kind;
 use tidemill_testkit::mill::{FEED, Mill, Roles};
 
-use crate::scene::{again, many, number, partitions, plan, until};
+use crate::scene::{again, many, number, partitions, plan, planned, until, work};
 
 async fn why(mill: &Mill, run: &RunId) -> String {
     mill.syncs.engine().why(run).await.expect("there is a reason").sentence()
@@ -185,4 +185,35 @@ pub(crate) async fn a_role_that_is_drained_takes_no_page_until_it_is_told_otherw
     assert_eq!(mill.settle(&run).await.status, RunState::Success);
     mill.check_equal().await;
     roles.stop().await;
+}
+
+/// A worker that is told to end, or to drain, ends with the page in hand: the next one is free at once.
+pub(crate) async fn a_worker_that_leaves_ends_with_the_page_in_hand(kind: Kind) {
+    for drains in [false, true] {
+        let settings = SyncSettings { beat: Duration::from_millis(50), ..many() };
+        let mill = Mill::with(kind, Config { stones: 300, ..Mill::config() }, settings).await;
+        planned(&mill, true).await;
+        let before = mill.supplier.handle.stats().requests;
+        // Long enough to be told meanwhile.
+        mill.supplier.handle.behave(|behaviour| behaviour.latency_ms = 2_500);
+        let mut roles = Roles::none();
+        roles.worker(&mill.syncs, PagerOptions { pages_min: 1, pages_max: 1, once: false });
+        until("a page is asked for", || async { mill.supplier.handle.stats().requests > before }).await;
+        if drains {
+            let store = &mill.stage.store;
+            let workers = async || store.workers().await.expect("the workers are read");
+            let found = workers().await.into_iter().find(|one| one.name == "test-worker");
+            let worker = found.expect("it is there").worker_id;
+            store.drain_worker(worker, true).await.expect("it drains");
+            let is_over = async || workers().await.iter().all(|one| one.ended_at.is_some());
+            until("it ends", || async { is_over().await }).await;
+        }
+        roles.stop().await;
+        assert_eq!(number(&mill, "SELECT count(*) FROM {ops}.pages").await, 1, "drains: {drains}");
+        let held = "SELECT count(*) FROM {ops}.messages \
+                    WHERE state = 'live' AND (locked_by IS NOT NULL OR deliveries > 0)";
+        assert_eq!(number(&mill, held).await, 0, "drains: {drains}");
+        mill.supplier.handle.behave(|behaviour| behaviour.latency_ms = 0);
+        assert!(work(&mill).await > 1, "somebody takes the next page at once");
+    }
 }

@@ -25,7 +25,7 @@ fn decide(job: &Job, report: Option<&Report>) -> Step {
 }
 
 fn report(result: Option<TaskResult>) -> Report {
-    Report { stage: Some(Stage::Executing), result, lost: false }
+    Report { stage: Some(Stage::Executing), result, lost: false, others: Others::There }
 }
 
 fn ended(exit_code: i32) -> TaskResult {
@@ -105,7 +105,8 @@ fn nothing_begins_while_something_of_the_last_task_may_still_run() {
 
 #[test]
 fn a_task_that_comes_to_nothing_is_followed_by_another_until_there_were_too_many() {
-    let failed = || TaskResult::Failed { fatal: false, message: "the disk is full".to_owned() };
+    let failed =
+        || TaskResult::Failed { fatal: false, elsewhere: false, message: "the disk is full".to_owned() };
     let mut waits = Vec::new();
     for errors in 0..ERRORS_MAX - 1 {
         let job = Job { errors, ..job(C::Executing) };
@@ -125,9 +126,29 @@ fn a_task_that_comes_to_nothing_is_followed_by_another_until_there_were_too_many
 
 #[test]
 fn a_fatal_error_is_not_tried_again() {
-    let result = TaskResult::Failed { fatal: true, message: "no such program".to_owned() };
+    let message = "no such program".to_owned();
+    let result = TaskResult::Failed { fatal: true, elsewhere: false, message };
     let step = decide(&job(C::Executing), Some(&report(Some(result))));
     assert_eq!(step, Step::End(C::JobError, Some("no such program".to_owned())));
+}
+
+#[test]
+fn what_one_agent_will_never_do_is_tried_by_the_others() {
+    let ask = |errors, others| {
+        let result = TaskResult::Failed { fatal: true, elsewhere: true, message: "no secret".to_owned() };
+        let report = Report { others, ..report(Some(result)) };
+        decide(&Job { errors, ..job(C::Prepared) }, Some(&report))
+    };
+    // However many agents have failed at it: each does so once.
+    for errors in [0, ERRORS_MAX, 100] {
+        let step = ask(errors, Others::There);
+        let at_once = matches!(step, Step::Again { not_before, failure: false, .. } if not_before == now());
+        assert!(at_once, "{errors}: {step:?}");
+    }
+    let waits = ask(0, Others::Away);
+    assert!(matches!(waits, Step::Again { not_before, .. } if not_before > now()), "{waits:?}");
+    assert!(matches!(ask(ERRORS_MAX - 1, Others::Away), Step::End(C::JobError, Some(_))));
+    assert_eq!(ask(0, Others::Nobody), Step::End(C::JobError, Some("no secret".to_owned())));
 }
 
 #[test]
@@ -167,14 +188,14 @@ fn a_job_that_was_held_while_it_backs_off_says_afterwards_what_it_waits_for() {
 
 #[test]
 fn stages_are_mirrored_and_never_go_back() {
-    let at = |stage| Report { stage: Some(stage), result: None, lost: false };
+    let at = |stage| Report { stage: Some(stage), result: None, lost: false, others: Others::There };
     assert_eq!(decide(&job(C::Initiated), Some(&at(Stage::Executing))), Step::Become(C::Executing));
     assert_eq!(decide(&job(C::Executed), Some(&at(Stage::Executing))), Step::Keep);
 }
 
 #[test]
 fn a_lost_agent_costs_a_task_and_its_command_is_stopped_first() {
-    let report = Report { stage: Some(Stage::Executing), result: None, lost: true };
+    let report = Report { lost: true, ..report(None) };
     let step = decide(&job(C::Executing), Some(&report));
     assert!(matches!(step, Step::Again { stop: true, failure: false, .. }), "{step:?}");
 }

@@ -3,6 +3,7 @@
 
 use super::super::clean;
 use super::memory::{Job, Memory, Rooms};
+use super::stops::is_refused;
 use super::write::{Draft, Failure};
 use std::collections::{BTreeSet, VecDeque};
 use tidemill_core::Timestamp;
@@ -12,12 +13,12 @@ use tidemill_core::graph::record::TaskEnd;
 use tidemill_core::graph::share;
 use tidemill_core::job::{JobState, StatusCode};
 use tidemill_core::run::RunState;
-use tidemill_core::task::{TaskKind, TaskResult, cancel_id, task_id};
+use tidemill_core::task::{TaskKind, TaskResult, task_id};
 use tidemill_store::{EndTask, JobWrite, LiveTask, NewTask};
 use uuid::Uuid;
 
 /// Bytes of what is said about a job.
-const MESSAGE_BYTES_MAX: usize = 2_000;
+pub(super) const MESSAGE_BYTES_MAX: usize = 2_000;
 
 /// Decides about every job that has to be looked at, until `batch` jobs are to be written.
 pub(super) fn decide(memory: &mut Memory, now: Timestamp, batch: usize) -> Draft {
@@ -76,12 +77,22 @@ enum Move {
     Withdraw,
     /// Nothing of its last task runs any more.
     Confirm,
+    /// Its agent could not stop its last task: it is told again, or not any more.
+    StopAgain,
+    /// A task of it goes on, though it does not run: a plain statement moved it.
+    Recall,
 }
 
 fn look(memory: &Memory, index: usize, now: Timestamp) -> Look {
     let job = &memory.jobs[index];
     if job.live.stopping && memory.is_stopped(job, now) {
         return Look::Do(Move::Confirm);
+    }
+    if job.live.stopping && job.stop.as_ref().is_some_and(is_refused) {
+        return Look::Do(Move::StopAgain);
+    }
+    if job.task.is_some() && job.state() != JobState::Running && !job.live.stopping {
+        return Look::Do(Move::Recall);
     }
     if job.is_over() {
         return Look::Nothing;
@@ -90,6 +101,7 @@ fn look(memory: &Memory, index: usize, now: Timestamp) -> Look {
         stage: task.stage,
         result: task.result.clone(),
         lost: memory.is_forgotten(task) || memory.is_lost(job, task, now),
+        others: memory.others(index, task),
     });
     let flags = memory.flags_of(job);
     match plan(&planned(job), job.needs(), flags, Room::Free, report.as_ref(), now) {
@@ -126,7 +138,7 @@ fn end_of(memory: &Memory, index: usize) -> TaskEnd {
     }
 }
 
-fn is_untouched(task: &LiveTask) -> bool {
+pub(super) fn is_untouched(task: &LiveTask) -> bool {
     task.stage.is_none() && task.result.is_none()
 }
 
@@ -144,10 +156,10 @@ fn planned(job: &Job) -> plan::Job {
 }
 
 /// What was decided so far.
-struct Decision {
-    draft: Draft,
+pub(super) struct Decision {
+    pub(super) draft: Draft,
     moved: BTreeSet<usize>,
-    now: Timestamp,
+    pub(super) now: Timestamp,
 }
 
 impl Decision {
@@ -170,6 +182,8 @@ impl Decision {
                 self.end_task(job, TaskEnd::Withdrawn);
                 become_code(job, StatusCode::WaitingOnNewTask, self.now);
             }
+            Move::StopAgain => self.stop_again(memory, index),
+            Move::Recall => self.stop_task(memory, index),
             Move::Step(step) => self.carry_out_step(memory, index, step),
         }
         let more = self.write(memory, index, from, was_over);
@@ -196,6 +210,7 @@ impl Decision {
                         Some(format!("job {name} did not succeed"))
                     }
                     (StatusCode::JobError, _, Place::Nowhere(why)) if message.is_none() => Some(why),
+                    (StatusCode::JobError, _, _) => message.map(|message| memory.given_up(index, message)),
                     _ => message,
                 };
                 let kept_on = job.task.as_ref().filter(|task| task.keeps).map(|task| task.agent_id);
@@ -230,47 +245,6 @@ impl Decision {
                 become_code(job, StatusCode::WaitingOnNewTask, now);
             }
         }
-    }
-
-    /// Stops the task of a job. Its room stays taken until its agent confirms, unless there is nothing to confirm.
-    fn stop(&mut self, memory: &mut Memory, index: usize, code: StatusCode) {
-        let now = self.now;
-        let nothing_runs = memory.jobs[index].task.as_ref().is_none_or(|task| {
-            task.result.is_some()
-                || memory.is_forgotten(task)
-                || (task.stage.is_none() && memory.is_away(task))
-                || memory.is_lost(&memory.jobs[index], task, now)
-        });
-        let job = &mut memory.jobs[index];
-        if let Some(task) = job.task.take() {
-            let untouched_and_away = nothing_runs && is_untouched(&task);
-            let end = if untouched_and_away { TaskEnd::Withdrawn } else { TaskEnd::Stopped };
-            self.draft.ends.push(EndTask { task_id: task.task_id.clone(), end });
-            if !nothing_runs {
-                let id = cancel_id(&task.task_id);
-                self.draft.tasks.push(NewTask {
-                    task_id: id.clone(),
-                    job_id: task.job_id.clone(),
-                    run_id: job.live.run_id.clone(),
-                    kind: TaskKind::CancelJob,
-                    number: job.live.task_number,
-                    agent_id: task.agent_id,
-                    cancels: Some(task.task_id.clone()),
-                });
-                job.stop = Some(LiveTask {
-                    task_id: id,
-                    kind: TaskKind::CancelJob,
-                    cancelled_begun: task.stage.is_some(),
-                    cancelled_over: false,
-                    stage: None,
-                    result: None,
-                    ..task
-                });
-                job.live.stopping = true;
-            }
-        }
-        job.live.message = None;
-        become_code(job, code, now);
     }
 
     fn end_task(&mut self, job: &mut Job, end: TaskEnd) {
@@ -418,7 +392,7 @@ fn note_exit(job: &mut Job) {
 }
 
 /// Brings a job to a code, with the times that belong to it.
-fn become_code(job: &mut Job, code: StatusCode, now: Timestamp) {
+pub(super) fn become_code(job: &mut Job, code: StatusCode, now: Timestamp) {
     job.live.code = code;
     match code.state() {
         JobState::Pending if code.is_reset() => job.live.started_at = None,

@@ -136,7 +136,7 @@ pub(super) struct Memory {
     /// Runs to read: jobs of them were named, and are not known.
     strange: BTreeSet<String>,
     /// Agents that could not carry a job out, by job.
-    failed_on: HashMap<String, Vec<Uuid>>,
+    pub(super) failed_on: HashMap<String, Vec<Uuid>>,
     /// Whether somebody else moved a job: with a plain statement, because nobody else may.
     is_wrong: bool,
     live: usize,
@@ -146,20 +146,6 @@ impl Memory {
     /// An empty memory, but for what is not in the database.
     pub(super) fn anew(&mut self) -> Self {
         Self { failed_on: std::mem::take(&mut self.failed_on), ..Self::default() }
-    }
-
-    /// Notes that the agent of a job's last task could not carry it out.
-    pub(super) fn note_failed(&mut self, index: usize, agent: Uuid) {
-        let agents = self.failed_on.entry(self.jobs[index].live.job_id.clone()).or_default();
-        if !agents.contains(&agent) {
-            agents.push(agent);
-        }
-    }
-
-    /// Agents that could not carry a job out. One that took over from another controller knows the last one.
-    fn failed_on(&self, job: &Job) -> Vec<Uuid> {
-        let last = || job.live.agent_id.filter(|_| job.live.errors > 0).into_iter().collect();
-        self.failed_on.get(&job.live.job_id).cloned().unwrap_or_else(last)
     }
 
     /// What room a job needs. Where one agent alone has what it needs, it goes there.
@@ -502,7 +488,7 @@ impl Memory {
 }
 
 /// What an agent has to give, of which so much is free; one that gets nothing for now has nothing.
-fn room_of(state: &AgentState, free: Option<i32>) -> share::Agent {
+pub(super) fn room_of(state: &AgentState, free: Option<i32>) -> share::Agent {
     let agent = &state.known.agent;
     share::Agent {
         id: agent.agent_id,

@@ -47,6 +47,14 @@ pub struct Draft {
     pub(super) starts: Vec<RunId>,
     pub(super) run_ends: Vec<RunId>,
     pub(super) failures: Vec<Failure>,
+    pub(super) notes: Vec<Note>,
+}
+
+/// Something that people should know of a run, also where it has ended.
+#[derive(Debug)]
+pub(super) struct Note {
+    pub(super) run_id: RunId,
+    pub(super) text: String,
 }
 
 /// A job that failed by itself, as it is told in the record of its run.
@@ -75,6 +83,7 @@ impl Draft {
             starts: Vec::new(),
             run_ends: Vec::new(),
             failures: Vec::new(),
+            notes: Vec::new(),
         }
     }
 
@@ -117,6 +126,9 @@ async fn step(tx: &mut Tx<'_>, lease: Lease, name: &str, draft: Draft) -> Result
     tell_failures(tx, &draft.failures, now).await?;
     for run in &draft.run_ends {
         end_run(tx, run, name, now).await?;
+    }
+    for note in &draft.notes {
+        tx.note_request(&note.run_id, Level::Error, &note.text, Some(now)).await?;
     }
     tx.seen_changes(&draft.changes).await?;
     Ok(Written::Done)

@@ -92,9 +92,9 @@ impl Executor for Faulty {
     }
 }
 
-fn broken() -> TaskResult {
+fn panicked() -> TaskResult {
     let why = "the agent could not go on with it: a fault in the agent itself: the floor is gone";
-    TaskResult::Failed { fatal: false, message: why.to_owned() }
+    TaskResult::Failed { fatal: false, elsewhere: false, message: why.to_owned() }
 }
 
 /// Shows that a task in which the agent panics is over for the server at once and can be tried elsewhere, and that the
@@ -109,7 +109,7 @@ async fn a_panic_ends_its_task_and_not_the_agent() {
         let executor = Faulty::new(&ground, &settings, at, hits);
         let agent = ground.agent_on(settings, executor);
         ground.server.order(order(&ground, "bad", "touch %ran"));
-        assert_eq!(ground.result("bad-001").await, broken());
+        assert_eq!(ground.result("bad-001").await, panicked());
         ground.server.order(order(&ground, "good", "true"));
         assert_eq!(ground.result("good-001").await, well());
         ground.until_clean().await;
@@ -135,7 +135,7 @@ async fn a_panic_ends_the_command_before_it_is_told() {
     until("what came of it is written down", || manifest.exists()).await;
     assert!(!is_alive(pid));
     ground.server.known().held = None;
-    assert_eq!(ground.result("bad-001").await, broken());
+    assert_eq!(ground.result("bad-001").await, panicked());
     ground.until_clean().await;
 }
 

@@ -20,9 +20,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// What somebody said who broke off.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a fault in the agent itself: {0}")]
-pub(crate) struct Broken(String);
+pub(crate) struct Panicked(String);
 
-impl Broken {
+impl Panicked {
     fn new(cause: &(dyn Any + Send)) -> Self {
         let plain = cause.downcast_ref::<&'static str>().copied();
         let words = plain.or_else(|| cause.downcast_ref::<String>().map(String::as_str));
@@ -34,17 +34,17 @@ impl Broken {
 ///
 /// What it was changing may be half done: it lives on the disk, where every step finds out anew how far it is, or
 /// behind locks that hold whole values.
-pub(crate) fn call<T>(function: impl FnOnce() -> T) -> Result<T, Broken> {
-    catch_unwind(AssertUnwindSafe(function)).map_err(|cause| Broken::new(cause.as_ref()))
+pub(crate) fn call<T>(function: impl FnOnce() -> T) -> Result<T, Panicked> {
+    catch_unwind(AssertUnwindSafe(function)).map_err(|cause| Panicked::new(cause.as_ref()))
 }
 
 /// The same for what takes its time.
-pub(crate) async fn caught<F: Future>(future: F) -> Result<F::Output, Broken> {
+pub(crate) async fn caught<F: Future>(future: F) -> Result<F::Output, Panicked> {
     let mut future = pin!(future);
     poll_fn(|context| match call(|| future.as_mut().poll(context)) {
         Ok(Poll::Pending) => Poll::Pending,
         Ok(Poll::Ready(done)) => Poll::Ready(Ok(done)),
-        Err(broken) => Poll::Ready(Err(broken)),
+        Err(panicked) => Poll::Ready(Err(panicked)),
     })
     .await
 }
@@ -52,9 +52,9 @@ pub(crate) async fn caught<F: Future>(future: F) -> Result<F::Output, Broken> {
 /// Runs a loop until it ends by itself; one that breaks off begins again.
 pub(crate) async fn keep_on<F: Future<Output = ()>>(what: &'static str, begin: impl Fn() -> F) {
     let mut backoff = Backoff::up_to(PAUSE_MAX);
-    while let Err(broken) = caught(begin()).await {
+    while let Err(panicked) = caught(begin()).await {
         let wait = backoff.next();
-        error!("{what} broke off, and begins again in {} ms: {broken}", wait.as_millis());
+        error!("{what} broke off, and begins again in {} ms: {panicked}", wait.as_millis());
         tokio::time::sleep(wait).await;
     }
 }
@@ -72,9 +72,9 @@ mod tests {
             tokio::task::yield_now().await;
             panic!("{}", "x".repeat(WORDS_MAX * 2))
         });
-        assert_eq!(late.await.unwrap_err(), Broken("x".repeat(WORDS_MAX)));
+        assert_eq!(late.await.unwrap_err(), Panicked("x".repeat(WORDS_MAX)));
         let silent = call(|| std::panic::panic_any(7));
-        assert_eq!(silent.unwrap_err(), Broken("it says nothing".to_owned()));
+        assert_eq!(silent.unwrap_err(), Panicked("it says nothing".to_owned()));
         assert_eq!(caught(async { 7 }).await, Ok(7));
     }
 
