@@ -1,4 +1,4 @@
-//! Every suite of the workspace, three at a time: most of them wait more than they compute.
+//! Every suite of the workspace, two at a time: most of them wait more than they compute.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader};
@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::{out, workspace};
 
 /// Suites that run at the same time.
-const AT_ONCE: usize = 3;
+const AT_ONCE: usize = 2;
 /// The longest ones, which begin first, so that no one is left to run alone at the end.
 const LONG: [&str; 8] =
     ["e2e", "console/console", "conformance", "sync", "graph", "sync_faults", "agent/agent", "live"];

@@ -1,8 +1,9 @@
 //! `test`, `soak` and `bench`: cargo's own runners, with a database server set up for them.
 
 use std::process::ExitCode;
+use std::thread;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use tidemill_testkit::cluster::{Cluster, Options, SERVER_URL_VARIABLE, TEMPLATE_VARIABLE, Template};
 use tidemill_testkit::door::at;
 
@@ -21,8 +22,13 @@ pub(crate) fn test(libtest: &[&str]) -> Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     if libtest.is_empty() {
-        fuzz::fuzz()?;
-        broken::faults(&server.url)?;
+        // The fuzzer takes as long as it may, whatever else is done, and leaves a processor to the build of the faults.
+        thread::scope(|scope| {
+            let fuzzed = scope.spawn(fuzz::fuzz);
+            let caught = broken::faults(&server.url);
+            fuzzed.join().map_err(|_| anyhow!("the fuzzing broke off"))??;
+            caught
+        })?;
     } else {
         out::line("the API is fuzzed, and faults are put in, only by `cargo xtask test` without a filter");
     }

@@ -20,17 +20,15 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
-    pub(crate) fn prepare() -> Result<Self> {
+    /// Starts it, with settings beside the usual ones.
+    pub(crate) fn prepare(settings: &[(&str, &str)]) -> Result<Self> {
         say("starting PostgreSQL with fsync and synchronous_commit on");
+        // A checkpoint in the middle of one side of a pair would be charged to that side alone.
+        let usual = [("max_wal_size", "4GB"), ("checkpoint_timeout", "30min")];
+        let settings = usual.iter().chain(settings);
         let options = cluster::Options {
             durability: Durability::Full,
-            // A checkpoint in the middle of one side of a pair would be charged to that side alone.
-            settings: vec![
-                ("max_wal_size".to_owned(), "4GB".to_owned()),
-                ("checkpoint_timeout".to_owned(), "30min".to_owned()),
-                // How long the function that stores a page takes.
-                ("track_functions".to_owned(), "pl".to_owned()),
-            ],
+            settings: settings.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
             ..cluster::Options::default()
         };
         Ok(Self { cluster: Cluster::start(&options)? })

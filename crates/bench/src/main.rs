@@ -153,7 +153,8 @@ fn measure() -> Result<()> {
 
 async fn syncs(plan: &Plan, stones: u32) -> Result<()> {
     let mut report = Report::default();
-    let ground = ground::Ground::prepare()?;
+    // How long the function that stores a page takes.
+    let ground = ground::Ground::prepare(&[("track_functions", "pl")])?;
     if plan.wants("whole") {
         sync::all(&ground, plan, stones, &mut report).await?;
     }
@@ -169,7 +170,7 @@ async fn syncs(plan: &Plan, stones: u32) -> Result<()> {
 
 async fn https(plan: &Plan) -> Result<()> {
     let mut report = Report::default();
-    let ground = ground::Ground::prepare()?;
+    let ground = ground::Ground::prepare(&[])?;
     if plan.wants("cycles") {
         http::cycles(&ground, plan, &mut report).await?;
     }
@@ -188,7 +189,7 @@ async fn graphs(plan: &Plan) -> Result<()> {
     if plan.wants("floor") {
         agent_floor::all(plan, &mut report).await?;
     }
-    let ground = ground::Ground::prepare()?;
+    let ground = ground::Ground::prepare(&[])?;
     if plan.wants("controller") {
         graph::controller(&ground, plan, &mut report).await?;
     }
@@ -204,7 +205,7 @@ async fn graphs(plan: &Plan) -> Result<()> {
 
 async fn consoles(plan: &Plan) -> Result<()> {
     let mut report = Report::default();
-    let ground = ground::Ground::prepare()?;
+    let ground = ground::Ground::prepare(&[])?;
     console::pages(&ground, plan, &mut report).await?;
     report.print(plan.json);
     Ok(())
@@ -212,7 +213,7 @@ async fn consoles(plan: &Plan) -> Result<()> {
 
 async fn queues(plan: &Plan) -> Result<()> {
     let mut report = Report::default();
-    let ground = ground::Ground::prepare()?;
+    let ground = ground::Ground::prepare(&[])?;
     if plan.wants("batches") {
         messages::batches(&ground, plan, &mut report).await?;
     }
@@ -228,7 +229,7 @@ async fn queues(plan: &Plan) -> Result<()> {
 
 async fn runs(plan: &Plan) -> Result<()> {
     let mut report = Report::default();
-    let ground = ground::Ground::prepare()?;
+    let ground = ground::Ground::prepare(&[])?;
     if plan.wants("floors") && !plan.quick {
         floor::all(&ground, plan, &mut report)?;
     }

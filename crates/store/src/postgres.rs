@@ -15,6 +15,9 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 /// Time to get a connection before a call fails as transient.
 const ACQUIRE_MAX: Duration = Duration::from_secs(10);
 
+/// Time for the first connection before it is asked what is the matter.
+const GREET_MAX: Duration = Duration::from_millis(300);
+
 /// How long a connection goes from hand to hand before sqlx's pool has a look at it.
 const KEPT_MAX: Duration = Duration::from_secs(30);
 
@@ -190,8 +193,14 @@ impl Postgres {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Makes the first connection, and keeps it for the first call. Where none comes soon, one outside the pool says why:
+    /// the pool itself tries again until its time is over, and then tells nothing but that.
     async fn greet(&self, url: &str) -> Result<(), Error> {
         use sqlx::Connection as _;
+        if let Ok(Ok(conn)) = tokio::time::timeout(GREET_MAX, self.pool.acquire()).await {
+            self.kept().push(Kept { conn, since: Instant::now() });
+            return Ok(());
+        }
         let connect = sqlx::PgConnection::connect_with(&self.options);
         match tokio::time::timeout(ACQUIRE_MAX, connect).await {
             Ok(Ok(conn)) => {

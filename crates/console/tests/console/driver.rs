@@ -18,7 +18,7 @@ static SEATS: Semaphore = Semaphore::const_new(BROWSERS as usize);
 /// Browsers that nobody has just now. The tests hand them on, because to start one takes seconds.
 static KEPT: Mutex<Vec<Running>> = Mutex::new(Vec::new());
 /// How long something may take to be seen.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// How WebDriver names an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 /// The keys that have no letter, as WebDriver names them.
