@@ -193,8 +193,8 @@ impl Postgres {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the first connection, and keeps it for the first call. Where none comes soon, one outside the pool says why:
-    /// the pool itself tries again until its time is over, and then tells nothing but that.
+    /// Makes the first connection, and keeps it for the first call. Where none comes soon, one outside the pool says
+    /// why: the pool itself tries again until its time is over, and then tells nothing but that.
     async fn greet(&self, url: &str) -> Result<(), Error> {
         use sqlx::Connection as _;
         if let Ok(Ok(conn)) = tokio::time::timeout(GREET_MAX, self.pool.acquire()).await {
