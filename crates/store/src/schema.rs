@@ -109,6 +109,7 @@ impl Schema {
             "sync" => Value::Place(self.sync.as_deref()),
             "run_columns" => Value::Text(RUN_COLUMNS),
             "run_filter" => Value::Text(RUN_FILTER),
+            "waiting" => Value::Text(WAITING),
             "binary" => by_store("COLLATE \"C\"", "COLLATE BINARY"),
             "in" => by_store("= ANY (", "IN (SELECT value FROM json_each("),
             "ni" => by_store(")", "))"),
@@ -177,6 +178,11 @@ const RUN_FILTER: &str = "r.run_id >= $1 AND r.run_id < $2 AND ($4 IS NULL OR r.
          WHEN 'graph' THEN (SELECT c.name >= $13 {binary} AND c.name < $14 {binary} \
                               FROM {ops}.graphs c WHERE c.run_id = r.run_id) \
          WHEN 'sync' THEN r.concurrency_key >= 'feed:' || $13 AND r.concurrency_key < 'feed:' || $14 END)";
+
+/// Every run that waits, whatever it waits for: one look into each of the indexes of what waits.
+const WAITING: &str = "SELECT o.run_id FROM {ops}.runs o WHERE o.gate = 'open' \
+    UNION ALL SELECT k.run_id FROM {ops}.runs k WHERE k.gate = 'key' \
+    UNION ALL SELECT t.run_id FROM {ops}.runs t WHERE t.gate = 'time'";
 
 /// Whether a caller no longer holds the run: NULL beliefs are not held against it.
 const FENCE: &str = "coalesce(v_run.status NOT IN ('claimed', 'running') OR v_run.epoch <> p_epoch \
