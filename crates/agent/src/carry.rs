@@ -24,6 +24,9 @@ use tracing::{error, info, warn};
 const FAILURES_MAX: u32 = 5;
 /// How long it counts that the server said that the task is ours.
 const FRESH: Duration = Duration::from_secs(5);
+/// How long a command may run before the server hears that it does: of one that is over sooner it hears the end, and a
+/// call that is broken off costs it more than one that is answered.
+const NEWS: Duration = Duration::from_millis(100);
 /// How long a supervisor may take to begin, between two looks at it.
 const BEGIN: Duration = Duration::from_millis(10);
 /// How much longer than its grace a command may take to end before its supervisor is done away with.
@@ -264,11 +267,15 @@ impl<E: Executor> Task<'_, E> {
                 agent.executor.news(&dir).await;
             }
         };
+        let unwanted = async {
+            tokio::time::sleep(NEWS).await;
+            until_unwanted(agent, &place, Stage::Executing).await;
+        };
         tokio::select! {
             () = ended => {}
             () = self.other_wish() => {}
             () = logs::ship_on(agent, &place) => {}
-            () = until_unwanted(agent, &place, Stage::Executing) => self.place.note_stop(Stop::Over)?,
+            () = unwanted => self.place.note_stop(Stop::Over)?,
         }
         Ok(Next::Again)
     }
