@@ -15,7 +15,14 @@ WITH made AS (
       FROM generate_series(1, $1) n
       JOIN ops.shelves s
         ON s.project_id = CASE WHEN n % 100000 = 5 THEN 'rare' ELSE 'bench' END AND s.labels = '{}'
-    RETURNING run_id, status, env_id),
+    RETURNING run_id, status, env_id, lane, concurrency_key, git_sha, git_ref),
+marked AS (
+    INSERT INTO ops.run_marks (kind, value, run_id)
+    SELECT v.kind, v.value, m.run_id
+      FROM made m
+     CROSS JOIN LATERAL (VALUES ('lane', nullif(m.lane, 'ops')), ('feed', m.concurrency_key), ('sha', m.git_sha),
+                                ('ref', m.git_ref)) v (kind, value)
+     WHERE v.value IS NOT NULL),
 ended AS (
     INSERT INTO ops.run_ends (status, run_id)
     SELECT status, run_id FROM made WHERE status IN ('failed', 'cancelled')

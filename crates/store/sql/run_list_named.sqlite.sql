@@ -12,7 +12,8 @@ SELECT {run_columns}
                ORDER BY g.run_id DESC LIMIT $3) a
        UNION ALL
        SELECT b.run_id FROM (
-              SELECT r.run_id FROM {ops}.runs r
-               WHERE ($7 IS NULL OR $7 = 'sync') AND r.lane = 'sync' AND r.lane <> 'ops' AND {run_filter}
-               ORDER BY r.run_id DESC LIMIT $3) b)
+              SELECT q.run_id FROM {ops}.run_marks q CROSS JOIN {ops}.runs r ON r.run_id = q.run_id
+               WHERE ($7 IS NULL OR $7 = 'sync') AND q.kind = 'lane' AND q.value = 'sync'
+                 AND q.run_id >= $1 AND q.run_id < $2 AND {run_filter}
+               ORDER BY q.run_id DESC LIMIT $3) b)
  ORDER BY r.run_id DESC LIMIT $3

@@ -216,6 +216,42 @@ BEGIN
     DELETE FROM run_ends WHERE status = OLD.status AND run_id = OLD.run_id;
 END;
 
+-- The twin of 07_run_marks.sql: what lists find runs by.
+DROP VIEW IF EXISTS marks_of_runs;
+CREATE VIEW marks_of_runs (kind, value, run_id) AS
+    SELECT 'lane', lane, run_id FROM runs WHERE lane <> 'ops'
+    UNION ALL SELECT 'feed', concurrency_key, run_id FROM runs WHERE lane = 'sync' AND concurrency_key IS NOT NULL
+    UNION ALL SELECT 'sha', git_sha, run_id FROM runs WHERE git_sha IS NOT NULL
+    UNION ALL SELECT 'ref', git_ref, run_id FROM runs WHERE git_ref IS NOT NULL;
+
+DROP TRIGGER IF EXISTS run_marked_first;
+CREATE TRIGGER run_marked_first AFTER INSERT ON runs
+WHEN NEW.git_sha IS NOT NULL OR NEW.git_ref IS NOT NULL OR NEW.lane <> 'ops'
+BEGIN
+    INSERT INTO run_marks (kind, value, run_id)
+    SELECT m.kind, m.value, m.run_id FROM marks_of_runs m WHERE m.run_id = NEW.run_id ON CONFLICT DO NOTHING;
+END;
+
+DROP TRIGGER IF EXISTS run_marked;
+CREATE TRIGGER run_marked AFTER UPDATE OF lane, concurrency_key, git_sha, git_ref ON runs
+BEGIN
+    DELETE FROM run_marks WHERE kind = 'lane' AND value = OLD.lane AND run_id = OLD.run_id;
+    DELETE FROM run_marks WHERE kind = 'feed' AND value = OLD.concurrency_key AND run_id = OLD.run_id;
+    DELETE FROM run_marks WHERE kind = 'sha' AND value = OLD.git_sha AND run_id = OLD.run_id;
+    DELETE FROM run_marks WHERE kind = 'ref' AND value = OLD.git_ref AND run_id = OLD.run_id;
+    INSERT INTO run_marks (kind, value, run_id)
+    SELECT m.kind, m.value, m.run_id FROM marks_of_runs m WHERE m.run_id = NEW.run_id ON CONFLICT DO NOTHING;
+END;
+
+DROP TRIGGER IF EXISTS run_unmarked;
+CREATE TRIGGER run_unmarked AFTER DELETE ON runs
+BEGIN
+    DELETE FROM run_marks WHERE kind = 'lane' AND value = OLD.lane AND run_id = OLD.run_id;
+    DELETE FROM run_marks WHERE kind = 'feed' AND value = OLD.concurrency_key AND run_id = OLD.run_id;
+    DELETE FROM run_marks WHERE kind = 'sha' AND value = OLD.git_sha AND run_id = OLD.run_id;
+    DELETE FROM run_marks WHERE kind = 'ref' AND value = OLD.git_ref AND run_id = OLD.run_id;
+END;
+
 -- The twin of 24_audit_guard.sql: what is on record does not change.
 DROP TRIGGER IF EXISTS audit_change;
 CREATE TRIGGER audit_change BEFORE UPDATE ON audit

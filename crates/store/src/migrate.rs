@@ -122,6 +122,13 @@ const MIGRATIONS: &[Migration] = &[
         postgres: include_str!("../migrations/postgres/0013_names.sql"),
         sqlite: include_str!("../migrations/sqlite/0013_names.sql"),
     },
+    Migration {
+        version: 14,
+        name: "marks",
+        oldest_binary: "0.1.0",
+        postgres: include_str!("../migrations/postgres/0014_marks.sql"),
+        sqlite: include_str!("../migrations/sqlite/0014_marks.sql"),
+    },
 ];
 
 /// The functions and triggers of PostgreSQL, in the order in which they need each other.
@@ -133,6 +140,7 @@ const POSTGRES_CODE: &[&str] = &[
     include_str!("../sql/functions/04_run_events.sql"),
     include_str!("../sql/functions/05_refusals.sql"),
     include_str!("../sql/functions/06_run_ends.sql"),
+    include_str!("../sql/functions/07_run_marks.sql"),
     include_str!("../sql/functions/10_queue_run.sql"),
     include_str!("../sql/functions/11_claim_next_run.sql"),
     include_str!("../sql/functions/12_append_event.sql"),

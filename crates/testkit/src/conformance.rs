@@ -214,6 +214,8 @@ macro_rules! conformance {
             a_statement_appends_an_event_and_the_verbs_count_on,
             the_sweeper_sees_times_that_a_statement_sets,
             the_number_of_events_does_not_go_down,
+            a_run_is_listed_by_what_a_statement_says_of_it,
+            a_request_that_is_refused_or_known_leaves_no_mark,
         }
         $crate::topic! { $kind, draining:
             a_worker_that_drains_gets_nothing_new,

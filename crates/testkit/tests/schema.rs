@@ -9,7 +9,7 @@ use tidemill_core::access::Role;
 use tidemill_core::event::{EventKind, Level};
 use tidemill_core::graph::record::TaskEnd;
 use tidemill_core::project::{Flag, FlagName, FlagSource};
-use tidemill_core::run::{EndCause, Gate, Lane, RunState};
+use tidemill_core::run::{EndCause, Gate, Lane, QueueRun, RunState};
 use tidemill_core::schedule::{Decision, Missed, Overlap};
 use tidemill_core::stats::Stats;
 use tidemill_core::task::Stage as TaskStage;
@@ -162,6 +162,48 @@ async fn code_that_differs_is_made_anew() {
         let again = store.migrate(None).await.unwrap();
         assert_eq!(again, Migrated { applied: Vec::new(), code_renewed: true });
         assert_eq!(empty.contents().await, before, "the same, and nothing twice");
+    }
+}
+
+/// Runs that were queued before there were marks are listed by what they say of themselves, as those that come later.
+#[tokio::test]
+async fn runs_of_before_get_their_marks() {
+    for kind in BOTH {
+        let empty = Empty::new(kind);
+        let store = empty.open().await;
+        store.migrate(None).await.unwrap();
+        store.create_project("shop", vec!["staging".to_owned()], None).await.unwrap();
+        let request = |git_ref: &str| QueueRun {
+            git_ref: Some(git_ref.to_owned()),
+            git_sha: Some("abc".to_owned()),
+            ..QueueRun::new("shop", "staging")
+        };
+        let before = store.queue_run(request("main"), new_run_id(at(0)), None).await.unwrap().run_id;
+        let place = if kind == Kind::Sqlite { "" } else { "ops." };
+        let drop_triggers = if kind == Kind::Sqlite {
+            "DROP VIEW marks_of_runs; DROP TRIGGER run_marked_first; DROP TRIGGER run_marked; \
+             DROP TRIGGER run_unmarked;"
+        } else {
+            "DROP TRIGGER run_marked ON ops.runs; DROP TRIGGER run_unmarked ON ops.runs;"
+        };
+        empty
+            .script(&format!(
+                "{drop_triggers} DROP TABLE {place}run_marks; \
+                 CREATE INDEX runs_of_lane ON {place}runs (lane); CREATE INDEX runs_of_feed ON {place}runs (lane); \
+                 CREATE INDEX runs_of_sha ON {place}runs (git_sha); CREATE INDEX runs_of_ref ON {place}runs (git_ref); \
+                 DELETE FROM {place}tidemill_migrations WHERE version = 14; \
+                 UPDATE {place}tidemill_settings SET value = 'older' WHERE setting = 'code'"
+            ))
+            .await;
+        let again = store.migrate(None).await.unwrap();
+        assert_eq!(again, Migrated { applied: vec!["0014_marks".to_owned()], code_renewed: true });
+        let after = store.queue_run(request("maintenance"), new_run_id(at(1)), None).await.unwrap().run_id;
+        let found = store
+            .runs(RunFilter { ref_prefix: Some("main".to_owned()), limit: 10, ..RunFilter::default() })
+            .await
+            .unwrap();
+        let found: Vec<_> = found.into_iter().map(|run| run.run_id).collect();
+        assert_eq!(found, [after, before], "{kind:?}");
     }
 }
 

@@ -16,26 +16,22 @@ BEGIN
 END
 $$;
 
--- After the row: an INSERT that meets a conflict must leave no event behind.
-CREATE OR REPLACE FUNCTION {ops}.record_queued()
-RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- Records a run that a plain INSERT brought.
+CREATE FUNCTION {ops}.record_by_hand(p_new {ops}.runs)
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, env_id, created_at)
-    VALUES (NEW.run_id, 1, 'evt-' || substr(NEW.run_id, 5) || '-1', 'transition', 'info', 'Run queued',
-            CASE WHEN NEW.retry_of IS NULL THEN jsonb_build_object('to', NEW.status)
-                 ELSE jsonb_build_object('to', NEW.status, 'retry_of', NEW.retry_of, 'attempt', NEW.attempt) END,
-            NEW.env_id, NEW.created_at);
-    UPDATE {ops}.runs SET last_seq = 1 WHERE run_id = NEW.run_id;
-    IF NEW.status = ANY ('{failed,cancelled}') THEN
+    VALUES (p_new.run_id, 1, 'evt-' || substr(p_new.run_id, 5) || '-1', 'transition', 'info', 'Run queued',
+            CASE WHEN p_new.retry_of IS NULL THEN jsonb_build_object('to', p_new.status)
+                 ELSE jsonb_build_object('to', p_new.status, 'retry_of', p_new.retry_of, 'attempt', p_new.attempt) END,
+            p_new.env_id, p_new.created_at);
+    UPDATE {ops}.runs SET last_seq = 1 WHERE run_id = p_new.run_id;
+    IF p_new.status = ANY ('{failed,cancelled}') THEN
         -- It was brought here after its end: it is listed, and nobody is told.
-        INSERT INTO {ops}.run_ends (status, run_id) VALUES (NEW.status, NEW.run_id) ON CONFLICT DO NOTHING;
+        INSERT INTO {ops}.run_ends (status, run_id) VALUES (p_new.status, p_new.run_id) ON CONFLICT DO NOTHING;
     END IF;
-    RETURN NULL;
 END
 $$;
-
-CREATE OR REPLACE TRIGGER run_queued AFTER INSERT ON {ops}.runs
-    FOR EACH ROW WHEN (NEW.last_seq = 0) EXECUTE FUNCTION {ops}.record_queued();
 
 -- An event that a plain statement appends gets its id, and the run the number that the next event goes on from.
 CREATE OR REPLACE FUNCTION {ops}.complete_event()

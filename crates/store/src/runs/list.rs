@@ -80,17 +80,45 @@ pub(super) fn ids(filter: &RunFilter) -> Range {
     ids
 }
 
+/// What runs are entered under, besides their place and how they ended.
+#[derive(Debug, Clone, Copy)]
+enum Mark {
+    Lane,
+    /// The concurrency key of a sync's run.
+    Feed,
+    Sha,
+    Ref,
+}
+
+impl Mark {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Lane => "lane",
+            Self::Feed => "feed",
+            Self::Sha => "sha",
+            Self::Ref => "ref",
+        }
+    }
+}
+
 /// Which statement answers a filter, with the values that it looks up.
 struct Shape {
     statement: Statement,
     values: Vec<String>,
+    /// What the values are, where the statement does not know.
+    mark: Option<Mark>,
     /// The only lane where something can fit, if the statement is to read no other.
     lane: Option<Lane>,
 }
 
 impl Shape {
     const fn plain(statement: Statement) -> Self {
-        Self { statement, values: Vec::new(), lane: None }
+        Self { statement, values: Vec::new(), mark: None, lane: None }
+    }
+
+    /// The runs that are entered under a mark.
+    fn marked(mark: Mark, value: String) -> Self {
+        Self { values: vec![value], mark: Some(mark), ..Self::plain(catalog::RUN_LIST_MARK) }
     }
 }
 
@@ -128,7 +156,11 @@ macro_rules! bound {
             .bind($asked.git_ref.as_ref().map(|range| range.to.as_str()))
             .bind($asked.name.as_ref().map(|range| range.from.as_str()))
             .bind($asked.name.as_ref().map(|range| range.to.as_str()));
-        if $asked.shape.values.is_empty() { query } else { query.bind(Words($asked.shape.values.clone())) }
+        match ($asked.shape.values.is_empty(), $asked.shape.mark) {
+            (true, _) => query,
+            (false, None) => query.bind(Words($asked.shape.values.clone())),
+            (false, Some(mark)) => query.bind(Words($asked.shape.values.clone())).bind(mark.as_str()),
+        }
     }};
 }
 
@@ -194,19 +226,16 @@ impl Tx<'_> {
         filter: &RunFilter,
         [sha, git_ref, name]: [Option<&Range>; 3],
     ) -> Result<Option<Shape>, Error> {
-        if filter.feed.is_some() {
-            return Ok(Some(Shape::plain(catalog::RUN_LIST_FEED)));
+        if let Some(feed) = &filter.feed {
+            return Ok(Some(Shape::marked(Mark::Feed, format!("{FEED}{feed}"))));
         }
-        let spelled = [
-            (sha, catalog::RUN_SHAS, catalog::RUN_LIST_SHA),
-            (git_ref, catalog::RUN_REFS, catalog::RUN_LIST_REF),
-        ];
-        for (range, spellings, statement) in spelled {
+        for (range, mark) in [(sha, Mark::Sha), (git_ref, Mark::Ref)] {
             let Some(range) = range else { continue };
-            let found = self.spelled(spellings, range).await?;
+            let found = self.marks(mark, range).await?;
             // Where there are too many to be looked up, a name tells more: it leaves out what has none.
             if found.len() <= VALUES_MAX || name.is_none() {
-                return Ok(by_values(statement, found));
+                let shape = by_values(catalog::RUN_LIST_MARK, found);
+                return Ok(shape.map(|shape| Shape { mark: Some(mark), ..shape }));
             }
         }
         if let Some(range) = name {
@@ -218,13 +247,13 @@ impl Tx<'_> {
     /// The statement for the runs whose names lie in a range: those of graphs, and those of syncs of feeds.
     async fn named(&mut self, lane: Option<Lane>, range: &Range) -> Result<Option<Shape>, Error> {
         let graphs = match lane {
-            Some(Lane::Graph) | None => self.spelled(catalog::RUN_GRAPHS, range).await?,
+            Some(Lane::Graph) | None => self.graph_names(range).await?,
             Some(Lane::Ops | Lane::Sync) => Vec::new(),
         };
         let feeds = match lane {
             Some(Lane::Sync) | None => {
                 let keys = Range { from: format!("{FEED}{}", range.from), to: format!("{FEED}{}", range.to) };
-                self.spelled(catalog::RUN_FEEDS, &keys).await?
+                self.marks(Mark::Feed, &keys).await?
             }
             Some(Lane::Ops | Lane::Graph) => Vec::new(),
         };
@@ -248,7 +277,9 @@ impl Tx<'_> {
     /// The statement for a filter without a text that something begins with.
     async fn unspelled(&mut self, filter: &RunFilter) -> Result<Option<Shape>, Error> {
         match filter.lane {
-            Some(Lane::Graph | Lane::Sync) => return Ok(Some(Shape::plain(catalog::RUN_LIST_LANE))),
+            Some(lane @ (Lane::Graph | Lane::Sync)) => {
+                return Ok(Some(Shape::marked(Mark::Lane, lane.as_str().to_owned())));
+            }
             Some(Lane::Ops) | None => {}
         }
         match filter.status {
@@ -271,11 +302,18 @@ impl Tx<'_> {
         Ok(by_values(catalog::RUN_LIST_ENV, places))
     }
 
-    /// The values of a column that lie in a range, as many as are looked up one by one, and one more.
-    async fn spelled(&mut self, statement: Statement, range: &Range) -> Result<Vec<String>, Error> {
+    /// The marks of a kind that lie in a range, as many as are looked up one by one, and one more.
+    async fn marks(&mut self, mark: Mark, range: &Range) -> Result<Vec<String>, Error> {
         let limit = i64::try_from(VALUES_MAX + 1).unwrap_or(i64::MAX);
-        let binds = (range.from.as_str(), range.to.as_str(), limit);
-        on!(self, statement, [binds.0, binds.1, binds.2], fetch_all, "list runs")?.records("list runs")
+        let (from, to, kind) = (range.from.as_str(), range.to.as_str(), mark.as_str());
+        on!(self, catalog::RUN_MARKS, [from, to, limit, kind], fetch_all, "list runs")?.records("list runs")
+    }
+
+    /// The names of graphs that lie in a range, as many as are looked up one by one, and one more.
+    async fn graph_names(&mut self, range: &Range) -> Result<Vec<String>, Error> {
+        let limit = i64::try_from(VALUES_MAX + 1).unwrap_or(i64::MAX);
+        let (from, to) = (range.from.as_str(), range.to.as_str());
+        on!(self, catalog::RUN_GRAPHS, [from, to, limit], fetch_all, "list runs")?.records("list runs")
     }
 
     async fn environment_ids(

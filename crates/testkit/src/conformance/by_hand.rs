@@ -1,9 +1,11 @@
 //! Plain SQL, past every verb: what has ended or was recorded stays, and what a statement changes is on record.
 
+use std::slice;
+
 use serde_json::json;
 use tidemill_core::RunId;
 use tidemill_core::event::EventKind;
-use tidemill_core::run::{Applied, EndCause, FinalStatus, RunState};
+use tidemill_core::run::{Applied, EndCause, FinalStatus, QueueRun, Retried, RunFilter, RunState};
 use tidemill_store::{Error, RefusalCode};
 
 use crate::door::{Kind, Stage, at, info, refused, request};
@@ -282,6 +284,73 @@ pub async fn the_number_of_events_does_not_go_down(stage: Stage) {
     }
     stage.unchanged(&before).await;
     stage.succeed(&run, at(1)).await;
+}
+
+async fn marks(stage: &Stage) -> Vec<String> {
+    let read =
+        "SELECT kind || ' ' || value || ' ' || run_id FROM {ops}.run_marks ORDER BY kind, value, run_id";
+    stage.plain.texts(read).await.unwrap_or_default()
+}
+
+async fn listed(stage: &Stage, filter: RunFilter) -> Vec<RunId> {
+    let runs = stage.store.runs(RunFilter { limit: 10, ..filter }).await;
+    runs.unwrap_or_default().into_iter().map(|run| run.run_id).collect()
+}
+
+/// Lists find a run by its commit, branch, lane and feed: as it was made, as a statement made it, and no more when it
+/// is gone.
+pub async fn a_run_is_listed_by_what_a_statement_says_of_it(stage: Stage) {
+    let of_main = QueueRun { git_sha: Some("abc".to_owned()), git_ref: Some("main".to_owned()), ..request() };
+    let run = stage.queue(of_main, at(0)).await;
+    let insert = "INSERT INTO {ops}.runs (run_id, project_id, env_id, git_ref, lane, concurrency_key) \
+                  VALUES ('run-by-hand', 'shop', 'shop/staging', 'side', 'sync', 'feed:gems')";
+    assert_eq!(stage.plain.execute(insert).await.ok(), Some(1));
+    let Ok(by_hand) = "run-by-hand".parse::<RunId>() else { panic!("it is an id") };
+    let of_ref = |prefix: &str| RunFilter { ref_prefix: Some(prefix.to_owned()), ..RunFilter::default() };
+    assert_eq!(listed(&stage, of_ref("ma")).await, slice::from_ref(&run));
+    assert_eq!(listed(&stage, of_ref("si")).await, slice::from_ref(&by_hand));
+    let of_gems = || RunFilter { feed: Some("gems".to_owned()), ..RunFilter::default() };
+    assert_eq!(listed(&stage, of_gems()).await, slice::from_ref(&by_hand));
+    let expected = ["feed feed:gems", "lane sync", "ref side"].map(|mark| format!("{mark} run-by-hand"));
+    let mut all = vec![format!("ref main {run}"), format!("sha abc {run}")];
+    all.extend(expected);
+    all.sort();
+    assert_eq!(marks(&stage).await, all);
+
+    assert_eq!(update(&stage, &run, "git_ref = 'other', git_sha = NULL").await.ok(), Some(1));
+    assert_eq!(update(&stage, &by_hand, "lane = 'ops', git_ref = 'other'").await.ok(), Some(1));
+    assert!(listed(&stage, of_ref("ma")).await.is_empty() && listed(&stage, of_gems()).await.is_empty());
+    assert_eq!(listed(&stage, of_ref("other")).await.len(), 2);
+    assert_eq!(marks(&stage).await.len(), 2);
+
+    for gone in [&run, &by_hand] {
+        stage.cancel(gone, at(5)).await;
+        let delete = format!("DELETE FROM {{ops}}.runs WHERE run_id = '{gone}'");
+        assert_eq!(stage.plain.execute(&delete).await.map_err(|bad| bad.to_string()), Ok(1));
+    }
+    assert!(marks(&stage).await.is_empty());
+}
+
+/// A run that is not made is not listed: neither by a key that is known, nor by one that is refused. The try after a
+/// run is listed as the run was.
+pub async fn a_request_that_is_refused_or_known_leaves_no_mark(stage: Stage) {
+    let keyed = |sha: &str| QueueRun {
+        git_sha: Some(sha.to_owned()),
+        idempotency_key: Some("once".to_owned()),
+        ..request()
+    };
+    let first = stage.queue(keyed("abc"), at(0)).await;
+    let again = stage.try_queue(keyed("abc"), at(1)).await.ok().map(|queued| (queued.run_id, queued.created));
+    assert_eq!(again, Some((first.clone(), false)));
+    refused(stage.try_queue(keyed("abd"), at(2)).await, RefusalCode::KeyConflict);
+    assert_eq!(marks(&stage).await, [format!("sha abc {first}")]);
+    let Some(claim) = stage.claim("worker-001", at(3)).await else { panic!("nobody sees it") };
+    stage.start(&claim, "worker-001", at(3)).await;
+    stage.finish(&first, FinalStatus::Failed, json!({}), at(4)).await;
+    let Retried { run_id: next, .. } = stage.retry(&first, at(5)).await;
+    let mut both = [format!("sha abc {first}"), format!("sha abc {next}")];
+    both.sort();
+    assert_eq!(marks(&stage).await, both);
 }
 
 /// The time of a row that was inserted with the database's own clock.

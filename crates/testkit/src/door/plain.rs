@@ -16,13 +16,14 @@ use tidemill_store::Error;
 pub type Tables = BTreeMap<String, Vec<Json>>;
 
 /// The tables that the verbs of runs write.
-const KERNEL: [&str; 11] = [
+const KERNEL: [&str; 12] = [
     "artifacts",
     "concurrency_keys",
     "environments",
     "flags",
     "projects",
     "run_events",
+    "run_marks",
     "runs",
     "schedule_fires",
     "schedules",
