@@ -57,6 +57,7 @@ impl Store {
                 .map_err(failed)?;
                 let rows: Vec<(i32, String, f64, i64)> =
                     sqlx::query_as(PINNING).persistent(false).fetch_all(&mut *conn).await.map_err(failed)?;
+                conn.keep();
                 let pinning = rows
                     .into_iter()
                     .map(|(pid, what, open_secs, transactions)| PinningSession {

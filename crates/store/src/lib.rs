@@ -56,6 +56,7 @@ mod syncs;
 mod tasks;
 mod tx;
 mod wake;
+mod whole;
 mod why;
 mod workers;
 

@@ -7,10 +7,10 @@ use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 use std::ops::{Deref, DerefMut};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tidemill_core::limits::STEP_IDLE_SECS;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Time to get a connection before a call fails as transient.
 const ACQUIRE_MAX: Duration = Duration::from_secs(10);
@@ -46,7 +46,7 @@ pub struct Waits {
 pub(crate) struct Postgres {
     pool: PgPool,
     /// As many as there may be connections: whoever has one finds a connection, kept or new.
-    turns: Semaphore,
+    turns: Arc<Semaphore>,
     most: u32,
     kept: Mutex<Vec<Kept>>,
     calls: AtomicU64,
@@ -64,14 +64,14 @@ struct Kept {
 /// A connection for one call, handed back with [`Self::keep`] or [`Self::doubt`]. Otherwise the call was broken off in
 /// the middle, and a transaction of which nobody knows may be open: the connection is closed, and never lent again.
 #[derive(Debug)]
-pub(crate) struct Lent<'a> {
+pub(crate) struct Lent {
     /// There until it is handed back.
     kept: Option<Kept>,
-    postgres: &'a Postgres,
-    _turn: SemaphorePermit<'a>,
+    postgres: Arc<Postgres>,
+    _turn: OwnedSemaphorePermit,
 }
 
-impl Lent<'_> {
+impl Lent {
     /// Hands the connection to the next call: the server has answered the last one.
     pub(crate) fn keep(mut self) {
         let Some(kept) = self.kept.take().filter(|kept| kept.since.elapsed() < KEPT_MAX) else { return };
@@ -88,7 +88,7 @@ impl Lent<'_> {
     }
 }
 
-impl Drop for Lent<'_> {
+impl Drop for Lent {
     fn drop(&mut self) {
         if let Some(kept) = self.kept.take() {
             drop(kept.conn.detach());
@@ -96,7 +96,7 @@ impl Drop for Lent<'_> {
     }
 }
 
-impl Deref for Lent<'_> {
+impl Deref for Lent {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
@@ -107,7 +107,7 @@ impl Deref for Lent<'_> {
     }
 }
 
-impl DerefMut for Lent<'_> {
+impl DerefMut for Lent {
     fn deref_mut(&mut self) -> &mut PgConnection {
         match &mut self.kept {
             Some(kept) => &mut kept.conn,
@@ -133,7 +133,7 @@ impl Postgres {
             // A ping before each call would double the round trips; a dead connection is a transient error.
             .test_before_acquire(false)
             .connect_lazy_with(options.clone());
-        let turns = Semaphore::new(usize::try_from(connections).unwrap_or(usize::MAX));
+        let turns = Arc::new(Semaphore::new(usize::try_from(connections).unwrap_or(usize::MAX)));
         let (calls, waited) = (AtomicU64::new(0), AtomicU64::new(0));
         let (most, kept) = (connections, Mutex::default());
         let postgres = Self { pool, turns, most, kept, calls, waited, pooler, options };
@@ -150,9 +150,9 @@ impl Postgres {
     }
 
     /// A connection, when it is this caller's turn.
-    pub(crate) async fn acquire(&self) -> sqlx::Result<Lent<'_>> {
+    pub(crate) async fn acquire(self: &Arc<Self>) -> sqlx::Result<Lent> {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        let turn = match self.turns.try_acquire() {
+        let turn = match Arc::clone(&self.turns).try_acquire_owned() {
             Ok(turn) => turn,
             Err(_) => self.wait().await?,
         };
@@ -162,13 +162,13 @@ impl Postgres {
             Some(kept) => kept,
             None => Kept { conn: self.pool.acquire().await?, since: Instant::now() },
         };
-        Ok(Lent { kept: Some(kept), postgres: self, _turn: turn })
+        Ok(Lent { kept: Some(kept), postgres: Arc::clone(self), _turn: turn })
     }
 
     /// Waits for a turn.
-    async fn wait(&self) -> sqlx::Result<SemaphorePermit<'_>> {
+    async fn wait(&self) -> sqlx::Result<OwnedSemaphorePermit> {
         self.waited.fetch_add(1, Ordering::Relaxed);
-        let turn = tokio::time::timeout(ACQUIRE_MAX, self.turns.acquire());
+        let turn = tokio::time::timeout(ACQUIRE_MAX, Arc::clone(&self.turns).acquire_owned());
         turn.await.map_err(|_| sqlx::Error::PoolTimedOut)?.map_err(|_| sqlx::Error::PoolClosed)
     }
 

@@ -4,6 +4,7 @@ use crate::postgres::Postgres;
 use crate::record::{Line, Record, Taken};
 use crate::sqlite::{Boxed, Sqlite};
 use crate::tx::{Conn, Context};
+use crate::whole::whole;
 use crate::{Error, Pooler, Schema, Tx};
 use sqlx::Connection as _;
 use std::path::Path;
@@ -133,19 +134,24 @@ impl Store {
     }
 
     /// Runs one statement that is a transaction by itself.
-    async fn alone<T, F>(&self, postgres: &Postgres, verb: F) -> Result<T, Error>
+    async fn alone<T, F>(&self, postgres: &Arc<Postgres>, verb: F) -> Result<T, Error>
     where
-        F: for<'c> FnOnce(Tx<'c>) -> Boxed<'c, Result<T, Error>>,
+        T: Send + 'static,
+        F: for<'c> FnOnce(Tx<'c>) -> Boxed<'c, Result<T, Error>> + Send + 'static,
     {
         let mut conn = postgres.acquire().await.map_err(|source| Error::database("answer", source))?;
-        let tx = Tx { conn: Conn::Postgres(&mut conn), context: &self.context, line: None };
-        let result = verb(tx).await;
-        if result.is_ok() {
-            conn.keep();
-        } else {
-            conn.doubt();
-        }
-        result
+        let context = self.context.clone();
+        whole(async move {
+            let tx = Tx { conn: Conn::Postgres(&mut conn), context: &context, line: None };
+            let result = verb(tx).await;
+            if result.is_ok() {
+                conn.keep();
+            } else {
+                conn.doubt();
+            }
+            result
+        })
+        .await
     }
 
     /// Runs a step of several statements in one transaction: all of it is committed, or nothing. Where what somebody
@@ -161,20 +167,24 @@ impl Store {
             Backend::Postgres(postgres) => {
                 let failed = |source| Error::database("begin or commit", source);
                 let mut conn = postgres.acquire().await.map_err(failed)?;
-                let mut transaction = conn.begin_with(postgres.begin()).await.map_err(failed)?;
-                let result = recorded(&mut *transaction, &self.context, step, line).await;
-                let over = match &result {
-                    Ok(_) => transaction.commit().await,
-                    Err(_) => transaction.rollback().await,
-                };
-                match (result, over) {
-                    (Ok(_), Err(source)) => Err(failed(source)),
-                    (result, Ok(())) => {
-                        conn.keep();
-                        result
+                let (context, begin) = (self.context.clone(), postgres.begin());
+                whole(async move {
+                    let mut transaction = conn.begin_with(begin).await.map_err(failed)?;
+                    let result = recorded(&mut *transaction, &context, step, line).await;
+                    let over = match &result {
+                        Ok(_) => transaction.commit().await,
+                        Err(_) => transaction.rollback().await,
+                    };
+                    match (result, over) {
+                        (Ok(_), Err(source)) => Err(failed(source)),
+                        (result, Ok(())) => {
+                            conn.keep();
+                            result
+                        }
+                        (Err(error), Err(_)) => Err(error),
                     }
-                    (Err(error), Err(_)) => Err(error),
-                }
+                })
+                .await
             }
             Backend::Sqlite(sqlite) => {
                 let context = self.context.clone();
@@ -229,16 +239,20 @@ impl Store {
         match &self.backend {
             Backend::Postgres(postgres) => {
                 let mut conn = postgres.acquire().await.map_err(failed)?;
-                let mut transaction = conn
-                    .begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-                    .await
-                    .map_err(failed)?;
-                let tx = Tx { conn: Conn::Postgres(&mut transaction), context: &self.context, line: None };
-                let result = step(tx).await;
-                if transaction.rollback().await.is_ok() {
-                    conn.keep();
-                }
-                result
+                let context = self.context.clone();
+                whole(async move {
+                    let mut transaction = conn
+                        .begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                        .await
+                        .map_err(failed)?;
+                    let tx = Tx { conn: Conn::Postgres(&mut transaction), context: &context, line: None };
+                    let result = step(tx).await;
+                    if transaction.rollback().await.is_ok() {
+                        conn.keep();
+                    }
+                    result
+                })
+                .await
             }
             Backend::Sqlite(sqlite) => {
                 let mut transaction = sqlite.readers().begin().await.map_err(failed)?;

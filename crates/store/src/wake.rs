@@ -51,7 +51,7 @@ impl Hint {
     }
 }
 
-async fn wake(postgres: &Postgres, text: &str) -> sqlx::Result<()> {
+async fn wake(postgres: &Arc<Postgres>, text: &str) -> sqlx::Result<()> {
     let mut conn = postgres.acquire().await?;
     let text = sqlx::AssertSqlSafe(text);
     sqlx::query(text).persistent(postgres.pooler == Pooler::Session).execute(&mut *conn).await?;

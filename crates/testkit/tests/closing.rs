@@ -3,9 +3,12 @@
 
 use std::time::Duration;
 
+use serde_json::json;
+use sqlx::{Connection as _, PgConnection};
+use tidemill_core::run::{FinalStatus, FinishRun, RunState};
 use tidemill_engine::clock::host_now;
 use tidemill_store::{Options, Store};
-use tidemill_testkit::door::{Kind, Stage};
+use tidemill_testkit::door::{Kind, Stage, at, request};
 
 /// Rounds of the race.
 const ROUNDS: u64 = 60;
@@ -32,4 +35,38 @@ async fn a_store_closes_while_calls_are_on_their_way(kind: Kind) {
 #[tokio::test(flavor = "multi_thread")]
 async fn postgres() {
     a_store_closes_while_calls_are_on_their_way(Kind::Postgres).await;
+}
+
+/// The sessions of a store, by the numbers that the server gave them.
+async fn sessions(stage: &Stage) -> Vec<String> {
+    let read = "SELECT pid::text FROM pg_stat_activity \
+                WHERE application_name = 'tidemill' AND datname = current_database() ORDER BY pid";
+    stage.plain.texts(read).await.expect("the sessions are read")
+}
+
+/// Whoever asked for a step went away in the middle of it: the step is brought to its end, and its session goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_nobody_waits_for_is_brought_to_its_end() {
+    let stage = Stage::open(Kind::Postgres).await;
+    let run = stage.running(request(), "worker-001", at(0)).await.run_id;
+    let before = sessions(&stage).await;
+    let mut other = PgConnection::connect(&stage.url).await.expect("another connects");
+    let mut lock = other.begin().await.expect("a transaction begins");
+    let text = "SELECT FROM ops.runs WHERE run_id = $1 FOR UPDATE";
+    sqlx::query(text).bind(run.as_str()).execute(&mut *lock).await.expect("the run is locked");
+    let end =
+        FinishRun { run_id: run.clone(), status: FinalStatus::Success, metadata: json!({}), epoch: None };
+    let call = stage.store.finish_runs(vec![end], None, Some(at(1)));
+    assert!(
+        tokio::time::timeout(Duration::from_millis(200), call).await.is_err(),
+        "the step waits for the lock"
+    );
+    lock.rollback().await.expect("the lock is let go");
+    let begun = std::time::Instant::now();
+    while stage.status(&run).await != RunState::Success {
+        assert!(begun.elapsed() < Duration::from_secs(4), "the step was broken off");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let after = sessions(&stage).await;
+    assert!(before.iter().all(|session| after.contains(session)), "{before:?} became {after:?}");
 }
