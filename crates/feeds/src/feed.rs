@@ -48,6 +48,13 @@ pub trait Feed: Send + Sync {
     /// asked.
     fn lookup<'a>(&'a self, ids: &'a [String]) -> Option<Answer<'a, Vec<Item>>>;
 
+    /// Stones that the source has stopped offering since then and still lists, from `offset` on: those that were sold,
+    /// say. `None` when it does not list such stones.
+    fn withdrawn(&self, since: Timestamp, offset: u64, limit: u32) -> Option<Answer<'_, FeedPage>> {
+        let _ = (since, offset, limit);
+        None
+    }
+
     /// The stone that a record describes.
     fn map(&self, payload: &str) -> Result<Diamond, MapFault>;
 

@@ -17,6 +17,7 @@ use document::{CountVariables, Filter, LoginVariables, PageVariables, Request, S
 use map::Mapper;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
+use tidemill_core::Timestamp;
 use tidemill_core::diamond::Diamond;
 use tidemill_core::feed::{Cents, FeedPage, FeedQuery, Item};
 use token::{Token, Tokens};
@@ -33,6 +34,8 @@ pub(crate) struct Nivoda {
     password: Secret,
     tokens: Tokens<Fault>,
     settings: Settings,
+    /// The same for what is no longer offered; `None` where it is not asked for.
+    withdrawn: Option<Settings>,
     mapper: Mapper,
 }
 
@@ -78,7 +81,8 @@ impl Nivoda {
         let username = feed.username.clone().ok_or_else(|| no("user name"))?;
         let password = password.ok_or_else(|| no("password"))?;
         let mapper = Mapper { lab_grown: settings.labgrown };
-        Ok(Self { client, username, password, tokens: Tokens::new(), settings, mapper })
+        let withdrawn = settings.of_withdrawn();
+        Ok(Self { client, username, password, tokens: Tokens::new(), settings, withdrawn, mapper })
     }
 
     /// Asks with the token, and once more with a new one if the token is refused.
@@ -203,6 +207,15 @@ impl Feed for Nivoda {
 
     fn lookup<'a>(&'a self, ids: &'a [String]) -> Option<Answer<'a, Vec<Item>>> {
         Some(self.answer(self.find(ids)))
+    }
+
+    fn withdrawn(&self, since: Timestamp, offset: u64, limit: u32) -> Option<Answer<'_, FeedPage>> {
+        let settings = self.withdrawn.as_ref()?;
+        Some(
+            self.answer(
+                async move { self.page_of(&Filter::of_withdrawn(settings, since), offset, limit).await },
+            ),
+        )
     }
 
     fn map(&self, payload: &str) -> Result<Diamond, MapFault> {

@@ -186,6 +186,8 @@ catalog! {
     STONE_OPEN = "stone_open.postgres.sql" | "stone_open.sqlite.sql",
     STONE_STALE = "stone_stale.sql",
     STONE_PROOF = "stone_proof.sql",
+    STONE_ACTIVE = "stone_active.sql",
+    STONE_ACTIVE_COUNT = "stone_active_count.sql",
     STONE_UNSEEN = "stone_unseen.postgres.sql" | "stone_unseen.sqlite.sql",
     STONE_UNSEEN_COUNT = "stone_unseen_count.postgres.sql" | "stone_unseen_count.sqlite.sql",
     STONE_DELETE = "stone_delete.postgres.sql" | "stone_delete.sqlite.sql",

@@ -268,6 +268,31 @@ impl Store {
         .await
     }
 
+    /// Those of the stones of a feed that are active.
+    pub async fn active_stones(&self, feed: String, stones: Vec<String>) -> Result<Vec<String>, Error> {
+        self.read(move |mut tx| {
+            Box::pin(async move {
+                let binds = (feed.as_str(), Words(stones));
+                on!(tx, catalog::STONE_ACTIVE, [binds.0, binds.1.clone()], fetch_all, "look for stones")?
+                    .records("look for stones")
+            })
+        })
+        .await
+    }
+
+    /// How many stones of a feed are active.
+    pub async fn count_active(&self, feed: String) -> Result<i64, Error> {
+        self.read(move |mut tx| {
+            Box::pin(async move {
+                let found: Option<i64> =
+                    on!(tx, catalog::STONE_ACTIVE_COUNT, [feed.as_str()], fetch_optional, "count stones")?
+                        .record("count stones")?;
+                Ok(found.unwrap_or(0))
+            })
+        })
+        .await
+    }
+
     /// The next active stones of a feed, after one, that a sync has not seen.
     pub async fn unseen_after(
         &self,

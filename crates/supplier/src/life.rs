@@ -93,6 +93,8 @@ pub struct Mix {
     pub media: u32,
     /// A stone vanishes.
     pub vanish: u32,
+    /// A stone is sold.
+    pub sell: u32,
     /// A stone comes back.
     #[serde(rename = "return")]
     pub comes_back: u32,
@@ -102,7 +104,7 @@ pub struct Mix {
 
 impl Default for Mix {
     fn default() -> Self {
-        Self { payload: 4, price: 3, media: 1, vanish: 2, comes_back: 1, add: 1 }
+        Self { payload: 4, price: 3, media: 1, vanish: 2, sell: 0, comes_back: 1, add: 1 }
     }
 }
 
@@ -127,6 +129,7 @@ impl Mix {
             (What::Price, self.price),
             (What::Media, self.media),
             (What::Vanish, self.vanish),
+            (What::Sell, self.sell),
             (What::Return, self.comes_back),
             (What::Add, self.add),
         ];

@@ -51,6 +51,7 @@ on_both! {
     messages::consolidation_is_ordered_twice,
     instant::two_last_partitions_end_at_the_same_instant,
     consolidators::a_consolidation_longer_than_its_lock_completes_once,
+    moving::stones_are_sold_while_the_sync_pages,
     moving::stones_change_while_the_sync_pages,
     moving::changes_around_the_sealed_end_arrive,
     moving::a_change_after_the_seal_is_not_passed_over,

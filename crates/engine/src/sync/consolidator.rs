@@ -237,7 +237,7 @@ impl Syncs {
             }
             let bench = self.bench(&sync).await?;
             self.batches(&bench, options, stop).await?;
-            let is_whole = self.delete_vanished(&sync, &bench, stop).await?;
+            let is_whole = Box::pin(self.delete_vanished(&sync, &bench, stop)).await?;
             // Done means that no page is open, those that another replica has at hand included.
             if is_whole && self.complete(id, &message.receipt).await? {
                 return Ok(true);

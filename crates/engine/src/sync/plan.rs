@@ -3,14 +3,17 @@
 use super::circuit::Asked;
 use super::feeds::earlier;
 use super::{Syncs, delta};
+use std::sync::Arc;
 use tidemill_core::event::{Level, NewEvent};
 use tidemill_core::feed::{PriceRange, RunType};
+use tidemill_core::heatmap::Goal;
 use tidemill_core::message::{Message, WorkItem};
 use tidemill_core::queue::{NewMessage, WORK_ITEMS};
 use tidemill_core::records::{FeedRecord, Sync, WatermarkChange};
 use tidemill_core::run::{Claim, EndCause, RunState};
 use tidemill_core::sync::SyncState;
 use tidemill_core::{Json, RunId, Timestamp};
+use tidemill_feeds::Feed as Source;
 use tidemill_store::{Error, Holder, NewPartition, RefusalCode, Tx};
 use uuid::Uuid;
 
@@ -131,27 +134,14 @@ impl Syncs {
             .collect();
         let mut calls = scanned.calls;
         // A full sync reads every price, and so covers every gap by itself.
-        for gap in store.gaps(Some(name.clone()), false).await? {
-            if run_type == RunType::Full {
-                continue;
-            }
-            let found = self.scan(&name, &source, gap.prices, gap.updated_from, goal).await?;
-            calls += found.calls;
-            slices.extend(found.partitions.iter().map(|planned| Slice {
-                prices: planned.range,
-                predicted: planned.predicted,
-                updated_from: gap.updated_from,
-                gap: Some(gap.gap_id),
-            }));
-            if found.partitions.is_empty() {
-                // Nothing is there any more: one empty partition says so, and closes it.
-                slices.push(Slice {
-                    prices: gap.prices,
-                    predicted: 0,
-                    updated_from: gap.updated_from,
-                    gap: Some(gap.gap_id),
-                });
-            }
+        if run_type == RunType::Incremental {
+            calls += self.add_gaps(&name, &source, goal, &mut slices).await?;
+        }
+        // Nothing to read, and yet something to do: one empty partition brings the sync to where it is done.
+        if let (true, Some(since)) = (slices.is_empty(), updated_from)
+            && self.has_withdrawn(&name, &source, since).await?
+        {
+            slices.push(Slice { prices: PriceRange::ALL, predicted: 0, updated_from, gap: None });
         }
         let page_size = self.settings.page_size.clamp(1, source.page_limit());
         let sync = Sync {
@@ -192,6 +182,37 @@ impl Syncs {
             updated_at: sealed,
         };
         self.begin(sync, slices, feed, holder.clone(), calls).await
+    }
+
+    /// Adds what covers the gaps of a feed; how many count calls that took.
+    async fn add_gaps(
+        &self,
+        feed: &str,
+        source: &Arc<dyn Source>,
+        goal: Goal,
+        slices: &mut Vec<Slice>,
+    ) -> Result<u32, PlanFault> {
+        let mut calls = 0;
+        for gap in self.engine.store().gaps(Some(feed.to_owned()), false).await? {
+            let found = self.scan(feed, source, gap.prices, gap.updated_from, goal).await?;
+            calls += found.calls;
+            slices.extend(found.partitions.iter().map(|planned| Slice {
+                prices: planned.range,
+                predicted: planned.predicted,
+                updated_from: gap.updated_from,
+                gap: Some(gap.gap_id),
+            }));
+            if found.partitions.is_empty() {
+                // Nothing is there any more: one empty partition says so, and closes it.
+                slices.push(Slice {
+                    prices: gap.prices,
+                    predicted: 0,
+                    updated_from: gap.updated_from,
+                    gap: Some(gap.gap_id),
+                });
+            }
+        }
+        Ok(calls)
     }
 
     /// Writes a sync with everything that belongs to it, in one commit.

@@ -1,24 +1,31 @@
-//! Stones that a full sync did not see: verified, and marked deleted; unless so many vanished that it cannot be true.
+//! Stones that are gone: those that a full sync did not see, and those of which the feed tells an incremental sync that
+//! it has withdrawn them. Verified, and marked deleted; unless they are so many that it cannot be true.
 
 use super::Syncs;
 use super::circuit::Asked;
 use super::consolidate::Bench;
 use super::plan::say;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::future::Future;
+use std::sync::Arc;
+use tidemill_core::Timestamp;
 use tidemill_core::alert::AlertKind;
 use tidemill_core::event::Level;
 use tidemill_core::feed::RunType;
 use tidemill_core::records::Sync;
 use tidemill_core::sync::SyncState;
+use tidemill_feeds::Feed as Source;
 use tidemill_store::{Error, Unseen};
 use tokio::sync::watch;
 
 /// Stones that are looked up and marked in one go.
 const CHUNK: usize = 500;
+/// Withdrawn stones that one sync asks for; more of them are found by the next full sync.
+const WITHDRAWN_MAX: usize = 100_000;
 
 impl Syncs {
-    /// Marks the stones of a feed that a full sync did not see, and that the feed no longer offers. False: it is too
-    /// early for that, because another replica has a batch at hand; or too late, because somebody stopped the sync.
+    /// Marks the stones of a feed that it no longer offers, as far as a sync can know. False: it is too early for that,
+    /// because another replica has a batch at hand; or too late, because somebody stopped the sync.
     pub(super) async fn delete_vanished(
         &self,
         sync: &Sync,
@@ -31,15 +38,29 @@ impl Syncs {
         if counts.unconsolidated > 0 {
             return Ok(false);
         }
-        if sync.run_type != RunType::Full || counts.completed < counts.expected {
+        if counts.completed < counts.expected {
             return Ok(true);
         }
+        match sync.run_type {
+            RunType::Full => self.delete_unseen(sync, bench, stop).await,
+            RunType::Incremental => self.delete_withdrawn(sync, bench, stop).await,
+        }
+    }
+
+    /// Marks the stones that a full sync did not see.
+    async fn delete_unseen(
+        &self,
+        sync: &Sync,
+        bench: &Bench,
+        stop: &watch::Receiver<bool>,
+    ) -> Result<bool, Asked> {
+        let (store, id) = (self.engine.store(), sync.run_id);
         let found = store.unseen(sync.feed.clone(), id).await?;
         if found.unseen == 0 {
             return Ok(true);
         }
         if self.is_too_many(found) {
-            self.refuse_delete(sync, found).await?;
+            self.refuse_delete(sync, found, "were not seen").await?;
             return Ok(true);
         }
         let mut after = String::new();
@@ -47,20 +68,114 @@ impl Syncs {
             let unseen = store.unseen_after(sync.feed.clone(), id, after.clone(), CHUNK).await?;
             let Some(last) = unseen.last() else { return Ok(true) };
             after.clone_from(last);
-            let mut stop = stop.clone();
-            // A feed may take minutes to answer; whoever is to end does not wait for it.
-            let gone = tokio::select! {
-                gone = self.verify(sync, bench, unseen) => Some(gone?),
-                Ok(_) = stop.wait_for(|stop| *stop) => None,
-            };
-            let Some(gone) = gone else {
-                self.leave_probe(&sync.feed).await?;
-                return Err(Asked::Stopped);
-            };
+            let gone = self.unless_stopped(sync, stop, self.verify(sync, bench, unseen)).await?;
             if !self.mark_deleted(sync, gone).await? {
                 return Ok(false);
             }
         }
+    }
+
+    /// Marks the stones that the feed says it has withdrawn since the last sync began: what was sold after it had been
+    /// read is in no list of changes.
+    async fn delete_withdrawn(
+        &self,
+        sync: &Sync,
+        bench: &Bench,
+        stop: &watch::Receiver<bool>,
+    ) -> Result<bool, Asked> {
+        let (store, Some(since)) = (self.engine.store(), sync.updated_from) else { return Ok(true) };
+        let told = self.unless_stopped(sync, stop, self.withdrawn(sync, bench, since)).await?;
+        let mut known = Vec::new();
+        for some in told.chunks(CHUNK) {
+            known.extend(store.active_stones(sync.feed.clone(), some.to_vec()).await?);
+        }
+        if known.is_empty() {
+            return Ok(true);
+        }
+        let active = store.count_active(sync.feed.clone()).await?;
+        let found = Unseen { active, unseen: i64::try_from(known.len()).unwrap_or(i64::MAX) };
+        if self.is_too_many(found) {
+            self.refuse_delete(sync, found, "were withdrawn").await?;
+            return Ok(true);
+        }
+        for some in known.chunks(CHUNK) {
+            let gone = self.unless_stopped(sync, stop, self.verify(sync, bench, some.to_vec())).await?;
+            if !self.mark_deleted(sync, gone).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// What the feed says it has withdrawn since then. One that does not understand the question is not asked again:
+    /// the next full sync finds out.
+    async fn withdrawn(&self, sync: &Sync, bench: &Bench, since: Timestamp) -> Result<Vec<String>, Asked> {
+        let limit = bench.source.page_limit();
+        let (mut told, mut offset) = (BTreeSet::new(), 0);
+        while let Some(answer) = bench.source.withdrawn(since, offset, limit)
+            && told.len() < WITHDRAWN_MAX
+        {
+            let page = match self.asking_once(&sync.feed, answer).await {
+                Err(Asked::Feed(error)) => {
+                    tracing::warn!(
+                        feed = sync.feed,
+                        "feed {} does not tell what was sold: {error}",
+                        sync.feed
+                    );
+                    break;
+                }
+                page => page?,
+            };
+            let before = offset;
+            offset += (page.items.len() + page.bad.len()) as u64;
+            if offset == before {
+                break;
+            }
+            told.extend(page.items.into_iter().map(|item| item.stone_id));
+            told.extend(page.bad.into_iter().filter_map(|bad| bad.stone_id));
+        }
+        Ok(told.into_iter().collect())
+    }
+
+    /// Whether the feed has withdrawn anything since then: a reason for a sync that has nothing to read.
+    pub(super) async fn has_withdrawn(
+        &self,
+        feed: &str,
+        source: &Arc<dyn Source>,
+        since: Timestamp,
+    ) -> Result<bool, Asked> {
+        let ask = || async move {
+            match source.withdrawn(since, 0, 1) {
+                Some(answer) => answer.await.map(|page| !page.items.is_empty() || !page.bad.is_empty()),
+                None => Ok(false),
+            }
+        };
+        match self.asking(feed, ask).await {
+            Err(Asked::Feed(error)) => {
+                tracing::warn!(feed, "feed {feed} does not tell what was sold: {error}");
+                Ok(false)
+            }
+            told => told,
+        }
+    }
+
+    /// Asks the feed. It may take minutes to answer; whoever is to end does not wait for it.
+    async fn unless_stopped<T>(
+        &self,
+        sync: &Sync,
+        stop: &watch::Receiver<bool>,
+        question: impl Future<Output = Result<T, Asked>>,
+    ) -> Result<T, Asked> {
+        let mut stop = stop.clone();
+        let answer = tokio::select! {
+            answer = question => Some(answer?),
+            Ok(_) = stop.wait_for(|stop| *stop) => None,
+        };
+        let Some(answer) = answer else {
+            self.leave_probe(&sync.feed).await?;
+            return Err(Asked::Stopped);
+        };
+        Ok(answer)
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a share of a count")]
@@ -107,9 +222,9 @@ impl Syncs {
     }
 
     /// So many vanished that something else must be wrong: nothing is deleted, and people are told.
-    async fn refuse_delete(&self, sync: &Sync, found: Unseen) -> Result<(), Error> {
+    async fn refuse_delete(&self, sync: &Sync, found: Unseen, what: &str) -> Result<(), Error> {
         let note = format!(
-            "{} of {} stones were not seen, more than the limit of {} %: nothing was deleted",
+            "{} of {} stones {what}, more than the limit of {} %: nothing was deleted",
             found.unseen,
             found.active,
             self.settings.delete_limit * 100.0

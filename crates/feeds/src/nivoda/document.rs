@@ -5,6 +5,7 @@
 
 use super::client::Fault;
 use serde::{Deserialize, Serialize};
+use tidemill_core::Timestamp;
 use tidemill_core::feed::{Cents, FeedQuery, PriceRange};
 
 /// The filter floors prices to whole dollars.
@@ -67,6 +68,10 @@ pub(super) struct Settings {
     has_image: bool,
     has_v360: bool,
     availability: Vec<String>,
+    /// What a stone is that was offered and is not any more: an incremental sync asks for these. Not a filter by
+    /// itself.
+    #[serde(skip_serializing)]
+    withdrawn: Vec<String>,
     #[serde(rename = "excludeFairPoorCuts")]
     exclude_fair_poor_cuts: bool,
     hide_memo: bool,
@@ -111,6 +116,7 @@ impl Default for Settings {
             has_image: true,
             has_v360: true,
             availability: vec!["AVAILABLE".to_owned()],
+            withdrawn: vec!["ON_HOLD".to_owned(), "SOLD".to_owned()],
             exclude_fair_poor_cuts: true,
             hide_memo: true,
             labgrown: None,
@@ -135,6 +141,13 @@ impl Settings {
             return Err("`shapes` is empty; name a shape, or leave it out".to_owned());
         }
         Ok(settings)
+    }
+
+    /// The same stones once they are not offered any more; `None` where there is no word for those.
+    pub(super) fn of_withdrawn(&self) -> Option<Self> {
+        let availability: Vec<String> =
+            self.withdrawn.iter().filter(|word| !self.availability.contains(word)).cloned().collect();
+        (!availability.is_empty()).then(|| Self { availability, ..self.clone() })
     }
 }
 
@@ -163,14 +176,23 @@ struct Updated {
     from: String,
 }
 
+impl Updated {
+    /// Cut to milliseconds, which asks for more rather than less.
+    fn since(from: Timestamp) -> Self {
+        Self { from: from.to_rfc3339_opts(chrono::SecondsFormat::Millis, true) }
+    }
+}
+
 impl<'a> Filter<'a> {
     /// The filters of a query: the same for counting as for paging.
     pub(super) fn of(base: &'a Settings, query: &FeedQuery) -> Result<Self, Fault> {
-        let updated = query.updated_from.map(|from| Updated {
-            // Cut to milliseconds, which asks for more rather than less.
-            from: from.to_rfc3339_opts(chrono::SecondsFormat::Millis, true),
-        });
+        let updated = query.updated_from.map(Updated::since);
         Ok(Self { base, dollar_value: Some(dollars(query.prices)?), updated, ids: None })
+    }
+
+    /// The filters that find what was withdrawn since then.
+    pub(super) fn of_withdrawn(base: &'a Settings, since: Timestamp) -> Self {
+        Self { base, dollar_value: None, updated: Some(Updated::since(since)), ids: None }
     }
 
     /// The filters that find these stones, if they are offered still.
@@ -240,6 +262,29 @@ mod tests {
             (&sent["sizes"]["to"], &sent["dollar_value"]),
             (&json!(2.0), &json!({ "from": 0, "to": 0 }))
         );
+    }
+
+    #[test]
+    fn what_was_withdrawn_is_asked_for_by_the_same_filters_but_one() {
+        let since = "2026-02-03T04:05:06.789999Z".parse().unwrap();
+        let sent = |settings: &tidemill_core::Json| {
+            let withdrawn = Settings::read(settings).unwrap().of_withdrawn()?;
+            Some(serde_json::to_value(Filter::of_withdrawn(&withdrawn, since)).unwrap())
+        };
+        let expected = json!({
+            "shapes": SHAPES,
+            "sizes": { "from": 0.4, "to": 15.01 },
+            "has_image": true,
+            "has_v360": true,
+            "availability": ["ON_HOLD", "SOLD"],
+            "excludeFairPoorCuts": true,
+            "hide_memo": true,
+            "updated": { "from": "2026-02-03T04:05:06.789Z" },
+        });
+        assert_eq!(sent(&json!(null)), Some(expected));
+        let offered = sent(&json!({ "availability": ["AVAILABLE", "ON_HOLD"] })).unwrap();
+        assert_eq!(offered["availability"], json!(["SOLD"]), "what is on hold is offered there");
+        assert_eq!(sent(&json!({ "withdrawn": [] })), None);
     }
 
     #[test]

@@ -122,7 +122,7 @@ async fn the_same_seed_changes_the_same_stones_in_the_same_way() {
 async fn stones_change_by_themselves_until_told_to_stop() {
     let stage = Stage::stones(300).await;
     let start = stage.supplier.handle.now();
-    let mix = Mix { payload: 1, price: 0, media: 0, vanish: 0, comes_back: 0, add: 0 };
+    let mix = Mix { payload: 1, price: 0, media: 0, vanish: 0, sell: 0, comes_back: 0, add: 0 };
     stage.supplier.handle.churn(Churn { per_second: 500, mix, ..Churn::default() });
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while stage.supplier.handle.stats().changed < 50 {
@@ -139,7 +139,7 @@ async fn stones_change_by_themselves_until_told_to_stop() {
 
 #[tokio::test]
 async fn a_catalogue_can_start_with_churn_and_misbehaviour() {
-    let mix = Mix { payload: 1, price: 0, media: 0, vanish: 0, comes_back: 0, add: 0 };
+    let mix = Mix { payload: 1, price: 0, media: 0, vanish: 0, sell: 0, comes_back: 0, add: 0 };
     let churn = Churn { per_page: 1, mix, ..Churn::default() };
     let config = Config { stones: 50, churn, ..Config::default() };
     let behaviour = tidemill_supplier::Behaviour { count_lies_by: 1, ..config.behaviour.clone() };

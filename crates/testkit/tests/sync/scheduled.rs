@@ -27,9 +27,9 @@ async fn fired(mill: &Mill, schedule: &str) -> Sync {
     mill.record(&runs[0]).await
 }
 
-/// A schedule that fires makes a sync that completes, and the schedule of full syncs finds what was sold, without
+/// A schedule that fires makes a sync that completes, and the schedule of full syncs finds what is gone, without
 /// anybody's hand.
-pub(crate) async fn a_full_schedule_finds_what_was_sold(kind: Kind) {
+pub(crate) async fn a_full_schedule_finds_what_is_gone(kind: Kind) {
     let mill = open(kind, 600).await;
     let feed = mill.stage.store.feed(FEED.to_owned()).await.expect("the feed is read").feed;
     let change = FeedChange {
@@ -45,7 +45,7 @@ pub(crate) async fn a_full_schedule_finds_what_was_sold(kind: Kind) {
     assert_eq!(first.run_type, RunType::Full, "there is no watermark yet");
     mill.check_equal().await;
 
-    mill.supplier.handle.change(&Change::some(What::Sell, 30, 1)).expect("stones are sold");
+    mill.supplier.handle.change(&Change::some(What::Remove, 30, 1)).expect("stones are removed");
     let changes = mill.sync(false).await;
     assert_eq!((changes.run_type, changes.deleted), (RunType::Incremental, 0));
     let all = fired(&mill, &full_schedule_name(FEED)).await;

@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 
 use tidemill_core::Json;
-use tidemill_core::feed::Feed;
+use tidemill_core::feed::{Feed, RunType};
 use tidemill_core::run::RunState;
 use tidemill_engine::clock::host_now;
 use tidemill_engine::sync::FeedChange;
 use tidemill_supplier::{Change, What};
 use tidemill_testkit::door::Kind;
-use tidemill_testkit::mill::Mill;
+use tidemill_testkit::mill::{FEED, Mill};
 
 use crate::scene::{alerts, consolidate, number, open, planned, work};
 
@@ -22,11 +22,13 @@ pub(crate) async fn what_vanished_is_deleted_and_what_returns_is_active(kind: Ki
     let sold = handle.change(&Change::some(What::Sell, 30, 1)).expect("stones are sold").ids;
     let removed = handle.change(&Change::some(What::Remove, 30, 2)).expect("stones are removed").ids;
     let incremental = mill.sync(false).await;
-    assert_eq!((incremental.deleted, incremental.delete_note), (0, None), "only a full sync can tell");
+    assert_eq!((incremental.deleted, incremental.delete_note), (30, None), "the feed tells what was sold");
+    let deleted = mill.rows("deleted").await;
+    assert!(sold.iter().all(|stone| deleted.contains_key(stone)));
     let full = mill.sync(true).await;
     let deleted = mill.rows("deleted").await;
     assert!(sold.iter().chain(&removed).all(|stone| deleted.contains_key(stone)));
-    assert_eq!((full.deleted, deleted.len()), (60, 60));
+    assert_eq!((full.deleted, deleted.len()), (30, 60), "only a full sync can tell what was removed");
     let stamped = "SELECT count(*) FROM diamonds WHERE status = 'deleted' AND deleted_at IS NOT NULL";
     assert_eq!(number(&mill, stamped).await, 60);
     mill.check_equal().await;
@@ -39,6 +41,57 @@ pub(crate) async fn what_vanished_is_deleted_and_what_returns_is_active(kind: Ki
     assert_eq!(mill.rows("deleted").await.len(), 60 - back.len());
     let stamped = "SELECT count(*) FROM diamonds WHERE status = 'active' AND deleted_at IS NOT NULL";
     assert_eq!(number(&mill, stamped).await, 0);
+}
+
+/// Nothing changes but that stones are sold: the next incremental sync marks them, though it has nothing to read, and
+/// the one after it has nothing to do. Beyond the limit nothing is deleted, and the sync says so.
+pub(crate) async fn what_was_sold_is_deleted_by_an_incremental_sync(kind: Kind) {
+    let mill = open(kind, 600).await;
+    let roles = mill.roles();
+    mill.sync(false).await;
+    let handle = &mill.supplier.handle;
+    let sold = handle.change(&Change::some(What::Sell, 30, 1)).expect("stones are sold").ids;
+    let held = handle.change(&Change::some(What::Hold, 10, 2)).expect("stones are held").ids;
+    let sync = mill.sync(false).await;
+    assert_eq!((sync.run_type, sync.deleted), (RunType::Incremental, 40));
+    mill.check_equal().await;
+    assert_eq!(mill.sync(false).await.deleted, 0, "they are deleted already");
+
+    handle.change(&Change::these(What::Return, held)).expect("stones return");
+    handle.change(&Change::these(What::Return, sold)).expect("stones return");
+    assert_eq!(mill.sync(false).await.deleted, 0);
+    mill.check_equal().await;
+
+    handle.change(&Change::some(What::Sell, 180, 3)).expect("stones are sold");
+    let sync = mill.sync(false).await;
+    roles.stop().await;
+    let note = sync.delete_note.unwrap_or_default();
+    assert!(
+        note.contains("180 of 600 stones were withdrawn") && note.contains("nothing was deleted"),
+        "{note}"
+    );
+    assert_eq!((sync.deleted, mill.rows("active").await.len()), (0, 600));
+    let told = alerts(&mill).await;
+    assert!(told.len() == 1 && told[0].starts_with("delete_limit: "), "{told:?}");
+}
+
+/// A source that does not understand the question what was sold: its syncs go on, and a full one finds out.
+pub(crate) async fn a_feed_that_does_not_tell_what_was_sold_is_synced(kind: Kind) {
+    let mill = open(kind, 300).await;
+    let mut feed = mill.stage.store.feed(FEED.to_owned()).await.expect("the feed is read").feed;
+    feed.settings = serde_json::json!({"withdrawn": ["NO_SUCH_WORD"]});
+    let change =
+        FeedChange { feed, copy_url: None, schedule: None, full_schedule: None, time_zone: "UTC".to_owned() };
+    mill.syncs.put_feed(change).await.expect("the feed is changed");
+    let roles = mill.roles();
+    mill.sync(false).await;
+    mill.supplier.handle.change(&Change::some(What::Sell, 10, 1)).expect("stones are sold");
+    assert_eq!(mill.sync(false).await.deleted, 0, "nothing to read, and nothing told");
+    mill.supplier.handle.change(&Change::some(What::Price, 10, 2)).expect("prices change");
+    assert_eq!(mill.sync(false).await.deleted, 0);
+    assert_eq!(mill.sync(true).await.deleted, 10);
+    roles.stop().await;
+    mill.check_equal().await;
 }
 
 /// A stone that no page showed, and that the feed still offers when it is asked: it stays, although the pages that

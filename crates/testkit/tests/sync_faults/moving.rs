@@ -7,15 +7,15 @@ use tidemill_core::records::Sync;
 use tidemill_core::run::RunState;
 use tidemill_core::sync::SyncState;
 use tidemill_engine::sync::SyncSettings;
-use tidemill_supplier::{Change, Churn, What};
+use tidemill_supplier::{Change, Churn, Mix, What};
 use tidemill_testkit::door::Kind;
 use tidemill_testkit::mill::{Mill, Offsets};
 use tokio::time::sleep;
 
 use crate::ground::{Crew, Dice, Role, ended, good, mill, planned, settings, slow, until};
 
-/// Everything alive is in the table as it is now, and nothing alive is deleted. What was sold after it was read is
-/// found out by the next full sync, because a source does not list what it has sold.
+/// Everything alive is in the table as it is now, and nothing alive is deleted. What was removed after it was read is
+/// found out by the next full sync, because a source does not list what it has not.
 async fn check_alive(mill: &Mill) {
     let (alive, rows) = (mill.expected(), mill.rows("active").await);
     let wrong: Vec<_> = alive.iter().filter(|(stone, row)| rows.get(*stone) != Some(row)).take(3).collect();
@@ -25,7 +25,34 @@ async fn check_alive(mill: &Mill) {
     assert!(killed.is_empty(), "alive, and deleted: {killed:?}");
 }
 
-/// Prices and payloads change, stones are sold, return and appear, with every page that is read.
+/// Prices and payloads change, stones are sold, return and appear, with every page that is read: after the sync and an
+/// incremental one the table is the source.
+pub(crate) async fn stones_are_sold_while_the_sync_pages(kind: Kind) {
+    let (mut dice, mill) = (Dice::thrown(), mill(kind).await);
+    let crew = Crew::whole(&mill.syncs);
+    let first = mill.queue(true).await;
+    good(&mill, &first).await;
+    let mix = Mix { vanish: 0, sell: 2, ..Mix::default() };
+    let mut sold = 0;
+    for _ in 0..3 {
+        mill.supplier.handle.churn(Churn {
+            per_page: 2,
+            seed: dice.below(1 << 40),
+            mix: mix.clone(),
+            ..Churn::default()
+        });
+        let run = mill.queue(true).await;
+        good(&mill, &run).await;
+        mill.supplier.handle.churn(Churn::default());
+        let run = mill.queue(false).await;
+        sold += good(&mill, &run).await.deleted;
+        mill.check_equal().await;
+    }
+    assert!(sold > 0, "nothing was sold after it had been read");
+    crew.stop().await;
+}
+
+/// The same with stones that are removed without a trace, which only a full sync finds out.
 pub(crate) async fn stones_change_while_the_sync_pages(kind: Kind) {
     let (mut dice, mill) = (Dice::thrown(), mill(kind).await);
     let crew = Crew::whole(&mill.syncs);
