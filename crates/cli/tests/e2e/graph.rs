@@ -4,6 +4,7 @@
 mod arrows;
 mod cancel_stages;
 mod cancels;
+mod clocks;
 mod controllers;
 mod cuts;
 mod death_stages;

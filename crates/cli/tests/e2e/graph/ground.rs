@@ -64,7 +64,7 @@ impl<'s> Site<'s> {
         Process::start(self.stage, name, &mut command)
     }
 
-    fn agent_command(&self, name: &str, url: &str) -> Command {
+    pub(crate) fn agent_command(&self, name: &str, url: &str) -> Command {
         let mut command = self.stage.command(&["--server", url, "agent", "run", "--name", name]);
         command.env_remove("TIDEMILL_DATABASE").arg("--dir").arg(self.dir(name));
         command
