@@ -113,6 +113,7 @@ async fn migrating_twice_applies_nothing_the_second_time() {
             "0011_homes",
             "0012_drain",
             "0013_names",
+            "0014_marks",
         ];
         assert_eq!(first.applied, all);
         assert!(first.code_renewed);

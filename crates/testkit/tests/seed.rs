@@ -539,7 +539,7 @@ async fn what_runs_as_its_owner_has_its_own_search_path() {
                 AND prosecdef AND coalesce(proconfig::text, '') NOT LIKE '%search_path%' \
                 ORDER BY 1";
     let open: Vec<String> = seed.rows(text).await.iter().map(|row| row.get("name")).collect();
-    assert_eq!(open, ["guard_insert", "guard_step"]);
+    assert_eq!(open, ["enter_run", "guard_insert", "guard_step"]);
 }
 
 /// Nobody but the owner and the worker role may call anything.
