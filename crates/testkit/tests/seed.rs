@@ -529,7 +529,7 @@ async fn the_seeds_signatures_are_the_beginning_of_ours() {
     }
 }
 
-/// What runs as its owner looks names up where its owner says. Two functions name every thing with its schema, and a
+/// What runs as its owner looks names up where its owner says. Three functions name every thing with its schema, and a
 /// setting on them would be made and undone for each step of a run.
 #[tokio::test]
 async fn what_runs_as_its_owner_has_its_own_search_path() {

@@ -13,6 +13,9 @@ async fn events_and_their_guards_outlive_the_migration_that_numbers_them() {
     for migration in &MIGRATIONS[..live] {
         conn.script(schema.render(migration.sqlite)).await.unwrap();
     }
+    // Today's triggers keep a table that came later.
+    let marks = MIGRATIONS.iter().find(|migration| migration.name == "marks").unwrap();
+    conn.script(schema.render(marks.sqlite)).await.unwrap();
     conn.script(schema.render(SQLITE_CODE[0])).await.unwrap();
     let run = "INSERT INTO projects (project_id, name) VALUES ('shop', 'shop');
         INSERT INTO environments (env_id, project_id, env_type) VALUES ('shop/dev', 'shop', 'dev');
