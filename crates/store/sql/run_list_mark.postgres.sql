@@ -3,10 +3,9 @@
 SELECT {run_columns}
   FROM unnest($15::text[]) AS v(value)
  CROSS JOIN LATERAL (
-       SELECT q.run_id FROM {ops}.run_marks q
+       SELECT r.* FROM {ops}.run_marks q
         CROSS JOIN LATERAL (SELECT * FROM {ops}.runs o WHERE o.run_id = q.run_id OFFSET 0) r
         WHERE q.kind = $16 AND q.value = v.value AND q.run_id >= $1 AND q.run_id < $2 AND {run_filter}
-        ORDER BY q.run_id DESC LIMIT $3) AS f
-  JOIN {ops}.runs r ON r.run_id = f.run_id
+        ORDER BY q.run_id DESC LIMIT $3) AS r
   JOIN {ops}.shelves s ON s.shelf_id = r.shelf_id
  ORDER BY r.run_id DESC LIMIT $3

@@ -39,11 +39,12 @@ async fn fill(door: &Doorway) {
     );
     door.stage.plain.execute(&insert).await.expect("the table is filled");
     if door.stage.kind == Kind::Postgres {
-        door.stage
-            .plain
-            .script("ANALYZE ops.runs; ANALYZE ops.run_ends; ANALYZE ops.run_marks")
-            .await
-            .expect("it is analysed");
+        // How many environments the server believes in is a guess from a sample, and differs each time. Told that there
+        // is but one, a walk through all events looks as good to it as the index: the worst that a guess can be.
+        let guess = "ALTER TABLE ops.run_events ALTER COLUMN env_id SET (n_distinct = 1)";
+        let tables =
+            ["runs", "run_events", "run_ends", "run_marks"].map(|table| format!("; ANALYZE ops.{table}"));
+        door.stage.plain.script(&format!("{guess}{}", tables.concat())).await.expect("it is analysed");
     }
 }
 
@@ -77,7 +78,7 @@ pub(crate) async fn each_filter_is_answered_from_an_index(kind: Kind) {
     for (name, filter, index) in cases {
         let plan = door.stage.store.explain_runs(filter).await.expect("the plan is told").join("\n");
         assert!(plan.contains(index), "{name} is not found by {index}:\n{plan}");
-        for walk in ["Seq Scan on runs", "Merge Join", "SCAN r\n", "SCAN runs"] {
+        for walk in ["Seq Scan on runs", "using run_events_pkey", "Merge Join", "SCAN r\n", "SCAN runs"] {
             assert!(!format!("{plan}\n").contains(walk), "{name} walks the table:\n{plan}");
         }
     }
