@@ -1,6 +1,6 @@
 //! `test`, `soak` and `bench`: cargo's own runners, with a database server set up for them.
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::thread;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -64,17 +64,20 @@ pub(crate) fn screenshots(folder: &str) -> Result<ExitCode> {
 
 /// Runs one benchmark, optimised.
 pub(crate) fn bench(name: &str, options: &[&str]) -> Result<ExitCode> {
-    // Some benchmarks drive the binary itself, in processes of its own.
-    let built = workspace::cargo().args(["build", "--release", "--package", "tidemill"]).status();
+    // Some benchmarks drive the binary itself, in processes of its own. Built together, both share their libraries; apart,
+    // each would have them built anew with features of its own.
+    let both = ["--package", "tidemill", "--package", "tidemill-bench"];
+    let built = workspace::cargo().args(["build", "--release"]).args(both).status();
     let built = built.context("could not run cargo")?;
     if !built.success() {
         return Ok(workspace::exit_code(built));
     }
-    let status = workspace::cargo()
-        .args(["run", "--release", "--package", "tidemill-bench", "--", name])
+    let bench = workspace::target()?.join("release/tidemill-bench");
+    let status = Command::new(&bench)
+        .arg(name)
         .args(options)
         .status()
-        .context("could not run cargo")?;
+        .with_context(|| format!("could not run {}", bench.display()))?;
     Ok(workspace::exit_code(status))
 }
 

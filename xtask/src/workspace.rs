@@ -31,6 +31,12 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
+/// Where cargo puts what it builds: two folders above us, whatever it was told.
+pub(crate) fn target() -> Result<PathBuf> {
+    let ourselves = std::env::current_exe().context("could not find the folder of what is built")?;
+    ourselves.ancestors().nth(2).map(Path::to_owned).context("the folder of what is built has no name")
+}
+
 /// The exit code of a program as ours; a program that a signal ended has none.
 pub(crate) fn exit_code(status: ExitStatus) -> ExitCode {
     match status.code().and_then(|code| u8::try_from(code).ok()) {

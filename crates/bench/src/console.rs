@@ -2,6 +2,7 @@
 
 use crate::Plan;
 use crate::ground::{Ground, Triggers, fill, listed, tidy};
+use crate::lanes::{self, Paths};
 use crate::lifecycle::request;
 use crate::report::{Line, Report, median, percentile, say};
 use anyhow::{Context as _, Result, ensure};
@@ -35,7 +36,7 @@ async fn serve(engine: Engine) -> Result<String> {
 pub(crate) async fn pages(ground: &Ground, plan: &Plan, report: &mut Report) -> Result<()> {
     let rows = if plan.quick { 100_000 } else { 1_000_000 };
     say(&format!("pages of the console with {rows} runs stored, and {rows} events of one of them"));
-    let (_database, engine, mut conn) = listed(ground, POOL_CONNECTIONS, rows).await?;
+    let (database, engine, mut conn) = listed(ground, POOL_CONNECTIONS, rows).await?;
     fill(&mut conn, include_str!("../sql/events_of_run.sql"), rows, Triggers::Off).await?;
     let long: String = sqlx::query_scalar("SELECT run_id FROM ops.runs ORDER BY run_id DESC LIMIT 1")
         .fetch_one(&mut conn)
@@ -44,13 +45,17 @@ pub(crate) async fn pages(ground: &Ground, plan: &Plan, report: &mut Report) -> 
     for _ in 0..200 {
         queued.push(engine.queue(request()).await?.run_id);
     }
+    say("a sync and two graphs beside them");
+    let (_supplier, mill) = lanes::feed(database)?;
+    let mut looks = paths(&long, queued.last().context("a run")?.as_str());
+    looks.extend(lanes::sync(&mill, &mut conn).await?);
+    looks.extend(lanes::graphs(&engine, &mut conn).await?);
     tidy(&mut conn).await?;
     let base = serve(engine.clone()).await?;
     // Installed once per process; a second time changes nothing.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().build().context("a client")?;
-    let waiting = queued.last().context("a run")?;
-    for (name, path) in paths(&long, waiting.as_str()) {
+    for (name, path) in looks {
         let url = format!("{base}{path}");
         let mut millis = Vec::with_capacity(LOOKS);
         let mut bytes = 0;
@@ -76,7 +81,7 @@ pub(crate) async fn pages(ground: &Ground, plan: &Plan, report: &mut Report) -> 
     Ok(())
 }
 
-fn paths(long: &str, waiting: &str) -> Vec<(&'static str, String)> {
+fn paths(long: &str, waiting: &str) -> Paths {
     let fixed = [
         ("the overview", "/"),
         ("runs", "/runs"),
@@ -86,13 +91,13 @@ fn paths(long: &str, waiting: &str) -> Vec<(&'static str, String)> {
         ("feeds", "/feeds"),
         ("queues", "/queues"),
         ("workers", "/workers"),
+        ("agents", "/agents"),
         ("flags", "/flags"),
         ("schedules", "/schedules"),
         ("tokens", "/tokens"),
         ("audit", "/audit"),
     ];
-    let mut paths: Vec<(&'static str, String)> =
-        fixed.into_iter().map(|(name, path)| (name, path.to_owned())).collect();
+    let mut paths: Paths = fixed.into_iter().map(|(name, path)| (name, path.to_owned())).collect();
     paths.push(("a run that waits", format!("/runs/{waiting}")));
     paths.push(("a run with a long record", format!("/runs/{long}")));
     paths.push(("its errors", format!("/runs/{long}?level=error")));

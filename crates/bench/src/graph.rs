@@ -103,7 +103,7 @@ impl Field {
 }
 
 /// A graph in which a tenth of the jobs could begin, and the others need them.
-fn definition(jobs: usize) -> String {
+pub(crate) fn definition(jobs: usize) -> String {
     let roots = (jobs / 10).max(1);
     let mut text = String::from("version: 1\njobs:\n");
     for number in 0..jobs {
@@ -117,7 +117,7 @@ fn definition(jobs: usize) -> String {
     text
 }
 
-async fn settle(controller: &mut Controller) -> Result<()> {
+pub(crate) async fn settle(controller: &mut Controller) -> Result<()> {
     while controller.tick().await?.more {}
     Ok(())
 }

@@ -186,7 +186,6 @@ pub(crate) async fn listed(
 
 /// Lets the server tidy up, so that two sides differ in nothing but what is compared.
 pub(crate) async fn tidy(conn: &mut PgConnection) -> Result<()> {
-    conn.execute("VACUUM ANALYZE ops.runs").await?;
-    conn.execute("VACUUM ANALYZE ops.run_events").await?;
+    conn.execute("VACUUM ANALYZE ops.runs, ops.run_events, ops.run_marks, ops.run_ends").await?;
     Ok(())
 }

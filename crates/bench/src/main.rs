@@ -12,6 +12,7 @@ mod graph;
 mod graph_lane;
 mod ground;
 mod http;
+mod lanes;
 mod latency;
 mod lifecycle;
 mod live;
