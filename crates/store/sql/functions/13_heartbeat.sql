@@ -56,7 +56,7 @@ $$;
 -- Says that a worker process lives, renews the leases of its runs, and tells which of them are to stop.
 CREATE FUNCTION {ops}.beat_worker(p_worker uuid, p_run_ids text[], p_now timestamptz DEFAULT NULL)
 RETURNS TABLE (run_id text, held boolean, cancel_requested boolean, lease_until timestamptz)
-LANGUAGE plpgsql {verb} AS $$
+LANGUAGE plpgsql {verb} SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := coalesce(p_now, clock_timestamp());

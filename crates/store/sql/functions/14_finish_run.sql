@@ -95,7 +95,7 @@ BEGIN
             RAISE EXCEPTION 'with this, metadata is larger than % bytes', {metadata_max} USING ERRCODE = 'TM007';
         ELSIF FOUND THEN
             IF v_run.has_sequel THEN
-                PERFORM {ops}.after_finish(ARRAY[p_run_id], v_now);
+                PERFORM {ops}.after_finish(p_run_id, v_now);
             END IF;
             RETURN 'applied';
         END IF;
@@ -135,7 +135,7 @@ BEGIN
     END IF;
     PERFORM {ops}.record_step(p_run_id, v_seq, CASE WHEN v_passes THEN 'running' ELSE v_run.status END, p_status, NULL,
                               v_cause, v_now);
-    PERFORM {ops}.after_finish(ARRAY[p_run_id], v_now);
+    PERFORM {ops}.after_finish(p_run_id, v_now);
     RETURN 'applied';
 END
 $$;
@@ -158,6 +158,7 @@ DECLARE
     v_asked record;
     v_bad   text;
     v_ended record;
+    v_sequel text;
 BEGIN
     IF NOT p_statuses <@ ARRAY['success', 'failed', 'cancelled'] OR array_position(p_statuses, NULL) IS NOT NULL THEN
         SELECT s INTO v_bad FROM unnest(p_statuses) s
@@ -237,40 +238,34 @@ BEGIN
       INTO v_ended FROM ended e;
     IF v_ended.is_oversize THEN
         RAISE EXCEPTION 'with this, metadata is larger than % bytes', {metadata_max} USING ERRCODE = 'TM007';
-    ELSIF v_ended.sequel IS NOT NULL THEN
-        PERFORM {ops}.after_finish(v_ended.sequel, v_now);
     END IF;
+    FOREACH v_sequel IN ARRAY coalesce(v_ended.sequel, '{}') LOOP
+        PERFORM {ops}.after_finish(v_sequel, v_now);
+    END LOOP;
     RETURN QUERY SELECT a.id, 'applied' FROM unnest(p_run_ids) a (id);
 END
 $$;
 
--- What follows a reported end: who lists it, the artifacts it names, and another try where the budget allows one.
-CREATE FUNCTION {ops}.after_finish(p_run_ids text[], p_now timestamptz)
+-- What follows a reported end: who lists it, the artifacts it names, and another try where the budget allows one. One run
+-- at a time: a plan for several that is made while the table is small would read all of it for ever after.
+CREATE FUNCTION {ops}.after_finish(p_run_id text, p_now timestamptz)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    v_run record;
+    v_run {ops}.runs;
 BEGIN
-    PERFORM {ops}.note_end(r) FROM {ops}.runs r WHERE r.run_id = ANY (p_run_ids);
-    FOR v_run IN
-        SELECT r.run_id, r.status, r.metadata, r.failures, r.losses, r.max_attempts, r.backoff_secs,
-               r.cancel_requested_at
-          FROM {ops}.runs r
-         WHERE r.run_id = ANY (p_run_ids)
-           AND (r.metadata ? 'artifacts' OR (r.status = 'failed' AND r.failures + 1 < r.max_attempts))
-    LOOP
-        IF jsonb_typeof(v_run.metadata -> 'artifacts') = 'array' THEN
-            PERFORM {ops}.add_artifact(v_run.run_id, a ->> 'type', a ->> 'url', a ->> 'digest',
-                    CASE WHEN jsonb_typeof(a -> 'size_bytes') = 'number' AND a ->> 'size_bytes' ~ '^-?[0-9]{1,18}$'
-                         THEN (a ->> 'size_bytes')::bigint END, '{}'::jsonb, p_now)
-               FROM jsonb_array_elements(v_run.metadata -> 'artifacts') a
-              WHERE a ->> 'type' <> '' AND a ->> 'url' <> '';
-        END IF;
-        IF v_run.status = 'failed' AND v_run.failures + 1 < v_run.max_attempts
-           AND v_run.cancel_requested_at IS NULL THEN
-            PERFORM {ops}.follow_run(v_run.run_id, v_run.failures + 1, v_run.losses,
-                p_now + {ops}.backoff(v_run.backoff_secs, v_run.failures, v_run.run_id), p_now);
-        END IF;
-    END LOOP;
+    SELECT r.* INTO v_run FROM {ops}.runs r WHERE r.run_id = p_run_id;
+    PERFORM {ops}.note_end(v_run);
+    IF jsonb_typeof(v_run.metadata -> 'artifacts') = 'array' THEN
+        PERFORM {ops}.add_artifact(v_run.run_id, a ->> 'type', a ->> 'url', a ->> 'digest',
+                CASE WHEN jsonb_typeof(a -> 'size_bytes') = 'number' AND a ->> 'size_bytes' ~ '^-?[0-9]{1,18}$'
+                     THEN (a ->> 'size_bytes')::bigint END, '{}'::jsonb, p_now)
+           FROM jsonb_array_elements(v_run.metadata -> 'artifacts') a
+          WHERE a ->> 'type' <> '' AND a ->> 'url' <> '';
+    END IF;
+    IF v_run.status = 'failed' AND v_run.failures + 1 < v_run.max_attempts AND v_run.cancel_requested_at IS NULL THEN
+        PERFORM {ops}.follow_run(v_run.run_id, v_run.failures + 1, v_run.losses,
+            p_now + {ops}.backoff(v_run.backoff_secs, v_run.failures, v_run.run_id), p_now);
+    END IF;
 END
 $$;
 

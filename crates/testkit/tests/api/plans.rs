@@ -1,4 +1,5 @@
-//! Lists of runs are found by an index, whichever filter is given: the databases say so themselves.
+//! Lists of runs are found by an index, whichever filter is given, and so is the run that a verb is about: the
+//! databases say so themselves.
 
 use crate::doorway::Doorway;
 use tidemill_core::run::{Lane, RunFilter, RunState};
@@ -82,4 +83,60 @@ pub(crate) async fn each_filter_is_answered_from_an_index(kind: Kind) {
             assert!(!format!("{plan}\n").contains(walk), "{name} walks the table:\n{plan}");
         }
     }
+}
+
+/// Every verb of a run, and the ways in which runs end. Plans are kept for the session: those of the first call too.
+const VERBS: &str = "
+CREATE FUNCTION pg_temp.live() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_worker uuid := gen_random_uuid();
+    v_run    text;
+    v_runs   text[];
+    v_status text;
+BEGIN
+    PERFORM {ops}.register_worker(v_worker, 'w', 'h', 1, '{}', '1');
+    FOREACH v_status IN ARRAY '{success,failed,cancelled}'::text[] LOOP
+        FOR v_round IN 1 .. 2 LOOP
+            PERFORM {ops}.queue_run('shop', 'staging', NULL, NULL, '{}', gen_random_uuid()::text, p_max_attempts => 3);
+            SELECT c.run_id INTO v_run FROM {ops}.claim_next_run('w', p_worker => v_worker) c;
+            PERFORM {ops}.beat_worker(v_worker, ARRAY[v_run]);
+            IF v_round = 1 THEN
+                PERFORM {ops}.start_run(v_run, 'w', 1);
+                PERFORM {ops}.append_event(v_run, 'info', 'a line', p_worker_id => 'w');
+                PERFORM {ops}.heartbeat(v_run, 'w', 1);
+                PERFORM {ops}.lease_guard(v_run, 1);
+            END IF;
+            PERFORM {ops}.finish_run(v_run, v_status, '{\"artifacts\": [{\"type\": \"log\", \"url\": \"x\"}]}', 'w', 1);
+            PERFORM {ops}.finish_run(v_run, v_status, '{}', 'w', 1);
+        END LOOP;
+    END LOOP;
+    PERFORM {ops}.retry_run(v_run);
+    PERFORM {ops}.queue_run('shop', 'staging', NULL, NULL) FROM generate_series(1, 4);
+    SELECT array_agg(c.run_id) INTO v_runs FROM {ops}.claim_next_run('w', 4) c;
+    PERFORM {ops}.cancel_run(v_runs[1]);
+    PERFORM {ops}.finish_runs(v_runs[2:], '{success,failed,success}', '{\"{}\",\"{}\",\"{}\"}', 'w');
+END
+$$";
+
+/// Verbs that were planned while there were few runs do not read all of them once there are many.
+#[tokio::test]
+async fn a_verb_that_was_planned_on_few_runs_looks_up_one_of_many() {
+    let door = Doorway::open(Kind::Postgres).await;
+    let read = "(SELECT seq_tup_read FROM pg_stat_xact_user_tables WHERE relid = '{ops}.runs'::regclass)";
+    let judge = format!(
+        "DO $$
+         DECLARE
+             v_before bigint;
+         BEGIN
+             PERFORM pg_temp.live();
+             PERFORM {{ops}}.queue_run('bank', 'staging', NULL, NULL) FROM generate_series(1, 3000);
+             v_before := {read};
+             PERFORM pg_temp.live();
+             IF {read} > v_before THEN
+                 RAISE EXCEPTION '% rows were read one after the other', {read} - v_before;
+             END IF;
+         END
+         $$"
+    );
+    door.stage.plain.script(&format!("{VERBS};\n{judge}")).await.expect("verbs look up what they are about");
 }
