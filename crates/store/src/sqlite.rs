@@ -162,31 +162,14 @@ impl Writer {
     /// Runs and commits one group, and answers its callers.
     async fn group(&mut self, first: Job) {
         if let Err(error) = self.begin().await {
+            // Where it had begun after all.
+            let _ = sqlx::query("ROLLBACK").execute(&mut self.conn).await;
             let (_, reply) = first(Err(Error::database("begin to write", error))).await;
             reply(Ok(()));
             return;
         }
-        let began = Instant::now();
         let mut replies = Vec::new();
-        let mut next = Some(first);
-        let mut sound = Ok(());
-        while let Some(job) = next.take() {
-            match self.step(job, &mut replies).await {
-                Ok(()) => {}
-                Err(error) => {
-                    sound = Err(error);
-                    break;
-                }
-            }
-            if replies.len() < GROUP_STEPS_MAX && began.elapsed() < GROUP_TIME_MAX {
-                next = self.inbox.try_recv().ok();
-            }
-        }
-        let fate = match sound {
-            Ok(()) => sqlx::query("COMMIT").execute(&mut self.conn).await.map(|_| ()),
-            Err(error) => Err(error),
-        };
-        if let Err(error) = fate {
+        if let Err(error) = self.steps(first, &mut replies).await {
             let _ = sqlx::query("ROLLBACK").execute(&mut self.conn).await;
             let reason = error.to_string();
             let mut first = Some(error);
@@ -202,23 +185,41 @@ impl Writer {
         self.committed.send_modify(|commits| *commits += 1);
     }
 
-    /// Runs one step in a savepoint. An error here means that the whole group is lost.
-    async fn step(&mut self, job: Job, replies: &mut Vec<Reply>) -> Result<(), sqlx::Error> {
-        sqlx::query("SAVEPOINT step").execute(&mut self.conn).await?;
-        let (keep, reply) = job(Ok(&mut self.conn)).await;
-        replies.push(reply);
-        if !keep {
-            sqlx::query("ROLLBACK TO step").execute(&mut self.conn).await?;
+    /// Runs the steps of a group, each in a savepoint, and commits them. An error here means that all of them are lost.
+    ///
+    /// A call to SQLite is a visit to its thread and back, which takes longer than most statements: what follows upon
+    /// each other is one call.
+    async fn steps(&mut self, first: Job, replies: &mut Vec<Reply>) -> Result<(), sqlx::Error> {
+        let began = Instant::now();
+        let mut job = first;
+        loop {
+            let (keep, reply) = job(Ok(&mut self.conn)).await;
+            replies.push(reply);
+            if !keep {
+                // The savepoint stays, for the next step.
+                sqlx::query("ROLLBACK TO step").execute(&mut self.conn).await?;
+            }
+            let may_grow = replies.len() < GROUP_STEPS_MAX && began.elapsed() < GROUP_TIME_MAX;
+            let Some(next) = may_grow.then(|| self.inbox.try_recv().ok()).flatten() else { break };
+            job = next;
+            if keep
+                && let Err(error) = sqlx::query("RELEASE step; SAVEPOINT step").execute(&mut self.conn).await
+            {
+                let lost = sqlx::Error::Protocol(error.to_string());
+                replies.push(job(Err(Error::database("begin to write", lost))).await.1);
+                return Err(error);
+            }
         }
-        sqlx::query("RELEASE step").execute(&mut self.conn).await?;
+        // The last savepoint goes with it.
+        sqlx::query("COMMIT").execute(&mut self.conn).await?;
         Ok(())
     }
 
-    /// Begins to write, waiting for other processes that do.
+    /// Begins to write, and the first step, waiting for other processes that write.
     async fn begin(&mut self) -> Result<(), sqlx::Error> {
         let began = Instant::now();
         loop {
-            match sqlx::query("BEGIN IMMEDIATE").execute(&mut self.conn).await {
+            match sqlx::query("BEGIN IMMEDIATE; SAVEPOINT step").execute(&mut self.conn).await {
                 Ok(_) => return Ok(()),
                 Err(error) if is_busy(&error) && began.elapsed() < BUSY_MAX => {
                     // Not in step with others that wait too: the clock's last digits differ between processes.

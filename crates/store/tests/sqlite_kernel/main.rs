@@ -8,4 +8,5 @@
 mod bench;
 mod by_hand;
 mod ends;
+mod groups;
 mod waiting;
