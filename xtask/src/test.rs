@@ -64,8 +64,8 @@ pub(crate) fn screenshots(folder: &str) -> Result<ExitCode> {
 
 /// Runs one benchmark, optimised.
 pub(crate) fn bench(name: &str, options: &[&str]) -> Result<ExitCode> {
-    // Some benchmarks drive the binary itself, in processes of its own. Built together, both share their libraries; apart,
-    // each would have them built anew with features of its own.
+    // Some benchmarks drive the binary itself, in processes of its own. Built together, both share their libraries;
+    // apart, each would have them built anew with features of its own.
     let both = ["--package", "tidemill", "--package", "tidemill-bench"];
     let built = workspace::cargo().args(["build", "--release"]).args(both).status();
     let built = built.context("could not run cargo")?;

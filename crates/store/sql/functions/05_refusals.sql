@@ -60,12 +60,13 @@ BEGIN
 END
 $$;
 
--- Wakes a worker that has declared that it waits. A hint: a worker that misses it looks again soon.
+-- Wakes a worker that has declared that it waits. A hint: a worker that misses it looks again soon. Its names say where
+-- they are from: setting where names are looked up would cost more than the look.
 CREATE FUNCTION {ops}.wake()
-RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
     IF EXISTS (SELECT FROM {ops}.workers w WHERE w.waiting) THEN
-        PERFORM pg_notify('{channel}', '');
+        PERFORM pg_catalog.pg_notify('{channel}', '');
     END IF;
 END
 $$;

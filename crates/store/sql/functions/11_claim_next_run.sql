@@ -3,7 +3,7 @@
 --
 -- While a long transaction keeps old row versions alive, the head of the index fills with entries of runs that
 -- were claimed long ago, and each claim would read past all of them. A claim that notices this (the search took
--- long) notes on the shelf where the living begin; for a short time others start there.
+-- long, and once more took long) notes on the shelf where the living begin; for a short time others start there.
 CREATE FUNCTION {ops}.claim_next_run(
     p_worker_id  text,
     p_limit      integer DEFAULT 1,
@@ -24,6 +24,7 @@ DECLARE
     v_left  integer := least(greatest(p_limit, 1), {batch_max});
     v_first boolean := true;
     v_whole boolean := false;
+    v_slow  boolean := false;
     v_look  record;
     v_began timestamptz;
     v_took  interval;
@@ -82,6 +83,12 @@ BEGIN
               INTO v_look FROM {ops}.look_past_notes(p_labels, p_projects, v_began, v_now) n;
         END IF;
         v_took := clock_timestamp() - v_began;
+        IF v_took > interval '3 milliseconds' AND NOT v_slow THEN
+            -- Perhaps it was only planned, or the processor was with somebody else. A look that reads past the dead
+            -- takes as long again.
+            v_slow := true;
+            CONTINUE;
+        END IF;
         v_first := false;
 
         IF v_look.asked_before THEN

@@ -246,8 +246,8 @@ BEGIN
 END
 $$;
 
--- What follows a reported end: who lists it, the artifacts it names, and another try where the budget allows one. One run
--- at a time: a plan for several that is made while the table is small would read all of it for ever after.
+-- What follows a reported end: who lists it, the artifacts it names, and another try where the budget allows one. One
+-- run at a time: a plan for several that is made while the table is small would read all of it for ever after.
 CREATE FUNCTION {ops}.after_finish(p_run_id text, p_now timestamptz)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
