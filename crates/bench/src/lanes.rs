@@ -9,8 +9,9 @@ use tidemill_engine::Engine;
 use tidemill_engine::graph::{GraphSettings, Graphs, SubmitGraph};
 use tidemill_testkit::cluster::Database;
 
-/// Stones of the feed: as many partitions as a large one has.
-const STONES: u32 = 60_000;
+/// Stones of the feed, and the partitions that they are divided into: the most that a sync has.
+const STONES: u32 = 150_000;
+const PARTITIONS: i64 = 30;
 /// Jobs of a graph that is drawn whole, and of one that is folded up.
 const DRAWN: usize = 200;
 const FOLDED: usize = 2_000;
@@ -36,9 +37,9 @@ pub(crate) async fn sync(mill: &Mill, conn: &mut PgConnection) -> Result<Paths> 
     )
     .fetch_one(conn)
     .await?;
-    ensure!(partitions > 1, "the feed has {partitions} partitions");
+    ensure!(partitions == PARTITIONS, "the sync has {partitions} partitions");
     Ok(vec![
-        ("a sync", format!("/runs/{run}")),
+        ("a sync of 30 partitions", format!("/runs/{run}")),
         ("a feed", "/feeds/bench".to_owned()),
         ("a queue", format!("/queues/{queue}")),
     ])
