@@ -160,7 +160,8 @@ impl Postgres {
         let kept = self.kept().pop().filter(|kept| kept.since.elapsed() < KEPT_MAX);
         let kept = match kept {
             Some(kept) => kept,
-            None => Kept { conn: self.pool.acquire().await?, since: Instant::now() },
+            // Rare, and so large that it would be the better part of every step.
+            None => Kept { conn: Box::pin(self.pool.acquire()).await?, since: Instant::now() },
         };
         Ok(Lent { kept: Some(kept), postgres: Arc::clone(self), _turn: turn })
     }

@@ -255,7 +255,7 @@ impl Store {
                 .await
             }
             Backend::Sqlite(sqlite) => {
-                let mut transaction = sqlite.readers().begin().await.map_err(failed)?;
+                let mut transaction = Box::pin(sqlite.readers().begin()).await.map_err(failed)?;
                 let tx = Tx { conn: Conn::Sqlite(&mut transaction), context: &self.context, line: None };
                 let result = step(tx).await;
                 let _ = transaction.rollback().await;
