@@ -6,6 +6,7 @@ use crate::report::{Line, Report, say};
 use anyhow::{Context as _, Result, bail};
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 use tidemill_testkit::cluster::{Database, ServerBinaries, find_on_path};
 
 /// A bare table, and a script that works on it.
@@ -38,8 +39,8 @@ pub(crate) const BATCH: Floor = Floor {
 
 impl Floor {
     /// Fills the table anew, and measures runs per second.
-    pub(crate) fn rate(&self, database: &Database, connections: u32, plan: &Plan) -> Result<f64> {
-        let seconds = plan.time.as_secs().max(1);
+    pub(crate) fn rate(&self, database: &Database, connections: u32, time: Duration) -> Result<f64> {
+        let seconds = time.as_secs().max(1);
         fill(&database.url, self.runs_max * seconds)?;
         Ok(self.runs * pgbench(&database.url, self.script, connections, seconds)?)
     }
@@ -64,7 +65,7 @@ pub(crate) fn all(ground: &Ground, plan: &Plan, report: &mut Report) -> Result<(
     let bare = ground.bare()?;
     for (what, floor) in [("claim and finish", SINGLE), ("claim and finish 100 at once", BATCH)] {
         for (connections, usual) in floor.usual {
-            let rate = floor.rate(&bare, *connections, plan)?;
+            let rate = floor.rate(&bare, *connections, plan.time)?;
             floor.warn(*connections, rate);
             report.add(Line {
                 what: format!("floor: {what}, {connections} connections"),

@@ -26,12 +26,13 @@ pub(crate) async fn single(
     lifecycles(&engine, connections, Duration::from_secs(1)).await?;
     let mut conn = PgConnection::connect(&ours.url).await?;
     let (mut pairs, mut spent) = (Pairs::default(), Spent::default());
+    let time = plan.lasting(30);
     for _ in 0..plan.pairs {
         // The floor's table is new in each pair; ours is at least without what the pair before has left behind.
         tidy(&mut conn).await?;
-        let floor = floor::SINGLE.rate(&bare, connections, plan)?;
+        let floor = floor::SINGLE.rate(&bare, connections, time)?;
         let before = Meter::read(&ours.url).await?;
-        let done = lifecycles(&engine, connections, plan.time).await?;
+        let done = lifecycles(&engine, connections, time).await?;
         spent.add(before, Meter::read(&ours.url).await?, done.runs);
         pairs.add(floor, done.rate());
     }
@@ -126,7 +127,8 @@ pub(crate) async fn batched(ground: &Ground, plan: &Plan, report: &mut Report) -
     let ours = ground.fresh().await?;
     let engine = open(&ours.url, CONNECTIONS, Pooler::Session).await?;
     let mut conn = PgConnection::connect(&ours.url).await?;
-    let ready = i32::try_from(40_000 * plan.time.as_secs().max(1)).unwrap_or(i32::MAX);
+    let time = plan.lasting(10);
+    let ready = i32::try_from(40_000 * time.as_secs().max(1)).unwrap_or(i32::MAX);
     let (mut pairs, mut spent) = (Pairs::default(), Spent::default());
     for pair in 0..=plan.pairs {
         fill(&mut conn, include_str!("../sql/fill_ready.sql"), ready, Triggers::On).await?;
@@ -136,9 +138,9 @@ pub(crate) async fn batched(ground: &Ground, plan: &Plan, report: &mut Report) -
             batches(&engine, CONNECTIONS, Duration::from_secs(1)).await?;
             continue;
         }
-        let floor = FLOOR.rate(&bare, CONNECTIONS, plan)?;
+        let floor = FLOOR.rate(&bare, CONNECTIONS, time)?;
         let before = Meter::read(&ours.url).await?;
-        let done = batches(&engine, CONNECTIONS, plan.time).await?;
+        let done = batches(&engine, CONNECTIONS, time).await?;
         spent.add(before, Meter::read(&ours.url).await?, done.runs);
         pairs.add(floor, done.rate());
     }

@@ -36,6 +36,8 @@ pub(crate) struct Plan {
     pub(crate) pairs: usize,
     /// Time for each side of a pair.
     pub(crate) time: Duration,
+    /// The same where somebody said so.
+    asked: Option<Duration>,
     /// Only these measurements, if any are named.
     only: Vec<String>,
     /// Smaller tables and shorter waits, for a first look.
@@ -71,7 +73,8 @@ const MEASUREMENTS: [&str; 21] = [
 const USAGE: &str =
     "usage: runs|queue|sync|http|console|graph [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]
   --pairs N     pairs of floor and ours for each ratio, 5 unless told otherwise
-  --seconds S   whole seconds for each side of a pair, 4 unless told otherwise
+  --seconds S   whole seconds for each side of a pair, 4 unless told otherwise, but 30 of a
+                full lifecycle and 10 of batches of runs
   --only a,b    http: cycles, lists, streams; graph: floor, controller, jobs, chain
                 runs: floors, lifecycle, batch, sqlite, latency, notify, flat, pinned
                 sync: whole, workers, settings; queue: batches, sizes, send
@@ -80,6 +83,11 @@ const USAGE: &str =
   --json        the table as JSON";
 
 impl Plan {
+    /// Time for each side of a pair where a rate has to last: a queue that was just tidied is fast for some seconds.
+    pub(crate) fn lasting(&self, secs: u64) -> Duration {
+        self.asked.unwrap_or(Duration::from_secs(secs))
+    }
+
     fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|wanted| wanted == name)
     }
@@ -115,8 +123,14 @@ fn measure() -> Result<()> {
         Some(_) | None => bail!(USAGE),
     }
     let mut stones = 500_000;
-    let mut plan =
-        Plan { pairs: 5, time: Duration::from_secs(4), only: Vec::new(), quick: false, json: false };
+    let mut plan = Plan {
+        pairs: 5,
+        time: Duration::from_secs(4),
+        asked: None,
+        only: Vec::new(),
+        quick: false,
+        json: false,
+    };
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().with_context(|| format!("{argument} needs a value"));
         match argument.as_str() {
@@ -125,6 +139,7 @@ fn measure() -> Result<()> {
             "--seconds" => {
                 plan.time =
                     Duration::from_secs(value()?.parse::<NonZeroU64>().context("whole seconds")?.get());
+                plan.asked = Some(plan.time);
             }
             "--only" => {
                 plan.only = value()?.split(',').map(str::to_owned).collect();
@@ -136,6 +151,7 @@ fn measure() -> Result<()> {
                 plan.quick = true;
                 plan.pairs = 2;
                 plan.time = Duration::from_secs(1);
+                plan.asked = Some(plan.time);
             }
             "--json" => plan.json = true,
             other => bail!("there is no option {other}\n{USAGE}"),

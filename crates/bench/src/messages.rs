@@ -27,7 +27,7 @@ pub(crate) async fn batches(ground: &Ground, plan: &Plan, report: &mut Report) -
     let mut pairs = Pairs::default();
     for _ in 0..plan.pairs {
         let bare = ground.bare()?;
-        let floor = floor::BATCH.rate(&bare, CALLERS, plan)?;
+        let floor = floor::BATCH.rate(&bare, CALLERS, plan.time)?;
         let database = ground.fresh().await?;
         let engine = open(&database.url, CALLERS, Pooler::Session).await?;
         fill(&engine, WAITING).await?;
