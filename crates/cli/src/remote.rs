@@ -77,15 +77,15 @@ fn token(global: &Global) -> Result<Option<String>, Failure> {
 }
 
 /// A client for a single command: what passes is asked again for a while, under the same ids.
-pub(crate) fn client(http: Http) -> Client {
-    Client::new(Patient { http })
+pub(crate) fn client(way: impl Transport + 'static) -> Client {
+    Client::new(Patient { way })
 }
 
-struct Patient {
-    http: Http,
+struct Patient<W> {
+    way: W,
 }
 
-impl Transport for Patient {
+impl<W: Transport> Transport for Patient<W> {
     fn carry(&self, call: Call) -> Later<'_> {
         Box::pin(async move {
             let again = call.method != Method::POST
@@ -94,7 +94,7 @@ impl Transport for Patient {
                 || ASKED_TWICE.iter().any(|path| call.path.starts_with(path));
             let (began, mut wait) = (Instant::now(), Duration::from_millis(50));
             loop {
-                let answer = self.http.carry(call.clone()).await;
+                let answer = self.way.carry(call.clone()).await;
                 let (passes, pause) = match &answer {
                     // Whoever is told to wait was let in nowhere: nothing was done, and asking again does it once.
                     Ok(answer) if answer.status == StatusCode::TOO_MANY_REQUESTS => {
@@ -285,5 +285,35 @@ impl Drop for Poll {
         if let Some(out) = &self.out {
             out.abort();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::client;
+    use http::StatusCode;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use tidemill_client::{Answer, Call, Later, Transport};
+
+    /// A way on which the database is away for the first request.
+    struct Away(Arc<AtomicU32>);
+
+    impl Transport for Away {
+        fn carry(&self, _call: Call) -> Later<'_> {
+            let is_first = self.0.fetch_add(1, Ordering::Relaxed) == 0;
+            let status = if is_first { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+            let body = r#"{"items": [], "next": null}"#.into();
+            Box::pin(async move { Ok(Answer { status, body, retry_after: None }) })
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_only_read_is_asked_again() {
+        let asked = Arc::new(AtomicU32::new(0));
+        let run = "run-01a1e557-a1e2-79ec-8eb5-8de4423f821f".parse().unwrap();
+        let tries = client(Away(asked.clone())).tries(&run).await.unwrap();
+        assert!(tries.items.is_empty());
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
     }
 }
