@@ -8,6 +8,7 @@ use tidemill_core::Timestamp;
 use tidemill_core::records::FeedRecord;
 use tidemill_feeds::{Ask, Circuit, ErrorClass, FeedError};
 use tidemill_store::Error;
+use tokio::sync::watch;
 
 /// Why a feed gave no answer that can be used.
 #[derive(Debug, thiserror::Error)]
@@ -81,8 +82,15 @@ impl Syncs {
         }
     }
 
-    /// Asks a feed once, unless it is down. For whoever is brought back by a message, and serves others meanwhile.
-    pub(super) async fn asking_once<T, F>(&self, feed: &str, question: F) -> Result<T, Asked>
+    /// Asks a feed once, unless it is down. For whoever is brought back by a message, and serves others meanwhile. It
+    /// may take minutes to answer, and whoever is to end does not wait for it: for the answer alone. What is noted of
+    /// the feed is waited for, because it is noted even if nobody does, and then after the probe was left.
+    pub(super) async fn asking_once<T, F>(
+        &self,
+        feed: &str,
+        stop: &watch::Receiver<bool>,
+        question: F,
+    ) -> Result<T, Asked>
     where
         F: Future<Output = Result<T, FeedError>>,
     {
@@ -91,7 +99,16 @@ impl Syncs {
             let reason = self.engine.store().feed(feed.to_owned()).await?.circuit_reason.unwrap_or_default();
             return Err(Asked::Down { until, reason });
         }
-        match question.await {
+        let mut stop = stop.clone();
+        let told = tokio::select! {
+            told = question => Some(told),
+            Ok(_) = stop.wait_for(|stop| *stop) => None,
+        };
+        let Some(told) = told else {
+            self.leave_probe(feed).await?;
+            return Err(Asked::Stopped);
+        };
+        match told {
             Ok(answer) => {
                 self.answered(feed).await?;
                 Ok(answer)

@@ -6,7 +6,6 @@ use super::circuit::Asked;
 use super::consolidate::Bench;
 use super::plan::say;
 use std::collections::{BTreeSet, HashSet};
-use std::future::Future;
 use std::sync::Arc;
 use tidemill_core::Timestamp;
 use tidemill_core::alert::AlertKind;
@@ -68,7 +67,7 @@ impl Syncs {
             let unseen = store.unseen_after(sync.feed.clone(), id, after.clone(), CHUNK).await?;
             let Some(last) = unseen.last() else { return Ok(true) };
             after.clone_from(last);
-            let gone = self.unless_stopped(sync, stop, self.verify(sync, bench, unseen)).await?;
+            let gone = self.verify(sync, bench, unseen, stop).await?;
             if !self.mark_deleted(sync, gone).await? {
                 return Ok(false);
             }
@@ -84,7 +83,7 @@ impl Syncs {
         stop: &watch::Receiver<bool>,
     ) -> Result<bool, Asked> {
         let (store, Some(since)) = (self.engine.store(), sync.updated_from) else { return Ok(true) };
-        let told = self.unless_stopped(sync, stop, self.withdrawn(sync, bench, since)).await?;
+        let told = self.withdrawn(sync, bench, since, stop).await?;
         let mut known = Vec::new();
         for some in told.chunks(CHUNK) {
             known.extend(store.active_stones(sync.feed.clone(), some.to_vec()).await?);
@@ -99,7 +98,7 @@ impl Syncs {
             return Ok(true);
         }
         for some in known.chunks(CHUNK) {
-            let gone = self.unless_stopped(sync, stop, self.verify(sync, bench, some.to_vec())).await?;
+            let gone = self.verify(sync, bench, some.to_vec(), stop).await?;
             if !self.mark_deleted(sync, gone).await? {
                 return Ok(false);
             }
@@ -109,13 +108,19 @@ impl Syncs {
 
     /// What the feed says it has withdrawn since then. One that does not understand the question is not asked again:
     /// the next full sync finds out.
-    async fn withdrawn(&self, sync: &Sync, bench: &Bench, since: Timestamp) -> Result<Vec<String>, Asked> {
+    async fn withdrawn(
+        &self,
+        sync: &Sync,
+        bench: &Bench,
+        since: Timestamp,
+        stop: &watch::Receiver<bool>,
+    ) -> Result<Vec<String>, Asked> {
         let limit = bench.source.page_limit();
         let (mut told, mut offset) = (BTreeSet::new(), 0);
         while let Some(answer) = bench.source.withdrawn(since, offset, limit)
             && told.len() < WITHDRAWN_MAX
         {
-            let page = match self.asking_once(&sync.feed, answer).await {
+            let page = match self.asking_once(&sync.feed, stop, answer).await {
                 Err(Asked::Feed(error)) => {
                     tracing::warn!(
                         feed = sync.feed,
@@ -159,34 +164,21 @@ impl Syncs {
         }
     }
 
-    /// Asks the feed. It may take minutes to answer; whoever is to end does not wait for it.
-    async fn unless_stopped<T>(
-        &self,
-        sync: &Sync,
-        stop: &watch::Receiver<bool>,
-        question: impl Future<Output = Result<T, Asked>>,
-    ) -> Result<T, Asked> {
-        let mut stop = stop.clone();
-        let answer = tokio::select! {
-            answer = question => Some(answer?),
-            Ok(_) = stop.wait_for(|stop| *stop) => None,
-        };
-        let Some(answer) = answer else {
-            self.leave_probe(&sync.feed).await?;
-            return Err(Asked::Stopped);
-        };
-        Ok(answer)
-    }
-
     #[expect(clippy::cast_precision_loss, reason = "a share of a count")]
     fn is_too_many(&self, found: Unseen) -> bool {
         found.unseen as f64 > found.active as f64 * self.settings.delete_limit
     }
 
     /// Those of the stones that the feed really no longer offers.
-    async fn verify(&self, sync: &Sync, bench: &Bench, unseen: Vec<String>) -> Result<Vec<String>, Asked> {
+    async fn verify(
+        &self,
+        sync: &Sync,
+        bench: &Bench,
+        unseen: Vec<String>,
+        stop: &watch::Receiver<bool>,
+    ) -> Result<Vec<String>, Asked> {
         let there = match bench.source.lookup(&unseen) {
-            Some(answer) => Some(self.asking_once(&sync.feed, answer).await?),
+            Some(answer) => Some(self.asking_once(&sync.feed, stop, answer).await?),
             None => None,
         };
         if let Some(there) = there {
