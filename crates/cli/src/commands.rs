@@ -39,10 +39,9 @@ use crate::args_sync::Workers;
 use crate::config::Config;
 use crate::fail::Failure;
 use crate::out::Out;
-use crate::{environment, local, remote};
+use crate::{environment, local, patient, remote};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 use tidemill_client::Client;
 use tidemill_engine::clock::{Clock, host_now};
 use tidemill_engine::sync::{SyncSettings, Syncs};
@@ -50,7 +49,7 @@ use tidemill_engine::{Engine, Patience, Process};
 use tidemill_store::{Options, Store};
 
 /// How long a single command goes on trying.
-const PATIENCE: Patience = Patience::For(Duration::from_secs(10));
+const PATIENCE: Patience = Patience::For(patient::PATIENCE);
 
 /// Runs one command.
 pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> Result<ExitCode, Failure> {
@@ -200,7 +199,7 @@ where
     F: Future<Output = Result<ExitCode, Failure>>,
 {
     if let Some(way) = remote::way(global)? {
-        return command(remote::client(way)).await;
+        return command(patient::client(way)).await;
     }
     closing(open(config).await?, |engine| {
         command(local::client(syncs(engine, config), environment::person()))

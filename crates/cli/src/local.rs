@@ -20,7 +20,7 @@ struct Local {
 /// A client of the door on these use cases, for somebody who may do everything. Behind the door verbs are asked again
 /// while the database is away, but not all that is read: so it is here, as for a server that is far away.
 pub(crate) fn client(syncs: Syncs, name: String) -> Client {
-    crate::remote::client(Local { router: router(App::new(syncs, Access::Open { name })) })
+    crate::patient::client(Local { router: router(App::new(syncs, Access::Open { name })) })
 }
 
 impl Transport for Local {

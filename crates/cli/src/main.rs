@@ -19,6 +19,7 @@ mod fail;
 mod local;
 mod observe;
 mod out;
+mod patient;
 mod remote;
 #[cfg(test)]
 mod shown_tests;

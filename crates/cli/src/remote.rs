@@ -2,9 +2,8 @@
 
 use crate::args::Global;
 use crate::fail::Failure;
-use http::{Method, StatusCode};
 use std::time::Duration;
-use tidemill_client::{Call, Client, Error, Http, HttpOptions, Later, Transport};
+use tidemill_client::{Client, Error, Http, HttpOptions};
 use tidemill_core::event::NewEvent;
 use tidemill_core::run::{Applied, Claim, ClaimRuns, Run};
 use tidemill_core::worker::{Beaten, NewWorker};
@@ -15,29 +14,11 @@ use tidemill_store::{FinishRun, Holder, RefusalCode};
 use tidemill_wire::claims::{Ask, Offer};
 use tidemill_wire::runs::{Append, Finish};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
-/// How long a single command goes on trying.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a worker waits for an answer that should come at once; it must go on beating.
 const ANSWER: Duration = Duration::from_secs(5);
 /// The longest wait of one claim.
 const WAIT_SECS_MAX: u16 = 60;
-/// What can be asked twice without a key: its parts have ids and keys of their own, or recognise themselves.
-const ASKED_TWICE: [&str; 11] = [
-    "/v1/runs",
-    "/v1/claims",
-    "/v1/finishes",
-    "/v1/workers",
-    "/v1/projects",
-    "/v1/schedules",
-    "/v1/rules/test",
-    "/v1/graphs",
-    "/v1/jobs",
-    "/v1/agents",
-    "/v1/reboot",
-];
-
 /// What is said of a server that is silent.
 const NO_ANSWER: &str = "no answer came in time";
 
@@ -74,43 +55,6 @@ fn token(global: &Global) -> Result<Option<String>, Failure> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::usage(format!("could not read the token from `{path}`: {error}")))?;
     Ok(Some(text.trim().to_owned()))
-}
-
-/// A client for a single command: what passes is asked again for a while, under the same ids.
-pub(crate) fn client(way: impl Transport + 'static) -> Client {
-    Client::new(Patient { way })
-}
-
-struct Patient<W> {
-    way: W,
-}
-
-impl<W: Transport> Transport for Patient<W> {
-    fn carry(&self, call: Call) -> Later<'_> {
-        Box::pin(async move {
-            let again = call.method != Method::POST
-                || call.idempotency_key.is_some()
-                || call.path.split('?').next().is_some_and(|path| path.ends_with("/reprice"))
-                || ASKED_TWICE.iter().any(|path| call.path.starts_with(path));
-            let (began, mut wait) = (Instant::now(), Duration::from_millis(50));
-            loop {
-                let answer = self.way.carry(call.clone()).await;
-                let (passes, pause) = match &answer {
-                    // Whoever is told to wait was let in nowhere: nothing was done, and asking again does it once.
-                    Ok(answer) if answer.status == StatusCode::TOO_MANY_REQUESTS => {
-                        (true, answer.retry_after.unwrap_or(wait))
-                    }
-                    Ok(answer) => (again && answer.status == StatusCode::SERVICE_UNAVAILABLE, wait),
-                    Err(error) => (again && error.is_transient(), wait),
-                };
-                if !passes || began.elapsed() + pause > PATIENCE {
-                    return answer;
-                }
-                tokio::time::sleep(pause).await;
-                wait = (wait * 2).min(Duration::from_secs(2));
-            }
-        })
-    }
 }
 
 /// A worker's door that is far away.
@@ -285,35 +229,5 @@ impl Drop for Poll {
         if let Some(out) = &self.out {
             out.abort();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::client;
-    use http::StatusCode;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
-    use tidemill_client::{Answer, Call, Later, Transport};
-
-    /// A way on which the database is away for the first request.
-    struct Away(Arc<AtomicU32>);
-
-    impl Transport for Away {
-        fn carry(&self, _call: Call) -> Later<'_> {
-            let is_first = self.0.fetch_add(1, Ordering::Relaxed) == 0;
-            let status = if is_first { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
-            let body = r#"{"items": [], "next": null}"#.into();
-            Box::pin(async move { Ok(Answer { status, body, retry_after: None }) })
-        }
-    }
-
-    #[tokio::test]
-    async fn what_is_only_read_is_asked_again() {
-        let asked = Arc::new(AtomicU32::new(0));
-        let run = "run-01a1e557-a1e2-79ec-8eb5-8de4423f821f".parse().unwrap();
-        let tries = client(Away(asked.clone())).tries(&run).await.unwrap();
-        assert!(tries.items.is_empty());
-        assert_eq!(asked.load(Ordering::Relaxed), 2);
     }
 }
