@@ -22,7 +22,7 @@ const SUPERVISOR: [&str; 2] = ["supervise", "lasting"];
 pub(crate) async fn all(plan: &Plan, report: &mut Report) -> Result<()> {
     let mut rates = Vec::new();
     for _ in 0..plan.pairs {
-        rates.push(rate(AT_ONCE, plan.time).await?);
+        rates.push(rate(AT_ONCE, plan.time()).await?);
     }
     rates.sort_unstable_by(f64::total_cmp);
     let (least, middle, most) = (rates[0], rates[rates.len() / 2], rates[rates.len() - 1]);

@@ -65,7 +65,7 @@ pub(crate) fn all(ground: &Ground, plan: &Plan, report: &mut Report) -> Result<(
     let bare = ground.bare()?;
     for (what, floor) in [("claim and finish", SINGLE), ("claim and finish 100 at once", BATCH)] {
         for (connections, usual) in floor.usual {
-            let rate = floor.rate(&bare, *connections, plan.time)?;
+            let rate = floor.rate(&bare, *connections, plan.time())?;
             floor.warn(*connections, rate);
             report.add(Line {
                 what: format!("floor: {what}, {connections} connections"),

@@ -128,14 +128,14 @@ pub(crate) async fn jobs(ground: &Ground, plan: &Plan, report: &mut Report) -> R
     site.until_done(&warm).await?;
     let mut pairs = Pairs::default();
     for _ in 0..plan.pairs {
-        let floor = agent_floor::rate(AT_ONCE, plan.time).await?;
+        let floor = agent_floor::rate(AT_ONCE, plan.time()).await?;
         // As many as the floor would do in half the time, so that both sides take about as long.
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "a small positive number"
         )]
-        let count = ((floor * plan.time.as_secs_f64() / 2.0) as usize).max(AT_ONCE * 4);
+        let count = ((floor * plan.time().as_secs_f64() / 2.0) as usize).max(AT_ONCE * 4);
         let run = site.submit(no_ops(count)?).await?;
         let begun = Instant::now();
         site.until_done(&run).await?;

@@ -46,10 +46,10 @@ pub(crate) async fn cycles(ground: &Ground, plan: &Plan, report: &mut Report) ->
     for _ in 0..plan.pairs {
         fill_queue(&engine, plan).await?;
         tidy(&mut conn).await?;
-        let direct = through_engine(&engine, plan.time).await?;
+        let direct = through_engine(&engine, plan.time()).await?;
         fill_queue(&engine, plan).await?;
         tidy(&mut conn).await?;
-        let remote = through_http(&client, plan.time).await?;
+        let remote = through_http(&client, plan.time()).await?;
         pairs.add(direct.rate(), remote.rate());
     }
     report.add(pairs.line("claim and finish over HTTP, 8 callers, of the engine's rate", 60.0, None));
@@ -59,7 +59,7 @@ pub(crate) async fn cycles(ground: &Ground, plan: &Plan, report: &mut Report) ->
 
 /// Enough runs that neither side runs dry.
 async fn fill_queue(engine: &Engine, plan: &Plan) -> Result<()> {
-    let wanted = 4_000 * plan.time.as_secs().max(1);
+    let wanted = 4_000 * plan.time().as_secs().max(1);
     let mut set = JoinSet::new();
     for _ in 0..CALLERS {
         let engine = engine.clone();

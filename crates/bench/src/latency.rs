@@ -207,7 +207,7 @@ pub(crate) async fn notifications(ground: &Ground, plan: &Plan, report: &mut Rep
     let mut listener = PgListener::connect(&database.url).await?;
     listener.listen("tidemill_ops").await?;
     let before = Meter::read(&database.url).await?;
-    let done = lifecycles(&engine, 8, plan.time * 2).await?;
+    let done = lifecycles(&engine, 8, plan.time() * 2).await?;
     let mut spent = Spent::default();
     spent.add(before, Meter::read(&database.url).await?, done.runs);
     let mut heard = 0_u32;

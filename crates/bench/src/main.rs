@@ -34,10 +34,8 @@ use std::time::Duration;
 pub(crate) struct Plan {
     /// Pairs of floor and ours; the median of their ratios counts.
     pub(crate) pairs: usize,
-    /// Time for each side of a pair.
-    pub(crate) time: Duration,
-    /// The same where somebody said so.
-    asked: Option<Duration>,
+    /// Time for each side of a pair, where somebody said so.
+    time: Option<Duration>,
     /// Only these measurements, if any are named.
     only: Vec<String>,
     /// Smaller tables and shorter waits, for a first look.
@@ -83,9 +81,14 @@ const USAGE: &str =
   --json        the table as JSON";
 
 impl Plan {
-    /// Time for each side of a pair where a rate has to last: a queue that was just tidied is fast for some seconds.
+    /// Time for each side of a pair.
+    pub(crate) fn time(&self) -> Duration {
+        self.lasting(4)
+    }
+
+    /// The same where a rate has to last so long: a queue that was just tidied is fast for some seconds.
     pub(crate) fn lasting(&self, secs: u64) -> Duration {
-        self.asked.unwrap_or(Duration::from_secs(secs))
+        self.time.unwrap_or(Duration::from_secs(secs))
     }
 
     fn wants(&self, name: &str) -> bool {
@@ -123,23 +126,15 @@ fn measure() -> Result<()> {
         Some(_) | None => bail!(USAGE),
     }
     let mut stones = 500_000;
-    let mut plan = Plan {
-        pairs: 5,
-        time: Duration::from_secs(4),
-        asked: None,
-        only: Vec::new(),
-        quick: false,
-        json: false,
-    };
+    let mut plan = Plan { pairs: 5, time: None, only: Vec::new(), quick: false, json: false };
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().with_context(|| format!("{argument} needs a value"));
         match argument.as_str() {
             "--pairs" => plan.pairs = value()?.parse::<NonZeroUsize>().context("a number of pairs")?.get(),
             "--stones" => stones = value()?.parse::<u32>().context("a number of stones")?,
             "--seconds" => {
-                plan.time =
-                    Duration::from_secs(value()?.parse::<NonZeroU64>().context("whole seconds")?.get());
-                plan.asked = Some(plan.time);
+                let seconds = value()?.parse::<NonZeroU64>().context("whole seconds")?;
+                plan.time = Some(Duration::from_secs(seconds.get()));
             }
             "--only" => {
                 plan.only = value()?.split(',').map(str::to_owned).collect();
@@ -150,8 +145,7 @@ fn measure() -> Result<()> {
             "--quick" => {
                 plan.quick = true;
                 plan.pairs = 2;
-                plan.time = Duration::from_secs(1);
-                plan.asked = Some(plan.time);
+                plan.time = Some(Duration::from_secs(1));
             }
             "--json" => plan.json = true,
             other => bail!("there is no option {other}\n{USAGE}"),

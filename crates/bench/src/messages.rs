@@ -27,7 +27,7 @@ pub(crate) async fn batches(ground: &Ground, plan: &Plan, report: &mut Report) -
     let mut pairs = Pairs::default();
     for _ in 0..plan.pairs {
         let bare = ground.bare()?;
-        let floor = floor::BATCH.rate(&bare, CALLERS, plan.time)?;
+        let floor = floor::BATCH.rate(&bare, CALLERS, plan.time())?;
         let database = ground.fresh().await?;
         let engine = open(&database.url, CALLERS, Pooler::Session).await?;
         fill(&engine, WAITING).await?;
@@ -141,7 +141,7 @@ async fn drain(engine: &Engine, batch: usize, plan: &Plan) -> Result<f64> {
     let began = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..CALLERS {
-        let (store, done, time) = (engine.store().clone(), done.clone(), plan.time);
+        let (store, done, time) = (engine.store().clone(), done.clone(), plan.time());
         tasks.spawn(async move {
             let worker = WorkerId(uuid::Uuid::new_v4());
             while began.elapsed() < time {

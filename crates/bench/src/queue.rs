@@ -131,8 +131,8 @@ pub(crate) async fn flat(ground: &Ground, plan: &Plan, report: &mut Report) -> R
         for _ in 0..plan.pairs {
             empty.conn.execute(CLEAR).await?;
             empty.settle().await?;
-            let alone = empty.rate(plan.time).await?;
-            pairs.add(alone, full.rate(plan.time).await?);
+            let alone = empty.rate(plan.time()).await?;
+            pairs.add(alone, full.rate(plan.time()).await?);
         }
         report.add(pairs.line(format!("claims with {}", burden.what), 80.0, full.spent.per_run()));
         full.engine.store().close().await;

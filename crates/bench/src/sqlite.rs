@@ -25,9 +25,9 @@ pub(crate) async fn lifecycle(plan: &Plan, report: &mut Report) -> Result<()> {
     let mut pairs = Pairs::default();
     let (mut steps, mut commits) = (0.0, 0.0);
     for _ in 0..plan.pairs {
-        let bare = floor_cycles(&floor, plan.time).await?;
+        let bare = floor_cycles(&floor, plan.time()).await?;
         let before = engine.store().sqlite_commits();
-        let done = lifecycles(&engine, TASKS, plan.time).await?;
+        let done = lifecycles(&engine, TASKS, plan.time()).await?;
         steps += 4.0 * done.runs;
         #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
         let shared = (engine.store().sqlite_commits() - before) as f64;
