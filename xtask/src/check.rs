@@ -2,6 +2,7 @@
 
 mod arrows;
 mod sql;
+mod tasks;
 mod tidy;
 
 use std::fmt;
@@ -47,6 +48,7 @@ pub(crate) fn check() -> Result<ExitCode> {
     let mut faults = generate::faults(&root);
     faults.extend(arrows::faults(&root)?);
     faults.extend(sql::faults(&root)?);
+    faults.extend(tasks::faults(&root)?);
     faults.extend(tidy::faults(&root)?);
     faults.sort_by(|one, other| (&one.path, one.line).cmp(&(&other.path, other.line)));
     for fault in &faults {

@@ -183,7 +183,8 @@ impl From<Error> for Fail {
             | Error::Open { .. }
             | Error::Schema { .. }
             | Error::Foreign { .. }
-            | Error::Database { .. }) => Self::internal(&chain(&error)).caused_by(error),
+            | Error::Database { .. }
+            | Error::Panicked { .. }) => Self::internal(&chain(&error)).caused_by(error),
         }
     }
 }

@@ -10,7 +10,6 @@ use axum::Json;
 use axum::extract::State;
 use http::Method;
 use std::time::Duration;
-use tidemill_core::limits::LEASE_SECS;
 use tidemill_store::ClaimRuns;
 use tidemill_wire::Fault;
 use tidemill_wire::claims::{Ask, Claimed, Left, Offer};
@@ -48,7 +47,6 @@ fn own(caller: &Caller, asked: Option<Vec<String>>) -> Option<Vec<String>> {
 /// What the caller asks for, within its project and the limits.
 fn asked(ask: Ask, caller: &Caller) -> Result<(ClaimRuns, Duration), Fail> {
     let (limit, wait) = (ask.limit.unwrap_or(1), ask.wait_secs.unwrap_or(0));
-    let lease = ask.lease_secs.unwrap_or(u32::try_from(LEASE_SECS).unwrap_or(300));
     let mut faults = Vec::new();
     let mut range = |field: &str, value: u32, min: u32, max: u32| {
         if !(min..=max).contains(&value) {
@@ -58,7 +56,7 @@ fn asked(ask: Ask, caller: &Caller) -> Result<(ClaimRuns, Duration), Fail> {
     };
     range("limit", limit.into(), 1, BATCH_MAX.into());
     range("wait_secs", wait.into(), 0, WAIT_SECS_MAX.into());
-    range("lease_secs", lease, 1, LEASE_SECS_MAX);
+    range("lease_secs", ask.lease_secs.unwrap_or(1), 1, LEASE_SECS_MAX);
     if !faults.is_empty() {
         return Err(Fail::invalid(faults));
     }
@@ -70,7 +68,7 @@ fn asked(ask: Ask, caller: &Caller) -> Result<(ClaimRuns, Duration), Fail> {
         labels: ask.labels,
         projects,
         request_id: Some(ask.request_id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string())),
-        lease_secs: lease.into(),
+        lease_secs: ask.lease_secs.map(u64::from),
     };
     Ok((claim, Duration::from_secs(wait.into())))
 }

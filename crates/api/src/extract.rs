@@ -17,6 +17,7 @@ use serde_json::Value;
 pub(crate) use shape::Shape;
 use shape::shape_of;
 use std::str::FromStr;
+use tidemill_core::json;
 use tidemill_core::limits::{HOOK_BODY_BYTES_MAX, KEY_BYTES_MAX};
 use tidemill_wire::Fault;
 
@@ -91,9 +92,8 @@ where
 {
     let bytes = Bytes::from_request(request, state).await.map_err(unread)?;
     let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
-    let value: Value = serde_json::from_slice(text).map_err(|error| {
-        Fail::new(StatusCode::BAD_REQUEST, "bad_json", format!("the body is not JSON: {error}"))
-    })?;
+    check_text(text)?;
+    let value: Value = serde_json::from_slice(text).map_err(|error| not_understood(&error))?;
     let faults = shape_of::<T>().faults(&value);
     Ok((typed(value, "body"), faults))
 }
@@ -118,6 +118,13 @@ fn too_large() -> Fail {
 
 fn half_read() -> Fail {
     Fail::new(StatusCode::BAD_REQUEST, "unread", "the body of this request could not be read to its end")
+}
+
+/// Checks numbers and nesting in the text of a body, because the parser rounds numbers silently.
+pub(crate) fn check_text(text: &[u8]) -> Result<(), Fail> {
+    json::check_request(text).map_err(|problem| {
+        Fail::invalid(vec![Fault { field: "body".to_owned(), problem: problem.with_advice() }])
+    })
 }
 
 /// What is said of a body that was read by hand.

@@ -7,7 +7,7 @@ use crate::access::{Caller, unknown_project};
 use crate::answer::Fail;
 use crate::app::App;
 use crate::endpoint::{Allowed, Endpoint};
-use crate::extract::{Body, Id, Raw, checked, not_understood};
+use crate::extract::{Body, Id, Raw, check_text, checked, not_understood};
 use axum::Json;
 use axum::extract::State;
 use http::{HeaderMap, Method, StatusCode};
@@ -90,6 +90,7 @@ async fn receive(
             return Err(bad_signature());
         }
     };
+    check_text(&body)?;
     let payload = serde_json::from_slice(&body).map_err(|error| {
         not_understood(&error).hint("let the sender use the content type application/json")
     })?;

@@ -4,6 +4,7 @@ use crate::access::Caller;
 use crate::answer::Fail;
 use crate::app::App;
 use crate::endpoint::{Allowed, Endpoint};
+use crate::health::loop_health;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
@@ -27,12 +28,16 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 async fn info(State(app): State<App>, caller: Caller) -> Result<Json<Info>, Fail> {
     let engine = app.engine();
     let now = engine.store().now(engine.clock().now()).await?;
+    // An error may name things of any project.
+    let states = if caller.sees_all().is_ok() { engine.store().monitor().loops() } else { Vec::new() };
+    let loops = states.into_iter().map(|state| loop_health(state, |error| error.detail)).collect();
     Ok(Json(Info {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         now,
         caller: caller.name,
         role: caller.role.to_string(),
         project: caller.project,
+        loops,
     }))
 }
 

@@ -13,9 +13,9 @@ use tidemill_core::run::{Queued, Retried, Run};
 use tidemill_core::worker::Held;
 use tidemill_wire::Page;
 use tidemill_wire::runs::{
-    Append, Appended, ArtifactAnswer, Cancel, CancelAnswer, Finish, FinishMany, Hold, ListArtifacts,
-    ListEvents, ListFailures, ListRuns, ListTail, ListWaiting, NewArtifact, NewRun, Outcome, Outcomes,
-    RunDetail, Tail, Why,
+    Append, Appended, ArtifactAnswer, Cancel, CancelAnswer, Fail, FailAnswer, Finish, FinishMany, Hold,
+    ListArtifacts, ListEvents, ListFailures, ListRuns, ListTail, ListWaiting, NewArtifact, NewRun, Outcome,
+    Outcomes, RunDetail, Tail, Why,
 };
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
@@ -60,6 +60,10 @@ fn for_people() -> Vec<Endpoint> {
             .says("runs", "Cancel a run that waits, or ask the worker of a held one to stop")
             .body::<Cancel>()
             .answers::<CancelAnswer>(200, "What was done"),
+        Endpoint::new(Method::POST, "/v1/runs/{run}/fail", Allowed::Operate, verbs::fail)
+            .says("runs", "Fail a stalled run, with or without a successor")
+            .body::<Fail>()
+            .answers::<FailAnswer>(200, "The run is failed, by this call or an earlier one"),
         Endpoint::new(Method::POST, "/v1/runs/{run}/retry", Allowed::Operate, verbs::retry)
             .says("runs", "Queue another try of a run that failed or was cancelled")
             .answers::<Retried>(200, "The next try; asked twice, it is one"),

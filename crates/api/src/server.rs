@@ -20,6 +20,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use layers::Layers;
 use std::future::Future;
 use std::time::Duration;
+use tidemill_store::{LoopError, LoopHandle, TaskMonitor, catch_panic};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -133,7 +134,8 @@ impl Server {
             router = router.fallback_service(nowhere);
         }
         let door = Door::new(layers.around(router), tls, &limits);
-        seat(listener, door, &limits, stop, || app.close()).await;
+        let state = app.engine().store().monitor().register("http_server");
+        seat(listener, door, &limits, stop, || app.close(), &state).await;
     }
 }
 
@@ -145,7 +147,21 @@ pub(crate) async fn accept(
     stop: impl Future<Output = ()>,
 ) {
     let door = Door::new(Layers::new(limits.clone(), false).around(router), None, &limits);
-    seat(listener, door, &limits, stop, || {}).await;
+    let state = TaskMonitor::default().register("metrics_server");
+    seat(listener, door, &limits, stop, || {}, &state).await;
+}
+
+/// Pause after a connection that could not be accepted.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+
+/// What one turn of the server did.
+enum Turn {
+    /// It was told to stop.
+    Stop,
+    /// It accepted a connection.
+    Accepted,
+    /// A connection ended.
+    Closed,
 }
 
 /// Gives every connection a seat until `stop` is ready; then `close` tells those who wait, and they have the grace
@@ -156,30 +172,44 @@ async fn seat(
     limits: &Limits,
     stop: impl Future<Output = ()>,
     close: impl FnOnce(),
+    state: &LoopHandle,
 ) {
     let seats = Seats::new(limits.connections);
     let graceful = GracefulShutdown::new();
     let mut connections: JoinSet<()> = JoinSet::new();
     tokio::pin!(stop);
     loop {
-        tokio::select! {
-            () = &mut stop => break,
-            Some(_) = connections.join_next(), if !connections.is_empty() => {}
-            accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => match seats.take() {
-                    Some(seat) => {
-                        let (door, watcher) = (door.clone(), graceful.watcher());
-                        connections.spawn(async move { door.serve(stream, peer, seat, watcher).await });
+        // A panic here must not end the server; connections have tasks of their own.
+        let turn = catch_panic(async {
+            tokio::select! {
+                () = &mut stop => return Ok(Turn::Stop),
+                Some(_) = connections.join_next(), if !connections.is_empty() => return Ok(Turn::Closed),
+                accepted = listener.accept() => {
+                    let (stream, peer) = accepted?;
+                    match seats.take() {
+                        Some(seat) => {
+                            let (door, watcher) = (door.clone(), graceful.watcher());
+                            connections.spawn(async move { door.serve(stream, peer, seat, watcher).await });
+                        }
+                        None => seats.turn_away(stream, &mut connections),
                     }
-                    None => seats.turn_away(stream, &mut connections),
-                },
-                Err(fault) => {
-                    // Most likely there are too many open files: some will be closed soon.
-                    tracing::warn!("could not accept a connection: {fault}");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
                 }
-            },
-        }
+            }
+            Ok::<_, std::io::Error>(Turn::Accepted)
+        });
+        let error = match turn.await {
+            Ok(Ok(Turn::Stop)) => break,
+            Ok(Ok(Turn::Closed)) => continue,
+            Ok(Ok(Turn::Accepted)) => {
+                state.succeeded();
+                continue;
+            }
+            Ok(Err(fault)) => LoopError::new(format!("could not accept a connection: {fault}")),
+            Err(panic) => panic.into(),
+        };
+        // Most likely there are too many open files: some will be closed soon.
+        state.failed(error);
+        tokio::time::sleep(ACCEPT_AGAIN).await;
     }
     drop(listener);
     close();

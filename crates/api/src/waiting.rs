@@ -9,7 +9,7 @@ use std::time::Duration;
 use tidemill_core::WorkerId;
 use tidemill_core::run::{Claim, ClaimRuns};
 use tidemill_engine::Engine;
-use tidemill_store::{Error, Store};
+use tidemill_store::{Error, LoopError, LoopOptions, Next, Store, Waiter};
 use tidemill_wire::claims::ClaimReason;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -118,7 +118,9 @@ impl Seat {
         let turn = group.turn.clone();
         if !groups.listening {
             groups.listening = true;
-            tokio::spawn(listen(Arc::downgrade(inner)));
+            let (room, waiter) = (Arc::downgrade(inner), Arc::default());
+            let options = LoopOptions::new("claim_listener").backoff_max(LOOK / 4);
+            inner.store.monitor().spawn(options, move || listen(room.clone(), Arc::clone(&waiter)));
         }
         Self { inner: inner.clone(), wish, turn }
     }
@@ -138,31 +140,34 @@ impl Drop for Seat {
     }
 }
 
-/// Listens to the database for as long as somebody waits, and gives each group a turn.
-async fn listen(room: Weak<Inner>) {
-    let Some(store) = room.upgrade().map(|inner| inner.store.clone()) else { return };
-    let mut waiter = store.waiter(WorkerId(uuid::Uuid::new_v4())).await.ok();
-    loop {
-        if let Some(listening) = &mut waiter
-            && listening.arm().await.is_err()
-        {
-            waiter = None;
+/// Gives each group a turn and listens to the database for the next one, for as long as somebody waits.
+///
+/// Groups get their turns also while the database cannot be listened to: then somebody looks after each back-off.
+async fn listen(room: Weak<Inner>, kept: Arc<tokio::sync::Mutex<Option<Waiter>>>) -> Result<Next, LoopError> {
+    let Some(store) = room.upgrade().map(|inner| inner.store.clone()) else { return Ok(Next::End) };
+    let mut kept = kept.lock().await;
+    // A waiter that failed or panicked is not put back.
+    let armed = arm(&store, kept.take()).await;
+    if !give_turns(&room) {
+        if let Ok(mut waiter) = armed {
+            let _ = waiter.disarm().await;
         }
-        if !give_turns(&room) {
-            break;
-        }
-        let heard = match &mut waiter {
-            Some(listening) => listening.wait(LOOK).await.is_ok(),
-            None => false,
-        };
-        if !heard {
-            tokio::time::sleep(LOOK / 4).await;
-            waiter = store.waiter(WorkerId(uuid::Uuid::new_v4())).await.ok();
-        }
+        return Ok(Next::End);
     }
-    if let Some(mut waiter) = waiter {
-        let _ = waiter.disarm().await;
-    }
+    let mut waiter = armed?;
+    waiter.wait(LOOK).await?;
+    *kept = Some(waiter);
+    Ok(Next::After(Duration::ZERO))
+}
+
+/// Declares that somebody waits, through this waiter or a new one.
+async fn arm(store: &Store, waiter: Option<Waiter>) -> Result<Waiter, Error> {
+    let mut waiter = match waiter {
+        Some(waiter) => waiter,
+        None => store.waiter(WorkerId(uuid::Uuid::new_v4())).await?,
+    };
+    waiter.arm().await?;
+    Ok(waiter)
 }
 
 /// Gives each group a turn. False where nobody waits any more: the listener ends.

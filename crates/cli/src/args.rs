@@ -153,6 +153,8 @@ pub(crate) enum Command {
         #[arg(long)]
         once: bool,
         #[command(flatten)]
+        partitions: crate::args_sync::PartitionFlags,
+        #[command(flatten)]
         watched: crate::args_server::Watched,
     },
     /// Carry out pages of syncs until SIGTERM. Or list workers of every kind, and drain them.
@@ -195,7 +197,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
-    /// Look for trouble: schema, clocks, silent workers, old transactions.
+    /// Look for trouble: schema, clocks, silent workers, old transactions; with --server, failing background loops.
     Doctor,
     /// Print a completion script for a shell.
     Completions {
@@ -335,6 +337,8 @@ pub(crate) enum RunCommand {
         #[arg(long)]
         reason: Option<String>,
     },
+    /// Fail a stalled run whose worker is gone.
+    Fail(crate::args_list::RunFail),
     /// Queue another try of a run that failed or was cancelled.
     Retry {
         /// The run.
@@ -486,6 +490,7 @@ fn bounded(source: impl std::io::Read) -> std::io::Result<Vec<u8>> {
 }
 
 pub(crate) fn json(text: &str) -> Result<Json, String> {
+    tidemill_core::json::check_text(text).map_err(|problem| format!("it {}", problem.with_advice()))?;
     let value: Json = serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
     if value.is_object() {
         Ok(value)

@@ -100,3 +100,16 @@ mod tests {
         }
     }
 }
+
+/// The stalled run to fail.
+#[derive(Debug, Args)]
+pub(crate) struct RunFail {
+    /// The run.
+    pub(crate) id: RunId,
+    /// Queue a successor that carries the request on.
+    #[arg(long)]
+    pub(crate) retry: bool,
+    /// Reason to record with the run.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+}

@@ -343,6 +343,23 @@ pub(crate) enum WorkerCommand {
     },
 }
 
+/// How the scheduler divides a feed. Each flag comes before the configuration.
+#[derive(Debug, Args)]
+pub(crate) struct PartitionFlags {
+    /// Records that a partition should have
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub(crate) partition_target: Option<u32>,
+    /// Records that a partition has at the least
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub(crate) partition_min: Option<u32>,
+    /// Partitions of a full sync, at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=500))]
+    pub(crate) partitions_full: Option<u32>,
+    /// Partitions of an incremental sync, at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=500))]
+    pub(crate) partitions_incremental: Option<u32>,
+}
+
 /// A worker of pages.
 #[derive(Debug, Args)]
 pub(crate) struct Worker {

@@ -115,7 +115,9 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
         Command::Queue { command } => {
             reaching(&global, &config, |client| queue::command(client, command, out)).await
         }
-        Command::Scheduler { once, .. } => {
+        Command::Scheduler { once, partitions, .. } => {
+            let partitions = config.partitions.clone().with_flags(&partitions)?;
+            let config = Config { partitions, ..config };
             mill::scheduler(syncs(open(&config).await?, &config), &config, once, out).await
         }
         Command::Worker(Workers { command: Some(command), .. }) => {
@@ -131,7 +133,10 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
         Command::Up(up) => everything(&config, up, out).await,
         Command::Supplier(order) => supplier::supplier(order, out).await,
         Command::Stats => reaching(&global, &config, |client| upkeep::stats(client, out)).await,
-        Command::Doctor => doctor::doctor(&config, out).await,
+        Command::Doctor => match remote::way(&global)? {
+            Some(way) => doctor::server_doctor(patient::client(way), out).await,
+            None => doctor::doctor(&config, out).await,
+        },
         Command::Work(work) => match remote::way(&global)? {
             Some(way) => work::far(remote::Away::new(way), &config, work, out).await,
             None => work::work(open(&config).await?, &config, work, out).await,
@@ -166,6 +171,7 @@ pub(crate) fn beside_its_database(arguments: &Arguments) -> Result<(), Failure> 
         | Command::Work(_)
         | Command::Worker(Workers { command: Some(_), .. })
         | Command::Agent { .. }
+        | Command::Doctor
         | Command::Completions { .. } => return Ok(()),
         Command::Demo(_) => "demo",
         Command::Migrate => "migrate",
@@ -180,7 +186,6 @@ pub(crate) fn beside_its_database(arguments: &Arguments) -> Result<(), Failure> 
         Command::Sweep { .. } => "sweep",
         Command::Backup { .. } => "backup",
         Command::Config { .. } => "config",
-        Command::Doctor => "doctor",
     };
     if arguments.global.server.is_none() {
         return Ok(());

@@ -4,6 +4,7 @@
 //! defaults, the check and the loading all go through the table, so they cannot disagree.
 
 use crate::args::{ConfigCommand, Global};
+use crate::config_sync::{Partitions, QueueNumbers};
 use crate::fail::Failure;
 use crate::out::Out;
 use crate::{environment, times};
@@ -39,6 +40,8 @@ pub(crate) struct Config {
     pub(crate) batch: usize,
     pub(crate) upsert: usize,
     pub(crate) unlimited: bool,
+    pub(crate) partitions: Partitions,
+    pub(crate) queues: QueueNumbers,
     pub(crate) server: crate::config_server::ServerConfig,
     pub(crate) alerts: AlertSettings,
 }
@@ -66,6 +69,8 @@ impl Default for Config {
             batch: sync.batch,
             upsert: sync.upsert,
             unlimited: false,
+            partitions: Partitions::default(),
+            queues: QueueNumbers::default(),
             server: crate::config_server::ServerConfig::default(),
             alerts: AlertSettings::default(),
         }
@@ -83,6 +88,11 @@ impl Config {
             batch: self.batch,
             upsert: self.upsert,
             unlimited: self.unlimited,
+            partition_target: self.partitions.target.into(),
+            partition_min: self.partitions.least.into(),
+            partitions_full: self.partitions.full,
+            partitions_incremental: self.partitions.incremental,
+            count_calls_max: self.partitions.count_calls_max(),
             beat: self.beat,
             grace: self.grace,
             ..SyncSettings::default()
@@ -179,9 +189,9 @@ const KEYS: &[Key] = &[
     },
     Key {
         path: "worker.beat",
-        doc: "How often a worker says that it lives. Keep it below a quarter of dead-after.",
+        doc: "How often a worker says that it lives, and learns of cancels. Keep it below a quarter of dead-after.",
         show: |config| quoted(&times::written(config.beat)),
-        set: |config, text| span(text, "100ms", "1h").map(|value| config.beat = value),
+        set: |config, text| span(text, "100ms", "10s").map(|value| config.beat = value),
     },
     Key {
         path: "worker.dead-after",
@@ -214,55 +224,6 @@ const KEYS: &[Key] = &[
         set: |config, text| span(text, "1h", "36500d").map(|value| config.retention = value),
     },
     Key {
-        path: "sync.page-size",
-        doc: "Records per page of a feed; a feed may have a lower limit of its own.",
-        show: |config| config.page_size.to_string(),
-        set: |config, text| number(text, 1, 1_000).map(|value| config.page_size = value),
-    },
-    Key {
-        path: "sync.overlap",
-        doc: "How much of the time before the watermark is read again.",
-        show: |config| quoted(&times::written(config.overlap)),
-        set: |config, text| span(text, "1s", "30d").map(|value| config.overlap = value),
-    },
-    Key {
-        path: "sync.give-up-after",
-        doc: "How long a feed may be down before its partitions fail.",
-        show: |config| quoted(&times::written(config.give_up_after)),
-        set: |config, text| span(text, "1s", "30d").map(|value| config.give_up_after = value),
-    },
-    Key {
-        path: "sync.delete-limit-percent",
-        doc: "Share of a feed's stones that one full sync may delete; more than that deletes nothing, and alerts.",
-        show: |config| config.delete_limit_percent.to_string(),
-        set: |config, text| number(text, 0, 100).map(|value| config.delete_limit_percent = value),
-    },
-    Key {
-        path: "sync.batch",
-        doc: "Stones in one batch of consolidation.",
-        show: |config| config.batch.to_string(),
-        set: |config, text| number(text, 1, 100_000).map(|value| config.batch = value as usize),
-    },
-    Key {
-        path: "sync.upsert",
-        doc: "Stones in one statement of consolidation.",
-        show: |config| config.upsert.to_string(),
-        set: |config, text| number(text, 1, 100_000).map(|value| config.upsert = value as usize),
-    },
-    Key {
-        path: "sync.unlimited",
-        doc: "Lift the rate limits of feeds: for demonstrations and benchmarks on one's own supplier.",
-        show: |config| config.unlimited.to_string(),
-        set: |config, text| {
-            config.unlimited = match text {
-                "true" => true,
-                "false" => false,
-                _ => return Err("it must be true or false".to_owned()),
-            };
-            Ok(())
-        },
-    },
-    Key {
         path: "alerts.queue-depth",
         doc: "More runs of a project or messages of a queue than these are an alert; 0 for never.",
         show: |config| config.alerts.queue_depth.to_string(),
@@ -288,7 +249,7 @@ pub(crate) fn quoted(text: &str) -> String {
 
 /// Every key there is.
 fn keys() -> impl Iterator<Item = &'static Key> {
-    KEYS.iter().chain(crate::config_server::KEYS)
+    KEYS.iter().chain(crate::config_sync::KEYS).chain(crate::config_server::KEYS)
 }
 
 /// Loads the configuration, or says everything that is wrong with it.
@@ -323,6 +284,7 @@ fn read(global: &Global) -> Result<(Config, Vec<String>), Failure> {
     if config.beat * 3 > config.dead_after {
         faults.push("worker.beat: three beats must fit into worker.dead-after".to_owned());
     }
+    faults.extend(config.partitions.fault());
     if let Some(path) = config.database.strip_prefix('@') {
         let text = std::fs::read_to_string(path)
             .map_err(|error| Failure::usage(format!("could not read the address from `{path}`: {error}")))?;
@@ -426,6 +388,11 @@ pub(crate) fn command(command: &ConfigCommand, global: &Global, out: Out) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidemill_core::queue::QueueSettings;
+
+    fn default_queues() -> Vec<QueueSettings> {
+        QueueSettings::defaults()
+    }
 
     #[test]
     fn the_printed_defaults_are_the_defaults() {
@@ -435,7 +402,15 @@ mod tests {
         let mut faults = Vec::new();
         read_file(&path, &mut config, &mut faults).unwrap();
         std::fs::remove_file(&path).unwrap();
-        assert_eq!((config, faults), (Config::default(), Vec::new()));
+        assert_eq!(faults, Vec::<String>::new());
+        let default = Config::default();
+        for key in keys() {
+            assert_eq!((key.show)(&config), (key.show)(&default), "{}", key.path);
+        }
+        assert!(
+            config.queues.changed(&default_queues()).is_empty(),
+            "the defaults are those of the database"
+        );
     }
 
     #[test]

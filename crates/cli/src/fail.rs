@@ -87,6 +87,7 @@ impl From<Error> for Failure {
             Error::Open { class: Class::Permanent, .. } => ("cannot_open", Kind::Refused),
             Error::Open { .. } => ("cannot_open", Kind::Outage),
             Error::Database { .. } => ("database", Kind::Outage),
+            Error::Panicked { .. } => ("panicked", Kind::Outage),
         };
         Self { code: code.into(), message, hint, kind }
     }

@@ -14,6 +14,7 @@ mod commands;
 mod config;
 mod config_alerts;
 mod config_server;
+mod config_sync;
 mod environment;
 mod fail;
 mod local;

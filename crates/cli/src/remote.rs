@@ -98,7 +98,7 @@ fn asked(ask: ClaimRuns, wait: Duration) -> Ask {
         labels: ask.labels,
         projects: ask.projects,
         request_id: ask.request_id,
-        lease_secs: u32::try_from(ask.lease_secs).ok(),
+        lease_secs: ask.lease_secs.and_then(|secs| u32::try_from(secs).ok()),
         wait_secs: Some(wait_secs),
     }
 }
@@ -109,6 +109,10 @@ impl Door for Away {
 
     fn is_stale(error: &Trouble) -> bool {
         error.0.is_stale()
+    }
+
+    fn is_hopeless(error: &Trouble) -> bool {
+        error.0.is_hopeless()
     }
 
     fn is_too_large(error: &Trouble) -> bool {
@@ -193,6 +197,7 @@ pub(crate) struct Poll {
 
 impl Waiting for Poll {
     type Error = Trouble;
+    const CLAIMS: bool = true;
 
     async fn arm(&mut self) -> Result<(), Trouble> {
         Ok(())

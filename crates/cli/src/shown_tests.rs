@@ -16,7 +16,7 @@ use tidemill_core::access::{NewToken, Role};
 use tidemill_core::agent::NewAgent;
 use tidemill_core::project::{Flag, FlagName, FlagSource};
 use tidemill_core::queue::{DeadReason, NewMessage, WORK_ITEMS};
-use tidemill_core::run::{ClaimRuns, FinalStatus, FinishRun, QueueRun};
+use tidemill_core::run::{ClaimRuns, FinalStatus, FinishRun, Holder, QueueRun};
 use tidemill_core::schedule::{Missed, Overlap};
 use tidemill_core::task::job_id;
 use tidemill_core::worker::NewWorker;
@@ -35,8 +35,9 @@ use uuid::Uuid;
 /// A name that a shell would obey.
 const NASTY: &str = "it's $(touch /tmp/x) `y` \"z\" & > < | ; * ~ \\";
 /// What can be done, and so what must be shown somewhere.
-const DONE: [&str; 27] = [
+const DONE: [&str; 28] = [
     "run cancel run-",
+    "run fail run-",
     "run retry run-",
     "sync cancel ",
     "sync retry ",
@@ -180,8 +181,8 @@ async fn furnish(mill: &Mill, graphs: &Graphs) {
     store.kill(sent.receipt, DeadReason::Permanent, None, None).await.unwrap();
 }
 
-/// A run that waits for a worker that nobody has, and one that failed.
-async fn runs(engine: &Engine) -> [RunId; 2] {
+/// A run that waits for a worker that nobody has, one that failed, and one that is stalled.
+async fn runs(engine: &Engine) -> [RunId; 3] {
     let failed = engine.queue(request()).await.unwrap().run_id;
     let claim = engine.claim(ClaimRuns::one("worker-1")).await.unwrap().remove(0);
     let end = FinishRun {
@@ -193,7 +194,13 @@ async fn runs(engine: &Engine) -> [RunId; 2] {
     engine.finish(vec![end], Some("worker-1")).await.unwrap();
     let labels = vec![NASTY.replace(',', "")];
     let waits = engine.queue(QueueRun { labels, ..request() }).await.unwrap().run_id;
-    [failed, waits]
+    let stalled = engine.queue(request()).await.unwrap().run_id;
+    let ask = ClaimRuns { lease_secs: None, ..ClaimRuns::one("worker-2") };
+    engine.claim(ask).await.unwrap();
+    engine.start(&stalled, &Holder::default()).await.unwrap();
+    let later = host_now() + chrono::TimeDelta::minutes(6);
+    engine.store().sweep(100, 3_600.0, Some(later)).await.unwrap();
+    [failed, waits, stalled]
 }
 
 fn pause(scope: String) -> Flag {

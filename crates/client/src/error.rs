@@ -58,4 +58,26 @@ impl Error {
             Self::Unreadable(_) | Self::BadAddress(_) => false,
         }
     }
+
+    /// Whether every later call with the same address, token and request would fail too.
+    ///
+    /// An answer that cannot be read, or an internal error, may concern one record only.
+    pub fn is_hopeless(&self) -> bool {
+        match self {
+            Self::Refused { status, problem } => {
+                matches!(
+                    *status,
+                    StatusCode::UNAUTHORIZED
+                        | StatusCode::FORBIDDEN
+                        | StatusCode::NOT_FOUND
+                        | StatusCode::METHOD_NOT_ALLOWED
+                        | StatusCode::MISDIRECTED_REQUEST
+                        | StatusCode::UPGRADE_REQUIRED
+                ) || problem.code == "invalid"
+            }
+            Self::NotTidemill { status } => !status.is_server_error(),
+            Self::BadAddress(_) => true,
+            Self::Unreachable(_) | Self::Unreadable(_) => false,
+        }
+    }
 }

@@ -41,27 +41,27 @@ impl Client {
 
     /// A graph, and how many of its jobs are where.
     pub async fn graph(&self, run: &RunId) -> Result<GraphRecord, Error> {
-        self.get(format!("/v1/graphs/{run}")).await
+        self.get(format!("/v1/graphs/{}", run.in_path())).await
     }
 
     /// Jobs of a graph; waits for a change where asked.
     pub async fn jobs(&self, run: &RunId, asked: &ListJobs) -> Result<Page<JobRecord>, Error> {
-        self.waiting(format!("/v1/graphs/{run}/jobs{}", query(asked)?), asked.wait_secs).await
+        self.waiting(format!("/v1/graphs/{}/jobs{}", run.in_path(), query(asked)?), asked.wait_secs).await
     }
 
     /// Which jobs of a graph need which, by their places.
     pub async fn needs(&self, run: &RunId, asked: &ListNeeds) -> Result<Page<JobNeeds>, Error> {
-        self.get(format!("/v1/graphs/{run}/needs{}", query(asked)?)).await
+        self.get(format!("/v1/graphs/{}/needs{}", run.in_path(), query(asked)?)).await
     }
 
     /// Stops a graph, or some of its jobs.
     pub async fn cancel_graph(&self, run: &RunId, cancel: &CancelGraph) -> Result<GraphCancelled, Error> {
-        self.post(format!("/v1/graphs/{run}/cancel"), cancel).await
+        self.post(format!("/v1/graphs/{}/cancel", run.in_path()), cancel).await
     }
 
     /// Queues another try of a graph that has ended.
     pub async fn retry_graph(&self, run: &RunId, retry: &RetryGraph) -> Result<Retried, Error> {
-        self.post(format!("/v1/graphs/{run}/retry"), retry).await
+        self.post(format!("/v1/graphs/{}/retry", run.in_path()), retry).await
     }
 
     /// The jobs that agents have, over all graphs.

@@ -58,7 +58,7 @@ pub struct Watch {
 impl Client {
     /// Follows a run's events after a number; 0 for all of them.
     pub fn watch_run(&self, run: &RunId, after: i32) -> Watch {
-        Watch::new(self, format!("/v1/runs/{run}/stream"), Some(after.to_string()))
+        Watch::new(self, format!("/v1/runs/{}/stream", run.in_path()), Some(after.to_string()))
     }
 
     /// Follows the events of a project, or of all, after an id; from now on where there is none.

@@ -11,9 +11,9 @@ use tidemill_core::worker::Held;
 use tidemill_wire::Page;
 use tidemill_wire::claims::{Ask, Claimed, Left, Offer};
 use tidemill_wire::runs::{
-    Append, Appended, ArtifactAnswer, Cancel, CancelAnswer, Finish, FinishMany, Hold, ListArtifacts,
-    ListEvents, ListFailures, ListRuns, ListTail, ListWaiting, NewArtifact, NewRun, Outcome, Outcomes,
-    RunDetail, Tail, Why,
+    Append, Appended, ArtifactAnswer, Cancel, CancelAnswer, Fail, FailAnswer, Finish, FinishMany, Hold,
+    ListArtifacts, ListEvents, ListFailures, ListRuns, ListTail, ListWaiting, NewArtifact, NewRun, Outcome,
+    Outcomes, RunDetail, Tail, Why,
 };
 
 impl Client {
@@ -46,47 +46,52 @@ impl Client {
 
     /// A run.
     pub async fn run(&self, run: &RunId) -> Result<Run, Error> {
-        self.get(format!("/v1/runs/{run}")).await
+        self.get(format!("/v1/runs/{}", run.in_path())).await
     }
 
     /// A run with what belongs to it.
     pub async fn run_detail(&self, run: &RunId) -> Result<RunDetail, Error> {
-        self.get(format!("/v1/runs/{run}/detail")).await
+        self.get(format!("/v1/runs/{}/detail", run.in_path())).await
     }
 
     /// Why a run is where it is.
     pub async fn why(&self, run: &RunId) -> Result<Why, Error> {
-        self.get(format!("/v1/runs/{run}/why")).await
+        self.get(format!("/v1/runs/{}/why", run.in_path())).await
     }
 
     /// Every try of a run's request, the first one first.
     pub async fn tries(&self, run: &RunId) -> Result<Page<Run>, Error> {
-        self.get(format!("/v1/runs/{run}/tries")).await
+        self.get(format!("/v1/runs/{}/tries", run.in_path())).await
     }
 
     /// What a run left, the oldest first.
     pub async fn artifacts(&self, run: &RunId, asked: &ListArtifacts) -> Result<Page<Artifact>, Error> {
-        self.get(format!("/v1/runs/{run}/artifacts{}", query(asked)?)).await
+        self.get(format!("/v1/runs/{}/artifacts{}", run.in_path(), query(asked)?)).await
     }
 
     /// A part of a run's record.
     pub async fn events(&self, run: &RunId, asked: &ListEvents) -> Result<Page<Event>, Error> {
-        self.get(format!("/v1/runs/{run}/events{}", query(asked)?)).await
+        self.get(format!("/v1/runs/{}/events{}", run.in_path(), query(asked)?)).await
     }
 
     /// The end of a run's record, or a part before it.
     pub async fn tail(&self, run: &RunId, asked: &ListTail) -> Result<Tail, Error> {
-        self.get(format!("/v1/runs/{run}/tail{}", query(asked)?)).await
+        self.get(format!("/v1/runs/{}/tail{}", run.in_path(), query(asked)?)).await
     }
 
     /// Cancels a run that waits, or asks the worker of a held one to stop.
     pub async fn cancel_run(&self, run: &RunId, reason: Option<String>) -> Result<CancelAnswer, Error> {
-        self.post(format!("/v1/runs/{run}/cancel"), &Cancel { reason }).await
+        self.post(format!("/v1/runs/{}/cancel", run.in_path()), &Cancel { reason }).await
+    }
+
+    /// Fails a stalled run, with or without a successor.
+    pub async fn fail_run(&self, run: &RunId, ask: &Fail) -> Result<FailAnswer, Error> {
+        self.post(format!("/v1/runs/{run}/fail"), ask).await
     }
 
     /// Queues another try of a run that failed or was cancelled.
     pub async fn retry_run(&self, run: &RunId) -> Result<Retried, Error> {
-        self.ask(Method::POST, format!("/v1/runs/{run}/retry"), None::<&()>, None).await
+        self.ask(Method::POST, format!("/v1/runs/{}/retry", run.in_path()), None::<&()>, None).await
     }
 
     /// Claims runs, and waits for them where asked.
@@ -109,22 +114,22 @@ impl Client {
 
     /// Starts a claimed run.
     pub async fn start_run(&self, run: &RunId, hold: &Hold) -> Result<Applied, Error> {
-        outcome(self.post(format!("/v1/runs/{run}/start"), hold).await)
+        outcome(self.post(format!("/v1/runs/{}/start", run.in_path()), hold).await)
     }
 
     /// Appends events; an error that is stale where the caller no longer holds the run.
     pub async fn append(&self, run: &RunId, append: &Append) -> Result<Appended, Error> {
-        self.post(format!("/v1/runs/{run}/events"), append).await
+        self.post(format!("/v1/runs/{}/events", run.in_path()), append).await
     }
 
     /// Renews a run's lease.
     pub async fn heartbeat(&self, run: &RunId, hold: &Hold) -> Result<Held, Error> {
-        self.post(format!("/v1/runs/{run}/heartbeat"), hold).await
+        self.post(format!("/v1/runs/{}/heartbeat", run.in_path()), hold).await
     }
 
     /// Finishes a run.
     pub async fn finish_run(&self, run: &RunId, finish: &Finish) -> Result<Applied, Error> {
-        outcome(self.post(format!("/v1/runs/{run}/finish"), finish).await)
+        outcome(self.post(format!("/v1/runs/{}/finish", run.in_path()), finish).await)
     }
 
     /// Finishes several runs; an outcome for each.
@@ -134,7 +139,7 @@ impl Client {
 
     /// Records an artifact of a run.
     pub async fn add_artifact(&self, run: &RunId, artifact: &NewArtifact) -> Result<ArtifactAnswer, Error> {
-        self.post(format!("/v1/runs/{run}/artifacts"), artifact).await
+        self.post(format!("/v1/runs/{}/artifacts", run.in_path()), artifact).await
     }
 }
 

@@ -145,6 +145,7 @@ const SAID: &[(&str, &str)] = &[
     ("cancelled", "The run was cancelled."),
     ("cancel-asked", "The worker was asked to stop the run."),
     ("cancel-late", "The run had ended before; nothing was changed."),
+    ("failed", "The run is failed."),
     ("retried", "Another try was queued. This is it."),
     ("retried-before", "The next try was queued before. This is it."),
     ("sync-cancelled", "The sync was stopped."),

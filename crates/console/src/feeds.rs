@@ -51,7 +51,7 @@ async fn page(visitor: Visitor) -> Result<Response, Oops> {
                                     @else { "none yet" } }
                                 td { (one::answers(&line.feed)) }
                                 @if let Some(sync) = &line.last_sync {
-                                    td { a href={ "/runs/" (sync.ops_run_id) } { (label(sync.state.as_str()))
+                                    td { a href={ "/runs/" (sync.ops_run_id.in_path()) } { (label(sync.state.as_str()))
                                         } " " span.dim { (ago(sync.started_at, visitor.now)) } }
                                     td.wide { (sync_progress(sync)) }
                                     td.num { (count(sync.predicted)) }

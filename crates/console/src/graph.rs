@@ -177,7 +177,7 @@ fn chips(run: &RunId, counts: &JobCounts) -> Markup {
         span.chips {
             @for (state, jobs) in numbers {
                 @if jobs > 0 {
-                    a class={ "state s-" (state) } href={ "/runs/" (run) "?state=" (state) "#jobs" } {
+                    a class={ "state s-" (state) } href={ "/runs/" (run.in_path()) "?state=" (state) "#jobs" } {
                         (count(jobs)) " " (state)
                         @if state == JobState::Succeeded && counts.reused > 0 {
                             ", " (count(counts.reused)) " reused" }
@@ -194,7 +194,7 @@ pub(crate) fn acts(visitor: &Visitor, told: &Told, next: bool) -> Markup {
         return html! {};
     }
     let record = &told.record;
-    let path = |verb: &str| format!("/graphs/{}/{verb}", record.run_id);
+    let path = |verb: &str| format!("/graphs/{}/{verb}", record.run_id.in_path());
     html! {
         @if told.is_live() { (cancel(visitor, &path("cancel"), record)) }
         @if told.can_retry(next) { (act::button(visitor, &path("retry"), &[], "Retry what did not succeed", "main")) }

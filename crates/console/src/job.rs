@@ -99,7 +99,7 @@ async fn page(visitor: Visitor, Path(job): Path<String>) -> Result<Response, Oop
             }
         }
     };
-    let stream = Stream { url: format!("/v1/runs/{}/stream", record.run_id), after: None };
+    let stream = Stream { url: format!("/v1/runs/{}/stream", record.run_id.in_path()), after: None };
     let title = format!("{} of {}", record.name, record.run_id);
     let page = Page::new(&visitor, Place::Runs, title).follows(stream);
     // Changes of jobs are no events of their run.
@@ -289,5 +289,5 @@ async fn cancel(Path(job): Path<String>, form: Form) -> Result<Response, Oops> {
 async fn retry(Path(job): Path<String>, form: Form) -> Result<Response, Oops> {
     let answer = form.client.retry_job(&job).await?;
     let done = if answer.created { Done::Retried } else { Done::RetriedBefore };
-    Ok(go_to(&format!("/runs/{}", answer.run_id), done))
+    Ok(go_to(&format!("/runs/{}", answer.run_id.in_path()), done))
 }

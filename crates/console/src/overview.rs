@@ -196,9 +196,10 @@ fn is_besides(alert: &Alert) -> bool {
         | AlertKind::WatermarkOld
         | AlertKind::PartitionStuck
         | AlertKind::DeadLetter
+        | AlertKind::RunStalled
         | AlertKind::QueueDeep => true,
         AlertKind::RunFailed
-        | AlertKind::RunStalled
+        | AlertKind::RunLost
         | AlertKind::RunRecovered
         | AlertKind::SyncFailed
         | AlertKind::SyncRecovered
@@ -210,7 +211,7 @@ fn is_besides(alert: &Alert) -> bool {
 fn way(alert: &Alert) -> Markup {
     html! {
         @if alert.kind == AlertKind::DeadLetter { a.button href="/queues" { "Look" } }
-        @else if let Some(run) = &alert.run_id { a.button href={ "/runs/" (run) } { "Look" } }
+        @else if let Some(run) = &alert.run_id { a.button href={ "/runs/" (run.in_path()) } { "Look" } }
         @else if let Some(feed) = &alert.feed { a.button href={ "/feeds/" (feed) } { "Look" } }
     }
 }
@@ -230,7 +231,7 @@ fn failure(visitor: &Visitor, told: &Told) -> Markup {
             td.acts {
                 @if let Some(path) = again(told).filter(|_| visitor.may_operate()) {
                     (act::button(visitor, &path, &[], "Retry", ""))
-                } @else { a.button href={ "/runs/" (run.run_id) } { "Look" } }
+                } @else { a.button href={ "/runs/" (run.run_id.in_path()) } { "Look" } }
             }
         }
     }
@@ -239,13 +240,13 @@ fn failure(visitor: &Visitor, told: &Told) -> Markup {
 /// What tries a failed run again, where that needs no closer look: a sync is tried again as a whole, and one that was
 /// never planned as any run.
 fn again(told: &Told) -> Option<String> {
-    let run = &told.run.run_id;
+    let (id, run) = (&told.run.run_id, told.run.run_id.in_path());
     match told.run.lane {
         Lane::Ops => Some(format!("/runs/{run}/retry")),
         Lane::Sync => match &told.sync {
             None => Some(format!("/runs/{run}/retry")),
             Some(status) => {
-                let fits = status.sync.ops_run_id == *run && status.sync.failed_workers > 0;
+                let fits = status.sync.ops_run_id == *id && status.sync.failed_workers > 0;
                 fits.then(|| format!("/syncs/{}/retry", status.sync.run_id))
             }
         },

@@ -14,7 +14,7 @@ use crate::sync;
 use crate::text::{line, line_of, says};
 use crate::time::{ago, ago_or_none, rough_secs, took};
 use crate::visitor::Visitor;
-use crate::words::{count, run_link, state, subject};
+use crate::words::{count, label, run_link, state, subject};
 use axum::Router;
 use axum::extract::Path;
 use axum::response::Response;
@@ -39,6 +39,7 @@ pub(crate) fn routes() -> Router<Console> {
         .route("/runs/{run}", get(page))
         .route("/runs/{run}/tail", get(events::tail))
         .route("/runs/{run}/cancel", post(verbs::cancel))
+        .route("/runs/{run}/fail", post(verbs::fail))
         .route("/runs/{run}/retry", post(verbs::retry))
 }
 
@@ -83,7 +84,7 @@ async fn page(visitor: Visitor, Path(run): Path<String>) -> Result<Response, Oop
     let planned = told.as_ref().map(|told| told.status.sync.state.is_live());
     let live = planned.unwrap_or(detail.run.lane == Lane::Sync && !detail.run.status.is_terminal())
         || graph.as_ref().is_some_and(graph::Told::is_live);
-    let stream = Stream { url: format!("/v1/runs/{run}/stream"), after: Some(last.to_string()) };
+    let stream = Stream { url: format!("/v1/runs/{}/stream", run.in_path()), after: Some(last.to_string()) };
     let page = Page::new(&visitor, Place::Runs, run.to_string()).follows(stream);
     // Pages of a sync are stored without an event each, and so do jobs change.
     Ok(if live { page.every(1) } else { page }.show(&body))
@@ -104,11 +105,13 @@ fn head(
     // A sync that is planned is stopped and tried again as a whole; a graph has words of its own.
     let alone = visitor.may_operate() && told.is_none() && graph.is_none();
     let can_cancel = alone && !run.status.is_terminal();
+    let can_fail = alone && is_stalled(run);
     let can_retry =
         alone && matches!(run.status, RunState::Failed | RunState::Cancelled) && successor(detail).is_none();
     let verb = |verb| command(["run", verb, run.run_id.as_str()]);
     let mut commands = vec![verb("show"), verb("why")];
     commands.extend(can_cancel.then(|| verb("cancel")));
+    commands.extend(can_fail.then(|| verb("fail")));
     commands.extend(can_retry.then(|| verb("retry")));
     commands.extend(told.into_iter().flat_map(|told| sync::commands(visitor, told, run)));
     let next = successor(detail).is_some();
@@ -117,12 +120,14 @@ fn head(
         div.head {
             h1.mono { (run.run_id) }
             (state(run.status))
+            @if is_stalled(run) { (label("stalled")) }
             div.acts {
+                @if can_fail { (fail(visitor, run)) }
                 @if can_cancel { (cancel(visitor, run)) }
                 @if let Some(told) = told { (sync::acts(visitor, told, run)) }
                 @if let Some(graph) = graph { (graph::acts(visitor, graph, next)) }
                 @if can_retry {
-                    (act::button(visitor, &format!("/runs/{}/retry", run.run_id), &[], "Retry", "main"))
+                    (act::button(visitor, &format!("/runs/{}/retry", run.run_id.in_path()), &[], "Retry", "main"))
                 }
             }
             p.sub { (subject(run)) " · try " (run.attempt)
@@ -130,9 +135,9 @@ fn head(
                 " · queued " (ago(run.queued_at, visitor.now)) }
         }
         div class={ "note " @if run.status == RunState::Failed { "bad" } @else if
-            run.status == RunState::Cancelled { "warn" } } {
+            run.status == RunState::Cancelled || is_stalled(run) { "warn" } } {
             (line(&detail.why.sentence))
-            @if let Some(next) = successor(detail) { " " a href={ "/runs/" (next.run_id) } {
+            @if let Some(next) = successor(detail) { " " a href={ "/runs/" (next.run_id.in_path()) } {
                 "Go to the next try" } }
             @else if let Some(hint) = detail.why.hint.as_ref().filter(|_| told.is_none()) { " " code { (says(hint)) } }
             (act::commands(&commands))
@@ -146,12 +151,38 @@ fn cancel(visitor: &Visitor, run: &Run) -> Markup {
         details.drop open[act::is_given(visitor)] {
             summary { "Cancel…" }
             div {
-                form.form method="post" action={ "/runs/" (run.run_id) "/cancel" } {
+                form.form method="post" action={ "/runs/" (run.run_id.in_path()) "/cancel" } {
                     (act::hidden(visitor))
                     p { @if held { "Its worker is asked to stop, and has a grace period to confirm." }
                         @else { "It waits, and ends at once." } }
                     (act::reason(visitor))
                     div { button.risk type="submit" { "Cancel the run" } }
+                }
+            }
+        }
+    }
+}
+
+/// A run that was stalled keeps the time after its end.
+fn is_stalled(run: &Run) -> bool {
+    run.stalled_at.is_some() && !run.status.is_terminal()
+}
+
+fn fail(visitor: &Visitor, run: &Run) -> Markup {
+    html! {
+        details.drop open[act::is_given(visitor)] {
+            summary { "Fail…" }
+            div {
+                form.form method="post" action={ "/runs/" (run.run_id) "/fail" } {
+                    (act::hidden(visitor))
+                    p { "Its worker gives no sign of life and promised none. Check that the worker is gone: a run that \
+                        is failed while its worker still works may be carried out twice." }
+                    (act::reason(visitor))
+                    div {
+                        button.risk type="submit" { "Fail the run" }
+                        " "
+                        button.risk type="submit" name="retry" value="yes" { "Fail it and queue a successor" }
+                    }
                 }
             }
         }
@@ -188,6 +219,7 @@ fn facts(visitor: &Visitor, run: &Run) -> Markup {
                         dd { (ago(at, now)) } }
                     @if let Some(at) = run.deadline_at.filter(|_| run.status.is_held()) { dt { "Deadline" }
                         dd { (ago(at, now)) } }
+                    @if let Some(at) = run.stalled_at { dt { "Stalled" } dd { (ago(at, now)) } }
                     @if let Some(at) = run.cancel_requested_at {
                         dt { "Asked to stop" } dd { (ago(at, now))
                             @if let Some(by) = &run.cancel_requested_by { " by " (says(by)) }
@@ -197,7 +229,7 @@ fn facts(visitor: &Visitor, run: &Run) -> Markup {
                         @if let Some(cause) = run.end_cause { " " span.chip { (cause) } } }
                 }
                 @if !fold::is_nothing(&run.metadata) {
-                    (fold::json("Metadata", &run.metadata, Some(&format!("/v1/runs/{}", run.run_id))))
+                    (fold::json("Metadata", &run.metadata, Some(&format!("/v1/runs/{}", run.run_id.in_path()))))
                 }
             }
         }

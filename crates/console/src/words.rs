@@ -3,6 +3,7 @@
 use crate::text::{line_of, says};
 use maud::{Markup, html};
 use tidemill_core::RunId;
+use tidemill_core::ids::percent_encoded;
 use tidemill_core::run::{Lane, Run, RunState};
 use tidemill_core::why::{Facts, explain};
 use tidemill_core::{Timestamp, records::Sync};
@@ -79,11 +80,12 @@ pub(crate) fn others(all: usize, command: &str) -> Markup {
 pub(crate) fn run_link(run: &RunId) -> Markup {
     let id = run.as_str();
     let short = id.get(..ID_CHARS).unwrap_or(id);
-    html! { a.mono href={ "/runs/" (id) } title=(id) { (short) } }
+    html! { a.mono href={ "/runs/" (run.in_path()) } title=(id) { (short) } }
 }
 
 /// The page of a run that a message names: a sync by its bare id, and any other run by its own.
 pub(crate) fn run_page(run: &str) -> String {
+    let run = percent_encoded(run);
     if run.starts_with("run-") { format!("/runs/{run}") } else { format!("/runs/run-{run}") }
 }
 
@@ -115,6 +117,7 @@ pub(crate) fn ending(run: &Run, now: Timestamp) -> String {
         flags: Vec::new(),
         key_head: None,
         key_worker: None,
+        key_head_facts: None,
         ahead: 0,
         workers_fitting: 0,
         workers_alive: 0,
@@ -122,6 +125,7 @@ pub(crate) fn ending(run: &Run, now: Timestamp) -> String {
         worker_beat_at: None,
         successor: None,
         last_event: None,
+        last_event_at: None,
     };
     explain(&facts, now).sentence()
 }

@@ -14,10 +14,12 @@ labelled! {
         /// A run failed, and no try follows.
         RunFailed = "run_failed",
         /// A run lost its worker, or its worker never began.
+        RunLost = "run_lost",
+        /// A running run is silent, and its worker has promised no signs of life: a person must decide.
         RunStalled = "run_stalled",
         /// A schedule did not queue a run that was due.
         RunSkipped = "run_skipped",
-        /// A request that had failed or stalled succeeded.
+        /// A request that had failed or lost its worker succeeded.
         RunRecovered = "run_recovered",
         /// A sync failed.
         SyncFailed = "sync_failed",
@@ -47,7 +49,8 @@ impl AlertKind {
     pub const fn title(self) -> &'static str {
         match self {
             Self::RunFailed => "a run failed",
-            Self::RunStalled => "a run lost its worker",
+            Self::RunLost => "a run lost its worker",
+            Self::RunStalled => "a run is stalled",
             Self::RunSkipped => "a scheduled run was skipped",
             Self::RunRecovered => "a run recovered",
             Self::SyncFailed => "a sync failed",
@@ -72,9 +75,10 @@ impl AlertKind {
     pub const fn advice(self) -> Option<&'static str> {
         match self {
             Self::RunFailed => Some("Look at its record, and try it again when the reason is gone"),
-            Self::RunStalled => {
-                Some("Nothing has to be done while another try follows; this says where it is")
-            }
+            Self::RunLost => Some("Nothing has to be done while another try follows; this says where it is"),
+            Self::RunStalled => Some(
+                "Check whether its worker still runs. If not, fail the run, or add --retry to queue a successor",
+            ),
             Self::RunSkipped => Some("Look at how long its runs take, and at its policies"),
             Self::SyncFailed => Some("Read what failed again; what was fetched is kept"),
             Self::ConsolidationFailed => Some("Mend the reason, and go on where it stopped"),
@@ -165,13 +169,20 @@ fn sentence(message: &str) -> String {
 /// The command that goes with an alert.
 pub fn command(kind: AlertKind, subject: &str, feed: Option<&str>, run: Option<&RunId>) -> Option<String> {
     match kind {
-        AlertKind::RunFailed | AlertKind::RunRecovered => run.map(|run| format!("tidemill run show {run}")),
-        AlertKind::RunStalled | AlertKind::PartitionStuck => run.map(|run| format!("tidemill run why {run}")),
+        AlertKind::RunFailed | AlertKind::RunRecovered => {
+            run.map(|run| format!("tidemill run show {}", run.in_shell()))
+        }
+        AlertKind::RunLost | AlertKind::PartitionStuck => {
+            run.map(|run| format!("tidemill run why {}", run.in_shell()))
+        }
+        AlertKind::RunStalled => run.map(|run| format!("tidemill run fail {}", run.in_shell())),
         AlertKind::RunSkipped => Some("tidemill schedule list".to_owned()),
-        AlertKind::SyncFailed => run.map(|run| format!("tidemill sync retry {run}")),
-        AlertKind::ConsolidationFailed => run.map(|run| format!("tidemill sync consolidate {run}")),
+        AlertKind::SyncFailed => run.map(|run| format!("tidemill sync retry {}", run.in_shell())),
+        AlertKind::ConsolidationFailed => {
+            run.map(|run| format!("tidemill sync consolidate {}", run.in_shell()))
+        }
         AlertKind::SyncRecovered | AlertKind::DeleteLimit => {
-            run.map(|run| format!("tidemill sync show {run}"))
+            run.map(|run| format!("tidemill sync show {}", run.in_shell()))
         }
         AlertKind::WatermarkCopy => feed.map(|feed| format!("tidemill feed show {feed}")),
         AlertKind::WatermarkOld => feed.map(|feed| format!("tidemill feed sync {feed}")),
@@ -193,12 +204,13 @@ pub enum Followed {
     No,
 }
 
-/// What the end of a run is to people; nothing where its request goes on as it should.
+/// What the end of a run is to people; nothing where its request goes on as it should. A stalled run is an alert too.
 pub fn of_run(run: &Run, followed: Followed) -> Option<AlertKind> {
     match (run.status, run.end_cause, followed) {
+        (RunState::Running, _, _) if run.stalled_at.is_some() => Some(AlertKind::RunStalled),
         (RunState::Success, _, _) => Some(AlertKind::RunRecovered),
         (RunState::Failed, Some(EndCause::Lost), Followed::Yes)
-        | (RunState::Cancelled, Some(EndCause::Stale), _) => Some(AlertKind::RunStalled),
+        | (RunState::Cancelled, Some(EndCause::Stale), _) => Some(AlertKind::RunLost),
         (RunState::Failed, _, Followed::No) => Some(AlertKind::RunFailed),
         (
             RunState::Failed | RunState::Cancelled | RunState::Queued | RunState::Claimed | RunState::Running,
@@ -215,6 +227,11 @@ pub fn subject_of_run(run: &Run, first: &RunId) -> String {
         Some(schedule) if crate::ids::is_name(schedule) => schedule_subject(&run.project_id, schedule),
         Some(_) | None => format!("run:{first}"),
     }
+}
+
+/// The subject of a stalled run's alert. It is the run itself, because each stalled run needs a decision of its own.
+pub fn stalled_subject(run: &RunId) -> String {
+    format!("run:{run}")
 }
 
 /// The subject of a schedule's alerts.

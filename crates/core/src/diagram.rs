@@ -2,7 +2,7 @@
 
 use crate::job::{self, JobEvent, StatusCode};
 use crate::partition::{self, PartitionEvent, PartitionState, WorkerRunEvent, WorkerRunState};
-use crate::run::{self, RunEvent, RunState};
+use crate::run::{self, EndCause, RunEvent, RunState};
 use crate::sync::{self, ConsolidationPhase, Rest, SyncEvent, SyncState};
 use std::fmt::{Display, Write as _};
 
@@ -208,6 +208,11 @@ pub fn job_terminal_sql() -> String {
 
 fn pairs_sql<S: Display>(pairs: &[(S, S)]) -> String {
     pairs.iter().map(|(from, to)| format!("('{from}', '{to}')")).collect::<Vec<_>>().join(", ")
+}
+
+/// The causes that end a run as a list of SQL literals: `'reported', …`.
+pub fn end_causes_sql() -> String {
+    EndCause::ALL.iter().map(|cause| format!("'{cause}'")).collect::<Vec<_>>().join(", ")
 }
 
 /// The states that nothing leaves as a list of SQL literals: `'success', …`.

@@ -33,6 +33,11 @@ macro_rules! text_id {
             pub fn as_str(&self) -> &str {
                 &self.0
             }
+
+            /// An id that the database holds, taken as it is: SQL may have written one that Tidemill would not.
+            pub fn from_database(text: String) -> Self {
+                Self(text)
+            }
         }
 
         impl fmt::Display for $name {
@@ -43,7 +48,8 @@ macro_rules! text_id {
 
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+                // Answers of a server name what its database holds. Requests are checked against the schema below.
+                String::deserialize(deserializer).map(Self)
             }
         }
 
@@ -61,8 +67,10 @@ macro_rules! text_id {
 }
 
 text_id! {
-    /// A run: `run-` and a UUID of version 7 when we make it; `^run-[a-z0-9-]+$` in general.
-    RunId, "^run-[a-z0-9-]{1,60}$"
+    /// A run: `run-` and a UUID of version 7 when we make it; `^run-[a-z0-9-]{1,60}$` for every new run.
+    ///
+    /// Plain SQL may have stored other ids. They can be read, shown and looked up.
+    RunId, "^run-"
 }
 
 text_id! {
@@ -72,6 +80,26 @@ text_id! {
 
 impl RunId {
     const FORM: &'static str = "a run id (`run-` followed by letters, digits and dashes)";
+    /// Bytes of an id that is looked up. PostgreSQL's index holds no longer ones.
+    const LOOKUP_BYTES_MAX: usize = 2_704;
+
+    /// Whether a new run may have this id.
+    pub fn is_well_formed(&self) -> bool {
+        let tail = self.0.strip_prefix("run-").unwrap_or_default();
+        !tail.is_empty()
+            && self.0.len() <= 64
+            && tail.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
+    }
+
+    /// The id as one word of a shell command.
+    pub fn in_shell(&self) -> String {
+        crate::shell::pasted(&self.0)
+    }
+
+    /// The id as one segment of a URL's path.
+    pub fn in_path(&self) -> std::borrow::Cow<'_, str> {
+        percent_encoded(&self.0)
+    }
 
     /// A new id for a run that is created at `now`; `entropy` keeps two runs of one microsecond apart.
     pub fn new(now: Timestamp, entropy: Uuid) -> Self {
@@ -97,7 +125,7 @@ impl RunId {
     ///
     /// It is taken from the last four hexadecimal digits, in the store's SQL too.
     pub fn jitter(&self) -> f64 {
-        let tail = &self.0[self.0.len().saturating_sub(4)..];
+        let tail = self.0.get(self.0.len().saturating_sub(4)..).unwrap_or_default();
         u16::from_str_radix(tail, 16).map_or(0.5, |value| f64::from(value) / 65_536.0)
     }
 }
@@ -105,12 +133,11 @@ impl RunId {
 impl FromStr for RunId {
     type Err = BadId;
 
+    /// Reads the id of a run to look up. A new run's id is held to [`RunId::is_well_formed`].
     fn from_str(text: &str) -> Result<Self, BadId> {
         let tail = text.strip_prefix("run-").unwrap_or_default();
-        let well_formed = !tail.is_empty()
-            && text.len() <= 64
-            && tail.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'));
-        if well_formed { Ok(Self(text.to_owned())) } else { Err(BadId::new(text, Self::FORM)) }
+        let can_exist = !tail.is_empty() && text.len() <= Self::LOOKUP_BYTES_MAX && !text.contains('\0');
+        if can_exist { Ok(Self(text.to_owned())) } else { Err(BadId::new(text, Self::FORM)) }
     }
 }
 
@@ -161,6 +188,46 @@ pub fn uuid_v7(now: Timestamp, entropy: Uuid) -> Uuid {
     uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
 }
 
+/// Text with every byte percent-encoded that is not a letter, a digit, `-`, `_`, `.` or `~`.
+pub fn percent_encoded(text: &str) -> std::borrow::Cow<'_, str> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
+    percent_encoded_unless(text, is_plain)
+}
+
+/// Text with every byte percent-encoded that is not plain.
+pub(crate) fn percent_encoded_unless(text: &str, is_plain: fn(u8) -> bool) -> std::borrow::Cow<'_, str> {
+    use fmt::Write as _;
+    if text.bytes().all(is_plain) {
+        return text.into();
+    }
+    let mut encoded = String::with_capacity(text.len() * 3);
+    for byte in text.bytes() {
+        if is_plain(byte) {
+            encoded.push(char::from(byte));
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded.into()
+}
+
+/// Text whose percent-encoded bytes are decoded; `None` if an encoding is broken or the bytes are not UTF-8.
+pub fn percent_decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut parts = text.split('%');
+    bytes.extend_from_slice(parts.next()?.as_bytes());
+    for part in parts {
+        let (digits, rest) = (part.get(..2)?, part.get(2..)?);
+        if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return None;
+        }
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
+}
+
 /// Whether `name` may name a project or an environment: lower-case letters, digits and dashes.
 pub fn is_name(name: &str) -> bool {
     let mut bytes = name.bytes();
@@ -183,20 +250,37 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_read_as_they_are_written_and_nothing_else_is() {
+    fn new_run_ids_are_held_to_their_form() {
         let id = RunId::new(Utc.timestamp_opt(0, 0).unwrap(), Uuid::nil());
         assert_eq!(id.as_str().parse(), Ok(id.clone()));
-        for bad in [
-            "",
-            "run-",
-            "run-É",
-            "run-A",
-            "job-1",
-            "run-1;drop",
-            "run-1 ",
-            &format!("run-{}", "a".repeat(90)),
-        ] {
+        assert!(id.is_well_formed());
+        let long = format!("run-{}", "a".repeat(90));
+        for bad in ["", "run-", "run-É", "run-A", "job-1", "run-1;drop", "run-1 ", long.as_str()] {
+            assert!(!RunId::from_database(bad.to_owned()).is_well_formed(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn run_ids_in_the_database_can_be_looked_up() {
+        for odd in ["run-Upper_Case", "run-É", "run-a b/../c?d#e%"] {
+            assert_eq!(odd.parse(), Ok(RunId::from_database(odd.to_owned())));
+        }
+        for bad in ["", "run-", "job-1", "run-a\0b", &format!("run-{}", "a".repeat(3_000))] {
             assert!(bad.parse::<RunId>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn odd_run_ids_do_not_panic_and_are_safe_in_paths() {
+        for odd in ["", "é", "run-é", "run-ééé", "run-a/../b?c#d%e f\n", "run-日本語"] {
+            let id = RunId::from_database(odd.to_owned());
+            let _ = (id.jitter(), id.trace_id());
+            let path = id.in_path();
+            assert!(path.bytes().all(|byte| byte.is_ascii_graphic() && !b"/?#".contains(&byte)), "{path}");
+            assert_eq!(percent_decoded(&path).as_deref(), Some(odd));
+        }
+        for bad in ["%", "%4", "%zz", "%+1", "%ff", "%é"] {
+            assert_eq!(percent_decoded(bad), None, "{bad}");
         }
     }
 

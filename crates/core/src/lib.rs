@@ -18,6 +18,7 @@ pub mod heatmap;
 pub mod hook;
 pub mod ids;
 pub mod job;
+pub mod json;
 mod label;
 mod lifecycle;
 pub mod limits;
@@ -39,6 +40,7 @@ pub mod signature;
 pub mod stats;
 pub mod sync;
 pub mod task;
+pub mod time;
 pub mod why;
 pub mod worker;
 

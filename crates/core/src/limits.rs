@@ -8,10 +8,17 @@ pub const MESSAGE_BYTES_MAX: usize = 8 * 1024;
 pub const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a run's metadata, as JSON text.
 pub const METADATA_BYTES_MAX: usize = 256 * 1024;
-/// Bytes of an idempotency, concurrency or event key, a git reference, a label, or an artifact's URL.
+/// Bytes of an idempotency, concurrency or event key, a git reference, a label, an artifact's URL, the reason of a
+/// cancellation, or the name of the person who asks for one.
 pub const KEY_BYTES_MAX: usize = 1024;
 /// Bytes of a message's body, as JSON text.
 pub const BODY_BYTES_MAX: usize = 256 * 1024;
+/// Levels of nested objects and arrays in a JSON document.
+pub const JSON_DEPTH_MAX: usize = 64;
+/// Levels that a request may add around the documents it contains.
+pub const JSON_ENVELOPE_LEVELS: usize = 8;
+/// Levels of nesting up to which a stored document is read. `serde_json` reads 127, and answers add a few levels.
+pub const JSON_READ_DEPTH_MAX: usize = 100;
 /// Runs, events or rows in one call.
 pub const BATCH_MAX: usize = 1_000;
 /// Events of one run that one look at the end of its record passes over, however few it finds.
@@ -116,6 +123,10 @@ pub const AGENT_SILENT_SECS: u64 = 20;
 pub const CONTROLLER_LEASE_SECS: u64 = 15;
 /// Bytes of output that are kept of one task.
 pub const TASK_LOG_BYTES_MAX: u64 = 50 * 1024 * 1024;
+/// Bytes of output that are kept of one ops run.
+pub const RUN_LOG_BYTES_MAX: u64 = 50 * 1024 * 1024;
+/// Bytes that each line of a run's output counts beside its text: a line is a row of its own.
+pub const RUN_LOG_LINE_BYTES: u64 = 64;
 /// Bytes of output in one report.
 pub const LOG_CHUNK_BYTES_MAX: usize = 256 * 1024;
 /// Files that one job may leave.

@@ -68,6 +68,15 @@ impl Faults {
         if text.contains("\\u0000") {
             self.add(field, "contains a NUL character, which PostgreSQL cannot keep");
         }
+        if let Err(problem) = crate::json::check_text(&text) {
+            self.add(field, problem.with_advice());
+        }
+    }
+
+    fn time(&mut self, field: &'static str, at: Option<Timestamp>) {
+        if at.is_some_and(|at| !crate::time::is_in_range(at)) {
+            self.add(field, "must be between the years 1 and 9999");
+        }
     }
 
     fn finish(self) -> Result<(), Invalid> {
@@ -103,6 +112,33 @@ pub fn check_worker_name(name: &str) -> Result<(), Invalid> {
 pub fn check_metadata(metadata: &Json) -> Result<(), Invalid> {
     let mut faults = Faults::default();
     faults.object("metadata", metadata, METADATA_BYTES_MAX);
+    faults.finish()
+}
+
+/// Checks the id of a new run.
+pub fn check_new_run_id(run: &crate::RunId) -> Result<(), Invalid> {
+    let mut faults = Faults::default();
+    if !run.is_well_formed() {
+        let shown: String = run.as_str().chars().take(80).collect();
+        let form = "must be `run-` and 1 to 60 lower-case letters, digits and dashes";
+        faults.add("run id", format!("`{shown}` {form}"));
+    }
+    faults.finish()
+}
+
+/// Checks the name of a person who cancels or retries a run, and the reason that they give.
+pub fn check_request_by(by: &str, reason: Option<&str>) -> Result<(), Invalid> {
+    let mut faults = Faults::default();
+    let texts = [("name", Some(by)), ("reason", reason)];
+    for (field, text) in texts.into_iter().filter_map(|(field, text)| Some((field, text?))) {
+        if text.len() > KEY_BYTES_MAX {
+            let length = text.len();
+            faults.add(field, format!("is {length} bytes long; at most {KEY_BYTES_MAX} are allowed"));
+        }
+        if text.contains('\0') {
+            faults.add(field, "contains a NUL character, which PostgreSQL cannot keep");
+        }
+    }
     faults.finish()
 }
 
@@ -143,9 +179,10 @@ fn labels_into(faults: &mut Faults, labels: &[String]) {
         faults.add("labels", format!("are {}; at most {LABELS_MAX} are allowed", labels.len()));
     }
     for label in labels {
-        faults.text("label", label, 128);
+        faults.text("label", label, KEY_BYTES_MAX);
         if label.contains(',') {
-            faults.add("label", format!("`{label}` must not contain a comma"));
+            let shown: String = label.chars().take(40).collect();
+            faults.add("label", format!("`{shown}` must not contain a comma"));
         }
     }
 }
@@ -180,6 +217,8 @@ impl QueueRun {
         {
             faults.add("expires at", "must be later than available at");
         }
+        faults.time("available at", self.available_at);
+        faults.time("expires at", self.expires_at);
         labels_into(&mut faults, &self.labels);
         faults.finish()
     }
@@ -219,6 +258,28 @@ mod tests {
     #[test]
     fn a_request_with_defaults_is_fine() {
         assert_eq!(QueueRun::new("shop", "staging").check(), Ok(()));
+    }
+
+    #[test]
+    fn values_that_could_not_be_read_back_are_refused() {
+        let mut request = QueueRun::new("shop", "staging");
+        let deep = (0..65).fold(serde_json::json!(1), |inner, _| serde_json::json!([inner]));
+        request.metadata = serde_json::json!({"a": deep, "b": 1.234_567_890_123_456_7e30});
+        request.available_at = Some(Timestamp::MIN_UTC);
+        request.expires_at = Some(Timestamp::MAX_UTC);
+        request.labels = vec!["a".repeat(KEY_BYTES_MAX + 1)];
+        let Invalid(faults) = request.check().unwrap_err();
+        let fields: Vec<_> = faults.iter().map(|fault| fault.field).collect();
+        assert_eq!(fields, ["metadata", "available at", "expires at", "label"]);
+    }
+
+    #[test]
+    fn names_and_reasons_are_bounded() {
+        let long = "x".repeat(KEY_BYTES_MAX + 1);
+        assert_eq!(check_request_by("ada", Some("")), Ok(()));
+        assert_eq!(check_request_by(&long, Some(&long)).unwrap_err().0.len(), 2);
+        assert!(check_request_by("ada", Some("a\0b")).is_err());
+        assert!(check_new_run_id(&crate::RunId::from_database("run-A".to_owned())).is_err());
     }
 
     #[test]

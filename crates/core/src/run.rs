@@ -2,7 +2,7 @@
 
 mod verbs;
 
-pub use verbs::{Cancelled, ClaimRuns, FinishRun, Holder, Queued, Retried, RunFilter};
+pub use verbs::{Cancelled, ClaimRuns, FailRun, Failed, FinishRun, Holder, Queued, Retried, RunFilter};
 
 use crate::label::labelled;
 use crate::{EnvId, Json, RunId, Timestamp, WorkerId};
@@ -277,6 +277,8 @@ pub struct Run {
     pub cancel_requested_by: Option<String>,
     /// Why it should stop.
     pub cancel_reason: Option<String>,
+    /// When it went silent, if its worker has promised no signs of life: a person decides what becomes of it.
+    pub stalled_at: Option<Timestamp>,
     /// Why it ended.
     pub end_cause: Option<EndCause>,
     /// When it was queued.

@@ -10,7 +10,7 @@ pub use job::{AgentFacts, GraphReason, JobFacts, JobReason, explain_job};
 pub use sync::{Hands, SyncFacts, SyncReason, explain_sync};
 
 use crate::project::Flag;
-use crate::run::{EndCause, Gate, Run, RunState};
+use crate::run::{EndCause, Gate, Lane, Run, RunState};
 use crate::shell::pasted;
 use crate::{RunId, Timestamp};
 
@@ -25,6 +25,8 @@ pub struct Facts {
     pub key_head: Option<RunId>,
     /// The worker of that run.
     pub key_worker: Option<String>,
+    /// The facts about that run, if this run waits for it.
+    pub key_head_facts: Option<Box<Facts>>,
     /// Runs that would be claimed before it.
     pub ahead: i64,
     /// Live workers that offer what it needs, and take runs.
@@ -39,6 +41,8 @@ pub struct Facts {
     pub successor: Option<RunId>,
     /// The last event that a worker wrote.
     pub last_event: Option<String>,
+    /// When it wrote that event.
+    pub last_event_at: Option<Timestamp>,
 }
 
 /// The one reason.
@@ -70,6 +74,9 @@ pub enum Reason {
         head: Option<RunId>,
         /// The worker of that run.
         worker: Option<String>,
+        /// Why that run does not progress, if it does not.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        head_reason: Option<Box<Reason>>,
     },
     /// Nobody works at all.
     NoWorkers {
@@ -106,6 +113,13 @@ pub enum Reason {
     },
     /// Its worker is silent.
     WorkerSilent {
+        /// Its worker.
+        worker: Option<String>,
+        /// The worker's last sign of life.
+        since: Timestamp,
+    },
+    /// It is running and silent, and its worker has promised no signs of life: a person must decide.
+    Stalled {
         /// Its worker.
         worker: Option<String>,
         /// The worker's last sign of life.
@@ -176,6 +190,11 @@ fn explain_queued(facts: &Facts, now: Timestamp) -> Reason {
             key: key.clone(),
             head: facts.key_head.clone(),
             worker: facts.key_worker.clone(),
+            head_reason: facts
+                .key_head_facts
+                .as_deref()
+                .and_then(|head| explain_head(head, now))
+                .map(Box::new),
         };
     }
     if facts.workers_fitting == 0 && facts.workers_draining > 0 {
@@ -190,11 +209,29 @@ fn explain_queued(facts: &Facts, now: Timestamp) -> Reason {
     if facts.ahead > 0 { Reason::Behind { ahead: facts.ahead } } else { Reason::Next }
 }
 
+/// Decides why the run that holds a concurrency key does not progress. `None`: it is carried out, or is over.
+fn explain_head(head: &Facts, now: Timestamp) -> Option<Reason> {
+    // A sync or a graph waits for things of its own, which these facts do not tell.
+    if head.run.lane != Lane::Ops {
+        return None;
+    }
+    let reason = explain(head, now);
+    let progresses = matches!(
+        reason,
+        Reason::Claimed { .. } | Reason::Running { .. } | Reason::Ended { .. } | Reason::KeyHeld { .. }
+    );
+    (!progresses).then_some(reason)
+}
+
 fn explain_held(facts: &Facts, now: Timestamp) -> Reason {
     let run = &facts.run;
     let worker = run.claimed_by.clone();
     if let Some(since) = run.cancel_requested_at {
         return Reason::Stopping { by: run.cancel_requested_by.clone(), worker, since };
+    }
+    if let Some(stalled_at) = run.stalled_at {
+        let since = facts.last_event_at.max(run.started_at).unwrap_or(stalled_at);
+        return Reason::Stalled { worker, since };
     }
     if let Some(since) = facts.worker_beat_at
         && now - since > chrono::Duration::seconds(SILENT_SECS)
@@ -244,6 +281,12 @@ impl Reason {
                 worker.as_deref().unwrap_or("unknown"),
                 at(*since),
             ),
+            Self::Stalled { worker, since } => format!(
+                "It is stalled: worker {} has given no sign of life since {}. The worker promised none, so the run \
+                 stays with it. If the worker is gone, fail the run, or fail it with --retry to queue a successor.",
+                worker.as_deref().unwrap_or("unknown"),
+                at(*since),
+            ),
             Self::Claimed { worker, lease_until } => format!(
                 "Worker {} has claimed it and not started; the lease lasts until {}.",
                 worker.as_deref().unwrap_or("unknown"),
@@ -278,10 +321,13 @@ impl Reason {
             Self::NotYet { available_at, backing_off: false } => {
                 format!("It is not to start before {}.", at(*available_at))
             }
-            Self::KeyHeld { key, head, worker } => {
+            Self::KeyHeld { key, head, worker, head_reason } => {
                 let head = head.as_ref().map_or_else(|| "another run".to_owned(), |run| format!("run {run}"));
                 let worker = worker.as_ref().map_or_else(String::new, |name| format!(" on worker {name}"));
-                format!("Its concurrency key `{key}` belongs to {head}{worker} first.")
+                let state = head_reason
+                    .as_ref()
+                    .map_or_else(String::new, |reason| format!(" About that run: {}", reason.sentence()));
+                format!("Its concurrency key `{key}` belongs to {head}{worker} first.{state}")
             }
             Self::NoWorkers { .. }
             | Self::WorkersDraining { .. }
@@ -290,6 +336,7 @@ impl Reason {
             | Self::Next
             | Self::Stopping { .. }
             | Self::WorkerSilent { .. }
+            | Self::Stalled { .. }
             | Self::Claimed { .. }
             | Self::Running { .. }
             | Self::Sync(_)
@@ -316,10 +363,16 @@ impl Reason {
             Self::WorkersDraining { .. } => Some("tidemill worker list".to_owned()),
             Self::Sync(reason) => reason.hint(),
             Self::Graph(reason) => reason.reason.hint(),
-            Self::KeyHeld { head: Some(head), .. } => Some(format!("tidemill run show {head}")),
-            Self::Ended { successor: Some(next), .. } => Some(format!("tidemill run show {next}")),
+            Self::KeyHeld { head: Some(head), head_reason, .. } => head_reason
+                .as_ref()
+                .and_then(|reason| reason.hint(head))
+                .or_else(|| Some(format!("tidemill run show {}", head.in_shell()))),
+            Self::Stalled { .. } => Some(format!("tidemill run fail {}", run.in_shell())),
+            Self::Ended { successor: Some(next), .. } => {
+                Some(format!("tidemill run show {}", next.in_shell()))
+            }
             Self::Ended { status: RunState::Failed, successor: None, .. } => {
-                Some(format!("tidemill run retry {run}"))
+                Some(format!("tidemill run retry {}", run.in_shell()))
             }
             Self::NotYet { .. }
             | Self::KeyHeld { head: None, .. }

@@ -140,6 +140,7 @@ impl Request {
             cancel_requested_at: at.cancel_requested.then(moment),
             cancel_requested_by: None,
             cancel_reason: None,
+            stalled_at: None,
             end_cause: None,
             queued_at: moment(),
             started_at: None,

@@ -51,6 +51,7 @@ fn run(run_id: RunId, spent: Spent, budget: Budget) -> Run {
         cancel_requested_at: None,
         cancel_requested_by: None,
         cancel_reason: None,
+        stalled_at: None,
         end_cause: None,
         queued_at: moment(),
         started_at: Some(moment()),

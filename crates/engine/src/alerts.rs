@@ -14,10 +14,9 @@ pub use post::{Sent, Tested};
 pub use target::{Address, Mail, Security, Shape, Target, Way, Webhook};
 
 use crate::Engine;
-use crate::patience::chain;
+use crate::upkeep::part;
 use std::time::Duration;
 use tidemill_core::limits;
-use tokio::time::Instant;
 
 /// Who is told, and what is worth telling.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,44 +43,15 @@ impl Default for AlertSettings {
 }
 
 /// Time between two looks at what no commit tells.
-const LOOK_EVERY: Duration = Duration::from_mins(1);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_mins(1);
 
 impl Engine {
-    /// Finds what people should know, and sends what is due; once.
+    /// Finds what people should know, and sends what is due; once. A part that fails does not stop the others.
     pub async fn tell(&self) -> Result<Sent, tidemill_store::Error> {
-        self.hear_of_runs().await?;
-        self.look_around().await?;
-        self.send_alerts().await
-    }
-
-    /// Tells people for ever. Any number of processes may.
-    pub(crate) async fn keep_telling(&self, every: Duration) {
-        let mut looked_at: Option<Instant> = None;
-        let mut complained = false;
-        loop {
-            let look = looked_at.is_none_or(|at| at.elapsed() >= LOOK_EVERY);
-            let told = async {
-                self.hear_of_runs().await?;
-                if look {
-                    self.look_around().await?;
-                }
-                self.send_alerts().await
-            };
-            match told.await {
-                Ok(_) => {
-                    complained = false;
-                    if look {
-                        looked_at = Some(Instant::now());
-                    }
-                }
-                Err(error) if !complained => {
-                    // Once: a worker without the right to do this would otherwise say so every few seconds.
-                    tracing::warn!("alerts are not looked after by this process: {}", chain(&error));
-                    complained = true;
-                }
-                Err(_) => {}
-            }
-            tokio::time::sleep(every).await;
-        }
+        let mut failure = None;
+        part(&mut failure, self.hear_of_runs()).await;
+        part(&mut failure, Box::pin(self.look_around())).await;
+        let sent = part(&mut failure, Box::pin(self.send_alerts())).await;
+        failure.map_or(Ok(sent.unwrap_or_default()), Err)
     }
 }

@@ -4,6 +4,8 @@
 //! its key, and a finish recognises itself. So a commit whose answer was lost is settled by asking again: the answer
 //! is read from what is there, and nothing is done twice.
 
+pub use tidemill_store::chain;
+
 use std::future::Future;
 use std::time::Duration;
 use tidemill_store::{Class, Error};
@@ -62,20 +64,4 @@ impl Patience {
             wait = (wait * 2).min(WAIT_MAX);
         }
     }
-}
-
-/// An error and its causes, in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        // Some libraries repeat the cause in their own words.
-        let told = inner.to_string();
-        if !text.contains(&told) {
-            text.push_str(": ");
-            text.push_str(&told);
-        }
-        cause = inner.source();
-    }
-    text
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidemill_core::worker::NewWorker;
 use tidemill_core::{RunId, WorkerId};
-use tidemill_store::{Error, RefusalCode};
+use tidemill_store::{Error, LoopOptions, Next, RefusalCode};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -55,14 +55,19 @@ impl Presence {
         let worker = Arc::new(Mutex::new(register(engine, &identity).await?));
         let held: Arc<Mutex<HashSet<RunId>>> = Arc::default();
         let (told, draining) = watch::channel(false);
-        let heart = Heart {
+        let heart = Arc::new(Heart {
             engine: engine.clone(),
             identity: identity.clone(),
             worker: worker.clone(),
             held: held.clone(),
             draining: told,
-        };
-        let beating = tokio::spawn(heart.beat(every));
+        });
+        // A failure must not make the beats rarer: silence is what others take a dead process by.
+        let options = LoopOptions::new("heartbeat").first_after(every).backoff_max(every);
+        let beating = engine.store().monitor().spawn(options, move || {
+            let heart = heart.clone();
+            async move { heart.beat().await.map(|()| Next::After(every)).map_err(Into::into) }
+        });
         Ok(Self { engine: engine.clone(), identity, process, worker, held, draining, beating })
     }
 
@@ -150,24 +155,23 @@ struct Heart {
 }
 
 impl Heart {
-    async fn beat(self, every: Duration) {
-        loop {
-            tokio::time::sleep(every).await;
-            let known = *self.worker.lock().unwrap_or_else(PoisonError::into_inner);
-            let runs = self.held.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
-            match self.engine.store().beat_worker(known, runs, self.engine.clock().now()).await {
-                Ok(beaten) => {
-                    self.draining.send_replace(beaten.draining);
-                }
-                Err(error) if error.refusal_code() == Some(RefusalCode::Stale) => {
-                    // Taken for dead, while it was frozen or cut off: what it held is gone, and it begins anew.
-                    tracing::warn!("{} was taken for dead, and begins anew", self.identity.name);
-                    if let Ok(anew) = register(&self.engine, &self.identity).await {
-                        *self.worker.lock().unwrap_or_else(PoisonError::into_inner) = anew;
-                    }
-                }
-                Err(error) => tracing::warn!("could not beat: {}", chain(&error)),
+    /// Says once that the process lives.
+    async fn beat(&self) -> Result<(), Error> {
+        let known = *self.worker.lock().unwrap_or_else(PoisonError::into_inner);
+        let runs = self.held.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
+        match self.engine.store().beat_worker(known, runs, self.engine.clock().now()).await {
+            Ok(beaten) => {
+                self.draining.send_replace(beaten.draining);
+                Ok(())
             }
+            Err(error) if error.refusal_code() == Some(RefusalCode::Stale) => {
+                // Taken for dead, while it was frozen or cut off: what it held is gone, and it begins anew.
+                tracing::warn!("{} was taken for dead, and begins anew", self.identity.name);
+                let anew = register(&self.engine, &self.identity).await?;
+                *self.worker.lock().unwrap_or_else(PoisonError::into_inner) = anew;
+                Ok(())
+            }
+            Err(error) => Err(error),
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::trace::of_run;
 use metrics::counter;
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::event::NewEvent;
-use tidemill_core::run::{Applied, Claim, Lane, QueueRun, Run, RunState};
+use tidemill_core::run::{Applied, Claim, FailRun, Failed, Lane, QueueRun, Run, RunState};
 use tidemill_core::why::{Reason, explain};
 use tidemill_core::worker::Held;
 use tidemill_core::{RunId, request};
@@ -27,6 +27,7 @@ impl Engine {
     /// Queues a run under the id that the caller made: asked again with it, the answer is the run that exists.
     pub async fn queue_as(&self, request: QueueRun, run_id: RunId) -> Result<Queued, Error> {
         request.check()?;
+        request::check_new_run_id(&run_id)?;
         let request = request.normal();
         let queued = self
             .patience
@@ -106,6 +107,7 @@ impl Engine {
 
     /// Cancels a run that waits, or asks the worker of a held one to stop.
     pub async fn cancel(&self, run: &RunId, by: &str, reason: Option<&str>) -> Result<Cancelled, Error> {
+        request::check_request_by(by, reason)?;
         if self.run(run).await?.lane == Lane::Graph {
             return Ok(self.graphs().cancel(run, &[], by, reason).await?.outcome);
         }
@@ -141,6 +143,7 @@ impl Engine {
 
     /// Queues another try of a run that has failed or was cancelled.
     pub async fn retry(&self, run: &RunId, by: &str) -> Result<Retried, Error> {
+        request::check_request_by(by, None)?;
         if self.run(run).await?.lane == Lane::Graph {
             return self.graphs().retry(run, &[], by).await;
         }
@@ -154,6 +157,22 @@ impl Engine {
         }
         self.store.wake_soon();
         Ok(retried)
+    }
+
+    /// Fails a stalled run on behalf of a person, and queues a successor if that was asked for.
+    pub async fn fail_run(&self, ask: FailRun) -> Result<Failed, Error> {
+        let failed = self
+            .patience
+            .settle("fail a run", || self.store.fail_run(ask.clone(), self.clock.now()))
+            .instrument(of_run!("fail", ask.run_id))
+            .await?;
+        if failed.outcome == Applied::Applied {
+            entered("failed", 1);
+        }
+        if failed.successor.is_some() {
+            self.store.wake_soon();
+        }
+        Ok(failed)
     }
 
     /// Records an artifact; its id.

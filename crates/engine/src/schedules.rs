@@ -1,11 +1,13 @@
 //! Schedules: kept, paused, and fired once across all processes.
 
 use crate::Engine;
+use crate::patience::chain;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tidemill_core::alert::{AlertKind, schedule_subject};
 use tidemill_core::run::QueueRun;
 use tidemill_core::schedule::{self, Decision, Missed, Overlap, Pattern, Previous, Schedule};
-use tidemill_core::{RunId, Timestamp, request};
+use tidemill_core::{RunId, Timestamp, json, request};
 use tidemill_store::{Class, Error, Fired, NewAlert, Refusal, RefusalCode, Tx};
 
 /// A schedule that somebody wants.
@@ -91,46 +93,71 @@ impl Engine {
 
     /// Fires what is due; what was decided. Any number of processes may do this at once.
     ///
-    /// A schedule that cannot fire is paused with the reason as its note, so that it does not stop the others.
+    /// A schedule that cannot fire does not stop the others. It is paused with the reason as its note where the reason
+    /// will not pass by itself, and skipped until the next call otherwise; the first error is returned at the end.
     pub async fn fire_due(&self) -> Result<Vec<Fired>, Error> {
-        let mut fired = Vec::new();
+        let (mut fired, mut skipped, mut failure) = (Vec::new(), Vec::new(), None);
         loop {
-            let (now, clock) = (self.clock.now(), self.clock.clone());
+            let (now, clock, except) = (self.clock.now(), self.clock.clone(), skipped.clone());
             let at_hand = Arc::new(Mutex::new(None));
             let noted = at_hand.clone();
-            let step = self
-                .store()
-                .write(move |mut tx| Box::pin(async move { fire_one(&mut tx, now, &clock, &noted).await }));
-            match step.await {
+            let step = self.store().write(move |mut tx| {
+                Box::pin(async move { fire_one(&mut tx, now, &clock, &except, &noted).await })
+            });
+            let step = tokio::time::timeout(FIRE_MAX, step).await;
+            match step.unwrap_or_else(|_| Err(Error::unanswered("fire a schedule"))) {
                 Ok(Some(more)) => fired.extend(more),
                 Ok(None) => break,
-                Err(error) if error.class() == Class::Permanent => {
+                Err(error) => {
                     let name = at_hand.lock().ok().and_then(|mut name| name.take());
-                    let Some(name) = name else { return Err(error) };
-                    tracing::error!(schedule.id = %name, "schedule {name} cannot fire and is paused: {error}");
-                    self.pause_schedule(&name, Some(format!("it could not fire: {error}"))).await?;
+                    let Some(name) = name else {
+                        failure.get_or_insert(error);
+                        break;
+                    };
+                    let error = match error.class() {
+                        Class::Permanent => self.pause_broken(&name, &error).await.err(),
+                        Class::Transient => Some(error),
+                    };
+                    failure = failure.or(error);
+                    skipped.push(name);
                 }
-                Err(error) => return Err(error),
             }
         }
         if fired.iter().any(|fire| fire.run_id.is_some()) {
             self.store.wake_soon();
         }
-        Ok(fired)
+        failure.map_or(Ok(fired), Err)
+    }
+
+    /// Pauses a schedule that cannot fire, with the reason as its note.
+    async fn pause_broken(&self, name: &str, error: &Error) -> Result<(), Error> {
+        let reason: String = chain(error).chars().filter(|char| *char != '\0').take(NOTE_CHARS_MAX).collect();
+        tracing::error!(schedule.id = %name, "schedule {name} cannot fire and is paused: {reason}");
+        self.pause_schedule(name, Some(format!("it could not fire: {reason}"))).await
     }
 }
+
+/// Time limit for one schedule: a lock that somebody holds must not keep the others from firing.
+const FIRE_MAX: Duration = Duration::from_secs(20);
+/// Characters of an error in the note of a schedule that was paused because of it.
+const NOTE_CHARS_MAX: usize = 500;
 
 /// Fires one schedule that is due: its fires, its runs and its next time are one commit.
 async fn fire_one(
     tx: &mut Tx<'_>,
     now: Option<Timestamp>,
     clock: &crate::Clock,
+    except: &[String],
     at_hand: &Mutex<Option<String>>,
 ) -> Result<Option<Vec<Fired>>, Error> {
     let now_here = tx.database_now(now).await?;
-    let Some(due) = tx.due_schedule(now_here).await? else { return Ok(None) };
-    if let Ok(mut name) = at_hand.lock() {
-        *name = Some(due.schedule_id.clone());
+    let Some(name) = tx.due_schedule(now_here, except).await? else { return Ok(None) };
+    if let Ok(mut at_hand) = at_hand.lock() {
+        *at_hand = Some(name.clone());
+    }
+    let Some(due) = tx.schedule(&name).await? else { return Ok(None) };
+    if let Some(reason) = json::unreadable_reason(&due.request.metadata) {
+        return Err(Error::refused(RefusalCode::BadValue, format!("its request {reason}")));
     }
     let Some(first) = due.next_fire_at else { return Ok(None) };
     let previous = match &due.last_run_id {

@@ -19,6 +19,7 @@ mod repair;
 mod reprice;
 mod scan;
 mod scheduler;
+mod skip;
 mod steps;
 mod vanished;
 mod why;

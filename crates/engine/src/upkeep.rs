@@ -1,10 +1,11 @@
 //! Upkeep: what somebody has to do now and then, so that nothing waits for a person.
 
-use crate::patience::chain;
+use crate::alerts::LOOK_EVERY;
 use crate::{Engine, schedules};
 use std::time::Duration;
 use tidemill_core::limits;
-use tidemill_store::{Error, Pruned, Swept};
+use tidemill_store::{Error, LoopError, LoopOptions, Next, Pruned, Swept, TaskMonitor, catch_panic};
+use tokio::task::JoinSet;
 
 /// How upkeep is done.
 #[derive(Debug, Clone)]
@@ -43,129 +44,171 @@ pub struct Upkept {
     pub pruned: Pruned,
 }
 
-/// Runs in one sweep or prune: bounded, so that no transaction is long.
+/// Runs in one sweep. Each has a savepoint of its own, and PostgreSQL keeps up to 64 of them in memory.
+const SWEEP_BATCH: usize = 60;
+/// Rows in one batch of a prune: bounded, so that no transaction is long.
 const BATCH: usize = 500;
 /// Time between two prunes.
 const PRUNE_EVERY: Duration = Duration::from_mins(10);
 /// Time between two batches of one prune: others have things to write, too.
 const PRUNE_PAUSE: Duration = Duration::from_millis(100);
+/// The shortest pause between two looks at schedules.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
 /// How long a pass may take: a server that dies silently must not end upkeep, and the next pass does the rest.
 const PASS_MAX: Duration = Duration::from_mins(2);
 
 impl Engine {
-    /// Sweeps and fires until nothing is left to do at this moment, and prunes.
+    /// Does all parts of upkeep once: sweeps, fires, alerts and prunes until nothing is left to do at this moment.
+    ///
+    /// A part that fails or panics does not keep the others from being done; the first error is returned at the end.
     pub async fn upkeep(&self, upkeep: &Upkeep) -> Result<Upkept, Error> {
-        let mut done = self.sweep_and_fire(upkeep).await?;
-        done.told = self.tell().await?;
-        loop {
-            let pruned = self.prune_batch(upkeep).await?;
-            done.pruned.runs += pruned.runs;
-            done.pruned.events += pruned.events;
-            done.pruned.workers += pruned.workers;
-            done.pruned.fires += pruned.fires;
-            done.pruned.alerts += pruned.alerts;
-            done.pruned.jobs += pruned.jobs;
-            done.pruned.pieces += pruned.pieces;
-            if is_last(&pruned) {
-                return Ok(done);
-            }
+        let (mut done, mut failure) = (Upkept::default(), None);
+        part(&mut failure, self.sweep_all(upkeep, &mut done.swept)).await;
+        if let Some(fired) = part(&mut failure, self.fire_due()).await {
+            done.scheduled.extend(schedules::queued(&fired).cloned());
         }
-    }
-
-    async fn sweep_and_fire(&self, upkeep: &Upkeep) -> Result<Upkept, Error> {
-        let mut done = Upkept::default();
-        loop {
-            let swept = self.sweep(BATCH, upkeep.dead_after.as_secs_f64()).await?;
-            let more = swept.len() >= BATCH;
-            done.swept.extend(swept);
-            if !more {
+        part(&mut failure, self.hear_of_runs()).await;
+        part(&mut failure, Box::pin(self.look_around())).await;
+        if let Some(told) = part(&mut failure, Box::pin(self.send_alerts())).await {
+            done.told = told;
+        }
+        while let Some(pruned) = part(&mut failure, self.prune_batch(upkeep)).await {
+            done.pruned.add(pruned);
+            if is_last(&pruned) {
                 break;
             }
         }
-        let fired = self.fire_due().await?;
-        done.scheduled.extend(schedules::queued(&fired).cloned());
-        Ok(done)
+        failure.map_or(Ok(done), Err)
     }
 
+    async fn sweep_all(&self, upkeep: &Upkeep, done: &mut Vec<Swept>) -> Result<(), Error> {
+        loop {
+            let swept = self.sweep(SWEEP_BATCH, upkeep.dead_after.as_secs_f64()).await?;
+            let more = swept.len() >= SWEEP_BATCH;
+            done.extend(swept);
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Removes one batch of each kind. A kind that fails does not keep the others from being removed.
     async fn prune_batch(&self, upkeep: &Upkeep) -> Result<Pruned, Error> {
         let now = self.store().now(self.clock().now()).await?;
-        self.store().prune_request_keys(now - chrono::Duration::days(1)).await?;
+        let mut failure = None;
+        let repaired = part(&mut failure, self.store().repair_keys(BATCH)).await.unwrap_or(0);
+        if repaired > 0 {
+            tracing::warn!(
+                "{repaired} concurrency keys had a head that is gone, and were given to the next in line"
+            );
+        }
+        part(&mut failure, self.store().prune_request_keys(now - chrono::Duration::days(1))).await;
         let kept = chrono::Duration::from_std(upkeep.retention).unwrap_or(chrono::Duration::MAX);
-        match now.checked_sub_signed(kept) {
-            Some(before) => {
-                self.store().prune_access(before, now, BATCH).await?;
-                self.store().prune(before, BATCH).await
-            }
-            None => Ok(Pruned::default()),
+        let mut pruned = Pruned::default();
+        if let Some(before) = now.checked_sub_signed(kept) {
+            part(&mut failure, self.store().prune_access(before, now, BATCH)).await;
+            pruned = part(&mut failure, self.store().prune(before, BATCH)).await.unwrap_or_default();
         }
+        failure.map_or(Ok(pruned), Err)
     }
 
-    /// Does upkeep for ever. Passes are harmless beside those of other processes.
+    /// Does upkeep for ever, each part in a supervised task of its own. Passes are harmless beside those of other
+    /// processes. The tasks end when the future is dropped.
     pub async fn keep_up(&self, upkeep: &Upkeep) {
-        // Apart from each other: a mail server that hangs must hold nothing else up.
-        // And so must a table with more old rows than one step takes.
-        tokio::join!(
-            Box::pin(self.keep_sweeping(upkeep)),
-            Box::pin(self.keep_telling(upkeep.every)),
-            Box::pin(self.keep_pruning(upkeep)),
-        );
-    }
-
-    async fn keep_sweeping(&self, upkeep: &Upkeep) {
-        let mut complained = false;
-        loop {
-            let pass = in_time(self.sweep_and_fire(upkeep)).await;
-            let busy = pass.as_ref().is_ok_and(|done| !done.swept.is_empty() || !done.scheduled.is_empty());
-            match pass {
-                Ok(_) => complained = false,
-                Err(error) if !complained => {
-                    // Once: a worker without the right to sweep would otherwise say so every few seconds.
-                    tracing::warn!("upkeep is not done by this process: {}", chain(&error));
-                    complained = true;
-                }
-                Err(_) => {}
+        let mut tasks = JoinSet::new();
+        let every = upkeep.every;
+        // A wait after a failure must not be longer than the pause of a process without work.
+        let options = |name| LoopOptions::new(name).backoff_max(upkeep.idle.max(every));
+        let (engine, settings) = (self.clone(), upkeep.clone());
+        tasks.spawn(self.monitor().run(options("sweep"), move || {
+            let (engine, upkeep) = (engine.clone(), settings.clone());
+            async move { engine.sweep_pass(&upkeep).await }
+        }));
+        let (engine, settings) = (self.clone(), upkeep.clone());
+        tasks.spawn(self.monitor().run(options("schedules"), move || {
+            let (engine, upkeep) = (engine.clone(), settings.clone());
+            async move { engine.fire_pass(&upkeep).await }
+        }));
+        let engine = self.clone();
+        tasks.spawn(self.monitor().run(options("alert_notices"), move || {
+            let engine = engine.clone();
+            async move { in_time(engine.hear_of_runs()).await.map(|_| Next::After(every)).map_err(Into::into) }
+        }));
+        let engine = self.clone();
+        tasks.spawn(self.monitor().run(options("alert_checks"), move || {
+            let engine = engine.clone();
+            async move {
+                in_time(engine.look_around()).await.map(|()| Next::After(LOOK_EVERY)).map_err(Into::into)
             }
-            let pause = tokio::time::timeout(PASS_MAX, self.pause(upkeep, busy)).await;
-            tokio::time::sleep(pause.unwrap_or(upkeep.every)).await;
+        }));
+        let engine = self.clone();
+        tasks.spawn(self.monitor().run(options("alert_delivery"), move || {
+            let engine = engine.clone();
+            // Not bounded in time: a target has its own time limit, and there may be many.
+            async move { engine.send_alerts().await.map(|_| Next::After(every)).map_err(Into::into) }
+        }));
+        let (engine, settings) = (self.clone(), upkeep.clone());
+        tasks.spawn(self.monitor().run(LoopOptions::new("prune").backoff_max(PRUNE_EVERY), move || {
+            let (engine, upkeep) = (engine.clone(), settings.clone());
+            async move {
+                let pruned = in_time(engine.prune_batch(&upkeep)).await?;
+                // There may be any number of batches: what ends in that time must go in that time.
+                Ok(Next::After(if is_last(&pruned) { PRUNE_EVERY } else { PRUNE_PAUSE }))
+            }
+        }));
+        while tasks.join_next().await.is_some() {}
+    }
+
+    fn monitor(&self) -> TaskMonitor {
+        self.store().monitor().clone()
+    }
+
+    async fn sweep_pass(&self, upkeep: &Upkeep) -> Result<Next, LoopError> {
+        let mut swept = Vec::new();
+        in_time(self.sweep_all(upkeep, &mut swept)).await?;
+        Ok(Next::After(self.longest_pause(upkeep, !swept.is_empty()).await))
+    }
+
+    async fn fire_pass(&self, upkeep: &Upkeep) -> Result<Next, LoopError> {
+        let fired = in_time(self.fire_due()).await?;
+        let longest = self.longest_pause(upkeep, !fired.is_empty()).await;
+        Ok(Next::After(in_time(self.until_next_fire(longest)).await?))
+    }
+
+    /// The time to the next fire, or `longest` where that is shorter.
+    async fn until_next_fire(&self, longest: Duration) -> Result<Duration, Error> {
+        let now = self.store().now(self.clock().now()).await?;
+        let span = chrono::Duration::from_std(longest).unwrap_or(chrono::Duration::MAX);
+        let end = now.checked_add_signed(span).unwrap_or(now);
+        let next = self.store().next_fire(end).await?;
+        let until = next.map(|next| (next - now).to_std().unwrap_or_default());
+        Ok(until.unwrap_or(longest).clamp(PAUSE_MIN, longest.max(PAUSE_MIN)))
+    }
+
+    /// The pause after a pass: short while something happens or workers live.
+    async fn longest_pause(&self, upkeep: &Upkeep, busy: bool) -> Duration {
+        let has_work = busy || matches!(catch_panic(in_time(self.has_work())).await, Ok(Ok(true)) | Err(_));
+        if has_work { upkeep.every } else { upkeep.idle }
+    }
+
+    async fn has_work(&self) -> Result<bool, Error> {
+        let workers = self.store().workers().await?;
+        Ok(workers.iter().any(|worker| worker.ended_at.is_none()))
+    }
+}
+
+/// Does one part of a pass. An error or a panic is noted, and costs this part alone.
+pub(crate) async fn part<T>(
+    failure: &mut Option<Error>,
+    part: impl Future<Output = Result<T, Error>>,
+) -> Option<T> {
+    let done = catch_panic(part).await.unwrap_or_else(|panic| Err(Error::Panicked { panic }));
+    match done {
+        Ok(done) => Some(done),
+        Err(error) => {
+            failure.get_or_insert(error);
+            None
         }
-    }
-
-    /// Removes what is old, batch by batch, and looks again after a while. There may be any number of batches: what
-    /// ends in that time must go in that time.
-    async fn keep_pruning(&self, upkeep: &Upkeep) {
-        let mut complained = false;
-        loop {
-            let wait = match in_time(self.prune_batch(upkeep)).await {
-                Ok(pruned) => {
-                    complained = false;
-                    if is_last(&pruned) { PRUNE_EVERY } else { PRUNE_PAUSE }
-                }
-                Err(error) => {
-                    if !complained {
-                        tracing::warn!("could not prune: {}", chain(&error));
-                    }
-                    complained = true;
-                    PRUNE_EVERY
-                }
-            };
-            tokio::time::sleep(wait).await;
-        }
-    }
-
-    /// The time to the next pass: soon while something happens, at the next fire at the latest.
-    async fn pause(&self, upkeep: &Upkeep, busy: bool) -> Duration {
-        let longest = if busy || self.has_work().await { upkeep.every } else { upkeep.idle };
-        let Ok(schedules) = self.store().schedules(None).await else { return longest };
-        let Ok(now) = self.store().now(self.clock().now()).await else { return longest };
-        let next = schedules.iter().filter(|schedule| schedule.paused_at.is_none());
-        let next = next.filter_map(|schedule| schedule.next_fire_at).min();
-        let until = next.and_then(|next| (next - now).to_std().ok());
-        until.map_or(longest, |until| until.min(longest)).max(Duration::from_millis(20))
-    }
-
-    async fn has_work(&self) -> bool {
-        let workers = self.store().workers().await;
-        workers.is_ok_and(|workers| workers.iter().any(|worker| worker.ended_at.is_none()))
     }
 }
 

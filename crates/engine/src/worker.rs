@@ -4,36 +4,31 @@
 //! beat, and a beat that fails is not passed on to the commands, whose supervisors end them before the lease can go
 //! to somebody else. What a worker no longer holds it does not finish.
 
+mod active;
 mod carrier;
+mod claims;
 mod door;
 mod life;
 mod log;
 mod report;
 
-pub use carrier::{Carrier, Ended, Ending, Sign, Stop, Worked, WorkerOptions};
+pub use carrier::{Carrier, Ended, Ending, Sign, Worked, WorkerOptions};
 pub use door::{Door, Waiting};
 pub use log::{Place, RunLog};
 
 use crate::Engine;
-use crate::patience::{Passing as _, Patience, chain};
-use crate::trace::of_run;
-use report::Report;
+use crate::patience::{Patience, chain};
+use active::{Active, Asked};
+use claims::Backoff;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_core::run::{Applied, Claim};
+use tidemill_core::run::Applied;
 use tidemill_core::{RunId, WorkerId};
-use tidemill_store::{ClaimRuns, Error, Holder};
+use tidemill_store::{ClaimRuns, Error};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tracing::Instrument as _;
-
-/// A run that is being carried out.
-struct Active<M> {
-    sign: watch::Sender<Sign<M>>,
-    task: tokio::task::Id,
-}
 
 /// Whether runs were cut off that are still ours as far as the database knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +55,10 @@ struct Dispatch<D: Door, C: Carrier> {
     carrier: Arc<C>,
     worker_id: WorkerId,
     active: HashMap<RunId, Active<C::Moment>>,
+    /// The first ask under the present request id since the database last answered that there is nothing.
+    asked: Option<Asked<C::Moment>>,
+    /// Set while claims fail for good.
+    backoff: Backoff,
     tasks: JoinSet<Over>,
     lost: mpsc::UnboundedSender<RunId>,
     worked: Worked,
@@ -89,12 +88,13 @@ impl Engine {
     ) -> Result<Worked, Error> {
         let keeper = options.upkeep.clone().map(|upkeep| {
             let engine = self.with_patience(Patience::None);
-            tokio::spawn(async move { engine.keep_up(&upkeep).await })
+            let mut keeper = JoinSet::new();
+            // Its parts are supervised; the set ends them with the worker.
+            keeper.spawn(async move { engine.keep_up(&upkeep).await });
+            keeper
         });
         let result = work_at(self.with_patience(Patience::None), self.patience, options, carrier, stop).await;
-        if let Some(keeper) = keeper {
-            keeper.abort();
-        }
+        drop(keeper);
         result
     }
 }
@@ -117,6 +117,8 @@ pub async fn work_at<D: Door, C: Carrier>(
         carrier: Arc::new(carrier),
         worker_id: WorkerId(uuid::Uuid::new_v4()),
         active: HashMap::new(),
+        asked: None,
+        backoff: Backoff::default(),
         tasks: JoinSet::new(),
         lost,
         worked: Worked::default(),
@@ -148,7 +150,8 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
                 break;
             }
             if self.owed == Owed::AtOnce || (self.owed == Owed::WhenIdle && self.active.is_empty()) {
-                self.give_back().await?;
+                let result = self.give_back().await;
+                self.survive("begin anew", result)?;
                 idle = false;
                 continue;
             }
@@ -190,89 +193,10 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
         Ok(())
     }
 
-    /// What this worker asks for: as many runs as it has free slots.
-    fn ask(&self) -> ClaimRuns {
-        ClaimRuns {
-            worker: self.options.name.clone(),
-            worker_id: Some(self.worker_id),
-            limit: self.options.slots.saturating_sub(self.active.len()),
-            labels: self.options.labels.clone(),
-            projects: self.options.projects.clone(),
-            request_id: Some(self.request_id.clone()),
-            lease_secs: tidemill_core::limits::LEASE_SECS,
-        }
-    }
-
-    /// Claims as many runs as there are free slots, and begins to carry them out.
-    async fn claim(&mut self) -> Result<usize, D::Error> {
-        let ask = self.ask();
-        if ask.limit == 0 {
-            return Ok(0);
-        }
-        let longest = self.options.loop_answer_max();
-        let (mut asked, began) = (self.carrier.moment(), Instant::now());
-        let mut answer = in_time::<D, _>("claim runs", longest, self.door.claim(ask.clone())).await;
-        if began.elapsed() >= self.options.beat && answer.as_ref().is_ok_and(|claims| !claims.is_empty()) {
-            // An answer that took long says little about now, and a command must not begin on it: ask again. The
-            // same request id gives the same runs.
-            asked = self.carrier.moment();
-            answer = in_time::<D, _>("claim runs", longest, self.door.claim(ask)).await;
-        }
-        self.is_answered = answer.is_ok();
-        let claims = match answer {
-            Ok(claims) => claims,
-            Err(error) if D::is_stale(&error) => {
-                tracing::warn!("this worker was found dead; it stops what it runs, and begins anew");
-                self.start_over().await?;
-                return Ok(0);
-            }
-            // The answer may be lost: ask again under the same request id, after a while.
-            Err(error) if error.passes() => {
-                tracing::warn!("could not claim: {}", chain(&error));
-                return Ok(0);
-            }
-            Err(error) => return Err(error),
-        };
-        if !claims.is_empty() {
-            // Not before: what an ask that was given up brought later is found under the same id.
-            self.request_id = uuid::Uuid::new_v4().to_string();
-        }
-        let count = claims.len();
-        for claim in claims {
-            self.begin(claim, asked);
-        }
-        Ok(count)
-    }
-
-    fn begin(&mut self, claim: Claim, asked: C::Moment) {
-        tracing::info!(run.id = %claim.run_id, "worker {} claimed run {}", self.options.name, claim.run_id);
-        self.worked.claimed += 1;
-        let run_id = claim.run_id.clone();
-        let key = run_id.clone();
-        let (sign, signs) = watch::channel(Sign { contact: asked, stop: None });
-        let (door, answer_max) = (self.door.clone(), self.options.answer_max());
-        let holder = Holder { worker: Some(self.options.name.clone()), epoch: Some(claim.epoch) };
-        let (carrier, lost) = (self.carrier.clone(), self.lost.clone());
-        let task = self.tasks.spawn(async move {
-            let log = RunLog::open(door.clone(), run_id.clone(), holder.clone(), answer_max, lost);
-            let writer = log.writer();
-            let ended = carrier.carry(claim, log, signs).instrument(of_run!("carry", run_id)).await;
-            writer.flush().await;
-            let report = Report { door: &door, run: &run_id, holder: &holder, answer_max };
-            let applied = match &ended {
-                Ended::With(status, metadata) => report.send(*status, metadata).await,
-                Ended::Interrupted => None,
-            };
-            carrier.finished(&run_id, &ended, applied);
-            Over { run_id, applied, interrupted: matches!(ended, Ended::Interrupted) }
-        });
-        self.active.insert(key, Active { sign, task: task.id() });
-    }
-
     /// Takes note of runs that are over, and of those that turned out to be lost.
     fn collect(&mut self, losses: &mut mpsc::UnboundedReceiver<RunId>) {
         while let Ok(run) = losses.try_recv() {
-            self.tell(&run, |sign| sign.stop = Some(Stop::Lost));
+            self.tell(&run, |sign| sign.lost = true);
         }
         while let Some(done) = self.tasks.try_join_next() {
             self.note(done);
@@ -284,7 +208,7 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
             Ok(over) => {
                 let active = self.active.remove(&over.run_id);
                 // Nobody told it to stop: it was cut off, and nobody else knows.
-                let untold = active.is_some_and(|active| active.sign.borrow().stop.is_none());
+                let untold = active.is_some_and(|active| !active.sign.borrow().is_told());
                 if over.interrupted && untold {
                     self.owed = Owed::AtOnce;
                 }
@@ -343,12 +267,16 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
         let beat_due = self.options.beat.saturating_sub(self.last_beat.elapsed());
         let longest = self.options.look.min(beat_due).max(Duration::from_millis(1));
         let has_slot = self.active.len() < self.options.slots;
+        let may_ask = has_slot && !self.backoff.is_waiting();
         let (ask, mut waiter) = (self.ask(), self.waiter.take());
+        if may_ask && D::Waiter::CLAIMS && waiter.is_some() {
+            self.note_asked();
+        }
         let mut broken = false;
         tokio::select! {
-            woken = listen(waiter.as_mut().filter(|_| has_slot), ask, longest) => broken = woken.is_err(),
+            woken = listen(waiter.as_mut().filter(|_| may_ask), ask, longest) => broken = woken.is_err(),
             Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() => self.note(done),
-            Some(run) = losses.recv() => self.tell(&run, |sign| sign.stop = Some(Stop::Lost)),
+            Some(run) = losses.recv() => self.tell(&run, |sign| sign.lost = true),
             _ = stop.changed() => {}
         }
         if broken {

@@ -77,7 +77,9 @@ BEGIN
         gate = NULL,
         epoch = iif(c.claims, max(NEW.epoch, 1), NEW.epoch),
         started_at = iif(c.claims, coalesce(NEW.started_at, c.now), NEW.started_at),
-        lease_secs = iif(c.claims, {lease_secs}, NEW.lease_secs),
+        -- A statement promises no signs of life; the process of a registered worker gives them.
+        lease_secs = iif(c.claims AND NEW.worker_id IS NOT NULL,
+                         coalesce(NEW.lease_secs, {lease_secs}), NEW.lease_secs),
         lease_until = iif(c.claims, c.now + {lease_secs} * 1000000, NEW.lease_until),
         finished_at = iif(c.ends, coalesce(NEW.finished_at, c.now), NEW.finished_at),
         end_cause = iif(c.ends, coalesce(NEW.end_cause, 'statement'), NEW.end_cause),
@@ -112,9 +114,73 @@ BEGIN
      WHERE NOT EXISTS (SELECT 1 FROM environments e
                         WHERE e.env_id = NEW.env_id AND e.project_id = NEW.project_id);
     INSERT INTO shelves (project_id, labels) VALUES (NEW.project_id, '[]') ON CONFLICT DO NOTHING;
+    -- It takes its concurrency key, or waits in line for it; a run for later does neither yet.
+    INSERT INTO concurrency_keys (project_id, concurrency_key, head_run_id)
+    SELECT NEW.project_id, NEW.concurrency_key, NEW.run_id
+     WHERE NEW.concurrency_key IS NOT NULL AND NEW.status NOT IN ({run_terminal}) AND NEW.gate IS NOT 'time'
+       AND coalesce(NEW.available_at, 0) <= CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000
+    ON CONFLICT DO NOTHING;
+    SELECT RAISE(ABORT, 'TM008: another run has the concurrency key')
+     WHERE NEW.concurrency_key IS NOT NULL AND NEW.status IN ('claimed', 'running')
+       AND NEW.run_id <> (SELECT k.head_run_id FROM concurrency_keys k
+                           WHERE k.project_id = NEW.project_id AND k.concurrency_key = NEW.concurrency_key);
     UPDATE runs SET shelf_id = (SELECT s.shelf_id FROM shelves s
-                                 WHERE s.project_id = NEW.project_id AND s.labels = '[]')
+                                 WHERE s.project_id = NEW.project_id AND s.labels = '[]'),
+                    gate = CASE WHEN NEW.gate = 'open' AND NEW.available_at
+                                     > CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000
+                                    THEN 'time'
+                                WHEN NEW.gate = 'open' AND NEW.concurrency_key IS NOT NULL
+                                     AND NEW.run_id <> (SELECT k.head_run_id FROM concurrency_keys k
+                                                         WHERE k.project_id = NEW.project_id
+                                                           AND k.concurrency_key = NEW.concurrency_key)
+                                    THEN 'key'
+                                ELSE NEW.gate END
      WHERE run_id = NEW.run_id;
+END;
+
+-- The twin of change_gate in 02_run_by_hand.sql: gates and keys stay in step, whoever changes either.
+DROP TRIGGER IF EXISTS run_key_is_held;
+CREATE TRIGGER run_key_is_held BEFORE UPDATE OF concurrency_key ON runs
+WHEN OLD.concurrency_key IS NOT NEW.concurrency_key AND (OLD.gate IS NULL OR OLD.lane <> 'ops')
+BEGIN
+    SELECT RAISE(ABORT, 'TM008: the concurrency key of a run cannot change while a worker has it');
+END;
+
+DROP TRIGGER IF EXISTS run_gate_waits;
+CREATE TRIGGER run_gate_waits BEFORE UPDATE OF gate ON runs
+WHEN NEW.gate = 'open' AND OLD.gate IN ('key', 'time') AND NEW.concurrency_key IS NOT NULL
+     AND OLD.concurrency_key IS NEW.concurrency_key
+     AND NEW.run_id IS NOT (SELECT k.head_run_id FROM concurrency_keys k
+                             WHERE k.project_id = NEW.project_id AND k.concurrency_key = NEW.concurrency_key)
+BEGIN
+    SELECT RAISE(ABORT, 'TM008: the run waits for its concurrency key, which another run has');
+END;
+
+DROP TRIGGER IF EXISTS run_changes_key;
+CREATE TRIGGER run_changes_key AFTER UPDATE OF concurrency_key ON runs
+WHEN OLD.concurrency_key IS NOT NEW.concurrency_key
+BEGIN
+    UPDATE concurrency_keys SET head_run_id = (
+        SELECT r.run_id FROM runs r
+         WHERE r.project_id = OLD.project_id AND r.concurrency_key = OLD.concurrency_key AND r.gate = 'key'
+         ORDER BY r.priority DESC, r.ready_at, r.run_id LIMIT 1)
+     WHERE project_id = OLD.project_id AND concurrency_key = OLD.concurrency_key AND head_run_id = OLD.run_id;
+    UPDATE runs SET gate = 'open'
+     WHERE gate = 'key'
+       AND run_id = (SELECT k.head_run_id FROM concurrency_keys k
+                      WHERE k.project_id = OLD.project_id AND k.concurrency_key = OLD.concurrency_key);
+    DELETE FROM concurrency_keys
+     WHERE project_id = OLD.project_id AND concurrency_key = OLD.concurrency_key AND head_run_id IS NULL;
+    INSERT INTO concurrency_keys (project_id, concurrency_key, head_run_id)
+    SELECT NEW.project_id, NEW.concurrency_key, NEW.run_id
+     WHERE NEW.concurrency_key IS NOT NULL AND NEW.gate <> 'time'
+    ON CONFLICT DO NOTHING;
+    UPDATE runs SET gate = CASE WHEN NEW.concurrency_key IS NULL
+                                     OR NEW.run_id = (SELECT k.head_run_id FROM concurrency_keys k
+                                                       WHERE k.project_id = NEW.project_id
+                                                         AND k.concurrency_key = NEW.concurrency_key)
+                                THEN 'open' ELSE 'key' END
+     WHERE run_id = NEW.run_id AND gate IN ('open', 'key');
 END;
 
 -- Passes the key of a run that has ended on to the first in line. Here only, so that a plain statement does it too.

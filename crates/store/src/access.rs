@@ -231,14 +231,14 @@ impl Store {
         let limit = i64::try_from(slice.limit).unwrap_or(i64::MAX);
         self.read(move |mut tx| {
             Box::pin(async move {
-                on!(
+                Ok(on!(
                     tx,
                     catalog::TOKEN_LIST,
                     [slice.project.as_deref(), slice.before.map(Bare), limit],
                     fetch_all,
                     "list tokens"
                 )?
-                .records("list tokens")
+                .readable("tokens", "token_id"))
             })
         })
         .await
@@ -396,14 +396,14 @@ impl Store {
         let limit = i64::try_from(slice.limit).unwrap_or(i64::MAX);
         self.read(move |mut tx| {
             Box::pin(async move {
-                on!(
+                Ok(on!(
                     tx,
                     catalog::AUDIT_LIST,
                     [slice.project.as_deref(), slice.before, limit],
                     fetch_all,
                     "read the record"
                 )?
-                .records("read the record")
+                .readable("audit_log", "audit_id"))
             })
         })
         .await

@@ -144,7 +144,8 @@ impl Tx<'_> {
 
     /// The agents that matter to a controller: heard since then, or with tasks.
     pub async fn live_agents(&mut self, since: Timestamp) -> Result<Vec<KnownAgent>, Error> {
-        on!(self, catalog::AGENT_LIVE, [At(since)], fetch_all, "read agents")?.records("read agents")
+        Ok(on!(self, catalog::AGENT_LIVE, [At(since)], fetch_all, "read agents")?
+            .readable("agents", "agent_id"))
     }
 
     /// Notes that an agent lives.
@@ -196,7 +197,7 @@ impl Store {
                 let limit = i64::try_from(limit).unwrap_or(i64::MAX);
                 let found: Vec<KnownAgent> =
                     on!(tx, catalog::AGENT_LIST, [project.as_deref(), limit], fetch_all, "list agents")?
-                        .records("list agents")?;
+                        .readable("agents", "agent_id");
                 Ok(found.into_iter().map(|known| known.agent).collect())
             })
         })

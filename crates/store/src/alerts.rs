@@ -99,7 +99,7 @@ pub struct StuckSync {
 impl FromColumns for Alert {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         let (kind, subject) = (row.parsed("kind")?, row.text("subject")?);
-        let (feed, run_id) = (row.text_or_null("feed")?, row.parsed_or_null("run_id")?);
+        let (feed, run_id) = (row.text_or_null("feed")?, row.run_id_or_null("run_id")?);
         let first_at = row.time("created_at")?;
         Ok(Self {
             alert_id: row.long("alert_id")?,
@@ -142,7 +142,7 @@ impl FromColumns for Waiting {
 impl FromColumns for StuckSync {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self {
-            run_id: row.parsed("run_id")?,
+            run_id: row.run_id("run_id")?,
             feed: row.text("feed")?,
             stuck: row.long("stuck")?,
             since: row.time("since")?,
@@ -235,8 +235,8 @@ impl Tx<'_> {
     /// Alerts of a kind that last, by subject.
     pub async fn lasting_alerts(&mut self, kind: AlertKind) -> Result<Vec<Alert>, Error> {
         let limit = i64::try_from(BATCH_MAX).unwrap_or(i64::MAX);
-        on!(self, catalog::ALERT_LASTING, [kind.as_str(), limit], fetch_all, "list alerts")?
-            .records("list alerts")
+        Ok(on!(self, catalog::ALERT_LASTING, [kind.as_str(), limit], fetch_all, "list alerts")?
+            .readable("alerts", "alert_id"))
     }
 
     /// Lets one process at a time decide what people are told.
@@ -248,12 +248,18 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Takes the runs whose end was noted; what is not committed is noted still.
-    pub async fn take_notices(&mut self, limit: usize) -> Result<Vec<RunId>, Error> {
+    /// Takes the ids of runs whose end was noted, from `after` on; what is not committed is noted still.
+    ///
+    /// Ids are given as they are: one that is no run id must be seen by the caller, not dropped here.
+    pub async fn take_notices(&mut self, limit: usize, after: &str) -> Result<Vec<String>, Error> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let taken: Vec<String> =
-            on!(self, catalog::NOTICE_TAKE, [limit], fetch_all, "read notices")?.records("read notices")?;
-        Ok(taken.into_iter().filter_map(|run| run.parse().ok()).collect())
+        on!(self, catalog::NOTICE_TAKE, [limit, after], fetch_all, "read notices")?.records("read notices")
+    }
+
+    /// Removes the note of a run's end without reading the run.
+    pub async fn remove_notice(&mut self, run: &str) -> Result<(), Error> {
+        on!(self, catalog::NOTICE_REMOVE, [run], execute, "remove a notice")?;
+        Ok(())
     }
 
     /// Dead letters of a group that became ones after `since`.
@@ -271,7 +277,7 @@ impl Store {
         self.read(move |mut tx| {
             Box::pin(async move {
                 let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX);
-                on!(
+                Ok(on!(
                     tx,
                     catalog::ALERT_LIST,
                     [
@@ -284,7 +290,7 @@ impl Store {
                     fetch_all,
                     "list alerts"
                 )?
-                .records("list alerts")
+                .readable("alerts", "alert_id"))
             })
         })
         .await
@@ -294,7 +300,7 @@ impl Store {
     pub async fn dead_groups(&self) -> Result<Vec<DeadGroup>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
-                on!(tx, catalog::LOOK_DEAD, [], fetch_all, "count messages")?.records("count messages")
+                Ok(on!(tx, catalog::LOOK_DEAD, [], fetch_all, "count messages")?.readable("messages", "grp"))
             })
         })
         .await
@@ -304,8 +310,8 @@ impl Store {
     pub async fn waiting(&self, most: i64) -> Result<Vec<Waiting>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
-                on!(tx, catalog::LOOK_DEEP, [most], fetch_all, "count what waits")?
-                    .records("count what waits")
+                Ok(on!(tx, catalog::LOOK_DEEP, [most], fetch_all, "count what waits")?
+                    .readable("runs", "subject"))
             })
         })
         .await
@@ -315,8 +321,8 @@ impl Store {
     pub async fn stuck_syncs(&self, before: Timestamp) -> Result<Vec<StuckSync>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
-                on!(tx, catalog::LOOK_STUCK, [At(before)], fetch_all, "look at partitions")?
-                    .records("look at partitions")
+                Ok(on!(tx, catalog::LOOK_STUCK, [At(before)], fetch_all, "look at partitions")?
+                    .readable("run_metadata", "run_id"))
             })
         })
         .await

@@ -11,7 +11,7 @@ impl FromColumns for Artifact {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self {
             artifact_id: row.text("artifact_id")?,
-            run_id: row.parsed("run_id")?,
+            run_id: row.run_id("run_id")?,
             artifact_type: row.text("artifact_type")?,
             url: row.text("url")?,
             digest: row.text_or_null("digest")?,
@@ -39,8 +39,8 @@ impl Store {
         self.read(move |mut tx| {
             Box::pin(async move {
                 let binds = (run.as_str(), limit, after.as_deref());
-                on!(tx, catalog::ARTIFACT_LIST, [binds.0, binds.1, binds.2], fetch_all, "list artifacts")?
-                    .records("list artifacts")
+                Ok(on!(tx, catalog::ARTIFACT_LIST, [binds.0, binds.1, binds.2], fetch_all, "list artifacts")?
+                    .readable("artifacts", "artifact_id"))
             })
         })
         .await

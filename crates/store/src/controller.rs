@@ -4,7 +4,7 @@
 //! gets no version, and writes nothing. The row stays locked until the step ends, so versions are committed in
 //! their order.
 
-use crate::codec::{At, Columns, Doc, Words, from_json};
+use crate::codec::{At, Columns, Doc, Words};
 use crate::tx::{FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
 use std::collections::HashSet;
@@ -73,7 +73,7 @@ impl FromColumns for LiveJob {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self {
             job_id: row.text("job_id")?,
-            run_id: row.parsed("run_id")?,
+            run_id: row.run_id("run_id")?,
             position: row.int("position")?,
             project_id: row.text("project_id")?,
             workspace: row.text("workspace")?,
@@ -157,7 +157,7 @@ impl FromColumns for LiveTask {
             kind: row.parsed("kind")?,
             agent_id: row.uuid("agent_id")?,
             stage: row.parsed_or_null("stage")?,
-            result: result.map(|json| from_json("result", json)).transpose()?,
+            result: result.map(crate::tasks::task_result),
             keeps: row.truth("keeps")?,
             cancelled_begun: row.text_or_null("cancelled_stage")?.is_some(),
             cancelled_over: row.truth("cancelled_over")?,
@@ -197,7 +197,7 @@ impl FromColumns for NamedJob {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self {
             job_id: row.text("job_id")?,
-            run_id: row.parsed("run_id")?,
+            run_id: row.run_id("run_id")?,
             cancelled: row.truth("cancelled")?,
             code: row.parsed("code")?,
         })
@@ -289,12 +289,15 @@ impl Tx<'_> {
             None => on!(self, catalog::JOB_LIVE, [], fetch_all, "read live jobs")?,
             Some(runs) => on!(self, catalog::JOB_LIVE_OF_RUNS, [Words(runs)], fetch_all, "read live jobs")?,
         }
-        .records("read live jobs")
+        .readable_groups("jobs", "job_id", "run_id")
+        .map_err(|source| Error::database("read live jobs", source))
     }
 
     /// Jobs that have ended while a task of them goes on.
     pub async fn astray_jobs(&mut self) -> Result<Vec<LiveJob>, Error> {
-        on!(self, catalog::JOB_ASTRAY, [], fetch_all, "read live jobs")?.records("read live jobs")
+        on!(self, catalog::JOB_ASTRAY, [], fetch_all, "read live jobs")?
+            .readable_groups("jobs", "job_id", "run_id")
+            .map_err(|source| Error::database("read live jobs", source))
     }
 
     /// What live jobs need and is not there, of every run or of some.

@@ -21,13 +21,22 @@ pub struct Delivery {
     pub attempt: i32,
 }
 
-impl FromColumns for Delivery {
+/// A message that was taken, and whose alert may not be readable.
+struct Claimed {
+    delivery_id: String,
+    target: String,
+    alert: Result<Alert, String>,
+    held: i32,
+    attempt: i32,
+}
+
+impl FromColumns for Claimed {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
-        let alert = serde_json::from_value(row.json("alert")?);
+        let alert = row.json("alert").map_err(|error| error.to_string());
         Ok(Self {
             delivery_id: row.text("delivery_id")?,
             target: row.text("target")?,
-            alert: alert.map_err(|source| sqlx::Error::Decode(Box::new(source)))?,
+            alert: alert.and_then(|alert| serde_json::from_value(alert).map_err(|error| error.to_string())),
             held: row.int("held")?,
             attempt: row.int("attempt")?,
         })
@@ -44,10 +53,21 @@ impl FromColumns for Last {
 }
 
 impl Tx<'_> {
-    /// Alerts that were not handed to the outbox, the oldest first.
-    pub async fn unsent_alerts(&mut self, limit: usize) -> Result<Vec<Alert>, Error> {
+    /// Alerts after `after` that were not handed to the outbox, the oldest first.
+    pub async fn unsent_alerts(&mut self, limit: usize, after: i64) -> Result<Vec<Alert>, Error> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        on!(self, catalog::ALERT_UNSENT, [limit], fetch_all, "list alerts")?.records("list alerts")
+        on!(self, catalog::ALERT_UNSENT, [limit, after], fetch_all, "list alerts")?.records("list alerts")
+    }
+
+    /// The id of the first alert after `after` that was not handed to the outbox.
+    pub async fn next_unsent_alert(&mut self, after: i64) -> Result<Option<i64>, Error> {
+        on!(self, catalog::ALERT_UNSENT_NEXT, [after], fetch_optional, "list alerts")?.record("list alerts")
+    }
+
+    /// Marks an alert that cannot be read as handed over, so that nobody tries it again.
+    pub async fn set_alert_aside(&mut self, alert: i64, now: Timestamp) -> Result<(), Error> {
+        on!(self, catalog::ALERT_SET_ASIDE, [alert, At(now)], execute, "set an alert aside")?;
+        Ok(())
     }
 
     /// Notes that an alert is in the outbox, as far as it has happened.
@@ -100,8 +120,32 @@ impl Tx<'_> {
     }
 }
 
+impl Tx<'_> {
+    /// Gives up a message that cannot be read.
+    async fn give_up_delivery(
+        &mut self,
+        id: &str,
+        attempt: i32,
+        error: &str,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        tracing::error!(delivery.id = %id, "message {id} cannot be read and is given up: {error}");
+        let error = format!("the message cannot be read: {error}");
+        let none: Option<At> = None;
+        on!(
+            self,
+            catalog::DELIVERY_FAILED,
+            [id, attempt, error.as_str(), none, Some(At(now))],
+            execute,
+            "note a message"
+        )?;
+        Ok(())
+    }
+}
+
 impl Store {
-    /// Takes messages to these targets that are due. Until `until` nobody else tries them.
+    /// Takes messages to these targets that are due. Until `until` nobody else tries them. A message that cannot be
+    /// read is given up, and keeps nobody from the others.
     pub async fn claim_deliveries(
         &self,
         targets: Vec<String>,
@@ -112,14 +156,22 @@ impl Store {
         self.write(move |mut tx| {
             Box::pin(async move {
                 let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-                on!(
+                let claimed: Vec<Claimed> = on!(
                     tx,
                     catalog::DELIVERY_CLAIM,
                     [Words(targets.clone()), At(now), At(until), limit],
                     fetch_all,
                     "take messages"
                 )?
-                .records("take messages")
+                .records("take messages")?;
+                let mut readable = Vec::new();
+                for Claimed { delivery_id, target, alert, held, attempt } in claimed {
+                    match alert {
+                        Ok(alert) => readable.push(Delivery { delivery_id, target, alert, held, attempt }),
+                        Err(error) => tx.give_up_delivery(&delivery_id, attempt, &error, now).await?,
+                    }
+                }
+                Ok(readable)
             })
         })
         .await

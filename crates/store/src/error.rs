@@ -206,6 +206,12 @@ pub enum Error {
         #[source]
         source: sqlx::Error,
     },
+    /// The step panicked. It was rolled back; repeating it would panic again.
+    #[error("a step of the database {panic}")]
+    Panicked {
+        /// The message of the panic.
+        panic: crate::Panic,
+    },
 }
 
 impl Error {
@@ -255,7 +261,8 @@ impl Error {
             | Self::Invalid(_)
             | Self::BadUrl { .. }
             | Self::Schema { .. }
-            | Self::Foreign { .. } => Class::Permanent,
+            | Self::Foreign { .. }
+            | Self::Panicked { .. } => Class::Permanent,
         }
     }
 
@@ -269,6 +276,17 @@ impl Error {
             return ["22", "23", "54"].iter().any(|class| code.starts_with(class));
         }
         matches!(code.parse::<u32>().map(|code| code & 0xff), Ok(18..=20))
+    }
+
+    /// Whether every later call of this process would fail too: no permission, no schema, another version, a request
+    /// that is not well formed. Other permanent errors may concern one row only.
+    pub fn is_hopeless(&self) -> bool {
+        match self {
+            Self::Invalid(_) | Self::BadUrl { .. } | Self::Schema { .. } | Self::Foreign { .. } => true,
+            Self::Open { class, .. } => *class == Class::Permanent,
+            Self::Refused(_) | Self::Panicked { .. } => false,
+            Self::Database { class, source, .. } => *class == Class::Permanent && is_hopeless(source),
+        }
     }
 
     /// The rule that refused the call, where one did.
@@ -289,9 +307,38 @@ impl Error {
                 "use postgres://user@host/database, sqlite://path, or a path that ends in .db".to_owned(),
             ),
             Self::Database { source, .. } if is_full(source) => Some("make room, and try again".to_owned()),
-            Self::Invalid(_) | Self::Database { .. } => None,
+            Self::Invalid(_) | Self::Database { .. } | Self::Panicked { .. } => None,
         }
     }
+
+    /// What failed, without data of users: for callers that may not see everything.
+    pub fn summary(&self) -> String {
+        match self {
+            Self::Database { action, .. } => format!("the database could not {action}"),
+            Self::Refused(_) | Self::Invalid(_) => "the database refused a value".to_owned(),
+            Self::BadUrl { .. } | Self::Open { .. } => "the database could not be opened".to_owned(),
+            Self::Schema { .. } | Self::Foreign { .. } => {
+                "the schema of the database does not fit this version".to_owned()
+            }
+            Self::Panicked { .. } => "a step panicked; the log has the message".to_owned(),
+        }
+    }
+}
+
+/// An error and its causes, in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        // Some libraries repeat the cause in their own words.
+        let told = inner.to_string();
+        if !text.contains(&told) {
+            text.push_str(": ");
+            text.push_str(&told);
+        }
+        cause = inner.source();
+    }
+    text
 }
 
 /// Reads a refusal that a function or trigger of ours raised.
@@ -327,6 +374,24 @@ fn classify(error: &sqlx::Error) -> Class {
     match code.parse::<u32>().map(|code| code & 0xff) {
         Ok(5 | 6 | 7 | 10 | 13) => Class::Transient,
         Ok(_) | Err(_) => Class::Permanent,
+    }
+}
+
+/// Whether the database will never do what this process asks of it.
+fn is_hopeless(error: &sqlx::Error) -> bool {
+    let Some(database) = error.as_database_error() else { return false };
+    let Some(code) = database.code() else { return false };
+    if database.try_downcast_ref::<sqlx::postgres::PgDatabaseError>().is_some() {
+        // Refused at the door; no such database or schema; no permission; no such table, column or function.
+        return code.starts_with("28")
+            || matches!(&*code, "3D000" | "3F000" | "42501" | "42P01" | "42703" | "42883");
+    }
+    match code.parse::<u32>().map(|code| code & 0xff) {
+        // Read-only, not permitted, not a database.
+        Ok(8 | 23 | 26) => true,
+        // SQLite has no code of its own for a table or column that is missing.
+        Ok(1) => database.message().starts_with("no such "),
+        Ok(_) | Err(_) => false,
     }
 }
 

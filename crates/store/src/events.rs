@@ -4,8 +4,8 @@ use crate::codec::Columns;
 use crate::tx::{FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
 use tidemill_core::RunId;
-use tidemill_core::event::{Event, Level};
-use tidemill_core::limits::TAIL_EVENTS_MAX;
+use tidemill_core::event::{Event, EventKind, Level};
+use tidemill_core::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, TAIL_EVENTS_MAX};
 
 /// Which events to read.
 #[derive(Debug, Clone, Copy)]
@@ -51,16 +51,20 @@ const fn weight(level: Level) -> i32 {
     }
 }
 
+/// Bytes of a payload that are read: PostgreSQL adds spaces.
+const PAYLOAD_READ_MAX: usize = 4 * PAYLOAD_BYTES_MAX;
+
 impl FromColumns for Event {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self {
             event_id: row.text("event_id")?,
-            run_id: row.parsed("run_id")?,
+            run_id: row.run_id("run_id")?,
             seq: row.int("seq")?,
-            kind: row.parsed("kind")?,
-            level: row.parsed("level")?,
-            message: row.text("message")?,
-            payload: row.json("payload")?,
+            // An event is delivered whatever it holds: a reader of the stream would otherwise lose what follows.
+            kind: row.text("kind")?.parse().unwrap_or(EventKind::Log),
+            level: row.text("level")?.parse().unwrap_or(Level::Warn),
+            message: row.text_within("message", MESSAGE_BYTES_MAX)?,
+            payload: row.json_within("payload", PAYLOAD_READ_MAX)?,
             event_key: row.text_or_null("event_key")?,
             created_at: row.time("created_at")?,
         })
@@ -72,8 +76,8 @@ impl Tx<'_> {
     pub async fn events(&mut self, run: &RunId, page: EventPage) -> Result<Vec<Event>, Error> {
         let limit = i64::try_from(page.limit).unwrap_or(i64::MAX);
         let binds = (run.as_str(), page.after, limit);
-        on!(self, catalog::EVENT_LIST, [binds.0, binds.1, binds.2], fetch_all, "read events")?
-            .records("read events")
+        Ok(on!(self, catalog::EVENT_LIST, [binds.0, binds.1, binds.2], fetch_all, "read events")?
+            .readable("run_events", "event_id"))
     }
 
     /// Events of a run from the end of its record, in their order, and where to read on towards its beginning.
@@ -101,7 +105,7 @@ impl Tx<'_> {
             fetch_all,
             "read events"
         )?;
-        let mut events: Vec<Event> = found.records("read events")?;
+        let mut events: Vec<Event> = found.readable("run_events", "event_id");
         let reached = if events.len() == wanted.limit { events.last().map(|event| event.seq) } else { None };
         let reached = reached.unwrap_or(from);
         events.reverse();

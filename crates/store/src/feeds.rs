@@ -99,7 +99,7 @@ impl Tx<'_> {
 
     /// Every feed, by name.
     pub async fn feeds(&mut self) -> Result<Vec<FeedRecord>, Error> {
-        on!(self, catalog::FEED_LIST, [None::<&str>], fetch_all, "list feeds")?.records("list feeds")
+        Ok(on!(self, catalog::FEED_LIST, [None::<&str>], fetch_all, "list feeds")?.readable("feeds", "feed"))
     }
 
     /// Locks a feed until the step ends, and reads it.
@@ -182,8 +182,8 @@ impl Store {
         self.read(move |mut tx| {
             Box::pin(async move {
                 let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-                on!(tx, catalog::WATERMARK_LIST, [feed.as_str(), limit], fetch_all, "list watermarks")?
-                    .records("list watermarks")
+                Ok(on!(tx, catalog::WATERMARK_LIST, [feed.as_str(), limit], fetch_all, "list watermarks")?
+                    .readable("watermark_changes", "changed_by"))
             })
         })
         .await

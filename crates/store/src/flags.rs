@@ -22,7 +22,7 @@ impl FromColumns for Flag {
 impl Tx<'_> {
     /// Every flag.
     pub async fn flags(&mut self) -> Result<Vec<Flag>, Error> {
-        on!(self, catalog::FLAG_LIST, [], fetch_all, "list flags")?.records("list flags")
+        Ok(on!(self, catalog::FLAG_LIST, [], fetch_all, "list flags")?.readable("flags", "scope"))
     }
 
     /// Switches a flag on, or changes its note and end. False: a person set it, and a probe changes nothing of

@@ -57,7 +57,7 @@ impl FromColumns for Ending {
 impl FromColumns for GraphRecord {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self {
-            run_id: row.parsed("run_id")?,
+            run_id: row.run_id("run_id")?,
             project_id: row.text("project_id")?,
             status: row.parsed("status")?,
             name: row.text_or_null("name")?,
@@ -67,7 +67,7 @@ impl FromColumns for GraphRecord {
             rerun_needed: row.truth("rerun_needed")?,
             submitted_by: row.text("submitted_by")?,
             cancelled_by: row.text_or_null("cancelled_by")?,
-            retry_of: row.parsed_or_null("retry_of")?,
+            retry_of: row.run_id_or_null("retry_of")?,
             created_at: row.time("created_at")?,
             started_at: row.time_or_null("started_at")?,
             finished_at: row.time_or_null("finished_at")?,
@@ -100,7 +100,7 @@ struct State(RunId, RunState);
 
 impl FromColumns for State {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
-        Ok(Self(row.parsed("run_id")?, row.parsed("status")?))
+        Ok(Self(row.run_id("run_id")?, row.parsed("status")?))
     }
 }
 
@@ -236,7 +236,7 @@ impl Tx<'_> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let runs: Vec<String> =
             on!(self, catalog::GRAPH_RUN_OPEN, [limit], fetch_all, "read runs")?.records("read runs")?;
-        Ok(runs.iter().filter_map(|run| run.parse().ok()).collect())
+        Ok(runs.into_iter().map(RunId::from_database).collect())
     }
 
     /// Where runs are.

@@ -54,8 +54,9 @@ impl Store {
     pub async fn hooks(&self, name: Option<String>, project: Option<String>) -> Result<Vec<Hook>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
-                on!(tx, catalog::HOOK_LIST, [name.as_deref(), project.as_deref()], fetch_all, "list hooks")?
-                    .records("list hooks")
+                let found = (name.as_deref(), project.as_deref());
+                Ok(on!(tx, catalog::HOOK_LIST, [found.0, found.1], fetch_all, "list hooks")?
+                    .readable("hooks", "hook"))
             })
         })
         .await

@@ -20,7 +20,7 @@ impl FromColumns for JobRecord {
         let code: StatusCode = row.parsed("code")?;
         Ok(Self {
             job_id: row.text("job_id")?,
-            run_id: row.parsed("run_id")?,
+            run_id: row.run_id("run_id")?,
             project_id: row.text("project_id")?,
             workspace: row.text("workspace")?,
             name: row.text("name")?,
@@ -392,8 +392,8 @@ impl Store {
             Box::pin(async move {
                 let limit = i64::try_from(limit.clamp(1, BATCH_MAX)).unwrap_or(i64::MAX);
                 let codes = running_codes();
-                on!(tx, catalog::JOB_HELD, [codes, project.as_deref(), limit], fetch_all, "list jobs")?
-                    .records("list jobs")
+                Ok(on!(tx, catalog::JOB_HELD, [codes, project.as_deref(), limit], fetch_all, "list jobs")?
+                    .readable("jobs", "job_id"))
             })
         })
         .await

@@ -28,6 +28,7 @@ mod job_facts;
 mod jobs;
 mod live;
 mod migrate;
+mod monitor;
 mod needs;
 mod outputs;
 mod page_step;
@@ -55,6 +56,7 @@ mod sweep;
 mod syncs;
 mod tasks;
 mod tx;
+mod unreadable;
 mod wake;
 mod whole;
 mod why;
@@ -66,13 +68,17 @@ pub use alerts::{AlertFilter, DeadGroup, NewAlert, StuckSync, Waiting};
 pub use controller::{Change, EndTask, JobWrite, LiveJob, LiveNeed, LiveTask, Look, NamedJob, NewTask};
 pub use controller_lease::{ControllerLease, Held, Lease};
 pub use deliveries::Delivery;
-pub use error::{Class, Error, Refusal, RefusalCode};
+pub use error::{Class, Error, Refusal, RefusalCode, chain};
 pub use events::{EventPage, EventTail};
 pub use graphs::{Ending, NewGraph};
 pub use health::{Health, PinningSession};
 pub use jobs::{JobPage, LatestJob, NewJob, OldJob};
 pub use live::{LiveEvent, LivePage};
 pub use migrate::{Migrated, Migration, Presence};
+pub use monitor::{
+    LoopError, LoopFailure, LoopHandle, LoopOptions, LoopState, Next, Panic, TaskMonitor, catch_panic,
+    catch_panic_in,
+};
 pub use outputs::{HeldFiles, Use};
 pub use page_step::PageStep;
 pub use pages::PageRow;

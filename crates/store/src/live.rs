@@ -80,7 +80,8 @@ impl Tx<'_> {
                 .await
                 .map(Of::Sqlite),
         };
-        rows.map_err(|source| Error::database("read events", source))?.records("read events")
+        let rows = rows.map_err(|source| Error::database("read events", source))?;
+        Ok(rows.readable("run_events", "event_id"))
     }
 }
 

@@ -5,6 +5,7 @@
 //! which binary can still live with it, so that two releases can share a database during an upgrade.
 
 mod foreign;
+pub(crate) mod functions;
 #[cfg(test)]
 mod renewal;
 
@@ -129,11 +130,19 @@ const MIGRATIONS: &[Migration] = &[
         postgres: include_str!("../migrations/postgres/0014_marks.sql"),
         sqlite: include_str!("../migrations/sqlite/0014_marks.sql"),
     },
+    Migration {
+        version: 15,
+        name: "isolation",
+        oldest_binary: "0.1.0",
+        postgres: include_str!("../migrations/postgres/0015_isolation.sql"),
+        sqlite: include_str!("../migrations/sqlite/0015_isolation.sql"),
+    },
 ];
 
 /// The functions and triggers of PostgreSQL, in the order in which they need each other.
 const POSTGRES_CODE: &[&str] = &[
     include_str!("../sql/functions/00_new_run_id.sql"),
+    include_str!("../sql/functions/00_readable.sql"),
     include_str!("../sql/functions/01_run_guards.sql"),
     include_str!("../sql/functions/02_run_by_hand.sql"),
     include_str!("../sql/functions/03_concurrency_keys.sql"),
@@ -141,6 +150,7 @@ const POSTGRES_CODE: &[&str] = &[
     include_str!("../sql/functions/05_refusals.sql"),
     include_str!("../sql/functions/06_run_ends.sql"),
     include_str!("../sql/functions/07_run_marks.sql"),
+    include_str!("../sql/functions/08_readable_tables.sql"),
     include_str!("../sql/functions/10_queue_run.sql"),
     include_str!("../sql/functions/11_claim_next_run.sql"),
     include_str!("../sql/functions/12_append_event.sql"),
@@ -149,6 +159,7 @@ const POSTGRES_CODE: &[&str] = &[
     include_str!("../sql/functions/15_cancel_run.sql"),
     include_str!("../sql/functions/16_sweep.sql"),
     include_str!("../sql/functions/17_work_left.sql"),
+    include_str!("../sql/functions/18_fail_run.sql"),
     include_str!("../sql/functions/20_receive_messages.sql"),
     include_str!("../sql/functions/21_release_messages.sql"),
     include_str!("../sql/functions/22_sync_guards.sql"),
@@ -156,9 +167,6 @@ const POSTGRES_CODE: &[&str] = &[
     include_str!("../sql/functions/24_audit_guard.sql"),
     include_str!("../sql/functions/26_job_guards.sql"),
 ];
-
-/// Who may call the functions: nobody but those to whom roles are granted.
-const RIGHTS: &str = "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC;";
 
 /// The triggers of SQLite.
 const SQLITE_CODE: &[&str] =
@@ -303,9 +311,9 @@ async fn migrate_postgres(conn: &mut PgConnection, schema: &Schema, stamp: &str)
     let code = POSTGRES_CODE.iter().map(|text| schema.render(text)).collect::<Vec<_>>().join("\n");
     let code_renewed = code_is_new(conn, schema, &code).await?;
     if code_renewed {
-        conn.script(drop_functions(schema)).await?;
-        conn.script(code).await?;
-        conn.script(schema.render(RIGHTS)).await?;
+        // In a database that has no tables of ours, no function is ours.
+        let before = if version == 0 { Vec::new() } else { functions::ours(conn, schema).await? };
+        functions::renew(conn, schema, POSTGRES_CODE, code, before).await?;
     }
     if code_renewed || !applied.is_empty() {
         crate::roles::grant_again(conn, schema).await?;
@@ -442,24 +450,26 @@ async fn code_is_new<C: Books>(conn: &mut C, schema: &Schema, code: &str) -> Res
     Ok(true)
 }
 
-/// Drops every overload of the functions that are about to be made.
-fn drop_functions(schema: &Schema) -> String {
-    let names = POSTGRES_CODE.iter().flat_map(|text| text.lines()).filter_map(|line| {
-        let (name, _) = line.strip_prefix("CREATE FUNCTION {ops}.")?.split_once('(')?;
-        Some(format!("'{name}'"))
-    });
-    format!(
-        "DO $drop$ DECLARE f record; BEGIN FOR f IN SELECT p.oid::regprocedure AS signature FROM pg_proc p \
-         WHERE p.pronamespace = '{}'::regnamespace AND p.proname IN ({}) \
-         LOOP EXECUTE 'DROP FUNCTION ' || f.signature; END LOOP; END $drop$",
-        schema.name(),
-        names.collect::<Vec<_>>().join(", ")
-    )
+/// The tables of syncs, which may be in a schema that holds other tables too.
+pub(crate) fn sync_tables() -> impl Iterator<Item = &'static str> {
+    let lines = MIGRATIONS.iter().flat_map(|migration| migration.postgres.lines());
+    lines.filter_map(|line| Some(line.strip_prefix("CREATE TABLE {sync}.")?.split_once(' ')?.0))
+}
+
+/// Refuses a database with another encoding: it can hold text that Rust cannot read.
+fn check_encoding(encoding: &str) -> Result<(), Error> {
+    if encoding == "UTF8" {
+        return Ok(());
+    }
+    Err(Error::Schema {
+        what: format!("the database has the encoding {encoding}, and Tidemill needs UTF8"),
+        hint: "createdb --encoding UTF8 --template template0 NAME".to_owned(),
+    })
 }
 
 async fn presence_postgres(conn: &mut PgConnection, schema: &Schema) -> Result<Presence, Error> {
-    let known: bool = sqlx::query_scalar(
-        "SELECT EXISTS (SELECT FROM information_schema.tables \
+    let (encoding, known): (String, bool) = sqlx::query_as(
+        "SELECT current_setting('server_encoding'), EXISTS (SELECT FROM information_schema.tables \
          WHERE table_schema = $1 AND table_name = 'tidemill_migrations')",
     )
     .bind(schema.name())
@@ -467,6 +477,7 @@ async fn presence_postgres(conn: &mut PgConnection, schema: &Schema) -> Result<P
     .fetch_one(&mut *conn)
     .await
     .map_err(failed)?;
+    check_encoding(&encoding)?;
     if !known {
         let differences = foreign::differences_postgres(conn, schema, MIGRATIONS[0].postgres).await?;
         return Ok(if differences.is_empty() { Presence::Absent } else { Presence::Foreign(differences) });
@@ -527,11 +538,12 @@ mod tests {
     }
 
     #[test]
-    fn every_function_is_dropped_before_it_is_made() {
-        let text = drop_functions(&Schema::postgres("ops").unwrap());
-        for name in ["queue_run", "claim_next_run", "append_event", "finish_run", "sweep", "lease_guard"] {
-            assert!(text.contains(&format!("'{name}'")), "{name}");
-        }
+    fn the_tables_of_syncs_are_found() {
+        let tables: Vec<&str> = sync_tables().collect();
+        assert!(
+            ["diamonds", "run_metadata", "pricing_rules"].iter().all(|name| tables.contains(name)),
+            "{tables:?}"
+        );
     }
 
     /// The second of two functions of one name would take the place of the first, in silence.

@@ -53,7 +53,8 @@ impl Store {
     pub async fn pools(&self) -> Result<Vec<PoolRecord>, Error> {
         self.glance(move |mut tx| {
             Box::pin(async move {
-                on!(tx, catalog::POOL_LIST, [running_codes()], fetch_all, "list pools")?.records("list pools")
+                Ok(on!(tx, catalog::POOL_LIST, [running_codes()], fetch_all, "list pools")?
+                    .readable("pools", "name"))
             })
         })
         .await

@@ -47,6 +47,8 @@ pub(crate) struct Postgres {
     pool: PgPool,
     /// As many as there may be connections: whoever has one finds a connection, kept or new.
     turns: Arc<Semaphore>,
+    /// One more, for signs of life: calls that wait for a locked row must not keep them back.
+    beats: Arc<Semaphore>,
     most: u32,
     kept: Mutex<Vec<Kept>>,
     calls: AtomicU64,
@@ -128,15 +130,16 @@ impl Postgres {
             Pooler::Transaction => options.statement_cache_capacity(0),
         };
         let pool = PgPoolOptions::new()
-            .max_connections(connections)
+            .max_connections(connections.saturating_add(1))
             .acquire_timeout(ACQUIRE_MAX)
             // A ping before each call would double the round trips; a dead connection is a transient error.
             .test_before_acquire(false)
             .connect_lazy_with(options.clone());
         let turns = Arc::new(Semaphore::new(usize::try_from(connections).unwrap_or(usize::MAX)));
+        let beats = Arc::new(Semaphore::new(1));
         let (calls, waited) = (AtomicU64::new(0), AtomicU64::new(0));
         let (most, kept) = (connections, Mutex::default());
-        let postgres = Self { pool, turns, most, kept, calls, waited, pooler, options };
+        let postgres = Self { pool, turns, beats, most, kept, calls, waited, pooler, options };
         postgres.greet(url).await?;
         Ok(postgres)
     }
@@ -154,8 +157,18 @@ impl Postgres {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let turn = match Arc::clone(&self.turns).try_acquire_owned() {
             Ok(turn) => turn,
-            Err(_) => self.wait().await?,
+            Err(_) => self.wait(&self.turns).await?,
         };
+        self.lend(turn).await
+    }
+
+    /// The connection for signs of life, which no other call can take.
+    pub(crate) async fn acquire_for_beat(self: &Arc<Self>) -> sqlx::Result<Lent> {
+        let turn = self.wait(&self.beats).await?;
+        self.lend(turn).await
+    }
+
+    async fn lend(self: &Arc<Self>, turn: OwnedSemaphorePermit) -> sqlx::Result<Lent> {
         // One that has lain idle goes back to the pool here, and not after the wait for another: it may be the last.
         let kept = self.kept().pop().filter(|kept| kept.since.elapsed() < KEPT_MAX);
         let kept = match kept {
@@ -167,9 +180,11 @@ impl Postgres {
     }
 
     /// Waits for a turn.
-    async fn wait(&self) -> sqlx::Result<OwnedSemaphorePermit> {
-        self.waited.fetch_add(1, Ordering::Relaxed);
-        let turn = tokio::time::timeout(ACQUIRE_MAX, Arc::clone(&self.turns).acquire_owned());
+    async fn wait(&self, turns: &Arc<Semaphore>) -> sqlx::Result<OwnedSemaphorePermit> {
+        if Arc::ptr_eq(turns, &self.turns) {
+            self.waited.fetch_add(1, Ordering::Relaxed);
+        }
+        let turn = tokio::time::timeout(ACQUIRE_MAX, Arc::clone(turns).acquire_owned());
         turn.await.map_err(|_| sqlx::Error::PoolTimedOut)?.map_err(|_| sqlx::Error::PoolClosed)
     }
 
@@ -180,12 +195,17 @@ impl Postgres {
     /// How the connections are used.
     pub(crate) fn pool_use(&self) -> crate::PoolUse {
         let free = u32::try_from(self.turns.available_permits()).unwrap_or(u32::MAX);
-        crate::PoolUse { most: self.most, open: self.pool.size(), busy: self.most.saturating_sub(free) }
+        crate::PoolUse {
+            most: self.most,
+            open: self.pool.size().min(self.most),
+            busy: self.most.saturating_sub(free),
+        }
     }
 
     /// Closes every connection.
     pub(crate) async fn close(&self) {
         self.turns.close();
+        self.beats.close();
         self.kept().clear();
         self.pool.close().await;
     }

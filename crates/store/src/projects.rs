@@ -56,11 +56,11 @@ impl Tx<'_> {
 
     /// Every project, with its environments and what holds it.
     pub async fn projects(&mut self) -> Result<Vec<Project>, Error> {
-        let action = "list projects";
-        let mut projects: Vec<Project> =
-            on!(self, catalog::PROJECT_LIST, [], fetch_all, "list projects")?.records(action)?;
+        let mut projects: Vec<Project> = on!(self, catalog::PROJECT_LIST, [], fetch_all, "list projects")?
+            .readable("projects", "project_id");
         let environments: Vec<Environment> =
-            on!(self, catalog::ENVIRONMENT_LIST, [], fetch_all, "list projects")?.records(action)?;
+            on!(self, catalog::ENVIRONMENT_LIST, [], fetch_all, "list projects")?
+                .readable("environments", "project_id");
         let flags = self.flags().await?;
         for project in &mut projects {
             let own = environments.iter().filter(|environment| environment.project_id == project.project_id);

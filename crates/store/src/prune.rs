@@ -57,11 +57,12 @@ impl Store {
         .await
     }
 
-    /// Removes one batch of runs that ended before `before`, with everything that belongs to them.
+    /// Removes one batch of everything that ended before `before`, one transaction per kind.
     ///
-    /// A run with more events than one step may delete goes at once, and the events that are left go with the next
-    /// batches: nobody sees a run without its record. So it is with the jobs of a graph. A batch that removed nothing
-    /// was the last.
+    /// A kind that fails does not keep the others from being removed; the first error is returned at the end. A run
+    /// with more events than one step may delete goes at once, and the events that are left go with the next batches:
+    /// nobody sees a run without its record. So it is with the jobs of a graph. A batch that removed nothing was the
+    /// last.
     pub async fn prune(&self, before: Timestamp, batch: usize) -> Result<Pruned, Error> {
         self.prune_within(before, batch, PRUNE_EVENTS_MAX).await
     }
@@ -73,28 +74,92 @@ impl Store {
         batch: usize,
         events_max: u64,
     ) -> Result<Pruned, Error> {
-        self.write(move |mut tx| {
-            Box::pin(async move {
-                let limit = i64::try_from(batch).unwrap_or(i64::MAX);
-                let mut pruned = tx.prune_left(before, events_max).await?;
-                tx.prune_runs(before, limit, events_max, &mut pruned).await?;
-                tx.prune_graphs(before, events_max, &mut pruned).await?;
-                on!(tx, catalog::PRUNE_AGENTS, [At(before)], execute, "prune agents")?;
-                pruned.workers =
-                    on!(tx, catalog::PRUNE_WORKERS, [At(before)], execute, "prune workers")?.count();
-                pruned.fires =
-                    on!(tx, catalog::PRUNE_FIRES, [At(before)], execute, "prune schedules")?.count();
-                pruned.alerts =
-                    on!(tx, catalog::PRUNE_ALERTS, [At(before), limit], execute, "prune alerts")?.count();
-                on!(tx, catalog::PRUNE_DELIVERIES, [At(before), limit], execute, "prune alerts")?;
-                Ok(pruned)
-            })
-        })
-        .await
+        let limit = i64::try_from(batch).unwrap_or(i64::MAX);
+        let (mut pruned, mut failure) = (Pruned::default(), None);
+        for kind in Kind::ALL {
+            let step = self.write(move |mut tx| {
+                Box::pin(async move { tx.prune_kind(kind, before, limit, events_max).await })
+            });
+            match step.await {
+                Ok(some) => pruned.add(some),
+                Err(error) => {
+                    failure.get_or_insert(error);
+                }
+            }
+        }
+        failure.map_or(Ok(pruned), Err)
+    }
+}
+
+/// What is removed in one transaction.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Runs,
+    Graphs,
+    Agents,
+    Workers,
+    Fires,
+    Alerts,
+    Deliveries,
+}
+
+impl Kind {
+    /// Runs come first: the jobs of a graph are found by its run that is gone.
+    const ALL: [Self; 7] =
+        [Self::Runs, Self::Graphs, Self::Agents, Self::Workers, Self::Fires, Self::Alerts, Self::Deliveries];
+}
+
+impl Pruned {
+    /// Adds what another batch removed.
+    pub fn add(&mut self, other: Self) {
+        let Self { runs, events, workers, fires, alerts, jobs, pieces } = other;
+        self.runs += runs;
+        self.events += events;
+        self.workers += workers;
+        self.fires += fires;
+        self.alerts += alerts;
+        self.jobs += jobs;
+        self.pieces += pieces;
     }
 }
 
 impl Tx<'_> {
+    async fn prune_kind(
+        &mut self,
+        kind: Kind,
+        before: Timestamp,
+        limit: i64,
+        events_max: u64,
+    ) -> Result<Pruned, Error> {
+        let mut pruned = Pruned::default();
+        match kind {
+            Kind::Runs => {
+                pruned = self.prune_left(before, events_max).await?;
+                self.prune_runs(before, limit, events_max, &mut pruned).await?;
+            }
+            Kind::Graphs => self.prune_graphs(before, events_max, &mut pruned).await?,
+            Kind::Agents => {
+                on!(self, catalog::PRUNE_AGENTS, [At(before)], execute, "prune agents")?;
+            }
+            Kind::Workers => {
+                pruned.workers =
+                    on!(self, catalog::PRUNE_WORKERS, [At(before)], execute, "prune workers")?.count();
+            }
+            Kind::Fires => {
+                pruned.fires =
+                    on!(self, catalog::PRUNE_FIRES, [At(before)], execute, "prune schedules")?.count();
+            }
+            Kind::Alerts => {
+                pruned.alerts =
+                    on!(self, catalog::PRUNE_ALERTS, [At(before), limit], execute, "prune alerts")?.count();
+            }
+            Kind::Deliveries => {
+                on!(self, catalog::PRUNE_DELIVERIES, [At(before), limit], execute, "prune alerts")?;
+            }
+        }
+        Ok(pruned)
+    }
+
     /// Removes events whose run went in a batch before this one.
     async fn prune_left(&mut self, before: Timestamp, events_max: u64) -> Result<Pruned, Error> {
         let mut pruned = Pruned::default();

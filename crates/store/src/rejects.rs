@@ -177,7 +177,7 @@ impl Store {
             Box::pin(async move {
                 let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX);
                 let after = filter.after.as_ref();
-                on!(
+                Ok(on!(
                     tx,
                     catalog::REJECT_LIST,
                     [
@@ -191,7 +191,7 @@ impl Store {
                     fetch_all,
                     "list rejected rows"
                 )?
-                .records("list rejected rows")
+                .readable("rejected_rows", "supplier_stone_id"))
             })
         })
         .await
@@ -207,14 +207,14 @@ impl Store {
         self.read(move |mut tx| {
             Box::pin(async move {
                 let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX);
-                on!(
+                Ok(on!(
                     tx,
                     catalog::GAP_PAGE,
                     [filter.feed.as_deref(), filter.closed, filter.project.as_deref(), filter.after, limit],
                     fetch_all,
                     "list gaps"
                 )?
-                .records("list gaps")
+                .readable("gaps", "gap_id"))
             })
         })
         .await

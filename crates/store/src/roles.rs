@@ -1,7 +1,7 @@
 //! Who may do what on PostgreSQL: an owner, workers that may call the verbs and nothing else, and readers.
 
 use crate::store::Backend;
-use crate::{Error, RefusalCode, Schema, Store};
+use crate::{Error, RefusalCode, Schema, Store, migrate};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 /// The functions that a worker may call.
@@ -18,6 +18,7 @@ const WORKER_VERBS: &[&str] = &[
     "finish_runs",
     "cancel_run",
     "retry_run",
+    "fail_run",
     "add_artifact",
     "register_worker",
     "beat_worker",
@@ -111,12 +112,17 @@ pub(crate) async fn grant_again(conn: &mut PgConnection, schema: &Schema) -> Res
 async fn grant(conn: &mut PgConnection, schema: &Schema, roles: &Roles) -> Result<(), Error> {
     let name = schema.name();
     let Roles { owner, worker, reader } = roles;
-    let verbs = WORKER_VERBS.iter().map(|verb| format!("'{verb}'")).collect::<Vec<_>>().join(", ");
+    let sync = schema.sync_name();
+    let sync_tables =
+        migrate::sync_tables().map(|table| format!("{sync}.{table}")).collect::<Vec<_>>().join(", ");
     // To hand something over, one must belong to the role that gets it.
     let texts = [
         format!("GRANT {owner} TO CURRENT_USER"),
         format!("GRANT USAGE ON SCHEMA {name} TO {worker}, {reader}"),
         format!("GRANT SELECT ON ALL TABLES IN SCHEMA {name} TO {reader}"),
+        // The schema of the tables of syncs may hold tables that are not ours.
+        format!("GRANT USAGE ON SCHEMA {sync} TO {reader}"),
+        format!("GRANT SELECT ON {sync_tables} TO {reader}"),
         // Hashes are nobody's business, and sessions are nothing else.
         format!("REVOKE SELECT ON {name}.tokens, {name}.sessions, {name}.agents FROM {reader}"),
         format!("GRANT SELECT ({TOKEN_COLUMNS}) ON {name}.tokens TO {reader}"),
@@ -129,15 +135,17 @@ async fn grant(conn: &mut PgConnection, schema: &Schema, roles: &Roles) -> Resul
              LOOP EXECUTE format('ALTER TABLE %s OWNER TO {owner}', o.what); END LOOP; \
              FOR o IN SELECT t.oid::regtype AS what FROM pg_type t \
                  WHERE t.typnamespace = '{name}'::regnamespace AND t.typtype = 'd' \
-             LOOP EXECUTE format('ALTER DOMAIN %s OWNER TO {owner}', o.what); END LOOP; \
-             FOR o IN SELECT p.oid::regprocedure AS what, p.proname IN ({verbs}) AS is_verb FROM pg_proc p \
-                 WHERE p.pronamespace = '{name}'::regnamespace \
-             LOOP EXECUTE format('ALTER FUNCTION %s OWNER TO {owner}', o.what); \
-                 IF o.is_verb THEN EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {worker}', o.what); END IF; \
-             END LOOP; END $own$"
+             LOOP EXECUTE format('ALTER DOMAIN %s OWNER TO {owner}', o.what); END LOOP; END $own$"
         ),
         format!("ALTER SCHEMA {name} OWNER TO {owner}"),
     ];
+    for function in migrate::functions::ours(conn, schema).await? {
+        let shown = &function.shown;
+        run(conn, format!("ALTER FUNCTION {shown} OWNER TO {owner}")).await?;
+        if WORKER_VERBS.contains(&function.name.as_str()) {
+            run(conn, format!("GRANT EXECUTE ON FUNCTION {shown} TO {worker}")).await?;
+        }
+    }
     for text in texts {
         run(conn, text).await?;
     }

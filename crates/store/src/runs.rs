@@ -14,24 +14,29 @@ use crate::tx::{Conn, FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::event::NewEvent;
+use tidemill_core::limits::{KEY_BYTES_MAX, METADATA_BYTES_MAX};
 use tidemill_core::run::{
-    Applied, Cancelled, Claim, ClaimRuns, FinishRun, Holder, QueueRun, Queued, Retried, Run, RunFilter,
+    Applied, Cancelled, Claim, ClaimRuns, FailRun, Failed, FinishRun, Holder, QueueRun, Queued, Retried, Run,
+    RunFilter,
 };
 use tidemill_core::worker::Held;
 use tidemill_core::{RunId, Timestamp};
 
+/// Bytes of metadata that are read: what was asked for, what was reported, and PostgreSQL's spaces.
+const METADATA_READ_MAX: usize = 4 * METADATA_BYTES_MAX;
+
 impl FromColumns for Run {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self {
-            run_id: row.parsed("run_id")?,
+            run_id: row.run_id("run_id")?,
             project_id: row.text("project_id")?,
-            env_id: row.parsed("env_id")?,
+            env_id: row.env_id("env_id")?,
             lane: row.parsed("lane")?,
             status: row.parsed("status")?,
             gate: row.parsed_or_null("gate")?,
-            git_sha: row.text_or_null("git_sha")?,
-            git_ref: row.text_or_null("git_ref")?,
-            metadata: row.json("metadata")?,
+            git_sha: row.text_or_null_within("git_sha", KEY_BYTES_MAX)?,
+            git_ref: row.text_or_null_within("git_ref", KEY_BYTES_MAX)?,
+            metadata: row.json_within("metadata", METADATA_READ_MAX)?,
             idempotency_key: row.text_or_null("idempotency_key")?,
             priority: row.int("priority")?,
             labels: row.words("labels")?,
@@ -45,16 +50,18 @@ impl FromColumns for Run {
             max_attempts: row.int("max_attempts")?,
             max_losses: row.int("max_losses")?,
             backoff_secs: row.int("backoff_secs")?,
-            retry_of: row.parsed_or_null("retry_of")?,
+            retry_of: row.run_id_or_null("retry_of")?,
             claimed_by: row.text_or_null("claimed_by")?,
             worker_id: row.worker_or_null("worker_id")?,
             epoch: row.int("epoch")?,
             lease_until: row.time_or_null("lease_until")?,
             deadline_at: row.time_or_null("deadline_at")?,
             cancel_requested_at: row.time_or_null("cancel_requested_at")?,
-            cancel_requested_by: row.text_or_null("cancel_requested_by")?,
-            cancel_reason: row.text_or_null("cancel_reason")?,
-            end_cause: row.parsed_or_null("end_cause")?,
+            cancel_requested_by: row.text_or_null_within("cancel_requested_by", KEY_BYTES_MAX)?,
+            cancel_reason: row.text_or_null_within("cancel_reason", KEY_BYTES_MAX)?,
+            stalled_at: row.time_or_null("stalled_at")?,
+            // A cause that a newer version wrote is unknown here; the run is shown nevertheless.
+            end_cause: row.text_or_null("end_cause")?.and_then(|cause| cause.parse().ok()),
             queued_at: row.time("queued_at")?,
             started_at: row.time_or_null("started_at")?,
             finished_at: row.time_or_null("finished_at")?,
@@ -67,12 +74,12 @@ impl FromColumns for Run {
 impl FromColumns for Claim {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self {
-            run_id: row.parsed("run_id")?,
+            run_id: row.run_id("run_id")?,
             project_id: row.text("project_id")?,
-            env_id: row.parsed("env_id")?,
-            git_sha: row.text_or_null("git_sha")?,
-            git_ref: row.text_or_null("git_ref")?,
-            metadata: row.json("metadata")?,
+            env_id: row.env_id("env_id")?,
+            git_sha: row.text_or_null_within("git_sha", KEY_BYTES_MAX)?,
+            git_ref: row.text_or_null_within("git_ref", KEY_BYTES_MAX)?,
+            metadata: row.json_within("metadata", METADATA_READ_MAX)?,
             epoch: row.int("epoch")?,
             attempt: row.int("attempt")?,
             timeout_secs: row.int_or_null("timeout_secs")?,
@@ -193,6 +200,15 @@ impl Tx<'_> {
         verb!(self, now, retry(run, by, true))
     }
 
+    /// Fails a stalled run on behalf of a person, and queues another try where that was asked for.
+    pub async fn fail_run(&mut self, ask: &FailRun, now: Option<Timestamp>) -> Result<Failed, Error> {
+        let failed: Failed = verb!(self, now, fail(ask))?;
+        if failed.outcome != Applied::Applied {
+            self.unchanged();
+        }
+        Ok(failed)
+    }
+
     /// Records an artifact; its id.
     pub async fn add_artifact(
         &mut self,
@@ -208,10 +224,16 @@ impl Tx<'_> {
         on!(self, catalog::RUN_GET, [run.as_str()], fetch_optional, "read a run")?.record("read a run")
     }
 
+    /// A run, if it exists and can be read; for loops that serve others.
+    pub async fn readable_run(&mut self, run: &RunId) -> Result<Option<Run>, Error> {
+        let rows = on!(self, catalog::RUN_GET, [run.as_str()], fetch_all, "read a run")?;
+        Ok(rows.readable("runs", "run_id").pop())
+    }
+
     /// The try that followed a run.
     pub async fn successor(&mut self, run: &RunId) -> Result<Option<RunId>, Error> {
         let row = on!(self, catalog::RUN_SUCCESSOR, [run.as_str()], fetch_optional, "read a run")?;
-        Ok(row.record::<String>("read a run")?.and_then(|id| id.parse().ok()))
+        Ok(row.record::<String>("read a run")?.map(RunId::from_database))
     }
 }
 
@@ -262,6 +284,10 @@ store_verb! {
 store_verb! {
     /// Queues another try. See [`Tx::retry_run`].
     retry_run(run: RunId => &run, by: String => &by) -> Retried
+}
+store_verb! {
+    /// Fails a stalled run. See [`Tx::fail_run`].
+    fail_run(ask: FailRun => &ask) -> Failed
 }
 store_verb! {
     /// Records an artifact. See [`Tx::add_artifact`].

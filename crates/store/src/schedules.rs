@@ -1,30 +1,41 @@
 //! Schedules, and what became of each time they fired.
 
-use crate::codec::{At, Columns, Doc};
+use crate::codec::{At, Columns, Doc, Words};
 use crate::tx::{FromColumns, on};
 use crate::{Error, RefusalCode, Store, Tx, catalog};
+use tidemill_core::run::QueueRun;
 use tidemill_core::schedule::{Decision, Schedule};
-use tidemill_core::{RunId, Timestamp};
+use tidemill_core::{Json, RunId, Timestamp, json};
 
 impl FromColumns for Schedule {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
-        let request = serde_json::from_value(row.json("request")?);
+        let project_id = row.text("project_id")?;
         Ok(Self {
+            request: request(&project_id, row.json("request")?),
             schedule_id: row.text("schedule_id")?,
-            project_id: row.text("project_id")?,
+            project_id,
             cron: row.text("cron")?,
             time_zone: row.text("time_zone")?,
-            request: request.map_err(|source| sqlx::Error::Decode(Box::new(source)))?,
             missed: row.parsed("missed")?,
             overlap: row.parsed("overlap")?,
             paused_at: row.time_or_null("paused_at")?,
             paused_note: row.text_or_null("paused_note")?,
             next_fire_at: row.time_or_null("next_fire_at")?,
             last_fire_at: row.time_or_null("last_fire_at")?,
-            last_run_id: row.parsed_or_null("last_run_id")?,
+            last_run_id: row.run_id_or_null("last_run_id")?,
             created_at: row.time("created_at")?,
         })
     }
+}
+
+/// The request of a schedule. One that cannot be read has the placeholder as its metadata, and names no environment.
+fn request(project: &str, json: Json) -> QueueRun {
+    let reason = json::unreadable_reason(&json).map(str::to_owned);
+    serde_json::from_value(json).unwrap_or_else(|error| {
+        let mut request = QueueRun::new(project, "");
+        request.metadata = json::unreadable(reason.unwrap_or_else(|| format!("is not a request: {error}")));
+        request
+    })
 }
 
 /// What became of one time that a schedule fired.
@@ -46,16 +57,40 @@ impl FromColumns for Fired {
             schedule_id: row.text("schedule_id")?,
             fire_at: row.time("fire_at")?,
             decision: row.parsed("decision")?,
-            run_id: row.parsed_or_null("run_id")?,
+            run_id: row.run_id_or_null("run_id")?,
         })
     }
 }
 
+/// The earliest fire time, if there is one.
+struct NextFire(Option<Timestamp>);
+
+impl FromColumns for NextFire {
+    fn read(row: &impl Columns) -> sqlx::Result<Self> {
+        row.time_or_null("next_at").map(Self)
+    }
+}
+
 impl Tx<'_> {
-    /// A schedule that is due at `now`, and that no other scheduler has at hand.
-    pub async fn due_schedule(&mut self, now: Timestamp) -> Result<Option<Schedule>, Error> {
-        on!(self, catalog::SCHEDULE_DUE, [At(now)], fetch_optional, "find due schedules")?
-            .record("find due schedules")
+    /// The name of a schedule that is due at `now`, is not in `except`, and that no other scheduler has at hand.
+    ///
+    /// Only the name is read: a schedule whose row cannot be decoded can then still be named and paused.
+    pub async fn due_schedule(&mut self, now: Timestamp, except: &[String]) -> Result<Option<String>, Error> {
+        let except = except.to_vec();
+        on!(
+            self,
+            catalog::SCHEDULE_DUE,
+            [At(now), Words(except.clone())],
+            fetch_optional,
+            "find due schedules"
+        )?
+        .record("find due schedules")
+    }
+
+    /// A schedule by its name.
+    pub async fn schedule(&mut self, name: &str) -> Result<Option<Schedule>, Error> {
+        on!(self, catalog::SCHEDULE_LIST, [Some(name)], fetch_optional, "read a schedule")?
+            .record("read a schedule")
     }
 
     /// Records one fire. False: it was recorded before, and must have no consequence now.
@@ -145,11 +180,24 @@ impl Store {
     pub async fn schedules(&self, name: Option<String>) -> Result<Vec<Schedule>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
-                on!(tx, catalog::SCHEDULE_LIST, [name.as_deref()], fetch_all, "list schedules")?
-                    .records("list schedules")
+                Ok(on!(tx, catalog::SCHEDULE_LIST, [name.as_deref()], fetch_all, "list schedules")?
+                    .readable("schedules", "schedule_id"))
             })
         })
         .await
+    }
+
+    /// The earliest fire time before `before` of the schedules that are not paused.
+    pub async fn next_fire(&self, before: Timestamp) -> Result<Option<Timestamp>, Error> {
+        let next: Option<NextFire> = self
+            .glance(move |mut tx| {
+                Box::pin(async move {
+                    on!(tx, catalog::SCHEDULE_NEXT, [At(before)], fetch_optional, "find the next fire")?
+                        .record("find the next fire")
+                })
+            })
+            .await?;
+        Ok(next.and_then(|next| next.0))
     }
 
     /// Removes a schedule. Its runs and the record of its fires stay.
@@ -192,8 +240,8 @@ impl Store {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.read(move |mut tx| {
             Box::pin(async move {
-                on!(tx, catalog::FIRE_LIST, [name.as_str(), limit], fetch_all, "list fires")?
-                    .records("list fires")
+                Ok(on!(tx, catalog::FIRE_LIST, [name.as_str(), limit], fetch_all, "list fires")?
+                    .readable("schedule_fires", "schedule_id"))
             })
         })
         .await

@@ -131,6 +131,9 @@ impl Schema {
             "job_pairs" => Value::Made(diagram::job_pairs_sql()),
             "job_terminal" => Value::Made(diagram::job_terminal_sql()),
             "run_terminal" => Value::Made(diagram::run_terminal_sql()),
+            "end_causes" => Value::Made(diagram::end_causes_sql()),
+            "time_min" => Value::Text(TIME_MIN),
+            "time_max" => Value::Text(TIME_MAX),
             _ => Value::Made(NUMBERS.iter().find(|(known, _)| *known == name)?.1.to_string()),
         })
     }
@@ -164,7 +167,7 @@ const RUN_COLUMNS: &str = "\
     r.idempotency_key, r.priority, s.labels, r.concurrency_key, r.available_at, r.expires_at, \
     r.timeout_secs, r.attempt, r.failures, r.losses, r.max_attempts, r.max_losses, r.backoff_secs, \
     r.retry_of, r.claimed_by, r.worker_id, r.epoch, r.lease_until, r.deadline_at, r.cancel_requested_at, \
-    r.cancel_requested_by, r.cancel_reason, r.end_cause, r.queued_at, r.started_at, r.finished_at, \
+    r.cancel_requested_by, r.cancel_reason, r.stalled_at, r.end_cause, r.queued_at, r.started_at, r.finished_at, \
     r.created_at, r.updated_at";
 
 /// What every list of runs asks of a run besides the one thing that its index is about. Times and prefixes of ids
@@ -203,6 +206,10 @@ fn of_one(finish: &str) -> String {
 const VERB: &str =
     "SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan";
 
+/// The bounds of a time that Rust can read and RFC 3339 can write.
+const TIME_MIN: &str = "'0001-01-01 00:00:00+00'::pg_catalog.timestamptz";
+const TIME_MAX: &str = "'9999-12-31 00:00:00+00'::pg_catalog.timestamptz";
+
 const NUMBERS: &[(&str, u64)] = &[
     ("message_max", limits::MESSAGE_BYTES_MAX as u64),
     ("payload_max", limits::PAYLOAD_BYTES_MAX as u64),
@@ -219,6 +226,7 @@ const NUMBERS: &[(&str, u64)] = &[
     ("lease_secs", limits::LEASE_SECS),
     ("dead_after_secs", limits::DEAD_AFTER_SECS),
     ("cancel_grace_secs", limits::CANCEL_GRACE_SECS),
+    ("json_depth_max", limits::JSON_DEPTH_MAX as u64),
     ("event_repeat_secs", limits::EVENT_REPEAT_SECS),
 ];
 

@@ -4,12 +4,13 @@
 //! each in a savepoint of its own, and commits them as a group: a step that fails is undone alone, and nobody is
 //! answered before the commit. Between groups it lets other processes at the file.
 
-use crate::{Class, Error};
+use crate::{Class, Error, LoopError, LoopOptions, Next, TaskMonitor, catch_panic};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{Connection, SqliteConnection, SqlitePool};
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -49,7 +50,7 @@ pub(crate) struct Sqlite {
 
 impl Sqlite {
     /// Opens the file, making it where it does not exist.
-    pub(crate) async fn open(path: &Path, clock: crate::Clock) -> Result<Self, Error> {
+    pub(crate) async fn open(path: &Path, clock: crate::Clock, monitor: &TaskMonitor) -> Result<Self, Error> {
         let options = SqliteConnectOptions::new()
             .filename(path)
             .create_if_missing(true)
@@ -58,18 +59,17 @@ impl Sqlite {
             .foreign_keys(true)
             .busy_timeout(Duration::from_secs(10));
         let opened = |source| open_error(path, source);
-        let mut writer = SqliteConnection::connect_with(&options).await.map_err(opened)?;
-        // Nothing is read before this: a file that is not a database is found out here.
-        sqlx::query("SELECT count(*) FROM sqlite_master").fetch_one(&mut writer).await.map_err(opened)?;
-        sqlx::query("PRAGMA busy_timeout = 0").execute(&mut writer).await.map_err(opened)?;
+        let writer = connect_writer(&options).await.map_err(opened)?;
         let watcher = SqliteConnection::connect_with(&options).await.map_err(opened)?;
+        // A file that is gone is not made again by a connection that is opened later.
+        let reopen = options.clone().create_if_missing(false);
         let readers = SqlitePoolOptions::new()
             .max_connections(tidemill_core::limits::POOL_CONNECTIONS)
             .test_before_acquire(false)
             .connect_lazy_with(options.pragma("query_only", "ON"));
         let (steps, inbox) = mpsc::channel(GROUP_STEPS_MAX * 4);
         let committed = watch::Sender::new(0);
-        tokio::spawn(Writer::new(writer, inbox, committed.clone(), clock).run());
+        Writer::new(writer, reopen, inbox, committed.clone(), clock).spawn(monitor);
         let watcher = tokio::sync::Mutex::new(watcher);
         Ok(Self { path: path.to_owned(), readers, steps, committed, watcher })
     }
@@ -103,7 +103,10 @@ impl Sqlite {
         let job: Job = Box::new(move |conn| {
             Box::pin(async move {
                 let result = match conn {
-                    Ok(conn) => step(conn).await,
+                    // A step that panics is rolled back alone: the writer and the other steps go on.
+                    Ok(conn) => catch_panic(async { step(conn).await })
+                        .await
+                        .unwrap_or_else(|panic| Err(Error::Panicked { panic })),
                     Err(error) => Err(error),
                 };
                 let keep = result.is_ok();
@@ -122,8 +125,24 @@ impl Sqlite {
     }
 }
 
+/// Longest pause of the writer after a failure of its own, and between two attempts to open its connection again.
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+
+/// Opens a connection that writes.
+async fn connect_writer(options: &SqliteConnectOptions) -> Result<SqliteConnection, sqlx::Error> {
+    let mut writer = SqliteConnection::connect_with(options).await?;
+    // Nothing is read before this: a file that is not a database is found out here.
+    sqlx::query("SELECT count(*) FROM sqlite_master").fetch_one(&mut writer).await?;
+    sqlx::query("PRAGMA busy_timeout = 0").execute(&mut writer).await?;
+    Ok(writer)
+}
+
 struct Writer {
     conn: SqliteConnection,
+    /// How to open the connection again.
+    options: SqliteConnectOptions,
+    /// Whether the connection could not begin a transaction, and must be opened again.
+    is_broken: bool,
     inbox: mpsc::Receiver<Job>,
     committed: watch::Sender<u64>,
     clock: crate::Clock,
@@ -134,39 +153,78 @@ struct Writer {
 impl Writer {
     fn new(
         conn: SqliteConnection,
+        options: SqliteConnectOptions,
         inbox: mpsc::Receiver<Job>,
         committed: watch::Sender<u64>,
         clock: crate::Clock,
     ) -> Self {
-        Self { conn, inbox, committed, clock, turn_began: Instant::now() }
+        Self { conn, options, is_broken: false, inbox, committed, clock, turn_began: Instant::now() }
     }
 
-    async fn run(mut self) {
-        loop {
-            let first = if let Ok(job) = self.inbox.try_recv() {
-                if self.turn_began.elapsed() > TURN {
-                    tokio::time::sleep(PAUSE).await;
-                    self.turn_began = Instant::now();
-                }
-                job
-            } else {
-                let Some(job) = self.inbox.recv().await else { break };
-                self.turn_began = Instant::now();
-                job
-            };
-            self.group(first).await;
+    /// Starts the loop that writes, until the store is dropped.
+    fn spawn(self, monitor: &TaskMonitor) {
+        let writer = Arc::new(tokio::sync::Mutex::new(self));
+        let options = LoopOptions::new("sqlite_writer").backoff_max(BACKOFF_MAX);
+        monitor.spawn(options, move || {
+            let writer = writer.clone();
+            // One pass at a time: nobody else locks it.
+            async move { writer.lock().await.pass().await }
+        });
+    }
+
+    /// Writes one group. Where the connection is broken, opens it again first.
+    async fn pass(&mut self) -> Result<Next, LoopError> {
+        if self.is_broken {
+            self.reopen().await?;
         }
-        let _ = self.conn.close().await;
+        let first = if let Ok(job) = self.inbox.try_recv() {
+            if self.turn_began.elapsed() > TURN {
+                tokio::time::sleep(PAUSE).await;
+                self.turn_began = Instant::now();
+            }
+            job
+        } else {
+            let Some(job) = self.inbox.recv().await else { return Ok(Next::End) };
+            self.turn_began = Instant::now();
+            job
+        };
+        // Until the group has ended well: a panic in the middle of it leaves a transaction open.
+        self.is_broken = true;
+        self.is_broken = !self.group(first).await;
+        Ok(Next::After(Duration::ZERO))
     }
 
-    /// Runs and commits one group, and answers its callers.
-    async fn group(&mut self, first: Job) {
+    /// Opens the connection again. Callers that wait meanwhile are told that the database does not answer.
+    async fn reopen(&mut self) -> Result<(), LoopError> {
+        match connect_writer(&self.options).await {
+            Ok(conn) => {
+                // The old connection may not answer: its thread ends by itself.
+                self.conn = conn;
+                self.is_broken = false;
+                tracing::warn!("the connection that writes to the SQLite file was opened again");
+                Ok(())
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                while let Ok(job) = self.inbox.try_recv() {
+                    let source = sqlx::Error::Protocol(reason.clone());
+                    let (_, reply) = job(Err(Error::database("open the file again", source))).await;
+                    reply(Ok(()));
+                }
+                Err(Error::database("open the file again", error).into())
+            }
+        }
+    }
+
+    /// Runs and commits one group, and answers its callers. False: the connection cannot begin a transaction.
+    async fn group(&mut self, first: Job) -> bool {
         if let Err(error) = self.begin().await {
             // Where it had begun after all.
             let _ = sqlx::query("ROLLBACK").execute(&mut self.conn).await;
+            let is_usable = is_busy(&error);
             let (_, reply) = first(Err(Error::database("begin to write", error))).await;
             reply(Ok(()));
-            return;
+            return is_usable;
         }
         let mut replies = Vec::new();
         if let Err(error) = self.steps(first, &mut replies).await {
@@ -177,12 +235,13 @@ impl Writer {
                 let source = first.take().unwrap_or_else(|| sqlx::Error::Protocol(reason.clone()));
                 reply(Err(Error::database("commit", source)));
             }
-            return;
+            return true;
         }
         for reply in replies {
             reply(Ok(()));
         }
         self.committed.send_modify(|commits| *commits += 1);
+        true
     }
 
     /// Runs the steps of a group, each in a savepoint, and commits them. An error here means that all of them are lost.
@@ -268,3 +327,6 @@ fn open_error(path: &Path, source: sqlx::Error) -> Error {
         class,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -96,7 +96,7 @@ impl Store {
                 let stuck = At(at - STUCK_AFTER);
                 let lines =
                     on!(tx, catalog::STANDING_NOW, [At(at), stuck], fetch_all, "say how things stand")?
-                        .records("say how things stand")?;
+                        .readable("runs", "name");
                 let mut standing = Standing { at, lines };
                 standing.fill();
                 Ok(standing)

@@ -64,7 +64,7 @@ impl Store {
                 .record("count runs")?;
                 let mut stats = queue.map(|queue| queue.0).unwrap_or_default();
                 stats.active = on!(tx, catalog::STATS_ACTIVE, [project.as_deref()], fetch_all, "count runs")?
-                    .records("count runs")?;
+                    .readable("runs", "claimed_by");
                 let day = RunId::floor(now - chrono::Duration::hours(24));
                 let outcomes: Option<Outcomes> = on!(
                     tx,
@@ -87,7 +87,7 @@ impl Store {
                         fetch_all,
                         "count runs"
                     )?
-                    .records("count runs")?;
+                    .readable("runs", "status");
                 }
                 Ok(stats.with_rate())
             })

@@ -1,11 +1,11 @@
 //! The store: opens a database, and runs steps on it.
 
-use crate::postgres::Postgres;
+use crate::postgres::{Lent, Postgres};
 use crate::record::{Line, Record, Taken};
 use crate::sqlite::{Boxed, Sqlite};
 use crate::tx::{Conn, Context};
 use crate::whole::whole;
-use crate::{Error, Pooler, Schema, Tx};
+use crate::{Error, Pooler, Schema, TaskMonitor, Tx, catch_panic};
 use sqlx::Connection as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -63,6 +63,7 @@ pub struct Store {
     pub(crate) backend: Backend,
     pub(crate) context: Arc<Context>,
     pub(crate) hint: Arc<crate::wake::Hint>,
+    pub(crate) monitor: TaskMonitor,
 }
 
 #[derive(Debug, Clone)]
@@ -80,9 +81,9 @@ impl Store {
             let postgres = Arc::new(Postgres::open(url, options.pooler, options.connections).await?);
             let context = Arc::new(Context::new(schema, options.clock, options.pooler));
             let hint = Arc::new(crate::wake::Hint::default());
-            let text = context.schema.render("SELECT {ops}.wake()");
-            tokio::spawn(crate::wake::Hint::relay(Arc::downgrade(&hint), Arc::downgrade(&postgres), text));
-            return Ok(Self { backend: Backend::Postgres(postgres), context, hint });
+            let (text, monitor) = (context.schema.render("SELECT {ops}.wake()"), TaskMonitor::default());
+            crate::wake::spawn_relay(&monitor, &hint, &postgres, text.into());
+            return Ok(Self { backend: Backend::Postgres(postgres), context, hint, monitor });
         }
         let Some(path) = options.sqlite_path() else {
             let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
@@ -92,9 +93,15 @@ impl Store {
         if path.as_os_str().is_empty() {
             return Err(Error::BadUrl { url: url.to_owned(), problem: "it names no file".to_owned() });
         }
-        let sqlite = Sqlite::open(path, options.clock).await?;
+        let monitor = TaskMonitor::default();
+        let sqlite = Sqlite::open(path, options.clock, &monitor).await?;
         let context = Arc::new(Context::new(Schema::sqlite(), options.clock, Pooler::Session));
-        Ok(Self { backend: Backend::Sqlite(Arc::new(sqlite)), context, hint: Arc::default() })
+        Ok(Self { backend: Backend::Sqlite(Arc::new(sqlite)), context, hint: Arc::default(), monitor })
+    }
+
+    /// The monitor of the background loops that work on this store.
+    pub fn monitor(&self) -> &TaskMonitor {
+        &self.monitor
     }
 
     /// Whether this is PostgreSQL.
@@ -127,19 +134,36 @@ impl Store {
     {
         match &self.backend {
             Backend::Postgres(postgres) if postgres.pooler == Pooler::Session && !Record::is_open() => {
-                self.alone(postgres, verb).await
+                let conn = postgres.acquire().await.map_err(|source| Error::database("answer", source))?;
+                self.alone(conn, verb).await
+            }
+            Backend::Postgres(_) | Backend::Sqlite(_) => self.write(verb).await,
+        }
+    }
+
+    /// Runs the step that says that this process lives. It has a connection of its own, so that calls that wait for
+    /// somebody else's transaction cannot keep it back.
+    pub(crate) async fn beat<T, F>(&self, verb: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(Tx<'c>) -> Boxed<'c, Result<T, Error>> + Send + 'static,
+    {
+        match &self.backend {
+            Backend::Postgres(postgres) if postgres.pooler == Pooler::Session => {
+                let failed = |source| Error::database("answer", source);
+                let conn = postgres.acquire_for_beat().await.map_err(failed)?;
+                self.alone(conn, verb).await
             }
             Backend::Postgres(_) | Backend::Sqlite(_) => self.write(verb).await,
         }
     }
 
     /// Runs one statement that is a transaction by itself.
-    async fn alone<T, F>(&self, postgres: &Arc<Postgres>, verb: F) -> Result<T, Error>
+    async fn alone<T, F>(&self, mut conn: Lent, verb: F) -> Result<T, Error>
     where
         T: Send + 'static,
         F: for<'c> FnOnce(Tx<'c>) -> Boxed<'c, Result<T, Error>> + Send + 'static,
     {
-        let mut conn = postgres.acquire().await.map_err(|source| Error::database("answer", source))?;
         let context = self.context.clone();
         whole(async move {
             let tx = Tx { conn: Conn::Postgres(&mut conn), context: &context, line: None };
@@ -177,11 +201,12 @@ impl Store {
                     };
                     match (result, over) {
                         (Ok(_), Err(source)) => Err(failed(source)),
+                        // The panic may have left the connection in the middle of an answer: it is closed.
+                        (Err(error @ Error::Panicked { .. }), _) | (Err(error), Err(_)) => Err(error),
                         (result, Ok(())) => {
                             conn.keep();
                             result
                         }
-                        (Err(error), Err(_)) => Err(error),
                     }
                 })
                 .await
@@ -289,7 +314,8 @@ impl Store {
     {
         match &self.backend {
             Backend::Postgres(postgres) if postgres.pooler == Pooler::Session => {
-                self.alone(postgres, look).await
+                let conn = postgres.acquire().await.map_err(|source| Error::database("answer", source))?;
+                self.alone(conn, look).await
             }
             Backend::Postgres(_) | Backend::Sqlite(_) => self.read(look).await,
         }
@@ -340,7 +366,9 @@ async fn recorded<T, F, C: AsConn>(
 where
     F: for<'c> FnOnce(Tx<'c>) -> Boxed<'c, Result<T, Error>>,
 {
-    let result = step(Tx { conn: conn.conn(), context, line: line.clone() }).await?;
+    // A panic costs this step alone: its caller gets an error, and the transaction is rolled back.
+    let step = catch_panic(async { step(Tx { conn: conn.conn(), context, line: line.clone() }).await });
+    let result = step.await.map_err(|panic| Error::Panicked { panic })??;
     if let Some(line) = line {
         let mut tx = Tx { conn: conn.conn(), context, line: None };
         line.write(&mut tx).await?;

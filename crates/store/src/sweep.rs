@@ -2,7 +2,6 @@
 
 mod sqlite;
 
-#[cfg(not(feature = "broken"))]
 use crate::Store;
 use crate::codec::{At, Columns};
 #[cfg(not(feature = "broken"))]
@@ -27,12 +26,17 @@ pub struct Swept {
     pub successor: Option<RunId>,
 }
 
+/// Says that one run could not be handled. The others are swept, and this one is looked at again later.
+fn report_failure(run: &str, error: &str) {
+    tracing::error!(run.id = %run, "run {run} could not be swept: {error}");
+}
+
 impl FromColumns for Swept {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self {
-            run_id: row.parsed("run_id")?,
+            run_id: row.run_id("run_id")?,
             action: row.parsed("action")?,
-            successor: row.parsed_or_null("successor")?,
+            successor: row.run_id_or_null("successor")?,
         })
     }
 }
@@ -48,7 +52,7 @@ impl Tx<'_> {
         let failed = |source| Error::database("sweep", source);
         match &mut self.conn {
             Conn::Postgres(conn) => {
-                let text = "SELECT run_id, action, successor FROM {ops}.sweep($1, $2, $3)";
+                let text = "SELECT run_id, action, successor, error FROM {ops}.sweep($1, $2, $3)";
                 let rows = sqlx::query(AssertSqlSafe(self.context.schema.render(text)))
                     .bind(i32::try_from(limit).unwrap_or(i32::MAX))
                     .bind(dead_after_secs)
@@ -57,7 +61,18 @@ impl Tx<'_> {
                     .fetch_all(&mut **conn)
                     .await
                     .map_err(failed)?;
-                rows.iter().map(Swept::read).collect::<sqlx::Result<_>>().map_err(failed)
+                let mut swept = Vec::with_capacity(rows.len());
+                for row in &rows {
+                    if let Some(error) = row.text_or_null("error").map_err(failed)? {
+                        report_failure(&row.text("run_id").map_err(failed)?, &error);
+                        continue;
+                    }
+                    match Swept::read(row) {
+                        Ok(one) => swept.push(one),
+                        Err(error) => report_failure("that was ended", &error.to_string()),
+                    }
+                }
+                Ok(swept)
             }
             Conn::Sqlite(conn) => sqlite::sweep(conn, limit, dead_after_secs, moment).await,
         }
@@ -77,5 +92,32 @@ impl Store {
             Box::pin(async move { tx.sweep(limit, dead_after_secs, now).await })
         })
         .await
+    }
+}
+
+impl Store {
+    /// Repairs concurrency keys whose head is not a live run of the key, and lines without a key; how many. Only
+    /// statements that bypass the triggers, such as those of a restored backup, leave them behind.
+    pub async fn repair_keys(&self, limit: usize) -> Result<u64, Error> {
+        self.write(move |mut tx| Box::pin(async move { tx.repair_keys(limit).await })).await
+    }
+}
+
+impl Tx<'_> {
+    async fn repair_keys(&mut self, limit: usize) -> Result<u64, Error> {
+        let failed = |source| Error::database("repair concurrency keys", source);
+        match &mut self.conn {
+            Conn::Postgres(conn) => {
+                let text = self.context.schema.render("SELECT {ops}.repair_keys($1)");
+                let repaired: i32 = sqlx::query_scalar(AssertSqlSafe(text))
+                    .bind(i32::try_from(limit).unwrap_or(i32::MAX))
+                    .persistent(self.context.named)
+                    .fetch_one(&mut **conn)
+                    .await
+                    .map_err(failed)?;
+                Ok(u64::try_from(repaired).unwrap_or(0))
+            }
+            Conn::Sqlite(conn) => sqlite::repair_keys(conn, limit).await,
+        }
     }
 }

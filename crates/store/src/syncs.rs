@@ -12,7 +12,7 @@ impl FromColumns for Sync {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self {
             run_id: row.uuid("run_id")?,
-            ops_run_id: row.parsed("ops_run_id")?,
+            ops_run_id: row.run_id("ops_run_id")?,
             feed: row.text("feed")?,
             run_type: row.parsed("run_type")?,
             state: row.parsed("state")?,
@@ -155,7 +155,8 @@ impl Tx<'_> {
     /// Syncs that are neither completed nor failed, oldest first.
     pub async fn live_syncs(&mut self, limit: usize) -> Result<Vec<Sync>, Error> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        on!(self, catalog::SYNC_LIVE, [limit], fetch_all, "list syncs")?.records("list syncs")
+        Ok(on!(self, catalog::SYNC_LIVE, [limit], fetch_all, "list syncs")?
+            .readable("run_metadata", "run_id"))
     }
 
     /// Locks a sync until the step ends, and reads it. What is counted after this cannot be counted elsewhere at the
@@ -348,6 +349,28 @@ impl Tx<'_> {
         Ok(ended.count() > 0)
     }
 
+    /// Fails a sync run that its claimer cannot plan. False: the claim is gone.
+    pub async fn fail_sync_claim(
+        &mut self,
+        run: &RunId,
+        holder: &tidemill_core::run::Holder,
+        notes: Json,
+        now: Option<Timestamp>,
+    ) -> Result<bool, Error> {
+        self.lock_run(run).await?;
+        let Some(found) = self.run(run).await? else { return Ok(false) };
+        let is_held = found.status.is_held()
+            && holder.epoch.is_none_or(|epoch| epoch == found.epoch)
+            && holder.worker.as_ref().is_none_or(|worker| found.claimed_by.as_ref() == Some(worker));
+        if !is_held {
+            return Ok(false);
+        }
+        let at = self.time(now);
+        on!(self, catalog::RUN_GO, [run.as_str(), at], execute, "start a run")?;
+        let (status, cause) = (tidemill_core::run::RunState::Failed, tidemill_core::run::EndCause::Reported);
+        self.end_sync_run(run, status, cause, notes, now).await
+    }
+
     /// Locks a run until the step ends; its state. The first lock of every step that changes a sync and its run.
     pub async fn lock_run(&mut self, run: &RunId) -> Result<Option<tidemill_core::run::RunState>, Error> {
         let status: Option<String> =
@@ -471,14 +494,14 @@ impl Store {
         self.read(move |mut tx| {
             Box::pin(async move {
                 let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX);
-                on!(
+                Ok(on!(
                     tx,
                     catalog::SYNC_LIST,
                     [filter.feed.as_deref(), limit, filter.project.as_deref(), filter.before.map(Bare)],
                     fetch_all,
                     "list syncs"
                 )?
-                .records("list syncs")
+                .readable("run_metadata", "run_id"))
             })
         })
         .await

@@ -10,6 +10,15 @@ use tidemill_core::task::{Output, Stage, TaskKind, TaskResult};
 use tidemill_core::{Json, RunId, Timestamp};
 use uuid::Uuid;
 
+/// The result that an agent reported. One that cannot be read counts as a failure: the task is over.
+pub(crate) fn task_result(json: Json) -> TaskResult {
+    serde_json::from_value(json).unwrap_or_else(|error| TaskResult::Failed {
+        fatal: true,
+        elsewhere: false,
+        message: format!("the result of this task cannot be read: {error}"),
+    })
+}
+
 impl FromColumns for TaskRecord {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         let result = row.json_or_null("result")?;
@@ -23,7 +32,7 @@ impl FromColumns for TaskRecord {
             active: row.truth("active")?,
             stage: row.parsed_or_null("stage")?,
             stage_at: row.time_or_null("stage_at")?,
-            result: result.map(|json| from_json("result", json)).transpose()?,
+            result: result.map(task_result),
             end: row.parsed_or_null("end_cause")?,
             unknown: row.words("unknown")?,
             log_bytes: row.long("log_bytes")?,
@@ -54,7 +63,7 @@ impl FromColumns for Ordered {
             job_id: row.text("job_id")?,
             cancels: row.text_or_null("cancels")?,
             number: row.int("number")?,
-            run_id: row.parsed("run_id")?,
+            run_id: row.run_id("run_id")?,
             project_id: row.text("project_id")?,
             workspace: row.text("workspace")?,
             spec: from_json("spec", row.json("spec")?)?,
@@ -217,7 +226,7 @@ impl Tx<'_> {
         let binds = (Bare(agent), Words(have));
         let rows: Vec<Ordered> =
             on!(self, catalog::TASK_ORDERS, [binds.0, binds.1, limit], fetch_all, "read orders")?
-                .records("read orders")?;
+                .readable("tasks", "task_id");
         let mut orders = Vec::with_capacity(rows.len());
         for row in rows {
             let Ordered { task_id, kind, job_id, cancels, number, run_id, project_id, workspace, spec } = row;

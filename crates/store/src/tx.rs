@@ -73,6 +73,9 @@ pub(crate) enum Of<P, S> {
     Sqlite(S),
 }
 
+/// The rows of a statement.
+pub(crate) type Rows = Of<Vec<sqlx::postgres::PgRow>, Vec<sqlx::sqlite::SqliteRow>>;
+
 impl Of<sqlx::postgres::PgQueryResult, sqlx::sqlite::SqliteQueryResult> {
     /// How many rows the statement changed.
     pub(crate) fn count(&self) -> u64 {
@@ -89,8 +92,24 @@ pub(crate) trait FromColumns: Sized {
     fn read(row: &impl crate::codec::Columns) -> sqlx::Result<Self>;
 }
 
-impl Of<Vec<sqlx::postgres::PgRow>, Vec<sqlx::sqlite::SqliteRow>> {
-    /// Every row as a record.
+impl Rows {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Postgres(rows) => rows.len(),
+            Self::Sqlite(rows) => rows.len(),
+        }
+    }
+
+    /// A text of the last row.
+    pub(crate) fn last_text(&self, column: &str) -> Option<String> {
+        use crate::codec::Columns as _;
+        match self {
+            Self::Postgres(rows) => rows.last()?.text(column).ok(),
+            Self::Sqlite(rows) => rows.last()?.text(column).ok(),
+        }
+    }
+
+    /// Every row as a record. A row that cannot be read fails all of them: see [`crate::unreadable`] for lists.
     pub(crate) fn records<T: FromColumns>(self, action: &'static str) -> Result<Vec<T>, crate::Error> {
         match self {
             Self::Postgres(rows) => rows.into_iter().map(|row| T::read(&row)).collect::<sqlx::Result<_>>(),

@@ -7,7 +7,7 @@
 
 use crate::postgres::Postgres;
 use crate::store::Backend;
-use crate::{Error, Pooler, Store};
+use crate::{Error, LoopError, LoopOptions, Next, Pooler, Store, TaskMonitor};
 use sqlx::postgres::PgListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -33,22 +33,30 @@ impl Hint {
             self.stir.notify_one();
         }
     }
+}
 
-    /// Tells waiting workers, soon after a hint, for as long as the store is open.
-    pub(crate) async fn relay(hint: Weak<Self>, postgres: Weak<Postgres>, text: String) {
-        loop {
-            let Some(strong) = hint.upgrade() else { return };
-            let stirred = tokio::time::timeout(Duration::from_secs(1), strong.stir.notified()).await.is_ok();
-            if stirred && strong.pending.swap(false, Ordering::AcqRel) {
-                let Some(postgres) = postgres.upgrade() else { return };
-                if let Err(error) = wake(&postgres, &text).await {
-                    tracing::debug!("a wake-up was not sent: {error}");
-                }
-                drop(postgres);
-                tokio::time::sleep(COALESCE).await;
-            }
-        }
+/// Longest pause of the relay after a wake-up that could not be sent.
+const RELAY_BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// How often the relay looks whether the store is still open.
+const RELAY_LOOK: Duration = Duration::from_secs(1);
+
+/// Starts the loop that tells waiting workers soon after a hint, for as long as the store is open.
+pub(crate) fn spawn_relay(monitor: &TaskMonitor, hint: &Arc<Hint>, postgres: &Arc<Postgres>, text: Arc<str>) {
+    let (hint, postgres) = (Arc::downgrade(hint), Arc::downgrade(postgres));
+    let options = LoopOptions::new("wake_relay").backoff_max(RELAY_BACKOFF_MAX);
+    monitor.spawn(options, move || relay(hint.clone(), postgres.clone(), text.clone()));
+}
+
+/// Waits for a hint and tells waiting workers once.
+async fn relay(hint: Weak<Hint>, postgres: Weak<Postgres>, text: Arc<str>) -> Result<Next, LoopError> {
+    let Some(hint) = hint.upgrade() else { return Ok(Next::End) };
+    let stirred = tokio::time::timeout(RELAY_LOOK, hint.stir.notified()).await.is_ok();
+    if !stirred || !hint.pending.swap(false, Ordering::AcqRel) {
+        return Ok(Next::After(Duration::ZERO));
     }
+    let Some(postgres) = postgres.upgrade() else { return Ok(Next::End) };
+    wake(&postgres, &text).await.map_err(|source| Error::database("send a wake-up", source))?;
+    Ok(Next::After(COALESCE))
 }
 
 async fn wake(postgres: &Arc<Postgres>, text: &str) -> sqlx::Result<()> {

@@ -2,10 +2,10 @@
 
 use crate::codec::{At, Columns, Words};
 use crate::tx::{FromColumns, on};
-use crate::{Error, Store, catalog};
+use crate::{Error, Store, Tx, catalog};
 use tidemill_core::limits::DEAD_AFTER_SECS;
 use tidemill_core::project::{FlagName, project_scope};
-use tidemill_core::run::RunState;
+use tidemill_core::run::{Gate, RunState};
 use tidemill_core::why::Facts;
 use tidemill_core::{RunId, Timestamp};
 
@@ -13,7 +13,7 @@ struct KeyHead(Option<RunId>, Option<String>);
 
 impl FromColumns for KeyHead {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
-        Ok(Self(row.parsed_or_null("run_id")?, row.text_or_null("claimed_by")?))
+        Ok(Self(row.run_id_or_null("run_id")?, row.text_or_null("claimed_by")?))
     }
 }
 
@@ -38,6 +38,16 @@ impl FromColumns for Beat {
     }
 }
 
+struct LastEvent(String, Timestamp);
+
+impl FromColumns for LastEvent {
+    fn read(row: &impl Columns) -> sqlx::Result<Self> {
+        Ok(Self(row.text("message")?, row.time("created_at")?))
+    }
+}
+
+const ACTION: &str = "read why";
+
 impl Store {
     /// The facts about a run, and the time at which they held.
     pub async fn why_facts(
@@ -45,55 +55,83 @@ impl Store {
         run: RunId,
         now: Option<Timestamp>,
     ) -> Result<Option<(Facts, Timestamp)>, Error> {
-        let action = "read why";
         self.read(move |mut tx| {
             Box::pin(async move {
                 let now = tx.database_now(now).await?;
-                let Some(found) = tx.run(&run).await? else { return Ok(None) };
-                let scopes = [project_scope(&found.project_id), format!("lane:{}", found.lane)];
-                let mut flags = tx.flags().await?;
-                flags.retain(|flag| flag.flag == FlagName::Paused && scopes.contains(&flag.scope));
-                let head = match &found.concurrency_key {
-                    Some(key) => {
-                        let binds = (found.project_id.as_str(), key.as_str());
-                        on!(tx, catalog::WHY_KEY, [binds.0, binds.1], fetch_optional, "read why")?
-                            .record(action)?
-                    }
-                    None => None,
-                };
-                let KeyHead(key_head, key_worker) = head.unwrap_or(KeyHead(None, None));
-                let ahead = if found.status == RunState::Queued {
-                    on!(tx, catalog::WHY_AHEAD, [run.as_str()], fetch_optional, "read why")?.record(action)?
-                } else {
-                    None
-                };
-                let since = At(now - chrono::Duration::seconds(i64::try_from(DEAD_AFTER_SECS).unwrap_or(20)));
-                let labels = Words(found.labels.clone());
-                let workers: Option<Workers> =
-                    on!(tx, catalog::WHY_WORKERS, [labels.clone(), since], fetch_optional, "read why")?
-                        .record(action)?;
-                let workers = workers.unwrap_or(Workers { alive: 0, fitting: 0, draining: 0 });
-                let beat: Option<Beat> =
-                    on!(tx, catalog::WHY_BEAT, [run.as_str()], fetch_optional, "read why")?.record(action)?;
-                let last_event =
-                    on!(tx, catalog::WHY_LAST_EVENT, [run.as_str()], fetch_optional, "read why")?
-                        .record(action)?;
-                let facts = Facts {
-                    successor: tx.successor(&run).await?,
-                    run: found,
-                    flags,
-                    key_head,
-                    key_worker,
-                    ahead: ahead.unwrap_or(0),
-                    workers_fitting: workers.fitting,
-                    workers_alive: workers.alive,
-                    workers_draining: workers.draining,
-                    worker_beat_at: beat.map(|beat| beat.0),
-                    last_event,
-                };
+                let Some(mut facts) = tx.why_facts(&run, now).await? else { return Ok(None) };
+                // One level: the head of a key waits for no other run of that key.
+                if facts.run.gate == Some(Gate::Key)
+                    && let Some(head) = &facts.key_head
+                {
+                    facts.key_head_facts = tx.why_facts(head, now).await?.map(Box::new);
+                }
                 Ok(Some((facts, now)))
             })
         })
         .await
+    }
+
+    /// Running runs that are stalled, at most `limit`.
+    pub async fn stalled_runs(&self, limit: usize) -> Result<Vec<RunId>, Error> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.read(move |mut tx| {
+            Box::pin(async move {
+                let found: Vec<String> =
+                    on!(tx, catalog::RUNS_STALLED, [limit], fetch_all, "list stalled runs")?
+                        .records("list stalled runs")?;
+                // A row that Rust cannot read is not named; the others are.
+                Ok(found.into_iter().filter_map(|run| run.parse().ok()).collect())
+            })
+        })
+        .await
+    }
+}
+
+impl Tx<'_> {
+    /// The facts about one run, without those about the head of its key.
+    async fn why_facts(&mut self, run: &RunId, now: Timestamp) -> Result<Option<Facts>, Error> {
+        let Some(found) = self.run(run).await? else { return Ok(None) };
+        let scopes = [project_scope(&found.project_id), format!("lane:{}", found.lane)];
+        let mut flags = self.flags().await?;
+        flags.retain(|flag| flag.flag == FlagName::Paused && scopes.contains(&flag.scope));
+        let head = match &found.concurrency_key {
+            Some(key) => {
+                let binds = (found.project_id.as_str(), key.as_str());
+                on!(self, catalog::WHY_KEY, [binds.0, binds.1], fetch_optional, "read why")?.record(ACTION)?
+            }
+            None => None,
+        };
+        let KeyHead(key_head, key_worker) = head.unwrap_or(KeyHead(None, None));
+        let ahead = if found.status == RunState::Queued {
+            on!(self, catalog::WHY_AHEAD, [run.as_str()], fetch_optional, "read why")?.record(ACTION)?
+        } else {
+            None
+        };
+        let since = At(now - chrono::Duration::seconds(i64::try_from(DEAD_AFTER_SECS).unwrap_or(20)));
+        let labels = Words(found.labels.clone());
+        let workers: Option<Workers> =
+            on!(self, catalog::WHY_WORKERS, [labels.clone(), since], fetch_optional, "read why")?
+                .record(ACTION)?;
+        let workers = workers.unwrap_or(Workers { alive: 0, fitting: 0, draining: 0 });
+        let beat: Option<Beat> =
+            on!(self, catalog::WHY_BEAT, [run.as_str()], fetch_optional, "read why")?.record(ACTION)?;
+        let last: Option<LastEvent> =
+            on!(self, catalog::WHY_LAST_EVENT, [run.as_str()], fetch_optional, "read why")?.record(ACTION)?;
+        let (last_event, last_event_at) = last.map(|event| (event.0, event.1)).unzip();
+        Ok(Some(Facts {
+            successor: self.successor(run).await?,
+            run: found,
+            flags,
+            key_head,
+            key_worker,
+            key_head_facts: None,
+            ahead: ahead.unwrap_or(0),
+            workers_fitting: workers.fitting,
+            workers_alive: workers.alive,
+            workers_draining: workers.draining,
+            worker_beat_at: beat.map(|beat| beat.0),
+            last_event,
+            last_event_at,
+        }))
     }
 }

@@ -256,7 +256,7 @@ impl Store {
         runs: Vec<RunId>,
         now: Option<Timestamp>,
     ) -> Result<Beaten, Error> {
-        self.step(move |mut tx| -> Boxed<'_, _> {
+        self.beat(move |mut tx| -> Boxed<'_, _> {
             Box::pin(async move {
                 let held = tx.beat_worker(worker, &runs, now).await?;
                 Ok(Beaten { held, draining: tx.is_draining(worker).await? })
@@ -294,8 +294,8 @@ impl Store {
     pub async fn workers_of(&self, project: Option<String>) -> Result<Vec<Worker>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
-                on!(tx, catalog::WORKER_LIST, [project.as_deref()], fetch_all, "list workers")?
-                    .records("list workers")
+                Ok(on!(tx, catalog::WORKER_LIST, [project.as_deref()], fetch_all, "list workers")?
+                    .readable("workers", "worker_id"))
             })
         })
         .await

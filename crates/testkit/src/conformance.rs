@@ -23,6 +23,7 @@ pub mod refusals;
 pub mod retrying;
 pub mod scheduling;
 pub mod sharing;
+pub mod stalling;
 pub mod statistics;
 pub mod sweeping;
 
@@ -108,7 +109,8 @@ macro_rules! conformance {
             a_head_that_is_cancelled_before_its_claim_makes_way,
             a_higher_priority_overtakes_a_head_that_nobody_claimed,
             a_higher_priority_does_not_overtake_a_head_that_is_held,
-            a_successor_keeps_the_key_and_does_not_hold_it_while_it_backs_off,
+            a_successor_keeps_the_key_while_it_backs_off,
+            a_successor_that_backs_off_gives_way_to_priority_and_cancel,
             a_run_of_the_future_does_not_hold_its_key,
             a_retry_stands_in_line_for_its_key,
         }
@@ -185,6 +187,18 @@ macro_rules! conformance {
             f5_a_report_and_a_sweep_at_one_instant_end_the_run_once,
             f4_a_fault_during_a_sweep_is_repaired_by_the_next,
         }
+        $crate::topic! { $kind, stalling:
+            a_silent_worker_that_promised_nothing_keeps_its_run,
+            a_report_on_a_stalled_run_counts,
+            an_event_brings_a_stalled_run_back_without_a_promise,
+            a_heartbeat_brings_a_stalled_run_back_with_a_promise,
+            a_stalled_run_is_failed_by_a_person,
+            a_stalled_run_is_failed_and_followed_by_a_person,
+            only_a_stalled_run_is_failed_by_a_person,
+            a_claim_without_a_promise_is_cancelled_and_not_followed,
+            a_silent_worker_that_promised_signs_of_life_loses_its_run,
+            a_stalled_run_is_still_cancelled_and_timed_out,
+        }
         $crate::topic! { $kind, refusals:
             an_unknown_project_or_environment_is_refused,
             an_unknown_run_is_refused_by_every_verb,
@@ -258,6 +272,9 @@ macro_rules! conformance_of_engine {
             a_run_that_waits_has_a_reason,
             a_run_whose_workers_drain_has_a_reason,
             a_run_in_line_or_in_back_off_has_a_reason,
+            a_run_in_line_says_why_its_head_waits,
+            a_run_in_line_says_that_its_head_backs_off_or_is_stalled,
+            a_stalled_run_has_a_reason,
             a_run_that_is_held_has_a_reason,
             a_run_that_is_over_has_a_reason,
         }

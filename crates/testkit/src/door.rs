@@ -19,7 +19,7 @@ use std::pin::Pin;
 
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::event::NewEvent;
-use tidemill_core::run::{Applied, Claim, QueueRun};
+use tidemill_core::run::{Applied, Claim, FailRun, Failed, QueueRun};
 use tidemill_core::worker::{Beaten, Held, NewWorker};
 use tidemill_core::{RunId, Timestamp, WorkerId};
 use tidemill_store::{Cancelled, ClaimRuns, Error, FinishRun, Holder, Queued, Retried, Swept};
@@ -57,6 +57,8 @@ pub trait Door: Send + Sync {
     -> Answer<'_, Cancelled>;
     /// Queues another try of a run that has ended.
     fn retry(&self, run: RunId, by: String, now: Timestamp) -> Answer<'_, Retried>;
+    /// Fails a stalled run, with or without a successor.
+    fn fail(&self, ask: FailRun, now: Timestamp) -> Answer<'_, Failed>;
     /// Records an artifact; its id.
     fn add_artifact(&self, run: RunId, artifact: NewArtifact, now: Timestamp) -> Answer<'_, String>;
     /// Registers a worker process.

@@ -7,6 +7,7 @@ pub mod conformance;
 pub mod door;
 pub mod mill;
 pub mod pgbouncer;
+pub mod poison;
 pub mod post;
 pub mod proxy;
 pub mod s3;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidemill_core::alert::{Alert, AlertKind};
 use tidemill_core::feed::{Feed, Watermark};
 use tidemill_core::queue::{DeadReason, NewMessage, Replay, WORK_ITEMS};
-use tidemill_core::run::{FinalStatus, QueueRun};
+use tidemill_core::run::{Applied, FailRun, FinalStatus, QueueRun};
 use tidemill_core::schedule::{Missed, Overlap};
 use tidemill_core::signature::verify;
 use tidemill_core::{RunId, WorkerId};
@@ -48,7 +48,9 @@ on_both! {
     a_process_that_dies_after_it_sent_sends_the_same_id_again,
     two_processes_send_one_message,
     slack_and_generic_shapes,
-    a_run_that_lost_its_worker_has_stalled,
+    a_run_that_lost_its_worker_is_told_of,
+    a_stalled_run_is_told_of_until_it_gives_a_sign_of_life,
+    a_stalled_run_is_told_of_until_it_ends,
     a_schedule_that_skips_is_told_of,
     a_dead_letter_is_told_of_once,
     a_deep_queue_lasts_until_it_is_worked_off,
@@ -356,7 +358,7 @@ async fn slack_and_generic_shapes(kind: Kind) {
     assert_eq!(desk.tell().await, Sent { sent: 1, failed: 1, dead: 0 });
 }
 
-async fn a_run_that_lost_its_worker_has_stalled(kind: Kind) {
+async fn a_run_that_lost_its_worker_is_told_of(kind: Kind) {
     let desk = Desk::open(kind, Vec::new()).await;
     let run = desk.engine.queue(request()).await.expect("it is queued").run_id;
     desk.engine.claim(ClaimRuns::one("worker-1")).await.expect("it is claimed");
@@ -364,10 +366,61 @@ async fn a_run_that_lost_its_worker_has_stalled(kind: Kind) {
     desk.engine.sweep(100, 20.0).await.expect("it is swept");
     desk.tell().await;
     let alert = &desk.alerts().await[0];
-    assert_eq!((alert.kind, &alert.run_id), (AlertKind::RunStalled, &Some(run)));
+    assert_eq!((alert.kind, &alert.run_id), (AlertKind::RunLost, &Some(run)));
     desk.end_claimed(FinalStatus::Success).await;
     desk.tell().await;
     assert_eq!(desk.lasting().await, [], "its successor did it");
+}
+
+/// Has a worker that promises nothing start a run, and lets it be silent for five minutes.
+async fn stalled(desk: &Desk) -> RunId {
+    let run = desk.engine.queue(request()).await.expect("it is queued").run_id;
+    let ask = ClaimRuns { lease_secs: None, ..ClaimRuns::one("worker-1") };
+    desk.engine.claim(ask).await.expect("it is claimed");
+    desk.engine.start(&run, &Holder::default()).await.expect("it starts");
+    desk.pass(301);
+    desk.engine.sweep(100, 20.0).await.expect("it is swept");
+    desk.tell().await;
+    run
+}
+
+async fn a_stalled_run_is_told_of_until_it_gives_a_sign_of_life(kind: Kind) {
+    let desk = Desk::open(kind, Vec::new()).await;
+    let run = stalled(&desk).await;
+    let alert = &desk.alerts().await[0];
+    assert_eq!((alert.kind, alert.times, &alert.run_id), (AlertKind::RunStalled, 1, &Some(run.clone())));
+    let message = format!(
+        "run {run} in shop/staging is stalled: its worker worker-1 gives no sign of life and has promised none"
+    );
+    assert_eq!(alert.message, message);
+    assert_eq!(alert.command, Some(format!("tidemill run fail {run}")));
+    desk.pass(3_600);
+    desk.engine.sweep(100, 20.0).await.expect("it is swept");
+    desk.tell().await;
+    assert_eq!(desk.lasting().await, [AlertKind::RunStalled], "it lasts, and is told once");
+    let events = vec![tidemill_testkit::door::info("still here")];
+    desk.engine.append(&run, events, &Holder::default()).await.expect("the event is appended");
+    desk.tell().await;
+    assert_eq!(desk.lasting().await, []);
+}
+
+async fn a_stalled_run_is_told_of_until_it_ends(kind: Kind) {
+    let desk = Desk::open(kind, Vec::new()).await;
+    let run = stalled(&desk).await;
+    let end = FinishRun { run_id: run, status: FinalStatus::Success, metadata: json!({}), epoch: None };
+    desk.engine.finish(vec![end], None).await.expect("it ends");
+    desk.tell().await;
+    assert_eq!(desk.lasting().await, [], "its worker was only slow");
+
+    let run = stalled(&desk).await;
+    let ask = FailRun { run_id: run.clone(), by: "ann".to_owned(), reason: None, retry: true };
+    let failed = desk.engine.fail_run(ask).await.expect("it is failed");
+    assert_eq!((failed.outcome, failed.successor.is_some()), (Applied::Applied, true));
+    desk.tell().await;
+    assert_eq!(desk.lasting().await, [AlertKind::RunLost], "its worker is lost, and its successor waits");
+    desk.end_claimed(FinalStatus::Success).await;
+    desk.tell().await;
+    assert_eq!(desk.lasting().await, []);
 }
 
 async fn schedule(desk: &Desk) {

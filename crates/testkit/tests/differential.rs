@@ -239,7 +239,9 @@ impl Side {
         };
         let available =
             if next.gate == Some(Gate::Time) { format!(", available_at = {moment}") } else { String::new() };
-        let text = format!("UPDATE {{ops}}.runs SET ready_at = {moment}{available} WHERE run_id = '{run}'");
+        // With a concurrency key, a successor keeps the place of its request.
+        let ready = if next.concurrency_key.is_some() { "ready_at".to_owned() } else { moment.clone() };
+        let text = format!("UPDATE {{ops}}.runs SET ready_at = {ready}{available} WHERE run_id = '{run}'");
         assert_eq!(self.stage.plain.execute(&text).await.ok(), Some(1));
     }
 
@@ -264,6 +266,8 @@ impl Side {
             .iter()
             .map(|shelf| (shelf["shelf_id"].clone(), format!("{} {}", shelf["project_id"], shelf["labels"])))
             .collect();
+        // PostgreSQL keeps a key that nobody uses until the next sweep.
+        tables.get_mut("concurrency_keys").expect("a table").retain(|key| !key["head_run_id"].is_null());
         for (table, rows) in &mut tables {
             for row in rows.iter_mut() {
                 if let Some(shelf) = shelves.iter().find(|(id, _)| row.get("shelf_id") == Some(id)) {
@@ -276,7 +280,8 @@ impl Side {
                     fields.remove("env_id");
                 }
                 fields.retain(|name, _| {
-                    !["artifact_id", "actor", "attention_at", "last_seq"].contains(&name.as_str())
+                    !["artifact_id", "actor", "attention_at", "last_seq", "locked_runs"]
+                        .contains(&name.as_str())
                         && !name.starts_with("scan_")
                 });
                 if fields.get("same_as").and_then(Json::as_str).is_some_and(|same| same.starts_with("h:")) {

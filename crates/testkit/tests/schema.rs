@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 use tidemill_core::access::Role;
+use tidemill_core::alert::AlertKind;
 use tidemill_core::event::{EventKind, Level};
 use tidemill_core::graph::record::TaskEnd;
 use tidemill_core::project::{Flag, FlagName, FlagSource};
@@ -15,7 +16,9 @@ use tidemill_core::stats::Stats;
 use tidemill_core::task::Stage as TaskStage;
 use tidemill_engine::clock::host_now;
 use tidemill_engine::{Clock, Engine, NewSchedule, Patience};
-use tidemill_store::{ClaimRuns, Error, EventPage, Holder, Migrated, Options, Presence, RunFilter, Store};
+use tidemill_store::{
+    AlertFilter, ClaimRuns, Error, EventPage, Holder, Migrated, Options, Presence, RunFilter, Store,
+};
 use tidemill_testkit::cluster::{Database, server_url};
 use tidemill_testkit::conformance::at_once;
 use tidemill_testkit::door::{Kind, Stage, at, info, new_run_id, request};
@@ -114,6 +117,7 @@ async fn migrating_twice_applies_nothing_the_second_time() {
             "0012_drain",
             "0013_names",
             "0014_marks",
+            "0015_isolation",
         ];
         assert_eq!(first.applied, all);
         assert!(first.code_renewed);
@@ -185,19 +189,22 @@ async fn runs_of_before_get_their_marks() {
             "DROP VIEW marks_of_runs; DROP TRIGGER run_marked_first; DROP TRIGGER run_marked; \
              DROP TRIGGER run_unmarked;"
         } else {
-            "DROP TRIGGER run_marked ON ops.runs; DROP TRIGGER run_unmarked ON ops.runs;"
+            "DROP TRIGGER run_marked ON ops.runs; DROP TRIGGER run_unmarked ON ops.runs; \
+             ALTER TABLE ops.workers DROP COLUMN locked_runs;"
         };
         empty
             .script(&format!(
                 "{drop_triggers} DROP TABLE {place}run_marks; \
                  CREATE INDEX runs_of_lane ON {place}runs (lane); CREATE INDEX runs_of_feed ON {place}runs (lane); \
                  CREATE INDEX runs_of_sha ON {place}runs (git_sha); CREATE INDEX runs_of_ref ON {place}runs (git_ref); \
-                 DELETE FROM {place}tidemill_migrations WHERE version = 14; \
+                 DELETE FROM {place}tidemill_migrations WHERE version >= 14; \
+                 ALTER TABLE {place}runs DROP COLUMN stalled_at; \
                  UPDATE {place}tidemill_settings SET value = 'older' WHERE setting = 'code'"
             ))
             .await;
         let again = store.migrate(None).await.unwrap();
-        assert_eq!(again, Migrated { applied: vec!["0014_marks".to_owned()], code_renewed: true });
+        let applied = vec!["0014_marks".to_owned(), "0015_isolation".to_owned()];
+        assert_eq!(again, Migrated { applied, code_renewed: true });
         let after = store.queue_run(request("maintenance"), new_run_id(at(1)), None).await.unwrap().run_id;
         let found = store
             .runs(RunFilter { ref_prefix: Some("main".to_owned()), limit: 10, ..RunFilter::default() })
@@ -205,6 +212,46 @@ async fn runs_of_before_get_their_marks() {
             .unwrap();
         let found: Vec<_> = found.into_iter().map(|run| run.run_id).collect();
         assert_eq!(found, [after, before], "{kind:?}");
+    }
+}
+
+/// `run_stalled` was the kind of alert for a lost worker. Alerts and deliveries of that kind become `run_lost`.
+#[tokio::test]
+async fn alerts_of_lost_workers_get_their_new_kind() {
+    for kind in BOTH {
+        let stage = Stage::open(kind).await;
+        let (place, time, migration) = if kind == Kind::Sqlite {
+            ("", "0", include_str!("../../store/migrations/sqlite/0015_isolation.sql"))
+        } else {
+            ("ops.", "now()", include_str!("../../store/migrations/postgres/0015_isolation.sql"))
+        };
+        let before = format!(
+            "INSERT INTO {place}alerts (kind, subject, message, created_at) \
+             VALUES ('run_stalled', 'run:run-1', 'lost', {time}); \
+             INSERT INTO {place}deliveries \
+                 (delivery_id, target, kind, grp, alert_id, alert, due_at, next_at, created_at) \
+             VALUES ('{}', 'ops', 'run_stalled', 'shop', 1, \
+                     '{{\"kind\": \"run_stalled\", \"times\": 2}}', {time}, {time}, {time})",
+            uuid::Uuid::nil()
+        );
+        stage.plain.script(&before).await.unwrap();
+        let updates =
+            migration.split(';').filter_map(|part| part.find("UPDATE ").map(|start| &part[start..]));
+        for update in updates {
+            stage.plain.script(&update.replace("{ops}.", place)).await.unwrap();
+        }
+        let filter = AlertFilter { limit: 10, ..AlertFilter::default() };
+        let alerts = stage.store.alerts(filter).await.unwrap();
+        assert_eq!(
+            alerts.iter().map(|alert| alert.kind).collect::<Vec<_>>(),
+            [AlertKind::RunLost],
+            "{kind:?}"
+        );
+        let text = if kind == Kind::Sqlite { "alert ->> '$.kind'" } else { "alert ->> 'kind'" };
+        let count = format!(
+            "SELECT count(*) FROM {{ops}}.deliveries WHERE kind = 'run_lost' AND {text} = 'run_lost'"
+        );
+        assert_eq!(stage.plain.number(&count).await.unwrap(), 1, "{kind:?}");
     }
 }
 
@@ -313,7 +360,7 @@ async fn a_schema_has_a_plain_name() {
 }
 
 /// Columns that only one of the databases has, and why.
-const ONLY_POSTGRES: [(&str, &str, &str); 6] = [
+const ONLY_POSTGRES: [(&str, &str, &str); 7] = [
     ("pages", "stone_uuids", "names of stones that are UUIDs take less room as such; SQLite has no UUIDs"),
     (
         "runs",
@@ -332,6 +379,7 @@ const ONLY_POSTGRES: [(&str, &str, &str); 6] = [
     ),
     ("shelves", "scan_ready_at", "as above"),
     ("shelves", "scan_until", "as above"),
+    ("workers", "locked_runs", "names runs whose rows another transaction has; SQLite has no row locks"),
 ];
 
 #[tokio::test]

@@ -529,7 +529,7 @@ async fn the_seeds_signatures_are_the_beginning_of_ours() {
     }
 }
 
-/// What runs as its owner looks names up where its owner says. Four functions name every thing with its schema, and a
+/// What runs as its owner looks names up where its owner says. Five functions name every thing with its schema, and a
 /// setting on them would be made and undone for each step of a run.
 #[tokio::test]
 async fn what_runs_as_its_owner_has_its_own_search_path() {
@@ -539,7 +539,7 @@ async fn what_runs_as_its_owner_has_its_own_search_path() {
                 AND prosecdef AND coalesce(proconfig::text, '') NOT LIKE '%search_path%' \
                 ORDER BY 1";
     let open: Vec<String> = seed.rows(text).await.iter().map(|row| row.get("name")).collect();
-    assert_eq!(open, ["enter_run", "guard_insert", "guard_step", "wake"]);
+    assert_eq!(open, ["enter_run", "guard_event", "guard_insert", "guard_step", "wake"]);
 }
 
 /// Nobody but the owner and the worker role may call anything.

@@ -61,12 +61,19 @@ pub struct NewRun {
     pub concurrency_key: Option<String>,
     /// What a worker must offer.
     #[serde(default)]
-    #[cfg_attr(feature = "schema", schemars(length(max = 32), inner(regex(pattern = r"^[^,]{1,128}$"))))]
+    #[cfg_attr(feature = "schema", schemars(length(max = 32), inner(regex(pattern = r"^[^,]{1,1024}$"))))]
     pub labels: Vec<String>,
     /// The id that the run is to have, made by the caller: asked again with it, the answer is the run that exists.
     /// A caller of one project uses an `Idempotency-Key` instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(schema_with = "new_run_id"))]
     pub run_id: Option<RunId>,
+}
+
+/// The form of a new run's id. Ids in answers may have others, which SQL wrote.
+#[cfg(feature = "schema")]
+fn new_run_id(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({"type": ["string", "null"], "pattern": "^run-[a-z0-9-]{1,60}$"})
 }
 
 pub(crate) fn object() -> Json {
@@ -369,6 +376,7 @@ pub struct Outcome {
 pub struct Cancel {
     /// Why.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(length(max = 1024)))]
     pub reason: Option<String>,
 }
 
@@ -382,6 +390,31 @@ pub struct CancelAnswer {
     pub outcome: Cancelled,
     /// The try of the same request that has not ended, if it is another one.
     pub live_successor: Option<RunId>,
+}
+
+/// A decision to fail a stalled run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Fail {
+    /// The reason, for the run's record.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// Whether to queue a successor.
+    #[serde(default)]
+    pub retry: bool,
+}
+
+/// The outcome of failing a stalled run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FailAnswer {
+    /// The run.
+    pub run_id: RunId,
+    /// Whether this call failed the run, or an earlier one did.
+    pub outcome: Applied,
+    /// The successor, if one was queued.
+    pub successor: Option<RunId>,
 }
 
 /// Why something is where it is.

@@ -10,16 +10,15 @@ use std::time::Duration;
 use tidemill_core::RunId;
 use tidemill_core::limits::{LIVE_EVENTS_MAX, LIVE_STREAMS_MAX};
 use tidemill_core::live::Point;
-use tidemill_engine::patience::chain;
-use tidemill_store::{Error, LiveEvent, LivePage, Store};
+use tidemill_store::{Error, LiveEvent, LivePage, LoopError, LoopOptions, Next, Store, catch_panic_in};
 use tokio::sync::{Notify, Semaphore, mpsc};
 
 /// How often the database is asked without a hint.
 const LOOK: Duration = Duration::from_millis(100);
 /// The pause between two looks, however many hints come.
 const PAUSE: Duration = Duration::from_millis(10);
-/// The pause after a look that failed.
-const AGAIN: Duration = Duration::from_millis(250);
+/// The longest pause after a look that failed.
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// Events that are read at a time.
 pub(super) const PAGE: usize = 200;
 /// Readers that catch up at the same time: a thousand that come back at once leave connections for everybody else.
@@ -48,6 +47,8 @@ pub(super) struct Inner {
     streams: Arc<Semaphore>,
     hint: Notify,
     desk: Mutex<Desk>,
+    #[cfg(test)]
+    pub(super) panics: Panics,
 }
 
 /// Who reads, and how far they have been told.
@@ -59,8 +60,19 @@ struct Desk {
     /// What is being handed out goes up to here: who comes now is told from here on.
     point: Point,
     batch: u64,
+    /// The batch that is being handed out. A pass that fails in the middle of it is continued by the next one.
+    open: Option<OpenBatch>,
     queues: HashMap<Wish, HashMap<u64, Queue>>,
     next_queue: u64,
+}
+
+/// A batch that is being handed out.
+#[derive(Debug, Clone)]
+struct OpenBatch {
+    since: Point,
+    until: Point,
+    /// The last event that was handed out.
+    after: Option<(RunId, i32)>,
 }
 
 struct Queue {
@@ -76,6 +88,7 @@ impl Hub {
             told_batch: 0,
             point: Point::START,
             batch: 0,
+            open: None,
             queues: HashMap::new(),
             next_queue: 0,
         };
@@ -86,6 +99,8 @@ impl Hub {
                 streams: Arc::new(Semaphore::new(LIVE_STREAMS_MAX)),
                 hint: Notify::new(),
                 desk: Mutex::new(desk),
+                #[cfg(test)]
+                panics: Panics::default(),
             }),
         }
     }
@@ -138,7 +153,10 @@ impl Inner {
             desk.running = true;
             (desk.told, desk.point) = (begin.clone(), begin);
             desk.told_batch = desk.batch;
-            tokio::spawn(run(Arc::downgrade(self)));
+            desk.open = None;
+            let hub = Arc::downgrade(self);
+            let options = LoopOptions::new("live_stream").backoff_max(BACKOFF_MAX);
+            self.store.monitor().spawn(options, move || pass(hub.clone()));
         }
         let (items, queue) = mpsc::channel(LIVE_EVENTS_MAX);
         let number = desk.next_queue;
@@ -152,73 +170,82 @@ impl Inner {
     }
 
     /// Hands out what has ended since the last look. False where nobody reads any more.
+    ///
+    /// A look that fails is continued by the next one in the same batch: readers have been promised the rest of it, and
+    /// get each event once.
     async fn look(&self) -> Result<bool, Error> {
-        let since = {
+        let (open, since) = {
             let mut desk = self.desk();
             desk.running = !desk.queues.is_empty();
             if !desk.running {
                 return Ok(false);
             }
-            desk.told.clone()
+            (desk.open.clone(), desk.told.clone())
         };
-        let until = since.advance(&self.store.live_point().await?);
-        if until == since {
-            return Ok(true);
-        }
-        {
+        let mut batch = if let Some(open) = open {
+            open
+        } else {
+            let until = since.advance(&self.store.live_point().await?);
+            if until == since {
+                return Ok(true);
+            }
+            let open = OpenBatch { since, until, after: None };
             let mut desk = self.desk();
             desk.batch += 1;
-            desk.point = until.clone();
-        }
-        let mut after = None;
+            desk.point = open.until.clone();
+            desk.open = Some(open.clone());
+            open
+        };
         loop {
             let page = LivePage {
-                since: since.clone(),
-                until: until.clone(),
-                after: after.take(),
+                since: batch.since.clone(),
+                until: batch.until.clone(),
+                after: batch.after.take(),
                 project: None,
                 limit: PAGE,
             };
-            let events = self.page(page).await;
+            let events = self.store.live_page(page).await?;
+            #[cfg(test)]
+            self.panics.strike();
             let Some(last) = events.last() else { break };
-            after = Some((last.event.run_id.clone(), last.event.seq));
+            batch.after = Some((last.event.run_id.clone(), last.event.seq));
             let full = events.len() == PAGE;
-            self.hand_out(events, &since, &until);
+            self.hand_out(events, &batch.since, &batch.until);
             if !full {
                 break;
             }
         }
         let mut desk = self.desk();
-        desk.told = until;
+        desk.told = batch.until;
         desk.told_batch = desk.batch;
+        desk.open = None;
         Ok(true)
-    }
-
-    /// A page of what has ended, however long the database takes to give it: readers have been promised the rest.
-    async fn page(&self, page: LivePage) -> Vec<LiveEvent> {
-        loop {
-            match self.store.live_page(page.clone()).await {
-                Ok(events) => return events,
-                Err(error) => {
-                    tracing::warn!("events could not be read and are asked for again: {}", chain(&error));
-                    tokio::time::sleep(AGAIN).await;
-                    if self.desk().queues.is_empty() {
-                        return Vec::new();
-                    }
-                }
-            }
-        }
     }
 
     fn hand_out(&self, events: Vec<LiveEvent>, since: &Point, until: &Point) {
         let mut desk = self.desk();
         let batch = desk.batch;
         for LiveEvent { event, project_id } in events {
+            if let Some(open) = &mut desk.open {
+                open.after = Some((event.run_id.clone(), event.seq));
+            }
             let wishes = [Wish::Run(event.run_id.clone()), Wish::Project(project_id), Wish::All];
-            let mut item = None;
-            for wish in wishes {
+            let wanted = wishes.into_iter().filter(|wish| desk.queues.contains_key(wish));
+            let wanted: Vec<Wish> = wanted.collect();
+            if wanted.is_empty() {
+                continue;
+            }
+            // An event that cannot be written costs itself.
+            let item = match catch_panic_in(|| Arc::new(Item::new(&event, since, until))) {
+                Ok(item) => item,
+                Err(panic) => {
+                    let (run, seq) = (&event.run_id, event.seq);
+                    tracing::error!(run.id = %run, "event {seq} of run {run} is left out of the stream: {panic}");
+                    continue;
+                }
+            };
+            for wish in wanted {
                 let Some(queues) = desk.queues.get_mut(&wish) else { continue };
-                let item = item.get_or_insert_with(|| Arc::new(Item::new(&event, since, until)));
                 // A queue that is full or that nobody reads from goes; its reader gets what is in it, and the end.
                 queues.retain(|_, queue| {
                     queue.first_batch > batch || queue.items.try_send(item.clone()).is_ok()
@@ -231,20 +258,38 @@ impl Inner {
     }
 }
 
-/// Looks for as long as somebody reads.
-async fn run(hub: Weak<Inner>) {
-    loop {
-        let Some(inner) = hub.upgrade() else { break };
-        match inner.look().await {
-            Ok(true) => {}
-            Ok(false) => break,
-            Err(error) => {
-                tracing::warn!("the database does not say what was committed: {}", chain(&error));
-                tokio::time::sleep(AGAIN).await;
-            }
-        }
-        tokio::time::sleep(PAUSE).await;
-        let _ = tokio::time::timeout(LOOK, inner.hint.notified()).await;
+/// Looks once, for as long as somebody reads.
+async fn pass(hub: Weak<Inner>) -> Result<Next, LoopError> {
+    let Some(inner) = hub.upgrade() else { return Ok(Next::End) };
+    if !inner.look().await? {
+        return Ok(Next::End);
+    }
+    tokio::time::sleep(PAUSE).await;
+    let _ = tokio::time::timeout(LOOK, inner.hint.notified()).await;
+    Ok(Next::After(Duration::ZERO))
+}
+
+/// Panics on demand, in the middle of a look.
+#[cfg(test)]
+#[derive(Default)]
+pub(super) struct Panics(std::sync::atomic::AtomicU32);
+
+#[cfg(test)]
+impl Panics {
+    /// Lets the next looks panic that have read something.
+    pub(super) fn arm(&self, looks: u32) {
+        self.0.store(looks, std::sync::atomic::Ordering::SeqCst);
+    }
+
+    fn strike(&self) {
+        use std::sync::atomic::Ordering::SeqCst;
+        let armed = self.0.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok();
+        assert!(!armed, "a panic that a test asked for");
+    }
+
+    /// How many panics are still to come.
+    pub(super) fn left(&self) -> u32 {
+        self.0.load(std::sync::atomic::Ordering::SeqCst)
     }
 }
 

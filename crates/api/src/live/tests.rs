@@ -84,3 +84,36 @@ async fn a_caller_of_one_project_learns_nothing_of_another() {
         stage.close().await;
     }
 }
+
+#[tokio::test]
+async fn streams_go_on_after_the_hub_panicked() {
+    for kind in [Kind::Sqlite, Kind::Postgres] {
+        let stage = Stage::open(kind).await;
+        let engine = Engine::new(stage.store.clone(), Clock::Database, Patience::None);
+        let syncs = Syncs::new(engine, SyncSettings::default());
+        let app = App::new(syncs, Access::Open { name: "tester".to_owned() });
+        let shop = stage.running(QueueRun::new("shop", "staging"), "ann", at(0)).await.run_id;
+        let stream = follow(&app, None, None).await.unwrap();
+        let panics = &app.live().inner().panics;
+        panics.arm(2);
+        for number in 0..5 {
+            stage.say(&shop, info(&format!("event {number};")), at(1)).await;
+        }
+        tokio::time::timeout(Duration::from_secs(30), async {
+            while panics.left() > 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await
+        .expect("the hub reads events");
+        stage.say(&shop, info("the last one"), at(2)).await;
+        let text = until(stream, "the last one").await;
+        for number in 0..5 {
+            let event = format!("event {number};");
+            assert_eq!(text.matches(&event).count(), 1, "each event comes once: {text}");
+        }
+        let hub = stage.store.monitor().loops().into_iter().find(|state| state.name == "live_stream");
+        let hub = hub.expect("the hub runs while somebody reads");
+        assert_eq!((hub.restarts, hub.failure), (2, None));
+    }
+}

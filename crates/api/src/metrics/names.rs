@@ -51,6 +51,7 @@ pub(super) const ALL: &[Metric] = &[
     counter("tidemill_locks_released_total", "Messages that this process took from dead workers."),
     counter("tidemill_dead_letters_total", "Messages that this process saw become dead letters, by queue."),
     counter("tidemill_pages_total", "Pages that this process stored."),
+    counter("tidemill_pages_skipped_total", "Messages for pages that this process skipped, by reason."),
     counter("tidemill_page_stones_total", "Stones on these pages."),
     histogram("tidemill_page_seconds", "Time of a page in this process, but for the fetch."),
     counter("tidemill_consolidated_stones_total", "Stones that this process consolidated."),
@@ -60,7 +61,13 @@ pub(super) const ALL: &[Metric] = &[
     histogram("tidemill_http_request_seconds", "Time to the head of the answer, by route."),
     gauge("tidemill_http_connections", "Open connections of callers."),
     counter("tidemill_http_refused_total", "Callers that a limit of the server turned away."),
+    counter("tidemill_loop_restarts_total", "Restarts of a background loop of this process after a failure."),
+    gauge("tidemill_loops_failing", "Background loops of this process whose last pass failed, by name."),
     gauge("tidemill_pool_connections", "Connections to the database: at most, open, and busy."),
+    counter(
+        "tidemill_unreadable_rows_total",
+        "Rows of the database that this process skipped because it cannot read them, by table.",
+    ),
     counter(
         "tidemill_metrics_dropped_total",
         "Figures that were not kept, because their label has too many values.",

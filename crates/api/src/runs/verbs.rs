@@ -9,13 +9,13 @@ use axum::extract::State;
 use http::StatusCode;
 use tidemill_core::RunId;
 use tidemill_core::limits::BATCH_MAX;
-use tidemill_core::run::{Applied, Queued, Retried};
+use tidemill_core::run::{Applied, FailRun, Queued, Retried};
 use tidemill_core::worker::Held;
 use tidemill_store::{FinishRun, Holder, note};
 use tidemill_wire::Fault;
 use tidemill_wire::runs::{
-    Append, Appended, ArtifactAnswer, Cancel, CancelAnswer, Finish, FinishMany, Hold, NewArtifact, NewRun,
-    Outcome, Outcomes,
+    self, Append, Appended, ArtifactAnswer, Cancel, CancelAnswer, FailAnswer, Finish, FinishMany, Hold,
+    NewArtifact, NewRun, Outcome, Outcomes,
 };
 
 pub(super) async fn queue(
@@ -55,6 +55,19 @@ pub(super) async fn cancel(
     let live = tries.into_iter().find(|other| !other.status.is_terminal() && other.run_id != run);
     let answer = CancelAnswer { run_id: run, outcome, live_successor: live.map(|run| run.run_id) };
     Ok(Json(answer))
+}
+
+pub(super) async fn fail(
+    State(app): State<App>,
+    caller: Caller,
+    Id(run): Id<RunId>,
+    Body(fail): Body<runs::Fail>,
+) -> Result<Json<FailAnswer>, Fail> {
+    caller.may_touch(&app, &run).await?;
+    let (reason, retry) = (fail.reason, fail.retry);
+    let ask = FailRun { run_id: run.clone(), by: caller.name.clone(), reason, retry };
+    let failed = app.engine().fail_run(ask).await?;
+    Ok(Json(FailAnswer { run_id: run, outcome: failed.outcome, successor: failed.successor }))
 }
 
 pub(super) async fn retry(

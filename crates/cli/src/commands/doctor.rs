@@ -5,10 +5,17 @@ use crate::fail::Failure;
 use crate::out::{Cell, Out, Style};
 use crate::times;
 use std::process::ExitCode;
+use tidemill_client::Client;
 use tidemill_store::{Health, Store};
 
 /// A skew that makes the times people see misleading.
 const SKEW_MAX_SECS: f64 = 2.0;
+
+/// A schedule that is overdue for so long is not fired by anybody.
+const OVERDUE: chrono::Duration = chrono::Duration::minutes(2);
+
+/// Stalled runs that are named.
+const STALLED_MAX: usize = 20;
 
 /// One thing that was looked at.
 #[derive(serde::Serialize)]
@@ -41,9 +48,59 @@ pub(super) async fn doctor(config: &Config, out: Out) -> Result<ExitCode, Failur
             None => format!("{} queued, {} could be claimed now", stats.queued_count, stats.ready_count),
         },
     });
+    findings.push(schedules(store).await?);
+    findings.push(stalled(store).await?);
+    let pinning = serde_json::json!(health.pinning);
+    Ok(shown(&findings, Some(pinning), out))
+}
+
+/// Looks at a server: whether it can be used, and whether its background loops are healthy.
+pub(super) async fn server_doctor(client: Client, out: Out) -> Result<ExitCode, Failure> {
+    let info = client.info().await?;
+    let mut findings =
+        vec![Finding { what: "server", ok: true, told: format!("version {} answers", info.version) }];
+    let failing = info.loops.iter().filter_map(|state| Some((state, state.failing_secs?)));
+    findings.extend(failing.map(|(state, secs)| {
+        let error = state.error.as_deref().unwrap_or("the log of the server has the error");
+        let told = format!("{} has failed for {secs} s ({} restarts): {error}", state.name, state.restarts);
+        Finding { what: "loop", ok: false, told }
+    }));
+    if findings.len() == 1 {
+        let told = match info.loops.len() {
+            0 => "this token may not see the loops of the server".to_owned(),
+            count => format!("{count} background loops run, none of them fails"),
+        };
+        findings.push(Finding { what: "loops", ok: true, told });
+    }
+    Ok(shown(&findings, None, out))
+}
+
+/// Overdue schedules: no process fires them, or its loop fails.
+async fn schedules(store: &Store) -> Result<Finding, Failure> {
+    let now = store.now(None).await?;
+    let overdue = store.next_fire(now - OVERDUE).await?;
+    Ok(Finding {
+        what: "schedules",
+        ok: overdue.is_none(),
+        told: match overdue {
+            Some(fire) => {
+                let due = times::relative(fire, now);
+                format!("a schedule was due {due} and has not fired: tidemill sweep --loop fires schedules")
+            }
+            None => "none is overdue".to_owned(),
+        },
+    })
+}
+
+/// Shows what was found; the exit code says whether all is well.
+fn shown(findings: &[Finding], pinning: Option<serde_json::Value>, out: Out) -> ExitCode {
     let ok = findings.iter().all(|finding| finding.ok);
     if out.is_json() {
-        out.json(&serde_json::json!({"ok": ok, "findings": findings, "pinning": health.pinning}));
+        let mut told = serde_json::json!({"ok": ok, "findings": findings});
+        if let Some(pinning) = pinning {
+            told["pinning"] = pinning;
+        }
+        out.json(&told);
     } else {
         let rows: Vec<Vec<Cell>> = findings
             .iter()
@@ -55,7 +112,7 @@ pub(super) async fn doctor(config: &Config, out: Out) -> Result<ExitCode, Failur
             .collect();
         out.table(&["", "WHAT", "FOUND"], &rows);
     }
-    Ok(if ok { ExitCode::SUCCESS } else { ExitCode::from(3) })
+    if ok { ExitCode::SUCCESS } else { ExitCode::from(3) }
 }
 
 fn database_findings(health: &Health) -> Vec<Finding> {
@@ -94,6 +151,21 @@ fn database_findings(health: &Health) -> Vec<Finding> {
         findings.push(Finding { what: "file", ok: false, told: format!("SQLite finds damage: {damage}") });
     }
     findings
+}
+
+async fn stalled(store: &Store) -> Result<Finding, Failure> {
+    let mut runs = store.stalled_runs(STALLED_MAX + 1).await?;
+    let more = if runs.len() > STALLED_MAX { " and more" } else { "" };
+    runs.truncate(STALLED_MAX);
+    let told = match runs.first() {
+        Some(first) => format!(
+            "stalled, because their workers give no sign of life and promised none: {}{more}; \
+             if the worker is gone: tidemill run fail {first}",
+            runs.iter().map(tidemill_core::RunId::as_str).collect::<Vec<_>>().join(", ")
+        ),
+        None => "no running run is stalled".to_owned(),
+    };
+    Ok(Finding { what: "stalled runs", ok: runs.is_empty(), told })
 }
 
 async fn workers(store: &Store, config: &Config) -> Result<Finding, Failure> {

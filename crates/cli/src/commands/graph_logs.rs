@@ -40,7 +40,7 @@ pub(super) async fn one(
         // The run is asked first: its absence is the better answer.
         client.graph(run).await?;
         return Err(Failure::refused(format!("graph {run} has no job `{name}`"))
-            .hint(format!("tidemill graph show {run}")));
+            .hint(format!("tidemill graph show {}", run.in_shell())));
     }
     let mut place = Place { attempt: attempt.unwrap_or(0), after: None };
     let mut told_attempt = 0;

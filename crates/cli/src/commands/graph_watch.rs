@@ -121,7 +121,7 @@ fn ended(seen: &Seen, now: Timestamp, out: Out) {
     if graph.counts.failed > 0 {
         let first = seen.jobs.values().find(|job| job.state == JobState::Failed && job.tasks > 0);
         if let Some(job) = first {
-            out.say(format!("hint: tidemill graph logs {} {}", graph.run_id, job.name));
+            out.say(format!("hint: tidemill graph logs {} {}", graph.run_id.in_shell(), job.name));
         }
     }
 }

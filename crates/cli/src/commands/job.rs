@@ -37,7 +37,7 @@ fn as_named(job: &JobName, failure: Failure) -> Failure {
             let message = format!("there is no job `{}` in {run}", printable(name));
             Failure::refused(message)
                 .coded(RefusalCode::UnknownJob.as_str())
-                .hint(format!("tidemill graph show {run}"))
+                .hint(format!("tidemill graph show {}", run.in_shell()))
         }
         _ => failure,
     }

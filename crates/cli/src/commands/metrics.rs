@@ -17,6 +17,7 @@ pub(super) async fn listen(command: &Command, out: Out) -> Result<(), Failure> {
     })?;
     let local = listener.local_addr().unwrap_or(address);
     tidemill_api::metrics::install();
+    // The server supervises itself, connection by connection; it ends with the process.
     tokio::spawn(tidemill_api::metrics::serve(listener));
     if out.is_json() {
         out.json(&serde_json::json!({"metrics": format!("http://{local}/metrics")}));

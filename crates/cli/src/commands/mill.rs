@@ -3,21 +3,46 @@
 use crate::args_server::Up;
 use crate::args_sync::Worker;
 use crate::config::Config;
+use crate::config_sync::QueueNumbers;
 use crate::environment;
 use crate::fail::Failure;
 use crate::out::Out;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tidemill_engine::graph::{GraphSettings, Graphs};
 use tidemill_engine::sync::{ConsolidatorOptions, PagerOptions, Syncs};
 use tidemill_engine::{Identity, Patience, Upkeep};
+use tidemill_store::{LoopOptions, Next, Queue as _};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+/// How long a role that starts goes on trying while the database does not answer.
+const PATIENCE: Patience = Patience::For(Duration::from_secs(10));
 /// Time between two looks at what nobody else decides.
 const REPAIR_EVERY: Duration = Duration::from_secs(2);
-/// Old syncs are removed at every so many of these looks: about once in ten minutes.
-const PRUNE_TURNS: u64 = 300;
+/// Time between two removals of old syncs.
+const PRUNE_EVERY: Duration = Duration::from_mins(10);
+
+/// Gives the queues the settings that are configured. Settings that are not stay as the database has them.
+async fn configure_queues(syncs: &Syncs, config: &Config) -> Result<(), Failure> {
+    if config.queues == QueueNumbers::default() {
+        return Ok(());
+    }
+    let store = syncs.engine().store();
+    let present = PATIENCE.settle("read the settings of queues", || store.queues()).await?;
+    for settings in config.queues.changed(&present) {
+        tracing::info!(
+            "queue {} is configured anew: lock {} s, {} deliveries, window {} s",
+            settings.queue,
+            settings.lock_secs,
+            settings.deliveries_max,
+            settings.window_secs.unwrap_or(0)
+        );
+        PATIENCE.settle("configure a queue", || store.set_queue(settings.clone())).await?;
+    }
+    Ok(())
+}
 
 /// Plans syncs until told to stop.
 pub(super) async fn scheduler(
@@ -26,11 +51,13 @@ pub(super) async fn scheduler(
     once: bool,
     out: Out,
 ) -> Result<ExitCode, Failure> {
+    configure_queues(&syncs, config).await?;
     let stop = super::work::stop_signal();
     let upkeep = keep_up(&syncs, config.upkeep(), stop.clone());
     out.say(format!("the scheduler is running on {}: it plans syncs", place(&syncs)));
-    let planned = syncs.schedule(identity("scheduler"), once, stop.clone()).await;
-    upkeep.abort();
+    let run = || syncs.schedule(identity("scheduler"), once, stop.clone());
+    let planned = role(&syncs, "scheduler", run).await;
+    drop(upkeep);
     ended(&syncs, out, end(once, &stop), "planned", planned?).await
 }
 
@@ -41,14 +68,16 @@ pub(super) async fn worker(
     worker: Worker,
     out: Out,
 ) -> Result<ExitCode, Failure> {
+    configure_queues(&syncs, config).await?;
     let stop = super::work::stop_signal();
     let upkeep = keep_up(&syncs, config.upkeep(), stop.clone());
     let options = options(&worker);
     let (least, most) = (options.pages_min, options.pages_max);
     let at_once = format!("between {least} and {most} at once");
     out.say(format!("the worker is running on {}: it carries out pages of syncs, {at_once}", place(&syncs)));
-    let pages = syncs.work_pages(identity("worker"), &options, stop.clone()).await;
-    upkeep.abort();
+    let run = || syncs.work_pages(identity("worker"), &options, stop.clone());
+    let pages = role(&syncs, "page_worker", run).await;
+    drop(upkeep);
     ended(&syncs, out, end(worker.once, &stop), "pages", pages?).await
 }
 
@@ -60,6 +89,7 @@ pub(super) async fn consolidator(
     once: bool,
     out: Out,
 ) -> Result<ExitCode, Failure> {
+    configure_queues(&syncs, config).await?;
     let stop = super::work::stop_signal();
     let upkeep = keep_up(&syncs, config.upkeep(), stop.clone());
     out.say(format!(
@@ -70,8 +100,9 @@ pub(super) async fn consolidator(
     if let Some(concurrency) = concurrency {
         options.concurrency = concurrency.into();
     }
-    let completed = syncs.consolidate(identity("consolidator"), &options, stop.clone()).await;
-    upkeep.abort();
+    let run = || syncs.consolidate(identity("consolidator"), &options, stop.clone());
+    let completed = role(&syncs, "consolidator", run).await;
+    drop(upkeep);
     ended(&syncs, out, end(once, &stop), "completed", completed?).await
 }
 
@@ -81,8 +112,8 @@ pub(super) async fn controller(syncs: Syncs, config: &Config, out: Out) -> Resul
     let upkeep = keep_up(&syncs, config.upkeep(), stop.clone());
     let graphs = Graphs::new(syncs.engine().with_patience(Patience::None), GraphSettings::default());
     out.say(format!("the controller is running on {}: it gives the jobs of graphs to agents", place(&syncs)));
-    let ended = graphs.control(identity("controller"), stop).await;
-    upkeep.abort();
+    let ended = role(&syncs, "controller", || graphs.control(identity("controller"), stop.clone())).await;
+    drop(upkeep);
     syncs.engine().store().close().await;
     ended?;
     out.say("stopped");
@@ -91,47 +122,58 @@ pub(super) async fn controller(syncs: Syncs, config: &Config, out: Out) -> Resul
 
 /// Every role in one process.
 pub(super) async fn up(syncs: Syncs, config: &Config, up: Up, out: Out) -> Result<ExitCode, Failure> {
+    configure_queues(&syncs, config).await?;
     let stop = super::work::stop_signal();
     let server =
         if up.no_server { None } else { Some(super::server::prepare(&syncs, config, &up.serve, out).await?) };
     let upkeep = keep_up(&syncs, config.upkeep(), stop.clone());
     out.say(format!("scheduler, worker, consolidator and controller are running on {}", place(&syncs)));
-    let mut roles: JoinSet<Result<u64, tidemill_store::Error>> = JoinSet::new();
+    let mut roles: JoinSet<()> = JoinSet::new();
     let (here, told) = (syncs.clone(), stop.clone());
-    roles.spawn(async move { here.schedule(identity("scheduler"), false, told).await });
+    spawn_role(&mut roles, &syncs, "scheduler", &stop, move || {
+        let (here, told) = (here.clone(), told.clone());
+        async move { here.schedule(identity("scheduler"), false, told).await.map(|_| ()) }
+    });
     let (here, told, options) = (syncs.clone(), stop.clone(), options(&up.worker));
-    roles.spawn(async move { here.work_pages(identity("worker"), &options, told).await });
+    spawn_role(&mut roles, &syncs, "page_worker", &stop, move || {
+        let (here, told, options) = (here.clone(), told.clone(), options.clone());
+        async move { here.work_pages(identity("worker"), &options, told).await.map(|_| ()) }
+    });
     let (here, told) = (syncs.clone(), stop.clone());
-    roles.spawn(async move {
-        here.consolidate(identity("consolidator"), &ConsolidatorOptions::default(), told).await
+    spawn_role(&mut roles, &syncs, "consolidator", &stop, move || {
+        let (here, told) = (here.clone(), told.clone());
+        let options = ConsolidatorOptions::default();
+        async move { here.consolidate(identity("consolidator"), &options, told).await.map(|_| ()) }
     });
     let graphs = Graphs::new(syncs.engine().with_patience(Patience::None), GraphSettings::default());
     let told = stop.clone();
-    roles.spawn(async move { graphs.control(identity("controller"), told).await.map(|()| 0) });
+    spawn_role(&mut roles, &syncs, "controller", &stop, move || {
+        let (graphs, told) = (graphs.clone(), told.clone());
+        async move { graphs.control(identity("controller"), told).await }
+    });
     if let Some(settings) = super::agent::beside(config, &up, out) {
         let client = crate::local::client(syncs.clone(), environment::person());
         let told = stop.clone();
-        roles.spawn(async move {
-            super::agent::accompany(settings, client, told, out).await;
-            Ok(0)
+        spawn_role(&mut roles, &syncs, "agent", &stop, move || {
+            let (settings, client, told) = (settings.clone(), client.clone(), told.clone());
+            async move {
+                super::agent::accompany(settings, client, told, out).await;
+                Ok(())
+            }
         });
     }
     if let Some(server) = server {
         let told = stop.clone();
-        roles.spawn(async move {
-            server.serve(told).await;
-            Ok(0)
-        });
+        // The server supervises its own loop: it cannot be begun again without its socket.
+        roles.spawn(async move { server.serve(told).await });
     }
     let mut failed = None;
     while let Some(role) = roles.join_next().await {
-        match role {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => failed = failed.or(Some(Failure::from(error))),
-            Err(error) => failed = failed.or(Some(Failure::outage(format!("a role ended: {error}")))),
+        if let Err(error) = role {
+            failed = failed.or(Some(Failure::outage(format!("a role ended: {error}"))));
         }
     }
-    upkeep.abort();
+    drop(upkeep);
     syncs.engine().store().close().await;
     let times = syncs.step_times();
     if out.is_json() {
@@ -166,44 +208,85 @@ fn identity(role: &str) -> Identity {
     }
 }
 
-/// Upkeep beside a role: sweeps, schedules, and what only syncs need. Harmless beside that of other processes.
-pub(super) fn keep_up(
+/// Longest wait before a role that failed starts again. A process that is told to stop may have to wait for it.
+const ROLE_BACKOFF_MAX: Duration = Duration::from_secs(5);
+
+/// Runs a role, and starts it again should it panic. An error ends it, and is for the caller.
+async fn role<T, F>(
     syncs: &Syncs,
-    upkeep: Upkeep,
-    mut stop: watch::Receiver<bool>,
-) -> tokio::task::AbortHandle {
-    let syncs = syncs.clone();
+    name: &'static str,
+    mut run: impl FnMut() -> F,
+) -> Result<T, tidemill_store::Error>
+where
+    F: Future<Output = Result<T, tidemill_store::Error>>,
+{
+    let ended = Mutex::new(None);
+    let options = LoopOptions::new(name).long_pass().backoff_max(ROLE_BACKOFF_MAX);
+    let pass = || {
+        let (running, ended) = (Box::pin(run()), &ended);
+        async move {
+            let done = running.await;
+            *ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(done);
+            Ok(Next::End)
+        }
+    };
+    syncs.engine().store().monitor().clone().run(options, pass).await;
+    let ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
+    ended.unwrap_or_else(|| Err(tidemill_store::Error::unanswered("run this role")))
+}
+
+/// Runs a role beside others in one process, and starts it again should it fail or panic.
+fn spawn_role<F>(
+    roles: &mut JoinSet<()>,
+    syncs: &Syncs,
+    name: &'static str,
+    stop: &watch::Receiver<bool>,
+    mut run: impl FnMut() -> F + Send + 'static,
+) where
+    F: Future<Output = Result<(), tidemill_store::Error>> + Send + 'static,
+{
+    let options = LoopOptions::new(name).long_pass().backoff_max(ROLE_BACKOFF_MAX);
+    let stop = stop.clone();
+    roles.spawn(syncs.engine().store().monitor().clone().run(options, move || {
+        let running = (!*stop.borrow()).then(&mut run);
+        async move {
+            if let Some(running) = running {
+                running.await?;
+            }
+            Ok(Next::End)
+        }
+    }));
+}
+
+/// Upkeep beside a role: sweeps, schedules, and what only syncs need, each in a supervised task. Harmless beside that
+/// of other processes. The tasks end when the set is dropped.
+pub(super) fn keep_up(syncs: &Syncs, upkeep: Upkeep, stop: watch::Receiver<bool>) -> JoinSet<()> {
+    let (monitor, mut tasks) = (syncs.engine().store().monitor(), JoinSet::new());
     let engine = syncs.engine().with_patience(Patience::None);
-    tokio::spawn(async move {
-        let sweeping = async { engine.keep_up(&upkeep).await };
-        let repairing = async {
-            while !*stop.borrow() {
-                if let Err(error) = syncs.repair().await {
-                    tracing::warn!("could not look after syncs: {error}");
-                }
-                tokio::select! {
-                    _ = stop.changed() => {}
-                    () = tokio::time::sleep(REPAIR_EVERY) => {}
-                }
+    tasks.spawn(async move { engine.keep_up(&upkeep).await });
+    let here = syncs.clone();
+    tasks.spawn(monitor.clone().run(LoopOptions::new("sync_repair"), move || {
+        let (syncs, is_over) = (here.clone(), *stop.borrow());
+        async move {
+            if is_over {
+                return Ok(Next::End);
             }
-        };
-        // Apart from the repairs: a place for copies that hangs must hold nothing else up.
-        let copying = async {
-            for turn in 0_u64.. {
-                if turn % PRUNE_TURNS == 0
-                    && let Err(error) = syncs.prune().await
-                {
-                    tracing::warn!("could not remove old syncs: {error}");
-                }
-                if let Err(error) = syncs.copy_watermarks().await {
-                    tracing::warn!("could not copy watermarks: {error}");
-                }
-                tokio::time::sleep(REPAIR_EVERY).await;
-            }
-        };
-        tokio::join!(sweeping, repairing, copying)
-    })
-    .abort_handle()
+            syncs.repair().await?;
+            Ok(Next::After(REPAIR_EVERY))
+        }
+    }));
+    // Apart from the repairs: a place for copies that hangs must hold nothing else up.
+    let here = syncs.clone();
+    tasks.spawn(monitor.clone().run(LoopOptions::new("watermark_copy"), move || {
+        let syncs = here.clone();
+        async move { syncs.copy_watermarks().await.map(|_| Next::After(REPAIR_EVERY)).map_err(Into::into) }
+    }));
+    let here = syncs.clone();
+    tasks.spawn(monitor.clone().run(LoopOptions::new("sync_prune"), move || {
+        let syncs = here.clone();
+        async move { syncs.prune().await.map(|_| Next::After(PRUNE_EVERY)).map_err(Into::into) }
+    }));
+    tasks
 }
 
 /// Why a role ended: one that has no end, and that nobody stopped, was drained.

@@ -1,22 +1,22 @@
-//! Runs: queue, list, show, events, cancel, retry, why, artifacts.
+//! Runs: queue, list, show, events, cancel, fail, retry, why, artifacts.
 
 use super::{show, watch};
 use crate::args::{ArtifactCommand, Request, RunCommand};
-use crate::args_list::RunList;
+use crate::args_list::{RunFail, RunList};
 use crate::asking;
 use crate::fail::Failure;
-use crate::out::{Cell, Out, Style};
+use crate::out::{Cell, Out};
 use crate::times::{self, When};
 use std::process::ExitCode;
 use tidemill_client::Client;
 use tidemill_core::event::Level;
 use tidemill_core::limits::BATCH_MAX;
-use tidemill_core::run::{Cancelled, Lane, QueueRun, Queued, Run};
+use tidemill_core::run::{Applied, Cancelled, Lane, QueueRun, Queued, Run};
 use tidemill_core::shell::pasted;
 use tidemill_core::{Json, RunId, Timestamp};
 use tidemill_engine::Clock;
 use tidemill_store::Error;
-use tidemill_wire::runs::{ListArtifacts, ListEvents, ListRuns, NewArtifact};
+use tidemill_wire::runs::{Fail, ListArtifacts, ListEvents, ListRuns, NewArtifact};
 
 pub(super) async fn command(client: Client, command: RunCommand, out: Out) -> Result<ExitCode, Failure> {
     match command {
@@ -41,6 +41,9 @@ pub(super) async fn command(client: Client, command: RunCommand, out: Out) -> Re
                 return super::graph::cancel(&client, &id, Vec::new(), reason, out).await;
             }
             cancel(&client, &id, reason, out).await
+        }
+        RunCommand::Fail(RunFail { id, retry, reason }) => {
+            fail(&client, &id, Fail { reason, retry }, out).await
         }
         RunCommand::Retry { id } => retry(&client, &id, out).await,
         RunCommand::Why { id } => why(&client, &id, out).await,
@@ -184,13 +187,9 @@ fn row(run: &Run, now: Timestamp) -> Vec<Cell> {
     };
     let sha: Option<String> = run.git_sha.as_ref().map(|sha| sha.chars().take(9).collect());
     let reference = [run.git_ref.as_deref(), sha.as_deref()];
-    let state = match run.end_cause {
-        Some(tidemill_core::run::EndCause::Quarantined) => format!("{} (quarantined)", run.status),
-        Some(_) | None => run.status.to_string(),
-    };
     vec![
         run.run_id.as_str().into(),
-        Cell(state, Style::of_state(run.status)),
+        Cell(show::state(run), show::style(run)),
         run.env_id.as_str().into(),
         run.attempt.to_string().into(),
         times::relative(run.queued_at, now).into(),
@@ -230,7 +229,7 @@ async fn events(
         out.line(watch::told(event, out));
     }
     if full {
-        out.say(format!("there may be more: tidemill run events {id} --after {after}"));
+        out.say(format!("there may be more: tidemill run events {} --after {after}", id.in_shell()));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -251,13 +250,28 @@ async fn cancel(client: &Client, id: &RunId, reason: Option<String>, out: Out) -
             let failure =
                 Failure::refused(format!("run {id} has ended as {}: there is nothing to cancel", run.status));
             return Err(match live {
-                Some(next) => {
-                    failure.hint(format!("its request goes on as {next}: tidemill run cancel {next}"))
-                }
+                Some(next) => failure
+                    .hint(format!("its request goes on as {next}: tidemill run cancel {}", next.in_shell())),
                 None => failure,
             });
         }
         Cancelled::Cancelled | Cancelled::Requested => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn fail(client: &Client, id: &RunId, ask: Fail, out: Out) -> Result<ExitCode, Failure> {
+    let answer = client.fail_run(id, &ask).await?;
+    if out.is_json() {
+        out.json(&answer);
+        return Ok(ExitCode::SUCCESS);
+    }
+    match &answer.successor {
+        Some(next) => out.line(format!("run {id} is failed; run {next} carries its request on")),
+        None => out.line(format!("run {id} is failed")),
+    }
+    if answer.outcome == Applied::Duplicate {
+        out.say("an earlier call had failed it");
     }
     Ok(ExitCode::SUCCESS)
 }

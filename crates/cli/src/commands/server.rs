@@ -38,7 +38,7 @@ pub(super) async fn server(
     let ready = prepare(&syncs, config, &serve, out).await?;
     let upkeep = super::mill::keep_up(&syncs, config.upkeep(), stop.clone());
     ready.serve(stop).await;
-    upkeep.abort();
+    drop(upkeep);
     syncs.engine().store().close().await;
     out.say("stopped");
     Ok(ExitCode::SUCCESS)

@@ -54,7 +54,7 @@ pub(super) async fn show(client: &Client, id: &RunId, out: Out) -> Result<ExitCo
             vec![
                 format!("{here}{}", run.attempt).into(),
                 run.run_id.as_str().into(),
-                Cell(run.status.to_string(), Style::of_state(run.status)),
+                Cell(state(run), style(run)),
                 run.claimed_by.clone().unwrap_or_else(|| "–".to_owned()).into(),
                 certainty(run).into(),
             ]
@@ -62,6 +62,24 @@ pub(super) async fn show(client: &Client, id: &RunId, out: Out) -> Result<ExitCo
         .collect();
     out.table(&["  TRY", "RUN", "STATE", "WORKER", "WHAT IS CERTAIN"], &rows);
     Ok(ExitCode::SUCCESS)
+}
+
+/// The state of a run, with what the state alone does not tell.
+pub(super) fn state(run: &Run) -> String {
+    match run.end_cause {
+        Some(EndCause::Quarantined) => format!("{} (quarantined)", run.status),
+        Some(_) | None if is_stalled(run) => format!("{} (stalled)", run.status),
+        Some(_) | None => run.status.to_string(),
+    }
+}
+
+pub(super) fn style(run: &Run) -> Style {
+    if is_stalled(run) { Style::Odd } else { Style::of_state(run.status) }
+}
+
+/// A run that was stalled keeps the time after its end.
+fn is_stalled(run: &Run) -> bool {
+    run.stalled_at.is_some() && !run.status.is_terminal()
 }
 
 /// A run as JSON, with the name that people call it by.
@@ -79,7 +97,7 @@ fn facts(run: &Run, now: Timestamp, out: Out) {
     if let Some(name) = run.name() {
         line("name", name.to_owned());
     }
-    out.line(format!("{:<14}{}", "state", out.paint(run.status.as_str(), Style::of_state(run.status))));
+    out.line(format!("{:<14}{}", "state", out.paint(&state(run), style(run))));
     line("environment", run.env_id.to_string());
     let git = [run.git_ref.as_deref(), run.git_sha.as_deref()];
     if git.iter().any(Option::is_some) {

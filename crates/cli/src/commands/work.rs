@@ -1,11 +1,16 @@
 //! `work -- CMD…`: a complete worker that carries each run out with a command, under a supervisor.
 
+mod deadline;
+mod output;
+
 use crate::args::Work;
 use crate::config::Config;
 use crate::environment;
 use crate::fail::Failure;
 use crate::out::Out;
 use crate::remote::Away;
+use deadline::{Cause, Ending as CommandEnding, Reason};
+use output::Output;
 use std::collections::VecDeque;
 use std::path::Path;
 use std::process::ExitCode;
@@ -13,19 +18,14 @@ use std::time::Duration;
 use tidemill_core::event::{Level, NewEvent};
 use tidemill_core::run::{Applied, Claim, FinalStatus};
 use tidemill_core::{Json, RunId, limits};
-use tidemill_engine::worker::{
-    Carrier, Door, Ended, Ending, RunLog, Sign, Stop, Worked, WorkerOptions, work_at,
-};
+use tidemill_engine::worker::{Carrier, Door, Ended, Ending, RunLog, Sign, Worked, WorkerOptions, work_at};
 use tidemill_engine::{Engine, Patience};
-use tidemill_supervisor::{Control, End, Moment, Part, Report, Spec, Stream, Supervised};
+use tidemill_supervisor::{Control, End, Moment, Report, Spec, Supervised};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 /// This very binary, even if its file was replaced since it was started.
 const OWN_BINARY: &str = "/proc/self/exe";
-/// Lines of standard error that go into the metadata of a failure.
-const TAIL_LINES: usize = 20;
 /// The longest wait before a worker looks again, told or not.
 const LOOK: Duration = Duration::from_secs(1);
 /// The same at a server, which tells at once.
@@ -86,11 +86,7 @@ fn carrier<D: Door>(door: D, config: &Config, work: Work, out: Out) -> CommandCa
         worker: work.worker.unwrap_or_else(environment::host),
         argv: work.command,
         grace: work.grace.unwrap_or(config.grace),
-        // The sweeper ends a run some time after a cancel or a timeout, told or not. The command must be dead by
-        // then: we learn of a cancel with the next beat, and the kill itself takes a moment.
-        grace_of_stop: Duration::from_secs(limits::CANCEL_GRACE_SECS).saturating_sub(config.beat * 2),
-        // The kill must be over before the lease can move: leave it a beat's time, at least.
-        contact_max: config.dead_after.saturating_sub(config.beat.max(Duration::from_millis(500))),
+        contact_max: deadline::contact_max(config.dead_after, config.beat),
         out,
     }
 }
@@ -125,7 +121,6 @@ struct CommandCarrier<D> {
     worker: String,
     argv: Vec<String>,
     grace: Duration,
-    grace_of_stop: Duration,
     contact_max: Duration,
     out: Out,
 }
@@ -138,7 +133,14 @@ impl<D: Door> Carrier for CommandCarrier<D> {
     }
 
     async fn carry(&self, claim: Claim, log: RunLog, sign: watch::Receiver<Sign<Moment>>) -> Ended {
-        let spec = self.spec(&claim, sign.borrow().contact);
+        let first = *sign.borrow();
+        if first.cancelled.is_some() {
+            // Cancelled before its command could begin.
+            let mut metadata = serde_json::Map::new();
+            self.add_cancel(&claim.run_id, &mut metadata).await;
+            return Ended::With(FinalStatus::Cancelled, Json::Object(metadata));
+        }
+        let spec = self.spec(&claim, first.contact);
         match Supervised::spawn(Path::new(OWN_BINARY), &["supervise"], &spec).await {
             Ok(child) => {
                 let control = child.control();
@@ -147,10 +149,9 @@ impl<D: Door> Carrier for CommandCarrier<D> {
                     claim,
                     log,
                     control,
-                    said: 0,
                     pending: VecDeque::new(),
-                    tail: VecDeque::new(),
-                    stop: None,
+                    output: Output::new(limits::RUN_LOG_BYTES_MAX),
+                    ending: CommandEnding::default(),
                 };
                 job.follow(child, sign).await
             }
@@ -176,7 +177,19 @@ impl<D: Door> Carrier for CommandCarrier<D> {
     }
 }
 
-impl<D> CommandCarrier<D> {
+impl<D: Door> CommandCarrier<D> {
+    /// Who cancelled the run and why, where this worker may read it.
+    async fn add_cancel(&self, run: &RunId, metadata: &mut serde_json::Map<String, Json>) {
+        if let Ok(run) = self.door.run(run).await {
+            if let Some(by) = run.cancel_requested_by {
+                metadata.insert("cancelled_by".to_owned(), by.into());
+            }
+            if let Some(reason) = run.cancel_reason {
+                metadata.insert("reason".to_owned(), reason.into());
+            }
+        }
+    }
+
     /// What to run for a claim: the run on standard input and in the environment, and no way to the database.
     fn spec(&self, claim: &Claim, contact: Moment) -> Spec {
         let mut env = vec![
@@ -208,34 +221,24 @@ impl<D> CommandCarrier<D> {
     }
 }
 
-/// Why the command was told to end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
-    Cancelled,
-    Lost,
-    Shutdown,
-    TimedOut,
-}
-
 /// One run with its command.
 struct Job<'w, D> {
     carrier: &'w CommandCarrier<D>,
     claim: Claim,
     log: RunLog,
     control: Control,
-    /// Lines so far; each has its own key, so that it is written once.
-    said: u64,
     /// Events that the log has not taken yet: while it is full, the command waits, and we still heed signs.
     pending: VecDeque<NewEvent>,
-    tail: VecDeque<String>,
-    stop: Option<Told>,
+    output: Output,
+    ending: CommandEnding,
 }
 
 impl<D: Door> Job<'_, D> {
     /// Follows the command to its end.
     async fn follow(mut self, mut child: Supervised, mut sign: watch::Receiver<Sign<Moment>>) -> Ended {
+        // The database counts from the first event, which comes later.
         let timeout = self.claim.timeout_secs.and_then(|secs| u64::try_from(secs).ok());
-        let deadline = timeout.map(|secs| Instant::now() + Duration::from_secs(secs));
+        let times_out_at = timeout.map(|secs| Moment::now().after(Duration::from_secs(secs)));
         let log = self.log.clone();
         loop {
             tokio::select! {
@@ -246,7 +249,9 @@ impl<D: Door> Job<'_, D> {
                 }
                 report = child.next(), if self.pending.is_empty() => match report {
                     Ok(Some(Report::Started { pid })) => self.started(pid),
-                    Ok(Some(Report::Output { stream, text, part })) => self.said(stream, &text, part),
+                    Ok(Some(Report::Output { stream, text, part })) => {
+                        self.pending.extend(self.output.events(stream, &text, part));
+                    }
                     Ok(Some(Report::Exited(end))) => return self.ended(&end).await,
                     Ok(None) => return failed("the supervisor ended without a word"),
                     Err(error) => return failed(&format!("the supervisor was lost: {error}")),
@@ -257,34 +262,30 @@ impl<D: Door> Job<'_, D> {
                         self.heed(now).await;
                     }
                 }
-                () = sleep_until(deadline), if self.stop.is_none() => self.tell(Told::TimedOut).await,
+                at = reached(times_out_at), if !self.ending.is_timed_out() => self.time_out(at).await,
             }
         }
     }
 
     async fn heed(&mut self, sign: Sign<Moment>) {
         self.control.contact(sign.contact);
-        match sign.stop {
-            Some(Stop::Lost) => self.tell(Told::Lost).await,
-            Some(Stop::Cancelled) => self.tell(Told::Cancelled).await,
-            Some(Stop::Shutdown) => self.tell(Told::Shutdown).await,
-            None => {}
-        }
+        let now = Moment::now();
+        let deadline = self.ending.heed(&sign, self.carrier.grace, now);
+        self.stop_by(deadline, now).await;
     }
 
-    /// Tells the command to end, once for each reason that is worse than the one before.
-    async fn tell(&mut self, told: Told) {
-        if told == Told::Lost {
-            self.stop = Some(told);
-            self.control.kill().await;
-        } else if self.stop.is_none() {
-            self.stop = Some(told);
-            let carrier = self.carrier;
-            let grace = match told {
-                Told::Cancelled | Told::TimedOut => carrier.grace.min(carrier.grace_of_stop),
-                Told::Shutdown | Told::Lost => carrier.grace,
-            };
-            self.control.stop(grace).await;
+    async fn time_out(&mut self, at: Moment) {
+        let now = Moment::now();
+        let deadline = self.ending.add(Reason::TimedOut(at), self.carrier.grace, now);
+        self.stop_by(deadline, now).await;
+    }
+
+    /// Tells the command to end. The supervisor kills it at the earliest deadline that it was told.
+    async fn stop_by(&self, deadline: Option<Moment>, now: Moment) {
+        match deadline {
+            Some(deadline) if deadline <= now => self.control.kill().await,
+            Some(deadline) => self.control.stop(now.until(deadline)).await,
+            None => {}
         }
     }
 
@@ -292,35 +293,6 @@ impl<D: Door> Job<'_, D> {
         let mut event = NewEvent::new(Level::Info, "Command started").keyed("started");
         event.payload = serde_json::json!({"worker": self.carrier.worker, "pid": pid});
         self.pending.push_back(event);
-    }
-
-    fn said(&mut self, stream: Stream, text: &str, part: Part) {
-        let level = match stream {
-            Stream::Stdout => Level::Info,
-            Stream::Stderr => Level::Warn,
-        };
-        if stream == Stream::Stderr {
-            if self.tail.len() == TAIL_LINES {
-                self.tail.pop_front();
-            }
-            self.tail.push_back(text.chars().take(1_000).collect());
-        }
-        let pieces = pieces(text, limits::MESSAGE_BYTES_MAX);
-        let last = pieces.len() - 1;
-        for (place, piece) in pieces.into_iter().enumerate() {
-            self.said += 1;
-            let part = match part {
-                Part::Whole if last == 0 => None,
-                Part::Whole | Part::Last if place == last => Some("last"),
-                Part::Whole | Part::Last | Part::Piece => Some("piece"),
-            };
-            let mut event = NewEvent::new(level, piece).keyed(format!("line-{}", self.said));
-            event.payload = match part {
-                None => serde_json::json!({"stream": stream.as_str()}),
-                Some(part) => serde_json::json!({"stream": stream.as_str(), "part": part}),
-            };
-            self.pending.push_back(event);
-        }
     }
 
     /// What the end of the command means for the run.
@@ -338,82 +310,41 @@ impl<D: Door> Job<'_, D> {
             }
             End::NotStarted { .. } | End::LostContact => {}
         }
-        match self.stop {
-            Some(Told::Cancelled) => {
-                self.add_cancel(&mut metadata).await;
+        match self.ending.cause() {
+            Cause::Cancelled => {
+                self.carrier.add_cancel(&self.claim.run_id, &mut metadata).await;
                 return Ended::With(FinalStatus::Cancelled, Json::Object(metadata));
             }
-            Some(Told::TimedOut) => {
+            Cause::TimedOut => {
                 let limit = self.claim.timeout_secs.unwrap_or_default();
                 metadata.insert("error".to_owned(), format!("the run took longer than {limit} s").into());
             }
-            // Whoever held on to the end has a result; whoever was cut off has none.
-            Some(Told::Shutdown | Told::Lost) if !end.is_success() => return Ended::Interrupted,
-            Some(Told::Shutdown | Told::Lost) | None if end.is_success() => {
+            // A command that ended well has a result, whatever it was told meanwhile.
+            Cause::Interrupted | Cause::Own if end.is_success() => {
                 return Ended::With(FinalStatus::Success, Json::Object(metadata));
             }
-            Some(Told::Shutdown | Told::Lost) | None => {
+            Cause::Interrupted => return Ended::Interrupted,
+            Cause::Own => {
                 metadata.insert("error".to_owned(), end.to_string().into());
             }
         }
         if matches!(end, End::LostContact) {
             return Ended::Interrupted;
         }
-        if !self.tail.is_empty() {
-            let tail: Vec<String> = self.tail.into();
-            metadata.insert("stderr".to_owned(), tail.join("\n").into());
+        if let Some(tail) = self.output.tail() {
+            metadata.insert("stderr".to_owned(), tail.into());
         }
         Ended::With(FinalStatus::Failed, Json::Object(metadata))
     }
-
-    /// Who cancelled the run and why, where this worker may read it.
-    async fn add_cancel(&self, metadata: &mut serde_json::Map<String, Json>) {
-        if let Ok(run) = self.carrier.door.run(&self.claim.run_id).await {
-            if let Some(by) = run.cancel_requested_by {
-                metadata.insert("cancelled_by".to_owned(), by.into());
-            }
-            if let Some(reason) = run.cancel_reason {
-                metadata.insert("reason".to_owned(), reason.into());
-            }
-        }
-    }
-}
-
-/// A text in pieces of at most so many bytes, cut between characters. Never empty.
-fn pieces(text: &str, bytes_max: usize) -> Vec<&str> {
-    let mut pieces = Vec::new();
-    let mut rest = text;
-    while rest.len() > bytes_max {
-        let cut = rest.floor_char_boundary(bytes_max);
-        let (piece, more) = rest.split_at(cut);
-        pieces.push(piece);
-        rest = more;
-    }
-    pieces.push(rest);
-    pieces
 }
 
 fn failed(error: &str) -> Ended {
     Ended::With(FinalStatus::Failed, serde_json::json!({"error": error}))
 }
 
-async fn sleep_until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline).await,
-        None => std::future::pending().await,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::pieces;
-
-    #[test]
-    fn a_long_text_is_cut_between_characters_and_loses_nothing() {
-        let text = "äöü".repeat(10);
-        let cut = pieces(&text, 7);
-        assert!(cut.iter().all(|piece| piece.len() <= 7) && cut.len() > 8);
-        assert_eq!(cut.concat(), text);
-        assert_eq!(pieces("", 7), [""]);
-    }
+/// Waits until a moment has come, if there is one.
+async fn reached(moment: Option<Moment>) -> Moment {
+    let Some(moment) = moment else { return std::future::pending().await };
+    tokio::time::sleep(Moment::now().until(moment)).await;
+    moment
 }

@@ -1,8 +1,10 @@
 //! Processes that are killed, frozen and cut off while they work, with the ledger as the judge.
 
 mod chaos;
+mod claims;
 mod cuts;
 mod death;
+mod endings;
 mod full;
 mod keys;
 mod output;

@@ -67,7 +67,7 @@ pub(crate) struct Stage {
     /// Where the data is.
     pub(crate) url: String,
     folder: TempDir,
-    engine: Engine,
+    pub(crate) engine: Engine,
     runtime: Runtime,
     /// Held for its drop.
     _database: Option<Database>,
@@ -120,6 +120,11 @@ impl Stage {
     /// Waits for a call of the product's own library.
     pub(crate) fn block<T>(&self, call: impl Future<Output = T>) -> T {
         self.runtime.block_on(call)
+    }
+
+    /// The store under test.
+    pub(crate) fn store(&self) -> &Store {
+        self.engine.store()
     }
 
     /// A file in the stage's folder.

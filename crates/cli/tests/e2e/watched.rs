@@ -11,10 +11,10 @@ use crate::process::Process;
 use crate::server::{receive, send};
 use crate::stage::{PATIENCE, Stage, on_both, until, until_within};
 
-on_both! { every_role_says_what_it_counts }
+on_both! { every_role_says_what_it_counts, doctor_shows_a_failing_loop_of_a_server }
 
 /// A role that goes on, and where it says what it counts.
-fn role(stage: &Stage, words: &[&str], rest: &[&str]) -> (Process, SocketAddr) {
+pub(crate) fn role(stage: &Stage, words: &[&str], rest: &[&str]) -> (Process, SocketAddr) {
     let listen = ["--metrics-listen", "127.0.0.1:0"];
     let name = words.concat();
     let process = Process::start(stage, &name, &mut stage.command(&[words, &listen, rest].concat()));
@@ -35,7 +35,7 @@ fn figures(address: SocketAddr, metric: &str) -> Vec<(String, f64)> {
 }
 
 /// Waits until one line of a metric has reached a number.
-fn until_counted(address: SocketAddr, line: &str, least: f64) {
+pub(crate) fn until_counted(address: SocketAddr, line: &str, least: f64) {
     until_within(&format!("{line} is {least}"), PATIENCE, || {
         figures(address, line).iter().any(|(name, count)| name == line && *count >= least).then_some(())
     });
@@ -70,4 +70,29 @@ fn every_role_says_what_it_counts(stage: &Stage) {
         process.signal(Signal::TERM);
         assert_eq!(process.ended_within(PATIENCE + Duration::from_secs(1)), Some(0), "{}", process.said());
     }
+}
+
+fn doctor_shows_a_failing_loop_of_a_server(stage: &Stage) {
+    let words = ["server", "--listen", "127.0.0.1:0"];
+    let (mut server, address) = crate::server::server(stage, &words, &[]);
+    let url = format!("http://{address}");
+    let doctor = || stage.tidemill(&["doctor", "--server", &url]);
+    let well = doctor();
+    assert_eq!(well.code, Some(0), "{well:?}");
+    assert!(well.stdout.contains("none of them fails"), "{well:?}");
+    stage.sql("ALTER TABLE ops.run_notices RENAME TO run_notices_away").expect("the table is renamed");
+    let ill = until_within("the doctor sees the loop", PATIENCE, || {
+        let ill = doctor();
+        ill.stdout.contains("alert_notices has failed for").then_some(ill)
+    });
+    assert_eq!(ill.code, Some(3), "{ill:?}");
+    assert!(ill.stdout.contains("run_notices"), "the whole error is shown: {ill:?}");
+    until_counted(address, "tidemill_loops_failing{loop=\"alert_notices\"}", 1.0);
+    let (status, told) = receive(send(address, "GET", "/readyz", None));
+    assert_eq!(status, 200, "{told}");
+    assert!(told.contains("\"degraded\""), "{told}");
+    stage.sql("ALTER TABLE ops.run_notices_away RENAME TO run_notices").expect("the table is back");
+    until_within("all is well again", PATIENCE, || (doctor().code == Some(0)).then_some(()));
+    server.signal(Signal::TERM);
+    assert_eq!(server.ended_within(PATIENCE), Some(0), "{}", server.said());
 }

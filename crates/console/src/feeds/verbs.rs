@@ -10,7 +10,7 @@ use tidemill_wire::projects::Pause;
 pub(super) async fn sync(Path(feed): Path<String>, form: Form) -> Result<Response, Oops> {
     let start = StartSync { full: form.is_ticked("full") };
     let queued = form.client.start_sync(&feed, start, None).await?;
-    Ok(go_to(&format!("/runs/{}", queued.run_id), Done::Plain("sync-queued")))
+    Ok(go_to(&format!("/runs/{}", queued.run_id.in_path()), Done::Plain("sync-queued")))
 }
 
 pub(super) async fn pause(Path(feed): Path<String>, form: Form) -> Result<Response, Oops> {

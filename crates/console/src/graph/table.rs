@@ -69,6 +69,7 @@ impl Wanted {
             query.append_pair("from", &from.to_string());
         }
         let query = query.finish();
+        let run = run.in_path();
         if query.is_empty() { format!("/runs/{run}#jobs") } else { format!("/runs/{run}?{query}#jobs") }
     }
 }
@@ -81,7 +82,7 @@ pub(super) fn panel(visitor: &Visitor, told: &Told) -> Markup {
         section.panel #jobs {
             header {
                 h2 { "Jobs" }
-                form.inline.filters.bare method="get" action={ "/runs/" (run) "#jobs" } {
+                form.inline.filters.bare method="get" action={ "/runs/" (run.in_path()) "#jobs" } {
                     select name="state" aria-label="State" {
                         option value="" { "every state" }
                         @for state in JobState::ALL {
@@ -94,7 +95,7 @@ pub(super) fn panel(visitor: &Visitor, told: &Told) -> Markup {
             }
             @if told.rows.is_empty() {
                 p.empty { "No job is " (wanted.state.map_or("here", JobState::as_str)) ". "
-                    a href={ "/runs/" (run) "#jobs" } { "Show all jobs" } }
+                    a href={ "/runs/" (run.in_path()) "#jobs" } { "Show all jobs" } }
             } @else {
                 div.scroll { table {
                     thead { tr {

@@ -128,5 +128,5 @@ fn repeats(run: &RunId, jobs: &[String]) -> Ask<'static> {
 async fn again(form: &Form, run: &RunId, jobs: Vec<String>) -> Result<Response, Oops> {
     let answer = form.client.retry_graph(run, &RetryGraph { jobs }).await?;
     let done = if answer.created { Done::Retried } else { Done::RetriedBefore };
-    Ok(go_to(&format!("/runs/{}", answer.run_id), done))
+    Ok(go_to(&format!("/runs/{}", answer.run_id.in_path()), done))
 }

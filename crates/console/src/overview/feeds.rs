@@ -36,7 +36,7 @@ pub(super) fn feeds(visitor: &Visitor, feeds: &[FeedLine]) -> Markup {
                                         (ago(watermark.last_updated_at, visitor.now)) }
                                     @else { "none yet" } }
                                 td { @if let Some(sync) = &line.last_sync {
-                                        a href={ "/runs/" (sync.ops_run_id) } { (label(sync.state.as_str())) }
+                                        a href={ "/runs/" (sync.ops_run_id.in_path()) } { (label(sync.state.as_str())) }
                                     } @else { span.dim { "never" } } }
                             }
                         }

@@ -83,6 +83,7 @@ impl Wanted {
 /// The record on the page of its run.
 pub(super) fn panel(run: &RunId, wanted: &Wanted, tail: &Tail) -> Markup {
     let query = wanted.query();
+    let run = run.in_path();
     let is_end = wanted.before.is_none();
     let more = |before: i32| {
         format!("/runs/{run}?{query}{}before={before}#record", if query.is_empty() { "" } else { "&" })
@@ -158,7 +159,8 @@ pub(super) async fn tail(visitor: Visitor, Path(run): Path<String>) -> Result<Re
 /// One event.
 fn row(event: &Event) -> Markup {
     let (message, more) = cut(&event.message, MESSAGE_CHARS_MAX);
-    let whole = format!("/v1/runs/{}/events?after={}&limit=1", event.run_id, event.seq - 1);
+    let whole =
+        format!("/v1/runs/{}/events?after={}&limit=1", event.run_id.in_path(), event.seq.saturating_sub(1));
     html! {
         li class={ "l-" (event.level) " k-" (event.kind) } data-key=(event.seq) {
             span.seq { (event.seq) }

@@ -11,7 +11,7 @@ pub(super) async fn retry(Path(sync): Path<String>, form: Form) -> Result<Respon
     let retry = RetrySync { restart: form.is_ticked("restart"), partition };
     let answer = form.client.retry_sync(&sync, &retry).await?;
     let done = if answer.created { Done::Retried } else { Done::RetriedBefore };
-    Ok(go_to(&format!("/runs/{}", answer.run_id), done))
+    Ok(go_to(&format!("/runs/{}", answer.run_id.in_path()), done))
 }
 
 pub(super) async fn cancel(Path(sync): Path<String>, form: Form) -> Result<Response, Oops> {
@@ -29,5 +29,5 @@ pub(super) async fn consolidate(Path(sync): Path<String>, form: Form) -> Result<
     form.client.consolidate_sync(&sync, order).await?;
     // A successor of the run carries the order: the page of the sync leads there.
     let run = form.client.sync(&sync).await?.sync.ops_run_id;
-    Ok(go_to(&format!("/runs/{run}"), Done::Consolidating))
+    Ok(go_to(&format!("/runs/{}", run.in_path()), Done::Consolidating))
 }

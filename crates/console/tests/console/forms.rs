@@ -5,7 +5,7 @@ use crate::house::House;
 use crate::pages::check_inert;
 use reqwest::{Method, StatusCode};
 use tidemill_core::access::Role;
-use tidemill_core::run::{QueueRun, RunState};
+use tidemill_core::run::{ClaimRuns, Holder, QueueRun, RunState};
 use tidemill_testkit::door::Kind;
 
 on_both! {
@@ -16,6 +16,7 @@ on_both! {
     a_form_without_what_ours_carry_changes_nothing,
     an_open_house_takes_no_form_from_another_page,
     a_viewer_who_sends_a_form_all_the_same_is_refused,
+    a_stalled_run_is_failed_by_a_form_with_or_without_a_successor,
     several_runs_are_cancelled_and_retried_at_once_and_all_of_it_is_on_record,
     dead_letters_are_replayed_one_some_and_all,
     a_token_is_made_its_secret_is_shown_once_and_it_is_taken_back,
@@ -159,6 +160,45 @@ async fn a_form_without_what_ours_carry_changes_nothing(kind: Kind) {
     assert_eq!((found.status, found.cancel_reason.as_deref()), (RunState::Cancelled, Some("no need")));
 }
 
+async fn a_stalled_run_is_failed_by_a_form_with_or_without_a_successor(kind: Kind) {
+    let house = House::guarded_on(kind).await;
+    let operator = house.signed_in(Role::Operator, None).await;
+    let csrf = operator.csrf().await;
+    let engine = house.engine();
+    for retry in [false, true] {
+        let run = engine.queue(QueueRun::new("shop", "staging")).await.expect("a run").run_id;
+        let ask = ClaimRuns { lease_secs: None, ..ClaimRuns::one("worker-1") };
+        engine.claim(ask).await.expect("it is claimed");
+        engine.start(&run, &Holder::default()).await.expect("it starts");
+        let path = format!("/runs/{run}");
+        let page = operator.page(&path).await;
+        assert!(!page.contains("Fail the run") && !page.contains("s-stalled"), "{page}");
+        let later = engine.store().now(None).await.expect("a time") + chrono::TimeDelta::minutes(6);
+        engine.store().sweep(100, 3_600.0, Some(later)).await.expect("it is swept");
+        let page = operator.page(&path).await;
+        for shown in ["s-stalled", "It is stalled: worker", "Fail the run", "Fail it and queue a successor"] {
+            assert!(page.contains(shown), "{shown}: {page}");
+        }
+        let mut form = vec![("csrf", csrf.as_str()), ("reason", "the host is gone"), ("back", path.as_str())];
+        form.extend(retry.then_some(("retry", "yes")));
+        let answer = operator.post(&format!("{path}/fail"), &form).await;
+        assert_eq!(answer.status(), StatusCode::SEE_OTHER);
+        let found = engine.run(&run).await.expect("a run");
+        assert_eq!(
+            (found.status, found.metadata["reason"].as_str()),
+            (RunState::Failed, Some("the host is gone"))
+        );
+        let next = engine.store().tries(run.clone()).await.expect("tries").into_iter().nth(1);
+        let expected = match &next {
+            Some(next) => format!("/runs/{}?done=retried", next.run_id),
+            None => format!("{path}?done=failed"),
+        };
+        assert_eq!((next.is_some(), place(&answer)), (retry, expected.as_str()));
+    }
+    let admin = house.signed_in(Role::Admin, None).await;
+    assert!(admin.page("/audit").await.contains("/fail"), "the decision is on record");
+}
+
 async fn an_open_house_takes_no_form_from_another_page(kind: Kind) {
     let house = House::open_on(kind).await;
     let reader = house.reader();
@@ -181,6 +221,7 @@ async fn a_viewer_who_sends_a_form_all_the_same_is_refused(kind: Kind) {
     let csrf = viewer.csrf().await;
     for path in [
         format!("/runs/{}/cancel", things.queued),
+        format!("/runs/{}/fail", things.queued),
         format!("/runs/{}/retry", things.failed),
         "/feeds/stones/sync".to_owned(),
         "/feeds/stones/resume".to_owned(),

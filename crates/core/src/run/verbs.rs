@@ -1,6 +1,6 @@
 //! What the verbs of a run are asked, and what they answer.
 
-use super::{FinalStatus, Lane, RunState};
+use super::{Applied, FinalStatus, Lane, RunState};
 use crate::{Json, RunId, Timestamp, WorkerId};
 
 /// The answer to a request to queue a run.
@@ -33,8 +33,9 @@ pub struct ClaimRuns {
     pub projects: Option<Vec<String>>,
     /// Makes asking again the same as asking once.
     pub request_id: Option<String>,
-    /// How long the lease lasts without a sign of life.
-    pub lease_secs: u64,
+    /// How long the lease lasts without a sign of life. `None`: the worker promises no signs of life, unless it is
+    /// registered.
+    pub lease_secs: Option<u64>,
 }
 
 impl ClaimRuns {
@@ -47,7 +48,7 @@ impl ClaimRuns {
             labels: Vec::new(),
             projects: None,
             request_id: None,
-            lease_secs: crate::limits::LEASE_SECS,
+            lease_secs: Some(crate::limits::LEASE_SECS),
         }
     }
 }
@@ -97,6 +98,29 @@ pub struct Retried {
     pub run_id: RunId,
     /// Whether this call made it.
     pub created: bool,
+}
+
+/// A person's decision to fail a stalled run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailRun {
+    /// The run.
+    pub run_id: RunId,
+    /// The person who decides.
+    pub by: String,
+    /// The reason, for the run's record.
+    pub reason: Option<String>,
+    /// Whether to queue a successor.
+    pub retry: bool,
+}
+
+/// The outcome of failing a stalled run.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Failed {
+    /// Whether this call failed the run, or an earlier one did.
+    pub outcome: Applied,
+    /// The successor, if one was queued.
+    pub successor: Option<RunId>,
 }
 
 /// Which runs to list; what is not named does not matter.

@@ -4,12 +4,12 @@
 //! However many stay, the database is asked in one query, once in a while, and only while somebody stays. What ends in
 //! this process ends at once, and everywhere within that time. While the database does not answer, everybody stays.
 
-use crate::{Engine, patience::chain};
+use crate::Engine;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tidemill_core::limits::{BATCH_MAX, TOKEN_TRUST_SECS};
-use tidemill_store::Error;
+use tidemill_store::{Error, LoopError, LoopOptions, Next};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -61,7 +61,9 @@ impl Watch {
         let mut desk = self.desk();
         if !desk.running {
             desk.running = true;
-            tokio::spawn(run(Arc::downgrade(self)));
+            let watch = Arc::downgrade(self);
+            let options = LoopOptions::new("access_watch").first_after(LOOK).backoff_max(LOOK);
+            self.engine.store().monitor().spawn(options, move || look_again(watch.clone()));
         }
         let entry = desk.secrets.entry(hash.to_owned());
         let entry = entry.or_insert_with(|| Entry { token, over: watch::Sender::new(false) });
@@ -101,17 +103,13 @@ impl Watch {
     }
 }
 
-/// Looks for as long as somebody stays.
-async fn run(watch: Weak<Watch>) {
-    loop {
-        tokio::time::sleep(LOOK).await;
-        let Some(watch) = watch.upgrade() else { break };
-        let hashes = watch.watched();
-        if hashes.is_empty() {
-            break;
-        }
-        if let Err(error) = watch.look(&hashes).await {
-            tracing::warn!("the database does not say which tokens are still good: {}", chain(&error));
-        }
+/// Looks once, for as long as somebody stays.
+async fn look_again(watch: Weak<Watch>) -> Result<Next, LoopError> {
+    let Some(watch) = watch.upgrade() else { return Ok(Next::End) };
+    let hashes = watch.watched();
+    if hashes.is_empty() {
+        return Ok(Next::End);
     }
+    watch.look(&hashes).await?;
+    Ok(Next::After(LOOK))
 }

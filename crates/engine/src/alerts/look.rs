@@ -1,13 +1,16 @@
 //! What people should know: ends of runs that were noted, and conditions that only a look can find.
 
 use crate::Engine;
+use crate::patience::chain;
+use crate::upkeep::part;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tidemill_core::alert::{AlertKind, Followed, feed_subject, of_run, subject_of_run};
+use tidemill_core::alert::{AlertKind, Followed, feed_subject, of_run, stalled_subject, subject_of_run};
 use tidemill_core::limits::ATTEMPTS_MAX;
-use tidemill_core::run::Run;
+use tidemill_core::run::{Run, RunState};
 use tidemill_core::{Json, RunId, Timestamp};
-use tidemill_store::{DeadGroup, Error, NewAlert, Tx};
+use tidemill_store::{Class, DeadGroup, Error, NewAlert, Tx};
 
 /// Notes that are read in one transaction.
 const NOTICES_MAX: usize = 200;
@@ -16,14 +19,16 @@ const ERROR_LETTERS_MAX: usize = 200;
 
 impl Engine {
     /// Makes alerts of the ends of runs that were noted; how many ends there were.
-    pub(super) async fn hear_of_runs(&self) -> Result<usize, Error> {
+    ///
+    /// A run that cannot be read costs its own note: the note is removed, and an alert says so.
+    pub(crate) async fn hear_of_runs(&self) -> Result<usize, Error> {
         let mut heard = 0;
         loop {
-            let now = self.clock().now();
-            let step = self
-                .store()
-                .write(move |mut tx| Box::pin(async move { hear(&mut tx, NOTICES_MAX, now).await }));
-            let taken = step.await?;
+            let taken = match self.hear_some(NOTICES_MAX, String::new(), &Arc::default()).await {
+                Ok(taken) => taken,
+                Err(error) if error.class() == Class::Permanent => self.hear_one_by_one().await?,
+                Err(error) => return Err(error),
+            };
             heard += taken;
             if taken < NOTICES_MAX {
                 return Ok(heard);
@@ -31,28 +36,105 @@ impl Engine {
         }
     }
 
-    /// Looks for what no commit tells: what waits too long or too deep, what is stuck, what is given up.
-    pub(super) async fn look_around(&self) -> Result<(), Error> {
-        let (store, settings) = (self.store(), self.alerts());
-        let now = store.now(self.clock().now()).await?;
-        let mut seen = vec![
-            (AlertKind::QueueDeep, self.deep().await?),
-            (AlertKind::WatermarkOld, self.old_watermarks(now).await?),
-        ];
-        let stuck = match ago(now, settings.stuck_after) {
-            Some(before) => self.stuck(before).await?,
-            None => Vec::new(),
-        };
-        seen.push((AlertKind::PartitionStuck, stuck));
-        let dead = store.dead_groups().await?;
-        let feeds: BTreeSet<String> = store.feeds().await?.into_iter().map(|feed| feed.feed.feed).collect();
-        store
+    async fn hear_some(&self, limit: usize, after: String, at_hand: &AtHand) -> Result<usize, Error> {
+        let (now, at_hand) = (self.clock().now(), at_hand.clone());
+        self.store()
+            .write(move |mut tx| Box::pin(async move { hear(&mut tx, limit, &after, &at_hand, now).await }))
+            .await
+    }
+
+    /// Reads as many notes as one batch has, each in a transaction of its own; the first error is returned at the end.
+    async fn hear_one_by_one(&self) -> Result<usize, Error> {
+        let (mut after, mut failure) = (String::new(), None);
+        for heard in 0..NOTICES_MAX {
+            let at_hand = AtHand::default();
+            let Err(error) = (match self.hear_some(1, after.clone(), &at_hand).await {
+                Ok(0) => return failure.map_or(Ok(heard), Err),
+                heard => heard,
+            }) else {
+                continue;
+            };
+            let run = at_hand.lock().ok().and_then(|mut run| run.take());
+            let Some(run) = run else { return Err(error) };
+            let error = match error.class() {
+                Class::Permanent => self.set_notice_aside(run.clone(), &error).await.err(),
+                Class::Transient => Some(error),
+            };
+            if error.is_some() {
+                failure = failure.or(error);
+                after = run;
+            }
+        }
+        failure.map_or(Ok(NOTICES_MAX), Err)
+    }
+
+    /// Removes the note of a run that cannot be read, and tells people.
+    async fn set_notice_aside(&self, run: String, error: &Error) -> Result<(), Error> {
+        let (now, error) = (self.clock().now(), chain(error));
+        tracing::error!(run.id = %run, "run {run} cannot be read, and its end raises no alert of its own: {error}");
+        let message = format!("run {run} ended, and its row cannot be read: {error}");
+        let mut alert = NewAlert::new(AlertKind::RunFailed, format!("run:{run}"), message);
+        alert.run_id = run.parse().ok();
+        self.store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    tx.remove_notice(&run).await?;
+                    tx.raise_alert(&alert, now).await
+                })
+            })
+            .await
+    }
+
+    /// Looks for what no commit tells: what waits too long or too deep, what is stuck, what is given up. A look that
+    /// fails does not keep the others from being taken; the first error is returned at the end.
+    pub(crate) async fn look_around(&self) -> Result<(), Error> {
+        let now = self.store().now(self.clock().now()).await?;
+        let mut failure = None;
+        part(&mut failure, self.look(AlertKind::QueueDeep, self.deep(), now)).await;
+        part(&mut failure, self.look(AlertKind::WatermarkOld, self.old_watermarks(now), now)).await;
+        part(&mut failure, self.look(AlertKind::PartitionStuck, self.stuck(now), now)).await;
+        part(&mut failure, self.look_for_dead(now)).await;
+        part(&mut failure, self.look_at_stalled(now)).await;
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Makes the alerts of one kind those that `seen` finds.
+    async fn look(
+        &self,
+        kind: AlertKind,
+        seen: impl Future<Output = Result<Vec<NewAlert>, Error>>,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let seen = seen.await?;
+        self.store()
             .write(move |mut tx| {
                 Box::pin(async move {
                     tx.lock_alerts().await?;
-                    for (kind, alerts) in seen {
-                        settle(&mut tx, kind, &alerts, now).await?;
-                    }
+                    settle(&mut tx, kind, &seen, now).await
+                })
+            })
+            .await
+    }
+
+    async fn look_at_stalled(&self, now: Timestamp) -> Result<(), Error> {
+        self.store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    tx.lock_alerts().await?;
+                    resolve_stalled(&mut tx, now).await
+                })
+            })
+            .await
+    }
+
+    async fn look_for_dead(&self, now: Timestamp) -> Result<(), Error> {
+        let dead = self.store().dead_groups().await?;
+        let feeds = self.store().feeds().await?.into_iter().map(|feed| feed.feed.feed);
+        let feeds: BTreeSet<String> = feeds.collect();
+        self.store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    tx.lock_alerts().await?;
                     tell_of_dead(&mut tx, &dead, &feeds, now).await
                 })
             })
@@ -100,7 +182,8 @@ impl Engine {
         Ok(old.collect())
     }
 
-    async fn stuck(&self, before: Timestamp) -> Result<Vec<NewAlert>, Error> {
+    async fn stuck(&self, now: Timestamp) -> Result<Vec<NewAlert>, Error> {
+        let Some(before) = ago(now, self.alerts().stuck_after) else { return Ok(Vec::new()) };
         let stuck = self.store().stuck_syncs(before).await?;
         Ok(stuck
             .into_iter()
@@ -169,17 +252,51 @@ async fn tell_of_dead(
     Ok(())
 }
 
+/// Resolves the alerts of stalled runs that gave a sign of life, ended or are gone.
+async fn resolve_stalled(tx: &mut Tx<'_>, now: Timestamp) -> Result<(), Error> {
+    for alert in tx.lasting_alerts(AlertKind::RunStalled).await? {
+        let run = match &alert.run_id {
+            Some(id) => tx.run(id).await?,
+            None => None,
+        };
+        if !run.is_some_and(|run| run.status == RunState::Running && run.stalled_at.is_some()) {
+            tx.resolve_alert(AlertKind::RunStalled, &alert.subject, Some(now)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The run whose note is being read, for a caller that has to set it aside.
+type AtHand = Arc<Mutex<Option<String>>>;
+
 /// Reads notes and makes alerts of them, in one commit: a note is there until its alert is.
-async fn hear(tx: &mut Tx<'_>, limit: usize, now: Option<Timestamp>) -> Result<usize, Error> {
-    let taken = tx.take_notices(limit).await?;
-    for id in &taken {
+async fn hear(
+    tx: &mut Tx<'_>,
+    limit: usize,
+    after: &str,
+    at_hand: &AtHand,
+    now: Option<Timestamp>,
+) -> Result<usize, Error> {
+    let taken = tx.take_notices(limit, after).await?;
+    for text in &taken {
+        if let Ok(mut at_hand) = at_hand.lock() {
+            *at_hand = Some(text.clone());
+        }
+        let id = &RunId::from_database(text.clone());
         let Some(run) = tx.run(id).await? else { continue };
         let followed = if tx.successor(id).await?.is_some() { Followed::Yes } else { Followed::No };
+        if run.stalled_at.is_none() || run.status.is_terminal() {
+            tx.resolve_alert(AlertKind::RunStalled, &stalled_subject(id), now).await?;
+        }
         let Some(kind) = of_run(&run, followed) else { continue };
-        let subject = subject_of_run(&run, &first_try(tx, &run).await?);
+        let subject = if kind == AlertKind::RunStalled {
+            stalled_subject(id)
+        } else {
+            subject_of_run(&run, &first_try(tx, &run).await?)
+        };
         if kind == AlertKind::RunRecovered {
             let mut was_bad = false;
-            for bad in [AlertKind::RunFailed, AlertKind::RunStalled] {
+            for bad in [AlertKind::RunFailed, AlertKind::RunLost] {
                 was_bad |= tx.resolve_alert(bad, &subject, now).await?;
             }
             if !was_bad {
@@ -200,7 +317,7 @@ async fn first_try(tx: &mut Tx<'_>, run: &Run) -> Result<RunId, Error> {
     // A request has so many tries at most, and as many again for the workers that it lost.
     for _ in 0..2 * ATTEMPTS_MAX {
         let Some(id) = before.take() else { break };
-        let Some(found) = tx.run(&id).await? else { break };
+        let Some(found) = tx.readable_run(&id).await? else { break };
         before = found.retry_of;
         first = id;
     }
@@ -212,7 +329,13 @@ fn told(kind: AlertKind, run: &Run) -> String {
     let cause = run.end_cause.map_or("unknown", |cause| cause.as_str());
     match kind {
         AlertKind::RunRecovered => format!("run {id} in {env} succeeded, after tries that did not"),
-        AlertKind::RunStalled => format!("run {id} in {env} lost its worker and was ended as {cause}"),
+        AlertKind::RunLost => format!("run {id} in {env} lost its worker and was ended as {cause}"),
+        AlertKind::RunStalled => {
+            let worker = run.claimed_by.as_deref().unwrap_or("unknown");
+            format!(
+                "run {id} in {env} is stalled: its worker {worker} gives no sign of life and has promised none"
+            )
+        }
         AlertKind::RunFailed
         | AlertKind::RunSkipped
         | AlertKind::SyncFailed

@@ -3,10 +3,13 @@
 use super::target::{Target, Way};
 use super::{mail, webhook};
 use crate::Engine;
+use crate::patience::chain;
+use crate::upkeep::part;
+use std::sync::{Arc, Mutex};
 use tidemill_core::Timestamp;
 use tidemill_core::alert::{Alert, AlertKind, retry_after_secs};
 use tidemill_core::limits::DELIVERY_LEASE_SECS;
-use tidemill_store::{Delivery, Error, RefusalCode, Tx};
+use tidemill_store::{Class, Delivery, Error, RefusalCode, Tx, catch_panic};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
@@ -49,17 +52,60 @@ impl Engine {
             // Somebody else may know whom to tell.
             return Ok(done);
         }
-        let (targets, now) = (self.alerts().targets.clone(), self.clock().now());
-        self.store()
-            .write(move |mut tx| Box::pin(async move { hand_over(&mut tx, &targets, now).await }))
-            .await?;
+        let mut failure = None;
+        part(&mut failure, self.hand_alerts_over()).await;
         for _ in 0..ROUNDS_MAX {
-            let tried = self.try_some(&mut done).await?;
-            if tried < TRIES_MAX {
+            let tried = part(&mut failure, self.try_some(&mut done)).await;
+            if tried.is_none_or(|tried| tried < TRIES_MAX) {
                 break;
             }
         }
-        Ok(done)
+        failure.map_or(Ok(done), Err)
+    }
+
+    /// Makes messages of alerts. An alert that cannot be read costs itself: it is marked as handed over.
+    async fn hand_alerts_over(&self) -> Result<(), Error> {
+        match self.hand_some_over(ALERTS_MAX, 0, &AtHand::default()).await {
+            Err(error) if error.class() == Class::Permanent => {}
+            done => return done,
+        }
+        let (mut after, mut failure) = (0, None);
+        for _ in 0..ALERTS_MAX {
+            let at_hand = AtHand::default();
+            let done = self.hand_some_over(1, after, &at_hand).await;
+            let alert = at_hand.lock().ok().and_then(|mut alert| alert.take());
+            let Some(alert) = alert else { return done.and(failure.map_or(Ok(()), Err)) };
+            after = alert;
+            let Err(error) = done else { continue };
+            let error = match error.class() {
+                Class::Permanent => self.set_alert_aside(alert, &error).await.err(),
+                Class::Transient => Some(error),
+            };
+            failure = failure.or(error);
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    async fn hand_some_over(&self, limit: usize, after: i64, at_hand: &AtHand) -> Result<(), Error> {
+        let (targets, now, at_hand) = (self.alerts().targets.clone(), self.clock().now(), at_hand.clone());
+        self.store()
+            .write(move |mut tx| {
+                Box::pin(async move { hand_over(&mut tx, &targets, limit, after, &at_hand, now).await })
+            })
+            .await
+    }
+
+    async fn set_alert_aside(&self, alert: i64, error: &Error) -> Result<(), Error> {
+        tracing::error!("alert {alert} cannot be read and is not sent: {}", chain(error));
+        let now = self.clock().now();
+        self.store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    let now = tx.database_now(now).await?;
+                    tx.set_alert_aside(alert, now).await
+                })
+            })
+            .await
     }
 
     async fn try_some(&self, done: &mut Sent) -> Result<usize, Error> {
@@ -73,19 +119,23 @@ impl Engine {
             let target = self.alerts().targets.iter().find(|target| target.name == delivery.target).cloned();
             tries.spawn(async move {
                 let outcome = match &target {
-                    Some(target) => send(target, &delivery, now).await,
+                    // A panic counts as a failed try: it must come to an end as well.
+                    Some(target) => catch_panic(send(target, &delivery, now))
+                        .await
+                        .unwrap_or_else(|panic| Err(format!("sending {panic}"))),
                     None => Err("there is no such target".to_owned()),
                 };
                 (delivery, outcome)
             });
         }
+        let mut failure = None;
         while let Some(tried) = tries.join_next().await {
-            // A try that ended without a word is tried again when its time is over.
+            // A try that was cut off is tried again when its time is over.
             if let Ok((delivery, outcome)) = tried {
-                self.note(&delivery, outcome, done).await?;
+                part(&mut failure, self.note(&delivery, outcome, done)).await;
             }
         }
-        Ok(count)
+        failure.map_or(Ok(count), Err)
     }
 
     /// Notes what became of a try, for whoever comes next.
@@ -157,11 +207,25 @@ fn test_alert(target: &str, now: Timestamp) -> Alert {
     }
 }
 
+/// The first alert that is being read, for a caller that has to set it aside.
+type AtHand = Arc<Mutex<Option<i64>>>;
+
 /// Makes messages of alerts, at the pace of each target.
-async fn hand_over(tx: &mut Tx<'_>, targets: &[Target], now: Option<Timestamp>) -> Result<(), Error> {
+async fn hand_over(
+    tx: &mut Tx<'_>,
+    targets: &[Target],
+    limit: usize,
+    after: i64,
+    at_hand: &AtHand,
+    now: Option<Timestamp>,
+) -> Result<(), Error> {
     tx.lock_alerts().await?;
     let now = tx.database_now(now).await?;
-    for alert in tx.unsent_alerts(ALERTS_MAX).await? {
+    let Some(first) = tx.next_unsent_alert(after).await? else { return Ok(()) };
+    if let Ok(mut at_hand) = at_hand.lock() {
+        *at_hand = Some(first);
+    }
+    for alert in tx.unsent_alerts(limit, first.saturating_sub(1)).await? {
         let fresh = now - alert.last_at < STALE;
         for target in targets.iter().filter(|target| fresh && target.wants(alert.kind)) {
             let interval =

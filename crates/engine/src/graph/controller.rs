@@ -20,7 +20,7 @@ use chrono::TimeDelta;
 use memory::Memory;
 use tidemill_core::Timestamp;
 use tidemill_core::limits::AGENT_MEMORY_DAYS;
-use tidemill_store::{Class, Error, Held, Lease, Look};
+use tidemill_store::{Class, Error, Held, Lease, Look, catch_panic};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -83,7 +83,14 @@ impl Graphs {
         let mut bell = self.bells().controller.subscribe();
         while !*stop.borrow() {
             bell.mark_unchanged();
-            let wait = match controller.tick().await {
+            let tick = catch_panic(controller.tick()).await;
+            let tick = tick.unwrap_or_else(|panic| Err(Error::Panicked { panic }));
+            if let Err(Error::Panicked { .. }) = &tick {
+                // What it believed may be half changed: everything is read again.
+                controller.memory = Memory::default();
+                controller.read_at = None;
+            }
+            let wait = match tick {
                 Ok(pass) if pass.more => continue,
                 Ok(pass) if pass.acts && pass.live > 0 => self.settings.look,
                 Ok(_) => self.settings.look_idle,

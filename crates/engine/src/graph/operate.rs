@@ -28,6 +28,7 @@ impl Graphs {
         by: &str,
         reason: Option<&str>,
     ) -> Result<CancelledGraph, Error> {
+        tidemill_core::request::check_request_by(by, reason)?;
         let cancelled = self
             .engine
             .patience
@@ -46,6 +47,7 @@ impl Graphs {
     /// Queues a successor of a graph that has ended. What succeeded is reused; what did not runs again, or the
     /// named jobs and everything after them.
     pub async fn retry(&self, run: &RunId, jobs: &[String], by: &str) -> Result<Retried, Error> {
+        tidemill_core::request::check_request_by(by, None)?;
         let next = self.engine.clock().run_id();
         let retried = self
             .engine

@@ -15,7 +15,7 @@ use tidemill_core::message::Message;
 use tidemill_core::queue::{CONSOLIDATE, Counts, DeadLetter, Received, WORK_DONE};
 use tidemill_core::records::Sync;
 use tidemill_core::sync::SyncState;
-use tidemill_store::{Class, Error, Queue as _, Receive, RefusalCode};
+use tidemill_store::{Class, Error, Queue as _, Receive, RefusalCode, catch_panic};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -119,7 +119,9 @@ impl Syncs {
                 // Nothing is in hand between two turns: what is locked for us is what we were never told of.
                 is_unsure = self.engine.store().release_worker(presence.worker(), self.now()).await.is_err();
             }
-            let found = match self.consolidator_turn(&presence, options, &stop, &mut completed).await {
+            let turn =
+                catch_panic(Box::pin(self.consolidator_turn(&presence, options, &stop, &mut completed)));
+            let found = match turn.await.unwrap_or_else(|panic| Err(Error::Panicked { panic })) {
                 Ok(found) => found,
                 // Whoever asked for one look hears that there was none.
                 Err(error) if options.once => {
@@ -173,7 +175,11 @@ impl Syncs {
             let held = Instant::now();
             let trace = message.trace_id.clone().unwrap_or_default();
             let span = of_sync!("consolidate", trace, message.run_id.as_deref().unwrap_or_default());
-            let carried = self.carry_consolidation(&message, options, stop);
+            // A panic costs this sync alone: its message is given back, and counts.
+            let carried = async {
+                let carried = catch_panic(Box::pin(self.carry_consolidation(&message, options, stop))).await;
+                carried.unwrap_or_else(|panic| Err(Fault::Again(panic.to_string())))
+            };
             let outcome = self.while_renewing(&message.receipt, carried).instrument(span).await;
             metrics::histogram!("tidemill_message_hold_seconds", "queue" => CONSOLIDATE)
                 .record(held.elapsed());

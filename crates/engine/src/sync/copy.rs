@@ -161,7 +161,7 @@ impl Syncs {
         }
         let now = self.engine.store().now(self.now()).await?;
         let mut due = feeds.into_iter().filter(|record| self.copies.is_due(record, now));
-        let (mut running, mut written) = (JoinSet::new(), 0);
+        let (mut running, mut written, mut failure) = (JoinSet::new(), 0, None);
         loop {
             while running.len() < COPIES_MAX
                 && let Some(record) = due.next()
@@ -170,8 +170,12 @@ impl Syncs {
                 running.spawn(async move { syncs.copy_watermark(record, now).await });
             }
             match running.join_next().await {
-                None => return Ok(written),
-                Some(Ok(copied)) => written += u64::from(copied? == Copied::Now),
+                None => return failure.map_or(Ok(written), Err),
+                Some(Ok(Ok(copied))) => written += u64::from(copied == Copied::Now),
+                // A feed that fails does not stop the copies of the others.
+                Some(Ok(Err(error))) => {
+                    failure.get_or_insert(error);
+                }
                 Some(Err(panicked)) => {
                     tracing::error!("the copy of a watermark broke off: {panicked}");
                 }

@@ -3,12 +3,13 @@
 use super::Syncs;
 use super::circuit::Asked;
 use super::plan::{envelope, say};
+use super::skip::Skip;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidemill_core::event::Level;
 use tidemill_core::feed::{FeedPage, FeedQuery, Item};
 use tidemill_core::message::{Message, WorkDone, WorkItem, WorkStatus};
-use tidemill_core::page::{self, AfterLast, Guard, Progress, Verdict};
+use tidemill_core::page::{self, AfterLast, Progress, Verdict};
 use tidemill_core::partition::PartitionState;
 use tidemill_core::queue::{NewMessage, Receipt, Received, WORK_DONE};
 use tidemill_core::records::{Partition, Stage, Sync};
@@ -67,23 +68,28 @@ enum Fetched {
 }
 
 impl Syncs {
-    /// Reads what a message is about. `None`: there is nothing to do for it any more.
+    /// Reads the partition of a message. `None`: the page is skipped.
     pub(super) async fn open_page(&self, received: &Received, hand: &Hand) -> Result<Option<Reading>, Error> {
         let Ok(Message::WorkItem(item)) = serde_json::from_value(received.body.clone()) else {
             return Err(Error::refused(RefusalCode::BadValue, "the message is no work item"));
         };
         let (hand, now, body) = (hand.clone(), self.now(), received.body.clone());
-        self.engine
+        let asked = item.clone();
+        let opened = self
+            .engine
             .store()
             .write(move |mut tx| {
                 Box::pin(async move {
-                    let Some(sync) = tx.sync(item.run_id).await? else { return Ok(None) };
+                    let Some(sync) = tx.sync(item.run_id).await? else { return Ok(Err(Skip::Gone)) };
                     let Some(partition) = tx.partition(item.run_id, &item.partition_id).await? else {
-                        return Ok(None);
+                        return Ok(Err(Skip::Gone));
                     };
                     let progress = progress_of(&mut tx, &partition).await?;
-                    if page::guard(item.offset, &progress) != Guard::Proceed || !sync.state.is_live() {
-                        return Ok(None);
+                    if let Some(skip) = Skip::of(page::guard(item.offset, &progress)) {
+                        return Ok(Err(skip));
+                    }
+                    if !sync.state.is_live() {
+                        return Ok(Err(Skip::Failed));
                     }
                     if sync.state == SyncState::Created {
                         let (from, to) = (SyncState::Created, SyncState::WorkersRunning);
@@ -94,10 +100,11 @@ impl Syncs {
                     }
                     let id = Uuid::new_v4();
                     tx.begin_worker_run(id, sync.run_id, &item.partition_id, &hand.name, &body, now).await?;
-                    Ok(Some(Reading { sync, item, progress, is_over: false }))
+                    Ok(Ok(Reading { sync, item, progress, is_over: false }))
                 })
             })
-            .await
+            .await?;
+        Ok(opened.inspect_err(|skip| skip.note(&asked)).ok())
     }
 
     /// Carries out one page.

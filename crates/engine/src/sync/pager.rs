@@ -2,6 +2,7 @@
 
 use super::circuit::{Asked, circuit_of};
 use super::page::{Hand, Keep, Paged, Reading};
+use super::skip::Skip;
 use super::width::Width;
 use super::{PAGES_LABEL, Syncs, delta};
 use crate::patience::chain;
@@ -226,6 +227,7 @@ impl Syncs {
                 }
                 Ok(Paged::Stored(None, _)) => return sure(pages + 1),
                 Ok(Paged::Skipped) => {
+                    Skip::Overtaken.note(&item);
                     self.settle(&at, "skip a page").await;
                     return sure(pages);
                 }

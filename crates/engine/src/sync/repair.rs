@@ -5,6 +5,7 @@ use super::Syncs;
 use super::evaluate::{fail, order_for};
 use super::operate::stop;
 use super::plan::message_for;
+use crate::upkeep::part;
 use std::collections::HashSet;
 use tidemill_core::Timestamp;
 use tidemill_core::alert::AlertKind;
@@ -22,29 +23,40 @@ const HAND_GENERATION: i32 = 1_000_000;
 const MESSAGES_MAX: usize = 500;
 
 impl Syncs {
-    /// Looks after everything once.
+    /// Looks after everything once. A part or a sync that fails does not keep the others from being looked after; the
+    /// first error is returned at the end.
     pub async fn repair(&self) -> Result<(), Error> {
         let (store, now) = (self.engine.store(), self.now());
-        let released = store.release_dead(now).await?;
+        let mut failure = None;
+        let released = part(&mut failure, store.release_dead(now)).await.unwrap_or_default();
         metrics::counter!("tidemill_locks_released_total").increment(released);
-        // What waits for a feed that is held or down is not given up because of that.
-        let at_rest = self.feeds_at_rest().await?;
-        if !at_rest.is_empty() {
-            store.prolong(at_rest, now).await?;
-        }
-        store.expire(MESSAGES_MAX, now).await?;
-        store.purge(MESSAGES_MAX, now).await?;
-        for sync in store.live_syncs(SYNCS_MAX).await? {
-            let id = sync.run_id;
-            let ended = store
-                .write(move |mut tx| Box::pin(async move { repair_one(&mut tx, &sync, now).await }))
-                .await?;
-            if !ended {
-                self.evaluate(id).await?;
-            }
+        part(&mut failure, self.prolong_at_rest()).await;
+        part(&mut failure, store.expire(MESSAGES_MAX, now)).await;
+        part(&mut failure, store.purge(MESSAGES_MAX, now)).await;
+        for sync in part(&mut failure, store.live_syncs(SYNCS_MAX)).await.unwrap_or_default() {
+            part(&mut failure, self.repair_sync(sync)).await;
         }
         if released > 0 {
             self.ring();
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// What waits for a feed that is held or down is not given up because of that.
+    async fn prolong_at_rest(&self) -> Result<(), Error> {
+        let at_rest = self.feeds_at_rest().await?;
+        if !at_rest.is_empty() {
+            self.engine.store().prolong(at_rest, self.now()).await?;
+        }
+        Ok(())
+    }
+
+    async fn repair_sync(&self, sync: Sync) -> Result<(), Error> {
+        let (id, now) = (sync.run_id, self.now());
+        let store = self.engine.store();
+        let step = store.write(move |mut tx| Box::pin(async move { repair_one(&mut tx, &sync, now).await }));
+        if !step.await? {
+            self.evaluate(id).await?;
         }
         Ok(())
     }

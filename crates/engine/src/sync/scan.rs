@@ -93,11 +93,13 @@ impl Syncs {
 impl SyncSettings {
     /// What a scan aims at.
     pub(super) fn goal(&self, full: bool, granularity: Cents) -> Goal {
+        // Three calls for each partition, as with the defaults.
+        let incremental = Goal::INCREMENTAL.calls_max.max(self.partitions_incremental.saturating_mul(3));
         Goal {
             target: self.partition_target,
             partitions_max: if full { self.partitions_full } else { self.partitions_incremental },
             records_min: self.partition_min,
-            calls_max: self.count_calls_max.min(if full { u32::MAX } else { Goal::INCREMENTAL.calls_max }),
+            calls_max: self.count_calls_max.min(if full { u32::MAX } else { incremental }),
             granularity,
         }
     }

@@ -8,9 +8,9 @@ use crate::trace::of_run;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_core::alert::AlertKind;
-use tidemill_core::run::{Applied, Claim, FinalStatus};
+use tidemill_core::run::Claim;
 use tidemill_core::{Json, limits};
-use tidemill_store::{ClaimRuns, Class, Error, FinishRun, Holder, RefusalCode};
+use tidemill_store::{ClaimRuns, Class, Error, Holder, RefusalCode};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tracing::Instrument as _;
@@ -112,7 +112,7 @@ impl Syncs {
             labels: vec![SYNC_LABEL.to_owned()],
             projects: None,
             request_id: Some(request.to_string()),
-            lease_secs: limits::LEASE_SECS,
+            lease_secs: Some(limits::LEASE_SECS),
         };
         let only = self.sync_projects().await?;
         if only.is_empty() {
@@ -148,13 +148,7 @@ impl Syncs {
             }
             Err(PlanFault::Refused(reason)) => {
                 tracing::error!(run.id = %claim.run_id, "sync {} cannot begin: {reason}", claim.run_id);
-                let end = FinishRun {
-                    run_id: claim.run_id.clone(),
-                    status: FinalStatus::Failed,
-                    metadata: serde_json::json!({"error": reason}),
-                    epoch: Some(claim.epoch),
-                };
-                self.refuse(&claim, &holder, end, &reason).await.inspect_err(|error| {
+                self.refuse(&claim, &holder, &reason).await.inspect_err(|error| {
                     tracing::error!(run.id = %claim.run_id, "could not fail the run: {}", chain(error));
                 })
             }
@@ -169,23 +163,17 @@ impl Syncs {
     }
 
     /// Fails a run that cannot be planned, and tells people, in one commit.
-    async fn refuse(
-        &self,
-        claim: &Claim,
-        holder: &Holder,
-        end: FinishRun,
-        reason: &str,
-    ) -> Result<(), Error> {
+    async fn refuse(&self, claim: &Claim, holder: &Holder, reason: &str) -> Result<(), Error> {
         let feed = claim.metadata.get("feed").and_then(Json::as_str).unwrap_or_default().to_owned();
         let told = format!("sync {} of feed {feed} cannot begin: {reason}", claim.run_id);
-        let (worker, now) = (holder.worker.clone(), self.now());
+        let (run, holder, now) = (claim.run_id.clone(), holder.clone(), self.now());
+        let notes = serde_json::json!({"error": reason});
         self.engine
             .store()
             .write(move |mut tx| {
                 Box::pin(async move {
-                    let ended = tx.finish_runs(std::slice::from_ref(&end), worker.as_deref(), now).await?;
-                    if ended.first() == Some(&Applied::Applied) {
-                        tx.alert_feed(AlertKind::SyncFailed, &feed, Some(&end.run_id), &told, now).await?;
+                    if tx.fail_sync_claim(&run, &holder, notes, now).await? {
+                        tx.alert_feed(AlertKind::SyncFailed, &feed, Some(&run), &told, now).await?;
                     }
                     Ok(())
                 })

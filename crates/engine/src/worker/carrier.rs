@@ -57,24 +57,34 @@ pub enum Ending {
     Drained,
 }
 
-/// Why a run is to stop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
-    /// Somebody cancelled it.
-    Cancelled,
-    /// The worker no longer holds it: nothing it says counts any more.
-    Lost,
-    /// The worker process is to end.
-    Shutdown,
-}
-
-/// What the carrier of a run is told while it works.
+/// What the carrier of a run is told while it works: contact with the database, and every reason to stop.
+///
+/// A reason that was given is never taken back. Several may apply at once, and the carrier has to satisfy all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sign<M> {
-    /// The moment before the last claim or beat that the database has confirmed.
+    /// The moment before the last claim or heartbeat that the database confirmed.
     pub contact: M,
-    /// Whether and why to stop.
-    pub stop: Option<Stop>,
+    /// Whether the worker no longer holds the run: nothing it reports counts any more.
+    pub lost: bool,
+    /// Set when a cancel was requested: the last moment at which the run was known not to be cancelled.
+    ///
+    /// The database counts the cancel grace from some time after this moment, so a deadline that is derived from it
+    /// comes early enough.
+    pub cancelled: Option<M>,
+    /// Whether the worker process is to end.
+    pub shutdown: bool,
+}
+
+impl<M> Sign<M> {
+    /// No reason to stop.
+    pub(super) fn new(contact: M) -> Self {
+        Self { contact, lost: false, cancelled: None, shutdown: false }
+    }
+
+    /// Whether there is a reason to stop.
+    pub fn is_told(&self) -> bool {
+        self.lost || self.cancelled.is_some() || self.shutdown
+    }
 }
 
 /// How the work on a run ended.

@@ -22,6 +22,8 @@ pub trait Door: Clone + Send + Sync + 'static {
 
     /// Whether the caller was found dead, or no longer holds what it wanted to change.
     fn is_stale(error: &Self::Error) -> bool;
+    /// Whether every later call of this worker would fail too: no permission, no schema, a version that is refused.
+    fn is_hopeless(error: &Self::Error) -> bool;
     /// Whether what was said is larger than it may be.
     fn is_too_large(error: &Self::Error) -> bool;
     /// What to say of a call that nobody answered in time; it passes.
@@ -69,6 +71,8 @@ pub trait Door: Clone + Send + Sync + 'static {
 pub trait Waiting: Send {
     /// Why it cannot wait.
     type Error;
+    /// Whether waiting itself claims, under the request id of the worker.
+    const CLAIMS: bool;
 
     /// Declares that the worker waits.
     fn arm(&mut self) -> impl Future<Output = Result<(), Self::Error>> + Send;
@@ -91,6 +95,10 @@ impl Door for Engine {
 
     fn is_stale(error: &Error) -> bool {
         error.refusal_code() == Some(RefusalCode::Stale)
+    }
+
+    fn is_hopeless(error: &Error) -> bool {
+        error.is_hopeless()
     }
 
     fn is_too_large(error: &Error) -> bool {
@@ -151,6 +159,7 @@ impl Door for Engine {
 
 impl Waiting for Waiter {
     type Error = Error;
+    const CLAIMS: bool = false;
 
     async fn arm(&mut self) -> Result<(), Error> {
         Self::arm(self).await

@@ -3,7 +3,7 @@
 //! Whatever waits for the database here ends when the process is told to stop: a server that is away must not keep a
 //! worker from going.
 
-use super::carrier::Stop;
+use super::active::Asked;
 use super::door::Door;
 use super::{Carrier, Dispatch, Owed, in_time};
 use crate::patience::{Patience, chain};
@@ -55,16 +55,9 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
                 self.last_beat = asked;
                 self.draining = beaten.draining;
                 for (run, held) in runs.iter().zip(beaten.held) {
-                    self.tell(run, |sign| {
-                        if !held.held {
-                            sign.stop = Some(Stop::Lost);
-                            return;
-                        }
-                        sign.contact = moment;
-                        if held.cancel_requested && sign.stop.is_none() {
-                            sign.stop = Some(Stop::Cancelled);
-                        }
-                    });
+                    if let Some(active) = self.active.get_mut(run) {
+                        active.hear(run, &held, Asked { moment, at: asked }, self.options.beat);
+                    }
                 }
             }
             Ok(Err(error)) if D::is_stale(&error) => {
@@ -114,7 +107,7 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
     /// Everything that the process holds belongs to others: stop it, and begin again as a new process.
     pub(super) async fn start_over(&mut self) -> Result<(), D::Error> {
         for active in self.active.values() {
-            active.sign.send_modify(|sign| sign.stop = Some(Stop::Lost));
+            active.sign.send_modify(|sign| sign.lost = true);
         }
         let stop = self.stop.clone();
         let is_told = tokio::select! {
@@ -128,7 +121,7 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
         self.active.clear();
         self.waiter = None;
         self.owed = Owed::Nothing;
-        self.request_id = uuid::Uuid::new_v4().to_string();
+        self.forget_request();
         self.worker_id = WorkerId(uuid::Uuid::new_v4());
         self.register().await
     }
@@ -142,9 +135,7 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
     /// Lets what is in hand end, and says goodbye.
     pub(super) async fn shut_down(&mut self, losses: &mut mpsc::UnboundedReceiver<RunId>) {
         for active in self.active.values() {
-            active.sign.send_modify(|sign| {
-                sign.stop.get_or_insert(Stop::Shutdown);
-            });
+            active.sign.send_modify(|sign| sign.shutdown = true);
         }
         let deadline = Instant::now() + self.options.ending_max;
         while !self.tasks.is_empty() && Instant::now() < deadline {
@@ -152,7 +143,7 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
                 self.options.beat.saturating_sub(self.last_beat.elapsed()).max(Duration::from_millis(10));
             tokio::select! {
                 Some(done) = self.tasks.join_next() => self.note(done),
-                Some(run) = losses.recv() => self.tell(&run, |sign| sign.stop = Some(Stop::Lost)),
+                Some(run) = losses.recv() => self.tell(&run, |sign| sign.lost = true),
                 () = tokio::time::sleep(tick) => self.beat_if_due().await,
             }
         }

@@ -1,37 +1,91 @@
--- Concurrency keys. Only the head of a key has an open gate; the others stand in line behind it, out of the way of
--- claims. Lock order: a run that is being changed, then its key, then another run of the key, and that one only
--- where it is free (SKIP LOCKED), so that no two of these wait for each other.
+-- Concurrency keys. Only the head of a key has an open gate; the others wait in line behind it, where no claim reads
+-- them. A key without a head and without a line stays until the next sweep removes it.
+--
+-- Lock order (ARCHITECTURE.md, "Lock order"): runs, then keys, then nothing that waits. A step that has locked a key
+-- takes further runs only where they are free (SKIP LOCKED). A step with several keys either takes them in the order
+-- of (project_id, concurrency_key), or takes only those that are free: open_due and the sweep do the latter, so that
+-- neither a burst nor an open transaction of somebody else can hold them up.
 
--- Puts a queued run at the head of its key or in line, and says which gate it gets.
-CREATE FUNCTION {ops}.enter_key(p_run_id text, p_project_id text, p_key text, p_priority integer)
+-- Locks a key, creating its row if necessary. False if p_wait is false and another transaction has the key. Rows are
+-- only ever created under an advisory lock: a row that another transaction has not committed yet cannot be seen, and
+-- inserting it again would wait for that transaction.
+CREATE FUNCTION {ops}.lock_key(p_project_id text, p_key text, p_wait boolean)
+RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    v_lock bigint;
+BEGIN
+    IF p_wait THEN
+        PERFORM FROM {ops}.concurrency_keys k
+          WHERE k.project_id = p_project_id AND k.concurrency_key = p_key FOR UPDATE;
+    ELSE
+        PERFORM FROM {ops}.concurrency_keys k
+          WHERE k.project_id = p_project_id AND k.concurrency_key = p_key FOR UPDATE SKIP LOCKED;
+    END IF;
+    IF FOUND THEN
+        RETURN true;
+    END IF;
+    v_lock := hashtextextended('tidemill key {schema} ' || p_project_id || ' ' || p_key, 0);
+    IF p_wait THEN
+        PERFORM pg_advisory_xact_lock(v_lock);
+        INSERT INTO {ops}.concurrency_keys AS k (project_id, concurrency_key) VALUES (p_project_id, p_key)
+        ON CONFLICT (project_id, concurrency_key) DO UPDATE SET head_run_id = k.head_run_id;
+        RETURN true;
+    END IF;
+    IF EXISTS (SELECT FROM {ops}.concurrency_keys k WHERE k.project_id = p_project_id AND k.concurrency_key = p_key)
+       OR NOT pg_try_advisory_xact_lock(v_lock) THEN
+        RETURN false;
+    END IF;
+    -- Another transaction may have created the row before this one got the advisory lock.
+    PERFORM FROM {ops}.concurrency_keys k
+      WHERE k.project_id = p_project_id AND k.concurrency_key = p_key FOR UPDATE SKIP LOCKED;
+    IF FOUND THEN
+        RETURN true;
+    ELSIF EXISTS (SELECT FROM {ops}.concurrency_keys k
+                   WHERE k.project_id = p_project_id AND k.concurrency_key = p_key) THEN
+        RETURN false;
+    END IF;
+    INSERT INTO {ops}.concurrency_keys (project_id, concurrency_key) VALUES (p_project_id, p_key);
+    RETURN true;
+END
+$$;
+
+-- Puts a queued run at the head of its key or in line, and returns the gate it gets; NULL if p_wait is false and
+-- another transaction has the key. A head that nobody has claimed yet gives way to a run of higher priority, and to
+-- one of the same priority that was asked for earlier: the successor of a lost run takes its old place.
+CREATE FUNCTION {ops}.enter_key(p_run_id text, p_project_id text, p_key text, p_priority integer,
+                                p_ready_at timestamptz, p_wait boolean)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     v_head text;
-    v_lower text;
+    v_gate text;
 BEGIN
-    INSERT INTO {ops}.concurrency_keys AS k (project_id, concurrency_key, head_run_id)
-    VALUES (p_project_id, p_key, p_run_id)
-    ON CONFLICT (project_id, concurrency_key)
-        DO UPDATE SET head_run_id = coalesce(k.head_run_id, excluded.head_run_id)
-    RETURNING k.head_run_id INTO v_head;
+    IF NOT {ops}.lock_key(p_project_id, p_key, p_wait) THEN
+        RETURN NULL;
+    END IF;
+    SELECT k.head_run_id INTO v_head FROM {ops}.concurrency_keys k
+     WHERE k.project_id = p_project_id AND k.concurrency_key = p_key;
     IF v_head = p_run_id THEN
         RETURN 'open';
+    ELSIF v_head IS NOT NULL THEN
+        SELECT r.gate INTO v_gate FROM {ops}.runs r
+         WHERE r.run_id = v_head AND r.finished_at IS NULL
+           AND (r.gate IN ('open', 'time') AND r.priority < p_priority
+                OR r.gate = 'open' AND r.priority = p_priority AND r.ready_at > p_ready_at)
+           FOR UPDATE SKIP LOCKED;
+        IF NOT FOUND THEN
+            RETURN 'key';
+        END IF;
     END IF;
-    -- A head that nobody has claimed yet gives way to a run of higher priority.
-    SELECT r.run_id INTO v_lower FROM {ops}.runs r
-     WHERE r.run_id = v_head AND r.gate = 'open' AND r.priority < p_priority
-       FOR UPDATE SKIP LOCKED;
-    IF v_lower IS NULL THEN
-        RETURN 'key';
-    END IF;
-    UPDATE {ops}.runs SET gate = 'key' WHERE run_id = v_lower;
     UPDATE {ops}.concurrency_keys SET head_run_id = p_run_id
      WHERE project_id = p_project_id AND concurrency_key = p_key;
+    IF v_gate = 'open' THEN
+        UPDATE {ops}.runs SET gate = 'key' WHERE run_id = v_head;
+    END IF;
     RETURN 'open';
 END
 $$;
 
--- Passes a key on from a run that has ended, or from nobody, to the first in line.
+-- Passes a key on from a run that has ended, or from no run, to the first in line.
 CREATE FUNCTION {ops}.pass_key(p_project_id text, p_key text, p_from text)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -47,18 +101,12 @@ BEGIN
      WHERE r.project_id = p_project_id AND r.concurrency_key = p_key AND r.gate = 'key'
      ORDER BY r.priority DESC, r.ready_at, r.run_id LIMIT 1
        FOR UPDATE SKIP LOCKED;
+    -- Without a head where there is no line, or where another transaction has all of it. The sweep looks again.
+    UPDATE {ops}.concurrency_keys SET head_run_id = v_next
+     WHERE project_id = p_project_id AND concurrency_key = p_key;
     IF v_next IS NOT NULL THEN
         UPDATE {ops}.runs SET gate = 'open' WHERE run_id = v_next;
-        UPDATE {ops}.concurrency_keys SET head_run_id = v_next
-         WHERE project_id = p_project_id AND concurrency_key = p_key;
         PERFORM {ops}.wake();
-    ELSIF EXISTS (SELECT FROM {ops}.runs r WHERE r.project_id = p_project_id
-                     AND r.concurrency_key = p_key AND r.gate = 'key') THEN
-        -- Somebody is changing the only one in line. The sweeper comes back to a key without a head.
-        UPDATE {ops}.concurrency_keys SET head_run_id = NULL
-         WHERE project_id = p_project_id AND concurrency_key = p_key;
-    ELSE
-        DELETE FROM {ops}.concurrency_keys WHERE project_id = p_project_id AND concurrency_key = p_key;
     END IF;
 END
 $$;
@@ -73,31 +121,90 @@ BEGIN
 END
 $$;
 
--- Of statements that name the end only: the condition is read and prepared anew for each. A plain statement that ends a
--- run without naming it passes the key on where it is completed.
+-- Only for statements that name finished_at: the condition is prepared anew for each statement. A plain statement that
+-- ends a run without naming it passes the key on in complete_step.
 CREATE OR REPLACE TRIGGER run_releases_key AFTER UPDATE OF finished_at ON {ops}.runs
     FOR EACH ROW WHEN (NEW.concurrency_key IS NOT NULL) EXECUTE FUNCTION {ops}.release_key();
 
--- Opens the gate of runs whose time has come.
+-- Opens the gates of runs whose time has come, without waiting for anybody. Runs whose key another transaction has
+-- keep their gate and are not counted, so that they cannot use up the limit.
 CREATE FUNCTION {ops}.open_due(p_limit integer, p_now timestamptz)
 RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
-    v_due record;
-    v_opened integer := 0;
+    v_due     record;
+    v_gate    text;
+    v_opened  integer := 0;
+    v_wanted  integer;
+    v_seen    integer;
+    v_busy    text[] := '{}';
 BEGIN
-    FOR v_due IN
-        SELECT r.run_id, r.project_id, r.concurrency_key, r.priority FROM {ops}.runs r
-         WHERE r.gate = 'time' AND r.available_at <= p_now
-         ORDER BY r.available_at LIMIT p_limit
-           FOR UPDATE SKIP LOCKED
     LOOP
-        UPDATE {ops}.runs SET updated_at = p_now, gate =
-            CASE WHEN v_due.concurrency_key IS NULL THEN 'open'
-                 ELSE {ops}.enter_key(v_due.run_id, v_due.project_id, v_due.concurrency_key, v_due.priority)
-            END
-         WHERE run_id = v_due.run_id;
-        v_opened := v_opened + 1;
+        v_wanted := p_limit - v_opened;
+        v_seen := 0;
+        FOR v_due IN
+            SELECT r.run_id, r.project_id, r.concurrency_key, r.priority, r.ready_at,
+                   r.project_id || ' ' || r.concurrency_key AS key_name
+              FROM {ops}.runs r
+             WHERE r.gate = 'time' AND r.available_at <= p_now
+               AND (r.concurrency_key IS NULL OR r.project_id || ' ' || r.concurrency_key <> ALL (v_busy))
+             ORDER BY r.available_at LIMIT v_wanted
+               FOR UPDATE SKIP LOCKED
+        LOOP
+            v_seen := v_seen + 1;
+            CONTINUE WHEN v_due.key_name = ANY (v_busy);
+            v_gate := CASE WHEN v_due.concurrency_key IS NULL THEN 'open'
+                           ELSE {ops}.enter_key(v_due.run_id, v_due.project_id, v_due.concurrency_key, v_due.priority,
+                                                v_due.ready_at, false) END;
+            IF v_gate IS NULL THEN
+                v_busy := v_busy || v_due.key_name;
+                CONTINUE;
+            END IF;
+            UPDATE {ops}.runs SET updated_at = p_now, gate = v_gate WHERE run_id = v_due.run_id;
+            v_opened := v_opened + 1;
+        END LOOP;
+        -- A full batch with busy keys in it may hide runs that can be opened: look behind it.
+        EXIT WHEN v_opened >= p_limit OR v_seen < v_wanted OR cardinality(v_busy) > 100;
     END LOOP;
     RETURN v_opened;
+END
+$$;
+
+-- Repairs keys whose head is not a live run of the key, and lines without a key. Only statements that bypass the
+-- triggers, such as those of a restored backup, leave them behind. Returns how many were repaired.
+CREATE FUNCTION {ops}.repair_keys(p_limit integer)
+RETURNS integer LANGUAGE plpgsql {verb} AS $$
+DECLARE
+    v_key    record;
+    v_repaired integer := 0;
+BEGIN
+    FOR v_key IN
+        SELECT k.project_id, k.concurrency_key, k.head_run_id FROM {ops}.concurrency_keys k
+         WHERE k.head_run_id IS NOT NULL
+           AND NOT EXISTS (SELECT FROM {ops}.runs r
+                            WHERE r.run_id = k.head_run_id AND r.finished_at IS NULL
+                              AND r.project_id = k.project_id AND r.concurrency_key = k.concurrency_key)
+         ORDER BY 1, 2 LIMIT p_limit FOR UPDATE SKIP LOCKED
+    LOOP
+        -- The search may have waited out a change: with the key locked, look at the head once more.
+        CONTINUE WHEN EXISTS (SELECT FROM {ops}.runs r
+                               WHERE r.run_id = v_key.head_run_id AND r.finished_at IS NULL
+                                 AND r.project_id = v_key.project_id AND r.concurrency_key = v_key.concurrency_key);
+        PERFORM {ops}.pass_key(v_key.project_id, v_key.concurrency_key, v_key.head_run_id);
+        v_repaired := v_repaired + 1;
+    END LOOP;
+    -- Runs in line for a key that has no row.
+    FOR v_key IN
+        SELECT r.run_id, r.project_id, r.concurrency_key, r.priority, r.ready_at FROM {ops}.runs r
+         WHERE r.gate = 'key' AND r.concurrency_key IS NOT NULL
+           AND NOT EXISTS (SELECT FROM {ops}.concurrency_keys k
+                            WHERE k.project_id = r.project_id AND k.concurrency_key = r.concurrency_key)
+         ORDER BY r.project_id, r.concurrency_key, r.priority DESC, r.ready_at LIMIT p_limit
+           FOR UPDATE SKIP LOCKED
+    LOOP
+        UPDATE {ops}.runs SET gate = coalesce({ops}.enter_key(v_key.run_id, v_key.project_id, v_key.concurrency_key,
+            v_key.priority, v_key.ready_at, false), 'key') WHERE run_id = v_key.run_id;
+        v_repaired := v_repaired + 1;
+    END LOOP;
+    RETURN v_repaired;
 END
 $$;

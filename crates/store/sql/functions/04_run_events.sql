@@ -16,16 +16,27 @@ BEGIN
 END
 $$;
 
--- Records a run that a plain INSERT brought.
+-- Records a run that a plain INSERT brought, and enters its concurrency key.
 CREATE FUNCTION {ops}.record_by_hand(p_new {ops}.runs)
 RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_gate text := p_new.gate;
 BEGIN
     INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, env_id, created_at)
     VALUES (p_new.run_id, 1, 'evt-' || substr(p_new.run_id, 5) || '-1', 'transition', 'info', 'Run queued',
             CASE WHEN p_new.retry_of IS NULL THEN jsonb_build_object('to', p_new.status)
                  ELSE jsonb_build_object('to', p_new.status, 'retry_of', p_new.retry_of, 'attempt', p_new.attempt) END,
             p_new.env_id, p_new.created_at);
-    UPDATE {ops}.runs SET last_seq = 1 WHERE run_id = p_new.run_id;
+    IF p_new.concurrency_key IS NOT NULL AND p_new.finished_at IS NULL AND v_gate IS DISTINCT FROM 'time' THEN
+        v_gate := {ops}.enter_key(p_new.run_id, p_new.project_id, p_new.concurrency_key, p_new.priority,
+                                  p_new.ready_at, true);
+        IF p_new.gate IS NULL AND v_gate = 'key' THEN
+            RAISE EXCEPTION 'run % cannot be %: another run has concurrency key `%`', p_new.run_id, p_new.status,
+                p_new.concurrency_key USING ERRCODE = 'TM008';
+        END IF;
+        v_gate := CASE WHEN p_new.gate IS NOT NULL THEN v_gate END;
+    END IF;
+    UPDATE {ops}.runs SET last_seq = 1, gate = v_gate WHERE run_id = p_new.run_id;
     IF p_new.status = ANY ('{failed,cancelled}') THEN
         -- It was brought here after its end: it is listed, and nobody is told.
         INSERT INTO {ops}.run_ends (status, run_id) VALUES (p_new.status, p_new.run_id) ON CONFLICT DO NOTHING;
@@ -33,19 +44,51 @@ BEGIN
 END
 $$;
 
--- An event that a plain statement appends gets its id, and the run the number that the next event goes on from.
-CREATE OR REPLACE FUNCTION {ops}.complete_event()
-RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- Completes an event that a plain statement appends: its number, its id, and the number that the run goes on from.
+CREATE FUNCTION {ops}.event_by_hand(p_new {ops}.run_events)
+RETURNS {ops}.run_events LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v_run record;
 BEGIN
-    NEW.event_id := 'evt-' || substr(NEW.run_id, 5) || '-' || NEW.seq;
-    UPDATE {ops}.runs r SET last_seq = NEW.seq
-     WHERE r.run_id = NEW.run_id AND r.last_seq < NEW.seq AND r.finished_at IS NULL;
-    RETURN NEW;
+    IF octet_length(p_new.message) > {message_max} THEN
+        RAISE EXCEPTION 'the message is larger than % bytes', {message_max} USING ERRCODE = 'TM007';
+    ELSIF octet_length(p_new.event_key) > {key_max} OR octet_length(p_new.event_id) > {key_max} THEN
+        RAISE EXCEPTION 'event_key and event_id have at most % bytes each', {key_max} USING ERRCODE = 'TM007';
+    ELSIF NOT {ops}.is_readable_time(p_new.created_at) THEN
+        PERFORM {ops}.refuse_time('created_at', p_new.created_at);
+    END IF;
+    PERFORM {ops}.check_document('payload', p_new.payload, {payload_max});
+    SELECT r.last_seq, r.finished_at INTO v_run FROM {ops}.runs r WHERE r.run_id = p_new.run_id FOR NO KEY UPDATE;
+    IF v_run.finished_at IS NOT NULL OR v_run.last_seq IS NULL THEN
+        v_run.last_seq := coalesce((SELECT max(e.seq) FROM {ops}.run_events e WHERE e.run_id = p_new.run_id), 0);
+    END IF;
+    p_new.seq := coalesce(p_new.seq, v_run.last_seq + 1);
+    IF p_new.seq NOT BETWEEN 1 AND 1000000000 THEN
+        RAISE EXCEPTION 'seq is %; leave it out, and the event gets the next number', p_new.seq
+            USING ERRCODE = 'TM006';
+    END IF;
+    p_new.event_id := coalesce(p_new.event_id, 'evt-' || substr(p_new.run_id, 5) || '-' || p_new.seq);
+    UPDATE {ops}.runs r SET last_seq = p_new.seq
+     WHERE r.run_id = p_new.run_id AND r.last_seq < p_new.seq AND r.finished_at IS NULL;
+    RETURN p_new;
+END
+$$;
+
+-- Events of the verbs have a kind of their own or a digest, and are let through by one expression. A trigger without a
+-- condition: a condition would be prepared anew for every statement (ADR 19).
+CREATE OR REPLACE FUNCTION {ops}.guard_event()
+RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+BEGIN
+    IF NEW.event_id IS NOT NULL AND (NEW.same_as IS NOT NULL OR NEW.kind OPERATOR(pg_catalog.<>) 'log') THEN
+        RETURN NEW;
+    END IF;
+    RETURN {ops}.event_by_hand(NEW);
 END
 $$;
 
 CREATE OR REPLACE TRIGGER run_event_by_hand BEFORE INSERT ON {ops}.run_events
-    FOR EACH ROW WHEN (NEW.event_id IS NULL) EXECUTE FUNCTION {ops}.complete_event();
+    FOR EACH ROW EXECUTE FUNCTION {ops}.guard_event();
+DROP FUNCTION IF EXISTS {ops}.complete_event();
 
 -- Appends one event to a run whose row the caller has locked, and returns its id.
 CREATE FUNCTION {ops}.write_event(p_run_id text, p_kind text, p_level text, p_message text, p_payload jsonb,

@@ -31,11 +31,15 @@ $$;
 CREATE FUNCTION {ops}.check_request(p_metadata jsonb, p_priority integer, p_max_attempts integer,
     p_max_losses integer, p_backoff_secs integer, p_timeout_secs integer, p_labels text[], p_texts text[])
 RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    v_metadata text := p_metadata::text;
 BEGIN
     IF jsonb_typeof(p_metadata) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION 'metadata must be a JSON object' USING ERRCODE = 'TM006';
-    ELSIF octet_length(p_metadata::text) > {metadata_max} THEN
-        RAISE EXCEPTION 'metadata is larger than % bytes', {metadata_max} USING ERRCODE = 'TM007';
+    -- Sixteen characters hold neither a large number nor a deep document.
+    ELSIF octet_length(v_metadata) > 16 AND (octet_length(v_metadata) > {metadata_max}
+                                  OR {ops}.json_problem(p_metadata, v_metadata) IS NOT NULL) THEN
+        PERFORM {ops}.check_document('metadata', p_metadata, {metadata_max});
     ELSIF p_priority NOT BETWEEN -{priority_max} AND {priority_max} OR p_priority IS NULL THEN
         RAISE EXCEPTION 'priority must be between -% and %', {priority_max}, {priority_max}
             USING ERRCODE = 'TM006';
@@ -49,6 +53,8 @@ BEGIN
             {backoff_max} USING ERRCODE = 'TM006';
     ELSIF cardinality(p_labels) > {labels_max} OR p_labels IS NULL OR array_position(p_labels, NULL) IS NOT NULL THEN
         RAISE EXCEPTION 'a run has at most % labels, and none of them is NULL', {labels_max} USING ERRCODE = 'TM006';
+    ELSIF octet_length(array_to_string(p_labels, '')) > {key_max} THEN
+        PERFORM {ops}.check_labels(p_labels);
     ELSIF '' = ANY (p_texts) OR '' = ANY (p_labels) THEN
         RAISE EXCEPTION 'git sha, git ref, keys and labels are either left out or not empty' USING ERRCODE = 'TM006';
     ELSIF octet_length(array_to_string(p_texts, '')) > {key_max} THEN
@@ -57,6 +63,31 @@ BEGIN
         END IF;
     END IF;
     RETURN true;
+END
+$$;
+
+-- Refuses labels that are too many or too long.
+CREATE FUNCTION {ops}.check_labels(p_labels text[])
+RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    IF cardinality(p_labels) > {labels_max} THEN
+        RAISE EXCEPTION 'there are % labels; at most % are allowed', cardinality(p_labels), {labels_max}
+            USING ERRCODE = 'TM006';
+    ELSIF EXISTS (SELECT FROM unnest(p_labels) l WHERE l IS NULL OR octet_length(l) NOT BETWEEN 1 AND {key_max}) THEN
+        RAISE EXCEPTION 'a label has between 1 and % bytes', {key_max} USING ERRCODE = 'TM007';
+    END IF;
+    RETURN true;
+END
+$$;
+
+-- Refuses a name or reason that is too long. NULL passes.
+CREATE FUNCTION {ops}.check_text(p_name text, p_text text)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF octet_length(p_text) > {key_max} THEN
+        RAISE EXCEPTION '% has % bytes; at most % are allowed', p_name, octet_length(p_text), {key_max}
+            USING ERRCODE = 'TM007';
+    END IF;
 END
 $$;
 

@@ -34,7 +34,11 @@ DECLARE
     v_fits    boolean := {ops}.check_request(p_metadata, p_priority, p_max_attempts, p_max_losses, p_backoff_secs,
         p_timeout_secs, p_labels, ARRAY[p_git_sha, p_git_ref, p_idempotency_key, p_concurrency_key]);
 BEGIN
-    IF p_expires_at <= p_available_at THEN
+    IF p_available_at IS NOT NULL AND NOT {ops}.is_readable_time(p_available_at) THEN
+        PERFORM {ops}.refuse_time('p_available_at', p_available_at);
+    ELSIF p_expires_at IS NOT NULL AND NOT {ops}.is_readable_time(p_expires_at) THEN
+        PERFORM {ops}.refuse_time('p_expires_at', p_expires_at);
+    ELSIF p_expires_at <= p_available_at THEN
         RAISE EXCEPTION 'a run cannot expire before it is available' USING ERRCODE = 'TM006';
     END IF;
     IF cardinality(v_labels) > 1 THEN
@@ -82,7 +86,7 @@ BEGIN
     IF p_available_at > v_now THEN
         v_gate := 'time';
     ELSIF p_concurrency_key IS NOT NULL THEN
-        v_gate := {ops}.enter_key(v_run_id, p_project_id, p_concurrency_key, p_priority);
+        v_gate := {ops}.enter_key(v_run_id, p_project_id, p_concurrency_key, p_priority, v_now, true);
     END IF;
 
     WITH queued AS (

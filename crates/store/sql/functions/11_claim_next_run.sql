@@ -11,7 +11,7 @@ CREATE FUNCTION {ops}.claim_next_run(
     p_projects   text[] DEFAULT NULL,
     p_worker     uuid DEFAULT NULL,
     p_request_id text DEFAULT NULL,
-    p_lease_secs integer DEFAULT {lease_secs},
+    p_lease_secs integer DEFAULT NULL,
     p_now        timestamptz DEFAULT NULL)
 RETURNS TABLE (run_id text, project_id text, env_id text, git_sha text, git_ref text, metadata jsonb,
                epoch integer, attempt integer, timeout_secs integer, lease_until timestamptz)
@@ -19,7 +19,9 @@ LANGUAGE plpgsql {verb} SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
     v_now   timestamptz := coalesce(p_now, clock_timestamp());
-    v_until timestamptz := v_now + make_interval(secs => p_lease_secs);
+    v_until timestamptz := v_now + make_interval(secs => coalesce(p_lease_secs, {lease_secs}));
+    -- NULL where nobody has promised signs of life: such a run is not taken away for silence (ADR 24).
+    v_lease_secs integer := CASE WHEN p_worker IS NULL THEN p_lease_secs ELSE coalesce(p_lease_secs, {lease_secs}) END;
     v_event jsonb := jsonb_build_object('from', 'queued', 'to', 'claimed', 'worker_id', p_worker_id);
     v_left  integer := least(greatest(p_limit, 1), {batch_max});
     v_first boolean := true;
@@ -36,8 +38,10 @@ DECLARE
 BEGIN
     IF p_worker_id IS NULL OR p_worker_id = '' THEN
         RAISE EXCEPTION 'a worker claims under a name' USING ERRCODE = 'TM006';
-    ELSIF p_lease_secs NOT BETWEEN 1 AND 86400 OR p_lease_secs IS NULL THEN
+    ELSIF p_lease_secs NOT BETWEEN 1 AND 86400 THEN
         RAISE EXCEPTION 'a lease lasts between 1 and 86400 seconds' USING ERRCODE = 'TM006';
+    ELSIF octet_length(p_worker_id) > {key_max} OR octet_length(p_request_id) > {key_max} THEN
+        PERFORM {ops}.check_text('p_worker_id', p_worker_id), {ops}.check_text('p_request_id', p_request_id);
     END IF;
     IF p_request_id IS NOT NULL THEN
         -- The same request at the same instant: the second waits here, and its first look sees what the first got.
@@ -130,8 +134,8 @@ BEGIN
                 WITH claimed AS (
                     UPDATE {ops}.runs r
                        SET status = 'claimed', gate = NULL, claimed_by = p_worker_id, worker_id = p_worker,
-                           claim_request = p_request_id, epoch = r.epoch + 1, started_at = v_now,
-                           lease_secs = p_lease_secs, lease_until = v_until, attention_at = v_until,
+                           claim_request = p_request_id, epoch = least(r.epoch, 2147483646) + 1, started_at = v_now,
+                           lease_secs = v_lease_secs, lease_until = v_until, attention_at = v_until,
                            last_seq = r.last_seq + 1, updated_at = v_now
                      WHERE r.ctid = ANY (ARRAY(
                         SELECT q.ctid FROM {ops}.runs q

@@ -5,7 +5,8 @@ RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     WITH started AS (
         UPDATE {ops}.runs r
-           SET status = 'running', updated_at = p_now, lease_until = p_now + make_interval(secs => r.lease_secs),
+           SET status = 'running', updated_at = p_now,
+               lease_until = p_now + make_interval(secs => coalesce(r.lease_secs, {lease_secs})),
                -- A registered worker ends the command itself, and reports it: give it the time to.
                deadline_at = p_now + make_interval(secs => r.timeout_secs
                    + CASE WHEN r.worker_id IS NULL THEN 0 ELSE {cancel_grace_secs} END),
@@ -86,9 +87,13 @@ DECLARE
     v_same  text;
     v_id    text;
     v_seq   integer;
+    v_text  text;
 BEGIN
-    SELECT r.status, r.epoch, r.claimed_by, r.lease_until, r.lease_secs, r.last_seq INTO v_run FROM {ops}.runs r
-     WHERE r.run_id = p_run_id FOR NO KEY UPDATE;
+    IF p_now IS NOT NULL AND NOT {ops}.is_readable_time(p_now) THEN
+        PERFORM {ops}.refuse_time('p_now', p_now);
+    END IF;
+    SELECT r.status, r.epoch, r.claimed_by, r.lease_until, r.lease_secs, r.stalled_at, r.last_seq INTO v_run
+      FROM {ops}.runs r WHERE r.run_id = p_run_id FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         PERFORM {ops}.refuse_run(p_run_id);
     END IF;
@@ -96,8 +101,11 @@ BEGIN
     IF NOT v_stale AND v_run.status = 'claimed' THEN
         PERFORM {ops}.enter_running(p_run_id, NULL, NULL, v_now);
         v_run.last_seq := v_run.last_seq + 1;
-    ELSIF NOT v_stale AND v_run.lease_until < v_now + make_interval(secs => v_run.lease_secs * 0.8) THEN
-        UPDATE {ops}.runs SET lease_until = v_now + make_interval(secs => lease_secs), updated_at = v_now
+    ELSIF NOT v_stale AND (v_run.stalled_at IS NOT NULL OR v_run.lease_until
+                           < v_now + make_interval(secs => coalesce(v_run.lease_secs, {lease_secs}) * 0.8)) THEN
+        -- A sign of life, but no promise of another one: that is heartbeat().
+        UPDATE {ops}.runs SET lease_until = v_now + make_interval(secs => coalesce(lease_secs, {lease_secs})),
+                              stalled_at = NULL, updated_at = v_now
          WHERE run_id = p_run_id;
     END IF;
     v_seq := v_run.last_seq;
@@ -114,11 +122,17 @@ BEGIN
             RAISE EXCEPTION 'an event has a message' USING ERRCODE = 'TM006';
         ELSIF octet_length(v_event.message) > {message_max} THEN
             RAISE EXCEPTION 'the message is larger than % bytes', {message_max} USING ERRCODE = 'TM007';
-        ELSIF octet_length(v_event.payload::text) > {payload_max} THEN
+        ELSIF octet_length(v_event.key) > {key_max} THEN
+            PERFORM {ops}.check_text('p_key', v_event.key);
+        END IF;
+        v_text := v_event.payload::text;
+        IF octet_length(v_text) > {payload_max} THEN
             RAISE EXCEPTION 'the payload is larger than % bytes', {payload_max} USING ERRCODE = 'TM007';
+        ELSIF octet_length(v_text) > 16 AND {ops}.json_problem(v_event.payload, v_text) IS NOT NULL THEN
+            PERFORM {ops}.check_document('the payload', v_event.payload, {payload_max});
         END IF;
         v_same := CASE WHEN v_event.key IS NOT NULL THEN 'k:' || v_event.key
-            ELSE 'h:' || md5(v_event.level || chr(31) || v_event.message || chr(31) || v_event.payload::text) END;
+            ELSE 'h:' || md5(v_event.level || chr(31) || v_event.message || chr(31) || v_text) END;
         SELECT e.event_id INTO v_id FROM {ops}.run_events e
          WHERE e.run_id = p_run_id AND e.same_as = v_same
            AND (v_event.key IS NOT NULL OR e.created_at > v_now - make_interval(secs => {event_repeat_secs}))

@@ -20,7 +20,9 @@ BEGIN
     END IF;
     RETURN QUERY
         UPDATE {ops}.runs r
-           SET lease_until = v_now + make_interval(secs => r.lease_secs), updated_at = v_now
+           -- A heartbeat is a promise: from here on, silence means that the worker is lost.
+           SET lease_until = v_now + make_interval(secs => coalesce(r.lease_secs, {lease_secs})),
+               lease_secs = coalesce(r.lease_secs, {lease_secs}), stalled_at = NULL, updated_at = v_now
          WHERE r.run_id = p_run_id
         RETURNING true, r.cancel_requested_at IS NOT NULL, r.lease_until;
 END
@@ -46,34 +48,52 @@ $$;
 -- Registers a worker process, or refreshes what it says of itself.
 CREATE FUNCTION {ops}.register_worker(p_worker uuid, p_name text, p_host text, p_pid bigint, p_labels text[],
                                       p_version text, p_now timestamptz DEFAULT NULL)
-RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+RETURNS void LANGUAGE plpgsql {verb} AS $$
+BEGIN
+    PERFORM {ops}.check_text('p_name', p_name), {ops}.check_text('p_host', p_host),
+            {ops}.check_text('p_version', p_version), {ops}.check_labels(p_labels);
     INSERT INTO {ops}.workers AS w (worker_id, name, host, pid, labels, version, started_at, beat_at)
     VALUES (p_worker, p_name, p_host, p_pid, p_labels, p_version,
             coalesce(p_now, clock_timestamp()), coalesce(p_now, clock_timestamp()))
-    ON CONFLICT (worker_id) DO NOTHING
+    ON CONFLICT (worker_id) DO NOTHING;
+END
 $$;
 
--- Says that a worker process lives, renews the leases of its runs, and tells which of them are to stop.
+-- Says that a worker process lives, renews the leases of its runs, and tells which of them are to stop. It never waits
+-- for a run: a run whose row another transaction has, such as one in which the run's own command appends an event, is
+-- noted with the worker instead, and the sweep takes it as renewed.
 CREATE FUNCTION {ops}.beat_worker(p_worker uuid, p_run_ids text[], p_now timestamptz DEFAULT NULL)
 RETURNS TABLE (run_id text, held boolean, cancel_requested boolean, lease_until timestamptz)
 LANGUAGE plpgsql {verb} SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_now    timestamptz := coalesce(p_now, clock_timestamp());
+    v_locked text[];
 BEGIN
-    UPDATE {ops}.workers SET beat_at = greatest(beat_at, v_now) WHERE worker_id = p_worker AND ended_at IS NULL;
+    -- A lease is renewed when a fifth of it is gone: a beat every few seconds need not rewrite every run.
+    WITH due AS (
+        SELECT r.run_id FROM {ops}.runs r
+         WHERE r.run_id = ANY (p_run_ids) AND r.worker_id = p_worker AND r.status IN ('claimed', 'running')
+           AND r.lease_until < v_now + make_interval(secs => r.lease_secs * 0.8)),
+    free AS (
+        SELECT r.run_id FROM {ops}.runs r WHERE r.run_id IN (SELECT d.run_id FROM due d)
+           FOR NO KEY UPDATE SKIP LOCKED),
+    renewed AS (
+        UPDATE {ops}.runs r
+           SET lease_until = v_now + make_interval(secs => r.lease_secs), updated_at = v_now
+          FROM free f WHERE r.run_id = f.run_id)
+    SELECT array_agg(d.run_id) INTO v_locked FROM due d WHERE d.run_id NOT IN (SELECT f.run_id FROM free f);
+    UPDATE {ops}.workers SET beat_at = greatest(beat_at, v_now), locked_runs = v_locked
+     WHERE worker_id = p_worker AND ended_at IS NULL;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'worker % was found dead, and its runs were given to others', p_worker
             USING ERRCODE = 'TM005', HINT = 'Stop what it runs, and register anew.';
     END IF;
-    -- A lease is renewed when a fifth of it is gone: a beat every few seconds need not rewrite every run.
-    UPDATE {ops}.runs r
-       SET lease_until = v_now + make_interval(secs => r.lease_secs), updated_at = v_now
-     WHERE r.run_id = ANY (p_run_ids) AND r.worker_id = p_worker AND r.status IN ('claimed', 'running')
-       AND r.lease_until < v_now + make_interval(secs => r.lease_secs * 0.8);
     RETURN QUERY
         SELECT a.id, coalesce(r.status IN ('claimed', 'running') AND r.worker_id = p_worker, false),
-               r.cancel_requested_at IS NOT NULL, r.lease_until
+               r.cancel_requested_at IS NOT NULL,
+               -- The sweep takes a locked run as renewed, so its worker may do so too.
+               CASE WHEN a.id = ANY (v_locked) THEN v_now + make_interval(secs => r.lease_secs) ELSE r.lease_until END
           FROM unnest(p_run_ids) a (id) LEFT JOIN {ops}.runs r ON r.run_id = a.id;
 END
 $$;

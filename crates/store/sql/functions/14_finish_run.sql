@@ -7,23 +7,28 @@ DECLARE
     v_next text := {ops}.new_run_id(p_now);
     v_gate text := 'open';
     v_id   text;
+    v_ready timestamptz;
 BEGIN
     SELECT s.run_id INTO v_id FROM {ops}.runs s WHERE s.retry_of = p_run_id;
     IF FOUND THEN
         RETURN v_id;
     END IF;
     SELECT * INTO v_run FROM {ops}.runs r WHERE r.run_id = p_run_id;
+    -- A successor keeps the place of its request in the concurrency key, also while it waits for its time: a second
+    -- deploy must not overtake the retry of the first.
+    v_ready := CASE WHEN v_run.concurrency_key IS NULL THEN greatest(p_now, p_available_at) ELSE v_run.ready_at END;
+    IF v_run.concurrency_key IS NOT NULL THEN
+        v_gate := {ops}.enter_key(v_next, v_run.project_id, v_run.concurrency_key, v_run.priority, v_ready, true);
+    END IF;
     IF p_available_at > p_now THEN
         v_gate := 'time';
-    ELSIF v_run.concurrency_key IS NOT NULL THEN
-        v_gate := {ops}.enter_key(v_next, v_run.project_id, v_run.concurrency_key, v_run.priority);
     END IF;
     INSERT INTO {ops}.runs (run_id, project_id, env_id, lane, git_sha, git_ref, metadata, priority, shelf_id,
         concurrency_key, gate, ready_at, available_at, attention_at, timeout_secs, attempt, failures, losses,
         max_attempts, max_losses, backoff_secs, retry_of, last_seq, queued_at, created_at, updated_at)
     VALUES (v_next, v_run.project_id, v_run.env_id, v_run.lane, v_run.git_sha, v_run.git_ref,
         coalesce(v_run.input, v_run.metadata), v_run.priority, v_run.shelf_id, v_run.concurrency_key, v_gate,
-        greatest(p_now, p_available_at), p_available_at, CASE v_gate WHEN 'time' THEN p_available_at END,
+        v_ready, p_available_at, CASE v_gate WHEN 'time' THEN p_available_at END,
         v_run.timeout_secs, v_run.attempt + 1, p_failures, p_losses, v_run.max_attempts, v_run.max_losses,
         v_run.backoff_secs, p_run_id, 1, p_now, p_now, p_now);
     INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, env_id, created_at)
@@ -63,13 +68,15 @@ DECLARE
     -- A claimed run that is finished passes through running.
     v_passes boolean;
     v_cause  text := CASE WHEN p_status = 'cancelled' THEN 'cancelled' ELSE 'reported' END;
+    v_text   text := p_metadata::text;
 BEGIN
     IF p_status IN ('success', 'failed', 'cancelled') IS NOT TRUE THEN
         PERFORM {ops}.refuse_final_status(p_status);
     ELSIF jsonb_typeof(p_metadata) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION 'metadata must be a JSON object' USING ERRCODE = 'TM006';
-    ELSIF octet_length(p_metadata::text) > {metadata_max} THEN
-        RAISE EXCEPTION 'metadata is larger than % bytes', {metadata_max} USING ERRCODE = 'TM007';
+    ELSIF octet_length(v_text) > 16 AND (octet_length(v_text) > {metadata_max}
+                                         OR {ops}.json_problem(p_metadata, v_text) IS NOT NULL) THEN
+        PERFORM {ops}.check_document('metadata', p_metadata, {metadata_max});
     END IF;
     -- The usual case is one statement: its holder reports the end of a running run. Where it finds nothing, look why.
     IF p_status <> 'cancelled' THEN
@@ -78,7 +85,7 @@ BEGIN
                SET status = p_status, finished_at = v_now, updated_at = v_now, end_cause = 'reported',
                    input = CASE WHEN p_metadata = '{}'::jsonb THEN r.input ELSE coalesce(r.input, r.metadata) END,
                    metadata = r.metadata || p_metadata, attention_at = NULL, last_seq = r.last_seq + 1
-             WHERE r.run_id = p_run_id AND r.status = 'running'
+             WHERE r.run_id = p_run_id AND r.status = 'running' AND r.lane = 'ops'
                AND coalesce(r.claimed_by = p_worker_id, true) AND coalesce(r.epoch = p_epoch, true)
             RETURNING r.run_id, r.last_seq, octet_length(r.metadata::text) > {metadata_max} AS is_oversize,
                       p_status = 'failed' OR r.retry_of IS NOT NULL OR r.metadata ?| '{artifacts,schedule}'
@@ -101,16 +108,25 @@ BEGIN
         END IF;
     END IF;
     IF p_status = 'cancelled' THEN
+        SELECT r.lane, r.finished_at INTO v_run FROM {ops}.runs r WHERE r.run_id = p_run_id;
+        IF v_run.lane <> 'ops' AND v_run.finished_at IS NULL THEN
+            -- Before its row is locked: jobs come before their run.
+            RETURN {ops}.finish_other_lane(p_run_id, v_run.lane, p_status, p_metadata, p_worker_id, v_now);
+        END IF;
         -- This may take a lease away from its holder: wait for a transaction that lease_guard protects.
         PERFORM FROM {ops}.runs r WHERE r.run_id = p_run_id FOR UPDATE;
     END IF;
-    SELECT r.status, r.epoch, r.claimed_by, r.end_cause, r.metadata, r.failures, r.max_attempts INTO v_run
+    SELECT r.status, r.lane, r.epoch, r.claimed_by, r.end_cause, r.metadata, r.failures, r.max_attempts INTO v_run
       FROM {ops}.runs r WHERE r.run_id = p_run_id FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         PERFORM {ops}.refuse_run(p_run_id);
+    ELSIF v_run.lane <> 'ops' AND v_run.status IN ('queued', 'claimed', 'running') THEN
+        RETURN {ops}.finish_other_lane(p_run_id, v_run.lane, p_status, p_metadata, p_worker_id, v_now);
     ELSIF NOT {finish_allowed_one} THEN
-        -- The same report once more: the first answer was lost.
+        -- The same report once more: the first answer was lost. From its holder, or a cancel from anybody.
         IF v_run.status = p_status AND v_run.end_cause IN ('reported', 'cancelled')
+           AND (p_status = 'cancelled' OR coalesce(v_run.epoch = p_epoch, true)
+                                          AND coalesce(v_run.claimed_by = p_worker_id, true))
            AND v_run.metadata @> p_metadata THEN
             RETURN 'duplicate';
         END IF;
@@ -136,6 +152,21 @@ BEGIN
     PERFORM {ops}.record_step(p_run_id, v_seq, CASE WHEN v_passes THEN 'running' ELSE v_run.status END, p_status, NULL,
                               v_cause, v_now);
     PERFORM {ops}.after_finish(p_run_id, v_now);
+    RETURN 'applied';
+END
+$$;
+
+-- The end of a graph or a sync belongs to its controller or consolidator, which knows whether its parts have ended. A
+-- worker's verb may only ask for a cancel.
+CREATE FUNCTION {ops}.finish_other_lane(p_run_id text, p_lane text, p_status text, p_metadata jsonb, p_worker_id text,
+                                        p_now timestamptz)
+RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_status <> 'cancelled' THEN
+        RAISE EXCEPTION 'run % is a %, which ends when its parts have ended; it cannot be finished as %',
+            p_run_id, p_lane, p_status USING ERRCODE = 'TM006', HINT = 'Use ops.cancel_run to stop it.';
+    END IF;
+    PERFORM {ops}.cancel_run(p_run_id, coalesce(p_worker_id, session_user::text), p_metadata ->> 'reason', p_now);
     RETURN 'applied';
 END
 $$;
@@ -167,7 +198,7 @@ BEGIN
     END IF;
     IF 'cancelled' = ANY (p_statuses) THEN
         -- This may take a lease away from its holder: wait for a transaction that lease_guard protects.
-        PERFORM FROM {ops}.runs r WHERE r.run_id = ANY (p_run_ids) ORDER BY r.run_id FOR UPDATE;
+        PERFORM FROM {ops}.runs r WHERE r.run_id = ANY (p_run_ids) AND r.lane = 'ops' ORDER BY r.run_id FOR UPDATE;
     END IF;
     IF cardinality(p_run_ids) = 1 THEN
         run_id := p_run_ids[1];
@@ -179,19 +210,33 @@ BEGIN
 
     -- Locked in the order of their ids: callers that name the same runs in other orders must not block each other.
     SELECT array_agg(x.status ORDER BY x.place) AS was, bool_and(x.ok) AS all_ok, count(DISTINCT x.id) AS runs,
-           min(x.id) FILTER (WHERE x.status IS NULL) AS unknown, bool_or(x.is_no_object) AS is_no_object
+           min(x.id) FILTER (WHERE x.status IS NULL) AS unknown, bool_or(x.is_no_object) AS is_no_object,
+           bool_or(x.has_problem) AS has_problem, bool_or(x.has_key) AS has_key
       INTO v_asked
-      FROM (SELECT a.id, a.place, r.status, {finish_allowed} AS ok, jsonb_typeof(a.given) <> 'object' AS is_no_object
+      FROM (SELECT a.id, a.place, r.status, {finish_allowed} AND r.lane = 'ops' AS ok,
+                   jsonb_typeof(a.given) <> 'object' AS is_no_object, r.concurrency_key IS NOT NULL AS has_key,
+                   a.given <> '{}'::jsonb AND {ops}.json_problem(a.given, a.given::text) IS NOT NULL AS has_problem
               FROM unnest(p_run_ids, p_statuses, p_epochs, p_metadata)
                    WITH ORDINALITY a (id, asked, epoch, given, place)
-              LEFT JOIN (SELECT l.run_id, l.status, l.epoch, l.claimed_by
+              LEFT JOIN (SELECT l.run_id, l.status, l.lane, l.epoch, l.claimed_by, l.concurrency_key
                            FROM {ops}.runs l WHERE l.run_id = ANY (p_run_ids) ORDER BY l.run_id
                             FOR NO KEY UPDATE) r ON r.run_id = a.id) x;
     IF v_asked.is_no_object THEN
         RAISE EXCEPTION 'metadata must be a JSON object' USING ERRCODE = 'TM006';
+    ELSIF v_asked.has_problem THEN
+        PERFORM {ops}.check_document('metadata', m, {metadata_max}) FROM unnest(p_metadata) m;
     ELSIF v_asked.unknown IS NOT NULL THEN
         PERFORM {ops}.refuse_run(v_asked.unknown);
-    ELSIF NOT v_asked.all_ok OR v_asked.runs < cardinality(p_run_ids) THEN
+    END IF;
+    IF v_asked.has_key THEN
+        -- Several keys are locked in one order, before any of them is passed on.
+        PERFORM FROM {ops}.concurrency_keys k
+          WHERE (k.project_id, k.concurrency_key) IN (
+              SELECT r.project_id, r.concurrency_key FROM {ops}.runs r
+               WHERE r.run_id = ANY (p_run_ids) AND r.concurrency_key IS NOT NULL)
+          ORDER BY k.project_id, k.concurrency_key FOR UPDATE;
+    END IF;
+    IF NOT v_asked.all_ok OR v_asked.runs < cardinality(p_run_ids) THEN
         -- Some are refused, or known already, or named twice and ended by the first of their reports: one by one.
         FOR v_place IN 1 .. cardinality(p_run_ids) LOOP
             run_id := p_run_ids[v_place];

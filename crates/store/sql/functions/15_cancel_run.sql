@@ -3,7 +3,9 @@ CREATE FUNCTION {ops}.cancel_graph(p_run_id text, p_by text, p_reason text, p_no
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE {ops}.jobs SET cancelled_at = p_now, cancelled_by = p_by
-     WHERE run_id = p_run_id AND ended_at IS NULL AND cancelled_at IS NULL;
+     WHERE job_id IN (SELECT j.job_id FROM {ops}.jobs j
+                       WHERE j.run_id = p_run_id AND j.ended_at IS NULL AND j.cancelled_at IS NULL
+                       ORDER BY j.job_id FOR NO KEY UPDATE);
     IF NOT FOUND THEN
         RETURN;
     END IF;
@@ -27,8 +29,16 @@ DECLARE
     v_run record;
     v_seq integer;
 BEGIN
+    PERFORM {ops}.check_text('p_by', p_by), {ops}.check_text('p_reason', p_reason);
+    IF EXISTS (SELECT FROM {ops}.runs r WHERE r.run_id = p_run_id AND r.lane = 'graph') THEN
+        -- Jobs before their run, as in a step of the controller.
+        PERFORM FROM {ops}.jobs j WHERE j.run_id = p_run_id AND j.ended_at IS NULL
+          ORDER BY j.job_id FOR NO KEY UPDATE;
+    END IF;
     SELECT r.status, r.lane, r.cancel_requested_at INTO v_run FROM {ops}.runs r
      WHERE r.run_id = p_run_id FOR NO KEY UPDATE;
+    -- The grace period begins when the row is ours, not when the wait for it began.
+    v_now := coalesce(p_now, clock_timestamp());
     IF NOT FOUND THEN
         PERFORM {ops}.refuse_run(p_run_id);
     ELSIF v_run.lane = 'graph' AND v_run.status IN ('queued', 'claimed', 'running') THEN
@@ -71,6 +81,7 @@ DECLARE
     v_run  record;
     v_next text;
 BEGIN
+    PERFORM {ops}.check_text('p_by', p_by);
     SELECT r.status, r.lane INTO v_run FROM {ops}.runs r WHERE r.run_id = p_run_id FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         PERFORM {ops}.refuse_run(p_run_id);
@@ -110,6 +121,7 @@ BEGIN
         RAISE EXCEPTION 'the artifact is too large: type 64, URL % and metadata % bytes at most',
             {key_max}, {payload_max} USING ERRCODE = 'TM007';
     END IF;
+    PERFORM {ops}.check_document('metadata', p_metadata, {payload_max});
     INSERT INTO {ops}.artifacts AS a (artifact_id, run_id, artifact_type, url, digest, size_bytes, metadata,
                                       created_at)
     VALUES ('art-' || gen_random_uuid(), p_run_id, p_type, p_url, p_digest, p_size_bytes, p_metadata,

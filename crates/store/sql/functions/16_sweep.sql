@@ -1,15 +1,20 @@
 -- Decides everything that nobody else will: dead workers, lost leases, timeouts, expiry, cancels that nobody
--- confirmed, keys without a head. Every row is locked before it is looked at, and passed over where somebody else
--- has it: two sweepers share the work, and an open lease_guard holds the sweeper off.
+-- confirmed, keys without a head.
+--
+-- The sweep waits for nobody: a run or a key that another transaction has is passed over, so that two sweepers share
+-- the work and an open lease_guard holds the sweeper off. Each run has a savepoint of its own: one that cannot
+-- be handled gets an event that says why and another look later, and the others are swept. lock_timeout is for
+-- locks that no rule of ours knows, such as those of a trigger that the user added.
 CREATE FUNCTION {ops}.sweep(p_limit integer DEFAULT 500, p_dead_after_secs double precision DEFAULT {dead_after_secs},
                             p_now timestamptz DEFAULT NULL)
-RETURNS TABLE (run_id text, action text, successor text)
-LANGUAGE plpgsql {verb} AS $$
+RETURNS TABLE (run_id text, action text, successor text, error text)
+LANGUAGE plpgsql {verb} SET lock_timeout = '100ms' AS $$
 #variable_conflict use_column
 DECLARE
-    v_now  timestamptz := coalesce(p_now, clock_timestamp());
-    v_run  record;
-    v_key  record;
+    v_now   timestamptz := coalesce(p_now, clock_timestamp());
+    v_run   record;
+    v_done  integer := 0;
+    v_state text;
 BEGIN
     -- A server that was down heard no beat: count silence from its start on.
     UPDATE {ops}.workers SET ended_at = v_now, end_cause = 'dead', waiting = false
@@ -20,55 +25,127 @@ BEGIN
                < v_now - make_interval(secs => p_dead_after_secs)
            FOR UPDATE SKIP LOCKED);
 
+    -- More candidates than the limit: those that somebody has locked must not use it up.
     FOR v_run IN
-        SELECT r.run_id, w.end_cause AS worker_end
+        SELECT r.run_id, w.end_cause AS worker_end,
+               w.ended_at IS NULL AND r.run_id = ANY (w.locked_runs) AS is_locked
           FROM {ops}.runs r LEFT JOIN {ops}.workers w ON w.worker_id = r.worker_id
          WHERE r.run_id IN (
             (SELECT a.run_id FROM {ops}.runs a WHERE a.attention_at <= v_now
-              ORDER BY a.attention_at LIMIT p_limit)
+              ORDER BY a.attention_at LIMIT 4 * p_limit)
             UNION ALL
             (SELECT h.run_id FROM {ops}.workers d
                JOIN {ops}.runs h ON h.claimed_by = d.name AND h.worker_id = d.worker_id
                 AND h.finished_at IS NULL
-              WHERE d.ended_at IS NOT NULL LIMIT p_limit))
+              WHERE d.ended_at IS NOT NULL LIMIT 4 * p_limit))
          ORDER BY r.run_id
     LOOP
-        -- Locked one by one: a search that locks would pass over what an earlier end of this sweep has changed, such
-        -- as the next in line for a key. The row may have changed since the search, and is read anew.
-        PERFORM FROM {ops}.runs r WHERE r.run_id = v_run.run_id FOR UPDATE SKIP LOCKED;
-        CONTINUE WHEN NOT FOUND;
-        SELECT s.action, s.successor INTO action, successor
-          FROM {ops}.sweep_run(v_run.run_id, v_run.worker_end, v_now) s;
-        IF action IS NOT NULL THEN
-            run_id := v_run.run_id;
+        EXIT WHEN v_done >= p_limit;
+        run_id := v_run.run_id;
+        action := NULL;
+        successor := NULL;
+        error := NULL;
+        BEGIN
+            -- Locked one by one: a search that locks would pass over what an earlier end of this sweep has changed,
+            -- such as the next in line for a key. The row may have changed since the search, and is read anew.
+            PERFORM FROM {ops}.runs r WHERE r.run_id = v_run.run_id FOR UPDATE SKIP LOCKED;
+            IF FOUND THEN
+                SELECT s.action, s.successor INTO action, successor
+                  FROM {ops}.sweep_run(v_run.run_id, v_run.worker_end, coalesce(v_run.is_locked, false), v_now) s;
+                v_done := v_done + 1;
+            END IF;
+        EXCEPTION
+            WHEN lock_not_available OR deadlock_detected OR serialization_failure THEN
+                NULL;
+            WHEN OTHERS THEN
+                GET STACKED DIAGNOSTICS v_state = RETURNED_SQLSTATE, error = MESSAGE_TEXT;
+                -- A full disk or a server that stops is not the fault of a run.
+                IF left(v_state, 2) IN ('53', '57', '58', 'XX') THEN
+                    RAISE;
+                END IF;
+                v_done := v_done + 1;
+                error := v_state || ': ' || error;
+                PERFORM {ops}.set_aside(v_run.run_id, error, v_now);
+        END;
+        IF action IS NOT NULL OR error IS NOT NULL THEN
             RETURN NEXT;
         END IF;
     END LOOP;
+    PERFORM {ops}.sweep_keys(p_limit);
+END
+$$;
 
+-- Removes keys that nobody uses any more, and gives keys that have a line but no head their next head.
+CREATE FUNCTION {ops}.sweep_keys(p_limit integer)
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_key record;
+BEGIN
+    DELETE FROM {ops}.concurrency_keys d
+     USING (SELECT k.project_id, k.concurrency_key FROM {ops}.concurrency_keys k
+             WHERE k.head_run_id IS NULL
+               AND NOT EXISTS (SELECT FROM {ops}.runs r WHERE r.project_id = k.project_id
+                                  AND r.concurrency_key = k.concurrency_key AND r.gate = 'key')
+             LIMIT 10 * p_limit FOR UPDATE SKIP LOCKED) idle
+     WHERE d.project_id = idle.project_id AND d.concurrency_key = idle.concurrency_key AND d.head_run_id IS NULL;
     FOR v_key IN
         SELECT k.project_id, k.concurrency_key FROM {ops}.concurrency_keys k
-         WHERE k.head_run_id IS NULL ORDER BY 1, 2 LIMIT p_limit FOR UPDATE SKIP LOCKED
+         WHERE k.head_run_id IS NULL LIMIT p_limit FOR UPDATE SKIP LOCKED
     LOOP
-        PERFORM {ops}.pass_key(v_key.project_id, v_key.concurrency_key, NULL);
+        BEGIN
+            PERFORM {ops}.pass_key(v_key.project_id, v_key.concurrency_key, NULL);
+        EXCEPTION WHEN OTHERS THEN
+            RAISE WARNING 'concurrency key % of project % could not be passed on: %', v_key.concurrency_key,
+                v_key.project_id, SQLERRM;
+        END;
     END LOOP;
+END
+$$;
+
+-- Notes on a run that the sweep could not handle it, and has it looked at again in five minutes. The usual cause is an
+-- event that a statement numbered itself past the triggers: the run's count of events is brought up to the record.
+CREATE FUNCTION {ops}.set_aside(p_run_id text, p_error text, p_now timestamptz)
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_seq integer;
+BEGIN
+    SELECT greatest(r.last_seq, (SELECT max(e.seq) FROM {ops}.run_events e WHERE e.run_id = p_run_id)) + 1 INTO v_seq
+      FROM {ops}.runs r WHERE r.run_id = p_run_id FOR NO KEY UPDATE SKIP LOCKED;
+    IF v_seq IS NULL THEN
+        RETURN;
+    END IF;
+    UPDATE {ops}.runs SET last_seq = v_seq, attention_at = p_now + interval '5 minutes' WHERE run_id = p_run_id;
+    INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, created_at)
+    VALUES (p_run_id, v_seq, 'evt-' || substr(p_run_id, 5) || '-' || v_seq, 'request', 'error',
+            'Sweep failed', jsonb_build_object('error', left(p_error, 1000)), p_now);
+EXCEPTION WHEN OTHERS THEN
+    RAISE WARNING 'run % could not be swept: %; nor could that be noted: %', p_run_id, p_error, SQLERRM;
 END
 $$;
 
 -- Decides one run whose row the caller has locked. A worker that was told to end is nobody's loss: what it had to
 -- leave goes on elsewhere, and counts against no budget.
-CREATE FUNCTION {ops}.sweep_run(p_run_id text, p_worker_end text, p_now timestamptz)
+CREATE FUNCTION {ops}.sweep_run(p_run_id text, p_worker_end text, p_is_locked boolean, p_now timestamptz)
 RETURNS TABLE (action text, successor text)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_variable
 DECLARE
     v_run     {ops}.runs%ROWTYPE;
+    v_gate    text;
+    -- Whether somebody has promised signs of life: by a process row, a heartbeat or a lease that was asked for.
+    v_promised boolean;
     v_lost    boolean;
     v_stopped boolean;
     v_again   boolean;
     v_notes   jsonb;
 BEGIN
     SELECT * INTO v_run FROM {ops}.runs r WHERE r.run_id = p_run_id;
-    v_lost := p_worker_end IS NOT NULL OR v_run.lease_until <= p_now;
+    IF v_run.concurrency_key IS NOT NULL AND v_run.finished_at IS NULL
+       AND NOT {ops}.lock_key(v_run.project_id, v_run.concurrency_key, false) THEN
+        RETURN;
+    END IF;
+    v_promised := v_run.worker_id IS NOT NULL OR v_run.lease_secs IS NOT NULL;
+    v_lost := p_worker_end IS NOT NULL OR (v_run.lease_until <= p_now AND NOT p_is_locked);
     v_stopped := coalesce(p_worker_end = 'stopped', false);
     v_again := v_run.cancel_requested_at IS NULL AND (v_stopped OR v_run.losses < v_run.max_losses);
 
@@ -77,10 +154,10 @@ BEGIN
             jsonb_build_object('cancelled_by', 'system', 'reason', 'Nobody claimed the run before it expired'), p_now);
         RETURN QUERY SELECT 'expired'::text, NULL::text;
     ELSIF v_run.gate = 'time' AND v_run.available_at <= p_now THEN
-        UPDATE {ops}.runs r SET updated_at = p_now, gate =
-            CASE WHEN r.concurrency_key IS NULL THEN 'open'
-                 ELSE {ops}.enter_key(r.run_id, r.project_id, r.concurrency_key, r.priority) END
-         WHERE r.run_id = p_run_id;
+        v_gate := CASE WHEN v_run.concurrency_key IS NULL THEN 'open'
+                       ELSE {ops}.enter_key(v_run.run_id, v_run.project_id, v_run.concurrency_key, v_run.priority,
+                                            v_run.ready_at, false) END;
+        UPDATE {ops}.runs SET updated_at = p_now, gate = v_gate WHERE run_id = p_run_id;
     ELSIF v_run.status NOT IN ('claimed', 'running') THEN
         IF v_run.status = 'queued' THEN
             UPDATE {ops}.runs SET attention_at = {ops}.attention_at(v_run) WHERE run_id = p_run_id;
@@ -98,7 +175,12 @@ BEGIN
                 p_now + {ops}.backoff(v_run.backoff_secs, v_run.failures, p_run_id), p_now);
         END IF;
         RETURN QUERY SELECT 'timed_out'::text, successor;
+    ELSIF v_lost AND v_run.status = 'running' AND NOT v_promised THEN
+        PERFORM {ops}.stall_run(v_run, p_now);
     ELSIF v_lost THEN
+        -- A claim without a sign of life, by somebody who promised none, is cancelled as in the seed: whether its work
+        -- was begun is not known, so nothing is started beside it.
+        v_again := v_again AND v_promised;
         v_notes := CASE WHEN v_run.status = 'claimed'
             THEN jsonb_build_object('cancelled_by', 'system', 'original_worker', v_run.claimed_by,
                 'claimed_at', to_char(v_run.started_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
@@ -108,13 +190,14 @@ BEGIN
                     ELSE 'Stale run (claimed for >5 minutes without events)' END)
             ELSE jsonb_build_object('error', CASE WHEN v_stopped THEN 'worker stopped' ELSE 'worker lost' END,
                 'original_worker', v_run.claimed_by) END;
-        IF NOT v_again THEN
+        IF NOT v_again AND v_promised THEN
             v_notes := v_notes || jsonb_build_object('quarantined', true, 'losses', v_run.losses + 1,
                 'output_tail', (SELECT coalesce(jsonb_agg(t.message ORDER BY t.seq), '[]'::jsonb)
                     FROM (SELECT e.seq, left(e.message, 1000) AS message FROM {ops}.run_events e
                            WHERE e.run_id = p_run_id AND e.kind = 'log' ORDER BY e.seq DESC LIMIT 20) t));
         END IF;
-        action := CASE WHEN NOT v_again THEN 'quarantined' WHEN v_stopped THEN 'interrupted'
+        action := CASE WHEN NOT v_promised THEN 'stale' WHEN NOT v_again THEN 'quarantined'
+                       WHEN v_stopped THEN 'interrupted'
                        WHEN v_run.status = 'claimed' THEN 'stale' ELSE 'lost' END;
         PERFORM {ops}.end_run(p_run_id, CASE WHEN v_run.status = 'claimed' THEN 'cancelled' ELSE 'failed' END,
             action, v_notes, p_now);
@@ -123,10 +206,33 @@ BEGIN
                 v_run.losses + CASE WHEN v_stopped THEN 0 ELSE 1 END, NULL, p_now);
         END IF;
         RETURN QUERY SELECT action, successor;
+    ELSIF p_is_locked THEN
+        -- Its worker could not renew the lease, because a transaction of somebody else had the row. The lease is
+        -- renewed here, as long as a beat would have.
+        UPDATE {ops}.runs SET lease_until = p_now + make_interval(secs => lease_secs), updated_at = p_now
+         WHERE run_id = p_run_id;
     ELSE
         -- The lease was renewed since: look again when it ends.
         UPDATE {ops}.runs SET attention_at = {ops}.attention_at(v_run) WHERE run_id = p_run_id;
     END IF;
+END
+$$;
+
+-- Marks a running run whose worker is silent and has promised nothing: it may be alive, so the run stays with it, and
+-- a person decides (ADR 24). Its lease is gone; an event or a heartbeat brings it back.
+CREATE FUNCTION {ops}.stall_run(p_run {ops}.runs, p_now timestamptz)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE {ops}.runs SET stalled_at = p_now, lease_until = NULL, updated_at = p_now,
+                          attention_at = least(deadline_at, cancel_deadline_at), last_seq = last_seq + 1
+     WHERE run_id = p_run.run_id;
+    INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, created_at)
+    VALUES (p_run.run_id, p_run.last_seq + 1, 'evt-' || substr(p_run.run_id, 5) || '-' || p_run.last_seq + 1,
+            'request', 'warn', 'Run stalled: no sign of life from its worker',
+            jsonb_strip_nulls(jsonb_build_object('worker_id', p_run.claimed_by, 'silent_since',
+                to_char((p_run.lease_until - make_interval(secs => {lease_secs})) AT TIME ZONE 'UTC',
+                        'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))), p_now);
+    INSERT INTO {ops}.run_notices (run_id) VALUES (p_run.run_id) ON CONFLICT DO NOTHING;
 END
 $$;
 

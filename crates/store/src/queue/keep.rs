@@ -32,7 +32,7 @@ impl Tx<'_> {
         let moment = self.database_now(now).await?;
         let rows: Vec<Live> =
             on!(self, catalog::MESSAGE_PEEK, [queue, bounded(limit)], fetch_all, "peek at messages")?
-                .records("peek at messages")?;
+                .readable("messages", "message_id");
         Ok(rows.into_iter().map(|row| row.at(moment)).collect())
     }
 
@@ -50,7 +50,7 @@ impl Tx<'_> {
             fetch_all,
             "look at held messages"
         )?
-        .records("look at held messages")?;
+        .readable("messages", "message_id");
         Ok(rows.into_iter().map(|row| row.at(moment)).collect())
     }
 
@@ -64,14 +64,14 @@ impl Tx<'_> {
         self.queue_settings(queue).await?;
         let first = DeadCursor { dead_at: Timestamp::UNIX_EPOCH, message_id: String::new(), generation: -1 };
         let after = after.unwrap_or(&first);
-        on!(
+        Ok(on!(
             self,
             catalog::MESSAGE_DEAD,
             [queue, At(after.dead_at), after.message_id.as_str(), after.generation, bounded(limit)],
             fetch_all,
             "list dead letters"
         )?
-        .records("list dead letters")
+        .readable("messages", "message_id"))
     }
 
     /// Sends dead letters again under the next generation; how many.
@@ -149,8 +149,8 @@ impl Tx<'_> {
         now: Option<Timestamp>,
     ) -> Result<Vec<DeadLetter>, Error> {
         let moment = self.database_now(now).await?;
-        on!(self, catalog::MESSAGE_EXPIRE, [At(moment), bounded(limit)], fetch_all, "expire messages")?
-            .records("expire messages")
+        Ok(on!(self, catalog::MESSAGE_EXPIRE, [At(moment), bounded(limit)], fetch_all, "expire messages")?
+            .readable("messages", "message_id"))
     }
 
     /// Removes what need not be remembered any longer, at most as many rows of each kind and queue.
@@ -185,7 +185,8 @@ impl Tx<'_> {
 
     /// The settings of every queue.
     pub async fn queues(&mut self) -> Result<Vec<QueueSettings>, Error> {
-        on!(self, catalog::QUEUE_LIST, [None::<&str>], fetch_all, "list queues")?.records("list queues")
+        Ok(on!(self, catalog::QUEUE_LIST, [None::<&str>], fetch_all, "list queues")?
+            .readable("queues", "queue"))
     }
 
     /// Changes how a queue treats its messages, or makes a queue.

@@ -172,7 +172,7 @@ impl Tx<'_> {
         // Which of several groups in the same position comes first is left to chance: a count of turns would have to
         // be kept, and every receiver would wait for every other to write it.
         let turn = i64::from(uuid::Uuid::new_v4().as_fields().1);
-        match &mut self.conn {
+        let rows = match &mut self.conn {
             Conn::Postgres(conn) => sqlx::query(sql)
                 .bind(&ask.queue)
                 .bind(Boot(ask.worker))
@@ -195,8 +195,9 @@ impl Tx<'_> {
                 .await
                 .map(Of::Sqlite),
         }
-        .map_err(|source| Error::database(action, source))?
-        .records(action)
+        .map_err(|source| Error::database(action, source))?;
+        // A message that is skipped stays locked, comes back, and becomes a dead letter in the end.
+        Ok(rows.readable("messages", "message_id"))
     }
 
     /// Ends messages as a part of this step; an outcome for each, in their order.

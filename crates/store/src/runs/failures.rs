@@ -44,7 +44,7 @@ impl Store {
                     fetch_all,
                     "list failures"
                 )?
-                .records("list failures")?;
+                .readable("runs", "run_id");
                 let last = items.last().filter(|_| items.len() == filter.limit);
                 let next = last.map(|run| run.run_id.to_string()).or(end);
                 Ok(Failures { items, next })

@@ -5,7 +5,7 @@
 
 use crate::catalog::Statement;
 use crate::codec::Words;
-use crate::tx::{Conn, Of, on};
+use crate::tx::{Conn, Of, Rows, on};
 use crate::{Error, Store, Tx, catalog};
 use sqlx::Row as _;
 use std::collections::BTreeSet;
@@ -167,7 +167,23 @@ macro_rules! bound {
 impl Tx<'_> {
     /// Runs, the youngest first.
     pub async fn runs(&mut self, filter: &RunFilter) -> Result<Vec<Run>, Error> {
-        let Some(asked) = self.asked(filter).await? else { return Ok(Vec::new()) };
+        let mut filter = filter.clone();
+        let mut runs: Vec<Run> = Vec::new();
+        loop {
+            let rows = self.run_rows(&filter).await?;
+            let (count, last) = (rows.len(), rows.last_text("run_id"));
+            let found: Vec<Run> = rows.readable("runs", "run_id");
+            let (is_full, skipped) = (count == filter.limit, count - found.len());
+            runs.extend(found);
+            // A page that is not full is the last one, so skipped rows have to be made up for.
+            let (true, 1.., Some(last)) = (is_full, skipped, last) else { return Ok(runs) };
+            filter.limit = skipped;
+            filter.before = Some(RunId::from_database(last));
+        }
+    }
+
+    async fn run_rows(&mut self, filter: &RunFilter) -> Result<Rows, Error> {
+        let Some(asked) = self.asked(filter).await? else { return Ok(Of::Sqlite(Vec::new())) };
         let sql = self.sql(asked.shape.statement);
         let named = self.context.named;
         let rows = match &mut self.conn {
@@ -179,7 +195,7 @@ impl Tx<'_> {
                 bound!(sqlx::query(sql), filter, asked).fetch_all(&mut **conn).await.map(Of::Sqlite)
             }
         };
-        rows.map_err(|source| Error::database("list runs", source))?.records("list runs")
+        rows.map_err(|source| Error::database("list runs", source))
     }
 
     /// How the database finds these runs, in its own words: for people who wonder, and for tests.

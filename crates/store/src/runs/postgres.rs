@@ -9,7 +9,7 @@ use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres};
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::event::NewEvent;
-use tidemill_core::run::{Applied, Claim, FinalStatus, QueueRun};
+use tidemill_core::run::{Applied, Claim, FailRun, Failed, FinalStatus, QueueRun};
 use tidemill_core::worker::Held;
 use tidemill_core::{Json, RunId, Timestamp};
 
@@ -58,7 +58,7 @@ pub(super) async fn queue(
         .map_err(|source| Error::database("queue a run", source))?;
     let read = || -> sqlx::Result<Queued> {
         Ok(Queued {
-            run_id: row.parsed("run_id")?,
+            run_id: row.run_id("run_id")?,
             status: row.parsed("status")?,
             queued_at: row.time("queued_at")?,
             created: row.truth("created")?,
@@ -82,7 +82,7 @@ pub(super) async fn claim(
         .bind(ask.projects.clone().map(Words))
         .bind(ask.worker_id.map(Boot))
         .bind(&ask.request_id)
-        .bind(i32::try_from(ask.lease_secs).unwrap_or(i32::MAX))
+        .bind(ask.lease_secs.map(|secs| i32::try_from(secs).unwrap_or(i32::MAX)))
         .bind(now.map(At))
         .fetch_all(conn)
         .await
@@ -248,7 +248,31 @@ pub(super) async fn retry(
         .await
         .map_err(|source| Error::database(action, source))?;
     let read = || -> sqlx::Result<Retried> {
-        Ok(Retried { run_id: row.parsed("run_id")?, created: row.truth("created")? })
+        Ok(Retried { run_id: row.run_id("run_id")?, created: row.truth("created")? })
+    };
+    read().map_err(|source| Error::database(action, source))
+}
+
+pub(super) async fn fail(
+    conn: &mut PgConnection,
+    context: &Context,
+    ask: &FailRun,
+    now: Option<Timestamp>,
+) -> Result<Failed, Error> {
+    let action = "fail a run";
+    let row = call(context, "SELECT outcome, successor FROM {ops}.fail_run($1, $2, $3, $4, $5)")
+        .bind(ask.run_id.as_str())
+        .bind(&ask.by)
+        .bind(&ask.reason)
+        .bind(ask.retry)
+        .bind(now.map(At))
+        .fetch_one(conn)
+        .await
+        .map_err(|source| Error::database(action, source))?;
+    let read = || -> sqlx::Result<Failed> {
+        let is_new = row.text("outcome")? == "applied";
+        let outcome = if is_new { Applied::Applied } else { Applied::Duplicate };
+        Ok(Failed { outcome, successor: row.run_id_or_null("successor")? })
     };
     read().map_err(|source| Error::database(action, source))
 }

@@ -12,14 +12,14 @@ impl Store {
             Box::pin(async move {
                 let after = filter.before.as_ref().map_or("", |run| run.as_str());
                 let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX);
-                on!(
+                Ok(on!(
                     tx,
                     catalog::RUN_WAITING,
                     [after, filter.project.as_deref(), limit],
                     fetch_all,
                     "list what waits"
                 )?
-                .records("list what waits")
+                .readable("runs", "run_id"))
             })
         })
         .await

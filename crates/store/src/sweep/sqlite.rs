@@ -4,9 +4,9 @@
 //! silence is counted from its last beat, whoever was down meanwhile, because no server's start is known.
 
 use super::Swept;
-use crate::Error;
 use crate::codec::{At, Columns as _};
 use crate::sqlite::Sqlite;
+use crate::{Class, Error};
 use serde_json::json;
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteRow;
@@ -20,7 +20,7 @@ const ACTION: &str = "sweep";
 
 /// Runs whose time to be looked at has come, and runs of workers that have ended.
 const CANDIDATES: &str = "\
-    SELECT r.run_id, r.cancel_deadline_at, \
+    SELECT r.run_id, r.cancel_deadline_at, r.worker_id IS NOT NULL OR r.lease_secs IS NOT NULL AS promised, \
            (SELECT w.end_cause FROM workers w WHERE w.worker_id = r.worker_id) AS worker_end \
       FROM runs r WHERE r.run_id IN ( \
            SELECT a.run_id FROM ( \
@@ -38,6 +38,8 @@ struct Signs {
     /// How its worker ended, if it did: `dead` or `stopped`.
     worker_end: Option<String>,
     cancel_deadline_at: Option<Timestamp>,
+    /// Whether its worker has promised signs of life: by a process row, a heartbeat or a lease that was asked for.
+    promised: bool,
 }
 
 /// What becomes of one run.
@@ -47,6 +49,8 @@ enum Verdict {
     Nothing,
     /// Its time has come: it may be claimed, or stands in line.
     Open,
+    /// Its worker is silent and has promised nothing: it stays, and a person decides.
+    Stall,
     /// It ends.
     End { status: RunState, cause: EndCause, notes: Json, follow: Follow },
 }
@@ -64,29 +68,97 @@ pub(super) async fn sweep(
     }
     let ids: Vec<&RunId> = candidates.keys().collect();
     let mut swept = Vec::new();
-    // What is done to one run changes nothing that the decision on another looks at.
+    // What is done to one run changes nothing that the decision on another looks at. Each has a savepoint of its own:
+    // one that cannot be handled is left as it is, and the others are swept.
     for run in Sqlite::runs_by_id(conn, &ids, ACTION).await? {
+        if swept.len() >= limit {
+            break;
+        }
         let signs = candidates.get(&run.run_id).cloned().unwrap_or_default();
-        match decide(&run, &signs, now) {
-            Verdict::Nothing => {}
-            Verdict::Open => Sqlite::open_gate(conn, &run, now, ACTION).await?,
-            Verdict::End { status, cause, mut notes, follow } => {
-                if follow == Follow::Quarantine {
-                    notes["output_tail"] = output_tail(conn, &run.run_id).await?;
-                }
-                Sqlite::end_run(conn, &run, (status, cause, notes), now, ACTION).await?;
-                let successor = match follow {
-                    Follow::Successor(_) if Break::CommitThenSend.is_on() => None,
-                    Follow::Successor(next) => {
-                        Some(Sqlite::follow_run(conn, &run, &next, now, ACTION).await?)
-                    }
-                    Follow::Nothing | Follow::Quarantine => None,
-                };
-                swept.push(Swept { run_id: run.run_id, action: cause, successor });
+        savepoint(conn, "SAVEPOINT swept_run").await?;
+        match sweep_run(conn, &run, &signs, now).await {
+            Ok(one) => {
+                savepoint(conn, "RELEASE swept_run").await?;
+                swept.extend(one);
+            }
+            // A full disk is not the fault of a run.
+            Err(error) if error.class() == Class::Transient => return Err(error),
+            Err(error) => {
+                savepoint(conn, "ROLLBACK TO swept_run; RELEASE swept_run").await?;
+                let cause = std::error::Error::source(&error).map(ToString::to_string);
+                super::report_failure(run.run_id.as_str(), &cause.unwrap_or_else(|| error.to_string()));
             }
         }
     }
     Ok(swept)
+}
+
+async fn savepoint(conn: &mut SqliteConnection, text: &'static str) -> Result<(), Error> {
+    sqlx::query(text).execute(conn).await.map_err(failed)?;
+    Ok(())
+}
+
+/// Carries out the decision on one run.
+async fn sweep_run(
+    conn: &mut SqliteConnection,
+    run: &Run,
+    signs: &Signs,
+    now: Timestamp,
+) -> Result<Option<Swept>, Error> {
+    match decide(run, signs, now) {
+        Verdict::Nothing => Ok(None),
+        Verdict::Open => Sqlite::open_gate(conn, run, now, ACTION).await.map(|()| None),
+        Verdict::Stall => Sqlite::stall_run(conn, run, now, ACTION).await.map(|()| None),
+        Verdict::End { status, cause, mut notes, follow } => {
+            if follow == Follow::Quarantine {
+                notes["output_tail"] = output_tail(conn, &run.run_id).await?;
+            }
+            Sqlite::end_run(conn, run, (status, cause, notes), now, ACTION).await?;
+            let successor = match follow {
+                Follow::Successor(_) if Break::CommitThenSend.is_on() => None,
+                Follow::Successor(next) => Some(Sqlite::follow_run(conn, run, &next, now, ACTION).await?),
+                Follow::Nothing | Follow::Quarantine => None,
+            };
+            Ok(Some(Swept { run_id: run.run_id.clone(), action: cause, successor }))
+        }
+    }
+}
+
+/// Keys whose head is not a live run of the key.
+const WRONG_HEAD: &str = "\
+    SELECT k.project_id, k.concurrency_key FROM concurrency_keys k WHERE NOT EXISTS ( \
+        SELECT 1 FROM runs r WHERE r.run_id = k.head_run_id AND r.status NOT IN ('success', 'failed', 'cancelled') \
+           AND r.project_id = k.project_id AND r.concurrency_key = k.concurrency_key) LIMIT +$1";
+
+/// Gives keys whose head is gone to the first in line, and lines without a key a key.
+pub(super) async fn repair_keys(conn: &mut SqliteConnection, limit: usize) -> Result<u64, Error> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let removed = sqlx::query(sqlx::AssertSqlSafe(format!(
+        "DELETE FROM concurrency_keys WHERE (project_id, concurrency_key) IN ({WRONG_HEAD})"
+    )));
+    let removed = removed.bind(limit).execute(&mut *conn).await.map_err(failed)?.rows_affected();
+    let made = sqlx::query(
+        "INSERT INTO concurrency_keys (project_id, concurrency_key, head_run_id) \
+         SELECT w.project_id, w.concurrency_key, w.run_id FROM ( \
+             SELECT r.project_id, r.concurrency_key, r.run_id, row_number() OVER ( \
+                    PARTITION BY r.project_id, r.concurrency_key \
+                    ORDER BY r.priority DESC, r.ready_at, r.run_id) AS place \
+               FROM runs r WHERE r.gate = 'key' AND r.concurrency_key IS NOT NULL \
+                AND NOT EXISTS (SELECT 1 FROM concurrency_keys k WHERE k.project_id = r.project_id \
+                                   AND k.concurrency_key = r.concurrency_key)) w \
+          WHERE w.place = 1 LIMIT +$1",
+    );
+    let made = made.bind(limit).execute(&mut *conn).await.map_err(failed)?.rows_affected();
+    if made > 0 {
+        sqlx::query(
+            "UPDATE runs SET gate = 'open' WHERE gate = 'key' AND concurrency_key IS NOT NULL \
+                AND run_id IN (SELECT k.head_run_id FROM concurrency_keys k)",
+        )
+        .execute(conn)
+        .await
+        .map_err(failed)?;
+    }
+    Ok(removed.max(made))
 }
 
 /// Ends worker processes that have been silent for too long.
@@ -114,13 +186,18 @@ async fn candidates(
 ) -> Result<BTreeMap<RunId, Signs>, Error> {
     let rows = sqlx::query(CANDIDATES)
         .bind(At(now))
-        .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+        // More than the limit: runs that cannot be handled must not use it up.
+        .bind(i64::try_from(limit.saturating_mul(4)).unwrap_or(i64::MAX))
         .fetch_all(conn)
         .await
         .map_err(failed)?;
     let read = |row: &SqliteRow| -> sqlx::Result<(RunId, Signs)> {
         let cancel_deadline_at = row.time_or_null("cancel_deadline_at")?;
-        Ok((row.parsed("run_id")?, Signs { worker_end: row.text_or_null("worker_end")?, cancel_deadline_at }))
+        let worker_end = row.text_or_null("worker_end")?;
+        Ok((
+            row.run_id("run_id")?,
+            Signs { worker_end, cancel_deadline_at, promised: row.truth("promised")? },
+        ))
     };
     rows.iter().map(read).collect::<sqlx::Result<_>>().map_err(failed)
 }
@@ -171,11 +248,16 @@ fn decide(run: &Run, signs: &Signs, now: Timestamp) -> Verdict {
         let error = run.timeout_secs.map(|secs| format!("the run took longer than {secs} s"));
         return end(run, RunEvent::TimeOut, EndCause::TimedOut, json!({"error": error}), now);
     }
-    if is_lost { lose(run, signs.worker_end.as_deref(), now) } else { Verdict::Nothing }
+    match (is_lost, run.status) {
+        (false, _) => Verdict::Nothing,
+        (true, RunState::Running) if !signs.promised => Verdict::Stall,
+        (true, _) => lose(run, signs, now),
+    }
 }
 
 /// Ends a run whose worker is gone, or fell silent.
-fn lose(run: &Run, worker_end: Option<&str>, now: Timestamp) -> Verdict {
+fn lose(run: &Run, signs: &Signs, now: Timestamp) -> Verdict {
+    let worker_end = signs.worker_end.as_deref();
     let stopped = worker_end == Some("stopped");
     if run.status != RunState::Claimed {
         let error = if stopped { "worker stopped" } else { "worker lost" };
@@ -195,6 +277,10 @@ fn lose(run: &Run, worker_end: Option<&str>, now: Timestamp) -> Verdict {
         "reason": reason,
     });
     let cause = if stopped { EndCause::Interrupted } else { EndCause::Stale };
+    if !signs.promised {
+        // Whether its work was begun is not known, so nothing is started beside it.
+        return Verdict::End { status: RunState::Cancelled, cause, notes, follow: Follow::Nothing };
+    }
     end(run, RunEvent::Expire, cause, notes, now)
 }
 

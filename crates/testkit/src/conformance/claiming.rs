@@ -273,7 +273,7 @@ pub async fn a_claim_tells_the_worker_what_to_do(stage: Stage) {
     wanted.metadata = json!({"trigger": "webhook", "nested": {"list": [1, 2.5, null, "x"]}});
     wanted.timeout_secs = Some(90);
     let run = stage.queue(wanted, at(0)).await;
-    let ask = ClaimRuns { lease_secs: 60, ..ClaimRuns::one("worker-001") };
+    let ask = ClaimRuns { lease_secs: Some(60), ..ClaimRuns::one("worker-001") };
     let claims = stage.claim_as(ask, at(15)).await;
     assert_eq!(claims.len(), 1);
     let claim = &claims[0];

@@ -54,6 +54,7 @@ pub async fn a_run_that_is_queued_twice_at_one_instant_keeps_its_key(stage: Stag
         assert_eq!(stage.claim_id("worker-002", at(begin + 4)).await, Some(next.clone()));
         stage.succeed(&next, at(begin + 5)).await;
     }
+    stage.sweep(at(1_000)).await;
     assert_eq!(stage.plain.number("SELECT count(*) FROM {ops}.concurrency_keys").await.ok(), Some(0));
 }
 
@@ -140,6 +141,7 @@ pub async fn the_key_goes_on_when_its_holder_succeeds(stage: Stage) {
     stage.succeed(&holder.run_id, at(2)).await;
     assert_eq!(stage.claim_id("worker-002", at(3)).await, Some(next.clone()));
     stage.succeed(&next, at(4)).await;
+    stage.sweep(at(5)).await;
     assert_eq!(stage.plain.number("SELECT count(*) FROM {ops}.concurrency_keys").await.ok(), Some(0));
 }
 
@@ -170,11 +172,12 @@ pub async fn the_key_goes_on_when_its_holder_is_lost(stage: Stage) {
     assert_eq!(swept.len(), 1);
     let Some(successor) = swept[0].successor.clone() else { panic!("there is no successor") };
     assert_eq!(swept[0].run_id, holder.run_id);
-    assert_eq!(stage.run(&successor).await.gate, Some(Gate::Key), "it is behind who waited");
-    assert_eq!(stage.claim_id("worker-002", at(302)).await, Some(next.clone()));
+    assert_eq!(stage.run(&successor).await.gate, Some(Gate::Open), "it keeps the place of its request");
+    assert_eq!(stage.run(&next).await.gate, Some(Gate::Key));
+    assert_eq!(stage.claim_id("worker-002", at(302)).await, Some(successor.clone()));
     assert_eq!(stage.claim("worker-003", at(302)).await, None);
-    stage.succeed(&next, at(303)).await;
-    assert_eq!(stage.claim_id("worker-003", at(304)).await, Some(successor));
+    stage.succeed(&successor, at(303)).await;
+    assert_eq!(stage.claim_id("worker-003", at(304)).await, Some(next));
 }
 
 /// An operator's plain statement passes the key on too.
@@ -230,18 +233,34 @@ pub async fn a_higher_priority_does_not_overtake_a_head_that_is_held(stage: Stag
 }
 
 /// A try that backs off does not hold the key meanwhile; when its time comes it stands in line.
-pub async fn a_successor_keeps_the_key_and_does_not_hold_it_while_it_backs_off(stage: Stage) {
+pub async fn a_successor_keeps_the_key_while_it_backs_off(stage: Stage) {
     let wanted = QueueRun { max_attempts: 2, backoff_secs: 100, ..keyed("deploy") };
     let first = stage.running(wanted, "worker-001", at(0)).await;
     stage.fail(&first.run_id, at(1)).await;
     let Some(successor) = stage.successor(&first.run_id).await else { panic!("there is no successor") };
     assert_eq!((successor.concurrency_key.as_deref(), successor.gate), (Some("deploy"), Some(Gate::Time)));
-    let other = stage.claimed(keyed("deploy"), "worker-002", at(2)).await;
+    let other = stage.queue(keyed("deploy"), at(2)).await;
+    assert_eq!(stage.claim("worker-002", at(3)).await, None, "the second deploy must not overtake the retry");
     // Back-off is 100 s give or take a fifth.
+    assert_eq!(stage.claim_id("worker-003", at(130)).await, Some(successor.run_id.clone()));
+    assert_eq!(stage.run(&other).await.gate, Some(Gate::Key));
+    stage.succeed(&successor.run_id, at(131)).await;
+    assert_eq!(stage.claim_id("worker-003", at(132)).await, Some(other));
+}
+
+/// A successor that waits for its time gives way to a run of higher priority, and to a cancel.
+pub async fn a_successor_that_backs_off_gives_way_to_priority_and_cancel(stage: Stage) {
+    let wanted = QueueRun { max_attempts: 2, backoff_secs: 100, ..keyed("deploy") };
+    let first = stage.running(wanted, "worker-001", at(0)).await;
+    stage.fail(&first.run_id, at(1)).await;
+    let Some(successor) = stage.successor(&first.run_id).await else { panic!("there is no successor") };
+    let urgent = stage.queue(QueueRun { priority: 5, ..keyed("deploy") }, at(2)).await;
+    assert_eq!(stage.claim_id("worker-002", at(3)).await, Some(urgent.clone()));
     assert_eq!(stage.claim("worker-003", at(130)).await, None, "its time has come, and the key is held");
-    assert_eq!(stage.run(&successor.run_id).await.gate, Some(Gate::Key));
-    stage.succeed(&other.run_id, at(131)).await;
-    assert_eq!(stage.claim_id("worker-003", at(132)).await, Some(successor.run_id));
+    let other = stage.queue(keyed("deploy"), at(131)).await;
+    assert_eq!(stage.cancel(&successor.run_id, at(132)).await, Cancelled::Cancelled);
+    stage.succeed(&urgent, at(133)).await;
+    assert_eq!(stage.claim_id("worker-003", at(134)).await, Some(other));
 }
 
 /// A run whose time has not come does not stand in the line.

@@ -88,12 +88,90 @@ pub async fn a_run_in_line_or_in_back_off_has_a_reason(stage: Stage) {
         key: "deploy".to_owned(),
         head: Some(holder.clone()),
         worker: Some("worker-001".to_owned()),
+        head_reason: None,
     };
     assert_eq!(why(&stage, &waits, at(2)).await, expected);
     stage.fail(&holder, at(3)).await;
     let Some(next) = stage.successor(&holder).await else { panic!("there is no successor") };
     let Some(available_at) = next.available_at else { panic!("there is no back-off") };
     assert_eq!(why(&stage, &next.run_id, at(4)).await, Reason::NotYet { available_at, backing_off: true });
+}
+
+/// A run that waits for its key says why the head of that key does not progress.
+pub async fn a_run_in_line_says_why_its_head_waits(stage: Stage) {
+    let keyed = QueueRun { concurrency_key: Some("deploy".to_owned()), max_attempts: 2, ..request() };
+    stage.register("worker-001", at(0)).await;
+    let gpu = QueueRun { labels: vec!["gpu".to_owned()], priority: 5, ..keyed.clone() };
+    let head = stage.queue(gpu, at(0)).await;
+    let waits = stage.queue(keyed.clone(), at(1)).await;
+    let reason = why(&stage, &waits, at(2)).await;
+    let labels = vec!["gpu".to_owned()];
+    let expected = Reason::KeyHeld {
+        key: "deploy".to_owned(),
+        head: Some(head.clone()),
+        worker: None,
+        head_reason: Some(Box::new(Reason::NoWorkerFits { labels, workers_alive: 1 })),
+    };
+    assert_eq!(reason, expected);
+    assert_eq!(
+        reason.sentence(),
+        format!(
+            "Its concurrency key `deploy` belongs to run {head} first. About that run: It needs a worker that offers \
+             gpu; 1 worker is alive, and none of them does."
+        )
+    );
+    assert_eq!(reason.hint(&waits).as_deref(), Some("tidemill work --label gpu -- COMMAND"));
+    assert_eq!(
+        serde_json::to_value(&reason).ok(),
+        Some(json!({
+            "code": "key_held", "key": "deploy", "head": head, "worker": null,
+            "head_reason": {"code": "no_worker_fits", "labels": ["gpu"], "workers_alive": 1},
+        }))
+    );
+}
+
+/// A run that waits for its key says that the key's head waits for its retry time, or is stalled.
+pub async fn a_run_in_line_says_that_its_head_backs_off_or_is_stalled(stage: Stage) {
+    let keyed = |key: &str| QueueRun {
+        concurrency_key: Some(key.to_owned()),
+        max_attempts: 2,
+        backoff_secs: 100,
+        ..request()
+    };
+    let first = stage.running(keyed("deploy"), "worker-001", at(0)).await.run_id;
+    stage.fail(&first, at(1)).await;
+    let Some(next) = stage.successor(&first).await else { panic!("there is no successor") };
+    let Some(available_at) = next.available_at else { panic!("there is no back-off") };
+    let waits = stage.queue(keyed("deploy"), at(2)).await;
+    let head_reason = |reason| {
+        let Reason::KeyHeld { head_reason, .. } = reason else { panic!("{reason:?}") };
+        head_reason.map(|reason| *reason)
+    };
+    let expected = Reason::NotYet { available_at, backing_off: true };
+    assert_eq!(head_reason(why(&stage, &waits, at(3)).await), Some(expected));
+
+    let stalled = super::stalling::stalled(&stage, keyed("backup"), at(10)).await;
+    let waits = stage.queue(keyed("backup"), at(400)).await;
+    let reason = why(&stage, &waits, at(401)).await;
+    assert_eq!(reason.hint(&waits), Some(format!("tidemill run fail {stalled}")));
+    let expected = Reason::Stalled { worker: Some("worker-001".to_owned()), since: at(11) };
+    assert_eq!(head_reason(reason), Some(expected));
+}
+
+/// A stalled run: since when it is silent, which worker has it, and the command to fail it.
+pub async fn a_stalled_run_has_a_reason(stage: Stage) {
+    let run = super::stalling::stalled(&stage, request(), at(0)).await;
+    let reason = why(&stage, &run, at(400)).await;
+    assert_eq!(reason, Reason::Stalled { worker: Some("worker-001".to_owned()), since: at(1) });
+    assert_eq!(
+        reason.sentence(),
+        "It is stalled: worker worker-001 has given no sign of life since 2026-02-14 10:30:01 UTC. The worker \
+         promised none, so the run stays with it. If the worker is gone, fail the run, or fail it with --retry to \
+         queue a successor."
+    );
+    assert_eq!(reason.hint(&run), Some(format!("tidemill run fail {run}")));
+    let stalled = stage.store.stalled_runs(10).await;
+    assert!(stalled.as_ref().is_ok_and(|runs| *runs == [run]), "{stalled:?}");
 }
 
 /// A run that is held: claimed, running, silent, or stopping.

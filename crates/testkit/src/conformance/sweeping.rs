@@ -384,7 +384,8 @@ pub async fn f5_a_report_and_a_sweep_at_one_instant_end_the_run_once(stage: Stag
     }
 }
 
-/// A fault in the middle of a sweep undoes all of it; the next sweep does all of it.
+/// A full disk in the middle of a sweep undoes all of it; the next sweep does all of it. SQLite's fault here
+/// concerns a run, so only the runs that it concerns are left to the next sweep.
 pub async fn f4_a_fault_during_a_sweep_is_repaired_by_the_next(stage: Stage) {
     let decisions = untidy(&stage).await;
     // No successor can be queued any more: the sweep breaks half-way, as if the disk were full.
@@ -401,8 +402,13 @@ pub async fn f4_a_fault_during_a_sweep_is_repaired_by_the_next(stage: Stage) {
     };
     assert_eq!(stage.plain.script(fault).await.map_err(|bad| bad.to_string()), Ok(()));
     let before = stage.tables().await;
-    assert!(stage.door.sweep(500, 20.0, at(400)).await.is_err(), "the fault is not swallowed");
-    stage.unchanged(&before).await;
+    let swept = stage.door.sweep(500, 20.0, at(400)).await.map(|swept| swept.len());
+    if stage.kind == Kind::Sqlite {
+        assert!(swept.as_ref().is_ok_and(|swept| *swept < decisions), "{swept:?}");
+    } else {
+        assert!(swept.is_err(), "the fault is not swallowed");
+        stage.unchanged(&before).await;
+    }
     assert_eq!(stage.plain.script(repair).await.map_err(|bad| bad.to_string()), Ok(()));
-    assert_eq!(stage.sweep(at(400)).await.len(), decisions);
+    assert_eq!(stage.sweep(at(400)).await.len(), decisions - swept.unwrap_or(0));
 }

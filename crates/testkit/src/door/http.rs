@@ -17,7 +17,7 @@ use tidemill_api::{App, router};
 use tidemill_client::{Call, Client, Error as ClientError, Http, HttpOptions, Later, Transport};
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::event::NewEvent;
-use tidemill_core::run::{Applied, Claim, QueueRun};
+use tidemill_core::run::{Applied, Claim, FailRun, Failed, QueueRun};
 use tidemill_core::worker::{Beaten, Held, NewWorker};
 use tidemill_core::{RunId, Timestamp, WorkerId};
 use tidemill_engine::sync::{SyncSettings, Syncs};
@@ -138,7 +138,7 @@ impl Door for HttpDoor {
             labels: ask.labels,
             projects: ask.projects,
             request_id: ask.request_id,
-            lease_secs: u32::try_from(ask.lease_secs).ok(),
+            lease_secs: ask.lease_secs.and_then(|secs| u32::try_from(secs).ok()),
             wait_secs: None,
         };
         Box::pin(async move { Ok(client.claim(&ask).await.map_err(error)?.runs) })
@@ -224,6 +224,15 @@ impl Door for HttpDoor {
     fn retry(&self, run: RunId, by: String, now: Timestamp) -> Answer<'_, Retried> {
         let client = self.as_person(&by, now);
         Box::pin(async move { client.retry_run(&run).await.map_err(error) })
+    }
+
+    fn fail(&self, ask: FailRun, now: Timestamp) -> Answer<'_, Failed> {
+        let client = self.as_person(&ask.by, now);
+        let wish = tidemill_wire::runs::Fail { reason: ask.reason, retry: ask.retry };
+        Box::pin(async move {
+            let answer = client.fail_run(&ask.run_id, &wish).await.map_err(error)?;
+            Ok(Failed { outcome: answer.outcome, successor: answer.successor })
+        })
     }
 
     fn add_artifact(&self, run: RunId, artifact: NewArtifact, now: Timestamp) -> Answer<'_, String> {

@@ -4,7 +4,7 @@ use std::pin::Pin;
 
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::event::NewEvent;
-use tidemill_core::run::{Applied, Claim, QueueRun};
+use tidemill_core::run::{Applied, Claim, FailRun, Failed, QueueRun};
 use tidemill_core::worker::{Beaten, Held, NewWorker};
 use tidemill_core::{RunId, Timestamp, WorkerId};
 use tidemill_store::{Cancelled, ClaimRuns, FinishRun, Holder, Queued, Retried, Store, Swept};
@@ -59,6 +59,10 @@ impl Door for Store {
 
     fn retry(&self, run: RunId, by: String, now: Timestamp) -> Answer<'_, Retried> {
         Box::pin(self.retry_run(run, by, Some(now)))
+    }
+
+    fn fail(&self, ask: FailRun, now: Timestamp) -> Answer<'_, Failed> {
+        Box::pin(self.fail_run(ask, Some(now)))
     }
 
     fn add_artifact(&self, run: RunId, artifact: NewArtifact, now: Timestamp) -> Answer<'_, String> {

@@ -10,7 +10,7 @@ use sqlx::query::Query;
 use sqlx::{Postgres, Row as _};
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::event::NewEvent;
-use tidemill_core::run::{Applied, Claim, FinalStatus, QueueRun};
+use tidemill_core::run::{Applied, Claim, FailRun, Failed, FinalStatus, QueueRun};
 use tidemill_core::worker::{Beaten, Held, NewWorker};
 use tidemill_core::{Json, RunId, Timestamp, WorkerId};
 use tidemill_store::{Cancelled, ClaimRuns, Error, FinishRun, Holder, Queued, Retried, Store, Swept};
@@ -162,7 +162,7 @@ impl Door for SqlDoor {
         .bind(ask.projects)
         .bind(ask.worker_id.map(|worker| worker.0))
         .bind(ask.request_id)
-        .bind(i32::try_from(ask.lease_secs).unwrap_or(i32::MAX))
+        .bind(ask.lease_secs.map(|secs| i32::try_from(secs).unwrap_or(i32::MAX)))
         .bind(now);
         Box::pin(async move {
             let rows = self.rows(call).await?;
@@ -289,6 +289,32 @@ impl Door for SqlDoor {
             let row = self.row(call).await?;
             let read = || -> sqlx::Result<Retried> {
                 Ok(Retried { run_id: text(&row, "run_id")?, created: row.try_get("created")? })
+            };
+            read().map_err(failed)
+        })
+    }
+
+    fn fail(&self, ask: FailRun, now: Timestamp) -> Answer<'_, Failed> {
+        let call = sqlx::query(
+            "SELECT * FROM ops.fail_run(p_run_id := $1, p_by := $2, p_reason := $3, p_retry := $4, p_now := $5)",
+        )
+        .bind(ask.run_id.to_string())
+        .bind(ask.by)
+        .bind(ask.reason)
+        .bind(ask.retry)
+        .bind(now);
+        Box::pin(async move {
+            let row = self.row(call).await?;
+            let read = || -> sqlx::Result<Failed> {
+                let successor: Option<String> = row.try_get("successor")?;
+                let successor = successor.map(|run| run.parse()).transpose();
+                let successor = successor.map_err(|bad| sqlx::Error::Decode(Box::new(bad)))?;
+                let outcome = match row.try_get::<String, _>("outcome")?.as_str() {
+                    "applied" => Applied::Applied,
+                    "duplicate" => Applied::Duplicate,
+                    other => return Err(sqlx::Error::Decode(format!("`{other}` is no outcome").into())),
+                };
+                Ok(Failed { outcome, successor })
             };
             read().map_err(failed)
         })

@@ -224,6 +224,7 @@ fn runs() -> Vec<Row> {
         get("/v1/runs/{run}/tail", LOOK),
         get("/v1/runs/{run}/stream", LOOK_OR_WORK),
         post("/v1/runs/{run}/cancel", OPERATE, |_| json!({"reason": "r"})),
+        post("/v1/runs/{run}/fail", OPERATE, |_| json!({"reason": "r", "retry": true})),
         post("/v1/runs/{run}/retry", OPERATE, |_| json!({})),
     ]
 }

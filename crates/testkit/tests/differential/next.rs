@@ -185,7 +185,7 @@ impl Pair {
         ask.labels = if chance.percent(60) { vec!["arm".to_owned(), "gpu".to_owned()] } else { Vec::new() };
         ask.projects = chance.percent(15).then(|| vec!["bank".to_owned()]);
         ask.request_id = chance.percent(40).then(|| format!("claim-{}", chance.below(6)));
-        ask.lease_secs = chance.one_of(&[300, 300, 10]);
+        ask.lease_secs = chance.one_of(&[Some(300), None, Some(10)]);
         ask
     }
 

@@ -212,7 +212,7 @@ fn a_full_disk_loses_nothing() {
     stage.adopt(&mut command);
     command.args(["--mount", "--map-root-user", "bash", "-c", script]).env("TIDEMILL", TIDEMILL);
     command.env("TIDEMILL_WORKER_BEAT", "300ms").env("TIDEMILL_UPKEEP_EVERY", "200ms");
-    let ran = run_within(&mut command, Duration::from_secs(90));
+    let ran = run_within(&mut command, Duration::from_mins(4));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     for line in [
         "full=1",

@@ -78,7 +78,7 @@ fn metadata_comes_from_a_file_or_from_standard_input(stage: &Stage) {
 fn what_does_not_exist_is_refused(stage: &Stage) {
     let unknown = "run-00000000-0000-7000-8000-000000000000";
     let sentence = format!("run `{unknown}` does not exist");
-    for verb in ["show", "events", "why", "watch", "cancel", "retry"] {
+    for verb in ["show", "events", "why", "watch", "cancel", "fail", "retry"] {
         must_refuse(stage, &["run", verb, unknown], refusal(REFUSED, &sentence));
     }
     let add = ["run", "artifact", "add", unknown, "--type", "image", "--url", "oci://x"];

@@ -180,3 +180,22 @@ fn a_command_that_talks_without_end_is_cancelled() {
     worker.signal(Signal::TERM);
     assert_eq!(worker.ended_within(PATIENCE), Some(0));
 }
+
+/// Output beyond the bound is dropped with one note; the exit code and the last lines of standard error still count.
+#[test]
+fn output_of_a_run_is_bounded_and_its_end_still_counts() {
+    let stage = Stage::new(Kind::Sqlite);
+    let id = stage.queue(&[]);
+    let script = "yes $(printf 'x%.0s' $(seq 8000)) | head -n 6900; echo the last words >&2; exit 7";
+    let ran = run(&mut stage.command(&["work", "--drain", "--", "bash", "-c", script]));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let events = stage.events(&id);
+    let kept: usize = events.iter().map(|event| event.message.len()).sum();
+    assert!(kept <= 50 * 1024 * 1024, "{kept} bytes of output are kept");
+    assert!(kept > 49 * 1024 * 1024, "only {kept} bytes of output are kept");
+    let note = "Output is larger than 50 MB; the rest is not recorded";
+    assert_eq!(events.iter().filter(|event| event.message == note).count(), 1);
+    let ended = stage.run(&id);
+    assert_eq!((ended.status, &ended.metadata["exit_code"]), (RunState::Failed, &7.into()));
+    assert_eq!(ended.metadata["stderr"], "the last words");
+}

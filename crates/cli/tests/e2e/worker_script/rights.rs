@@ -10,7 +10,7 @@ use crate::process::{Process, run};
 use crate::stage::{PATIENCE, until};
 
 /// The functions of `docs/sql-door.md`.
-const VERBS: [&str; 20] = [
+const VERBS: [&str; 21] = [
     "add_artifact",
     "append_event",
     "append_events",
@@ -28,6 +28,7 @@ const VERBS: [&str; 20] = [
     "register_worker",
     "retire_worker",
     "retry_run",
+    "fail_run",
     "start_run",
     "wake",
     "work_left",
@@ -102,8 +103,8 @@ fn the_binary_works_as_the_worker_role_too() {
     stage.until(&id, RunState::Running);
     stage.ok(&["run", "cancel", id.as_str()]);
     stage.until(&id, RunState::Cancelled);
-    until("it complains once", || worker.said().contains("upkeep is not done by this process").then_some(()));
+    until("it complains once", || worker.said().contains("loop sweep failed").then_some(()));
     worker.signal(Signal::TERM);
     assert_eq!(worker.ended_within(PATIENCE), Some(0));
-    assert_eq!(worker.said().matches("upkeep is not done").count(), 1, "{}", worker.said());
+    assert_eq!(worker.said().matches("loop sweep failed").count(), 1, "{}", worker.said());
 }

@@ -20,6 +20,7 @@ pub(in crate::runs) async fn cancel(
     reason: Option<&str>,
     now: Timestamp,
 ) -> Result<Cancelled, Error> {
+    tidemill_core::request::check_request_by(by, reason)?;
     let run = run_by_id(conn, run, ACTION).await?;
     if run.status.is_terminal() {
         return Ok(Cancelled::Ended);

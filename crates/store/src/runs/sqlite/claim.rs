@@ -9,7 +9,7 @@ use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteRow;
 use std::cmp::Reverse;
 use tidemill_core::Timestamp;
-use tidemill_core::limits::BATCH_MAX;
+use tidemill_core::limits::{BATCH_MAX, LEASE_SECS};
 use tidemill_core::run::Claim;
 
 const ACTION: &str = "claim runs";
@@ -62,8 +62,9 @@ pub(super) const CLAIM: &str = "\
          ORDER BY 2 DESC, 3, 4 LIMIT +$3) \
     UPDATE runs \
        SET status = 'claimed', gate = NULL, claimed_by = $5, worker_id = $6, claim_request = $7, \
-           epoch = epoch + 1, started_at = $4, updated_at = $4, \
-           lease_secs = $8, lease_until = $4 + $8 * 1000000 \
+           epoch = min(epoch, 2147483646) + 1, started_at = $4, updated_at = $4, \
+           lease_secs = iif($6 IS NULL, $8, coalesce($8, $9)), \
+           lease_until = $4 + coalesce($8, $9) * 1000000 \
      WHERE run_id IN (SELECT a.run_id FROM ahead a) \
     RETURNING run_id, project_id, env_id, git_sha, git_ref, metadata, epoch, attempt, timeout_secs, \
               lease_until, priority, ready_at";
@@ -76,7 +77,7 @@ pub(in crate::runs) async fn claim(
     if ask.worker.is_empty() {
         return Err(Error::refused(RefusalCode::BadValue, "a worker claims under a name"));
     }
-    if !(1..=86_400).contains(&ask.lease_secs) {
+    if ask.lease_secs.is_some_and(|secs| !(1..=86_400).contains(&secs)) {
         return Err(Error::refused(RefusalCode::BadValue, "a lease lasts between 1 and 86400 seconds"));
     }
     let before = sqlx::query(BEFORE)
@@ -114,7 +115,8 @@ pub(in crate::runs) async fn claim(
         .bind(&ask.worker)
         .bind(ask.worker_id.map(Boot))
         .bind(&ask.request_id)
-        .bind(i32::try_from(ask.lease_secs).unwrap_or(i32::MAX))
+        .bind(ask.lease_secs.map(|secs| i64::try_from(secs).unwrap_or(i64::MAX)))
+        .bind(i64::try_from(LEASE_SECS).unwrap_or(i64::MAX))
         .fetch_all(conn)
         .await
         .map_err(failed(ACTION))?;

@@ -25,7 +25,7 @@ const ACTION: &str = "append events";
 
 /// The run, and which of the named events its record has: digest or key → event id, as a JSON object.
 pub(super) const LOOK: &str = "\
-    SELECT r.status, r.epoch, r.claimed_by, r.lease_until, r.lease_secs, r.cancel_requested_at, \
+    SELECT r.status, r.epoch, r.claimed_by, r.lease_until, r.lease_secs, r.stalled_at, r.cancel_requested_at, \
            (SELECT json_group_object(known.same_as, known.event_id) FROM ( \
                 SELECT e.same_as, e.event_id, min(e.seq) FROM run_events e \
                  WHERE e.run_id = r.run_id AND e.same_as IN (SELECT value FROM json_each($2)) \
@@ -63,7 +63,7 @@ pub(in crate::runs) async fn append(
     if hold.status == RunState::Claimed {
         hold::enter_running(conn, run, now, ACTION).await?;
     } else if hold.is_due_for_renewal(now) {
-        hold::renew(conn, run, now, ACTION).await?;
+        hold::renew(conn, run, hold::Promise::Unchanged, now, ACTION).await?;
     }
     let mut named = HashSet::new();
     let fresh: Vec<_> = sames
@@ -96,7 +96,9 @@ fn check(event: &NewEvent) -> Result<(), Error> {
     if event.payload.to_string().len() > PAYLOAD_BYTES_MAX {
         return refused("payload", PAYLOAD_BYTES_MAX);
     }
-    Ok(())
+    tidemill_core::json::check_text(event.payload.to_string()).map_err(|problem| {
+        Error::refused(RefusalCode::BadValue, format!("the payload {}", problem.with_advice()))
+    })
 }
 
 async fn look(

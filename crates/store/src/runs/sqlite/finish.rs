@@ -3,7 +3,7 @@
 
 use super::super::{FinishRun, Holder};
 use super::hold::is_run_stale;
-use super::{artifact, event, failed, json, unknown_run};
+use super::{artifact, event, failed, json, refused_with_hint, unknown_run};
 use crate::codec::At;
 use crate::sqlite::Sqlite;
 use crate::{Error, RefusalCode};
@@ -13,7 +13,7 @@ use tidemill_core::artifact::NewArtifact;
 use tidemill_core::broken::Break;
 use tidemill_core::limits::METADATA_BYTES_MAX;
 use tidemill_core::retry::{self, Follow};
-use tidemill_core::run::{Applied, EndCause, FinalStatus, Run, RunState};
+use tidemill_core::run::{Applied, EndCause, FinalStatus, Lane, Run, RunState};
 use tidemill_core::{Json, RunId, Timestamp};
 
 const ACTION: &str = "finish runs";
@@ -63,6 +63,10 @@ async fn finish_distinct(
     let (mut claimed, mut ended, mut rows, mut refused) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for end in ends {
         let Some(run) = runs.get_mut(&end.run_id) else { return Err(unknown_run(&end.run_id)) };
+        if run.lane != Lane::Ops && !run.status.is_terminal() {
+            outcomes.push(finish_other_lane(conn, run, end, worker, now).await?);
+            continue;
+        }
         let outcome = judge(run, end, worker);
         match outcome {
             Applied::Applied => {
@@ -92,6 +96,30 @@ async fn finish_distinct(
     Ok(outcomes)
 }
 
+/// The end of a graph or a sync belongs to its controller or consolidator, which knows whether its parts have ended. A
+/// worker's verb may only ask for a cancel.
+async fn finish_other_lane(
+    conn: &mut SqliteConnection,
+    run: &Run,
+    end: &FinishRun,
+    worker: Option<&str>,
+    now: Timestamp,
+) -> Result<Applied, Error> {
+    if end.status != FinalStatus::Cancelled {
+        let problem = format!(
+            "run {} is a {}, which ends when its parts have ended; it cannot be finished as {}",
+            run.run_id,
+            run.lane,
+            end.status.as_str()
+        );
+        let hint = format!("Run `tidemill run cancel {}` to stop it.", run.run_id);
+        return Err(refused_with_hint(RefusalCode::BadValue, problem, hint));
+    }
+    let reason = end.metadata.get("reason").and_then(Json::as_str);
+    super::cancel(conn, &run.run_id, worker.unwrap_or("local"), reason, now).await?;
+    Ok(Applied::Applied)
+}
+
 fn check(end: &FinishRun) -> Result<(), Error> {
     if !end.metadata.is_object() {
         return Err(Error::refused(RefusalCode::BadValue, "metadata must be a JSON object"));
@@ -100,7 +128,9 @@ fn check(end: &FinishRun) -> Result<(), Error> {
         let problem = format!("metadata is larger than {METADATA_BYTES_MAX} bytes");
         return Err(Error::refused(RefusalCode::TooLarge, problem));
     }
-    Ok(())
+    tidemill_core::json::check_text(end.metadata.to_string()).map_err(|problem| {
+        Error::refused(RefusalCode::BadValue, format!("metadata {}", problem.with_advice()))
+    })
 }
 
 /// Whether a report is taken: from its holder while it is held, or as a cancel from anybody while the run
@@ -112,8 +142,11 @@ fn judge(run: &Run, end: &FinishRun, worker: Option<&str>) -> Applied {
         let holder = Holder { worker: worker.map(str::to_owned), epoch: end.epoch };
         !is_run_stale(run, &holder)
     };
-    // The same report once more: the first answer was lost.
+    // The same report once more: the first answer was lost. From its holder, or a cancel from anybody.
+    let is_holder = end.epoch.is_none_or(|epoch| epoch == run.epoch)
+        && worker.is_none_or(|worker| run.claimed_by.as_deref() == Some(worker));
     let again = run.status.as_str() == end.status.as_str()
+        && (end.status == FinalStatus::Cancelled || is_holder)
         && matches!(run.end_cause, Some(EndCause::Reported | EndCause::Cancelled))
         && json::contains(&run.metadata, &end.metadata);
     match (allowed, again) {

@@ -20,6 +20,8 @@ pub(super) struct Arrival<'a> {
     pub(super) project: &'a str,
     pub(super) key: Option<&'a str>,
     pub(super) priority: i32,
+    /// When it was asked for: its place in the line of its key.
+    pub(super) ready_at: Timestamp,
     pub(super) available_at: Option<Timestamp>,
 }
 
@@ -34,6 +36,15 @@ impl Arrival<'_> {
         if self.available_at.is_some_and(|at| at > now) {
             return Ok(Gate::Time);
         }
+        self.enter_key(conn, action).await
+    }
+
+    /// Takes the key or a place in its line, whatever the time is.
+    pub(super) async fn enter_key(
+        &self,
+        conn: &mut SqliteConnection,
+        action: &'static str,
+    ) -> Result<Gate, Error> {
         let Some(key) = self.key else { return Ok(Gate::Open) };
         let head: String = sqlx::query_scalar(
             "INSERT INTO concurrency_keys AS k (project_id, concurrency_key, head_run_id) \
@@ -50,14 +61,19 @@ impl Arrival<'_> {
         if head == self.run.as_str() {
             return Ok(Gate::Open);
         }
-        // A head that nobody has claimed yet gives way to a run of higher priority.
-        let gives_way =
-            sqlx::query("UPDATE runs SET gate = 'key' WHERE run_id = $1 AND gate = 'open' AND priority < $2")
-                .bind(head)
-                .bind(self.priority)
-                .execute(&mut *conn)
-                .await
-                .map_err(failed(action))?;
+        // A head that nobody has claimed yet gives way to a run of higher priority, and to one of the same priority
+        // that was asked for earlier: the successor of a lost run takes its old place.
+        let gives_way = sqlx::query(
+            "UPDATE runs SET gate = iif(gate = 'open', 'key', gate) \
+             WHERE run_id = $1 AND ((gate IN ('open', 'time') AND priority < $2) \
+                OR (gate = 'open' AND priority = $2 AND ready_at > $3))",
+        )
+        .bind(head)
+        .bind(self.priority)
+        .bind(At(self.ready_at))
+        .execute(&mut *conn)
+        .await
+        .map_err(failed(action))?;
         if gives_way.rows_affected() == 0 {
             return Ok(Gate::Key);
         }
@@ -87,11 +103,26 @@ impl Sqlite {
             project: &run.project_id,
             key: run.concurrency_key.as_deref(),
             priority: run.priority,
+            ready_at: ready_at(conn, &run.run_id, action).await?,
             available_at: None,
         };
         let gate = arrival.enter(conn, now, action).await?;
         set_gate(conn, &[&run.run_id], gate, now, action).await
     }
+}
+
+/// When a run was asked for, as the line of its key counts.
+pub(super) async fn ready_at(
+    conn: &mut SqliteConnection,
+    run: &RunId,
+    action: &'static str,
+) -> Result<Timestamp, Error> {
+    let at: At = sqlx::query_scalar("SELECT ready_at FROM runs WHERE run_id = $1")
+        .bind(run.as_str())
+        .fetch_one(conn)
+        .await
+        .map_err(failed(action))?;
+    Ok(at.0)
 }
 
 /// Opens the gates of runs whose time has come, a batch of them.
@@ -110,7 +141,7 @@ pub(super) async fn open_due(
     .await
     .map_err(failed(action))?;
     let read =
-        |row: &SqliteRow| -> sqlx::Result<(RunId, bool)> { Ok((row.parsed("run_id")?, row.truth("keyed")?)) };
+        |row: &SqliteRow| -> sqlx::Result<(RunId, bool)> { Ok((row.run_id("run_id")?, row.truth("keyed")?)) };
     let due: Vec<(RunId, bool)> =
         rows.iter().map(read).collect::<sqlx::Result<_>>().map_err(failed(action))?;
     let of = |keyed: bool| due.iter().filter(move |run| run.1 == keyed).map(|run| &run.0).collect::<Vec<_>>();

@@ -7,10 +7,12 @@ use super::{failed, json, refused_with_hint};
 use crate::codec::{At, Columns as _, Doc, Words};
 use crate::{Error, RefusalCode};
 use sqlx::SqliteConnection;
+use tidemill_core::json::check_text;
 use tidemill_core::limits::{
     ATTEMPTS_MAX, BACKOFF_SECS_MAX, KEY_BYTES_MAX, LABELS_MAX, METADATA_BYTES_MAX, PRIORITY_MAX,
 };
 use tidemill_core::run::{QueueRun, RunState};
+use tidemill_core::time::is_in_range;
 use tidemill_core::{Json, RunId, Timestamp};
 
 const ACTION: &str = "queue a run";
@@ -56,6 +58,7 @@ pub(in crate::runs) async fn queue(
     now: Timestamp,
 ) -> Result<Queued, Error> {
     check(request)?;
+    tidemill_core::request::check_new_run_id(run_id)?;
     let mut labels = request.labels.clone();
     labels.sort();
     labels.dedup();
@@ -74,6 +77,7 @@ pub(in crate::runs) async fn queue(
         project: &request.project,
         key: request.concurrency_key.as_deref(),
         priority: request.priority,
+        ready_at: request.available_at.map_or(now, |at| at.max(now)),
         available_at: request.available_at,
     };
     let gate = arrival.enter(conn, now, ACTION).await?;
@@ -111,6 +115,8 @@ fn check(request: &QueueRun) -> Result<(), Error> {
         (RefusalCode::BadValue, "metadata must be a JSON object".to_owned())
     } else if request.metadata.to_string().len() > METADATA_BYTES_MAX {
         (RefusalCode::TooLarge, format!("metadata is larger than {METADATA_BYTES_MAX} bytes"))
+    } else if let Err(problem) = check_text(request.metadata.to_string()) {
+        (RefusalCode::BadValue, format!("metadata {}", problem.with_advice()))
     } else if !(-PRIORITY_MAX..=PRIORITY_MAX).contains(&request.priority) {
         (RefusalCode::BadValue, format!("priority must be between -{PRIORITY_MAX} and {PRIORITY_MAX}"))
     } else if !(1..=ATTEMPTS_MAX).contains(&request.max_attempts)
@@ -133,6 +139,10 @@ fn check(request: &QueueRun) -> Result<(), Error> {
         (RefusalCode::BadValue, rule.to_owned())
     } else if texts.into_iter().flatten().any(|text| text.len() > KEY_BYTES_MAX) {
         (RefusalCode::TooLarge, format!("git sha, git ref and keys are at most {KEY_BYTES_MAX} bytes each"))
+    } else if request.labels.iter().any(|label| label.len() > KEY_BYTES_MAX) {
+        (RefusalCode::TooLarge, format!("labels are at most {KEY_BYTES_MAX} bytes each"))
+    } else if [request.available_at, request.expires_at].into_iter().flatten().any(|at| !is_in_range(at)) {
+        (RefusalCode::BadValue, "times must be between the years 1 and 9999".to_owned())
     } else if request.expires_at.is_some() && request.expires_at <= request.available_at {
         (RefusalCode::BadValue, "a run cannot expire before it is available".to_owned())
     } else {

@@ -1,7 +1,7 @@
 //! Another try of a run that has ended: a run of its own, at most one per run.
 
 use super::super::Retried;
-use super::gate::Arrival;
+use super::gate::{self, Arrival};
 use super::json::object_of;
 use super::{event, failed, run_by_id};
 use crate::codec::At;
@@ -10,7 +10,7 @@ use crate::{Error, RefusalCode};
 use sqlx::SqliteConnection;
 use tidemill_core::event::Level;
 use tidemill_core::retry::Successor;
-use tidemill_core::run::{Lane, Run, RunState};
+use tidemill_core::run::{Gate, Lane, Run, RunState};
 use tidemill_core::{Json, RunId, Timestamp};
 use uuid::Uuid;
 
@@ -32,6 +32,7 @@ pub(in crate::runs) async fn retry(
     with_jobs: bool,
     now: Timestamp,
 ) -> Result<Retried, Error> {
+    tidemill_core::request::check_request_by(by, None)?;
     let run = run_by_id(conn, run, ACTION).await?;
     if run.lane == Lane::Graph && !with_jobs {
         // A try without jobs would wait for ever.
@@ -73,7 +74,7 @@ impl Sqlite {
     }
 }
 
-async fn successor_of(
+pub(super) async fn successor_of(
     conn: &mut SqliteConnection,
     run: &RunId,
     action: &'static str,
@@ -97,19 +98,27 @@ async fn queue_successor(
     action: &'static str,
 ) -> Result<RunId, Error> {
     let next = RunId::new(now, Uuid::new_v4());
+    // A successor keeps the place of its request in the concurrency key, also while it waits for its time: a second
+    // deploy must not overtake the retry of the first.
+    let ready_at = match &run.concurrency_key {
+        Some(_) => gate::ready_at(conn, &run.run_id, action).await?,
+        None => successor.available_at.map_or(now, |at| at.max(now)),
+    };
     let arrival = Arrival {
         run: &next,
         project: &run.project_id,
         key: run.concurrency_key.as_deref(),
         priority: run.priority,
+        ready_at,
         available_at: successor.available_at,
     };
-    let gate = arrival.enter(conn, now, action).await?;
+    let entered = arrival.enter_key(conn, action).await?;
+    let gate = if successor.available_at.is_some_and(|at| at > now) { Gate::Time } else { entered };
     sqlx::query(FOLLOW)
         .bind(run.run_id.as_str())
         .bind(next.as_str())
         .bind(gate.as_str())
-        .bind(At(successor.available_at.map_or(now, |at| at.max(now))))
+        .bind(At(ready_at))
         .bind(successor.available_at.map(At))
         .bind(successor.attempt)
         .bind(successor.failures)

@@ -1,0 +1,1 @@
+DELETE FROM {ops}.run_notices WHERE run_id = $1

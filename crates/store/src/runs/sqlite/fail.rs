@@ -1,0 +1,50 @@
+//! Fails a stalled run on behalf of a person who has looked: its worker is gone.
+
+use super::json::object_of;
+use super::{refused_with_hint, retry, run_by_id};
+use crate::sqlite::Sqlite;
+use crate::{Error, RefusalCode};
+use sqlx::SqliteConnection;
+use tidemill_core::retry::Successor;
+use tidemill_core::run::{Applied, EndCause, FailRun, Failed, Run, RunState};
+use tidemill_core::{Json, Timestamp};
+
+const ACTION: &str = "fail a run";
+
+pub(in crate::runs) async fn fail(
+    conn: &mut SqliteConnection,
+    ask: &FailRun,
+    now: Timestamp,
+) -> Result<Failed, Error> {
+    let run = run_by_id(conn, &ask.run_id, ACTION).await?;
+    let outcome = match (run.status, run.stalled_at, run.end_cause) {
+        (RunState::Running, Some(_), _) => Applied::Applied,
+        (RunState::Failed, Some(_), Some(EndCause::Lost)) => Applied::Duplicate,
+        _ => return Err(not_stalled(&run)),
+    };
+    if outcome == Applied::Applied {
+        let notes = object_of([
+            ("error", Some(Json::from("worker lost"))),
+            ("original_worker", run.claimed_by.as_deref().map(Json::from)),
+            ("failed_by", Some(Json::from(ask.by.as_str()))),
+            ("reason", ask.reason.as_deref().map(Json::from)),
+        ]);
+        Sqlite::end_run(conn, &run, (RunState::Failed, EndCause::Lost, notes), now, ACTION).await?;
+    }
+    let successor = if ask.retry {
+        // A person's decision: the budgets start anew.
+        let next = Successor { attempt: run.attempt + 1, failures: 0, losses: 0, available_at: None };
+        Some(Sqlite::follow_run(conn, &run, &next, now, ACTION).await?)
+    } else {
+        retry::successor_of(conn, &run.run_id, ACTION).await?
+    };
+    Ok(Failed { outcome, successor })
+}
+
+fn not_stalled(run: &Run) -> Error {
+    refused_with_hint(
+        RefusalCode::NotRetryable,
+        format!("run {} is {}, and not stalled", run.run_id, run.status),
+        format!("Run `tidemill run cancel {}` to stop it.", run.run_id),
+    )
+}

@@ -1,0 +1,225 @@
+//! Upgrades of a database that has other owners too: their functions and grants stay.
+#![expect(clippy::unwrap_used, reason = "a set-up that fails ends the test")]
+
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use tidemill_engine::clock::host_now;
+use tidemill_store::{Migrated, Options, Store};
+use tidemill_testkit::cluster::{Database, server_url, with_database};
+
+/// A database with a connection of the user's own.
+struct Upgrade {
+    database: Database,
+    store: Store,
+    user: PgConnection,
+}
+
+impl Upgrade {
+    async fn bare() -> Self {
+        let database = Database::create(&server_url().unwrap()).unwrap();
+        let store = Store::open(&Options::new(database.url.clone(), host_now)).await.unwrap();
+        let user = PgConnection::connect(&database.url).await.unwrap();
+        Self { database, store, user }
+    }
+
+    async fn migrated() -> Self {
+        let upgrade = Self::bare().await;
+        upgrade.store.migrate(None).await.unwrap();
+        upgrade
+    }
+
+    async fn run(&mut self, text: impl Into<String>) {
+        sqlx::raw_sql(AssertSqlSafe(text.into())).execute(&mut self.user).await.unwrap();
+    }
+
+    async fn read(&mut self, text: &str) -> Vec<String> {
+        sqlx::query_scalar(AssertSqlSafe(text.to_owned())).fetch_all(&mut self.user).await.unwrap()
+    }
+
+    /// The functions of the schema, as text.
+    async fn functions(&mut self) -> Vec<String> {
+        let text = "SELECT oid::regprocedure::text FROM pg_proc \
+                    WHERE pronamespace = 'ops'::regnamespace ORDER BY 1";
+        self.read(text).await
+    }
+
+    /// Migrates as a binary with other functions does.
+    async fn renew(&mut self) {
+        self.run("UPDATE ops.tidemill_settings SET value = 'older' WHERE setting = 'code'").await;
+        let renewed = self.store.migrate(None).await.unwrap();
+        assert_eq!(renewed, Migrated { applied: Vec::new(), code_renewed: true });
+    }
+}
+
+/// A role that is gone with the test. Roles belong to the server, not to the database.
+async fn with_role(upgrade: &mut Upgrade, name: &str) -> String {
+    let role = format!("{}_{name}", upgrade.database.name);
+    upgrade.run(format!("CREATE ROLE {role}")).await;
+    role
+}
+
+#[tokio::test]
+async fn user_functions_with_our_names_survive_an_upgrade() {
+    let mut upgrade = Upgrade::migrated().await;
+    let ours = upgrade.functions().await;
+    let owner = with_role(&mut upgrade, "owner").await;
+    for signature in ["wake(a text)", "backoff(a numeric)", "queue_run(a bytea)"] {
+        upgrade.run(format!("CREATE FUNCTION ops.{signature} RETURNS int LANGUAGE sql RETURN 7")).await;
+    }
+    upgrade.run("CREATE PROCEDURE ops.tidy() LANGUAGE sql AS 'SELECT 1'").await;
+    upgrade.run(format!("ALTER FUNCTION ops.wake(text) OWNER TO {owner}")).await;
+    upgrade.renew().await;
+    // A database from a build that kept no list of its functions.
+    upgrade.run("DELETE FROM ops.tidemill_settings WHERE setting = 'functions'").await;
+    // It had none of the functions that were added since.
+    let known = include_str!("../../store/sql/known_functions.txt");
+    let newer = "SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'ops'::regnamespace";
+    for function in upgrade.read(newer).await {
+        if ours.contains(&function) && !known.contains(function.trim_start_matches("ops.")) {
+            upgrade.run(format!("DROP FUNCTION {function} CASCADE")).await;
+        }
+    }
+    upgrade.renew().await;
+    let mut expected = ours;
+    expected.extend(
+        ["ops.backoff(numeric)", "ops.queue_run(bytea)", "ops.tidy()", "ops.wake(text)"].map(str::to_owned),
+    );
+    expected.sort();
+    let mut found = upgrade.functions().await;
+    found.sort();
+    assert_eq!(found, expected);
+    let prefix = format!("{}_r", upgrade.database.name);
+    upgrade.store.create_roles(&prefix).await.unwrap();
+    let rights = "SELECT p.oid::regprocedure || ' ' || p.proowner::regrole || ' ' \
+                  || has_function_privilege('public', p.oid, 'execute') FROM pg_proc p \
+                  WHERE p.oid = 'ops.wake(text)'::regprocedure";
+    assert_eq!(upgrade.read(rights).await, [format!("ops.wake(text) {owner} true")]);
+    upgrade.run(format!("DROP OWNED BY {owner}; DROP ROLE {owner}")).await;
+    drop_roles(&mut upgrade, &prefix).await;
+}
+
+async fn drop_roles(upgrade: &mut Upgrade, prefix: &str) {
+    for role in ["owner", "worker", "reader"] {
+        let text = format!("DROP OWNED BY {prefix}_{role} CASCADE; DROP ROLE {prefix}_{role}");
+        upgrade.run(text).await;
+    }
+}
+
+#[tokio::test]
+async fn grants_on_our_functions_survive_an_upgrade() {
+    let mut upgrade = Upgrade::migrated().await;
+    let role = with_role(&mut upgrade, "guest").await;
+    let name = |function: &str| format!("SELECT '{function}'::regproc::regprocedure::text");
+    for (function, to) in [
+        ("queue_run", format!("{role} WITH GRANT OPTION")),
+        ("cancel_run", role.clone()),
+        ("work_left", "PUBLIC".to_owned()),
+        // A trigger function, which is replaced in place.
+        ("guard_step", role.clone()),
+    ] {
+        let signature = upgrade.read(&name(&format!("ops.{function}"))).await.remove(0);
+        upgrade.run(format!("GRANT EXECUTE ON FUNCTION {signature} TO {to}")).await;
+    }
+    let rights = "SELECT p.proname || ' ' || CASE a.grantee WHEN 0 THEN 'public' ELSE a.grantee::regrole::text END \
+                  || ' ' || a.is_grantable FROM pg_proc p, aclexplode(p.proacl) a \
+                  WHERE p.pronamespace = 'ops'::regnamespace AND a.grantee <> p.proowner ORDER BY 1";
+    let before = upgrade.read(rights).await;
+    assert_eq!(before.len(), 4, "{before:?}");
+    upgrade.renew().await;
+    assert_eq!(upgrade.read(rights).await, before);
+    upgrade.run(format!("DROP OWNED BY {role}; DROP ROLE {role}")).await;
+}
+
+#[tokio::test]
+async fn a_function_with_another_signature_before_is_replaced() {
+    let mut upgrade = Upgrade::migrated().await;
+    let before = upgrade.functions().await;
+    // The build before had other parameters, and a function that is no longer there.
+    let was = upgrade.read("SELECT 'ops.backoff'::regproc::regprocedure::text").await.remove(0);
+    upgrade
+        .run(format!(
+            "DROP FUNCTION {was};
+             CREATE FUNCTION ops.backoff(a text) RETURNS int LANGUAGE sql RETURN 7;
+             CREATE FUNCTION ops.obsolete() RETURNS int LANGUAGE sql RETURN 7;
+             UPDATE ops.tidemill_settings SET value = value || E'\\nbackoff(pg_catalog.text)\\nobsolete()'
+              WHERE setting = 'functions'"
+        ))
+        .await;
+    upgrade.renew().await;
+    assert_eq!(upgrade.functions().await, before, "one overload of each");
+}
+
+#[tokio::test]
+async fn a_user_function_with_our_signature_is_refused_and_left_alone() {
+    for (function, body) in [
+        ("wake()", "RETURNS void LANGUAGE sql AS ''"),
+        ("guard_step()", "RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'"),
+    ] {
+        let mut upgrade = Upgrade::bare().await;
+        upgrade.run(format!("CREATE SCHEMA ops; CREATE FUNCTION ops.{function} {body}")).await;
+        let source = "SELECT oid || ' ' || xmin || ' ' || prosrc FROM pg_proc \
+                      WHERE pronamespace = 'ops'::regnamespace";
+        let before = upgrade.read(source).await;
+        let error = upgrade.store.migrate(None).await.unwrap_err();
+        let name = function.trim_end_matches("()");
+        assert!(error.to_string().contains(name), "{error}");
+        assert!(error.to_string().contains("did not make"), "{error}");
+        assert!(error.hint().unwrap().contains("--schema"), "{error:?}");
+        assert_eq!(upgrade.read(source).await, before, "{function}");
+    }
+}
+
+#[tokio::test]
+async fn a_database_without_utf8_is_refused_with_a_sentence() {
+    let server = server_url().unwrap();
+    for encoding in ["LATIN1", "SQL_ASCII"] {
+        // Its drop removes the database that takes its place.
+        let database = Database::create(&server).unwrap();
+        let mut maintenance =
+            PgConnection::connect(&with_database(&server, "postgres").unwrap()).await.unwrap();
+        let text = format!(
+            "DROP DATABASE {0}; CREATE DATABASE {0} ENCODING '{encoding}' TEMPLATE template0 \
+             LC_COLLATE 'C' LC_CTYPE 'C'",
+            database.name
+        );
+        for statement in text.split("; ") {
+            sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).execute(&mut maintenance).await.unwrap();
+        }
+        let store = Store::open(&Options::new(database.url.clone(), host_now)).await.unwrap();
+        let sentence = format!("the database has the encoding {encoding}, and Tidemill needs UTF8");
+        for error in [store.migrate(None).await.unwrap_err(), store.check_schema().await.unwrap_err()] {
+            assert_eq!(error.to_string(), sentence);
+            assert!(error.hint().unwrap().contains("--encoding UTF8"), "{error:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn readers_see_the_tables_of_syncs() {
+    for sync_schema in ["public", "feeds"] {
+        let mut upgrade = Upgrade::bare().await;
+        let options = Options {
+            sync_schema: sync_schema.to_owned(),
+            ..Options::new(upgrade.database.url.clone(), host_now)
+        };
+        upgrade.store = Store::open(&options).await.unwrap();
+        upgrade.run("CREATE TABLE public.secrets (a text)").await;
+        upgrade.store.migrate(None).await.unwrap();
+        let prefix = format!("{}_r", upgrade.database.name);
+        upgrade.store.create_roles(&prefix).await.unwrap();
+        upgrade.run(format!("SET ROLE {prefix}_reader")).await;
+        for table in [
+            "run_metadata",
+            "worker_runs",
+            "partition_progress",
+            "raw_diamonds_nivoda",
+            "diamonds",
+            "pricing_rules",
+        ] {
+            upgrade.run(format!("SELECT FROM {sync_schema}.{table}")).await;
+        }
+        let denied = sqlx::raw_sql("SELECT FROM public.secrets").execute(&mut upgrade.user).await;
+        assert!(denied.is_err(), "a table that is not ours");
+        upgrade.run("RESET ROLE").await;
+        drop_roles(&mut upgrade, &prefix).await;
+    }
+}
