@@ -103,6 +103,9 @@ pub const HOOK_RULES_MAX: usize = 64;
 pub const QUEUE_DEPTH_ALERT: u32 = 100;
 /// How long a partition may make no progress before people are told.
 pub const STUCK_SECS: u64 = 10 * 60;
+/// How far the clock of a source that does not tell its time may be behind ours: a source that stamps its local time as
+/// UTC is at most 12 hours behind.
+pub const UNKNOWN_CLOCK_SECS: u32 = 12 * 3_600;
 /// How old a watermark may be before people are told.
 pub const WATERMARK_AGE_SECS: u64 = 24 * 3_600;
 /// Time between two messages about the same kind of thing to the same target.

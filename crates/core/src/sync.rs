@@ -45,8 +45,6 @@ labelled! {
         Resume = "resume",
         /// A person stops it.
         Cancel = "cancel",
-        /// The feed had no records.
-        Nothing = "nothing",
     }
 }
 
@@ -58,7 +56,6 @@ pub const fn next(from: SyncState, event: SyncEvent) -> Option<SyncState> {
     match from {
         S::Created => match event {
             E::Start => Some(S::WorkersRunning),
-            E::Nothing => Some(S::Completed),
             // Messages can expire before any worker takes one: then partitions fail without a start.
             E::SomeFailed | E::Cancel => Some(S::Failed),
             E::AllCompleted | E::Consume | E::Complete | E::Exhaust | E::Retry | E::Resume => None,
@@ -66,21 +63,17 @@ pub const fn next(from: SyncState, event: SyncEvent) -> Option<SyncState> {
         S::WorkersRunning => match event {
             E::AllCompleted => Some(S::ConsolidationTriggered),
             E::SomeFailed | E::Cancel => Some(S::Failed),
-            E::Start | E::Consume | E::Complete | E::Exhaust | E::Retry | E::Resume | E::Nothing => None,
+            E::Start | E::Consume | E::Complete | E::Exhaust | E::Retry | E::Resume => None,
         },
         S::ConsolidationTriggered => match event {
             E::Consume => Some(S::Consolidating),
             E::Exhaust | E::Cancel => Some(S::Failed),
-            E::Start | E::AllCompleted | E::SomeFailed | E::Complete | E::Retry | E::Resume | E::Nothing => {
-                None
-            }
+            E::Start | E::AllCompleted | E::SomeFailed | E::Complete | E::Retry | E::Resume => None,
         },
         S::Consolidating => match event {
             E::Complete => Some(S::Completed),
             E::Exhaust | E::Cancel => Some(S::Failed),
-            E::Start | E::AllCompleted | E::SomeFailed | E::Consume | E::Retry | E::Resume | E::Nothing => {
-                None
-            }
+            E::Start | E::AllCompleted | E::SomeFailed | E::Consume | E::Retry | E::Resume => None,
         },
         S::Failed => match event {
             E::Retry => Some(S::WorkersRunning),
@@ -91,8 +84,7 @@ pub const fn next(from: SyncState, event: SyncEvent) -> Option<SyncState> {
             | E::Consume
             | E::Complete
             | E::Exhaust
-            | E::Cancel
-            | E::Nothing => None,
+            | E::Cancel => None,
         },
         S::Completed => None,
     }
@@ -205,7 +197,6 @@ mod tests {
         (S::Created, E::Start, S::WorkersRunning),
         (S::Created, E::SomeFailed, S::Failed),
         (S::Created, E::Cancel, S::Failed),
-        (S::Created, E::Nothing, S::Completed),
         (S::WorkersRunning, E::AllCompleted, S::ConsolidationTriggered),
         (S::WorkersRunning, E::SomeFailed, S::Failed),
         (S::WorkersRunning, E::Cancel, S::Failed),
@@ -250,9 +241,9 @@ mod tests {
     }
 
     #[test]
-    fn only_a_consolidation_or_an_empty_feed_completes_a_sync() {
+    fn only_a_consolidation_completes_a_sync() {
         let into: Vec<_> = TABLE.iter().filter(|row| row.2 == S::Completed).map(|row| row.1).collect();
-        assert_eq!(into, [E::Nothing, E::Complete]);
+        assert_eq!(into, [E::Complete]);
     }
 
     #[test]

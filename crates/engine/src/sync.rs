@@ -20,6 +20,7 @@ mod reprice;
 mod scan;
 mod scheduler;
 mod skip;
+mod slots;
 mod steps;
 mod vanished;
 mod why;

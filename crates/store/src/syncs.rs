@@ -88,9 +88,18 @@ pub struct SyncMessage {
     pub dead_reason: String,
     /// What went wrong the last time.
     pub last_error: Option<String>,
+    /// The process that received it last, unless it gave it back.
+    pub locked_by: Option<tidemill_core::WorkerId>,
+    /// When it can be received, which is the end of its lock while it is locked.
+    pub visible_at: Timestamp,
 }
 
 impl SyncMessage {
+    /// The process that has the message in hand.
+    pub fn holder(&self, now: Timestamp) -> Option<tidemill_core::WorkerId> {
+        self.locked_by.filter(|_| self.visible_at > now)
+    }
+
     /// The partition that it is about.
     pub fn partition(&self) -> Option<&str> {
         self.message_id.split(':').nth(1)
@@ -106,6 +115,8 @@ impl FromColumns for SyncMessage {
             is_dead: row.int("dead")? != 0,
             dead_reason: row.text_or_null("dead_reason")?.unwrap_or_default(),
             last_error: row.text_or_null("last_error")?,
+            locked_by: row.worker_or_null("locked_by")?,
+            visible_at: row.time("visible_at")?,
         })
     }
 }
@@ -349,11 +360,12 @@ impl Tx<'_> {
         Ok(ended.count() > 0)
     }
 
-    /// Fails a sync run that its claimer cannot plan. False: the claim is gone.
-    pub async fn fail_sync_claim(
+    /// Ends a sync run that its claimer does not plan, as failed or cancelled. False: the claim is gone.
+    pub async fn end_sync_claim(
         &mut self,
         run: &RunId,
         holder: &tidemill_core::run::Holder,
+        (status, cause): (tidemill_core::run::RunState, tidemill_core::run::EndCause),
         notes: Json,
         now: Option<Timestamp>,
     ) -> Result<bool, Error> {
@@ -367,7 +379,6 @@ impl Tx<'_> {
         }
         let at = self.time(now);
         on!(self, catalog::RUN_GO, [run.as_str(), at], execute, "start a run")?;
-        let (status, cause) = (tidemill_core::run::RunState::Failed, tidemill_core::run::EndCause::Reported);
         self.end_sync_run(run, status, cause, notes, now).await
     }
 
@@ -434,6 +445,11 @@ pub struct SyncFilter {
 }
 
 impl Store {
+    /// The messages of a sync that are live or dead.
+    pub async fn messages_of_sync(&self, sync: Sync) -> Result<Vec<SyncMessage>, Error> {
+        self.read(move |mut tx| Box::pin(async move { tx.messages_of_sync(&sync).await })).await
+    }
+
     /// A sync, by its own id or that of its last attempt.
     pub async fn sync(&self, id: String) -> Result<Sync, Error> {
         let wanted = id.clone();

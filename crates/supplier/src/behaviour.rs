@@ -55,6 +55,17 @@ pub enum Outage {
     Unavailable,
 }
 
+/// Whether answers have a `Date` header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DateHeader {
+    /// They have.
+    #[default]
+    Sent,
+    /// They have none.
+    Missing,
+}
+
 /// How the supplier behaves. As JSON it is the body of `POST /admin/behaviour`, where fields can be left out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -97,6 +108,8 @@ pub struct Behaviour {
     pub count_lies_by: i64,
     /// How far the `Date` header is from the supplier's time, in seconds.
     pub date_skew_secs: i64,
+    /// Whether answers tell the supplier's time.
+    pub date: DateHeader,
 }
 
 impl Default for Behaviour {
@@ -121,6 +134,7 @@ impl Default for Behaviour {
             duplicate_next: 0,
             count_lies_by: 0,
             date_skew_secs: 0,
+            date: DateHeader::Sent,
         }
     }
 }

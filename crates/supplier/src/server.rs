@@ -2,7 +2,7 @@
 
 use crate::admin::{self, AdminAnswer, Truth, TruthBody};
 use crate::api::{self, Answer, Window};
-use crate::behaviour::Behaviour;
+use crate::behaviour::{Behaviour, DateHeader};
 use crate::config::{Config, MAX_STONES};
 use crate::desk::Desk;
 use crate::life::{Change, Changed, Churn};
@@ -241,7 +241,8 @@ async fn route(
             }
         }
     };
-    if let Ok(date) = HeaderValue::try_from(date(desk)) {
+    let header = lock(&desk.behaviour).date;
+    if let (DateHeader::Sent, Ok(date)) = (header, HeaderValue::try_from(date(desk))) {
         reply.headers_mut().insert(DATE, date);
     }
     Ok(reply)

@@ -25,6 +25,8 @@ mod rules;
 mod scene;
 #[path = "sync/scheduled.rs"]
 mod scheduled;
+#[path = "sync/slow.rs"]
+mod slow;
 #[path = "sync/vanish.rs"]
 mod vanish;
 #[path = "sync/waiting.rs"]
@@ -91,7 +93,7 @@ on_both! {
     pauses::why_names_what_holds_the_pages,
     ranges::a_large_skewed_feed_is_divided_well,
     ranges::a_scan_asks_for_few_counts_at_a_time,
-    ranges::an_empty_feed_completes_at_once,
+    ranges::empty_feed_completes_after_one_empty_page,
     ranges::every_stone_is_in_exactly_one_partition,
     ranges::fractions_of_a_dollar,
     ranges::one_stone,
@@ -108,6 +110,15 @@ on_both! {
     rules::prices_worked_out_on_paper,
     rules::the_first_rule_that_fits_decides,
     scheduled::a_full_schedule_finds_what_is_gone,
+    slow::cancelled_sync_stops_reading_sold_stones,
+    slow::changes_behind_a_count_of_nothing_are_read,
+    slow::feed_without_a_date_misses_no_change,
+    slow::full_sync_that_counts_nothing_raises_an_alert,
+    slow::hanging_counts_leave_plans_to_other_feeds,
+    slow::hanging_lookup_leaves_consolidation_to_other_feeds,
+    slow::hanging_page_leaves_slots_to_other_feeds,
+    slow::repeated_list_of_sold_stones_is_read_once,
+    slow::watermark_in_the_future_is_refused,
     vanish::a_feed_without_lookup_needs_two_full_syncs,
     vanish::a_feed_that_does_not_tell_what_was_sold_is_synced,
     vanish::a_stone_that_was_only_missed_stays,

@@ -1,9 +1,9 @@
 //! Why a sync is where it is: which partition, which wait, since when, and what would change it.
 
 use crate::Timestamp;
-use crate::feed::RunType;
 use crate::records::{Partition, Sync};
 use crate::sync::SyncState;
+use std::collections::BTreeMap;
 
 /// What was read of a sync besides its run.
 #[derive(Debug, Clone)]
@@ -28,7 +28,16 @@ pub struct SyncFacts {
     pub consolidators: Hands,
     /// The copy of the watermark that this sync left is late, and why.
     pub copy_error: Option<String>,
+    /// The processes that have a partition's page in hand, by partition.
+    pub page_holders: BTreeMap<String, String>,
+    /// The process that has the consolidation in hand.
+    pub consolidation_holder: Option<String>,
+    /// The time now.
+    pub now: Timestamp,
 }
+
+/// Time without progress after which a page in hand is said to wait for the feed.
+const SLOW_SECS: i64 = 5;
 
 /// The live processes of one role.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -103,6 +112,30 @@ pub enum SyncReason {
         /// Partitions in all.
         of: usize,
     },
+    /// A worker has asked the feed for a page, and the feed has not answered yet.
+    SlowPage {
+        /// The feed.
+        feed: String,
+        /// The partition.
+        partition: String,
+        /// The place of the page.
+        offset: i32,
+        /// The worker that asked.
+        worker: String,
+        /// When the partition last moved.
+        since: Timestamp,
+        /// What went wrong with the page before, where something did.
+        error: Option<String>,
+    },
+    /// Every record is in the table, and the feed is asked which records it no longer offers.
+    Verifying {
+        /// The feed.
+        feed: String,
+        /// The consolidator that asks.
+        consolidator: String,
+        /// When the sync last moved.
+        since: Timestamp,
+    },
     /// Nobody consolidates.
     NoConsolidators,
     /// It is done, and the copy of its watermark is late.
@@ -144,7 +177,7 @@ pub fn explain_sync(facts: &SyncFacts, planning: bool) -> Option<SyncReason> {
         SyncState::Created | SyncState::WorkersRunning => Some(fetching(facts, down())),
         SyncState::ConsolidationTriggered | SyncState::Consolidating => {
             let missing = facts.consolidators.missing(SyncReason::NoConsolidators);
-            missing.or_else(|| Some(consolidating(sync, &facts.partitions, down())))
+            missing.or_else(|| Some(consolidating(facts, sync, down())))
         }
         SyncState::Completed => {
             facts.copy_error.clone().map(|reason| SyncReason::CopyLate { feed: facts.feed.clone(), reason })
@@ -153,11 +186,18 @@ pub fn explain_sync(facts: &SyncFacts, planning: bool) -> Option<SyncReason> {
     }
 }
 
-fn consolidating(sync: &Sync, partitions: &[Partition], down: Option<SyncReason>) -> SyncReason {
-    // Once every page is in the table, a full sync asks the feed for what it did not see.
+fn consolidating(facts: &SyncFacts, sync: &Sync, down: Option<SyncReason>) -> SyncReason {
+    // Once every page is in the table, a sync asks the feed for the records that are gone.
+    let partitions = &facts.partitions;
     let is_in = partitions.iter().all(|partition| partition.consolidated_to >= partition.next_offset);
-    if let (true, RunType::Full, Some(down)) = (is_in, sync.run_type, down) {
+    if let (true, Some(down)) = (is_in, down) {
         return down;
+    }
+    if let (true, Some(consolidator)) = (is_in, &facts.consolidation_holder)
+        && facts.is_slow(sync.updated_at)
+    {
+        let (feed, consolidator) = (facts.feed.clone(), consolidator.clone());
+        return SyncReason::Verifying { feed, consolidator, since: sync.updated_at };
     }
     SyncReason::Consolidating {
         done: partitions.iter().map(|partition| partition.consolidated).sum(),
@@ -177,8 +217,18 @@ fn fetching(facts: &SyncFacts, down: Option<SyncReason>) -> SyncReason {
     }
     let open = facts.partitions.iter().filter(|partition| partition.state.is_open());
     let count = open.clone().count();
-    match open.min_by_key(|partition| partition.updated_at) {
-        Some(slowest) => SyncReason::Fetching {
+    let slowest = open.min_by_key(|partition| partition.updated_at);
+    let holder = slowest.and_then(|slowest| facts.page_holders.get(&slowest.partition_id));
+    match (slowest, holder) {
+        (Some(slowest), Some(worker)) if facts.is_slow(slowest.updated_at) => SyncReason::SlowPage {
+            feed: facts.feed.clone(),
+            partition: slowest.partition_id.clone(),
+            offset: slowest.next_offset,
+            worker: worker.clone(),
+            since: slowest.updated_at,
+            error: slowest.error.clone(),
+        },
+        (Some(slowest), _) => SyncReason::Fetching {
             partition: slowest.partition_id.clone(),
             offset: slowest.next_offset,
             predicted: slowest.predicted,
@@ -187,7 +237,14 @@ fn fetching(facts: &SyncFacts, down: Option<SyncReason>) -> SyncReason {
             open: count,
             of: facts.partitions.len(),
         },
-        None => SyncReason::NoConsolidators,
+        (None, _) => SyncReason::NoConsolidators,
+    }
+}
+
+impl SyncFacts {
+    /// Whether a place that last moved at `since` has not moved for too long.
+    fn is_slow(&self, since: Timestamp) -> bool {
+        (self.now - since).num_seconds() >= SLOW_SECS
     }
 }
 
@@ -199,11 +256,13 @@ impl SyncReason {
             | Self::Scanning
             | Self::FeedPaused { .. }
             | Self::NoWorkers
+            | Self::SlowPage { .. }
             | Self::Fetching { .. } => true,
             Self::FeedDown { .. }
             | Self::Draining { .. }
             | Self::NoConsolidators
             | Self::CopyLate { .. }
+            | Self::Verifying { .. }
             | Self::Consolidating { .. } => false,
         }
     }
@@ -240,6 +299,21 @@ impl SyncReason {
                     super::at(*since)
                 )
             }
+            Self::SlowPage { feed, partition, offset, worker, since, error } => {
+                let error = error
+                    .as_ref()
+                    .map_or_else(String::new, |error| format!("; an earlier try failed: {error}"));
+                format!(
+                    "Worker {worker} waits for feed {feed} to answer the page at {offset} of {partition}, which has \
+                     not moved since {}{error}.",
+                    super::at(*since)
+                )
+            }
+            Self::Verifying { feed, consolidator, since } => format!(
+                "Every record is in the table; consolidator {consolidator} waits for feed {feed} to say which records \
+                 it no longer offers, since {}.",
+                super::at(*since)
+            ),
             Self::NoConsolidators => "It waits for a consolidator, and none is alive.".to_owned(),
             Self::CopyLate { feed, reason } => {
                 format!("It succeeded. The copy of the watermark of feed {feed} is late: {reason}.")
@@ -257,6 +331,9 @@ impl SyncReason {
             Self::Draining { .. } => Some("tidemill worker list".to_owned()),
             Self::FeedPaused { feed, .. } => Some(format!("tidemill feed resume {feed}")),
             Self::CopyLate { feed, .. } => Some(format!("tidemill feed show {feed}")),
+            Self::SlowPage { feed, .. } | Self::Verifying { feed, .. } => {
+                Some(format!("tidemill feed show {feed}"))
+            }
             Self::Scanning | Self::FeedDown { .. } | Self::Fetching { .. } | Self::Consolidating { .. } => {
                 None
             }

@@ -3,12 +3,14 @@
 use super::Syncs;
 use crate::patience::chain;
 use std::future::Future;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use tidemill_core::Timestamp;
 use tidemill_core::records::FeedRecord;
+use tidemill_core::{RunId, Timestamp};
 use tidemill_feeds::{Ask, Circuit, ErrorClass, FeedError};
 use tidemill_store::Error;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Why a feed gave no answer that can be used.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +40,55 @@ pub(super) enum Asked {
     /// The process is to end.
     #[error("the process was told to end")]
     Stopped,
+    /// Somebody cancelled the run that asks, or ended it.
+    #[error("the run was cancelled")]
+    Cancelled,
+}
+
+/// Time after which a question counts as one that waits for a slow feed.
+const SLOW_AFTER: Duration = Duration::from_millis(500);
+/// Time between two looks at whether the run that waits for an answer was cancelled.
+const CANCEL_LOOK: Duration = Duration::from_secs(2);
+
+/// The start of the current wait for an answer of a feed.
+#[derive(Debug, Default)]
+pub(super) struct FeedWait(Mutex<Option<Instant>>);
+
+impl FeedWait {
+    /// Waits for an answer, and notes since when.
+    pub(super) async fn during<T>(&self, answer: impl Future<Output = T>) -> T {
+        let _noted = Noted::new(self);
+        answer.await
+    }
+
+    /// Whether the feed has not answered for longer than usual.
+    pub(super) fn is_slow(&self) -> bool {
+        self.since().is_some_and(|since| since.elapsed() >= SLOW_AFTER)
+    }
+
+    fn since(&self) -> Option<Instant> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, since: Option<Instant>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    }
+}
+
+/// Ends a noted wait when it is dropped, also in the middle of it.
+struct Noted<'a>(&'a FeedWait);
+
+impl<'a> Noted<'a> {
+    fn new(wait: &'a FeedWait) -> Self {
+        wait.set(Some(Instant::now()));
+        Self(wait)
+    }
+}
+
+impl Drop for Noted<'_> {
+    fn drop(&mut self) {
+        self.0.set(None);
+    }
 }
 
 /// The circuit of a feed, as it is kept.
@@ -46,14 +97,21 @@ pub(super) fn circuit_of(feed: &FeedRecord) -> Circuit {
 }
 
 impl Syncs {
-    /// Asks a feed until it answers, waiting through outages. For scans, which no message brings back.
-    pub(super) async fn asking<T, F>(&self, feed: &str, question: impl Fn() -> F) -> Result<T, Asked>
+    /// Asks a feed until it answers, waiting through outages, for as long as `run` is wanted. For scans, which no
+    /// message brings back.
+    pub(super) async fn asking<T, F>(
+        &self,
+        feed: &str,
+        run: &RunId,
+        question: impl Fn() -> F,
+    ) -> Result<T, Asked>
     where
         F: Future<Output = Result<T, FeedError>>,
     {
-        // Held until the feed has answered: the scan of a feed that is down keeps nobody from scanning another.
+        // Held until the feed has answered: a feed that is down or slow does not keep others from being scanned.
         let mut waits = None;
         loop {
+            self.check_wanted(run).await?;
             match self.may_ask(feed).await? {
                 Ask::Wait(until) => {
                     self.give_up(feed).await?;
@@ -65,7 +123,15 @@ impl Syncs {
                 }
                 Ask::Go | Ask::Probe(_) => {}
             }
-            match question().await {
+            let mut answer = std::pin::pin!(self.while_wanted(run, question()));
+            let told = tokio::select! {
+                told = &mut answer => told?,
+                () = tokio::time::sleep(SLOW_AFTER) => {
+                    waits.get_or_insert_with(|| self.feeds.wait_for(feed));
+                    answer.await?
+                }
+            };
+            match told {
                 Ok(answer) => {
                     self.answered(feed).await?;
                     return Ok(answer);
@@ -88,12 +154,14 @@ impl Syncs {
     pub(super) async fn asking_once<T, F>(
         &self,
         feed: &str,
+        run: &RunId,
         stop: &watch::Receiver<bool>,
         question: F,
     ) -> Result<T, Asked>
     where
         F: Future<Output = Result<T, FeedError>>,
     {
+        self.check_wanted(run).await?;
         if let Ask::Wait(until) = self.may_ask(feed).await? {
             self.give_up(feed).await?;
             let reason = self.engine.store().feed(feed.to_owned()).await?.circuit_reason.unwrap_or_default();
@@ -101,14 +169,13 @@ impl Syncs {
         }
         let mut stop = stop.clone();
         let told = tokio::select! {
-            told = question => Some(told),
-            Ok(_) = stop.wait_for(|stop| *stop) => None,
+            told = self.while_wanted(run, question) => told,
+            Ok(_) = stop.wait_for(|stop| *stop) => Err(Asked::Stopped),
         };
-        let Some(told) = told else {
+        if let Err(Asked::Stopped | Asked::Cancelled) = told {
             self.leave_probe(feed).await?;
-            return Err(Asked::Stopped);
-        };
-        match told {
+        }
+        match told? {
             Ok(answer) => {
                 self.answered(feed).await?;
                 Ok(answer)
@@ -123,6 +190,33 @@ impl Syncs {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Waits for an answer for as long as `run` is wanted, however long the feed takes.
+    pub(super) async fn while_wanted<T>(
+        &self,
+        run: &RunId,
+        answer: impl Future<Output = T>,
+    ) -> Result<T, Asked> {
+        let mut answer = std::pin::pin!(answer);
+        loop {
+            tokio::select! {
+                told = &mut answer => return Ok(told),
+                () = tokio::time::sleep(CANCEL_LOOK) => {}
+            }
+            // A database that is away for a moment says nothing about the run.
+            if let Err(Asked::Cancelled) = self.check_wanted(run).await {
+                return Err(Asked::Cancelled);
+            }
+        }
+    }
+
+    /// Refuses to ask for a run that has ended, or that somebody wants to end.
+    async fn check_wanted(&self, run: &RunId) -> Result<(), Asked> {
+        let found = self.engine.store().run(run.clone()).await?;
+        let is_wanted =
+            found.is_some_and(|run| !run.status.is_terminal() && run.cancel_requested_at.is_none());
+        if is_wanted { Ok(()) } else { Err(Asked::Cancelled) }
     }
 
     /// Whether a feed may be asked now. The one probe is noted before it goes out.

@@ -5,6 +5,7 @@
 //! time.
 
 use super::Syncs;
+use super::circuit::FeedWait;
 use super::evaluate::recovered;
 use super::plan::say;
 use crate::trace::of_sync;
@@ -33,6 +34,8 @@ pub(super) struct Bench {
     pub(super) source: Arc<dyn Source>,
     pub(super) rules: Arc<Rules>,
     pub(super) built: Built,
+    /// Notes how long this consolidation has waited for the feed.
+    pub(super) wait: Arc<FeedWait>,
 }
 
 /// What became of a batch.
@@ -64,6 +67,7 @@ impl Syncs {
             source,
             rules: Arc::new(rules),
             built,
+            wait: Arc::default(),
         })
     }
 

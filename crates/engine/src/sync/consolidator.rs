@@ -1,13 +1,18 @@
 //! The consolidator: evaluates syncs whose partitions end, and consolidates those that are ready. Any number of
 //! replicas share the work: one holds the message and completes, the others help with the batches.
+//!
+//! A replica consolidates one sync at a time. One that waits for a slow feed does not count, so that a lookup that
+//! hangs holds up no other feed.
 
-use super::circuit::Asked;
+use super::circuit::{Asked, FeedWait};
 use super::consolidate::{Batch, Bench, BenchFault};
 use super::evaluate::fail;
+use super::slots::FeedTasks;
 use super::{CONSOLIDATOR_LABEL, Syncs, delta};
 use crate::patience::chain;
 use crate::presence::{Identity, Presence};
 use crate::trace::of_sync;
+use std::sync::Arc;
 use std::time::Duration;
 use tidemill_core::Timestamp;
 use tidemill_core::alert::AlertKind;
@@ -17,7 +22,7 @@ use tidemill_core::records::Sync;
 use tidemill_core::sync::SyncState;
 use tidemill_store::{Class, Error, Queue as _, Receive, RefusalCode, catch_panic};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tracing::Instrument as _;
 use uuid::Uuid;
@@ -46,6 +51,37 @@ const DOWN_MAX: Duration = Duration::from_secs(30);
 /// Messages of `work-done` in one go.
 const DONE_MAX: usize = 64;
 
+/// The outcomes of the consolidations of one process.
+#[derive(Default)]
+struct Outcomes {
+    /// Syncs that were completed.
+    completed: u64,
+    /// The database did not answer, so a message may be locked for this process without its knowledge.
+    database_unreachable: bool,
+    /// The last error, for a caller who asked for one look.
+    failure: Option<Error>,
+}
+
+impl Outcomes {
+    fn add(&mut self, ended: Result<Result<bool, Error>, JoinError>) {
+        match ended {
+            Ok(Ok(is_completed)) => self.completed += u64::from(is_completed),
+            Ok(Err(error)) => self.fail(error),
+            // A panic outside of the consolidation itself, which catches its own.
+            Err(error) => {
+                tracing::error!("a consolidation was broken off: {error}");
+                self.database_unreachable = true;
+            }
+        }
+    }
+
+    fn fail(&mut self, error: Error) {
+        tracing::warn!("could not look for work: {}", chain(&error));
+        self.database_unreachable = true;
+        self.failure = Some(error);
+    }
+}
+
 /// How a consolidation went.
 #[derive(Debug, thiserror::Error)]
 enum Fault {
@@ -69,6 +105,9 @@ enum Fault {
     /// The process is to end.
     #[error("the process was told to end")]
     Stopped,
+    /// Somebody cancelled the sync.
+    #[error("the sync was cancelled")]
+    Cancelled,
 }
 
 impl From<Asked> for Fault {
@@ -78,6 +117,7 @@ impl From<Asked> for Fault {
             Asked::Store(error) => Self::from(error),
             Asked::Down { until, .. } => Self::Down { until, reason: told },
             Asked::Stopped => Self::Stopped,
+            Asked::Cancelled => Self::Cancelled,
             Asked::Feed(_) | Asked::GivenUp { .. } => Self::Again(told),
         }
     }
@@ -113,42 +153,47 @@ impl Syncs {
         let identity = Identity { labels: vec![CONSOLIDATOR_LABEL.to_owned()], ..identity };
         let presence =
             Presence::begin(&self.engine, identity, self.settings.process, self.settings.beat).await?;
-        let (mut completed, mut pause, mut is_unsure) = (0, PAUSE_MIN, false);
+        let (mut tasks, mut outcomes, mut pause) = (FeedTasks::new(), Outcomes::default(), PAUSE_MIN);
         while !*stop.borrow() {
-            if is_unsure {
-                // Nothing is in hand between two turns: what is locked for us is what we were never told of.
-                is_unsure = self.engine.store().release_worker(presence.worker(), self.now()).await.is_err();
+            while let Some(ended) = tasks.try_next() {
+                outcomes.add(ended);
             }
-            let turn =
-                catch_panic(Box::pin(self.consolidator_turn(&presence, options, &stop, &mut completed)));
-            let found = match turn.await.unwrap_or_else(|panic| Err(Error::Panicked { panic })) {
-                Ok(found) => found,
-                // Whoever asked for one look hears that there was none.
-                Err(error) if options.once => {
-                    presence.end().await;
-                    return Err(error);
-                }
-                Err(error) => {
-                    tracing::warn!("could not look for work: {}", chain(&error));
-                    is_unsure = true;
-                    false
-                }
-            };
+            if outcomes.database_unreachable && tasks.is_empty() {
+                // Nothing is in hand: what is locked for this process is what it was never told of.
+                let released = self.engine.store().release_worker(presence.worker(), self.now()).await;
+                outcomes.database_unreachable = released.is_err();
+            }
+            let turn = catch_panic(Box::pin(self.consolidator_turn(&presence, options, &stop, &mut tasks)));
+            let found = turn.await.unwrap_or_else(|panic| Err(Error::Panicked { panic }));
+            let found = found.unwrap_or_else(|error| {
+                outcomes.fail(error);
+                false
+            });
+            // Whoever asked for one look hears that there was none.
+            if let (true, Some(error)) = (options.once, outcomes.failure.take()) {
+                presence.end().await;
+                return Err(error);
+            }
             if found {
                 pause = PAUSE_MIN;
                 continue;
             }
-            if options.once || presence.is_drained().await {
+            if tasks.is_empty() && (options.once || presence.is_drained().await) {
                 break;
             }
             tokio::select! {
                 _ = stop.changed() => {}
                 () = self.bell.notified() => pause = PAUSE_MIN,
+                Some(ended) = tasks.next() => { outcomes.add(ended); pause = PAUSE_MIN; }
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(PAUSE_MAX),
             }
         }
+        // Each of them ends soon: it sees the stop between two steps, and lets a question go that a feed leaves open.
+        while let Some(ended) = tasks.next().await {
+            outcomes.add(ended);
+        }
         presence.end().await;
-        Ok(completed)
+        Ok(outcomes.completed)
     }
 
     /// One look at everything that a consolidator does; whether there was anything.
@@ -157,14 +202,18 @@ impl Syncs {
         presence: &Presence,
         options: &ConsolidatorOptions,
         stop: &watch::Receiver<bool>,
-        completed: &mut u64,
+        tasks: &mut FeedTasks<Result<bool, Error>>,
     ) -> Result<bool, Error> {
         if presence.is_draining() {
             return Ok(false);
         }
         let mut found = self.hear_done(presence).await?;
-        let delivery =
-            self.engine.store().receive(Receive::new(CONSOLIDATE, presence.worker(), 1), self.now()).await?;
+        if !tasks.has_room() {
+            return Ok(found);
+        }
+        let mut ask = Receive::new(CONSOLIDATE, presence.worker(), 1);
+        ask.except = tasks.feeds();
+        let delivery = self.engine.store().receive(ask, self.now()).await?;
         for dead in &delivery.dead {
             metrics::counter!("tidemill_dead_letters_total", "queue" => CONSOLIDATE).increment(1);
             self.bury_consolidation(dead).await?;
@@ -172,20 +221,35 @@ impl Syncs {
         }
         for message in delivery.received {
             found = true;
-            let held = Instant::now();
-            let trace = message.trace_id.clone().unwrap_or_default();
-            let span = of_sync!("consolidate", trace, message.run_id.as_deref().unwrap_or_default());
-            // A panic costs this sync alone: its message is given back, and counts.
-            let carried = async {
-                let carried = catch_panic(Box::pin(self.carry_consolidation(&message, options, stop))).await;
-                carried.unwrap_or_else(|panic| Err(Fault::Again(panic.to_string())))
-            };
-            let outcome = self.while_renewing(&message.receipt, carried).instrument(span).await;
-            metrics::histogram!("tidemill_message_hold_seconds", "queue" => CONSOLIDATE)
-                .record(held.elapsed());
-            *completed += u64::from(self.consolidation_ended(&message, outcome).await?);
+            let (syncs, options, stop) = (self.clone(), options.clone(), stop.clone());
+            let (feed, wait) = (message.group.clone(), Arc::<FeedWait>::default());
+            tasks.start(feed, wait.clone(), async move {
+                Box::pin(syncs.hold_consolidation(message, &options, &stop, &wait)).await
+            });
         }
         Ok(found || self.help(options, stop).await?)
+    }
+
+    /// Consolidates the sync of one message, and settles the message; whether the sync was completed.
+    async fn hold_consolidation(
+        &self,
+        message: Received,
+        options: &ConsolidatorOptions,
+        stop: &watch::Receiver<bool>,
+        wait: &Arc<FeedWait>,
+    ) -> Result<bool, Error> {
+        let held = Instant::now();
+        let trace = message.trace_id.clone().unwrap_or_default();
+        let span = of_sync!("consolidate", trace, message.run_id.as_deref().unwrap_or_default());
+        // A panic costs this sync alone: its message is given back, and counts.
+        let carried = async {
+            let carried =
+                catch_panic(Box::pin(self.carry_consolidation(&message, options, stop, wait))).await;
+            carried.unwrap_or_else(|panic| Err(Fault::Again(panic.to_string())))
+        };
+        let outcome = self.while_renewing(&message.receipt, carried).instrument(span).await;
+        metrics::histogram!("tidemill_message_hold_seconds", "queue" => CONSOLIDATE).record(held.elapsed());
+        self.consolidation_ended(&message, outcome).await
     }
 
     /// Partitions that have ended: their syncs are evaluated.
@@ -217,6 +281,7 @@ impl Syncs {
         message: &Received,
         options: &ConsolidatorOptions,
         stop: &watch::Receiver<bool>,
+        wait: &Arc<FeedWait>,
     ) -> Result<bool, Fault> {
         let Ok(Message::Consolidate(order)) = serde_json::from_value(message.body.clone()) else {
             return Err(Fault::Again("the message is no order to consolidate".to_owned()));
@@ -241,7 +306,7 @@ impl Syncs {
             if sync.state != SyncState::Consolidating {
                 return Ok(false);
             }
-            let bench = self.bench(&sync).await?;
+            let bench = Bench { wait: wait.clone(), ..self.bench(&sync).await? };
             self.batches(&bench, options, stop).await?;
             let is_whole = Box::pin(self.delete_vanished(&sync, &bench, stop)).await?;
             // Done means that no page is open, those that another replica has at hand included.
@@ -315,7 +380,7 @@ impl Syncs {
         match outcome {
             Ok(true) => return Ok(true),
             // There is nothing to consolidate: a duplicate, or a sync that was stopped.
-            Ok(false) => {
+            Ok(false) | Err(Fault::Cancelled) => {
                 store.complete(vec![message.receipt.clone()], self.now()).await?;
             }
             Err(Fault::Stale) => {}

@@ -13,7 +13,7 @@ use tidemill_core::run::QueueRun;
 use tidemill_core::schedule::{Missed, Overlap};
 use tidemill_core::{Json, Timestamp, limits, request};
 use tidemill_feeds::{Feed as Source, FeedError, Secret};
-use tidemill_store::{Error, Queued, RefusalCode};
+use tidemill_store::{Error, Queued, Refusal, RefusalCode};
 use tokio::time::Instant;
 
 /// The environment, within a feed's project, that its runs belong to.
@@ -257,8 +257,10 @@ impl Syncs {
                         let message = format!("feed `{name}` does not exist");
                         return Err(Error::refused(RefusalCode::UnknownFeed, message));
                     };
+                    let moment = tx.database_now(now).await?;
+                    check_passed(&name, watermark.as_ref(), moment)?;
                     let change = WatermarkChange {
-                        changed_at: tx.database_now(now).await?,
+                        changed_at: moment,
                         before: found.watermark.map(|watermark| watermark.last_updated_at),
                         after: watermark.map(|watermark| watermark.last_updated_at),
                         run_id: None,
@@ -287,9 +289,30 @@ impl Syncs {
     }
 }
 
-/// The earlier of two times, one of which may be missing.
-pub(super) fn earlier(ours: Timestamp, theirs: Option<Timestamp>) -> Timestamp {
-    theirs.map_or(ours, |theirs| theirs.min(ours))
+/// Refuses a watermark in the future: syncs would miss every change until then.
+fn check_passed(feed: &str, watermark: Option<&Watermark>, now: Timestamp) -> Result<(), Error> {
+    let Some(mark) = watermark.map(|mark| mark.last_updated_at).filter(|mark| *mark > now) else {
+        return Ok(());
+    };
+    let time = |at: Timestamp| at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true);
+    Err(Error::Refused(Refusal {
+        code: RefusalCode::BadValue,
+        message: format!(
+            "watermark {} of feed {feed} is in the future, and syncs would miss every change until then; it is {} now",
+            time(mark),
+            time(now)
+        ),
+        hint: Some(format!("tidemill feed watermark {feed} --set {}", time(now))),
+    }))
+}
+
+/// The end of a sync's window in the source's time, which is the next watermark.
+///
+/// A source that does not tell its time may be behind ours. A watermark by our clock would then pass changes that the
+/// source has yet to stamp, so the window ends as far back as a source can plausibly be behind.
+pub(super) fn sealed_end(ours: Timestamp, theirs: Option<Timestamp>) -> Timestamp {
+    let unknown = chrono::TimeDelta::seconds(i64::from(limits::UNKNOWN_CLOCK_SECS));
+    theirs.map_or(ours - unknown, |theirs| theirs.min(ours))
 }
 
 /// What a run of a feed asks for. One sync of a feed at a time: its name is the key.

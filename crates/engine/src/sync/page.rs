@@ -1,7 +1,7 @@
 //! One page: guard, fetch, judge, and one commit.
 
 use super::Syncs;
-use super::circuit::Asked;
+use super::circuit::{Asked, FeedWait};
 use super::plan::{envelope, say};
 use super::skip::Skip;
 use std::collections::BTreeMap;
@@ -27,6 +27,8 @@ pub(super) struct Hand {
     pub(super) worker: WorkerId,
     /// Its name.
     pub(super) name: String,
+    /// Notes how long it has waited for the feed.
+    pub(super) wait: Arc<FeedWait>,
 }
 
 /// What is known of a partition while its pages are carried out in a row.
@@ -119,13 +121,18 @@ impl Syncs {
         let item = &reading.item;
         let query =
             FeedQuery { prices: item.range(reading.sync.granularity), updated_from: item.updated_from };
-        let fetched = if reading.is_over { Fetched::Ended } else { fetch(source, &query, &reading).await? };
+        let fetched = if reading.is_over {
+            Fetched::Ended
+        } else {
+            let run = &reading.sync.ops_run_id;
+            hand.wait.during(self.while_wanted(run, fetch(source, &query, &reading))).await??
+        };
         match fetched {
             Fetched::Store(store, page) => {
                 Ok(self.store_page(reading, store, page, receipt, keep, hand).await?)
             }
             Fetched::Ended => {
-                let recount = source.count(&query).await?.count;
+                let recount = hand.wait.during(source.count(&query)).await?.count;
                 Ok(self.end_pass(reading, recount, receipt, hand).await?)
             }
             Fetched::Reread(reason) => {

@@ -1,8 +1,9 @@
 //! The worker of pages: takes messages, carries out pages, and grows and shrinks with the queue.
 
-use super::circuit::{Asked, circuit_of};
+use super::circuit::{Asked, FeedWait, circuit_of};
 use super::page::{Hand, Keep, Paged, Reading};
 use super::skip::Skip;
+use super::slots::{FeedTasks, Room};
 use super::width::Width;
 use super::{PAGES_LABEL, Syncs, delta};
 use crate::patience::chain;
@@ -15,7 +16,7 @@ use tidemill_core::queue::{Counts, DeadLetter, Receipt, Received, WORK_ITEMS};
 use tidemill_feeds::{Ask, Circuit, ErrorClass, FeedError};
 use tidemill_store::{Class, Error, Queue as _, Receive};
 use tokio::sync::watch;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinError;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
@@ -50,12 +51,22 @@ impl Leave {
     }
 }
 
-/// What a worker did with one message.
+/// The outcome of one message, counted over all pages that were read for it.
 #[derive(Debug, Default, Clone, Copy)]
-struct Carried {
+struct MessageOutcome {
     pages: u64,
-    /// Whether the database did not answer, so that a message may be locked for us without our knowing.
-    is_unsure: bool,
+    /// The database did not answer, so a message may be locked for this worker without its knowledge.
+    database_unreachable: bool,
+}
+
+impl MessageOutcome {
+    /// Adds the outcome of a task. One that panicked may have left its message locked.
+    fn add(&mut self, ended: Result<Self, JoinError>) {
+        let Self { pages, database_unreachable } =
+            ended.unwrap_or(Self { pages: 0, database_unreachable: true });
+        self.pages += pages;
+        self.database_unreachable |= database_unreachable;
+    }
 }
 
 /// The shortest and the longest pause of a worker that found nothing.
@@ -81,29 +92,28 @@ impl Syncs {
         let identity = Identity { labels: vec![PAGES_LABEL.to_owned()], ..identity };
         let presence =
             Presence::begin(&self.engine, identity, self.settings.process, self.settings.beat).await?;
-        let mut tasks: JoinSet<Carried> = JoinSet::new();
-        let (mut pages, mut pause, mut shared_at, mut is_unsure) = (0, PAUSE_MIN, None::<Instant>, false);
-        let mut count = |done: Result<Carried, JoinError>, is_unsure: &mut bool| {
-            let done = done.unwrap_or(Carried { pages: 0, is_unsure: true });
-            pages += done.pages;
-            *is_unsure |= done.is_unsure;
-        };
+        let (mut tasks, mut total) = (FeedTasks::new(), MessageOutcome::default());
+        let (mut pause, mut shared_at) = (PAUSE_MIN, None::<Instant>);
         let mut width = Width::new(options, self.engine.store().waits());
         while !*stop.borrow() {
             if shared_at.is_none_or(|at| at.elapsed() > SHARE_EVERY) {
                 self.share_rates().await;
                 shared_at = Some(Instant::now());
             }
-            while let Some(done) = tasks.try_join_next() {
-                count(done, &mut is_unsure);
+            while let Some(ended) = tasks.try_next() {
+                total.add(ended);
             }
-            if is_unsure && tasks.is_empty() {
-                // Nothing is in hand: what is locked for us is what we were never told of.
-                is_unsure = self.engine.store().release_worker(presence.worker(), self.now()).await.is_err();
+            if total.database_unreachable && tasks.is_empty() {
+                // Nothing is in hand: what is locked for this worker is what it was never told of.
+                let released = self.engine.store().release_worker(presence.worker(), self.now()).await;
+                total.database_unreachable = released.is_err();
             }
-            let takes = !is_unsure && !presence.is_draining();
-            let free = if takes { width.wanted().saturating_sub(tasks.len()) } else { 0 };
-            let received = match self.receive_pages(&presence, free).await {
+            // Pages that wait for a slow feed may take minutes; the lock of an unknown message ends by itself before.
+            let is_sure = !total.database_unreachable || (!tasks.is_empty() && tasks.quick() == 0);
+            let wanted = if is_sure && !presence.is_draining() { width.wanted() } else { 0 };
+            let room = tasks.room(wanted, width.max());
+            let asked = room.pages;
+            let received = match self.receive_pages(&presence, room).await {
                 Ok(received) => received,
                 // Whoever asked for one look hears that there was none.
                 Err(error) if options.once && tasks.is_empty() => {
@@ -112,17 +122,21 @@ impl Syncs {
                 }
                 Err(error) => {
                     tracing::warn!("could not receive pages: {}", chain(&error));
-                    is_unsure = true;
+                    total.database_unreachable = true;
                     Vec::new()
                 }
             };
             let found = received.len();
             for message in received {
-                let hand = Hand { worker: presence.worker(), name: presence.name().to_owned() };
+                let wait = Arc::<FeedWait>::default();
+                let (worker, name) = (presence.worker(), presence.name().to_owned());
+                let hand = Hand { worker, name, wait: wait.clone() };
                 let (syncs, leave) = (self.clone(), Leave { stop: stop.clone(), drain: presence.draining() });
-                tasks.spawn(Box::pin(async move { syncs.carry_pages(message, hand, leave).await }));
+                tasks.start(message.group.clone(), wait, async move {
+                    Box::pin(syncs.carry_pages(message, hand, leave)).await
+                });
             }
-            width.learn(free, found, tasks.len(), self.engine.store().waits());
+            width.learn(asked, found, tasks.quick(), self.engine.store().waits());
             if found > 0 {
                 pause = PAUSE_MIN;
                 continue;
@@ -133,34 +147,46 @@ impl Syncs {
             tokio::select! {
                 _ = stop.changed() => {}
                 () = self.bell.notified() => pause = PAUSE_MIN,
-                Some(done) = tasks.join_next() => { count(done, &mut is_unsure); pause = PAUSE_MIN; }
+                Some(ended) = tasks.next() => { total.add(ended); pause = PAUSE_MIN; }
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(PAUSE_MAX),
             }
         }
-        // What the feed leaves unanswered is given back after the grace; the margin is for the database.
+        self.leave_pages(&presence, &mut tasks, &mut total).await;
+        presence.end().await;
+        Ok(total.pages)
+    }
+
+    /// Waits for the pages in hand. A page that the feed leaves unanswered is given back after the grace; the margin is
+    /// for the database.
+    async fn leave_pages(
+        &self,
+        presence: &Presence,
+        tasks: &mut FeedTasks<MessageOutcome>,
+        total: &mut MessageOutcome,
+    ) {
         let ending = async {
-            while let Some(done) = tasks.join_next().await {
-                count(done, &mut is_unsure);
+            while let Some(ended) = tasks.next().await {
+                total.add(ended);
             }
         };
         if tokio::time::timeout(self.settings.grace + ENDING_MARGIN, ending).await.is_err() {
             tracing::warn!("the pages in hand could not be given back in time");
-            tasks.shutdown().await;
+            tasks.abort().await;
             if let Err(error) = self.engine.store().release_worker(presence.worker(), self.now()).await {
                 tracing::warn!("could not let go of pages: {}", chain(&error));
             }
         }
-        presence.end().await;
-        Ok(pages)
     }
 
-    /// Messages of feeds that answer and are not paused. Those of the others wait, and no delivery is counted.
-    async fn receive_pages(&self, presence: &Presence, max: usize) -> Result<Vec<Received>, Error> {
-        if max == 0 {
+    /// Receives messages of feeds that answer, are not paused, and have room. Those of the others wait, and no delivery
+    /// is counted.
+    async fn receive_pages(&self, presence: &Presence, room: Room) -> Result<Vec<Received>, Error> {
+        if room.pages == 0 {
             return Ok(Vec::new());
         }
-        let mut ask = Receive::new(WORK_ITEMS, presence.worker(), max);
+        let mut ask = Receive::new(WORK_ITEMS, presence.worker(), room.pages);
         ask.except = self.feeds_at_rest().await?;
+        ask.except.extend(room.full_feeds);
         let delivery = self.engine.store().receive(ask, self.now()).await?;
         for dead in &delivery.dead {
             metrics::counter!("tidemill_dead_letters_total", "queue" => WORK_ITEMS).increment(1);
@@ -175,7 +201,8 @@ impl Syncs {
         else {
             return Ok(());
         };
-        let hand = Hand { worker: presence.worker(), name: presence.name().to_owned() };
+        let (worker, name) = (presence.worker(), presence.name().to_owned());
+        let hand = Hand { worker, name, wait: Arc::default() };
         let last = dead.last_error.as_deref().unwrap_or("its workers were lost");
         let reason = format!("the page at offset {} was given up ({}): {last}", item.offset, dead.reason);
         self.fail_partition(&item, None, &reason, &hand).await?;
@@ -184,11 +211,11 @@ impl Syncs {
     }
 
     /// Carries out a page, and those that follow it for as long as this worker may keep them.
-    async fn carry_pages(&self, message: Received, hand: Hand, leave: Leave) -> Carried {
+    async fn carry_pages(&self, message: Received, hand: Hand, leave: Leave) -> MessageOutcome {
         let mut receipt = message.receipt.clone();
         let began = Instant::now();
         let mut pages = 0;
-        let sure = |pages| Carried { pages, is_unsure: false };
+        let sure = |pages| MessageOutcome { pages, database_unreachable: false };
         let mut reading = match self.open_page(&message, &hand).await {
             Ok(Some(reading)) => reading,
             Ok(None) => {
@@ -197,7 +224,8 @@ impl Syncs {
             }
             Err(error) => {
                 self.give_back(&message.receipt, &error).await;
-                return Carried { pages: 0, is_unsure: error.class() == Class::Transient };
+                let database_unreachable = error.class() == Class::Transient;
+                return MessageOutcome { pages: 0, database_unreachable };
             }
         };
         loop {
@@ -219,7 +247,8 @@ impl Syncs {
                 .record(held.elapsed());
             match outcome {
                 Ok(Paged::Stored(Some(next), _)) if leave.is_wanted() => {
-                    return Carried { pages: pages + 1, is_unsure: !self.hand_over(&next).await };
+                    let database_unreachable = !self.hand_over(&next).await;
+                    return MessageOutcome { pages: pages + 1, database_unreachable };
                 }
                 Ok(Paged::Stored(Some(next), following)) => {
                     pages += 1;
@@ -242,7 +271,7 @@ impl Syncs {
                     let is_cut_off =
                         matches!(&asked, Asked::Store(error) if error.class() == Class::Transient);
                     let is_back = self.page_failed(&item, &at, &hand, asked).await;
-                    return Carried { pages, is_unsure: is_cut_off || !is_back };
+                    return MessageOutcome { pages, database_unreachable: is_cut_off || !is_back };
                 }
             }
         }
@@ -330,6 +359,8 @@ impl Syncs {
             }
             Asked::Store(error) => self.page_fault(item, receipt, FAULT_DELAY, &chain(&error), hand).await,
             Asked::Down { .. } => self.abandon(receipt, Duration::ZERO, Counts::Forgiven, &told).await,
+            // The message goes with the sync, once somebody has ended it.
+            Asked::Cancelled => self.abandon(receipt, FAULT_DELAY, Counts::Forgiven, &told).await,
             Asked::Stopped => {
                 let left = self.leave_probe(&item.feed).await;
                 left.and(self.abandon(receipt, Duration::ZERO, Counts::Forgiven, &told).await)

@@ -1,7 +1,7 @@
 //! Planning: from a claimed run to partitions and their first messages, in one commit.
 
 use super::circuit::Asked;
-use super::feeds::earlier;
+use super::feeds::sealed_end;
 use super::{Syncs, delta};
 use std::sync::Arc;
 use tidemill_core::event::{Level, NewEvent};
@@ -9,8 +9,8 @@ use tidemill_core::feed::{PriceRange, RunType};
 use tidemill_core::heatmap::Goal;
 use tidemill_core::message::{Message, WorkItem};
 use tidemill_core::queue::{NewMessage, WORK_ITEMS};
-use tidemill_core::records::{FeedRecord, Sync, WatermarkChange};
-use tidemill_core::run::{Claim, EndCause, RunState};
+use tidemill_core::records::Sync;
+use tidemill_core::run::Claim;
 use tidemill_core::sync::SyncState;
 use tidemill_core::{Json, RunId, Timestamp};
 use tidemill_feeds::Feed as Source;
@@ -32,11 +32,6 @@ pub enum Planned {
         /// Count calls.
         calls: u32,
     },
-    /// The feed had nothing, and the sync is completed.
-    Nothing {
-        /// The sync.
-        run_id: Uuid,
-    },
     /// A failed sync goes on.
     Resumed {
         /// The sync.
@@ -54,9 +49,6 @@ impl Planned {
                 "sync {run_id} of feed {feed} is begun: {partitions} partitions, {predicted} records expected after \
                  {calls} counts"
             ),
-            Self::Nothing { run_id } => {
-                format!("sync {run_id} of feed {feed} is completed: there was nothing to bring")
-            }
             Self::Resumed { run_id, partitions } => {
                 format!("sync {run_id} of feed {feed} goes on: {partitions} partitions are open again")
             }
@@ -73,12 +65,16 @@ pub enum PlanFault {
     /// The database did not answer; the run stays where it is.
     #[error(transparent)]
     Store(#[from] Error),
+    /// Somebody cancelled the run while it was planned.
+    #[error("the run was cancelled")]
+    Cancelled,
 }
 
 impl From<Asked> for PlanFault {
     fn from(asked: Asked) -> Self {
         match asked {
             Asked::Store(error) => Self::Store(error),
+            Asked::Cancelled => Self::Cancelled,
             Asked::Feed(_) | Asked::GivenUp { .. } | Asked::Down { .. } | Asked::Stopped => {
                 Self::Refused(asked.to_string())
             }
@@ -121,7 +117,7 @@ impl Syncs {
             _ => None,
         };
         let goal = self.settings.goal(run_type == RunType::Full, source.granularity());
-        let scanned = self.scan(&name, &source, PriceRange::ALL, updated_from, goal).await?;
+        let scanned = self.scan((&name, &claim.run_id), &source, PriceRange::ALL, updated_from, goal).await?;
         let mut slices: Vec<Slice> = scanned
             .partitions
             .iter()
@@ -135,12 +131,11 @@ impl Syncs {
         let mut calls = scanned.calls;
         // A full sync reads every price, and so covers every gap by itself.
         if run_type == RunType::Incremental {
-            calls += self.add_gaps(&name, &source, goal, &mut slices).await?;
+            calls += self.add_gaps((&name, &claim.run_id), &source, goal, &mut slices).await?;
         }
-        // Nothing to read, and yet something to do: one empty partition brings the sync to where it is done.
-        if let (true, Some(since)) = (slices.is_empty(), updated_from)
-            && self.has_withdrawn(&name, &source, since).await?
-        {
+        // A count of zero may be wrong, and a record that was sold is in no count. One partition over every price lets the
+        // pages and the consolidation find out.
+        if slices.is_empty() {
             slices.push(Slice { prices: PriceRange::ALL, predicted: 0, updated_from, gap: None });
         }
         let page_size = self.settings.page_size.clamp(1, source.page_limit());
@@ -157,7 +152,7 @@ impl Syncs {
             watermark_before: feed.watermark.as_ref().map(|mark| mark.last_updated_at),
             watermark_after: None,
             updated_from,
-            updated_to: earlier(sealed, scanned.source_time),
+            updated_to: sealed_end(sealed, scanned.source_time),
             page_size: i32::try_from(page_size).unwrap_or(i32::MAX),
             granularity: source.granularity(),
             predicted: i64::try_from(slices.iter().map(|slice| slice.predicted).sum::<u64>())
@@ -181,20 +176,20 @@ impl Syncs {
             delete_note: None,
             updated_at: sealed,
         };
-        self.begin(sync, slices, feed, holder.clone(), calls).await
+        self.begin(sync, slices, holder.clone(), calls).await
     }
 
     /// Adds what covers the gaps of a feed; how many count calls that took.
     async fn add_gaps(
         &self,
-        feed: &str,
+        (feed, run): (&str, &RunId),
         source: &Arc<dyn Source>,
         goal: Goal,
         slices: &mut Vec<Slice>,
     ) -> Result<u32, PlanFault> {
         let mut calls = 0;
         for gap in self.engine.store().gaps(Some(feed.to_owned()), false).await? {
-            let found = self.scan(feed, source, gap.prices, gap.updated_from, goal).await?;
+            let found = self.scan((feed, run), source, gap.prices, gap.updated_from, goal).await?;
             calls += found.calls;
             slices.extend(found.partitions.iter().map(|planned| Slice {
                 prices: planned.range,
@@ -220,7 +215,6 @@ impl Syncs {
         &self,
         sync: Sync,
         slices: Vec<Slice>,
-        feed: FeedRecord,
         holder: Holder,
         calls: u32,
     ) -> Result<Planned, PlanFault> {
@@ -234,10 +228,6 @@ impl Syncs {
                     let (run_id, predicted) = (sync.run_id, sync.predicted.unsigned_abs());
                     if !tx.insert_sync(&sync, now).await? {
                         return Ok(Planned::Begun { run_id, partitions: slices.len(), predicted, calls });
-                    }
-                    if slices.is_empty() {
-                        complete_empty(&mut tx, &sync, &feed, now).await?;
-                        return Ok(Planned::Nothing { run_id });
                     }
                     let mut messages = Vec::with_capacity(slices.len());
                     for (number, slice) in slices.iter().enumerate() {
@@ -335,39 +325,6 @@ async fn take_run(
         Applied::Applied | Applied::Duplicate => tx.unlease_run(run, now).await,
         Applied::Stale => Err(Error::refused(RefusalCode::Stale, format!("the lease on run {run} is gone"))),
     }
-}
-
-/// The feed has nothing to give: the sync ends in the commit that begins it.
-async fn complete_empty(
-    tx: &mut Tx<'_>,
-    sync: &Sync,
-    feed: &FeedRecord,
-    now: Option<Timestamp>,
-) -> Result<(), Error> {
-    let locked = tx.lock_feed(&sync.feed).await?;
-    let before = locked.and_then(|feed| feed.watermark).map(|mark| mark.last_updated_at);
-    let after = before.map_or(sync.updated_to, |before| before.max(sync.updated_to));
-    tx.complete_sync(sync.run_id, SyncState::Created, Some(after), now).await?;
-    let change = WatermarkChange {
-        changed_at: sync.started_at,
-        before,
-        after: Some(after),
-        run_id: Some(sync.run_id),
-        by: "sync".to_owned(),
-        note: Some("the feed had no records".to_owned()),
-    };
-    tx.set_watermark(&feed.feed.feed, &change, now).await?;
-    let told = match sync.run_type {
-        RunType::Full => "the feed has no records; nothing is deleted because of that",
-        RunType::Incremental => "nothing has changed since the watermark",
-    };
-    if sync.run_type == RunType::Full {
-        tx.note_delete(sync.run_id, Some(told)).await?;
-    }
-    say(tx, sync, Level::Info, told, now).await?;
-    let metadata = serde_json::json!({"sync": sync.run_id, "records": 0, "note": told});
-    tx.end_sync_run(&sync.ops_run_id, RunState::Success, EndCause::Reported, metadata, now).await?;
-    super::evaluate::recovered(tx, sync, now).await
 }
 
 /// Writes a line into the record of the run.

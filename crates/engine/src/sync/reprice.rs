@@ -158,6 +158,7 @@ impl Syncs {
             built: Built { mapper_version: source.mapper_version(), rules_version: version },
             source,
             rules: Arc::new(self.pinned(version).await?),
+            wait: Arc::default(),
         };
         let mut done = Repriced { rules_version: version, ..Repriced::default() };
         loop {

@@ -5,7 +5,7 @@ use super::{SyncSettings, Syncs};
 use std::sync::Arc;
 use tidemill_core::feed::{Cents, FeedQuery, PriceRange};
 use tidemill_core::heatmap::{Counts, Goal, Planned, next_counts, partitions};
-use tidemill_core::{Json, Timestamp};
+use tidemill_core::{Json, RunId, Timestamp};
 use tidemill_feeds::Feed as Source;
 use tokio::task::JoinSet;
 
@@ -44,10 +44,11 @@ impl Scanned {
 }
 
 impl Syncs {
-    /// Counts what changed since `updated_from` within `range`, until it is divided well enough.
+    /// Counts what changed since `updated_from` within `range`, until it is divided well enough, for as long as `run`
+    /// is wanted.
     pub(super) async fn scan(
         &self,
-        feed: &str,
+        (feed, run): (&str, &RunId),
         source: &Arc<dyn Source>,
         range: PriceRange,
         updated_from: Option<Timestamp>,
@@ -64,10 +65,11 @@ impl Syncs {
             for together in wanted.chunks(self.settings.count_concurrency.max(1)) {
                 let mut asked = JoinSet::new();
                 for &prices in together {
-                    let (syncs, feed, source) = (self.clone(), feed.to_owned(), source.clone());
+                    let (syncs, feed, run) = (self.clone(), feed.to_owned(), run.clone());
+                    let source = source.clone();
                     let query = FeedQuery { prices, updated_from };
                     asked.spawn(async move {
-                        let counted = syncs.asking(&feed, || source.count(&query)).await;
+                        let counted = syncs.asking(&feed, &run, || source.count(&query)).await;
                         counted.map(|counted| (prices, counted))
                     });
                 }

@@ -8,7 +8,7 @@ use crate::trace::of_run;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_core::alert::AlertKind;
-use tidemill_core::run::Claim;
+use tidemill_core::run::{Claim, EndCause, RunState};
 use tidemill_core::{Json, limits};
 use tidemill_store::{ClaimRuns, Class, Error, Holder, RefusalCode};
 use tokio::sync::watch;
@@ -152,6 +152,10 @@ impl Syncs {
                     tracing::error!(run.id = %claim.run_id, "could not fail the run: {}", chain(error));
                 })
             }
+            Err(PlanFault::Cancelled) => {
+                tracing::info!(run.id = %claim.run_id, "sync {} was cancelled while it was planned", claim.run_id);
+                self.cancel_claim(&claim, &holder).await
+            }
             // The lease ends by itself, and another scheduler goes on.
             Err(PlanFault::Store(error)) => {
                 tracing::error!(run.id = %claim.run_id, "could not plan {}: {}", claim.run_id, chain(&error));
@@ -172,13 +176,25 @@ impl Syncs {
             .store()
             .write(move |mut tx| {
                 Box::pin(async move {
-                    if tx.fail_sync_claim(&run, &holder, notes, now).await? {
+                    let end = (RunState::Failed, EndCause::Reported);
+                    if tx.end_sync_claim(&run, &holder, end, notes, now).await? {
                         tx.alert_feed(AlertKind::SyncFailed, &feed, Some(&run), &told, now).await?;
                     }
                     Ok(())
                 })
             })
             .await
+    }
+
+    /// Ends a run that somebody cancelled while it was planned.
+    async fn cancel_claim(&self, claim: &Claim, holder: &Holder) -> Result<(), Error> {
+        let (run, holder, now) = (claim.run_id.clone(), holder.clone(), self.now());
+        let notes = serde_json::json!({"reason": "cancelled while the feed was counted"});
+        let end = (RunState::Cancelled, EndCause::Cancelled);
+        let ended = self.engine.store().write(move |mut tx| {
+            Box::pin(async move { tx.end_sync_claim(&run, &holder, end, notes, now).await })
+        });
+        ended.await.map(|_| ())
     }
 
     /// Plans, and begins again where the database went away meanwhile: the lease is ours for as long as we beat.

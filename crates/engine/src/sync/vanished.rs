@@ -6,14 +6,12 @@ use super::circuit::Asked;
 use super::consolidate::Bench;
 use super::plan::say;
 use std::collections::{BTreeSet, HashSet};
-use std::sync::Arc;
 use tidemill_core::Timestamp;
 use tidemill_core::alert::AlertKind;
 use tidemill_core::event::Level;
 use tidemill_core::feed::RunType;
 use tidemill_core::records::Sync;
 use tidemill_core::sync::SyncState;
-use tidemill_feeds::Feed as Source;
 use tidemill_store::{Error, Unseen};
 use tokio::sync::watch;
 
@@ -106,8 +104,11 @@ impl Syncs {
         Ok(true)
     }
 
-    /// What the feed says it has withdrawn since then. One that does not understand the question is not asked again:
-    /// the next full sync finds out.
+    /// Reads the feed's list of records that it has withdrawn since then. A feed that does not understand the question
+    /// is not asked again: the next full sync finds out.
+    ///
+    /// The list is bounded in records and pages, and ends with the first page that brings no new record: a feed that
+    /// ignores the offset would otherwise be read for ever.
     async fn withdrawn(
         &self,
         sync: &Sync,
@@ -116,52 +117,50 @@ impl Syncs {
         stop: &watch::Receiver<bool>,
     ) -> Result<Vec<String>, Asked> {
         let limit = bench.source.page_limit();
+        let pages_max = 2 * (WITHDRAWN_MAX / limit.max(1) as usize) + 1;
         let (mut told, mut offset) = (BTreeSet::new(), 0);
-        while let Some(answer) = bench.source.withdrawn(since, offset, limit)
-            && told.len() < WITHDRAWN_MAX
-        {
-            let page = match self.asking_once(&sync.feed, stop, answer).await {
+        for _ in 0..pages_max {
+            let Some(answer) = bench.source.withdrawn(since, offset, limit) else { break };
+            let answer = bench.wait.during(answer);
+            let page = match self.asking_once(&sync.feed, &sync.ops_run_id, stop, answer).await {
                 Err(Asked::Feed(error)) => {
-                    tracing::warn!(
-                        feed = sync.feed,
-                        "feed {} does not tell what was sold: {error}",
-                        sync.feed
-                    );
+                    let odd = format!("feed {} does not list what it has withdrawn: {error}", sync.feed);
+                    self.warn(sync, odd).await?;
                     break;
                 }
                 page => page?,
             };
-            let before = offset;
-            offset += (page.items.len() + page.bad.len()) as u64;
-            if offset == before {
+            let (known, records) = (told.len(), page.items.len() + page.bad.len());
+            if records == 0 {
                 break;
             }
+            offset += records as u64;
             told.extend(page.items.into_iter().map(|item| item.stone_id));
             told.extend(page.bad.into_iter().filter_map(|bad| bad.stone_id));
+            if told.len() == known {
+                let odd =
+                    format!("feed {} repeats its list of withdrawn records after {known} of them", sync.feed);
+                self.warn(sync, format!("{odd}; the next full sync finds the rest")).await?;
+                break;
+            }
+            if told.len() >= WITHDRAWN_MAX {
+                let odd = format!("feed {} has withdrawn more than {WITHDRAWN_MAX} records", sync.feed);
+                self.warn(sync, format!("{odd}; the next full sync finds the rest")).await?;
+                break;
+            }
         }
         Ok(told.into_iter().collect())
     }
 
-    /// Whether the feed has withdrawn anything since then: a reason for a sync that has nothing to read.
-    pub(super) async fn has_withdrawn(
-        &self,
-        feed: &str,
-        source: &Arc<dyn Source>,
-        since: Timestamp,
-    ) -> Result<bool, Asked> {
-        let ask = || async move {
-            match source.withdrawn(since, 0, 1) {
-                Some(answer) => answer.await.map(|page| !page.items.is_empty() || !page.bad.is_empty()),
-                None => Ok(false),
-            }
-        };
-        match self.asking(feed, ask).await {
-            Err(Asked::Feed(error)) => {
-                tracing::warn!(feed, "feed {feed} does not tell what was sold: {error}");
-                Ok(false)
-            }
-            told => told,
-        }
+    /// Notes something odd about a feed in the log and in the record of the sync's run.
+    async fn warn(&self, sync: &Sync, odd: String) -> Result<(), Error> {
+        tracing::warn!(sync.id = %sync.run_id, feed = sync.feed, "{odd}");
+        let (sync, now) = (sync.clone(), self.now());
+        let noted = self
+            .engine
+            .store()
+            .write(move |mut tx| Box::pin(async move { say(&mut tx, &sync, Level::Warn, &odd, now).await }));
+        noted.await
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a share of a count")]
@@ -178,7 +177,10 @@ impl Syncs {
         stop: &watch::Receiver<bool>,
     ) -> Result<Vec<String>, Asked> {
         let there = match bench.source.lookup(&unseen) {
-            Some(answer) => Some(self.asking_once(&sync.feed, stop, answer).await?),
+            Some(answer) => {
+                let answer = bench.wait.during(answer);
+                Some(self.asking_once(&sync.feed, &sync.ops_run_id, stop, answer).await?)
+            }
             None => None,
         };
         if let Some(there) = there {

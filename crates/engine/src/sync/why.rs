@@ -3,11 +3,12 @@
 use super::{CONSOLIDATOR_LABEL, PAGES_LABEL, SYNC_LABEL};
 use crate::Engine;
 use tidemill_core::project::FlagName;
+use tidemill_core::queue::{CONSOLIDATE, WORK_ITEMS};
 use tidemill_core::run::{Gate, Run, RunState};
 use tidemill_core::why::{Hands, SyncFacts, SyncReason, explain_sync};
 use tidemill_core::{Json, Timestamp, limits};
 use tidemill_feeds::Circuit;
-use tidemill_store::Error;
+use tidemill_store::{Error, SyncMessage};
 
 impl Engine {
     /// What a sync waits for that is its own; `None` where the kernel's reasons say it.
@@ -23,8 +24,20 @@ impl Engine {
             Some(sync) => store.partitions(sync.run_id).await?,
             None => Vec::new(),
         };
+        let messages = match &sync {
+            Some(sync) if sync.state.is_live() => store.messages_of_sync(sync.clone()).await?,
+            _ => Vec::new(),
+        };
         let since = now - chrono::TimeDelta::seconds(i64::try_from(limits::DEAD_AFTER_SECS).unwrap_or(20));
         let workers = store.workers().await?;
+        let holder_of = |message: &SyncMessage| {
+            let holder = message.holder(now)?;
+            workers.iter().find(|worker| worker.worker_id == holder).map(|worker| worker.name.clone())
+        };
+        let page_holders = messages
+            .iter()
+            .filter(|message| message.queue == WORK_ITEMS)
+            .filter_map(|message| Some((message.partition()?.to_owned(), holder_of(message)?)));
         let hands = |label: &str| {
             let mut hands = Hands::default();
             for worker in workers.iter().filter(|worker| worker.ended_at.is_none() && worker.beat_at > since)
@@ -60,6 +73,12 @@ impl Engine {
             workers: hands(PAGES_LABEL),
             consolidators: hands(CONSOLIDATOR_LABEL),
             copy_error: feed.copy_error.filter(|_| is_last),
+            page_holders: page_holders.collect(),
+            consolidation_holder: messages
+                .iter()
+                .filter(|message| message.queue == CONSOLIDATE)
+                .find_map(holder_of),
+            now,
         };
         Ok(explain_sync(&facts, run.status != RunState::Queued))
     }

@@ -39,6 +39,10 @@ impl Width {
         self.wanted
     }
 
+    pub(super) fn max(&self) -> usize {
+        self.max
+    }
+
     /// Learns from a look at the queue: `asked` for, `found`, and how many are at hand now.
     pub(super) fn learn(&mut self, asked: usize, found: usize, at_hand: usize, waits: Waits) {
         // What is at hand ends by itself; until then there is a crowd that was seen before.
