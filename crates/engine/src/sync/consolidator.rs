@@ -12,6 +12,7 @@ use super::{CONSOLIDATOR_LABEL, Syncs, delta};
 use crate::patience::chain;
 use crate::presence::{Identity, Presence};
 use crate::trace::of_sync;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_core::Timestamp;
@@ -256,18 +257,22 @@ impl Syncs {
     async fn hear_done(&self, presence: &Presence) -> Result<bool, Error> {
         let ask = Receive::new(WORK_DONE, presence.worker(), DONE_MAX);
         let delivery = self.engine.store().receive(ask, self.now()).await?;
-        let mut syncs: Vec<Uuid> = Vec::new();
-        for message in &delivery.received {
-            if let Ok(Message::WorkDone(done)) = serde_json::from_value(message.body.clone()) {
-                syncs.push(done.run_id);
+        let sync_of = |message: &Received| match serde_json::from_value(message.body.clone()) {
+            Ok(Message::WorkDone(done)) => Some(done.run_id),
+            Ok(Message::WorkItem(_) | Message::Consolidate(_)) | Err(_) => None,
+        };
+        let syncs: BTreeSet<Uuid> = delivery.received.iter().filter_map(sync_of).collect();
+        let mut failed = BTreeSet::new();
+        for sync in syncs {
+            // Its message comes back when its lock ends. Until then the other syncs go on.
+            if let Err(error) = self.evaluate(sync).await {
+                tracing::warn!(sync.id = %sync, "could not evaluate: {}", chain(&error));
+                failed.insert(sync);
             }
         }
-        syncs.sort_unstable();
-        syncs.dedup();
-        for sync in syncs {
-            self.evaluate(sync).await?;
-        }
-        let receipts: Vec<_> = delivery.received.iter().map(|message| message.receipt.clone()).collect();
+        let is_done = |message: &&Received| sync_of(message).is_none_or(|sync| !failed.contains(&sync));
+        let receipts: Vec<_> =
+            delivery.received.iter().filter(is_done).map(|message| message.receipt.clone()).collect();
         if receipts.is_empty() {
             return Ok(false);
         }
