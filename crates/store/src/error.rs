@@ -1,5 +1,6 @@
 //! Why the store could not do what was asked, split by what the caller can do about it.
 
+use tidemill_core::project::unknown_project_hint;
 use tidemill_core::request::Invalid;
 
 /// What the caller can do about an error.
@@ -218,6 +219,15 @@ impl Error {
     /// A refusal.
     pub fn refused(code: RefusalCode, message: impl Into<String>) -> Self {
         Self::Refused(Refusal { code, message: message.into(), hint: None })
+    }
+
+    /// There is no such project. `env` is the environment that the request names.
+    pub fn unknown_project(project: &str, env: Option<&str>) -> Self {
+        Self::Refused(Refusal {
+            code: RefusalCode::UnknownProject,
+            message: format!("project `{project}` does not exist"),
+            hint: Some(unknown_project_hint(project, env)),
+        })
     }
 
     /// There is no such feed.
