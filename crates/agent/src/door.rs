@@ -56,7 +56,7 @@ impl From<Error> for Trouble {
         }
         let status = match &error {
             Error::Refused { status, .. } => *status,
-            Error::Unreachable(_)
+            Error::Unreachable { .. }
             | Error::NotTidemill { .. }
             | Error::Unreadable(_)
             | Error::BadAddress(_) => {

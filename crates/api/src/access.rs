@@ -22,6 +22,7 @@ use axum::response::Response;
 use http::request::Parts;
 use std::net::IpAddr;
 use tidemill_core::access::{Role, Secret, Token};
+use tidemill_core::project::LIST_PROJECTS;
 use tidemill_core::run::Run;
 use tidemill_core::{RunId, Timestamp};
 use tidemill_engine::Engine;
@@ -107,7 +108,7 @@ impl Caller {
             (None, asked) => Ok(asked),
             (Some(own), None) => Ok(Some(own.clone())),
             (Some(own), Some(asked)) if *own == asked => Ok(Some(asked)),
-            (Some(_), Some(asked)) => Err(unknown_project(&asked)),
+            (Some(_), Some(asked)) => Err(hidden_project(&asked)),
         }
     }
 
@@ -126,9 +127,14 @@ impl Caller {
     }
 }
 
-/// What the store says of a project that does not exist.
+/// Refuses a project that does not exist, in the words of the store, to somebody who may create it.
 pub(crate) fn unknown_project(project: &str) -> Fail {
-    Error::refused(RefusalCode::UnknownProject, format!("project `{project}` does not exist")).into()
+    Error::unknown_project(project, None).into()
+}
+
+/// The same for a caller of another project, who cannot create one. The answer must not tell whether it exists.
+pub(crate) fn hidden_project(project: &str) -> Fail {
+    unknown_project(project).hint(LIST_PROJECTS)
 }
 
 fn unknown_run(run: &RunId) -> Fail {

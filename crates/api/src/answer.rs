@@ -179,6 +179,12 @@ impl From<Error> for Fail {
                 let fail = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message).retry_after(1);
                 fail.caused_by(error)
             }
+            Error::Exhausted { resource, .. } => {
+                tracing::warn!("{}", chain(&error));
+                let message = format!("{resource}; ask again when there is room");
+                let fail = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message).retry_after(1);
+                fail.hint(resource.hint()).caused_by(error)
+            }
             error @ (Error::BadUrl { .. }
             | Error::Open { .. }
             | Error::Schema { .. }

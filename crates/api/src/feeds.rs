@@ -1,6 +1,6 @@
 //! Feeds: add, look, bring in, pause, and their watermarks.
 
-use crate::access::{Caller, unknown_project};
+use crate::access::{Caller, hidden_project};
 use crate::answer::Fail;
 use crate::app::App;
 use crate::cursor;
@@ -104,7 +104,7 @@ async fn put(
     Checked(put): Checked<PutFeed>,
 ) -> Result<Json<FeedRecord>, Fail> {
     if !caller.sees(&put.project_id) {
-        return Err(unknown_project(&put.project_id));
+        return Err(hidden_project(&put.project_id));
     }
     let engine = app.engine();
     let before = engine.store().feeds().await?.into_iter().find(|feed| feed.feed.feed == name);

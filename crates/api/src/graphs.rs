@@ -1,6 +1,6 @@
 //! Graphs: check, submit, look, stop, try again.
 
-use crate::access::{Caller, unknown_project};
+use crate::access::{Caller, hidden_project};
 use crate::answer::Fail;
 use crate::app::App;
 use crate::claims::WAIT_SECS_MAX;
@@ -98,7 +98,7 @@ async fn submit(
     Body(new): Body<NewGraph>,
 ) -> Result<(StatusCode, Json<GraphSubmitted>), Fail> {
     if !caller.sees(&new.project) {
-        return Err(unknown_project(&new.project));
+        return Err(hidden_project(&new.project));
     }
     note(|line| {
         line.belongs_to(Some(&new.project));

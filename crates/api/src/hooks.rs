@@ -3,7 +3,7 @@
 //! The address of a hook asks for no token: its sender is known by the signature. A hook that does not exist and a
 //! signature that does not fit read the same, and take the same time.
 
-use crate::access::{Caller, unknown_project};
+use crate::access::{Caller, hidden_project};
 use crate::answer::Fail;
 use crate::app::App;
 use crate::endpoint::{Allowed, Endpoint};
@@ -54,7 +54,7 @@ async fn put(
     Body(put): Body<PutHook>,
 ) -> Result<Json<Hook>, Fail> {
     if !caller.sees(&put.project) {
-        return Err(unknown_project(&put.project));
+        return Err(hidden_project(&put.project));
     }
     let now = app.engine().store().now(app.engine().clock().now()).await?;
     let hook = Hook {

@@ -1,6 +1,6 @@
 //! Projects and their environments.
 
-use crate::access::{Caller, unknown_project};
+use crate::access::{Caller, hidden_project, unknown_project};
 use crate::answer::Fail;
 use crate::app::App;
 use crate::endpoint::{Allowed, Endpoint};
@@ -46,7 +46,8 @@ async fn list(State(app): State<App>, caller: Caller) -> Result<Json<Page<Projec
 pub(crate) async fn known(app: &App, caller: &Caller, id: &str) -> Result<Project, Fail> {
     let projects = app.engine().store().projects().await?;
     let found = projects.into_iter().find(|project| project.project_id == id && caller.sees(id));
-    found.ok_or_else(|| unknown_project(id))
+    let refused = || if caller.project.is_none() { unknown_project(id) } else { hidden_project(id) };
+    found.ok_or_else(refused)
 }
 
 async fn one(State(app): State<App>, caller: Caller, Id(id): Id<Name>) -> Result<Json<Project>, Fail> {

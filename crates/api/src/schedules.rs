@@ -1,6 +1,6 @@
 //! Schedules.
 
-use crate::access::{Caller, unknown_project};
+use crate::access::{Caller, hidden_project};
 use crate::answer::Fail;
 use crate::app::App;
 use crate::endpoint::{Allowed, Endpoint};
@@ -69,7 +69,7 @@ async fn put(
     Checked(put): Checked<PutSchedule>,
 ) -> Result<Json<Schedule>, Fail> {
     if !caller.sees(&put.request.project) {
-        return Err(unknown_project(&put.request.project));
+        return Err(hidden_project(&put.request.project));
     }
     let before = app.engine().store().schedules(Some(name.clone())).await?;
     if before.iter().any(|schedule| !caller.sees(&schedule.project_id)) {

@@ -21,8 +21,7 @@ fn unknown(code: RefusalCode, message: String, hint: Option<&str>) -> tidemill_s
 
 /// Refuses what cannot be a project.
 pub(crate) fn project(name: &str) -> Result<(), Failure> {
-    let message = || format!("project `{name}` does not exist");
-    possible(is_name(name), || unknown(RefusalCode::UnknownProject, message(), None))
+    possible(is_name(name), || tidemill_store::Error::unknown_project(name, None))
 }
 
 /// Refuses what cannot be a schedule.

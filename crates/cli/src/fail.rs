@@ -86,7 +86,7 @@ impl From<Error> for Failure {
             Error::Foreign { .. } => ("foreign_tables", Kind::Refused),
             Error::Open { class: Class::Permanent, .. } => ("cannot_open", Kind::Refused),
             Error::Open { .. } => ("cannot_open", Kind::Outage),
-            Error::Database { .. } => ("database", Kind::Outage),
+            Error::Database { .. } | Error::Exhausted { .. } => ("database", Kind::Outage),
             Error::Panicked { .. } => ("panicked", Kind::Outage),
         };
         Self { code: code.into(), message, hint, kind }
@@ -107,7 +107,7 @@ impl From<tidemill_client::Error> for Failure {
                     problem.hint.or_else(|| (status == StatusCode::UNAUTHORIZED).then(|| token.to_owned()));
                 Self { code: problem.code.into(), message: problem.message, hint, kind }
             }
-            Error::Unreachable(_) => outage("unreachable"),
+            Error::Unreachable { .. } => outage("unreachable"),
             Error::NotTidemill { .. } => outage("no_server"),
             Error::Unreadable(_) => outage("unreadable"),
             Error::BadAddress(_) => Self { code: "bad_address".into(), ..Self::usage(message) },

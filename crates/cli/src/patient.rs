@@ -57,6 +57,10 @@ impl<W: Transport> Transport for Patient<W> {
             }
         })
     }
+
+    fn address(&self) -> Option<&str> {
+        self.way.address()
+    }
 }
 
 #[cfg(test)]

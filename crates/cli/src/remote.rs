@@ -119,8 +119,8 @@ impl Door for Away {
         error.0.problem().is_some_and(|problem| problem.code == RefusalCode::TooLarge.as_str())
     }
 
-    fn unanswered(_: &'static str) -> Trouble {
-        Trouble(Error::Unreachable(NO_ANSWER.to_owned()))
+    fn unanswered(&self, _: &'static str) -> Trouble {
+        Trouble(self.client.unreachable(NO_ANSWER))
     }
 
     async fn register(&self, worker: NewWorker) -> Result<(), Trouble> {
@@ -131,7 +131,7 @@ impl Door for Away {
         let ask = asked(ask, Duration::ZERO);
         match tokio::time::timeout(ANSWER, self.client.claim(&ask)).await {
             Ok(answer) => Ok(answer.map_err(Trouble)?.runs),
-            Err(_) => Err(Self::unanswered("claim")),
+            Err(_) => Err(self.unanswered("claim")),
         }
     }
 
@@ -220,7 +220,7 @@ impl Waiting for Poll {
             // Somebody was found dead: the next claim says so too, and is heeded.
             Ok(Err(error)) if !error.is_stale() => Err(Trouble(error)),
             Ok(Ok(()) | Err(_)) => Ok(()),
-            Err(error) => Err(Trouble(Error::Unreachable(error.to_string()))),
+            Err(error) => Err(Trouble(self.client.unreachable(error.to_string()))),
         }
     }
 

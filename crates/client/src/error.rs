@@ -15,8 +15,13 @@ pub enum Error {
         problem: Box<Problem>,
     },
     /// The server did not answer. What was asked may have been done: ask again under the same key or id.
-    #[error("the server does not answer: {0}")]
-    Unreachable(String),
+    #[error("the server{} does not answer: {reason}", at(.server.as_deref()))]
+    Unreachable {
+        /// Its address; none where it is in this process.
+        server: Option<String>,
+        /// What happened on the way.
+        reason: String,
+    },
     /// Something answers, but not a Tidemill server.
     #[error("what answers at this address is no Tidemill server (status {status})")]
     NotTidemill {
@@ -31,14 +36,25 @@ pub enum Error {
     BadAddress(String),
 }
 
+/// Where a server is, as part of a sentence.
+fn at(server: Option<&str>) -> String {
+    server.map_or_else(String::new, |server| format!(" at {server}"))
+}
+
 impl Error {
+    /// The server did not answer.
+    pub fn unreachable(server: Option<&str>, reason: impl Into<String>) -> Self {
+        Self::Unreachable { server: server.map(str::to_owned), reason: reason.into() }
+    }
+
     /// What the server said, where it said no.
     pub fn problem(&self) -> Option<&Problem> {
         match self {
             Self::Refused { problem, .. } => Some(problem),
-            Self::Unreachable(_) | Self::NotTidemill { .. } | Self::Unreadable(_) | Self::BadAddress(_) => {
-                None
-            }
+            Self::Unreachable { .. }
+            | Self::NotTidemill { .. }
+            | Self::Unreadable(_)
+            | Self::BadAddress(_) => None,
         }
     }
 
@@ -53,7 +69,7 @@ impl Error {
             Self::Refused { status, .. } => {
                 matches!(*status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS)
             }
-            Self::Unreachable(_) => true,
+            Self::Unreachable { .. } => true,
             Self::NotTidemill { status } => status.is_server_error(),
             Self::Unreadable(_) | Self::BadAddress(_) => false,
         }
@@ -77,7 +93,7 @@ impl Error {
             }
             Self::NotTidemill { status } => !status.is_server_error(),
             Self::BadAddress(_) => true,
-            Self::Unreachable(_) | Self::Unreadable(_) => false,
+            Self::Unreachable { .. } | Self::Unreadable(_) => false,
         }
     }
 }

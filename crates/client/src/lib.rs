@@ -75,6 +75,11 @@ pub trait Transport: Send + Sync {
         let problem = "live events do not travel this way; name a server".to_owned();
         Box::pin(async move { Err(Error::BadAddress(problem)) })
     }
+
+    /// The address of the server, for messages; none where it is in this process.
+    fn address(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// How long an answer may take, unless the call waits for something.
@@ -90,6 +95,11 @@ impl Client {
     /// A client whose requests travel like this.
     pub fn new(transport: impl Transport + 'static) -> Self {
         Self { transport: Arc::new(transport) }
+    }
+
+    /// The error of a call that the server did not answer.
+    pub fn unreachable(&self, reason: impl Into<String>) -> Error {
+        Error::unreachable(self.transport.address(), reason)
     }
 
     /// The server, and who it takes the caller for.

@@ -140,13 +140,13 @@ impl Watch {
             let opened = self.client.transport.open(self.call(), self.last.clone()).await?;
             self.body.insert(accepted(opened).await?)
         };
-        let silent = |_| Error::Unreachable("the stream fell silent".to_owned());
+        let silent = |_| self.client.unreachable("the stream fell silent");
         match tokio::time::timeout(SILENCE, body.next()).await.map_err(silent)?? {
             Some(bytes) => {
                 self.vain = 0;
                 self.frames.add(&bytes)
             }
-            None => Err(Error::Unreachable("the stream ended".to_owned())),
+            None => Err(self.client.unreachable("the stream ended")),
         }
     }
 }

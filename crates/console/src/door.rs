@@ -116,7 +116,7 @@ impl Within {
         match tokio::time::timeout(call.patience, self.router.clone().oneshot(request)).await {
             Ok(Ok(response)) => Ok(response),
             Ok(Err(never)) => match never {},
-            Err(_) => Err(Error::Unreachable("it took too long".to_owned())),
+            Err(_) => Err(Error::unreachable(None, "it took too long")),
         }
     }
 }

@@ -54,7 +54,7 @@ impl From<Error> for Oops {
         match error {
             Error::Refused { status: StatusCode::UNAUTHORIZED, .. } => Self::SignIn { next: "/".to_owned() },
             Error::Refused { status, problem } => Self::Problem { status, problem },
-            Error::Unreachable(_) => {
+            Error::Unreachable { .. } => {
                 let problem = Problem::new("took_too_long", "this took longer than the server waits");
                 Self::Problem { status: StatusCode::SERVICE_UNAVAILABLE, problem: Box::new(problem) }
             }

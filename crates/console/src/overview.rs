@@ -218,16 +218,12 @@ fn way(alert: &Alert) -> Markup {
 
 fn failure(visitor: &Visitor, told: &Told) -> Markup {
     let run = &told.run;
-    // That some of its partitions failed is not yet why.
-    let mut partitions = told.sync.iter().flat_map(|status| &status.partitions);
-    let error = partitions.find_map(|partition| partition.error.as_deref());
     html! {
         tr data-key=(run.run_id) {
             td { (state(run.status)) }
             td { (run_link(&run.run_id)) " " (subject(run)) " "
                 span.dim { (ago(run.finished_at.unwrap_or(run.updated_at), visitor.now)) }
-                span.why { (line(&told.why.sentence)) }
-                @if let Some(error) = error { span.why.bad { (line(error)) } } }
+                span.why { (line(&told.why.sentence)) } }
             td.acts {
                 @if let Some(path) = again(told).filter(|_| visitor.may_operate()) {
                     (act::button(visitor, &path, &[], "Retry", ""))

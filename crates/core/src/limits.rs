@@ -86,6 +86,8 @@ pub const DELETE_LIMIT: f64 = 0.2;
 pub const FEED_RATE: u32 = 25;
 /// Stones that one request prices again.
 pub const REPRICE_STONES_MAX: u16 = 10_000;
+/// Bytes of the first cause in the reason of a failed sync.
+pub const CAUSE_BYTES_MAX: usize = 1024;
 /// Days that syncs are kept.
 pub const SYNC_RETENTION_DAYS: u32 = 30;
 /// Events that wait for one reader of a live stream. Who falls further behind is let go, and comes back by its

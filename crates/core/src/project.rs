@@ -1,6 +1,7 @@
 //! Projects, their environments, and the flags that hold them.
 
 use crate::Timestamp;
+use crate::ids::is_name;
 use crate::label::labelled;
 
 /// A project as it is kept.
@@ -79,4 +80,40 @@ impl Flag {
 /// The scope of a project's flags.
 pub fn project_scope(project: &str) -> String {
     format!("project:{project}")
+}
+
+/// The environment that a hint creates where the request names none.
+const HINT_ENV: &str = "production";
+
+/// The command to paste after a project was not found: it creates the project, or lists those that exist where the
+/// name is one that no project can have.
+pub fn unknown_project_hint(project: &str, env: Option<&str>) -> String {
+    if !is_name(project) {
+        return LIST_PROJECTS.to_owned();
+    }
+    let env = env.filter(|env| is_name(env)).unwrap_or(HINT_ENV);
+    format!("tidemill project create {project} --env {env}")
+}
+
+/// The command that lists the projects.
+pub const LIST_PROJECTS: &str = "tidemill project list";
+
+#[cfg(test)]
+mod tests {
+    use super::unknown_project_hint;
+
+    #[test]
+    fn unknown_project_hint_holds_only_names() {
+        for (project, env, hint) in [
+            ("shop", Some("staging"), "tidemill project create shop --env staging"),
+            ("shop", None, "tidemill project create shop --env production"),
+            ("shop", Some("x; reboot"), "tidemill project create shop --env production"),
+            ("shop", Some(""), "tidemill project create shop --env production"),
+            ("no shop", Some("staging"), "tidemill project list"),
+            ("--help", None, "tidemill project list"),
+            ("", None, "tidemill project list"),
+        ] {
+            assert_eq!(unknown_project_hint(project, env), hint, "{project:?} {env:?}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use crate::feed::{Cents, Feed, PriceRange, RunType, Watermark};
 use crate::label::labelled;
+use crate::limits::CAUSE_BYTES_MAX;
 use crate::partition::PartitionState;
 use crate::sync::SyncState;
 use crate::{Json, RunId, Timestamp};
@@ -159,6 +160,41 @@ pub struct Partition {
     pub updated_at: Timestamp,
 }
 
+/// Why a partition failed, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartitionFailure<'a> {
+    /// When it failed.
+    pub at: Timestamp,
+    /// Its name.
+    pub partition_id: &'a str,
+    /// What went wrong.
+    pub error: &'a str,
+}
+
+impl Partition {
+    /// Why it failed, where it did.
+    pub fn failure(&self) -> Option<PartitionFailure<'_>> {
+        let error = self.error.as_deref().filter(|_| self.state.failed())?;
+        let at = self.ended_at.unwrap_or(self.updated_at);
+        Some(PartitionFailure { at, partition_id: &self.partition_id, error })
+    }
+}
+
+/// The reason of a sync of which partitions failed. It ends with the first cause: the others often follow from it.
+pub fn failure_reason<'a>(
+    failed: i64,
+    expected: i64,
+    failures: impl IntoIterator<Item = PartitionFailure<'a>>,
+) -> String {
+    let reason = format!("{failed} of {expected} partitions failed; consolidation is skipped");
+    let first = failures.into_iter().min_by_key(|failure| (failure.at, failure.partition_id));
+    let Some(PartitionFailure { partition_id, error, .. }) = first else { return reason };
+    let line = error.lines().next().unwrap_or_default();
+    let cut = &line[..line.floor_char_boundary(CAUSE_BYTES_MAX)];
+    let more = if cut.len() < error.trim_end().len() { " …" } else { "" };
+    format!("{reason}; first cause: {partition_id}: {cut}{more}")
+}
+
 labelled! {
     /// Where a record was rejected.
     "stage" Stage {
@@ -278,4 +314,31 @@ pub struct Consolidated {
     pub forced: bool,
     /// Whether the watermark will move past them.
     pub advance: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failure_reason_ends_with_the_earliest_cause() {
+        let at = |secs| Timestamp::from_timestamp(secs, 0).unwrap();
+        let failure = |secs, partition_id, error| PartitionFailure { at: at(secs), partition_id, error };
+        let long = "é".repeat(CAUSE_BYTES_MAX);
+        let cut = format!("p-1: {} …", "é".repeat(CAUSE_BYTES_MAX / 2));
+        for (failures, tail) in [
+            (vec![], ""),
+            (
+                vec![failure(9, "p-1", "late"), failure(3, "p-2", "feed answered 500")],
+                "p-2: feed answered 500",
+            ),
+            (vec![failure(3, "p-2", "other"), failure(3, "p-1", "same moment")], "p-1: same moment"),
+            (vec![failure(3, "p-1", "answered 500\n<html>")], "p-1: answered 500 …"),
+            (vec![failure(3, "p-1", &long)], &cut),
+        ] {
+            let tail = if tail.is_empty() { String::new() } else { format!("; first cause: {tail}") };
+            let reason = format!("2 of 4 partitions failed; consolidation is skipped{tail}");
+            assert_eq!(failure_reason(2, 4, failures), reason);
+        }
+    }
 }

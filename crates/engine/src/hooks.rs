@@ -56,8 +56,7 @@ impl Engine {
         hook.check()?;
         let projects = self.store().projects().await?;
         let Some(project) = projects.iter().find(|project| project.project_id == hook.project_id) else {
-            let message = format!("project `{}` does not exist", hook.project_id);
-            return Err(Error::refused(RefusalCode::UnknownProject, message));
+            return Err(Error::unknown_project(&hook.project_id, None));
         };
         // Rules that nobody chose may name environments that are not there yet; those that somebody wrote must not.
         let missing = hook.rules.iter().find(|rule| !project.environments.contains(&rule.env));

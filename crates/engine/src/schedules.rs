@@ -60,8 +60,7 @@ impl Engine {
     async fn check_place(&self, request: &QueueRun) -> Result<(), Error> {
         let projects = self.store().projects().await?;
         let Some(project) = projects.iter().find(|project| project.project_id == request.project) else {
-            let message = format!("project `{}` does not exist", request.project);
-            return Err(Error::refused(RefusalCode::UnknownProject, message));
+            return Err(Error::unknown_project(&request.project, Some(&request.env)));
         };
         if project.environments.contains(&request.env) {
             return Ok(());

@@ -240,13 +240,13 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
         let longest = self.options.loop_answer_max();
         if self.waiter.is_none() {
             let asked = self.door.waiter(self.worker_id);
-            match in_time::<D, _>("wait for runs", longest, asked).await {
+            match in_time(&self.door, "wait for runs", longest, asked).await {
                 Ok(waiter) => self.waiter = Some(waiter),
                 Err(error) => tracing::warn!("this worker only polls for now: {}", chain(&error)),
             }
         }
         if let Some(waiter) = &mut self.waiter
-            && let Err(error) = in_time::<D, _>("wait for runs", longest, waiter.arm()).await
+            && let Err(error) = in_time(&self.door, "wait for runs", longest, waiter.arm()).await
         {
             tracing::warn!("this worker only polls for now: {}", chain(&error));
             self.waiter = None;
@@ -256,7 +256,7 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
     async fn disarm(&mut self) {
         let longest = self.options.loop_answer_max();
         if let Some(waiter) = &mut self.waiter
-            && in_time::<D, _>("stop waiting", longest, waiter.disarm()).await.is_err()
+            && in_time(&self.door, "stop waiting", longest, waiter.disarm()).await.is_err()
         {
             self.waiter = None;
         }
@@ -290,7 +290,7 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
     async fn is_drained(&self) -> bool {
         let (labels, projects) = (self.options.labels.clone(), self.options.projects.clone());
         let asked = self.door.work_left(labels, projects);
-        let left = in_time::<D, _>("look for runs", self.options.loop_answer_max(), asked).await;
+        let left = in_time(&self.door, "look for runs", self.options.loop_answer_max(), asked).await;
         left.is_ok_and(|left| left == 0)
     }
 }
@@ -311,9 +311,10 @@ async fn listen<W: Waiting>(
 /// Asks once, for so long at most. Whoever dies silently at the other end would otherwise be waited for without end;
 /// what is asked here can be asked again.
 async fn in_time<D: Door, T>(
+    door: &D,
     what: &'static str,
     longest: Duration,
     call: impl Future<Output = Result<T, D::Error>>,
 ) -> Result<T, D::Error> {
-    tokio::time::timeout(longest, call).await.unwrap_or_else(|_| Err(D::unanswered(what)))
+    tokio::time::timeout(longest, call).await.unwrap_or_else(|_| Err(door.unanswered(what)))
 }

@@ -38,7 +38,7 @@ impl fmt::Display for ErrorClass {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FeedError {
     /// The feed is there and did not answer this question, in spite of the retries.
-    #[error("{at} {reason}; it is asked again later")]
+    #[error("{at} {reason}")]
     Transient {
         /// Who was asked.
         at: String,
@@ -48,7 +48,7 @@ pub enum FeedError {
         retry_after: Option<Duration>,
     },
     /// The feed could not be reached, or answered nobody, in spite of the retries.
-    #[error("{at} {reason}; the feed is asked again when a probe succeeds")]
+    #[error("{at} {reason}")]
     Outage {
         /// Who was asked.
         at: String,
@@ -163,12 +163,12 @@ mod tests {
             (
                 FeedError::Transient { at: at(), reason: "is busy".into(), retry_after: wait },
                 ErrorClass::Transient,
-                "example.org/api is busy; it is asked again later",
+                "example.org/api is busy",
             ),
             (
                 FeedError::Outage { at: at(), reason: "is down".into(), retry_after: None },
                 ErrorClass::Outage,
-                "example.org/api is down; the feed is asked again when a probe succeeds",
+                "example.org/api is down",
             ),
             (
                 FeedError::UnknownKind { kind: "fax".into(), allowed: "nivoda" },

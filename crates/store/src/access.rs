@@ -164,10 +164,7 @@ impl Tx<'_> {
             "keep a token"
         )?;
         match &token.project_id {
-            Some(project) if added.count() == 0 => Err(Error::refused(
-                RefusalCode::UnknownProject,
-                format!("project `{project}` does not exist"),
-            )),
+            Some(project) if added.count() == 0 => Err(Error::unknown_project(project, None)),
             Some(_) | None => {
                 self.note(|line| {
                     line.names(&token.token_id.to_string()).belongs_to(token.project_id.as_deref());

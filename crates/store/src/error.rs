@@ -1,5 +1,7 @@
 //! Why the store could not do what was asked, split by what the caller can do about it.
 
+use crate::Resource;
+use tidemill_core::project::unknown_project_hint;
 use tidemill_core::request::Invalid;
 
 /// What the caller can do about an error.
@@ -206,6 +208,17 @@ pub enum Error {
         #[source]
         source: sqlx::Error,
     },
+    /// The database has run out of something. Waiting helps once somebody has made room.
+    #[error("{resource}; it could not {action}")]
+    Exhausted {
+        /// The resource.
+        resource: Resource,
+        /// What was being done.
+        action: &'static str,
+        /// What the database said.
+        #[source]
+        source: sqlx::Error,
+    },
     /// The step panicked. It was rolled back; repeating it would panic again.
     #[error("a step of the database {panic}")]
     Panicked {
@@ -218,6 +231,15 @@ impl Error {
     /// A refusal.
     pub fn refused(code: RefusalCode, message: impl Into<String>) -> Self {
         Self::Refused(Refusal { code, message: message.into(), hint: None })
+    }
+
+    /// There is no such project. `env` is the environment that the request names.
+    pub fn unknown_project(project: &str, env: Option<&str>) -> Self {
+        Self::Refused(Refusal {
+            code: RefusalCode::UnknownProject,
+            message: format!("project `{project}` does not exist"),
+            hint: Some(unknown_project_hint(project, env)),
+        })
     }
 
     /// There is no such feed.
@@ -249,14 +271,27 @@ impl Error {
         if let Some(refusal) = refusal(&source) {
             return Self::Refused(refusal);
         }
+        if let Some(resource) = Resource::of(&source) {
+            return Self::Exhausted { resource, action, source };
+        }
         let class = classify(&source);
         Self::Database { action, class, source }
+    }
+
+    /// The same error for another caller who waited for the same step.
+    pub(crate) fn shared(action: &'static str, error: &sqlx::Error) -> Self {
+        let source = sqlx::Error::Protocol(error.to_string());
+        match Resource::of(error) {
+            Some(resource) => Self::Exhausted { resource, action, source },
+            None => Self::Database { action, class: classify(&source), source },
+        }
     }
 
     /// What the caller can do about it.
     pub fn class(&self) -> Class {
         match self {
             Self::Database { class, .. } | Self::Open { class, .. } => *class,
+            Self::Exhausted { .. } => Class::Transient,
             Self::Refused(_)
             | Self::Invalid(_)
             | Self::BadUrl { .. }
@@ -284,7 +319,7 @@ impl Error {
         match self {
             Self::Invalid(_) | Self::BadUrl { .. } | Self::Schema { .. } | Self::Foreign { .. } => true,
             Self::Open { class, .. } => *class == Class::Permanent,
-            Self::Refused(_) | Self::Panicked { .. } => false,
+            Self::Refused(_) | Self::Exhausted { .. } | Self::Panicked { .. } => false,
             Self::Database { class, source, .. } => *class == Class::Permanent && is_hopeless(source),
         }
     }
@@ -306,7 +341,7 @@ impl Error {
             Self::BadUrl { .. } => Some(
                 "use postgres://user@host/database, sqlite://path, or a path that ends in .db".to_owned(),
             ),
-            Self::Database { source, .. } if is_full(source) => Some("make room, and try again".to_owned()),
+            Self::Exhausted { resource, .. } => Some(resource.hint().to_owned()),
             Self::Invalid(_) | Self::Database { .. } | Self::Panicked { .. } => None,
         }
     }
@@ -315,6 +350,7 @@ impl Error {
     pub fn summary(&self) -> String {
         match self {
             Self::Database { action, .. } => format!("the database could not {action}"),
+            Self::Exhausted { resource, .. } => resource.to_string(),
             Self::Refused(_) | Self::Invalid(_) => "the database refused a value".to_owned(),
             Self::BadUrl { .. } | Self::Open { .. } => "the database could not be opened".to_owned(),
             Self::Schema { .. } | Self::Foreign { .. } => {
@@ -370,9 +406,9 @@ fn classify(error: &sqlx::Error) -> Class {
     if database.try_downcast_ref::<sqlx::postgres::PgDatabaseError>().is_some() {
         return classify_sqlstate(&code);
     }
-    // SQLite: busy, locked, out of memory, disk full and i/o errors pass; the low byte is the primary code.
+    // SQLite: busy, locked and i/o errors pass; the low byte is the primary code.
     match code.parse::<u32>().map(|code| code & 0xff) {
-        Ok(5 | 6 | 7 | 10 | 13) => Class::Transient,
+        Ok(5 | 6 | 10) => Class::Transient,
         Ok(_) | Err(_) => Class::Permanent,
     }
 }
@@ -395,12 +431,6 @@ fn is_hopeless(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Whether the disk of the database is full.
-fn is_full(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
-    code.is_some_and(|code| code == "53100" || code == "13")
-}
-
 /// Which SQLSTATEs pass by themselves.
 fn classify_sqlstate(code: &str) -> Class {
     let passing = match code {
@@ -409,8 +439,8 @@ fn classify_sqlstate(code: &str) -> Class {
         "40001" | "40P01" | "55P03" | "57014" | "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "25P03" => {
             true
         }
-        // The connection broke; too many connections; out of memory or disk.
-        code => code.starts_with("08") || code.starts_with("53"),
+        // The connection broke.
+        code => code.starts_with("08"),
     };
     if passing { Class::Transient } else { Class::Permanent }
 }
@@ -421,7 +451,7 @@ mod tests {
 
     #[test]
     fn what_passes_by_itself_is_transient() {
-        for code in ["40001", "40P01", "57P01", "57P03", "25006", "08006", "53300"] {
+        for code in ["40001", "40P01", "57P01", "57P03", "25006", "08006"] {
             assert_eq!(classify_sqlstate(code), Class::Transient, "{code}");
         }
         for code in ["23505", "42P01", "22P02", "TM005"] {

@@ -1,6 +1,6 @@
 //! The PostgreSQL side: a small pool, and where it points to, without the password.
 
-use crate::{Class, Error, Pooler};
+use crate::{Class, Error, Pooler, Resource};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, PgConnection, PgPool};
@@ -254,7 +254,10 @@ fn open_error(url: &str, source: &sqlx::Error) -> Error {
     let (hint, class) = match code.as_deref() {
         Some("28P01" | "28000") => ("check the user, and PGPASSFILE or PGPASSWORD", Class::Permanent),
         Some("3D000") => ("create the database first: createdb NAME", Class::Permanent),
-        Some(_) => ("look into the server's log", Class::Transient),
+        Some(code) => {
+            let hint = Resource::of_sqlstate(code).map_or("look into the server's log", Resource::hint);
+            (hint, Class::Transient)
+        }
         None => ("check the address, and that the server runs", Class::Transient),
     };
     let problem = database.map_or_else(|| source.to_string(), |error| error.message().to_owned());

@@ -4,7 +4,7 @@
 //! each in a savepoint of its own, and commits them as a group: a step that fails is undone alone, and nobody is
 //! answered before the commit. Between groups it lets other processes at the file.
 
-use crate::{Class, Error, LoopError, LoopOptions, Next, TaskMonitor, catch_panic};
+use crate::{Class, Error, LoopError, LoopOptions, Next, Resource, TaskMonitor, catch_panic};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{Connection, SqliteConnection, SqlitePool};
 use std::future::Future;
@@ -205,10 +205,8 @@ impl Writer {
                 Ok(())
             }
             Err(error) => {
-                let reason = error.to_string();
                 while let Ok(job) = self.inbox.try_recv() {
-                    let source = sqlx::Error::Protocol(reason.clone());
-                    let (_, reply) = job(Err(Error::database("open the file again", source))).await;
+                    let (_, reply) = job(Err(Error::shared("open the file again", &error))).await;
                     reply(Ok(()));
                 }
                 Err(Error::database("open the file again", error).into())
@@ -229,11 +227,8 @@ impl Writer {
         let mut replies = Vec::new();
         if let Err(error) = self.steps(first, &mut replies).await {
             let _ = sqlx::query("ROLLBACK").execute(&mut self.conn).await;
-            let reason = error.to_string();
-            let mut first = Some(error);
             for reply in replies {
-                let source = first.take().unwrap_or_else(|| sqlx::Error::Protocol(reason.clone()));
-                reply(Err(Error::database("commit", source)));
+                reply(Err(Error::shared("commit", &error)));
             }
             return true;
         }
@@ -264,8 +259,7 @@ impl Writer {
             if keep
                 && let Err(error) = sqlx::query("RELEASE step; SAVEPOINT step").execute(&mut self.conn).await
             {
-                let lost = sqlx::Error::Protocol(error.to_string());
-                replies.push(job(Err(Error::database("begin to write", lost))).await.1);
+                replies.push(job(Err(Error::shared("begin to write", &error))).await.1);
                 return Err(error);
             }
         }
@@ -296,23 +290,19 @@ fn is_busy(error: &sqlx::Error) -> bool {
     code.and_then(|code| code.parse::<u32>().ok()).is_some_and(|code| matches!(code & 0xff, 5 | 6))
 }
 
-/// SQLite could not make room for the index of its log: the disk is full.
-const IOERR_SHMSIZE: u32 = 0x130a;
-
 /// Says what is wrong with a file, and what to do.
 fn open_error(path: &Path, source: sqlx::Error) -> Error {
     let code = source.as_database_error().and_then(|error| error.code().map(std::borrow::Cow::into_owned));
-    let primary = code.and_then(|code| code.parse::<u32>().ok()).map(|code| match code {
-        // Without room for the index of its log, SQLite speaks of an i/o error.
-        IOERR_SHMSIZE => 13,
-        code => code & 0xff,
-    });
+    let code = code.and_then(|code| code.parse::<u32>().ok());
+    // Without room for the index of its log, SQLite speaks of an i/o error.
+    let is_full = code.and_then(Resource::of_sqlite) == Some(Resource::Disk);
+    let primary = if is_full { Some(13) } else { code.map(|code| code & 0xff) };
     let (problem, hint) = match primary {
         Some(26 | 11) => ("it is not a SQLite database", Some("name another file, or move this one away")),
         Some(8) => {
             ("it can only be read, and Tidemill has to write", Some("check who owns the file and its folder"))
         }
-        Some(13) => ("the disk is full", Some("make room, and try again")),
+        Some(13) => ("the disk is full", Some(Resource::Disk.hint())),
         Some(14) => {
             ("the file cannot be opened or made", Some("check that its folder exists and can be written"))
         }

@@ -44,6 +44,7 @@ on_both! {
     asking::a_key_is_forgotten_after_a_day,
     asking::every_fault_of_a_body_is_named_at_once,
     asking::every_fault_of_a_query_is_named_at_once,
+    asking::unknown_project_is_refused_with_the_command_that_creates_it,
     asking::what_is_not_there_is_said_to_be_unknown,
     bringing::a_feed_is_added_looked_at_and_brought_in,
     bringing::stones_are_priced_some_at_a_time_from_any_place_on,

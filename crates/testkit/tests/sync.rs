@@ -64,6 +64,7 @@ on_both! {
     failing::a_lost_order_to_consolidate_is_given_anew,
     failing::a_restart_is_heard_while_a_retry_is_queued,
     failing::a_cancelled_sync_reads_as_failed_and_can_be_retried,
+    failing::a_failed_sync_names_its_first_cause,
     failing::a_late_retry_of_the_run_is_refused_by_the_scheduler,
     failing::a_permanent_error_fails_once_and_a_retry_finishes_the_same_sync,
     failing::a_restart_reads_from_the_beginning,

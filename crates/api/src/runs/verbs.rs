@@ -1,6 +1,6 @@
 //! What changes a run.
 
-use crate::access::{Caller, unknown_project};
+use crate::access::{Caller, hidden_project};
 use crate::answer::Fail;
 use crate::app::App;
 use crate::extract::{Body, Checked, Id, IdempotencyKey};
@@ -25,7 +25,7 @@ pub(super) async fn queue(
     Checked(mut run): Checked<NewRun>,
 ) -> Result<(StatusCode, Json<Queued>), Fail> {
     if !caller.sees(&run.project) {
-        return Err(unknown_project(&run.project));
+        return Err(hidden_project(&run.project));
     }
     note(|line| {
         line.belongs_to(Some(&run.project));

@@ -4,6 +4,7 @@ mod chaos;
 mod claims;
 mod cuts;
 mod death;
+mod disk;
 mod endings;
 mod full;
 mod keys;

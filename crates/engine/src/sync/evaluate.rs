@@ -8,7 +8,7 @@ use tidemill_core::event::Level;
 use tidemill_core::feed::RunType;
 use tidemill_core::message::{Consolidate, Message};
 use tidemill_core::queue::{CONSOLIDATE, NewMessage};
-use tidemill_core::records::Sync;
+use tidemill_core::records::{Partition, Sync, failure_reason};
 use tidemill_core::run::{EndCause, RunState};
 use tidemill_core::sync::{SyncState, Verdict, evaluate};
 use tidemill_core::{Json, Timestamp};
@@ -54,9 +54,10 @@ async fn judge(tx: &mut Tx<'_>, id: Uuid, now: Option<Timestamp>) -> Result<Verd
             trigger(tx, &sync, false, false, now).await?;
         }
         Verdict::Skip => {
-            let reason = format!("{} of {} partitions failed", counts.failed, counts.expected);
-            fail(tx, &sync, AlertKind::SyncFailed, &format!("{reason}; consolidation is skipped"), now)
-                .await?;
+            let partitions = tx.partitions(id).await?;
+            let failures = partitions.iter().filter_map(Partition::failure);
+            let reason = failure_reason(counts.failed, counts.expected, failures);
+            fail(tx, &sync, AlertKind::SyncFailed, &reason, now).await?;
         }
     }
     Ok(verdict)

@@ -233,7 +233,8 @@ impl Syncs {
                     }
                     tx.note_delete(sync.run_id, Some(&note)).await?;
                     say(&mut tx, &sync, Level::Warn, &note, now).await?;
-                    tx.alert_feed(AlertKind::DeleteLimit, &sync.feed, Some(&sync.ops_run_id), &note, now)
+                    let told = format!("feed {}: {note}", sync.feed);
+                    tx.alert_feed(AlertKind::DeleteLimit, &sync.feed, Some(&sync.ops_run_id), &told, now)
                         .await
                 })
             })

@@ -90,7 +90,7 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
         }
         let first = self.note_asked();
         let longest = self.options.loop_answer_max();
-        let answer = in_time::<D, _>("claim runs", longest, self.door.claim(ask)).await;
+        let answer = in_time(&self.door, "claim runs", longest, self.door.claim(ask)).await;
         self.is_answered = answer.is_ok();
         let claims = match answer {
             Ok(claims) => claims,
@@ -164,7 +164,7 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
         let contact = self.carrier.moment();
         let runs: Vec<RunId> = claims.iter().map(|claim| claim.run_id.clone()).collect();
         let beat =
-            in_time::<D, _>("confirm a claim", self.options.beat, self.door.beat(self.worker_id, runs));
+            in_time(&self.door, "confirm a claim", self.options.beat, self.door.beat(self.worker_id, runs));
         let beaten = match beat.await {
             Ok(beaten) => beaten,
             Err(error) => {

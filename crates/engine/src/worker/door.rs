@@ -27,7 +27,7 @@ pub trait Door: Clone + Send + Sync + 'static {
     /// Whether what was said is larger than it may be.
     fn is_too_large(error: &Self::Error) -> bool;
     /// What to say of a call that nobody answered in time; it passes.
-    fn unanswered(what: &'static str) -> Self::Error;
+    fn unanswered(&self, what: &'static str) -> Self::Error;
     /// Registers the process.
     fn register(&self, worker: NewWorker) -> impl Future<Output = Result<(), Self::Error>> + Send;
     /// Claims what is there now.
@@ -105,7 +105,7 @@ impl Door for Engine {
         error.refusal_code() == Some(RefusalCode::TooLarge)
     }
 
-    fn unanswered(what: &'static str) -> Error {
+    fn unanswered(&self, what: &'static str) -> Error {
         Error::unanswered(what)
     }
 

@@ -29,7 +29,7 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
         };
         let (door, longest) = (&self.door, self.options.answer_max());
         let what = "register this worker";
-        let register = || in_time::<D, _>(what, longest, door.register(worker.clone()));
+        let register = || in_time(door, what, longest, door.register(worker.clone()));
         tokio::select! {
             biased;
             () = told(self.stop.clone()) => {}
@@ -94,7 +94,7 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
         let Some(worker) = self.left else { return Ok(()) };
         let (door, longest) = (&self.door, self.options.answer_max());
         let what = "give runs back";
-        self.patience.settle(what, || in_time::<D, _>(what, longest, door.retire(worker))).await?;
+        self.patience.settle(what, || in_time(door, what, longest, door.retire(worker))).await?;
         self.left = None;
         door.sweep(self.dead_after()).await;
         Ok(())

@@ -120,7 +120,7 @@ impl<D: Door> Writer<D> {
         let run = &self.run;
         let append = || {
             let asked = self.door.append(run, events.clone(), &self.holder);
-            in_time::<D, _>("append events", self.answer_max, asked)
+            in_time(&self.door, "append events", self.answer_max, asked)
         };
         match Patience::Endless.settle("append events", append).await {
             Ok(ids) => self.is_stale = ids.iter().any(Option::is_none),

@@ -49,7 +49,7 @@ impl<D: Door> Report<'_, D> {
         let end = FinishRun { run_id: self.run.clone(), status, metadata, epoch: self.holder.epoch };
         let finish = || {
             let asked = self.door.finish(end.clone(), self.holder.worker.clone());
-            in_time::<D, _>("finish a run", self.answer_max, asked)
+            in_time(self.door, "finish a run", self.answer_max, asked)
         };
         Patience::Endless.settle("finish a run", finish).await
     }
@@ -65,7 +65,7 @@ impl<D: Door> Report<'_, D> {
         event.payload = serde_json::json!({"reported": names});
         let append = || {
             let asked = self.door.append(run, vec![event.clone()], self.holder);
-            in_time::<D, _>("append events", self.answer_max, asked)
+            in_time(self.door, "append events", self.answer_max, asked)
         };
         if let Err(error) = Patience::Endless.settle("append events", append).await {
             tracing::error!(run.id = %run, "events of run {run} were not written: {}", chain(&error));

@@ -4,7 +4,12 @@ CREATE FUNCTION {ops}.refuse_place(p_project_id text, p_env text)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM {ops}.projects p WHERE p.project_id = p_project_id) THEN
-        RAISE EXCEPTION 'project `%` does not exist', p_project_id USING ERRCODE = 'TM001';
+        -- Only names go into the command of the hint: anything else could mean something to a shell.
+        RAISE EXCEPTION 'project `%` does not exist', p_project_id USING ERRCODE = 'TM001',
+            HINT = CASE WHEN p_project_id ~ '^[a-z0-9][a-z0-9-]*$'
+                        THEN format('tidemill project create %s --env %s', p_project_id,
+                                    CASE WHEN p_env ~ '^[a-z0-9][a-z0-9-]*$' THEN p_env ELSE 'production' END)
+                        ELSE 'tidemill project list' END;
     END IF;
     RAISE EXCEPTION 'project `%` has no environment `%`', p_project_id, p_env USING ERRCODE = 'TM002',
         HINT = 'It has: ' || coalesce((SELECT string_agg(e.env_type, ', ' ORDER BY e.env_type)

@@ -11,11 +11,14 @@ use tidemill_store::{Holder, RefusalCode};
 use super::unknown_run;
 use crate::door::{Stage, at, info, refused, request};
 
-/// A project or an environment that does not exist; the refusal of the latter names those that do.
+/// A project or an environment that does not exist: the hint creates the project, or names the environments.
 pub async fn an_unknown_project_or_environment_is_refused(stage: Stage) {
     let before = stage.tables().await;
-    let nowhere = QueueRun::new("nobody", "staging");
-    refused(stage.try_queue(nowhere, at(0)).await, RefusalCode::UnknownProject);
+    let answer = stage.try_queue(QueueRun::new("nobody", "staging"), at(0)).await;
+    let Err(error) = answer else { panic!("it was queued") };
+    assert_eq!(error.refusal_code(), Some(RefusalCode::UnknownProject));
+    assert_eq!(error.to_string(), "project `nobody` does not exist");
+    assert_eq!(error.hint().as_deref(), Some("tidemill project create nobody --env staging"));
     let answer = stage.try_queue(QueueRun::new("shop", "test"), at(0)).await;
     let Err(error) = answer else { panic!("it was queued") };
     assert_eq!(error.refusal_code(), Some(RefusalCode::UnknownEnvironment));

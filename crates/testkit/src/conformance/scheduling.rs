@@ -180,6 +180,8 @@ pub async fn a_bad_schedule_is_refused_and_nothing_is_written(stage: Stage) {
     let answer = engine.put_schedule(NewSchedule { time_zone: "Europe/Atlantis".to_owned(), ..good() }).await;
     refused(answer, RefusalCode::BadValue);
     let answer = engine.put_schedule(NewSchedule { request: QueueRun::new("nobody", "x"), ..good() }).await;
+    let hint = answer.as_ref().err().and_then(tidemill_store::Error::hint);
+    assert_eq!(hint.as_deref(), Some("tidemill project create nobody --env x"));
     refused(answer, RefusalCode::UnknownProject);
     let answer = engine.put_schedule(NewSchedule { request: QueueRun::new("shop", "x"), ..good() }).await;
     refused(answer, RefusalCode::UnknownEnvironment);

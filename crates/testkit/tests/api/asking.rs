@@ -2,7 +2,7 @@
 
 use crate::doorway::{Doorway, fields, refused};
 use http::{Method, StatusCode};
-use serde_json::json;
+use serde_json::{Value, json};
 use tidemill_core::limits::KEY_BYTES_MAX;
 use tidemill_core::queue::WORK_ITEMS;
 use tidemill_testkit::conformance::at_once;
@@ -128,6 +128,41 @@ pub(crate) async fn every_fault_of_a_query_is_named_at_once(kind: Kind) {
     }
     let (status, problem) = door.raw(Method::GET, "/v1/feeds/%00", "").await;
     assert_eq!((status, fields(&problem)), (StatusCode::UNPROCESSABLE_ENTITY, vec!["path".to_owned()]));
+}
+
+/// Every route that names a project answers with the same hint, whether the route or the database refuses it.
+pub(crate) async fn unknown_project_is_refused_with_the_command_that_creates_it(kind: Kind) {
+    let door = Doorway::open(kind).await;
+    let (production, staging) = ("production", "staging");
+    let graph =
+        json!({"project": "none", "env": "staging", "text": "version: 1\njobs: {a: {run: 'true'}}\n"});
+    let request = json!({"project": "none", "env": "staging"});
+    for (method, path, body, env) in [
+        (Method::POST, "/v1/runs", request.clone(), staging),
+        (Method::POST, "/v1/graphs", graph, staging),
+        (Method::PUT, "/v1/schedules/n", json!({"cron": "30 2 * * *", "request": request}), staging),
+        (
+            Method::PUT,
+            "/v1/hooks/n",
+            json!({"project": "none", "kind": "github", "secret_env": "S"}),
+            production,
+        ),
+        (Method::POST, "/v1/tokens", json!({"name": "n", "role": "viewer", "project": "none"}), production),
+        (Method::PUT, "/v1/flags", json!({"flag": "paused", "scope": "project:none"}), production),
+        (Method::GET, "/v1/projects/none", Value::Null, production),
+        (Method::POST, "/v1/projects/none/pause", json!({}), production),
+        (Method::GET, "/v1/stream?project=none", Value::Null, production),
+    ] {
+        let text = if body.is_null() { String::new() } else { body.to_string() };
+        let (status, problem) = door.raw(method, path, &text).await;
+        assert_eq!(
+            (status.as_u16(), &problem["code"]),
+            (404, &json!("unknown_project")),
+            "{path}: {problem}"
+        );
+        let hint = format!("tidemill project create none --env {env}");
+        assert_eq!(problem["hint"], hint, "{path}");
+    }
 }
 
 pub(crate) async fn what_is_not_there_is_said_to_be_unknown(kind: Kind) {

@@ -14,6 +14,25 @@ use crate::scene::{
     watermark, with_one_failed, work,
 };
 
+/// The run, its alert and the sync all name the first cause, not only how many partitions failed.
+pub(crate) async fn a_failed_sync_names_its_first_cause(kind: Kind) {
+    let mill = open(kind, 1_500).await;
+    let sync = with_one_failed(&mill, false).await;
+    let broken = failed(&mill, &sync).await;
+    let (partition, cause) = (&broken[0].partition_id, broken[0].error.clone().unwrap_or_default());
+    let told = format!(
+        "1 of {} partitions failed; consolidation is skipped; first cause: {partition}: {cause}",
+        sync.expected_workers
+    );
+    assert_eq!(sync.error.as_deref(), Some(told.as_str()));
+    let ended = run(&mill, &sync.ops_run_id).await;
+    assert_eq!(ended.metadata["error"], told);
+    let alerts = alerts(&mill).await;
+    assert!(alerts[0].starts_with("sync_failed: ") && alerts[0].contains(&told), "{alerts:?}");
+    let why = mill.syncs.engine().why(&sync.ops_run_id).await.expect("the reason is read").sentence();
+    assert!(why.contains(&cause), "{why}");
+}
+
 /// A permanent error fails its partition once and counts once; consolidation is skipped, the watermark stays,
 /// and people are told. A retry, pressed twice and within the duplicate window, finishes the same sync.
 pub(crate) async fn a_permanent_error_fails_once_and_a_retry_finishes_the_same_sync(kind: Kind) {

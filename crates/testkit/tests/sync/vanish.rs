@@ -72,7 +72,7 @@ pub(crate) async fn what_was_sold_is_deleted_by_an_incremental_sync(kind: Kind) 
     );
     assert_eq!((sync.deleted, mill.rows("active").await.len()), (0, 600));
     let told = alerts(&mill).await;
-    assert!(told.len() == 1 && told[0].starts_with("delete_limit: "), "{told:?}");
+    assert!(told.len() == 1 && told[0].starts_with(&format!("delete_limit: feed {FEED}: ")), "{told:?}");
 }
 
 /// A source that does not understand the question what was sold: its syncs go on, and a full one finds out.
@@ -149,7 +149,8 @@ pub(crate) async fn beyond_the_limit_nothing_is_deleted(kind: Kind) {
     );
     let told = alerts(&mill).await;
     assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].starts_with("delete_limit: ") && told[0].contains("180 of 600"), "{told:?}");
+    let named = format!("delete_limit: feed {FEED}: ");
+    assert!(told[0].starts_with(&named) && told[0].contains("180 of 600"), "{told:?}");
     assert!(full.watermark_after.is_some(), "the sync itself is good");
     // Most of them are back: what is left below the limit is believed.
     mill.supplier.handle.change(&Change::these(What::Return, gone[..100].to_vec())).expect("stones return");

@@ -182,11 +182,18 @@ fn a_full_disk_loses_nothing() {
         # While others have the file open, there is only no room for more.
         "$TIDEMILL" sweep --loop 2>keeper.log & keeper=$!
         while ! grep -q stopped keeper.log; do sleep 0.01; done
-        sleep 0.5
+        "$TIDEMILL" server --listen 127.0.0.1:0 2>server.log & server=$!
+        while ! grep -q 'listening on http' server.log; do sleep 0.01; done
+        url=$(sed -n 's/.*listening on \(http[^ ]*\).*/\1/p' server.log | head -n 1)
         fill
         code=0
         for try in 1 2 3; do queue --metadata "$big" >out 2>error || { code=$?; break; }; done
         echo "full=$code"; sed 's/^/full said /' error out
+        code=0
+        env -u TIDEMILL_DATABASE TIDEMILL_SERVER="$url" "$TIDEMILL" run queue --project shop --env staging \
+            --metadata "$big" >out 2>error || code=$?
+        echo "far=$code"; sed 's/^/far said /' error out
+        kill $server; wait $server
         echo "runs=$(tidemill --json run list | jq length)"
         # A worker that finds no room does not end, and carries the run out when there is some.
         "$TIDEMILL" work --drain -- seq 2000 2>worker.log & worker=$!
@@ -216,20 +223,24 @@ fn a_full_disk_loses_nothing() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     for line in [
         "full=1",
-        "full said hint: make room, and try again",
+        "full said hint: free space on the disk of the database, then repeat the command",
+        "far=1",
+        "far said error: the disk of the database is full; ask again when there is room",
+        "far said hint: free space on the disk of the database, then repeat the command",
         "runs=1",
         "worker=waits",
         "worker=0",
         "status=success",
         "lines=2000",
         "closed=1",
-        "closed said hint: make room, and try again",
+        "closed said hint: free space on the disk of the database, then repeat the command",
         "runs_left=2",
         "damage=[]",
     ] {
         assert!(ran.stdout.lines().any(|said| said == line), "{line}: {ran:?}");
     }
     let said: Vec<&str> = ran.stdout.lines().filter(|line| line.contains(" said ")).collect();
-    assert_eq!(said.len(), 4, "one sentence and one hint each, and no run id: {said:?}");
-    assert!(said[0].contains("disk is full") && said[2].contains("disk is full"), "{said:?}");
+    assert_eq!(said.len(), 6, "one sentence and one hint each, and no run id: {said:?}");
+    let full = "full said error: the disk of the database is full; it could not ";
+    assert!(said[0].starts_with(full) && said[4].contains("disk is full"), "{said:?}");
 }

@@ -24,7 +24,9 @@ fn a_run_that_cannot_be_queued_is_refused(stage: &Stage) {
     };
     stage.queue(&["--idempotency-key", "push-1", "--git-sha", "a"]);
     let place = |project, env| ["run", "queue", "--project", project, "--env", env];
-    must_refuse(stage, &place("nope", "staging"), refusal(REFUSED, "project `nope` does not exist"));
+    let expected = refusal(REFUSED, "project `nope` does not exist");
+    let expected = expected.hint("tidemill project create nope --env staging");
+    must_refuse(stage, &place("nope", "staging"), expected);
     let expected = refusal(REFUSED, "project `shop` has no environment `nope`").hint("production, staging");
     must_refuse(stage, &place("shop", "nope"), expected);
     let expected = refusal(REFUSED, "idempotency key `push-1` belongs to run run-").hint("another key");
@@ -86,7 +88,10 @@ fn what_does_not_exist_is_refused(stage: &Stage) {
     must_refuse(stage, &["run", "artifact", "list", unknown], refusal(REFUSED, &sentence));
     for verb in ["pause", "resume"] {
         let expected = refusal(REFUSED, "project `nope` does not exist");
+        let expected = expected.hint("tidemill project create nope --env production");
         must_refuse(stage, &["project", verb, "nope"], expected);
+        let expected = refusal(REFUSED, "project `no;pe` does not exist").hint("tidemill project list");
+        must_refuse(stage, &["project", verb, "no;pe"], expected);
     }
     for verb in ["pause", "resume", "remove"] {
         must_refuse(stage, &["schedule", verb, "nope"], refusal(REFUSED, "schedule `nope` does not exist"));
@@ -122,7 +127,8 @@ fn a_schedule_that_cannot_fire_is_refused(stage: &Stage) {
     add("nightly", "", "UTC", here, "", Some(""));
     add("nightly", "0 2 * * *", "Mars/Olympus", here, "Mars/Olympus", Some(""));
     add("No Name", "0 2 * * *", "UTC", here, "schedule `No Name` must be lower-case letters", None);
-    add("nightly", "0 2 * * *", "UTC", ("nope", "staging"), "project `nope` does not exist", None);
+    let (sentence, hint) = ("project `nope` does not exist", "tidemill project create nope --env staging");
+    add("nightly", "0 2 * * *", "UTC", ("nope", "staging"), sentence, Some(hint));
     let sentence = "project `shop` has no environment `nope`";
     add("nightly", "0 2 * * *", "UTC", ("shop", "nope"), sentence, Some("production, staging"));
 }

@@ -44,7 +44,7 @@ fn whoever_knows_the_authority_speaks_to_its_server(stage: &Stage) {
 
     let away = |ran: Ran| {
         assert_eq!(ran.code, Some(1), "{ran:?}");
-        assert!(ran.stderr.starts_with("error: the server does not answer: "), "{ran:?}");
+        assert!(ran.stderr.starts_with(&format!("error: the server at {url} does not answer: ")), "{ran:?}");
         assert!(ran.stderr.contains("certificate"), "the reason is told: {ran:?}");
     };
     away(run(&mut command(stage, &url, &["run", "list"])));

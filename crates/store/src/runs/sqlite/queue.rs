@@ -253,7 +253,7 @@ async fn refuse_place(conn: &mut SqliteConnection, project: &str, env: &str) -> 
     .await
     .map_err(failed(ACTION))?;
     Ok(match names {
-        None => Error::refused(RefusalCode::UnknownProject, format!("project `{project}` does not exist")),
+        None => Error::unknown_project(project, Some(env)),
         Some(names) => refused_with_hint(
             RefusalCode::UnknownEnvironment,
             format!("project `{project}` has no environment `{env}`"),
