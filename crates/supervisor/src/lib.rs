@@ -27,7 +27,7 @@ pub use lasting::{Lasting, Seen};
 pub use launch::launch;
 pub use mask::Mask;
 pub use moment::Moment;
-pub use process_table::SupervisorProcess;
+pub use process_table::{SupervisorProcess, directories_in_use};
 pub use record::{Exit, LastingSpec, Limits, write_record, write_whole};
 pub use report::{End, Part, Report, Stream};
 pub use spec::Spec;

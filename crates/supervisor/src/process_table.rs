@@ -4,6 +4,7 @@
 //! but not the entry in the process table. Each process is held by a descriptor, so that a reused process id never
 //! hits another process.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -35,15 +36,11 @@ impl SupervisorProcess {
     /// Finds the living supervisors of all tasks whose directories are, or were, directly below `parent`.
     pub fn find_below(parent: &Path) -> io::Result<Vec<Self>> {
         let mut found = Vec::new();
-        for entry in fs::read_dir("/proc")?.flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
-                continue;
-            };
-            let is_below = |dir: &PathBuf| dir.parent() == Some(parent);
-            let Some(dir) = supervised_dir(pid).filter(is_below) else { continue };
+        for (pid, dir) in marked(DIRECTORY_VARIABLE, parent)? {
             let Some(process) = Self::hold(dir, pid)? else { continue };
             // The process id may have been reused before the descriptor was opened.
-            if process.is_alive() && supervised_dir(pid).as_ref() == Some(&process.dir) {
+            let is_same = directory_of(pid, DIRECTORY_VARIABLE).as_ref() == Some(&process.dir);
+            if is_same && process.is_alive() {
                 found.push(process);
             }
         }
@@ -158,11 +155,23 @@ pub(crate) fn is_unusable(error: &io::Error) -> bool {
     kinds.contains(&error.kind()) || error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
 }
 
-fn supervised_dir(pid: i32) -> Option<PathBuf> {
+/// The directories directly below `parent` that a variable of any process names: something of their tasks runs.
+pub fn directories_in_use(variable: &str, parent: &Path) -> io::Result<BTreeSet<PathBuf>> {
+    Ok(marked(variable, parent)?.into_iter().map(|(_, dir)| dir).collect())
+}
+
+/// The processes with a variable that names a directory directly below `parent`.
+fn marked(variable: &str, parent: &Path) -> io::Result<Vec<(i32, PathBuf)>> {
+    let pids = fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let with_dir = pids.filter_map(|pid: i32| Some((pid, directory_of(pid, variable)?)));
+    Ok(with_dir.filter(|(_, dir)| dir.parent() == Some(parent)).collect())
+}
+
+fn directory_of(pid: i32, name: &str) -> Option<PathBuf> {
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
     let mut variables = environment.split(|byte| *byte == 0);
     variables.find_map(|variable| {
-        let value = variable.strip_prefix(DIRECTORY_VARIABLE.as_bytes())?.strip_prefix(b"=")?;
+        let value = variable.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
         Some(PathBuf::from(OsString::from_vec(value.to_vec())))
     })
 }
