@@ -2,13 +2,14 @@
 
 use crate::door::Trouble;
 use crate::executor::Executor;
-use crate::order::{self, Asked};
+use crate::order;
 use crate::panics;
 use crate::place::Stop;
 use crate::run::{Agent, End, Error};
 use crate::settings::Ending;
 use crate::stage::reached;
 use crate::wait::Backoff;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -36,6 +37,9 @@ pub(crate) async fn beat<E: Executor>(agent: Arc<Agent<E>>, every: Duration) {
                     apart(task, || agent.forget(task));
                 }
                 agent.answered.send_modify(|count| *count += 1);
+                if let Err(error) = agent.home.restore() {
+                    warn!("the directory of the agent is gone, and cannot be made again: {error}");
+                }
                 agent.end_if_drained();
                 tokio::time::sleep(every).await;
             }
@@ -74,15 +78,19 @@ fn apart<T>(task: &str, look: impl FnOnce() -> T) -> Option<T> {
 impl<E: Executor> Agent<E> {
     /// Everything that is on the disk, and how far it is.
     fn holding(&self) -> Vec<Holding> {
-        let tasks = self.home.tasks().unwrap_or_else(|error| {
-            warn!("the directory of the agent cannot be read: {error}");
-            self.have()
-        });
+        let mut tasks: BTreeSet<String> = self.have().into_iter().collect();
+        match self.home.tasks() {
+            Ok(kept) => tasks.extend(kept),
+            Err(error) => warn!("the directory of the agent cannot be read: {error}"),
+        }
         let tasks = tasks.into_iter().take(limits::AGENT_TASKS_MAX);
         tasks
             .map(|task_id| {
                 let facts = apart(&task_id, || self.home.place(&task_id).facts(&self.executor).ok());
-                let stage = facts.flatten().and_then(|facts| reached(&facts).stage());
+                let stage = match self.is_concluded(&task_id) {
+                    Some(true) => Some(Stage::Finalized),
+                    Some(false) | None => facts.flatten().and_then(|facts| reached(&facts).stage()),
+                };
                 Holding { task_id, stage: stage.map(Stage::as_str).map(str::to_owned) }
             })
             .collect()
@@ -100,21 +108,22 @@ impl<E: Executor> Agent<E> {
 
     /// Forgets a task that is over for the server; a command that still runs is stopped first.
     fn forget(self: &Arc<Self>, task: &str) {
-        let place = self.home.place(task);
-        if !order::is_id(task) || !place.exists() {
+        if !order::is_id(task) {
             return;
         }
-        if self.have().iter().any(|held| held == task) {
-            let is_cancel = place
-                .order()
-                .ok()
-                .flatten()
-                .is_some_and(|raw| matches!(order::read(&raw).asked, Asked::Cancel(_)));
-            if !is_cancel && let Err(error) = place.note_stop(Stop::Over) {
-                warn!(task.id = %task, "task {task} could not be stopped: {error}");
+        let place = self.home.place(task);
+        if let Some(is_cancel) = self.is_cancel(task) {
+            // A directory that is gone is not made again for this; the task knows it without the disk.
+            if !is_cancel
+                && place.is_intact()
+                && let Err(error) = place.note_stop(Stop::Over)
+            {
+                warn!(task.id = %task, "the stop of task {task} could not be noted on the disk: {error}");
             }
             self.want_stop(task, Stop::Over);
-        } else if let Err(error) = place.remove() {
+        } else if place.exists()
+            && let Err(error) = place.remove()
+        {
             warn!(task.id = %task, "what is left of task {task} could not be removed: {error}");
         }
     }

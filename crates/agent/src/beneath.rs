@@ -5,9 +5,11 @@
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, linkat, mkdirat, open, openat};
 use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
@@ -18,8 +20,8 @@ pub(crate) struct Root(OwnedFd);
 /// Something in a directory.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Its name; none where it is no text.
-    pub(crate) name: Option<String>,
+    /// Its name, which need not be text.
+    pub(crate) name: OsString,
     /// What it is.
     pub(crate) kind: Kind,
 }
@@ -146,9 +148,15 @@ impl Root {
         }
     }
 
-    /// What is in a directory below.
-    pub(crate) fn entries(&self, path: &str) -> io::Result<Vec<Entry>> {
-        let dir = self.dir(path, Missing::Fail)?;
+    /// What is in a directory below. Its path is made of names that were found here.
+    pub(crate) fn entries(&self, path: &OsStr) -> io::Result<Vec<Entry>> {
+        let mut dir = self.0.try_clone()?;
+        for part in path.as_bytes().split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+            if part == b".." {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path climbs"));
+            }
+            dir = openat(&dir, part, DIRECTORY, Mode::empty())?;
+        }
         let mut entries = Vec::new();
         for entry in Dir::read_from(&dir)? {
             let entry = entry?;
@@ -171,7 +179,7 @@ impl Root {
                 | FileType::BlockDevice
                 | FileType::Unknown => Kind::Other,
             };
-            entries.push(Entry { name: name.to_str().ok().map(str::to_owned), kind });
+            entries.push(Entry { name: OsStr::from_bytes(name.to_bytes()).to_owned(), kind });
         }
         entries.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         Ok(entries)
@@ -208,7 +216,8 @@ mod tests {
         assert!(root.create("way/made").is_err());
         assert!(root.create("new").is_err());
         assert!(root.dir("way/sub", Missing::Make).is_err());
-        assert!(root.entries("way").is_err());
+        assert!(root.entries(OsStr::new("way")).is_err());
+        assert!(root.entries(OsStr::new("..")).is_err());
         let there: Vec<String> = fs::read_dir(outside.path())
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -224,7 +233,8 @@ mod tests {
         assert!(one.create("a b/ü/x").is_err(), "a file is made once");
         assert!(one.link("a b/ü/x", &other).unwrap());
         assert_eq!(io::read_to_string(other.read("a b/ü/x").unwrap()).unwrap(), "text");
-        assert_eq!(other.entries("a b").unwrap(), [Entry { name: Some("ü".to_owned()), kind: Kind::Dir }]);
+        let found = other.entries(OsStr::new("a b")).unwrap();
+        assert_eq!(found, [Entry { name: OsString::from("ü"), kind: Kind::Dir }]);
     }
 
     #[test]

@@ -7,18 +7,20 @@ use crate::executor::{Executor, Fault, Launch};
 use crate::order::{self, Asked, Order};
 use crate::panics::{self, Panicked, caught};
 use crate::place::{Manifest, Place, Stop};
-use crate::run::Agent;
+use crate::run::{Agent, directory_gone};
 use crate::stage::{Reached, reached};
 use crate::wait::Backoff;
-use crate::{inputs, launch, logs, secrets};
+use crate::{inputs, launch, logs};
+use serde_json::Value;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_core::task::{Stage, TaskResult};
 use tidemill_supervisor::{Moment, Seen};
 use tidemill_wire::agents::Work;
 use tokio::sync::watch;
-use tracing::{error, info, warn};
+use tracing::{error, warn};
 
 /// How often a step may fail for reasons of this machine before the task does.
 const FAILURES_MAX: u32 = 5;
@@ -29,6 +31,11 @@ const FRESH: Duration = Duration::from_secs(5);
 const NEWS: Duration = Duration::from_millis(100);
 /// How long a supervisor may take to begin, between two looks at it.
 const BEGIN: Duration = Duration::from_millis(10);
+/// How long a signal may have stopped a supervisor before its command is ended, and again before it is killed. Shorter
+/// than the shortest time after which a job may run elsewhere.
+const STOPPED_MAX: Duration = Duration::from_secs(2);
+/// How often to look whether a signal has stopped a supervisor.
+const LOOK_STOPPED: Duration = Duration::from_millis(500);
 /// How much longer than its grace a command may take to end before its supervisor is done away with.
 const STUCK: Duration = Duration::from_secs(10);
 
@@ -57,6 +64,12 @@ pub(crate) struct Task<'a, E> {
     pub(crate) agent: &'a Agent<E>,
     pub(crate) place: Place,
     pub(crate) order: Order,
+    /// The order as it came, if it did.
+    raw: Option<Value>,
+    /// What came of the task, once that is known. The disk may not have taken it.
+    pub(crate) manifest: Option<Manifest>,
+    /// The secrets that this process gave to the command.
+    pub(crate) given: Vec<(String, String)>,
     wish: watch::Receiver<Option<Stop>>,
     /// When this process last heard that the task is ours, taken before it asked.
     accepted: Option<Moment>,
@@ -68,23 +81,31 @@ pub(crate) struct Task<'a, E> {
 pub(crate) async fn carry<E: Executor>(
     agent: Arc<Agent<E>>,
     id: String,
+    order: Result<Value, Fault>,
     wish: watch::Receiver<Option<Stop>>,
 ) {
     let place = agent.home.place(&id);
-    let order = match place.order() {
-        Ok(Some(raw)) => {
-            panics::call(|| order::read(&raw)).unwrap_or_else(|panicked| order::unread(&raw, &panicked))
+    let (order, raw) = match order {
+        Ok(raw) => {
+            let read = panics::call(|| order::read(&raw));
+            (read.unwrap_or_else(|panicked| order::unread(&raw, &panicked)), Some(raw))
         }
-        Ok(None) => {
-            warn!(task.id = %id, "the order of task {id} is gone");
-            return agent.let_go(&id);
-        }
-        Err(error) => {
-            warn!(task.id = %id, "the order of task {id} cannot be read: {error}");
-            order::unreadable(&error)
+        Err(fault) => {
+            warn!(task.id = %id, "task {id} cannot be carried out: {fault}");
+            (order::unfit(&Value::Null, fault), None)
         }
     };
-    let mut task = Task { agent: &agent, place, order, wish, accepted: None, is_launched: false };
+    let mut task = Task {
+        agent: &agent,
+        place,
+        order,
+        raw,
+        manifest: None,
+        given: Vec::new(),
+        wish,
+        accepted: None,
+        is_launched: false,
+    };
     let mut backoff = Backoff::new();
     let mut failures = 0;
     loop {
@@ -114,7 +135,8 @@ impl<E: Executor> Task<'_, E> {
         match stepped {
             Ok(Ok(next)) => Ok(next),
             Ok(Err(failed)) => {
-                warn!(task.id = %id, "a step of task {id} failed: {failed}");
+                let shown = self.mask().unwrap_or_default().hide(&failed.to_string());
+                warn!(task.id = %id, "a step of task {id} failed: {shown}");
                 Err(failed.into())
             }
             Err(panicked) => {
@@ -127,11 +149,12 @@ impl<E: Executor> Task<'_, E> {
     /// Whether a hindrance is the end of the task at once: what broke off here would break off again, and another
     /// agent may do better. What is over already is still handed in, and what is to be stopped is still stopped.
     fn ends_with(&self, hindrance: &Hindrance) -> bool {
-        let is_over = matches!(self.place.manifest(), Ok(Some(_)));
+        let is_over = self.manifest.is_some() || matches!(self.place.manifest(), Ok(Some(_)));
         matches!(hindrance, Hindrance::Agent(_)) && !is_over && !matches!(self.order.asked, Asked::Cancel(_))
     }
 
     async fn step(&mut self) -> io::Result<Next> {
+        self.place.reopen();
         let reached = self.reached()?;
         if reached == Reached::Finalized {
             return self.hand_in().await;
@@ -152,6 +175,7 @@ impl<E: Executor> Task<'_, E> {
                 let fault = fault.clone();
                 // An order that was good once may have been begun.
                 self.end_command().await?;
+                self.end_remains().await?;
                 return self.fail(fault);
             }
             Asked::Cancel(_) => return Ok(Next::Again),
@@ -159,6 +183,7 @@ impl<E: Executor> Task<'_, E> {
         match reached {
             Reached::Ordered | Reached::Preparing => self.prepare(&work).await,
             Reached::Prepared => self.start(&work).await,
+            Reached::Executing if !self.place.is_intact() => self.lose_directory().await,
             Reached::Executing => self.watch().await,
             Reached::Executed(exit) => self.finish(&work, &exit).await,
             Reached::Lost => self.lose().await,
@@ -167,6 +192,9 @@ impl<E: Executor> Task<'_, E> {
     }
 
     fn reached(&self) -> io::Result<Reached> {
+        if self.manifest.is_some() {
+            return Ok(Reached::Finalized);
+        }
         Ok(reached(&self.place.facts(&self.agent.executor)?))
     }
 
@@ -175,8 +203,20 @@ impl<E: Executor> Task<'_, E> {
         let wish = *self.wish.borrow();
         match wish {
             Some(Stop::Over) => Ok(wish),
-            Some(Stop::Cancelled | Stop::Shutdown) | None => Ok(self.place.stop()?.or(wish)),
+            // Where the disk cannot be read, the wish counts.
+            Some(Stop::Cancelled | Stop::Shutdown) | None => {
+                Ok(self.place.stop().unwrap_or_default().or(wish))
+            }
         }
+    }
+
+    /// Wants the task to stop because the server has no use for it any more.
+    pub(crate) fn note_over(&self) {
+        let id = self.place.task_id();
+        if let Err(error) = self.place.note_stop(Stop::Over) {
+            warn!(task.id = %id, "the stop of task {id} could not be noted on the disk: {error}");
+        }
+        self.agent.want_stop(id, Stop::Over);
     }
 
     /// Waits until something else is wanted of the task.
@@ -190,6 +230,10 @@ impl<E: Executor> Task<'_, E> {
     async fn prepare(&mut self, work: &Work) -> io::Result<Next> {
         if !self.is_ours(Stage::Preparing).await? {
             return Ok(Next::Again);
+        }
+        // The directory may have gone since the order was kept: nothing was started, so it is made again.
+        if let Some(raw) = self.raw.as_ref().filter(|_| !matches!(self.place.order(), Ok(Some(_)))) {
+            self.place.write_order(raw)?;
         }
         self.place.note_taken()?;
         self.agent.executor.prepare(&self.place.dir())?;
@@ -225,6 +269,7 @@ impl<E: Executor> Task<'_, E> {
             Ok(secrets) => secrets,
             Err(problem) => return self.fail(Fault::here(problem)),
         };
+        self.given.clone_from(&secrets);
         let spec = launch::spec(&self.place, &self.order.job_id, work, self.agent.settings.grace);
         self.is_launched = true;
         match self.agent.executor.start(&dir, Launch { spec, secrets, contact }).await {
@@ -263,10 +308,12 @@ impl<E: Executor> Task<'_, E> {
         let (agent, place) = (self.agent, self.place.clone());
         let dir = place.dir();
         let ended = async {
-            while matches!(agent.executor.look(&dir), Ok(Seen::Alive { .. })) {
+            while matches!(agent.executor.look(&dir), Ok(Seen::Alive { .. })) && place.is_intact() {
                 agent.executor.news(&dir).await;
+                place.reopen();
             }
         };
+        let stopped = until_stopped(agent, &dir);
         let unwanted = async {
             tokio::time::sleep(NEWS).await;
             until_unwanted(agent, &place, Stage::Executing).await;
@@ -275,14 +322,30 @@ impl<E: Executor> Task<'_, E> {
             () = ended => {}
             () = self.other_wish() => {}
             () = logs::ship_on(agent, &place) => {}
-            () = unwanted => self.place.note_stop(Stop::Over)?,
+            () = unwanted => self.note_over(),
+            () = stopped => {
+                self.end_command().await?;
+                let message = "a signal (SIGSTOP) stopped the supervisor of the command, which was killed for it";
+                return self.fail(Fault::passing(message));
+            }
         }
         Ok(Next::Again)
+    }
+
+    /// The directory went while the command runs: nothing that it leaves can be collected, so it is ended.
+    async fn lose_directory(&mut self) -> io::Result<Next> {
+        self.end_command().await?;
+        let fault = directory_gone(&self.place);
+        self.fail(fault)
     }
 
     /// The supervisor is gone and told nothing: what is left is killed before anything is said.
     async fn lose(&mut self) -> io::Result<Next> {
         self.end_remains().await?;
+        if !self.place.is_intact() {
+            let fault = directory_gone(&self.place);
+            return self.fail(fault);
+        }
         let message = "the supervisor of the command died, and with it what is known of its end";
         self.fail(Fault::passing(message))
     }
@@ -292,7 +355,7 @@ impl<E: Executor> Task<'_, E> {
         self.end_command().await?;
         match stop {
             Stop::Over => {
-                self.place.remove()?;
+                self.remove();
                 Ok(Next::Gone)
             }
             Stop::Cancelled => self.conclude(TaskResult::Stopped, Vec::new()),
@@ -304,7 +367,10 @@ impl<E: Executor> Task<'_, E> {
     /// Makes sure that nothing of the command runs, and that nothing ever will.
     async fn end_command(&mut self) -> io::Result<()> {
         let (executor, dir) = (&self.agent.executor, self.place.dir());
-        executor.forbid(&dir)?;
+        if let Err(error) = executor.forbid(&dir) {
+            // A supervisor that has not begun is known by its process, and is ended as well.
+            warn!("no note could be left in {} that nothing starts there: {error}", dir.display());
+        }
         let grace = self.agent.settings.grace;
         let asked = tokio::time::Instant::now();
         let mut is_asked = false;
@@ -313,6 +379,10 @@ impl<E: Executor> Task<'_, E> {
                 Seen::Nothing | Seen::Exited(_) => return Ok(()),
                 Seen::Lost => return self.end_remains().await,
                 Seen::Alive { .. } if asked.elapsed() > grace + STUCK => executor.kill(&dir)?,
+                // It was continued when it was asked, and has been stopped again.
+                Seen::Alive { .. } if asked.elapsed() > STOPPED_MAX && executor.is_stopped(&dir) => {
+                    executor.kill(&dir)?;
+                }
                 Seen::Alive { started } => {
                     // A supervisor that is about to begin may not listen yet; what is asked twice is asked once.
                     if !is_asked {
@@ -334,40 +404,6 @@ impl<E: Executor> Task<'_, E> {
             tokio::time::sleep(backoff.next()).await;
         }
         Ok(())
-    }
-
-    /// The secrets that the command asks for.
-    fn secrets(&self, names: &[String]) -> Result<Vec<(String, String)>, String> {
-        if names.is_empty() {
-            return Ok(Vec::new());
-        }
-        // Read each time: whoever changes them need not start the agent again.
-        let path = self.agent.settings.secrets.as_ref();
-        let known = path.map(|path| secrets::read(path)).transpose()?.unwrap_or_default();
-        let one = |name: &String| {
-            let value = known.get(name).ok_or_else(|| format!("this agent has no secret `{name}`"))?;
-            Ok((name.clone(), value.clone()))
-        };
-        names.iter().map(one).collect()
-    }
-
-    /// Concludes that the task could not be carried out.
-    pub(crate) fn fail(&self, fault: Fault) -> io::Result<Next> {
-        let Fault { fatal, elsewhere, message } = fault;
-        self.conclude(TaskResult::Failed { fatal, elsewhere, message }, Vec::new())
-    }
-
-    /// Writes down what came of the task: from here on it is only handed in.
-    pub(crate) fn conclude(
-        &self,
-        result: TaskResult,
-        outputs: Vec<tidemill_core::task::Output>,
-    ) -> io::Result<Next> {
-        let task_id = self.place.task_id().to_owned();
-        info!(task.id = %task_id, "task {task_id} came to: {result:?}");
-        let unknown = self.order.unknown.clone();
-        self.place.write_manifest(&Manifest { task_id, result, outputs, unknown })?;
-        Ok(Next::Again)
     }
 
     /// Gives a task up that cannot be carried on here.
@@ -395,9 +431,22 @@ impl<E: Executor> Task<'_, E> {
         };
         match accepted {
             Some(at) => self.accepted = Some(at),
-            None => self.place.note_stop(Stop::Over)?,
+            None => self.note_over(),
         }
         Ok(accepted.is_some())
+    }
+}
+
+/// Comes back when a signal has kept a supervisor stopped for too long.
+async fn until_stopped<E: Executor>(agent: &Agent<E>, dir: &Path) {
+    let mut since = None;
+    loop {
+        tokio::time::sleep(LOOK_STOPPED).await;
+        if !agent.executor.is_stopped(dir) {
+            since = None;
+        } else if since.get_or_insert_with(tokio::time::Instant::now).elapsed() > STOPPED_MAX {
+            return;
+        }
     }
 }
 

@@ -1,18 +1,18 @@
 //! What carries commands out: processes of this machine, behind a trait for what may come.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tidemill_supervisor::{Lasting, LastingSpec, Moment, Seen};
+use tidemill_supervisor::{Lasting, LastingSpec, Moment, Seen, SupervisorProcess, directories_in_use};
 use tokio::sync::watch;
 
 /// How often to look at a command that this process did not start.
 const LOOK: Duration = Duration::from_millis(100);
 /// How often to look at one that it did: the news of its end come by themselves.
-const LOOK_OWN: Duration = Duration::from_secs(5);
+const LOOK_OWN: Duration = Duration::from_secs(1);
 
 /// Why something could not be carried out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -56,8 +56,14 @@ pub struct Launch {
 
 /// Carries commands out. A command belongs to the directory of its task and outlives the agent.
 ///
-/// Everything may be called again at any time, also by another process after this one died.
+/// Everything may be called again at any time, also by another process after this one died. A command whose directory
+/// is gone is still found, stopped and killed.
 pub trait Executor: Send + Sync + 'static {
+    /// Finds the commands that run in directories below `tasks`, which may be gone; those directories.
+    ///
+    /// To be called before anything is started.
+    fn adopt(&self, tasks: &Path) -> io::Result<BTreeSet<PathBuf>>;
+
     /// Makes ready what commands need besides their files.
     fn prepare(&self, place: &Path) -> io::Result<()>;
 
@@ -79,11 +85,17 @@ pub trait Executor: Send + Sync + 'static {
     /// Asks it to end, and has it killed after a while.
     fn stop(&self, place: &Path, grace: Duration) -> io::Result<()>;
 
+    /// Whether a signal keeps it from being supervised: nobody keeps its time limits then.
+    fn is_stopped(&self, place: &Path) -> bool;
+
     /// Does away with one that did not end when it was asked to.
     fn kill(&self, place: &Path) -> io::Result<()>;
 
     /// Does away with what is left of a lost one; whether nothing is left.
     fn clean(&self, place: &Path) -> io::Result<bool>;
+
+    /// Forgets a place whose task is over.
+    fn release(&self, place: &Path);
 }
 
 /// The variable by which processes of a task are found: the directory of the task, which no other task has.
@@ -94,8 +106,16 @@ pub(crate) const PLACE_VARIABLE: &str = "TIDEMILL_TASK_DIR";
 pub struct Processes {
     supervisor: PathBuf,
     args: Vec<String>,
-    /// Supervisors that this process started and has not seen to end.
-    own: Mutex<HashMap<PathBuf, watch::Receiver<()>>>,
+    /// Supervisors that this process started or found, until their tasks are over.
+    own: Mutex<HashMap<PathBuf, Supervisor>>,
+}
+
+/// A supervisor that this process knows.
+#[derive(Debug, Clone)]
+struct Supervisor {
+    process: Option<Arc<SupervisorProcess>>,
+    /// Closed when a supervisor that this process started ends.
+    ended: Option<watch::Receiver<()>>,
 }
 
 impl Processes {
@@ -104,14 +124,32 @@ impl Processes {
         Self { supervisor, args, own: Mutex::default() }
     }
 
-    fn own(&self, place: &Path) -> Option<watch::Receiver<()>> {
-        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
-        let ended = own.get(place)?.has_changed().is_err();
-        if ended { own.remove(place) } else { own.get(place).cloned() }
+    fn own(&self) -> MutexGuard<'_, HashMap<PathBuf, Supervisor>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn process(&self, place: &Path) -> Option<Arc<SupervisorProcess>> {
+        self.own().get(place)?.process.clone()
+    }
+
+    fn lasting(&self, place: &Path) -> Lasting {
+        Lasting::with_process(place, self.process(place))
     }
 }
 
 impl Executor for Processes {
+    fn adopt(&self, tasks: &Path) -> io::Result<BTreeSet<PathBuf>> {
+        // What a killed supervisor left behind runs as well.
+        let mut places = directories_in_use(PLACE_VARIABLE, tasks)?;
+        for process in SupervisorProcess::find_below(tasks)? {
+            let place = process.dir().to_owned();
+            let supervisor = Supervisor { process: Some(Arc::new(process)), ended: None };
+            self.own().insert(place.clone(), supervisor);
+            places.insert(place);
+        }
+        Ok(places)
+    }
+
     fn prepare(&self, _place: &Path) -> io::Result<()> {
         Ok(())
     }
@@ -126,7 +164,9 @@ impl Executor for Processes {
             Fault::passing(format!("{error}{cause}"))
         })?;
         let (alive, ended) = watch::channel(());
-        self.own.lock().unwrap_or_else(PoisonError::into_inner).insert(place.to_owned(), ended);
+        let process = child.id().and_then(|pid| SupervisorProcess::of_child(place, pid).ok().flatten());
+        let supervisor = Supervisor { process: process.map(Arc::new), ended: Some(ended) };
+        self.own().insert(place.to_owned(), supervisor);
         tokio::spawn(async move {
             let _ = child.wait().await;
             drop(alive);
@@ -135,11 +175,12 @@ impl Executor for Processes {
     }
 
     fn look(&self, place: &Path) -> io::Result<Seen> {
-        Lasting::new(place).look()
+        self.lasting(place).look()
     }
 
     async fn news(&self, place: &Path) {
-        match self.own(place) {
+        let ended = self.own().get(place).and_then(|supervisor| supervisor.ended.clone());
+        match ended.filter(|ended| ended.has_changed().is_ok()) {
             Some(mut ended) => {
                 let _ = tokio::time::timeout(LOOK_OWN, ended.changed()).await;
             }
@@ -148,7 +189,7 @@ impl Executor for Processes {
     }
 
     fn contact(&self, place: &Path, at: Moment) -> io::Result<()> {
-        Lasting::new(place).contact(at).map(drop)
+        self.lasting(place).contact(at).map(drop)
     }
 
     fn forbid(&self, place: &Path) -> io::Result<()> {
@@ -156,15 +197,25 @@ impl Executor for Processes {
     }
 
     fn stop(&self, place: &Path, grace: Duration) -> io::Result<()> {
-        Lasting::new(place).stop(grace).map(drop)
+        self.lasting(place).stop(grace)?;
+        // One that a signal stopped obeys when it goes on.
+        self.process(place).map_or(Ok(()), |process| process.resume())
+    }
+
+    fn is_stopped(&self, place: &Path) -> bool {
+        self.process(place).is_some_and(|process| process.is_stopped())
     }
 
     fn kill(&self, place: &Path) -> io::Result<()> {
-        Lasting::new(place).kill_supervisor()
+        self.lasting(place).kill_supervisor()
     }
 
     fn clean(&self, place: &Path) -> io::Result<bool> {
         let marks = [format!("{PLACE_VARIABLE}={}", place.display())];
-        Ok(Lasting::new(place).kill_remains(&marks)? == 0)
+        Ok(self.lasting(place).kill_remains(&marks)? == 0)
+    }
+
+    fn release(&self, place: &Path) {
+        self.own().remove(place);
     }
 }

@@ -4,12 +4,11 @@ use crate::artifacts::Halt;
 use crate::carry::{Next, Task, until_unwanted};
 use crate::executor::{Executor, Fault};
 use crate::outputs;
-use crate::place::Stop;
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 use tidemill_core::task::{Output, Stage, TaskResult};
-use tidemill_supervisor::{End, Exit};
+use tidemill_supervisor::{End, Exit, Mask};
 use tidemill_wire::agents::Work;
 
 /// How long the server may take to hear of a stage that is soon followed by another.
@@ -44,7 +43,7 @@ impl<E: Executor> Task<'_, E> {
         };
         match collected {
             None => {
-                self.place.note_stop(Stop::Over)?;
+                self.note_over();
                 Ok(Next::Again)
             }
             Some(None) => Ok(Next::Again),
@@ -60,8 +59,14 @@ impl<E: Executor> Task<'_, E> {
     async fn collect(&mut self, work: &Work) -> Option<Result<outputs::Found, Fault>> {
         let (agent, place) = (self.agent, self.place.clone());
         let job_id = self.order.job_id.clone();
+        let mask = match self.mask() {
+            Ok(mask) => mask,
+            // Names of files may hold them.
+            Err(problem) if !work.outputs.is_empty() => return Some(Err(Fault::passing(problem))),
+            Err(_) => Mask::default(),
+        };
         tokio::select! {
-            found = collect(agent, &place, &job_id, work) => Some(found),
+            found = collect(agent, &place, &job_id, work, mask) => Some(found),
             () = self.other_wish() => None,
         }
     }
@@ -77,6 +82,7 @@ async fn collect<E: Executor>(
     place: &crate::place::Place,
     job_id: &str,
     work: &Work,
+    mask: Mask,
 ) -> Result<outputs::Found, Fault> {
     let halt = Halt::default();
     let flag = halt.flag();
@@ -85,7 +91,7 @@ async fn collect<E: Executor>(
     let found = tokio::task::spawn_blocking(move || {
         let brought: BTreeMap<&str, &str> =
             inputs.iter().map(|input| (input.output.path.as_str(), input.output.sha256.as_str())).collect();
-        let found = outputs::find(&dir, &patterns, &brought, &flag)?;
+        let found = outputs::find(&dir, &patterns, &brought, &mask, &flag)?;
         if !patterns.is_empty() {
             outputs::keep(&dir, &found.outputs, &kept, &flag).map_err(|error| {
                 Fault::passing(format!("what the command left could not be kept: {error}"))

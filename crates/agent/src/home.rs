@@ -16,9 +16,11 @@ use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 use tidemill_supervisor::write_record;
+use tracing::warn;
 use uuid::Uuid;
 
 /// How long the lock of an agent that is gone may still be held, and how often to look.
@@ -32,7 +34,7 @@ pub(crate) struct Home {
     agent_id: Uuid,
     secret: String,
     /// Let go when this process ends.
-    _lock: File,
+    lock: Mutex<File>,
 }
 
 /// What a job left, as it is kept.
@@ -66,9 +68,31 @@ impl Home {
             return Err(Error::Busy { path: dir.clone() });
         }
         let (agent_id, secret) = identity(&dir.join("agent.json")).map_err(failed)?;
-        let home = Self { dir: dir.clone(), agent_id, secret, _lock: lock };
+        let home = Self { dir: dir.clone(), agent_id, secret, lock: Mutex::new(lock) };
         home.remove_leftovers().map_err(failed)?;
         Ok(home)
+    }
+
+    /// Makes the directory again where somebody removed it, with the same identity and lock: the next process of it
+    /// must be the same agent.
+    pub(crate) fn restore(&self) -> io::Result<()> {
+        if self.dir.join("agent.json").exists() {
+            return Ok(());
+        }
+        for part in ["tasks", "workspaces"] {
+            make_dir(&self.dir.join(part))?;
+        }
+        let lock = File::create(self.dir.join("lock"))?;
+        if is_locked(&lock)? {
+            *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = lock;
+            write_identity(&self.dir.join("agent.json"), self.agent_id, &self.secret)?;
+        }
+        Ok(())
+    }
+
+    /// The directory of all tasks.
+    pub(crate) fn tasks_dir(&self) -> PathBuf {
+        self.dir.join("tasks")
     }
 
     /// Who it is.
@@ -83,13 +107,17 @@ impl Home {
 
     /// The place of a task, whether or not it is there.
     pub(crate) fn place(&self, task_id: &str) -> Place {
-        Place::new(self.dir.join("tasks"), task_id)
+        Place::new(self.tasks_dir(), task_id)
     }
 
     /// The tasks that are on the disk.
     pub(crate) fn tasks(&self) -> io::Result<Vec<String>> {
         let mut tasks = Vec::new();
-        for entry in fs::read_dir(self.dir.join("tasks"))? {
+        let entries = match fs::read_dir(self.tasks_dir()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(tasks),
+            entries => entries?,
+        };
+        for entry in entries {
             if let Some(name) = entry?.file_name().to_str().filter(|name| is_id(name)) {
                 tasks.push(name.to_owned());
             }
@@ -132,7 +160,11 @@ impl Home {
     /// The directories of workspaces. Their names never begin with a dot.
     fn workspaces(&self) -> io::Result<Vec<PathBuf>> {
         let mut found = Vec::new();
-        for entry in fs::read_dir(self.dir.join("workspaces"))? {
+        let entries = match fs::read_dir(self.dir.join("workspaces")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+            entries => entries?,
+        };
+        for entry in entries {
             let entry = entry?;
             if !entry.file_name().to_string_lossy().starts_with('.') && entry.file_type()?.is_dir() {
                 found.push(entry.path());
@@ -147,7 +179,7 @@ impl Home {
             for entry in fs::read_dir(self.dir.join(part))? {
                 let entry = entry?;
                 if entry.file_name().to_string_lossy().starts_with('.') {
-                    remove_all(&entry.path())?;
+                    remove_leftover(&entry.path());
                 }
             }
         }
@@ -155,7 +187,7 @@ impl Home {
             for entry in fs::read_dir(&workspace)? {
                 let entry = entry?;
                 if entry.file_name().to_string_lossy().ends_with(".new") {
-                    remove_all(&entry.path())?;
+                    remove_leftover(&entry.path());
                 }
             }
             // One that holds nothing is made again when it is needed.
@@ -180,8 +212,19 @@ fn identity(path: &Path) -> io::Result<(Uuid, String)> {
     let agent_id = known.map_or_else(Uuid::new_v4, |known| known.agent_id);
     // Two random ids are 244 random bits.
     let secret = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
-    write_record(path, &serde_json::to_vec(&Identity { agent_id, secret: Some(secret.clone()) })?)?;
+    write_identity(path, agent_id, &secret)?;
     Ok((agent_id, secret))
+}
+
+fn write_identity(path: &Path, agent_id: Uuid, secret: &str) -> io::Result<()> {
+    write_record(path, &serde_json::to_vec(&Identity { agent_id, secret: Some(secret.to_owned()) })?)
+}
+
+/// Removes a leftover. One that cannot be removed costs its space, and not the agent.
+fn remove_leftover(path: &Path) {
+    if let Err(error) = remove_all(path) {
+        warn!("the leftover {} could not be removed: {error}", path.display());
+    }
 }
 
 /// Makes a directory for our eyes only, with those that lead to it.

@@ -13,6 +13,7 @@ use crate::wait::Backoff;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tidemill_core::limits::KEPT_MAX;
 use tracing::{info, warn};
@@ -29,30 +30,35 @@ struct Unused {
 /// Looks now and then, for ever.
 pub(crate) async fn keep<E: Executor>(agent: Arc<Agent<E>>) {
     let mut backoff = Backoff::up_to(agent.settings.keep.every);
+    // On a full disk nothing is kept that no run needs: what is gone is made again, and a full disk stops everybody.
+    let nothing = Keep { time: None, bytes: Some(0), every: agent.settings.keep.every };
+    let mut is_full = false;
     loop {
-        match agent.remove_unused().await {
-            Ok(removed) => {
-                if removed > 0 {
-                    info!("removed what {removed} jobs left: nobody needs it any more");
-                }
-                backoff.reset();
-                tokio::time::sleep(agent.settings.keep.every).await;
-            }
-            Err(Hindrance::Disk(error)) => {
-                warn!("what jobs left could not be removed: {error}");
-                tokio::time::sleep(agent.settings.keep.every).await;
-            }
-            // It is older than the question, or forgot us, which others find out.
-            Err(Hindrance::Server(Trouble::Unknown(_))) => {
-                tokio::time::sleep(agent.settings.keep.every).await;
-            }
+        let removed = agent.remove_unused(if is_full { &nothing } else { &agent.settings.keep }).await;
+        if is_full {
+            agent.space_freed.fetch_add(1, Ordering::Relaxed);
+        }
+        let is_refused =
+            matches!(&removed, Err(Hindrance::Server(trouble)) if !matches!(trouble, Trouble::Unknown(_)));
+        match removed {
+            Ok(0) => {}
+            Ok(removed) => info!("removed what {removed} jobs left: nobody needs it any more"),
+            Err(Hindrance::Disk(error)) => warn!("what jobs left could not be removed: {error}"),
             Err(Hindrance::Server(trouble)) => {
                 if agent.heed(&trouble) {
                     return;
                 }
-                agent.wait(&mut backoff).await;
             }
         }
+        // A server that does not know the question is older, or forgot us, which others find out.
+        let pause = if is_refused { backoff.next() } else { agent.settings.keep.every };
+        if !is_refused {
+            backoff.reset();
+        }
+        is_full = tokio::select! {
+            () = tokio::time::sleep(pause) => false,
+            () = agent.space_wanted.notified() => true,
+        };
     }
 }
 
@@ -64,9 +70,9 @@ enum Hindrance {
 
 impl<E: Executor> Agent<E> {
     /// Removes what nobody needs and what is more than may be kept; of how many jobs.
-    async fn remove_unused(&self) -> Result<usize, Hindrance> {
+    async fn remove_unused(&self, keep: &Keep) -> Result<usize, Hindrance> {
         let kept = self.home.all_kept().map_err(Hindrance::Disk)?;
-        let measured = self.settings.keep.bytes.is_some();
+        let measured = keep.bytes.is_some();
         let mut bytes: BTreeMap<String, u64> = BTreeMap::new();
         for one in kept.iter().filter(|_| measured) {
             let dir = one.dir.clone();
@@ -89,7 +95,7 @@ impl<E: Executor> Agent<E> {
                 }
             }
         }
-        let goes = choose(unused, bytes.values().sum(), &self.settings.keep);
+        let goes = choose(unused, bytes.values().sum(), keep);
         let mut removed = 0;
         for some in goes.chunks(KEPT_MAX) {
             let jobs = some.iter().map(|one| one.job_id.clone()).collect();

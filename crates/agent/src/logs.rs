@@ -44,16 +44,16 @@ pub(crate) async fn ship<E: Executor>(agent: &Agent<E>, place: &Place, log: Log)
     let mut backoff = Backoff::new();
     let mut is_refused = false;
     loop {
-        let shipped = place.shipped()?;
+        let shipped = agent.shipped(place)?;
         let Some((piece, lines)) = next(place, shipped, log)? else { return Ok(Taken::Applied) };
         if piece != shipped {
-            place.write_shipped(piece)?;
+            agent.note_shipped(place, piece);
         }
         let lines = if is_refused { vec![missing(lines.len())] } else { lines };
         match agent.door.log(place.task_id(), piece.seq, lines).await {
             Ok(Taken::Stale) => return Ok(Taken::Stale),
             Ok(Taken::Applied | Taken::Duplicate) => {
-                place.write_shipped(piece.after())?;
+                agent.note_shipped(place, piece.after());
                 is_refused = false;
                 backoff.reset();
             }
@@ -61,7 +61,7 @@ pub(crate) async fn ship<E: Executor>(agent: &Agent<E>, place: &Place, log: Log)
                 // It would be refused for ever: a line in its place says so, and where even that is refused, nothing.
                 warn!("the server cannot use a piece of the log of task {}: {words}", place.task_id());
                 if is_refused {
-                    place.write_shipped(piece.after())?;
+                    agent.note_shipped(place, piece.after());
                 }
                 is_refused = !is_refused;
             }

@@ -39,6 +39,11 @@ pub(crate) fn task_id(raw: &Value) -> Option<&str> {
     raw.get("task_id")?.as_str().filter(|id| is_id(id))
 }
 
+/// Whether an order is to stop another task.
+pub(crate) fn is_cancel(raw: &Value) -> bool {
+    raw.get("kind").and_then(Value::as_str) == Some(TaskKind::CancelJob.as_str())
+}
+
 /// Whether a text can be the id of a task or a job.
 pub(crate) fn is_id(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
@@ -79,13 +84,13 @@ pub(crate) fn unread(raw: &Value, panicked: &Panicked) -> Order {
     unfit(raw, Fault::passing(format!("this agent, version {VERSION}, could not read the order: {panicked}")))
 }
 
-/// An order that was kept and cannot be read any more. What it asked for is not known; another try may do it.
-pub(crate) fn unreadable(error: &std::io::Error) -> Order {
-    let why = format!("its agent cannot read the order any more that it kept: {error}");
-    unfit(&Value::Null, Fault::passing(why))
+/// Why a task fails whose order was kept and cannot be read any more. Another try may do it.
+pub(crate) fn unreadable(error: &std::io::Error) -> Fault {
+    Fault::passing(format!("its agent cannot read the order any more that it kept: {error}"))
 }
 
-fn unfit(raw: &Value, fault: Fault) -> Order {
+/// An order that cannot be carried out, for this reason.
+pub(crate) fn unfit(raw: &Value, fault: Fault) -> Order {
     let job_id = raw.get("job_id").and_then(Value::as_str).unwrap_or_default().to_owned();
     Order { job_id, asked: Asked::Impossible(fault), unknown: Vec::new() }
 }

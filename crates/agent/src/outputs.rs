@@ -6,12 +6,15 @@ use crate::executor::Fault;
 use crate::home::make_dir;
 use crate::place::remove_all;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use tidemill_core::graph::pattern::Pattern;
 use tidemill_core::limits;
 use tidemill_core::task::Output;
+use tidemill_supervisor::Mask;
 
 /// What a directory may hold before we stop to look at it.
 const ENTRIES_MAX: usize = 1_000_000;
@@ -25,18 +28,19 @@ const HINT_CHARS_MAX: usize = 200;
 pub(crate) struct Found {
     /// Files that match.
     pub(crate) outputs: Vec<Output>,
-    /// Names whose pattern matched nothing.
+    /// Names and patterns of outputs that nothing matched.
     pub(crate) unmatched: Vec<String>,
     /// Files that are new and match nothing.
     pub(crate) hint: Vec<String>,
 }
 
 /// Looks for what patterns match below a directory, and measures it. `brought` is what was there before, by its
-/// SHA-256.
+/// SHA-256. No name of a file is told without the mask.
 pub(crate) fn find(
     work: &Path,
     patterns: &BTreeMap<String, Pattern>,
     brought: &BTreeMap<&str, &str>,
+    mask: &Mask,
     halt: &AtomicBool,
 ) -> Result<Found, Fault> {
     let failed =
@@ -47,7 +51,7 @@ pub(crate) fn find(
     }
     let root = Root::open(work).map_err(failed)?;
     let mut matched = BTreeSet::new();
-    let mut waiting = vec![String::new()];
+    let mut waiting = vec![OsString::new()];
     let mut seen = 0;
     while let Some(dir) = waiting.pop() {
         let entries = match root.entries(&dir) {
@@ -61,20 +65,34 @@ pub(crate) fn find(
             return Err(Fault::fatal(format!("the command left more than {ENTRIES_MAX} files")));
         }
         for entry in entries {
-            let Some(name) = entry.name else { continue };
-            let path = if dir.is_empty() { name } else { format!("{dir}/{name}") };
-            match entry.kind {
-                Kind::Dir => waiting.push(path),
-                Kind::File => take_file(&root, &path, patterns, brought, halt, &mut matched, &mut found)?,
-                Kind::Link | Kind::Other if patterns.values().any(|pattern| pattern.matches(&path)) => {
-                    let what = if entry.kind == Kind::Link { "a symbolic link" } else { "no plain file" };
-                    hint(&mut found.hint, &format!("{path} ({what})"));
+            let mut path = dir.clone();
+            if !path.is_empty() {
+                path.push("/");
+            }
+            path.push(entry.name);
+            let shown = mask.hide(&escaped(&path));
+            let is_match = || patterns.values().any(|pattern| pattern.matches(&path.to_string_lossy()));
+            match (entry.kind, path.to_str()) {
+                (Kind::Dir, _) => waiting.push(path),
+                (Kind::File, Some(path)) => {
+                    let tools = Tools { root: &root, patterns, brought, halt };
+                    take_file(&tools, path, &shown, &mut matched, &mut found)?;
                 }
-                Kind::Link | Kind::Other => {}
+                (Kind::File, None) if is_match() => {
+                    let why = "matches an output and is not UTF-8, so it cannot be handed on: rename it";
+                    return Err(Fault::fatal(format!("the file name `{shown}` {why}")));
+                }
+                (Kind::File, None) => hint(&mut found.hint, &shown),
+                (Kind::Link | Kind::Other, _) if is_match() => {
+                    let what = if entry.kind == Kind::Link { "a symbolic link" } else { "no plain file" };
+                    hint(&mut found.hint, &format!("{shown} ({what})"));
+                }
+                (Kind::Link | Kind::Other, _) => {}
             }
         }
     }
-    found.unmatched = patterns.keys().filter(|name| !matched.contains(*name)).cloned().collect();
+    let unmatched = patterns.iter().filter(|(name, _)| !matched.contains(*name));
+    found.unmatched = unmatched.map(|(name, pattern)| format!("{name} ({})", pattern.as_str())).collect();
     if found.unmatched.is_empty() {
         found.hint.clear();
     }
@@ -82,26 +100,39 @@ pub(crate) fn find(
     Ok(found)
 }
 
+/// What files are looked at with.
+struct Tools<'a> {
+    root: &'a Root,
+    patterns: &'a BTreeMap<String, Pattern>,
+    brought: &'a BTreeMap<&'a str, &'a str>,
+    halt: &'a AtomicBool,
+}
+
+/// Takes a file that matches; `shown` is its path as it may be told.
 fn take_file(
-    root: &Root,
+    tools: &Tools<'_>,
     path: &str,
-    patterns: &BTreeMap<String, Pattern>,
-    brought: &BTreeMap<&str, &str>,
-    halt: &AtomicBool,
+    shown: &str,
     matched: &mut BTreeSet<String>,
     found: &mut Found,
 ) -> Result<(), Fault> {
+    let Tools { root, patterns, brought, halt } = tools;
     let names: Vec<&String> =
         patterns.iter().filter(|(_, pattern)| pattern.matches(path)).map(|(name, _)| name).collect();
     if names.is_empty() {
         if !brought.contains_key(path) {
-            hint(&mut found.hint, path);
+            hint(&mut found.hint, shown);
         }
         return Ok(());
     }
+    // A path is handed on as it is, to the server and to other agents.
+    if shown != escaped(OsStr::new(path)) {
+        let why = "matches an output and holds the value of a secret: rename it";
+        return Err(Fault::fatal(format!("the file name `{shown}` {why}")));
+    }
     let measured = root.read(path).and_then(|file| copy(file, io::sink(), halt));
     let (sha256, bytes) =
-        measured.map_err(|error| Fault::passing(format!("`{path}` could not be read: {error}")))?;
+        measured.map_err(|error| Fault::passing(format!("`{shown}` could not be read: {error}")))?;
     // What was brought and is as it was is not what this job left.
     if brought.get(path) == Some(&sha256.as_str()) {
         return Ok(());
@@ -122,6 +153,20 @@ fn take_file(
     Ok(())
 }
 
+/// A path as it is told: bytes that are not UTF-8, and control characters, are escaped.
+fn escaped(path: &OsStr) -> String {
+    let mut told = String::new();
+    for chunk in path.as_bytes().utf8_chunks() {
+        for symbol in chunk.valid().chars() {
+            if symbol.is_control() { told.extend(symbol.escape_default()) } else { told.push(symbol) }
+        }
+        for byte in chunk.invalid() {
+            told.push_str(&format!("\\x{byte:02X}"));
+        }
+    }
+    told
+}
+
 fn hint(hints: &mut Vec<String>, path: &str) {
     if hints.len() < HINTS_MAX {
         hints.push(path.chars().take(HINT_CHARS_MAX).collect());
@@ -135,6 +180,18 @@ pub(crate) fn keep(work: &Path, outputs: &[Output], kept: &Path, halt: &AtomicBo
     let mut beside = kept.as_os_str().to_owned();
     beside.push(".new");
     let beside = Path::new(&beside);
+    let kept = keep_beside(work, outputs, beside, halt).and_then(|()| {
+        remove_all(kept)?;
+        std::fs::rename(beside, kept)
+    });
+    if kept.is_err() {
+        // A half is of no use, and takes space that may be what was missing.
+        let _ = remove_all(beside);
+    }
+    kept
+}
+
+fn keep_beside(work: &Path, outputs: &[Output], beside: &Path, halt: &AtomicBool) -> io::Result<()> {
     remove_all(beside)?;
     make_dir(beside)?;
     let (from, to) = (Root::open(work)?, Root::open(beside)?);
@@ -146,8 +203,7 @@ pub(crate) fn keep(work: &Path, outputs: &[Output], kept: &Path, halt: &AtomicBo
         // What is promised to others must last.
         to.read(path)?.sync_all()?;
     }
-    remove_all(kept)?;
-    std::fs::rename(beside, kept)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -162,7 +218,7 @@ mod tests {
 
     fn look(work: &Path, pairs: &[(&str, &str)], brought: &[(&str, &str)]) -> Found {
         let brought = brought.iter().copied().collect();
-        find(work, &patterns(pairs), &brought, &AtomicBool::new(false)).unwrap()
+        find(work, &patterns(pairs), &brought, &Mask::default(), &AtomicBool::new(false)).unwrap()
     }
 
     const X: &str = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881";
@@ -182,7 +238,7 @@ mod tests {
         assert_eq!(found.outputs, [output]);
         assert_eq!(
             (found.unmatched, found.hint),
-            (vec!["summary".to_owned()], vec!["sumary.txt".to_owned()])
+            (vec!["summary (summary.txt)".to_owned()], vec!["sumary.txt".to_owned()])
         );
     }
 
@@ -190,7 +246,7 @@ mod tests {
     fn what_was_brought_counts_only_when_it_was_changed() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("a.csv"), "x").unwrap();
-        assert_eq!(look(dir.path(), &[("all", "*.csv")], &[("a.csv", X)]).unmatched, ["all"]);
+        assert_eq!(look(dir.path(), &[("all", "*.csv")], &[("a.csv", X)]).unmatched, ["all (*.csv)"]);
         fs::write(dir.path().join("a.csv"), "y").unwrap();
         assert_eq!(look(dir.path(), &[("all", "*.csv")], &[("a.csv", X)]).outputs.len(), 1);
     }
@@ -227,7 +283,8 @@ mod tests {
     fn a_large_file_is_left_when_told_to_halt() {
         let dir = tempfile::tempdir().unwrap();
         fs::File::create(dir.path().join("large")).unwrap().set_len(1 << 40).unwrap();
-        let halted = find(dir.path(), &patterns(&[("l", "large")]), &BTreeMap::new(), &AtomicBool::new(true));
+        let (wanted, mask) = (patterns(&[("l", "large")]), Mask::default());
+        let halted = find(dir.path(), &wanted, &BTreeMap::new(), &mask, &AtomicBool::new(true));
         assert!(halted.is_err());
     }
 }

@@ -13,6 +13,9 @@
 //!
 //! Only the start and the end of a command must last through a loss of power. The rest is made again, or comes
 //! again.
+//!
+//! The directory can be lost, or replaced by its command, at any moment. Nothing here follows a link in its place, and
+//! whether a command runs is also in the process table.
 
 use crate::executor::Executor;
 use crate::home::make_dir;
@@ -24,7 +27,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use tidemill_core::task::{Output, TaskResult};
-use tidemill_supervisor::write_whole;
+use tidemill_supervisor::{Lasting, write_whole};
 
 /// The place of one task.
 #[derive(Debug, Clone)]
@@ -103,7 +106,28 @@ impl Place {
 
     /// Whether there is anything.
     pub(crate) fn exists(&self) -> bool {
-        self.dir().exists()
+        fs::symlink_metadata(self.dir()).is_ok()
+    }
+
+    /// Whether the directory is still the one in which the command was started.
+    pub(crate) fn is_intact(&self) -> bool {
+        Lasting::new(self.dir()).has_spec()
+    }
+
+    /// Gives us back the right to use the directory, where a command took it away.
+    pub(crate) fn reopen(&self) {
+        let dir = self.dir();
+        let is_closed = |found: &fs::Metadata| found.is_dir() && found.permissions().mode() & 0o700 != 0o700;
+        if fs::symlink_metadata(&dir).is_ok_and(|found| is_closed(&found)) {
+            // Where this fails, so does whatever needs the directory, and says why.
+            let _ = fs::set_permissions(&dir, fs::Permissions::from_mode(0o700));
+        }
+    }
+
+    /// Frees what the command used, which nobody needs once it is known what came of the task.
+    pub(crate) fn free(&self) -> io::Result<()> {
+        remove_all(&self.work())?;
+        remove_all(&self.tmp())
     }
 
     /// Makes the directory.
@@ -111,8 +135,12 @@ impl Place {
         make_dir(&self.dir())
     }
 
-    /// Keeps an order.
+    /// Keeps an order, and makes the directory for it where it is not there.
     pub(crate) fn write_order(&self, raw: &Value) -> io::Result<()> {
+        // Anything that is no directory stands in the way, and is nobody's.
+        if fs::symlink_metadata(self.dir()).is_ok_and(|found| !found.is_dir()) {
+            fs::remove_file(self.dir())?;
+        }
         self.make()?;
         write_whole(&self.dir().join("order.json"), &serde_json::to_vec(raw)?)
     }
@@ -120,11 +148,6 @@ impl Place {
     /// The order, if it has come.
     pub(crate) fn order(&self) -> io::Result<Option<Value>> {
         self.read("order.json")
-    }
-
-    /// Forgets an order: it is as if it had never come.
-    pub(crate) fn forget_order(&self) -> io::Result<()> {
-        fs::remove_file(self.dir().join("order.json"))
     }
 
     /// Notes that the server has said that the task is ours.
@@ -191,10 +214,15 @@ impl Place {
 
     /// Removes everything. It is put aside first, so that nobody takes a half for a whole.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        // A supervisor that was started and has not begun must find no command, whatever else is gone already.
-        match fs::remove_file(self.dir().join("run.json")) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
+        self.reopen();
+        // A link is removed, and not followed: it may lead to files of others.
+        let is_dir = fs::symlink_metadata(self.dir()).is_ok_and(|found| found.is_dir());
+        if is_dir {
+            // A supervisor that was started and has not begun must find no command, whatever else is gone already.
+            match fs::remove_file(self.dir().join("run.json")) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
         }
         let aside = self.tasks.join(format!(".{}", self.task_id));
         remove_all(&aside)?;
@@ -223,8 +251,12 @@ fn is_garbled(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }
 
-/// Removes a directory with all that is in it, also where a command took its own rights away.
+/// Removes a directory with all that is in it, also where a command took its own rights away, or a file. A link is not
+/// followed.
 pub(crate) fn remove_all(dir: &Path) -> io::Result<()> {
+    if fs::symlink_metadata(dir).is_ok_and(|found| !found.is_dir()) {
+        return fs::remove_file(dir);
+    }
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             open_up(dir)?;

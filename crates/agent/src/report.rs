@@ -39,7 +39,13 @@ pub(crate) async fn stage<E: Executor>(agent: &Agent<E>, task: &str, stage: Stag
 impl<E: Executor> Task<'_, E> {
     /// Hands in the log and what came of the task, and removes what is left of it.
     pub(crate) async fn hand_in(&mut self) -> io::Result<Next> {
-        let Some(manifest) = self.place.manifest()? else { return Ok(Next::Again) };
+        let manifest = match &self.manifest {
+            Some(manifest) => manifest.clone(),
+            None => match self.place.manifest()? {
+                Some(manifest) => manifest,
+                None => return Ok(Next::Again),
+            },
+        };
         if self.wanted_stop()? != Some(Stop::Over) {
             let (agent, place) = (self.agent, self.place.clone());
             tokio::select! {
@@ -47,8 +53,17 @@ impl<E: Executor> Task<'_, E> {
                 () = self.other_wish() => return Ok(Next::Again),
             }
         }
-        self.place.remove()?;
+        self.remove();
         Ok(Next::Gone)
+    }
+
+    /// Removes what is left of a task that is over. What cannot be removed keeps nobody: it is tried again with each
+    /// sign of life.
+    pub(crate) fn remove(&self) {
+        if let Err(error) = self.place.remove() {
+            let id = self.place.task_id();
+            warn!(task.id = %id, "what is left of task {id} could not be removed: {error}");
+        }
     }
 }
 
@@ -59,8 +74,11 @@ async fn hand_in<E: Executor>(
 ) -> io::Result<()> {
     // The log first: whoever sees the end can read how it came to that.
     match caught(logs::ship(agent, place, Log::Ended)).await {
-        Ok(shipped) => drop(shipped?),
+        Ok(Ok(_)) => {}
         // The end is worth more than the rest of the log.
+        Ok(Err(error)) => {
+            warn!("the log of task {} is handed in as far as it can be read: {error}", manifest.task_id);
+        }
         Err(panicked) => {
             error!("the log of task {} is handed in as far as it is: {panicked}", manifest.task_id);
         }

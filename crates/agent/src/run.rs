@@ -2,14 +2,16 @@
 
 use crate::artifacts::Store;
 use crate::door::{Door, Trouble};
-use crate::executor::{Executor, Processes};
+use crate::executor::{Executor, Fault, Processes};
+use crate::held::HeldTasks;
 use crate::home::Home;
-use crate::order;
+use crate::order::{self, is_id};
 use crate::place::{Place, Stop};
 use crate::settings::{Commands, Ending, Settings};
 use crate::wait::Backoff;
 use crate::{beat, carry, kept, panics, poll, probe, secrets};
-use std::collections::BTreeMap;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,9 +19,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tidemill_client::Client;
 use tidemill_core::limits;
+use tidemill_core::task::TaskKind;
 use tidemill_supervisor::Seen;
 use tidemill_wire::agents::{HomeSecret, PROTOCOL, RegisterAgent};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
@@ -84,9 +87,15 @@ pub(crate) struct Agent<E> {
     pub(crate) door: Door,
     pub(crate) executor: E,
     pub(crate) store: Option<Store>,
-    /// What it holds, by task, and what is wanted of it.
-    held: Mutex<BTreeMap<String, watch::Sender<Option<Stop>>>>,
+    /// What it holds.
+    pub(crate) held: HeldTasks,
     carrying: Mutex<JoinSet<()>>,
+    /// Tasks whose order could not be kept, and how often space had been freed by then.
+    unkept: Mutex<BTreeMap<String, u64>>,
+    /// Asks for space on the disk.
+    pub(crate) space_wanted: Notify,
+    /// Counts the times that space was freed, as far as that was possible.
+    pub(crate) space_freed: AtomicU64,
     /// Counts answers to beats: whoever waits to try again may do so at once.
     pub(crate) answered: watch::Sender<u64>,
     /// Whether the server was asked for tasks, and answered.
@@ -125,8 +134,11 @@ pub async fn run_with<E: Executor>(
         home,
         executor,
         store,
-        held: Mutex::default(),
+        held: HeldTasks::default(),
         carrying: Mutex::default(),
+        unkept: Mutex::default(),
+        space_wanted: Notify::new(),
+        space_freed: AtomicU64::new(0),
         answered: watch::Sender::new(0),
         polled: watch::Sender::new(false),
         end: watch::Sender::new(None),
@@ -188,7 +200,7 @@ impl<E: Executor> Agent<E> {
         let begun = tokio::time::Instant::now();
         loop {
             let have = self.have();
-            let are_over = have.iter().all(|task| matches!(self.home.place(task).manifest(), Ok(Some(_))));
+            let are_over = have.iter().all(|task| self.is_concluded(task) != Some(false));
             let waited = begun.elapsed();
             let is_late = waited > self.settings.grace + Duration::from_secs(20);
             if have.is_empty() || is_late || (are_over && waited > REPORTED_MAX) {
@@ -248,96 +260,119 @@ impl<E: Executor> Agent<E> {
         }
     }
 
-    /// Goes on with everything that is on the disk.
+    /// Goes on with everything that is on the disk, and with every command that runs without being there.
+    ///
+    /// A task that cannot be gone on with costs no other one anything.
     fn take_up(self: &Arc<Self>) -> io::Result<()> {
-        for task in self.home.tasks()? {
+        let running = self.executor.adopt(&self.home.tasks_dir())?;
+        let names = running.iter().filter_map(|place| place.file_name()?.to_str());
+        let mut tasks: BTreeSet<String> = names.filter(|name| is_id(name)).map(str::to_owned).collect();
+        tasks.extend(self.home.tasks()?);
+        for task in tasks {
             let place = self.home.place(&task);
-            match (self.has_order(&place)?, place.stop()?) {
-                (true, stop) => {
-                    info!(task.id = %task, "going on with task {task}");
-                    self.carry(&task, stop);
-                }
-                // It was cancelled before it came, which is remembered until the server says that it is over.
-                (false, Some(_)) => {}
-                (false, None) => place.remove()?,
+            place.reopen();
+            if let Err(error) = self.take_up_one(&place, &running) {
+                warn!(task.id = %task, "what is left of task {task} cannot be used: {error}");
             }
         }
         Ok(())
     }
 
-    /// Whether there is an order to go on with. One that cannot be read and of which nothing has begun is as good as
-    /// one that never came: the server sends it again.
-    fn has_order(&self, place: &Place) -> io::Result<bool> {
-        let task = place.task_id();
-        match place.order() {
-            Ok(order) => Ok(order.is_some()),
+    fn take_up_one(self: &Arc<Self>, place: &Place, running: &BTreeSet<PathBuf>) -> io::Result<()> {
+        let (task, runs) = (place.task_id(), running.contains(&place.dir()));
+        let stop = place.stop().unwrap_or_default();
+        let order = match place.order() {
+            Ok(Some(raw)) => Ok(raw),
+            Ok(None) if runs => Err(directory_gone(place)),
+            // It was cancelled before it came, which is remembered until the server says that it is over.
+            Ok(None) if stop.is_some() => return Ok(()),
+            Ok(None) => return place.remove(),
+            Err(_) if runs && !place.is_intact() => Err(directory_gone(place)),
+            Err(error) if runs || self.has_begun(place) => Err(order::unreadable(&error)),
+            // As good as one that never came: the server sends it again.
             Err(error) => {
-                let facts = place.facts(&self.executor);
-                let has_begun = facts.map_or(true, |facts| facts.has_manifest || facts.seen != Seen::Nothing);
-                if !has_begun {
-                    warn!(task.id = %task, "the order of task {task} cannot be read, and has to come again: {error}");
-                    place.forget_order()?;
-                }
-                Ok(has_begun)
+                warn!(task.id = %task, "the order of task {task} cannot be read, and has to come again: {error}");
+                return place.remove();
             }
-        }
+        };
+        info!(task.id = %task, "going on with task {task}");
+        self.carry(task, order, stop);
+        Ok(())
+    }
+
+    /// Whether a task whose order cannot be read may have been started.
+    fn has_begun(&self, place: &Place) -> bool {
+        let facts = place.facts(&self.executor);
+        facts.map_or(true, |facts| facts.has_manifest || facts.seen != Seen::Nothing)
     }
 
     /// Takes an order, unless it was taken before; whether it was.
-    pub(crate) fn take(self: &Arc<Self>, raw: &serde_json::Value) -> io::Result<bool> {
+    pub(crate) fn take(self: &Arc<Self>, raw: &Value) -> io::Result<bool> {
         let Some(task) = order::task_id(raw) else {
             warn!("the server sent an order without an id that can be one");
             return Ok(false);
         };
-        let place = self.home.place(task);
-        if self.held().contains_key(task) {
+        if self.held.contains(task) {
             return Ok(false);
         }
+        let place = self.home.place(task);
+        place.reopen();
+        let order = match self.keep_order(&place, raw) {
+            Ok(true) => Ok(raw.clone()),
+            Ok(false) => return Ok(false),
+            // To stop a task needs no disk.
+            Err(_) if order::is_cancel(raw) => Ok(raw.clone()),
+            Err(error) => Err(self.not_kept(task, error)?),
+        };
+        info!(task.id = %task, "took task {task}");
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        self.carry(task, order, place.stop().unwrap_or_default());
+        Ok(true)
+    }
+
+    /// Keeps an order on the disk; false where too many are held.
+    fn keep_order(&self, place: &Place, raw: &Value) -> io::Result<bool> {
         // One that is kept and not held was left by a try that failed after it was written down.
-        if !self.has_order(&place)? {
-            if self.home.tasks()?.len() >= limits::AGENT_TASKS_MAX {
+        if !matches!(place.order(), Ok(Some(_))) {
+            let task = place.task_id();
+            if self.home.tasks().map_or(0, |tasks| tasks.len()) >= limits::AGENT_TASKS_MAX {
                 warn!(task.id = %task, "task {task} is not taken: {} are held", limits::AGENT_TASKS_MAX);
                 return Ok(false);
             }
             place.write_order(raw)?;
         }
-        info!(task.id = %task, "took task {task}");
-        self.taken.fetch_add(1, Ordering::Relaxed);
-        self.carry(task, place.stop()?);
+        self.unkept().remove(place.task_id());
         Ok(true)
     }
 
-    fn carry(self: &Arc<Self>, task: &str, stop: Option<Stop>) {
-        let (wish, wished) = watch::channel(stop);
-        self.held().insert(task.to_owned(), wish);
+    /// Why a task fails whose order cannot be kept; an error as long as freeing space may still help.
+    fn not_kept(&self, task: &str, error: io::Error) -> io::Result<Fault> {
+        let freed = self.space_freed.load(Ordering::Relaxed);
+        let before = *self.unkept().entry(task.to_owned()).or_insert(freed);
+        // One pass may have been under way when the order came; the next one counts.
+        if freed < before + 2 {
+            self.space_wanted.notify_one();
+            return Err(error);
+        }
+        self.unkept().remove(task);
+        Ok(Fault::passing(format!("its agent could not keep the order: {error}")))
+    }
+
+    fn carry(self: &Arc<Self>, task: &str, order: Result<Value, Fault>, stop: Option<Stop>) {
+        let is_cancel = order.as_ref().is_ok_and(order::is_cancel);
+        let kind = if is_cancel { TaskKind::CancelJob } else { TaskKind::RunJob };
+        let stopped = self.held.insert(task, kind, stop);
         let mut carrying = self.carrying();
         // Those that are done are let go.
         while carrying.try_join_next().is_some() {}
-        carrying.spawn(carry::carry(Arc::clone(self), task.to_owned(), wished));
+        carrying.spawn(carry::carry(Arc::clone(self), task.to_owned(), order, stopped));
     }
 
     /// Notes that nothing is left of a task.
     pub(crate) fn let_go(&self, task: &str) {
-        self.held().remove(task);
+        self.executor.release(&self.home.place(task).dir());
+        self.held.remove(task);
         self.ended.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Wants a task to be stopped, if it is held. The disk knows it already, or need not.
-    pub(crate) fn want_stop(&self, task: &str, stop: Stop) {
-        if let Some(wish) = self.held().get(task) {
-            wish.send_if_modified(|wish| {
-                let is_new = *wish != Some(Stop::Over) && *wish != Some(stop);
-                if is_new {
-                    *wish = Some(stop);
-                }
-                is_new
-            });
-        }
-    }
-
-    /// The tasks that are held.
-    pub(crate) fn have(&self) -> Vec<String> {
-        self.held().keys().cloned().collect()
     }
 
     /// Ends the agent.
@@ -370,11 +405,18 @@ impl<E: Executor> Agent<E> {
         }
     }
 
-    fn held(&self) -> MutexGuard<'_, BTreeMap<String, watch::Sender<Option<Stop>>>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unkept(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
+        self.unkept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn carrying(&self) -> MutexGuard<'_, JoinSet<()>> {
         self.carrying.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Why a task fails whose directory is gone, or is not the one any more in which its command was started.
+pub(crate) fn directory_gone(place: &Place) -> Fault {
+    let dir = place.dir();
+    let words = "was removed or replaced while its command ran, so its outputs and its end are not known";
+    Fault::passing(format!("the directory of the task, {}, {words}", dir.display()))
 }

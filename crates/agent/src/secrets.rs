@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use tidemill_core::limits::VARIABLE_BYTES_MAX;
 
 /// Bytes of the file, at most.
 const BYTES_MAX: u64 = 1024 * 1024;
@@ -45,6 +46,12 @@ fn parse(text: &str) -> Result<BTreeMap<String, String>, String> {
                 "`{name}` has fewer than {VALUE_MIN} characters, which cannot be kept out of a log"
             ));
         }
+        if name.len() + value.len() + 2 > VARIABLE_BYTES_MAX {
+            return Err(format!(
+                "`{name}` has {} bytes, and a variable at most {VARIABLE_BYTES_MAX} with its name",
+                value.len()
+            ));
+        }
         if value.contains('\0') {
             return Err(format!("`{name}` contains a NUL"));
         }
@@ -73,6 +80,9 @@ mod tests {
             assert!(!problem.contains("hunter"), "{problem}");
         }
         assert!(parse("A=abc").unwrap_err().contains("fewer than 4"));
+        assert!(
+            parse(&format!("A={}", "x".repeat(VARIABLE_BYTES_MAX))).unwrap_err().contains("at most 131072")
+        );
     }
 
     #[test]

@@ -15,4 +15,4 @@ mod yaml;
 
 pub use definition::{Graph, JobSpec};
 pub use fault::GraphFault;
-pub use read::{JOBS_MAX, parse};
+pub use read::parse;

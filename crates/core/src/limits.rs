@@ -144,6 +144,36 @@ pub const KEPT_MAX: usize = 500;
 pub const GRAPH_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Characters of a graph's name, and of what names are looked for by.
 pub const GRAPH_NAME_CHARS_MAX: usize = 128;
+/// Levels of nesting in the file of a graph.
+pub const GRAPH_DEPTH_MAX: usize = 16;
+/// Jobs of a graph.
+pub const GRAPH_JOBS_MAX: usize = 50_000;
+/// Bytes of the name of a job, an output, a pool, a label or a workspace in the file of a graph.
+pub const GRAPH_WORD_BYTES_MAX: usize = 64;
+/// Bytes of the command of a job.
+pub const COMMAND_BYTES_MAX: usize = 64 * 1024;
+/// Jobs that one job needs.
+pub const NEEDS_MAX: usize = 1_000;
+/// Bytes of the pattern of an output, or of another path in the file of a graph.
+pub const PATTERN_BYTES_MAX: usize = 512;
+/// Bytes of the name of a variable.
+pub const VARIABLE_NAME_BYTES_MAX: usize = 128;
+/// Bytes of a variable with its name, `=` and the NUL at its end: Linux executes nothing with a longer one
+/// (`MAX_ARG_STRLEN`).
+pub const VARIABLE_BYTES_MAX: usize = 128 * 1024;
+/// Bytes of the variables of a job in all. Linux allows a quarter of the stack limit, usually 2 MiB, for them, the
+/// arguments, the secrets and what the agent adds.
+pub const ENVIRONMENT_BYTES_MAX: usize = 1024 * 1024;
+/// Days of the longest time in the file of a graph.
+pub const GRAPH_DAYS_MAX: u32 = 365;
+/// Seconds that an agent may be silent at least before a job of it runs elsewhere.
+pub const RERUN_AFTER_SECS_MIN: u32 = 10;
+/// Times that a job may ask to be tried again.
+pub const RETRIES_MAX: i32 = 100;
+/// Largest weight of a job.
+pub const JOB_WEIGHT_MAX: i32 = 1_000;
+/// Free bytes below which the disk of an agent counts as full.
+pub const AGENT_DISK_FREE_BYTES_MIN: u64 = 64 * 1024;
 /// Largest weight of a job, size of a pool, and capacity of an agent.
 pub const WEIGHT_MAX: i32 = 1_000_000;
 /// Jobs that a controller writes in one step.

@@ -57,7 +57,8 @@ pub enum TaskResult {
     Ended {
         /// Its exit code; 128 and the signal's number where one ended it.
         exit_code: i32,
-        /// Names of outputs whose pattern matched nothing.
+        /// Outputs that nothing matched, each as its name with the pattern: `table (out/*.csv)`. Agents of earlier
+        /// releases send the name alone.
         unmatched: Vec<String>,
         /// Files that are new and match nothing: what may have been meant.
         #[serde(default)]

@@ -16,11 +16,16 @@ use tracing::debug;
 
 use crate::moment::Moment;
 use crate::order::{Header, Order};
+use crate::process_table::SupervisorProcess;
 use crate::report::Report;
 use crate::spec::Spec;
 
 /// Orders that may wait for a supervisor which is slow to read them.
 const ORDERS_WAITING_MAX: usize = 64;
+/// How often to look whether a signal has stopped the supervisor.
+const LOOK_STOPPED: Duration = Duration::from_millis(500);
+/// How long a signal may have stopped the supervisor before its command is killed, and again before it is killed itself.
+const STOPPED_MAX: Duration = Duration::from_secs(2);
 
 /// Why a command could not be supervised, or its end is not known.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +48,9 @@ pub enum Error {
     /// A report made no sense: another version, or not our supervisor.
     #[error("could not understand what the supervisor reports")]
     Malformed(#[source] serde_json::Error),
+    /// A signal stopped the supervisor, so the command was killed.
+    #[error("a signal (SIGSTOP) stopped the supervisor of the command, which was killed for it")]
+    Stopped,
     /// The supervisor is gone and never told how the command ended.
     ///
     /// The main process of the command died with it; processes which that one had started may live on.
@@ -62,6 +70,11 @@ pub struct Supervised {
     /// Owns the supervisor's input, whose end the supervisor takes for our death.
     writer: JoinHandle<()>,
     is_over: bool,
+    process: Option<SupervisorProcess>,
+    /// Since when a signal has stopped the supervisor, as far as that was seen.
+    stopped_at: Option<Moment>,
+    /// Whether the command was killed for that.
+    is_condemned: bool,
 }
 
 impl Supervised {
@@ -85,6 +98,8 @@ impl Supervised {
         let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(start_error(io::Error::other("the pipes are missing")));
         };
+        let process =
+            child.id().and_then(|pid| SupervisorProcess::of_child(Path::new(""), pid).ok().flatten());
         hand_over(&mut stdin, spec).await.map_err(Error::Handover)?;
         let (sender, receiver) = mpsc::channel(ORDERS_WAITING_MAX);
         Ok(Self {
@@ -93,6 +108,9 @@ impl Supervised {
             control: Control { orders: sender },
             writer: tokio::spawn(write_orders(stdin, receiver)),
             is_over: false,
+            process,
+            stopped_at: None,
+            is_condemned: false,
         })
     }
 
@@ -103,14 +121,48 @@ impl Supervised {
         if self.is_over {
             return Ok(None);
         }
-        if let Some(line) = self.reports.next_line().await.map_err(Error::Read)? {
+        let line = loop {
+            tokio::select! {
+                line = self.reports.next_line() => break line.map_err(Error::Read)?,
+                () = tokio::time::sleep(LOOK_STOPPED) => self.look_for_stop(),
+            }
+        };
+        if let Some(line) = line {
             let report = serde_json::from_str(&line).map_err(Error::Malformed)?;
             self.is_over = matches!(report, Report::Exited(_));
+            if self.is_over && self.is_condemned {
+                return Err(Error::Stopped);
+            }
             return Ok(Some(report));
         }
         let status = self.supervisor.wait().await.map_err(Error::Read)?;
         self.is_over = true;
-        Err(Error::Lost { status })
+        Err(if self.is_condemned { Error::Stopped } else { Error::Lost { status } })
+    }
+
+    /// Has the command killed when a signal has kept the supervisor stopped for too long: it keeps no time limit then,
+    /// and would not notice the loss of contact.
+    fn look_for_stop(&mut self) {
+        let Some(process) = &self.process else { return };
+        if !process.is_stopped() {
+            self.stopped_at = None;
+            return;
+        }
+        let now = Moment::now();
+        if self.stopped_at.get_or_insert(now).until(now) < STOPPED_MAX {
+            return;
+        }
+        // Continued, it kills the command with all that it started; one that is stopped again is killed itself.
+        let ended = if self.is_condemned {
+            process.kill()
+        } else {
+            self.is_condemned = true;
+            let _ = self.control.orders.try_send(Order::Kill);
+            process.resume()
+        };
+        if let Err(error) = ended {
+            debug!(error = %error, "the stopped supervisor could not be signalled");
+        }
     }
 
     /// A handle for orders, which may be given from anywhere.

@@ -1,13 +1,14 @@
 //! A command that outlives whoever started it, seen from outside: its directory.
 //!
 //! Any process that has the directory can look, stop and collect. It takes the supervisor's own word for
-//! nothing but its records: whether it lives is told by a lock that ends with it.
+//! nothing but its records: whether it lives is told by a lock that ends with it. Where the directory or a file in it
+//! is gone, the process table tells, for those who hold the [`SupervisorProcess`].
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::{self, File, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::OFlags;
@@ -18,16 +19,19 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::handle::Error;
 use crate::moment::Moment;
 use crate::order::Order;
+use crate::process_table::{DIRECTORY_VARIABLE, SupervisorProcess, is_unusable, open_pipe, write_order};
 use crate::record::{
     ALIVE, Begun, COMPLAINTS, CONTROL, EXIT, Exit, FORBIDDEN, Handover, LOG, LastingSpec, SPEC, STARTED,
-    create, read_if_there, write_whole,
+    create, machine_start, read_if_there, write_whole,
 };
 use crate::remains;
 
 /// The directory of a command that outlives whoever started it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Lasting {
     dir: PathBuf,
+    /// The supervisor, where its process is known.
+    process: Option<Arc<SupervisorProcess>>,
 }
 
 /// What there is to see of a command.
@@ -49,7 +53,12 @@ pub enum Seen {
 impl Lasting {
     /// The command of this directory, which must exist; nobody else should be able to read it.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into() }
+        Self { dir: dir.into(), process: None }
+    }
+
+    /// The same with the supervisor's process, which counts where the directory does not tell.
+    pub fn with_process(dir: impl Into<PathBuf>, process: Option<Arc<SupervisorProcess>>) -> Self {
+        Self { dir: dir.into(), process }
     }
 
     /// The file that holds what the command wrote.
@@ -85,6 +94,7 @@ impl Lasting {
         let mut child = Command::new(supervisor)
             .args(args)
             .env_clear()
+            .env(DIRECTORY_VARIABLE, &self.dir)
             .current_dir(&self.dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -104,24 +114,61 @@ impl Lasting {
 
     /// Makes sure that no command is started here any more. One that runs goes on.
     ///
-    /// Where [`Lasting::look`] sees nothing after this, nothing runs and nothing ever will.
+    /// Where [`Lasting::look`] sees nothing after this, nothing runs and nothing ever will. In a directory that is gone
+    /// nothing starts either: a supervisor begins with a lock in it.
     pub fn forbid(&self) -> io::Result<()> {
-        create().create(true).truncate(false).open(self.dir.join(FORBIDDEN)).map(drop)
+        match create().create(true).truncate(false).open(self.dir.join(FORBIDDEN)) {
+            Err(error) if is_unusable(&error) => Ok(()),
+            made => made.map(drop),
+        }
     }
 
     /// What there is to see now.
+    ///
+    /// A command whose records are gone is alive as long as its supervisor is in the process table, and lost after.
     pub fn look(&self) -> io::Result<Seen> {
+        let recorded = match self.look_at_records() {
+            Err(error) if is_unusable(&error) => None,
+            recorded => Some(recorded?),
+        };
+        match (recorded, &self.process) {
+            (Some(Seen::Exited(exit)), _) => Ok(Seen::Exited(exit)),
+            (Some(Seen::Alive { started }), _) => Ok(Seen::Alive { started }),
+            (recorded, Some(process)) if process.is_alive() => {
+                let started = recorded != Some(Seen::Nothing) || self.is_started() || !self.has_spec();
+                Ok(Seen::Alive { started })
+            }
+            // It may have ended between the two looks.
+            (Some(_), Some(_)) => match self.look_at_records()? {
+                Seen::Nothing if !self.has_spec() => Ok(Seen::Lost),
+                seen => Ok(seen),
+            },
+            (Some(seen), None) => Ok(seen),
+            (None, _) => Ok(Seen::Lost),
+        }
+    }
+
+    fn is_started(&self) -> bool {
+        self.dir.join(STARTED).exists()
+    }
+
+    /// Whether the directory still holds the command that was to be run: it is there before a supervisor is started.
+    pub fn has_spec(&self) -> bool {
+        fs::symlink_metadata(&self.dir).is_ok_and(|found| found.is_dir()) && self.dir.join(SPEC).exists()
+    }
+
+    fn look_at_records(&self) -> io::Result<Seen> {
         if let Some(exit) = self.exit()? {
             return Ok(Seen::Exited(exit));
         }
         if self.is_alive()? {
-            return Ok(Seen::Alive { started: self.dir.join(STARTED).exists() });
+            return Ok(Seen::Alive { started: self.is_started() });
         }
         // It may have ended between the two looks.
         if let Some(exit) = self.exit()? {
             return Ok(Seen::Exited(exit));
         }
-        Ok(if self.dir.join(STARTED).exists() { Seen::Lost } else { Seen::Nothing })
+        Ok(if self.is_started() { Seen::Lost } else { Seen::Nothing })
     }
 
     /// Gives a sign of contact, taken before whatever proves it was sent. False where nobody listens.
@@ -144,18 +191,30 @@ impl Lasting {
     /// Found are the processes of its session, and all that have one of `marks` (`NAME=value`) in their
     /// environment. Zero means that nothing of it runs. To be repeated until then: killing takes its time.
     pub fn kill_remains(&self, marks: &[String]) -> io::Result<usize> {
-        let begun = read_if_there(&self.dir.join(STARTED))?;
+        remains::kill(self.begun()?.as_ref(), marks)
+    }
+
+    /// The supervisor that began, from the process table or from its record.
+    fn begun(&self) -> io::Result<Option<Begun>> {
+        if let Some(process) = &self.process {
+            return Ok(Some(Begun { session: process.pid(), machine_start: machine_start() }));
+        }
+        let record = match read_if_there(&self.dir.join(STARTED)) {
+            Err(error) if is_unusable(&error) => None,
+            record => record?,
+        };
         // A record that was cut off by a loss of power belongs to an earlier start of the machine.
-        let begun = begun.and_then(|bytes| serde_json::from_slice::<Begun>(&bytes).ok());
-        remains::kill(begun.as_ref(), marks)
+        Ok(record.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
     /// Kills a supervisor that does not obey, and with it the main process of its command.
     ///
     /// What it leaves is for [`Lasting::kill_remains`].
     pub fn kill_supervisor(&self) -> io::Result<()> {
-        let begun = read_if_there(&self.dir.join(STARTED))?;
-        match begun.and_then(|bytes| serde_json::from_slice::<Begun>(&bytes).ok()) {
+        if let Some(process) = &self.process {
+            return process.kill();
+        }
+        match self.begun()? {
             // The lock says that it lives, so its number is still its own.
             Some(begun) if self.is_alive()? => remains::kill_leader(&begun),
             Some(_) | None => Ok(()),
@@ -188,18 +247,10 @@ impl Lasting {
     }
 
     fn give(&self, order: Order) -> io::Result<bool> {
-        let flags = i32::try_from((OFlags::NONBLOCK | OFlags::NOFOLLOW).bits()).unwrap_or_default();
-        let pipe = OpenOptions::new().write(true).custom_flags(flags).open(self.dir.join(CONTROL));
-        let mut line = serde_json::to_vec(&order)?;
-        line.push(b'\n');
-        // So few bytes are written whole or not at all.
-        match pipe.and_then(|mut pipe| pipe.write_all(&line)) {
-            Ok(()) => Ok(true),
-            // There is no pipe, nobody reads it, or a stuck supervisor has not read it for long.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => Ok(false),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-            Err(error) => Err(error),
+        let pipe = open_pipe(&self.dir.join(CONTROL), OFlags::NONBLOCK | OFlags::NOFOLLOW);
+        match (write_order(pipe, order)?, &self.process) {
+            (false, Some(process)) => process.give(order),
+            (is_given, _) => Ok(is_given),
         }
     }
 }

@@ -6,9 +6,16 @@ use crate::report::Part;
 /// What stands in the place of a secret.
 const MASK: &str = "•••";
 
+/// Values are secret, so they are not shown.
+impl std::fmt::Debug for Mask {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Mask").field("values", &self.values.len()).finish_non_exhaustive()
+    }
+}
+
 /// The secrets of a command, and what is held back of one of its streams.
-#[derive(Clone)]
-pub(crate) struct Mask {
+#[derive(Clone, Default)]
+pub struct Mask {
     /// Their values, the longest first: one may be a part of another.
     values: Vec<String>,
     /// How much may be the beginning of one.
@@ -18,7 +25,8 @@ pub(crate) struct Mask {
 }
 
 impl Mask {
-    pub(crate) fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
+    /// A mask for the values of secrets.
+    pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
         // A line is never longer than itself: a value of several lines is masked line by line.
         let lines = secrets.into_iter().flat_map(str::lines).filter(|line| !line.trim().is_empty());
         let mut values: Vec<String> = lines.map(str::to_owned).collect();
@@ -28,17 +36,24 @@ impl Mask {
         Self { values, held_max, held: String::new() }
     }
 
-    /// The text without secrets; the end of a piece may come with the next one.
-    pub(crate) fn pass(&mut self, text: String, part: Part) -> String {
-        if self.values.is_empty() {
-            return text;
-        }
-        let mut text = std::mem::take(&mut self.held) + &text;
+    /// A whole text without secrets.
+    pub fn hide(&self, text: &str) -> String {
+        let mut text = text.to_owned();
         for value in &self.values {
             if text.contains(value.as_str()) {
                 text = text.replace(value.as_str(), MASK);
             }
         }
+        text
+    }
+
+    /// The text without secrets; the end of a piece may come with the next one.
+    pub(crate) fn pass(&mut self, text: String, part: Part) -> String {
+        if self.values.is_empty() {
+            return text;
+        }
+        let whole = std::mem::take(&mut self.held) + &text;
+        let mut text = self.hide(&whole);
         if part == Part::Piece {
             let cut = text.floor_char_boundary(text.len().saturating_sub(self.held_max));
             self.held = text.split_off(cut);

@@ -115,10 +115,36 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(&beside, path)
 }
 
-fn write_beside(path: &Path, bytes: &[u8]) -> io::Result<(PathBuf, File)> {
+/// Bytes that are reserved for a record: more than an end of a command takes.
+const RESERVED_BYTES: usize = 4096;
+
+/// Takes the space on the disk that [`write_reserved`] needs later.
+pub(crate) fn reserve_record(path: &Path) -> io::Result<()> {
+    let (_, file) = write_beside(path, &[b' '; RESERVED_BYTES])?;
+    file.sync_all()
+}
+
+/// Writes a record into the space that was reserved for it, which works on a full disk. Blanks follow the record.
+pub(crate) fn write_reserved(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let beside = beside(path);
+    // Truncating would give the space away.
+    let mut file = create().create(true).truncate(false).open(&beside)?;
+    let mut padded = bytes.to_vec();
+    padded.resize(bytes.len().max(RESERVED_BYTES), b' ');
+    file.write_all(&padded)?;
+    file.sync_all()?;
+    fs::rename(&beside, path)?;
+    sync_folder(path)
+}
+
+fn beside(path: &Path) -> PathBuf {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
-    let beside = PathBuf::from(beside);
+    PathBuf::from(beside)
+}
+
+fn write_beside(path: &Path, bytes: &[u8]) -> io::Result<(PathBuf, File)> {
+    let beside = beside(path);
     let mut file = create().truncate(true).create(true).open(&beside)?;
     file.write_all(bytes)?;
     Ok((beside, file))

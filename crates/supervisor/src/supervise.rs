@@ -73,7 +73,8 @@ enum Failure {
 ///
 /// - If this supervisor is killed with SIGKILL, the main process of the command dies with it; processes that the
 ///   command had started live on.
-/// - If this supervisor is frozen with SIGSTOP, it does nothing until it continues.
+/// - If this supervisor is stopped with SIGSTOP, it does nothing until it continues. The worker, or the agent, notices
+///   that within seconds and has the command killed; where that process is gone as well, the command goes on.
 /// - A command that runs as another user (set-user-id) may be beyond our power to kill; we wait for it then.
 /// - A program that forks without pause, each child leaving its group, can outrun the search for it.
 ///

@@ -93,7 +93,10 @@ async fn a_pattern_that_matches_nothing_is_told_with_a_hint() {
     let TaskResult::Ended { exit_code, unmatched, hint, .. } = ground.result("typo-001").await else {
         panic!()
     };
-    assert_eq!((exit_code, unmatched), (0, vec!["link".to_owned(), "report".to_owned()]));
+    assert_eq!(
+        (exit_code, unmatched),
+        (0, vec!["link (link.csv)".to_owned(), "report (report.csv)".to_owned()])
+    );
     assert_eq!(hint, ["link.csv (a symbolic link)", "repport.csv"]);
 }
 

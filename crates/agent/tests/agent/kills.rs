@@ -150,6 +150,31 @@ async fn a_supervisor_that_is_killed_is_told() {
     assert!(!is_alive(away), "it was told while something ran");
 }
 
+/// Shows that a supervisor which its command stopped is noticed, and that the command is dead before a job with
+/// `rerun after 10s` may run elsewhere, also where the command stops its supervisor over and over.
+#[tokio::test]
+async fn stopped_supervisor_loses_its_command_in_time() {
+    const AFTER: Duration = Duration::from_secs(10);
+    let once = "echo $$ > %pid; kill -STOP $PPID; exec sleep 1000";
+    let always = "echo $$ > %pid; while true; do kill -STOP $PPID; done";
+    for script in [once, always] {
+        let ground = Ground::new().await;
+        let _agent = ground.agent();
+        let mut job = order(&ground, "job", script);
+        job["work"]["on_agent_lost"] = json!({"rerun_after": 10});
+        ground.server.order(job);
+        let pid = ground.pid("pid").await;
+        let stopped = std::time::Instant::now();
+        until("the command is killed", || !is_alive(pid)).await;
+        assert!(stopped.elapsed() < AFTER, "{:?}", stopped.elapsed());
+        let result = ground.result("job-001").await;
+        let TaskResult::Failed { fatal: false, message, .. } = &result else { panic!("{result:?}") };
+        assert!(message.contains("SIGSTOP"), "{message}");
+        ground.server.order(order(&ground, "next", "true"));
+        assert_eq!(ground.result("next-001").await, well());
+    }
+}
+
 /// Shows that an agent which is told to end leaves its commands running, and takes them up again.
 #[tokio::test]
 async fn commands_outlive_an_agent_that_is_told_to_end() {

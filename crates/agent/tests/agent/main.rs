@@ -4,10 +4,13 @@
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "the functions that tests share are tests too")]
 
 mod cancels;
+mod directories;
+mod disks;
 mod faults;
 mod jobs;
 mod kept;
 mod kills;
+mod names;
 mod panics;
 mod s3;
 mod server;

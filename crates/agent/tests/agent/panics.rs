@@ -1,6 +1,7 @@
 //! An agent with a fault of its own: what panics ends the task that it happened in, and nothing else.
 
 use crate::stage::{Ground, is_alive, order, until, well};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -43,6 +44,10 @@ impl Faulty {
 }
 
 impl Executor for Faulty {
+    fn adopt(&self, tasks: &Path) -> io::Result<BTreeSet<PathBuf>> {
+        self.inner.adopt(tasks)
+    }
+
     fn prepare(&self, place: &Path) -> io::Result<()> {
         self.meet(At::Prepare, place);
         self.inner.prepare(place)
@@ -83,12 +88,20 @@ impl Executor for Faulty {
         self.inner.stop(place, grace)
     }
 
+    fn is_stopped(&self, place: &Path) -> bool {
+        self.inner.is_stopped(place)
+    }
+
     fn kill(&self, place: &Path) -> io::Result<()> {
         self.inner.kill(place)
     }
 
     fn clean(&self, place: &Path) -> io::Result<bool> {
         self.inner.clean(place)
+    }
+
+    fn release(&self, place: &Path) {
+        self.inner.release(place);
     }
 }
 

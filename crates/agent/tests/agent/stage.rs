@@ -103,6 +103,35 @@ impl Ground {
         command.stderr(Stdio::inherit()).kill_on_drop(true).spawn().unwrap()
     }
 
+    /// An agent in a process of its own whose directory is a disk of 6 MB. Only its own processes see that disk.
+    pub(crate) fn process_on_small_disk(&self) -> Child {
+        fs::create_dir_all(self.home()).unwrap();
+        // An ordinary user may mount in a user namespace of its own.
+        let flags = if rustix::process::geteuid().is_root() { "-m" } else { "-rm" };
+        let line =
+            "mount -t tmpfs -o size=6m tidemill-test \"$1\" || exit 9; exec \"$0\" agent \"$1\" \"$2\"";
+        let mut command = Command::new("unshare");
+        command.args([flags, "sh", "-c", line]).arg(stand()).arg(self.home()).arg(&self.server.address);
+        command.env("NO_PROXY", "127.0.0.1").stderr(Stdio::inherit()).kill_on_drop(true).spawn().unwrap()
+    }
+
+    /// An agent in a process of its own that is not root's, who could read everything.
+    pub(crate) fn process_of_another_user(&self) -> Child {
+        const NOBODY: u32 = 65534;
+        if !rustix::process::geteuid().is_root() {
+            return self.process();
+        }
+        let program = self.path("agent_stand");
+        fs::copy(stand(), &program).unwrap();
+        for path in [self.path(""), program.clone()] {
+            std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        let mut command = Command::new(program);
+        command.args(["agent", self.home().to_str().unwrap(), &self.server.address]);
+        command.uid(NOBODY).gid(NOBODY).env("NO_PROXY", "127.0.0.1");
+        command.stderr(Stdio::inherit()).kill_on_drop(true).spawn().unwrap()
+    }
+
     /// Waits for the result of a task.
     pub(crate) async fn result(&self, task: &str) -> TaskResult {
         until(&format!("{task} has a result"), || self.server.result(task).is_some()).await;
@@ -112,7 +141,8 @@ impl Ground {
     /// Waits until nothing is left of tasks in the agent's directory.
     pub(crate) async fn until_clean(&self) {
         let tasks = self.home().join("tasks");
-        until("the tasks are removed", || fs::read_dir(&tasks).unwrap().next().is_none()).await;
+        let is_empty = || fs::read_dir(&tasks).is_ok_and(|mut tasks| tasks.next().is_none());
+        until("the tasks are removed", is_empty).await;
     }
 
     /// Waits until a command wrote a process id into a file outside.

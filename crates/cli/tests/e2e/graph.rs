@@ -9,6 +9,7 @@ mod controllers;
 mod cuts;
 mod death_stages;
 mod deaths;
+mod directories;
 mod ends;
 mod examples;
 mod flags;

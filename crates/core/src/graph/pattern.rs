@@ -1,10 +1,8 @@
 //! Patterns of outputs: paths within a job's directory, in which `*` stands for anything but a slash.
 
+use crate::limits::PATTERN_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
-
-/// Bytes of a pattern.
-const BYTES_MAX: usize = 512;
 
 /// A pattern that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -76,7 +74,7 @@ pub(super) fn check_path(path: &str) -> Result<(), BadPattern> {
     if path.is_empty() {
         return bad("is empty", "name a path within the job's directory");
     }
-    if path.len() > BYTES_MAX {
+    if path.len() > PATTERN_BYTES_MAX {
         return bad("is longer than 512 bytes", "use shorter names");
     }
     if path.chars().any(char::is_control) {

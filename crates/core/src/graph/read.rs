@@ -9,13 +9,12 @@ use super::check::{self, Placed};
 use super::definition::Graph;
 use super::fault::{At, Faults, GraphFault, nearest, shown};
 use super::yaml::{self, Node, Value};
-use crate::limits::GRAPH_NAME_CHARS_MAX;
+use crate::limits::{
+    ENVIRONMENT_BYTES_MAX, GRAPH_BYTES_MAX, GRAPH_JOBS_MAX, GRAPH_NAME_CHARS_MAX, GRAPH_WORD_BYTES_MAX,
+    VARIABLE_BYTES_MAX, VARIABLE_NAME_BYTES_MAX,
+};
 use std::collections::BTreeMap;
 
-/// Bytes of a file.
-const BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Jobs of a graph.
-pub const JOBS_MAX: usize = 50_000;
 /// Keys of the file itself.
 pub(super) const KEYS: [&str; 5] = ["version", "name", "workspace", "env", "jobs"];
 
@@ -37,8 +36,9 @@ pub fn parse(text: &str) -> Result<Graph, Vec<GraphFault>> {
 
 fn read(text: &str, faults: &mut Faults) -> Option<Graph> {
     let start = At { line: 1, column: 1 };
-    if text.len() > BYTES_MAX {
-        faults.add(start, format!("the file is {} bytes long; at most {BYTES_MAX} are allowed", text.len()));
+    if text.len() > GRAPH_BYTES_MAX {
+        let length = text.len();
+        faults.add(start, format!("the file is {length} bytes long; at most {GRAPH_BYTES_MAX} are allowed"));
         return None;
     }
     if text.trim().is_empty() {
@@ -87,8 +87,8 @@ fn jobs(
     if entries.is_empty() {
         faults.hint(at, "there is no job", "write `name:` for each job");
     }
-    if entries.len() > JOBS_MAX {
-        faults.add(at, format!("there are {} jobs; at most {JOBS_MAX} are allowed", entries.len()));
+    if entries.len() > GRAPH_JOBS_MAX {
+        faults.add(at, format!("there are {} jobs; at most {GRAPH_JOBS_MAX} are allowed", entries.len()));
         return None;
     }
     let mut placed = Vec::with_capacity(entries.len());
@@ -108,7 +108,7 @@ const NAME_HINT: &str = "use letters, digits, `-`, `_` and `.`, at most 64, begi
 fn is_name(text: &str) -> bool {
     let fits = |symbol: char| symbol.is_ascii_alphanumeric() || matches!(symbol, '-' | '_' | '.');
     !text.is_empty()
-        && text.len() <= 64
+        && text.len() <= GRAPH_WORD_BYTES_MAX
         && text.starts_with(|symbol: char| symbol.is_ascii_alphanumeric())
         && text.chars().all(fits)
 }
@@ -193,6 +193,13 @@ fn variables(node: &Node, faults: &mut Faults) -> BTreeMap<String, String> {
             }
             Value::Text(text, _) => {
                 let text = if value.is_empty() { String::new() } else { text.clone() };
+                let length = variable_bytes(name, &text);
+                if length > VARIABLE_BYTES_MAX {
+                    let bound = format!("{length} bytes long; at most {VARIABLE_BYTES_MAX} are allowed");
+                    let words = format!("the variable `{}` is {bound}", shown(name));
+                    let hint = "write the value to a file, and name the file in the variable";
+                    faults.hint(value.at, words, hint);
+                }
                 variables.insert(name.clone(), text);
             }
             Value::List(_) | Value::Map(_) => {
@@ -203,10 +210,27 @@ fn variables(node: &Node, faults: &mut Faults) -> BTreeMap<String, String> {
     variables
 }
 
+/// Bytes of a variable as the system counts them: with `=`, and with the NUL at its end.
+fn variable_bytes(name: &str, value: &str) -> usize {
+    name.len() + value.len() + 2
+}
+
+/// Checks that a command with this environment can be executed.
+fn environment_fits(job: &str, at: At, env: &BTreeMap<String, String>, faults: &mut Faults) {
+    let length: usize = env.iter().map(|(name, value)| variable_bytes(name, value)).sum();
+    // One variable that is too long is a fault of its own.
+    let is_known = env.iter().any(|(name, value)| variable_bytes(name, value) > VARIABLE_BYTES_MAX);
+    if length > ENVIRONMENT_BYTES_MAX && !is_known {
+        let bound = format!("{length} bytes long; at most {ENVIRONMENT_BYTES_MAX} are allowed");
+        let words = format!("the environment of job `{}` is {bound}", shown(job));
+        faults.hint(at, words, "write large values to files, and name the files in variables");
+    }
+}
+
 fn is_variable(name: &str) -> bool {
     let fits = |symbol: char| symbol.is_ascii_alphanumeric() || symbol == '_';
     !name.is_empty()
-        && name.len() <= 128
+        && name.len() <= VARIABLE_NAME_BYTES_MAX
         && !name.starts_with(|symbol: char| symbol.is_ascii_digit())
         && name.chars().all(fits)
 }

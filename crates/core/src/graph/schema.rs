@@ -4,7 +4,7 @@
 //! at the whole file.
 
 use crate::Json;
-use crate::limits::GRAPH_NAME_CHARS_MAX;
+use crate::limits::{GRAPH_NAME_CHARS_MAX, JOB_WEIGHT_MAX, RETRIES_MAX};
 use serde_json::json;
 
 /// What a name is made of.
@@ -69,9 +69,9 @@ fn job() -> Json {
             "secrets": {"$ref": "#/$defs/names",
                 "description": "Names of secrets that the agent adds to its environment. Their values stay there."},
             "timeout": {"$ref": "#/$defs/length", "description": "How long it may run, such as 90s, 10m or 2h."},
-            "retries": {"type": "integer", "minimum": 0, "maximum": 100, "default": 0,
+            "retries": {"type": "integer", "minimum": 0, "maximum": RETRIES_MAX, "default": 0,
                 "description": "How often it is tried again after its command ended badly."},
-            "weight": {"type": "integer", "minimum": 1, "maximum": 1000, "default": 1,
+            "weight": {"type": "integer", "minimum": 1, "maximum": JOB_WEIGHT_MAX, "default": 1,
                 "description": "How much room it takes, of its agent and of its pool."},
             "pool": {"type": "string", "pattern": NAME, "description": "The pool that bounds it."},
             "workdir": {"type": "string", "minLength": 1,

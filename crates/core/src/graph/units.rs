@@ -1,5 +1,7 @@
 //! Lengths of time and amounts of memory, as people write them.
 
+use crate::limits::GRAPH_DAYS_MAX;
+
 /// Seconds of `90`, `90s`, `10m`, `2h` or `1d`.
 pub(super) fn secs(text: &str) -> Result<u32, &'static str> {
     const HINT: &str = "write a number and a unit, such as 90s, 10m, 2h or 1d";
@@ -13,7 +15,10 @@ pub(super) fn secs(text: &str) -> Result<u32, &'static str> {
         "d" => 86_400,
         _ => return Err(HINT),
     };
-    number.checked_mul(factor).filter(|secs| *secs <= 365 * 86_400).ok_or("at most 365d are allowed")
+    number
+        .checked_mul(factor)
+        .filter(|secs| *secs <= GRAPH_DAYS_MAX * 86_400)
+        .ok_or("at most 365d are allowed")
 }
 
 /// Bytes of `512`, `64KiB`, `512MiB`, `2GiB`, or the same with one letter.

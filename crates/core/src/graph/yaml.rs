@@ -3,11 +3,9 @@
 //! Anchors, aliases and tags are refused: a graph is a plain text, and nothing in it may grow while it is read.
 
 use super::fault::{At, Faults, shown};
+use crate::limits::GRAPH_DEPTH_MAX;
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 use std::collections::HashMap;
-
-/// Depth beyond which nothing is a graph.
-const DEPTH_MAX: usize = 16;
 
 /// A value and its place.
 #[derive(Debug, Clone, PartialEq)]
@@ -86,8 +84,8 @@ impl<'a> Reader<'a, '_> {
     }
 
     fn node(&mut self, (event, at): (Event<'a>, At), depth: usize) -> Option<Node> {
-        if depth > DEPTH_MAX {
-            self.faults.add(at, format!("this is nested more than {DEPTH_MAX} deep"));
+        if depth > GRAPH_DEPTH_MAX {
+            self.faults.add(at, format!("this is nested more than {GRAPH_DEPTH_MAX} deep"));
             return None;
         }
         let value = match event {

@@ -6,8 +6,8 @@ use crate::patience::chain;
 use std::collections::HashMap;
 use tidemill_core::graph::record::{LogLine, TaskRecord};
 use tidemill_core::limits::{
-    AGENT_TASKS_MAX, BEAT_STAGES_MAX, KEY_BYTES_MAX, LOG_CHUNK_BYTES_MAX, MESSAGE_BYTES_MAX, OUTPUTS_MAX,
-    TASK_LOG_BYTES_MAX,
+    AGENT_TASKS_MAX, BEAT_STAGES_MAX, GRAPH_WORD_BYTES_MAX, KEY_BYTES_MAX, LOG_CHUNK_BYTES_MAX,
+    MESSAGE_BYTES_MAX, OUTPUTS_MAX, PATTERN_BYTES_MAX, TASK_LOG_BYTES_MAX,
 };
 use tidemill_core::run::Applied;
 use tidemill_core::task::{Output, Stage, TaskKind, TaskResult};
@@ -322,7 +322,8 @@ fn checked(mut report: TaskReport) -> Result<TaskReport, Error> {
     let names = |names: &mut Vec<String>, max: usize| {
         names.truncate(max);
         for name in names {
-            *name = clean(name, 256);
+            // A name, and the longest pattern that may stand beside it.
+            *name = clean(name, GRAPH_WORD_BYTES_MAX + PATTERN_BYTES_MAX + 8);
         }
     };
     names(&mut report.unknown, UNKNOWN_MAX);

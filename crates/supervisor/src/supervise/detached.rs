@@ -16,9 +16,10 @@ use super::start::{self, Ordered};
 use super::{Failure, complain, watch};
 use crate::mask::Mask;
 use crate::order::Program;
+use crate::process_table::DIRECTORY_VARIABLE;
 use crate::record::{
     ALIVE, Begun, EXIT, Exit, FORBIDDEN, Handover, LastingSpec, SPEC, STARTED, create, machine_start,
-    sync_folder, write_record,
+    reserve_record, sync_folder, write_reserved,
 };
 use crate::report::End;
 
@@ -83,13 +84,15 @@ fn carry_out(launch_args: &[&str], handover: Handover) -> Result<(), Failure> {
     if desk.is_late() {
         return leave(&desk, End::LostContact);
     }
+    // A command can fill the disk, also that of other commands: how it ended must still fit on it.
+    reserve_record(Path::new(EXIT)).map_err(Failure::Directory)?;
     begin().map_err(Failure::Directory)?;
     let mut env = spec.env;
     env.extend(handover.secrets);
     let program = Program {
         command: spec.command,
         env,
-        env_remove: Vec::new(),
+        env_remove: vec![DIRECTORY_VARIABLE.to_owned()],
         dir: Some(spec.dir),
         limits: spec.limits,
     };
@@ -150,5 +153,5 @@ fn begin() -> io::Result<()> {
 fn leave(desk: &Desk, end: End) -> Result<(), Failure> {
     let exit = Exit { end, timed_out: desk.timed_out, stopped: desk.stopped };
     let bytes = serde_json::to_vec(&exit).map_err(|error| Failure::Directory(error.into()))?;
-    write_record(Path::new(EXIT), &bytes).map_err(Failure::Directory)
+    write_reserved(Path::new(EXIT), &bytes).map_err(Failure::Directory)
 }

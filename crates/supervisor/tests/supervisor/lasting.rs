@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use tidemill_supervisor::{End, Exit, Lasting, LastingSpec, Limits, Moment, Seen};
+use tidemill_supervisor::{End, Exit, Lasting, LastingSpec, Limits, Moment, Seen, SupervisorProcess};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
@@ -176,6 +176,44 @@ async fn a_frozen_supervisor_can_be_done_away_with() {
     lasting.kill_supervisor().unwrap();
     until_dead(&[main]).await;
     until("the supervisor is gone", || lasting.look().unwrap() == Seen::Lost).await;
+}
+
+/// Shows that a command whose directory is removed is found in the process table, obeys, and keeps its time limit.
+#[tokio::test]
+async fn command_without_directory_is_found_and_obeys() {
+    for is_told in [true, false] {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("task");
+        fs::create_dir(&dir).unwrap();
+        let note = parent.path().join("pid");
+        let script = format!(
+            "cd /; env > {0}.env; echo $$ > {0}; rm -rf {1}; sleep 1000",
+            note.display(),
+            dir.display()
+        );
+        let mut spec = spec(&dir, &script);
+        spec.timeout = (!is_told).then_some(Duration::from_secs(2));
+        let mut child = start(&dir, &spec, &[]).await;
+        let pid = pid(&note).await;
+        until("the directory is gone", || !dir.exists()).await;
+        assert_eq!(Lasting::new(&dir).look().unwrap(), Seen::Nothing, "the directory alone knows nothing");
+        let mut found = SupervisorProcess::find_below(parent.path()).unwrap();
+        assert_eq!(found.len(), 1, "{found:?}");
+        let process = found.pop().unwrap();
+        assert_eq!((process.dir(), process.pid()), (dir.as_path(), child.id().unwrap().try_into().unwrap()));
+        let lasting = Lasting::with_process(&dir, Some(std::sync::Arc::new(process)));
+        assert_eq!(lasting.look().unwrap(), Seen::Alive { started: true });
+        assert!(lasting.contact(Moment::now()).unwrap());
+        if is_told {
+            assert!(lasting.stop(LONG).unwrap());
+        }
+        child.wait().await.unwrap();
+        until_dead(&[pid]).await;
+        assert_eq!(lasting.look().unwrap(), Seen::Lost);
+        assert_eq!(SupervisorProcess::find_below(parent.path()).unwrap().len(), 0);
+        let environment = fs::read_to_string(note.with_extension("env")).unwrap();
+        assert!(!environment.contains("TIDEMILL_SUPERVISED_DIR"), "{environment}");
+    }
 }
 
 #[tokio::test]

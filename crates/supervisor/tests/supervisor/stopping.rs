@@ -4,9 +4,11 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use tidemill_supervisor::End;
+use tidemill_supervisor::{End, Error};
 
-use crate::stage::{LONG, is_alive, next_line, next_pid, rest, run, shell, signal, start, until_dead};
+use crate::stage::{
+    LONG, PATIENCE, is_alive, next_line, next_pid, rest, run, shell, signal, start, until_dead,
+};
 
 /// Long enough to be told from "at once", short enough to wait for.
 const GRACE: Duration = Duration::from_millis(700);
@@ -20,6 +22,37 @@ async fn a_command_that_heeds_the_stop_ends_in_its_own_way() {
     let outcome = rest(&mut supervised).await;
     assert_eq!(outcome.stdout(), ["bye"]);
     assert_eq!(outcome.end, End::Code(7));
+}
+
+/// Shows that a supervisor which its command stopped is noticed, also where it is stopped over and over.
+#[tokio::test]
+async fn stopped_supervisor_costs_its_command() {
+    let once = "sleep 1000 & echo $! $$ > pids; kill -STOP $PPID; wait";
+    let always = "sleep 1000 & echo $! $$ > pids; while true; do kill -STOP $PPID; done";
+    for (script, kills_all) in [(once, true), (always, false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut spec = shell(script);
+        spec.dir = Some(dir.path().to_owned());
+        let mut supervised = start(&spec).await;
+        let error = tokio::time::timeout(PATIENCE, async {
+            loop {
+                if let Err(error) = supervised.next().await {
+                    return error;
+                }
+            }
+        });
+        assert!(matches!(error.await.expect("it is noticed"), Error::Stopped));
+        let pids = std::fs::read_to_string(dir.path().join("pids")).unwrap();
+        let pids: Vec<i32> = pids.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+        let (child, main) = (pids[0], pids[1]);
+        until_dead(&[main]).await;
+        if kills_all {
+            until_dead(&[child]).await;
+        } else if is_alive(child) {
+            // What a killed supervisor leaves is not promised to die.
+            signal(child, Signal::KILL);
+        }
+    }
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use super::deaths::{command_of, parent};
 use super::ground::{Site, graph};
 use crate::stage::{Stage, on_both};
 
-on_both!(a_secret_reaches_the_command_and_nothing_else);
+on_both!(a_secret_reaches_the_command_and_nothing_else, secret_in_a_file_name_is_masked);
 
 const SECRET: &str = "hush-7f3a9c5e1b";
 
@@ -69,6 +69,34 @@ fn a_secret_reaches_the_command_and_nothing_else(stage: &Stage) {
     }
     assert!(found.is_empty(), "the secret is in {found:?}");
     assert!(!site.job(&run, "press").to_string().contains(SECRET));
+    site.check(&run);
+}
+
+/// A file whose name holds the secret, and which no output matches, is told of as what may have been meant.
+fn secret_in_a_file_name_is_masked(stage: &Stage) {
+    let site = Site::start(stage);
+    let file = stage.write("secrets.env", &format!("PRESS_TOKEN={SECRET}\n"));
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("the mode is set");
+    let mut agent = site.agent("ann", &["--secrets", &file.display().to_string()]);
+    let hint = "secrets: [PRESS_TOKEN]\noutputs: {wanted: lost.txt}";
+    let taken = "secrets: [PRESS_TOKEN]\noutputs: {all: '*.csv'}";
+    let run = site.submit(&graph(&[
+        site.step("hint", &[], "touch \"$PRESS_TOKEN.txt\"", hint),
+        site.step("taken", &[], "touch \"$PRESS_TOKEN.csv\"", taken),
+    ]));
+    assert_eq!(site.until_ended(&run), RunState::Failed);
+    let told = |name: &str| stage.ok(&["job", "why", &format!("{run}/{name}")]);
+    let expected = "no file matches wanted (lost.txt); new files are •••.txt";
+    assert!(told("hint").contains(expected), "{}", told("hint"));
+    assert!(told("taken").contains("•••.csv"), "{}", told("taken"));
+    agent.kill();
+    let leaked: Vec<String> = stage.dump().into_iter().filter(|row| row.contains(SECRET)).collect();
+    assert!(leaked.is_empty(), "{leaked:?}");
+    let mut found = Vec::new();
+    for log in ["ann.log", "server.log", "controller.log"] {
+        grep(&stage.path(log), &mut found);
+    }
+    assert!(found.is_empty(), "the secret is in {found:?}");
     site.check(&run);
 }
 

@@ -6,7 +6,8 @@ use super::super::fault::{At, Faults, shown};
 use super::super::pattern::{Pattern, check_path};
 use super::super::units;
 use super::super::yaml::{Node, Value};
-use super::{NAME_HINT, is_variable, known_keys, name_of, text_of, variables};
+use super::{NAME_HINT, environment_fits, is_variable, known_keys, name_of, text_of, variables};
+use crate::limits::{COMMAND_BYTES_MAX, JOB_WEIGHT_MAX, NEEDS_MAX, RERUN_AFTER_SECS_MIN, RETRIES_MAX};
 use std::collections::BTreeMap;
 
 /// Keys of a job.
@@ -25,10 +26,6 @@ pub(in super::super) const KEYS: [&str; 13] = [
     "on-agent-lost",
     "limits",
 ];
-/// Bytes of a command.
-const COMMAND_BYTES_MAX: usize = 64 * 1024;
-/// Needs of one job.
-const NEEDS_MAX: usize = 1_000;
 
 pub(super) fn read(
     name: String,
@@ -60,6 +57,7 @@ pub(super) fn read(
     let (outputs, outputs_at) = get("outputs").map(|node| outputs(node, faults)).unwrap_or_default();
     let mut env = shared.clone();
     env.extend(get("env").map(|node| variables(node, faults)).unwrap_or_default());
+    environment_fits(&name, at, &env, faults);
     let (labels, _) = get("labels").map(|node| words("labels", node, faults)).unwrap_or_default();
     let job = JobSpec {
         name,
@@ -69,8 +67,8 @@ pub(super) fn read(
         secrets: get("secrets").map(|node| secrets(node, &env, faults)).unwrap_or_default(),
         env,
         timeout_secs: get("timeout").and_then(|node| length("timeout", node, faults)),
-        retries: get("retries").and_then(|node| number("retries", node, 0, 100, faults)).unwrap_or(0),
-        weight: get("weight").and_then(|node| number("weight", node, 1, 1_000, faults)).unwrap_or(1),
+        retries: get("retries").and_then(|node| number("retries", node, 0, RETRIES_MAX, faults)).unwrap_or(0),
+        weight: get("weight").and_then(|node| number("weight", node, 1, JOB_WEIGHT_MAX, faults)).unwrap_or(1),
         pool: get("pool").and_then(|node| name_of("pool", node, faults)),
         workdir: get("workdir").and_then(|node| workdir(node, faults)),
         labels,
@@ -217,9 +215,9 @@ fn on_agent_lost(node: &Node, faults: &mut Faults) -> OnAgentLost {
     }
     let after = text.strip_prefix("rerun after ").map(|length| units::secs(length.trim()));
     match after {
-        Some(Ok(secs)) if secs >= 10 => OnAgentLost::RerunAfter(secs),
+        Some(Ok(secs)) if secs >= RERUN_AFTER_SECS_MIN => OnAgentLost::RerunAfter(secs),
         Some(Ok(_)) => {
-            let words = "an agent may be silent for less than 10 s";
+            let words = format!("an agent may be silent for less than {RERUN_AFTER_SECS_MIN} s");
             faults.hint(node.at, words, "write `rerun after 1m`, or more");
             OnAgentLost::Wait
         }

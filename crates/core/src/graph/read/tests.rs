@@ -205,8 +205,75 @@ fn a_long_chain_is_read_and_too_many_jobs_are_refused() {
     }
     assert_eq!(parse(&chain).expect("it is sound").jobs.len(), 5_000);
     let mut flat = "version: 1\njobs:\n".to_owned();
-    for number in 0..=JOBS_MAX {
+    for number in 0..=GRAPH_JOBS_MAX {
         let _ = writeln!(flat, "  j{number}: {{run: x}}");
     }
     assert_eq!(faults(&flat), "3:3: there are 50001 jobs; at most 50000 are allowed");
+}
+
+/// Linux refuses a command with a variable of 128 KiB or more, or with too much environment in all.
+#[test]
+fn environment_that_cannot_be_executed_is_a_fault() {
+    let of = |value: usize| format!("run: x\nenv: {{A: {}}}", "v".repeat(value));
+    let large = of_job(&of(200_000));
+    let expected = "5:14: the variable `A` is 200003 bytes long; at most 131072 are allowed (write the value to a \
+                    file, and name the file in the variable)";
+    assert_eq!(large, expected);
+    assert!(
+        parse(&format!("version: 1\njobs:\n  a: {{run: x, env: {{A: {}}}}}\n", "v".repeat(131_069))).is_ok()
+    );
+    assert!(of_job(&of(131_070)).contains("131073 bytes"));
+    // Those of the file and of the job count together.
+    let many = |name: &str, count: usize| {
+        (0..count)
+            .map(|number| format!("{name}{number}: {}", "v".repeat(100_000)))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let text =
+        format!("version: 1\nenv: {{{}}}\njobs:\n  a: {{run: x, env: {{{}}}}}\n", many("A", 6), many("B", 6));
+    let expected = "4:3: the environment of job `a` is 1200048 bytes long; at most 1048576 are allowed (write large \
+                    values to files, and name the files in variables)";
+    assert_eq!(faults(&text), expected);
+}
+
+/// Shows that the limits of a file in the documentation are those of the code.
+#[test]
+fn documented_limits_are_those_of_the_code() {
+    use crate::limits;
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/graphs.md");
+    let page = std::fs::read_to_string(path).expect("the page is read");
+    let (_, section) = page.split_once("## Limits of a file").expect("it has a section of limits");
+    let section = section.split("\n## ").next().expect("a section");
+    let told: Vec<(&str, &str)> = section
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | "))
+        .filter(|(what, _)| *what != "what" && !what.starts_with("---"))
+        .collect();
+    let kib = |bytes: usize| format!("{} KiB", bytes / 1024);
+    let mib = |bytes: usize| format!("{} MiB", bytes / 1024 / 1024);
+    let expected = [
+        ("the file", mib(limits::GRAPH_BYTES_MAX)),
+        ("levels of nesting in the file", limits::GRAPH_DEPTH_MAX.to_string()),
+        ("jobs", limits::GRAPH_JOBS_MAX.to_string()),
+        ("`name` of the file", format!("{} characters", limits::GRAPH_NAME_CHARS_MAX)),
+        (
+            "names of jobs, outputs, pools, labels and workspaces",
+            format!("{} bytes", limits::GRAPH_WORD_BYTES_MAX),
+        ),
+        ("`run`", kib(limits::COMMAND_BYTES_MAX)),
+        ("`needs` of a job", limits::NEEDS_MAX.to_string()),
+        ("a pattern or path", format!("{} bytes", limits::PATTERN_BYTES_MAX)),
+        ("files that match the outputs of a job", limits::OUTPUTS_MAX.to_string()),
+        ("the name of a variable", format!("{} bytes", limits::VARIABLE_NAME_BYTES_MAX)),
+        ("a variable, with its name", kib(limits::VARIABLE_BYTES_MAX)),
+        ("the variables of a job in all", mib(limits::ENVIRONMENT_BYTES_MAX)),
+        ("`timeout`, `limits: {cpu: …}` and `rerun after`", format!("{}d", limits::GRAPH_DAYS_MAX)),
+        ("`rerun after`, at least", format!("{}s", limits::RERUN_AFTER_SECS_MIN)),
+        ("`retries`", limits::RETRIES_MAX.to_string()),
+        ("`weight`", format!("1 to {}", limits::JOB_WEIGHT_MAX)),
+        ("output of a command that is kept", mib(usize::try_from(limits::TASK_LOG_BYTES_MAX).unwrap())),
+    ];
+    let expected: Vec<(&str, &str)> = expected.iter().map(|(what, bound)| (*what, bound.as_str())).collect();
+    assert_eq!(told, expected);
 }

@@ -1,0 +1,193 @@
+//! Detached supervisors in the process table: a running command is found there when its directory is gone.
+//!
+//! The environment of a detached supervisor names the directory of its task. The command can remove that directory,
+//! but not the entry in the process table. Each process is held by a descriptor, so that a reused process id never
+//! hits another process.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::order::Order;
+use crate::record::CONTROL;
+
+/// Variable of a detached supervisor: the directory of its task. Its command does not inherit it.
+pub(crate) const DIRECTORY_VARIABLE: &str = "TIDEMILL_SUPERVISED_DIR";
+
+/// A detached supervisor, held by a descriptor.
+#[derive(Debug)]
+pub struct SupervisorProcess {
+    dir: PathBuf,
+    pid: i32,
+    held: OwnedFd,
+}
+
+impl SupervisorProcess {
+    /// Finds the living supervisors of all tasks whose directories are, or were, directly below `parent`.
+    pub fn find_below(parent: &Path) -> io::Result<Vec<Self>> {
+        let mut found = Vec::new();
+        for (pid, dir) in marked(DIRECTORY_VARIABLE, parent)? {
+            let Some(process) = Self::hold(dir, pid)? else { continue };
+            // The process id may have been reused before the descriptor was opened.
+            let is_same = directory_of(pid, DIRECTORY_VARIABLE).as_ref() == Some(&process.dir);
+            if is_same && process.is_alive() {
+                found.push(process);
+            }
+        }
+        // A launch step inherits the environment of its supervisor until it becomes the command.
+        let pids: Vec<i32> = found.iter().map(|process| process.pid).collect();
+        found.retain(|process| parent_of(process.pid).is_none_or(|parent| !pids.contains(&parent)));
+        Ok(found)
+    }
+
+    /// Holds a supervisor that this process started and has not collected; none if it is gone.
+    pub fn of_child(dir: &Path, pid: u32) -> io::Result<Option<Self>> {
+        match i32::try_from(pid) {
+            Ok(pid) => Self::hold(dir.to_owned(), pid),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn hold(dir: PathBuf, pid: i32) -> io::Result<Option<Self>> {
+        let Some(number) = Pid::from_raw(pid) else { return Ok(None) };
+        match pidfd_open(number, PidfdFlags::empty()) {
+            Ok(held) => Ok(Some(Self { dir, pid, held })),
+            Err(Errno::SRCH | Errno::INVAL) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The directory of its task, which may be gone.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Its process id, which is also the id of the session of its command.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Whether it has not ended.
+    pub fn is_alive(&self) -> bool {
+        // The descriptor becomes readable when the process ends.
+        let mut fds = [PollFd::new(&self.held, PollFlags::IN)];
+        matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0) | Err(_))
+    }
+
+    /// Whether a signal has stopped it: it keeps no time limit and obeys nobody until it is continued.
+    pub fn is_stopped(&self) -> bool {
+        state_of(self.pid) == Some('T') && self.is_alive()
+    }
+
+    /// Continues it if a signal has stopped it.
+    pub fn resume(&self) -> io::Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    /// Kills it; the kernel kills the main process of its command with it.
+    pub fn kill(&self) -> io::Result<()> {
+        self.signal(Signal::KILL)
+    }
+
+    fn signal(&self, signal: Signal) -> io::Result<()> {
+        match pidfd_send_signal(&self.held, signal) {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Gives an order through its open pipe, which works without the directory. False where it does not listen.
+    pub(crate) fn give(&self, order: Order) -> io::Result<bool> {
+        let Some(pipe) = self.control() else { return Ok(false) };
+        write_order(pipe, order)
+    }
+
+    /// Opens the named pipe that the supervisor has open, by way of its descriptor.
+    fn control(&self) -> Option<io::Result<File>> {
+        let descriptors = fs::read_dir(format!("/proc/{}/fd", self.pid)).ok()?;
+        for path in descriptors.flatten().map(|entry| entry.path()) {
+            let Ok(target) = fs::read_link(&path) else { continue };
+            let target = target.to_string_lossy();
+            let name = target.strip_suffix(" (deleted)").unwrap_or(&target);
+            let is_control = name.rsplit('/').next() == Some(CONTROL);
+            if is_control && fs::metadata(&path).is_ok_and(|found| found.file_type().is_fifo()) {
+                return Some(open_pipe(&path, OFlags::NONBLOCK));
+            }
+        }
+        None
+    }
+}
+
+/// Opens a named pipe for orders, without waiting for a reader.
+pub(crate) fn open_pipe(path: &Path, flags: OFlags) -> io::Result<File> {
+    let flags = i32::try_from(flags.bits()).unwrap_or_default();
+    OpenOptions::new().write(true).custom_flags(flags).open(path)
+}
+
+/// Writes an order into a pipe. False where nobody reads it.
+pub(crate) fn write_order(pipe: io::Result<File>, order: Order) -> io::Result<bool> {
+    let mut line = serde_json::to_vec(&order)?;
+    line.push(b'\n');
+    // So few bytes are written whole or not at all.
+    match pipe.and_then(|mut pipe| pipe.write_all(&line)) {
+        Ok(()) => Ok(true),
+        // There is no pipe, nobody reads it, or a stuck supervisor has not read it for long.
+        Err(error) if is_unusable(&error) => Ok(false),
+        Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether an error says that a directory is gone, is not a directory any more, or cannot be entered.
+pub(crate) fn is_unusable(error: &io::Error) -> bool {
+    let kinds = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory, io::ErrorKind::PermissionDenied];
+    kinds.contains(&error.kind()) || error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
+}
+
+/// The directories directly below `parent` that a variable of any process names: something of their tasks runs.
+pub fn directories_in_use(variable: &str, parent: &Path) -> io::Result<BTreeSet<PathBuf>> {
+    Ok(marked(variable, parent)?.into_iter().map(|(_, dir)| dir).collect())
+}
+
+/// The processes with a variable that names a directory directly below `parent`.
+fn marked(variable: &str, parent: &Path) -> io::Result<Vec<(i32, PathBuf)>> {
+    let pids = fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let with_dir = pids.filter_map(|pid: i32| Some((pid, directory_of(pid, variable)?)));
+    Ok(with_dir.filter(|(_, dir)| dir.parent() == Some(parent)).collect())
+}
+
+fn directory_of(pid: i32, name: &str) -> Option<PathBuf> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let mut variables = environment.split(|byte| *byte == 0);
+    variables.find_map(|variable| {
+        let value = variable.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
+        Some(PathBuf::from(OsString::from_vec(value.to_vec())))
+    })
+}
+
+/// The fields of `/proc/<pid>/stat` from the state on.
+fn stat_of(pid: i32) -> Option<String> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the program stands in parentheses and may contain anything.
+    let after_name = stat.iter().rposition(|&byte| byte == b')')? + 1;
+    String::from_utf8(stat[after_name..].to_vec()).ok()
+}
+
+fn state_of(pid: i32) -> Option<char> {
+    stat_of(pid)?.trim_start().chars().next()
+}
+
+fn parent_of(pid: i32) -> Option<i32> {
+    stat_of(pid)?.split_ascii_whitespace().nth(1)?.parse().ok()
+}
