@@ -61,7 +61,7 @@ async fn eight_claimers_drain_a_burst_of_keyed_runs() {
     let alone = drained_by(&kernel, 1).await;
     let together = drained_by(&kernel, 8).await;
     // A generous bound for a busy machine; before, eight claimers did one run in 40 s.
-    let longest = alone * 3 + Duration::from_secs(5);
+    let longest = alone * 3 + Duration::from_secs(30);
     assert!(together < longest, "one claimer took {alone:?}, eight took {together:?}");
 }
 
