@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask test | check | generate | bench | soak`.
+//! The project's own commands: `cargo xtask test | check | generate | bench | soak | stress`.
 
 mod broken;
 mod check;
@@ -6,6 +6,7 @@ mod fuzz;
 mod generate;
 mod out;
 mod setup;
+mod stress;
 mod suites;
 mod test;
 mod workspace;
@@ -28,6 +29,8 @@ Usage: cargo xtask <command>
              write a picture of every page of the console to a folder, as the browser tests see it
   soak [--minutes <N>]
              run the long simulations, 10 minutes each unless told otherwise
+  stress [--passes <N>] [--busy <N>] [-- <parts of names of tests>]
+             run the tests that depend on time 20 times beside 2 busy processes, or the tests that are named
 ";
 
 /// Wrong use of a command; 1 is any other failure.
@@ -54,6 +57,8 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         ["generate"] => generate::generate(),
         ["bench", name, options @ ..] => test::bench(name, options),
         ["screenshots", folder] => test::screenshots(folder),
+        ["stress", options @ ..] => stress::stress(options),
+        [stress::BUSY] => stress::busy(),
         ["soak"] => test::soak(10),
         ["soak", "--minutes", minutes] if minutes.parse::<u32>().is_ok_and(|minutes| minutes > 0) => {
             test::soak(minutes.parse()?)

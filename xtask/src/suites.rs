@@ -24,11 +24,31 @@ const WAITING: [&str; 1] = ["e2e"];
 const WAITING_AT_ONCE: &str = "4";
 
 /// One program of tests.
-struct Suite {
-    name: String,
+pub(crate) struct Suite {
+    pub(crate) name: String,
     package: String,
     program: PathBuf,
     directory: PathBuf,
+    /// The file that it is built from, which names the others.
+    pub(crate) source: PathBuf,
+}
+
+impl Suite {
+    /// The program, in the surroundings that cargo gives it.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        if WAITING.iter().any(|name| self.name.ends_with(name))
+            && std::env::var_os("RUST_TEST_THREADS").is_none()
+        {
+            command.env("RUST_TEST_THREADS", WAITING_AT_ONCE);
+        }
+        command
+            .current_dir(&self.directory)
+            .env("CARGO_MANIFEST_DIR", &self.directory)
+            .env("CARGO_PKG_NAME", &self.package)
+            .stdin(Stdio::null());
+        command
+    }
 }
 
 /// Builds and runs every suite; false where a test failed.
@@ -60,7 +80,7 @@ pub(crate) fn run(libtest: &[&str], variables: &[(&str, &str)]) -> Result<bool> 
 }
 
 /// Builds everything, and says what there is to run.
-fn build() -> Result<Vec<Suite>> {
+pub(crate) fn build() -> Result<Vec<Suite>> {
     let mut cargo = workspace::cargo()
         .args(["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"])
         .stdout(Stdio::piped())
@@ -86,27 +106,14 @@ fn suite(message: &Value) -> Option<Suite> {
     let (_, id) = message["package_id"].as_str()?.rsplit_once('#')?;
     let package = id.split_once('@').map_or(place.as_str(), |(name, _)| name).to_owned();
     let name = format!("{place}/{}", message["target"]["name"].as_str()?);
-    Some(Suite { name, package, program: program.into(), directory })
+    let source = PathBuf::from(message["target"]["src_path"].as_str()?);
+    Some(Suite { name, package, program: program.into(), directory, source })
 }
 
 /// Runs one suite, and shows what it said once it is over; whether all of it passed.
 fn carry_out(suite: &Suite, libtest: &[&str], variables: &[(&str, &str)]) -> bool {
     let began = Instant::now();
-    let mut command = Command::new(&suite.program);
-    if WAITING.iter().any(|name| suite.name.ends_with(name))
-        && std::env::var_os("RUST_TEST_THREADS").is_none()
-    {
-        command.env("RUST_TEST_THREADS", WAITING_AT_ONCE);
-    }
-    let output = command
-        .args(libtest)
-        .current_dir(&suite.directory)
-        // As cargo does.
-        .env("CARGO_MANIFEST_DIR", &suite.directory)
-        .env("CARGO_PKG_NAME", &suite.package)
-        .envs(variables.iter().copied())
-        .stdin(Stdio::null())
-        .output();
+    let output = suite.command().args(libtest).envs(variables.iter().copied()).output();
     let seconds = began.elapsed().as_secs();
     match output {
         Ok(output) => {
@@ -137,7 +144,7 @@ mod tests {
     fn only_programs_of_tests_are_suites() {
         let message = json!({
             "reason": "compiler-artifact", "manifest_path": "/w/crates/cli/Cargo.toml", "executable": "/t/e2e-1",
-            "profile": {"test": true}, "target": {"name": "e2e"},
+            "profile": {"test": true}, "target": {"name": "e2e", "src_path": "/w/crates/cli/tests/e2e/main.rs"},
             "package_id": "path+file:///w/crates/cli#tidemill@0.1.0",
         });
         let found = suite(&message).expect("it is a suite");

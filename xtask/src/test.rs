@@ -82,14 +82,19 @@ pub(crate) fn bench(name: &str, options: &[&str]) -> Result<ExitCode> {
 }
 
 /// The PostgreSQL server of one run: the user's, or one that ends with us.
-struct Server {
+pub(crate) struct Server {
     url: String,
     /// Held for its drop.
     _own: Option<Cluster>,
 }
 
 impl Server {
-    fn for_tests() -> Result<Self> {
+    /// The variables by which tests find it.
+    pub(crate) fn variables(&self) -> [(&'static str, &str); 1] {
+        [(SERVER_URL_VARIABLE, &self.url)]
+    }
+
+    pub(crate) fn for_tests() -> Result<Self> {
         if let Ok(url) = std::env::var(SERVER_URL_VARIABLE) {
             out::line(format!("the tests use the PostgreSQL server of {SERVER_URL_VARIABLE}"));
             return Ok(Self { url, _own: None });

@@ -18,7 +18,7 @@ const CONTAINER: &str = include_str!("../azurite/container.mjs");
 
 const ACCOUNT: &str = "tidemill";
 const START_TIMEOUT: Duration = Duration::from_mins(1);
-const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+const STOP_TIMEOUT: Duration = Duration::from_mins(1);
 const LISTENS: &str = "successfully listens on http://127.0.0.1:";
 
 /// An Azurite of our own that keeps everything in memory; dropping it stops the process.

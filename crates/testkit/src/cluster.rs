@@ -37,7 +37,7 @@ pub const SERVER_URL_VARIABLE: &str = "TIDEMILL_TEST_POSTGRES";
 /// How long a server may take to accept connections, crash recovery included.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 /// How long a server may take to end before it is killed.
-const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_mins(1);
 /// How many ports are tried before giving up: another program may take one between our look and its use.
 const START_ATTEMPTS_MAX: u32 = 5;
 

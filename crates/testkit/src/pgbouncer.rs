@@ -18,8 +18,8 @@ use crate::cluster::{Account, Address, Guard, end, executable, find_on_path, fre
 /// How many server connections all clients of one database share.
 pub const SERVER_CONNECTIONS_MAX: u32 = 4;
 
-const START_TIMEOUT: Duration = Duration::from_secs(20);
-const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+const START_TIMEOUT: Duration = Duration::from_mins(1);
+const STOP_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A pgbouncer of our own; dropping it stops the process and removes its directory.
 #[derive(Debug)]

@@ -24,7 +24,7 @@ use tidemill_wire::runs::{ListArtifacts, ListEvents, ListFailures, ListRuns, Lis
 use tokio::sync::watch;
 
 /// Time limit for anything that a test waits for.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// Hostile rows of each kind in one round.
 const ROWS: usize = 30;
 

@@ -112,11 +112,11 @@ async fn an_order_that_cannot_be_read_is_told_or_comes_again() {
 /// lives.
 #[tokio::test]
 async fn lost_contact_ends_a_command_in_time() {
-    const AFTER: Duration = Duration::from_secs(10);
+    const AFTER: Duration = Duration::from_secs(20);
     let ground = Ground::new().await;
     let _agent = ground.agent();
     let mut job = order(&ground, "job", "echo $$ > %pid; exec sleep 1000");
-    job["work"]["on_agent_lost"] = json!({"rerun_after": 10});
+    job["work"]["on_agent_lost"] = json!({"rerun_after": AFTER.as_secs()});
     ground.server.order(job);
     let mut kept = order(&ground, "kept", "echo $$ > %kept; exec sleep 1000");
     kept["work"]["on_agent_lost"] = json!("wait");
@@ -142,18 +142,18 @@ async fn lost_contact_ends_a_command_in_time() {
 /// which it was about to start by then is asked for again.
 #[tokio::test]
 async fn a_frozen_agent_loses_its_command_in_time() {
-    const AFTER: Duration = Duration::from_secs(10);
+    const AFTER: Duration = Duration::from_secs(20);
     let ground = Ground::new().await;
     let agent = ground.process();
     let mut job = order(&ground, "job", "echo $$ > %pid; exec sleep 1000");
-    job["work"]["on_agent_lost"] = json!({"rerun_after": 10});
+    job["work"]["on_agent_lost"] = json!({"rerun_after": AFTER.as_secs()});
     ground.server.order(job);
     let pid = ground.pid("pid").await;
     until("the server knows that it runs", || ground.server.has_stage("job-001", "executing")).await;
     let id = agent.id().unwrap().try_into().unwrap();
     ground.server.known().held = Some("stage");
     let mut late = order(&ground, "late", "echo ran >> %ran");
-    late["work"]["on_agent_lost"] = json!({"rerun_after": 10});
+    late["work"]["on_agent_lost"] = json!({"rerun_after": AFTER.as_secs()});
     ground.server.order(late);
     until("the order is kept", || ground.home().join("tasks/late-001/order.json").exists()).await;
     signal(id, Signal::STOP);

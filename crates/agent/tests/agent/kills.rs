@@ -19,7 +19,8 @@ async fn killed_at_any_moment() {
         job["work"]["outputs"] = json!({"out": "out"});
         ground.server.order(job);
         let mut kills = 0;
-        for lives in (0..).map(|turn| 7 + round + turn * 5 % 160) {
+        // Longer and longer, so that also a busy machine makes progress.
+        for lives in (0..).map(|turn| 7 + round + turn * 5 % 160 + turn * turn / 40) {
             let agent = ground.process();
             tokio::time::sleep(Duration::from_millis(lives)).await;
             let is_over = ground.server.result("job-001").is_some();

@@ -42,7 +42,7 @@ async fn said(fail: Fail) -> String {
 async fn until(response: Response, end: &str) -> String {
     let (mut body, mut text) = (response.into_body(), String::new());
     while !text.contains(end) {
-        let frame = tokio::time::timeout(Duration::from_secs(30), body.frame()).await.unwrap();
+        let frame = tokio::time::timeout(Duration::from_mins(1), body.frame()).await.unwrap();
         text.push_str(std::str::from_utf8(&frame.unwrap().unwrap().into_data().unwrap()).unwrap());
     }
     text
@@ -99,7 +99,7 @@ async fn streams_go_on_after_the_hub_panicked() {
         for number in 0..5 {
             stage.say(&shop, info(&format!("event {number};")), at(1)).await;
         }
-        tokio::time::timeout(Duration::from_secs(30), async {
+        tokio::time::timeout(Duration::from_mins(1), async {
             while panics.left() > 0 {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }

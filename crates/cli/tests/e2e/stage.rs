@@ -311,7 +311,7 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(10) && !self.processes().is_empty() {
+        while begun.elapsed() < PATIENCE && !self.processes().is_empty() {
             std::thread::sleep(Duration::from_millis(10));
         }
         let left: Vec<String> = self.processes().into_iter().map(end).collect();

@@ -89,7 +89,7 @@ async fn it_can_answer_html() {
 async fn requests_beyond_the_rate_are_refused_until_the_second_is_over() {
     let stage = Stage::stones(10).await;
     stage.admin("behaviour", json!({"rate_limit": 3})).await;
-    let mut refused = 0;
+    let (mut refused, start) = (0, Instant::now());
     for _ in 0..20 {
         let answer = stage.ask(COUNT, json!({"token": stage.token})).await;
         if answer.status == 429 {
@@ -97,8 +97,9 @@ async fn requests_beyond_the_rate_are_refused_until_the_second_is_over() {
             refused += 1;
         }
     }
-    // Twenty requests take less than three seconds, or the machine is not one to test on.
-    assert!(refused >= 8, "{refused} of 20");
+    // Three in every second that has begun; a busy machine may need many for twenty requests.
+    let most = 3 * (start.elapsed().as_secs() + 2);
+    assert!(20 - refused <= most, "{refused} of 20 were refused in {:?}", start.elapsed());
     assert_eq!(stage.supplier.handle.stats().limited, refused);
     tokio::time::sleep(Duration::from_millis(1_050)).await;
     assert_eq!(stage.ask(COUNT, json!({"token": stage.token})).await.status, 200);

@@ -29,7 +29,7 @@ impl Far {
         let pooler = if stage.kind == Kind::Pgbouncer { Pooler::Transaction } else { Pooler::Session };
         let options = Options { pooler, ..Options::new(proxy.url(database), host_now) };
         let Ok(store) = Store::open(&options).await else { panic!("the proxy lets nobody in") };
-        let patience = Patience::For(Duration::from_secs(20));
+        let patience = Patience::For(Duration::from_mins(1));
         Self { engine: Engine::new(store, Clock::fixed(at(10)), patience), proxy }
     }
 

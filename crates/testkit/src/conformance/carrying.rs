@@ -28,7 +28,7 @@ impl Carrier for Clumsy {
 /// A fault of ours in the work on one run costs a try of that run: its slot is free again, beats no longer name it, and
 /// its request is carried on at once where nothing else is in hand.
 pub async fn a_run_whose_work_breaks_off_is_carried_on(stage: Stage) {
-    let engine = Engine::new(stage.store.clone(), Clock::Database, Patience::For(Duration::from_secs(10)));
+    let engine = Engine::new(stage.store.clone(), Clock::Database, Patience::For(Duration::from_mins(1)));
     let Ok(queued) = engine.queue(request()).await else { panic!("the run is not queued") };
     let soon = Duration::from_millis(100);
     let options = WorkerOptions {

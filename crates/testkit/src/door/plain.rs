@@ -55,7 +55,7 @@ impl Plain {
 
     /// Plain SQL on a SQLite file, as the `sqlite3` program opens it.
     pub(super) fn sqlite(file: &Path) -> Self {
-        let options = SqliteConnectOptions::new().filename(file).busy_timeout(Duration::from_secs(20));
+        let options = SqliteConnectOptions::new().filename(file).busy_timeout(Duration::from_mins(1));
         Self::Sqlite(SqlitePoolOptions::new().max_connections(2).connect_lazy_with(options))
     }
 

@@ -16,7 +16,7 @@ use crate::ground::{Ground, ask, door, get};
 use crate::sessions::signed_in;
 
 /// What a look takes on a busy machine, on top of the time between two looks.
-const BUSY: Duration = Duration::from_secs(20);
+const BUSY: Duration = Duration::from_mins(1);
 
 /// Reads a stream to its end; how long that took.
 async fn ends(mut body: Body) -> Duration {

@@ -29,7 +29,7 @@ pub(crate) struct Scene {
 impl Scene {
     pub(crate) async fn open(kind: Kind) -> Self {
         let stage = Ground::open(kind).await;
-        let patience = Patience::For(Duration::from_secs(20));
+        let patience = Patience::For(Duration::from_mins(1));
         let engine = Engine::new(stage.store.clone(), Clock::fixed(at(0)), patience);
         let graphs = Graphs::new(engine.clone(), GraphSettings::default());
         let controller = graphs.controller("first");

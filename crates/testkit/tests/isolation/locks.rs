@@ -2,10 +2,11 @@
 
 use crate::Kernel;
 use sqlx::AssertSqlSafe;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::timeout;
 
-/// Far longer than a statement takes, and far shorter than an open transaction lasts.
-const AT_ONCE: Duration = Duration::from_secs(5);
+/// Far longer than a statement takes on a busy machine. The open transaction lasts until the test ends it.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 async fn open_transaction(kernel: &Kernel, text: &str) -> sqlx::PgConnection {
     let mut session = kernel.session().await;
@@ -42,9 +43,7 @@ async fn a_sweep_does_not_wait_for_a_key_in_an_open_transaction() {
     let sweep = "SELECT ops.sweep(100, 20, clock_timestamp() + interval '1 minute')";
     let claim = "SELECT ops.claim_next_run('worker', p_now => clock_timestamp() + interval '1 minute')";
     for text in [sweep, claim] {
-        let began = Instant::now();
-        kernel.execute(text).await;
-        assert!(began.elapsed() < AT_ONCE, "{text} waited for {:?}", began.elapsed());
+        timeout(PATIENCE, kernel.execute(text)).await.unwrap_or_else(|_| panic!("{text} waits for the key"));
     }
     assert_eq!(kernel.of_run("end_cause", &other).await.as_deref(), Some("stale"));
     assert_eq!(kernel.of_run("status", &keyed).await.as_deref(), Some("claimed"), "its key is not free");
@@ -95,10 +94,9 @@ async fn a_beat_does_not_wait_for_a_locked_run() {
     let session = open_transaction(&kernel, &text).await;
     let ids = format!("ARRAY['{}', '{}']", runs[0], runs[1]);
     for minutes in [2, 6] {
-        let began = Instant::now();
         let at = format!("clock_timestamp() + interval '{minutes} minutes'");
-        kernel.execute(&format!("SELECT ops.beat_worker({boot}, {ids}, {at})")).await;
-        assert!(began.elapsed() < AT_ONCE, "the beat waited for {:?}", began.elapsed());
+        let beat = format!("SELECT ops.beat_worker({boot}, {ids}, {at})");
+        timeout(PATIENCE, kernel.execute(&beat)).await.expect("the beat waits for the locked run");
     }
     let left = format!(
         "SELECT lease_until > clock_timestamp() + interval '10 minutes' FROM ops.runs \

@@ -12,7 +12,7 @@ use tidemill_wire::Problem;
 use tower::ServiceExt as _;
 
 /// How long something may take to come.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What a stream says.
 #[derive(Debug)]

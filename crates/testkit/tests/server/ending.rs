@@ -22,7 +22,7 @@ async fn everybody_who_waits_is_answered_when_the_server_ends(kind: Kind) {
         stream.write_all(text.as_bytes()).await.expect("the claim is sent");
         waiting.push(stream);
     }
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    served.until_read(50).await;
     let (address, began) = (served.address, Instant::now());
     let stopped = tokio::spawn(served.stop());
     for mut stream in waiting {
@@ -31,7 +31,8 @@ async fn everybody_who_waits_is_answered_when_the_server_ends(kind: Kind) {
         assert_eq!(told.json()["runs"].as_array().map(Vec::len), Some(0), "{told:?}");
     }
     stopped.await.expect("the server ends");
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    // The claims would wait for a minute.
+    assert!(began.elapsed() < Duration::from_secs(45), "{:?}", began.elapsed());
     assert!(tokio::net::TcpStream::connect(address).await.is_err(), "somebody still listens");
 }
 

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 /// How long anything may take; reached only by a failure.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A server on a socket, and what is behind it.
 pub(crate) struct Served {
@@ -90,6 +90,27 @@ impl Served {
         TcpStream::connect(self.address).await.expect("the server accepts")
     }
 
+    /// Waits until the server has read all that this many callers sent.
+    pub(crate) async fn until_read(&self, callers: usize) {
+        self.until_sockets("the server reads", |sockets| {
+            sockets.iter().filter(|socket| socket.is_open && socket.unread == 0).count() >= callers
+        })
+        .await;
+    }
+
+    /// Waits until the server has closed every connection.
+    pub(crate) async fn until_closed(&self) {
+        self.until_sockets("the server closes", |sockets| !sockets.iter().any(|socket| socket.is_open)).await;
+    }
+
+    async fn until_sockets(&self, what: &str, holds: impl Fn(&[Socket]) -> bool) {
+        let began = tokio::time::Instant::now();
+        while !holds(&sockets_of(self.address.port())) {
+            assert!(began.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     /// Sends this as it stands, and reads until the server closes.
     pub(crate) async fn raw(&self, text: &str) -> Answer {
         let mut stream = self.connect().await;
@@ -118,6 +139,30 @@ impl Served {
         tokio::time::timeout(PATIENCE, self.task).await.expect("the server ends").expect("without a panic");
         self.stage.close().await;
     }
+}
+
+/// A connection as the system sees it from the server's side.
+struct Socket {
+    /// Whether the server has not closed its side.
+    is_open: bool,
+    /// Bytes that came and were not read.
+    unread: usize,
+}
+
+/// The connections of the server on this port.
+fn sockets_of(port: u16) -> Vec<Socket> {
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("the system lists its sockets");
+    let own = format!(":{port:04X}");
+    let read = |line: &str| {
+        let mut words = line.split_whitespace();
+        let local = words.nth(1)?;
+        let (state, queues) = (words.nth(1)?, words.next()?);
+        let unread = usize::from_str_radix(queues.split(':').nth(1)?, 16).ok()?;
+        // Established, or closed by the caller alone.
+        let is_open = matches!(state, "01" | "08");
+        local.ends_with(&own).then_some(Socket { is_open, unread })
+    };
+    table.lines().skip(1).filter_map(read).collect()
 }
 
 /// A request with a body, as it stands on the wire.

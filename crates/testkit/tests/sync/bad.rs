@@ -79,7 +79,7 @@ pub(crate) async fn a_feed_that_cannot_be_used_is_refused_whole(kind: Kind) {
 async fn ends_soon(mill: &Mill) -> Run {
     let roles = mill.roles();
     let run = mill.queue(true).await;
-    let ended = mill.settle_within(&run, Duration::from_secs(40)).await;
+    let ended = mill.settle_within(&run, Duration::from_mins(2)).await;
     roles.stop().await;
     ended
 }

@@ -318,11 +318,13 @@ pub(crate) async fn a_page_that_was_taken_away_cannot_fail_its_partition(kind: K
     let mill = open(kind, 300).await;
     let sync = planned(&mill, true).await;
     mill.supplier.handle.behave(|behaviour| {
-        behaviour.latency_ms = 1_500;
+        behaviour.latency_ms = 10_000;
         behaviour.without_ids_next = 100;
     });
     let taken = async {
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        let free = "SELECT count(*) FROM {ops}.messages \
+                    WHERE queue = 'work-items' AND state = 'live' AND locked_by IS NULL";
+        until("every page is in hand", || async { number(&mill, free).await == 0 }).await;
         // As if the locks had ended, and somebody else had received the pages.
         let text =
             "UPDATE {ops}.messages SET epoch = epoch + 1 WHERE queue = 'work-items' AND state = 'live'";

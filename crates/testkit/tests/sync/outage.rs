@@ -12,8 +12,10 @@ use tokio::time::timeout;
 
 use crate::scene::{again, many, number, open, plan, planned, run as run_of, until, work};
 
-/// How long a process of these tests may take to end.
-const ENDING_MAX: Duration = Duration::from_secs(10);
+/// How long a process of these tests may take to end on a busy machine. The feed would answer after five minutes.
+const ENDING_MAX: Duration = Duration::from_mins(1);
+/// How long a sync may take on a busy machine. A probe counts as lost after five minutes.
+const SYNC_MAX: Duration = Duration::from_mins(2);
 
 /// The most often that a message of a queue was delivered.
 async fn deliveries(mill: &Mill, queue: &str) -> i64 {
@@ -41,7 +43,7 @@ pub(crate) async fn an_outage_at_the_lookup_holds_up_no_other_feed(kind: Kind) {
     let why = async || mill.syncs.engine().why(&sync.ops_run_id).await.expect("there is a reason").sentence();
     until("why names the outage", || async { why().await.contains("has not answered since") }).await;
     let second = mill.syncs.start("second", false, None).await.expect("the sync is queued").run_id;
-    let ended = mill.settle_within(&second, Duration::from_secs(30)).await;
+    let ended = mill.settle_within(&second, SYNC_MAX).await;
     assert_eq!(ended.status, RunState::Success, "{}", ended.metadata);
     assert_eq!(again(&mill, &sync).await.state, SyncState::Consolidating);
     timeout(ENDING_MAX, roles.stop()).await.expect("the roles end although a feed is down");
@@ -103,7 +105,7 @@ pub(crate) async fn a_probe_whose_process_ends_goes_to_the_next(kind: Kind) {
     mill.supplier.handle.behave(|behaviour| behaviour.latency_ms = 0);
     let mut roles = Roles::none();
     roles.consolidator(&mill.syncs);
-    let ended = mill.settle_within(&sync.ops_run_id, Duration::from_secs(30)).await;
+    let ended = mill.settle_within(&sync.ops_run_id, SYNC_MAX).await;
     assert_eq!(ended.status, RunState::Success, "{}", ended.metadata);
     roles.stop().await;
     assert_eq!(mill.rows("deleted").await.len(), 20);
@@ -122,7 +124,7 @@ pub(crate) async fn feeds_that_are_down_leave_room_for_others(kind: Kind) {
     }
     let roles = mill.roles();
     let good = mill.queue(false).await;
-    let ended = mill.settle_within(&good, Duration::from_secs(30)).await;
+    let ended = mill.settle_within(&good, SYNC_MAX).await;
     assert_eq!(ended.status, RunState::Success, "{}", ended.metadata);
     other.handle.behave(|behaviour| behaviour.outage = Outage::Off);
     for run in down {
@@ -161,11 +163,12 @@ pub(crate) async fn two_workers_share_a_rate(kind: Kind) {
     until("both are there", || async { workers().await == 2 }).await;
     let run = mill.queue(false).await;
     plan(&mill).await;
-    let before = mill.supplier.handle.stats().requests;
-    until("pages are read", || async { mill.supplier.handle.stats().requests > before }).await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    let asked = mill.supplier.handle.stats().requests - before;
-    assert!((40..=90).contains(&asked), "{asked} requests in three seconds, at 25 a second");
+    let (before, began) = (mill.supplier.handle.stats().requests, tokio::time::Instant::now());
+    let asked = || mill.supplier.handle.stats().requests - before;
+    until("pages are read", || async { asked() >= 75 }).await;
+    // 25 a second, and one second's worth at once; a busy machine takes longer.
+    let (asked, lasted) = (asked(), began.elapsed());
+    assert!(lasted >= Duration::from_millis(1_500), "{asked} requests in {lasted:?}, at 25 a second");
     assert!(!run_of(&mill, &run).await.status.is_terminal(), "there was nothing left to ask for");
     roles.stop().await;
 }

@@ -11,8 +11,9 @@ use tidemill_testkit::mill::Mill;
 
 use crate::ground::{Crew, good, mill, planned, stored, until};
 
-/// How long a stop, and what follows it, may take. The shortest lock is a minute.
-const SOON: Duration = Duration::from_secs(20);
+/// How long a stop, and what follows it, may take on a busy machine. The lock of a page lasts for two minutes, and the
+/// lease of a run for five.
+const SOON: Duration = Duration::from_secs(110);
 
 /// Nothing is locked, nothing has used up a delivery, and nobody is registered.
 async fn check_given_back(mill: &Mill) {

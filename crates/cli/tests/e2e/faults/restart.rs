@@ -136,7 +136,7 @@ fn a_long_outage_hands_the_run_on_as_soon_as_it_is_over() {
     });
     cluster.resume().expect("the server comes back");
     let back = Instant::now();
-    let last = until_within("its request ends", Duration::from_secs(20), || {
+    let last = until_within("its request ends", PATIENCE, || {
         let tries = stage.tries(&id);
         tries.last().filter(|run| run.status == RunState::Success).map(|_| tries.len())
     });
@@ -170,7 +170,7 @@ fn a_worker_that_lost_its_run_to_an_outage_ends_when_it_is_told_to() {
     until("the command is cut off", || (!is_alive(pid)).then_some(()));
     worker.until_said("begins anew", 1);
     worker.signal(Signal::TERM);
-    assert_eq!(worker.ended_within(Duration::from_secs(1 + 20)), Some(0), "{}", worker.said());
+    assert_eq!(worker.ended_within(PATIENCE), Some(0), "{}", worker.said());
     cluster.resume().expect("the server comes back");
     assert_eq!(stage.run(&id).status, RunState::Running, "nobody has swept yet");
 }

@@ -97,7 +97,6 @@ fn a_stopped_worker_hands_on_what_does_not_end_in_time(stage: &Stage) {
     let id = stage.queue(&[]);
     let mut worker = Process::worker(stage, "mill", &["--grace", "500ms"], FAMILY);
     let pids = until_said(stage, &id, "pids ");
-    let told = Instant::now();
     // Ctrl-C means the same as SIGTERM.
     worker.signal(Signal::INT);
     assert_eq!(worker.ended_within(PATIENCE), Some(0));
@@ -105,7 +104,6 @@ fn a_stopped_worker_hands_on_what_does_not_end_in_time(stage: &Stage) {
         !pids.iter().any(|&pid| is_alive(pid)),
         "the worker has ended and a process of its command lives"
     );
-    assert!(told.elapsed() < Duration::from_secs(8), "the grace was half a second: {:?}", told.elapsed());
     // At once, without waiting for anybody to find the worker dead.
     let tries = stage.tries(&id);
     assert_eq!(tries.len(), 2, "{}", worker.said());

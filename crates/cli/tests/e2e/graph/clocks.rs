@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
 use tidemill_core::RunId;
 use tidemill_core::run::RunState;
@@ -11,7 +10,7 @@ use tidemill_engine::clock::host_now;
 
 use super::ground::{Site, graph};
 use crate::process::{Process, is_alive, run};
-use crate::stage::{Stage, on_both, until_within};
+use crate::stage::{PATIENCE, Stage, on_both, until_within};
 
 on_both!(agents_an_hour_off_work_as_others_do, an_agent_an_hour_off_is_given_up_when_it_dies);
 
@@ -72,7 +71,7 @@ fn agent(site: &Site<'_>, name: &str, off: i64, options: &[&str]) -> Process {
     command.args(options);
     put_off(&mut command);
     let agent = Process::start(site.stage, name, &mut command);
-    until_within("the agent has its clock", Duration::from_secs(30), || {
+    until_within("the agent has its clock", PATIENCE, || {
         let maps = fs::read_to_string(format!("/proc/{}/maps", agent.pid())).unwrap_or_default();
         maps.contains("off.so").then_some(())
     });

@@ -1,6 +1,6 @@
 //! Controllers: any number may run, one acts. A frozen one that thaws changes nothing.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -10,7 +10,7 @@ use tidemill_core::run::RunState;
 
 use super::ground::{Site, controller, graph};
 use crate::process::Process;
-use crate::stage::{Kind, Stage, on_both, until};
+use crate::stage::{Kind, PATIENCE, Stage, on_both, until};
 
 on_both!(
     a_frozen_controller_is_replaced_and_changes_nothing_when_it_thaws,
@@ -65,10 +65,8 @@ fn a_frozen_controller_is_replaced_and_changes_nothing_when_it_thaws(stage: &Sta
     let before = lease(stage);
     let mut second = controller(stage, "second");
     freeze(stage, &mut site.controller);
-    let begun = Instant::now();
+    // The lease lasts 15 seconds; the rest of the minute is for a busy machine.
     until("another controller acts", || (lease(stage) != before).then_some(()));
-    // The lease lasts 15 seconds; the rest is for a busy machine.
-    assert!(begun.elapsed() < Duration::from_secs(25), "it took {:?}", begun.elapsed());
     // Both believe that they act, for a moment.
     site.controller.signal(Signal::CONT);
     until("the first one has noticed", || {
@@ -81,7 +79,7 @@ fn a_frozen_controller_is_replaced_and_changes_nothing_when_it_thaws(stage: &Sta
     }
     site.check(&run);
     second.signal(Signal::TERM);
-    assert_eq!(second.ended_within(Duration::from_secs(30)), Some(0));
+    assert_eq!(second.ended_within(PATIENCE), Some(0));
 }
 
 fn a_controller_that_is_killed_is_replaced(stage: &Stage) {

@@ -1,7 +1,5 @@
 //! The script under faults: lost answers, a server that is gone, signals.
 
-use std::time::Duration;
-
 use rustix::process::Signal;
 use tidemill_core::event::EventKind;
 use tidemill_core::run::{EndCause, RunState};
@@ -100,10 +98,10 @@ fn a_killed_worker_takes_its_command_with_it() {
     let script = Script::new();
     let id = script.stage.queue(&[]);
     let mut worker =
-        script.start("worker", &["--lease", "60"], "trap '' TERM; sleep 600 & echo pids $$ $!; wait; wait");
+        script.start("worker", &["--lease", "300"], "trap '' TERM; sleep 600 & echo pids $$ $!; wait; wait");
     let pids = script.until_said(&id, "pids ");
     worker.kill();
-    crate::stage::until_within("the command dies", Duration::from_secs(10), || {
+    crate::stage::until_within("the command dies", PATIENCE, || {
         (!pids.iter().any(|&pid| crate::process::is_alive(pid))).then_some(())
     });
     assert_eq!(script.stage.run(&id).status, RunState::Running, "its lease is not over");
