@@ -14,7 +14,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 impl<E: Executor> Task<'_, E> {
     pub(crate) async fn cancel(&mut self, target: &str) -> io::Result<Next> {
-        if self.wanted_stop()? == Some(Stop::Over) {
+        if self.wanted_stop() == Some(Stop::Over) {
             self.remove();
             return Ok(Next::Gone);
         }
@@ -37,7 +37,7 @@ impl<E: Executor> Task<'_, E> {
                 None => !matches!(self.agent.executor.look(&place.dir())?, Seen::Alive { .. } | Seen::Lost),
             };
             if is_over {
-                return self.conclude(TaskResult::Stopped, Vec::new());
+                return Ok(self.conclude(TaskResult::Stopped, Vec::new()));
             }
             tokio::select! {
                 () = tokio::time::sleep(LOOK) => {}

@@ -10,7 +10,7 @@ use crate::place::{Manifest, Place, Stop};
 use crate::run::{Agent, directory_gone};
 use crate::stage::{Reached, reached};
 use crate::wait::Backoff;
-use crate::{inputs, launch, logs};
+use crate::{disk, inputs, launch, logs};
 use serde_json::Value;
 use std::io;
 use std::path::Path;
@@ -163,7 +163,7 @@ impl<E: Executor> Task<'_, E> {
         if let Asked::Cancel(target) = self.order.asked.clone() {
             return self.cancel(&target).await;
         }
-        match self.wanted_stop()? {
+        match self.wanted_stop() {
             // What has ended by itself is brought to its end.
             Some(Stop::Shutdown) if matches!(reached, Reached::Executed(_)) => {}
             Some(stop) => return self.stop(stop).await,
@@ -176,7 +176,7 @@ impl<E: Executor> Task<'_, E> {
                 // An order that was good once may have been begun.
                 self.end_command().await?;
                 self.end_remains().await?;
-                return self.fail(fault);
+                return Ok(self.fail(fault));
             }
             Asked::Cancel(_) => return Ok(Next::Again),
         };
@@ -199,14 +199,12 @@ impl<E: Executor> Task<'_, E> {
     }
 
     /// Why the command is not to run, if it is not. That the server is done with it outweighs everything.
-    pub(crate) fn wanted_stop(&self) -> io::Result<Option<Stop>> {
+    pub(crate) fn wanted_stop(&self) -> Option<Stop> {
         let wish = *self.wish.borrow();
         match wish {
-            Some(Stop::Over) => Ok(wish),
+            Some(Stop::Over) => wish,
             // Where the disk cannot be read, the wish counts.
-            Some(Stop::Cancelled | Stop::Shutdown) | None => {
-                Ok(self.place.stop().unwrap_or_default().or(wish))
-            }
+            Some(Stop::Cancelled | Stop::Shutdown) | None => self.place.stop().unwrap_or_default().or(wish),
         }
     }
 
@@ -231,6 +229,17 @@ impl<E: Executor> Task<'_, E> {
         if !self.is_ours(Stage::Preparing).await? {
             return Ok(Next::Again);
         }
+        // A command would fail on a full disk, and fill it again where it does not.
+        let agent = self.agent;
+        if disk::full(&agent.home.tasks_dir()).is_some() {
+            tokio::select! {
+                () = agent.make_room() => {}
+                () = self.other_wish() => return Ok(Next::Again),
+            }
+            if disk::full(&agent.home.tasks_dir()).is_some() {
+                return Ok(self.fail(Fault::passing("the command was not started")));
+            }
+        }
         // The directory may have gone since the order was kept: nothing was started, so it is made again.
         if let Some(raw) = self.raw.as_ref().filter(|_| !matches!(self.place.order(), Ok(Some(_)))) {
             self.place.write_order(raw)?;
@@ -244,7 +253,7 @@ impl<E: Executor> Task<'_, E> {
         };
         match brought {
             Ok(()) => self.place.note_prepared()?,
-            Err(fault) => return self.fail(fault),
+            Err(fault) => return Ok(self.fail(fault)),
         }
         Ok(Next::Again)
     }
@@ -267,7 +276,7 @@ impl<E: Executor> Task<'_, E> {
         let Some(contact) = self.accepted else { return Ok(Next::Again) };
         let secrets = match self.secrets(&work.secrets) {
             Ok(secrets) => secrets,
-            Err(problem) => return self.fail(Fault::here(problem)),
+            Err(problem) => return Ok(self.fail(Fault::here(problem))),
         };
         self.given.clone_from(&secrets);
         let spec = launch::spec(&self.place, &self.order.job_id, work, self.agent.settings.grace);
@@ -278,7 +287,7 @@ impl<E: Executor> Task<'_, E> {
                 // Whatever came of it: it must not begin after we said that it did not.
                 self.agent.executor.forbid(&dir)?;
                 if self.agent.executor.look(&dir)? == Seen::Nothing {
-                    self.fail(fault)
+                    Ok(self.fail(fault))
                 } else {
                     Ok(Next::Again)
                 }
@@ -298,7 +307,7 @@ impl<E: Executor> Task<'_, E> {
         self.agent.executor.forbid(&dir)?;
         if self.agent.executor.look(&dir)? == Seen::Nothing {
             let complaints = tidemill_supervisor::Lasting::new(&dir).complaints(500);
-            return self.fail(Fault::passing(format!("the supervisor did not begin: {complaints}")));
+            return Ok(self.fail(Fault::passing(format!("the supervisor did not begin: {complaints}"))));
         }
         Ok(Next::Again)
     }
@@ -326,7 +335,7 @@ impl<E: Executor> Task<'_, E> {
             () = stopped => {
                 self.end_command().await?;
                 let message = "a signal (SIGSTOP) stopped the supervisor of the command, which was killed for it";
-                return self.fail(Fault::passing(message));
+                return Ok(self.fail(Fault::passing(message)));
             }
         }
         Ok(Next::Again)
@@ -336,7 +345,7 @@ impl<E: Executor> Task<'_, E> {
     async fn lose_directory(&mut self) -> io::Result<Next> {
         self.end_command().await?;
         let fault = directory_gone(&self.place);
-        self.fail(fault)
+        Ok(self.fail(fault))
     }
 
     /// The supervisor is gone and told nothing: what is left is killed before anything is said.
@@ -344,10 +353,10 @@ impl<E: Executor> Task<'_, E> {
         self.end_remains().await?;
         if !self.place.is_intact() {
             let fault = directory_gone(&self.place);
-            return self.fail(fault);
+            return Ok(self.fail(fault));
         }
         let message = "the supervisor of the command died, and with it what is known of its end";
-        self.fail(Fault::passing(message))
+        Ok(self.fail(Fault::passing(message)))
     }
 
     /// Stops the command, and says what came of it once nothing runs.
@@ -358,9 +367,9 @@ impl<E: Executor> Task<'_, E> {
                 self.remove();
                 Ok(Next::Gone)
             }
-            Stop::Cancelled => self.conclude(TaskResult::Stopped, Vec::new()),
+            Stop::Cancelled => Ok(self.conclude(TaskResult::Stopped, Vec::new())),
             Stop::Shutdown if matches!(self.reached()?, Reached::Executed(_)) => Ok(Next::Again),
-            Stop::Shutdown => self.fail(Fault::passing("its agent was told to end")),
+            Stop::Shutdown => Ok(self.fail(Fault::passing("its agent was told to end"))),
         }
     }
 
@@ -412,7 +421,7 @@ impl<E: Executor> Task<'_, E> {
         let ending = async {
             // Nothing is said before it is sure that nothing runs.
             self.end_command().await?;
-            self.fail(fault)
+            io::Result::Ok(self.fail(fault))
         };
         let given_up = caught(ending).await.map_err(Hindrance::from);
         // Where not even this can be done, the next round tries again.

@@ -6,7 +6,6 @@ use crate::executor::{Executor, Fault};
 use crate::order::Asked;
 use crate::place::Manifest;
 use crate::secrets;
-use std::io;
 use tidemill_core::task::{Output, TaskResult};
 use tidemill_supervisor::Mask;
 use tracing::{info, warn};
@@ -39,7 +38,7 @@ impl<E: Executor> Task<'_, E> {
     }
 
     /// Concludes that the task could not be carried out.
-    pub(crate) fn fail(&mut self, fault: Fault) -> io::Result<Next> {
+    pub(crate) fn fail(&mut self, fault: Fault) -> Next {
         self.conclude(disk::failed(fault), Vec::new())
     }
 
@@ -47,7 +46,7 @@ impl<E: Executor> Task<'_, E> {
     ///
     /// Where the disk does not take it, it is handed in from memory. A process that dies before that finds out again
     /// what came of the task.
-    pub(crate) fn conclude(&mut self, result: TaskResult, outputs: Vec<Output>) -> io::Result<Next> {
+    pub(crate) fn conclude(&mut self, result: TaskResult, outputs: Vec<Output>) -> Next {
         let task_id = self.place.task_id().to_owned();
         let full = disk::full(&self.agent.home.tasks_dir());
         let result = masked(with_disk(result, full.as_deref()), &self.mask().unwrap_or_default());
@@ -63,7 +62,7 @@ impl<E: Executor> Task<'_, E> {
         }
         self.manifest = Some(manifest);
         self.agent.note_concluded(&task_id);
-        Ok(Next::Again)
+        Next::Again
     }
 
     /// Frees the space that the command used, and asks for what others left and nobody needs.

@@ -20,13 +20,13 @@ impl<E: Executor> Task<'_, E> {
     pub(crate) async fn finish(&mut self, work: &Work, exit: &Exit) -> io::Result<Next> {
         let (exit_code, message) = match judge(work, exit) {
             Ok(ended) => ended,
-            Err(fault) => return self.fail(fault),
+            Err(fault) => return Ok(self.fail(fault)),
         };
         if exit_code != 0 || message.is_some() {
             self.tell(Stage::Error).await;
             self.tell(Stage::Executed).await;
             let result = TaskResult::Ended { exit_code, unmatched: Vec::new(), hint: Vec::new(), message };
-            return self.conclude(result, Vec::new());
+            return Ok(self.conclude(result, Vec::new()));
         }
         let (agent, place) = (self.agent, self.place.clone());
         let collected = {
@@ -47,10 +47,10 @@ impl<E: Executor> Task<'_, E> {
                 Ok(Next::Again)
             }
             Some(None) => Ok(Next::Again),
-            Some(Some(Err(fault))) => self.fail(fault),
+            Some(Some(Err(fault))) => Ok(self.fail(fault)),
             Some(Some(Ok(found))) => {
                 let outputs::Found { outputs, unmatched, hint } = found;
-                self.conclude(TaskResult::Ended { exit_code, unmatched, hint, message }, outputs)
+                Ok(self.conclude(TaskResult::Ended { exit_code, unmatched, hint, message }, outputs))
             }
         }
     }

@@ -18,6 +18,10 @@ use std::time::Duration;
 use tidemill_core::limits::KEPT_MAX;
 use tracing::{info, warn};
 
+/// How long a task waits for space on a full disk, and how often it looks.
+const ROOM_MAX: Duration = Duration::from_secs(10);
+const ROOM_PAUSE: Duration = Duration::from_millis(50);
+
 /// Something that no run that goes on needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Unused {
@@ -69,6 +73,17 @@ enum Hindrance {
 }
 
 impl<E: Executor> Agent<E> {
+    /// Frees space as far as that is possible: comes back after a pass that began later than this call.
+    pub(crate) async fn make_room(&self) {
+        let begun = tokio::time::Instant::now();
+        let before = self.space_freed.load(Ordering::Relaxed);
+        // One pass may be under way already.
+        while self.space_freed.load(Ordering::Relaxed) < before + 2 && begun.elapsed() < ROOM_MAX {
+            self.space_wanted.notify_one();
+            tokio::time::sleep(ROOM_PAUSE).await;
+        }
+    }
+
     /// Removes what nobody needs and what is more than may be kept; of how many jobs.
     async fn remove_unused(&self, keep: &Keep) -> Result<usize, Hindrance> {
         let kept = self.home.all_kept().map_err(Hindrance::Disk)?;

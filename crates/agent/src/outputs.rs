@@ -7,6 +7,7 @@ use crate::home::make_dir;
 use crate::place::remove_all;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
@@ -161,7 +162,7 @@ fn escaped(path: &OsStr) -> String {
             if symbol.is_control() { told.extend(symbol.escape_default()) } else { told.push(symbol) }
         }
         for byte in chunk.invalid() {
-            told.push_str(&format!("\\x{byte:02X}"));
+            let _ = write!(told, "\\x{byte:02X}");
         }
     }
     told

@@ -46,7 +46,7 @@ impl<E: Executor> Task<'_, E> {
                 None => return Ok(Next::Again),
             },
         };
-        if self.wanted_stop()? != Some(Stop::Over) {
+        if self.wanted_stop() != Some(Stop::Over) {
             let (agent, place) = (self.agent, self.place.clone());
             tokio::select! {
                 handed = hand_in(agent, &place, manifest) => handed?,

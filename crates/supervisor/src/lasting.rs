@@ -141,7 +141,7 @@ impl Lasting {
             // It may have ended between the two looks.
             (Some(_), Some(_)) => match self.look_at_records()? {
                 Seen::Nothing if !self.has_spec() => Ok(Seen::Lost),
-                seen => Ok(seen),
+                seen @ (Seen::Nothing | Seen::Alive { .. } | Seen::Exited(_) | Seen::Lost) => Ok(seen),
             },
             (Some(seen), None) => Ok(seen),
             (None, _) => Ok(Seen::Lost),

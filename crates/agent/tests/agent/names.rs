@@ -23,14 +23,16 @@ async fn secret_in_a_file_name_is_masked() {
     let ground = Ground::new().await;
     let _agent = ground.agent_with(with_secret(&ground));
     // A name that is cut where the secret stands must not show its beginning.
-    let long = format!("touch \"$(printf %0190d 7)$TOKEN\"; touch \"$TOKEN.txt\"; mkfifo \"$TOKEN.csv\"");
-    let mut job = order(&ground, "hint", &long);
+    let long =
+        "touch \"$(head -c 193 /dev/zero | tr '\\0' x)$TOKEN\"; touch \"$TOKEN.txt\"; mkfifo \"$TOKEN.csv\"";
+    let mut job = order(&ground, "hint", long);
     job["work"]["secrets"] = json!(["TOKEN"]);
     job["work"]["outputs"] = json!({"wanted": "lost.txt", "all": "*.csv"});
     ground.server.order(job);
     let result = ground.result("hint-001").await;
     let TaskResult::Ended { hint, .. } = &result else { panic!("{result:?}") };
     assert!(hint.iter().any(|name| name == "•••.txt"), "{hint:?}");
+    assert!(hint.iter().any(|name| name.starts_with("xxx") && name.ends_with("x•••")), "{hint:?}");
     assert!(!format!("{result:?}").contains(&SECRET[..6]), "{result:?}");
     // A file that would have to be handed on under such a name is refused.
     let mut job = order(&ground, "output", "echo x > \"$TOKEN.csv\"");

@@ -1,4 +1,4 @@
-//! Task directories that commands remove, and secrets and patterns in what is told of files.
+//! Task directories that are removed while commands run.
 
 use tidemill_core::run::RunState;
 
@@ -16,7 +16,7 @@ fn removed_directories_do_not_block_an_agent(stage: &Stage) {
         (0..4).map(|number| site.step(&format!("gone{number}"), &[], work, "timeout: 1h")).collect();
     jobs.push(site.step("next", &["gone0", "gone1", "gone2", "gone3"], "true", ""));
     let run = site.submit(&graph(&jobs));
-    assert_eq!(site.until_ended(&run), RunState::Succeeded, "{:?}", site.codes(&run));
+    assert_eq!(site.until_ended(&run), RunState::Success, "{:?}", site.codes(&run));
     for number in 0..4 {
         assert_eq!(site.ledger().count(&format!("begin gone{number} ")), 2);
         let tasks = site.job(&run, &format!("gone{number}"))["tasks"].to_string();
@@ -36,7 +36,7 @@ fn restarted_agent_runs_nothing_beside_a_lost_command(stage: &Stage) {
     agent.kill();
     std::fs::remove_dir_all(site.task_dir("ann", &run, "alone")).expect("the directory is removed");
     let mut agent = site.agent("ann", &[]);
-    assert_eq!(site.until_ended(&run), RunState::Succeeded, "{:?}", site.codes(&run));
+    assert_eq!(site.until_ended(&run), RunState::Success, "{:?}", site.codes(&run));
     assert_eq!(site.ledger().count("begin alone "), 2, "{:?}", site.ledger());
     site.check(&run);
     agent.kill();
