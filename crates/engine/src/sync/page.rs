@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tidemill_core::WorkerId;
 use tidemill_core::feed::{FeedPage, FeedQuery};
 use tidemill_core::message::{Message, WorkItem};
-use tidemill_core::page::{self, Progress, Verdict};
+use tidemill_core::page::{self, AfterLast, Progress, Verdict};
 use tidemill_core::partition::PartitionState;
 use tidemill_core::queue::{Receipt, Received};
 use tidemill_core::records::{Partition, Sync};
@@ -115,24 +115,40 @@ impl Syncs {
         keep: Keep,
         hand: &Hand,
     ) -> Result<Paged, Asked> {
-        let item = &reading.item;
+        let item = reading.item.clone();
         let query =
             FeedQuery { prices: item.range(reading.sync.granularity), updated_from: item.updated_from };
-        let fetched = if reading.is_over { Fetched::Ended } else { fetch(source, &query, &reading).await? };
-        match fetched {
-            Fetched::Store(store, page) => {
-                Ok(self.store_page(reading, store, page, receipt, keep, hand).await?)
-            }
-            Fetched::Ended => {
-                let recount = source.count(&query).await?.count;
-                Ok(self.end_pass(reading, recount, receipt, hand).await?)
-            }
-            Fetched::Reread(reason) => {
-                tracing::warn!(sync.id = %item.run_id, "{}: {reason}; it is read again", item.partition_id);
-                Ok(self.read_again(reading, None, receipt, hand).await?)
-            }
-            Fetched::Fail(fault) => {
-                Ok(self.fail_partition(&reading.item, Some(receipt), &fault.to_string(), hand).await?)
+        let mut recounts = 0;
+        loop {
+            let is_over = reading.is_over && recounts == 0;
+            let fetched = if is_over { Fetched::Ended } else { fetch(source, &query, &reading).await? };
+            match fetched {
+                Fetched::Store(store, page) => {
+                    return Ok(self.store_page(reading, store, page, receipt, keep, hand).await?);
+                }
+                Fetched::Ended => {
+                    let recount = source.count(&query).await?.count;
+                    let seen = self.engine.store().seen(reading.place()).await?;
+                    match page::after_last(&seen, recount, reading.progress.pass, recounts) {
+                        // The count may be ahead of its list for a moment: the list is looked at once more too.
+                        AfterLast::CountAgain => {
+                            let wait = AfterLast::wait(self.settings.tuning.backoff, recounts);
+                            tokio::time::sleep(wait).await;
+                            recounts += 1;
+                        }
+                        after => {
+                            return Ok(self.end_pass(reading, after, (seen, recount), receipt, hand).await?);
+                        }
+                    }
+                }
+                Fetched::Reread(reason) => {
+                    tracing::warn!(sync.id = %item.run_id, "{}: {reason}; it is read again", item.partition_id);
+                    return Ok(self.read_again(reading, None, receipt, hand).await?);
+                }
+                Fetched::Fail(fault) => {
+                    let reason = fault.to_string();
+                    return Ok(self.fail_partition(&reading.item, Some(receipt), &reason, hand).await?);
+                }
             }
         }
     }

@@ -6,7 +6,7 @@ use super::{Hand, Paged, Reading, int, stale};
 use tidemill_core::Timestamp;
 use tidemill_core::event::Level;
 use tidemill_core::message::{Message, WorkDone, WorkItem, WorkStatus};
-use tidemill_core::page::{self, AfterLast};
+use tidemill_core::page::{AfterLast, Seen};
 use tidemill_core::queue::{NewMessage, Receipt, WORK_DONE};
 use tidemill_core::records::Sync;
 use tidemill_core::run::Applied;
@@ -17,18 +17,20 @@ impl Syncs {
     pub(super) async fn end_pass(
         &self,
         reading: Reading,
-        recount: u64,
+        after: AfterLast,
+        (seen, recount): (Seen, u64),
         receipt: &Receipt,
         hand: &Hand,
     ) -> Result<Paged, Error> {
         let (run_id, partition) = (reading.item.run_id, reading.item.partition_id.clone());
-        let seen = self.engine.store().seen_stones(run_id, partition).await?;
-        match page::after_last(seen.unsigned_abs(), recount, reading.progress.pass) {
-            AfterLast::Complete => self.complete_partition(reading, recount, receipt, hand).await,
+        match after {
+            AfterLast::Complete => self.complete_partition(reading, (seen, recount), receipt, hand).await,
             AfterLast::Again(reason) => {
-                tracing::info!(sync.id = %run_id, "{}: {reason}; it is read again", reading.item.partition_id);
+                tracing::info!(sync.id = %run_id, "{partition}: {reason}; it is read again");
                 self.read_again(reading, Some(recount), receipt, hand).await
             }
+            // Whoever counts again does not come here.
+            AfterLast::CountAgain => self.read_again(reading, Some(recount), receipt, hand).await,
             AfterLast::Fault(fault) => {
                 self.fail_partition(&reading.item, Some(receipt), &fault.to_string(), hand).await
             }
@@ -38,12 +40,12 @@ impl Syncs {
     async fn complete_partition(
         &self,
         reading: Reading,
-        recount: u64,
+        (seen, recount): (Seen, u64),
         receipt: &Receipt,
         hand: &Hand,
     ) -> Result<Paged, Error> {
         let (receipt, hand, now) = (receipt.clone(), hand.clone(), self.now());
-        let run_id = reading.item.run_id;
+        let (run_id, feed) = (reading.item.run_id, reading.item.feed.clone());
         let applied = self
             .engine
             .store()
@@ -59,12 +61,27 @@ impl Syncs {
                     tx.complete_worker_run(place.run_id, place.partition, now).await?;
                     let done = done_message(&reading.sync, &reading.item, &hand, None);
                     tx.send_messages(&[done], now).await?;
+                    if let Some(oddity) = seen.oddity() {
+                        let told = format!("{}: {oddity}", place.partition);
+                        say(&mut tx, &reading.sync, Level::Warn, &told, now).await?;
+                    }
                     Ok(true)
                 })
             })
             .await?;
         self.ring();
-        Ok(if applied { Paged::Completed(run_id) } else { Paged::Skipped })
+        if !applied {
+            return Ok(Paged::Skipped);
+        }
+        for (name, count) in [
+            ("tidemill_repeated_stones_total", seen.repeats()),
+            ("tidemill_nameless_records_total", seen.nameless),
+        ] {
+            if count > 0 {
+                metrics::counter!(name, "feed" => feed.clone()).increment(count);
+            }
+        }
+        Ok(Paged::Completed(run_id))
     }
 
     /// Begins another pass over the partition.

@@ -6,7 +6,7 @@ use super::{Hand, Keep, Paged, Reading, int};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tidemill_core::Timestamp;
-use tidemill_core::feed::{FeedPage, Item};
+use tidemill_core::feed::{FeedPage, Item, Record};
 use tidemill_core::page;
 use tidemill_core::queue::{NewMessage, Receipt};
 use tidemill_core::records::Stage;
@@ -131,34 +131,35 @@ impl Syncs {
 struct Brought {
     /// Each stone once, the last that was given, sorted by stone.
     items: Vec<Item>,
-    /// Every stone of the page that is new, in the feed's order.
+    /// The name at every place of the page from the first new one on, in the feed's order.
     stone_ids: Vec<String>,
     /// What could not be read.
     bad: Vec<NewReject>,
-    fetched: usize,
+    /// Places of the list that were not read before.
+    fetched: u64,
     hash: [u8; 32],
 }
 
 impl Brought {
     fn of(reading: &Reading, store: &page::Store, page: &FeedPage) -> Self {
-        let new = &page.items[store.from_index.min(page.items.len())..];
-        let last: BTreeMap<&str, &Item> = new.iter().map(|item| (item.stone_id.as_str(), item)).collect();
-        let name = |(number, id): (usize, &Option<String>)| {
-            id.clone()
-                .unwrap_or_else(|| format!("#{}/{}/{number}", reading.item.partition_id, reading.item.offset))
-        };
-        let bad_ids: Vec<String> = page.bad.iter().map(|bad| &bad.stone_id).enumerate().map(name).collect();
-        let bad = page.bad.iter().zip(&bad_ids).map(|(bad, stone_id)| NewReject {
-            stone_id: stone_id.clone(),
-            stage: Stage::Fetch,
-            reason: bad.reason.clone(),
-            payload: bad.payload.clone(),
-        });
+        let (mut last, mut bad, mut stone_ids) = (BTreeMap::new(), Vec::new(), Vec::new());
+        for record in page.records().skip(store.from_index) {
+            stone_ids.push(record.name().into_owned());
+            match record {
+                Record::Good(item) => drop(last.insert(item.stone_id.as_str(), item)),
+                Record::Bad(item) => bad.push(NewReject {
+                    stone_id: item.name().into_owned(),
+                    stage: Stage::Fetch,
+                    reason: item.reason.clone(),
+                    payload: item.payload.clone(),
+                }),
+            }
+        }
         Self {
             items: last.into_values().cloned().collect(),
-            stone_ids: new.iter().map(|item| item.stone_id.clone()).chain(bad_ids.clone()).collect(),
-            bad: bad.collect(),
-            fetched: new.len() + page.bad.len(),
+            stone_ids,
+            bad,
+            fetched: store.next_offset.saturating_sub(reading.progress.next_offset),
             hash: page::page_hash(page),
         }
     }
@@ -197,7 +198,7 @@ impl Page {
                 place: reading.place(),
                 next_offset: int(self.store.next_offset),
                 shift: i32::try_from(self.store.shift).unwrap_or(i32::MAX),
-                fetched: int(brought.fetched as u64),
+                fetched: int(brought.fetched),
                 rejected: int((brought.bad.len() + self.refused.len()) as u64),
                 hash: &brought.hash,
                 stone_ids: &brought.stone_ids,
