@@ -5,6 +5,8 @@
 mod answers;
 #[path = "sync/bad.rs"]
 mod bad;
+#[path = "sync/bytes.rs"]
+mod bytes;
 #[path = "sync/failing.rs"]
 mod failing;
 #[path = "sync/flow.rs"]
@@ -67,6 +69,8 @@ on_both! {
     bad::a_page_that_repeats_for_ever,
     bad::html_while_paging,
     bad::pages_without_ids,
+    bytes::a_batch_of_large_records_is_bounded_by_bytes,
+    bytes::open_records_are_read_up_to_so_many_bytes,
     failing::a_page_that_was_taken_away_cannot_fail_its_partition,
     failing::the_database_refuses_arrows_that_do_not_exist,
     failing::a_lost_order_to_consolidate_is_given_anew,
