@@ -1,7 +1,9 @@
 //! A feed: an outside source of stones, what can be asked of it, and what it answers.
 
 use crate::label::labelled;
+use crate::limits::MESSAGE_BYTES_MAX;
 use crate::{Json, Timestamp};
+use std::borrow::Cow;
 
 /// A price, in cents. Money is never a floating-point number.
 pub type Cents = i64;
@@ -74,10 +76,38 @@ impl Item {
 pub struct BadItem {
     /// Its name, where it has one.
     pub stone_id: Option<String>,
+    /// Its place within its page, from 0.
+    pub place: usize,
     /// What is wrong with it.
     pub reason: String,
     /// What was there: JSON text, cut to a bounded length.
     pub payload: String,
+    /// SHA-256 of the whole text.
+    pub digest: [u8; 32],
+}
+
+/// How the names begin that records without an id are kept under.
+pub const NAMELESS: &str = "#no-id/";
+
+impl BadItem {
+    /// What is wrong with the record at a place of its page.
+    pub fn new(stone_id: Option<String>, place: usize, reason: String, payload: &str) -> Self {
+        let digest = crate::digest::sha256(payload.as_bytes());
+        let payload = payload[..payload.floor_char_boundary(MESSAGE_BYTES_MAX)].to_owned();
+        Self { stone_id, place, reason, payload, digest }
+    }
+
+    /// The name that it is kept under: its id, or one that follows from its text alone. So the same record has the same
+    /// name in every pass and every sync.
+    pub fn name(&self) -> Cow<'_, str> {
+        match &self.stone_id {
+            Some(id) => Cow::Borrowed(id),
+            None => {
+                let digits = self.digest[..16].iter().map(|byte| format!("{byte:02x}"));
+                Cow::Owned(format!("{NAMELESS}{}", digits.collect::<String>()))
+            }
+        }
+    }
 }
 
 /// One page of a feed, in the feed's order.
@@ -89,6 +119,46 @@ pub struct FeedPage {
     pub bad: Vec<BadItem>,
     /// Whether the feed itself says that nothing follows. A short page alone says nothing.
     pub is_last: bool,
+}
+
+impl FeedPage {
+    /// Places of the list that the page shows: records, repeats and those that could not be read.
+    pub fn places(&self) -> usize {
+        self.items.len() + self.bad.len()
+    }
+
+    /// The records in the feed's order.
+    pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
+        let (mut items, mut bad) = (self.items.iter(), self.bad.iter().peekable());
+        (0..self.places()).filter_map(move |place| {
+            let is_bad = items.len() == 0 || bad.peek().is_some_and(|bad| bad.place <= place);
+            if is_bad { bad.next().map(Record::Bad) } else { items.next().map(Record::Good) }
+        })
+    }
+
+    /// The name at each place, in the feed's order.
+    pub fn names(&self) -> Vec<Cow<'_, str>> {
+        self.records().map(|record| record.name()).collect()
+    }
+}
+
+/// What stands at a place of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Record<'a> {
+    /// A record.
+    Good(&'a Item),
+    /// Something that could not be read as one.
+    Bad(&'a BadItem),
+}
+
+impl<'a> Record<'a> {
+    /// The name that it is kept under.
+    pub fn name(self) -> Cow<'a, str> {
+        match self {
+            Self::Good(item) => Cow::Borrowed(&item.stone_id),
+            Self::Bad(bad) => bad.name(),
+        }
+    }
 }
 
 labelled! {

@@ -27,6 +27,7 @@ pub mod message;
 pub mod pace;
 pub mod page;
 pub mod partition;
+pub mod portion;
 pub mod pricing;
 pub mod project;
 pub mod queue;

@@ -82,6 +82,11 @@ pub const OVERLAP_SECS: u64 = 15 * 60;
 pub const GIVE_UP_SECS: u64 = 6 * 3_600;
 /// Share of a feed's stones that one sync may delete.
 pub const DELETE_LIMIT: f64 = 0.2;
+/// Longest wait that a feed may ask for by `Retry-After`.
+pub const RETRY_AFTER_SECS_MAX: u64 = 5 * 60;
+/// Bytes of records that a page, or one read of consolidation and repricing, brings into memory. One record is always
+/// read.
+pub const READ_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Requests per second to a feed, over all workers.
 pub const FEED_RATE: u32 = 25;
 /// Stones that one request prices again.

@@ -9,14 +9,17 @@
 //! pass goes on are the business of the next incremental sync.
 
 mod fault;
+mod last;
+mod meeting;
 mod progress;
 
 pub use fault::{PageFault, RereadReason};
+pub use last::{AfterLast, RECOUNTS_MAX, Seen, after_last};
 pub use progress::{Progress, page_hash};
 
 use crate::broken::Break;
 use crate::feed::FeedPage;
-use std::collections::HashSet;
+use meeting::{Meeting, meet, taken};
 
 /// Fetches for one page before the partition is read again.
 pub const TRIES_MAX: u32 = 12;
@@ -30,6 +33,10 @@ const REPEAT_MIN: usize = 8;
 
 /// Times that a partition is read before it fails.
 pub const PASSES_MAX: u32 = 3;
+
+/// Places of a page that fails its partition where none of them has an id: a feed that has lost its ids, and not a record
+/// that has none.
+const NAMELESS_MIN: usize = 8;
 
 /// What is done with a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,15 +97,18 @@ pub fn ask(progress: &Progress, limit: u32, page_limit: u32) -> Ask {
     if position == 0 || progress.last_ids.is_empty() || page_limit == 1 {
         return Ask { offset: position, limit, purpose: Purpose::Plain };
     }
-    Ask { offset: position - 1, limit: (limit + 1).min(page_limit), purpose: Purpose::Meet }
+    let limit = (limit + 1).min(page_limit);
+    // Repeats at the end of the page before may be no places of the list, so the page begins before them.
+    let back = 1 + u64::from(progress.trailing_repeats().min(limit / 2));
+    Ask { offset: position.saturating_sub(back), limit, purpose: Purpose::Meet }
 }
 
 /// What a page is stored as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Store {
-    /// The first item of the page that is not known from the page before.
+    /// The first place of the page that is not known from the page before.
     pub from_index: usize,
-    /// The partition's `next_offset` after it: it has grown.
+    /// The partition's `next_offset` after it: it has grown by the places that were not read before.
     pub next_offset: u64,
     /// The partition's `shift` after it.
     pub shift: i64,
@@ -125,12 +135,12 @@ pub enum Verdict {
 
 /// Judges the answer to `ask`. `attempt` counts the fetches for this page before it, from 0.
 pub fn judge(progress: &Progress, ask: &Ask, page: &FeedPage, attempt: u32) -> Verdict {
-    let places = page.items.len() + page.bad.len();
-    if places > 0 && !has_ids(page) {
+    let places = page.places();
+    if places >= NAMELESS_MIN && !has_ids(page) {
         return Verdict::Fail(PageFault::NoIds { offset: ask.offset, places });
     }
     if ask.purpose == Purpose::Plain {
-        return if places == 0 { Verdict::Ended } else { store(progress, ask, page, 0) };
+        return if places == 0 { Verdict::Ended } else { store(progress, ask, page, 0, places) };
     }
     let is_last_try = attempt + 1 >= TRIES_MAX;
     if repeats(progress, ask, page) && (places >= REPEAT_MIN || is_last_try) {
@@ -139,7 +149,7 @@ pub fn judge(progress: &Progress, ask: &Ask, page: &FeedPage, attempt: u32) -> V
     if is_last_try {
         return last_try(progress, ask, page);
     }
-    match meet(progress, page) {
+    match meet(progress, ask, page) {
         Meeting::Apart if ask.purpose == Purpose::Probe => Verdict::StepOn(Ask {
             offset: ask.offset.saturating_sub(1),
             purpose: if places == 0 { Purpose::Confirm } else { Purpose::Meet },
@@ -148,7 +158,7 @@ pub fn judge(progress: &Progress, ask: &Ask, page: &FeedPage, attempt: u32) -> V
         // Nothing at all is in the list.
         Meeting::Apart if places == 0 && ask.offset == 0 => Verdict::Ended,
         Meeting::Apart => step_back(progress, ask, attempt),
-        Meeting::New { from_index } => store(progress, ask, page, from_index),
+        Meeting::New { from_index, places } => store(progress, ask, page, from_index, places),
         Meeting::Known if page.is_last || ask.purpose == Purpose::Confirm => Verdict::Ended,
         Meeting::Known => step_on(ask, page),
     }
@@ -156,64 +166,17 @@ pub fn judge(progress: &Progress, ask: &Ask, page: &FeedPage, attempt: u32) -> V
 
 /// Whether the page before is given once more where it cannot be.
 fn repeats(progress: &Progress, ask: &Ask, page: &FeedPage) -> bool {
-    page.items.len() > 1 && ask.offset >= progress.position() && progress.page_hash == Some(page_hash(page))
+    page.places() > 1 && ask.offset >= progress.position() && progress.page_hash == Some(page_hash(page))
 }
 
-/// How a page lies to the page before.
-enum Meeting {
-    /// No stone of the page before is in it.
-    Apart,
-    /// It has a stone of the page before, and something new after that.
-    New { from_index: usize },
-    /// It has a stone of the page before, and nothing new after that.
-    Known,
-}
-
-fn meet(progress: &Progress, page: &FeedPage) -> Meeting {
-    let known = known(progress);
-    let is_known = |index: usize| known.contains(page.items[index].stone_id.as_str());
-    let first = (0..page.items.len()).find(|&index| is_known(index));
-    // The place of what could not be read within its page is not known: it counts as the first.
-    let bad_known = page.bad.len() > bad_new(&known, page);
-    let from = match first {
-        _ if bad_known => 0,
-        Some(first) => first + 1,
-        None => return Meeting::Apart,
-    };
-    // Unknown stones before the first known one are of older pages. Between known ones they are newly inserted:
-    // stored too, which does no harm.
-    match (from..page.items.len()).find(|&index| !is_known(index)) {
-        Some(from_index) => Meeting::New { from_index },
-        None if bad_new(&known, page) > 0 => Meeting::New { from_index: page.items.len() },
-        None => Meeting::Known,
-    }
-}
-
-fn known(progress: &Progress) -> HashSet<&str> {
-    progress.last_ids.iter().map(String::as_str).collect()
-}
-
-/// How many of the records that could not be read are not known from the page before.
-fn bad_new(known: &HashSet<&str>, page: &FeedPage) -> usize {
-    page.bad.iter().filter(|bad| bad.stone_id.as_deref().is_none_or(|id| !known.contains(id))).count()
-}
-
-/// Places that a page takes up in the list. A stone that it gives twice counts once: too few only lets two pages
-/// overlap more, and too many would lead past the end of the list.
-fn taken(page: &FeedPage) -> u64 {
-    let stones: HashSet<&str> = page.items.iter().map(|item| item.stone_id.as_str()).collect();
-    (stones.len() + page.bad.len()) as u64
-}
-
-fn store(progress: &Progress, ask: &Ask, page: &FeedPage, from_index: usize) -> Verdict {
-    let places = (page.items.len() + page.bad.len()) as u64;
-    let new = (page.items.len() - from_index + bad_new(&known(progress), page)) as u64;
-    let next_offset = progress.next_offset + new;
-    let is_short = places < u64::from(ask.limit);
+/// Stores a page whose places from `from_index` on brought `places` places that were not read before.
+fn store(progress: &Progress, ask: &Ask, page: &FeedPage, from_index: usize, places: usize) -> Verdict {
+    let next_offset = progress.next_offset + places as u64;
+    let is_short = page.places() < ask.limit as usize;
     Verdict::Store(Store {
         from_index,
         next_offset,
-        shift: next_offset.cast_signed() - (ask.offset + taken(page)).cast_signed(),
+        shift: next_offset.cast_signed() - (ask.offset + page.places() as u64).cast_signed(),
         // A short page is not the end: feeds give fewer than asked for when it suits them.
         ends: page.is_last || (Break::ShortPageEnds.is_on() && is_short),
     })
@@ -233,19 +196,19 @@ fn step_back(progress: &Progress, ask: &Ask, attempt: u32) -> Verdict {
 /// Goes on from the last known stone of the page. Where the page is not full, it may be the end: the place after it is
 /// probed.
 fn step_on(ask: &Ask, page: &FeedPage) -> Verdict {
-    let places = (page.items.len() + page.bad.len()) as u64;
     let end = ask.offset + taken(page);
-    Verdict::StepOn(if places < u64::from(ask.limit) {
+    Verdict::StepOn(if page.places() < ask.limit as usize {
         Ask { offset: end, purpose: Purpose::Probe, ..*ask }
     } else {
-        Ask { offset: end - 1, purpose: Purpose::Meet, ..*ask }
+        // A page of one stone again and again takes up one place, and the reader goes on all the same.
+        Ask { offset: end.max(ask.offset + 2) - 1, purpose: Purpose::Meet, ..*ask }
     })
 }
 
 /// What can still be decided when no further fetch is allowed.
 fn last_try(progress: &Progress, ask: &Ask, page: &FeedPage) -> Verdict {
-    match meet(progress, page) {
-        Meeting::New { from_index } => store(progress, ask, page, from_index),
+    match meet(progress, ask, page) {
+        Meeting::New { from_index, places } => store(progress, ask, page, from_index, places),
         Meeting::Known if page.is_last || ask.purpose == Purpose::Confirm => Verdict::Ended,
         Meeting::Known | Meeting::Apart => {
             reread(progress, RereadReason::LostPlace { next_offset: progress.next_offset })
@@ -264,29 +227,4 @@ fn reread(progress: &Progress, reason: RereadReason) -> Verdict {
 fn has_ids(page: &FeedPage) -> bool {
     page.items.iter().any(|item| !item.stone_id.is_empty())
         || page.bad.iter().any(|bad| bad.stone_id.as_deref().is_some_and(|id| !id.is_empty()))
-}
-
-/// What follows the last page of a pass, when the feed was asked for its count once more.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AfterLast {
-    /// The partition is completed.
-    Complete,
-    /// The feed has more than was seen: read it again.
-    Again(RereadReason),
-    /// The feed has more than was seen, however often it is read.
-    Fault(PageFault),
-}
-
-/// Compares what was seen, over all passes and each stone once, with what the feed counts now.
-///
-/// Fewer than seen is what sold stones look like. More than seen can be stones that came while the pass went on: a
-/// further pass sees them. A count that lies ends as a fault after [`PASSES_MAX`] passes, and not never.
-pub const fn after_last(seen_distinct: u64, recount: u64, passes: u32) -> AfterLast {
-    if recount <= seen_distinct {
-        AfterLast::Complete
-    } else if passes < PASSES_MAX {
-        AfterLast::Again(RereadReason::CountIsHigher { seen: seen_distinct, count: recount })
-    } else {
-        AfterLast::Fault(PageFault::CountsDisagree { seen: seen_distinct, count: recount, passes })
-    }
 }

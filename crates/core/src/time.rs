@@ -16,6 +16,13 @@ pub fn from_micros(micros: i64) -> Timestamp {
     Timestamp::from_timestamp_micros(micros.clamp(MICROS_MIN, MICROS_MAX)).unwrap_or_default()
 }
 
+/// The time so much later, in whole microseconds, or the nearest one in the range.
+pub fn later(at: Timestamp, by: chrono::TimeDelta) -> Timestamp {
+    let by =
+        by.num_microseconds().unwrap_or(if by > chrono::TimeDelta::zero() { i64::MAX } else { i64::MIN });
+    from_micros(at.timestamp_micros().saturating_add(by))
+}
+
 /// Whether a time is in the range.
 pub fn is_in_range(at: Timestamp) -> bool {
     (MICROS_MIN..=MICROS_MAX).contains(&at.timestamp_micros())
@@ -24,6 +31,20 @@ pub fn is_in_range(at: Timestamp) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_that_is_too_late_or_too_early_is_the_bound() {
+        use chrono::TimeDelta;
+        let at = from_micros(7_000_001);
+        assert_eq!(later(at, TimeDelta::seconds(3)), from_micros(10_000_001));
+        assert_eq!(later(at, TimeDelta::seconds(-3)), from_micros(4_000_001));
+        for (by, bound) in
+            [(TimeDelta::MAX, i64::MAX), (TimeDelta::days(365 * 9_000), i64::MAX), (TimeDelta::MIN, i64::MIN)]
+        {
+            assert_eq!(later(at, by), from_micros(bound));
+        }
+        assert_eq!(later(from_micros(i64::MAX), TimeDelta::seconds(1)), from_micros(i64::MAX));
+    }
 
     #[test]
     fn bounds_are_the_years_1_and_9999() {

@@ -2,8 +2,8 @@
 
 use tidemill_core::feed::{BadItem, FeedPage, Item};
 use tidemill_core::page::{
-    self, AfterLast, Ask, Guard, PASSES_MAX, PageFault, Progress, Purpose, RereadReason, Store, TRIES_MAX,
-    Verdict, after_last, ask, guard, judge,
+    self, AfterLast, Ask, Guard, PASSES_MAX, PageFault, Progress, Purpose, RECOUNTS_MAX, RereadReason, Seen,
+    Store, TRIES_MAX, Verdict, after_last, ask, guard, judge,
 };
 
 fn items(ids: &[&str]) -> Vec<Item> {
@@ -69,17 +69,35 @@ fn a_short_page_is_not_the_end_unless_the_feed_says_so() {
     assert_eq!(judge(&at_three(), &meet(2, 31), &last(&["c"]), 0), Verdict::Ended);
 }
 
-/// Otherwise the next page would be asked for behind the end of the list, and never meet this one.
+/// A repeat at the end of a page may be a place of the list or not. The next page begins before it: otherwise it could be
+/// asked for behind the end of the list, and never meet this one.
 #[test]
-fn a_stone_that_a_page_gives_twice_takes_up_one_place() {
-    let Verdict::Store(stored) = judge(&at_three(), &meet(2, 31), &page(&["c", "d", "c"]), 0) else {
-        panic!()
-    };
-    assert_eq!((stored.from_index, stored.next_offset, stored.shift), (1, 5, 1));
-    let after = at_three().after(&stored, &page(&["c", "d", "c"]));
-    assert_eq!(after.position(), 4, "the place after d");
-    let Verdict::StepOn(probe) = judge(&at_three(), &meet(2, 31), &page(&["c", "c"]), 0) else { panic!() };
-    assert_eq!(probe, Ask { offset: 3, limit: 31, purpose: Purpose::Probe });
+fn a_repeat_at_the_end_of_a_page_is_read_once_more() {
+    let found = page(&["c", "d", "c"]);
+    let Verdict::Store(stored) = judge(&at_three(), &meet(2, 31), &found, 0) else { panic!() };
+    assert_eq!((stored.from_index, stored.next_offset, stored.shift), (1, 5, 0));
+    let after = at_three().after(&stored, &found);
+    assert_eq!(ask(&after, 30, 50), meet(3, 31), "the place of d");
+    // It is a place: the list ends there.
+    let Verdict::StepOn(probe) = judge(&after, &meet(3, 31), &page(&["d", "c"]), 0) else { panic!() };
+    assert_eq!(probe, Ask { offset: 5, limit: 31, purpose: Purpose::Probe });
+    // It is none: the list ends before it.
+    let Verdict::StepOn(probe) = judge(&after, &meet(3, 31), &page(&["d"]), 0) else { panic!() };
+    assert_eq!(probe, Ask { offset: 4, limit: 31, purpose: Purpose::Probe });
+}
+
+#[test]
+fn a_stone_listed_again_at_a_page_border_is_a_place_of_its_own() {
+    let found = page(&["c", "c", "d"]);
+    let Verdict::Store(stored) = judge(&at_three(), &meet(2, 31), &found, 0) else { panic!() };
+    assert_eq!(stored, Store { from_index: 1, next_offset: 5, shift: 0, ends: false });
+    // Also where nothing else follows.
+    let found = page(&["c", "c"]);
+    let Verdict::Store(stored) = judge(&at_three(), &meet(2, 31), &found, 0) else { panic!() };
+    assert_eq!(stored, Store { from_index: 1, next_offset: 4, shift: 0, ends: false });
+    let after = at_three().after(&stored, &found);
+    let Verdict::StepOn(probe) = judge(&after, &meet(2, 31), &found, 0) else { panic!() };
+    assert_eq!(probe, Ask { offset: 3, limit: 31, purpose: Purpose::Probe }, "nothing of it is new now");
 }
 
 #[test]
@@ -137,9 +155,9 @@ fn stones_inserted_before_the_place_move_the_reader_on() {
     // Nothing new is in the page: on from the last known stone.
     let verdict = judge(&progress, &meet(2, 2), &page(&["b", "c"]), 0);
     assert_eq!(verdict, Verdict::StepOn(meet(3, 2)));
-    // `y` came between `b` and `c`: it is stored with the rest.
+    // `y` came between `b` and `c`: it is stored with the rest, and `c` counts once.
     let verdict = judge(&progress, &meet(2, 5), &page(&["b", "y", "c", "d"]), 0);
-    assert_eq!(verdict, Verdict::Store(Store { from_index: 1, next_offset: 6, shift: 0, ends: false }));
+    assert_eq!(verdict, Verdict::Store(Store { from_index: 1, next_offset: 5, shift: -1, ends: false }));
 }
 
 #[test]
@@ -182,38 +200,73 @@ fn a_feed_that_ignores_the_offset_is_found_out() {
     }
 }
 
-#[test]
-fn a_page_without_ids_is_a_fault_and_one_bad_record_is_not() {
-    let bad = |id: Option<&str>| BadItem {
-        stone_id: id.map(str::to_owned),
-        reason: "it has no certificate".to_owned(),
-        payload: "{}".to_owned(),
-    };
-    let nameless = FeedPage { bad: vec![bad(None), bad(None)], ..FeedPage::default() };
-    let first = ask(&Progress::new(), 30, 50);
-    let fault = PageFault::NoIds { offset: 0, places: 2 };
-    assert_eq!(judge(&Progress::new(), &first, &nameless, 0), Verdict::Fail(fault));
-    assert_eq!(fault.to_string(), "the page at offset 0 has 2 records and none has an id");
+fn nameless(place: usize) -> BadItem {
+    BadItem::new(None, place, "it has no id".to_owned(), &format!("{{\"price\":{place}}}"))
+}
 
-    // What could not be read takes its place in the list, and the next page is asked for behind it.
-    let mixed = FeedPage { items: items(&["c", "d"]), bad: vec![bad(None)], is_last: false };
+#[test]
+fn a_long_page_without_ids_is_a_fault_and_a_short_one_is_not() {
+    let page = |places| FeedPage { bad: (0..places).map(nameless).collect(), ..FeedPage::default() };
+    let first = ask(&Progress::new(), 30, 50);
+    let fault = PageFault::NoIds { offset: 0, places: 8 };
+    assert_eq!(judge(&Progress::new(), &first, &page(8), 0), Verdict::Fail(fault));
+    assert_eq!(fault.to_string(), "the page at offset 0 has 8 records and none has an id");
+    let Verdict::Store(store) = judge(&Progress::new(), &first, &page(7), 0) else { panic!() };
+    assert_eq!(store, Store { from_index: 0, next_offset: 7, shift: 0, ends: false });
+}
+
+#[test]
+fn a_record_without_an_id_takes_its_place_and_counts_once() {
+    let mixed = FeedPage { items: items(&["c", "d"]), bad: vec![nameless(1)], is_last: false };
     let Verdict::Store(store) = judge(&at_three(), &meet(2, 4), &mixed, 0) else { panic!() };
     assert_eq!(store, Store { from_index: 1, next_offset: 5, shift: 0, ends: false });
-    // A page of which nothing new could be read still moves the reader on.
-    let only = FeedPage { items: items(&["c"]), bad: vec![bad(None)], is_last: false };
-    let Verdict::Store(store) = judge(&at_three(), &meet(2, 4), &only, 0) else { panic!() };
+    // At the end of a page, it is what the next page must begin with, whatever its text is then.
+    let last = FeedPage { items: items(&["c"]), bad: vec![nameless(1)], is_last: false };
+    let Verdict::Store(store) = judge(&at_three(), &meet(2, 4), &last, 0) else { panic!() };
     assert_eq!(store, Store { from_index: 1, next_offset: 4, shift: 0, ends: false });
-    assert_eq!(at_three().after(&store, &only).last_ids, at_three().last_ids);
+    let after = at_three().after(&store, &last);
+    let next = FeedPage { items: items(&["d"]), bad: vec![nameless(0)], is_last: false };
+    let Verdict::Store(store) = judge(&after, &meet(3, 4), &next, 0) else { panic!() };
+    assert_eq!(store, Store { from_index: 1, next_offset: 5, shift: 0, ends: false });
+    let only = FeedPage { bad: vec![nameless(0)], ..FeedPage::default() };
+    assert!(matches!(judge(&after, &meet(3, 4), &only, 0), Verdict::StepOn(_)), "nothing of it is new");
+}
+
+fn seen(distinct: u64, places: u64, nameless: u64) -> Seen {
+    Seen { distinct, distinct_in_pass: distinct, places, nameless }
 }
 
 #[test]
 fn a_count_that_lies_ends_as_a_fault() {
-    assert_eq!(after_last(10, 10, 1), AfterLast::Complete);
-    assert_eq!(after_last(10, 9, 1), AfterLast::Complete);
+    let ten = seen(10, 10, 0);
+    assert_eq!(after_last(&ten, 10, 1, 0), AfterLast::Complete);
+    assert_eq!(after_last(&ten, 9, 1, 0), AfterLast::Complete);
+    for recounts in 0..RECOUNTS_MAX {
+        assert_eq!(after_last(&ten, 11, 1, recounts), AfterLast::CountAgain);
+        assert_eq!(after_last(&ten, 11, PASSES_MAX, recounts), AfterLast::CountAgain);
+    }
     let higher = RereadReason::CountIsHigher { seen: 10, count: 11 };
-    assert_eq!(after_last(10, 11, 1), AfterLast::Again(higher));
-    assert_eq!(after_last(11, 11, 2), AfterLast::Complete);
+    assert_eq!(after_last(&ten, 11, 1, RECOUNTS_MAX), AfterLast::Again(higher));
     let fault = PageFault::CountsDisagree { seen: 10, count: 11, passes: PASSES_MAX };
-    assert_eq!(after_last(10, 11, PASSES_MAX), AfterLast::Fault(fault));
-    assert_eq!(fault.to_string(), "the feed counts 11 stones, and 10 were seen in 3 passes");
+    assert_eq!(after_last(&ten, 11, PASSES_MAX, RECOUNTS_MAX), AfterLast::Fault(fault));
+    assert_eq!(fault.to_string(), "the feed counts 11 records, and 10 were seen in 3 passes");
+}
+
+#[test]
+fn places_are_compared_with_the_count_and_ids_are_told_apart() {
+    for (seen, records, repeats) in [
+        (seen(10, 10, 0), 10, 0),
+        (seen(10, 11, 0), 11, 1),
+        (seen(10, 12, 2), 12, 0),
+        (seen(10, 13, 2), 13, 1),
+        // An earlier pass saw two stones that are gone, and this one a repeat.
+        (Seen { distinct: 12, distinct_in_pass: 10, places: 11, nameless: 0 }, 13, 1),
+        // A record without an id of an earlier pass stands in for nothing.
+        (Seen { distinct: 9, distinct_in_pass: 9, places: 10, nameless: 1 }, 10, 0),
+    ] {
+        assert_eq!((seen.records(), seen.repeats()), (records, repeats), "{seen:?}");
+    }
+    assert_eq!(seen(10, 10, 0).oddity(), None);
+    let told = "1 of 13 records were listed more than once; 2 of 13 records have no id and were rejected";
+    assert_eq!(seen(10, 13, 2).oddity().as_deref(), Some(told));
 }

@@ -6,6 +6,7 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use tidemill_core::feed::{BadItem, FeedPage, Item};
 use tidemill_core::page::{self, Ask, PageFault, Progress, Verdict};
@@ -42,11 +43,15 @@ struct Source {
     made: u32,
     /// What was in the list since the pass began.
     lasting: BTreeSet<u32>,
+    /// Stones whose records have no id.
+    nameless: BTreeSet<u32>,
+    fetches: Cell<u32>,
 }
 
 impl Source {
     fn new(length: u32) -> Self {
-        Self { list: (0..length).collect(), made: length, lasting: (0..length).collect() }
+        let (list, lasting) = ((0..length).collect(), (0..length).collect());
+        Self { list, made: length, lasting, nameless: BTreeSet::new(), fetches: Cell::new(0) }
     }
 
     fn change(&mut self, change: Change) {
@@ -71,10 +76,13 @@ impl Source {
         let ids = &self.list[from..(from + given).min(self.list.len())];
         let mut page = FeedPage::default();
         for (place, id) in ids.iter().enumerate() {
-            if moment.unreadable.is_some_and(|part| share(ids.len(), part) == place && ids.len() > 1) {
-                let bad =
-                    BadItem { stone_id: Some(id.to_string()), reason: "bad".into(), payload: "{}".into() };
-                page.bad.push(bad);
+            if self.nameless.contains(id) {
+                // Its text is another one at each fetch.
+                self.fetches.set(self.fetches.get() + 1);
+                let payload = format!("{{\"at\":{}}}", self.fetches.get());
+                page.bad.push(BadItem::new(None, place, "no id".into(), &payload));
+            } else if moment.unreadable.is_some_and(|part| share(ids.len(), part) == place && ids.len() > 1) {
+                page.bad.push(BadItem::new(Some(id.to_string()), place, "bad".into(), "{}"));
             } else {
                 page.items.push(Item::new(id.to_string(), None, "{}".to_owned()));
             }
@@ -121,9 +129,11 @@ fn read(source: &mut Source, limit: u32, page_limit: u32, moments: &[Moment]) ->
                 }
                 Verdict::Store(store) => {
                     assert!(store.next_offset > reading.progress.next_offset, "it must grow: {store:?}");
-                    let ids = page.items[store.from_index..].iter().map(|item| &item.stone_id);
-                    let bad = page.bad.iter().filter_map(|bad| bad.stone_id.as_ref());
-                    reading.stored.extend(ids.chain(bad).map(|id| id.parse::<u32>().unwrap()));
+                    let names = page.names();
+                    // Records without an id have none that could be read back.
+                    reading
+                        .stored
+                        .extend(names[store.from_index..].iter().filter_map(|id| id.parse::<u32>().ok()));
                     reading.progress = reading.progress.after(&store, &page);
                     if store.ends {
                         return reading;
@@ -206,6 +216,30 @@ proptest! {
         prop_assert_eq!(reading.stored.len(), usize::try_from(length).unwrap());
         prop_assert_eq!(reading.progress.next_offset, u64::from(length));
         prop_assert_eq!((reading.progress.pass, reading.progress.shift), (1, 0));
+    }
+
+    /// Repeats and records without an id, wherever they stand: each place counts once, in one pass.
+    #[test]
+    fn every_place_of_an_odd_list_counts_once(
+        length in 1_u32..150,
+        limit in 4_u32..40,
+        repeats in proptest::collection::vec((0.0..1.0_f64, 0.0..1.0_f64), 0..6),
+        nameless in proptest::collection::btree_set(0_u32..150, 0..6),
+        moments in moments(0, 0.7),
+    ) {
+        let mut source = Source::new(length);
+        for (of, at) in repeats {
+            let stone = source.list[share(source.list.len(), of)];
+            source.list.insert(share(source.list.len() + 1, at), stone);
+        }
+        source.nameless = nameless.into_iter().filter(|stone| *stone < length).collect();
+        let ids = source.lasting.difference(&source.nameless).count();
+        prop_assume!(ids > 0);
+        let reading = read(&mut source, limit, limit + 1, &moments);
+        prop_assert_eq!(reading.end, End::Read);
+        prop_assert_eq!(reading.stored.len(), ids);
+        prop_assert_eq!(reading.progress.pass, 1);
+        prop_assert_eq!(reading.progress.next_offset, source.list.len() as u64);
     }
 
     #[test]

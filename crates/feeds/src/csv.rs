@@ -68,8 +68,8 @@ impl Feed for CsvFolder {
             let first = usize::try_from(offset).unwrap_or(usize::MAX).min(rows.len());
             let last = first.saturating_add(limit as usize).min(rows.len());
             let mut page = FeedPage { is_last: last == rows.len(), ..FeedPage::default() };
-            for row in &rows[first..last] {
-                match record(row) {
+            for (place, row) in rows[first..last].iter().enumerate() {
+                match record(row, place) {
                     Ok(item) => page.items.push(item),
                     Err(bad) => page.bad.push(bad),
                 }
@@ -78,7 +78,7 @@ impl Feed for CsvFolder {
         })
     }
 
-    fn lookup<'a>(&'a self, _ids: &'a [String]) -> Option<Answer<'a, Vec<Item>>> {
+    fn lookup<'a>(&'a self, _ids: &'a [String]) -> Option<Answer<'a, Vec<String>>> {
         None
     }
 
@@ -131,14 +131,15 @@ fn text(row: &Row, column: &str) -> Option<String> {
     row.get(column).map(|text| text.trim()).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-fn record(row: &Row) -> Result<Item, BadItem> {
+fn record(row: &Row, place: usize) -> Result<Item, BadItem> {
     let payload = serde_json::to_string(row).unwrap_or_default();
-    let Some(stone_id) = text(row, "stone_id") else {
-        return Err(BadItem { stone_id: None, reason: "`stone_id` is missing".to_owned(), payload });
+    // As it came: ids that differ in a space are two stones.
+    let Some(stone_id) = row.get("stone_id").filter(|id| !id.trim().is_empty()).cloned() else {
+        return Err(BadItem::new(None, place, "`stone_id` is missing".to_owned(), &payload));
     };
     if row.values().any(|value| value.contains('\0')) {
         let reason = "the record has a NUL character, which a database cannot hold".to_owned();
-        return Err(BadItem { stone_id: Some(stone_id), reason, payload });
+        return Err(BadItem::new(Some(stone_id), place, reason, &payload));
     }
     Ok(Item::new(stone_id, text(row, "offer_id"), payload))
 }

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tidemill_core::Timestamp;
 use tidemill_core::diamond::Diamond;
-use tidemill_core::feed::{Cents, FeedPage, FeedQuery, Item};
+use tidemill_core::feed::{Cents, FeedPage, FeedQuery};
 
 /// What a feed will answer.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, FeedError>> + Send + 'a>>;
@@ -42,11 +42,9 @@ pub trait Feed: Send + Sync {
     /// The records from `offset` on, at most `limit` of them.
     fn page<'a>(&'a self, query: &'a FeedQuery, offset: u64, limit: u32) -> Answer<'a, FeedPage>;
 
-    /// Those of the stones that the source still offers; `None` when it cannot be asked by id.
-    ///
-    /// A record that is there but cannot be kept has `{}` for its payload: that it is there is what was
-    /// asked.
-    fn lookup<'a>(&'a self, ids: &'a [String]) -> Option<Answer<'a, Vec<Item>>>;
+    /// Those of the ids that the source still offers; `None` when it cannot be asked by id. Records that cannot be kept
+    /// are there too.
+    fn lookup<'a>(&'a self, ids: &'a [String]) -> Option<Answer<'a, Vec<String>>>;
 
     /// Stones that the source has stopped offering since then and still lists, from `offset` on: those that were sold,
     /// say. `None` when it does not list such stones.

@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use tidemill_core::Timestamp;
 use tidemill_core::diamond::Diamond;
-use tidemill_core::feed::{Cents, FeedPage, FeedQuery, Item};
+use tidemill_core::feed::{Cents, FeedPage, FeedQuery};
+use tidemill_core::limits::READ_BYTES_MAX;
 use token::{Token, Tokens};
 
 /// Bytes of an answer around its records.
@@ -135,17 +136,28 @@ impl Nivoda {
             return Err(Fault::query(format!("the source cannot count to record {offset}")));
         }
         let item_bytes_max = self.client.tuning.item_bytes_max;
-        let bytes_max = item_bytes_max * document::PAGE_MAX as usize + WRAPPING_BYTES_MAX;
-        let body = |token: &str| {
-            let variables = PageVariables { token, query: filter, offset, limit };
-            encode(&Request { query: document::PAGE, variables })
-        };
-        self.ask(bytes_max, body, |reply| page::read(&reply.body, limit as usize, item_bytes_max)).await
+        let bytes_max = item_bytes_max.max(READ_BYTES_MAX) + WRAPPING_BYTES_MAX;
+        let mut limit = limit;
+        loop {
+            let body = |token: &str| {
+                let variables = PageVariables { token, query: filter, offset, limit };
+                encode(&Request { query: document::PAGE, variables })
+            };
+            let read = |reply: &Reply| page::read(&reply.body, limit as usize, item_bytes_max);
+            match self.ask(bytes_max, body, read).await {
+                // A page may be short, so fewer records are asked for. One alone does not meet the page before.
+                Err(fault) if fault.nature == Nature::TooLarge && limit > 2 => {
+                    tracing::debug!(feed.at = %self.client.at, offset, limit, "the page is too large");
+                    limit = (limit / 2).max(2);
+                }
+                answer => return answer,
+            }
+        }
     }
 
-    /// The stones of these ids that the source offers. A page may be short, so that a stone which is missing from one
-    /// answer is asked for again: only an answer that brings none of those says that they are gone.
-    async fn find(&self, ids: &[String]) -> Result<Vec<Item>, Fault> {
+    /// Those of these ids that the source offers. A page may be short, so that a stone which is missing from one answer
+    /// is asked for again: only an answer that brings none of those says that they are gone.
+    async fn find(&self, ids: &[String]) -> Result<Vec<String>, Fault> {
         let mut found = Vec::with_capacity(ids.len());
         for ids in ids.chunks(document::PAGE_MAX as usize) {
             let mut missing = ids.to_vec();
@@ -155,22 +167,30 @@ impl Nivoda {
                 if some.is_empty() {
                     break;
                 }
-                let brought: HashSet<&str> = some.iter().map(|item| item.stone_id.as_str()).collect();
-                missing.retain(|id| !brought.contains(id.as_str()));
+                missing.retain(|id| !some.contains(id));
                 found.extend(some);
             }
         }
         Ok(found)
     }
 
-    /// Those of a page's ids that one answer brings.
-    async fn find_some(&self, ids: &[String]) -> Result<Vec<Item>, Fault> {
+    /// Those of a page's ids that one answer brings. A record without an id may be any of them, so that none counts as
+    /// gone.
+    async fn find_some(&self, ids: &[String]) -> Result<HashSet<String>, Fault> {
         let filter = Filter::of_ids(&self.settings, ids);
         let page = self.page_of(&filter, 0, document::PAGE_MAX).await?;
-        let unkept = |stone_id: String| Item::new(stone_id, None, "{}".to_owned());
-        let unkept = page.bad.into_iter().filter_map(|bad| bad.stone_id).map(unkept);
+        if page.bad.iter().any(|bad| bad.stone_id.is_none()) {
+            return Ok(ids.iter().cloned().collect());
+        }
+        let bad = page.bad.into_iter().filter_map(|bad| bad.stone_id);
         // A source that ignores the filter answers with any stones; those were not asked for.
-        Ok(page.items.into_iter().chain(unkept).filter(|item| ids.contains(&item.stone_id)).collect())
+        Ok(page
+            .items
+            .into_iter()
+            .map(|item| item.stone_id)
+            .chain(bad)
+            .filter(|id| ids.contains(id))
+            .collect())
     }
 
     fn answer<'a, T: 'a>(
@@ -205,7 +225,7 @@ impl Feed for Nivoda {
         })
     }
 
-    fn lookup<'a>(&'a self, ids: &'a [String]) -> Option<Answer<'a, Vec<Item>>> {
+    fn lookup<'a>(&'a self, ids: &'a [String]) -> Option<Answer<'a, Vec<String>>> {
         Some(self.answer(self.find(ids)))
     }
 
@@ -271,6 +291,6 @@ fn read_token(reply: &Reply) -> Result<Secret, Fault> {
 fn read_count(reply: &Reply) -> Result<Counted, Fault> {
     let data: CountData = envelope::open(&reply.body)?;
     let count = data.account.and_then(|account| account.diamonds_by_query_count);
-    let count = count.ok_or_else(|| Fault::new(Nature::Final, "answered a count without a number"))?;
+    let count = count.ok_or_else(|| Fault::new(Nature::Garbled, "answered a count without a number"))?;
     Ok(Counted { count, source_time: reply.date })
 }

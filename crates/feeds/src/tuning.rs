@@ -19,6 +19,9 @@ pub struct Tuning {
     pub connect_timeout: Duration,
     /// Time for a whole answer.
     pub answer_timeout: Duration,
+    /// Time for a question with its retries, without the waits for the rate limit. A question that has taken longer is
+    /// not tried again: its caller waits for the feed without holding a place.
+    pub question_timeout: Duration,
     /// How long a token is valid.
     pub token_lifetime: Duration,
     /// How long before its end a token is renewed.
@@ -39,6 +42,7 @@ impl Default for Tuning {
             retry_after_max: Duration::from_mins(1),
             connect_timeout: Duration::from_secs(10),
             answer_timeout: Duration::from_secs(45),
+            question_timeout: Duration::from_secs(90),
             token_lifetime: Duration::from_hours(6),
             token_margin: Duration::from_mins(5),
             item_bytes_max: 256 * 1024,

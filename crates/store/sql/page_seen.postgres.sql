@@ -1,4 +1,11 @@
--- Differs: a list of words is an array here, and JSON there.
-SELECT count(DISTINCT s.id) AS value
-  FROM {ops}.pages p CROSS JOIN LATERAL unnest(coalesce(p.stone_ids, p.stone_uuids::text[])) AS s (id)
- WHERE p.run_id = $1 AND p.partition_id = $2
+-- Differs: a list of words is an array here, and JSON there. $4 is what the names of records without an id begin with.
+WITH named AS (
+    SELECT p.pass, s.id, starts_with(s.id, $4) AS nameless
+      FROM {ops}.pages p CROSS JOIN LATERAL unnest(coalesce(p.stone_ids, p.stone_uuids::text[])) AS s (id)
+     WHERE p.run_id = $1 AND p.partition_id = $2)
+SELECT count(DISTINCT id) FILTER (WHERE NOT nameless) AS seen,
+       count(DISTINCT id) FILTER (WHERE NOT nameless AND pass = $3) AS seen_in_pass,
+       count(*) FILTER (WHERE nameless AND pass = $3) AS nameless,
+       (SELECT coalesce(sum(p.fetched), 0)::bigint FROM {ops}.pages p
+         WHERE p.run_id = $1 AND p.partition_id = $2 AND p.pass = $3) AS places
+  FROM named

@@ -96,7 +96,7 @@ pub use runs::Failures;
 pub use schedules::Fired;
 pub use schema::{Pooler, Schema};
 pub use standing::{PoolUse, Standing, StandingLine};
-pub use stones::{Built, OpenStone, PricedStone, ProofRow, Unseen};
+pub use stones::{Built, OpenStone, OpenStones, PricedStone, ProofRow, Unseen};
 pub use store::{Clock, Options, Store};
 pub use sweep::{Swept, SweptAction};
 pub use syncs::{PartitionCounts, SyncFilter, SyncMessage};

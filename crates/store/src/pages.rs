@@ -5,8 +5,9 @@ use crate::partitions::Place;
 use crate::tx::{Conn, FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
 use tidemill_core::Timestamp;
-use tidemill_core::feed::Item;
+use tidemill_core::feed::{Item, NAMELESS};
 use tidemill_core::pace::{Pace, Scale};
+use tidemill_core::page::Seen;
 use uuid::Uuid;
 
 /// One page, as the ledger remembers it.
@@ -26,6 +27,18 @@ impl FromColumns for PageRow {
             offset: row.int("page_offset")?,
             hash: row.bytes("page_hash")?,
             stone_ids: row.words("stone_ids")?,
+        })
+    }
+}
+
+impl FromColumns for Seen {
+    fn read(row: &impl Columns) -> sqlx::Result<Self> {
+        let count = |column: &str| row.long(column).map(i64::unsigned_abs);
+        Ok(Self {
+            distinct: count("seen")?,
+            distinct_in_pass: count("seen_in_pass")?,
+            places: count("places")?,
+            nameless: count("nameless")?,
         })
     }
 }
@@ -93,12 +106,17 @@ impl Tx<'_> {
         .records("read pages")
     }
 
-    /// How many stones a partition has seen, each once.
-    pub async fn seen_stones(&mut self, sync: Uuid, partition: &str) -> Result<i64, Error> {
-        let seen: Option<i64> =
-            on!(self, catalog::PAGE_SEEN, [Bare(sync), partition], fetch_optional, "count stones")?
-                .record("count stones")?;
-        Ok(seen.unwrap_or(0))
+    /// What a partition has seen, in the pass of a place and in all.
+    pub async fn seen(&mut self, place: Place<'_>) -> Result<Seen, Error> {
+        let found: Option<Seen> = on!(
+            self,
+            catalog::PAGE_SEEN,
+            [Bare(place.run_id), place.partition, place.pass, NAMELESS],
+            fetch_optional,
+            "count records"
+        )?
+        .record("count records")?;
+        Ok(found.unwrap_or_default())
     }
 
     /// Pages of a partition from an offset on.
@@ -136,9 +154,14 @@ impl Store {
         .await
     }
 
-    /// How many stones a partition has seen, each once.
-    pub async fn seen_stones(&self, sync: Uuid, partition: String) -> Result<i64, Error> {
-        self.read(move |mut tx| Box::pin(async move { tx.seen_stones(sync, &partition).await })).await
+    /// What a partition has seen, in the pass of a place and in all.
+    pub async fn seen(&self, place: Place<'_>) -> Result<Seen, Error> {
+        let (run_id, partition) = (place.run_id, place.partition.to_owned());
+        let (offset, pass) = (place.offset, place.pass);
+        self.read(move |mut tx| {
+            Box::pin(async move { tx.seen(Place { run_id, partition: &partition, offset, pass }).await })
+        })
+        .await
     }
 }
 

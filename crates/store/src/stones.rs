@@ -19,11 +19,29 @@ pub struct OpenStone {
     pub payload_hash: Vec<u8>,
 }
 
-impl FromColumns for OpenStone {
+/// Raw records that were read under a bound of bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OpenStones {
+    /// Those that were read, sorted by stone.
+    pub read: Vec<OpenStone>,
+    /// The stones that were beyond the bound.
+    pub left: Vec<String>,
+    /// Bytes of the payloads that were read.
+    pub bytes: usize,
+}
+
+/// A raw record, or its name where it was beyond the bound.
+struct OpenRow {
+    stone_id: String,
+    payload: Option<String>,
+    payload_hash: Vec<u8>,
+}
+
+impl FromColumns for OpenRow {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self {
             stone_id: row.text("supplier_stone_id")?,
-            payload: row.text("payload")?,
+            payload: row.text_or_null("payload")?,
             payload_hash: row.bytes("payload_hash")?,
         })
     }
@@ -136,22 +154,34 @@ macro_rules! bind_stone {
 }
 
 impl Tx<'_> {
-    /// Those of the named stones that are open, with their records, sorted by stone.
+    /// Those of the named stones that are open, with their records up to so many bytes, and one record in any case.
     pub async fn open_stones(
         &mut self,
         feed: &str,
         stones: Vec<String>,
         built: Built,
-    ) -> Result<Vec<OpenStone>, Error> {
-        let stones = Words(stones);
-        on!(
+        bytes_max: usize,
+    ) -> Result<OpenStones, Error> {
+        let (stones, bytes_max) = (Words(stones), i64::try_from(bytes_max).unwrap_or(i64::MAX));
+        let rows: Vec<OpenRow> = on!(
             self,
             catalog::STONE_OPEN,
-            [feed, stones.clone(), built.mapper_version, built.rules_version],
+            [feed, stones.clone(), built.mapper_version, built.rules_version, bytes_max],
             fetch_all,
             "read open stones"
         )?
-        .records("read open stones")
+        .records("read open stones")?;
+        let mut open = OpenStones::default();
+        for OpenRow { stone_id, payload, payload_hash } in rows {
+            match payload {
+                Some(payload) => {
+                    open.bytes += payload.len();
+                    open.read.push(OpenStone { stone_id, payload, payload_hash });
+                }
+                None => open.left.push(stone_id),
+            }
+        }
+        Ok(open)
     }
 
     /// The next stones of a feed, after one, that were built with something else.

@@ -144,9 +144,14 @@ pub(crate) fn all_truth(desk: &Arc<Desk>) -> Vec<Truth> {
 
 fn truth(desk: &Desk, stone: &crate::stone::Stone) -> Truth {
     let mut out = Out::with_capacity(2_048);
-    desk.standard.write(stone, &mut out);
+    let mut stone = *stone;
+    {
+        let behaviour = lock(&desk.behaviour);
+        (stone.is_spaced, stone.padding) = (behaviour.spaced_ids, behaviour.padding_bytes);
+    }
+    desk.standard.write(&stone, &mut out);
     Truth {
-        id: crate::stone::id_text(stone.seed, stone.number),
+        id: stone.shown_id(),
         sha256: sha256_hex(&out.0),
         price: stone.state.price,
         available: stone.state.presence == crate::stone::Presence::Available,

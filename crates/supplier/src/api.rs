@@ -51,6 +51,13 @@ pub(crate) fn error(message: &str) -> Vec<u8> {
     serde_json::json!({"data": null, "errors": [{"message": message}]}).to_string().into_bytes()
 }
 
+/// A body that is no JSON, and does not look like one that was cut off.
+const BROKEN: &[u8] = br#"{"data":{"as":{"diamonds_by_query":{"items":[{]}}}}"#;
+
+/// An answer to a count or a page that holds neither.
+const NULLS: &[u8] =
+    br#"{"data":{"as":{"diamonds_by_query":{"items":null},"diamonds_by_query_count":null}}}"#;
+
 /// What a request for a count asks for.
 const COUNT_FIELD: &[u8] = b"diamonds_by_query_count";
 
@@ -104,10 +111,14 @@ fn trouble(desk: &Desk, window: &std::sync::Mutex<Window>, document: &str) -> Op
     let failed = |status| Answer::Json(status, error("the supplier failed"));
     Some(match behaviour.fail_with {
         FailWith::TooManyRequests => Answer::RetryAfter(StatusCode::TOO_MANY_REQUESTS, retry_after),
+        FailWith::BareLimit => failed(StatusCode::TOO_MANY_REQUESTS),
         FailWith::Internal => failed(StatusCode::INTERNAL_SERVER_ERROR),
         FailWith::BadGateway => failed(StatusCode::BAD_GATEWAY),
         FailWith::Unavailable => Answer::RetryAfter(StatusCode::SERVICE_UNAVAILABLE, retry_after),
-        FailWith::Graphql => Answer::Json(StatusCode::OK, error("Internal server error")),
+        FailWith::Graphql => Answer::Json(StatusCode::OK, error(&behaviour.error_text)),
+        FailWith::Html => Answer::Html,
+        FailWith::BrokenJson => Answer::Json(StatusCode::OK, BROKEN.to_vec()),
+        FailWith::NullList => Answer::Json(StatusCode::OK, NULLS.to_vec()),
         FailWith::Token => Answer::Json(StatusCode::OK, error(BAD_TOKEN)),
         FailWith::Closed => Answer::Closed,
     })

@@ -9,6 +9,9 @@ pub enum FailWith {
     /// Status 429, with `Retry-After`.
     #[serde(rename = "429")]
     TooManyRequests,
+    /// Status 429, without `Retry-After`.
+    #[serde(rename = "429-bare")]
+    BareLimit,
     /// Status 500.
     #[serde(rename = "500")]
     Internal,
@@ -19,8 +22,14 @@ pub enum FailWith {
     #[default]
     #[serde(rename = "503")]
     Unavailable,
-    /// Status 200 with an error in the GraphQL answer.
+    /// Status 200 with an error in the GraphQL answer, in the words of `error_text`.
     Graphql,
+    /// Status 200 with a page of HTML.
+    Html,
+    /// Status 200 with a body that is no JSON.
+    BrokenJson,
+    /// Status 200 with `null` in the place of the list and of the count.
+    NullList,
     /// The same, and the error says that the token is not valid.
     Token,
     /// The connection is closed without an answer.
@@ -40,6 +49,16 @@ pub enum Target {
     Count,
     /// Pages, lookups and everything else.
     Page,
+}
+
+/// A stone that is listed a second time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Double {
+    /// The place of the second listing, from 0, in the list with all second listings.
+    pub at: u64,
+    /// The place of the stone in the list without them.
+    pub of: u64,
 }
 
 /// Whether the supplier is down.
@@ -88,6 +107,8 @@ pub struct Behaviour {
     pub fail_with: FailWith,
     /// Which requests these are.
     pub fail_on: Target,
+    /// The message of a GraphQL error.
+    pub error_text: String,
     /// Whether the supplier is down.
     pub outage: Outage,
     /// Every answer is a page of HTML.
@@ -106,6 +127,18 @@ pub struct Behaviour {
     pub duplicate_next: u64,
     /// What is added to every count.
     pub count_lies_by: i64,
+    /// How many of the next counts are one too high.
+    pub count_ahead_next: u64,
+    /// Stones that every list by price has twice. Counts include both.
+    pub doubles: Vec<Double>,
+    /// Places of every list by price whose stone has no id.
+    pub nameless: Vec<u64>,
+    /// Places of every list by price that are counted, and left out of every page.
+    pub hidden: Vec<u64>,
+    /// Every second stone has the id of the stone before it, with a space at the end.
+    pub spaced_ids: bool,
+    /// Bytes that are added to every item.
+    pub padding_bytes: u32,
     /// How far the `Date` header is from the supplier's time, in seconds.
     pub date_skew_secs: i64,
     /// Whether answers tell the supplier's time.
@@ -124,6 +157,7 @@ impl Default for Behaviour {
             fail_next: 0,
             fail_with: FailWith::default(),
             fail_on: Target::default(),
+            error_text: "Internal server error".to_owned(),
             outage: Outage::default(),
             html: false,
             short_next: 0,
@@ -133,6 +167,12 @@ impl Default for Behaviour {
             without_ids_next: 0,
             duplicate_next: 0,
             count_lies_by: 0,
+            count_ahead_next: 0,
+            doubles: Vec::new(),
+            nameless: Vec::new(),
+            hidden: Vec::new(),
+            spaced_ids: false,
+            padding_bytes: 0,
             date_skew_secs: 0,
             date: DateHeader::Sent,
         }

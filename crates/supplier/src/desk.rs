@@ -165,7 +165,11 @@ impl Desk {
     pub(crate) fn count(&self, query: &Query) -> u64 {
         self.counters.counts.add(1);
         let count = lock(&self.world).count(query);
-        count.saturating_add_signed(lock(&self.behaviour).count_lies_by)
+        let mut behaviour = lock(&self.behaviour);
+        let doubles = if query.stones.is_some() { &[][..] } else { &behaviour.doubles };
+        let doubles = doubles.iter().filter(|double| double.of < count).count() as u64;
+        let ahead = u64::from(take(&mut behaviour.count_ahead_next));
+        (count + doubles + ahead).saturating_add_signed(behaviour.count_lies_by)
     }
 
     /// Answers a page.
@@ -182,9 +186,9 @@ impl Desk {
             }
             (take(&mut behaviour.without_ids_next), take(&mut behaviour.duplicate_next))
         };
-        let mut stones = lock(&self.world).page(&ask.query, slice);
+        let mut stones = self.listed(&ask.query, slice);
         for stone in &mut stones {
-            stone.without_id = without_ids;
+            stone.without_id |= without_ids;
         }
         if duplicate {
             stones.extend_from_within(..1.min(stones.len()));
@@ -193,6 +197,36 @@ impl Desk {
         self.counters.stones.add(stones.len() as u64);
         let per_page = lock(&self.churn).0.per_page;
         self.churn_some(per_page);
+        stones
+    }
+
+    /// A part of a list, with what the behaviour does to its places.
+    fn listed(&self, query: &Query, slice: Slice) -> Vec<Stone> {
+        let behaviour = lock(&self.behaviour).clone();
+        let mut world = lock(&self.world);
+        let is_plain =
+            behaviour.doubles.is_empty() && behaviour.nameless.is_empty() && behaviour.hidden.is_empty();
+        let mut stones = Vec::new();
+        if is_plain || query.stones.is_some() {
+            stones = world.page(query, slice);
+        } else {
+            for place in slice.offset..slice.offset.saturating_add(slice.limit as u64) {
+                let double = behaviour.doubles.iter().find(|double| double.at == place);
+                let before = behaviour.doubles.iter().filter(|double| double.at < place).count() as u64;
+                let offset = double.map_or(place - before, |double| double.of);
+                let Some(mut stone) = world.page(query, Slice { offset, limit: 1, ..slice }).pop() else {
+                    break;
+                };
+                stone.without_id = behaviour.nameless.contains(&place);
+                if !behaviour.hidden.contains(&place) {
+                    stones.push(stone);
+                }
+            }
+        }
+        drop(world);
+        for stone in &mut stones {
+            (stone.is_spaced, stone.padding) = (behaviour.spaced_ids, behaviour.padding_bytes);
+        }
         stones
     }
 

@@ -80,7 +80,7 @@ mod template;
 mod world;
 
 pub use admin::Truth;
-pub use behaviour::{Behaviour, DateHeader, FailWith, Outage, Target};
+pub use behaviour::{Behaviour, DateHeader, Double, FailWith, Outage, Target};
 pub use config::{Account, Config, MAX_STONES};
 pub use desk::MAX_LIMIT;
 pub use life::{Change, Changed, Churn, Mix, What};

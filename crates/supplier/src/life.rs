@@ -236,7 +236,7 @@ impl World {
 
     /// Another price: half of the time a little more or less, otherwise any price of the distribution.
     fn next_price(&self, number: u32, state: &State) -> u32 {
-        let stone = Stone { seed: self.seed(), number, state: *state, without_id: false };
+        let stone = Stone::new(self.seed(), number, *state);
         let fresh = self.price(number, state.version);
         let near = u64::from(state.price) * (85 + stone.varying(9) % 31) / 100;
         let next =

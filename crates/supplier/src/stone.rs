@@ -183,9 +183,26 @@ pub(crate) struct Stone {
     pub(crate) state: State,
     /// The answer leaves its ids out.
     pub(crate) without_id: bool,
+    /// Where its number is odd, its id is that of the stone before it and a space.
+    pub(crate) is_spaced: bool,
+    /// Bytes that are added to the item.
+    pub(crate) padding: u32,
 }
 
 impl Stone {
+    /// A stone without anything odd about it.
+    pub(crate) const fn new(seed: u64, number: u32, state: State) -> Self {
+        Self { seed, number, state, without_id: false, is_spaced: false, padding: 0 }
+    }
+
+    /// The id as the answers have it.
+    pub(crate) fn shown_id(&self) -> String {
+        if self.is_spaced && self.number % 2 == 1 {
+            return format!("{} ", id_text(self.seed, self.number - 1));
+        }
+        id_text(self.seed, self.number)
+    }
+
     /// A random number that stays the same for the stone's life.
     pub(crate) const fn fixed(&self, salt: u64) -> u64 {
         draw(self.seed, self.number, 0x100 + salt)
@@ -226,6 +243,9 @@ pub(crate) fn id_text(seed: u64, number: u32) -> String {
 
 /// The number of the stone that has this id; the id of an offer does as well.
 pub(crate) fn number_of(seed: u64, id: &str) -> Option<u32> {
+    if let Some(id) = id.strip_suffix(' ') {
+        return number_of(seed, id).map(|number| number + 1);
+    }
     let id = id.strip_prefix("DIAMOND/").unwrap_or(id);
     let hidden = u64::from_str_radix(id.rsplit('-').next()?, 16).ok()?;
     let number = u32::try_from(hidden ^ (draw(seed, 0, 7) & 0xffff_ffff_ffff)).ok()?;

@@ -104,7 +104,7 @@ impl World {
 
     /// The stone, ready to be written.
     pub(crate) fn stone(&self, number: u32) -> Option<Stone> {
-        self.state(number).map(|state| Stone { seed: self.seed, number, state, without_id: false })
+        self.state(number).map(|state| Stone::new(self.seed, number, state))
     }
 
     /// Puts a new state in the place of a stone's old one.
@@ -148,12 +148,7 @@ impl World {
         let offset = usize::try_from(slice.offset).unwrap_or(usize::MAX).min(numbers.len());
         let end = offset.saturating_add(slice.limit).min(numbers.len());
         let (seed, stones) = (self.seed, &self.stones);
-        let stone = |number: &u32| Stone {
-            seed,
-            number: *number,
-            state: stones[*number as usize],
-            without_id: false,
-        };
+        let stone = |number: &u32| Stone::new(seed, *number, stones[*number as usize]);
         if slice.is_descending {
             numbers.iter().rev().skip(offset).take(end - offset).map(stone).collect()
         } else {

@@ -304,9 +304,10 @@ fn identity(role: &str) -> Identity {
 }
 
 fn parse(line: &str) -> (String, Row) {
-    let mut words = line.split(' ');
+    // From the end: an id may have spaces.
+    let mut words = line.rsplitn(4, ' ');
     let mut word = || words.next().unwrap_or_default().to_owned();
-    let (id, sha256) = (word(), word());
-    let mut number = || word().parse().expect("a price is a number");
-    (id, Row { sha256, feed_price: number(), retail_price: number() })
+    let (retail, price, sha256, id) = (word(), word(), word(), word());
+    let number = |word: String| word.parse().expect("a price is a number");
+    (id, Row { sha256, feed_price: number(price), retail_price: number(retail) })
 }

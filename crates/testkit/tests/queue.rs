@@ -140,6 +140,7 @@ cases! {
         what_a_group_has_in_flight_counts_as_its_share;
     ending:
         a_batch_of_receipts_has_an_outcome_for_each,
+        a_message_given_back_for_ever_waits_for_thirty_days,
         a_message_given_back_waits_for_its_delay,
         a_delivery_that_is_forgiven_does_not_count,
         a_renewed_lock_lasts_longer,

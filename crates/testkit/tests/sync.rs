@@ -1,8 +1,12 @@
 //! Syncs as they should go: one list of cases, run on each store.
 #![expect(clippy::expect_used, reason = "what fails here ends the test, loudly")]
 
+#[path = "sync/answers.rs"]
+mod answers;
 #[path = "sync/bad.rs"]
 mod bad;
+#[path = "sync/bytes.rs"]
+mod bytes;
 #[path = "sync/failing.rs"]
 mod failing;
 #[path = "sync/flow.rs"]
@@ -11,6 +15,8 @@ mod flow;
 mod forced;
 #[path = "sync/halfway.rs"]
 mod halfway;
+#[path = "sync/lists.rs"]
+mod lists;
 #[path = "sync/outage.rs"]
 mod outage;
 #[path = "sync/pauses.rs"]
@@ -51,6 +57,12 @@ macro_rules! on_both {
 }
 
 on_both! {
+    answers::a_count_ahead_of_its_list_is_asked_again,
+    answers::a_huge_retry_after_is_capped,
+    answers::a_limit_is_never_counted_against_a_page,
+    answers::a_single_bad_body_is_asked_again,
+    answers::a_stone_that_comes_while_counting_again_is_stored,
+    answers::an_error_that_mentions_a_token_is_no_refused_login,
     bad::a_count_that_is_too_low,
     bad::a_count_that_lies,
     bad::a_database_that_refuses_a_plan_is_no_success,
@@ -59,6 +71,8 @@ on_both! {
     bad::a_page_that_repeats_for_ever,
     bad::html_while_paging,
     bad::pages_without_ids,
+    bytes::a_batch_of_large_records_is_bounded_by_bytes,
+    bytes::open_records_are_read_up_to_so_many_bytes,
     failing::a_page_that_was_taken_away_cannot_fail_its_partition,
     failing::the_database_refuses_arrows_that_do_not_exist,
     failing::a_lost_order_to_consolidate_is_given_anew,
@@ -82,6 +96,11 @@ on_both! {
     forced::force_leaves_the_watermark,
     halfway::a_cancel_during_consolidation_stops_it,
     halfway::rules_applied_between_two_batches_stay,
+    lists::a_list_of_one_record_without_an_id_is_read,
+    lists::a_record_that_is_never_shown_is_missed,
+    lists::a_stone_listed_twice_is_read_once_and_noted,
+    lists::ids_with_spaces_are_ordinary_ids,
+    lists::records_without_an_id_are_rejected_and_counted,
     outage::a_consolidator_that_waits_for_an_answer_ends,
     outage::a_probe_whose_process_ends_goes_to_the_next,
     outage::a_worker_ends_within_its_grace,

@@ -53,6 +53,8 @@ pub(super) const ALL: &[Metric] = &[
     counter("tidemill_pages_total", "Pages that this process stored."),
     counter("tidemill_pages_skipped_total", "Messages for pages that this process skipped, by reason."),
     counter("tidemill_page_stones_total", "Stones on these pages."),
+    counter("tidemill_repeated_stones_total", "Places of feeds' lists whose stone was listed before."),
+    counter("tidemill_nameless_records_total", "Records without an id that partitions were completed with."),
     histogram("tidemill_page_seconds", "Time of a page in this process, but for the fetch."),
     counter("tidemill_consolidated_stones_total", "Stones that this process consolidated."),
     counter("tidemill_rejected_stones_total", "Stones that this process rejected when it consolidated."),

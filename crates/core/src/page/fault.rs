@@ -10,12 +10,12 @@ pub enum RereadReason {
         /// How far it was read.
         next_offset: u64,
     },
-    /// The feed counts more stones than were seen.
-    #[error("the feed counts {count} stones, and {seen} were seen")]
+    /// The feed counts more records than were seen.
+    #[error("the feed counts {count} records, and {seen} were seen")]
     CountIsHigher {
-        /// Stones seen, each once.
+        /// Records seen.
         seen: u64,
-        /// Stones counted.
+        /// Records counted.
         count: u64,
     },
 }
@@ -48,12 +48,12 @@ pub enum PageFault {
         /// How often.
         passes: u32,
     },
-    /// The feed counts more stones than it gives.
-    #[error("the feed counts {count} stones, and {seen} were seen in {passes} passes")]
+    /// The feed counts more records than it gives.
+    #[error("the feed counts {count} records, and {seen} were seen in {passes} passes")]
     CountsDisagree {
-        /// Stones seen, each once.
+        /// Records seen.
         seen: u64,
-        /// Stones counted.
+        /// Records counted.
         count: u64,
         /// How often it was read.
         passes: u32,

@@ -1,6 +1,7 @@
 //! How far a partition is read.
 
-use super::{FeedPage, KNOWN_MIN, Store};
+use super::{FeedPage, KNOWN_MIN, Store, meeting};
+use crate::feed::Record;
 use sha2::{Digest as _, Sha256};
 
 /// How far a partition is read.
@@ -13,8 +14,8 @@ pub struct Progress {
     pub next_offset: u64,
     /// By how many places the list has moved to the left: its next place is `next_offset` − `shift`.
     pub shift: i64,
-    /// The last ids that were stored in this pass, in order: those of the page before, and of pages before that
-    /// one until there are [`KNOWN_MIN`](super::KNOWN_MIN). Empty at the beginning of a pass.
+    /// The names at the last places that were stored in this pass, in order: those of the page before, and of pages
+    /// before that one until there are [`KNOWN_MIN`](super::KNOWN_MIN). Empty at the beginning of a pass.
     pub last_ids: Vec<String>,
     /// The hash of the whole page before; none at the beginning of a pass.
     pub page_hash: Option<[u8; 32]>,
@@ -37,12 +38,15 @@ impl Progress {
         self.next_offset.saturating_add_signed(self.shift.saturating_neg())
     }
 
+    /// Places at the end of what was read whose stone stands before them too.
+    pub(super) fn trailing_repeats(&self) -> u32 {
+        u32::try_from(meeting::trailing_repeats(&self.last_ids)).unwrap_or(u32::MAX)
+    }
+
     /// After a page was stored.
     #[must_use]
     pub fn after(&self, store: &Store, page: &FeedPage) -> Self {
-        let items = page.items.iter().skip(store.from_index).map(|item| item.stone_id.clone());
-        let bad = page.bad.iter().filter_map(|bad| bad.stone_id.clone());
-        let new: Vec<_> = items.chain(bad).collect();
+        let new: Vec<_> = page.records().skip(store.from_index).map(|one| one.name().into_owned()).collect();
         let older = KNOWN_MIN.saturating_sub(new.len()).min(self.last_ids.len());
         let mut last_ids = self.last_ids[self.last_ids.len() - older..].to_vec();
         last_ids.extend(new);
@@ -72,13 +76,14 @@ impl Progress {
 /// may put the time into it.
 pub fn page_hash(page: &FeedPage) -> [u8; 32] {
     let mut hash = Sha256::new();
-    for item in &page.items {
-        hash.update(item.stone_id.as_bytes());
-        hash.update([0]);
-    }
-    for bad in &page.bad {
-        hash.update([1]);
-        hash.update(bad.stone_id.as_deref().unwrap_or_default().as_bytes());
+    for record in page.records() {
+        match record {
+            Record::Good(item) => hash.update(item.stone_id.as_bytes()),
+            Record::Bad(bad) => {
+                hash.update([1]);
+                hash.update(bad.stone_id.as_deref().unwrap_or_default().as_bytes());
+            }
+        }
         hash.update([0]);
     }
     hash.finalize().into()

@@ -15,13 +15,15 @@ use tidemill_core::Timestamp;
 use tidemill_core::broken::Break;
 use tidemill_core::event::Level;
 use tidemill_core::feed::RunType;
+use tidemill_core::limits::READ_BYTES_MAX;
+use tidemill_core::portion::Portion;
 use tidemill_core::pricing::Rules;
 use tidemill_core::queue::Receipt;
 use tidemill_core::records::{Stage, Sync, WatermarkChange};
 use tidemill_core::run::{Applied, EndCause, RunState};
 use tidemill_core::sync::SyncState;
 use tidemill_feeds::Feed as Source;
-use tidemill_store::{Built, Error, NewReject, OpenStone, PricedStone, RefusalCode, Tx};
+use tidemill_store::{Built, Error, NewReject, OpenStone, PageRow, PricedStone, RefusalCode, Tx};
 use tracing::Instrument as _;
 use uuid::Uuid;
 
@@ -36,6 +38,61 @@ pub(super) struct Bench {
     pub(super) built: Built,
     /// Notes how long this consolidation has waited for the feed.
     pub(super) wait: Arc<FeedWait>,
+}
+
+/// The pages of a batch, cut into portions: whole pages, at most so many stones and bytes together, and one page in any
+/// case.
+struct Cut<'a> {
+    pages: &'a [PageRow],
+    /// Where the partition ends.
+    end: i32,
+    stones_max: usize,
+    /// Stones that were given out.
+    done: BTreeSet<String>,
+    /// Up to where the pages were given out.
+    to: i32,
+    bytes: usize,
+    portion: Portion,
+    /// Stones of the last portion.
+    given: usize,
+}
+
+impl<'a> Cut<'a> {
+    fn new(pages: &'a [PageRow], end: i32, stones_max: usize) -> Self {
+        let (done, portion) = (BTreeSet::new(), Portion::default());
+        Self { pages, end, stones_max, done, to: end, bytes: 0, portion, given: 0 }
+    }
+
+    /// The stones of the next pages; `None` where the batch is full, or nothing is left.
+    fn next_ids(&mut self) -> Option<Vec<String>> {
+        let mut ids = Vec::new();
+        let left = READ_BYTES_MAX.saturating_sub(self.bytes);
+        let records = self.portion.records(left).min(self.stones_max.saturating_sub(self.done.len()));
+        while let [page, rest @ ..] = self.pages
+            && (self.done.is_empty() || ids.len() + page.stone_ids.len() <= records)
+        {
+            ids.extend(page.stone_ids.iter().filter(|id| self.done.insert((*id).clone())).cloned());
+            self.to = rest.first().map_or(self.end, |next| next.offset);
+            self.pages = rest;
+        }
+        self.given = ids.len();
+        (!ids.is_empty()).then_some(ids)
+    }
+
+    /// Takes note of the bytes that the last portion had.
+    fn learn(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        self.portion.learn(self.given, bytes);
+    }
+}
+
+/// What was done with some stones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Written {
+    /// Stones that were rejected.
+    pub(super) rejected: usize,
+    /// Bytes of the records that were read.
+    pub(super) bytes: usize,
 }
 
 /// What became of a batch.
@@ -110,22 +167,14 @@ impl Syncs {
                     }
                     let from = partition.consolidated_to;
                     let pages = tx.pages_from(bench.sync, &partition.partition_id, from, stones).await?;
-                    let mut ids = BTreeSet::new();
-                    let mut to = from;
-                    let mut following = pages.iter().skip(1).map(|page| page.offset);
-                    for page in &pages {
-                        ids.extend(page.stone_ids.iter().cloned());
-                        to = following.next().unwrap_or(partition.next_offset);
-                        if ids.len() >= stones {
-                            break;
-                        }
+                    let mut cut = Cut::new(&pages, partition.next_offset, stones);
+                    let mut rejected = 0;
+                    while let Some(ids) = cut.next_ids() {
+                        let written = bench.write_open(&mut tx, ids, settings.upsert, now).await?;
+                        rejected += written.rejected;
+                        cut.learn(written.bytes);
                     }
-                    if pages.is_empty() {
-                        to = partition.next_offset;
-                    }
-                    let looked_at = ids.len();
-                    let ids: Vec<String> = ids.into_iter().collect();
-                    let rejected = bench.write_open(&mut tx, ids, settings.upsert, now).await?;
+                    let (looked_at, to) = (cut.done.len(), cut.to);
                     let (name, int) = (&partition.partition_id, |n| i64::try_from(n).unwrap_or(i64::MAX));
                     let counted = (int(looked_at), int(rejected));
                     tx.consolidate_partition(bench.sync, name, from, to, counted.0, counted.1).await?;
@@ -206,42 +255,50 @@ impl Bench {
         })
     }
 
-    /// Maps, prices and writes those of the stones that are open; how many were rejected.
+    /// Writes those of the stones that are open: read, mapped and priced so many bytes at a time.
     pub(super) async fn write_open(
         &self,
         tx: &mut Tx<'_>,
         stones: Vec<String>,
         upsert: usize,
         now: Option<Timestamp>,
-    ) -> Result<usize, Error> {
-        let open = tx.open_stones(&self.feed, stones.clone(), self.built).await?;
-        let mut rejects = Vec::new();
-        let mut priced = Vec::with_capacity(open.len());
-        for stone in open {
-            match self.price(&stone) {
-                Ok(done) => priced.push(done),
-                Err(reason) => rejects.push(NewReject {
-                    stone_id: stone.stone_id,
-                    stage: Stage::Map,
-                    reason,
-                    payload: stone.payload,
-                }),
+    ) -> Result<Written, Error> {
+        let mut written = Written::default();
+        let mut refused = BTreeSet::new();
+        let mut left = stones.clone();
+        while !left.is_empty() {
+            let open = tx.open_stones(&self.feed, left, self.built, READ_BYTES_MAX).await?;
+            written.bytes += open.bytes;
+            left = open.left;
+            let mut rejects = Vec::new();
+            let mut priced = Vec::with_capacity(open.read.len());
+            for stone in open.read {
+                match self.price(&stone) {
+                    Ok(done) => priced.push(done),
+                    Err(reason) => rejects.push(NewReject {
+                        stone_id: stone.stone_id,
+                        stage: Stage::Map,
+                        reason,
+                        payload: stone.payload,
+                    }),
+                }
             }
+            for chunk in priced.chunks(upsert.max(1)) {
+                self.upsert(tx, chunk, &mut rejects, now).await?;
+            }
+            for reject in &rejects {
+                tx.reject(&self.feed, self.sync, None, reject, now).await?;
+            }
+            refused.extend(rejects.into_iter().map(|reject| reject.stone_id));
         }
-        for chunk in priced.chunks(upsert.max(1)) {
-            self.upsert(tx, chunk, &mut rejects, now).await?;
-        }
-        for reject in &rejects {
-            tx.reject(&self.feed, self.sync, None, reject, now).await?;
-        }
-        let refused: BTreeSet<&str> = rejects.iter().map(|reject| reject.stone_id.as_str()).collect();
         // Those that were not open too: a record that is again what it was needs no writing.
-        let accepted: Vec<String> = stones.into_iter().filter(|id| !refused.contains(id.as_str())).collect();
+        let accepted: Vec<String> = stones.into_iter().filter(|id| !refused.contains(id)).collect();
         if !accepted.is_empty() {
             let seen_by = (!self.sync.is_nil()).then_some(self.sync);
             tx.accept(&self.feed, accepted, seen_by).await?;
         }
-        Ok(rejects.len())
+        written.rejected = refused.len();
+        Ok(written)
     }
 
     fn price(&self, stone: &OpenStone) -> Result<PricedStone, String> {

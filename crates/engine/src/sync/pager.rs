@@ -339,12 +339,15 @@ impl Syncs {
             Asked::Feed(error) if error.class() == ErrorClass::Outage => {
                 let noted = self.outage(&item.feed, &error).await;
                 self.feeds.forget(&item.feed);
-                let delay = error.retry_after().unwrap_or(Duration::from_millis(200));
+                // As long as the circuit would wait, and no longer.
+                let asked = error.retry_after().unwrap_or(Duration::from_millis(200));
+                let delay = asked.min(self.settings.circuit.backoff_max);
                 let counts = Counts::Forgiven;
                 noted.and(self.abandon(receipt, delay, counts, &told).await)
             }
             Asked::Feed(error) if error.class() == ErrorClass::Transient => {
-                let delay = error.retry_after().unwrap_or(FAULT_DELAY.min(self.settings.tuning.backoff_max));
+                let asked = error.retry_after().unwrap_or(FAULT_DELAY.min(self.settings.tuning.backoff_max));
+                let delay = asked.min(self.settings.circuit.backoff_max);
                 self.page_fault(item, receipt, delay, &told, hand).await
             }
             Asked::Feed(_) | Asked::GivenUp { .. } => {

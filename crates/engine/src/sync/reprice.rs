@@ -1,9 +1,11 @@
 //! New rules for stones that are there: priced again, without fetching anything.
 
 use super::Syncs;
-use super::consolidate::Bench;
+use super::consolidate::{Bench, Written};
 use std::sync::Arc;
 use tidemill_core::Timestamp;
+use tidemill_core::limits::READ_BYTES_MAX;
+use tidemill_core::portion::Portion;
 use tidemill_core::pricing::PricingRule;
 use tidemill_store::{Asked, Built, Error, RefusalCode, RequestKey};
 use uuid::Uuid;
@@ -35,6 +37,8 @@ enum Batch {
         count: usize,
         /// How many of them could not be.
         rejected: usize,
+        /// Bytes of their records.
+        bytes: usize,
     },
     /// There were none.
     Over,
@@ -161,9 +165,11 @@ impl Syncs {
             wait: Arc::default(),
         };
         let mut done = Repriced { rules_version: version, ..Repriced::default() };
+        let mut portion = Portion::default();
         loop {
             let looked = usize::try_from(done.stones + done.rejected).unwrap_or(usize::MAX);
-            let limit = self.settings.batch.min(BATCH_STONES_MAX).min(stones_max.saturating_sub(looked));
+            let limit = self.settings.batch.min(BATCH_STONES_MAX).min(portion.records(READ_BYTES_MAX).max(1));
+            let limit = limit.min(stones_max.saturating_sub(looked));
             if limit == 0 {
                 return Ok((done, Some(RepricePlace { rules_version: version, after })));
             }
@@ -185,14 +191,16 @@ impl Syncs {
                         }
                         let Some(last) = stones.last().cloned() else { return Ok(Batch::Over) };
                         let count = stones.len();
-                        let rejected = bench.write_open(&mut tx, stones, settings.upsert, now).await?;
-                        Ok(Batch::Priced { last, count, rejected })
+                        let Written { rejected, bytes } =
+                            bench.write_open(&mut tx, stones, settings.upsert, now).await?;
+                        Ok(Batch::Priced { last, count, rejected, bytes })
                     })
                 })
                 .await?;
             let (count, rejected) = match batch {
-                Batch::Priced { last, count, rejected } => {
+                Batch::Priced { last, count, rejected, bytes } => {
                     after = last;
+                    portion.learn(count, bytes);
                     (count, rejected)
                 }
                 Batch::Over => return Ok((done, None)),

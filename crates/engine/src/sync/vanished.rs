@@ -184,7 +184,7 @@ impl Syncs {
             None => None,
         };
         if let Some(there) = there {
-            let there: HashSet<String> = there.into_iter().map(|item| item.stone_id).collect();
+            let there: HashSet<String> = there.into_iter().collect();
             return Ok(unseen.into_iter().filter(|stone| !there.contains(stone)).collect());
         }
         // A feed that cannot be asked: two full syncs in a row must have missed the stone.

@@ -6,6 +6,7 @@ use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, RETRY_AFTER};
 use reqwest::{StatusCode, Url};
 use std::time::Duration;
 use tidemill_core::Timestamp;
+use tidemill_core::limits::RETRY_AFTER_SECS_MAX;
 
 /// Characters of the source's own words in a reason.
 const WORDS_MAX: usize = 300;
@@ -42,8 +43,15 @@ pub(super) struct Fault {
 pub(super) enum Nature {
     /// Nobody answers. Tried again; in the end an outage.
     Unreachable,
+    /// The account asks too often. Tried again, and nobody else of this process asks meanwhile; in the end an outage:
+    /// a limit is the feed's, and not of the question.
+    Limited,
     /// Not now. Tried again; in the end transient.
     Busy,
+    /// The body is not what was asked for. Tried again; in the end permanent.
+    Garbled,
+    /// The answer has too many bytes. Not tried again as it is.
+    TooLarge,
     /// The token or the account is refused. Not tried again with the same token.
     Account,
     /// Another try would not change it.
@@ -66,10 +74,10 @@ impl Fault {
         let Self { nature, reason, retry_after } = self;
         let at = at.to_owned();
         match nature {
-            Nature::Unreachable => FeedError::Outage { at, reason, retry_after },
+            Nature::Unreachable | Nature::Limited => FeedError::Outage { at, reason, retry_after },
             Nature::Busy => FeedError::Transient { at, reason, retry_after },
             Nature::Account => FeedError::Auth { at, reason },
-            Nature::Final => FeedError::Permanent { at, reason },
+            Nature::Garbled | Nature::TooLarge | Nature::Final => FeedError::Permanent { at, reason },
             Nature::Query => FeedError::BadQuery { reason },
         }
     }
@@ -109,26 +117,34 @@ impl Client {
         bytes_max: usize,
         read: impl Fn(&Reply) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
-        let mut retries = 0;
+        let (mut retries, mut spent) = (0, Duration::ZERO);
         loop {
             self.bucket.take().await;
+            let began = tokio::time::Instant::now();
             let fault = match self.post(body, bytes_max).await.and_then(|reply| read(&reply)) {
                 Ok(answer) => return Ok(answer),
                 Err(fault) => fault,
             };
             let again = match fault.nature {
-                Nature::Unreachable | Nature::Busy => retries < self.tuning.retries_max,
-                Nature::Account | Nature::Final | Nature::Query => false,
+                Nature::Unreachable | Nature::Limited | Nature::Busy | Nature::Garbled => {
+                    retries < self.tuning.retries_max
+                }
+                Nature::Account | Nature::TooLarge | Nature::Final | Nature::Query => false,
             };
             let asked = fault.retry_after.unwrap_or_default();
-            if fault.nature == Nature::Busy && !asked.is_zero() {
+            if fault.nature == Nature::Limited {
                 // The limit is the account's, so nobody else of this process need find it out again.
-                self.bucket.rest(asked.min(self.tuning.retry_after_max));
+                let rest = asked.max(self.tuning.backoff_of(retries));
+                self.bucket.rest(rest.min(self.tuning.retry_after_max));
             }
             if !again || asked > self.tuning.retry_after_max {
                 return Err(fault);
             }
             let wait = asked.max(self.tuning.backoff_of(retries)) + jitter(self.tuning.jitter_max);
+            spent += began.elapsed() + wait;
+            if spent > self.tuning.question_timeout {
+                return Err(fault);
+            }
             // The reason is left out: it may repeat the token, and only the caller can tell.
             let (nature, wait_ms) = (fault.nature, wait.as_millis());
             tracing::debug!(feed.at = %self.at, ?nature, retries, wait_ms, "{} is asked again", self.at);
@@ -148,7 +164,7 @@ impl Client {
         while let Some(chunk) = response.chunk().await.map_err(|error| self.broken(&error))? {
             if body.len() + chunk.len() > bytes_max {
                 let reason = format!("answered more than {bytes_max} bytes; ask for fewer records at a time");
-                return Err(Fault::new(Nature::Final, reason));
+                return Err(Fault::new(Nature::TooLarge, reason));
             }
             body.extend_from_slice(&chunk);
         }
@@ -177,7 +193,7 @@ fn refused(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> Fa
     let words = said.as_ref().map(|fault| format!(": {}", fault.reason)).unwrap_or_default();
     let told_of_account = said.is_some_and(|fault| fault.nature == Nature::Account);
     let nature = match status {
-        StatusCode::TOO_MANY_REQUESTS => Nature::Busy,
+        StatusCode::TOO_MANY_REQUESTS => Nature::Limited,
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Nature::Account,
         _ if told_of_account => Nature::Account,
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY => Nature::Unreachable,
@@ -225,13 +241,16 @@ fn http_date(text: &str) -> Option<Timestamp> {
     chrono::DateTime::parse_from_rfc2822(text).ok().map(|time| time.to_utc())
 }
 
-/// The wait that the source asks for: in seconds, or until a time by its own clock.
+/// The wait that the source asks for, up to the cap: in seconds, or until a time by its own clock.
 fn retry_after(headers: &HeaderMap, date: Option<Timestamp>) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    if let Ok(secs) = text.parse() {
-        return Some(Duration::from_secs(secs));
-    }
-    Some((http_date(text)? - date?).to_std().unwrap_or_default())
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let wait = if is_number {
+        Duration::from_secs(text.parse().unwrap_or(u64::MAX))
+    } else {
+        (http_date(text)? - date?).to_std().unwrap_or_default()
+    };
+    Some(wait.min(Duration::from_secs(RETRY_AFTER_SECS_MAX)))
 }
 
 fn jitter(max: Duration) -> Duration {
@@ -251,6 +270,13 @@ mod tests {
             ("Sun, 06 Nov 1994 08:50:07 GMT", Some(30)),
             ("Sun, 06 Nov 1994 08:00:00 GMT", Some(0)),
             ("soon", None),
+            ("-7", None),
+            ("", None),
+            ("86400", Some(RETRY_AFTER_SECS_MAX)),
+            ("10000000000000", Some(RETRY_AFTER_SECS_MAX)),
+            ("18446744073709551615", Some(RETRY_AFTER_SECS_MAX)),
+            ("99999999999999999999999999", Some(RETRY_AFTER_SECS_MAX)),
+            ("Fri, 31 Dec 9999 23:59:59 GMT", Some(RETRY_AFTER_SECS_MAX)),
         ] {
             headers.insert(RETRY_AFTER, text.parse().unwrap());
             assert_eq!(retry_after(&headers, now), expected.map(Duration::from_secs), "{text}");
@@ -262,7 +288,7 @@ mod tests {
     #[test]
     fn a_status_has_a_nature() {
         for (status, nature) in [
-            (429, Nature::Busy),
+            (429, Nature::Limited),
             (401, Nature::Account),
             (403, Nature::Account),
             (408, Nature::Unreachable),

@@ -6,7 +6,7 @@ use super::text::Text;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidemill_core::feed::{BadItem, FeedPage, Item};
-use tidemill_core::limits::{KEY_BYTES_MAX, MESSAGE_BYTES_MAX};
+use tidemill_core::limits::KEY_BYTES_MAX;
 
 #[derive(Deserialize)]
 struct Data<'a> {
@@ -46,34 +46,27 @@ pub(super) fn read(body: &[u8], limit: usize, item_bytes_max: usize) -> Result<F
     let data: Data<'_> = envelope::open(body)?;
     let items = data.account.and_then(|account| account.diamonds_by_query).and_then(|list| list.items);
     let Some(mut items) = items else {
-        return Err(Fault::new(Nature::Final, "answered a page without a list of items"));
+        return Err(Fault::new(Nature::Garbled, "answered a page without a list of items"));
     };
     items.truncate(limit);
     let mut page = FeedPage { items: Vec::with_capacity(items.len()), bad: Vec::new(), is_last: false };
-    for item in &items {
-        match record(item.get(), item_bytes_max) {
+    for (place, item) in items.iter().enumerate() {
+        match record(item.get(), place, item_bytes_max) {
             Ok(item) => page.items.push(item),
             Err(bad) => page.bad.push(bad),
         }
-    }
-    let named = !page.items.is_empty() || page.bad.iter().any(|bad| bad.stone_id.is_some());
-    if !items.is_empty() && !named {
-        let reason = format!("answered a page of {} items, none of which has a `diamond.id`", items.len());
-        return Err(Fault::new(Nature::Final, reason));
     }
     Ok(page)
 }
 
 /// One record, or why it is none.
-fn record(payload: &str, bytes_max: usize) -> Result<Item, BadItem> {
-    let bad = |stone_id: Option<&str>, reason: String| BadItem {
-        stone_id: stone_id.map(str::to_owned),
-        reason,
-        payload: payload[..payload.floor_char_boundary(MESSAGE_BYTES_MAX)].to_owned(),
-    };
+fn record(payload: &str, place: usize, bytes_max: usize) -> Result<Item, BadItem> {
+    let bad =
+        |stone_id: Option<&str>, reason| BadItem::new(stone_id.map(str::to_owned), place, reason, payload);
     let offer: Offer<'_> = serde_json::from_str(payload)
         .map_err(|error| bad(None, format!("the record does not have the form of an offer ({error})")))?;
-    let stone_id = offer.diamond.as_ref().and_then(|stone| stone.id.get());
+    // The id as it came: two that differ in a space are two stones, and the source finds them by nothing else.
+    let stone_id = offer.diamond.as_ref().and_then(|stone| stone.id.verbatim());
     let Some(stone_id) = stone_id else { return Err(bad(None, "`diamond.id` is missing".to_owned())) };
     if stone_id.len() > KEY_BYTES_MAX {
         return Err(bad(None, format!("`diamond.id` has more than {KEY_BYTES_MAX} bytes")));
@@ -157,17 +150,23 @@ mod tests {
         assert_eq!((page.items.len(), page.bad.len()), (1, 4));
         assert_eq!(page.bad[0].reason, "`diamond.id` is missing");
         assert_eq!((page.bad[2].payload.as_str(), page.bad[3].payload.as_str()), ("null", "\"x\""));
+        assert_eq!(page.bad.iter().map(|bad| bad.place).collect::<Vec<_>>(), [1, 2, 3, 4]);
     }
 
     #[test]
-    fn a_page_without_any_name_is_refused() {
-        let fault = read(&body(r#"[{"id":"O-1"},{"id":"O-2"}]"#), 50, KB).unwrap_err();
-        assert_eq!(fault.nature, Nature::Final);
-        assert_eq!(fault.reason, "answered a page of 2 items, none of which has a `diamond.id`");
+    fn a_page_without_a_list_is_garbled_and_an_empty_one_is_not() {
         assert_eq!(read(&body("[]"), 50, KB).unwrap(), FeedPage::default());
         for odd in ["null", "7"] {
-            assert_eq!(read(&body(odd), 50, KB).unwrap_err().nature, Nature::Final, "{odd}");
+            assert_eq!(read(&body(odd), 50, KB).unwrap_err().nature, Nature::Garbled, "{odd}");
         }
+    }
+
+    #[test]
+    fn an_id_is_kept_as_it_came() {
+        let page =
+            page(r#"[{"diamond":{"id":"S 1"}},{"diamond":{"id":" S 1 "}},{"diamond":{"id":"S\t/é"}}]"#);
+        let names: Vec<_> = page.items.iter().map(|item| item.stone_id.as_str()).collect();
+        assert_eq!(names, ["S 1", " S 1 ", "S\t/é"]);
     }
 
     #[test]
@@ -176,7 +175,7 @@ mod tests {
         let page = page(&large);
         assert_eq!(page.bad[0].stone_id.as_deref(), Some("S-1"));
         assert!(page.bad[0].reason.contains("more than 1024"), "{}", page.bad[0].reason);
-        assert!(page.bad[0].payload.len() <= MESSAGE_BYTES_MAX);
+        assert!(page.bad[0].payload.len() <= tidemill_core::limits::MESSAGE_BYTES_MAX);
     }
 
     #[test]

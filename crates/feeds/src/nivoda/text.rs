@@ -15,7 +15,12 @@ impl Text<'_> {
         (!text.is_empty()).then_some(text)
     }
 
-    /// The same, to be kept.
+    /// The text as it came, with the space around it; nothing when it is only space.
+    pub(super) fn verbatim(&self) -> Option<&str> {
+        self.get().map(|_| &*self.0)
+    }
+
+    /// The text without the space around it, to be kept.
     pub(super) fn owned(&self) -> Option<String> {
         self.get().map(str::to_owned)
     }

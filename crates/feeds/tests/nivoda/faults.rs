@@ -46,17 +46,50 @@ async fn a_question_that_is_not_understood_is_not_asked_again() {
 }
 
 #[tokio::test]
-async fn html_a_missing_page_and_a_redirect_are_permanent() {
+async fn a_missing_page_and_a_redirect_are_permanent() {
     let moved = Step::Answer(301, vec![("location", "http://127.0.0.1:1/steal")], String::new());
     for (step, words) in [
-        (Step::body(&"<!DOCTYPE html><p>Maintenance"), "answered HTML instead of JSON; check the address"),
         (Step::status(404), "answered 404 Not Found; check the path"),
         (moved, "answered 301 Moved Permanently; give the feed the address that it points to"),
-        (Step::body(&"{\"data\":{}}"), "answered a count without a number"),
-        (Step::body(&"[1,2]"), "not the expected JSON"),
     ] {
         let (error, tries) = failing(vec![step], quick()).await;
         assert_eq!((error.class(), tries), (ErrorClass::Permanent, 1), "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+    }
+}
+
+/// Bodies with a good status that cannot be read, and what is said of them.
+fn bad_bodies() -> [(Step, &'static str); 5] {
+    [
+        (Step::body(&"<!DOCTYPE html><p>Maintenance"), "answered HTML instead of JSON; check the address"),
+        (Step::body(&"{\"data\":{]}"), "not the expected JSON"),
+        (Step::body(&"{\"data\":{}}"), "answered a "),
+        (Step::body(&"{\"data\":null}"), "answered without data and without an error"),
+        (Step::body(&"[1,2]"), "not the expected JSON"),
+    ]
+}
+
+#[tokio::test]
+async fn one_bad_body_is_asked_again() {
+    for (step, _) in bad_bodies() {
+        let server = Server::start().await;
+        *server.items.lock().unwrap() = json!([{ "diamond": { "id": "S-1" } }]);
+        let feed = server.feed(quick());
+        server.then([step.clone()]);
+        assert_eq!(feed.count(&all()).await.unwrap().count, 4_711, "{step:?}");
+        server.then([step.clone()]);
+        assert_eq!(feed.page(&all(), 0, 30).await.unwrap().items.len(), 1, "{step:?}");
+        server.then([step.clone()]);
+        let found = feed.lookup(&["S-1".to_owned()]).unwrap().await.unwrap();
+        assert_eq!(found, ["S-1"], "{step:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_stays_bad_is_permanent_with_its_reason() {
+    for (step, words) in bad_bodies() {
+        let (error, tries) = failing(vec![step; 3], quick()).await;
+        assert_eq!((error.class(), tries), (ErrorClass::Permanent, 3), "{error}");
         assert!(error.to_string().contains(words), "{error}");
     }
 }
@@ -71,12 +104,38 @@ async fn a_limit_is_waited_for_as_long_as_the_server_asks() {
 }
 
 #[tokio::test]
-async fn a_wait_that_is_too_long_is_given_back_at_once() {
-    let limited = Step::Answer(429, vec![("retry-after", "3600")], String::new());
-    let tuning = Tuning { retry_after_max: Duration::from_millis(1), ..quick() };
-    let (error, tries) = failing(vec![limited], tuning).await;
-    assert_eq!((error.class(), tries), (ErrorClass::Transient, 1));
-    assert_eq!(error.retry_after(), Some(Duration::from_hours(1)));
+async fn a_wait_that_is_too_long_is_given_back_at_once_and_capped() {
+    for status in [429, 503] {
+        for (asked, capped) in
+            [("3", 3), ("3600", 300), ("10000000000000", 300), ("99999999999999999999999", 300)]
+        {
+            let limited = Step::Answer(status, vec![("retry-after", asked)], String::new());
+            let tuning = Tuning { retry_after_max: Duration::from_millis(1), ..quick() };
+            let (error, tries) = failing(vec![limited], tuning).await;
+            assert_eq!((error.class(), tries), (ErrorClass::Outage, 1), "{status} {asked}");
+            assert_eq!(error.retry_after(), Some(Duration::from_secs(capped)), "{status} {asked}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_limit_that_stays_is_an_outage_also_without_a_wait() {
+    let coded = json!({ "errors": [{ "message": "slow down", "extensions": { "code": "RATE_LIMITED" } }] });
+    for step in [Step::status(429), Step::body(&coded)] {
+        let (error, tries) = failing(vec![step; 3], quick()).await;
+        assert_eq!((error.class(), tries), (ErrorClass::Outage, 3), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_word_in_an_error_is_no_refused_login() {
+    for text in ["Unexpected token < in JSON at position 0", "no password policy was found"] {
+        let server = Server::start().await;
+        server.then(vec![Step::error(text); 3]);
+        let error = server.feed(quick()).count(&all()).await.unwrap_err();
+        assert_eq!(error.class(), ErrorClass::Transient, "{error}");
+        assert_eq!(server.asked_for("Login").len(), 1, "{text}");
+    }
 }
 
 #[tokio::test]
@@ -132,7 +191,7 @@ async fn a_connection_that_is_cut_is_tried_again_and_then_an_outage() {
 async fn what_the_server_repeats_of_the_account_is_not_shown() {
     let server = Server::start().await;
     server.token.store(7, Ordering::SeqCst);
-    server.then(vec![Step::error("worker died while serving token-7"); 2]);
+    server.then(vec![Step::error("worker died while serving token-7"); 3]);
     let error = server.feed(quick()).count(&all()).await.unwrap_err();
     assert!(error.to_string().contains("serving ***"), "{error}");
     checked(&server, error);

@@ -50,6 +50,8 @@ pub(crate) struct Server {
     pub(crate) script: Mutex<VecDeque<Step>>,
     /// The items of every page.
     pub(crate) items: Mutex<Value>,
+    /// How many records every page has instead, and how many bytes each; as many as are asked for at the most.
+    pub(crate) large: Mutex<Option<(u64, usize)>>,
     /// Everything it was asked, logins included.
     pub(crate) asked: Mutex<Vec<Value>>,
     /// The number of the token that is valid.
@@ -67,6 +69,7 @@ impl Server {
             logins: Mutex::default(),
             script: Mutex::default(),
             items: Mutex::new(json!([])),
+            large: Mutex::default(),
             asked: Mutex::default(),
             token: AtomicU32::new(0),
             door: Semaphore::new(10_000),
@@ -131,6 +134,12 @@ async fn answer(State(server): State<Arc<Server>>, body: Bytes) -> Response {
     }
     let data = if document.starts_with("query Count(") {
         json!({ "as": { "diamonds_by_query_count": 4_711 } })
+    } else if let Some((count, bytes)) = *server.large.lock().unwrap() {
+        let count = count.min(request["variables"]["limit"].as_u64().unwrap());
+        let items: Vec<_> = (0..count)
+            .map(|number| json!({ "diamond": { "id": number.to_string() }, "x": "x".repeat(bytes) }))
+            .collect();
+        json!({ "as": { "diamonds_by_query": { "items": items } } })
     } else {
         json!({ "as": { "diamonds_by_query": { "items": *server.items.lock().unwrap() } } })
     };

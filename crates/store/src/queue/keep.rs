@@ -10,6 +10,7 @@ use tidemill_core::limits::{BATCH_MAX, DEAD_LETTER_DAYS};
 use tidemill_core::queue::{
     DeadCursor, DeadLetter, Kept, Message, QueueDepth, QueueSettings, Replay, check_batch,
 };
+use tidemill_core::time::later;
 
 /// What a purge removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
@@ -92,7 +93,7 @@ impl Tx<'_> {
                 ids.iter().map(|id| Some(id.as_str())).collect()
             }
         };
-        let expires_at = moment + TimeDelta::seconds(i64::from(settings.expiry_secs));
+        let expires_at = later(moment, TimeDelta::seconds(i64::from(settings.expiry_secs)));
         let mut replayed = 0;
         for id in ids {
             let sent = on!(
@@ -156,11 +157,11 @@ impl Tx<'_> {
     /// Removes what need not be remembered any longer, at most as many rows of each kind and queue.
     pub async fn purge_messages(&mut self, limit: usize, now: Option<Timestamp>) -> Result<Purged, Error> {
         let moment = self.database_now(now).await?;
-        let dead_before = moment - TimeDelta::days(i64::from(DEAD_LETTER_DAYS));
+        let dead_before = later(moment, -TimeDelta::days(i64::from(DEAD_LETTER_DAYS)));
         let mut purged = Purged::default();
         for settings in self.queues().await? {
             let window = TimeDelta::seconds(i64::from(settings.window_secs.unwrap_or(0)));
-            purged.done += self.purge_kept(&settings, Kept::Done, moment - window, limit).await?;
+            purged.done += self.purge_kept(&settings, Kept::Done, later(moment, -window), limit).await?;
             purged.dead += self.purge_kept(&settings, Kept::Dead, dead_before, limit).await?;
         }
         Ok(purged)

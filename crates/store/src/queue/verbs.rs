@@ -10,11 +10,11 @@ use chrono::TimeDelta;
 use std::collections::{HashMap, HashSet};
 use tidemill_core::limits::{BATCH_MAX, MESSAGE_BYTES_MAX};
 use tidemill_core::queue::{
-    Counts, DeadReason, Delivery, Kept, NewMessage, QueueSettings, Receipt, Received, Sent, check_batch,
-    check_messages,
+    Counts, DeadReason, Delivery, Kept, NewMessage, QueueSettings, Receipt, Received, Sent, WAIT_SECS_MAX,
+    check_batch, check_messages,
 };
-use tidemill_core::request::micros;
 use tidemill_core::run::Applied;
+use tidemill_core::time::later;
 use tidemill_core::{Timestamp, WorkerId};
 
 /// How often a receive that met nothing but dead letters looks again by itself.
@@ -46,7 +46,7 @@ impl Tx<'_> {
         let settings = self.queue_settings(&message.queue).await?;
         let rows = self.insert(std::slice::from_ref(message), Some(worker), now).await?;
         Ok(rows.into_iter().next().map(|row| {
-            let enqueued_at = row.visible_at - TimeDelta::seconds(i64::from(settings.lock_secs));
+            let enqueued_at = later(row.visible_at, -TimeDelta::seconds(i64::from(settings.lock_secs)));
             Received {
                 receipt: Receipt {
                     queue: message.queue.clone(),
@@ -60,7 +60,7 @@ impl Tx<'_> {
                 run_id: message.run_id.clone(),
                 trace_id: message.trace_id.clone(),
                 enqueued_at,
-                expires_at: enqueued_at + TimeDelta::seconds(i64::from(settings.expiry_secs)),
+                expires_at: later(enqueued_at, TimeDelta::seconds(i64::from(settings.expiry_secs))),
                 locked_until: row.visible_at,
                 deliveries: 1,
                 deliveries_max: settings.deliveries_max,
@@ -280,7 +280,9 @@ impl Tx<'_> {
         error: Option<&str>,
         now: Option<Timestamp>,
     ) -> Result<Applied, Error> {
-        let visible_at = micros(self.database_now(now).await? + delay.max(TimeDelta::zero()));
+        // A delay may come from outside, as that of a feed does. No message waits longer than one may be sent for.
+        let delay = delay.clamp(TimeDelta::zero(), TimeDelta::seconds(i64::from(WAIT_SECS_MAX)));
+        let visible_at = later(self.database_now(now).await?, delay);
         let given_back = match counts {
             Counts::Counted => 0,
             Counts::Forgiven => 1,

@@ -160,6 +160,61 @@ async fn pages_can_lack_ids_or_have_a_stone_twice() {
 }
 
 #[tokio::test]
+async fn answers_can_be_bodies_that_nobody_reads() {
+    let stage = Stage::stones(10).await;
+    for (with, status, start) in [
+        ("html", 200, "<!doctype html>"),
+        ("broken-json", 200, "{\"data\":"),
+        ("null-list", 200, "{\"data\":"),
+        ("429-bare", 429, "{\"data\":null"),
+    ] {
+        stage.admin("behaviour", json!({"fail_next": 1, "fail_with": with})).await;
+        let answer = stage.raw_page(&usual(), 0, 10).await;
+        assert_eq!(answer.status, status, "{with}");
+        assert!(answer.text.starts_with(start), "{with}: {}", answer.text);
+        assert!(!answer.headers.contains_key("retry-after"), "{with}");
+    }
+    let text = "Unexpected token <";
+    stage.admin("behaviour", json!({"fail_next": 1, "fail_with": "graphql", "error_text": text})).await;
+    assert_eq!(stage.raw_page(&usual(), 0, 10).await.error(), text);
+}
+
+#[tokio::test]
+async fn a_list_can_have_stones_twice_without_ids_and_left_out() {
+    let stage = Stage::stones(100).await;
+    let right = stage.all(&usual()).await;
+    let doubles = json!([{"at": 30, "of": 29}, {"at": 101, "of": 0}]);
+    stage.admin("behaviour", json!({"doubles": doubles})).await;
+    assert_eq!(stage.count(&usual()).await, 102);
+    let twice = stage.all(&usual()).await;
+    assert_eq!(twice.len(), 102);
+    assert_eq!((&twice[29], &twice[30], &twice[101]), (&right[29], &right[29], &right[0]));
+    assert_eq!((&twice[..30], &twice[31..101]), (&right[..30], &right[30..]));
+    let odd = json!({"doubles": [], "nameless": [3], "hidden": [5], "count_ahead_next": 1});
+    stage.admin("behaviour", odd).await;
+    assert_eq!((stage.count(&usual()).await, stage.count(&usual()).await), (101, 100));
+    let page = stage.page(&usual(), 0, 10).await;
+    assert_eq!((page.len(), &page[3]["diamond"]["id"]), (9, &json!(null)));
+    assert_eq!((&page[4], &page[5]), (&right[4], &right[6]));
+}
+
+#[tokio::test]
+async fn ids_can_have_spaces_and_items_any_size() {
+    let stage = Stage::stones(10).await;
+    let right = ids(&stage.all(&usual()).await);
+    stage.admin("behaviour", json!({"spaced_ids": true, "padding_bytes": 5_000})).await;
+    let items = stage.all(&usual()).await;
+    let found = ids(&items);
+    assert_eq!((&found[0], found[1].clone()), (&right[0], format!("{} ", right[0])));
+    assert!(items.iter().all(|item| (5_000..8_000).contains(&item.to_string().len())));
+    let mut query = usual();
+    query["ids"] = json!([found[1], found[2]]);
+    assert_eq!(ids(&stage.all(&query).await), [found[1].clone(), found[2].clone()]);
+    let truth: Vec<_> = stage.supplier.handle.truth().into_iter().map(|stone| stone.id).collect();
+    assert_eq!(truth, found);
+}
+
+#[tokio::test]
 async fn counts_can_lie() {
     let stage = Stage::stones(200).await;
     stage.admin("behaviour", json!({"count_lies_by": 17})).await;

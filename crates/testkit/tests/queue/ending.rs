@@ -56,6 +56,22 @@ pub(crate) async fn a_message_given_back_waits_for_its_delay(desk: Desk) {
     assert_eq!(seen[0].last_error.as_deref(), Some("the supplier said 503"));
 }
 
+/// A delay beyond all times is cut to the longest that a message may wait, and the queue goes on.
+pub(crate) async fn a_message_given_back_for_ever_waits_for_thirty_days(desk: Desk) {
+    let month = 30 * 24 * 3_600;
+    let delays = [TimeDelta::MAX, TimeDelta::seconds(10_000_000_000_000), TimeDelta::days(365 * 8_000)];
+    for (number, delay) in delays.into_iter().enumerate() {
+        desk.send_one(&format!("m-{number}"), at(0)).await;
+        let receipt = desk.take(desk.ann, at(0)).await.receipt;
+        let answer = desk.queue.abandon(receipt, delay, Counts::Forgiven, None, Some(at(10))).await;
+        assert_eq!(answer.expect("the queue answers"), Applied::Applied, "{delay}");
+    }
+    let seen = desk.queue.peek(WORK_ITEMS.to_owned(), 10, Some(at(11))).await.expect("the queue answers");
+    assert_eq!(seen.iter().map(|one| one.visible_at).collect::<Vec<_>>(), [at(10 + month); 3]);
+    desk.send_one("next", at(12)).await;
+    assert_eq!(desk.take(desk.bob, at(12)).await.receipt.message_id, "next");
+}
+
 /// An outage of ten minutes, met every few seconds, leaves the message with all its deliveries.
 pub(crate) async fn a_delivery_that_is_forgiven_does_not_count(desk: Desk) {
     desk.send_one("a", at(0)).await;

@@ -172,7 +172,7 @@ pub(crate) async fn html_while_paging(kind: Kind) {
 
 /// Pages without ids.
 pub(crate) async fn pages_without_ids(kind: Kind) {
-    let words = "none of which has a `diamond.id`";
+    let words = "none has an id";
     wrong_while_paging(kind, words, |behaviour| behaviour.without_ids_next = 100_000).await;
 }
 

@@ -87,7 +87,7 @@ pub(crate) async fn force_and_advance_leaves_gaps_that_the_next_sync_covers(kind
         (gaps[0].prices, gaps[0].updated_from, gaps[0].left_by),
         (broken[0].prices, None, sync.run_id)
     );
-    assert!(gaps[0].reason.contains("diamond.id"), "{}", gaps[0].reason);
+    assert!(gaps[0].reason.contains("none has an id"), "{}", gaps[0].reason);
 
     // The next one fails where it should cover the gap: it stays open, and the watermark where it is.
     mill.supplier.handle.change(&Change::some(What::Price, 40, 3)).expect("prices change");
