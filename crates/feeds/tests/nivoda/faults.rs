@@ -147,6 +147,19 @@ async fn a_server_that_does_not_answer_is_an_outage() {
 }
 
 #[tokio::test]
+async fn question_past_its_time_limit_is_not_retried() {
+    let tuning = Tuning {
+        answer_timeout: Duration::from_millis(100),
+        question_timeout: Duration::from_millis(250),
+        retries_max: 50,
+        ..quick()
+    };
+    let (error, tries) = failing(vec![Step::Silence; 50], tuning).await;
+    assert_eq!(error.class(), ErrorClass::Outage);
+    assert!((1..=3).contains(&tries), "{tries} tries of 0.1 s each within 0.25 s");
+}
+
+#[tokio::test]
 async fn an_answer_that_is_too_large_is_permanent_and_not_read_to_its_end() {
     let tuning = Tuning { answer_bytes_max: 10_000, ..quick() };
     let (error, tries) = failing(vec![Step::body(&"x".repeat(1_000_000))], tuning).await;
