@@ -24,7 +24,7 @@ use crate::spec::Spec;
 const ORDERS_WAITING_MAX: usize = 64;
 /// How often to look whether a signal has stopped the supervisor.
 const LOOK_STOPPED: Duration = Duration::from_millis(500);
-/// How long a signal may have stopped the supervisor before its command is killed, and again before it is killed itself.
+/// How long a signal may have stopped the supervisor before its command is killed, and again before it is itself.
 const STOPPED_MAX: Duration = Duration::from_secs(2);
 
 /// Why a command could not be supervised, or its end is not known.

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use tidemill_core::task::TaskResult;
 
 fn failed_for_the_disk(result: &TaskResult) -> bool {
-    matches!(result, TaskResult::Failed { fatal: false, message, .. } if message.contains("the disk of the agent is full"))
+    let words = "the disk of the agent is full";
+    matches!(result, TaskResult::Failed { fatal: false, message, .. } if message.contains(words))
 }
 
 /// Shows that a job which fills the disk of its agent costs itself alone.

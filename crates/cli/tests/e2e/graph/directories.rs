@@ -7,7 +7,7 @@ use crate::stage::{Stage, on_both};
 
 on_both!(removed_directories_do_not_block_an_agent, restarted_agent_runs_nothing_beside_a_lost_command);
 
-/// Four commands that remove their directories fill an agent of capacity 4. Each ends, frees its slot and is tried again.
+/// Four commands that remove their directories fill an agent of capacity 4. Each ends, frees its slot and is retried.
 fn removed_directories_do_not_block_an_agent(stage: &Stage) {
     let site = Site::start(stage);
     let mut agent = site.agent("ann", &["--capacity", "4"]);

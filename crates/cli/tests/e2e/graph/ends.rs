@@ -80,7 +80,11 @@ fn every_end_of_a_job_is_reached_and_told(stage: &Stage) {
     assert!(told("bad").contains("nonzero_exit") && told("bad").contains('7'), "{}", told("bad"));
     assert!(told("after").contains("bad"), "{}", told("after"));
     // What is missing is named, and what is there instead.
-    assert!(told("empty").contains("no file matches wanted (lost.txt); new files are found.txt"), "{}", told("empty"));
+    assert!(
+        told("empty").contains("no file matches wanted (lost.txt); new files are found.txt"),
+        "{}",
+        told("empty")
+    );
     assert!(told("secretive").contains("NOBODY_HAS_IT"), "{}", told("secretive"));
     // Out of time, a command is asked to end, and killed where it does not: by signals 15 and 9.
     for (name, exit_code) in [("slow", 143), ("deaf", 137)] {
