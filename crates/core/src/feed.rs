@@ -100,13 +100,11 @@ impl BadItem {
     /// The name that it is kept under: its id, or one that follows from its text alone. So the same record has the same
     /// name in every pass and every sync.
     pub fn name(&self) -> Cow<'_, str> {
-        match &self.stone_id {
-            Some(id) => Cow::Borrowed(id),
-            None => {
-                let digits = self.digest[..16].iter().map(|byte| format!("{byte:02x}"));
-                Cow::Owned(format!("{NAMELESS}{}", digits.collect::<String>()))
-            }
+        if let Some(id) = &self.stone_id {
+            return Cow::Borrowed(id);
         }
+        let digits = self.digest[..16].iter().map(|byte| format!("{byte:02x}"));
+        Cow::Owned(format!("{NAMELESS}{}", digits.collect::<String>()))
     }
 }
 
@@ -138,7 +136,7 @@ impl FeedPage {
 
     /// The name at each place, in the feed's order.
     pub fn names(&self) -> Vec<Cow<'_, str>> {
-        self.records().map(|record| record.name()).collect()
+        self.records().map(Record::name).collect()
     }
 }
 

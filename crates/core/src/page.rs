@@ -34,8 +34,8 @@ const REPEAT_MIN: usize = 8;
 /// Times that a partition is read before it fails.
 pub const PASSES_MAX: u32 = 3;
 
-/// Places of a page that fails its partition where none of them has an id: a feed that has lost its ids, and not a record
-/// that has none.
+/// Places of a page that fails its partition where none of them has an id: a feed that has lost its ids, and not a
+/// record that has none.
 const NAMELESS_MIN: usize = 8;
 
 /// What is done with a message.

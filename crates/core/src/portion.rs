@@ -27,8 +27,8 @@ impl Portion {
 
     /// Takes note of what was read.
     pub fn learn(&mut self, records: usize, bytes: usize) {
-        if records > 0 {
-            self.mean = bytes / records;
+        if let Some(mean) = bytes.checked_div(records) {
+            self.mean = mean;
             self.records_max = self.records_max.saturating_mul(GROWTH);
         }
     }

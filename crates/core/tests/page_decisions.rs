@@ -69,8 +69,8 @@ fn a_short_page_is_not_the_end_unless_the_feed_says_so() {
     assert_eq!(judge(&at_three(), &meet(2, 31), &last(&["c"]), 0), Verdict::Ended);
 }
 
-/// A repeat at the end of a page may be a place of the list or not. The next page begins before it: otherwise it could be
-/// asked for behind the end of the list, and never meet this one.
+/// A repeat at the end of a page may be a place of the list or not. The next page begins before it: otherwise it could
+/// be asked for behind the end of the list, and never meet this one.
 #[test]
 fn a_repeat_at_the_end_of_a_page_is_read_once_more() {
     let found = page(&["c", "d", "c"]);

@@ -88,6 +88,7 @@ pub enum DateHeader {
 /// How the supplier behaves. As JSON it is the body of `POST /admin/behaviour`, where fields can be left out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own, by its name")]
 pub struct Behaviour {
     /// How long a token is valid, in seconds.
     pub token_lifetime_secs: u64,

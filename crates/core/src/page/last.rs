@@ -67,9 +67,9 @@ impl AfterLast {
 
 /// Compares what was seen with what the feed counts now, after `recounts` earlier counts of the same pass.
 ///
-/// Fewer than seen is what sold stones look like. More than seen can be a count that is ahead of its list, or stones that
-/// came while the pass went on: another count, and then a further pass, sees them. A count that lies ends as a fault
-/// after [`PASSES_MAX`] passes, and not never.
+/// Fewer than seen is what sold stones look like. More than seen can be a count that is ahead of its list, or stones
+/// that came while the pass went on: another count, and then a further pass, sees them. A count that lies ends as a
+/// fault after [`PASSES_MAX`] passes, and not never.
 pub const fn after_last(seen: &Seen, recount: u64, passes: u32, recounts: u32) -> AfterLast {
     let records = seen.records();
     if recount <= records {

@@ -33,8 +33,8 @@ pub(super) fn meet(progress: &Progress, ask: &Ask, page: &FeedPage) -> Meeting {
         return if places == 0 { Meeting::Known } else { Meeting::New { from_index, places } };
     }
     let known: HashSet<&str> = known.into_iter().collect();
-    let is_known = |name: &&str| known.contains(name);
-    let Some(first) = names.iter().position(|name| is_known(name)) else { return Meeting::Apart };
+    let is_known = |name: &&str| known.contains(*name);
+    let Some(first) = names.iter().position(&is_known) else { return Meeting::Apart };
     // Unknown stones before the first known one are of older pages. Between known ones they are newly inserted:
     // stored too, which does no harm.
     match (first + 1..names.len()).find(|&index| !is_known(&names[index])) {
@@ -62,8 +62,8 @@ fn token(name: &str) -> &str {
     if name.starts_with(NAMELESS) { NAMELESS } else { name }
 }
 
-/// Places that a page certainly takes up in the list: repeats at its end may be none. Too few only lets two pages overlap
-/// more, and too many would lead past the end of the list.
+/// Places that a page certainly takes up in the list: repeats at its end may be none. Too few only lets two pages
+/// overlap more, and too many would lead past the end of the list.
 pub(super) fn taken(page: &FeedPage) -> u64 {
     let names = page.names();
     (names.len() - trailing_repeats(&names)) as u64

@@ -145,7 +145,7 @@ impl Syncs {
                             hand.wait.during(tokio::time::sleep(wait)).await;
                             recounts += 1;
                         }
-                        after => {
+                        after @ (AfterLast::Complete | AfterLast::Again(_) | AfterLast::Fault(_)) => {
                             return Ok(self.end_pass(reading, after, (seen, recount), receipt, hand).await?);
                         }
                     }

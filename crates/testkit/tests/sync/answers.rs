@@ -96,7 +96,7 @@ pub(crate) async fn an_error_that_mentions_a_token_is_no_refused_login(kind: Kin
     let logins = mill.supplier.handle.stats().logins;
     mill.supplier.handle.behave(|behaviour| {
         (behaviour.fail_next, behaviour.fail_with, behaviour.fail_on) = (2, FailWith::Graphql, Target::Page);
-        behaviour.error_text = "Unexpected token < in JSON at position 0".to_owned();
+        "Unexpected token < in JSON at position 0".clone_into(&mut behaviour.error_text);
     });
     let roles = mill.roles();
     let ended = mill.settle(&sync.ops_run_id).await;

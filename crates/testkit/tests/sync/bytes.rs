@@ -47,7 +47,9 @@ pub(crate) async fn a_batch_of_large_records_is_bounded_by_bytes(kind: Kind) {
 
     // Pricing anew reads the same records under the same bound.
     let mut rules = mill.stage.store.rules().await.expect("the rules are listed");
-    rules.iter_mut().for_each(|rule| rule.priority += 1);
+    for rule in &mut rules {
+        rule.priority += 1;
+    }
     mill.syncs.add_rules(rules, Replaced::All, None).await.expect("the rules are replaced");
     let done = mill.syncs.apply_rules(FEED, |_| {}).await.expect("the rules are applied");
     assert_eq!((done.stones, done.rejected), (120, 0));
