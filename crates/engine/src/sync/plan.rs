@@ -133,8 +133,8 @@ impl Syncs {
         if run_type == RunType::Incremental {
             calls += self.add_gaps((&name, &claim.run_id), &source, goal, &mut slices).await?;
         }
-        // A count of zero may be wrong, and a record that was sold is in no count. One partition over every price lets the
-        // pages and the consolidation find out.
+        // A count of zero may be wrong, and a record that was sold is in no count. One partition over every price lets
+        // the pages and the consolidation find out.
         if slices.is_empty() {
             slices.push(Slice { prices: PriceRange::ALL, predicted: 0, updated_from, gap: None });
         }
