@@ -265,7 +265,7 @@ async fn the_seeds_analysis_names_what_failed() {
     let broken = failed(&seed.mill, &seed.sync).await.remove(0);
     let worker = seed.row(FAILED_WORKERS).await;
     assert_eq!(worker.get::<String, _>("partition_id"), broken.partition_id);
-    assert!(worker.get::<String, _>("error_message").contains("diamond.id"));
+    assert!(worker.get::<String, _>("error_message").contains("none has an id"));
     assert!(worker.get::<Option<Timestamp>, _>("completed_at").is_some());
     let progress = seed.row(PROGRESS_AT_FAILURE).await;
     assert_eq!(progress.get::<String, _>("partition_id"), broken.partition_id);

@@ -229,15 +229,18 @@ fn a_failed_sync_is_looked_at_and_mended(stage: &Stage) {
     let failed = tidemill(stage, &["feed", "sync", "nivoda-natural", "--wait"]);
     assert_eq!(failed.code, Some(3), "{failed:?}");
     assert!(failed.stdout.contains("partitions failed"), "{failed:?}");
-    assert!(failed.stdout.contains("first cause: ") && failed.stdout.contains("diamond.id"), "{failed:?}");
+    assert!(
+        failed.stdout.contains("first cause: ") && failed.stdout.contains("none has an id"),
+        "{failed:?}"
+    );
     let list = stage.json(&["sync", "list"]);
     assert_eq!((text(&list, "0.state"), &list[0]["failed_workers"]), ("failed", &1.into()));
     let id = text(&list, "0.run_id").to_owned();
     up.until_said(&format!(" of sync {id} failed: "), 1);
-    assert!(stage.ok(&["sync", "show", &id]).contains("diamond.id"));
+    assert!(stage.ok(&["sync", "show", &id]).contains("none has an id"));
     let run = text(&list, "0.ops_run_id").to_owned();
     let why = stage.ok(&["run", "why", &run]);
-    assert!(why.contains("partitions failed") && why.contains("diamond.id"), "{why}");
+    assert!(why.contains("partitions failed") && why.contains("none has an id"), "{why}");
 
     let refused = stage.tidemill(&["sync", "consolidate", &id]);
     assert_eq!(refused.code, Some(3), "{refused:?}");

@@ -8,7 +8,7 @@ use tidemill_core::event::EventKind;
 use tidemill_core::run::{QueueRun, RunState};
 
 use crate::process::Process;
-use crate::stage::{Kind, PATIENCE, Stage, until};
+use crate::stage::{Kind, PATIENCE, Stage, until_moving};
 
 use super::server::Server;
 
@@ -61,12 +61,18 @@ fn works_a_queue_to_its_end(file: &str, kind: Kind) {
     stage.until(&runs[5], RunState::Running);
     assert_eq!(stage.tidemill(&["run", "cancel", &runs[5].to_string()]).code, Some(0));
     for ended in [15, 30] {
-        let is_there = || stage.runs().iter().filter(|run| run.status.is_terminal()).count() >= ended;
-        until("some runs are over", || is_there().then_some(()));
+        until_moving("some runs are over", || {
+            let over = stage.runs().iter().filter(|run| run.status.is_terminal()).count();
+            (over, (over >= ended).then_some(()))
+        });
         server.kill();
         std::thread::sleep(std::time::Duration::from_millis(700));
         server.resume(&stage);
     }
+    until_moving("every run is over", || {
+        let over = stage.runs().iter().filter(|run| run.status.is_terminal()).count();
+        (over, (over == RUNS).then_some(()))
+    });
     assert_eq!(worker.ended_within(PATIENCE), Some(0), "{}", worker.said());
 
     let ledger = std::fs::read_to_string(stage.path("ledger")).expect("there is a ledger");
