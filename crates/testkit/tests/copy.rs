@@ -21,6 +21,9 @@ use uuid::Uuid;
 
 const FEED: &str = "nivoda";
 
+/// The time at which the tests begin: later than their watermarks, because one in the future is refused.
+const START_SECS: i64 = 200_000;
+
 /// A feed whose watermark is copied, on a database of its own, and a clock that the test moves.
 #[derive(Clone)]
 struct Desk {
@@ -32,8 +35,7 @@ struct Desk {
 impl Desk {
     async fn open(kind: Kind, copy_url: &str) -> Self {
         let stage = Stage::open_bare(kind).await;
-        // Later than every watermark of these tests, because one in the future is refused.
-        let clock = Clock::fixed(at(200_000));
+        let clock = Clock::fixed(at(START_SECS));
         let desk = Self { syncs: Arc::new(syncs(&stage, &clock)), stage, clock };
         desk.syncs.put_feed(feed(copy_url)).await.expect("the feed is added");
         desk

@@ -13,7 +13,7 @@ use tidemill_store::{Error, RefusalCode};
 use tidemill_testkit::door::{Kind, at};
 use uuid::Uuid;
 
-use super::{Desk, FEED, feed, foreign};
+use super::{Desk, FEED, START_SECS, feed, foreign};
 
 /// A desk, and the file that its copies go to.
 struct Local {
@@ -192,7 +192,7 @@ async fn a_failed_copy_waits_and_is_reported_once(local: Local) {
     // Noted again, it would have the time of the second failure.
     local.desk.pass(5);
     assert_eq!(local.desk.copy().await, 0);
-    assert_eq!(noted_at(&local).await, at(0).timestamp());
+    assert_eq!(noted_at(&local).await, at(START_SECS).timestamp());
     fs::rename(&away, local.folder.path()).expect("the folder is moved back");
     local.desk.pass(9);
     assert_eq!(local.desk.copy().await, 0, "ten seconds have not passed");
