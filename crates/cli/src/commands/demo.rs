@@ -25,8 +25,8 @@ use tokio::process::{Child, Command};
 const REQUESTS: usize = 12;
 const WORKERS: usize = 3;
 const LONGEST: Duration = Duration::from_mins(1);
-/// Quicker than the defaults, so that the killed worker is found dead soon. A busy machine can stall a living worker for
-/// some seconds, which must not count as its death.
+/// Quicker than the defaults, so that the killed worker is found dead soon. A busy machine can stall a living worker
+/// for some seconds, which must not count as its death.
 const HASTE: &[(&str, &str)] = &[
     ("TIDEMILL_WORKER_BEAT", "500ms"),
     ("TIDEMILL_WORKER_DEAD_AFTER", "8s"),
