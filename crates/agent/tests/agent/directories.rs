@@ -34,7 +34,7 @@ async fn lost_directory_ends_the_command_and_the_task() {
     for (name, way) in WAYS {
         let ground = Ground::new().await;
         let agent = ground.agent();
-        let line = format!("{NAMES}; echo ran >> %ran; {way}; echo $$ > %pid; exec sleep 1000");
+        let line = format!("{NAMES}; echo ran >> %ran; echo $$ > %pid; {way}; exec sleep 1000");
         ground.server.order(order(&ground, "job", &line));
         let pid = ground.pid("pid").await;
         let result = ground.result("job-001").await;
