@@ -44,13 +44,13 @@ pub struct Feeds {
     open: ByName<(Feed, Arc<dyn Source>)>,
     /// What the database said of each feed, and when.
     recent: ByName<(Instant, Arc<FeedRecord>)>,
-    /// How many questions wait for each feed that is down.
+    /// The number of questions that wait for each feed that is down or slow.
     waiting: ByName<usize>,
     /// The processes that share the rates, as far as is known.
     processes: Arc<AtomicUsize>,
 }
 
-/// One question that waits for a feed that is down, for as long as this is held.
+/// One question that waits for a feed that is down or slow, for as long as this is held.
 pub(super) struct Waits {
     feed: String,
     waiting: ByName<usize>,
@@ -82,14 +82,14 @@ impl Feeds {
         }
     }
 
-    /// Notes that a question waits for a feed that is down.
+    /// Notes that a question waits for a feed that is down or slow.
     pub(super) fn wait_for(&self, feed: &str) -> Waits {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         *waiting.entry(feed.to_owned()).or_default() += 1;
         Waits { feed: feed.to_owned(), waiting: self.waiting.clone() }
     }
 
-    /// Feeds that are down, and that somebody in this process waits for.
+    /// The number of feeds, down or slow, that questions of this process wait for.
     pub(super) fn waited_for(&self) -> usize {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).len()
     }

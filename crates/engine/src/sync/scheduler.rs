@@ -17,7 +17,7 @@ use tracing::Instrument as _;
 
 /// Feeds that one scheduler plans at a time.
 const PLANS_MAX: usize = 4;
-/// Feeds that it plans or waits for because they are down, in all.
+/// Feeds that it plans or waits for because they are down or slow, in all.
 const PLANS_IN_ALL_MAX: usize = 64;
 /// Time between two looks for runs that nobody told of.
 const LOOK: Duration = Duration::from_millis(500);
@@ -101,7 +101,7 @@ impl Syncs {
         busy: usize,
         request: uuid::Uuid,
     ) -> Result<Option<Claim>, Error> {
-        // A feed that is down is asked now and then, and keeps nobody else from being planned.
+        // A feed that is down or slow does not keep others from being planned.
         if busy.saturating_sub(self.feeds.waited_for()) >= PLANS_MAX || busy >= PLANS_IN_ALL_MAX {
             return Ok(None);
         }
