@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A whole worker for Tidemill over HTTP, in bash: it claims runs, carries each out with a command, and keeps the
-# promises of `tidemill work --server` as far as a script can. `worker-http.sh --help` says how to use it.
+# A complete Tidemill worker over HTTP in bash. It claims runs, executes a command for each, and gives the guarantees
+# of `tidemill work --server` as far as a script can. See `worker-http.sh --help`.
 #
 # The token is never on a command line: curl reads it from a file that only this user can read.
 set -euo pipefail
@@ -84,7 +84,7 @@ projects_json=$(jq -nc '$ARGS.positional' --args "${projects[@]}")
 
 # --- time
 
-# Seconds with a fraction, as milliseconds.
+# Converts seconds with a fraction to milliseconds.
 millis() {
   local part=000
   if [[ $1 == *.* ]]; then part=${1#*.}000; fi
@@ -96,13 +96,13 @@ look_at_clock() { now=$((${EPOCHREALTIME/[.,]/} / 1000)); }
 
 now=0 beat_ms=$(millis "$beat") lease_ms=$(millis "$lease") grace_ms=$(millis "$grace")
 lease_secs=$((lease_ms < 1000 ? 1 : lease_ms / 1000))
-# Several calls must fit into a lease, so that one that hangs does not cost the lease.
+# Several calls must fit into a lease, so that one hanging call does not lose it.
 call_secs=$((lease_secs < 12 ? 2 : lease_secs > 120 ? 20 : lease_secs / 6))
 wait_secs=${wait%.*}
 wait_secs=$((10#$wait_secs > 60 ? 60 : 10#$wait_secs))
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/tidemill-worker.XXXXXX")
-# Nothing is ever written to it: reading from it with a time limit is a sleep without a process of its own.
+# Never written to: a read with a timeout is a sleep without a child process.
 mkfifo -m 600 "$work/never"
 exec {never}<>"$work/never"
 token=${TIDEMILL_TOKEN:-}
@@ -111,11 +111,11 @@ if [[ $token == @* ]]; then token=$(<"${token#@}"); fi
 if [[ -n $token ]]; then printf 'authorization: Bearer %s\n' "$token" >>"$work/headers"; fi
 pause() { IFS= read -r -t "$1" -u "$never" _ || true; }
 
-# --- talking to the server
+# --- server calls
 
-# ask PATIENCE METHOD PATH [SECONDS] <BODY: one answer, asked for again for PATIENCE seconds while the failure is one
-# that passes. Asking again is safe: a claim carries its request id, an event its key, and a finish recognises
-# itself. Returns 9 when the run is not ours any more, 75 when patience is over, and 65 when the server says no.
+# ask RETRY_SECS METHOD PATH [SECONDS] <BODY: sends a request and retries transient failures for RETRY_SECS seconds.
+# Retries are safe: a claim has its request id, an event its key, and a repeated finish is recognised. Returns 9 if this
+# worker no longer holds the run, 75 when the time is over, and 65 for a permanent error.
 ask() {
   local patience=$1 method=$2 path=$3 longest=${4:-$call_secs} body answer status wait=0.2 until error="$work/error.$BASHPID"
   until=$((SECONDS + patience))
@@ -144,7 +144,7 @@ ask() {
   done
 }
 
-# One claim, held back by the server until there is something.
+# Claims one run; the server waits until there is one.
 claim() {
   jq -nc --arg worker "$name" --arg request "$1" --argjson labels "$labels_json" --argjson projects "$projects_json" \
     --argjson lease "$lease_secs" --argjson wait "$2" \
@@ -153,23 +153,23 @@ claim() {
     ask 0 POST /v1/claims $((call_secs + $2)) | jq -c '.runs[]'
 }
 
-# How much could still come to this worker without anybody doing anything.
+# Prints the number of runs that may still become claimable for this worker.
 left() {
   jq -nc --argjson labels "$labels_json" --argjson projects "$projects_json" \
     '{labels: $labels} + if $projects == [] then {} else {projects: $projects} end' |
     ask 0 POST /v1/claims/left | jq .left
 }
 
-# What this worker believes about its hold, with more fields.
+# Prints the worker and the epoch as JSON, with more fields.
 held() { jq -c --arg worker "$name" --argjson epoch "$epoch" '. + {worker: $worker, epoch: $epoch}'; }
 
-# Appends a JSON list of events, each with level, message, payload and key. 9 where they came too late.
+# Appends a JSON list of events with level, message, payload and key. Returns 9 if the worker lost the run.
 append() { jq -c '{events: .}' <<<"$1" | held | ask "$lease_secs" POST "/v1/runs/$run/events" >/dev/null; }
 
-# `true` where somebody asked for the run to stop.
+# Prints `true` if a cancel was requested.
 heartbeat() { held <<<'{}' | ask 0 POST "/v1/runs/$run/heartbeat" | jq .cancel_requested; }
 
-# Until it is answered: what was done must not be done again because a server was away.
+# Retries until the server answers, so that an outage does not cause the work to be repeated.
 finish() {
   jq -nc --arg status "$1" --argjson metadata "$2" '{status: $status, metadata: $metadata}' | held |
     ask 86400 POST "/v1/runs/$run/finish" >/dev/null
@@ -179,13 +179,13 @@ finish() {
 
 pid='' beater='' stopping=''
 
-# Whether the main process of the command has not ended.
+# Succeeds while the main process of the command runs.
 is_running() { [[ -n $pid ]] && kill -0 "$pid" 2>/dev/null; }
 
-# Sends a signal to the command and everything that it started.
+# Sends a signal to the command and all its children.
 signal() { kill -"$1" -- "-$pid" 2>/dev/null || true; }
 
-# Tells the command to end, and remembers why: cancelled, lost, timed-out or shutdown. Lost is the last word.
+# Stops the command and stores the reason: cancelled, lost, timed-out or shutdown. Lost overrides the others.
 stop() {
   if [[ ! -e $work/stop || $1 == lost ]]; then printf '%s' "$1" >"$work/stop"; fi
   if [[ $1 == lost ]]; then signal KILL; else signal TERM; fi
@@ -193,8 +193,8 @@ stop() {
 
 told() { cat "$work/stop" 2>/dev/null || true; }
 
-# In the background while the command runs: says that the worker lives, and stops the command when it is to stop,
-# when it takes too long, when the lease is gone or may be, and when the worker itself has died.
+# Runs in the background beside the command. Sends heartbeats, and stops the command after a cancel, a timeout, a lost or
+# doubtful lease, or the death of the worker.
 keep() {
   trap - EXIT TERM INT
   local timeout=$1 began contact beat_at kill_at='' answer code stat parent
@@ -203,7 +203,7 @@ keep() {
   while :; do
     pause 0.2
     look_at_clock
-    # The worker has died when our parent is another process.
+    # If our parent process has changed, the worker is dead.
     read -r stat <"/proc/$BASHPID/stat"
     read -r _ parent _ <<<"${stat##*) }"
     if [[ $parent != "$$" ]]; then
@@ -223,14 +223,14 @@ keep() {
     esac
     if [[ $answer == true && ! -e $work/stop ]]; then stop cancelled; fi
     look_at_clock
-    # The lease is over soon, and nobody tells us that it is not: end the command before the run can move.
+    # The lease expires soon and could not be renewed: stop the command before another worker can take the run.
     if ((now - contact >= lease_ms * 3 / 4)); then stop lost && return; fi
     beat_at=$((now + beat_ms))
   done
 }
 
-# Lines of text to events, with a key each. Long lines come in parts: an event holds 8 KB, and jq 1.6 breaks
-# characters of longer ones. What is not UTF-8 becomes U+FFFD; bash drops NUL.
+# Converts lines to events, each with its own key. Long lines are split: an event holds 8 KB, and jq 1.6 breaks
+# characters of longer ones. Invalid UTF-8 becomes U+FFFD; bash drops NUL.
 events() {
   local LC_ALL=C.UTF-8 text code=0 is_split=''
   while ((code == 0)); do
@@ -249,7 +249,7 @@ events() {
       + if $line[:$at] == "whole" then {} else {part: $line[:$at]} end)})'
 }
 
-# Follows the command's output to its end. Events are written in batches, each within a second or so.
+# Reads the output of the command until its end. Events are written in batches, about once a second.
 follow() {
   local output=$1 line rest='' batch='' count=0 since=$SECONDS code late quiet=0
   while :; do
@@ -261,7 +261,7 @@ follow() {
     elif ((code > 128)); then
       rest+=$line quiet=$((quiet + 1))
     fi
-    # The command has ended, and what it left behind keeps the output open.
+    # The command has ended, but a child process keeps the output open.
     if ((code > 128 && quiet >= 2)) && ! is_running; then signal KILL && quiet=0; fi
     if [[ -n $batch ]] && ((code != 0 || count >= 200 || ${#batch} >= 30000 || SECONDS > since)); then
       if [[ $(told) != lost ]]; then
@@ -279,7 +279,7 @@ follow() {
   done
 }
 
-# The metadata of the end: exit code or signal, and for a failure the reason and the last lines.
+# Metadata of the finish call: exit code or signal, and for a failure the reason and the last lines.
 metadata() {
   local code=$1 why=$2
   tail -n 20 "$work/tail" | jq -nRc --argjson code "$code" --arg why "$why" --arg timeout "$timeout" '
@@ -291,7 +291,7 @@ metadata() {
              output_tail: $tail} end)'
 }
 
-# The command gets the run, and no way to the server.
+# The command gets the run, but no server credentials.
 start_command() {
   export TIDEMILL_RUN_ID="$run" TIDEMILL_EPOCH="$epoch"
   TIDEMILL_PROJECT=$(jq -r .project_id <<<"$claimed") && export TIDEMILL_PROJECT
@@ -304,7 +304,7 @@ start_command() {
   if jq -e .git_ref <<<"$claimed" >/dev/null; then
     TIDEMILL_GIT_REF=$(jq -r .git_ref <<<"$claimed") && export TIDEMILL_GIT_REF
   fi
-  # Job control gives the command a process group of its own, by which all of it can be signalled.
+  # Job control starts the command in its own process group, so that the whole group can be signalled.
   set -m
   env -u TIDEMILL_SERVER -u TIDEMILL_TOKEN -u TIDEMILL_DATABASE \
     "${command[@]}" <<<"$claimed" >"$work/output" 2>&1 {never}<&- {output}<&- &
@@ -335,7 +335,7 @@ carry_out() {
   if [[ -n $stopping ]]; then stop shutdown; fi
   follow "$output"
   exec {output}<&-
-  # A signal to this worker cuts a wait short; asked again, it tells the same end.
+  # A signal to this worker interrupts `wait`; a second call returns the same exit code.
   for _ in 1 2 3 4 5; do
     code=0
     { wait "$pid" || code=$?; } 2>/dev/null
@@ -384,12 +384,12 @@ on_exit() {
 trap on_stop TERM INT
 trap on_exit EXIT
 
-# A wrong address or token is found out before anything is claimed.
+# Checks the address and the token before the first claim.
 ask 30 GET /v1/info <<<'' >/dev/null || fail 1 "the server cannot be used"
 log "worker $name waits for runs"
 request=''
 while [[ -z $stopping ]]; do
-  # The same request id until it brought something: what was claimed under it and not heard of is claimed again.
+  # Keep the request id until a claim returns runs: a retry returns runs whose first response was lost.
   request=${request:-$(</proc/sys/kernel/random/uuid)}
   code=0
   claimed=$(claim "$request" "$([[ -n $once$drain ]] && echo 0 || echo "$wait_secs")") || code=$?

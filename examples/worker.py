@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A whole worker for Tidemill over HTTP, with nothing but Python's standard library.
+"""A complete Tidemill worker over HTTP that needs only Python's standard library.
 
 It claims runs from a server, carries each out with a command, and keeps the promises of `tidemill work --server` as
 far as a script can: what it asks for twice is done once, and what it no longer holds it does not finish. Only when
@@ -34,15 +34,15 @@ TAIL_LINES = 20
 
 
 class Refused(Exception):
-    """The server says no."""
+    """The server refused the request."""
 
 
 class Stale(Refused):
-    """The run belongs to others by now, and nothing was changed."""
+    """This worker no longer holds the run; the call changed nothing."""
 
 
 class Stopped(Exception):
-    """The worker was told to end while it waited for an answer."""
+    """The worker received SIGTERM while it waited for a response."""
 
 
 def log(text):
@@ -50,7 +50,7 @@ def log(text):
 
 
 class Server:
-    """A server, asked again while the failure is one that passes.
+    """A server client that retries transient failures.
 
     Asking again is safe: a claim carries its request id, an event its key, and a finish recognises itself.
     """
@@ -71,7 +71,7 @@ class Server:
         return json.loads(text) if text else None
 
     def ask(self, method, path, body=None, *, patience, longest=10.0, while_stopping=True):
-        """One answer, asked for again for `patience` seconds."""
+        """Sends a request and retries it for `patience` seconds."""
         until, wait = time.monotonic() + patience, 0.2
         while True:
             try:
@@ -110,7 +110,7 @@ class Job:
         self.run = claim["run_id"]
         self.path = f"/v1/runs/{self.run}"
         self.hold = {"worker": worker.name, "epoch": claim["epoch"]}
-        self.why = None  # why the command was told to end: cancelled, lost, timed out or shutdown
+        self.why = None  # why the command was stopped: cancelled, lost, timed out or shutdown
         self.told = threading.Lock()
         self.ended = threading.Event()
         self.process = None
@@ -122,7 +122,7 @@ class Job:
         self.server.ask("POST", self.path + "/events", body, patience=self.options.lease)
 
     def stop(self, why):
-        """Tells the command to end, and remembers why. Lost is the last word."""
+        """Stops the command and stores the reason. Lost overrides the others."""
         with self.told:
             if self.why is None or why == "lost":
                 self.why = why
@@ -135,7 +135,7 @@ class Job:
             pass
 
     def keep(self):
-        """Beside the command: says that the worker lives, and ends the command when it is to end."""
+        """Runs beside the command: sends heartbeats, and stops the command when necessary."""
         began = contact = time.monotonic()
         timeout, kill_at = self.claim.get("timeout_secs"), None
         beat_at = began + self.options.beat
@@ -162,13 +162,13 @@ class Job:
                     self.stop("lost")
             except (OSError, http.client.HTTPException, ValueError) as error:
                 log(f"could not say that run {self.run} lives: {error}")
-            # The lease is over soon, and nobody tells us that it is not: end the command before the run can move.
+            # The lease expires soon and could not be renewed: stop the command before another worker can take the run.
             if time.monotonic() - contact >= self.options.lease * 3 / 4:
                 self.stop("lost")
             beat_at = time.monotonic() + self.options.beat
 
     def environment(self):
-        """The run, and no way to the server."""
+        """Returns the environment of the command: the run, without server credentials."""
         claim, secrets = self.claim, ("TIDEMILL_SERVER", "TIDEMILL_TOKEN", "TIDEMILL_DATABASE")
         environment = {name: value for name, value in os.environ.items() if name not in secrets}
         environment.update(
@@ -203,7 +203,7 @@ class Job:
         threading.Thread(target=give, daemon=True).start()
 
     def events(self, line):
-        """A line as events with a key each; a long one comes in parts."""
+        """Converts a line to events, each with its own key; long lines are split."""
         text = line.decode("utf-8", "replace").rstrip("\n").replace("\0", "")
         parts = [text[at : at + LINE_CHARACTERS_MAX] for at in range(0, len(text), LINE_CHARACTERS_MAX)] or [""]
         self.tail = (self.tail + [text[:1000]])[-TAIL_LINES:]
@@ -215,7 +215,7 @@ class Job:
             yield {"level": "info", "message": part, "payload": payload, "key": f"line-{self.lines}"}
 
     def follow(self):
-        """Writes the command's output down to its end, in batches, each within a second or so."""
+        """Sends the output of the command as events until its end, in batches, about once a second."""
         lines = queue.Queue(maxsize=2000)
 
         def read():
@@ -277,7 +277,7 @@ class Job:
         code = self.process.wait()
         self.ended.set()
         keeper.join()
-        self.signal(signal.SIGKILL)  # what the command left behind
+        self.signal(signal.SIGKILL)  # remaining child processes
         if self.why == "lost":
             log(f"run {self.run} belongs to others by now; its command was stopped, and nothing more is written")
         elif self.why == "shutdown" and code != 0:
@@ -290,7 +290,7 @@ class Job:
             self.finish("success", self.metadata(code))
 
     def finish(self, status, metadata):
-        """Reports the end until it is answered: what was done must not be done again because a server was away."""
+        """Reports the end until the server answers, so that an outage does not cause the work to be repeated."""
         body = dict(self.hold, status=status, metadata=metadata)
         try:
             self.server.ask("POST", self.path + "/finish", body, patience=86_400)
@@ -302,7 +302,7 @@ class Job:
 
 
 class Worker:
-    """Claims runs, one at a time, and carries them out."""
+    """Claims runs, one at a time, and executes them."""
 
     def __init__(self, options):
         self.options, self.name = options, options.name
@@ -329,12 +329,12 @@ class Worker:
         return ask("POST", "/v1/claims/left", self.offer, patience=30, while_stopping=False)["left"] == 0
 
     def work(self):
-        # A wrong address or token is found out before anything is claimed.
+        # Checks the address and the token before the first claim.
         self.server.ask("GET", "/v1/info", patience=30)
         log(f"worker {self.name} waits for runs")
         request_id = None
         while not self.stop.is_set():
-            # The same id until it brought something: what was claimed under it and not heard of is claimed again.
+            # Keep the request id until a claim returns runs: a retry returns runs whose first response was lost.
             request_id = request_id or str(uuid.uuid4())
             runs = self.claim(request_id)
             if runs:

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# A whole worker for Tidemill on PostgreSQL, in bash: it claims runs, carries each out with a command, and keeps
-# the promises of `tidemill work` as far as a script can. `worker.sh --help` says how to use it.
+# A complete Tidemill worker for PostgreSQL in bash. It claims runs, executes a command for each, and gives the
+# guarantees of `tidemill work` as far as a script can. See `worker.sh --help`.
 #
-# Values never become a part of SQL text: psql gets them as variables and quotes them itself (:'run').
+# Values are never part of the SQL text: psql gets them as variables and quotes them (:'run').
 set -euo pipefail
 export PGCLIENTENCODING=UTF8 PGAPPNAME="${PGAPPNAME:-tidemill worker.sh}" PGCONNECT_TIMEOUT="${PGCONNECT_TIMEOUT:-10}"
 
@@ -80,7 +80,7 @@ for program in psql jq timeout; do
   type -P "$program" >/dev/null || fail 1 "\`$program\` is missing"
 done
 
-# Turns postgres://… into psql's own variables: an address on psql's command line could be read by everybody.
+# Converts postgres://… to psql's environment variables, because other users can read a command line.
 use_address() {
   local address=$1 authority host
   [[ $address =~ ^postgres(ql)?://(.*)$ ]] || fail 2 "TIDEMILL_DATABASE is not postgres://…, which this worker needs"
@@ -97,7 +97,7 @@ use_address() {
   if [[ -n $host ]]; then PGHOST=$(decoded "$host") && export PGHOST; fi
 }
 
-# Text with its %41-like parts resolved.
+# Decodes percent-encoded text.
 decoded() {
   local text=${1//\\/\\\\}
   printf '%b' "${text//%/\\x}"
@@ -109,7 +109,7 @@ projects_json=$(jq -nc '$ARGS.positional' --args "${projects[@]}")
 
 # --- time
 
-# Seconds with a fraction, as milliseconds.
+# Converts seconds with a fraction to milliseconds.
 millis() {
   local part=000
   if [[ $1 == *.* ]]; then part=${1#*.}000; fi
@@ -121,20 +121,20 @@ look_at_clock() { now=$((${EPOCHREALTIME/[.,]/} / 1000)); }
 
 now=0 beat_ms=$(millis "$beat") lease_ms=$(millis "$lease") grace_ms=$(millis "$grace")
 lease_secs=$((lease_ms < 1000 ? 1 : lease_ms / 1000))
-# Several calls must fit into a lease, so that one that hangs does not cost the lease.
+# Several calls must fit into a lease, so that one hanging call does not lose it.
 call_secs=$((lease_secs < 12 ? 2 : lease_secs > 120 ? 20 : lease_secs / 6))
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/tidemill-worker.XXXXXX")
-# Nothing is ever written to it: reading from it with a time limit is a sleep without a process of its own.
+# Never written to: a read with a timeout is a sleep without a child process.
 mkfifo -m 600 "$work/never"
 exec {never}<>"$work/never"
 pause() { IFS= read -r -t "$1" -u "$never" _ || true; }
 
-# --- talking to the database
+# --- database calls
 
-# ask PATIENCE [--set name=value…] <SQL: one answer, asked for again for PATIENCE seconds while the failure is one
-# that passes. Asking again is safe: a claim carries its request id, an event its key, and a finish recognises
-# itself. Returns 75 when patience is over, and 65 when the database will not change its mind.
+# ask RETRY_SECS [--set name=value…] <SQL: executes SQL and retries transient failures for RETRY_SECS seconds. Retries
+# are safe: a claim has its request id, an event its key, and a repeated finish is recognised. Returns 75 when the time
+# is over, and 65 for a permanent error.
 ask() {
   local patience=$1 sql answer error="$work/error.$BASHPID" code wait=0.2 until
   shift
@@ -149,7 +149,7 @@ ask() {
     else
       code=$?
     fi
-    # 3: the server refused a statement. Everything else is the connection.
+    # 3: the server refused a statement. Other codes are connection failures.
     if ((code == 3)) && ! grep -qE '^(psql:[^ ]* )?(ERROR|FATAL): +(08|40001|40P01|53|55P03|57014|57P)' "$error"; then
       log "the database said no: $(head -n 1 "$error")"
       return 65
@@ -171,7 +171,7 @@ SELECT row_to_json(c) FROM :"schema".claim_next_run(:'worker',
 SQL
 }
 
-# Appends a JSON list of events, each with level, message, payload and key; how many of them came too late.
+# Appends a JSON list of events with level, message, payload and key. Prints the number of stale ones.
 append() {
   ask "$lease_secs" "${hold[@]}" --set events="$1" <<'SQL'
 SELECT count(*) FILTER (WHERE event_id IS NULL)
@@ -182,14 +182,14 @@ SELECT count(*) FILTER (WHERE event_id IS NULL)
 SQL
 }
 
-# `held cancel_requested`, as `t f`.
+# Prints `held cancel_requested`, for example `t f`.
 heartbeat() {
   ask 0 "${hold[@]}" <<'SQL'
 SELECT held, cancel_requested FROM :"schema".heartbeat(:'run', :'worker', :'epoch');
 SQL
 }
 
-# `t` when the report counts, `f` when the run belongs to others by now.
+# Prints `t` if the report counts, and `f` if this worker no longer holds the run.
 finish() {
   ask "$lease_secs" "${hold[@]}" --set status="$1" --set metadata="$2" <<'SQL'
 SELECT :"schema".finish_run(:'run', :'status', :'metadata', :'worker', :'epoch');
@@ -200,13 +200,13 @@ SQL
 
 pid='' beater='' stopping=''
 
-# Whether the main process of the command has not ended.
+# Succeeds while the main process of the command runs.
 is_running() { [[ -n $pid ]] && kill -0 "$pid" 2>/dev/null; }
 
-# Sends a signal to the command and everything that it started.
+# Sends a signal to the command and all its children.
 signal() { kill -"$1" -- "-$pid" 2>/dev/null || true; }
 
-# Tells the command to end, and remembers why: cancelled, lost, timed-out or shutdown. Lost is the last word.
+# Stops the command and stores the reason: cancelled, lost, timed-out or shutdown. Lost overrides the others.
 stop() {
   if [[ ! -e $work/stop || $1 == lost ]]; then printf '%s' "$1" >"$work/stop"; fi
   if [[ $1 == lost ]]; then signal KILL; else signal TERM; fi
@@ -214,8 +214,8 @@ stop() {
 
 told() { cat "$work/stop" 2>/dev/null || true; }
 
-# In the background while the command runs: says that the worker lives, and stops the command when it is to stop,
-# when it takes too long, when the lease is gone or may be, and when the worker itself has died.
+# Runs in the background beside the command. Sends heartbeats, and stops the command after a cancel, a timeout, a lost or
+# doubtful lease, or the death of the worker.
 keep() {
   trap - EXIT TERM INT
   local timeout=$1 began contact beat_at kill_at='' answer stat parent
@@ -224,7 +224,7 @@ keep() {
   while :; do
     pause 0.2
     look_at_clock
-    # The worker has died when our parent is another process.
+    # If our parent process has changed, the worker is dead.
     read -r stat <"/proc/$BASHPID/stat"
     read -r _ parent _ <<<"${stat##*) }"
     if [[ $parent != "$$" ]]; then
@@ -244,14 +244,14 @@ keep() {
       esac
     fi
     look_at_clock
-    # The lease is over soon, and nobody tells us that it is not: end the command before the run can move.
+    # The lease expires soon and could not be renewed: stop the command before another worker can take the run.
     if ((now - contact >= lease_ms * 3 / 4)); then stop lost && return; fi
     beat_at=$((now + beat_ms))
   done
 }
 
-# Lines of text to events, with a key each. Long lines come in parts: an event holds 8 KB, and jq 1.6 breaks
-# characters of longer ones. What is not UTF-8 becomes U+FFFD; bash drops NUL.
+# Converts lines to events, each with its own key. Long lines are split: an event holds 8 KB, and jq 1.6 breaks
+# characters of longer ones. Invalid UTF-8 becomes U+FFFD; bash drops NUL.
 events() {
   local LC_ALL=C.UTF-8 text code=0 is_split=''
   while ((code == 0)); do
@@ -270,7 +270,7 @@ events() {
       + if $line[:$at] == "whole" then {} else {part: $line[:$at]} end)})'
 }
 
-# Follows the command's output to its end. Events are written in batches, each within a second or so.
+# Reads the output of the command until its end. Events are written in batches, about once a second.
 follow() {
   local output=$1 line rest='' batch='' count=0 since=$SECONDS code late quiet=0
   while :; do
@@ -282,7 +282,7 @@ follow() {
     elif ((code > 128)); then
       rest+=$line quiet=$((quiet + 1))
     fi
-    # The command has ended, and what it left behind keeps the output open.
+    # The command has ended, but a child process keeps the output open.
     if ((code > 128 && quiet >= 2)) && ! is_running; then signal KILL && quiet=0; fi
     if [[ -n $batch ]] && ((code != 0 || count >= 200 || ${#batch} >= 30000 || SECONDS > since)); then
       if [[ $(told) != lost ]]; then
@@ -299,7 +299,7 @@ follow() {
   done
 }
 
-# The metadata of the end: exit code or signal, and for a failure the reason and the last lines.
+# Metadata of the finish call: exit code or signal, and for a failure the reason and the last lines.
 metadata() {
   local code=$1 why=$2
   tail -n 20 "$work/tail" | jq -nRc --argjson code "$code" --arg why "$why" --arg timeout "$timeout" '
@@ -311,7 +311,7 @@ metadata() {
              output_tail: $tail} end)'
 }
 
-# The command gets the run, and no way to the database.
+# The command gets the run, but no database credentials.
 start_command() {
   export TIDEMILL_RUN_ID="$run" TIDEMILL_EPOCH="$epoch"
   TIDEMILL_PROJECT=$(jq -r .project_id <<<"$claimed") && export TIDEMILL_PROJECT
@@ -324,7 +324,7 @@ start_command() {
   if jq -e .git_ref <<<"$claimed" >/dev/null; then
     TIDEMILL_GIT_REF=$(jq -r .git_ref <<<"$claimed") && export TIDEMILL_GIT_REF
   fi
-  # Job control gives the command a process group of its own, by which all of it can be signalled.
+  # Job control starts the command in its own process group, so that the whole group can be signalled.
   set -m
   env -u TIDEMILL_DATABASE -u DATABASE_URL -u PGHOST -u PGHOSTADDR -u PGPORT -u PGUSER -u PGDATABASE -u PGPASSWORD \
     -u PGPASSFILE -u PGSERVICE -u PGSERVICEFILE -u PGAPPNAME -u PGCONNECT_TIMEOUT -u PGCLIENTENCODING \
@@ -358,7 +358,7 @@ carry_out() {
   if [[ -n $stopping ]]; then stop shutdown; fi
   follow "$output"
   exec {output}<&-
-  # A signal to this worker cuts a wait short; asked again, it tells the same end.
+  # A signal to this worker interrupts `wait`; a second call returns the same exit code.
   for _ in 1 2 3 4 5; do
     code=0
     { wait "$pid" || code=$?; } 2>/dev/null
@@ -406,13 +406,13 @@ on_exit() {
 trap on_stop TERM INT
 trap on_exit EXIT
 
-# A wrong address or password is found out before anything is claimed.
+# Checks the address and the password before the first claim.
 hello=$(ask 0 <<<"SELECT has_schema_privilege(:'schema', 'USAGE');") || fail 1 "the database cannot be used"
 [[ $hello == t ]] || fail 1 "this login may not use the schema $schema; grant it the worker role"
 log "worker $name waits for runs"
 request=''
 while [[ -z $stopping ]]; do
-  # The same request id until there is an answer: what was claimed under it and not heard of is claimed again.
+  # Keep the request id until there is a response: a retry returns runs whose first response was lost.
   request=${request:-$(</proc/sys/kernel/random/uuid)}
   code=0
   claimed=$(claim "$request") || code=$?

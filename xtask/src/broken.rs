@@ -14,7 +14,7 @@ const fn module(fault: Break) -> &'static str {
         Break::NoFence => "fence::",
         Break::CommitThenSend => "send::",
         Break::CountWithoutLock => "count::",
-        Break::WatermarkNow => "watermark::",
+        Break::WatermarkDetail => "watermark::",
         Break::ShortPageEnds => "short::",
     }
 }

@@ -1,6 +1,7 @@
-//! `check`: what the compiler does not see. Every fault is reported, each with its place and its remedy.
+//! `check`: rules that the compiler does not know. Every finding is reported with its position and its remedy.
 
-mod arrows;
+mod dependencies;
+mod plain;
 mod sql;
 mod tasks;
 mod tidy;
@@ -13,55 +14,56 @@ use anyhow::Result;
 
 use crate::{generate, out, workspace};
 
-/// One thing to mend.
+/// A violation of a rule.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
-    /// The file, from the root of the repository.
+pub(crate) struct Finding {
+    /// Relative to the root of the repository.
     path: String,
-    /// The line, counted from 1.
+    /// Starts at 1.
     line: usize,
-    /// What is wrong and what to do.
+    /// States the problem and the remedy.
     message: String,
 }
 
-impl Fault {
-    /// A fault in the file at `path`, which is relative to the root.
+impl Finding {
+    /// Creates a finding for a path that is relative to the root.
     pub(crate) fn new(path: impl Into<String>, line: usize, message: impl Into<String>) -> Self {
         Self { path: path.into(), line, message: message.into() }
     }
 
-    /// A fault in the file at `path`, which lies below `root`.
+    /// Creates a finding for a path below `root`.
     fn below(root: &Path, path: &Path, line: usize, message: impl Into<String>) -> Self {
         Self::new(path.strip_prefix(root).unwrap_or(path).to_string_lossy(), line, message)
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for Finding {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}:{}: {}", self.path, self.line, self.message)
     }
 }
 
-/// Runs every check.
+/// Runs all checks and prints the findings.
 pub(crate) fn check() -> Result<ExitCode> {
     let root = workspace::root();
-    let mut faults = generate::faults(&root);
-    faults.extend(arrows::faults(&root)?);
-    faults.extend(sql::faults(&root)?);
-    faults.extend(tasks::faults(&root)?);
-    faults.extend(tidy::faults(&root)?);
-    faults.sort_by(|one, other| (&one.path, one.line).cmp(&(&other.path, other.line)));
-    for fault in &faults {
-        out::line(fault);
+    let mut findings = generate::findings(&root);
+    findings.extend(dependencies::findings(&root)?);
+    findings.extend(plain::findings(&root)?);
+    findings.extend(sql::findings(&root)?);
+    findings.extend(tasks::findings(&root)?);
+    findings.extend(tidy::findings(&root)?);
+    findings.sort_by(|one, other| (&one.path, one.line).cmp(&(&other.path, other.line)));
+    for finding in &findings {
+        out::line(finding);
     }
-    match faults.len() {
+    match findings.len() {
         0 => Ok(ExitCode::SUCCESS),
-        1 => anyhow::bail!("`cargo xtask check` found 1 fault; mend it and run it again"),
-        count => anyhow::bail!("`cargo xtask check` found {count} faults; mend them and run it again"),
+        1 => anyhow::bail!("`cargo xtask check` has 1 finding; fix it and run the check again"),
+        count => anyhow::bail!("`cargo xtask check` has {count} findings; fix them and run the check again"),
     }
 }
 
-/// A small tree of files for the tests of the checks.
+/// Creates a small tree of files for the tests of the checks.
 #[cfg(test)]
 fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
@@ -73,8 +75,8 @@ fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
     root
 }
 
-/// The faults as people see them, for the tests of the checks.
+/// Formats findings for the tests of the checks.
 #[cfg(test)]
-fn shown(faults: &[Fault]) -> Vec<String> {
-    faults.iter().map(ToString::to_string).collect()
+fn shown(findings: &[Finding]) -> Vec<String> {
+    findings.iter().map(ToString::to_string).collect()
 }

@@ -1,7 +1,7 @@
-//! Fuzzing the API from its own document: no answer of 500 or more, and none that the document does not know.
+//! Fuzzes the API from its OpenAPI document: no response of 500 or more, and none that the document does not describe.
 //!
-//! The fuzzer is schemathesis, in a virtual environment below `target/` with every package at one version. Its seed
-//! and the number of its examples are fixed, so that a run takes the same time and a finding can be had again.
+//! The fuzzer is schemathesis, in a virtual environment below `target/` with pinned packages. Its seed and the number of
+//! examples are fixed, so that runs take the same time and findings can be reproduced.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -17,17 +17,17 @@ const CHECKS: &str =
     "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance";
 /// Examples for each operation and phase.
 const EXAMPLES: &str = "15";
-/// The time that all of it may take.
+/// Time limit of the whole run.
 const SECONDS_MAX: &str = "75";
 const SEED: &str = "20260214";
 
-/// Fuzzes a server of its own, on a database of its own.
+/// Starts a server with its own database and fuzzes it.
 pub(crate) fn fuzz() -> Result<()> {
     let root = workspace::root();
     let schemathesis = install(&root)?;
     let folder = root.join("target/fuzz");
     let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).context("could not make target/fuzz")?;
+    fs::create_dir_all(&folder).context("could not create target/fuzz")?;
     let server = Server::start(&folder)?;
     out::line(format!("fuzzing {}", server.url));
     let status = Command::new(schemathesis)
@@ -35,7 +35,7 @@ pub(crate) fn fuzz() -> Result<()> {
         .arg("run")
         .arg(format!("{}/openapi.json", server.url))
         .args(["--checks", CHECKS, "--max-examples", EXAMPLES, "--seed", SEED, "--max-time", SECONDS_MAX])
-        // A stream of events has no end that a fuzzer could wait for; it has tests of its own.
+        // An event stream has no end that a fuzzer could wait for; other tests cover it.
         .args(["--exclude-path-regex", "/stream$"])
         .args(["--phases", "examples,coverage,fuzzing", "--workers", "2", "--request-timeout", "70"])
         .args(["--generation-allow-x00", "true", "--warnings", "off", "--no-color", "--continue-on-failure"])
@@ -45,17 +45,17 @@ pub(crate) fn fuzz() -> Result<()> {
         .stdin(Stdio::null())
         .status()
         .context("could not run schemathesis")?;
-    ensure!(status.success(), "the API answers outside of its document; mend what schemathesis shows");
+    ensure!(status.success(), "the API does not match its document; fix the failures that schemathesis reports");
     Ok(())
 }
 
-/// The fuzzer, installed where it is missing or another version was asked for.
+/// Returns the path of the fuzzer, and installs it if it is missing or has another version.
 fn install(root: &Path) -> Result<PathBuf> {
-    let place = root.join("target/fuzz-venv");
+    let folder = root.join("target/fuzz-venv");
     let wanted = fs::read_to_string(root.join(REQUIREMENTS)).context("could not read the requirements")?;
-    let noted = place.join("installed.txt");
-    let program = place.join("bin/schemathesis");
-    if program.exists() && fs::read_to_string(&noted).is_ok_and(|installed| installed == wanted) {
+    let record = folder.join("installed.txt");
+    let program = folder.join("bin/schemathesis");
+    if program.exists() && fs::read_to_string(&record).is_ok_and(|installed| installed == wanted) {
         return Ok(program);
     }
     out::line("installing schemathesis, which fuzzes the API");
@@ -65,16 +65,16 @@ fn install(root: &Path) -> Result<PathBuf> {
         ensure!(status.success(), "`{} {}` failed", program.display(), arguments.join(" "));
         Ok(())
     };
-    let text = place.to_string_lossy().into_owned();
+    let text = folder.to_string_lossy().into_owned();
     run(Path::new("python3"), &["-m", "venv", "--clear", &text])?;
     let pip =
         ["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--requirement", REQUIREMENTS];
-    run(&place.join("bin/pip"), &pip)?;
-    fs::write(&noted, wanted).context("could not note what was installed")?;
+    run(&folder.join("bin/pip"), &pip)?;
+    fs::write(&record, wanted).context("could not record the installed version")?;
     Ok(program)
 }
 
-/// A server that ends with us.
+/// The fuzzed server; it is killed when this is dropped.
 struct Server {
     child: Child,
     url: String,
@@ -86,20 +86,20 @@ impl Server {
             .args(["build", "--workspace", "--example", "serve"])
             .status()
             .context("could not run cargo")?;
-        ensure!(built.success(), "the server that is fuzzed does not build");
-        // Beside this program, wherever the builds of this workspace go.
-        let ours = std::env::current_exe().context("could not tell where this program is")?;
-        let builds = ours.parent().context("this program is in no folder")?;
+        ensure!(built.success(), "the fuzzed server does not compile");
+        // The example is built into the folder of this program, for any target directory.
+        let ours = std::env::current_exe().context("could not find the path of this program")?;
+        let builds = ours.parent().context("the path of this program has no folder")?;
         let mut child = Command::new(builds.join("examples/serve"))
             .arg(folder.join("tidemill.db"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .context("could not start the server that is fuzzed")?;
+            .context("could not start the fuzzed server")?;
         let mut url = String::new();
         let output = child.stdout.take().context("the server has no output")?;
-        BufReader::new(output).read_line(&mut url).context("the server does not say where it is")?;
-        ensure!(url.starts_with("http://"), "the server that is fuzzed does not start");
+        BufReader::new(output).read_line(&mut url).context("the fuzzed server did not print its address")?;
+        ensure!(url.starts_with("http://"), "the fuzzed server did not start");
         Ok(Self { child, url: url.trim().to_owned() })
     }
 }

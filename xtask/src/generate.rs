@@ -1,4 +1,4 @@
-//! The files that are written by a program, and never by hand.
+//! Generated files: documents and schemas that are derived from the code.
 
 use std::fs;
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 
-use crate::check::Fault;
+use crate::check::Finding;
 use crate::{out, workspace};
 
-/// Every generated file: its path from the root, and what it holds.
+/// Returns every generated file: its path from the root, and its contents.
 fn generated() -> Vec<(&'static str, String)> {
     let mut files = tidemill_core::diagram::generated();
     files.push(("docs/reference/openapi.json", openapi()));
@@ -20,12 +20,12 @@ fn generated() -> Vec<(&'static str, String)> {
     files
 }
 
-/// The document of the API, for people who read it without a server, and for whoever reviews a change of it.
+/// Returns the OpenAPI document, for readers without a server and for reviews of API changes.
 fn openapi() -> String {
     format!("{:#}\n", tidemill_api::document())
 }
 
-/// Writes the generated files that differ from what they should be.
+/// Writes the generated files that are not up to date.
 pub(crate) fn generate() -> Result<ExitCode> {
     let root = workspace::root();
     for (path, contents) in generated() {
@@ -37,12 +37,12 @@ pub(crate) fn generate() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One fault for each generated file that is not as its program writes it.
-pub(crate) fn faults(root: &Path) -> Vec<Fault> {
+/// Returns one finding for each generated file that is not up to date.
+pub(crate) fn findings(root: &Path) -> Vec<Finding> {
     generated()
         .iter()
         .filter(|(path, contents)| !is_up_to_date(&root.join(path), contents))
-        .map(|(path, _)| Fault::new(*path, 1, "the file is not up to date; run `cargo xtask generate`"))
+        .map(|(path, _)| Finding::new(*path, 1, "the file is not up to date; run `cargo xtask generate`"))
         .collect()
 }
 
@@ -52,7 +52,7 @@ fn is_up_to_date(path: &Path, contents: &str) -> bool {
 
 fn write(path: &Path, contents: &str) -> Result<()> {
     if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory).with_context(|| format!("could not make {}", directory.display()))?;
+        fs::create_dir_all(directory).with_context(|| format!("could not create {}", directory.display()))?;
     }
     fs::write(path, contents).with_context(|| format!("could not write {}", path.display()))
 }

@@ -19,21 +19,21 @@ const USAGE: &str = "\
 Usage: cargo xtask <command>
 
   test [-- <filter and options of libtest>]
-             set up everything and run every test of the workspace
-  fuzz       fuzz the API from its own document, as `test` does
-  check      generated files, arrows between crates, SQL files, tidiness
+             install missing programs and run every test of the workspace
+  fuzz       fuzz the API from its OpenAPI document, as `test` does
+  check      check generated files, dependencies between crates, SQL files and texts
   generate   write the generated files
   bench <name> [<options>]
              run a benchmark
   screenshots <folder>
-             write a picture of every page of the console to a folder, as the browser tests see it
+             write a picture of every console page to a folder
   soak [--minutes <N>]
-             run the long simulations, 10 minutes each unless told otherwise
+             run the long simulations, by default 10 minutes each
   stress [--passes <N>] [--busy <N>] [-- <parts of names of tests>]
-             run the tests that depend on time 20 times beside 2 busy processes, or the tests that are named
+             run time-dependent tests, or those that match, by default 20 times beside 2 busy processes
 ";
 
-/// Wrong use of a command; 1 is any other failure.
+/// Exit code for wrong usage; 1 is any other failure.
 const EXIT_USAGE: u8 = 2;
 
 fn main() -> ExitCode {

@@ -1,7 +1,7 @@
-//! Everything the tests need on this machine, found or installed.
+//! Finds or installs the programs that the tests need.
 //!
-//! Nothing is skipped when something is missing: either it is installed (root on a system with apt-get), or
-//! the run ends with what to install. Installing starts no service and creates no database cluster.
+//! No test is skipped because a program is missing. As root on a system with apt-get it is installed; otherwise the run
+//! ends with a list. The installation starts no service and creates no database cluster.
 
 use std::fs;
 use std::io::Write as _;
@@ -18,37 +18,35 @@ use crate::out;
 
 /// A program that the tests run.
 struct Need {
-    /// What people call it.
     name: &'static str,
-    /// The Debian package that brings it.
+    /// The Debian package that contains it.
     package: &'static str,
-    /// Whether it is here.
-    is_here: fn() -> bool,
+    is_installed: fn() -> bool,
 }
 
 const NEEDS: [Need; 11] = [
     Need {
         name: "PostgreSQL's server (15 or newer)",
         package: "postgresql",
-        is_here: || ServerBinaries::find().is_ok(),
+        is_installed: || ServerBinaries::find().is_ok(),
     },
-    Need { name: "psql", package: "postgresql-client", is_here: || find_on_path("psql").is_some() },
-    Need { name: "pgbouncer", package: "pgbouncer", is_here: || Pgbouncer::find().is_ok() },
-    Need { name: "bash", package: "bash", is_here: || find_on_path("bash").is_some() },
-    Need { name: "jq", package: "jq", is_here: || find_on_path("jq").is_some() },
-    Need { name: "curl", package: "curl", is_here: || find_on_path("curl").is_some() },
-    Need { name: "openssl", package: "openssl", is_here: || find_on_path("openssl").is_some() },
-    Need { name: "npm", package: "npm", is_here: Azurite::can_run },
-    Need { name: "chromium", package: "chromium", is_here: || find_on_path("chromium").is_some() },
+    Need { name: "psql", package: "postgresql-client", is_installed: || find_on_path("psql").is_some() },
+    Need { name: "pgbouncer", package: "pgbouncer", is_installed: || Pgbouncer::find().is_ok() },
+    Need { name: "bash", package: "bash", is_installed: || find_on_path("bash").is_some() },
+    Need { name: "jq", package: "jq", is_installed: || find_on_path("jq").is_some() },
+    Need { name: "curl", package: "curl", is_installed: || find_on_path("curl").is_some() },
+    Need { name: "openssl", package: "openssl", is_installed: || find_on_path("openssl").is_some() },
+    Need { name: "npm", package: "npm", is_installed: Azurite::can_run },
+    Need { name: "chromium", package: "chromium", is_installed: || find_on_path("chromium").is_some() },
     Need {
         name: "chromium's driver",
         package: "chromium-driver",
-        is_here: || find_on_path("chromedriver").is_some(),
+        is_installed: || find_on_path("chromedriver").is_some(),
     },
-    Need { name: "python3 with venv", package: "python3-venv", is_here: has_venv },
+    Need { name: "python3 with venv", package: "python3-venv", is_installed: has_venv },
 ];
 
-/// Whether python3 can make a virtual environment with pip in it: Debian splits that off.
+/// Whether python3 can create a virtual environment with pip, which Debian packages separately.
 fn has_venv() -> bool {
     let probe = Command::new("python3")
         .args(["-c", "import ensurepip, venv"])
@@ -65,7 +63,7 @@ const NO_CLUSTER: (&str, &str) =
 /// Keeps Debian's packages from starting a service.
 const NO_SERVICE: (&str, &str) = ("/usr/sbin/policy-rc.d", "#!/bin/sh\nexit 101\n");
 
-/// Returns when everything the tests need is here.
+/// Installs the missing programs, or fails with a list of them.
 pub(crate) fn ensure_programs() -> Result<()> {
     let missing = missing();
     if missing.is_empty() {
@@ -84,7 +82,7 @@ pub(crate) fn ensure_programs() -> Result<()> {
 }
 
 fn missing() -> Vec<&'static Need> {
-    NEEDS.iter().filter(|need| !(need.is_here)()).collect()
+    NEEDS.iter().filter(|need| !(need.is_installed)()).collect()
 }
 
 fn advice(missing: &[&Need]) -> String {
@@ -113,11 +111,11 @@ fn apt_get(arguments: &[&str]) -> Result<()> {
         .stdin(Stdio::null())
         .status()
         .context("could not run apt-get")?;
-    ensure!(status.success(), "`apt-get {}` failed; mend what it says and try again", arguments.join(" "));
+    ensure!(status.success(), "`apt-get {}` failed; fix the error above and try again", arguments.join(" "));
     Ok(())
 }
 
-/// A file that exists while packages are installed; one that was there before is left alone.
+/// A file that exists while packages are installed. An existing file is left alone.
 struct Temporary {
     created: Vec<PathBuf>,
 }
@@ -126,7 +124,7 @@ impl Temporary {
     fn create((path, contents): (&str, &str), mode: u32) -> Result<Self> {
         let path = Path::new(path);
         let mut created = Vec::new();
-        // Directories are ours too when we make them, and go only if they are empty then.
+        // New directories are removed later as well, if they are empty.
         for directory in path.ancestors().skip(1).take_while(|directory| !directory.exists()) {
             created.push(directory.to_owned());
         }
@@ -147,7 +145,7 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // A package may have put its own files beside ours; such a directory is not empty, and stays.
+        // A package may have added its own files; such a directory is not empty and stays.
         for path in &self.created {
             let _ = if path.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
         }
@@ -159,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_advice_names_each_program_and_its_package() {
+    fn advice_names_each_program_and_its_package() {
         let needs: Vec<&Need> = NEEDS.iter().skip(1).take(2).collect();
         let text = advice(&needs);
         assert!(text.contains("psql, pgbouncer, which are not installed"), "{text}");
@@ -170,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_temporary_file_goes_and_one_that_was_there_stays() {
+    fn temporary_file_is_removed_and_existing_file_stays() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a/b/file");
         let name = path.to_str().unwrap();

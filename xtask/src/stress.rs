@@ -1,7 +1,7 @@
-//! `stress`: the tests that depend on time, many times over on a machine that is kept busy.
+//! `stress`: runs time-dependent tests repeatedly on a busy machine.
 //!
-//! A test that hopes that something has happened passes on a quiet machine. Here it has to pass beside processes that
-//! use every processor, again and again. The tests are found by their sources, so that no list has to be kept.
+//! A test that assumes that something has already happened passes on a quiet machine. Here it must pass repeatedly beside
+//! processes that use every core. The tests are found by their sources, so there is no list to maintain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,12 +21,12 @@ pub(crate) const BUSY: &str = "stress-busy";
 /// Calls that wait for a time, or measure one.
 const TIMED: [&str; 5] = ["sleep(", "timeout(", "elapsed()", "_within(", "deadline"];
 
-/// How the tests are stressed.
+/// The options of the command.
 #[derive(Debug, PartialEq, Eq)]
 struct Plan<'a> {
     passes: u32,
     busy: u32,
-    /// Parts of the names of tests; empty for the tests that depend on time.
+    /// Substrings of test names; empty selects the time-dependent tests.
     filters: Vec<&'a str>,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Runs the tests that depend on time, or those that are named, many times beside busy processes.
+/// Runs the time-dependent tests, or those that match the filters, repeatedly beside busy processes.
 pub(crate) fn stress(arguments: &[&str]) -> Result<ExitCode> {
     let plan = Plan::parse(arguments)?;
     setup::ensure_programs()?;
@@ -68,10 +68,10 @@ pub(crate) fn stress(arguments: &[&str]) -> Result<ExitCode> {
             chosen.push((suite, tests));
         }
     }
-    ensure!(!chosen.is_empty(), "no test fits the filter");
+    ensure!(!chosen.is_empty(), "no test matches the filter");
     let server = Server::for_tests()?;
     let folder = workspace::target()?.join("stress");
-    fs::create_dir_all(&folder).with_context(|| format!("could not make {}", folder.display()))?;
+    fs::create_dir_all(&folder).with_context(|| format!("could not create {}", folder.display()))?;
     let _busy = Busy::start(plan.busy, || {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg(BUSY);
@@ -79,26 +79,26 @@ pub(crate) fn stress(arguments: &[&str]) -> Result<ExitCode> {
     })?;
     let mut failures: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
     for pass in 1..=plan.passes {
-        let began = Instant::now();
+        let started = Instant::now();
         let mut failed = 0;
         for (suite, tests) in &chosen {
             let log = folder.join(format!("pass-{pass}-{}.log", suite.name.replace('/', "-")));
-            for test in carry_out(suite, tests, &server, &log)? {
+            for test in run_tests(suite, tests, &server, &log)? {
                 failed += 1;
                 failures.entry(format!("{} {test}", suite.name)).or_default().push(log.clone());
             }
         }
         let count: usize = chosen.iter().map(|(_, tests)| tests.len()).sum();
-        let seconds = began.elapsed().as_secs();
+        let seconds = started.elapsed().as_secs();
         out::line(format!("pass {pass} of {}: {count} tests, {failed} failed, {seconds} s", plan.passes));
     }
     Ok(report(&failures, plan.passes))
 }
 
-/// Keeps one processor busy until the process that started it ends.
+/// Keeps one core busy until the parent process ends.
 pub(crate) fn busy() -> Result<ExitCode> {
     set_parent_process_death_signal(Some(Signal::KILL)).context("could not follow the parent process")?;
-    // A parent that has ended before this sends no signal any more.
+    // If the parent has ended before this call, no signal will arrive.
     if getppid().is_none_or(rustix::process::Pid::is_init) {
         return Ok(ExitCode::FAILURE);
     }
@@ -107,7 +107,7 @@ pub(crate) fn busy() -> Result<ExitCode> {
     }
 }
 
-/// Processes that compute without end. They end when this is dropped.
+/// Busy child processes; they are killed when this is dropped.
 struct Busy(Vec<Child>);
 
 impl Busy {
@@ -130,7 +130,7 @@ impl Drop for Busy {
     }
 }
 
-/// The files that a program of tests is built from: its own, those below it, and the testkit's cases.
+/// Returns the source files of a test binary: its root, the files below it, and the conformance cases of the testkit.
 fn sources(source: &Path) -> Result<Vec<PathBuf>> {
     let own = source.with_extension("");
     let is_root = ["main", "lib"].iter().any(|name| own.ends_with(name));
@@ -147,7 +147,7 @@ fn sources(source: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The names of the functions of every file that waits for a time or measures one.
+/// Returns the function names of the files that wait for a time or measure one.
 fn timed_functions(files: &[PathBuf]) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for file in files {
@@ -157,13 +157,13 @@ fn timed_functions(files: &[PathBuf]) -> Result<BTreeSet<String>> {
     Ok(names)
 }
 
-/// Whether a file holds code of the product, of which only the tests count.
+/// Whether a file belongs to the product; then only its test module counts.
 fn is_product(file: &Path) -> bool {
     let has = |name: &str| file.iter().any(|part| part == name);
     has("src") && !has("testkit")
 }
 
-/// The functions of a text, if it waits for a time or measures one.
+/// Returns the function names of a source text that waits for a time or measures one.
 fn timed_names(text: &str, is_product: bool) -> Vec<String> {
     let tests =
         if is_product { text.split_once("#[cfg(test)]").map_or("", |(_, tests)| tests) } else { text };
@@ -177,7 +177,7 @@ fn timed_names(text: &str, is_product: bool) -> Vec<String> {
     named.filter_map(|(_, rest)| name(rest)).filter(|name| !name.is_empty()).collect()
 }
 
-/// The tests of a suite that are not ignored.
+/// Lists the tests of a suite that are not ignored.
 fn listed(suite: &Suite) -> Result<Vec<String>> {
     let list = |more: &[&str]| -> Result<BTreeSet<String>> {
         let output = suite.command().args(["--list", "--format", "terse"]).args(more).output();
@@ -189,8 +189,8 @@ fn listed(suite: &Suite) -> Result<Vec<String>> {
     Ok(list(&[])?.into_iter().filter(|test| !ignored.contains(test)).collect())
 }
 
-/// Runs tests of one suite once, with their output in a file; those that failed.
-fn carry_out(suite: &Suite, tests: &[String], server: &Server, log: &Path) -> Result<Vec<String>> {
+/// Runs tests of one suite once, writes their output to a file, and returns the failed ones.
+fn run_tests(suite: &Suite, tests: &[String], server: &Server, log: &Path) -> Result<Vec<String>> {
     let output = suite.command().envs(server.variables()).arg("--exact").args(tests).output();
     let output = output.with_context(|| format!("could not run {}", suite.name))?;
     let said = [output.stdout, output.stderr].concat();

@@ -1,4 +1,4 @@
-//! Every suite of the workspace, two at a time: most of them wait more than they compute.
+//! Builds and runs every test suite of the workspace, two at a time, because most suites wait more than they compute.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader};
@@ -13,28 +13,27 @@ use serde_json::Value;
 
 use crate::{out, workspace};
 
-/// Suites that run at the same time.
 const AT_ONCE: usize = 2;
-/// The longest ones, which begin first, so that no one is left to run alone at the end.
+/// The longest suites. They start first, so that none runs alone at the end.
 const LONG: [&str; 8] =
     ["e2e", "console/console", "conformance", "sync", "graph", "sync_faults", "agent/agent", "live"];
 
-/// Suites of real processes, whose tests wait for them most of the time, and how many of their tests run at once.
+/// Suites whose tests mostly wait for real processes, and the number of their tests that run at the same time.
 const WAITING: [&str; 1] = ["e2e"];
 const WAITING_AT_ONCE: &str = "4";
 
-/// One program of tests.
+/// A test binary that cargo has built.
 pub(crate) struct Suite {
     pub(crate) name: String,
     package: String,
     program: PathBuf,
     directory: PathBuf,
-    /// The file that it is built from, which names the others.
+    /// The root source file of the suite.
     pub(crate) source: PathBuf,
 }
 
 impl Suite {
-    /// The program, in the surroundings that cargo gives it.
+    /// Returns the command that runs the suite in the environment that cargo would give it.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         if WAITING.iter().any(|name| self.name.ends_with(name))
@@ -51,19 +50,19 @@ impl Suite {
     }
 }
 
-/// Builds and runs every suite; false where a test failed.
+/// Builds and runs every suite. Returns whether all tests passed.
 pub(crate) fn run(libtest: &[&str], variables: &[(&str, &str)]) -> Result<bool> {
     let mut suites = build()?;
     suites.sort_by_key(|suite| LONG.iter().position(|name| suite.name.ends_with(name)).unwrap_or(LONG.len()));
-    let waiting = Mutex::new(VecDeque::from(suites));
+    let pending = Mutex::new(VecDeque::from(suites));
     let failed = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 loop {
-                    let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                    let next = pending.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
                     let Some(suite) = next else { break };
-                    if !carry_out(&suite, libtest, variables) {
+                    if !run_suite(&suite, libtest, variables) {
                         failed.lock().unwrap_or_else(PoisonError::into_inner).push(suite.name);
                     }
                 }
@@ -79,7 +78,7 @@ pub(crate) fn run(libtest: &[&str], variables: &[(&str, &str)]) -> Result<bool> 
     Ok(failed.is_empty() && documented)
 }
 
-/// Builds everything, and says what there is to run.
+/// Builds all test binaries and returns them.
 pub(crate) fn build() -> Result<Vec<Suite>> {
     let mut cargo = workspace::cargo()
         .args(["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"])
@@ -87,43 +86,43 @@ pub(crate) fn build() -> Result<Vec<Suite>> {
         .spawn()
         .context("could not run cargo")?;
     let mut suites = Vec::new();
-    let output = cargo.stdout.take().context("cargo says nothing")?;
+    let output = cargo.stdout.take().context("cargo has no standard output")?;
     for line in BufReader::new(output).lines() {
         let message: Value = serde_json::from_str(&line?).unwrap_or_default();
         suites.extend(suite(&message));
     }
-    ensure!(cargo.wait()?.success(), "the tests do not build");
+    ensure!(cargo.wait()?.success(), "the tests do not compile");
     Ok(suites)
 }
 
-/// The suite that a message of cargo names, if it names one.
+/// Returns the suite of a cargo message about a test binary.
 fn suite(message: &Value) -> Option<Suite> {
     let program = message["executable"].as_str().filter(|_| message["profile"]["test"] == true)?;
     let manifest = PathBuf::from(message["manifest_path"].as_str()?);
     let directory = manifest.parent()?.to_owned();
-    let place = directory.file_name()?.to_string_lossy().into_owned();
-    // `path+file:///…/crates/cli#tidemill@0.1.0`; the name is left out where it is that of the folder.
+    let folder = directory.file_name()?.to_string_lossy().into_owned();
+    // `path+file:///…/crates/cli#tidemill@0.1.0`; the name is omitted if it equals that of the folder.
     let (_, id) = message["package_id"].as_str()?.rsplit_once('#')?;
-    let package = id.split_once('@').map_or(place.as_str(), |(name, _)| name).to_owned();
-    let name = format!("{place}/{}", message["target"]["name"].as_str()?);
+    let package = id.split_once('@').map_or(folder.as_str(), |(name, _)| name).to_owned();
+    let name = format!("{folder}/{}", message["target"]["name"].as_str()?);
     let source = PathBuf::from(message["target"]["src_path"].as_str()?);
     Some(Suite { name, package, program: program.into(), directory, source })
 }
 
-/// Runs one suite, and shows what it said once it is over; whether all of it passed.
-fn carry_out(suite: &Suite, libtest: &[&str], variables: &[(&str, &str)]) -> bool {
-    let began = Instant::now();
+/// Runs one suite, prints its output at the end, and returns whether all tests passed.
+fn run_suite(suite: &Suite, libtest: &[&str], variables: &[(&str, &str)]) -> bool {
+    let started = Instant::now();
     let output = suite.command().args(libtest).envs(variables.iter().copied()).output();
-    let seconds = began.elapsed().as_secs();
+    let seconds = started.elapsed().as_secs();
     match output {
         Ok(output) => {
-            let verdict = if output.status.success() { "passed" } else { "failed" };
-            let said = String::from_utf8_lossy(&output.stdout);
-            let complained = String::from_utf8_lossy(&output.stderr);
+            let outcome = if output.status.success() { "passed" } else { "failed" };
+            let stdout = String::from_utf8_lossy(&output.stdout);
+            let stderr = String::from_utf8_lossy(&output.stderr);
             out::line(format!(
-                "{}\n{}suite {}: {verdict} after {seconds} s",
-                said.trim_end(),
-                complained,
+                "{}\n{}suite {}: {outcome} after {seconds} s",
+                stdout.trim_end(),
+                stderr,
                 suite.name
             ));
             output.status.success()
@@ -141,13 +140,13 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_programs_of_tests_are_suites() {
+    fn only_test_binaries_are_suites() {
         let message = json!({
             "reason": "compiler-artifact", "manifest_path": "/w/crates/cli/Cargo.toml", "executable": "/t/e2e-1",
             "profile": {"test": true}, "target": {"name": "e2e", "src_path": "/w/crates/cli/tests/e2e/main.rs"},
             "package_id": "path+file:///w/crates/cli#tidemill@0.1.0",
         });
-        let found = suite(&message).expect("it is a suite");
+        let found = suite(&message).expect("a test binary is a suite");
         assert_eq!((found.name.as_str(), found.package.as_str()), ("cli/e2e", "tidemill"));
         assert_eq!(found.directory, PathBuf::from("/w/crates/cli"));
         let mut binary = message.clone();

@@ -1,18 +1,18 @@
-//! `test`, `soak` and `bench`: cargo's own runners, with a database server set up for them.
+//! `test`, `soak`, `screenshots` and `bench`: run cargo's test and benchmark binaries with a database server.
 
 use std::process::{Command, ExitCode};
 use std::thread;
 
 use anyhow::{Context as _, Result, anyhow};
 use tidemill_testkit::cluster::{Cluster, Options, SERVER_URL_VARIABLE, TEMPLATE_VARIABLE, Template};
-use tidemill_testkit::door::at;
+use tidemill_testkit::interface::at;
 
 use crate::{broken, fuzz, out, setup, suites, workspace};
 
-/// How long each long simulation runs.
+/// Duration of each long simulation in minutes.
 const SOAK_MINUTES_VARIABLE: &str = "TIDEMILL_SOAK_MINUTES";
 
-/// Runs every test of the workspace, fuzzes the API, then puts faults in and sees that the tests notice.
+/// Runs every test of the workspace. Without a filter it also fuzzes the API and injects faults.
 pub(crate) fn test(libtest: &[&str]) -> Result<ExitCode> {
     setup::ensure_programs()?;
     let server = Server::for_tests()?;
@@ -22,20 +22,20 @@ pub(crate) fn test(libtest: &[&str]) -> Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     if libtest.is_empty() {
-        // The fuzzer takes as long as it may, whatever else is done, and leaves a processor to the build of the faults.
+        // The fuzzer always uses its whole time limit and only one core, so the faults are built beside it.
         thread::scope(|scope| {
             let fuzzed = scope.spawn(fuzz::fuzz);
             let caught = broken::faults(&server.url);
-            fuzzed.join().map_err(|_| anyhow!("the fuzzing broke off"))??;
+            fuzzed.join().map_err(|_| anyhow!("the fuzzer panicked"))??;
             caught
         })?;
     } else {
-        out::line("the API is fuzzed, and faults are put in, only by `cargo xtask test` without a filter");
+        out::line("skipped fuzzing and faults because of the filter; run `cargo xtask test` without one to include them");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs the long simulations, optimised.
+/// Runs the long simulations with the release profile.
 pub(crate) fn soak(minutes: u32) -> Result<ExitCode> {
     setup::ensure_programs()?;
     let server = Server::for_tests()?;
@@ -48,24 +48,24 @@ pub(crate) fn soak(minutes: u32) -> Result<ExitCode> {
     Ok(workspace::exit_code(status))
 }
 
-/// Has the browser tests of the console leave a picture of each page in a folder.
+/// Runs the browser tests that write a picture of each console page to a folder.
 pub(crate) fn screenshots(folder: &str) -> Result<ExitCode> {
     setup::ensure_programs()?;
-    let folder = std::path::absolute(folder).with_context(|| format!("`{folder}` is no folder"))?;
+    let folder = std::path::absolute(folder).with_context(|| format!("invalid folder `{folder}`"))?;
     let status = workspace::cargo()
         .args(["test", "--package", "tidemill-console", "--test", "console", "--", "--include-ignored"])
         .args(["every_page_fits", "pages_of_graphs_fit", "a_failing_sync_is_seen"])
-        .arg("the_documentation_has_a_picture")
+        .arg("documentation_screenshots_are_taken")
         .env("TIDEMILL_SCREENSHOTS", &folder)
         .status()
         .context("could not run cargo")?;
     Ok(workspace::exit_code(status))
 }
 
-/// Runs one benchmark, optimised.
+/// Runs one benchmark with the release profile.
 pub(crate) fn bench(name: &str, options: &[&str]) -> Result<ExitCode> {
-    // Some benchmarks drive the binary itself, in processes of its own. Built together, both share their libraries;
-    // apart, each would have them built anew with features of its own.
+    // Some benchmarks start the binary. Built together, both share their dependencies; built separately, cargo would
+    // compile them twice with different features.
     let both = ["--package", "tidemill", "--package", "tidemill-bench"];
     let built = workspace::cargo().args(["build", "--release"]).args(both).status();
     let built = built.context("could not run cargo")?;
@@ -81,15 +81,15 @@ pub(crate) fn bench(name: &str, options: &[&str]) -> Result<ExitCode> {
     Ok(workspace::exit_code(status))
 }
 
-/// The PostgreSQL server of one run: the user's, or one that ends with us.
+/// The PostgreSQL server of a test run: that of the user, or a throwaway one.
 pub(crate) struct Server {
     url: String,
-    /// Held for its drop.
+    /// Stops the throwaway server when it is dropped.
     _own: Option<Cluster>,
 }
 
 impl Server {
-    /// The variables by which tests find it.
+    /// Returns the environment variables that point the tests to the server.
     pub(crate) fn variables(&self) -> [(&'static str, &str); 1] {
         [(SERVER_URL_VARIABLE, &self.url)]
     }

@@ -1,11 +1,11 @@
-//! Where outputs go for agents elsewhere: a folder that all of them see, or an object store.
+//! The artifact store, which shares outputs between agents: a common directory or an object store.
 //!
-//! Credentials, regions and endpoints come from the environment, under the names that `object_store` reads:
-//! `AWS_…` and `AZURE_…`. What went wrong is told without addresses of requests, which may be signed.
+//! Credentials, regions and endpoints come from the environment variables that `object_store` reads: `AWS_…` and
+//! `AZURE_…`. Error messages omit request URLs, which may contain signatures.
 
-use crate::beneath::{Root, is_executable, make_executable, objection};
-use crate::executor::Fault;
-use crate::home::{escaped, make_dir};
+use crate::agent_dir::{escaped, make_dir};
+use crate::confined_dir::{ConfinedDir, is_executable, make_executable, path_error};
+use crate::executor::TaskError;
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::buffered::BufReader;
@@ -22,91 +22,96 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tidemill_core::task::Output;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// How much is read at once.
-const PORTION_BYTES: usize = 256 * 1024;
-/// How much is sent at once: an object has at most 10 000 parts.
+const READ_BYTES: usize = 256 * 1024;
+/// Size of an uploaded part; an object has at most 10 000 parts.
 const PART_BYTES: usize = 10 * 1024 * 1024;
-/// Parts that are on their way at once.
-const PARTS_AT_ONCE: usize = 4;
+/// Parts that are uploaded concurrently.
+const CONCURRENT_PARTS: usize = 4;
 
-/// What is noted beside an object that may be executed: in a store of objects, files have no modes.
+/// Metadata key of an executable file, because objects have no file mode.
 const EXECUTABLE: &str = "executable";
 
-/// A place that all agents of a site see.
+/// A store that all agents of a site can access.
 #[derive(Clone)]
 pub(crate) struct Store {
-    /// Its address, without a slash at the end.
+    /// URL without a trailing slash.
     url: String,
-    reached: Reached,
+    backend: Backend,
 }
 
 #[derive(Clone)]
-enum Reached {
+enum Backend {
     Folder(PathBuf),
     Objects { store: Arc<dyn ObjectStore>, prefix: String },
 }
 
 impl Store {
-    /// The store of an address; what stands in the way is a sentence.
+    /// Opens the store with the given URL. The error is a message for the user.
     pub(crate) fn open(url: &str) -> Result<Self, String> {
         let url = url.trim_end_matches('/');
-        let (scheme, rest) = url.split_once("://").ok_or("a store is a file://, s3:// or az:// address")?;
+        let (scheme, rest) =
+            url.split_once("://").ok_or("the URL of a store must begin with file://, s3:// or az://")?;
         if rest.contains(['@', '?', '#', '%']) {
-            return Err("the address of a store holds no credentials, and none of @, ?, # and %".to_owned());
+            return Err("the URL of a store must not contain credentials or any of @, ?, #, %".to_owned());
         }
         if scheme == "file" {
             let path = PathBuf::from(rest.strip_prefix("localhost").unwrap_or(rest));
             if !path.is_absolute() {
-                return Err("the path of a file:// store is absolute".to_owned());
+                return Err("the path of a file:// store must be absolute, for example file:///srv/outputs"
+                    .to_owned());
             }
-            make_dir(&path).map_err(|error| format!("the store {url} cannot be made: {error}"))?;
-            return Ok(Self { url: url.to_owned(), reached: Reached::Folder(path) });
+            make_dir(&path).map_err(|error| format!("could not create the store {url}: {error}"))?;
+            return Ok(Self { url: url.to_owned(), backend: Backend::Folder(path) });
         }
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         if bucket.is_empty() {
-            return Err(format!("`{url}` names no bucket"));
+            return Err(format!("the URL `{url}` has no bucket name"));
         }
-        // The HTTP client asks for a provider of the whole process; one that is there already is as good.
+        // The HTTP client uses the crypto provider of the process. An error means that one is already installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let store: Arc<dyn ObjectStore> = match scheme {
             "s3" => Arc::new(
-                AmazonS3Builder::from_env().with_bucket_name(bucket).build().map_err(|error| told(&error))?,
+                AmazonS3Builder::from_env()
+                    .with_bucket_name(bucket)
+                    .build()
+                    .map_err(|error| root_cause(&error))?,
             ),
             "az" => Arc::new(
                 MicrosoftAzureBuilder::from_env()
                     .with_container_name(bucket)
                     .build()
-                    .map_err(|error| told(&error))?,
+                    .map_err(|error| root_cause(&error))?,
             ),
-            _ => return Err("a store is a file://, s3:// or az:// address".to_owned()),
+            _ => return Err("the URL of a store must begin with file://, s3:// or az://".to_owned()),
         };
-        Ok(Self { url: url.to_owned(), reached: Reached::Objects { store, prefix: prefix.to_owned() } })
+        Ok(Self { url: url.to_owned(), backend: Backend::Objects { store, prefix: prefix.to_owned() } })
     }
 
-    /// Puts an output there; its address.
+    /// Uploads an output; returns its URL.
     pub(crate) async fn put(
         &self,
         work: &Path,
         workspace: &str,
         task_id: &str,
         output: &Output,
-    ) -> Result<String, Fault> {
-        let failed =
-            |why: String| Fault::passing(format!("`{}` could not be put into the store: {why}", output.path));
-        // Each part is escaped, so that the address holds nothing that means something in one.
+    ) -> Result<String, TaskError> {
+        let failed = |why: String| {
+            TaskError::transient(format!("could not upload `{}` to the store: {why}", output.path))
+        };
+        // Each part is escaped, because the URL must not contain reserved characters.
         let path: Vec<String> = output.path.split('/').map(escaped).collect();
         let name = format!("{}/{task_id}/{}", escaped(workspace), path.join("/"));
-        let file = Root::open(work).and_then(|root| root.read(&output.path));
+        let file = ConfinedDir::open(work).and_then(|root| root.read(&output.path));
         let file = file.map_err(|error| failed(error.to_string()))?;
-        match &self.reached {
-            Reached::Folder(folder) => {
-                let (folder, beneath) = (folder.clone(), name.clone());
-                let halt = Halt::default();
-                let flag = halt.flag();
-                let put = tokio::task::spawn_blocking(move || put_file(file, &folder, &beneath, &flag));
+        match &self.backend {
+            Backend::Folder(folder) => {
+                let (folder, file_name) = (folder.clone(), name.clone());
+                let guard = CancelOnDrop::default();
+                let flag = guard.flag();
+                let put = tokio::task::spawn_blocking(move || put_file(file, &folder, &file_name, &flag));
                 put.await.map_err(io::Error::other).flatten().map_err(|error| failed(error.to_string()))?;
             }
-            Reached::Objects { store, prefix } => {
+            Backend::Objects { store, prefix } => {
                 let key = key(prefix, &name).map_err(failed)?;
                 put_object(file, store.as_ref(), &key).await.map_err(failed)?;
             }
@@ -114,29 +119,28 @@ impl Store {
         Ok(format!("{}/{name}", self.url))
     }
 
-    /// Brings what is at an address, and says what its SHA-256 is and how large it is. What could be executed still
-    /// can.
-    pub(crate) async fn get(&self, url: &str, to: File) -> Result<(String, u64), Fault> {
-        // Only what is in this very store: an address is what somebody else reported.
+    /// Downloads a file; returns its SHA-256 and its size. An executable file stays executable.
+    pub(crate) async fn get(&self, url: &str, to: File) -> Result<(String, u64), TaskError> {
+        // Other agents report the URLs, so only URLs of this store are accepted.
         let name = url.strip_prefix(&self.url).and_then(|rest| rest.strip_prefix('/'));
-        let Some(name) = name.filter(|name| objection(name).is_none()) else {
-            return Err(Fault::fatal("an input is not in the store of this agent".to_owned()));
+        let Some(name) = name.filter(|name| path_error(name).is_none()) else {
+            return Err(TaskError::fatal("an input is not in the store of this agent".to_owned()));
         };
-        let failed = |why: String| Fault::passing(format!("an input could not be brought: {why}"));
-        match &self.reached {
-            Reached::Folder(folder) => {
+        let failed = |why: String| TaskError::transient(format!("could not download an input: {why}"));
+        match &self.backend {
+            Backend::Folder(folder) => {
                 let (folder, name) = (folder.clone(), name.to_owned());
-                let halt = Halt::default();
-                let flag = halt.flag();
+                let guard = CancelOnDrop::default();
+                let flag = guard.flag();
                 let got = tokio::task::spawn_blocking(move || {
-                    copy_file(Root::open(&folder)?.read(&name)?, &to, &flag)
+                    copy_file(ConfinedDir::open(&folder)?.read(&name)?, &to, &flag)
                 });
                 got.await.map_err(io::Error::other).flatten().map_err(|error| failed(error.to_string()))
             }
-            Reached::Objects { store, prefix } => {
+            Backend::Objects { store, prefix } => {
                 let key = key(prefix, name).map_err(failed)?;
                 let head = GetOptions { head: true, ..GetOptions::default() };
-                let found = store.get_opts(&key, head).await.map_err(|error| failed(told(&error)))?;
+                let found = store.get_opts(&key, head).await.map_err(|error| failed(root_cause(&error)))?;
                 if found.attributes.get(&Attribute::Metadata(EXECUTABLE.into())).is_some() {
                     make_executable(&to).map_err(|error| failed(error.to_string()))?;
                 }
@@ -151,56 +155,60 @@ fn key(prefix: &str, name: &str) -> Result<Key, String> {
     Key::parse(key).map_err(|error| error.to_string())
 }
 
-/// Copies a file under its name, which it gets when it is whole.
-fn put_file(from: File, folder: &Path, name: &str, halt: &AtomicBool) -> io::Result<()> {
-    let root = Root::open(folder)?;
-    let beside = format!("{name}.{:016x}.new", fastrand::u64(..));
-    let to = root.create(&beside)?;
-    let copied = copy_file(from, &to, halt).and_then(|_| to.sync_all());
-    let named = copied.and_then(|()| std::fs::rename(folder.join(&beside), folder.join(name)));
+/// Copies a file to a temporary name and renames it when it is complete.
+fn put_file(from: File, folder: &Path, name: &str, cancelled: &AtomicBool) -> io::Result<()> {
+    let root = ConfinedDir::open(folder)?;
+    let temporary = format!("{name}.{:016x}.new", fastrand::u64(..));
+    let to = root.create(&temporary)?;
+    let copied = copy_file(from, &to, cancelled).and_then(|_| to.sync_all());
+    let named = copied.and_then(|()| std::fs::rename(folder.join(&temporary), folder.join(name)));
     if named.is_err() {
-        let _ = std::fs::remove_file(folder.join(&beside));
+        let _ = std::fs::remove_file(folder.join(&temporary));
     }
     named
 }
 
-/// Puts a file under its name: at once where it is small, and otherwise in parts, of which a failure leaves nothing.
+/// Uploads a file, a large one in parts. A failed upload leaves no parts behind.
 async fn put_object(from: File, store: &dyn ObjectStore, key: &Key) -> Result<(), String> {
     let mut attributes = Attributes::new();
     if is_executable(&from).map_err(|error| error.to_string())? {
         attributes.insert(Attribute::Metadata(EXECUTABLE.into()), "yes".into());
     }
     let mut from = tokio::fs::File::from_std(from);
-    let first = part(&mut from).await.map_err(|error| error.to_string())?;
+    let first = read_part(&mut from).await.map_err(|error| error.to_string())?;
     if first.len() < PART_BYTES {
         let options = PutOptions { attributes, ..PutOptions::default() };
-        return store.put_opts(key, first.into(), options).await.map(drop).map_err(|error| told(&error));
+        return store
+            .put_opts(key, first.into(), options)
+            .await
+            .map(drop)
+            .map_err(|error| root_cause(&error));
     }
     let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
-    let upload = store.put_multipart_opts(key, options).await.map_err(|error| told(&error))?;
+    let upload = store.put_multipart_opts(key, options).await.map_err(|error| root_cause(&error))?;
     let mut writer = WriteMultipart::new_with_chunk_size(upload, PART_BYTES);
     writer.put(first.into());
     loop {
-        let next = match writer.wait_for_capacity(PARTS_AT_ONCE).await {
-            Ok(()) => part(&mut from).await.map_err(|error| error.to_string()),
-            Err(error) => Err(told(&error)),
+        let next = match writer.wait_for_capacity(CONCURRENT_PARTS).await {
+            Ok(()) => read_part(&mut from).await.map_err(|error| error.to_string()),
+            Err(error) => Err(root_cause(&error)),
         };
         match next {
             Ok(part) if part.is_empty() => break,
             Ok(part) => writer.put(part.into()),
             Err(why) => {
-                // Parts that were sent would be kept, and paid for.
+                // Otherwise the store would keep, and bill, the uploaded parts.
                 let _ = writer.abort().await;
                 return Err(why);
             }
         }
     }
-    writer.finish().await.map(drop).map_err(|error| told(&error))
+    writer.finish().await.map(drop).map_err(|error| root_cause(&error))
 }
 
-/// The next part of a file; a short one is the last.
-async fn part(from: &mut tokio::fs::File) -> io::Result<Vec<u8>> {
-    let mut part = Vec::with_capacity(PORTION_BYTES);
+/// Reads the next part of a file; a short part is the last one.
+async fn read_part(from: &mut tokio::fs::File) -> io::Result<Vec<u8>> {
+    let mut part = Vec::with_capacity(READ_BYTES);
     from.take(PART_BYTES as u64).read_to_end(&mut part).await?;
     Ok(part)
 }
@@ -208,61 +216,65 @@ async fn part(from: &mut tokio::fs::File) -> io::Result<Vec<u8>> {
 async fn get_object(mut from: BufReader, to: File) -> Result<(String, u64), String> {
     let mut to = tokio::fs::File::from_std(to);
     let (mut hash, mut bytes) = (Sha256::new(), 0);
-    let mut portion = vec![0; PORTION_BYTES];
+    let mut buffer = vec![0; READ_BYTES];
     loop {
-        let count = from.read(&mut portion).await.map_err(|error| told(&error))?;
+        let count = from.read(&mut buffer).await.map_err(|error| root_cause(&error))?;
         if count == 0 {
             to.flush().await.map_err(|error| error.to_string())?;
             return Ok((hex(hash), bytes));
         }
-        hash.update(&portion[..count]);
+        hash.update(&buffer[..count]);
         bytes += count as u64;
-        to.write_all(&portion[..count]).await.map_err(|error| error.to_string())?;
+        to.write_all(&buffer[..count]).await.map_err(|error| error.to_string())?;
     }
 }
 
-/// Tells somebody who reads files in another thread to leave off, when it goes out of scope.
+/// Cancels file operations on another thread when it is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Halt(Arc<AtomicBool>);
+pub(crate) struct CancelOnDrop(Arc<AtomicBool>);
 
-impl Halt {
-    /// What that one looks at.
+impl CancelOnDrop {
+    /// Flag that the other thread checks.
     pub(crate) fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
     }
 }
 
-impl Drop for Halt {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// Copies a file; its SHA-256 and its size. Ends early when it is told to halt.
-pub(crate) fn copy(mut from: File, mut to: impl io::Write, halt: &AtomicBool) -> io::Result<(String, u64)> {
+/// Copies a file; returns its SHA-256 and its size. Fails when `cancelled` is set.
+pub(crate) fn copy(
+    mut from: File,
+    mut to: impl io::Write,
+    cancelled: &AtomicBool,
+) -> io::Result<(String, u64)> {
     let (mut hash, mut bytes) = (Sha256::new(), 0);
-    let mut portion = vec![0; PORTION_BYTES];
+    let mut buffer = vec![0; READ_BYTES];
     loop {
-        if halt.load(Ordering::Relaxed) {
-            return Err(io::Error::new(io::ErrorKind::Interrupted, "told to halt"));
+        if cancelled.load(Ordering::Relaxed) {
+            return Err(io::Error::new(io::ErrorKind::Interrupted, "cancelled"));
         }
-        let count = match from.read(&mut portion) {
+        let count = match from.read(&mut buffer) {
             Ok(0) => return Ok((hex(hash), bytes)),
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
-        hash.update(&portion[..count]);
+        hash.update(&buffer[..count]);
         bytes += count as u64;
-        to.write_all(&portion[..count])?;
+        to.write_all(&buffer[..count])?;
     }
 }
 
-/// The same from file to file: what could be executed still can.
-pub(crate) fn copy_file(from: File, to: &File, halt: &AtomicBool) -> io::Result<(String, u64)> {
-    let runs = is_executable(&from)?;
-    let copied = copy(from, to, halt)?;
-    if runs {
+/// Like [`copy`], from file to file. An executable file stays executable.
+pub(crate) fn copy_file(from: File, to: &File, cancelled: &AtomicBool) -> io::Result<(String, u64)> {
+    let executable = is_executable(&from)?;
+    let copied = copy(from, to, cancelled)?;
+    if executable {
         make_executable(to)?;
     }
     Ok(copied)
@@ -277,8 +289,8 @@ fn hex(hash: Sha256) -> String {
     text
 }
 
-/// The innermost cause, cut short: what is around it may name a signed address.
-fn told(error: &(dyn std::error::Error + 'static)) -> String {
+/// Returns the innermost cause, truncated, because the outer errors may contain a signed URL.
+fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {
         cause = inner;
@@ -295,7 +307,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
-    async fn there_and_back(store: &Store) -> (String, u64) {
+    async fn put_and_get(store: &Store) -> (String, u64) {
         let (work, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::create_dir(work.path().join("a b")).unwrap();
         fs::write(work.path().join("a b/ü%.csv"), vec![b'x'; 20_000_000]).unwrap();
@@ -311,7 +323,7 @@ mod tests {
         assert_eq!(
             (found.len(), found.permissions().mode() & 0o100),
             (bytes, 0o100),
-            "a large file that runs"
+            "a large executable file"
         );
         for (mode, runs) in [(0o700, 0o100), (0o600, 0)] {
             fs::set_permissions(work.path().join("go"), fs::Permissions::from_mode(mode)).unwrap();
@@ -333,21 +345,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_put_comes_back_as_it_was() {
+    async fn stored_file_is_returned_unchanged() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Store::open(&format!("file://{}/store/", dir.path().display())).unwrap();
-        let reached = Reached::Objects { store: Arc::new(InMemory::new()), prefix: "some/where".to_owned() };
-        let objects = Store { url: "s3://bucket/some/where".to_owned(), reached };
-        let (one, other) = (there_and_back(&folder).await, there_and_back(&objects).await);
+        let backend = Backend::Objects { store: Arc::new(InMemory::new()), prefix: "some/where".to_owned() };
+        let objects = Store { url: "s3://bucket/some/where".to_owned(), backend };
+        let (one, other) = (put_and_get(&folder).await, put_and_get(&objects).await);
         assert_eq!(one, other);
         assert_eq!(one.1, 20_000_000);
         let left = std::process::Command::new("find").arg(dir.path()).args(["-name", "*.new"]).output();
         assert!(left.unwrap().stdout.is_empty());
     }
 
-    /// Whoever is cancelled while a large file is on its way does not go on with it behind everybody's back.
     #[tokio::test]
-    async fn what_is_not_wanted_any_more_is_not_put() {
+    async fn cancelled_upload_stops_and_removes_its_file() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(&format!("file://{}/store", dir.path().display())).unwrap();
         let file = File::create(dir.path().join("large")).unwrap();
@@ -358,7 +369,7 @@ mod tests {
         let parts = || fs::read_dir(&folder).map_or(0, Iterator::count);
         let wait = || tokio::time::sleep(std::time::Duration::from_millis(1));
         tokio::select! {
-            put = store.put(dir.path(), "main", "job-001", &output) => panic!("so quickly: {put:?}"),
+            put = store.put(dir.path(), "main", "job-001", &output) => panic!("the upload was not cancelled: {put:?}"),
             () = async { while parts() == 0 { wait().await } } => {}
         }
         let waiting = async {
@@ -370,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_that_cannot_be_used_are_refused() {
+    fn invalid_store_urls_are_rejected() {
         for bad in
             ["/path", "ftp://x/y", "file://relative", "s3://", "s3://user:secret@bucket/x", "s3://b/x?y"]
         {

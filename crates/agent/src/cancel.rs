@@ -1,47 +1,50 @@
-//! A task that stops another one, and says so when nothing of that one runs.
+//! A cancel task: stops another task and reports when none of its processes is alive.
 
-use crate::carry::{Next, Task};
 use crate::executor::Executor;
-use crate::place::Stop;
+use crate::task::{NextStep, Task};
+use crate::task_dir::StopReason;
 use std::io;
 use std::time::Duration;
 use tidemill_core::task::TaskResult;
-use tidemill_supervisor::Seen;
+use tidemill_supervisor::CommandState;
 use tracing::warn;
 
-/// How often to look whether the other task has stopped.
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval of the check whether the other task has stopped.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 impl<E: Executor> Task<'_, E> {
-    pub(crate) async fn cancel(&mut self, target: &str) -> io::Result<Next> {
-        if self.wanted_stop() == Some(Stop::Over) {
+    pub(crate) async fn cancel(&mut self, target: &str) -> io::Result<NextStep> {
+        if self.stop_reason() == Some(StopReason::Over) {
             self.remove();
-            return Ok(Next::Gone);
+            return Ok(NextStep::Done);
         }
-        let place = self.agent.home.place(target);
-        // Also where the order to run has not come: it is remembered that it must not run.
-        let noted = place.note_stop(Stop::Cancelled);
-        let is_held = self.agent.want_stop(target, Stop::Cancelled);
-        if let Err(error) = noted {
-            // A task that is held knows it without the disk.
+        let task_dir = self.agent.dir.task_dir(target);
+        // Also if the run order has not arrived yet: the stop prevents its later start.
+        let written = task_dir.write_stop(StopReason::Cancelled);
+        let is_held = self.agent.request_stop(target, StopReason::Cancelled);
+        if let Err(error) = written {
+            // A held task also gets the stop in memory.
             if !is_held {
                 return Err(error);
             }
-            warn!(task.id = %target, "the cancel of task {target} could not be noted on the disk: {error}");
+            warn!(task.id = %target, "could not write the cancellation of task {target} to disk: {error}");
         }
         loop {
             let is_over = match self.agent.is_concluded(target) {
-                // Its own directory says nothing of a command that may have removed it.
+                // The directory is not reliable: the command may have removed it.
                 Some(is_concluded) => is_concluded,
-                // A place without an order has nothing that could run.
-                None => !matches!(self.agent.executor.look(&place.dir())?, Seen::Alive { .. } | Seen::Lost),
+                // Without an order there is no command that could run.
+                None => !matches!(
+                    self.agent.executor.state(&task_dir.path())?,
+                    CommandState::Alive { .. } | CommandState::Lost
+                ),
             };
             if is_over {
                 return Ok(self.conclude(TaskResult::Stopped, Vec::new()));
             }
             tokio::select! {
-                () = tokio::time::sleep(LOOK) => {}
-                () = self.other_wish() => return Ok(Next::Again),
+                () = tokio::time::sleep(CHECK_INTERVAL) => {}
+                () = self.stop_changed() => return Ok(NextStep::Again),
             }
         }
     }

@@ -1,81 +1,83 @@
-//! What came of a task: made presentable in one place, and kept in memory where the disk does not take it.
+//! Concluding a task: masks its result and stores it on disk, or in memory if the disk is full.
 
-use crate::carry::{Next, Task};
-use crate::disk::{self, with_disk};
-use crate::executor::{Executor, Fault};
-use crate::order::Asked;
-use crate::place::Manifest;
+use crate::disk::{self, explain_full_disk};
+use crate::executor::{Executor, TaskError};
+use crate::order::Request;
 use crate::secrets;
+use crate::task::{NextStep, Task};
+use crate::task_dir::Manifest;
 use tidemill_core::task::{Output, TaskResult};
 use tidemill_supervisor::Mask;
 use tracing::{info, warn};
 
 impl<E: Executor> Task<'_, E> {
-    /// The secrets that the command asks for.
+    /// Returns the secrets with the given names.
     pub(crate) fn secrets(&self, names: &[String]) -> Result<Vec<(String, String)>, String> {
         if names.is_empty() {
             return Ok(Vec::new());
         }
-        // Read each time: whoever changes them need not start the agent again.
+        // Read each time, so that a change of the file needs no restart of the agent.
         let path = self.agent.settings.secrets.as_ref();
         let known = path.map(|path| secrets::read(path)).transpose()?.unwrap_or_default();
         let one = |name: &String| {
-            let value = known.get(name).ok_or_else(|| format!("this agent has no secret `{name}`"))?;
+            let value = known.get(name).ok_or_else(|| {
+                format!("this agent has no secret `{name}`; add it to the file of --secrets")
+            })?;
             Ok((name.clone(), value.clone()))
         };
         names.iter().map(one).collect()
     }
 
-    /// Hides the secrets of the command: those that it was given, and those that it would be given now.
+    /// Returns a mask for the secrets that the command received and for their current values.
     pub(crate) fn mask(&self) -> Result<Mask, String> {
-        let Asked::Run(work) = &self.order.asked else { return Ok(Mask::default()) };
+        let Request::Run(work) = &self.order.request else { return Ok(Mask::default()) };
         let now = match self.secrets(&work.secrets) {
-            // What this process gave to the command is enough.
-            Err(_) if !self.given.is_empty() => Vec::new(),
+            // The secrets that this process passed to the command are sufficient.
+            Err(_) if !self.used_secrets.is_empty() => Vec::new(),
             now => now?,
         };
-        Ok(Mask::new(self.given.iter().chain(&now).map(|(_, value)| value.as_str())))
+        Ok(Mask::new(self.used_secrets.iter().chain(&now).map(|(_, value)| value.as_str())))
     }
 
-    /// Concludes that the task could not be carried out.
-    pub(crate) fn fail(&mut self, fault: Fault) -> Next {
+    /// Concludes the task as failed.
+    pub(crate) fn fail(&mut self, fault: TaskError) -> NextStep {
         self.conclude(disk::failed(fault), Vec::new())
     }
 
-    /// Notes what came of the task: from here on it is only handed in.
+    /// Stores the result of the task, which then only has to be submitted.
     ///
-    /// Where the disk does not take it, it is handed in from memory. A process that dies before that finds out again
-    /// what came of the task.
-    pub(crate) fn conclude(&mut self, result: TaskResult, outputs: Vec<Output>) -> Next {
-        let task_id = self.place.task_id().to_owned();
-        let full = disk::full(&self.agent.home.tasks_dir());
-        let result = masked(with_disk(result, full.as_deref()), &self.mask().unwrap_or_default());
-        info!(task.id = %task_id, "task {task_id} came to: {result:?}");
+    /// If the disk is full, the result is submitted from memory. If the agent dies before that, its next process
+    /// determines the result again.
+    pub(crate) fn conclude(&mut self, result: TaskResult, outputs: Vec<Output>) -> NextStep {
+        let task_id = self.dir.task_id().to_owned();
+        let full = disk::full_message(&self.agent.dir.tasks_dir());
+        let result = masked(explain_full_disk(result, full.as_deref()), &self.mask().unwrap_or_default());
+        info!(task.id = %task_id, "task {task_id} has the result {result:?}");
         if full.is_some() {
-            self.free();
+            self.free_disk_space();
         }
         let unknown = self.order.unknown.clone();
         let manifest = Manifest { task_id: task_id.clone(), result, outputs, unknown };
-        if let Err(error) = self.place.write_manifest(&manifest) {
-            warn!(task.id = %task_id, "the result of task {task_id} is in memory alone: {error}");
-            self.free();
+        if let Err(error) = self.dir.write_manifest(&manifest) {
+            warn!(task.id = %task_id, "the result of task {task_id} is only in memory: {error}");
+            self.free_disk_space();
         }
         self.manifest = Some(manifest);
-        self.agent.note_concluded(&task_id);
-        Next::Again
+        self.agent.mark_concluded(&task_id);
+        NextStep::Again
     }
 
-    /// Frees the space that the command used, and asks for what others left and nobody needs.
-    fn free(&self) {
-        let id = self.place.task_id();
-        if let Err(error) = self.place.free() {
-            warn!(task.id = %id, "the files of task {id} could not be removed: {error}");
+    /// Frees the disk space that the command used, and requests the removal of unused outputs.
+    fn free_disk_space(&self) {
+        let id = self.dir.task_id();
+        if let Err(error) = self.dir.remove_work() {
+            warn!(task.id = %id, "could not remove the files of task {id}: {error}");
         }
         self.agent.space_wanted.notify_one();
     }
 }
 
-/// A result without secrets.
+/// Masks all texts of a result.
 fn masked(result: TaskResult, mask: &Mask) -> TaskResult {
     let all = |texts: Vec<String>| texts.iter().map(|text| mask.hide(text)).collect();
     match result {
@@ -97,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_are_masked_everywhere() {
+    fn every_text_of_a_result_is_masked() {
         let mask = Mask::new(["hunter2"]);
         let text = || "a hunter2 b".to_owned();
         let ended = TaskResult::Ended {

@@ -1,9 +1,9 @@
-//! The end of a command: what it left is looked at and kept, and what came of the task is written down.
+//! The end of a command: collects and retains its outputs, and concludes the task.
 
-use crate::artifacts::Halt;
-use crate::carry::{Next, Task, until_unwanted};
-use crate::executor::{Executor, Fault};
+use crate::artifacts::CancelOnDrop;
+use crate::executor::{Executor, TaskError};
 use crate::outputs;
+use crate::task::{NextStep, Task, until_unassigned};
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
@@ -11,151 +11,155 @@ use tidemill_core::task::{Output, Stage, TaskResult};
 use tidemill_supervisor::{End, Exit, Mask};
 use tidemill_wire::agents::Work;
 
-/// How long the server may take to hear of a stage that is soon followed by another.
-const TELL: Duration = Duration::from_secs(2);
-/// The exit code of a shell for a command that could not be started.
+/// Time limit for the report of a stage that another one soon follows.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Exit code that a shell uses for a command that could not be started.
 const NOT_STARTED: i32 = 127;
 
 impl<E: Executor> Task<'_, E> {
-    pub(crate) async fn finish(&mut self, work: &Work, exit: &Exit) -> io::Result<Next> {
-        let (exit_code, message) = match judge(work, exit) {
-            Ok(ended) => ended,
+    pub(crate) async fn finish(&mut self, work: &Work, exit: &Exit) -> io::Result<NextStep> {
+        let (exit_code, message) = match exit_code(work, exit) {
+            Ok(outcome) => outcome,
             Err(fault) => return Ok(self.fail(fault)),
         };
         if exit_code != 0 || message.is_some() {
-            self.tell(Stage::Error).await;
-            self.tell(Stage::Executed).await;
+            self.try_report(Stage::Error).await;
+            self.try_report(Stage::Executed).await;
             let result = TaskResult::Ended { exit_code, unmatched: Vec::new(), hint: Vec::new(), message };
             return Ok(self.conclude(result, Vec::new()));
         }
-        let (agent, place) = (self.agent, self.place.clone());
+        let (agent, task_dir) = (self.agent, self.dir.clone());
         let collected = {
             let collecting = self.collect(work);
             tokio::pin!(collecting);
-            // Where there is little to collect, the server need not hear of it.
+            // A short collection is not worth a request.
             tokio::select! {
                 collected = &mut collecting => Some(collected),
                 () = tokio::time::sleep(Duration::from_millis(200)) => tokio::select! {
                     collected = &mut collecting => Some(collected),
-                    () = until_unwanted(agent, &place, Stage::Finalizing) => None,
+                    () = until_unassigned(agent, &task_dir, Stage::Finalizing) => None,
                 },
             }
         };
         match collected {
             None => {
-                self.note_over();
-                Ok(Next::Again)
+                self.mark_over();
+                Ok(NextStep::Again)
             }
-            Some(None) => Ok(Next::Again),
+            Some(None) => Ok(NextStep::Again),
             Some(Some(Err(fault))) => Ok(self.fail(fault)),
             Some(Some(Ok(found))) => {
-                let outputs::Found { outputs, unmatched, hint } = found;
+                let outputs::CollectedOutputs { outputs, unmatched, hint } = found;
                 Ok(self.conclude(TaskResult::Ended { exit_code, unmatched, hint, message }, outputs))
             }
         }
     }
 
-    /// Finds, measures and keeps what the command left; nothing if something else is wanted meanwhile.
-    async fn collect(&mut self, work: &Work) -> Option<Result<outputs::Found, Fault>> {
-        let (agent, place) = (self.agent, self.place.clone());
+    /// Collects and retains the outputs; returns `None` if a stop is requested meanwhile.
+    async fn collect(&mut self, work: &Work) -> Option<Result<outputs::CollectedOutputs, TaskError>> {
+        let (agent, task_dir) = (self.agent, self.dir.clone());
         let job_id = self.order.job_id.clone();
         let mask = match self.mask() {
             Ok(mask) => mask,
-            // Names of files may hold them.
-            Err(problem) if !work.outputs.is_empty() => return Some(Err(Fault::passing(problem))),
+            // File names may contain secrets.
+            Err(problem) if !work.outputs.is_empty() => return Some(Err(TaskError::transient(problem))),
             Err(_) => Mask::default(),
         };
         tokio::select! {
-            found = collect(agent, &place, &job_id, work, mask) => Some(found),
-            () = self.other_wish() => None,
+            found = collect(agent, &task_dir, &job_id, work, mask) => Some(found),
+            () = self.stop_changed() => None,
         }
     }
 
-    /// Tells the server of a stage, if it listens.
-    async fn tell(&self, stage: Stage) {
-        let _ = tokio::time::timeout(TELL, self.agent.door.stage(self.place.task_id(), stage)).await;
+    /// Reports a stage; gives up after [`REPORT_TIMEOUT`].
+    async fn try_report(&self, stage: Stage) {
+        let _ =
+            tokio::time::timeout(REPORT_TIMEOUT, self.agent.server.stage(self.dir.task_id(), stage)).await;
     }
 }
 
 async fn collect<E: Executor>(
     agent: &crate::run::Agent<E>,
-    place: &crate::place::Place,
+    task_dir: &crate::task_dir::TaskDir,
     job_id: &str,
     work: &Work,
     mask: Mask,
-) -> Result<outputs::Found, Fault> {
-    let halt = Halt::default();
-    let flag = halt.flag();
-    let (dir, kept) = (place.work(), agent.home.kept(&work.workspace, job_id));
+) -> Result<outputs::CollectedOutputs, TaskError> {
+    let guard = CancelOnDrop::default();
+    let flag = guard.flag();
+    let (dir, retained) = (task_dir.work(), agent.dir.retained_dir(&work.workspace, job_id));
     let (patterns, inputs) = (work.outputs.clone(), work.inputs.clone());
     let found = tokio::task::spawn_blocking(move || {
-        let brought: BTreeMap<&str, &str> =
+        let inputs: BTreeMap<&str, &str> =
             inputs.iter().map(|input| (input.output.path.as_str(), input.output.sha256.as_str())).collect();
-        let found = outputs::find(&dir, &patterns, &brought, &mask, &flag)?;
+        let found = outputs::collect(&dir, &patterns, &inputs, &mask, &flag)?;
         if !patterns.is_empty() {
-            outputs::keep(&dir, &found.outputs, &kept, &flag).map_err(|error| {
-                Fault::passing(format!("what the command left could not be kept: {error}"))
+            outputs::retain(&dir, &found.outputs, &retained, &flag).map_err(|error| {
+                TaskError::transient(format!("could not retain the outputs of the command: {error}"))
             })?;
         }
         Ok(found)
     });
-    let mut found = found.await.map_err(|error| Fault::passing(error.to_string()))??;
+    let mut found = found.await.map_err(|error| TaskError::transient(error.to_string()))??;
     if let Some(store) = &agent.store
         && found.unmatched.is_empty()
     {
-        let mut addresses: BTreeMap<String, String> = BTreeMap::new();
+        let mut urls: BTreeMap<String, String> = BTreeMap::new();
         for output in &mut found.outputs {
-            let url = match addresses.get(&output.path) {
+            let url = match urls.get(&output.path) {
                 Some(url) => url.clone(),
-                None => put(store, place, work, output).await?,
+                None => upload(store, task_dir, work, output).await?,
             };
-            addresses.insert(output.path.clone(), url.clone());
+            urls.insert(output.path.clone(), url.clone());
             output.url = Some(url);
         }
     }
     Ok(found)
 }
 
-async fn put(
+async fn upload(
     store: &crate::artifacts::Store,
-    place: &crate::place::Place,
+    task_dir: &crate::task_dir::TaskDir,
     work: &Work,
     output: &Output,
-) -> Result<String, Fault> {
-    store.put(&place.work(), &work.workspace, place.task_id(), output).await
+) -> Result<String, TaskError> {
+    store.put(&task_dir.work(), &work.workspace, task_dir.task_id(), output).await
 }
 
-/// The exit code, and what to say of it; or why there is none.
-fn judge(work: &Work, exit: &Exit) -> Result<(i32, Option<String>), Fault> {
+/// Returns the exit code with an optional message, or an error if the command has no exit code.
+fn exit_code(work: &Work, exit: &Exit) -> Result<(i32, Option<String>), TaskError> {
     if exit.stopped && !exit.end.is_success() {
-        return Err(Fault::passing("the command was stopped by its agent"));
+        return Err(TaskError::transient("the agent stopped the command"));
     }
     match &exit.end {
-        End::Code(code) if exit.timed_out => Ok((exit_code_of_timeout(*code), Some(out_of_time(work)))),
+        End::Code(code) if exit.timed_out => Ok((exit_code_of_timeout(*code), Some(timeout_message(work)))),
         End::Code(code) => Ok((*code, None)),
-        End::Signal(number) if exit.timed_out => Ok((128 + number, Some(out_of_time(work)))),
-        End::Signal(number) => Ok((128 + number, Some(why(work, *number, &exit.end)))),
+        End::Signal(number) if exit.timed_out => Ok((128 + number, Some(timeout_message(work)))),
+        End::Signal(number) => Ok((128 + number, Some(signal_message(work, *number, &exit.end)))),
         End::NotStarted { reason } => {
-            let is_ours = ["the supervisor", "the launch step", "the parent-death"];
-            if is_ours.iter().any(|beginning| reason.starts_with(beginning)) {
-                return Err(Fault::passing(format!("the command was not started: {reason}")));
+            // These are failures of the supervisor and not of the command, so a retry may succeed.
+            let internal = ["the supervisor", "the launch step"];
+            if internal.iter().any(|prefix| reason.starts_with(prefix)) {
+                return Err(TaskError::transient(format!("the command was not started: {reason}")));
             }
             Ok((NOT_STARTED, Some(format!("the command was not started: {reason}"))))
         }
-        End::LostContact => Err(Fault::passing("the command was killed: contact with the server was lost")),
+        End::LostContact => {
+            Err(TaskError::transient("the command was killed because contact with the server was lost"))
+        }
     }
 }
 
-/// A command that was out of time did not succeed, whatever it says.
+/// Exit code of a command that timed out: never 0, because it did not succeed.
 fn exit_code_of_timeout(code: i32) -> i32 {
     if code == 0 { 124 } else { code }
 }
 
-fn out_of_time(work: &Work) -> String {
+fn timeout_message(work: &Work) -> String {
     format!("the command ran longer than {} s", work.timeout_secs.unwrap_or_default())
 }
 
-fn why(work: &Work, number: i32, end: &End) -> String {
+fn signal_message(work: &Work, number: i32, end: &End) -> String {
     const XCPU: i32 = 24;
     const XFSZ: i32 = 25;
     match (number, work.limits.cpu_secs, work.limits.output_bytes) {

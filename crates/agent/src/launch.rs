@@ -1,34 +1,34 @@
-//! From an order to a command: its words, its clean environment and its limits.
+//! Derives the command of a task order: its arguments, its environment and its limits.
 
-use crate::executor::PLACE_VARIABLE;
-use crate::place::Place;
+use crate::executor::TASK_DIR_VARIABLE;
+use crate::task_dir::TaskDir;
 use std::path::PathBuf;
 use std::time::Duration;
 use tidemill_core::graph::definition::{Command, OnAgentLost};
 use tidemill_core::limits;
-use tidemill_supervisor::{LastingSpec, Limits};
+use tidemill_supervisor::{DetachedSpec, Limits};
 use tidemill_wire::agents::Work;
 
-/// Where programs are found if nobody says otherwise.
+/// Default `PATH` if the agent has none.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Bytes of output that make one line at most.
+/// Longer lines of output are split.
 const LINE_BYTES_MAX: usize = 8 * 1024;
 
-/// What is to be run for an order.
-pub(crate) fn spec(place: &Place, job_id: &str, work: &Work, grace: Duration) -> LastingSpec {
+/// Specification of the command of a task.
+pub(crate) fn spec(task_dir: &TaskDir, job_id: &str, work: &Work, grace: Duration) -> DetachedSpec {
     let command = match &work.run {
         Command::Shell(line) => vec!["sh".to_owned(), "-c".to_owned(), line.clone()],
         Command::Words(words) => words.clone(),
     };
-    LastingSpec {
+    DetachedSpec {
         command,
-        env: environment(place, job_id, work),
-        dir: dir(place, work),
+        env: environment(task_dir, job_id, work),
+        dir: dir(task_dir, work),
         limits: Limits {
             cpu_secs: work.limits.cpu_secs.map(u64::from),
             memory_bytes: work.limits.memory_bytes,
             file_bytes: work.limits.output_bytes,
-            // What a crashed command had in its memory may be secret.
+            // A core dump may contain secrets.
             core_bytes: Some(0),
         },
         timeout: work.timeout_secs.map(|secs| Duration::from_secs(secs.into())),
@@ -39,14 +39,15 @@ pub(crate) fn spec(place: &Place, job_id: &str, work: &Work, grace: Duration) ->
     }
 }
 
-fn dir(place: &Place, work: &Work) -> PathBuf {
+fn dir(task_dir: &TaskDir, work: &Work) -> PathBuf {
     match &work.workdir {
-        Some(workdir) => place.work().join(workdir),
-        None => place.work(),
+        Some(workdir) => task_dir.work().join(workdir),
+        None => task_dir.work(),
     }
 }
 
-/// How long the command may live without contact: shorter than what the server waits, by enough for the kill.
+/// Time that the command may run without contact: shorter than the time after which the server reruns the job, so that
+/// it is killed before.
 pub(crate) fn contact_max(lost: OnAgentLost) -> Option<Duration> {
     match lost {
         OnAgentLost::Wait => None,
@@ -58,21 +59,21 @@ pub(crate) fn contact_max(lost: OnAgentLost) -> Option<Duration> {
     }
 }
 
-/// The whole environment but for the secrets: nothing of the agent's own, except where programs are.
-fn environment(place: &Place, job_id: &str, work: &Work) -> Vec<(String, String)> {
-    let shown = |path: PathBuf| path.to_string_lossy().into_owned();
+/// The complete environment except the secrets. Of the agent's own environment it has `PATH` only.
+fn environment(task_dir: &TaskDir, job_id: &str, work: &Work) -> Vec<(String, String)> {
+    let text = |path: PathBuf| path.to_string_lossy().into_owned();
     let path = std::env::var("PATH").unwrap_or_else(|_| PATH.to_owned());
     let mut env = vec![
         ("PATH".to_owned(), path),
-        ("HOME".to_owned(), shown(place.work())),
-        ("TMPDIR".to_owned(), shown(place.tmp())),
+        ("HOME".to_owned(), text(task_dir.work())),
+        ("TMPDIR".to_owned(), text(task_dir.tmp())),
         ("LANG".to_owned(), "C.UTF-8".to_owned()),
     ];
     env.extend(work.env.iter().map(|(name, value)| (name.clone(), value.clone())));
-    // These say what is so, whatever a definition says.
-    let ours = [
-        (PLACE_VARIABLE, shown(place.dir())),
-        ("TIDEMILL_TASK_ID", place.task_id().to_owned()),
+    // Last, so that a job definition cannot override them.
+    let reserved = [
+        (TASK_DIR_VARIABLE, text(task_dir.path())),
+        ("TIDEMILL_TASK_ID", task_dir.task_id().to_owned()),
         ("TIDEMILL_JOB_ID", job_id.to_owned()),
         ("TIDEMILL_JOB", work.job.clone()),
         ("TIDEMILL_RUN_ID", work.run_id.to_string()),
@@ -80,7 +81,7 @@ fn environment(place: &Place, job_id: &str, work: &Work) -> Vec<(String, String)
         ("TIDEMILL_WORKSPACE", work.workspace.clone()),
         ("TIDEMILL_ATTEMPT", work.attempt.to_string()),
     ];
-    env.extend(ours.map(|(name, value)| (name.to_owned(), value)));
+    env.extend(reserved.map(|(name, value)| (name.to_owned(), value)));
     env.extend(work.traceparent.clone().map(|parent| ("TRACEPARENT".to_owned(), parent)));
     env
 }
@@ -90,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_dies_before_its_job_is_run_elsewhere() {
+    fn contact_limit_is_shorter_than_the_rerun_delay() {
         assert_eq!(contact_max(OnAgentLost::Wait), None);
         for secs in [10_u32, 11, 60, 300, 86_400] {
             let lives = contact_max(OnAgentLost::RerunAfter(secs)).unwrap();

@@ -1,40 +1,41 @@
-//! An agent: takes tasks, has them carried out, and reports. It needs outbound HTTP alone, and decides nothing.
+//! An agent: polls the server for tasks, runs their commands and reports the results.
 //!
-//! What it knows is on its disk and in the process table, never only in its memory: it may be killed at any
-//! moment and started again, and goes on where it was. A command runs under a supervisor of its own and
-//! outlives the agent. Nothing is started before the server has said that the task is still this agent's.
+//! It needs outbound HTTP only, and the server makes all scheduling decisions. The agent keeps its state on disk and
+//! in the process table: it can be killed at any time, and resumes its tasks after a restart. Each command runs under
+//! its own supervisor and outlives the agent. The agent starts a command only after the server has confirmed that the
+//! task is still assigned to it.
 //!
-//! Of the machine's clocks it reads only those that count: what the wall clock says does not matter.
+//! It uses monotonic clocks only, so changes of the wall clock have no effect.
 
+mod agent_dir;
 mod artifacts;
-mod beat;
-mod beneath;
+mod backoff;
 mod cancel;
-mod carry;
 mod conclude;
+mod confined_dir;
 mod disk;
-mod door;
 mod executor;
 mod finish;
-mod held;
-mod home;
+mod heartbeat;
+mod held_tasks;
 mod inputs;
-mod kept;
 mod launch;
 mod logs;
 mod order;
 mod outputs;
 mod panics;
-mod place;
 mod poll;
 mod probe;
+mod progress;
 mod report;
+mod retention;
 mod run;
 mod secrets;
+mod server_client;
 mod settings;
-mod stage;
-mod wait;
+mod task;
+mod task_dir;
 
-pub use executor::{Executor, Fault, Launch, Processes};
-pub use run::{Carried, Error, run, run_with};
-pub use settings::{Commands, Ending, Keep, Probe, Settings};
+pub use executor::{Executor, Launch, ProcessExecutor, TaskError};
+pub use run::{AgentSummary, Error, run, run_with};
+pub use settings::{CommandsOnExit, ExitPolicy, Probe, RetentionPolicy, Settings};

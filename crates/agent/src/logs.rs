@@ -1,72 +1,78 @@
-//! Ships what commands wrote: in pieces with numbers, each of which stays the same until the server has it.
+//! Ships the logs of commands in numbered chunks. A chunk is repeated unchanged until the server has it.
 
-use crate::door::Trouble;
+use crate::backoff::Backoff;
 use crate::executor::Executor;
-use crate::place::{Place, Shipped};
 use crate::run::Agent;
-use crate::wait::Backoff;
+use crate::server_client::RequestError;
+use crate::task_dir::{LogPosition, TaskDir};
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::time::Duration;
 use tidemill_core::limits;
-use tidemill_supervisor::Lasting;
-use tidemill_wire::agents::{LogLine, Taken};
+use tidemill_supervisor::DetachedCommand;
+use tidemill_wire::agents::{LogLine, ReportOutcome};
 use tracing::warn;
 
-/// Lines of one piece.
+/// Maximum number of lines per chunk.
 const LINES_MAX: usize = 5_000;
-/// How often to look for new lines while a command runs.
-const LOOK: Duration = Duration::from_millis(300);
+/// Interval of the check for new lines while a command runs.
+const SHIP_INTERVAL: Duration = Duration::from_millis(300);
 
-/// Whether more may be written.
+/// Whether the command may still write to its log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Log {
-    /// The command runs: a line without an end may grow.
-    Grows,
-    /// The command is over.
+pub(crate) enum LogState {
+    /// An incomplete last line may still grow.
+    Growing,
     Ended,
 }
 
-/// Ships as the command writes, for ever.
-pub(crate) async fn ship_on<E: Executor>(agent: &Agent<E>, place: &Place) {
+/// Ships new lines while the command runs; never returns.
+pub(crate) async fn ship_continuously<E: Executor>(agent: &Agent<E>, task_dir: &TaskDir) {
     loop {
-        match ship(agent, place, Log::Grows).await {
-            Ok(Taken::Stale) => return std::future::pending().await,
-            Ok(Taken::Applied | Taken::Duplicate) => {}
-            Err(error) => warn!("the log of task {} could not be read: {error}", place.task_id()),
+        match ship(agent, task_dir, LogState::Growing).await {
+            Ok(ReportOutcome::Stale) => return std::future::pending().await,
+            Ok(ReportOutcome::Applied | ReportOutcome::Duplicate) => {}
+            Err(error) => warn!("could not read the log of task {}: {error}", task_dir.task_id()),
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(SHIP_INTERVAL).await;
     }
 }
 
-/// Ships all there is; `Stale` where the server does not want it.
-pub(crate) async fn ship<E: Executor>(agent: &Agent<E>, place: &Place, log: Log) -> io::Result<Taken> {
+/// Ships all new lines; returns `Stale` if the task is no longer assigned to this agent.
+pub(crate) async fn ship<E: Executor>(
+    agent: &Agent<E>,
+    task_dir: &TaskDir,
+    log: LogState,
+) -> io::Result<ReportOutcome> {
     let mut backoff = Backoff::new();
-    let mut is_refused = false;
+    let mut is_rejected = false;
     loop {
-        let shipped = agent.shipped(place)?;
-        let Some((piece, lines)) = next(place, shipped, log)? else { return Ok(Taken::Applied) };
-        if piece != shipped {
-            agent.note_shipped(place, piece);
+        let position = agent.log_position(task_dir)?;
+        let Some((chunk, lines)) = next_chunk(task_dir, position, log)? else {
+            return Ok(ReportOutcome::Applied);
+        };
+        if chunk != position {
+            agent.save_log_position(task_dir, chunk);
         }
-        let lines = if is_refused { vec![missing(lines.len())] } else { lines };
-        match agent.door.log(place.task_id(), piece.seq, lines).await {
-            Ok(Taken::Stale) => return Ok(Taken::Stale),
-            Ok(Taken::Applied | Taken::Duplicate) => {
-                agent.note_shipped(place, piece.after());
-                is_refused = false;
+        let lines = if is_rejected { vec![placeholder(lines.len())] } else { lines };
+        match agent.server.log(task_dir.task_id(), chunk.seq, lines).await {
+            Ok(ReportOutcome::Stale) => return Ok(ReportOutcome::Stale),
+            Ok(ReportOutcome::Applied | ReportOutcome::Duplicate) => {
+                agent.save_log_position(task_dir, chunk.after());
+                is_rejected = false;
                 backoff.reset();
             }
-            Err(Trouble::Bad(words)) => {
-                // It would be refused for ever: a line in its place says so, and where even that is refused, nothing.
-                warn!("the server cannot use a piece of the log of task {}: {words}", place.task_id());
-                if is_refused {
-                    agent.note_shipped(place, piece.after());
+            Err(RequestError::Rejected(message)) => {
+                // The server would always reject it. A placeholder line replaces the chunk. If the server rejects
+                // that line too, the chunk is skipped.
+                warn!("the server rejected a part of the log of task {}: {message}", task_dir.task_id());
+                if is_rejected {
+                    agent.save_log_position(task_dir, chunk.after());
                 }
-                is_refused = !is_refused;
+                is_rejected = !is_rejected;
             }
-            Err(trouble) => {
-                if agent.heed(&trouble) {
+            Err(error) => {
+                if agent.end_if_superseded(&error) {
                     return std::future::pending().await;
                 }
                 agent.wait(&mut backoff).await;
@@ -75,39 +81,43 @@ pub(crate) async fn ship<E: Executor>(agent: &Agent<E>, place: &Place, log: Log)
     }
 }
 
-/// What stands in the place of lines that the server does not take.
-fn missing(lines: usize) -> LogLine {
-    let text = format!("{lines} lines of output are missing here: the server did not take them");
+/// Replacement for lines that the server rejected.
+fn placeholder(lines: usize) -> LogLine {
+    let text = format!("{lines} lines of output are missing here because the server rejected them");
     LogLine { stream: "stderr".to_owned(), text }
 }
 
-/// The next piece: the one that was on its way, or the lines that came since.
-fn next(place: &Place, shipped: Shipped, log: Log) -> io::Result<Option<(Shipped, Vec<LogLine>)>> {
-    let mut file = match File::open(Lasting::new(place.dir()).log_path()) {
+/// Reads the next chunk: the one that was sent but not confirmed, or new lines.
+fn next_chunk(
+    task_dir: &TaskDir,
+    position: LogPosition,
+    log: LogState,
+) -> io::Result<Option<(LogPosition, Vec<LogLine>)>> {
+    let mut file = match File::open(DetachedCommand::new(task_dir.path()).log_path()) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let longest = limits::LOG_CHUNK_BYTES_MAX as u64;
-    let most = shipped.to.map_or(longest, |to| to.saturating_sub(shipped.from));
-    file.seek(SeekFrom::Start(shipped.from))?;
+    let bytes_max = limits::LOG_CHUNK_BYTES_MAX as u64;
+    let length = position.to.map_or(bytes_max, |to| to.saturating_sub(position.from));
+    file.seek(SeekFrom::Start(position.from))?;
     let mut bytes = Vec::new();
-    file.take(most).read_to_end(&mut bytes)?;
-    if shipped.to.is_none() {
-        let whole = lines_end(&bytes);
-        // A last line without an end was cut off when its supervisor was killed.
-        if whole > 0 || log == Log::Grows {
-            bytes.truncate(whole);
+    file.take(length).read_to_end(&mut bytes)?;
+    if position.to.is_none() {
+        let complete = lines_end(&bytes);
+        // An incomplete last line of an ended log was truncated when its supervisor was killed.
+        if complete > 0 || log == LogState::Growing {
+            bytes.truncate(complete);
         }
     }
     if bytes.is_empty() {
         return Ok(None);
     }
-    let to = shipped.from + bytes.len() as u64;
-    Ok(Some((Shipped { to: Some(to), ..shipped }, lines(&bytes))))
+    let to = position.from + bytes.len() as u64;
+    Ok(Some((LogPosition { to: Some(to), ..position }, lines(&bytes))))
 }
 
-/// Where the last whole line ends that still fits.
+/// Offset after the last complete line within the line limit.
 fn lines_end(bytes: &[u8]) -> usize {
     let ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
     ends.take(LINES_MAX).last().map_or(0, |(end, _)| end + 1)
@@ -119,7 +129,7 @@ fn lines(bytes: &[u8]) -> Vec<LogLine> {
         let stream = if line.starts_with(['e', 'E']) { "stderr" } else { "stdout" };
         LogLine { stream: stream.to_owned(), text: line.get(2..).unwrap_or_default().to_owned() }
     };
-    // Not `lines`, which takes a carriage return for a part of the line end.
+    // Not `lines`, which would remove a carriage return before the line feed.
     text.strip_suffix('\n').unwrap_or(&text).split('\n').map(line).collect()
 }
 
@@ -128,39 +138,39 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn text(piece: Option<(Shipped, Vec<LogLine>)>) -> (Shipped, Vec<String>) {
-        let (shipped, lines) = piece.unwrap();
-        (shipped, lines.into_iter().map(|line| format!("{}:{}", line.stream, line.text)).collect())
+    fn text(chunk: Option<(LogPosition, Vec<LogLine>)>) -> (LogPosition, Vec<String>) {
+        let (position, lines) = chunk.unwrap();
+        (position, lines.into_iter().map(|line| format!("{}:{}", line.stream, line.text)).collect())
     }
 
     #[test]
-    fn a_piece_stays_as_it_was_sent() {
+    fn unconfirmed_chunk_is_repeated_unchanged() {
         let dir = tempfile::tempdir().unwrap();
-        let place = Place::new(dir.path().to_owned(), "a-001");
-        place.make().unwrap();
-        let log = Lasting::new(place.dir()).log_path();
-        assert_eq!(next(&place, Shipped::default(), Log::Grows).unwrap(), None);
+        let task_dir = TaskDir::new(dir.path().to_owned(), "a-001");
+        task_dir.create().unwrap();
+        let log = DetachedCommand::new(task_dir.path()).log_path();
+        assert_eq!(next_chunk(&task_dir, LogPosition::default(), LogState::Growing).unwrap(), None);
         fs::write(&log, "o one\ne two\r\nO thr").unwrap();
-        let (sent, lines) = text(next(&place, Shipped::default(), Log::Grows).unwrap());
+        let (sent, lines) = text(next_chunk(&task_dir, LogPosition::default(), LogState::Growing).unwrap());
         assert_eq!(lines, ["stdout:one", "stderr:two\r"]);
         fs::write(&log, "o one\ne two\r\nO three\no and more\n").unwrap();
-        // The answer was lost: the same piece goes out again, though there is more by now.
-        assert_eq!(text(next(&place, sent, Log::Grows).unwrap()), (sent, lines));
-        let after = Shipped { seq: 1, from: sent.to.unwrap(), to: None };
-        let (sent, lines) = text(next(&place, after, Log::Grows).unwrap());
+        // The response was lost: the same chunk is sent again, although there are more lines now.
+        assert_eq!(text(next_chunk(&task_dir, sent, LogState::Growing).unwrap()), (sent, lines));
+        let after = LogPosition { seq: 1, from: sent.to.unwrap(), to: None };
+        let (sent, lines) = text(next_chunk(&task_dir, after, LogState::Growing).unwrap());
         assert_eq!(lines, ["stdout:three", "stdout:and more"]);
-        let after = Shipped { seq: 2, from: sent.to.unwrap(), to: None };
-        assert_eq!(next(&place, after, Log::Ended).unwrap(), None);
+        let after = LogPosition { seq: 2, from: sent.to.unwrap(), to: None };
+        assert_eq!(next_chunk(&task_dir, after, LogState::Ended).unwrap(), None);
     }
 
     #[test]
-    fn the_end_of_a_torn_log_is_shipped_when_it_is_over() {
+    fn incomplete_last_line_is_shipped_after_the_end() {
         let dir = tempfile::tempdir().unwrap();
-        let place = Place::new(dir.path().to_owned(), "a-001");
-        place.make().unwrap();
-        fs::write(Lasting::new(place.dir()).log_path(), "e tor").unwrap();
-        assert_eq!(next(&place, Shipped::default(), Log::Grows).unwrap(), None);
-        let (_, lines) = text(next(&place, Shipped::default(), Log::Ended).unwrap());
+        let task_dir = TaskDir::new(dir.path().to_owned(), "a-001");
+        task_dir.create().unwrap();
+        fs::write(DetachedCommand::new(task_dir.path()).log_path(), "e tor").unwrap();
+        assert_eq!(next_chunk(&task_dir, LogPosition::default(), LogState::Growing).unwrap(), None);
+        let (_, lines) = text(next_chunk(&task_dir, LogPosition::default(), LogState::Ended).unwrap());
         assert_eq!(lines, ["stderr:tor"]);
     }
 }

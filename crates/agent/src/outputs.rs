@@ -1,10 +1,10 @@
-//! What a command left: matched by pattern, measured, and kept for those that need it.
+//! Collects the outputs of a command: matches them by pattern, computes their SHA-256 and retains them.
 
+use crate::agent_dir::make_dir;
 use crate::artifacts::{copy, copy_file};
-use crate::beneath::{Kind, Root};
-use crate::executor::Fault;
-use crate::home::make_dir;
-use crate::place::remove_all;
+use crate::confined_dir::{ConfinedDir, EntryKind};
+use crate::executor::TaskError;
+use crate::task_dir::remove_all;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
@@ -12,58 +12,62 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use tidemill_core::glob::Glob;
 use tidemill_core::graph::pattern::Pattern;
 use tidemill_core::limits;
 use tidemill_core::task::Output;
 use tidemill_supervisor::Mask;
 
-/// What a directory may hold before we stop to look at it.
+/// Maximum number of files in the working directory.
 const ENTRIES_MAX: usize = 1_000_000;
-/// Files that are named as a hint.
+/// Maximum number of unmatched files that are reported as a hint.
 const HINTS_MAX: usize = 20;
-/// Characters of such a name.
+/// Maximum length of such a file name.
 const HINT_CHARS_MAX: usize = 200;
 
-/// What was found.
+/// Outputs found in the working directory.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Found {
-    /// Files that match.
+pub(crate) struct CollectedOutputs {
     pub(crate) outputs: Vec<Output>,
-    /// Names and patterns of outputs that nothing matched.
+    /// Names and patterns of outputs without a matching file.
     pub(crate) unmatched: Vec<String>,
-    /// Files that are new and match nothing.
+    /// New files that match no pattern.
     pub(crate) hint: Vec<String>,
 }
 
-/// Looks for what patterns match below a directory, and measures it. `brought` is what was there before, by its
-/// SHA-256. No name of a file is told without the mask.
-pub(crate) fn find(
+/// Finds the files below a directory that match a pattern.
+///
+/// `inputs` maps the paths of the input files to their SHA-256. Secrets in reported file names are masked.
+pub(crate) fn collect(
     work: &Path,
     patterns: &BTreeMap<String, Pattern>,
-    brought: &BTreeMap<&str, &str>,
+    inputs: &BTreeMap<&str, &str>,
     mask: &Mask,
-    halt: &AtomicBool,
-) -> Result<Found, Fault> {
-    let failed =
-        |error: io::Error| Fault::passing(format!("what the command left could not be looked at: {error}"));
-    let mut found = Found::default();
+    cancelled: &AtomicBool,
+) -> Result<CollectedOutputs, TaskError> {
+    let failed = |error: io::Error| {
+        TaskError::transient(format!("could not read the working directory of the command: {error}"))
+    };
+    let mut found = CollectedOutputs::default();
     if patterns.is_empty() {
         return Ok(found);
     }
-    let root = Root::open(work).map_err(failed)?;
+    let globs: Vec<(&String, Glob)> = patterns.iter().map(|(name, pattern)| (name, pattern.glob())).collect();
+    let root = ConfinedDir::open(work).map_err(failed)?;
+    let context = MatchContext { root: &root, globs: &globs, inputs, cancelled };
     let mut matched = BTreeSet::new();
-    let mut waiting = vec![OsString::new()];
-    let mut seen = 0;
-    while let Some(dir) = waiting.pop() {
+    let mut pending = vec![OsString::new()];
+    let mut files = 0;
+    while let Some(dir) = pending.pop() {
         let entries = match root.entries(&dir) {
             Ok(entries) => entries,
-            // A directory that the command took its own rights from holds nothing for anybody.
+            // The command removed its own access to this directory.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => continue,
             Err(error) => return Err(failed(error)),
         };
-        seen += entries.len();
-        if seen > ENTRIES_MAX {
-            return Err(Fault::fatal(format!("the command left more than {ENTRIES_MAX} files")));
+        files += entries.len();
+        if files > ENTRIES_MAX {
+            return Err(TaskError::fatal(format!("the working directory has more than {ENTRIES_MAX} files")));
         }
         for entry in entries {
             let mut path = dir.clone();
@@ -72,23 +76,23 @@ pub(crate) fn find(
             }
             path.push(entry.name);
             let shown = mask.hide(&escaped(&path));
-            let is_match = || patterns.values().any(|pattern| pattern.matches(&path.to_string_lossy()));
+            let is_match = || globs.iter().any(|(_, glob)| glob.matches(&path.to_string_lossy()));
             match (entry.kind, path.to_str()) {
-                (Kind::Dir, _) => waiting.push(path),
-                (Kind::File, Some(path)) => {
-                    let tools = Tools { root: &root, patterns, brought, halt };
-                    take_file(&tools, path, &shown, &mut matched, &mut found)?;
+                (EntryKind::Dir, _) => pending.push(path),
+                (EntryKind::File, Some(path)) => {
+                    add_file(&context, path, &shown, &mut matched, &mut found)?;
                 }
-                (Kind::File, None) if is_match() => {
-                    let why = "matches an output and is not UTF-8, so it cannot be handed on: rename it";
-                    return Err(Fault::fatal(format!("the file name `{shown}` {why}")));
+                (EntryKind::File, None) if is_match() => {
+                    let why = "matches an output but is not valid UTF-8: rename it";
+                    return Err(TaskError::fatal(format!("the file name `{shown}` {why}")));
                 }
-                (Kind::File, None) => hint(&mut found.hint, &shown),
-                (Kind::Link | Kind::Other, _) if is_match() => {
-                    let what = if entry.kind == Kind::Link { "a symbolic link" } else { "no plain file" };
+                (EntryKind::File, None) => hint(&mut found.hint, &shown),
+                (EntryKind::Link | EntryKind::Other, _) if is_match() => {
+                    let what =
+                        if entry.kind == EntryKind::Link { "a symbolic link" } else { "not a regular file" };
                     hint(&mut found.hint, &format!("{shown} ({what})"));
                 }
-                (Kind::Link | Kind::Other, _) => {}
+                (EntryKind::Link | EntryKind::Other, _) => {}
             }
         }
     }
@@ -101,47 +105,50 @@ pub(crate) fn find(
     Ok(found)
 }
 
-/// What files are looked at with.
-struct Tools<'a> {
-    root: &'a Root,
-    patterns: &'a BTreeMap<String, Pattern>,
-    brought: &'a BTreeMap<&'a str, &'a str>,
-    halt: &'a AtomicBool,
+/// Parameters that apply to all files.
+struct MatchContext<'a> {
+    root: &'a ConfinedDir,
+    globs: &'a [(&'a String, Glob)],
+    inputs: &'a BTreeMap<&'a str, &'a str>,
+    cancelled: &'a AtomicBool,
 }
 
-/// Takes a file that matches; `shown` is its path as it may be told.
-fn take_file(
-    tools: &Tools<'_>,
+/// Adds a file that matches; `shown` is its masked path.
+fn add_file(
+    context: &MatchContext<'_>,
     path: &str,
     shown: &str,
     matched: &mut BTreeSet<String>,
-    found: &mut Found,
-) -> Result<(), Fault> {
-    let Tools { root, patterns, brought, halt } = tools;
+    found: &mut CollectedOutputs,
+) -> Result<(), TaskError> {
+    let MatchContext { root, globs, inputs, cancelled } = context;
     let names: Vec<&String> =
-        patterns.iter().filter(|(_, pattern)| pattern.matches(path)).map(|(name, _)| name).collect();
+        globs.iter().filter(|(_, glob)| glob.matches(path)).map(|(name, _)| *name).collect();
     if names.is_empty() {
-        if !brought.contains_key(path) {
+        if !inputs.contains_key(path) {
             hint(&mut found.hint, shown);
         }
         return Ok(());
     }
-    // A path is handed on as it is, to the server and to other agents.
+    // The path of an output is sent unmasked to the server and to other agents.
     if shown != escaped(OsStr::new(path)) {
-        let why = "matches an output and holds the value of a secret: rename it";
-        return Err(Fault::fatal(format!("the file name `{shown}` {why}")));
+        let why = "matches an output but contains the value of a secret: rename it";
+        return Err(TaskError::fatal(format!("the file name `{shown}` {why}")));
     }
-    let measured = root.read(path).and_then(|file| copy(file, io::sink(), halt));
+    let copied = root.read(path).and_then(|file| copy(file, io::sink(), cancelled));
     let (sha256, bytes) =
-        measured.map_err(|error| Fault::passing(format!("`{shown}` could not be read: {error}")))?;
-    // What was brought and is as it was is not what this job left.
-    if brought.get(path) == Some(&sha256.as_str()) {
+        copied.map_err(|error| TaskError::transient(format!("could not read `{shown}`: {error}")))?;
+    // Unmodified inputs are not outputs.
+    if inputs.get(path) == Some(&sha256.as_str()) {
         return Ok(());
     }
     for name in names {
         matched.insert(name.clone());
         if found.outputs.len() == limits::OUTPUTS_MAX {
-            return Err(Fault::fatal(format!("more than {} files match", limits::OUTPUTS_MAX)));
+            return Err(TaskError::fatal(format!(
+                "more than {} files match the outputs",
+                limits::OUTPUTS_MAX
+            )));
         }
         found.outputs.push(Output {
             name: name.clone(),
@@ -154,18 +161,18 @@ fn take_file(
     Ok(())
 }
 
-/// A path as it is told: bytes that are not UTF-8, and control characters, are escaped.
+/// Converts a path to text: invalid UTF-8 and control characters are escaped.
 fn escaped(path: &OsStr) -> String {
-    let mut told = String::new();
+    let mut text = String::new();
     for chunk in path.as_bytes().utf8_chunks() {
         for symbol in chunk.valid().chars() {
-            if symbol.is_control() { told.extend(symbol.escape_default()) } else { told.push(symbol) }
+            if symbol.is_control() { text.extend(symbol.escape_default()) } else { text.push(symbol) }
         }
         for byte in chunk.invalid() {
-            let _ = write!(told, "\\x{byte:02X}");
+            let _ = write!(text, "\\x{byte:02X}");
         }
     }
-    told
+    text
 }
 
 fn hint(hints: &mut Vec<String>, path: &str) {
@@ -174,34 +181,39 @@ fn hint(hints: &mut Vec<String>, path: &str) {
     }
 }
 
-/// Keeps what was found under `kept`, instead of what an earlier attempt left there.
+/// Retains outputs in the directory `retained`, replacing those of an earlier attempt.
 ///
-/// A file gets a second name where that is possible: its first one goes with the task's directory.
-pub(crate) fn keep(work: &Path, outputs: &[Output], kept: &Path, halt: &AtomicBool) -> io::Result<()> {
-    let mut beside = kept.as_os_str().to_owned();
-    beside.push(".new");
-    let beside = Path::new(&beside);
-    let kept = keep_beside(work, outputs, beside, halt).and_then(|()| {
-        remove_all(kept)?;
-        std::fs::rename(beside, kept)
+/// Files are hard-linked if possible, because the task directory is removed later.
+pub(crate) fn retain(
+    work: &Path,
+    outputs: &[Output],
+    retained: &Path,
+    cancelled: &AtomicBool,
+) -> io::Result<()> {
+    let mut temporary = retained.as_os_str().to_owned();
+    temporary.push(".new");
+    let temporary = Path::new(&temporary);
+    let result = copy_outputs(work, outputs, temporary, cancelled).and_then(|()| {
+        remove_all(retained)?;
+        std::fs::rename(temporary, retained)
     });
-    if kept.is_err() {
-        // A half is of no use, and takes space that may be what was missing.
-        let _ = remove_all(beside);
+    if result.is_err() {
+        // An incomplete copy is useless, and uses disk space that may have been missing.
+        let _ = remove_all(temporary);
     }
-    kept
+    result
 }
 
-fn keep_beside(work: &Path, outputs: &[Output], beside: &Path, halt: &AtomicBool) -> io::Result<()> {
-    remove_all(beside)?;
-    make_dir(beside)?;
-    let (from, to) = (Root::open(work)?, Root::open(beside)?);
+fn copy_outputs(work: &Path, outputs: &[Output], to: &Path, cancelled: &AtomicBool) -> io::Result<()> {
+    remove_all(to)?;
+    make_dir(to)?;
+    let (from, to) = (ConfinedDir::open(work)?, ConfinedDir::open(to)?);
     let paths: BTreeSet<&str> = outputs.iter().map(|output| output.path.as_str()).collect();
     for path in paths {
         if !from.link(path, &to)? {
-            copy_file(from.read(path)?, &to.create(path)?, halt)?;
+            copy_file(from.read(path)?, &to.create(path)?, cancelled)?;
         }
-        // What is promised to others must last.
+        // Reported outputs must survive a power loss.
         to.read(path)?.sync_all()?;
     }
     Ok(())
@@ -217,22 +229,22 @@ mod tests {
         pairs.iter().map(|(name, pattern)| ((*name).to_owned(), pattern.parse().unwrap())).collect()
     }
 
-    fn look(work: &Path, pairs: &[(&str, &str)], brought: &[(&str, &str)]) -> Found {
-        let brought = brought.iter().copied().collect();
-        find(work, &patterns(pairs), &brought, &Mask::default(), &AtomicBool::new(false)).unwrap()
+    fn collect_all(work: &Path, pairs: &[(&str, &str)], inputs: &[(&str, &str)]) -> CollectedOutputs {
+        let inputs = inputs.iter().copied().collect();
+        collect(work, &patterns(pairs), &inputs, &Mask::default(), &AtomicBool::new(false)).unwrap()
     }
 
     const X: &str = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881";
 
     #[test]
-    fn what_matches_is_measured_and_what_does_not_is_a_hint() {
+    fn matching_files_are_outputs_and_new_files_are_hints() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("out dir/ü")).unwrap();
         fs::write(dir.path().join("out dir/ü/part 1.csv"), "x").unwrap();
         fs::write(dir.path().join("sumary.txt"), "").unwrap();
         fs::write(dir.path().join("brought.txt"), "x").unwrap();
         let wanted = [("parts", "out dir/*/part *.csv"), ("summary", "summary.txt")];
-        let found = look(dir.path(), &wanted, &[("brought.txt", X)]);
+        let found = collect_all(dir.path(), &wanted, &[("brought.txt", X)]);
         let path = "out dir/ü/part 1.csv".to_owned();
         let sha256 = X.to_owned();
         let output = Output { name: "parts".to_owned(), path, size_bytes: 1, sha256, url: None };
@@ -244,48 +256,49 @@ mod tests {
     }
 
     #[test]
-    fn what_was_brought_counts_only_when_it_was_changed() {
+    fn input_is_an_output_only_if_it_was_changed() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("a.csv"), "x").unwrap();
-        assert_eq!(look(dir.path(), &[("all", "*.csv")], &[("a.csv", X)]).unmatched, ["all (*.csv)"]);
+        assert_eq!(collect_all(dir.path(), &[("all", "*.csv")], &[("a.csv", X)]).unmatched, ["all (*.csv)"]);
         fs::write(dir.path().join("a.csv"), "y").unwrap();
-        assert_eq!(look(dir.path(), &[("all", "*.csv")], &[("a.csv", X)]).outputs.len(), 1);
+        assert_eq!(collect_all(dir.path(), &[("all", "*.csv")], &[("a.csv", X)]).outputs.len(), 1);
     }
 
     #[test]
-    fn links_are_not_followed() {
+    fn symbolic_links_are_not_outputs() {
         let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::write(outside.path().join("secret.csv"), "x").unwrap();
         symlink(outside.path(), dir.path().join("way")).unwrap();
         symlink(outside.path().join("secret.csv"), dir.path().join("a.csv")).unwrap();
         symlink(dir.path(), dir.path().join("round")).unwrap();
-        let found = look(dir.path(), &[("all", "*.csv"), ("deep", "way/*.csv"), ("loop", "round/*")], &[]);
+        let found =
+            collect_all(dir.path(), &[("all", "*.csv"), ("deep", "way/*.csv"), ("loop", "round/*")], &[]);
         assert_eq!(found.outputs, []);
         assert_eq!(found.hint, ["a.csv (a symbolic link)"]);
     }
 
     #[test]
-    fn what_is_kept_replaces_what_was() {
-        let (dir, kept) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let kept = kept.path().join("w/job");
+    fn retained_outputs_replace_earlier_ones() {
+        let (dir, retained) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let retained = retained.path().join("w/job");
         for text in ["old", "new"] {
             fs::create_dir_all(dir.path().join("a")).unwrap();
             let _ = fs::remove_file(dir.path().join("a/b"));
             fs::write(dir.path().join("a/b"), text).unwrap();
-            let found = look(dir.path(), &[("b", "a/b")], &[]);
-            keep(dir.path(), &found.outputs, &kept, &AtomicBool::new(false)).unwrap();
-            assert_eq!(fs::read_to_string(kept.join("a/b")).unwrap(), text);
+            let found = collect_all(dir.path(), &[("b", "a/b")], &[]);
+            retain(dir.path(), &found.outputs, &retained, &AtomicBool::new(false)).unwrap();
+            assert_eq!(fs::read_to_string(retained.join("a/b")).unwrap(), text);
         }
-        keep(dir.path(), &[], &kept, &AtomicBool::new(false)).unwrap();
-        assert!(!kept.join("a").exists());
+        retain(dir.path(), &[], &retained, &AtomicBool::new(false)).unwrap();
+        assert!(!retained.join("a").exists());
     }
 
     #[test]
-    fn a_large_file_is_left_when_told_to_halt() {
+    fn cancelled_collection_fails_early() {
         let dir = tempfile::tempdir().unwrap();
         fs::File::create(dir.path().join("large")).unwrap().set_len(1 << 40).unwrap();
         let (wanted, mask) = (patterns(&[("l", "large")]), Mask::default());
-        let halted = find(dir.path(), &wanted, &BTreeMap::new(), &mask, &AtomicBool::new(true));
-        assert!(halted.is_err());
+        let result = collect(dir.path(), &wanted, &BTreeMap::new(), &mask, &AtomicBool::new(true));
+        assert!(result.is_err());
     }
 }

@@ -1,9 +1,9 @@
-//! Panics: a fault of our own, which must cost no more than what it happened in.
+//! Catches panics, so that a bug of the agent affects only the task in which it happens.
 //!
-//! Whoever would never end, or is waited for by others, is run in here. What it says is for the log and for people,
-//! so it is cut short.
+//! Endless loops, and work that others wait for, run through this module. Panic messages are truncated, because they
+//! are logged and reported.
 
-use crate::wait::Backoff;
+use crate::backoff::Backoff;
 use std::any::Any;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,49 +12,49 @@ use std::task::Poll;
 use std::time::Duration;
 use tracing::error;
 
-/// Characters that are told of a panic.
-const WORDS_MAX: usize = 500;
-/// How long a loop that broke off waits at most before it begins again.
-const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Maximum length of a panic message.
+const MESSAGE_CHARS_MAX: usize = 500;
+/// Longest delay before a panicked loop is restarted.
+const RESTART_DELAY_MAX: Duration = Duration::from_secs(5);
 
-/// What somebody said who broke off.
+/// Message of a caught panic.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a fault in the agent itself: {0}")]
-pub(crate) struct Panicked(String);
+#[error("internal error of the agent (panic): {0}")]
+pub(crate) struct PanicError(String);
 
-impl Panicked {
+impl PanicError {
     fn new(cause: &(dyn Any + Send)) -> Self {
         let plain = cause.downcast_ref::<&'static str>().copied();
-        let words = plain.or_else(|| cause.downcast_ref::<String>().map(String::as_str));
-        Self(words.unwrap_or("it says nothing").chars().take(WORDS_MAX).collect())
+        let message = plain.or_else(|| cause.downcast_ref::<String>().map(String::as_str));
+        Self(message.unwrap_or("no message").chars().take(MESSAGE_CHARS_MAX).collect())
     }
 }
 
-/// Calls a function; what it said, if it broke off.
+/// Calls a function and catches a panic.
 ///
-/// What it was changing may be half done: it lives on the disk, where every step finds out anew how far it is, or
-/// behind locks that hold whole values.
-pub(crate) fn call<T>(function: impl FnOnce() -> T) -> Result<T, Panicked> {
-    catch_unwind(AssertUnwindSafe(function)).map_err(|cause| Panicked::new(cause.as_ref()))
+/// This is unwind-safe: shared state is on disk, where each step determines the progress again, or behind locks that
+/// hold complete values.
+pub(crate) fn catch<T>(function: impl FnOnce() -> T) -> Result<T, PanicError> {
+    catch_unwind(AssertUnwindSafe(function)).map_err(|cause| PanicError::new(cause.as_ref()))
 }
 
-/// The same for what takes its time.
-pub(crate) async fn caught<F: Future>(future: F) -> Result<F::Output, Panicked> {
+/// Like [`catch`], for a future.
+pub(crate) async fn catch_async<F: Future>(future: F) -> Result<F::Output, PanicError> {
     let mut future = pin!(future);
-    poll_fn(|context| match call(|| future.as_mut().poll(context)) {
+    poll_fn(|context| match catch(|| future.as_mut().poll(context)) {
         Ok(Poll::Pending) => Poll::Pending,
         Ok(Poll::Ready(done)) => Poll::Ready(Ok(done)),
-        Err(panicked) => Poll::Ready(Err(panicked)),
+        Err(error) => Poll::Ready(Err(error)),
     })
     .await
 }
 
-/// Runs a loop until it ends by itself; one that breaks off begins again.
-pub(crate) async fn keep_on<F: Future<Output = ()>>(what: &'static str, begin: impl Fn() -> F) {
-    let mut backoff = Backoff::up_to(PAUSE_MAX);
-    while let Err(panicked) = caught(begin()).await {
+/// Runs a loop until it ends by itself; restarts it after a panic.
+pub(crate) async fn restart_on_panic<F: Future<Output = ()>>(name: &'static str, start: impl Fn() -> F) {
+    let mut backoff = Backoff::up_to(RESTART_DELAY_MAX);
+    while let Err(error) = catch_async(start()).await {
         let wait = backoff.next();
-        error!("{what} broke off, and begins again in {} ms: {panicked}", wait.as_millis());
+        error!("{name} panicked, restarting in {} ms: {error}", wait.as_millis());
         tokio::time::sleep(wait).await;
     }
 }
@@ -65,23 +65,26 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[tokio::test]
-    async fn whoever_breaks_off_says_why() {
-        let told = caught(async { panic!("the sky fell") }).await;
-        assert_eq!(told.unwrap_err().to_string(), "a fault in the agent itself: the sky fell");
-        let late = caught(async {
+    async fn panic_message_is_returned_and_truncated() {
+        let error = catch_async(async { panic!("a test panic") }).await.unwrap_err();
+        assert_eq!(error.to_string(), "internal error of the agent (panic): a test panic");
+        let late = catch_async(async {
             tokio::task::yield_now().await;
-            panic!("{}", "x".repeat(WORDS_MAX * 2))
+            panic!("{}", "x".repeat(MESSAGE_CHARS_MAX * 2))
         });
-        assert_eq!(late.await.unwrap_err(), Panicked("x".repeat(WORDS_MAX)));
-        let silent = call(|| std::panic::panic_any(7));
-        assert_eq!(silent.unwrap_err(), Panicked("it says nothing".to_owned()));
-        assert_eq!(caught(async { 7 }).await, Ok(7));
+        assert_eq!(late.await.unwrap_err(), PanicError("x".repeat(MESSAGE_CHARS_MAX)));
+        let silent = catch(|| std::panic::panic_any(7));
+        assert_eq!(silent.unwrap_err(), PanicError("no message".to_owned()));
+        assert_eq!(catch_async(async { 7 }).await, Ok(7));
     }
 
     #[tokio::test]
-    async fn a_loop_that_breaks_off_begins_again() {
-        let begun = AtomicU32::new(0);
-        keep_on("a test", || async { assert!(begun.fetch_add(1, Ordering::Relaxed) >= 3, "not yet") }).await;
-        assert_eq!(begun.load(Ordering::Relaxed), 4);
+    async fn panicked_loop_is_restarted() {
+        let starts = AtomicU32::new(0);
+        restart_on_panic("a test", || async {
+            assert!(starts.fetch_add(1, Ordering::Relaxed) >= 3, "not yet")
+        })
+        .await;
+        assert_eq!(starts.load(Ordering::Relaxed), 4);
     }
 }

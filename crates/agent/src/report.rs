@@ -1,33 +1,34 @@
-//! Reports that are repeated until the server has heard them.
+//! Reports that are repeated until the server has received them.
 
-use crate::carry::{Next, Task};
-use crate::door::Trouble;
+use crate::backoff::Backoff;
 use crate::executor::Executor;
-use crate::logs::{self, Log};
-use crate::panics::caught;
-use crate::place::{Manifest, Stop};
+use crate::logs::{self, LogState};
+use crate::panics::catch_async;
 use crate::run::Agent;
-use crate::wait::Backoff;
+use crate::server_client::RequestError;
+use crate::task::{NextStep, Task};
+use crate::task_dir::{Manifest, StopReason};
 use std::io;
 use tidemill_core::task::{Stage, TaskResult};
-use tidemill_supervisor::Moment;
-use tidemill_wire::agents::Taken;
+use tidemill_supervisor::BootInstant;
+use tidemill_wire::agents::ReportOutcome;
 use tracing::{error, info, warn};
 
-/// Says how far a task is until the server has heard it: the moment before it was said, or none if the task is
-/// not ours.
-pub(crate) async fn stage<E: Executor>(agent: &Agent<E>, task: &str, stage: Stage) -> Option<Moment> {
+/// Reports the stage of a task until the server has received it.
+///
+/// Returns the time before the report was sent, or `None` if the task is not assigned to this agent.
+pub(crate) async fn stage<E: Executor>(agent: &Agent<E>, task: &str, stage: Stage) -> Option<BootInstant> {
     let mut backoff = Backoff::new();
     loop {
-        let at = Moment::now();
-        match agent.door.stage(task, stage).await {
-            Ok(Taken::Applied | Taken::Duplicate) => return Some(at),
-            Ok(Taken::Stale) => {
-                info!(task.id = %task, "task {task} is not ours any more");
+        let at = BootInstant::now();
+        match agent.server.stage(task, stage).await {
+            Ok(ReportOutcome::Applied | ReportOutcome::Duplicate) => return Some(at),
+            Ok(ReportOutcome::Stale) => {
+                info!(task.id = %task, "task {task} is no longer assigned to this agent");
                 return None;
             }
-            Err(trouble) => {
-                if agent.heed(&trouble) {
+            Err(error) => {
+                if agent.end_if_superseded(&error) {
                     return std::future::pending().await;
                 }
                 agent.wait(&mut backoff).await;
@@ -37,66 +38,67 @@ pub(crate) async fn stage<E: Executor>(agent: &Agent<E>, task: &str, stage: Stag
 }
 
 impl<E: Executor> Task<'_, E> {
-    /// Hands in the log and what came of the task, and removes what is left of it.
-    pub(crate) async fn hand_in(&mut self) -> io::Result<Next> {
+    /// Submits the log and the result of the task, then removes its directory.
+    pub(crate) async fn submit(&mut self) -> io::Result<NextStep> {
         let manifest = match &self.manifest {
             Some(manifest) => manifest.clone(),
-            None => match self.place.manifest()? {
+            None => match self.dir.manifest()? {
                 Some(manifest) => manifest,
-                None => return Ok(Next::Again),
+                None => return Ok(NextStep::Again),
             },
         };
-        if self.wanted_stop() != Some(Stop::Over) {
-            let (agent, place) = (self.agent, self.place.clone());
+        if self.stop_reason() != Some(StopReason::Over) {
+            let (agent, task_dir) = (self.agent, self.dir.clone());
             tokio::select! {
-                handed = hand_in(agent, &place, manifest) => handed?,
-                () = self.other_wish() => return Ok(Next::Again),
+                submitted = submit(agent, &task_dir, manifest) => submitted?,
+                () = self.stop_changed() => return Ok(NextStep::Again),
             }
         }
         self.remove();
-        Ok(Next::Gone)
+        Ok(NextStep::Done)
     }
 
-    /// Removes what is left of a task that is over. What cannot be removed keeps nobody: it is tried again with each
-    /// sign of life.
+    /// Removes the directory of an ended task. The next heartbeat repeats a failed removal.
     pub(crate) fn remove(&self) {
-        if let Err(error) = self.place.remove() {
-            let id = self.place.task_id();
-            warn!(task.id = %id, "what is left of task {id} could not be removed: {error}");
+        if let Err(error) = self.dir.remove() {
+            let id = self.dir.task_id();
+            warn!(task.id = %id, "could not remove the directory of task {id}: {error}");
         }
     }
 }
 
-async fn hand_in<E: Executor>(
+async fn submit<E: Executor>(
     agent: &Agent<E>,
-    place: &crate::place::Place,
+    task_dir: &crate::task_dir::TaskDir,
     mut manifest: Manifest,
 ) -> io::Result<()> {
-    // The log first: whoever sees the end can read how it came to that.
-    match caught(logs::ship(agent, place, Log::Ended)).await {
+    // The log comes first, so that it is complete when the result is visible.
+    match catch_async(logs::ship(agent, task_dir, LogState::Ended)).await {
         Ok(Ok(_)) => {}
-        // The end is worth more than the rest of the log.
+        // The result is more important than the rest of the log.
         Ok(Err(error)) => {
-            warn!("the log of task {} is handed in as far as it can be read: {error}", manifest.task_id);
+            warn!("could not submit the complete log of task {}: {error}", manifest.task_id);
         }
-        Err(panicked) => {
-            error!("the log of task {} is handed in as far as it is: {panicked}", manifest.task_id);
+        Err(error) => {
+            error!("could not submit the complete log of task {}: {error}", manifest.task_id);
         }
     }
     let mut backoff = Backoff::new();
     loop {
-        match agent.door.result(&manifest).await {
-            Ok(Taken::Applied | Taken::Duplicate | Taken::Stale) => return Ok(()),
-            Err(Trouble::Bad(words)) if !manifest.outputs.is_empty() || !is_refused(&manifest) => {
-                // It would be refused for ever. That it was is the result.
-                warn!("the server cannot use the result of task {}: {words}", manifest.task_id);
-                let message = format!("the server could not use the result: {words}");
+        match agent.server.result(&manifest).await {
+            Ok(ReportOutcome::Applied | ReportOutcome::Duplicate | ReportOutcome::Stale) => return Ok(()),
+            Err(RequestError::Rejected(message))
+                if !manifest.outputs.is_empty() || !is_rejected(&manifest) =>
+            {
+                // The server would always reject it, so the rejection becomes the result.
+                warn!("the server rejected the result of task {}: {message}", manifest.task_id);
+                let message = format!("the server rejected the result: {message}");
                 manifest.result = TaskResult::Failed { fatal: true, elsewhere: false, message };
                 manifest.outputs.clear();
                 manifest.unknown.clear();
             }
-            Err(trouble) => {
-                if agent.heed(&trouble) {
+            Err(error) => {
+                if agent.end_if_superseded(&error) {
                     return std::future::pending().await;
                 }
                 agent.wait(&mut backoff).await;
@@ -105,6 +107,7 @@ async fn hand_in<E: Executor>(
     }
 }
 
-fn is_refused(manifest: &Manifest) -> bool {
-    matches!(&manifest.result, TaskResult::Failed { message, .. } if message.starts_with("the server could not use"))
+fn is_rejected(manifest: &Manifest) -> bool {
+    let prefix = "the server rejected the result";
+    matches!(&manifest.result, TaskResult::Failed { message, .. } if message.starts_with(prefix))
 }

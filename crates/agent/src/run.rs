@@ -1,15 +1,15 @@
-//! An agent from its start to its end.
+//! The life of an agent process: start, resumed and accepted tasks, shutdown.
 
+use crate::agent_dir::AgentDir;
 use crate::artifacts::Store;
-use crate::door::{Door, Trouble};
-use crate::executor::{Executor, Fault, Processes};
-use crate::held::HeldTasks;
-use crate::home::Home;
+use crate::backoff::Backoff;
+use crate::executor::{Executor, ProcessExecutor, TaskError};
+use crate::held_tasks::HeldTasks;
 use crate::order::{self, is_id};
-use crate::place::{Place, Stop};
-use crate::settings::{Commands, Ending, Settings};
-use crate::wait::Backoff;
-use crate::{beat, carry, kept, panics, poll, probe, secrets};
+use crate::server_client::{RequestError, ServerClient};
+use crate::settings::{CommandsOnExit, ExitPolicy, Settings};
+use crate::task_dir::{StopReason, TaskDir};
+use crate::{heartbeat, panics, poll, probe, retention, secrets, task};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,403 +20,402 @@ use std::time::Duration;
 use tidemill_client::Client;
 use tidemill_core::limits;
 use tidemill_core::task::TaskKind;
-use tidemill_supervisor::Seen;
-use tidemill_wire::agents::{HomeSecret, PROTOCOL, RegisterAgent};
+use tidemill_supervisor::CommandState;
+use tidemill_wire::agents::{AgentSecret, PROTOCOL, RegisterAgent};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-/// How long an agent that ends waits to report what it stopped.
-const REPORTED_MAX: Duration = Duration::from_secs(5);
-/// How long a goodbye may take.
-const GOODBYE_MAX: Duration = Duration::from_secs(3);
+/// Time limit for the reports of stopped commands at shutdown.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit for retiring the agent at shutdown.
+const RETIRE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Why an agent cannot go on.
+/// Error that ends an agent.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Its directory cannot be used.
-    #[error("the directory {} of the agent cannot be used", path.display())]
+    #[error("could not use the agent directory {}", path.display())]
     Directory {
-        /// The directory.
         path: PathBuf,
-        /// What the system said.
         #[source]
         source: io::Error,
     },
-    /// Another process uses its directory.
-    #[error("another process uses {}; an agent has a directory of its own", path.display())]
-    Busy {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// A setting cannot be used.
+    #[error("another process uses the agent directory {}; choose another --dir", path.display())]
+    Busy { path: PathBuf },
     #[error("{0}")]
     Setting(String),
-    /// The server will not have it.
-    #[error("the server does not take this agent: {0}")]
+    #[error("the server refused to register this agent: {0}")]
     Refused(String),
-    /// Another process speaks for this agent.
-    #[error("another process speaks for this agent: {0}")]
+    #[error("another process has registered as this agent: {0}")]
     Superseded(String),
 }
 
-/// What an agent did.
+/// Counters of one agent process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Carried {
-    /// Orders that it took.
+pub struct AgentSummary {
     pub taken: u64,
-    /// Tasks of which it was rid when it ended.
+    /// Tasks that it completed.
     pub ended: u64,
-    /// Tasks that it still held: the next process goes on with them.
+    /// Tasks that it still held at exit; the next process resumes them.
     pub held: usize,
 }
 
-/// Why an agent ends.
+/// Reason for the shutdown of an agent.
 #[derive(Debug, Clone)]
-pub(crate) enum End {
-    /// It was told to, or holds nothing and was to end then.
-    Done,
-    /// Another process speaks for it.
+pub(crate) enum ShutdownReason {
+    /// It was requested, or the agent is drained.
+    Requested,
+    /// Another process has registered as this agent.
     Superseded(String),
 }
 
-/// An agent at work.
+/// State of a running agent.
 pub(crate) struct Agent<E> {
     pub(crate) settings: Settings,
-    pub(crate) home: Home,
-    pub(crate) door: Door,
+    pub(crate) dir: AgentDir,
+    pub(crate) server: ServerClient,
     pub(crate) executor: E,
     pub(crate) store: Option<Store>,
-    /// What it holds.
     pub(crate) held: HeldTasks,
-    carrying: Mutex<JoinSet<()>>,
-    /// Tasks whose order could not be kept, and how often space had been freed by then.
-    unkept: Mutex<BTreeMap<String, u64>>,
-    /// Asks for space on the disk.
+    running: Mutex<JoinSet<()>>,
+    /// Tasks whose order could not be stored, with the value of `space_freed` at that time.
+    unstored: Mutex<BTreeMap<String, u64>>,
+    /// Requests a removal of unused outputs, because the disk is full.
     pub(crate) space_wanted: Notify,
-    /// Counts the times that space was freed, as far as that was possible.
+    /// Counts the removal passes that such requests caused.
     pub(crate) space_freed: AtomicU64,
-    /// Counts answers to beats: whoever waits to try again may do so at once.
-    pub(crate) answered: watch::Sender<u64>,
-    /// Whether the server was asked for tasks, and answered.
+    /// Counts responses to heartbeats: a change ends the back-off of other requests.
+    pub(crate) heartbeats_answered: watch::Sender<u64>,
+    /// Whether the server has answered a poll.
     pub(crate) polled: watch::Sender<bool>,
-    end: watch::Sender<Option<End>>,
-    /// Whether the server gives it no new tasks.
+    end: watch::Sender<Option<ShutdownReason>>,
+    /// Whether the server assigns no new tasks to it.
     pub(crate) is_draining: AtomicBool,
     taken: AtomicU64,
     ended: AtomicU64,
 }
 
-/// Runs an agent until it is told to end, or holds nothing and was to end then.
+/// Runs an agent until `stop` is set, or until it is drained if the settings say so.
 ///
-/// Commands outlive it, unless the settings say otherwise; the next process of the same directory goes on with
-/// them.
-pub async fn run(settings: Settings, client: Client, stop: watch::Receiver<bool>) -> Result<Carried, Error> {
-    let executor = Processes::new(settings.supervisor.clone(), settings.supervisor_args.clone());
+/// Commands outlive the agent unless the settings say otherwise. The next process with the same directory resumes them.
+pub async fn run(
+    settings: Settings,
+    client: Client,
+    stop: watch::Receiver<bool>,
+) -> Result<AgentSummary, Error> {
+    let executor = ProcessExecutor::new(settings.supervisor.clone(), settings.supervisor_args.clone());
     run_with(settings, client, executor, stop).await
 }
 
-/// The same with another executor.
+/// Like [`run`], with another executor.
 pub async fn run_with<E: Executor>(
     settings: Settings,
     client: Client,
     executor: E,
     mut stop: watch::Receiver<bool>,
-) -> Result<Carried, Error> {
-    let home = Home::open(&settings.dir)?;
+) -> Result<AgentSummary, Error> {
+    let dir = AgentDir::open(&settings.dir)?;
     if let Some(path) = &settings.secrets {
         secrets::read(path).map_err(Error::Setting)?;
     }
     let store = settings.store.as_deref().map(Store::open).transpose().map_err(Error::Setting)?;
     let agent = Arc::new(Agent {
-        door: Door::new(client, home.agent_id()),
+        server: ServerClient::new(client, dir.agent_id()),
         settings,
-        home,
+        dir,
         executor,
         store,
         held: HeldTasks::default(),
-        carrying: Mutex::default(),
-        unkept: Mutex::default(),
+        running: Mutex::default(),
+        unstored: Mutex::default(),
         space_wanted: Notify::new(),
         space_freed: AtomicU64::new(0),
-        answered: watch::Sender::new(0),
+        heartbeats_answered: watch::Sender::new(0),
         polled: watch::Sender::new(false),
         end: watch::Sender::new(None),
         is_draining: AtomicBool::new(false),
         taken: AtomicU64::new(0),
         ended: AtomicU64::new(0),
     });
-    let beat_secs = tokio::select! {
+    let heartbeat_secs = tokio::select! {
         registered = agent.register() => registered?,
-        _ = stop.wait_for(|told| *told) => return Ok(agent.carried()),
+        _ = stop.wait_for(|stop| *stop) => return Ok(agent.summary()),
     };
-    agent.take_up().map_err(|source| Error::Directory { path: agent.settings.dir.clone(), source })?;
-    agent.work(Duration::from_secs(beat_secs.clamp(1, 60)), stop).await
+    agent.resume_tasks().map_err(|source| Error::Directory { path: agent.settings.dir.clone(), source })?;
+    agent.work(Duration::from_secs(heartbeat_secs.clamp(1, 60)), stop).await
 }
 
 impl<E: Executor> Agent<E> {
     async fn work(
         self: Arc<Self>,
-        beat: Duration,
+        heartbeat: Duration,
         mut stop: watch::Receiver<bool>,
-    ) -> Result<Carried, Error> {
-        let (mut beating, mut asking) = (JoinSet::new(), JoinSet::new());
+    ) -> Result<AgentSummary, Error> {
+        let (mut heartbeats, mut loops) = (JoinSet::new(), JoinSet::new());
         let agent = Arc::clone(&self);
-        beating.spawn(panics::keep_on("the heartbeat", move || beat::beat(Arc::clone(&agent), beat)));
+        heartbeats.spawn(panics::restart_on_panic("the heartbeat loop", move || {
+            heartbeat::send_heartbeats(Arc::clone(&agent), heartbeat)
+        }));
         let agent = Arc::clone(&self);
-        asking.spawn(panics::keep_on("asking for tasks", move || poll::poll(Arc::clone(&agent))));
+        loops.spawn(panics::restart_on_panic("the poll loop", move || poll::poll(Arc::clone(&agent))));
         let agent = Arc::clone(&self);
-        asking.spawn(panics::keep_on("removing what is kept", move || kept::keep(Arc::clone(&agent))));
+        loops.spawn(panics::restart_on_panic("the retention loop", move || {
+            retention::enforce_retention(Arc::clone(&agent))
+        }));
         if self.settings.probe.is_some() {
             let agent = Arc::clone(&self);
-            asking.spawn(panics::keep_on("the probe", move || probe::probe(Arc::clone(&agent))));
+            loops.spawn(panics::restart_on_panic("the probe loop", move || probe::probe(Arc::clone(&agent))));
         }
         let mut end = self.end.subscribe();
-        let why = tokio::select! {
-            _ = stop.wait_for(|told| *told) => End::Done,
-            end = end.wait_for(Option::is_some) => end.ok().and_then(|end| end.clone()).unwrap_or(End::Done),
+        let reason = tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => ShutdownReason::Requested,
+            end = end.wait_for(Option::is_some) => {
+                end.ok().and_then(|end| end.clone()).unwrap_or(ShutdownReason::Requested)
+            }
         };
-        asking.shutdown().await;
-        if matches!(why, End::Done) && self.settings.commands == Commands::Stop {
+        loops.shutdown().await;
+        if matches!(reason, ShutdownReason::Requested)
+            && self.settings.commands_on_exit == CommandsOnExit::Stop
+        {
             self.stop_commands().await;
         }
-        beating.shutdown().await;
-        let mut carrying = std::mem::take(&mut *self.carrying());
-        carrying.shutdown().await;
-        match why {
-            End::Superseded(words) => Err(Error::Superseded(words)),
-            End::Done => {
-                self.leave().await;
-                Ok(self.carried())
+        heartbeats.shutdown().await;
+        let mut running = std::mem::take(&mut *self.running());
+        running.shutdown().await;
+        match reason {
+            ShutdownReason::Superseded(message) => Err(Error::Superseded(message)),
+            ShutdownReason::Requested => {
+                self.retire().await;
+                Ok(self.summary())
             }
         }
     }
 
-    /// Stops every command, and waits until each is over; for a while also until that is reported.
+    /// Stops all commands and waits for their end, and for a limited time also for their reports.
     async fn stop_commands(&self) {
-        for task in self.have() {
-            self.want_stop(&task, Stop::Shutdown);
+        for task in self.held_ids() {
+            self.request_stop(&task, StopReason::Shutdown);
         }
-        let begun = tokio::time::Instant::now();
+        let started = tokio::time::Instant::now();
         loop {
-            let have = self.have();
-            let are_over = have.iter().all(|task| self.is_concluded(task) != Some(false));
-            let waited = begun.elapsed();
+            let held = self.held_ids();
+            let all_concluded = held.iter().all(|task| self.is_concluded(task) != Some(false));
+            let waited = started.elapsed();
             let is_late = waited > self.settings.grace + Duration::from_secs(20);
-            if have.is_empty() || is_late || (are_over && waited > REPORTED_MAX) {
+            if held.is_empty() || is_late || (all_concluded && waited > REPORT_TIMEOUT) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
-    /// Says goodbye where nothing is held: whatever is held waits for this agent to come back.
-    async fn leave(&self) {
-        if self.home.tasks().is_ok_and(|tasks| tasks.is_empty()) {
-            match tokio::time::timeout(GOODBYE_MAX, self.door.goodbye()).await {
+    /// Retires the agent if it holds no tasks. Otherwise the server keeps them assigned until it comes back.
+    async fn retire(&self) {
+        if self.dir.tasks().is_ok_and(|tasks| tasks.is_empty()) {
+            match tokio::time::timeout(RETIRE_TIMEOUT, self.server.retire()).await {
                 Ok(Ok(())) => {}
-                Ok(Err(trouble)) => info!("the server did not hear the goodbye: {}", trouble.words()),
-                Err(_) => info!("the server did not hear the goodbye in time"),
+                Ok(Err(error)) => info!("could not retire the agent: {}", error.message()),
+                Err(_) => info!("could not retire the agent in time"),
             }
         }
     }
 
-    fn carried(&self) -> Carried {
-        Carried {
+    fn summary(&self) -> AgentSummary {
+        AgentSummary {
             taken: self.taken.load(Ordering::Relaxed),
             ended: self.ended.load(Ordering::Relaxed),
-            held: self.home.tasks().map_or(0, |tasks| tasks.len()),
+            held: self.dir.tasks().map_or(0, |tasks| tasks.len()),
         }
     }
 
-    /// Says what we are until the server has heard it.
+    /// Registers the agent, with retries; returns the heartbeat interval in seconds.
     pub(crate) async fn register(&self) -> Result<u64, Error> {
         let register = RegisterAgent {
-            boot: self.door.boot(),
+            boot: self.server.boot(),
             name: self.settings.name.clone(),
             host: self.settings.host.clone(),
             labels: self.settings.labels.clone(),
             capacity: self.settings.capacity,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             protocol: PROTOCOL,
-            draining: self.settings.ending == Ending::Drained,
-            secret: Some(HomeSecret(self.home.secret().to_owned())),
+            draining: self.settings.exit_policy == ExitPolicy::Drained,
+            secret: Some(AgentSecret(self.dir.secret().to_owned())),
         };
         let mut backoff = Backoff::new();
         loop {
-            match self.door.register(&register).await {
-                Ok(answer) => return Ok(answer.beat_secs),
-                Err(Trouble::Later(words)) => {
+            match self.server.register(&register).await {
+                Ok(response) => return Ok(response.beat_secs),
+                Err(RequestError::Retryable(message)) => {
                     let wait = backoff.next();
                     warn!(
-                        "the server does not take this agent yet, trying again in {} ms: {words}",
+                        "could not register this agent, trying again in {} ms: {message}",
                         wait.as_millis()
                     );
                     tokio::time::sleep(wait).await;
                 }
-                Err(Trouble::Superseded(words)) => return Err(Error::Superseded(words)),
-                Err(trouble) => return Err(Error::Refused(trouble.words().to_owned())),
+                Err(RequestError::Superseded(message)) => return Err(Error::Superseded(message)),
+                Err(error) => return Err(Error::Refused(error.message().to_owned())),
             }
         }
     }
 
-    /// Goes on with everything that is on the disk, and with every command that runs without being there.
+    /// Resumes all tasks on disk, and all running commands whose directory was removed.
     ///
-    /// A task that cannot be gone on with costs no other one anything.
-    fn take_up(self: &Arc<Self>) -> io::Result<()> {
-        let running = self.executor.adopt(&self.home.tasks_dir())?;
-        let names = running.iter().filter_map(|place| place.file_name()?.to_str());
+    /// A task that cannot be resumed does not affect the others.
+    fn resume_tasks(self: &Arc<Self>) -> io::Result<()> {
+        let running = self.executor.adopt(&self.dir.tasks_dir())?;
+        let names = running.iter().filter_map(|dir| dir.file_name()?.to_str());
         let mut tasks: BTreeSet<String> = names.filter(|name| is_id(name)).map(str::to_owned).collect();
-        tasks.extend(self.home.tasks()?);
+        tasks.extend(self.dir.tasks()?);
         for task in tasks {
-            let place = self.home.place(&task);
-            place.reopen();
-            if let Err(error) = self.take_up_one(&place, &running) {
-                warn!(task.id = %task, "what is left of task {task} cannot be used: {error}");
+            let task_dir = self.dir.task_dir(&task);
+            task_dir.restore_access();
+            if let Err(error) = self.resume_task(&task_dir, &running) {
+                warn!(task.id = %task, "could not resume task {task}: {error}");
             }
         }
         Ok(())
     }
 
-    fn take_up_one(self: &Arc<Self>, place: &Place, running: &BTreeSet<PathBuf>) -> io::Result<()> {
-        let (task, runs) = (place.task_id(), running.contains(&place.dir()));
-        let stop = place.stop().unwrap_or_default();
-        let order = match place.order() {
+    fn resume_task(self: &Arc<Self>, task_dir: &TaskDir, running: &BTreeSet<PathBuf>) -> io::Result<()> {
+        let (task, runs) = (task_dir.task_id(), running.contains(&task_dir.path()));
+        let stop = task_dir.stop().unwrap_or_default();
+        let order = match task_dir.order() {
             Ok(Some(raw)) => Ok(raw),
-            Ok(None) if runs => Err(directory_gone(place)),
-            // It was cancelled before it came, which is remembered until the server says that it is over.
+            Ok(None) if runs => Err(directory_gone(task_dir)),
+            // It was cancelled before its order arrived. The stop is kept until the server ends the task.
             Ok(None) if stop.is_some() => return Ok(()),
-            Ok(None) => return place.remove(),
-            Err(_) if runs && !place.is_intact() => Err(directory_gone(place)),
-            Err(error) if runs || self.has_begun(place) => Err(order::unreadable(&error)),
-            // As good as one that never came: the server sends it again.
+            Ok(None) => return task_dir.remove(),
+            Err(_) if runs && !task_dir.is_intact() => Err(directory_gone(task_dir)),
+            Err(error) if runs || self.may_have_started(task_dir) => Err(order::unreadable(&error)),
+            // The command was not started, so the server can send the order again.
             Err(error) => {
-                warn!(task.id = %task, "the order of task {task} cannot be read, and has to come again: {error}");
-                return place.remove();
+                warn!(task.id = %task, "could not read the order of task {task}, waiting for it again: {error}");
+                return task_dir.remove();
             }
         };
-        info!(task.id = %task, "going on with task {task}");
-        self.carry(task, order, stop);
+        info!(task.id = %task, "resuming task {task}");
+        self.execute(task, order, stop);
         Ok(())
     }
 
     /// Whether a task whose order cannot be read may have been started.
-    fn has_begun(&self, place: &Place) -> bool {
-        let facts = place.facts(&self.executor);
-        facts.map_or(true, |facts| facts.has_manifest || facts.seen != Seen::Nothing)
+    fn may_have_started(&self, task_dir: &TaskDir) -> bool {
+        let facts = task_dir.facts(&self.executor);
+        facts.map_or(true, |facts| facts.has_manifest || facts.command != CommandState::NotStarted)
     }
 
-    /// Takes an order, unless it was taken before; whether it was.
-    pub(crate) fn take(self: &Arc<Self>, raw: &Value) -> io::Result<bool> {
+    /// Accepts an order; returns false if the task is already held or cannot be accepted.
+    pub(crate) fn accept(self: &Arc<Self>, raw: &Value) -> io::Result<bool> {
         let Some(task) = order::task_id(raw) else {
-            warn!("the server sent an order without an id that can be one");
+            warn!("the server sent an order without a valid task id");
             return Ok(false);
         };
         if self.held.contains(task) {
             return Ok(false);
         }
-        let place = self.home.place(task);
-        place.reopen();
-        let order = match self.keep_order(&place, raw) {
+        let task_dir = self.dir.task_dir(task);
+        task_dir.restore_access();
+        let order = match self.store_order(&task_dir, raw) {
             Ok(true) => Ok(raw.clone()),
             Ok(false) => return Ok(false),
-            // To stop a task needs no disk.
+            // A cancel order needs no disk space.
             Err(_) if order::is_cancel(raw) => Ok(raw.clone()),
-            Err(error) => Err(self.not_kept(task, error)?),
+            Err(error) => Err(self.order_not_stored(task, error)?),
         };
-        info!(task.id = %task, "took task {task}");
+        info!(task.id = %task, "accepted task {task}");
         self.taken.fetch_add(1, Ordering::Relaxed);
-        self.carry(task, order, place.stop().unwrap_or_default());
+        self.execute(task, order, task_dir.stop().unwrap_or_default());
         Ok(true)
     }
 
-    /// Keeps an order on the disk; false where too many are held.
-    fn keep_order(&self, place: &Place, raw: &Value) -> io::Result<bool> {
-        // One that is kept and not held was left by a try that failed after it was written down.
-        if !matches!(place.order(), Ok(Some(_))) {
-            let task = place.task_id();
-            if self.home.tasks().map_or(0, |tasks| tasks.len()) >= limits::AGENT_TASKS_MAX {
-                warn!(task.id = %task, "task {task} is not taken: {} are held", limits::AGENT_TASKS_MAX);
+    /// Stores an order on disk; returns false if the agent holds too many tasks.
+    fn store_order(&self, task_dir: &TaskDir, raw: &Value) -> io::Result<bool> {
+        // A stored order of a task that is not held is from an earlier failed attempt.
+        if !matches!(task_dir.order(), Ok(Some(_))) {
+            let task = task_dir.task_id();
+            if self.dir.tasks().map_or(0, |tasks| tasks.len()) >= limits::AGENT_TASKS_MAX {
+                warn!(task.id = %task, "task {task} was not accepted: {} tasks are held", limits::AGENT_TASKS_MAX);
                 return Ok(false);
             }
-            place.write_order(raw)?;
+            task_dir.write_order(raw)?;
         }
-        self.unkept().remove(place.task_id());
+        self.unstored().remove(task_dir.task_id());
         Ok(true)
     }
 
-    /// Why a task fails whose order cannot be kept; an error as long as freeing space may still help.
-    fn not_kept(&self, task: &str, error: io::Error) -> io::Result<Fault> {
+    /// Handles an order that could not be stored: returns `Err` while freeing space may help, then a task error.
+    fn order_not_stored(&self, task: &str, error: io::Error) -> io::Result<TaskError> {
         let freed = self.space_freed.load(Ordering::Relaxed);
-        let before = *self.unkept().entry(task.to_owned()).or_insert(freed);
-        // One pass may have been under way when the order came; the next one counts.
+        let before = *self.unstored().entry(task.to_owned()).or_insert(freed);
+        // One pass may have been running when the order arrived; the next one counts.
         if freed < before + 2 {
             self.space_wanted.notify_one();
             return Err(error);
         }
-        self.unkept().remove(task);
-        Ok(Fault::passing(format!("its agent could not keep the order: {error}")))
+        self.unstored().remove(task);
+        Ok(TaskError::transient(format!("the agent could not store the order: {error}")))
     }
 
-    fn carry(self: &Arc<Self>, task: &str, order: Result<Value, Fault>, stop: Option<Stop>) {
+    fn execute(self: &Arc<Self>, task: &str, order: Result<Value, TaskError>, stop: Option<StopReason>) {
         let is_cancel = order.as_ref().is_ok_and(order::is_cancel);
         let kind = if is_cancel { TaskKind::CancelJob } else { TaskKind::RunJob };
         let stopped = self.held.insert(task, kind, stop);
-        let mut carrying = self.carrying();
-        // Those that are done are let go.
-        while carrying.try_join_next().is_some() {}
-        carrying.spawn(carry::carry(Arc::clone(self), task.to_owned(), order, stopped));
+        let mut running = self.running();
+        // Releases finished tasks.
+        while running.try_join_next().is_some() {}
+        running.spawn(task::execute(Arc::clone(self), task.to_owned(), order, stopped));
     }
 
-    /// Notes that nothing is left of a task.
-    pub(crate) fn let_go(&self, task: &str) {
-        self.executor.release(&self.home.place(task).dir());
+    /// Releases a completed task.
+    pub(crate) fn release(&self, task: &str) {
+        self.executor.release(&self.dir.task_dir(task).path());
         self.held.remove(task);
         self.ended.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends the agent.
-    pub(crate) fn end(&self, end: End) {
-        self.end.send_if_modified(|there| {
-            let is_first = there.is_none();
+    /// Requests the shutdown of the agent; the first reason counts.
+    pub(crate) fn end(&self, reason: ShutdownReason) {
+        self.end.send_if_modified(|current| {
+            let is_first = current.is_none();
             if is_first {
-                *there = Some(end);
+                *current = Some(reason);
             }
             is_first
         });
     }
 
-    /// Heeds an answer that means the end; whether it does.
-    pub(crate) fn heed(&self, trouble: &Trouble) -> bool {
-        if let Trouble::Superseded(words) = trouble {
-            self.end(End::Superseded(words.clone()));
+    /// Requests the shutdown if another process has registered as this agent; returns whether that is so.
+    pub(crate) fn end_if_superseded(&self, error: &RequestError) -> bool {
+        if let RequestError::Superseded(message) = error {
+            self.end(ShutdownReason::Superseded(message.clone()));
             return true;
         }
         false
     }
 
-    /// Waits before something is tried again; not longer than until the server answers somebody.
+    /// Waits before a retry, at most until the server answers a heartbeat.
     pub(crate) async fn wait(&self, backoff: &mut Backoff) {
-        let mut answered = self.answered.subscribe();
-        let least = backoff.next();
+        let mut answered = self.heartbeats_answered.subscribe();
+        let delay = backoff.next();
         tokio::select! {
-            () = tokio::time::sleep(least) => {}
-            _ = answered.changed() => tokio::time::sleep(least.min(Duration::from_millis(200))).await,
+            () = tokio::time::sleep(delay) => {}
+            _ = answered.changed() => tokio::time::sleep(delay.min(Duration::from_millis(200))).await,
         }
     }
 
-    fn unkept(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
-        self.unkept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unstored(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
+        self.unstored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn carrying(&self) -> MutexGuard<'_, JoinSet<()>> {
-        self.carrying.lock().unwrap_or_else(PoisonError::into_inner)
+    fn running(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Why a task fails whose directory is gone, or is not the one any more in which its command was started.
-pub(crate) fn directory_gone(place: &Place) -> Fault {
-    let dir = place.dir();
-    let words = "was removed or replaced while its command ran, so its outputs and its end are not known";
-    Fault::passing(format!("the directory of the task, {}, {words}", dir.display()))
+/// Error of a task whose directory was removed or replaced while its command ran.
+pub(crate) fn directory_gone(task_dir: &TaskDir) -> TaskError {
+    let dir = task_dir.path();
+    let what = "was removed or replaced while its command ran, so its outputs and its exit code are unknown";
+    TaskError::transient(format!("the directory of the task, {}, {what}", dir.display()))
 }

@@ -1,5 +1,6 @@
-//! Secrets of a site: a file of `NAME=value` lines that only the agent's user can read. The server knows names
-//! alone.
+//! The secrets file: `NAME=value` lines in a file that only the agent's user can read.
+//!
+//! The server only knows the names.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,27 +8,25 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use tidemill_core::limits::VARIABLE_BYTES_MAX;
 
-/// Bytes of the file, at most.
+/// Maximum size of the file.
 const BYTES_MAX: u64 = 1024 * 1024;
-/// Shorter values cannot be kept out of a log: they appear everywhere.
+/// Shorter values cannot be masked in a log, because they occur by chance.
 const VALUE_MIN: usize = 4;
 
-/// Reads the file; what stands in the way is a sentence that holds no value.
+/// Reads the file. The error is a message for the user without secret values.
 pub(crate) fn read(path: &Path) -> Result<BTreeMap<String, String>, String> {
     let shown = path.display();
     let found =
-        fs::metadata(path).map_err(|error| format!("the secrets in {shown} cannot be read: {error}"))?;
+        fs::metadata(path).map_err(|error| format!("could not read the secrets file {shown}: {error}"))?;
     if found.permissions().mode() & 0o077 != 0 {
-        return Err(format!(
-            "the secrets in {shown} can be read by others; `chmod 600` makes them the agent's alone"
-        ));
+        return Err(format!("the secrets file {shown} can be read by others; run `chmod 600 {shown}`"));
     }
     if found.len() > BYTES_MAX {
-        return Err(format!("the secrets in {shown} are more than {BYTES_MAX} bytes"));
+        return Err(format!("the secrets file {shown} is larger than {BYTES_MAX} bytes"));
     }
     let text = fs::read_to_string(path)
-        .map_err(|error| format!("the secrets in {shown} cannot be read: {error}"))?;
-    parse(&text).map_err(|problem| format!("the secrets in {shown}: {problem}"))
+        .map_err(|error| format!("could not read the secrets file {shown}: {error}"))?;
+    parse(&text).map_err(|problem| format!("invalid secrets file {shown}: {problem}"))
 }
 
 fn parse(text: &str) -> Result<BTreeMap<String, String>, String> {
@@ -39,24 +38,24 @@ fn parse(text: &str) -> Result<BTreeMap<String, String>, String> {
         let (name, value) = line.split_once('=').ok_or(format!("line {number} is not NAME=value"))?;
         let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
         if name.is_empty() || !is_name || name.starts_with(|first: char| first.is_ascii_digit()) {
-            return Err(format!("line {number} does not begin with a name"));
+            return Err(format!("line {number} does not begin with a valid name"));
         }
         if value.len() < VALUE_MIN {
             return Err(format!(
-                "`{name}` has fewer than {VALUE_MIN} characters, which cannot be kept out of a log"
+                "`{name}` has fewer than {VALUE_MIN} characters, which cannot be masked in a log"
             ));
         }
         if name.len() + value.len() + 2 > VARIABLE_BYTES_MAX {
             return Err(format!(
-                "`{name}` has {} bytes, and a variable at most {VARIABLE_BYTES_MAX} with its name",
+                "`{name}` has {} bytes; name and value together may have at most {VARIABLE_BYTES_MAX}",
                 value.len()
             ));
         }
         if value.contains('\0') {
-            return Err(format!("`{name}` contains a NUL"));
+            return Err(format!("`{name}` contains a NUL character"));
         }
         if secrets.insert(name.to_owned(), value.to_owned()).is_some() {
-            return Err(format!("`{name}` is there twice"));
+            return Err(format!("`{name}` is defined twice"));
         }
     }
     Ok(secrets)
@@ -74,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_name_no_value() {
+    fn errors_do_not_contain_secret_values() {
         for bad in ["hunter2hunter2", "=hunter2", "1A=hunter2", "A B=hunter2", "A=hunter2\nA=hunter2"] {
             let problem = parse(bad).unwrap_err();
             assert!(!problem.contains("hunter"), "{problem}");
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_for_everybody_is_refused() {
+    fn secrets_file_readable_by_others_is_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("secrets");
         fs::write(&path, "KEY=hunter2\n").unwrap();

@@ -1,81 +1,75 @@
-//! What an agent is told before it starts.
+//! Settings of an agent.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What an agent is told before it starts.
+/// Settings of an agent.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Its directory. One process at a time uses it; what is in it outlives all of them.
+    /// Directory of the agent, which one process at a time uses. Its content outlives the process.
     pub dir: PathBuf,
-    /// A name for people.
     pub name: String,
-    /// The machine that it runs on.
+    /// Name of the machine.
     pub host: String,
-    /// What it offers.
+    /// Labels that jobs can require.
     pub labels: Vec<String>,
-    /// How much it carries at once, counted in weights of jobs.
+    /// Maximum sum of the weights of concurrent jobs.
     pub capacity: i32,
-    /// A file of `NAME=value` lines: what jobs may ask for by name.
+    /// File of `NAME=value` lines with the secrets that jobs can request by name.
     pub secrets: Option<PathBuf>,
-    /// Where outputs go besides the agent's own workspace: `file:///…`, `s3://bucket/…` or `az://container/…`.
+    /// URL of the store for outputs: `file:///…`, `s3://bucket/…` or `az://container/…`.
     pub store: Option<String>,
-    /// How much it keeps of what jobs left and no run that goes on needs.
-    pub keep: Keep,
-    /// The command that tells whether the database is under maintenance.
+    pub retention: RetentionPolicy,
     pub probe: Option<Probe>,
-    /// When it ends by itself.
-    pub ending: Ending,
-    /// What becomes of commands when it is told to end.
-    pub commands: Commands,
-    /// How long a command may take to end after it was asked to, before it is killed.
+    pub exit_policy: ExitPolicy,
+    pub commands_on_exit: CommandsOnExit,
+    /// Time between SIGTERM and SIGKILL of a stopped command.
     pub grace: Duration,
-    /// The program that supervises commands: this very one, unless a test stands in for it.
+    /// Program that supervises commands: the running program, or a test program.
     pub supervisor: PathBuf,
-    /// The arguments with which it calls [`tidemill_supervisor::supervise_detached`].
+    /// Arguments with which it calls [`tidemill_supervisor::supervise_detached`].
     pub supervisor_args: Vec<String>,
 }
 
-/// A command that tells whether the database is under maintenance: exit code 0 says no, 3 says yes.
+/// A command that checks for maintenance of the database: exit code 3 means maintenance, 0 means none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Probe {
-    /// A line for the shell.
+    /// Command line for `sh -c`.
     pub command: String,
-    /// Time between two looks; a look may take as long.
+    /// Interval between two runs, and the time limit of each run.
     pub every: Duration,
 }
 
-/// How much an agent keeps of what jobs left and no run that goes on needs. What no run is on record of is not kept.
+/// Limits for retained outputs that no active run needs. Outputs without a known run are always removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Keep {
-    /// For how long after the last run ended that needed it.
+pub struct RetentionPolicy {
+    /// Time to retain them after the end of the last run that needed them.
     pub time: Option<Duration>,
-    /// How much in all, counted with what is needed; what was not needed for longest goes first.
+    /// Maximum total size, including needed outputs; the longest unused outputs are removed first.
     pub bytes: Option<u64>,
-    /// Time between two looks.
+    /// Interval of the check.
     pub every: Duration,
 }
 
-impl Default for Keep {
+impl Default for RetentionPolicy {
     fn default() -> Self {
         Self { time: None, bytes: None, every: Duration::from_mins(10) }
     }
 }
 
-/// When an agent ends by itself.
+/// Condition under which an agent exits by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    /// Never.
+pub enum ExitPolicy {
     Never,
-    /// When it holds nothing: it asks for no new tasks.
+    /// It accepts no new tasks, and exits when it holds none.
     Drained,
 }
 
-/// What becomes of commands when their agent is told to end.
+/// Handling of running commands when the agent exits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Commands {
-    /// They go on: the next process finds them.
-    GoOn,
-    /// They are stopped, and reported as such.
+pub enum CommandsOnExit {
+    /// They continue; the next process of the agent resumes them.
+    Continue,
+    /// They are stopped and reported as failed.
     Stop,
 }

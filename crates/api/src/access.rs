@@ -1,21 +1,23 @@
-//! Who is calling, and whether they may.
+//! Authentication and authorization.
 //!
-//! A caller comes with a token in a header, or with the cookie of a session that was opened with one. What they may do
-//! stands on the token; which project they see does too. Whatever they change goes on record with the change.
+//! A caller sends a token in a header, or the cookie of a session that was opened with a token. The token determines
+//! the caller's role and the project that it sees. Changes made by people are written to the audit log in the same
+//! transaction.
 
-pub(crate) mod forgery;
+mod audit_trail;
+pub(crate) mod csrf;
 mod identify;
 mod throttle;
-mod trail;
 
-pub use identify::{Peer, SESSION_COOKIE, SignedIn, identify, sign_in};
-pub(crate) use identify::{SIGN_IN_PATH, no_cookie};
+pub(crate) use audit_trail::audit_entry;
+pub use identify::{Peer, SESSION_COOKIE, SignInResult, identify, sign_in};
+pub(crate) use identify::{SIGN_IN_PATH, removal_cookie};
 pub(crate) use throttle::Throttle;
-pub(crate) use trail::line as trail_line;
 
-use crate::answer::Fail;
 use crate::app::App;
 use crate::endpoint::Route;
+use crate::error::ApiError;
+use audit_trail::AuditTrail;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -28,98 +30,97 @@ use tidemill_core::{RunId, Timestamp};
 use tidemill_engine::Engine;
 use tidemill_store::{Error, RefusalCode};
 use tracing::Instrument as _;
-use trail::Trail;
 use uuid::Uuid;
 
-/// How callers are known.
+/// Authentication mode of a server.
 #[derive(Debug, Clone)]
 pub enum Access {
-    /// Whoever reaches the door may do everything: the embedded default on loopback, and commands in one process.
+    /// No authentication: every caller is an admin. Used on loopback and for commands that run in-process.
     Open {
-        /// The name under which what they do is recorded.
+        /// Caller name for the audit log.
         name: String,
     },
-    /// Whoever reaches the door is this caller: a door within one process, made for somebody who is known.
-    As(Caller),
-    /// Whoever comes with a token, or signed in with one, may do what the token says.
+    /// Every request is from this caller. Used by an in-process server that acts for a known user.
+    Fixed(Caller),
+    /// A token or a session cookie is required.
     Tokens,
 }
 
-/// Makes the token of the first admin, where nobody may do everything yet. Its secret is to be shown once, and is lost
-/// otherwise.
+/// Creates the first admin token if there is no admin token yet. The secret cannot be shown again later.
 pub async fn first_admin(engine: &Engine) -> Result<Option<(Token, Secret)>, Error> {
     engine.first_admin().await
 }
 
-/// How a caller came.
+/// Credentials and origin of a request.
 #[derive(Debug, Clone, Default)]
-pub struct Visit {
-    /// The token, where one was asked for.
+pub struct AuthContext {
     pub token_id: Option<Uuid>,
-    /// The hash of what they showed, where something was asked for.
+    /// Hash of the token or session secret.
     pub(crate) hash: Option<String>,
-    /// The session, where they came with a cookie.
-    pub session: Option<Signed>,
-    /// The address that they called from, where it is known.
+    /// The browser session, if the request came with its cookie.
+    pub session: Option<BrowserSession>,
+    /// IP address of the client, if known.
     pub source: Option<IpAddr>,
 }
 
-/// The session of a browser.
+/// Browser session.
 #[derive(Debug, Clone)]
-pub struct Signed {
-    /// The value of its cookie.
+pub struct BrowserSession {
+    /// Value of the session cookie.
     pub(crate) secret: Secret,
-    /// What every form of it must carry.
+    /// CSRF token that every form and script request must contain.
     pub csrf: String,
-    /// Until when it lasts.
     pub expires_at: Timestamp,
 }
 
-impl<S: Sync> FromRequestParts<S> for Visit {
-    type Rejection = Fail;
+impl<S: Sync> FromRequestParts<S> for AuthContext {
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Fail> {
-        parts.extensions.get::<Self>().cloned().ok_or_else(|| Fail::internal("a route has no guard"))
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        parts
+            .extensions
+            .get::<Self>()
+            .cloned()
+            .ok_or_else(|| ApiError::internal("route without access guard"))
     }
 }
 
-/// Who is calling.
+/// Authenticated caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// The name under which what they do is recorded.
+    /// Name for the audit log.
     pub name: String,
-    /// What they may do.
     pub role: Role,
-    /// The only project that they see, if not all.
+    /// The only project that the caller sees; `None` for all projects.
     pub project: Option<String>,
 }
 
 impl Caller {
-    /// Whether they may know that things of this project exist.
-    pub fn sees(&self, project: &str) -> bool {
+    /// Whether the caller may see objects of a project.
+    pub fn can_see(&self, project: &str) -> bool {
         self.project.as_deref().is_none_or(|own| own == project)
     }
 
-    /// The project that a list is narrowed to: the caller's own, or the one that was asked for.
+    /// Returns the project that a list must be restricted to: the caller's own, or the requested one.
     ///
-    /// Somebody else's project is narrowed to nothing: it reads as one that does not exist.
-    pub fn narrow(&self, asked: Option<String>) -> Result<Option<String>, Fail> {
-        match (&self.project, asked) {
-            (None, asked) => Ok(asked),
+    /// For another project than the caller's own, the error is the same as for a project that does not exist.
+    pub fn narrow_project(&self, requested: Option<String>) -> Result<Option<String>, ApiError> {
+        match (&self.project, requested) {
+            (None, requested) => Ok(requested),
             (Some(own), None) => Ok(Some(own.clone())),
-            (Some(own), Some(asked)) if *own == asked => Ok(Some(asked)),
-            (Some(_), Some(asked)) => Err(hidden_project(&asked)),
+            (Some(own), Some(requested)) if *own == requested => Ok(Some(requested)),
+            (Some(_), Some(requested)) => Err(invisible_project(&requested)),
         }
     }
 
-    /// A run that they may see. Another project's run reads as one that does not exist.
-    pub async fn run(&self, app: &App, run: &RunId) -> Result<Run, Fail> {
+    /// Returns a run that the caller may see. Another project's run is reported as unknown.
+    pub async fn run(&self, app: &App, run: &RunId) -> Result<Run, ApiError> {
         let found = app.engine().run(run).await?;
-        if self.sees(&found.project_id) { Ok(found) } else { Err(unknown_run(run)) }
+        if self.can_see(&found.project_id) { Ok(found) } else { Err(unknown_run(run)) }
     }
 
-    /// Makes sure that they may see a run, without a query where they see every project.
-    pub async fn may_touch(&self, app: &App, run: &RunId) -> Result<(), Fail> {
+    /// Checks that the caller may see a run. Needs no query for callers that see every project.
+    pub async fn check_run_access(&self, app: &App, run: &RunId) -> Result<(), ApiError> {
         if self.project.is_some() {
             self.run(app, run).await?;
         }
@@ -127,56 +128,60 @@ impl Caller {
     }
 }
 
-/// Refuses a project that does not exist, in the words of the store, to somebody who may create it.
-pub(crate) fn unknown_project(project: &str) -> Fail {
+/// Error for an unknown project, with the hint how to create it.
+pub(crate) fn unknown_project(project: &str) -> ApiError {
     Error::unknown_project(project, None).into()
 }
 
-/// The same for a caller of another project, who cannot create one. The answer must not tell whether it exists.
-pub(crate) fn hidden_project(project: &str) -> Fail {
+/// Error for a project that the caller cannot see. It must not reveal whether the project exists.
+pub(crate) fn invisible_project(project: &str) -> ApiError {
     unknown_project(project).hint(LIST_PROJECTS)
 }
 
-fn unknown_run(run: &RunId) -> Fail {
+fn unknown_run(run: &RunId) -> ApiError {
     Error::refused(RefusalCode::UnknownRun, format!("run `{run}` does not exist")).into()
 }
 
 impl<S: Sync> FromRequestParts<S> for Caller {
-    type Rejection = Fail;
+    type Rejection = ApiError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Fail> {
-        parts.extensions.get::<Self>().cloned().ok_or_else(|| Fail::internal("a route has no guard"))
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        parts
+            .extensions
+            .get::<Self>()
+            .cloned()
+            .ok_or_else(|| ApiError::internal("route without access guard"))
     }
 }
 
-/// Lets a request pass to its route, if its caller may, and puts on record what a person changed.
+/// Middleware that authenticates and authorizes a request, and writes a person's change to the audit log.
 pub(crate) async fn guard(
     State(route): State<Route>,
     request: Request,
     next: Next,
-) -> Result<Response, Fail> {
+) -> Result<Response, ApiError> {
     let (mut parts, mut body) = request.into_parts();
-    let (caller, visit) = identify(&route.app, &parts).await?;
-    route.allowed.check(&caller)?;
-    if forgery::changes(&parts.method) {
-        body = forgery::check(&parts, body, &visit).await?;
+    let (caller, auth) = identify(&route.app, &parts).await?;
+    route.permission.check(&caller)?;
+    if csrf::is_mutation(&parts.method) {
+        body = csrf::check_token(&parts, body, &auth).await?;
     }
-    let trail = Trail::begin(&route, &mut parts, &caller, &visit).await;
+    let audit = AuditTrail::start(&route, &mut parts, &caller, &auth).await;
     parts.extensions.insert(caller);
-    parts.extensions.insert(visit);
+    parts.extensions.insert(auth);
     let request = Request::from_parts(parts, body);
-    let Some(trail) = trail else { return Ok(next.run(request).await) };
-    // In a task of its own: a caller that hangs up must not keep what it did off the record.
+    let Some(audit) = audit else { return Ok(next.run(request).await) };
+    // In a task of its own: if the client disconnects, the audit entry is written nevertheless.
     let work = async move {
-        let response = trail.around(next.run(request)).await;
-        trail.end(response.status()).await;
+        let response = audit.scope(next.run(request)).await;
+        audit.finish(response.status()).await;
         response
     };
     match tokio::spawn(work.in_current_span()).await {
         Ok(response) => Ok(response),
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => Err(Fail::internal("a request was broken off")),
+            Err(_) => Err(ApiError::internal("request task was cancelled")),
         },
     }
 }

@@ -1,92 +1,104 @@
-//! Agents: what people say about them, and how they say that they live and ask for tasks.
+//! Agents: operator actions, and the heartbeat and task endpoints that agents call.
 //!
-//! An agent belongs to the token that it registered with. To everybody else who speaks as an agent it does not exist,
-//! word for word. When that token is over, the agent's own directory may come with another one.
+//! An agent belongs to the token that it registered with. For other agent tokens it does not exist, with exactly the
+//! same error. When that token is revoked or expired, the agent can prove itself with its directory's secret and
+//! continue under another token.
 
-use crate::access::{Caller, Visit, trail_line};
-use crate::answer::Fail;
+use crate::access::{AuthContext, Caller, audit_entry};
 use crate::app::App;
-use crate::endpoint::{Allowed, Endpoint};
+use crate::endpoint::{Endpoint, Permission};
+use crate::error::ApiError;
 use crate::extract::{Body, Id, Query};
-use crate::graphs::wait;
+use crate::graphs::poll_wait;
 use axum::Json;
 use axum::extract::State;
 use http::{Method, StatusCode};
 use tidemill_core::agent::{Agent, NewAgent};
 use tidemill_core::digest::sha256_hex;
 use tidemill_core::graph::record::{JobOutput, Order, OrderWork};
-use tidemill_core::limits::{AGENT_BEAT_SECS, AGENT_SILENT_SECS, KEY_BYTES_MAX};
-use tidemill_engine::graph::{Forget, Holding, Speaker};
-use tidemill_store::{Error, Record, RefusalCode};
+use tidemill_core::limits::{AGENT_HEARTBEAT_SECS, AGENT_SILENT_SECS, KEY_BYTES_MAX};
+use tidemill_engine::graph::{AgentIdentity, ForgetMode, TaskProgress};
+use tidemill_store::{AuditEntry, Error, RefusalCode};
 use tidemill_wire::Page;
 use tidemill_wire::agents::{
-    AgentBeat, AgentBeaten, AgentRegistered, AskKept, HomeSecret, Input, KeptOutputs, Orders, PROTOCOL,
-    PollTasks, RegisterAgent, ReportProbe, TaskOrder, UnusedOutputs, Work,
+    AgentHeartbeat, AgentHeartbeatResponse, AgentSecret, Input, Orders, PROTOCOL, PollTasks, RegisterAgent,
+    RegisterAgentResponse, ReportProbe, RetentionRequest, RetentionResponse, TaskOrder, UnusedOutputs, Work,
 };
-use tidemill_wire::graphs::{AgentForgotten, DrainAgent, ForgetAgent, Goodbye};
+use tidemill_wire::graphs::{DrainAgent, ForgetAgent, ForgetAgentResponse, Goodbye};
 use uuid::Uuid;
 
-/// The path of an agent.
 const AGENT_PATH: &str = "/v1/agents/{agent}";
-/// What is shorter could be guessed.
+/// Minimum length of an agent secret; shorter ones could be guessed.
 const SECRET_BYTES_MIN: usize = 32;
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::new(Method::GET, "/v1/agents", Allowed::Look, list)
-            .says("agents", "List agents")
-            .answers::<Page<Agent>>(200, "The agents"),
-        Endpoint::new(Method::POST, "/v1/agents/{agent}/drain", Allowed::Operate, drain)
-            .says("agents", "Let an agent get no new tasks, or get them again")
+        Endpoint::new(Method::GET, "/v1/agents", Permission::Read, list)
+            .describe("agents", "List agents")
+            .responds::<Page<Agent>>(200, "The agents"),
+        Endpoint::new(Method::POST, "/v1/agents/{agent}/drain", Permission::Operate, drain)
+            .describe("agents", "Start or end the draining of an agent; a draining agent gets no new tasks")
             .body::<DrainAgent>()
-            .answers::<Agent>(200, "The agent"),
-        Endpoint::new(Method::POST, "/v1/agents/{agent}/forget", Allowed::Operate, forget)
-            .says("agents", "Say that nothing of an agent runs any more: its jobs go to others at once")
+            .responds::<Agent>(200, "The agent"),
+        Endpoint::new(Method::POST, "/v1/agents/{agent}/forget", Permission::Operate, forget)
+            .describe(
+                "agents",
+                "Confirm that no command of an agent is running any more; its jobs are reassigned at once",
+            )
             .query::<ForgetAgent>()
-            .answers::<AgentForgotten>(200, "Whether that was news"),
-        Endpoint::new(Method::PUT, AGENT_PATH, Allowed::Agent, register)
-            .says("agents", "Register an agent, or its next process: an earlier one is refused from now on")
+            .responds::<ForgetAgentResponse>(200, "Whether the agent was still assumed to run commands"),
+        Endpoint::new(Method::PUT, AGENT_PATH, Permission::Agent, register)
+            .describe(
+                "agents",
+                "Register an agent process; an earlier process of the same agent is refused from then on",
+            )
             .body::<RegisterAgent>()
-            .answers::<AgentRegistered>(200, "How the server wants to be spoken to"),
-        Endpoint::new(Method::POST, "/v1/agents/{agent}/beat", Allowed::Agent, beat)
-            .says("agents", "Say that an agent lives and what it holds, and learn what is over of it")
-            .body::<AgentBeat>()
-            .answers::<AgentBeaten>(200, "What is over"),
-        Endpoint::new(Method::POST, "/v1/agents/{agent}/poll", Allowed::Agent, poll)
-            .says("agents", "Ask for tasks, and wait for them where asked")
-            .waits()
+            .responds::<RegisterAgentResponse>(200, "Protocol version and heartbeat intervals"),
+        Endpoint::new(Method::POST, "/v1/agents/{agent}/beat", Permission::Agent, heartbeat)
+            .describe("agents", "Send an agent's heartbeat with the tasks that it holds")
+            .body::<AgentHeartbeat>()
+            .responds::<AgentHeartbeatResponse>(
+                200,
+                "The tasks that have ended, and whether the agent is draining",
+            ),
+        Endpoint::new(Method::POST, "/v1/agents/{agent}/poll", Permission::Agent, poll)
+            .describe("agents", "Poll for tasks; with `wait_secs`, wait for them")
+            .long_poll()
             .body::<PollTasks>()
-            .answers::<Orders>(200, "The orders that the agent does not have yet"),
-        Endpoint::new(Method::POST, "/v1/agents/{agent}/kept", Allowed::Agent, kept)
-            .says("agents", "Ask who needs what an agent keeps of what jobs left, and what of it may go")
-            .body::<AskKept>()
-            .answers::<KeptOutputs>(200, "What no run that goes on needs, and what may go"),
-        Endpoint::new(Method::POST, "/v1/agents/{agent}/probe", Allowed::Agent, probe)
-            .says("agents", "Say whether a probe found the database under maintenance")
+            .responds::<Orders>(200, "The tasks that the agent does not have yet"),
+        Endpoint::new(Method::POST, "/v1/agents/{agent}/kept", Permission::Agent, check_retained_outputs)
+            .describe("agents", "Ask which retained job outputs are unused and which may be deleted")
+            .body::<RetentionRequest>()
+            .responds::<RetentionResponse>(
+                200,
+                "The outputs that no active run needs, and those that may be deleted",
+            ),
+        Endpoint::new(Method::POST, "/v1/agents/{agent}/probe", Permission::Agent, probe)
+            .describe("agents", "Report whether a probe found the database in maintenance")
             .body::<ReportProbe>()
-            .empty(204, "It was heard"),
-        Endpoint::new(Method::DELETE, AGENT_PATH, Allowed::Agent, leave)
-            .says("agents", "Say goodbye: what the agent has not begun goes to others")
+            .responds_empty(204, "The report was accepted"),
+        Endpoint::new(Method::DELETE, AGENT_PATH, Permission::Agent, unregister)
+            .describe("agents", "Unregister an agent; tasks that it has not started are reassigned")
             .query::<Goodbye>()
-            .empty(204, "It is gone"),
+            .responds_empty(204, "The agent is unregistered"),
     ]
 }
 
-fn unknown(agent: Uuid) -> Fail {
+fn unknown(agent: Uuid) -> ApiError {
     Error::refused(RefusalCode::UnknownAgent, format!("agent `{agent}` does not exist")).into()
 }
 
 impl Caller {
-    /// An agent that they may change: their project's own, or any where they see every project.
-    async fn agent(&self, app: &App, agent: Uuid) -> Result<Agent, Fail> {
+    /// Returns an agent that the caller may change: one of its project, or any for callers that see every project.
+    async fn agent(&self, app: &App, agent: Uuid) -> Result<Agent, ApiError> {
         let found = app.graphs().agent(agent).await?;
         let is_theirs = self.project.is_none() || self.project == found.project_id;
         if is_theirs { Ok(found) } else { Err(unknown(agent)) }
     }
 }
 
-async fn list(State(app): State<App>, caller: Caller) -> Result<Json<Page<Agent>>, Fail> {
-    Ok(Json(Page::whole(app.graphs().agents(caller.project.as_deref()).await?)))
+async fn list(State(app): State<App>, caller: Caller) -> Result<Json<Page<Agent>>, ApiError> {
+    Ok(Json(Page::complete(app.graphs().agents(caller.project.as_deref()).await?)))
 }
 
 async fn drain(
@@ -94,7 +106,7 @@ async fn drain(
     caller: Caller,
     Id(agent): Id<Uuid>,
     Body(drain): Body<DrainAgent>,
-) -> Result<Json<Agent>, Fail> {
+) -> Result<Json<Agent>, ApiError> {
     caller.agent(&app, agent).await?;
     Ok(Json(app.graphs().drain(agent, drain.draining).await?))
 }
@@ -104,22 +116,22 @@ async fn forget(
     caller: Caller,
     Id(agent): Id<Uuid>,
     Query(forget): Query<ForgetAgent>,
-) -> Result<Json<AgentForgotten>, Fail> {
+) -> Result<Json<ForgetAgentResponse>, ApiError> {
     caller.agent(&app, agent).await?;
-    let when = if forget.force { Forget::Anyway } else { Forget::IfSilent };
-    Ok(Json(AgentForgotten { forgotten: app.graphs().forget(agent, when).await? }))
+    let when = if forget.force { ForgetMode::Always } else { ForgetMode::IfSilent };
+    Ok(Json(ForgetAgentResponse { forgotten: app.graphs().forget(agent, when).await? }))
 }
 
 async fn register(
     State(app): State<App>,
     caller: Caller,
-    visit: Visit,
+    auth: AuthContext,
     Id(agent): Id<Uuid>,
     Body(register): Body<RegisterAgent>,
-) -> Result<Json<AgentRegistered>, Fail> {
-    let mut line = trail_line(&caller, &visit, "PUT", AGENT_PATH, StatusCode::OK);
-    "agents.rebind".clone_into(&mut line.action);
-    line.names(&agent.to_string());
+) -> Result<Json<RegisterAgentResponse>, ApiError> {
+    let mut entry = audit_entry(&caller, &auth, "PUT", AGENT_PATH, StatusCode::OK);
+    "agents.rebind".clone_into(&mut entry.action);
+    entry.set_subject(&agent.to_string());
     let new = NewAgent {
         agent_id: agent,
         name: register.name,
@@ -128,66 +140,69 @@ async fn register(
         capacity: register.capacity,
         version: register.version,
         project_id: caller.project,
-        token_id: visit.token_id,
+        token_id: auth.token_id,
         boot_id: register.boot,
-        secret_hash: register.secret.map(|secret| proof(&secret)).transpose()?,
+        secret_hash: register.secret.map(|secret| secret_hash(&secret)).transpose()?,
     };
-    // Agents are not on record, but for this: that another token speaks for one from now on.
-    let record = Record::new(line, app.engine().clock().now());
-    record.around(app.graphs().register(new)).await?;
+    // The only agent request that is audited: another token takes over the agent.
+    let record = AuditEntry::new(entry, app.engine().clock().now());
+    record.scope(app.graphs().register(new)).await?;
     if register.draining {
         app.graphs().drain(agent, true).await?;
     }
-    Ok(Json(AgentRegistered {
+    Ok(Json(RegisterAgentResponse {
         protocol: PROTOCOL,
-        beat_secs: AGENT_BEAT_SECS,
+        beat_secs: AGENT_HEARTBEAT_SECS,
         silent_secs: AGENT_SILENT_SECS,
     }))
 }
 
-/// What is kept of the secret of an agent's directory.
-fn proof(secret: &HomeSecret) -> Result<String, Fail> {
+/// Hashes the secret of an agent's directory for storage.
+fn secret_hash(secret: &AgentSecret) -> Result<String, ApiError> {
     if (SECRET_BYTES_MIN..=KEY_BYTES_MAX).contains(&secret.0.len()) {
         return Ok(sha256_hex(secret.0.as_bytes()));
     }
-    let message = format!("the secret of an agent has between {SECRET_BYTES_MIN} and {KEY_BYTES_MAX} bytes");
+    let message = format!(
+        "agent secret has {} bytes; it must have {SECRET_BYTES_MIN} to {KEY_BYTES_MAX}",
+        secret.0.len()
+    );
     Err(Error::refused(RefusalCode::BadValue, message).into())
 }
 
-/// Who speaks for an agent.
-pub(crate) fn speaker(visit: &Visit, agent: Uuid, boot: Uuid) -> Speaker {
-    Speaker { agent_id: agent, boot_id: boot, token_id: visit.token_id }
+/// Identity of the agent process that sent a request.
+pub(crate) fn speaker(auth: &AuthContext, agent: Uuid, boot: Uuid) -> AgentIdentity {
+    AgentIdentity { agent_id: agent, boot_id: boot, token_id: auth.token_id }
 }
 
-async fn beat(
+async fn heartbeat(
     State(app): State<App>,
-    visit: Visit,
+    auth: AuthContext,
     Id(agent): Id<Uuid>,
-    Body(beat): Body<AgentBeat>,
-) -> Result<Json<AgentBeaten>, Fail> {
-    // A stage that is not known here is none.
-    let told = |stage: Option<String>| stage.and_then(|stage| stage.parse().ok());
-    let holding: Vec<Holding> = beat
+    Body(beat): Body<AgentHeartbeat>,
+) -> Result<Json<AgentHeartbeatResponse>, ApiError> {
+    // A stage that this version does not know is ignored.
+    let parse_stage = |stage: Option<String>| stage.and_then(|stage| stage.parse().ok());
+    let holding: Vec<TaskProgress> = beat
         .holding
         .into_iter()
-        .map(|held| Holding { task_id: held.task_id, stage: told(held.stage) })
+        .map(|held| TaskProgress { task_id: held.task_id, stage: parse_stage(held.stage) })
         .collect();
-    let beaten = app.graphs().beat(&speaker(&visit, agent, beat.boot), &holding).await?;
+    let beaten = app.graphs().heartbeat(&speaker(&auth, agent, beat.boot), &holding).await?;
     if beat.draining && !beaten.draining {
         app.graphs().drain(agent, true).await?;
     }
-    Ok(Json(AgentBeaten { over: beaten.over, draining: beaten.draining, now: beaten.now }))
+    Ok(Json(AgentHeartbeatResponse { over: beaten.over, draining: beaten.draining, now: beaten.now }))
 }
 
 async fn poll(
     State(app): State<App>,
-    visit: Visit,
+    auth: AuthContext,
     Id(agent): Id<Uuid>,
     Body(poll): Body<PollTasks>,
-) -> Result<Json<Orders>, Fail> {
-    let wait = wait(poll.wait_secs)?;
+) -> Result<Json<Orders>, ApiError> {
+    let wait = poll_wait(poll.wait_secs)?;
     let mut closing = app.closing();
-    let who = speaker(&visit, agent, poll.boot);
+    let who = speaker(&auth, agent, poll.boot);
     let orders = tokio::select! {
         orders = app.graphs().poll(&who, &poll.have, wait) => orders?,
         _ = closing.wait_for(|closed| *closed) => Vec::new(),
@@ -230,37 +245,37 @@ fn input(file: JobOutput) -> Input {
     Input { job_id: file.job_id, job: file.job, agent_id: file.agent_id, output: file.output }
 }
 
-async fn kept(
+async fn check_retained_outputs(
     State(app): State<App>,
-    visit: Visit,
+    auth: AuthContext,
     Id(agent): Id<Uuid>,
-    Body(asked): Body<AskKept>,
-) -> Result<Json<KeptOutputs>, Fail> {
-    let who = speaker(&visit, agent, asked.boot);
-    let kept = app.graphs().kept(&who, &asked.keeps, &asked.removes).await?;
+    Body(request): Body<RetentionRequest>,
+) -> Result<Json<RetentionResponse>, ApiError> {
+    let who = speaker(&auth, agent, request.boot);
+    let kept = app.graphs().check_retention(&who, &request.keeps, &request.removes).await?;
     let unused = kept.unused.into_iter().map(|(job_id, idle_secs)| UnusedOutputs { job_id, idle_secs });
-    Ok(Json(KeptOutputs { unused: unused.collect(), gone: kept.gone }))
+    Ok(Json(RetentionResponse { unused: unused.collect(), gone: kept.deletable }))
 }
 
 async fn probe(
     State(app): State<App>,
-    visit: Visit,
+    auth: AuthContext,
     Id(agent): Id<Uuid>,
     Body(probe): Body<ReportProbe>,
-) -> Result<StatusCode, Fail> {
-    let who = speaker(&visit, agent, probe.boot);
+) -> Result<StatusCode, ApiError> {
+    let who = speaker(&auth, agent, probe.boot);
     app.graphs().report_probe(&who, probe.maintenance, probe.note).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn leave(
+async fn unregister(
     State(app): State<App>,
-    visit: Visit,
+    auth: AuthContext,
     Id(agent): Id<Uuid>,
     Query(goodbye): Query<Goodbye>,
-) -> Result<StatusCode, Fail> {
-    app.graphs().leave(&speaker(&visit, agent, goodbye.boot)).await?;
-    // It is empty and gone, which is what draining was for: when it comes back, it gets tasks again.
+) -> Result<StatusCode, ApiError> {
+    app.graphs().leave(&speaker(&auth, agent, goodbye.boot)).await?;
+    // The agent has drained and is gone. When it registers again, it must get tasks.
     app.graphs().drain(agent, false).await?;
     Ok(StatusCode::NO_CONTENT)
 }

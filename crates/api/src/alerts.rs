@@ -1,43 +1,43 @@
-//! Alerts: what people were told, and whether messages reach them.
+//! Alerts and test messages.
 
 use crate::access::Caller;
-use crate::answer::Fail;
 use crate::app::App;
-use crate::endpoint::{Allowed, Endpoint};
+use crate::endpoint::{Endpoint, Permission};
+use crate::error::ApiError;
 use crate::extract::{Body, Query};
 use crate::runs::rows;
 use axum::Json;
 use axum::extract::State;
 use http::Method;
 use tidemill_core::alert::Alert;
-use tidemill_store::{AlertFilter, note};
+use tidemill_store::{AlertFilter, annotate_audit};
 use tidemill_wire::Page;
-use tidemill_wire::alerts::{ListAlerts, TestAlert, Tested};
+use tidemill_wire::alerts::{AlertTestResult, ListAlerts, TestAlert};
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::new(Method::GET, "/v1/alerts", Allowed::Look, list)
-            .says("alerts", "List alerts, the newest first")
+        Endpoint::new(Method::GET, "/v1/alerts", Permission::Read, list)
+            .describe("alerts", "List alerts, newest first")
             .query::<ListAlerts>()
-            .answers::<Page<Alert>>(200, "One page of alerts"),
-        Endpoint::new(Method::POST, "/v1/alerts/test", Allowed::Admin, test)
-            .says("alerts", "Send a test message to one target or to all of them")
+            .responds::<Page<Alert>>(200, "One page of alerts"),
+        Endpoint::new(Method::POST, "/v1/alerts/test", Permission::Admin, test)
+            .describe("alerts", "Send a test message to one target or to all targets")
             .body::<TestAlert>()
-            .answers::<Page<Tested>>(200, "Whether each of them was reached"),
+            .responds::<Page<AlertTestResult>>(200, "The result for each target"),
     ]
 }
 
 async fn list(
     State(app): State<App>,
     caller: Caller,
-    Query(asked): Query<ListAlerts>,
-) -> Result<Json<Page<Alert>>, Fail> {
-    let limit = rows(asked.limit)?;
+    Query(params): Query<ListAlerts>,
+) -> Result<Json<Page<Alert>>, ApiError> {
+    let limit = rows(params.limit)?;
     let filter = AlertFilter {
-        project: caller.narrow(asked.project)?,
-        kind: asked.kind,
-        resolved: asked.resolved.unwrap_or(false),
-        before: asked.after,
+        project: caller.narrow_project(params.project)?,
+        kind: params.kind,
+        resolved: params.resolved.unwrap_or(false),
+        before: params.after,
         limit,
     };
     let items = app.engine().store().alerts(filter).await?;
@@ -48,16 +48,17 @@ async fn list(
 async fn test(
     State(app): State<App>,
     caller: Caller,
-    Body(asked): Body<TestAlert>,
-) -> Result<Json<Page<Tested>>, Fail> {
-    // The targets belong to the whole server, and so does the right to write to them.
-    caller.sees_all()?;
-    if let Some(target) = &asked.target {
-        note(|line| {
-            line.names(target);
+    Body(request): Body<TestAlert>,
+) -> Result<Json<Page<AlertTestResult>>, ApiError> {
+    // The targets are shared by all projects.
+    caller.require_all_projects()?;
+    if let Some(target) = &request.target {
+        annotate_audit(|line| {
+            line.set_subject(target);
         });
     }
-    let tested = app.engine().test_targets(asked.target.as_deref()).await?;
-    let said = tested.into_iter().map(|tested| Tested { target: tested.target, error: tested.error });
-    Ok(Json(Page::whole(said.collect())))
+    let tested = app.engine().test_targets(request.target.as_deref()).await?;
+    let results =
+        tested.into_iter().map(|tested| AlertTestResult { target: tested.target, error: tested.error });
+    Ok(Json(Page::complete(results.collect())))
 }

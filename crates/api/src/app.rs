@@ -1,17 +1,17 @@
-//! What every route works with.
+//! Shared state of all routes.
 
 use crate::access::{Access, Throttle};
+use crate::claim_waiters::ClaimWaiters;
 use crate::live::Hub;
-use crate::metrics::Scrape;
-use crate::waiting::Room;
+use crate::metrics::ScrapeCache;
 use std::sync::Arc;
 use tidemill_engine::Engine;
-use tidemill_engine::access::Keyring;
+use tidemill_engine::access::CredentialCache;
 use tidemill_engine::graph::{GraphSettings, Graphs};
 use tidemill_engine::sync::Syncs;
 use tokio::sync::watch;
 
-/// What every route works with; cheap to clone.
+/// Shared state of all routes. Cheap to clone.
 #[derive(Clone)]
 pub struct App {
     inner: Arc<Inner>,
@@ -21,39 +21,49 @@ struct Inner {
     syncs: Syncs,
     graphs: Graphs,
     access: Access,
-    keyring: Keyring,
+    keyring: CredentialCache,
     throttle: Throttle,
-    room: Room,
-    scrape: Scrape,
+    claim_waiters: ClaimWaiters,
+    scrape: ScrapeCache,
     live: Hub,
     closing: watch::Sender<bool>,
 }
 
 impl App {
-    /// The door on these use cases, with this kind of access.
+    /// Creates the state for these use cases and this authentication mode.
     pub fn new(syncs: Syncs, access: Access) -> Self {
         let closing = watch::Sender::new(false);
-        let room = Room::new(syncs.engine().store().clone(), closing.subscribe());
+        let claim_waiters = ClaimWaiters::new(syncs.engine().store().clone(), closing.subscribe());
         let live = Hub::new(syncs.engine().store().clone());
-        let keyring = Keyring::new(syncs.engine().clone());
+        let keyring = CredentialCache::new(syncs.engine().clone());
         let graphs = Graphs::new(syncs.engine().clone(), GraphSettings::default());
-        let (throttle, scrape) = (Throttle::default(), Scrape::default());
+        let (throttle, scrape) = (Throttle::default(), ScrapeCache::default());
         Self {
-            inner: Arc::new(Inner { syncs, graphs, access, keyring, throttle, room, scrape, live, closing }),
+            inner: Arc::new(Inner {
+                syncs,
+                graphs,
+                access,
+                keyring,
+                throttle,
+                claim_waiters,
+                scrape,
+                live,
+                closing,
+            }),
         }
     }
 
-    /// The use cases of runs.
+    /// Use cases of runs.
     pub fn engine(&self) -> &Engine {
         self.inner.syncs.engine()
     }
 
-    /// The use cases of syncs.
+    /// Use cases of syncs.
     pub fn syncs(&self) -> &Syncs {
         &self.inner.syncs
     }
 
-    /// The use cases of graphs.
+    /// Use cases of graphs.
     pub fn graphs(&self) -> &Graphs {
         &self.inner.graphs
     }
@@ -62,37 +72,36 @@ impl App {
         &self.inner.access
     }
 
-    /// Lets whoever waits end: long-polls are answered at once with what they have, streams say goodbye.
+    /// Ends all waiting requests: long polls return at once, event streams are closed.
     pub fn close(&self) {
         self.inner.closing.send_replace(true);
     }
 
-    /// Becomes true when the server is to end. Whatever keeps a caller waiting waits for this too.
+    /// Becomes true when the server shuts down. Every handler that waits must also wait for this.
     pub fn closing(&self) -> watch::Receiver<bool> {
         self.inner.closing.subscribe()
     }
 
-    /// What the last look at the database for `/metrics` gave.
-    pub(crate) fn scrape(&self) -> &Scrape {
+    /// Cached database snapshot for `/metrics`.
+    pub(crate) fn scrape(&self) -> &ScrapeCache {
         &self.inner.scrape
     }
 
-    /// What tokens and sessions are worth.
-    pub(crate) fn keyring(&self) -> &Keyring {
+    /// Verifier of tokens and sessions.
+    pub(crate) fn keyring(&self) -> &CredentialCache {
         &self.inner.keyring
     }
 
-    /// Who has to wait before trying another secret.
+    /// Throttle for unknown secrets.
     pub(crate) fn throttle(&self) -> &Throttle {
         &self.inner.throttle
     }
 
-    /// Where claims wait for something to claim.
-    pub(crate) fn room(&self) -> &Room {
-        &self.inner.room
+    pub(crate) fn claim_waiters(&self) -> &ClaimWaiters {
+        &self.inner.claim_waiters
     }
 
-    /// What hands events to live streams.
+    /// Hub that delivers events to live streams.
     pub(crate) fn live(&self) -> &Hub {
         &self.inner.live
     }

@@ -1,74 +1,76 @@
-//! Claims: one or a batch, at once or as soon as there is something.
+//! Claims of one or several runs, with an optional wait.
 
 use crate::access::Caller;
-use crate::answer::Fail;
 use crate::app::App;
-use crate::endpoint::{Allowed, Endpoint};
-use crate::extract::{Body, Checked};
+use crate::endpoint::{Endpoint, Permission};
+use crate::error::ApiError;
+use crate::extract::{Body, ValidBody};
 use crate::workers;
 use axum::Json;
 use axum::extract::State;
 use http::Method;
 use std::time::Duration;
 use tidemill_store::ClaimRuns;
-use tidemill_wire::Fault;
-use tidemill_wire::claims::{Ask, Claimed, Left, Offer};
+use tidemill_wire::FieldError;
+use tidemill_wire::claims::{ClaimRequest, ClaimResponse, WorkLeft, WorkerScope};
 
-/// The most runs of one claim.
+/// Maximum number of runs per claim.
 const BATCH_MAX: u16 = 1_000;
-/// The longest wait of one claim.
+/// Longest wait of a claim or a long poll.
 pub(crate) const WAIT_SECS_MAX: u16 = 60;
-/// The longest lease that a claim may ask for.
+/// Longest lease that a claim may request.
 const LEASE_SECS_MAX: u32 = 86_400;
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::new(Method::POST, "/v1/claims", Allowed::Work, claim)
-            .says("work", "Claim runs, one or a batch, and wait for them where asked")
-            .waits()
-            .body::<Ask>()
-            .answers::<Claimed>(200, "The runs; none where there was nothing to claim"),
-        Endpoint::new(Method::POST, "/v1/claims/left", Allowed::Work, left)
-            .says("work", "Count what could still come to a worker without anybody doing anything")
-            .body::<Offer>()
-            .answers::<Left>(200, "How much is left; nothing, and the worker may end"),
+        Endpoint::new(Method::POST, "/v1/claims", Permission::Work, claim)
+            .describe("work", "Claim one or several runs; with `wait_secs`, wait for them")
+            .long_poll()
+            .body::<ClaimRequest>()
+            .responds::<ClaimResponse>(200, "The runs; empty if there was nothing to claim"),
+        Endpoint::new(Method::POST, "/v1/claims/left", Permission::Work, left)
+            .describe("work", "Count the runs that a worker could still get without further input")
+            .body::<WorkerScope>()
+            .responds::<WorkLeft>(200, "The number of runs; with 0, the worker may exit"),
     ]
 }
 
-/// A caller of one project gets that project's runs and no others, whatever it asks for.
-fn own(caller: &Caller, asked: Option<Vec<String>>) -> Option<Vec<String>> {
-    match (&caller.project, asked) {
-        (None, asked) => asked,
+/// Restricts the requested projects to the caller's own, if it has one.
+fn visible_projects(caller: &Caller, requested: Option<Vec<String>>) -> Option<Vec<String>> {
+    match (&caller.project, requested) {
+        (None, requested) => requested,
         (Some(own), None) => Some(vec![own.clone()]),
-        (Some(own), Some(asked)) => Some(asked.into_iter().filter(|project| project == own).collect()),
+        (Some(own), Some(requested)) => {
+            Some(requested.into_iter().filter(|project| project == own).collect())
+        }
     }
 }
 
-/// What the caller asks for, within its project and the limits.
-fn asked(ask: Ask, caller: &Caller) -> Result<(ClaimRuns, Duration), Fail> {
-    let (limit, wait) = (ask.limit.unwrap_or(1), ask.wait_secs.unwrap_or(0));
+/// Converts a claim request, within the caller's project and the limits.
+fn parse_claim(request: ClaimRequest, caller: &Caller) -> Result<(ClaimRuns, Duration), ApiError> {
+    let (limit, wait) = (request.limit.unwrap_or(1), request.wait_secs.unwrap_or(0));
     let mut faults = Vec::new();
     let mut range = |field: &str, value: u32, min: u32, max: u32| {
         if !(min..=max).contains(&value) {
             let problem = format!("is {value}; it must be between {min} and {max}");
-            faults.push(Fault { field: field.to_owned(), problem });
+            faults.push(FieldError { field: field.to_owned(), problem });
         }
     };
     range("limit", limit.into(), 1, BATCH_MAX.into());
     range("wait_secs", wait.into(), 0, WAIT_SECS_MAX.into());
-    range("lease_secs", ask.lease_secs.unwrap_or(1), 1, LEASE_SECS_MAX);
+    range("lease_secs", request.lease_secs.unwrap_or(1), 1, LEASE_SECS_MAX);
     if !faults.is_empty() {
-        return Err(Fail::invalid(faults));
+        return Err(ApiError::invalid(faults));
     }
-    let projects = own(caller, ask.projects);
+    let projects = visible_projects(caller, request.projects);
     let claim = ClaimRuns {
-        worker: ask.worker,
-        worker_id: ask.worker_id.map(|worker| workers::kept(caller, worker)),
+        worker: request.worker,
+        worker_id: request.worker_id.map(|worker| workers::stored_id(caller, worker)),
         limit: limit.into(),
-        labels: ask.labels,
+        labels: request.labels,
         projects,
-        request_id: Some(ask.request_id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string())),
-        lease_secs: ask.lease_secs.map(u64::from),
+        request_id: Some(request.request_id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string())),
+        lease_secs: request.lease_secs.map(u64::from),
     };
     Ok((claim, Duration::from_secs(wait.into())))
 }
@@ -76,21 +78,25 @@ fn asked(ask: Ask, caller: &Caller) -> Result<(ClaimRuns, Duration), Fail> {
 async fn claim(
     State(app): State<App>,
     caller: Caller,
-    Checked(ask): Checked<Ask>,
-) -> Result<Json<Claimed>, Fail> {
-    let (mut claim, wait) = asked(ask, &caller)?;
+    ValidBody(request): ValidBody<ClaimRequest>,
+) -> Result<Json<ClaimResponse>, ApiError> {
+    let (mut claim, wait) = parse_claim(request, &caller)?;
     let request_id = claim.request_id.clone().unwrap_or_default();
     if let Some(own) = &caller.project {
-        // An id is asked again by its project alone: another's would give its runs away.
+        // The request id is prefixed with the project: a repeated id of another project would return its runs.
         claim.request_id = Some(format!("{own}/{request_id}"));
     }
-    let (runs, reason) = app.room().claim(app.engine(), claim, wait).await?;
-    Ok(Json(Claimed { request_id, runs, reason }))
+    let (runs, reason) = app.claim_waiters().claim(app.engine(), claim, wait).await?;
+    Ok(Json(ClaimResponse { request_id, runs, reason }))
 }
 
-async fn left(State(app): State<App>, caller: Caller, Body(offer): Body<Offer>) -> Result<Json<Left>, Fail> {
+async fn left(
+    State(app): State<App>,
+    caller: Caller,
+    Body(offer): Body<WorkerScope>,
+) -> Result<Json<WorkLeft>, ApiError> {
     tidemill_core::request::check_labels(&offer.labels).map_err(tidemill_store::Error::from)?;
-    let (engine, projects) = (app.engine(), own(&caller, offer.projects));
+    let (engine, projects) = (app.engine(), visible_projects(&caller, offer.projects));
     let left = engine.store().work_left(offer.labels, projects, engine.clock().now()).await?;
-    Ok(Json(Left { left }))
+    Ok(Json(WorkLeft { left }))
 }

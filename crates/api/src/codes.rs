@@ -1,9 +1,9 @@
-//! What programs read when a request is not carried out: every code, and the statuses that it comes with.
+//! Error codes and the statuses that they occur with.
 //!
-//! Codes do not change. The table is part of the API's own document, so that a code that is renamed, or is new, is seen
-//! in a review.
+//! Codes are part of the API and do not change. The table is part of the OpenAPI document, so a review shows every new
+//! or renamed code.
 
-/// Every code, by its name, with the statuses that it comes with.
+/// Every code with its statuses, in alphabetical order.
 pub(crate) const ALL: &[(&str, &[u16])] = &[
     ("bad_graph", &[422]),
     ("bad_json", &[400]),
@@ -56,12 +56,12 @@ pub(crate) const ALL: &[(&str, &[u16])] = &[
     ("wrong_origin", &[403]),
 ];
 
-/// Whether a code comes with a status.
-pub(crate) fn knows(code: &str, status: u16) -> bool {
+/// Whether a code may occur with a status.
+pub(crate) fn is_known(code: &str, status: u16) -> bool {
     ALL.iter().any(|(name, statuses)| *name == code && statuses.contains(&status))
 }
 
-/// The codes that come with a status.
+/// The codes of a status.
 pub(crate) fn with(status: u16) -> impl Iterator<Item = &'static str> {
     ALL.iter().filter(move |(_, statuses)| statuses.contains(&status)).map(|(name, _)| *name)
 }
@@ -71,12 +71,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_in_order_and_names_each_code_once() {
+    fn codes_are_sorted_and_unique() {
         assert!(ALL.is_sorted_by(|(one, _), (other, _)| one < other));
     }
 
     #[test]
-    fn the_document_says_every_code_and_with_which_status() {
+    fn openapi_document_lists_every_code_with_its_status() {
         let document = crate::document();
         let said = &document["components"]["schemas"]["Problem"]["properties"]["code"]["enum"];
         let said: Vec<&str> = said.as_array().unwrap().iter().filter_map(|code| code.as_str()).collect();

@@ -1,20 +1,18 @@
-//! Places in lists that are not one id: JSON, so that whatever a name holds comes back as it was.
+//! List cursors that consist of several values. They are encoded as JSON, so names with any characters survive.
 
-use crate::answer::Fail;
+use crate::error::ApiError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tidemill_wire::Fault;
+use tidemill_wire::FieldError;
 
-/// A place as a text that travels.
-pub(crate) fn write(place: &impl Serialize) -> String {
-    serde_json::to_string(place).unwrap_or_default()
+pub(crate) fn encode(cursor: &impl Serialize) -> String {
+    serde_json::to_string(cursor).unwrap_or_default()
 }
 
-/// The place that a text says.
-pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Fail> {
+pub(crate) fn decode<T: DeserializeOwned>(text: &str) -> Result<T, ApiError> {
     let nul = text.contains("\\u0000");
     serde_json::from_str(text).ok().filter(|_| !nul).ok_or_else(|| {
-        let problem = "is no cursor of this list: pass what `next` of the page before says".to_owned();
-        Fail::invalid(vec![Fault { field: "after".to_owned(), problem }])
+        let problem = "is not a cursor of this list; pass `next` of the previous page".to_owned();
+        ApiError::invalid(vec![FieldError { field: "after".to_owned(), problem }])
     })
 }

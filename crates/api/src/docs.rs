@@ -1,8 +1,8 @@
-//! The API for people: one page that this server makes itself, without any outside asset.
+//! The API reference page, rendered by this server without external assets.
 
 mod example;
 
-use crate::endpoint::{Allowed, Endpoint};
+use crate::endpoint::{Endpoint, Permission};
 use axum::response::{Html, IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use serde_json::Value;
@@ -12,17 +12,17 @@ use tidemill_core::digest;
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::new(Method::GET, "/docs", Allowed::Anyone, docs)
-            .open()
-            .says("server", "Describe every route for people")
-            .text(200, "A page of HTML", "text/html"),
+        Endpoint::new(Method::GET, "/docs", Permission::Anyone, docs)
+            .public()
+            .describe("server", "Show the API reference as a web page")
+            .responds_text(200, "An HTML page", "text/html"),
     ]
 }
 
 const STYLE: &str = include_str!("docs/style.css");
 
-/// Where this server is, as far as the caller knows: what cannot be a host is not shown.
-fn place(headers: &HeaderMap) -> String {
+/// URL of this server as the client sees it. A `Host` header that is not a host name is ignored.
+fn server_url(headers: &HeaderMap) -> String {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let plain = |host: &&str| {
         host.len() <= 255
@@ -36,17 +36,17 @@ fn place(headers: &HeaderMap) -> String {
     format!("{scheme}://{}", host.filter(plain).unwrap_or("localhost"))
 }
 
-/// What stands for the place of the server in the page that is made once.
-const HERE: &str = "http://here.invalid";
+/// Placeholder for the server's URL in the cached page.
+const URL_PLACEHOLDER: &str = "http://here.invalid";
 
-/// The page, for a caller who knows the server as this. It is made once: anybody may ask for it.
-fn page_at(place: &str) -> String {
+/// Returns the page with the given server URL. It is rendered once, because unauthenticated clients can request it.
+fn page_at(url: &str) -> String {
     static PAGE: OnceLock<String> = OnceLock::new();
-    PAGE.get_or_init(|| page(crate::document(), HERE)).replace(HERE, place)
+    PAGE.get_or_init(|| page(crate::document(), URL_PLACEHOLDER)).replace(URL_PLACEHOLDER, url)
 }
 
 async fn docs(headers: HeaderMap) -> Response {
-    let page = page_at(&place(&headers));
+    let page = page_at(&server_url(&headers));
     let policy = format!(
         "default-src 'none'; style-src 'sha256-{}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
         base64(&digest::sha256(STYLE.as_bytes()))
@@ -63,23 +63,22 @@ async fn docs(headers: HeaderMap) -> Response {
     response
 }
 
-/// Bytes as the policy writes a digest.
+/// Encodes a digest for the Content-Security-Policy header.
 fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
     for chunk in bytes.chunks(3) {
         let three = [chunk[0], *chunk.get(1).unwrap_or(&0), *chunk.get(2).unwrap_or(&0)];
         let bits = u32::from(three[0]) << 16 | u32::from(three[1]) << 8 | u32::from(three[2]);
-        for place in 0..4 {
-            let index = (bits >> (18 - 6 * place)) & 63;
-            text.push(if place <= chunk.len() { char::from(LETTERS[index as usize]) } else { '=' });
+        for position in 0..4 {
+            let index = (bits >> (18 - 6 * position)) & 63;
+            text.push(if position <= chunk.len() { char::from(LETTERS[index as usize]) } else { '=' });
         }
     }
     text
 }
 
-/// A text without anything that HTML would read as its own.
-fn escaped(text: &str) -> String {
+fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -95,19 +94,19 @@ fn escaped(text: &str) -> String {
 }
 
 fn text(value: &Value) -> String {
-    escaped(value.as_str().unwrap_or_default())
+    escape(value.as_str().unwrap_or_default())
 }
 
-/// The whole page.
-fn page(document: &Value, place: &str) -> String {
+/// Renders the whole page.
+fn page(document: &Value, url: &str) -> String {
     let mut html = String::new();
     let version = text(&document["info"]["version"]);
     let _ = write!(
         html,
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>Tidemill API</title>\
          <meta name=\"viewport\" content=\"width=device-width\"><style>{STYLE}</style></head><body>\
-         <h1>Tidemill API {version}</h1><p>The same as JSON: <a href=\"/openapi.json\">/openapi.json</a>. \
-         Where the server asks for a token, put it into <code>TIDEMILL_TOKEN</code> before you paste an \
+         <h1>Tidemill API {version}</h1><p>As JSON: <a href=\"/openapi.json\">/openapi.json</a>. \
+         If the server requires a token, set <code>TIDEMILL_TOKEN</code> before you paste an \
          example.</p><nav>"
     );
     let tags: Vec<(String, String)> = document["tags"]
@@ -121,10 +120,10 @@ fn page(document: &Value, place: &str) -> String {
         let _ = write!(html, "<a href=\"#{name}\">{name}</a> ");
     }
     html.push_str("</nav>");
-    for (name, says) in &tags {
-        let _ = write!(html, "<section id=\"{name}\"><h2>{name}</h2><p>{says}</p>");
+    for (name, description) in &tags {
+        let _ = write!(html, "<section id=\"{name}\"><h2>{name}</h2><p>{description}</p>");
         for (path, method, operation) in operations(document, name) {
-            one(&mut html, document, path, method, operation, place);
+            render_operation(&mut html, document, path, method, operation, url);
         }
         html.push_str("</section>");
     }
@@ -132,7 +131,7 @@ fn page(document: &Value, place: &str) -> String {
     html
 }
 
-/// The operations of a tag: path, method and what is said of it.
+/// Operations of a tag: path, method and description.
 fn operations<'a>(
     document: &'a Value,
     tag: &str,
@@ -144,13 +143,20 @@ fn operations<'a>(
     all.filter(move |(_, _, operation)| text(&operation["tags"][0]) == tag)
 }
 
-fn one(html: &mut String, document: &Value, path: &str, method: &str, operation: &Value, place: &str) {
+fn render_operation(
+    html: &mut String,
+    document: &Value,
+    path: &str,
+    method: &str,
+    operation: &Value,
+    url: &str,
+) {
     let id = text(&operation["operationId"]);
     let _ = write!(
         html,
         "<article id=\"{id}\"><h3><b>{}</b> <code>{}</code></h3><p>{}. {}</p>",
         method.to_uppercase(),
-        escaped(path),
+        escape(path),
         text(&operation["summary"]),
         text(&operation["description"])
     );
@@ -158,8 +164,9 @@ fn one(html: &mut String, document: &Value, path: &str, method: &str, operation:
     if !parameters.is_empty() {
         html.push_str("<table><caption>Parameters</caption>");
         for parameter in parameters {
-            let place = format!("{}{}", text(&parameter["in"]), needed(parameter["required"] == true));
-            row(html, document, &text(&parameter["name"]), &place, parameter, &parameter["schema"]);
+            let location =
+                format!("{}{}", text(&parameter["in"]), required_note(parameter["required"] == true));
+            row(html, document, &text(&parameter["name"]), &location, parameter, &parameter["schema"]);
         }
         html.push_str("</table>");
     }
@@ -169,17 +176,17 @@ fn one(html: &mut String, document: &Value, path: &str, method: &str, operation:
         fields(html, document, body);
         html.push_str("</table>");
     }
-    html.push_str("<table><caption>Answers</caption>");
-    let mut otherwise = Vec::new();
+    html.push_str("<table><caption>Responses</caption>");
+    let mut error_statuses = Vec::new();
     for (status, answer) in operation["responses"].as_object().into_iter().flatten() {
-        // What every route may say in the same words is one line.
+        // Error responses are shared by all routes and rendered as one row.
         if answer["$ref"].is_string() {
-            otherwise.push(status.as_str());
+            error_statuses.push(status.as_str());
             continue;
         }
         let content = answer["content"].as_object().and_then(|content| content.iter().next());
         let kind = content.map_or_else(String::new, |(media, content)| {
-            if media == "application/json" { kind(document, &content["schema"]) } else { escaped(media) }
+            if media == "application/json" { kind(document, &content["schema"]) } else { escape(media) }
         });
         let _ = write!(
             html,
@@ -189,52 +196,51 @@ fn one(html: &mut String, document: &Value, path: &str, method: &str, operation:
     }
     let _ = write!(
         html,
-        "<tr><td>{}</td><td>Problem</td><td>Why the request was not carried out</td></tr>",
-        escaped(&otherwise.join(", "))
+        "<tr><td>{}</td><td>Problem</td><td>The error response</td></tr>",
+        escape(&error_statuses.join(", "))
     );
     let _ = write!(
         html,
         "</table><pre>{}</pre></article>",
-        escaped(&example::curl(document, path, method, operation, place))
+        escape(&example::curl(document, path, method, operation, url))
     );
 }
 
-fn needed(required: bool) -> &'static str {
-    if required { ", needed" } else { "" }
+fn required_note(required: bool) -> &'static str {
+    if required { ", required" } else { "" }
 }
 
-/// The fields of an object, one row each.
+/// Renders one row per field of an object.
 fn fields(html: &mut String, document: &Value, schema: &Value) {
-    let schema = resolved(document, schema);
+    let schema = resolve(document, schema);
     let required: Vec<&str> =
         schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
-        let note = if required.contains(&name.as_str()) { "needed" } else { "" };
-        row(html, document, &escaped(name), note, field, field);
+        let note = if required.contains(&name.as_str()) { "required" } else { "" };
+        row(html, document, &escape(name), note, field, field);
     }
 }
 
-fn row(html: &mut String, document: &Value, name: &str, note: &str, says: &Value, schema: &Value) {
+fn row(html: &mut String, document: &Value, name: &str, note: &str, described: &Value, schema: &Value) {
     let _ = write!(
         html,
         "<tr><td><code>{name}</code></td><td>{note}</td><td>{}</td><td>{}</td></tr>",
         kind(document, schema),
-        text(&says["description"])
+        text(&described["description"])
     );
 }
 
-/// What a reference leads to.
-fn resolved<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
+fn resolve<'a>(document: &'a Value, schema: &'a Value) -> &'a Value {
     let path = schema["$ref"].as_str().and_then(|path| path.strip_prefix('#'));
     path.and_then(|path| document.pointer(path)).unwrap_or(schema)
 }
 
-/// The type of a value, in a few words.
+/// Short text for the type of a value.
 fn kind(document: &Value, schema: &Value) -> String {
     if let Some(name) = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
-        let known = resolved(document, schema)["enum"].as_array();
+        let known = resolve(document, schema)["enum"].as_array();
         let words = known.map(|words| words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "));
-        return words.map_or_else(|| escaped(name), |words| escaped(&format!("one of {words}")));
+        return words.map_or_else(|| escape(name), |words| escape(&format!("one of {words}")));
     }
     if let Some(choices) = schema["anyOf"].as_array() {
         let kinds: Vec<String> = choices.iter().map(|choice| kind(document, choice)).collect();
@@ -245,7 +251,7 @@ fn kind(document: &Value, schema: &Value) -> String {
         Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => vec!["any"],
     };
-    let mut words = escaped(&kinds.join(" or "));
+    let mut words = escape(&kinds.join(" or "));
     if kinds.contains(&"array") {
         let _ = write!(words, " of {}", kind(document, &schema["items"]));
     }
@@ -264,25 +270,25 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_page_names_every_operation_and_loads_nothing() {
+    fn page_lists_every_operation_and_loads_no_external_assets() {
         let page = page_at("http://localhost:8080");
         assert_eq!(
             page,
             super::page(crate::document(), "http://localhost:8080"),
-            "made once, or for this caller"
+            "the cached page equals a fresh one for the same URL"
         );
         assert_ne!(page, page_at("http://mill.example"));
         for endpoint in crate::endpoints() {
-            let told = format!("<b>{}</b> <code>{}</code>", endpoint.method, endpoint.path);
-            assert!(page.contains(&told), "{told}");
+            let heading = format!("<b>{}</b> <code>{}</code>", endpoint.method, endpoint.path);
+            assert!(page.contains(&heading), "{heading}");
         }
-        for outside in ["src=", "@import", "url(", "<script", "<link", "href=\"http"] {
-            assert!(!page.contains(outside), "{outside}");
+        for external in ["src=", "@import", "url(", "<script", "<link", "href=\"http"] {
+            assert!(!page.contains(external), "{external}");
         }
     }
 
     #[test]
-    fn what_a_document_says_is_text_and_never_markup() {
+    fn markup_in_the_document_is_escaped() {
         let mut document = crate::document().clone();
         document["paths"]["/v1/runs"]["post"]["summary"] = json!("<script>alert('1')</script>");
         let page = page(&document, "http://localhost");
@@ -290,16 +296,16 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_none_is_not_shown() {
+    fn invalid_host_header_is_not_shown() {
         let mut headers = HeaderMap::new();
         headers.insert(header::HOST, HeaderValue::from_static("a'b; rm -rf /"));
-        assert_eq!(place(&headers), "http://localhost");
+        assert_eq!(server_url(&headers), "http://localhost");
         headers.insert(header::HOST, HeaderValue::from_static("[::1]:8080"));
-        assert_eq!(place(&headers), "http://[::1]:8080");
+        assert_eq!(server_url(&headers), "http://[::1]:8080");
     }
 
     #[test]
-    fn digests_are_written_as_the_policy_wants_them() {
+    fn digests_are_encoded_as_base64() {
         assert_eq!(base64(b"any carnal pleas"), "YW55IGNhcm5hbCBwbGVhcw==");
         assert_eq!(base64(b"any carnal pleasu"), "YW55IGNhcm5hbCBwbGVhc3U=");
         assert_eq!(base64(b"any carnal pleasur"), "YW55IGNhcm5hbCBwbGVhc3Vy");

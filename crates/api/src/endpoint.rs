@@ -1,8 +1,8 @@
-//! A route with all that is to be known about it.
+//! Description of a route, from which the router, the access check and the OpenAPI document are built.
 
 use crate::access::{self, Caller};
-use crate::answer::Fail;
 use crate::app::App;
+use crate::error::ApiError;
 use crate::live;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -12,31 +12,26 @@ use http::{Method, StatusCode};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use tidemill_core::access::Role;
 
-/// Who may call a route.
+/// Permission that a route requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Allowed {
-    /// Whoever looks: viewers, operators and admins.
-    Look,
-    /// Whoever looks, and workers: what a worker may know of the runs it works on.
-    LookOrWork,
-    /// Workers, and those who may do everything.
+pub enum Permission {
+    /// Viewers, operators and admins.
+    Read,
+    /// Like `Read`, and workers: they may read the runs that they work on.
+    ReadOrWork,
     Work,
-    /// Agents, and those who may do everything.
     Agent,
-    /// Operators and admins.
     Operate,
-    /// Admins alone.
     Admin,
-    /// Everybody with a valid token.
     Anyone,
 }
 
-impl Allowed {
-    /// The roles that it names.
+impl Permission {
+    /// The roles that have this permission.
     pub const fn roles(self) -> &'static [Role] {
         match self {
-            Self::Look => &[Role::Viewer, Role::Operator, Role::Admin],
-            Self::LookOrWork => &[Role::Viewer, Role::Operator, Role::Worker, Role::Admin],
+            Self::Read => &[Role::Viewer, Role::Operator, Role::Admin],
+            Self::ReadOrWork => &[Role::Viewer, Role::Operator, Role::Worker, Role::Admin],
             Self::Work => &[Role::Worker, Role::Admin],
             Self::Agent => &[Role::Agent, Role::Admin],
             Self::Operate => &[Role::Operator, Role::Admin],
@@ -45,65 +40,63 @@ impl Allowed {
         }
     }
 
-    /// Whether it is for people: what they change goes on record, and what workers and agents report
-    /// does not.
+    /// Whether people use the route. Their changes are audited; reports of workers and agents are not.
     pub(crate) const fn is_for_people(self) -> bool {
         match self {
-            Self::Look | Self::LookOrWork | Self::Operate | Self::Admin | Self::Anyone => true,
+            Self::Read | Self::ReadOrWork | Self::Operate | Self::Admin | Self::Anyone => true,
             Self::Work | Self::Agent => false,
         }
     }
 
-    pub(crate) fn check(self, caller: &Caller) -> Result<(), Fail> {
-        if self.roles().contains(&caller.role) { Ok(()) } else { Err(Fail::forbidden(caller, self)) }
+    pub(crate) fn check(self, caller: &Caller) -> Result<(), ApiError> {
+        if self.roles().contains(&caller.role) { Ok(()) } else { Err(ApiError::forbidden(caller, self)) }
     }
 }
 
-/// What the guard of a route knows of it.
+/// Facts about a route that its guard needs.
 #[derive(Clone)]
 pub(crate) struct Route {
     pub(crate) app: App,
-    pub(crate) allowed: Allowed,
+    pub(crate) permission: Permission,
     pub(crate) path: &'static str,
-    /// What it answers when it does what was asked.
-    pub(crate) done: StatusCode,
+    /// Status of a successful response.
+    pub(crate) success_status: StatusCode,
 }
 
-/// How a type describes itself.
-pub(crate) type Describe = fn(&mut SchemaGenerator) -> Schema;
+/// Function that returns the JSON schema of a type.
+pub(crate) type SchemaFn = fn(&mut SchemaGenerator) -> Schema;
 
-/// What a route answers with a status.
-pub(crate) struct Answer {
+/// Documented response of a route.
+pub(crate) struct ResponseDoc {
     pub(crate) status: u16,
-    pub(crate) says: &'static str,
-    pub(crate) schema: Option<Describe>,
+    pub(crate) description: &'static str,
+    pub(crate) schema: Option<SchemaFn>,
     pub(crate) media: &'static str,
 }
 
-/// A route with all that is to be known about it.
+/// A route with its handler, its permission and its documentation.
 pub struct Endpoint {
-    /// Its method.
     pub method: Method,
-    /// Its path, with its parameters in braces.
+    /// Path with parameters in braces.
     pub path: &'static str,
-    /// Who may call it; `None` where no token is asked for.
-    pub allowed: Option<Allowed>,
+    /// Required permission; `None` if no token is needed.
+    pub permission: Option<Permission>,
     pub(crate) tag: &'static str,
     pub(crate) summary: &'static str,
-    pub(crate) query: Option<Describe>,
-    pub(crate) body: Option<Describe>,
+    pub(crate) query: Option<SchemaFn>,
+    pub(crate) body: Option<SchemaFn>,
     pub(crate) keyed: bool,
-    /// Whether it may wait for something to happen before it answers.
-    pub(crate) waits: bool,
-    /// Bytes of its body, where they may be more than usual.
-    pub(crate) body_bytes: Option<usize>,
-    pub(crate) answers: Vec<Answer>,
+    /// Whether the route may wait before it responds (long poll).
+    pub(crate) is_long_poll: bool,
+    /// Body size limit, if it differs from the server's default.
+    pub(crate) body_limit: Option<usize>,
+    pub(crate) responses: Vec<ResponseDoc>,
     handler: MethodRouter<App>,
 }
 
 impl Endpoint {
-    /// A route: who may call it, and what does the work.
-    pub fn new<H, T>(method: Method, path: &'static str, allowed: Allowed, handler: H) -> Self
+    /// Creates a route.
+    pub fn new<H, T>(method: Method, path: &'static str, permission: Permission, handler: H) -> Self
     where
         H: Handler<T, App>,
         T: 'static,
@@ -112,106 +105,111 @@ impl Endpoint {
         Self {
             method,
             path,
-            allowed: Some(allowed),
+            permission: Some(permission),
             tag: "",
             summary: "",
             query: None,
             body: None,
             keyed: false,
-            waits: false,
-            body_bytes: None,
-            answers: Vec::new(),
+            is_long_poll: false,
+            body_limit: None,
+            responses: Vec::new(),
             handler: on(filter, handler),
         }
     }
 
-    /// The same for everybody, without a token.
+    /// Makes the route public: no token is needed.
     #[must_use]
-    pub fn open(mut self) -> Self {
-        self.allowed = None;
+    pub fn public(mut self) -> Self {
+        self.permission = None;
         self
     }
 
-    /// The part of the product it belongs to, and what it does, in a few words.
+    /// Sets the tag and the summary for the OpenAPI document.
     #[must_use]
-    pub fn says(mut self, tag: &'static str, summary: &'static str) -> Self {
+    pub fn describe(mut self, tag: &'static str, summary: &'static str) -> Self {
         (self.tag, self.summary) = (tag, summary);
         self
     }
 
-    /// What it takes in the query.
+    /// Documents the query parameters.
     #[must_use]
     pub fn query<T: JsonSchema>(mut self) -> Self {
         self.query = Some(T::json_schema);
         self
     }
 
-    /// What it takes in the body.
+    /// Documents the JSON body.
     #[must_use]
     pub fn body<T: JsonSchema>(mut self) -> Self {
         self.body = Some(SchemaGenerator::subschema_for::<T>);
         self
     }
 
-    /// It takes an `Idempotency-Key`.
+    /// Documents that the route supports an `Idempotency-Key`.
     #[must_use]
     pub fn keyed(mut self) -> Self {
         self.keyed = true;
         self
     }
 
-    /// It may wait for something to happen before it answers: the server gives it longer, and counts it apart.
+    /// Marks a long poll: it gets a longer timeout and does not count towards the limit of concurrent requests.
     #[must_use]
-    pub fn waits(mut self) -> Self {
-        self.waits = true;
+    pub fn long_poll(mut self) -> Self {
+        self.is_long_poll = true;
         self
     }
 
-    /// Its body may be larger than usual, up to so many bytes.
+    /// Raises the body size limit.
     #[must_use]
-    pub fn takes(mut self, body_bytes: usize) -> Self {
-        self.body_bytes = Some(body_bytes);
+    pub fn body_limit(mut self, body_limit: usize) -> Self {
+        self.body_limit = Some(body_limit);
         self
     }
 
-    /// What it answers with a status.
+    /// Documents a JSON response.
     #[must_use]
-    pub fn answers<T: JsonSchema>(mut self, status: u16, says: &'static str) -> Self {
-        let schema: Describe = SchemaGenerator::subschema_for::<T>;
-        self.answers.push(Answer { status, says, schema: Some(schema), media: "application/json" });
+    pub fn responds<T: JsonSchema>(mut self, status: u16, description: &'static str) -> Self {
+        let schema: SchemaFn = SchemaGenerator::subschema_for::<T>;
+        self.responses.push(ResponseDoc {
+            status,
+            description,
+            schema: Some(schema),
+            media: "application/json",
+        });
         self
     }
 
-    /// A status that says all.
+    /// Documents a response without a body.
     #[must_use]
-    pub fn empty(mut self, status: u16, says: &'static str) -> Self {
-        self.answers.push(Answer { status, says, schema: None, media: "application/json" });
+    pub fn responds_empty(mut self, status: u16, description: &'static str) -> Self {
+        self.responses.push(ResponseDoc { status, description, schema: None, media: "application/json" });
         self
     }
 
-    /// What it answers in another form than JSON.
+    /// Documents a response with another media type than JSON.
     #[must_use]
-    pub fn text(mut self, status: u16, says: &'static str, media: &'static str) -> Self {
-        self.answers.push(Answer { status, says, schema: None, media });
+    pub fn responds_text(mut self, status: u16, description: &'static str, media: &'static str) -> Self {
+        self.responses.push(ResponseDoc { status, description, schema: None, media });
         self
     }
 
-    /// Puts the route behind its guard.
+    /// Adds the route to a router, behind its guard.
     pub(crate) fn mount(self, router: Router<App>, app: &App) -> Router<App> {
-        let first = self.answers.first().and_then(|answer| StatusCode::from_u16(answer.status).ok());
-        let done = first.unwrap_or(StatusCode::OK);
+        let first = self.responses.first().and_then(|response| StatusCode::from_u16(response.status).ok());
+        let success_status = first.unwrap_or(StatusCode::OK);
         let handler = if self.method == Method::GET {
             self.handler
         } else {
-            self.handler.layer(axum::middleware::from_fn_with_state(app.clone(), live::hint))
+            self.handler.layer(axum::middleware::from_fn_with_state(app.clone(), live::wake_hub))
         };
-        let handler = match self.body_bytes {
+        let handler = match self.body_limit {
             Some(bytes) => handler.layer(DefaultBodyLimit::max(bytes)),
             None => handler,
         };
-        let handler = match self.allowed {
-            Some(allowed) => {
-                let route = Route { app: app.clone(), allowed, path: self.path, done };
+        let handler = match self.permission {
+            Some(permission) => {
+                let route = Route { app: app.clone(), permission, path: self.path, success_status };
                 handler.layer(axum::middleware::from_fn_with_state(route, access::guard))
             }
             None => handler,

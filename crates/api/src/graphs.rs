@@ -1,10 +1,10 @@
-//! Graphs: check, submit, look, stop, try again.
+//! Graphs: check, submit, show, cancel, retry.
 
-use crate::access::{Caller, hidden_project};
-use crate::answer::Fail;
+use crate::access::{Caller, invisible_project};
 use crate::app::App;
 use crate::claims::WAIT_SECS_MAX;
-use crate::endpoint::{Allowed, Endpoint};
+use crate::endpoint::{Endpoint, Permission};
+use crate::error::ApiError;
 use crate::extract::{Body, Id, IdempotencyKey, Query};
 use crate::runs::rows;
 use axum::Json;
@@ -15,69 +15,72 @@ use tidemill_core::RunId;
 use tidemill_core::graph::parse;
 use tidemill_core::graph::record::{GraphRecord, JobNeeds, JobRecord};
 use tidemill_core::limits::GRAPH_BYTES_MAX;
-use tidemill_core::run::Retried;
-use tidemill_engine::graph::{JobPage, SubmitFault, SubmitGraph};
-use tidemill_store::{note, unchanged};
+use tidemill_core::run::RetryOutcome;
+use tidemill_engine::graph::{JobPage, SubmitError, SubmitGraph};
+use tidemill_store::{annotate_audit, skip_audit};
 use tidemill_wire::graphs::{
-    CancelGraph, CheckGraph, GraphCancelled, GraphChecked, GraphSubmitted, ListJobs, ListNeeds, NewGraph,
-    RetryGraph,
+    CancelGraph, CancelGraphResponse, CheckGraph, CheckGraphResponse, ListJobs, ListNeeds, NewGraph,
+    NewGraphResponse, RetryGraph,
 };
-use tidemill_wire::{Fault, Page};
+use tidemill_wire::{FieldError, Page};
 use tokio::time::Instant;
 
-/// Bytes of a body that holds a graph: its text as JSON, where line ends and quotes take two bytes.
+/// Body size limit for a graph. As JSON, line ends and quotes of its text take two bytes each.
 const BODY_BYTES_MAX: usize = 2 * GRAPH_BYTES_MAX;
-/// Time between two looks for whoever waits for a change.
-pub(crate) const LOOK: Duration = Duration::from_millis(100);
+/// Interval between two checks for a change in a long poll.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::new(Method::POST, "/v1/graphs/check", Allowed::Look, check)
-            .says("graphs", "Look at a graph without submitting it: everything that is wrong with it")
+        Endpoint::new(Method::POST, "/v1/graphs/check", Permission::Read, check)
+            .describe("graphs", "Validate a graph without submitting it")
             .body::<CheckGraph>()
-            .takes(BODY_BYTES_MAX)
-            .answers::<GraphChecked>(200, "What was found"),
-        Endpoint::new(Method::POST, "/v1/graphs", Allowed::Operate, submit)
-            .says("graphs", "Submit a graph: a run, and all of its jobs")
+            .body_limit(BODY_BYTES_MAX)
+            .responds::<CheckGraphResponse>(200, "All errors of the graph"),
+        Endpoint::new(Method::POST, "/v1/graphs", Permission::Operate, submit)
+            .describe("graphs", "Submit a graph: creates a run with all of its jobs")
             .keyed()
             .body::<NewGraph>()
-            .takes(BODY_BYTES_MAX)
-            .answers::<GraphSubmitted>(201, "The run that was made")
-            .answers::<GraphSubmitted>(200, "The run that this key had made before"),
-        Endpoint::new(Method::GET, "/v1/graphs/{run}", Allowed::Look, one)
-            .says("graphs", "Show a graph, and how many of its jobs are where")
-            .answers::<GraphRecord>(200, "The graph"),
-        Endpoint::new(Method::GET, "/v1/graphs/{run}/jobs", Allowed::Look, jobs)
-            .says(
+            .body_limit(BODY_BYTES_MAX)
+            .responds::<NewGraphResponse>(201, "The new run")
+            .responds::<NewGraphResponse>(200, "The existing run of a repeated request with the same key"),
+        Endpoint::new(Method::GET, "/v1/graphs/{run}", Permission::Read, one)
+            .describe("graphs", "Show a graph and the number of its jobs in each state")
+            .responds::<GraphRecord>(200, "The graph"),
+        Endpoint::new(Method::GET, "/v1/graphs/{run}/jobs", Permission::Read, jobs)
+            .describe(
                 "graphs",
-                "List the jobs of a graph, or those that changed, and wait for a change where asked",
+                "List the jobs of a graph, or those that changed; with `wait_secs`, wait for a change",
             )
-            .waits()
+            .long_poll()
             .query::<ListJobs>()
-            .answers::<Page<JobRecord>>(200, "One page of jobs"),
-        Endpoint::new(Method::GET, "/v1/graphs/{run}/needs", Allowed::Look, needs)
-            .says("graphs", "Tell which jobs of a graph need which, by their places")
+            .responds::<Page<JobRecord>>(200, "One page of jobs"),
+        Endpoint::new(Method::GET, "/v1/graphs/{run}/needs", Permission::Read, needs)
+            .describe("graphs", "List the dependencies between a graph's jobs, by job position")
             .query::<ListNeeds>()
-            .answers::<Page<JobNeeds>>(200, "One page of jobs that need others"),
-        Endpoint::new(Method::POST, "/v1/graphs/{run}/cancel", Allowed::Operate, cancel)
-            .says("graphs", "Stop a graph, or some of its jobs")
+            .responds::<Page<JobNeeds>>(200, "One page of jobs with dependencies"),
+        Endpoint::new(Method::POST, "/v1/graphs/{run}/cancel", Permission::Operate, cancel)
+            .describe("graphs", "Cancel a graph or some of its jobs")
             .body::<CancelGraph>()
-            .answers::<GraphCancelled>(200, "What was done; asked twice, it is one wish"),
-        Endpoint::new(Method::POST, "/v1/graphs/{run}/retry", Allowed::Operate, retry)
-            .says("graphs", "Queue another try of a graph that has ended; what succeeded is reused")
+            .responds::<CancelGraphResponse>(
+                200,
+                "The number of cancelled jobs; repeating the request has no further effect",
+            ),
+        Endpoint::new(Method::POST, "/v1/graphs/{run}/retry", Permission::Operate, retry)
+            .describe("graphs", "Queue a retry of a graph that has ended; successful jobs are reused")
             .body::<RetryGraph>()
-            .answers::<Retried>(200, "The next try; asked twice, it is one"),
+            .responds::<RetryOutcome>(200, "The retry; a repeated request returns the same one"),
     ]
 }
 
-async fn check(Body(asked): Body<CheckGraph>) -> Result<Json<GraphChecked>, Fail> {
-    // It is a question that travels as a change does: nothing is done that belongs on record.
-    unchanged();
-    // A large text takes a while to read.
-    let read = tokio::task::spawn_blocking(move || parse(&asked.text)).await;
-    let read = read.map_err(|_| Fail::internal("a graph could not be read"))?;
+async fn check(Body(request): Body<CheckGraph>) -> Result<Json<CheckGraphResponse>, ApiError> {
+    // A check changes nothing, although it is a POST: it is not audited.
+    skip_audit();
+    // Parsing a large graph takes long enough to block the runtime.
+    let read = tokio::task::spawn_blocking(move || parse(&request.text)).await;
+    let read = read.map_err(|_| ApiError::internal("the graph parser panicked"))?;
     let found = match read {
-        Ok(graph) => GraphChecked {
+        Ok(graph) => CheckGraphResponse {
             is_sound: true,
             name: graph.name,
             workspace: graph.workspace,
@@ -85,7 +88,7 @@ async fn check(Body(asked): Body<CheckGraph>) -> Result<Json<GraphChecked>, Fail
             faults: Vec::new(),
         },
         Err(faults) => {
-            GraphChecked { is_sound: false, name: None, workspace: None, jobs: Vec::new(), faults }
+            CheckGraphResponse { is_sound: false, name: None, workspace: None, jobs: Vec::new(), faults }
         }
     };
     Ok(Json(found))
@@ -96,12 +99,12 @@ async fn submit(
     caller: Caller,
     IdempotencyKey(key): IdempotencyKey,
     Body(new): Body<NewGraph>,
-) -> Result<(StatusCode, Json<GraphSubmitted>), Fail> {
-    if !caller.sees(&new.project) {
-        return Err(hidden_project(&new.project));
+) -> Result<(StatusCode, Json<NewGraphResponse>), ApiError> {
+    if !caller.can_see(&new.project) {
+        return Err(invisible_project(&new.project));
     }
-    note(|line| {
-        line.belongs_to(Some(&new.project));
+    annotate_audit(|line| {
+        line.set_project(Some(&new.project));
     });
     let ask = SubmitGraph {
         only: new.only,
@@ -114,11 +117,11 @@ async fn submit(
         ..SubmitGraph::new(new.project, new.env, new.text, caller.name)
     };
     let submitted = app.graphs().submit(ask).await.map_err(|fault| match fault {
-        SubmitFault::Faults(places) => Fail::bad_graph(places),
-        SubmitFault::Store(error) => error.into(),
+        SubmitError::Definition(places) => ApiError::bad_graph(places),
+        SubmitError::Store(error) => error.into(),
     })?;
     let status = if submitted.created { StatusCode::CREATED } else { StatusCode::OK };
-    let answer = GraphSubmitted {
+    let answer = NewGraphResponse {
         run_id: submitted.run_id,
         created: submitted.created,
         jobs: submitted.jobs,
@@ -127,40 +130,44 @@ async fn submit(
     Ok((status, Json(answer)))
 }
 
-async fn one(State(app): State<App>, caller: Caller, Id(run): Id<RunId>) -> Result<Json<GraphRecord>, Fail> {
-    caller.may_touch(&app, &run).await?;
+async fn one(
+    State(app): State<App>,
+    caller: Caller,
+    Id(run): Id<RunId>,
+) -> Result<Json<GraphRecord>, ApiError> {
+    caller.check_run_access(&app, &run).await?;
     Ok(Json(app.graphs().graph(&run).await?))
 }
 
-/// How long a caller wants to wait.
-pub(crate) fn wait(asked: Option<u16>) -> Result<Duration, Fail> {
-    let secs = asked.unwrap_or(0);
+/// Validates the requested wait of a long poll.
+pub(crate) fn poll_wait(requested: Option<u16>) -> Result<Duration, ApiError> {
+    let secs = requested.unwrap_or(0);
     if secs <= WAIT_SECS_MAX {
         return Ok(Duration::from_secs(secs.into()));
     }
     let problem = format!("is {secs}; it must be between 0 and {WAIT_SECS_MAX}");
-    Err(Fail::invalid(vec![Fault { field: "wait_secs".to_owned(), problem }]))
+    Err(ApiError::invalid(vec![FieldError { field: "wait_secs".to_owned(), problem }]))
 }
 
 async fn jobs(
     State(app): State<App>,
     caller: Caller,
     Id(run): Id<RunId>,
-    Query(asked): Query<ListJobs>,
-) -> Result<Json<Page<JobRecord>>, Fail> {
-    let (limit, wait) = (rows(asked.limit)?, wait(asked.wait_secs)?);
-    caller.may_touch(&app, &run).await?;
+    Query(params): Query<ListJobs>,
+) -> Result<Json<Page<JobRecord>>, ApiError> {
+    let (limit, wait) = (rows(params.limit)?, poll_wait(params.wait_secs)?);
+    caller.check_run_access(&app, &run).await?;
     app.graphs().graph(&run).await?;
     let deadline = Instant::now() + wait;
     let mut closing = app.closing();
     loop {
-        let (changed_after, after_position) = (asked.changed_after, asked.after);
-        let page = JobPage { changed_after, after_position, state: asked.state, limit };
+        let (changed_after, after_position) = (params.changed_after, params.after);
+        let page = JobPage { changed_after, after_position, state: params.state, limit };
         let items = app.graphs().jobs(&run, page).await?;
-        let is_late = Instant::now() >= deadline || asked.changed_after.is_none();
+        let is_late = Instant::now() >= deadline || params.changed_after.is_none();
         if !items.is_empty() || is_late || *closing.borrow() {
             let last = items.last().filter(|_| items.len() == limit);
-            let next = last.map(|job| match asked.changed_after {
+            let next = last.map(|job| match params.changed_after {
                 Some(_) => job.version.to_string(),
                 None => job.position.to_string(),
             });
@@ -168,7 +175,7 @@ async fn jobs(
         }
         tokio::select! {
             _ = closing.wait_for(|closed| *closed) => {}
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
     }
 }
@@ -177,12 +184,12 @@ async fn needs(
     State(app): State<App>,
     caller: Caller,
     Id(run): Id<RunId>,
-    Query(asked): Query<ListNeeds>,
-) -> Result<Json<Page<JobNeeds>>, Fail> {
-    let limit = i32::try_from(rows(asked.limit)?).unwrap_or(i32::MAX);
-    caller.may_touch(&app, &run).await?;
+    Query(params): Query<ListNeeds>,
+) -> Result<Json<Page<JobNeeds>>, ApiError> {
+    let limit = i32::try_from(rows(params.limit)?).unwrap_or(i32::MAX);
+    caller.check_run_access(&app, &run).await?;
     let graph = app.graphs().graph(&run).await?;
-    let after = asked.after.unwrap_or(-1);
+    let after = params.after.unwrap_or(-1);
     let last = after.saturating_add(limit);
     let items = app.graphs().needs(&run, after, last).await?;
     let next = (graph.counts.total > i64::from(last) + 1).then(|| last.to_string());
@@ -194,10 +201,10 @@ async fn cancel(
     caller: Caller,
     Id(run): Id<RunId>,
     Body(cancel): Body<CancelGraph>,
-) -> Result<Json<GraphCancelled>, Fail> {
-    caller.may_touch(&app, &run).await?;
+) -> Result<Json<CancelGraphResponse>, ApiError> {
+    caller.check_run_access(&app, &run).await?;
     let done = app.graphs().cancel(&run, &cancel.jobs, &caller.name, cancel.reason.as_deref()).await?;
-    Ok(Json(GraphCancelled { run_id: run, jobs: done.jobs, outcome: done.outcome }))
+    Ok(Json(CancelGraphResponse { run_id: run, jobs: done.jobs, outcome: done.outcome }))
 }
 
 async fn retry(
@@ -205,7 +212,7 @@ async fn retry(
     caller: Caller,
     Id(run): Id<RunId>,
     Body(retry): Body<RetryGraph>,
-) -> Result<Json<Retried>, Fail> {
-    caller.may_touch(&app, &run).await?;
+) -> Result<Json<RetryOutcome>, ApiError> {
+    caller.check_run_access(&app, &run).await?;
     Ok(Json(app.graphs().retry(&run, &retry.jobs, &caller.name).await?))
 }

@@ -1,13 +1,13 @@
-//! Webhooks that come in, and those who set them up.
+//! Webhooks: deliveries and their configuration.
 //!
-//! The address of a hook asks for no token: its sender is known by the signature. A hook that does not exist and a
-//! signature that does not fit read the same, and take the same time.
+//! Deliveries need no token; the signature identifies the sender. An unknown hook and a wrong signature get the same
+//! response after the same time, so that senders cannot probe for hooks.
 
-use crate::access::{Caller, hidden_project};
-use crate::answer::Fail;
+use crate::access::{Caller, invisible_project};
 use crate::app::App;
-use crate::endpoint::{Allowed, Endpoint};
-use crate::extract::{Body, Id, Raw, check_text, checked, not_understood};
+use crate::endpoint::{Endpoint, Permission};
+use crate::error::ApiError;
+use crate::extract::{Body, Id, RawBody, check_text, parse_error, validate};
 use axum::Json;
 use axum::extract::State;
 use http::{HeaderMap, Method, StatusCode};
@@ -16,35 +16,35 @@ use tidemill_core::limits::{HOOK_BODY_BYTES_MAX, KEY_BYTES_MAX};
 use tidemill_core::run::QueueRun;
 use tidemill_engine::hooks::{Claims, Received, Sender};
 use tidemill_wire::Page;
-use tidemill_wire::hooks::{HookAnswer, PutHook};
+use tidemill_wire::hooks::{HookResponse, PutHook};
 use tidemill_wire::runs::NewRun;
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::new(Method::POST, "/v1/hooks/{hook}", Allowed::Anyone, receive)
-            .open()
-            .says("hooks", "Take what a webhook delivers; its signature says who sends")
+        Endpoint::new(Method::POST, "/v1/hooks/{hook}", Permission::Anyone, receive)
+            .public()
+            .describe("hooks", "Receive a webhook delivery, authenticated by its signature")
             .body::<serde_json::Value>()
-            .takes(HOOK_BODY_BYTES_MAX)
+            .body_limit(HOOK_BODY_BYTES_MAX)
             .keyed()
-            .answers::<HookAnswer>(201, "A run was queued")
-            .answers::<HookAnswer>(200, "The same delivery came before: that run")
-            .answers::<HookAnswer>(202, "Nothing follows from it"),
-        Endpoint::new(Method::GET, "/v1/hooks", Allowed::Admin, list)
-            .says("hooks", "List webhooks")
-            .answers::<Page<Hook>>(200, "The webhooks"),
-        Endpoint::new(Method::PUT, "/v1/hooks/{hook}", Allowed::Admin, put)
-            .says("hooks", "Set up a webhook, or change it")
+            .responds::<HookResponse>(201, "A run was queued")
+            .responds::<HookResponse>(200, "The existing run of a repeated delivery")
+            .responds::<HookResponse>(202, "The delivery was ignored"),
+        Endpoint::new(Method::GET, "/v1/hooks", Permission::Admin, list)
+            .describe("hooks", "List webhooks")
+            .responds::<Page<Hook>>(200, "The webhooks"),
+        Endpoint::new(Method::PUT, "/v1/hooks/{hook}", Permission::Admin, put)
+            .describe("hooks", "Create or change a webhook")
             .body::<PutHook>()
-            .answers::<Hook>(200, "The webhook as it is now"),
-        Endpoint::new(Method::DELETE, "/v1/hooks/{hook}", Allowed::Admin, remove)
-            .says("hooks", "Remove a webhook; the runs that it queued stay")
-            .empty(204, "It is gone"),
+            .responds::<Hook>(200, "The webhook"),
+        Endpoint::new(Method::DELETE, "/v1/hooks/{hook}", Permission::Admin, remove)
+            .describe("hooks", "Remove a webhook; its runs stay")
+            .responds_empty(204, "The webhook is removed"),
     ]
 }
 
-async fn list(State(app): State<App>, caller: Caller) -> Result<Json<Page<Hook>>, Fail> {
-    Ok(Json(Page::whole(app.engine().store().hooks(None, caller.project).await?)))
+async fn list(State(app): State<App>, caller: Caller) -> Result<Json<Page<Hook>>, ApiError> {
+    Ok(Json(Page::complete(app.engine().store().hooks(None, caller.project).await?)))
 }
 
 async fn put(
@@ -52,9 +52,9 @@ async fn put(
     caller: Caller,
     Id(name): Id<String>,
     Body(put): Body<PutHook>,
-) -> Result<Json<Hook>, Fail> {
-    if !caller.sees(&put.project) {
-        return Err(hidden_project(&put.project));
+) -> Result<Json<Hook>, ApiError> {
+    if !caller.can_see(&put.project) {
+        return Err(invisible_project(&put.project));
     }
     let now = app.engine().store().now(app.engine().clock().now()).await?;
     let hook = Hook {
@@ -69,7 +69,11 @@ async fn put(
     Ok(Json(app.engine().put_hook(hook).await?))
 }
 
-async fn remove(State(app): State<App>, caller: Caller, Id(name): Id<String>) -> Result<StatusCode, Fail> {
+async fn remove(
+    State(app): State<App>,
+    caller: Caller,
+    Id(name): Id<String>,
+) -> Result<StatusCode, ApiError> {
     app.engine().store().remove_hook(name, caller.project).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -78,45 +82,45 @@ async fn receive(
     State(app): State<App>,
     Id(name): Id<String>,
     headers: HeaderMap,
-    Raw(body): Raw,
-) -> Result<(StatusCode, Json<HookAnswer>), Fail> {
+    RawBody(body): RawBody,
+) -> Result<(StatusCode, Json<HookResponse>), ApiError> {
     let claims = claims(&headers);
     let hook = match app.engine().sender(&name, &claims, &body).await? {
         Sender::Known(hook) => hook,
         Sender::Unknown => return Err(bad_signature()),
-        // Whoever asks is not known, so they learn nothing: not even that there is such a hook.
+        // The sender is not authenticated, so the response must not reveal that the hook exists.
         Sender::NoSecret(hook) => {
-            tracing::error!(hook.id = %hook.hook, "hook {} takes nothing: {} is not set", hook.hook, hook.secret_env);
+            tracing::error!(hook.id = %hook.hook, "hook {} refuses deliveries: set {}", hook.hook, hook.secret_env);
             return Err(bad_signature());
         }
     };
     check_text(&body)?;
     let payload = serde_json::from_slice(&body).map_err(|error| {
-        not_understood(&error).hint("let the sender use the content type application/json")
+        parse_error(&error).hint("configure the sender to use the content type application/json")
     })?;
     let received = match hook.kind {
         HookKind::Github => app.engine().receive_github(&hook, &claims, &payload).await?,
         HookKind::Generic => {
             let key = key(&headers, &hook, &claims)?;
-            app.engine().receive_generic(&hook, &claims, payload, |body| asked(body, key)).await?
+            app.engine().receive_generic(&hook, &claims, payload, |body| queue_request(body, key)).await?
         }
     };
     Ok(match received {
         Received::Queued(queued) => {
             let status = if queued.created { StatusCode::CREATED } else { StatusCode::OK };
-            let answer = HookAnswer { run_id: Some(queued.run_id), created: queued.created, ignored: None };
+            let answer = HookResponse { run_id: Some(queued.run_id), created: queued.created, ignored: None };
             (status, Json(answer))
         }
         Received::Ignored(why) => {
-            let answer = HookAnswer { run_id: None, created: false, ignored: Some(why) };
+            let answer = HookResponse { run_id: None, created: false, ignored: Some(why) };
             (StatusCode::ACCEPTED, Json(answer))
         }
     })
 }
 
-fn bad_signature() -> Fail {
-    let message = "the signature does not fit the body and the secret of this webhook";
-    Fail::new(StatusCode::UNAUTHORIZED, "bad_signature", message)
+fn bad_signature() -> ApiError {
+    let message = "the signature does not match the body and the secret of this webhook";
+    ApiError::new(StatusCode::UNAUTHORIZED, "bad_signature", message)
 }
 
 fn claims(headers: &HeaderMap) -> Claims {
@@ -130,19 +134,19 @@ fn claims(headers: &HeaderMap) -> Claims {
     }
 }
 
-/// The key of a generic delivery: the sender's, or the signature. It is not signed; that one delivery is one run does
-/// not depend on it.
-fn key(headers: &HeaderMap, hook: &Hook, claims: &Claims) -> Result<String, Fail> {
+/// Idempotency key of a generic delivery: the sender's key, or the signature. The key header is not signed; replay
+/// protection does not depend on it.
+fn key(headers: &HeaderMap, hook: &Hook, claims: &Claims) -> Result<String, ApiError> {
     let Some(value) = headers.get("idempotency-key") else {
         return Ok(format!("hook:{}:{}", hook.hook, claims.signature.as_deref().unwrap_or_default()));
     };
     let given = value.to_str().ok().filter(|text| !text.is_empty() && text.len() <= KEY_BYTES_MAX);
     given.map(str::to_owned).ok_or_else(|| {
         let problem = format!("must be 1 to {KEY_BYTES_MAX} printable ASCII characters");
-        Fail::invalid(vec![tidemill_wire::Fault { field: "Idempotency-Key".to_owned(), problem }])
+        ApiError::invalid(vec![tidemill_wire::FieldError { field: "Idempotency-Key".to_owned(), problem }])
     })
 }
 
-fn asked(body: serde_json::Value, key: String) -> Result<QueueRun, Fail> {
-    Ok(checked::<NewRun>(body)?.keyed(Some(key)))
+fn queue_request(body: serde_json::Value, key: String) -> Result<QueueRun, ApiError> {
+    Ok(validate::<NewRun>(body)?.into_request(Some(key)))
 }

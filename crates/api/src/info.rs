@@ -1,9 +1,9 @@
-//! What the server says of itself.
+//! Server information and the OpenAPI document.
 
 use crate::access::Caller;
-use crate::answer::Fail;
 use crate::app::App;
-use crate::endpoint::{Allowed, Endpoint};
+use crate::endpoint::{Endpoint, Permission};
+use crate::error::ApiError;
 use crate::health::loop_health;
 use axum::Json;
 use axum::extract::State;
@@ -15,21 +15,22 @@ use tidemill_wire::info::Info;
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::new(Method::GET, "/v1/info", Allowed::Anyone, info)
-            .says("server", "Say which server this is, and who it takes the caller for")
-            .answers::<Info>(200, "The server"),
-        Endpoint::new(Method::GET, "/openapi.json", Allowed::Anyone, openapi)
-            .open()
-            .says("server", "Describe every route")
-            .answers::<serde_json::Map<String, serde_json::Value>>(200, "An OpenAPI 3.1 document"),
+        Endpoint::new(Method::GET, "/v1/info", Permission::Anyone, info)
+            .describe("server", "Show the server's version and the caller's identity")
+            .responds::<Info>(200, "The server information"),
+        Endpoint::new(Method::GET, "/openapi.json", Permission::Anyone, openapi)
+            .public()
+            .describe("server", "Return the OpenAPI document")
+            .responds::<serde_json::Map<String, serde_json::Value>>(200, "An OpenAPI 3.1 document"),
     ]
 }
 
-async fn info(State(app): State<App>, caller: Caller) -> Result<Json<Info>, Fail> {
+async fn info(State(app): State<App>, caller: Caller) -> Result<Json<Info>, ApiError> {
     let engine = app.engine();
     let now = engine.store().now(engine.clock().now()).await?;
-    // An error may name things of any project.
-    let states = if caller.sees_all().is_ok() { engine.store().monitor().loops() } else { Vec::new() };
+    // Error details may contain data of any project.
+    let states =
+        if caller.require_all_projects().is_ok() { engine.store().monitor().loops() } else { Vec::new() };
     let loops = states.into_iter().map(|state| loop_health(state, |error| error.detail)).collect();
     Ok(Json(Info {
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -1,53 +1,53 @@
-//! Jobs of graphs: what they are, why they are where they are, and what they wrote.
+//! Jobs of graphs: details, reasons, retries and logs.
 
 use crate::access::Caller;
-use crate::answer::Fail;
 use crate::app::App;
-use crate::endpoint::{Allowed, Endpoint};
+use crate::endpoint::{Endpoint, Permission};
+use crate::error::ApiError;
 use crate::extract::{Id, Query};
-use crate::graphs::{LOOK, wait};
+use crate::graphs::{POLL_INTERVAL, poll_wait};
 use axum::Json;
 use axum::extract::State;
 use http::Method;
 use std::str::FromStr;
 use tidemill_core::graph::record::{JobDetail, JobRecord};
 use tidemill_core::limits::BATCH_MAX;
-use tidemill_core::run::Retried;
+use tidemill_core::run::RetryOutcome;
 use tidemill_core::task::task_id;
-use tidemill_store::{Error, RefusalCode, note};
+use tidemill_store::{Error, RefusalCode, annotate_audit};
 use tidemill_wire::Page;
 use tidemill_wire::graphs::{JobLogs, JobWhy, ReadLogs};
 use tokio::time::Instant;
 
-/// Pieces of output in one answer, where the caller does not say; each is bounded.
-const PIECES: u16 = 20;
+/// Default number of log chunks per response. The size of a chunk is bounded.
+const CHUNKS: u16 = 20;
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::new(Method::GET, "/v1/jobs", Allowed::Look, held)
-            .says(
+        Endpoint::new(Method::GET, "/v1/jobs", Permission::Read, held)
+            .describe(
                 "graphs",
-                "List the jobs that agents have, over all graphs, and those that are being stopped",
+                "List the jobs that agents hold, over all graphs, including those being stopped",
             )
-            .answers::<Page<JobRecord>>(200, "The jobs, by their agents"),
-        Endpoint::new(Method::GET, "/v1/jobs/{job}", Allowed::Look, one)
-            .says("graphs", "Show a job: its tasks, how it changed, and what it left")
-            .answers::<JobDetail>(200, "The job"),
-        Endpoint::new(Method::GET, "/v1/jobs/{job}/why", Allowed::Look, why)
-            .says("graphs", "Say why a job is where it is")
-            .answers::<JobWhy>(200, "The reason"),
-        Endpoint::new(Method::POST, "/v1/jobs/{job}/retry", Allowed::Operate, retry)
-            .says("graphs", "Run a job of an ended graph again, with everything after it")
-            .answers::<Retried>(200, "The run that does it; asked twice, it is one"),
-        Endpoint::new(Method::GET, "/v1/jobs/{job}/logs", Allowed::Look, logs)
-            .says("graphs", "Read what an attempt of a job wrote, and wait for more where asked")
-            .waits()
+            .responds::<Page<JobRecord>>(200, "The jobs, ordered by agent"),
+        Endpoint::new(Method::GET, "/v1/jobs/{job}", Permission::Read, one)
+            .describe("graphs", "Show a job with its tasks, state changes and outputs")
+            .responds::<JobDetail>(200, "The job"),
+        Endpoint::new(Method::GET, "/v1/jobs/{job}/why", Permission::Read, why)
+            .describe("graphs", "Explain why a job is in its current state")
+            .responds::<JobWhy>(200, "The reason"),
+        Endpoint::new(Method::POST, "/v1/jobs/{job}/retry", Permission::Operate, retry)
+            .describe("graphs", "Retry a job of an ended graph together with all jobs that depend on it")
+            .responds::<RetryOutcome>(200, "The run of the retry; a repeated request returns the same one"),
+        Endpoint::new(Method::GET, "/v1/jobs/{job}/logs", Permission::Read, logs)
+            .describe("graphs", "Read the output of a job's attempt; with `wait_secs`, wait for more")
+            .long_poll()
             .query::<ReadLogs>()
-            .answers::<JobLogs>(200, "What it wrote"),
+            .responds::<JobLogs>(200, "The output"),
     ]
 }
 
-/// The id of a job or a task, as it stands in a path.
+/// Id of a job or a task in a path.
 pub(crate) struct Key(pub(crate) String);
 
 impl FromStr for Key {
@@ -56,32 +56,40 @@ impl FromStr for Key {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let fits = (1..=64).contains(&text.len())
             && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-        if fits { Ok(Self(text.to_owned())) } else { Err("it is not the id of a job or a task") }
+        if fits { Ok(Self(text.to_owned())) } else { Err("not a valid job or task id") }
     }
 }
 
 impl Caller {
-    /// A job that they may see. Another project's job reads as one that does not exist.
-    pub(crate) async fn job(&self, app: &App, job: &str) -> Result<JobRecord, Fail> {
+    /// Returns a job that the caller may see. Another project's job is reported as unknown.
+    pub(crate) async fn job(&self, app: &App, job: &str) -> Result<JobRecord, ApiError> {
         let found = app.graphs().job_record(job).await?;
-        if self.sees(&found.project_id) {
+        if self.can_see(&found.project_id) {
             return Ok(found);
         }
         Err(Error::refused(RefusalCode::UnknownJob, format!("job `{job}` does not exist")).into())
     }
 }
 
-async fn held(State(app): State<App>, caller: Caller) -> Result<Json<Page<JobRecord>>, Fail> {
+async fn held(State(app): State<App>, caller: Caller) -> Result<Json<Page<JobRecord>>, ApiError> {
     let jobs = app.graphs().held_jobs(caller.project.as_deref(), BATCH_MAX).await?;
-    Ok(Json(Page::whole(jobs)))
+    Ok(Json(Page::complete(jobs)))
 }
 
-async fn one(State(app): State<App>, caller: Caller, Id(Key(job)): Id<Key>) -> Result<Json<JobDetail>, Fail> {
+async fn one(
+    State(app): State<App>,
+    caller: Caller,
+    Id(Key(job)): Id<Key>,
+) -> Result<Json<JobDetail>, ApiError> {
     caller.job(&app, &job).await?;
     Ok(Json(app.graphs().job(&job).await?))
 }
 
-async fn why(State(app): State<App>, caller: Caller, Id(Key(job)): Id<Key>) -> Result<Json<JobWhy>, Fail> {
+async fn why(
+    State(app): State<App>,
+    caller: Caller,
+    Id(Key(job)): Id<Key>,
+) -> Result<Json<JobWhy>, ApiError> {
     caller.job(&app, &job).await?;
     let reason = app.graphs().why_job(&job).await?;
     let fields = match serde_json::to_value(&reason) {
@@ -91,10 +99,14 @@ async fn why(State(app): State<App>, caller: Caller, Id(Key(job)): Id<Key>) -> R
     Ok(Json(JobWhy { job_id: job, sentence: reason.sentence(), hint: reason.hint(), reason: fields }))
 }
 
-async fn retry(State(app): State<App>, caller: Caller, Id(Key(job)): Id<Key>) -> Result<Json<Retried>, Fail> {
+async fn retry(
+    State(app): State<App>,
+    caller: Caller,
+    Id(Key(job)): Id<Key>,
+) -> Result<Json<RetryOutcome>, ApiError> {
     let found = caller.job(&app, &job).await?;
-    note(|line| {
-        line.belongs_to(Some(&found.project_id));
+    annotate_audit(|line| {
+        line.set_project(Some(&found.project_id));
     });
     Ok(Json(app.graphs().retry(&found.run_id, &[found.name], &caller.name).await?))
 }
@@ -103,38 +115,38 @@ async fn logs(
     State(app): State<App>,
     caller: Caller,
     Id(Key(job)): Id<Key>,
-    Query(asked): Query<ReadLogs>,
-) -> Result<Json<JobLogs>, Fail> {
-    let limit = usize::from(asked.limit.unwrap_or(PIECES)).clamp(1, 100);
-    let deadline = Instant::now() + wait(asked.wait_secs)?;
+    Query(params): Query<ReadLogs>,
+) -> Result<Json<JobLogs>, ApiError> {
+    let limit = usize::from(params.limit.unwrap_or(CHUNKS)).clamp(1, 100);
+    let deadline = Instant::now() + poll_wait(params.wait_secs)?;
     let mut closing = app.closing();
     loop {
-        // What has ended is read before what it wrote, so that an end is never seen before the last of it.
+        // The job's state is read before its log: otherwise a reader could see the end and miss the last output.
         let found = caller.job(&app, &job).await?;
-        let said = said(&app, &found, &asked, limit).await?;
-        if !said.pieces.is_empty() || said.is_last || Instant::now() >= deadline || *closing.borrow() {
-            return Ok(Json(said));
+        let logs = read_logs(&app, &found, &params, limit).await?;
+        if !logs.pieces.is_empty() || logs.is_last || Instant::now() >= deadline || *closing.borrow() {
+            return Ok(Json(logs));
         }
         tokio::select! {
             _ = closing.wait_for(|closed| *closed) => {}
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
         }
     }
 }
 
-/// What an attempt wrote after a place.
-async fn said(app: &App, job: &JobRecord, asked: &ReadLogs, limit: usize) -> Result<JobLogs, Fail> {
+/// Reads the output of an attempt after a position.
+async fn read_logs(app: &App, job: &JobRecord, params: &ReadLogs, limit: usize) -> Result<JobLogs, ApiError> {
     let (job_id, is_over) = (job.job_id.clone(), job.code.is_terminal());
-    let Some(attempt) = asked.attempt.or((job.tasks > 0).then_some(job.tasks)) else {
+    let Some(attempt) = params.attempt.or((job.tasks > 0).then_some(job.tasks)) else {
         return Ok(JobLogs { job_id, attempt: None, pieces: Vec::new(), is_last: is_over, is_over });
     };
     let id = task_id(&job.job_id, attempt);
     let task = app.graphs().task(&id).await?;
-    if let (None, Some(last)) = (asked.after, asked.last) {
+    if let (None, Some(last)) = (params.after, params.last) {
         let pieces = app.graphs().logs_last(&id, usize::from(last).clamp(1, 100)).await?;
         return Ok(JobLogs { job_id, attempt: Some(attempt), pieces, is_last: !task.active, is_over });
     }
-    let pieces = app.graphs().logs(&id, asked.after, limit).await?;
+    let pieces = app.graphs().logs(&id, params.after, limit).await?;
     let is_last = !task.active && pieces.len() < limit;
     Ok(JobLogs { job_id, attempt: Some(attempt), pieces, is_last, is_over })
 }

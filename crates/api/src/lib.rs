@@ -1,20 +1,20 @@
-//! The HTTP door. It has no rules of its own: each route calls one use case of the engine, and says what came of it.
+//! The HTTP API. Each route calls one use case of the engine and converts its result.
 //!
-//! Every route is an [`endpoint::Endpoint`]: its path, who may call it, what it takes and what it answers stand in one
-//! place, from which the router, the checks of access and the OpenAPI document are made. A route that is not there
-//! does not exist.
+//! Every route is an [`endpoint::Endpoint`] with its path, permission, request and response types. The router, the
+//! access check and the OpenAPI document are all built from that list.
 
 pub mod access;
 mod agents;
 mod alerts;
-mod answer;
 mod app;
 mod audit;
+mod claim_waiters;
 mod claims;
 mod codes;
 mod cursor;
 mod docs;
 mod endpoint;
+mod error;
 mod extract;
 mod feeds;
 mod flags;
@@ -39,17 +39,16 @@ mod stats;
 mod syncs;
 mod tasks;
 mod tokens;
-mod waiting;
 mod workers;
 
-pub use answer::{Cause, Fail, nowhere};
 pub use app::App;
-pub use endpoint::{Allowed, Endpoint};
+pub use endpoint::{Endpoint, Permission};
+pub use error::{ApiError, Cause, no_route};
 pub use openapi::document;
 
 use axum::Router;
 
-/// Every route that exists.
+/// Returns all routes.
 pub fn endpoints() -> Vec<Endpoint> {
     let groups = [
         info::endpoints(),
@@ -82,11 +81,11 @@ pub fn endpoints() -> Vec<Endpoint> {
     groups.into_iter().flatten().collect()
 }
 
-/// The whole door on one engine.
+/// Builds the router of the whole API.
 pub fn router(app: App) -> Router {
     let mut router = Router::new();
     for endpoint in endpoints() {
         router = endpoint.mount(router, &app);
     }
-    router.fallback(answer::nowhere).method_not_allowed_fallback(answer::wrong_method).with_state(app)
+    router.fallback(error::no_route).method_not_allowed_fallback(error::wrong_method).with_state(app)
 }

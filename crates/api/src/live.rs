@@ -1,8 +1,8 @@
-//! Live events, as server-sent events: one run's, a project's, or all.
+//! Live event streams (server-sent events) of one run, of a project, or of all projects.
 //!
-//! A reader that comes back with the id of the last event it got misses nothing and gets nothing twice. Events of one
-//! run come in their order. Who does not keep up is let go, and comes back. Whose token is revoked or expired, or whose
-//! session is over, is let go within seconds.
+//! A client that reconnects with the id of its last event gets every event exactly once. Events of one run arrive in
+//! order. The server closes the stream of a slow client, which then reconnects. It also closes a stream within seconds
+//! after its token is revoked or expires, or its session ends.
 
 mod frame;
 mod hub;
@@ -12,94 +12,102 @@ mod tests;
 
 pub(crate) use hub::Hub;
 
-use crate::access::{Caller, Visit, unknown_project};
-use crate::answer::Fail;
+use crate::access::{AuthContext, Caller, unknown_project};
 use crate::app::App;
-use crate::endpoint::{Allowed, Endpoint};
+use crate::endpoint::{Endpoint, Permission};
+use crate::error::ApiError;
 use crate::extract::{Id, LastEventId, Query};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use frame::answer;
+use frame::stream_response;
 use http::Method;
-use hub::Wish;
-use reader::{Begin, Reader};
+use hub::StreamFilter;
+use reader::{Reader, StreamStart};
 use tidemill_core::RunId;
 use tidemill_core::live::Cursor;
-use tidemill_wire::Fault;
-use tidemill_wire::live::{Follow, FollowRun};
+use tidemill_wire::FieldError;
+use tidemill_wire::live::{FollowEvents, FollowRun};
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     const EVENTS: &str = "text/event-stream";
     vec![
-        Endpoint::new(Method::GET, "/v1/runs/{run}/stream", Allowed::LookOrWork, one_run)
-            .says("events", "Stream a run's events as they are written; resumes after Last-Event-ID")
+        Endpoint::new(Method::GET, "/v1/runs/{run}/stream", Permission::ReadOrWork, stream_run)
+            .describe("events", "Stream a run's events; resumes after Last-Event-ID")
             .query::<FollowRun>()
-            .text(200, "Server-sent events: the sequence number, the kind, and the event as JSON", EVENTS)
-            .waits(),
-        Endpoint::new(Method::GET, "/v1/stream", Allowed::Look, everybody)
-            .says("events", "Stream the events of a project, or of all; resumes after Last-Event-ID")
-            .query::<Follow>()
-            .text(200, "Server-sent events: an id to resume after, the kind, and the event as JSON", EVENTS)
-            .waits(),
+            .responds_text(200, "Server-sent events: sequence number, kind, and the event as JSON", EVENTS)
+            .long_poll(),
+        Endpoint::new(Method::GET, "/v1/stream", Permission::Read, stream_events)
+            .describe(
+                "events",
+                "Stream the events of a project, or of all projects; resumes after Last-Event-ID",
+            )
+            .query::<FollowEvents>()
+            .responds_text(
+                200,
+                "Server-sent events: an id to resume after, the kind, and the event as JSON",
+                EVENTS,
+            )
+            .long_poll(),
     ]
 }
 
-/// Tells the hub to look, once something may have been committed.
-pub(crate) async fn hint(State(app): State<App>, request: Request, next: Next) -> Response {
+/// Middleware that wakes the hub after a request that may have committed events.
+pub(crate) async fn wake_hub(State(app): State<App>, request: Request, next: Next) -> Response {
     let response = next.run(request).await;
-    app.live().hint();
+    app.live().wake();
     response
 }
 
-/// Says which part of the request names no place.
-fn no_place(last: Option<&String>, problem: &str) -> Fail {
+/// Error for an invalid stream position.
+fn invalid_position(last: Option<&String>, problem: &str) -> ApiError {
     let field = if last.is_some() { "Last-Event-ID" } else { "after" };
-    Fail::invalid(vec![Fault { field: field.to_owned(), problem: problem.to_owned() }])
+    ApiError::invalid(vec![FieldError { field: field.to_owned(), problem: problem.to_owned() }])
 }
 
-async fn one_run(
+async fn stream_run(
     State(app): State<App>,
     caller: Caller,
-    visit: Visit,
+    auth: AuthContext,
     Id(run): Id<RunId>,
-    Query(asked): Query<FollowRun>,
+    Query(params): Query<FollowRun>,
     LastEventId(last): LastEventId,
-) -> Result<Response, Fail> {
+) -> Result<Response, ApiError> {
     let after = match &last {
         Some(text) => text.parse().ok(),
-        None => Some(asked.after.unwrap_or(0)),
+        None => Some(params.after.unwrap_or(0)),
     };
     let after = after.filter(|after| *after >= 0);
-    let after = after.ok_or_else(|| no_place(last.as_ref(), "is not the number of an event of a run"))?;
+    let after =
+        after.ok_or_else(|| invalid_position(last.as_ref(), "is not a sequence number of an event"))?;
     caller.run(&app, &run).await?;
-    let reader = Reader::new(&app, &visit)?;
-    Ok(answer(|frames| reader.follow_run(run, after, frames)))
+    let reader = Reader::new(&app, &auth)?;
+    Ok(stream_response(|frames| reader.follow_run(run, after, frames)))
 }
 
-async fn everybody(
+async fn stream_events(
     State(app): State<App>,
     caller: Caller,
-    visit: Visit,
-    Query(asked): Query<Follow>,
+    auth: AuthContext,
+    Query(params): Query<FollowEvents>,
     LastEventId(last): LastEventId,
-) -> Result<Response, Fail> {
-    let after = last.as_ref().or(asked.after.as_ref());
+) -> Result<Response, ApiError> {
+    let after = last.as_ref().or(params.after.as_ref());
     let cursor = after.map(|text| text.parse::<Cursor>()).transpose();
-    let cursor = cursor.map_err(|bad| no_place(last.as_ref(), &bad.to_string()))?;
-    let project = caller.narrow(asked.project)?;
+    let cursor = cursor.map_err(|bad| invalid_position(last.as_ref(), &bad.to_string()))?;
+    let project = caller.narrow_project(params.project)?;
     if let Some(name) = project.as_deref().filter(|_| caller.project.is_none()) {
         let known = app.engine().store().projects().await?;
         if !known.iter().any(|project| project.project_id == name) {
             return Err(unknown_project(name));
         }
     }
-    let reader = Reader::new(&app, &visit)?;
-    let wish = project.map_or(Wish::All, Wish::Project);
-    // Who gets an answer is told of everything that is written from then on.
-    let begin = match cursor {
-        Some(cursor) => Begin::After(cursor),
-        None => Begin::Now(app.live().inner().join(wish.clone()).await?),
+    let reader = Reader::new(&app, &auth)?;
+    let filter = project.map_or(StreamFilter::All, StreamFilter::Project);
+    // Joined before the response starts, so that no event after the response is missed.
+    let start = match cursor {
+        Some(cursor) => StreamStart::After(cursor),
+        None => StreamStart::Now(app.live().inner().subscribe(filter.clone()).await?),
     };
-    Ok(answer(|frames| reader.follow(wish, begin, frames)))
+    Ok(stream_response(|frames| reader.follow(filter, start, frames)))
 }

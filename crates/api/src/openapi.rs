@@ -1,27 +1,27 @@
-//! The OpenAPI document, made from the routes themselves.
+//! The OpenAPI document, built from the routes.
 
 mod problems;
 
 use crate::codes;
-use crate::endpoint::{Answer, Endpoint};
+use crate::endpoint::{Endpoint, ResponseDoc};
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 use std::sync::OnceLock;
 use tidemill_wire::Problem;
 
-/// The whole document. What is asked and what is answered are described apart: a field that a request may leave out is
-/// there in every answer.
+/// Returns the OpenAPI document. Requests and responses have separate schemas: a field that is optional in a request
+/// is always present in a response.
 ///
-/// It is the same for as long as the process lives, and is made once: anybody may ask for it.
+/// The document is built once, because unauthenticated clients can request it.
 pub fn document() -> &'static Value {
     static DOCUMENT: OnceLock<Value> = OnceLock::new();
-    DOCUMENT.get_or_init(make)
+    DOCUMENT.get_or_init(build)
 }
 
-fn make() -> Value {
+fn build() -> Value {
     let mut schemas = Schemas::new();
-    let problem = schemas.said.subschema_for::<Problem>();
+    let problem = schemas.responses.subschema_for::<Problem>();
     let mut paths: Map<String, Value> = Map::new();
     for endpoint in crate::endpoints() {
         let described = operation(&endpoint, &mut schemas);
@@ -33,12 +33,12 @@ fn make() -> Value {
         "info": {
             "title": "Tidemill",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "Takes a run from queued to done.",
+                "description": "Durable run queue with an HTTP API for operators, workers and agents.",
             "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
         },
         "servers": [{"url": "/"}],
-        "tags": TAGS.iter().map(|(name, says)| json!({"name": name, "description": says})).collect::<Vec<_>>(),
-        "paths": schemas.joined(&mut Value::Object(paths)),
+        "tags": tags(),
+        "paths": schemas.merge_refs(&mut Value::Object(paths)),
         "components": {
             "schemas": with_codes(schemas.definitions()),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
@@ -47,7 +47,7 @@ fn make() -> Value {
     })
 }
 
-/// The same, where a problem says which codes there are.
+/// Adds the list of error codes to the schema of `Problem`.
 fn with_codes(mut definitions: Map<String, Value>) -> Map<String, Value> {
     if let Some(problem) = definitions.get_mut("Problem") {
         problem["properties"]["code"]["enum"] = codes::ALL.iter().map(|(name, _)| *name).collect();
@@ -55,34 +55,38 @@ fn with_codes(mut definitions: Map<String, Value>) -> Map<String, Value> {
     definitions
 }
 
-/// The parts of the product, in the order in which they are read.
+/// Tags in the order of the reference page.
 pub(crate) const TAGS: [(&str, &str); 15] = [
-    ("runs", "A run is one piece of work, from queued to done."),
-    ("work", "What workers do: claim, report, finish."),
-    ("graphs", "Jobs with dependencies: submit, look, stop, try again."),
-    ("agents", "Who carries jobs out: what people say about agents, and what agents ask and report."),
-    ("events", "What happens, as it happens."),
-    ("projects", "Projects, their environments, and what holds them."),
-    ("schedules", "What the clock queues."),
-    ("feeds", "Where records come from, and how far they are."),
-    ("syncs", "One pass over a feed's window."),
-    ("rules", "What a stone is sold for."),
-    ("queues", "Messages, and those that nobody could carry out."),
-    ("hooks", "Others who queue runs, by signed webhooks."),
-    ("alerts", "What people are told of."),
-    ("access", "Who may do what."),
+    ("runs", "Runs: one piece of work each, from queued to done."),
+    ("work", "Endpoints for workers: claim, report, finish."),
+    ("graphs", "Graphs of dependent jobs: submit, show, cancel, retry."),
+    ("agents", "Agents, which execute the jobs of graphs: operator actions and agent endpoints."),
+    ("events", "Live event streams."),
+    ("projects", "Projects, their environments, and flags that pause them."),
+    ("schedules", "Schedules, which queue runs at fixed times."),
+    ("feeds", "VisibleFeeds of records, and their watermarks."),
+    ("syncs", "Syncs: one pass over a feed's window each."),
+    ("rules", "Pricing rules for stones."),
+    ("queues", "Message queues and dead letters."),
+    ("hooks", "BrowserSession webhooks, which queue runs."),
+    ("alerts", "Alerts and their targets."),
+    ("access", "Tokens, sessions and the audit log."),
     ("server", "The server itself."),
 ];
 
-/// What is asked, and what is said: the same type may look different there.
-struct Schemas {
-    asked: SchemaGenerator,
-    said: SchemaGenerator,
+fn tags() -> Vec<Value> {
+    TAGS.iter().map(|(name, description)| json!({"name": name, "description": description})).collect()
 }
 
-/// Where definitions are found; what is asked has a place of its own until both are joined.
-const SAID: &str = "#/components/schemas/";
-const ASKED: &str = "#/components/asked/";
+/// Schema generators for requests and responses. The same type may have a different schema in each.
+struct Schemas {
+    requests: SchemaGenerator,
+    responses: SchemaGenerator,
+}
+
+/// Paths of definitions. Those of requests have a path of their own until they are merged.
+const RESPONSE_PATH: &str = "#/components/schemas/";
+const REQUEST_PATH: &str = "#/components/asked/";
 
 impl Schemas {
     fn new() -> Self {
@@ -93,44 +97,48 @@ impl Schemas {
             SchemaGenerator::new(settings)
         };
         Self {
-            asked: generator("/components/asked", SchemaSettings::draft2020_12()),
-            said: generator("/components/schemas", SchemaSettings::draft2020_12().for_serialize()),
+            requests: generator("/components/asked", SchemaSettings::draft2020_12()),
+            responses: generator("/components/schemas", SchemaSettings::draft2020_12().for_serialize()),
         }
     }
 
-    /// Under which name a definition of what is asked is found: its own, unless an answer's looks different.
+    /// Name of a request definition in the merged document: its own, unless the response schema of that name differs.
     fn name_of(&mut self, name: &str) -> String {
-        let asked = self.asked.definitions().get(name).cloned().unwrap_or_default();
-        let asked = asked.to_string().replace(ASKED, SAID);
-        let said = self.said.definitions().get(name).map(Value::to_string);
-        if said.is_some_and(|said| said != asked) { format!("{name}Asked") } else { name.to_owned() }
+        let asked = self.requests.definitions().get(name).cloned().unwrap_or_default();
+        let asked = asked.to_string().replace(REQUEST_PATH, RESPONSE_PATH);
+        let responses = self.responses.definitions().get(name).map(Value::to_string);
+        if responses.is_some_and(|responses| responses != asked) {
+            format!("{name}Asked")
+        } else {
+            name.to_owned()
+        }
     }
 
-    /// The same with every reference at its place.
-    fn joined(&mut self, value: &mut Value) -> Value {
+    /// Rewrites every reference to its merged path.
+    fn merge_refs(&mut self, value: &mut Value) -> Value {
         match value {
             Value::Object(fields) => {
                 if let Some(Value::String(path)) = fields.get_mut("$ref")
-                    && let Some(name) = path.strip_prefix(ASKED)
+                    && let Some(name) = path.strip_prefix(REQUEST_PATH)
                 {
-                    *path = format!("{SAID}{}", self.name_of(name));
+                    *path = format!("{RESPONSE_PATH}{}", self.name_of(name));
                 }
                 for part in fields.values_mut() {
-                    *part = self.joined(part);
+                    *part = self.merge_refs(part);
                 }
             }
-            Value::Array(items) => items.iter_mut().for_each(|item| *item = self.joined(item)),
+            Value::Array(items) => items.iter_mut().for_each(|item| *item = self.merge_refs(item)),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
         value.take()
     }
 
-    /// Every definition, of what is asked and what is said, by name.
+    /// Returns the merged definitions of requests and responses.
     fn definitions(&mut self) -> Map<String, Value> {
-        let mut all = self.said.definitions().clone();
-        for (name, mut definition) in self.asked.definitions().clone() {
+        let mut all = self.responses.definitions().clone();
+        for (name, mut definition) in self.requests.definitions().clone() {
             let own = self.name_of(&name);
-            let joined = self.joined(&mut definition);
+            let joined = self.merge_refs(&mut definition);
             all.insert(own, joined);
         }
         all.sort_keys();
@@ -141,18 +149,18 @@ impl Schemas {
 fn operation(endpoint: &Endpoint, schemas: &mut Schemas) -> Value {
     let mut parameters = in_path(endpoint.path);
     if let Some(query) = endpoint.query {
-        parameters.extend(in_query(query(&mut schemas.asked).as_value()));
+        parameters.extend(in_query(query(&mut schemas.requests).as_value()));
     }
     if endpoint.keyed {
         parameters.push(json!({
             "name": "Idempotency-Key", "in": "header", "required": false,
-            "description": "Makes asking twice the same as asking once",
+            "description": "Idempotency key: a repeated request with the same key returns the first result",
             "schema": {"type": "string", "minLength": 1, "maxLength": 1024, "pattern": "^[!-~]+$"},
         }));
     }
     let mut responses = Map::new();
-    for answer in &endpoint.answers {
-        responses.insert(answer.status.to_string(), response(answer, &mut schemas.said));
+    for response in &endpoint.responses {
+        responses.insert(response.status.to_string(), describe_response(response, &mut schemas.responses));
     }
     problems::add(&mut responses, endpoint);
     let mut operation = json!({
@@ -163,19 +171,19 @@ fn operation(endpoint: &Endpoint, schemas: &mut Schemas) -> Value {
         "responses": responses,
     });
     if let Some(body) = endpoint.body {
-        let schema = body(&mut schemas.asked);
+        let schema = body(&mut schemas.requests);
         operation["requestBody"] =
             json!({"required": true, "content": {"application/json": {"schema": schema}}});
     }
-    if let Some(allowed) = endpoint.allowed {
+    if let Some(permission) = endpoint.permission {
         operation["security"] = json!([{"token": []}]);
-        let roles: Vec<&str> = allowed.roles().iter().map(|role| role.as_str()).collect();
+        let roles: Vec<&str> = permission.roles().iter().map(|role| role.as_str()).collect();
         operation["description"] = format!("For tokens of role {}.", roles.join(", ")).into();
     }
     operation
 }
 
-/// A name that is the same for as long as method and path are.
+/// Operation id derived from method and path.
 fn operation_id(endpoint: &Endpoint) -> String {
     let mut words = vec![endpoint.method.as_str().to_lowercase()];
     let parts = endpoint.path.split(['/', '.', '-']).filter(|part| !part.is_empty() && *part != "v1");
@@ -183,15 +191,15 @@ fn operation_id(endpoint: &Endpoint) -> String {
     words.join("_")
 }
 
-fn response(answer: &Answer, schemas: &mut SchemaGenerator) -> Value {
-    match (answer.schema, answer.media) {
+fn describe_response(response: &ResponseDoc, schemas: &mut SchemaGenerator) -> Value {
+    match (response.schema, response.media) {
         (Some(schema), media) => {
             let schema = schema(schemas);
-            json!({"description": answer.says, "content": {media: {"schema": schema}}})
+            json!({"description": response.description, "content": {media: {"schema": schema}}})
         }
-        (None, "application/json") => json!({"description": answer.says}),
+        (None, "application/json") => json!({"description": response.description}),
         (None, media) => {
-            json!({"description": answer.says, "content": {media: {"schema": {"type": "string"}}}})
+            json!({"description": response.description, "content": {media: {"schema": {"type": "string"}}}})
         }
     }
 }
@@ -201,7 +209,7 @@ fn in_path(path: &str) -> Vec<Value> {
     names
         .map(|name| {
             let schema = match name {
-                // Other ids can be looked up too, if SQL wrote them.
+                // Ids written by SQL callers may have another form; they can be looked up as well.
                 "run" => json!({"type": "string", "pattern": "^run-[a-z0-9-]{1,60}$"}),
                 "worker" | "token" => json!({"type": "string", "format": "uuid"}),
                 "rule" => json!({"type": "integer", "format": "int64"}),
@@ -216,23 +224,23 @@ fn in_path(path: &str) -> Vec<Value> {
         .collect()
 }
 
-/// The fields of a query as parameters.
+/// Converts the fields of a query type to parameters.
 fn in_query(schema: &Value) -> Vec<Value> {
     let required: Vec<&str> =
         schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let properties = schema["properties"].as_object();
     let parameter = |(name, schema): (&String, &Value)| {
-        let says = schema["description"].as_str().unwrap_or_default();
+        let description = schema["description"].as_str().unwrap_or_default();
         let needed = required.contains(&name.as_str());
         json!({
-            "name": name, "in": "query", "required": needed, "description": says,
+            "name": name, "in": "query", "required": needed, "description": description,
             "schema": not_null(schema.clone()),
         })
     };
     properties.into_iter().flatten().map(parameter).collect()
 }
 
-/// A query has no null: what may be left out is left out.
+/// Removes `null` from a schema: a query parameter is omitted instead.
 fn not_null(mut schema: Value) -> Value {
     if let Some(types) = schema["type"].as_array() {
         let first = types.iter().find(|kind| *kind != "null").cloned();

@@ -1,66 +1,70 @@
 //! Pricing rules.
 
 use crate::access::Caller;
-use crate::answer::Fail;
 use crate::app::App;
-use crate::endpoint::{Allowed, Endpoint};
-use crate::extract::{Body, Checked, Id, IdempotencyKey};
-use crate::scope::{Feeds, shared};
+use crate::endpoint::{Endpoint, Permission};
+use crate::error::ApiError;
+use crate::extract::{Body, Id, IdempotencyKey, ValidBody};
+use crate::scope::{VisibleFeeds, shared_object_error};
 use axum::Json;
 use axum::extract::State;
 use http::{Method, StatusCode};
 use std::collections::BTreeSet;
 use tidemill_core::diamond::Diamond;
-use tidemill_core::pricing::{Priced, PricingRule, Rules};
-use tidemill_engine::sync::Replaced;
-use tidemill_store::{Error, note, unchanged};
+use tidemill_core::pricing::{PriceQuote, PricingRule, Rules};
+use tidemill_engine::sync::ReplaceScope;
+use tidemill_store::{Error, annotate_audit, skip_audit};
 use tidemill_wire::Page;
-use tidemill_wire::rules::{ImportRules, NewRule, RulesAdded, TryStone};
+use tidemill_wire::rules::{AddRulesResponse, ImportRules, NewRule, SampleStone};
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::new(Method::GET, "/v1/rules", Allowed::Look, list)
-            .says("rules", "List rules in the order in which they are tried")
-            .answers::<Page<PricingRule>>(200, "The rules"),
-        Endpoint::new(Method::POST, "/v1/rules", Allowed::Operate, add)
-            .says("rules", "Add a rule")
+        Endpoint::new(Method::GET, "/v1/rules", Permission::Read, list)
+            .describe("rules", "List rules in order of evaluation")
+            .responds::<Page<PricingRule>>(200, "The rules"),
+        Endpoint::new(Method::POST, "/v1/rules", Permission::Operate, add)
+            .describe("rules", "Add a rule")
             .body::<NewRule>()
             .keyed()
-            .answers::<PricingRule>(201, "The rule; under a key that was used before, the one from then"),
-        Endpoint::new(Method::POST, "/v1/rules/import", Allowed::Operate, import)
-            .says("rules", "Add rules, all or none, and remove those that are there where asked")
+            .responds::<PricingRule>(
+                201,
+                "The rule; a repeated request with the same key returns the first one",
+            ),
+        Endpoint::new(Method::POST, "/v1/rules/import", Permission::Operate, import)
+            .describe("rules", "Add rules, all or none; with `replace`, remove the existing ones")
             .body::<ImportRules>()
             .keyed()
-            .answers::<RulesAdded>(201, "Their numbers"),
-        Endpoint::new(Method::POST, "/v1/rules/test", Allowed::Look, test)
-            .says("rules", "Say which rule would price such a stone, and how")
-            .body::<TryStone>()
-            .answers::<Priced>(200, "The price"),
-        Endpoint::new(Method::DELETE, "/v1/rules/{rule}", Allowed::Operate, remove)
-            .says("rules", "Remove a rule")
-            .empty(204, "It is gone"),
+            .responds::<AddRulesResponse>(201, "The ids of the new rules"),
+        Endpoint::new(Method::POST, "/v1/rules/test", Permission::Read, test)
+            .describe("rules", "Return the rule that would price a stone, and the price")
+            .body::<SampleStone>()
+            .responds::<PriceQuote>(200, "The price"),
+        Endpoint::new(Method::DELETE, "/v1/rules/{rule}", Permission::Operate, remove)
+            .describe("rules", "Remove a rule")
+            .responds_empty(204, "The rule is removed"),
     ]
 }
 
-async fn list(State(app): State<App>, caller: Caller) -> Result<Json<Page<PricingRule>>, Fail> {
+async fn list(State(app): State<App>, caller: Caller) -> Result<Json<Page<PricingRule>>, ApiError> {
     let feeds = caller.feeds(&app).await?;
     let mut rules = app.engine().store().rules().await?;
-    rules.retain(|rule| feeds.have(rule));
-    Ok(Json(Page::whole(rules)))
+    rules.retain(|rule| feeds.contains_rule(rule));
+    Ok(Json(Page::complete(rules)))
 }
 
-/// Makes sure that a caller may bring rules: of its own feeds alone, where it sees one project.
-fn may_add(feeds: &Feeds, rules: &[PricingRule]) -> Result<(), Fail> {
-    match rules.iter().find(|rule| !feeds.have(rule)) {
+/// Checks that the caller may add rules: a caller of one project only for its own feeds.
+fn check_may_add(feeds: &VisibleFeeds, rules: &[PricingRule]) -> Result<(), ApiError> {
+    match rules.iter().find(|rule| !feeds.contains_rule(rule)) {
         None => Ok(()),
         Some(PricingRule { feed: Some(feed), .. }) => Err(Error::unknown_feed(feed).into()),
-        Some(PricingRule { feed: None, .. }) => Err(shared("rules that name no feed of its project")),
+        Some(PricingRule { feed: None, .. }) => {
+            Err(shared_object_error("rules without a feed of its project"))
+        }
     }
 }
 
-/// Says for the record what rules are added, and to which project where all are of one. Their numbers are noted when
-/// they have them.
-async fn noted(app: &App, rules: &[PricingRule], replaced: bool) -> Result<(), Fail> {
+/// Adds the rules to the audit entry, and their project if all belong to one. The engine adds their ids.
+async fn annotate(app: &App, rules: &[PricingRule], replaced: bool) -> Result<(), ApiError> {
     let feeds: BTreeSet<Option<&str>> = rules.iter().map(|rule| rule.feed.as_deref()).collect();
     let mut projects = BTreeSet::new();
     for feed in feeds {
@@ -70,8 +74,10 @@ async fn noted(app: &App, rules: &[PricingRule], replaced: bool) -> Result<(), F
         });
     }
     let project = if projects.len() == 1 { projects.pop_first().flatten() } else { None };
-    note(|line| {
-        line.belongs_to(project.as_deref()).tells("added", rules.len()).tells("replaced", replaced);
+    annotate_audit(|line| {
+        line.set_project(project.as_deref())
+            .add_detail("added", rules.len())
+            .add_detail("replaced", replaced);
     });
     Ok(())
 }
@@ -80,14 +86,14 @@ async fn add(
     State(app): State<App>,
     caller: Caller,
     IdempotencyKey(key): IdempotencyKey,
-    Checked(rule): Checked<NewRule>,
-) -> Result<(StatusCode, Json<PricingRule>), Fail> {
-    let key = caller.keyed("POST /v1/rules", key, &rule);
-    let mut rule = rule.numbered(0);
-    may_add(&caller.feeds(&app).await?, std::slice::from_ref(&rule))?;
-    noted(&app, std::slice::from_ref(&rule), false).await?;
-    let added = app.syncs().add_rules(vec![rule.clone()], Replaced::Nothing, key).await?;
-    rule.rule_id = added.first().copied().ok_or_else(|| Fail::internal("a rule has no number"))?;
+    ValidBody(rule): ValidBody<NewRule>,
+) -> Result<(StatusCode, Json<PricingRule>), ApiError> {
+    let key = caller.request_key("POST /v1/rules", key, &rule);
+    let mut rule = rule.with_id(0);
+    check_may_add(&caller.feeds(&app).await?, std::slice::from_ref(&rule))?;
+    annotate(&app, std::slice::from_ref(&rule), false).await?;
+    let added = app.syncs().add_rules(vec![rule.clone()], ReplaceScope::Nothing, key).await?;
+    rule.rule_id = added.first().copied().ok_or_else(|| ApiError::internal("the new rule has no id"))?;
     Ok((StatusCode::CREATED, Json(rule)))
 }
 
@@ -95,50 +101,50 @@ async fn import(
     State(app): State<App>,
     caller: Caller,
     IdempotencyKey(key): IdempotencyKey,
-    Checked(import): Checked<ImportRules>,
-) -> Result<(StatusCode, Json<RulesAdded>), Fail> {
-    let key = caller.keyed("POST /v1/rules/import", key, &import);
+    ValidBody(import): ValidBody<ImportRules>,
+) -> Result<(StatusCode, Json<AddRulesResponse>), ApiError> {
+    let key = caller.request_key("POST /v1/rules/import", key, &import);
     let feeds = caller.feeds(&app).await?;
-    let rules: Vec<PricingRule> = import.rules.into_iter().map(|rule| rule.numbered(0)).collect();
-    may_add(&feeds, &rules)?;
-    let goes = match (import.replace, feeds) {
-        (false, _) => Replaced::Nothing,
-        (true, Feeds::All) => Replaced::All,
-        (true, Feeds::Of(own)) => Replaced::OfFeeds(own.into_iter().collect()),
+    let rules: Vec<PricingRule> = import.rules.into_iter().map(|rule| rule.with_id(0)).collect();
+    check_may_add(&feeds, &rules)?;
+    let replaced = match (import.replace, feeds) {
+        (false, _) => ReplaceScope::Nothing,
+        (true, VisibleFeeds::All) => ReplaceScope::All,
+        (true, VisibleFeeds::OfProject(own)) => ReplaceScope::OfFeeds(own.into_iter().collect()),
     };
-    noted(&app, &rules, import.replace).await?;
-    let added = app.syncs().add_rules(rules, goes, key).await?;
-    Ok((StatusCode::CREATED, Json(RulesAdded { added })))
+    annotate(&app, &rules, import.replace).await?;
+    let added = app.syncs().add_rules(rules, replaced, key).await?;
+    Ok((StatusCode::CREATED, Json(AddRulesResponse { added })))
 }
 
 async fn test(
     State(app): State<App>,
     caller: Caller,
-    Body(stone): Body<TryStone>,
-) -> Result<Json<Priced>, Fail> {
+    Body(stone): Body<SampleStone>,
+) -> Result<Json<PriceQuote>, ApiError> {
     let feeds = caller.feeds(&app).await?;
-    if !feeds.has(&stone.feed) {
+    if !feeds.contains(&stone.feed) {
         return Err(Error::unknown_feed(&stone.feed).into());
     }
-    // Every rule is tried: what names no feed prices the stones of every project.
+    // All rules are evaluated: rules without a feed apply to every project.
     let rules = Rules::new(app.engine().store().rules().await?);
     let diamond = Diamond {
         lab_grown: stone.lab_grown,
         fancy_color: stone.fancy_color,
         ..Diamond::new("try", stone.price, stone.shape, stone.points)
     };
-    // It is a question that travels as a change does: nothing was done that belongs on record.
-    unchanged();
+    // A test changes nothing, although it is a POST: it is not audited.
+    skip_audit();
     Ok(Json(rules.price(&stone.feed, &diamond)))
 }
 
-async fn remove(State(app): State<App>, caller: Caller, Id(rule): Id<i64>) -> Result<StatusCode, Fail> {
+async fn remove(State(app): State<App>, caller: Caller, Id(rule): Id<i64>) -> Result<StatusCode, ApiError> {
     let feeds = caller.feeds(&app).await?;
     let store = app.engine().store();
-    let seen = store.rules().await?.iter().any(|found| found.rule_id == rule && feeds.have(found));
+    let seen = store.rules().await?.iter().any(|found| found.rule_id == rule && feeds.contains_rule(found));
     if seen && store.remove_rule(rule).await? {
         return Ok(StatusCode::NO_CONTENT);
     }
-    Err(Fail::new(StatusCode::NOT_FOUND, "unknown_rule", format!("there is no rule {rule}"))
+    Err(ApiError::new(StatusCode::NOT_FOUND, "unknown_rule", format!("rule {rule} does not exist"))
         .hint("tidemill rule list"))
 }

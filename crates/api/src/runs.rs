@@ -1,21 +1,21 @@
-//! Runs.
+//! Runs: endpoints for people and for workers.
 
+mod changes;
 mod reads;
-mod verbs;
 
 pub(crate) use reads::rows;
 
-use crate::endpoint::{Allowed, Endpoint};
+use crate::endpoint::{Endpoint, Permission};
 use http::Method;
 use tidemill_core::artifact::Artifact;
 use tidemill_core::event::Event;
-use tidemill_core::run::{Queued, Retried, Run};
-use tidemill_core::worker::Held;
+use tidemill_core::run::{QueueOutcome, RetryOutcome, Run};
+use tidemill_core::worker::RunLease;
 use tidemill_wire::Page;
 use tidemill_wire::runs::{
-    Append, Appended, ArtifactAnswer, Cancel, CancelAnswer, Fail, FailAnswer, Finish, FinishMany, Hold,
-    ListArtifacts, ListEvents, ListFailures, ListRuns, ListTail, ListWaiting, NewArtifact, NewRun, Outcome,
-    Outcomes, RunDetail, Tail, Why,
+    Append, AppendResponse, ArtifactResponse, Cancel, CancelResponse, Fail, FailResponse, Finish, FinishMany,
+    Hold, ListArtifacts, ListEvents, ListFailures, ListRuns, ListTail, ListWaiting, NewArtifact, NewRun,
+    Outcome, Outcomes, RunDetail, Tail, Why,
 };
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
@@ -26,87 +26,87 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 
 fn for_people() -> Vec<Endpoint> {
     vec![
-        Endpoint::new(Method::POST, "/v1/runs", Allowed::Operate, verbs::queue)
-            .says("runs", "Queue a run")
+        Endpoint::new(Method::POST, "/v1/runs", Permission::Operate, changes::queue)
+            .describe("runs", "Queue a run")
             .body::<NewRun>()
             .keyed()
-            .answers::<Queued>(201, "The run was queued")
-            .answers::<Queued>(200, "The key was used before for the same request: that run"),
-        Endpoint::new(Method::GET, "/v1/runs", Allowed::Look, reads::list)
-            .says("runs", "List runs, the newest first")
+            .responds::<QueueOutcome>(201, "The run was queued")
+            .responds::<QueueOutcome>(200, "The existing run of a repeated request with the same key"),
+        Endpoint::new(Method::GET, "/v1/runs", Permission::Read, reads::list)
+            .describe("runs", "List runs, newest first")
             .query::<ListRuns>()
-            .answers::<Page<Run>>(200, "One page of runs"),
-        Endpoint::new(Method::GET, "/v1/failures", Allowed::Look, reads::failures)
-            .says("runs", "List failed runs that nothing made good, neither another try nor a newer sync")
+            .responds::<Page<Run>>(200, "One page of runs"),
+        Endpoint::new(Method::GET, "/v1/failures", Permission::Read, reads::failures)
+            .describe("runs", "List failed runs that neither a retry nor a newer sync has superseded")
             .query::<ListFailures>()
-            .answers::<Page<Run>>(200, "One page of runs; it may have few of them and go on all the same"),
-        Endpoint::new(Method::GET, "/v1/waiting", Allowed::Look, reads::waiting)
-            .says("runs", "List runs that wait, the oldest first")
+            .responds::<Page<Run>>(200, "One page of runs; it may be short although more pages follow"),
+        Endpoint::new(Method::GET, "/v1/waiting", Permission::Read, reads::waiting)
+            .describe("runs", "List waiting runs, oldest first")
             .query::<ListWaiting>()
-            .answers::<Page<Run>>(200, "One page of runs"),
-        Endpoint::new(Method::GET, "/v1/runs/{run}", Allowed::LookOrWork, reads::one)
-            .says("runs", "Show a run")
-            .answers::<Run>(200, "The run"),
-        Endpoint::new(Method::GET, "/v1/runs/{run}/detail", Allowed::Look, reads::detail)
-            .says("runs", "Show a run with its tries, its artifacts and why it is where it is")
-            .answers::<RunDetail>(200, "The run and what belongs to it"),
-        Endpoint::new(Method::GET, "/v1/runs/{run}/why", Allowed::Look, reads::why)
-            .says("runs", "Say why a run is where it is")
-            .answers::<Why>(200, "The one reason"),
-        Endpoint::new(Method::GET, "/v1/runs/{run}/tries", Allowed::Look, reads::tries)
-            .says("runs", "List every try of a run's request, the first one first")
-            .answers::<Page<Run>>(200, "The tries"),
-        Endpoint::new(Method::POST, "/v1/runs/{run}/cancel", Allowed::Operate, verbs::cancel)
-            .says("runs", "Cancel a run that waits, or ask the worker of a held one to stop")
+            .responds::<Page<Run>>(200, "One page of runs"),
+        Endpoint::new(Method::GET, "/v1/runs/{run}", Permission::ReadOrWork, reads::one)
+            .describe("runs", "Show a run")
+            .responds::<Run>(200, "The run"),
+        Endpoint::new(Method::GET, "/v1/runs/{run}/detail", Permission::Read, reads::detail)
+            .describe("runs", "Show a run with its tries, its artifacts and the reason for its state")
+            .responds::<RunDetail>(200, "The run with its details"),
+        Endpoint::new(Method::GET, "/v1/runs/{run}/why", Permission::Read, reads::why)
+            .describe("runs", "Explain why a run is in its current state")
+            .responds::<Why>(200, "The reason"),
+        Endpoint::new(Method::GET, "/v1/runs/{run}/tries", Permission::Read, reads::tries)
+            .describe("runs", "List all tries of a run's request, first one first")
+            .responds::<Page<Run>>(200, "The tries"),
+        Endpoint::new(Method::POST, "/v1/runs/{run}/cancel", Permission::Operate, changes::cancel)
+            .describe("runs", "Cancel a waiting run, or ask the worker of a held run to stop")
             .body::<Cancel>()
-            .answers::<CancelAnswer>(200, "What was done"),
-        Endpoint::new(Method::POST, "/v1/runs/{run}/fail", Allowed::Operate, verbs::fail)
-            .says("runs", "Fail a stalled run, with or without a successor")
+            .responds::<CancelResponse>(200, "The outcome of the cancellation"),
+        Endpoint::new(Method::POST, "/v1/runs/{run}/fail", Permission::Operate, changes::fail)
+            .describe("runs", "Fail a stalled run, with or without a retry")
             .body::<Fail>()
-            .answers::<FailAnswer>(200, "The run is failed, by this call or an earlier one"),
-        Endpoint::new(Method::POST, "/v1/runs/{run}/retry", Allowed::Operate, verbs::retry)
-            .says("runs", "Queue another try of a run that failed or was cancelled")
-            .answers::<Retried>(200, "The next try; asked twice, it is one"),
-        Endpoint::new(Method::GET, "/v1/runs/{run}/artifacts", Allowed::Look, reads::artifacts)
-            .says("runs", "List what a run left, the oldest first")
+            .responds::<FailResponse>(200, "The run is failed, by this request or an earlier one"),
+        Endpoint::new(Method::POST, "/v1/runs/{run}/retry", Permission::Operate, changes::retry)
+            .describe("runs", "Queue a retry of a failed or cancelled run")
+            .responds::<RetryOutcome>(200, "The retry; a repeated request returns the same one"),
+        Endpoint::new(Method::GET, "/v1/runs/{run}/artifacts", Permission::Read, reads::artifacts)
+            .describe("runs", "List the artifacts of a run, oldest first")
             .query::<ListArtifacts>()
-            .answers::<Page<Artifact>>(200, "One page of artifacts"),
-        Endpoint::new(Method::GET, "/v1/runs/{run}/events", Allowed::LookOrWork, reads::events)
-            .says("runs", "Read a run's record")
+            .responds::<Page<Artifact>>(200, "One page of artifacts"),
+        Endpoint::new(Method::GET, "/v1/runs/{run}/events", Permission::ReadOrWork, reads::events)
+            .describe("runs", "List the events of a run, oldest first")
             .query::<ListEvents>()
-            .answers::<Page<Event>>(200, "One page of events"),
-        Endpoint::new(Method::GET, "/v1/runs/{run}/tail", Allowed::Look, reads::tail)
-            .says("runs", "Read a run's record from its end, narrowed by level and text")
+            .responds::<Page<Event>>(200, "One page of events"),
+        Endpoint::new(Method::GET, "/v1/runs/{run}/tail", Permission::Read, reads::tail)
+            .describe("runs", "List the last events of a run, filtered by level and text")
             .query::<ListTail>()
-            .answers::<Tail>(200, "Events in their order, and where to read on towards the beginning"),
+            .responds::<Tail>(200, "Events in order, and the position to continue at towards the beginning"),
     ]
 }
 
 fn for_workers() -> Vec<Endpoint> {
     vec![
-        Endpoint::new(Method::POST, "/v1/runs/{run}/start", Allowed::Work, verbs::start)
-            .says("work", "Start a claimed run")
+        Endpoint::new(Method::POST, "/v1/runs/{run}/start", Permission::Work, changes::start)
+            .describe("work", "Start a claimed run")
             .body::<Hold>()
-            .answers::<Outcome>(200, "It runs"),
-        Endpoint::new(Method::POST, "/v1/runs/{run}/events", Allowed::Work, verbs::append)
-            .says("work", "Append events to a run's record")
+            .responds::<Outcome>(200, "The run is running"),
+        Endpoint::new(Method::POST, "/v1/runs/{run}/events", Permission::Work, changes::append)
+            .describe("work", "Append events to a run")
             .body::<Append>()
-            .answers::<Appended>(200, "The id of each event"),
-        Endpoint::new(Method::POST, "/v1/runs/{run}/heartbeat", Allowed::Work, verbs::heartbeat)
-            .says("work", "Renew a run's lease")
+            .responds::<AppendResponse>(200, "The id of each event"),
+        Endpoint::new(Method::POST, "/v1/runs/{run}/heartbeat", Permission::Work, changes::heartbeat)
+            .describe("work", "Renew a run's lease")
             .body::<Hold>()
-            .answers::<Held>(200, "Until when the lease lasts, and whether the run is to stop"),
-        Endpoint::new(Method::POST, "/v1/runs/{run}/finish", Allowed::Work, verbs::finish)
-            .says("work", "Finish a run")
+            .responds::<RunLease>(200, "The end of the lease, and whether the run must stop"),
+        Endpoint::new(Method::POST, "/v1/runs/{run}/finish", Permission::Work, changes::finish)
+            .describe("work", "Finish a run")
             .body::<Finish>()
-            .answers::<Outcome>(200, "It is finished, now or by this call before"),
-        Endpoint::new(Method::POST, "/v1/finishes", Allowed::Work, verbs::finish_many)
-            .says("work", "Finish several runs")
+            .responds::<Outcome>(200, "The run is finished, by this request or an earlier identical one"),
+        Endpoint::new(Method::POST, "/v1/finishes", Permission::Work, changes::finish_many)
+            .describe("work", "Finish several runs")
             .body::<FinishMany>()
-            .answers::<Outcomes>(200, "What became of each"),
-        Endpoint::new(Method::POST, "/v1/runs/{run}/artifacts", Allowed::Work, verbs::add_artifact)
-            .says("work", "Record an artifact of a run")
+            .responds::<Outcomes>(200, "The outcome for each run"),
+        Endpoint::new(Method::POST, "/v1/runs/{run}/artifacts", Permission::Work, changes::add_artifact)
+            .describe("work", "Record an artifact of a run")
             .body::<NewArtifact>()
-            .answers::<ArtifactAnswer>(201, "It is recorded; the same one again gives the same id"),
+            .responds::<ArtifactResponse>(201, "The artifact; recording it again returns the same id"),
     ]
 }

@@ -1,11 +1,11 @@
 //! Schedules.
 
-use crate::access::{Caller, hidden_project};
-use crate::answer::Fail;
+use crate::access::{Caller, invisible_project};
 use crate::app::App;
-use crate::endpoint::{Allowed, Endpoint};
-use crate::extract::{Body, Checked, Id};
-use crate::scope::{Name, taken};
+use crate::endpoint::{Endpoint, Permission};
+use crate::error::ApiError;
+use crate::extract::{Body, Id, ValidBody};
+use crate::scope::{Name, name_taken_error};
 use axum::Json;
 use axum::extract::State;
 use http::{Method, StatusCode};
@@ -17,39 +17,39 @@ use tidemill_wire::schedules::{PauseSchedule, PutSchedule};
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::new(Method::GET, "/v1/schedules", Allowed::Look, list)
-            .says("schedules", "List schedules")
-            .answers::<Page<Schedule>>(200, "The schedules"),
-        Endpoint::new(Method::GET, "/v1/schedules/{schedule}", Allowed::Look, one)
-            .says("schedules", "Show a schedule")
-            .answers::<Schedule>(200, "The schedule"),
-        Endpoint::new(Method::PUT, "/v1/schedules/{schedule}", Allowed::Operate, put)
-            .says("schedules", "Make a schedule, or change the one of that name; it first fires after now")
+        Endpoint::new(Method::GET, "/v1/schedules", Permission::Read, list)
+            .describe("schedules", "List schedules")
+            .responds::<Page<Schedule>>(200, "The schedules"),
+        Endpoint::new(Method::GET, "/v1/schedules/{schedule}", Permission::Read, one)
+            .describe("schedules", "Show a schedule")
+            .responds::<Schedule>(200, "The schedule"),
+        Endpoint::new(Method::PUT, "/v1/schedules/{schedule}", Permission::Operate, put)
+            .describe("schedules", "Create or change a schedule; it does not fire for times in the past")
             .body::<PutSchedule>()
-            .answers::<Schedule>(200, "The schedule"),
-        Endpoint::new(Method::DELETE, "/v1/schedules/{schedule}", Allowed::Operate, remove)
-            .says("schedules", "Remove a schedule; its runs stay")
-            .empty(204, "It is gone"),
-        Endpoint::new(Method::POST, "/v1/schedules/{schedule}/pause", Allowed::Operate, pause)
-            .says("schedules", "Stop a schedule from firing")
+            .responds::<Schedule>(200, "The schedule"),
+        Endpoint::new(Method::DELETE, "/v1/schedules/{schedule}", Permission::Operate, remove)
+            .describe("schedules", "Remove a schedule; its runs stay")
+            .responds_empty(204, "The schedule is removed"),
+        Endpoint::new(Method::POST, "/v1/schedules/{schedule}/pause", Permission::Operate, pause)
+            .describe("schedules", "Pause a schedule")
             .body::<PauseSchedule>()
-            .answers::<Schedule>(200, "The schedule"),
-        Endpoint::new(Method::POST, "/v1/schedules/{schedule}/resume", Allowed::Operate, resume)
-            .says("schedules", "Let a schedule fire again, from its next time on")
-            .answers::<Schedule>(200, "The schedule"),
+            .responds::<Schedule>(200, "The schedule"),
+        Endpoint::new(Method::POST, "/v1/schedules/{schedule}/resume", Permission::Operate, resume)
+            .describe("schedules", "Resume a schedule from its next time on")
+            .responds::<Schedule>(200, "The schedule"),
     ]
 }
 
-async fn list(State(app): State<App>, caller: Caller) -> Result<Json<Page<Schedule>>, Fail> {
+async fn list(State(app): State<App>, caller: Caller) -> Result<Json<Page<Schedule>>, ApiError> {
     let mut schedules = app.engine().store().schedules(None).await?;
-    schedules.retain(|schedule| caller.sees(&schedule.project_id));
-    Ok(Json(Page::whole(schedules)))
+    schedules.retain(|schedule| caller.can_see(&schedule.project_id));
+    Ok(Json(Page::complete(schedules)))
 }
 
-/// A schedule that the caller may see.
-async fn known(app: &App, caller: &Caller, name: &str) -> Result<Schedule, Fail> {
+/// Returns a schedule that the caller may see.
+async fn visible_schedule(app: &App, caller: &Caller, name: &str) -> Result<Schedule, ApiError> {
     let found = app.engine().store().schedules(Some(name.to_owned())).await?;
-    let found = found.into_iter().find(|schedule| caller.sees(&schedule.project_id));
+    let found = found.into_iter().find(|schedule| caller.can_see(&schedule.project_id));
     let message = || format!("schedule `{name}` does not exist");
     found.ok_or_else(|| Error::refused(RefusalCode::UnknownSchedule, message()).into())
 }
@@ -58,40 +58,40 @@ async fn one(
     State(app): State<App>,
     caller: Caller,
     Id(Name(name)): Id<Name>,
-) -> Result<Json<Schedule>, Fail> {
-    known(&app, &caller, &name).await.map(Json)
+) -> Result<Json<Schedule>, ApiError> {
+    visible_schedule(&app, &caller, &name).await.map(Json)
 }
 
 async fn put(
     State(app): State<App>,
     caller: Caller,
     Id(Name(name)): Id<Name>,
-    Checked(put): Checked<PutSchedule>,
-) -> Result<Json<Schedule>, Fail> {
-    if !caller.sees(&put.request.project) {
-        return Err(hidden_project(&put.request.project));
+    ValidBody(put): ValidBody<PutSchedule>,
+) -> Result<Json<Schedule>, ApiError> {
+    if !caller.can_see(&put.request.project) {
+        return Err(invisible_project(&put.request.project));
     }
     let before = app.engine().store().schedules(Some(name.clone())).await?;
-    if before.iter().any(|schedule| !caller.sees(&schedule.project_id)) {
-        return Err(taken("the schedule", &name));
+    if before.iter().any(|schedule| !caller.can_see(&schedule.project_id)) {
+        return Err(name_taken_error("the schedule", &name));
     }
-    let wanted = NewSchedule {
+    let schedule = NewSchedule {
         name,
         cron: put.cron,
         time_zone: put.time_zone,
-        request: put.request.keyed(None),
+        request: put.request.into_request(None),
         missed: put.missed,
         overlap: put.overlap,
     };
-    Ok(Json(app.engine().put_schedule(wanted).await?))
+    Ok(Json(app.engine().put_schedule(schedule).await?))
 }
 
 async fn remove(
     State(app): State<App>,
     caller: Caller,
     Id(Name(name)): Id<Name>,
-) -> Result<StatusCode, Fail> {
-    known(&app, &caller, &name).await?;
+) -> Result<StatusCode, ApiError> {
+    visible_schedule(&app, &caller, &name).await?;
     app.engine().store().remove_schedule(name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -101,18 +101,18 @@ async fn pause(
     caller: Caller,
     Id(Name(name)): Id<Name>,
     Body(pause): Body<PauseSchedule>,
-) -> Result<Json<Schedule>, Fail> {
-    known(&app, &caller, &name).await?;
+) -> Result<Json<Schedule>, ApiError> {
+    visible_schedule(&app, &caller, &name).await?;
     app.engine().pause_schedule(&name, pause.note).await?;
-    known(&app, &caller, &name).await.map(Json)
+    visible_schedule(&app, &caller, &name).await.map(Json)
 }
 
 async fn resume(
     State(app): State<App>,
     caller: Caller,
     Id(Name(name)): Id<Name>,
-) -> Result<Json<Schedule>, Fail> {
-    known(&app, &caller, &name).await?;
+) -> Result<Json<Schedule>, ApiError> {
+    visible_schedule(&app, &caller, &name).await?;
     app.engine().resume_schedule(&name).await?;
-    known(&app, &caller, &name).await.map(Json)
+    visible_schedule(&app, &caller, &name).await.map(Json)
 }

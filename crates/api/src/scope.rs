@@ -1,13 +1,13 @@
-//! What a caller of one project sees of feeds, syncs, rules and queues. What it does not see reads as if it did not
-//! exist, word for word.
+//! Visibility of feeds, syncs, rules and queues for callers of one project. The error for an invisible object is
+//! exactly the same as for one that does not exist.
 //!
-//! A feed belongs to a project, and with it its syncs, its rejected rows, its gaps, and the messages of its group in
-//! the queues. A rule belongs to the project of the feed that it names; one that names no feed is the whole
-//! installation's, and only those who see every project see or change it. A lane is the whole installation's as well.
+//! A feed belongs to a project, and so do its syncs, rejected records, gaps and messages. A rule belongs to the project
+//! of its feed. Rules without a feed and lanes belong to the whole installation: only callers that see every project
+//! may see or change them.
 
 use crate::access::Caller;
-use crate::answer::Fail;
 use crate::app::App;
+use crate::error::ApiError;
 use http::StatusCode;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use tidemill_core::pricing::PricingRule;
 use tidemill_core::records::{FeedRecord, Sync};
 use tidemill_store::{Error, RequestKey};
 
-/// The name of a project, a feed, a schedule or a queue, as it stands in a path.
+/// Name of a project, feed, schedule or queue in a path.
 #[derive(Debug, Clone)]
 pub(crate) struct Name(pub(crate) String);
 
@@ -25,40 +25,38 @@ impl FromStr for Name {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let problem = "a name is lower-case letters, digits and dashes, at most 128";
+        let problem = "a name consists of at most 128 lower-case letters, digits and dashes";
         if is_name(text) { Ok(Self(text.to_owned())) } else { Err(problem) }
     }
 }
 
-/// The feeds that a caller sees.
-pub(crate) enum Feeds {
-    /// Every one.
+/// VisibleFeeds that a caller sees.
+pub(crate) enum VisibleFeeds {
     All,
-    /// Those of one project.
-    Of(BTreeSet<String>),
+    /// The feeds of one project.
+    OfProject(BTreeSet<String>),
 }
 
-impl Feeds {
-    /// Whether a feed is among them.
-    pub(crate) fn has(&self, feed: &str) -> bool {
+impl VisibleFeeds {
+    pub(crate) fn contains(&self, feed: &str) -> bool {
         match self {
             Self::All => true,
-            Self::Of(own) => own.contains(feed),
+            Self::OfProject(own) => own.contains(feed),
         }
     }
 
-    /// Whether a rule is the business of whoever sees these feeds.
-    pub(crate) fn have(&self, rule: &PricingRule) -> bool {
+    /// Whether a rule belongs to these feeds.
+    pub(crate) fn contains_rule(&self, rule: &PricingRule) -> bool {
         match self {
             Self::All => true,
-            Self::Of(own) => rule.feed.as_ref().is_some_and(|feed| own.contains(feed)),
+            Self::OfProject(own) => rule.feed.as_ref().is_some_and(|feed| own.contains(feed)),
         }
     }
 }
 
 impl Caller {
-    /// The key of a request, where it carries one. Keys of different callers do not meet.
-    pub(crate) fn keyed(
+    /// Builds the idempotency key of a request. Keys of different projects are separate.
+    pub(crate) fn request_key(
         &self,
         route: &'static str,
         key: Option<String>,
@@ -70,62 +68,61 @@ impl Caller {
         key.map(|key| RequestKey::new(scope, route, key, &body))
     }
 
-    /// Refuses those of one project: what they ask for is the whole installation's.
-    pub(crate) fn sees_all(&self) -> Result<(), Fail> {
+    /// Refuses callers of one project, for requests that concern the whole installation.
+    pub(crate) fn require_all_projects(&self) -> Result<(), ApiError> {
         if self.project.is_none() {
             return Ok(());
         }
-        let message = "a token of one project may not do this";
-        Err(Fail::new(StatusCode::FORBIDDEN, "forbidden", message)
-            .hint("it takes a token that sees every project"))
+        let message = "a token of one project is not allowed to do this";
+        Err(ApiError::new(StatusCode::FORBIDDEN, "forbidden", message)
+            .hint("use a token that sees every project"))
     }
 
-    /// The feeds that they see.
-    pub(crate) async fn feeds(&self, app: &App) -> Result<Feeds, Fail> {
-        let Some(project) = &self.project else { return Ok(Feeds::All) };
+    /// The feeds that the caller sees.
+    pub(crate) async fn feeds(&self, app: &App) -> Result<VisibleFeeds, ApiError> {
+        let Some(project) = &self.project else { return Ok(VisibleFeeds::All) };
         let feeds = app.engine().store().feeds().await?;
         let own = feeds.into_iter().filter(|feed| feed.feed.project_id == *project);
-        Ok(Feeds::Of(own.map(|feed| feed.feed.feed).collect()))
+        Ok(VisibleFeeds::OfProject(own.map(|feed| feed.feed.feed).collect()))
     }
 
-    /// A feed that they may see.
-    pub(crate) async fn feed(&self, app: &App, feed: &str) -> Result<FeedRecord, Fail> {
+    /// Returns a feed that the caller may see.
+    pub(crate) async fn feed(&self, app: &App, feed: &str) -> Result<FeedRecord, ApiError> {
         let found = app.engine().store().feed(feed.to_owned()).await?;
-        if self.sees(&found.feed.project_id) { Ok(found) } else { Err(Error::unknown_feed(feed).into()) }
+        if self.can_see(&found.feed.project_id) { Ok(found) } else { Err(Error::unknown_feed(feed).into()) }
     }
 
-    /// Makes sure that a feed that a list is narrowed to exists, and may be seen: an empty list would look like good
-    /// news.
-    pub(crate) async fn known_feed(&self, app: &App, feed: Option<&str>) -> Result<(), Fail> {
+    /// Checks that the feed of a list filter exists and is visible. Otherwise a typo would look like an empty list.
+    pub(crate) async fn check_feed(&self, app: &App, feed: Option<&str>) -> Result<(), ApiError> {
         match feed {
             Some(feed) => self.feed(app, feed).await.map(|_| ()),
             None => Ok(()),
         }
     }
 
-    /// A sync that they may see, by its own id or that of its last attempt.
-    pub(crate) async fn sync(&self, app: &App, id: &str) -> Result<Sync, Fail> {
+    /// Returns a sync that the caller may see, by its own id or the id of its last run.
+    pub(crate) async fn sync(&self, app: &App, id: &str) -> Result<Sync, ApiError> {
         let found = app.engine().store().sync(id.to_owned()).await?;
         if self.project.is_none() {
             return Ok(found);
         }
         let feed = app.engine().store().feed(found.feed.clone()).await;
-        if feed.is_ok_and(|feed| self.sees(&feed.feed.project_id)) {
+        if feed.is_ok_and(|feed| self.can_see(&feed.feed.project_id)) {
             return Ok(found);
         }
         Err(Error::unknown_sync(id).into())
     }
 }
 
-/// What is said to a caller of one project that wants to change what every project shares.
-pub(crate) fn shared(what: &str) -> Fail {
-    let message = format!("a token of one project may not change {what}");
-    Fail::new(StatusCode::FORBIDDEN, "forbidden", message).hint("it takes a token that sees every project")
+/// Error for a caller of one project that tries to change a shared object.
+pub(crate) fn shared_object_error(what: &str) -> ApiError {
+    let message = format!("a token of one project is not allowed to change {what}");
+    ApiError::new(StatusCode::FORBIDDEN, "forbidden", message).hint("use a token that sees every project")
 }
 
-/// What is said where a name belongs to something that the caller does not see. That the name is taken is all they
-/// learn: names are shared by all projects.
-pub(crate) fn taken(what: &str, name: &str) -> Fail {
-    let message = format!("{what} `{name}` cannot be named so");
-    Fail::new(StatusCode::CONFLICT, "name_taken", message).hint("use another name")
+/// Error for a name that is used by an object of another project. It only reveals that the name is in use, which is
+/// unavoidable because all projects share the names.
+pub(crate) fn name_taken_error(what: &str, name: &str) -> ApiError {
+    let message = format!("{what} name `{name}` is not available");
+    ApiError::new(StatusCode::CONFLICT, "name_taken", message).hint("use another name")
 }

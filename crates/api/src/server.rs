@@ -1,21 +1,22 @@
-//! The server: the door on a socket, within limits, and with an end that leaves nobody without an answer.
+//! HTTP/1.1 server for the API, plain or over TLS, with limits and a graceful shutdown.
 //!
-//! HTTP/1.1, plain or over TLS. Everything that a caller can make grow has a bound: connections, requests in flight,
-//! the head and the body of a request and the time that each takes to arrive, the bytes of all bodies together, and the
-//! time that a caller lets an answer wait.
+//! Every resource that a client can consume has a limit: connections, concurrent requests, and the total size of all
+//! bodies. A request has limits for the size and the arrival time of its headers and its body, and for the time until
+//! the client reads the response.
 
 mod connection;
 mod layers;
 mod local;
-mod stall;
+
 mod tls;
+mod write_timeout;
 
 pub use tls::{Tls, TlsError};
 
 use crate::app::App;
 use axum::Router;
 use axum::routing::MethodRouter;
-use connection::{Door, Seats};
+use connection::{ConnectionHandler, ConnectionSlots};
 use hyper_util::server::graceful::GracefulShutdown;
 use layers::Layers;
 use std::future::Future;
@@ -24,26 +25,25 @@ use tidemill_store::{LoopError, LoopHandle, TaskMonitor, catch_panic};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-/// What one server takes, at most.
+/// Limits of a server.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Connections at once.
+    /// Concurrent connections.
     pub connections: usize,
-    /// Requests that are being carried out at once, but for those that wait for something to happen.
+    /// Concurrent requests, without long polls.
     pub requests: usize,
-    /// Bytes of one body.
+    /// Size of one body.
     pub body_bytes: usize,
-    /// Bytes of all bodies that are held at once.
+    /// Total size of all bodies in memory.
     pub bodies_bytes: usize,
-    /// Time for a head to arrive, and for a connection to be idle before it.
+    /// Time for the headers of a request to arrive; also the idle time of a connection.
     pub head_time: Duration,
-    /// Time for a body to arrive.
     pub body_time: Duration,
-    /// Time for a request to be carried out, on top of what it may wait.
+    /// Processing time of a request, without the wait of a long poll.
     pub request_time: Duration,
-    /// Time for a caller to take some of its answer, before the connection is closed.
+    /// Time for a client to read some of its response before the connection is closed.
     pub write_time: Duration,
-    /// Time for what is being carried out to end when the server is told to.
+    /// Time for running requests to end during shutdown.
     pub grace: Duration,
 }
 
@@ -54,7 +54,7 @@ impl Default for Limits {
             requests: 512,
             body_bytes: 1024 * 1024,
             bodies_bytes: 64 * 1024 * 1024,
-            // Longer than clients keep idle connections, so that they are the ones who close them.
+            // Longer than clients keep idle connections, so that the client closes them first.
             head_time: Duration::from_secs(65),
             body_time: Duration::from_secs(15),
             request_time: Duration::from_secs(30),
@@ -64,134 +64,131 @@ impl Default for Limits {
     }
 }
 
-/// The door, ready to be put on a socket.
+/// HTTP server of the API, ready to be bound to a socket.
 pub struct Server {
     app: App,
     limits: Limits,
     tls: Option<Tls>,
     is_local: bool,
-    beside: Router,
-    nowhere: Option<MethodRouter>,
+    extra_routes: Router,
+    fallback: Option<MethodRouter>,
 }
 
 impl Server {
-    /// A server for this door, with every default.
+    /// Creates a server with default settings.
     pub fn new(app: App) -> Self {
         Self {
             app,
             limits: Limits::default(),
             tls: None,
             is_local: false,
-            beside: Router::new(),
-            nowhere: None,
+            extra_routes: Router::new(),
+            fallback: None,
         }
     }
 
-    /// The same within other limits.
+    /// Sets the limits.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// The same over TLS.
+    /// Enables TLS.
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// The same for callers that know it by a name of this machine alone, and for pages of its own: a door without
-    /// tokens must not be opened by whatever a browser on this machine happens to show.
+    /// Restricts the server to local host names and to pages of its own origin. Without tokens, a page of any site in
+    /// a browser on this machine could otherwise use the API.
     #[must_use]
     pub fn local(mut self) -> Self {
         self.is_local = true;
         self
     }
 
-    /// The same with other routes beside those of the door, within the same limits.
+    /// Adds routes next to the API's, within the same limits.
     #[must_use]
-    pub fn beside(mut self, router: Router) -> Self {
-        self.beside = router;
+    pub fn extra_routes(mut self, router: Router) -> Self {
+        self.extra_routes = router;
         self
     }
 
-    /// The same with somebody else to answer where there is no route.
+    /// Replaces the handler for paths without a route.
     #[must_use]
-    pub fn nowhere(mut self, nowhere: MethodRouter) -> Self {
-        self.nowhere = Some(nowhere);
+    pub fn fallback(mut self, fallback: MethodRouter) -> Self {
+        self.fallback = Some(fallback);
         self
     }
 
-    /// Serves until `stop` is ready, and then until what is being answered is sent, within the grace period.
+    /// Serves until `stop` is ready, and then until all responses are sent, within the grace period.
     ///
-    /// Nothing is accepted any more, whoever waits is answered with what there is, and requests in flight end.
+    /// During shutdown it accepts no connections, ends long polls and lets running requests finish.
     pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()>) {
-        let Self { app, limits, tls, is_local, beside, nowhere } = self;
+        let Self { app, limits, tls, is_local, extra_routes, fallback } = self;
         let layers = Layers::new(limits.clone(), is_local);
-        let mut router = crate::router(app.clone()).merge(beside);
-        if let Some(nowhere) = nowhere {
-            router = router.fallback_service(nowhere);
+        let mut router = crate::router(app.clone()).merge(extra_routes);
+        if let Some(fallback) = fallback {
+            router = router.fallback_service(fallback);
         }
-        let door = Door::new(layers.around(router), tls, &limits);
+        let handler = ConnectionHandler::new(layers.wrap(router), tls, &limits);
         let state = app.engine().store().monitor().register("http_server");
-        seat(listener, door, &limits, stop, || app.close(), &state).await;
+        accept_loop(listener, handler, &limits, stop, || app.close(), &state).await;
     }
 }
 
-/// Serves a few routes on a socket, within these limits, until `stop` is ready: for what is not the whole door.
-pub(crate) async fn accept(
+/// Serves a router that is not the API, within limits, until `stop` is ready.
+pub(crate) async fn serve_router(
     listener: TcpListener,
     router: Router,
     limits: Limits,
     stop: impl Future<Output = ()>,
 ) {
-    let door = Door::new(Layers::new(limits.clone(), false).around(router), None, &limits);
+    let handler = ConnectionHandler::new(Layers::new(limits.clone(), false).wrap(router), None, &limits);
     let state = TaskMonitor::default().register("metrics_server");
-    seat(listener, door, &limits, stop, || {}, &state).await;
+    accept_loop(listener, handler, &limits, stop, || {}, &state).await;
 }
 
-/// Pause after a connection that could not be accepted.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+/// Pause after a failed accept.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// What one turn of the server did.
+/// Event of the accept loop.
 enum Turn {
-    /// It was told to stop.
     Stop,
-    /// It accepted a connection.
     Accepted,
-    /// A connection ended.
     Closed,
 }
 
-/// Gives every connection a seat until `stop` is ready; then `close` tells those who wait, and they have the grace
-/// period to be answered.
-async fn seat(
+/// Accepts connections until `stop` is ready. Then `close` ends long polls, and the connections have the grace period
+/// to finish.
+async fn accept_loop(
     listener: TcpListener,
-    door: Door,
+    handler: ConnectionHandler,
     limits: &Limits,
     stop: impl Future<Output = ()>,
     close: impl FnOnce(),
     state: &LoopHandle,
 ) {
-    let seats = Seats::new(limits.connections);
+    let slots = ConnectionSlots::new(limits.connections);
     let graceful = GracefulShutdown::new();
     let mut connections: JoinSet<()> = JoinSet::new();
     tokio::pin!(stop);
     loop {
-        // A panic here must not end the server; connections have tasks of their own.
+        // A panic here must not end the server. Connections run in tasks of their own.
         let turn = catch_panic(async {
             tokio::select! {
                 () = &mut stop => return Ok(Turn::Stop),
                 Some(_) = connections.join_next(), if !connections.is_empty() => return Ok(Turn::Closed),
                 accepted = listener.accept() => {
                     let (stream, peer) = accepted?;
-                    match seats.take() {
-                        Some(seat) => {
-                            let (door, watcher) = (door.clone(), graceful.watcher());
-                            connections.spawn(async move { door.serve(stream, peer, seat, watcher).await });
+                    match slots.take() {
+                        Some(slot) => {
+                            let (handler, watcher) = (handler.clone(), graceful.watcher());
+                            connections.spawn(async move { handler.serve(stream, peer, slot, watcher).await });
                         }
-                        None => seats.turn_away(stream, &mut connections),
+                        None => slots.refuse(stream, &mut connections),
                     }
                 }
             }
@@ -204,29 +201,29 @@ async fn seat(
                 state.succeeded();
                 continue;
             }
-            Ok(Err(fault)) => LoopError::new(format!("could not accept a connection: {fault}")),
+            Ok(Err(error)) => LoopError::new(format!("cannot accept a connection: {error}")),
             Err(panic) => panic.into(),
         };
-        // Most likely there are too many open files: some will be closed soon.
+        // Most likely there are too many open files; some will be closed soon.
         state.failed(error);
-        tokio::time::sleep(ACCEPT_AGAIN).await;
+        tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
     }
     drop(listener);
     close();
     if tokio::time::timeout(limits.grace, graceful.shutdown()).await.is_err() {
-        tracing::warn!("the server ended before every answer was sent");
+        tracing::warn!("shutdown grace period is over; some responses were not sent");
     }
     connections.shutdown().await;
 }
 
-/// Lets this process have as many open files as it may: each connection is one.
+/// Raises the limit of open files to the maximum: each connection needs one.
 pub fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if limit.current != limit.maximum
-        && let Err(fault) = setrlimit(Resource::Nofile, raised)
+        && let Err(error) = setrlimit(Resource::Nofile, raised)
     {
-        tracing::warn!("could not raise the limit of open files: {fault}");
+        tracing::warn!("cannot raise the limit of open files: {error}");
     }
 }

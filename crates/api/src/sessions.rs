@@ -1,9 +1,9 @@
-//! Signing in with a browser, and out.
+//! Sign-in and sign-out of browsers.
 
-use crate::access::{Caller, SIGN_IN_PATH as PATH, SignedIn, Visit, sign_in};
-use crate::answer::Fail;
+use crate::access::{AuthContext, Caller, SIGN_IN_PATH as PATH, SignInResult, sign_in};
 use crate::app::App;
-use crate::endpoint::{Allowed, Endpoint};
+use crate::endpoint::{Endpoint, Permission};
+use crate::error::ApiError;
 use crate::extract::Body;
 use axum::Json;
 use axum::extract::{FromRequest as _, Request, State};
@@ -14,22 +14,22 @@ use tidemill_wire::access::{Session, SignIn};
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::new(Method::POST, PATH, Allowed::Anyone, open)
-            .open()
-            .says("access", "Sign in with a token: the answer sets the cookie of a session")
+        Endpoint::new(Method::POST, PATH, Permission::Anyone, open)
+            .public()
+            .describe("access", "Sign in with a token; the response sets a session cookie")
             .body::<SignIn>()
-            .answers::<Session>(201, "Who is signed in, and what their changes must carry"),
-        Endpoint::new(Method::GET, PATH, Allowed::Anyone, show)
-            .says("access", "Say who is signed in")
-            .answers::<Session>(200, "Who is signed in"),
-        Endpoint::new(Method::DELETE, PATH, Allowed::Anyone, close)
-            .says("access", "Sign out: the session is worth nothing from now on")
-            .empty(204, "Nobody is signed in"),
+            .responds::<Session>(201, "The session, with the CSRF token that changes must include"),
+        Endpoint::new(Method::GET, PATH, Permission::Anyone, show)
+            .describe("access", "Show the current session")
+            .responds::<Session>(200, "The session"),
+        Endpoint::new(Method::DELETE, PATH, Permission::Anyone, close)
+            .describe("access", "Sign out and end the session")
+            .responds_empty(204, "The session has ended"),
     ]
 }
 
-fn session(caller: Caller, visit: &Visit) -> Session {
-    let signed = visit.session.as_ref();
+fn session(caller: Caller, auth: &AuthContext) -> Session {
+    let signed = auth.session.as_ref();
     Session {
         caller: caller.name,
         role: caller.role,
@@ -39,22 +39,22 @@ fn session(caller: Caller, visit: &Visit) -> Session {
     }
 }
 
-async fn open(State(app): State<App>, request: Request) -> Result<Response, Fail> {
+async fn open(State(app): State<App>, request: Request) -> Result<Response, ApiError> {
     let (parts, body) = request.into_parts();
     let Body(SignIn { token }) = Body::from_request(Request::from_parts(parts.clone(), body), &app).await?;
-    let SignedIn { caller, visit, cookie } = sign_in(&app, &parts, &token).await?;
+    let SignInResult { caller, auth, cookie } = sign_in(&app, &parts, &token).await?;
     let headers = AppendHeaders([(header::SET_COOKIE, cookie)]);
-    Ok((StatusCode::CREATED, headers, Json(session(caller, &visit))).into_response())
+    Ok((StatusCode::CREATED, headers, Json(session(caller, &auth))).into_response())
 }
 
-async fn show(caller: Caller, visit: Visit) -> Json<Session> {
-    Json(session(caller, &visit))
+async fn show(caller: Caller, auth: AuthContext) -> Json<Session> {
+    Json(session(caller, &auth))
 }
 
-async fn close(State(app): State<App>, visit: Visit, parts: Parts) -> Result<Response, Fail> {
-    if let Some(signed) = &visit.session {
+async fn close(State(app): State<App>, auth: AuthContext, parts: Parts) -> Result<Response, ApiError> {
+    if let Some(signed) = &auth.session {
         app.keyring().close_session(&signed.secret).await?;
     }
-    let headers = AppendHeaders([(header::SET_COOKIE, crate::access::no_cookie(&parts)?)]);
+    let headers = AppendHeaders([(header::SET_COOKIE, crate::access::removal_cookie(&parts)?)]);
     Ok((StatusCode::NO_CONTENT, headers).into_response())
 }

@@ -1,9 +1,9 @@
-//! The key metrics.
+//! Statistics for the console's overview.
 
 use crate::access::Caller;
-use crate::answer::Fail;
 use crate::app::App;
-use crate::endpoint::{Allowed, Endpoint};
+use crate::endpoint::{Endpoint, Permission};
+use crate::error::ApiError;
 use axum::Json;
 use axum::extract::State;
 use http::Method;
@@ -11,13 +11,13 @@ use tidemill_core::stats::Stats;
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::new(Method::GET, "/v1/stats", Allowed::Look, stats)
-            .says("server", "Count what is going on, and what went on lately")
-            .answers::<Stats>(200, "The numbers, of the projects that the caller sees"),
+        Endpoint::new(Method::GET, "/v1/stats", Permission::Read, stats)
+            .describe("server", "Count current and recent runs")
+            .responds::<Stats>(200, "The counts for the projects that the caller sees"),
     ]
 }
 
-async fn stats(State(app): State<App>, caller: Caller) -> Result<Json<Stats>, Fail> {
+async fn stats(State(app): State<App>, caller: Caller) -> Result<Json<Stats>, ApiError> {
     let engine = app.engine();
     Ok(Json(engine.store().stats_of(caller.project, engine.clock().now()).await?))
 }

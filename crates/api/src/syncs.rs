@@ -1,10 +1,10 @@
-//! Syncs: list, show, retry, cancel, consolidate; rejected rows and gaps.
+//! Syncs: list, show, retry, cancel, consolidate; rejected records and gaps.
 
 use crate::access::Caller;
-use crate::answer::Fail;
 use crate::app::App;
 use crate::cursor;
-use crate::endpoint::{Allowed, Endpoint};
+use crate::endpoint::{Endpoint, Permission};
+use crate::error::ApiError;
 use crate::extract::{Body, Id, Query};
 use crate::runs::rows;
 use axum::Json;
@@ -12,51 +12,57 @@ use axum::extract::State;
 use http::Method;
 use std::str::FromStr;
 use tidemill_core::pace::Pace;
-use tidemill_core::records::{Consolidated, Gap, Partition, Reject, RetriedSync, Sync, SyncStatus};
-use tidemill_store::{GapFilter, RejectFilter, RejectPlace, SyncFilter};
+use tidemill_core::records::{ConsolidationOrder, Gap, Partition, Reject, Sync, SyncRetry, SyncStatus};
+use tidemill_store::{GapFilter, RejectFilter, RejectPosition, SyncFilter};
 use tidemill_wire::Page;
 use tidemill_wire::feeds::{ListGaps, ListRejects};
-use tidemill_wire::syncs::{CancelSync, Consolidate, ListSyncs, RetrySync, SyncCancelled};
+use tidemill_wire::syncs::{CancelSync, CancelSyncResponse, Consolidate, ListSyncs, RetrySync};
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::new(Method::GET, "/v1/syncs", Allowed::Look, list)
-            .says("syncs", "List syncs, the newest first")
+        Endpoint::new(Method::GET, "/v1/syncs", Permission::Read, list)
+            .describe("syncs", "List syncs, newest first")
             .query::<ListSyncs>()
-            .answers::<Page<Sync>>(200, "One page of syncs"),
-        Endpoint::new(Method::GET, "/v1/syncs/{sync}", Allowed::Look, one)
-            .says("syncs", "Show a sync with its partitions; the id of its last attempt will do as well")
-            .answers::<SyncStatus>(200, "The sync"),
-        Endpoint::new(Method::GET, "/v1/syncs/{sync}/partitions", Allowed::Look, partitions)
-            .says("syncs", "List the partitions of a sync, by price")
-            .answers::<Page<Partition>>(200, "The partitions"),
-        Endpoint::new(Method::GET, "/v1/syncs/{sync}/pace", Allowed::Look, pace)
-            .says("syncs", "Show how many stones a sync stored, interval by interval, from its first page on")
-            .answers::<Pace>(200, "The pace, in a bounded number of intervals"),
-        Endpoint::new(Method::POST, "/v1/syncs/{sync}/retry", Allowed::Operate, retry)
-            .says("syncs", "Queue another try of a failed sync; only what failed is read again")
+            .responds::<Page<Sync>>(200, "One page of syncs"),
+        Endpoint::new(Method::GET, "/v1/syncs/{sync}", Permission::Read, one)
+            .describe("syncs", "Show a sync with its partitions, by its own id or the id of its last run")
+            .responds::<SyncStatus>(200, "The sync"),
+        Endpoint::new(Method::GET, "/v1/syncs/{sync}/partitions", Permission::Read, partitions)
+            .describe("syncs", "List the partitions of a sync, by price")
+            .responds::<Page<Partition>>(200, "The partitions"),
+        Endpoint::new(Method::GET, "/v1/syncs/{sync}/pace", Permission::Read, pace)
+            .describe(
+                "syncs",
+                "Show the number of stones that a sync stored per interval, from its first page on",
+            )
+            .responds::<Pace>(200, "The counts, in a bounded number of intervals"),
+        Endpoint::new(Method::POST, "/v1/syncs/{sync}/retry", Permission::Operate, retry)
+            .describe("syncs", "Queue a retry of a failed sync; only failed partitions are read again")
             .body::<RetrySync>()
-            .answers::<RetriedSync>(200, "The next try; asked twice, it is one"),
-        Endpoint::new(Method::POST, "/v1/syncs/{sync}/cancel", Allowed::Operate, cancel)
-            .says("syncs", "Stop a sync; pages in hand change nothing more")
+            .responds::<SyncRetry>(200, "The retry; a repeated request returns the same one"),
+        Endpoint::new(Method::POST, "/v1/syncs/{sync}/cancel", Permission::Operate, cancel)
+            .describe("syncs", "Cancel a sync; pages in progress have no further effect")
             .body::<CancelSync>()
-            .answers::<SyncCancelled>(200, "What was done"),
-        Endpoint::new(Method::POST, "/v1/syncs/{sync}/consolidate", Allowed::Operate, consolidate)
-            .says("syncs", "Consolidate a sync that failed: the rest of it, or by force what there is")
+            .responds::<CancelSyncResponse>(200, "The outcome of the cancellation"),
+        Endpoint::new(Method::POST, "/v1/syncs/{sync}/consolidate", Permission::Operate, consolidate)
+            .describe(
+                "syncs",
+                "Consolidate a failed sync: the remaining records or, with `force`, those fetched so far",
+            )
             .body::<Consolidate>()
-            .answers::<Consolidated>(200, "What was ordered"),
-        Endpoint::new(Method::GET, "/v1/rejects", Allowed::Look, rejects)
-            .says("syncs", "List records that are not in the table, and why, the newest first")
+            .responds::<ConsolidationOrder>(200, "The queued consolidation"),
+        Endpoint::new(Method::GET, "/v1/rejects", Permission::Read, rejects)
+            .describe("syncs", "List rejected records with the reasons, newest first")
             .query::<ListRejects>()
-            .answers::<Page<Reject>>(200, "One page of rejected records"),
-        Endpoint::new(Method::GET, "/v1/gaps", Allowed::Look, gaps)
-            .says("syncs", "List ranges that the watermark passed without covering them, the oldest first")
+            .responds::<Page<Reject>>(200, "One page of rejected records"),
+        Endpoint::new(Method::GET, "/v1/gaps", Permission::Read, gaps)
+            .describe("syncs", "List ranges that the watermark passed without covering them, oldest first")
             .query::<ListGaps>()
-            .answers::<Page<Gap>>(200, "One page of gaps"),
+            .responds::<Page<Gap>>(200, "One page of gaps"),
     ]
 }
 
-/// A sync as it stands in a path: its own id, or that of an attempt.
+/// Id of a sync or of one of its runs, in a path.
 struct SyncName(String);
 
 impl FromStr for SyncName {
@@ -65,18 +71,19 @@ impl FromStr for SyncName {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let fits = (1..=64).contains(&text.len())
             && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-        if fits { Ok(Self(text.to_owned())) } else { Err("it is not the id of a sync, nor that of a run") }
+        if fits { Ok(Self(text.to_owned())) } else { Err("not a valid sync or run id") }
     }
 }
 
 async fn list(
     State(app): State<App>,
     caller: Caller,
-    Query(asked): Query<ListSyncs>,
-) -> Result<Json<Page<Sync>>, Fail> {
-    let limit = rows(asked.limit)?;
-    caller.known_feed(&app, asked.feed.as_deref()).await?;
-    let filter = SyncFilter { feed: asked.feed, project: caller.project.clone(), before: asked.after, limit };
+    Query(params): Query<ListSyncs>,
+) -> Result<Json<Page<Sync>>, ApiError> {
+    let limit = rows(params.limit)?;
+    caller.check_feed(&app, params.feed.as_deref()).await?;
+    let filter =
+        SyncFilter { feed: params.feed, project: caller.project.clone(), before: params.after, limit };
     let items = app.engine().store().list_syncs(filter).await?;
     let next = items.last().filter(|_| items.len() == limit).map(|sync| sync.run_id.to_string());
     Ok(Json(Page { items, next }))
@@ -86,7 +93,7 @@ async fn one(
     State(app): State<App>,
     caller: Caller,
     Id(SyncName(id)): Id<SyncName>,
-) -> Result<Json<SyncStatus>, Fail> {
+) -> Result<Json<SyncStatus>, ApiError> {
     let sync = caller.sync(&app, &id).await?;
     Ok(Json(app.syncs().status(&sync.run_id.to_string()).await?))
 }
@@ -95,16 +102,16 @@ async fn partitions(
     State(app): State<App>,
     caller: Caller,
     Id(SyncName(id)): Id<SyncName>,
-) -> Result<Json<Page<Partition>>, Fail> {
+) -> Result<Json<Page<Partition>>, ApiError> {
     let sync = caller.sync(&app, &id).await?;
-    Ok(Json(Page::whole(app.engine().store().partitions(sync.run_id).await?)))
+    Ok(Json(Page::complete(app.engine().store().partitions(sync.run_id).await?)))
 }
 
 async fn pace(
     State(app): State<App>,
     caller: Caller,
     Id(SyncName(id)): Id<SyncName>,
-) -> Result<Json<Pace>, Fail> {
+) -> Result<Json<Pace>, ApiError> {
     let sync = caller.sync(&app, &id).await?;
     Ok(Json(app.engine().store().pace(sync.run_id).await?))
 }
@@ -114,7 +121,7 @@ async fn retry(
     caller: Caller,
     Id(SyncName(id)): Id<SyncName>,
     Body(retry): Body<RetrySync>,
-) -> Result<Json<RetriedSync>, Fail> {
+) -> Result<Json<SyncRetry>, ApiError> {
     caller.sync(&app, &id).await?;
     Ok(Json(app.syncs().retry_sync(&id, retry.restart, retry.partition, &caller.name).await?))
 }
@@ -124,10 +131,10 @@ async fn cancel(
     caller: Caller,
     Id(SyncName(id)): Id<SyncName>,
     Body(cancel): Body<CancelSync>,
-) -> Result<Json<SyncCancelled>, Fail> {
+) -> Result<Json<CancelSyncResponse>, ApiError> {
     let sync = caller.sync(&app, &id).await?;
     let cancelled = app.syncs().cancel_sync(&id, &caller.name, cancel.reason.as_deref()).await?;
-    Ok(Json(SyncCancelled { sync: sync.run_id, cancelled }))
+    Ok(Json(CancelSyncResponse { sync: sync.run_id, cancelled }))
 }
 
 async fn consolidate(
@@ -135,7 +142,7 @@ async fn consolidate(
     caller: Caller,
     Id(SyncName(id)): Id<SyncName>,
     Body(order): Body<Consolidate>,
-) -> Result<Json<Consolidated>, Fail> {
+) -> Result<Json<ConsolidationOrder>, ApiError> {
     caller.sync(&app, &id).await?;
     Ok(Json(app.syncs().consolidate_sync(&id, order.force, order.advance, &caller.name).await?))
 }
@@ -143,31 +150,31 @@ async fn consolidate(
 async fn rejects(
     State(app): State<App>,
     caller: Caller,
-    Query(asked): Query<ListRejects>,
-) -> Result<Json<Page<Reject>>, Fail> {
-    let limit = rows(asked.limit)?;
-    caller.known_feed(&app, asked.feed.as_deref()).await?;
-    let after = asked.after.as_deref().map(cursor::read).transpose()?;
-    let after = after.map(|(last_at, feed, stone_id)| RejectPlace { last_at, feed, stone_id });
-    let filter = RejectFilter { feed: asked.feed, project: caller.project.clone(), after, limit };
+    Query(params): Query<ListRejects>,
+) -> Result<Json<Page<Reject>>, ApiError> {
+    let limit = rows(params.limit)?;
+    caller.check_feed(&app, params.feed.as_deref()).await?;
+    let after = params.after.as_deref().map(cursor::decode).transpose()?;
+    let after = after.map(|(last_at, feed, stone_id)| RejectPosition { last_at, feed, stone_id });
+    let filter = RejectFilter { feed: params.feed, project: caller.project.clone(), after, limit };
     let items = app.engine().store().list_rejects(filter).await?;
     let last = items.last().filter(|_| items.len() == limit);
-    let next = last.map(|reject| cursor::write(&(reject.last_at, &reject.feed, &reject.stone_id)));
+    let next = last.map(|reject| cursor::encode(&(reject.last_at, &reject.feed, &reject.stone_id)));
     Ok(Json(Page { items, next }))
 }
 
 async fn gaps(
     State(app): State<App>,
     caller: Caller,
-    Query(asked): Query<ListGaps>,
-) -> Result<Json<Page<Gap>>, Fail> {
-    let limit = rows(asked.limit)?;
-    caller.known_feed(&app, asked.feed.as_deref()).await?;
+    Query(params): Query<ListGaps>,
+) -> Result<Json<Page<Gap>>, ApiError> {
+    let limit = rows(params.limit)?;
+    caller.check_feed(&app, params.feed.as_deref()).await?;
     let filter = GapFilter {
-        feed: asked.feed,
-        closed: asked.all.unwrap_or(false),
+        feed: params.feed,
+        closed: params.all.unwrap_or(false),
         project: caller.project.clone(),
-        after: asked.after.unwrap_or(0),
+        after: params.after.unwrap_or(0),
         limit,
     };
     let items = app.engine().store().list_gaps(filter).await?;

@@ -1,14 +1,14 @@
 //! Worker processes.
 //!
-//! A process belongs to no project, but a token may. The ids that callers of one project give to their processes are
-//! kept apart from everybody else's: whatever id they name, they reach no process but their own, and one that is not
-//! theirs reads as one that does not exist. In the list they see the processes that hold runs of their project.
+//! A worker belongs to no project, but its token may. Worker ids from callers of one project are mapped to separate
+//! ids. So these callers cannot reach other workers, and get the same error for a foreign id as for an unknown one.
+//! Their list contains the workers that hold runs of their project.
 
 use crate::access::Caller;
-use crate::answer::Fail;
 use crate::app::App;
-use crate::endpoint::{Allowed, Endpoint};
-use crate::extract::{Body, Checked, Id};
+use crate::endpoint::{Endpoint, Permission};
+use crate::error::ApiError;
+use crate::extract::{Body, Id, ValidBody};
 use axum::Json;
 use axum::extract::State;
 use http::{Method, StatusCode};
@@ -16,38 +16,38 @@ use tidemill_core::worker::{NewWorker, Worker};
 use tidemill_core::{WorkerId, digest};
 use tidemill_store::{Error, Refusal};
 use tidemill_wire::Page;
-use tidemill_wire::workers::{Beat, Beaten, DrainWorker, Register};
+use tidemill_wire::workers::{DrainWorker, HeartbeatResponse, RegisterWorker, WorkerHeartbeat};
 use uuid::Uuid;
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![
-        Endpoint::new(Method::GET, "/v1/workers", Allowed::Look, list)
-            .says("work", "List worker processes")
-            .answers::<Page<Worker>>(200, "The workers that live, or died lately"),
-        Endpoint::new(Method::PUT, "/v1/workers/{worker}", Allowed::Work, register)
-            .says("work", "Register a worker process under the id that it made at its start")
-            .body::<Register>()
-            .empty(204, "It is registered"),
-        Endpoint::new(Method::POST, "/v1/workers/{worker}/beat", Allowed::Work, beat)
-            .says("work", "Say that a worker lives, and learn what became of its runs")
-            .body::<Beat>()
-            .answers::<Beaten>(200, "What became of each run"),
-        Endpoint::new(Method::POST, "/v1/workers/{worker}/drain", Allowed::Operate, drain)
-            .says(
+        Endpoint::new(Method::GET, "/v1/workers", Permission::Read, list)
+            .describe("work", "List worker processes")
+                .responds::<Page<Worker>>(200, "The workers that are alive or died recently"),
+        Endpoint::new(Method::PUT, "/v1/workers/{worker}", Permission::Work, register)
+                .describe("work", "Register a worker process under an id that it generated at start")
+            .body::<RegisterWorker>()
+                .responds_empty(204, "The worker is registered"),
+        Endpoint::new(Method::POST, "/v1/workers/{worker}/beat", Permission::Work, heartbeat)
+                .describe("work", "Send a worker's heartbeat with the runs that it holds")
+            .body::<WorkerHeartbeat>()
+                .responds::<HeartbeatResponse>(200, "The state of each run"),
+        Endpoint::new(Method::POST, "/v1/workers/{worker}/drain", Permission::Operate, drain)
+            .describe(
                 "work",
-                "Let a worker get nothing new, so that it ends once it has nothing in hand; or undo that",
+                "Start or end the draining of a worker; a draining worker gets no new runs and exits when idle",
             )
             .body::<DrainWorker>()
-            .answers::<Worker>(200, "The worker"),
-        Endpoint::new(Method::DELETE, "/v1/workers/{worker}", Allowed::Work, retire)
-            .says("work", "Say goodbye: what the worker still holds goes to others at once")
-            .empty(204, "It is gone"),
+            .responds::<Worker>(200, "The worker"),
+        Endpoint::new(Method::DELETE, "/v1/workers/{worker}", Permission::Work, retire)
+                .describe("work", "Unregister a worker; runs that it still holds are reassigned at once")
+                .responds_empty(204, "The worker is unregistered"),
     ]
 }
 
-/// The id that a caller's process is kept under: the one that it gave, and for callers of one project one that is made
-/// of it and the project.
-pub(crate) fn kept(caller: &Caller, given: WorkerId) -> WorkerId {
+/// The stored id of a caller's worker: the given one or, for a caller of one project, one derived from it and the
+/// project.
+pub(crate) fn stored_id(caller: &Caller, given: WorkerId) -> WorkerId {
     let Some(project) = &caller.project else { return given };
     let mut bytes = [0; 16];
     let digest = digest::sha256(format!("worker {} of {project}", given.0).as_bytes());
@@ -57,25 +57,25 @@ pub(crate) fn kept(caller: &Caller, given: WorkerId) -> WorkerId {
     WorkerId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
 }
 
-/// A refusal in the caller's words: the id that its process is kept under means nothing to it.
-fn in_words_of(error: Error, given: WorkerId, kept: WorkerId) -> Fail {
+/// Replaces the stored worker id in an error message by the id that the caller gave.
+fn with_given_id(error: Error, given: WorkerId, stored: WorkerId) -> ApiError {
     let Error::Refused(refusal) = error else { return error.into() };
-    let message = refusal.message.replace(&kept.to_string(), &given.to_string());
+    let message = refusal.message.replace(&stored.to_string(), &given.to_string());
     Error::Refused(Refusal { message, ..refusal }).into()
 }
 
-async fn list(State(app): State<App>, caller: Caller) -> Result<Json<Page<Worker>>, Fail> {
-    Ok(Json(Page::whole(app.engine().store().workers_of(caller.project).await?)))
+async fn list(State(app): State<App>, caller: Caller) -> Result<Json<Page<Worker>>, ApiError> {
+    Ok(Json(Page::complete(app.engine().store().workers_of(caller.project).await?)))
 }
 
 async fn register(
     State(app): State<App>,
     caller: Caller,
     Id(worker): Id<Uuid>,
-    Checked(register): Checked<Register>,
-) -> Result<StatusCode, Fail> {
+    ValidBody(register): ValidBody<RegisterWorker>,
+) -> Result<StatusCode, ApiError> {
     let worker = NewWorker {
-        worker_id: kept(&caller, WorkerId(worker)),
+        worker_id: stored_id(&caller, WorkerId(worker)),
         name: register.name,
         host: register.host,
         pid: register.pid,
@@ -87,35 +87,39 @@ async fn register(
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn beat(
+async fn heartbeat(
     State(app): State<App>,
     caller: Caller,
     Id(worker): Id<Uuid>,
-    Body(beat): Body<Beat>,
-) -> Result<Json<Beaten>, Fail> {
+    Body(beat): Body<WorkerHeartbeat>,
+) -> Result<Json<HeartbeatResponse>, ApiError> {
     for run in &beat.runs {
-        caller.may_touch(&app, run).await?;
+        caller.check_run_access(&app, run).await?;
     }
     let engine = app.engine();
     let given = WorkerId(worker);
-    let kept = kept(&caller, given);
-    let beaten = engine.store().beat_worker(kept, beat.runs, engine.clock().now()).await;
-    Ok(Json(beaten.map_err(|error| in_words_of(error, given, kept))?))
+    let stored = stored_id(&caller, given);
+    let beaten = engine.store().heartbeat_worker(stored, beat.runs, engine.clock().now()).await;
+    Ok(Json(beaten.map_err(|error| with_given_id(error, given, stored))?))
 }
 
-/// A process works for whoever has runs: whether it takes any is nothing that one project decides.
+/// Drains a worker. Not for callers of one project, because a worker serves all projects.
 async fn drain(
     State(app): State<App>,
     caller: Caller,
     Id(worker): Id<Uuid>,
     Body(drain): Body<DrainWorker>,
-) -> Result<Json<Worker>, Fail> {
-    caller.sees_all()?;
+) -> Result<Json<Worker>, ApiError> {
+    caller.require_all_projects()?;
     Ok(Json(app.engine().drain_worker(WorkerId(worker), drain.draining).await?))
 }
 
-async fn retire(State(app): State<App>, caller: Caller, Id(worker): Id<Uuid>) -> Result<StatusCode, Fail> {
+async fn retire(
+    State(app): State<App>,
+    caller: Caller,
+    Id(worker): Id<Uuid>,
+) -> Result<StatusCode, ApiError> {
     let engine = app.engine();
-    engine.store().retire_worker(kept(&caller, WorkerId(worker)), engine.clock().now()).await?;
+    engine.store().retire_worker(stored_id(&caller, WorkerId(worker)), engine.clock().now()).await?;
     Ok(StatusCode::NO_CONTENT)
 }

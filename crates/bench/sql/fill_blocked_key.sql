@@ -1,4 +1,4 @@
--- Runs in line behind the one that holds their key. The caller has switched the triggers off.
+-- Runs that wait for their concurrency key. The caller has disabled the triggers.
 INSERT INTO ops.runs (run_id, project_id, env_id, shelf_id, gate, concurrency_key, last_seq, ready_at)
 SELECT ops.new_run_id(clock_timestamp() - interval '1 hour'), 'bench', 'bench/main', s.shelf_id, 'key', 'held', 1,
        clock_timestamp() - interval '1 hour'

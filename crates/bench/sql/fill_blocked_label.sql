@@ -1,4 +1,4 @@
--- Runs that need a label which no worker offers. The caller has switched the triggers off.
+-- Runs that require a label that no worker offers. The caller has disabled the triggers.
 INSERT INTO ops.runs (run_id, project_id, env_id, shelf_id, last_seq, ready_at)
 SELECT ops.new_run_id(clock_timestamp() - interval '1 hour'), 'bench', 'bench/main', s.shelf_id, 1,
        clock_timestamp() - interval '1 hour'

@@ -1,4 +1,4 @@
--- Runs whose time comes tomorrow. The caller has switched the triggers off.
+-- Runs that are not available before tomorrow. The caller has disabled the triggers.
 INSERT INTO ops.runs (run_id, project_id, env_id, shelf_id, gate, last_seq, ready_at, available_at,
                       attention_at)
 SELECT ops.new_run_id(clock_timestamp() - interval '1 hour'), 'bench', 'bench/main', s.shelf_id, 'time', 1,

@@ -1,5 +1,5 @@
--- Finished runs with one event each. The caller has switched the triggers off.
-WITH made AS (
+-- Finished runs with one event each. The caller has disabled the triggers.
+WITH inserted AS (
     INSERT INTO ops.runs (run_id, project_id, env_id, shelf_id, status, gate, claimed_by, epoch, end_cause,
                           last_seq, started_at, finished_at)
     SELECT ops.new_run_id(clock_timestamp() - interval '1 day'), 'bench', 'bench/main', s.shelf_id, 'success', NULL,
@@ -8,4 +8,4 @@ WITH made AS (
      WHERE s.project_id = 'bench' AND s.labels = '{}'
     RETURNING run_id, env_id)
 INSERT INTO ops.run_events (run_id, seq, event_id, kind, level, message, env_id)
-SELECT run_id, 1, 'evt-' || substr(run_id, 5) || '-1', 'transition', 'info', 'Run queued', env_id FROM made
+SELECT run_id, 1, 'evt-' || substr(run_id, 5) || '-1', 'transition', 'info', 'Run queued', env_id FROM inserted

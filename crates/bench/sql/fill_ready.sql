@@ -1,4 +1,4 @@
--- Runs that can be claimed, in the shape that queue_run gives them, with their first event.
+-- Claimable runs with the same columns as queue_run, and their first event.
 WITH queued AS (
     INSERT INTO ops.runs (run_id, project_id, env_id, shelf_id, metadata, last_seq, ready_at)
     SELECT ops.new_run_id(clock_timestamp()), 'bench', 'bench/main', s.shelf_id,

@@ -1,5 +1,5 @@
--- Ended runs of every kind that somebody may look for, most of them alike. The caller has switched the triggers off.
-WITH made AS (
+-- Ended runs for every list filter, most of them equal. The caller has disabled the triggers.
+WITH inserted AS (
     INSERT INTO ops.runs (run_id, project_id, env_id, shelf_id, lane, status, gate, git_sha, git_ref, concurrency_key,
                           claimed_by, epoch, end_cause, last_seq, queued_at, started_at, finished_at)
     SELECT ops.new_run_id(clock_timestamp() - interval '1 day'), s.project_id,
@@ -19,13 +19,13 @@ WITH made AS (
 marked AS (
     INSERT INTO ops.run_marks (kind, value, run_id)
     SELECT v.kind, v.value, m.run_id
-      FROM made m
+      FROM inserted m
      CROSS JOIN LATERAL (VALUES ('lane', nullif(m.lane, 'ops')), ('feed', m.concurrency_key), ('sha', m.git_sha),
                                 ('ref', m.git_ref)) v (kind, value)
      WHERE v.value IS NOT NULL),
 ended AS (
     INSERT INTO ops.run_ends (status, run_id)
-    SELECT status, run_id FROM made WHERE status IN ('failed', 'cancelled')
+    SELECT status, run_id FROM inserted WHERE status IN ('failed', 'cancelled')
     RETURNING run_id)
 INSERT INTO ops.run_events (run_id, seq, event_id, kind, level, message, env_id)
-SELECT run_id, 1, 'evt-' || substr(run_id, 5) || '-1', 'transition', 'info', 'Run queued', env_id FROM made
+SELECT run_id, 1, 'evt-' || substr(run_id, 5) || '-1', 'transition', 'info', 'Run queued', env_id FROM inserted

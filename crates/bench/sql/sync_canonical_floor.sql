@@ -1,4 +1,4 @@
--- The barest way from raw to canonical: one statement over everything, without hashes, rules or rejected rows.
+-- Minimal consolidation: one statement over all rows, without hashes, rules or rejected rows.
 INSERT INTO diamonds (feed, supplier_stone_id, offer_id, shape, carats, color, clarity, cut, polish, symmetry,
     fluorescence, fancy_color, fancy_intensity, fancy_overtone, lab_grown, treated, ratio, availability,
     raw_availability, hold_id, feed_price_cents, price_per_carat_cents, retail_price_cents, markup_ratio, rating,

@@ -1,7 +1,7 @@
-//! The floor of a graph's jobs: the same supervisor and the same command, in a loop without a server.
+//! Floor of the jobs of graphs: the same supervisor and command in a loop without a server.
 //!
-//! A job cannot be cheaper than its command: a directory, a supervisor, a launch step, a shell that does
-//! nothing, the record of its end, and the removal of the directory.
+//! The minimal cost of a job: a directory, a supervisor, a launch step, a shell without a command, the record of its
+//! exit, and the removal of the directory.
 
 use crate::Plan;
 use crate::report::{Line, Report};
@@ -11,43 +11,43 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tidemill_supervisor::{End, Lasting, LastingSpec, Limits, Moment, Seen};
+use tidemill_supervisor::{BootInstant, CommandState, DetachedCommand, DetachedSpec, End, Limits};
 
-/// Commands at once: the slots of the agent that is measured beside it.
-pub(crate) const AT_ONCE: usize = 8;
-/// The arguments with which this program is a supervisor.
+/// Concurrent commands, as many as the capacity of the measured agent.
+pub(crate) const CONCURRENCY: usize = 8;
+/// Arguments that start this program as a supervisor.
 const SUPERVISOR: [&str; 2] = ["supervise", "lasting"];
 
-/// Measures the floor by itself.
+/// Measures the floor alone.
 pub(crate) async fn all(plan: &Plan, report: &mut Report) -> Result<()> {
     let mut rates = Vec::new();
     for _ in 0..plan.pairs {
-        rates.push(rate(AT_ONCE, plan.time()).await?);
+        rates.push(rate(CONCURRENCY, plan.time()).await?);
     }
     rates.sort_unstable_by(f64::total_cmp);
-    let (least, middle, most) = (rates[0], rates[rates.len() / 2], rates[rates.len() - 1]);
+    let (min, middle, max) = (rates[0], rates[rates.len() / 2], rates[rates.len() - 1]);
     report.add(Line {
-        what: format!("commands under supervisors, {AT_ONCE} at once, no server"),
+        what: format!("commands under supervisors, {CONCURRENCY} at once, without a server"),
         ours: format!("{middle:.0}/s"),
-        figure: format!("{least:.0} to {most:.0}/s"),
-        values: [middle, least, most],
+        figure: format!("{min:.0} to {max:.0}/s"),
+        values: [middle, min, max],
         ..Line::default()
     });
     Ok(())
 }
 
-/// How many commands that do nothing are carried out in a second, so many at once, for so long.
-pub(crate) async fn rate(at_once: usize, time: Duration) -> Result<f64> {
-    let dir = tempfile::tempdir().context("no directory for the commands")?;
+/// Measures how many empty commands are executed per second.
+pub(crate) async fn rate(concurrency: usize, time: Duration) -> Result<f64> {
+    let dir = tempfile::tempdir().context("could not create a directory")?;
     let number = Arc::new(AtomicU64::new(0));
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut loops = tokio::task::JoinSet::new();
-    for _ in 0..at_once {
+    for _ in 0..concurrency {
         let (dir, number) = (dir.path().to_owned(), Arc::clone(&number));
         loops.spawn(async move {
             let mut done = 0_u32;
-            while begun.elapsed() < time {
-                one(&dir.join(number.fetch_add(1, Ordering::Relaxed).to_string())).await?;
+            while started.elapsed() < time {
+                execute(&dir.join(number.fetch_add(1, Ordering::Relaxed).to_string())).await?;
                 done += 1;
             }
             anyhow::Ok(done)
@@ -57,14 +57,13 @@ pub(crate) async fn rate(at_once: usize, time: Duration) -> Result<f64> {
     while let Some(ended) = loops.join_next().await {
         done += ended??;
     }
-    Ok(f64::from(done) / begun.elapsed().as_secs_f64())
+    Ok(f64::from(done) / started.elapsed().as_secs_f64())
 }
 
-/// Carries one command out.
-async fn one(dir: &Path) -> Result<()> {
+async fn execute(dir: &Path) -> Result<()> {
     let work = dir.join("work");
     fs::create_dir_all(&work)?;
-    let spec = LastingSpec {
+    let spec = DetachedSpec {
         command: ["sh", "-c", ":"].map(str::to_owned).into(),
         env: vec![("PATH".to_owned(), std::env::var("PATH").unwrap_or_default())],
         dir: work,
@@ -75,12 +74,12 @@ async fn one(dir: &Path) -> Result<()> {
         line_bytes_max: 8 * 1024,
         log_bytes_max: 1024 * 1024,
     };
-    let lasting = Lasting::new(dir);
+    let command = DetachedCommand::new(dir);
     let own = Path::new("/proc/self/exe");
-    let mut supervisor = lasting.start(own, &SUPERVISOR, &spec, Vec::new(), Moment::now()).await?;
+    let mut supervisor = command.start(own, &SUPERVISOR, &spec, Vec::new(), BootInstant::now()).await?;
     supervisor.wait().await?;
-    let Seen::Exited(exit) = lasting.look()? else {
-        anyhow::bail!("the supervisor told nothing: {}", lasting.complaints(500));
+    let CommandState::Exited(exit) = command.state()? else {
+        anyhow::bail!("the supervisor recorded no exit: {}", command.supervisor_log(500));
     };
     ensure!(exit.end == End::Code(0), "the command ended with {}", exit.end);
     fs::remove_dir_all(dir)?;

@@ -1,27 +1,27 @@
-//! The floors: plain SQL files, run with pgbench from as many connections as ours.
+//! Floors: plain SQL files that pgbench runs with as many connections as Tidemill uses.
 
 use crate::Plan;
-use crate::ground::Ground;
-use crate::report::{Line, Report, say};
+use crate::bench_cluster::BenchCluster;
+use crate::report::{Line, Report, log};
 use anyhow::{Context as _, Result, bail};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 use tidemill_testkit::cluster::{Database, ServerBinaries, find_on_path};
 
-/// A bare table, and a script that works on it.
+/// A minimal table, and a pgbench script for it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Floor {
     script: &'static str,
-    /// Runs that one transaction of the script takes from queued to done.
+    /// Runs that one transaction of the script completes.
     runs: f64,
-    /// Runs per second that the table is filled for: more than such a machine can do.
+    /// Runs per second for which the table is filled. More than the machine can complete.
     runs_max: u64,
-    /// Connections, and what such a machine usually does with them, as measured on 2026-11-15.
+    /// Connections and their usual rates, as measured on 2026-11-15.
     usual: &'static [(u32, f64)],
 }
 
-/// Claim one and finish one, two commits.
+/// Claims one run and finishes it, with two commits.
 pub(crate) const SINGLE: Floor = Floor {
     script: "floor_single.sql",
     runs: 1.0,
@@ -29,7 +29,7 @@ pub(crate) const SINGLE: Floor = Floor {
     usual: &[(1, 1_750.0), (8, 4_400.0), (16, 4_700.0)],
 };
 
-/// Claim 100 and finish 100, two commits.
+/// Claims 100 runs and finishes them, with two commits.
 pub(crate) const BATCH: Floor = Floor {
     script: "floor_batch.sql",
     runs: 100.0,
@@ -38,31 +38,31 @@ pub(crate) const BATCH: Floor = Floor {
 };
 
 impl Floor {
-    /// Fills the table anew, and measures runs per second.
+    /// Fills the table again, and measures runs per second.
     pub(crate) fn rate(&self, database: &Database, connections: u32, time: Duration) -> Result<f64> {
         let seconds = time.as_secs().max(1);
         fill(&database.url, self.runs_max * seconds)?;
         Ok(self.runs * pgbench(&database.url, self.script, connections, seconds)?)
     }
 
-    /// Says so when a floor is far below what is usual.
+    /// Warns if a floor is far below its usual rate.
     pub(crate) fn warn(&self, connections: u32, rate: f64) {
         let usual = self.usual.iter().find(|(known, _)| *known == connections);
         if let Some((_, usual)) = usual
             && rate < 0.6 * usual
         {
-            say(&format!(
-                "  warning: this floor is {rate:.0}/s, below 60 % of the usual {usual:.0}/s: \
+            log(&format!(
+                "  warning: this floor is {rate:.0}/s, below 60 % of the usual {usual:.0}/s; \
                  the machine is busy or slow"
             ));
         }
     }
 }
 
-/// Every floor alone, so that a table can say what the machine does.
-pub(crate) fn all(ground: &Ground, plan: &Plan, report: &mut Report) -> Result<()> {
-    say("the floors alone");
-    let bare = ground.bare()?;
+/// Measures the floors alone, to describe the machine.
+pub(crate) fn all(cluster: &BenchCluster, plan: &Plan, report: &mut Report) -> Result<()> {
+    log("the floors alone");
+    let bare = cluster.empty_database()?;
     for (what, floor) in [("claim and finish", SINGLE), ("claim and finish 100 at once", BATCH)] {
         for (connections, usual) in floor.usual {
             let rate = floor.rate(&bare, *connections, plan.time())?;
@@ -79,7 +79,6 @@ pub(crate) fn all(ground: &Ground, plan: &Plan, report: &mut Report) -> Result<(
     Ok(())
 }
 
-/// Fills the bare table.
 fn fill(url: &str, runs: u64) -> Result<()> {
     let mut command = Command::new(program("psql")?);
     command.args([
@@ -94,12 +93,12 @@ fn fill(url: &str, runs: u64) -> Result<()> {
     ]);
     let output = command.output().context("could not run psql")?;
     if !output.status.success() {
-        bail!("psql could not fill the floor: {}", String::from_utf8_lossy(&output.stderr));
+        bail!("psql could not fill the table: {}", String::from_utf8_lossy(&output.stderr));
     }
     Ok(())
 }
 
-/// Transactions per second of a script.
+/// Returns the transactions per second of a script.
 fn pgbench(url: &str, script: &str, connections: u32, seconds: u64) -> Result<f64> {
     let mut command = Command::new(program("pgbench")?);
     let threads = connections.min(2);
@@ -111,7 +110,7 @@ fn pgbench(url: &str, script: &str, connections: u32, seconds: u64) -> Result<f6
         text.lines().find_map(|line| line.strip_prefix("tps = ")).and_then(|rest| rest.split(' ').next());
     match rate {
         Some(rate) if output.status.success() => Ok(rate.parse()?),
-        Some(_) | None => bail!("pgbench gave no rate: {text}{}", String::from_utf8_lossy(&output.stderr)),
+        Some(_) | None => bail!("pgbench printed no rate: {text}{}", String::from_utf8_lossy(&output.stderr)),
     }
 }
 
@@ -120,9 +119,10 @@ fn sql(name: &str) -> String {
 }
 
 fn program(name: &str) -> Result<PathBuf> {
-    let beside = ServerBinaries::find()?.postgres.with_file_name(name);
-    if beside.exists() {
-        return Ok(beside);
+    let installed = ServerBinaries::find()?.postgres.with_file_name(name);
+    if installed.exists() {
+        return Ok(installed);
     }
-    find_on_path(name).with_context(|| format!("{name} is not installed; it comes with PostgreSQL's server"))
+    find_on_path(name)
+        .with_context(|| format!("{name} is not installed; it is part of the PostgreSQL server packages"))
 }

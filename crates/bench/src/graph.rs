@@ -1,38 +1,38 @@
-//! The controller of graphs: what a pass over everything costs, and what the change of one job does.
+//! The graph controller: time of a full pass, and time of the change of one job.
 
 use crate::Plan;
-use crate::ground::{ENVIRONMENT, Ground, PROJECT, open};
-use crate::report::{Line, Report, median, percentile, say};
+use crate::bench_cluster::{BenchCluster, ENVIRONMENT, PROJECT, open};
+use crate::report::{Line, Report, log, median, percentile};
 use anyhow::{Context as _, Result, ensure};
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 use tidemill_core::agent::NewAgent;
 use tidemill_core::task::Stage;
-use tidemill_engine::graph::{Controller, GraphSettings, Graphs, Speaker, SubmitGraph};
+use tidemill_engine::graph::{AgentIdentity, Controller, GraphSettings, Graphs, SubmitGraph};
 use tidemill_store::Pooler;
 use uuid::Uuid;
 
 const CONNECTIONS: u32 = 4;
-/// What the agent carries: jobs that run while everything else waits.
+/// Capacity of the agent: jobs that run while all others wait.
 const CAPACITY: i32 = 100;
-/// Longest pass over the middle size.
+/// Time limit of a pass over the middle size.
 const PASS_MS: f64 = 250.0;
-/// The size that the targets are about.
+/// Number of jobs of the targets.
 const MIDDLE: usize = 10_000;
 
-/// Live jobs on a database of their own, with an agent that has some of them.
-struct Field {
+/// A database with live jobs and an agent.
+struct GraphDatabase {
     graphs: Graphs,
-    who: Speaker,
+    identity: AgentIdentity,
     tasks: Vec<String>,
     live: usize,
     // Dropped last.
     _database: tidemill_testkit::cluster::Database,
 }
 
-impl Field {
-    async fn new(ground: &Ground, jobs: usize) -> Result<Self> {
-        let database = ground.fresh().await?;
+impl GraphDatabase {
+    async fn new(cluster: &BenchCluster, jobs: usize) -> Result<Self> {
+        let database = cluster.migrated_database().await?;
         let engine = open(&database.url, CONNECTIONS, Pooler::Session).await?;
         let graphs = Graphs::new(engine, GraphSettings::default());
         let agent = NewAgent {
@@ -47,24 +47,24 @@ impl Field {
             boot_id: Uuid::new_v4(),
             secret_hash: None,
         };
-        let who = Speaker { agent_id: agent.agent_id, boot_id: agent.boot_id, token_id: None };
+        let identity = AgentIdentity { agent_id: agent.agent_id, boot_id: agent.boot_id, token_id: None };
         graphs.register(agent).await?;
         let submitted =
             graphs.submit(SubmitGraph::new(PROJECT, ENVIRONMENT, definition(jobs), "bench")).await?;
-        ensure!(submitted.jobs == jobs, "{} jobs were taken", submitted.jobs);
-        let mut field = Self { graphs, who, tasks: Vec::new(), live: jobs, _database: database };
+        ensure!(submitted.jobs == jobs, "{} jobs were submitted", submitted.jobs);
+        let mut field = Self { graphs, identity, tasks: Vec::new(), live: jobs, _database: database };
         let mut controller = field.graphs.controller("filling");
         settle(&mut controller).await?;
         controller.release().await;
         while field.tasks.len() < usize::try_from(CAPACITY)? {
-            let orders = field.graphs.poll(&field.who, &field.tasks, Duration::ZERO).await?;
-            ensure!(!orders.is_empty(), "only {} jobs run", field.tasks.len());
+            let orders = field.graphs.poll(&field.identity, &field.tasks, Duration::ZERO).await?;
+            ensure!(!orders.is_empty(), "only {} jobs are running", field.tasks.len());
             field.tasks.extend(orders.into_iter().map(|order| order.task_id));
         }
         Ok(field)
     }
 
-    /// Milliseconds of passes over everything that change nothing.
+    /// Milliseconds of full passes without changes.
     async fn passes(&self, times: usize) -> Result<Vec<f64>> {
         let settings = GraphSettings { pass: Duration::ZERO, ..GraphSettings::default() };
         let graphs = Graphs::new(self.graphs.engine().clone(), settings);
@@ -72,37 +72,37 @@ impl Field {
         controller.tick().await?;
         let mut taken = Vec::new();
         for _ in 0..times {
-            self.graphs.beat(&self.who, &[]).await?;
-            let began = Instant::now();
+            self.graphs.heartbeat(&self.identity, &[]).await?;
+            let started = Instant::now();
             let pass = controller.tick().await?;
-            taken.push(began.elapsed().as_secs_f64() * 1e3);
+            taken.push(started.elapsed().as_secs_f64() * 1e3);
             ensure!(pass.full && pass.changed == 0 && pass.live == self.live, "{pass:?}");
         }
         controller.release().await;
         Ok(taken)
     }
 
-    /// Milliseconds from a report about one job until the job shows it.
+    /// Milliseconds from the report of one job to its change.
     async fn changes(&self) -> Result<Vec<f64>> {
         let mut controller = self.graphs.controller("changes");
         settle(&mut controller).await?;
         let mut taken = Vec::new();
         for stage in [Stage::Preparing, Stage::Prepared, Stage::Executing] {
             for task in &self.tasks {
-                self.graphs.report_stage(&self.who, task, stage.as_str()).await?;
-                let began = Instant::now();
+                self.graphs.report_stage(&self.identity, task, stage.as_str()).await?;
+                let started = Instant::now();
                 let pass = controller.tick().await?;
-                taken.push(began.elapsed().as_secs_f64() * 1e3);
+                taken.push(started.elapsed().as_secs_f64() * 1e3);
                 ensure!(!pass.full && pass.changed == 1, "{pass:?}");
             }
-            self.graphs.beat(&self.who, &[]).await?;
+            self.graphs.heartbeat(&self.identity, &[]).await?;
         }
         controller.release().await;
         Ok(taken)
     }
 }
 
-/// A graph in which a tenth of the jobs could begin, and the others need them.
+/// Text of a graph in which a tenth of the jobs can start, and the others depend on them.
 pub(crate) fn definition(jobs: usize) -> String {
     let roots = (jobs / 10).max(1);
     let mut text = String::from("version: 1\njobs:\n");
@@ -122,14 +122,14 @@ pub(crate) async fn settle(controller: &mut Controller) -> Result<()> {
     Ok(())
 }
 
-/// Passes over more and more live jobs, and the change of one job among them.
-pub(crate) async fn controller(ground: &Ground, plan: &Plan, report: &mut Report) -> Result<()> {
+/// Measures passes over increasing numbers of live jobs, and the change of one of them.
+pub(crate) async fn controller(cluster: &BenchCluster, plan: &Plan, report: &mut Report) -> Result<()> {
     let sizes: &[usize] = if plan.quick { &[1_000, MIDDLE] } else { &[1_000, MIDDLE, 50_000] };
     let mut per_job = Vec::new();
     let mut changes = Vec::new();
     for &size in sizes {
-        say(&format!("{size} live jobs"));
-        let field = Field::new(ground, size).await.with_context(|| format!("{size} live jobs"))?;
+        log(&format!("{size} live jobs"));
+        let field = GraphDatabase::new(cluster, size).await.with_context(|| format!("{size} live jobs"))?;
         let passes = field.passes(plan.pairs.max(3) * 2).await?;
         let middle = median(&passes);
         per_job.push(middle / f64::from(u32::try_from(size)?));
@@ -155,10 +155,10 @@ pub(crate) async fn controller(ground: &Ground, plan: &Plan, report: &mut Report
         });
     }
     if let (Some(&small), Some(&large)) = (per_job.first(), per_job.last()) {
-        // No worse than linear: a job costs no more among many than among few.
+        // At most linear: the time per job must not grow with the number of jobs.
         let growth = large / small;
         report.add(Line {
-            what: format!("time per job, {} live jobs against {}", sizes[sizes.len() - 1], sizes[0]),
+            what: format!("time per job, {} live jobs compared with {}", sizes[sizes.len() - 1], sizes[0]),
             ours: format!("{:.1} µs", large * 1e3),
             floor: format!("{:.1} µs", small * 1e3),
             figure: format!("{growth:.2} times"),

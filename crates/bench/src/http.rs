@@ -1,30 +1,29 @@
-//! The HTTP door: what it costs beside the engine in the same process, and how long lists take on a large table.
+//! The HTTP API: its rate compared with the engine in the same process, and the time of lists on a large table.
 
 use crate::Plan;
-use crate::ground::{ENVIRONMENT, Ground, PROJECT, listed, open, tidy};
-use crate::lifecycle::{Done, Start, one_cycle, request, total};
-use crate::report::{Line, Pairs, Report, median, percentile, say};
+use crate::bench_cluster::{BenchCluster, ENVIRONMENT, PROJECT, database_with_runs, open, vacuum};
+use crate::lifecycle::{Start, Throughput, one_cycle, request, total};
+use crate::report::{Line, Pairs, Report, log, median, percentile};
 use anyhow::{Context as _, Result};
 use sqlx::{Connection as _, PgConnection};
 use std::time::{Duration, Instant};
 use tidemill_api::App;
 use tidemill_api::access::Access;
 use tidemill_api::server::Server;
-use tidemill_client::{Client, Http, HttpOptions};
-use tidemill_core::run::{Applied, FinalStatus};
+use tidemill_client::{Client, HttpOptions, HttpTransport};
+use tidemill_core::run::{ChangeOutcome, FinalStatus};
 use tidemill_engine::Engine;
 use tidemill_engine::sync::{SyncSettings, Syncs};
 use tidemill_store::Pooler;
-use tidemill_wire::claims::Ask;
+use tidemill_wire::claims::ClaimRequest;
 use tidemill_wire::runs::{Finish, ListRuns};
 use tokio::task::JoinSet;
 
-/// Callers at a time, and connections to the database.
+/// Concurrent callers, and database connections.
 const CALLERS: u32 = 8;
-/// Lists of each kind.
 const LISTS: usize = 300;
 
-/// A server on loopback, and a client of it.
+/// Starts a server, and returns its address and a client.
 pub(crate) async fn serve(engine: Engine) -> Result<(String, Client)> {
     let access = Access::Open { name: "bench".to_owned() };
     let app = App::new(Syncs::new(engine, SyncSettings::default()), access);
@@ -32,32 +31,32 @@ pub(crate) async fn serve(engine: Engine) -> Result<(String, Client)> {
     let server = format!("http://{}", listener.local_addr()?);
     tokio::spawn(Server::new(app).serve(listener, std::future::pending()));
     let options = HttpOptions { server: server.clone(), token: None, authorities: Vec::new() };
-    Ok((server, Client::new(Http::new(options)?)))
+    Ok((server, Client::new(HttpTransport::new(options)?)))
 }
 
-/// Claim and finish over HTTP, beside the same through the engine, on queues that were filled before.
-pub(crate) async fn cycles(ground: &Ground, plan: &Plan, report: &mut Report) -> Result<()> {
-    say("claim and finish over HTTP, beside the engine in the same process");
-    let database = ground.fresh().await?;
+/// Compares claim and finish over HTTP with the engine, on filled queues.
+pub(crate) async fn cycles(cluster: &BenchCluster, plan: &Plan, report: &mut Report) -> Result<()> {
+    log("claim and finish over HTTP, compared with the engine in the same process");
+    let database = cluster.migrated_database().await?;
     let engine = open(&database.url, CALLERS, Pooler::Session).await?;
     let (_, client) = serve(engine.clone()).await?;
     let mut conn = PgConnection::connect(&database.url).await?;
     let mut pairs = Pairs::default();
     for _ in 0..plan.pairs {
         fill_queue(&engine, plan).await?;
-        tidy(&mut conn).await?;
+        vacuum(&mut conn).await?;
         let direct = through_engine(&engine, plan.time()).await?;
         fill_queue(&engine, plan).await?;
-        tidy(&mut conn).await?;
+        vacuum(&mut conn).await?;
         let remote = through_http(&client, plan.time()).await?;
         pairs.add(direct.rate(), remote.rate());
     }
-    report.add(pairs.line("claim and finish over HTTP, 8 callers, of the engine's rate", 60.0, None));
+    report.add(pairs.line("claim and finish over HTTP, 8 callers, compared with the engine", 60.0, None));
     engine.store().close().await;
     Ok(())
 }
 
-/// Enough runs that neither side runs dry.
+/// Queues enough runs for one side of a pair.
 async fn fill_queue(engine: &Engine, plan: &Plan) -> Result<()> {
     let wanted = 4_000 * plan.time().as_secs().max(1);
     let mut set = JoinSet::new();
@@ -71,67 +70,69 @@ async fn fill_queue(engine: &Engine, plan: &Plan) -> Result<()> {
         });
     }
     while let Some(done) = set.join_next().await {
-        done.context("a task broke off")??;
+        done.context("a task panicked")??;
     }
     Ok(())
 }
 
-async fn through_engine(engine: &Engine, time: Duration) -> Result<Done> {
-    let began = Instant::now();
+async fn through_engine(engine: &Engine, time: Duration) -> Result<Throughput> {
+    let started = Instant::now();
     let mut set = JoinSet::new();
     for number in 0..CALLERS {
         let engine = engine.clone();
         set.spawn(async move {
             let (worker, mut done) = (format!("direct-{number}"), 0_u32);
-            while began.elapsed() < time {
-                done += u32::from(one_cycle(&engine, &worker, Start::Implied).await?);
+            while started.elapsed() < time {
+                done += u32::from(one_cycle(&engine, &worker, Start::Implicit).await?);
             }
             anyhow::Ok(done)
         });
     }
-    total(set, began).await
+    total(set, started).await
 }
 
-async fn through_http(client: &Client, time: Duration) -> Result<Done> {
-    let began = Instant::now();
+async fn through_http(client: &Client, time: Duration) -> Result<Throughput> {
+    let started = Instant::now();
     let mut set = JoinSet::new();
     for number in 0..CALLERS {
         let client = client.clone();
         set.spawn(async move {
             let (worker, mut done) = (format!("remote-{number}"), 0_u32);
-            while began.elapsed() < time {
-                let Some(claim) = client.claim(&Ask::one(&worker)).await?.runs.pop() else { continue };
+            while started.elapsed() < time {
+                let Some(claim) = client.claim(&ClaimRequest::one(&worker)).await?.runs.pop() else {
+                    continue;
+                };
                 let finish = Finish {
                     status: FinalStatus::Success,
                     metadata: serde_json::json!({"exit_code": 0}),
                     worker: Some(worker.clone()),
                     epoch: Some(claim.epoch),
                 };
-                done += u32::from(client.finish_run(&claim.run_id, &finish).await? == Applied::Applied);
+                done += u32::from(client.finish_run(&claim.run_id, &finish).await? == ChangeOutcome::Applied);
             }
             anyhow::Ok(done)
         });
     }
-    total(set, began).await
+    total(set, started).await
 }
 
-/// `GET /v1/runs` on a large table, with each filter.
-pub(crate) async fn lists(ground: &Ground, plan: &Plan, report: &mut Report) -> Result<()> {
+/// Measures `GET /v1/runs` on a large table with each filter.
+pub(crate) async fn lists(cluster: &BenchCluster, plan: &Plan, report: &mut Report) -> Result<()> {
     let rows = if plan.quick { 100_000 } else { 1_000_000 };
-    say(&format!("lists of runs with {rows} runs stored"));
-    let (_database, engine, mut conn) = listed(ground, CALLERS, rows).await?;
+    log(&format!("lists of runs with {rows} runs"));
+    let (_database, engine, mut conn) = database_with_runs(cluster, CALLERS, rows).await?;
     for _ in 0..100 {
         engine.queue(request()).await?;
     }
-    tidy(&mut conn).await?;
+    vacuum(&mut conn).await?;
     let (_, client) = serve(engine.clone()).await?;
-    for (name, asked) in filters(&mut conn).await? {
+    for (name, filter) in filters(&mut conn).await? {
         let mut millis = Vec::with_capacity(LISTS);
         let mut found = 0;
         for _ in 0..LISTS {
-            let began = Instant::now();
-            found = client.runs(&asked).await?.items.len();
-            millis.push(began.elapsed().as_secs_f64() * 1_000.0);
+            let started = Instant::now();
+            found = client.runs(&filter).await?.items.len();
+            millis.push(started.elapsed().as_secs_f64() * 1_000.0);
         }
         let values = [percentile(&millis, 99), median(&millis), percentile(&millis, 100)];
         report.add(Line {
@@ -148,7 +149,7 @@ pub(crate) async fn lists(ground: &Ground, plan: &Plan, report: &mut Report) -> 
     Ok(())
 }
 
-/// Each filter once, with a value that is there, and some with one that is rare.
+/// Each filter with a frequent value, and some with a rare one.
 async fn filters(conn: &mut PgConnection) -> Result<Vec<(&'static str, ListRuns)>> {
     let some: String = sqlx::query_scalar("SELECT run_id FROM ops.runs ORDER BY run_id OFFSET 50000 LIMIT 1")
         .fetch_one(&mut *conn)
@@ -160,7 +161,7 @@ async fn filters(conn: &mut PgConnection) -> Result<Vec<(&'static str, ListRuns)
     let none = ListRuns::default;
     let text = |text: &str| Some(text.to_owned());
     Ok(vec![
-        ("nothing", none()),
+        ("no filter", none()),
         ("lane", ListRuns { lane: Some("sync".parse()?), ..none() }),
         ("project", ListRuns { project: text(PROJECT), ..none() }),
         ("a rare project", ListRuns { project: text("rare"), ..none() }),

@@ -1,27 +1,27 @@
-//! Benchmarks: each figure beside its floor, in the same run, because machines are noisy.
+//! Benchmarks: each figure is measured together with its floor, because machines are noisy.
 //!
 //! `cargo xtask bench runs|queue|sync|http|console|graph [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]`.
-//! A benchmark is not a test: it measures, says which targets are met, and exits with 0. How it measures:
-//! docs/benchmarks.md.
+//! A benchmark is not a test: it measures, reports which targets are met, and exits with 0. docs/benchmarks.md
+//! describes the method.
 
 mod agent_floor;
+mod bench_cluster;
 mod compare;
 mod console;
+mod console_data;
 mod floor;
 mod graph;
 mod graph_lane;
-mod ground;
 mod http;
-mod lanes;
 mod latency;
 mod lifecycle;
 mod live;
 mod messages;
-mod mill;
 mod queue;
 mod report;
 mod sqlite;
 mod sync;
+mod sync_processes;
 
 use anyhow::{Context as _, Result, bail};
 use report::Report;
@@ -29,21 +29,21 @@ use std::num::{NonZeroU64, NonZeroUsize};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How long and how often to measure.
+/// Duration and number of measurements.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// Pairs of floor and ours; the median of their ratios counts.
+    /// Pairs of floor and Tidemill. The median of their ratios counts.
     pub(crate) pairs: usize,
-    /// Time for each side of a pair, where somebody said so.
+    /// Time for each side of a pair, if `--seconds` is given.
     time: Option<Duration>,
-    /// Only these measurements, if any are named.
+    /// Names of the measurements; empty for all.
     only: Vec<String>,
-    /// Smaller tables and shorter waits, for a first look.
+    /// Smaller tables and shorter times.
     pub(crate) quick: bool,
     json: bool,
 }
 
-/// What can be named with `--only`.
+/// Names that `--only` accepts.
 const MEASUREMENTS: [&str; 21] = [
     "floor",
     "floors",
@@ -70,24 +70,24 @@ const MEASUREMENTS: [&str; 21] = [
 
 const USAGE: &str =
     "usage: runs|queue|sync|http|console|graph [--pairs N] [--seconds S] [--only a,b] [--quick] [--json]
-  --pairs N     pairs of floor and ours for each ratio, 5 unless told otherwise
-  --seconds S   whole seconds for each side of a pair, 4 unless told otherwise, but 30 of a
-                full lifecycle and 10 of batches of runs
+  --pairs N     pairs of floor and Tidemill for each ratio; the default is 5
+  --seconds S   whole seconds for each side of a pair; the default is 4, 30 for the full
+                lifecycle, and 10 for batches of runs
   --only a,b    http: cycles, lists, streams; graph: floor, controller, jobs, chain
                 runs: floors, lifecycle, batch, sqlite, latency, notify, flat, pinned
                 sync: whole, workers, settings; queue: batches, sizes, send
-  --stones N    stones of a sync, 500000 unless told otherwise
-  --quick       a first look in about a minute: short, on tenths of the tables
-  --json        the table as JSON";
+  --stones N    stones of a sync; the default is 500000
+  --quick       short measurements on a tenth of the rows, about a minute
+  --json        print the table as JSON";
 
 impl Plan {
     /// Time for each side of a pair.
     pub(crate) fn time(&self) -> Duration {
-        self.lasting(4)
+        self.time_or(4)
     }
 
-    /// The same where a rate has to last so long: a queue that was just tidied is fast for some seconds.
-    pub(crate) fn lasting(&self, secs: u64) -> Duration {
+    /// Time for each side of a pair, with another default: a queue is faster for some seconds after a vacuum.
+    pub(crate) fn time_or(&self, secs: u64) -> Duration {
         self.time.unwrap_or(Duration::from_secs(secs))
     }
 
@@ -97,7 +97,7 @@ impl Plan {
 }
 
 fn main() -> Result<ExitCode> {
-    // The steps between a measurement and its commands come first, with no threads.
+    // Supervisors fork, so they must run before any thread is started.
     let mut arguments = std::env::args().skip(1);
     if arguments.next().as_deref() == Some("supervise") {
         return Ok(match arguments.next().as_deref() {
@@ -113,14 +113,14 @@ fn measure() -> Result<()> {
     let what = arguments.next();
     match what.as_deref() {
         Some("runs" | "queue" | "sync" | "http" | "console" | "graph") => {}
-        // The other process of a measurement across processes.
+        // The second process of a measurement across processes.
         Some("worker") => {
-            let file = arguments.next().context("the file is missing")?;
+            let file = arguments.next().context("the argument FILE is missing")?;
             return tokio::runtime::Runtime::new()?.block_on(latency::other_process(&file));
         }
         Some("streams") => {
-            let address = arguments.next().context("the address is missing")?;
-            let path = arguments.next().context("the path is missing")?;
+            let address = arguments.next().context("the argument ADDRESS is missing")?;
+            let path = arguments.next().context("the argument PATH is missing")?;
             return tokio::runtime::Runtime::new()?.block_on(live::other_process(&address, &path));
         }
         Some(_) | None => bail!(USAGE),
@@ -130,16 +130,20 @@ fn measure() -> Result<()> {
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().with_context(|| format!("{argument} needs a value"));
         match argument.as_str() {
-            "--pairs" => plan.pairs = value()?.parse::<NonZeroUsize>().context("a number of pairs")?.get(),
-            "--stones" => stones = value()?.parse::<u32>().context("a number of stones")?,
+            "--pairs" => {
+                plan.pairs =
+                    value()?.parse::<NonZeroUsize>().context("--pairs must be a positive number")?.get()
+            }
+            "--stones" => stones = value()?.parse::<u32>().context("--stones must be a number")?,
             "--seconds" => {
-                let seconds = value()?.parse::<NonZeroU64>().context("whole seconds")?;
+                let seconds =
+                    value()?.parse::<NonZeroU64>().context("--seconds must be a positive number")?;
                 plan.time = Some(Duration::from_secs(seconds.get()));
             }
             "--only" => {
                 plan.only = value()?.split(',').map(str::to_owned).collect();
                 if let Some(name) = plan.only.iter().find(|name| !MEASUREMENTS.contains(&name.as_str())) {
-                    bail!("there is no measurement `{name}`; there are {}", MEASUREMENTS.join(", "));
+                    bail!("unknown measurement `{name}`; use one of {}", MEASUREMENTS.join(", "));
                 }
             }
             "--quick" => {
@@ -148,7 +152,7 @@ fn measure() -> Result<()> {
                 plan.time = Some(Duration::from_secs(1));
             }
             "--json" => plan.json = true,
-            other => bail!("there is no option {other}\n{USAGE}"),
+            other => bail!("unknown option {other}\n{USAGE}"),
         }
     }
     let runtime = tokio::runtime::Runtime::new()?;
@@ -164,16 +168,16 @@ fn measure() -> Result<()> {
 
 async fn syncs(plan: &Plan, stones: u32) -> Result<()> {
     let mut report = Report::default();
-    // How long the function that stores a page takes.
-    let ground = ground::Ground::prepare(&[("track_functions", "pl")])?;
+    // Measures the time in the function that stores a page.
+    let cluster = bench_cluster::BenchCluster::start(&[("track_functions", "pl")])?;
     if plan.wants("whole") {
-        sync::all(&ground, plan, stones, &mut report).await?;
+        sync::all(&cluster, plan, stones, &mut report).await?;
     }
     if plan.wants("workers") {
-        compare::workers(&ground, plan, stones, &mut report).await?;
+        compare::workers(&cluster, plan, stones, &mut report).await?;
     }
     if plan.wants("settings") {
-        compare::settings(&ground, plan, stones, &mut report).await?;
+        compare::settings(&cluster, plan, stones, &mut report).await?;
     }
     report.print(plan.json);
     Ok(())
@@ -181,15 +185,15 @@ async fn syncs(plan: &Plan, stones: u32) -> Result<()> {
 
 async fn https(plan: &Plan) -> Result<()> {
     let mut report = Report::default();
-    let ground = ground::Ground::prepare(&[])?;
+    let cluster = bench_cluster::BenchCluster::start(&[])?;
     if plan.wants("cycles") {
-        http::cycles(&ground, plan, &mut report).await?;
+        http::cycles(&cluster, plan, &mut report).await?;
     }
     if plan.wants("lists") {
-        http::lists(&ground, plan, &mut report).await?;
+        http::lists(&cluster, plan, &mut report).await?;
     }
     if plan.wants("streams") {
-        live::all(&ground, plan, &mut report).await?;
+        live::all(&cluster, plan, &mut report).await?;
     }
     report.print(plan.json);
     Ok(())
@@ -200,15 +204,15 @@ async fn graphs(plan: &Plan) -> Result<()> {
     if plan.wants("floor") {
         agent_floor::all(plan, &mut report).await?;
     }
-    let ground = ground::Ground::prepare(&[])?;
+    let cluster = bench_cluster::BenchCluster::start(&[])?;
     if plan.wants("controller") {
-        graph::controller(&ground, plan, &mut report).await?;
+        graph::controller(&cluster, plan, &mut report).await?;
     }
     if plan.wants("jobs") {
-        graph_lane::jobs(&ground, plan, &mut report).await?;
+        graph_lane::jobs(&cluster, plan, &mut report).await?;
     }
     if plan.wants("chain") {
-        graph_lane::chain(&ground, plan, &mut report).await?;
+        graph_lane::chain(&cluster, plan, &mut report).await?;
     }
     report.print(plan.json);
     Ok(())
@@ -216,23 +220,23 @@ async fn graphs(plan: &Plan) -> Result<()> {
 
 async fn consoles(plan: &Plan) -> Result<()> {
     let mut report = Report::default();
-    let ground = ground::Ground::prepare(&[])?;
-    console::pages(&ground, plan, &mut report).await?;
+    let cluster = bench_cluster::BenchCluster::start(&[])?;
+    console::pages(&cluster, plan, &mut report).await?;
     report.print(plan.json);
     Ok(())
 }
 
 async fn queues(plan: &Plan) -> Result<()> {
     let mut report = Report::default();
-    let ground = ground::Ground::prepare(&[])?;
+    let cluster = bench_cluster::BenchCluster::start(&[])?;
     if plan.wants("batches") {
-        messages::batches(&ground, plan, &mut report).await?;
+        messages::batches(&cluster, plan, &mut report).await?;
     }
     if plan.wants("sizes") {
-        messages::sizes(&ground, plan, &mut report).await?;
+        messages::sizes(&cluster, plan, &mut report).await?;
     }
     if plan.wants("send") {
-        messages::send_to_receive(&ground, plan, &mut report).await?;
+        messages::send_to_receive(&cluster, plan, &mut report).await?;
     }
     report.print(plan.json);
     Ok(())
@@ -240,32 +244,32 @@ async fn queues(plan: &Plan) -> Result<()> {
 
 async fn runs(plan: &Plan) -> Result<()> {
     let mut report = Report::default();
-    let ground = ground::Ground::prepare(&[])?;
+    let cluster = bench_cluster::BenchCluster::start(&[])?;
     if plan.wants("floors") && !plan.quick {
-        floor::all(&ground, plan, &mut report)?;
+        floor::all(&cluster, plan, &mut report)?;
     }
     if plan.wants("lifecycle") {
         for connections in [8, 16] {
-            lifecycle::single(&ground, plan, connections, &mut report).await?;
+            lifecycle::single(&cluster, plan, connections, &mut report).await?;
         }
     }
     if plan.wants("batch") {
-        lifecycle::batched(&ground, plan, &mut report).await?;
+        lifecycle::batched(&cluster, plan, &mut report).await?;
     }
     if plan.wants("sqlite") {
         sqlite::lifecycle(plan, &mut report).await?;
     }
     if plan.wants("latency") {
-        latency::all(&ground, plan, &mut report).await?;
+        latency::all(&cluster, plan, &mut report).await?;
     }
     if plan.wants("notify") {
-        latency::notifications(&ground, plan, &mut report).await?;
+        latency::notifications(&cluster, plan, &mut report).await?;
     }
     if plan.wants("flat") {
-        queue::flat(&ground, plan, &mut report).await?;
+        queue::flat(&cluster, plan, &mut report).await?;
     }
     if plan.wants("pinned") {
-        queue::pinned(&ground, plan, &mut report).await?;
+        queue::pinned(&cluster, plan, &mut report).await?;
     }
     report.print(plan.json);
     Ok(())

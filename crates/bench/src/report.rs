@@ -1,44 +1,41 @@
-//! What was measured, as a table.
+//! Results of measurements as a table.
 
 use std::io::Write as _;
 
-/// One figure beside its floor and its target.
+/// A figure with its floor and its target.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Line {
-    /// What was measured.
     pub(crate) what: String,
-    /// The floor, in words; empty where there is none.
+    /// Formatted floor, or empty.
     pub(crate) floor: String,
-    /// What was reached, in words.
+    /// Formatted result of Tidemill.
     pub(crate) ours: String,
-    /// The figure that the target is about, in words.
+    /// Formatted figure that is compared with the target.
     pub(crate) figure: String,
-    /// The middle, the smallest and the largest of what was measured: percent of a floor, milliseconds, or counts.
+    /// Median, minimum and maximum, in percent of the floor, milliseconds or counts.
     pub(crate) values: [f64; 3],
-    /// The target, in words; empty where there is none.
+    /// Formatted target, or empty.
     pub(crate) target: String,
-    /// Whether the target is met, where there is one.
+    /// Whether the target is met, if there is one.
     pub(crate) met: Option<bool>,
-    /// What each run cost, where PostgreSQL told.
+    /// Cost per run on PostgreSQL.
     pub(crate) cost: Option<Cost>,
 }
 
-/// What a run cost the server.
+/// Cost of a run on the server.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Cost {
-    /// Bytes written to the log.
+    /// Bytes of write-ahead log.
     pub(crate) wal_bytes: f64,
-    /// Transactions that changed something.
     pub(crate) commits: f64,
 }
 
-/// All lines so far.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     lines: Vec<Line>,
 }
 
-/// Pairs of rates that were measured in turn.
+/// Pairs of rates that were measured alternately.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Pairs {
     pub(crate) floors: Vec<f64>,
@@ -47,36 +44,35 @@ pub(crate) struct Pairs {
 
 impl Pairs {
     pub(crate) fn add(&mut self, floor: f64, ours: f64) {
-        say(&format!("  floor {floor:.0}/s, ours {ours:.0}/s, {:.0} %", 100.0 * ours / floor));
+        log(&format!("  floor {floor:.0}/s, Tidemill {ours:.0}/s, {:.0} %", 100.0 * ours / floor));
         self.floors.push(floor);
         self.ours.push(ours);
     }
 
-    /// The ratios in percent: median, smallest, largest.
+    /// Median, minimum and maximum of the ratios, in percent.
     pub(crate) fn ratios(&self) -> [f64; 3] {
         let ratios: Vec<f64> =
             self.floors.iter().zip(&self.ours).map(|(floor, ours)| 100.0 * ours / floor).collect();
         [median(&ratios), percentile(&ratios, 0), percentile(&ratios, 100)]
     }
 
-    /// A line that compares the medians.
-    pub(crate) fn line(&self, what: impl Into<String>, least_percent: f64, cost: Option<Cost>) -> Line {
+    /// Builds a line that compares the medians.
+    pub(crate) fn line(&self, what: impl Into<String>, min_percent: f64, cost: Option<Cost>) -> Line {
         let values = self.ratios();
-        let [middle, least, most] = values;
+        let [middle, min, max] = values;
         Line {
             what: what.into(),
             floor: format!("{:.0}/s", median(&self.floors)),
             ours: format!("{:.0}/s", median(&self.ours)),
-            figure: format!("{middle:.0} % ({least:.0}–{most:.0})"),
+            figure: format!("{middle:.0} % ({min:.0}–{max:.0})"),
             values,
-            target: format!("≥ {least_percent:.0} %"),
-            met: Some(middle >= least_percent),
+            target: format!("≥ {min_percent:.0} %"),
+            met: Some(middle >= min_percent),
             cost,
         }
     }
 }
 
-/// The middle one, or the mean of the two in the middle.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -87,19 +83,18 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// A value such that so many percent are below it.
 pub(crate) fn percentile(values: &[f64], percent: usize) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let place = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
-    sorted.get(place).copied().unwrap_or(0.0)
+    let index = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
+    sorted.get(index).copied().unwrap_or(0.0)
 }
 
 impl Report {
     pub(crate) fn add(&mut self, line: Line) {
         let target =
             if line.target.is_empty() { String::new() } else { format!(" (target {})", line.target) };
-        say(&format!("  {}: {}{target}", line.what, line.figure));
+        log(&format!("  {}: {}{target}", line.what, line.figure));
         self.lines.push(line);
     }
 
@@ -109,26 +104,26 @@ impl Report {
         let targets = self.lines.iter().filter(|line| line.met.is_some()).count();
         if json {
             let lines: Vec<_> = self.lines.iter().map(Line::json).collect();
-            let all =
-                serde_json::json!({"lines": lines, "targets": targets, "met": met, "peak_memory": memory()});
+            let all = serde_json::json!({"lines": lines, "targets": targets, "met": met, "peak_memory": peak_memory()});
             let _ = writeln!(out, "{all}");
             return;
         }
         let _ = writeln!(
             out,
-            "| what | floor | ours | median (spread) | target | met | WAL per run | commits per run |"
+            "| measurement | floor | Tidemill | median (spread) | target | met | WAL per run | commits per run |"
         );
         let _ = writeln!(out, "|---|---|---|---|---|---|---|---|");
         for line in &self.lines {
             let _ = writeln!(out, "{}", line.row());
         }
-        let _ = writeln!(out, "\n{met} of {targets} targets met; peak memory of this process {}", memory());
+        let _ =
+            writeln!(out, "\n{met} of {targets} targets met; peak memory of this process {}", peak_memory());
     }
 }
 
 impl Line {
     fn row(&self) -> String {
-        let shown = |text: &str| if text.is_empty() { "–".to_owned() } else { text.to_owned() };
+        let display = |text: &str| if text.is_empty() { "–".to_owned() } else { text.to_owned() };
         let met = match self.met {
             Some(true) => "yes",
             Some(false) => "**no**",
@@ -138,27 +133,28 @@ impl Line {
             Some(cost) => (format!("{:.0} B", cost.wal_bytes), format!("{:.2}", cost.commits)),
             None => (String::new(), String::new()),
         };
-        let cells = [&self.what, &self.floor, &self.ours, &self.figure, &self.target].map(|text| shown(text));
-        format!("| {} | {met} | {} | {} |", cells.join(" | "), shown(&wal), shown(&commits))
+        let cells =
+            [&self.what, &self.floor, &self.ours, &self.figure, &self.target].map(|text| display(text));
+        format!("| {} | {met} | {} | {} |", cells.join(" | "), display(&wal), display(&commits))
     }
 
     fn json(&self) -> serde_json::Value {
-        let [middle, least, most] = self.values;
+        let [middle, min, max] = self.values;
         serde_json::json!({"what": self.what, "floor": self.floor, "ours": self.ours, "figure": self.figure,
-            "median": middle, "min": least, "max": most, "target": self.target, "met": self.met,
+            "median": middle, "min": min, "max": max, "target": self.target, "met": self.met,
             "wal_bytes_per_run": self.cost.map(|cost| cost.wal_bytes),
             "commits_per_run": self.cost.map(|cost| cost.commits)})
     }
 }
 
-/// The most memory that this process, the client of everything measured, has used.
-fn memory() -> String {
+/// Peak memory of this process, which is the client of all measurements.
+fn peak_memory() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     peak.map_or_else(|| "unknown".to_owned(), |peak| peak.trim().to_owned())
 }
 
-/// One line of progress.
-pub(crate) fn say(text: &str) {
+/// Prints a line of progress.
+pub(crate) fn log(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

@@ -1,9 +1,9 @@
-//! A run from queued to done on one SQLite file, beside the bare file at the same durability.
+//! Lifecycle of runs on a SQLite file, compared with a minimal table with the same durability.
 
 use crate::Plan;
-use crate::ground::{folder, open_sqlite};
-use crate::lifecycle::{Done, lifecycles, total};
-use crate::report::{Line, Pairs, Report, say};
+use crate::bench_cluster::{directory, open_sqlite};
+use crate::lifecycle::{Throughput, lifecycles, total};
+use crate::report::{Line, Pairs, Report, log};
 use anyhow::Result;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{Connection as _, Executor as _, SqliteConnection};
@@ -15,10 +15,10 @@ use tokio::task::JoinSet;
 
 const TASKS: u32 = 8;
 
-/// The full lifecycle with eight tasks in one process.
+/// Measures the full lifecycle with eight tasks in one process.
 pub(crate) async fn lifecycle(plan: &Plan, report: &mut Report) -> Result<()> {
-    say("full lifecycle on SQLite, 8 tasks");
-    let folder = folder()?;
+    log("full lifecycle on SQLite, 8 tasks");
+    let folder = directory()?;
     let engine = open_sqlite(&folder.path().join("ours.db")).await?;
     let floor = Arc::new(Mutex::new(floor_file(&folder.path().join("floor.db")).await?));
     lifecycles(&engine, TASKS, Duration::from_secs(1)).await?;
@@ -61,15 +61,15 @@ async fn floor_file(path: &Path) -> Result<SqliteConnection> {
     Ok(conn)
 }
 
-/// Claim and finish, two commits, from eight tasks that take turns: a bare file has one writer.
-async fn floor_cycles(floor: &Arc<Mutex<SqliteConnection>>, time: Duration) -> Result<Done> {
-    let began = Instant::now();
+/// Claims and finishes with two commits, from eight tasks that share the connection: a SQLite file has one writer.
+async fn floor_cycles(floor: &Arc<Mutex<SqliteConnection>>, time: Duration) -> Result<Throughput> {
+    let started = Instant::now();
     let mut set = JoinSet::new();
     for _ in 0..TASKS {
         let floor = floor.clone();
         set.spawn(async move {
             let mut done = 0_u32;
-            while began.elapsed() < time {
+            while started.elapsed() < time {
                 let id: i64 = {
                     let mut conn = floor.lock().await;
                     sqlx::query_scalar(include_str!("../sql/floor_sqlite_claim.sql"))
@@ -86,5 +86,5 @@ async fn floor_cycles(floor: &Arc<Mutex<SqliteConnection>>, time: Duration) -> R
             anyhow::Ok(done)
         });
     }
-    total(set, began).await
+    total(set, started).await
 }

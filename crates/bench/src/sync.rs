@@ -1,11 +1,12 @@
-//! A whole sync beside its floor: fetching alone, COPY into a raw table, and one statement into the canonical one.
+//! Full syncs compared with their floor: the fetch alone, COPY into a raw table, and one statement into the canonical
+//! table.
 //!
-//! Supplier and pipeline are processes of their own, so that the processor time of each is known apart.
+//! Supplier and pipeline are separate processes, so that the CPU time of each is known.
 
 use crate::Plan;
-use crate::ground::{Ground, Meter, Spent};
-use crate::mill::{Mill, Running, Server, supplier};
-use crate::report::{Cost, Line, Report, median, say};
+use crate::bench_cluster::{BenchCluster, CostTotal, ServerCounters};
+use crate::report::{Cost, Line, Report, log, median};
+use crate::sync_processes::{Running, ServerCost, SyncProcesses, supplier};
 use anyhow::{Context as _, Result, bail};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use std::sync::Arc;
@@ -15,23 +16,23 @@ use tidemill_core::Json;
 use tidemill_core::feed::{Feed, FeedQuery, PriceRange};
 use tidemill_feeds::{Feed as Source, Secret, Tuning};
 
-/// Stones per page, and fetches at a time.
+/// Stones per page, and concurrent fetches.
 const PAGE: u32 = 30;
 const FETCHES: u64 = 8;
-/// What the ingestion library of the field does at 30 per page on such a machine, in stones per second.
-const PEER: f64 = 2_300.0;
+/// Rate of dlt with 30 stones per page on such a machine, in stones per second.
+const DLT_RATE: f64 = 2_300.0;
 
-/// What one side of a pair took.
+/// Seconds of the floor.
 struct Floor {
     fetch: f64,
     copy: f64,
     canonical: f64,
 }
 
-/// What a sync of ours took.
+/// Cost of one sync.
 #[derive(Debug, Clone)]
-struct Ours {
-    whole: f64,
+struct SyncCosts {
+    total: f64,
     consolidation: f64,
     calls: i64,
     largest: f64,
@@ -46,70 +47,78 @@ struct Ours {
     peak_kb: u64,
 }
 
-/// Measures full syncs, the first and one with nothing changed, beside their floor.
-pub(crate) async fn all(ground: &Ground, plan: &Plan, stones: u32, report: &mut Report) -> Result<()> {
+/// Compares the first full sync, and one without changes, with their floor.
+pub(crate) async fn all(cluster: &BenchCluster, plan: &Plan, stones: u32, report: &mut Report) -> Result<()> {
     let (supplier, endpoint) = supplier(stones)?;
     let (mut floors, mut firsts, mut seconds) = (Vec::new(), Vec::new(), Vec::new());
     for pair in 1..=plan.pairs {
-        let floor = floor(ground, &endpoint, stones).await?;
-        say(&format!(
+        let floor = floor(cluster, &endpoint, stones).await?;
+        log(&format!(
             "  floor: fetch {:.1} s, COPY {:.1} s, canonical {:.1} s",
             floor.fetch, floor.copy, floor.canonical
         ));
-        let mill = Mill::new(ground.fresh().await?, &endpoint)?;
-        let first = sync(&mill, &supplier, stones).await?;
-        say(&format!("  pair {pair}: first {first:.1?}"));
-        let second = sync(&mill, &supplier, stones).await?;
-        say(&format!("  pair {pair}: nothing changed {second:.1?}"));
+        let processes = SyncProcesses::new(cluster.migrated_database().await?, &endpoint)?;
+        let first = sync(&processes, &supplier, stones).await?;
+        log(&format!("  pair {pair}: first {first:.1?}"));
+        let second = sync(&processes, &supplier, stones).await?;
+        log(&format!("  pair {pair}: without changes {second:.1?}"));
         floors.push(floor);
         firsts.push(first);
         seconds.push(second);
     }
-    lines(report, &floors, &firsts, &seconds, f64::from(stones));
-    costs(report, &firsts, &seconds, f64::from(stones));
+    report_lines(report, &floors, &firsts, &seconds, f64::from(stones));
+    report_costs(report, &firsts, &seconds, f64::from(stones));
     Ok(())
 }
 
-/// What pages cost, and who paid.
-fn costs(report: &mut Report, firsts: &[Ours], seconds: &[Ours], stones: f64) {
-    let of = |runs: &[Ours], value: fn(&Ours) -> f64| median(&runs.iter().map(value).collect::<Vec<_>>());
-    for (what, runs) in [("the first sync", firsts), ("nothing changed", seconds)] {
-        let what = format!("a page but for its fetch, {what}, p50 in ms");
-        report.add(plain(&what, of(runs, |run| run.page_ms), "≤ 3", |value| value <= 3.0));
+/// Reports the cost of pages.
+fn report_costs(report: &mut Report, firsts: &[SyncCosts], seconds: &[SyncCosts], stones: f64) {
+    let of = |runs: &[SyncCosts], value: fn(&SyncCosts) -> f64| {
+        median(&runs.iter().map(value).collect::<Vec<_>>())
+    };
+    for (what, runs) in [("the first sync", firsts), ("without changes", seconds)] {
+        let what = format!("a page without its fetch, {what}, p50 in ms");
+        report.add(ratio_line(&what, of(runs, |run| run.page_ms), "≤ 3", |value| value <= 3.0));
     }
     let shares: Vec<f64> = firsts
         .iter()
         .zip(seconds)
         .map(|(first, second)| second.database_pages / first.database_pages)
         .collect();
-    let what = "database time per page, nothing changed by the first";
-    report.add(plain(what, median(&shares), "≤ 0.33", |value| value <= 1.0 / 3.0));
-    for (what, runs) in [("the first sync", firsts), ("nothing changed", seconds)] {
-        say(&format!(
-            "processor seconds of {what}: engine {:.1}, supplier {:.1}, database {:.1}; {:.1} s in all; the \
-             database was busy for {:.1} s, and stored a page in {:.2} ms",
+    let what = "database time per page, without changes compared with the first sync";
+    report.add(ratio_line(what, median(&shares), "≤ 0.33", |value| value <= 1.0 / 3.0));
+    for (what, runs) in [("the first sync", firsts), ("without changes", seconds)] {
+        log(&format!(
+            "CPU seconds of {what}: engine {:.1}, supplier {:.1}, database {:.1}; {:.1} s in total; the \
+             database was active for {:.1} s, and stored a page in {:.2} ms",
             of(runs, |run| run.engine_cpu),
             of(runs, |run| run.supplier_cpu),
             of(runs, |run| run.database_cpu),
-            of(runs, |run| run.whole),
+            of(runs, |run| run.total),
             of(runs, |run| run.database_busy),
             1e3 * of(runs, |run| run.database_pages) / (stones / f64::from(PAGE)),
         ));
     }
 }
 
-fn lines(report: &mut Report, floors: &[Floor], firsts: &[Ours], seconds: &[Ours], stones: f64) {
-    let cost = |runs: &[Ours]| {
-        let of = |value: fn(&Ours) -> f64| median(&runs.iter().map(value).collect::<Vec<_>>()) / stones;
+fn report_lines(
+    report: &mut Report,
+    floors: &[Floor],
+    firsts: &[SyncCosts],
+    seconds: &[SyncCosts],
+    stones: f64,
+) {
+    let cost = |runs: &[SyncCosts]| {
+        let of = |value: fn(&SyncCosts) -> f64| median(&runs.iter().map(value).collect::<Vec<_>>()) / stones;
         Some(Cost { wal_bytes: of(|run| run.wal), commits: of(|run| run.commits) })
     };
-    let whole: Vec<f64> = floors.iter().map(|floor| floor.fetch + floor.copy + floor.canonical).collect();
-    let times: Vec<f64> = firsts.iter().zip(&whole).map(|(ours, floor)| ours.whole / floor).collect();
+    let totals: Vec<f64> = floors.iter().map(|floor| floor.fetch + floor.copy + floor.canonical).collect();
+    let times: Vec<f64> = firsts.iter().zip(&totals).map(|(ours, floor)| ours.total / floor).collect();
     let rate = |seconds: f64| format!("{:.0}/s", stones / seconds);
-    let ours = median(&firsts.iter().map(|run| run.whole).collect::<Vec<_>>());
+    let ours = median(&firsts.iter().map(|run| run.total).collect::<Vec<_>>());
     report.add(Line {
         what: format!("full sync of {stones:.0} stones"),
-        floor: rate(median(&whole)),
+        floor: rate(median(&totals)),
         ours: rate(ours),
         figure: format!("{:.2} × the floor's time ({})", median(&times), spread(&times)),
         values: values(&times),
@@ -117,19 +126,28 @@ fn lines(report: &mut Report, floors: &[Floor], firsts: &[Ours], seconds: &[Ours
         met: Some(median(&times) <= 2.5),
         cost: cost(firsts),
     });
-    report.add(plain("beside dlt at 30 per page", stones / ours / PEER, "≥ 3 ×", |value| value >= 3.0));
+    report.add(ratio_line(
+        "compared with dlt at 30 per page",
+        stones / ours / DLT_RATE,
+        "≥ 3 ×",
+        |value| value >= 3.0,
+    ));
     let share: Vec<f64> = firsts
         .iter()
         .zip(floors)
         .map(|(ours, floor)| floor.canonical / ours.consolidation.max(0.001))
         .collect();
-    report
-        .add(plain("consolidation beside one statement", median(&share), "≥ 0.5 ×", |value| value >= 0.5));
+    report.add(ratio_line(
+        "consolidation compared with one statement",
+        median(&share),
+        "≥ 0.5 ×",
+        |value| value >= 0.5,
+    ));
     let wal = median(&seconds.iter().map(|run| run.wal / stones).collect::<Vec<_>>());
     report.add(Line {
-        what: "full sync, nothing changed".to_owned(),
+        what: "full sync without changes".to_owned(),
         floor: "–".to_owned(),
-        ours: rate(median(&seconds.iter().map(|run| run.whole).collect::<Vec<_>>())),
+        ours: rate(median(&seconds.iter().map(|run| run.total).collect::<Vec<_>>())),
         figure: format!("{wal:.0} bytes of WAL per stone"),
         values: [wal; 3],
         target: "≤ 100".to_owned(),
@@ -138,15 +156,15 @@ fn lines(report: &mut Report, floors: &[Floor], firsts: &[Ours], seconds: &[Ours
     });
     #[expect(clippy::cast_precision_loss, reason = "a count of calls")]
     let calls = firsts.iter().map(|run| run.calls).max().unwrap_or(0) as f64;
-    report.add(plain("count calls", calls, "≤ 60", |value| value <= 60.0));
+    report.add(ratio_line("count calls", calls, "≤ 60", |value| value <= 60.0));
     let largest = firsts.iter().map(|run| run.largest).fold(0.0, f64::max);
-    report.add(plain("largest partition by the mean", largest, "≤ 1.3", |value| value <= 1.3));
-    #[expect(clippy::cast_precision_loss, reason = "a size for people")]
+    report.add(ratio_line("largest partition divided by the mean", largest, "≤ 1.3", |value| value <= 1.3));
+    #[expect(clippy::cast_precision_loss, reason = "an approximate size")]
     let peak = firsts.iter().map(|run| run.peak_kb).max().unwrap_or(0) as f64 / 1024.0;
-    report.add(plain("memory of all three roles, MB", peak, "< 300", |value| value < 300.0));
+    report.add(ratio_line("memory of all three roles, MB", peak, "< 300", |value| value < 300.0));
 }
 
-pub(crate) fn plain(what: &str, value: f64, target: &str, met: fn(f64) -> bool) -> Line {
+pub(crate) fn ratio_line(what: &str, value: f64, target: &str, met: fn(f64) -> bool) -> Line {
     Line {
         what: what.to_owned(),
         floor: "–".to_owned(),
@@ -160,29 +178,29 @@ pub(crate) fn plain(what: &str, value: f64, target: &str, met: fn(f64) -> bool) 
 }
 
 fn values(all: &[f64]) -> [f64; 3] {
-    let least = all.iter().copied().fold(f64::MAX, f64::min);
-    let most = all.iter().copied().fold(f64::MIN, f64::max);
-    [median(all), least, most]
+    let min = all.iter().copied().fold(f64::MAX, f64::min);
+    let max = all.iter().copied().fold(f64::MIN, f64::max);
+    [median(all), min, max]
 }
 
 fn spread(all: &[f64]) -> String {
-    let [_, least, most] = values(all);
-    format!("{least:.2}–{most:.2}")
+    let [_, min, max] = values(all);
+    format!("{min:.2}–{max:.2}")
 }
 
-/// One full sync by a process of its own, from the order to its end.
-async fn sync(mill: &Mill, supplier: &Running, stones: u32) -> Result<Ours> {
-    let url = mill.database.url.as_str();
-    let before = (Meter::read(url).await?, Server::read(url).await?, supplier.cost().0);
-    let up = mill.start(&["up", "--no-server"])?;
+/// Runs a full sync, and measures its cost.
+async fn sync(processes: &SyncProcesses, supplier: &Running, stones: u32) -> Result<SyncCosts> {
+    let url = processes.database.url.as_str();
+    let before = (ServerCounters::read(url).await?, ServerCost::read(url).await?, supplier.cost().0);
+    let up = processes.start(&["up", "--no-server"])?;
     let started = up.cost().0;
-    let (whole, said) = mill.sync(stones)?;
+    let (total, output) = processes.sync(stones)?;
     let (engine_cpu, peak_kb) = up.cost();
-    let pages = up.end()?;
-    let mut spent = Spent::default();
-    spent.add(before.0, Meter::read(url).await?, 1.0);
-    let cost = spent.per_run().context("one sync was counted")?;
-    let server = Server::read(url).await?;
+    let pages = up.stop()?;
+    let mut costs = CostTotal::default();
+    costs.add(before.0, ServerCounters::read(url).await?, 1.0);
+    let cost = costs.per_run().context("one sync was counted")?;
+    let server = ServerCost::read(url).await?;
     let mut conn = PgConnection::connect(url).await?;
     let (consolidation, largest): (f64, f64) = sqlx::query_as(
         "SELECT extract(epoch FROM m.consolidation_completed_at - m.consolidation_started_at)::float8, \
@@ -192,10 +210,10 @@ async fn sync(mill: &Mill, supplier: &Running, stones: u32) -> Result<Ours> {
     .fetch_one(&mut conn)
     .await?;
     conn.close().await?;
-    Ok(Ours {
-        whole,
+    Ok(SyncCosts {
+        total,
         consolidation,
-        calls: said["sync"]["count_calls"].as_i64().unwrap_or(0),
+        calls: output["sync"]["count_calls"].as_i64().unwrap_or(0),
         largest,
         wal: cost.wal_bytes,
         commits: cost.commits,
@@ -204,30 +222,29 @@ async fn sync(mill: &Mill, supplier: &Running, stones: u32) -> Result<Ours> {
         database_cpu: server.cpu - before.1.cpu,
         database_busy: server.active - before.1.active,
         database_pages: server.pages - before.1.pages,
-        page_ms: pages["pages"]["p50_ms"].as_f64().context("the pages were timed")?,
+        page_ms: pages["pages"]["p50_ms"].as_f64().context("the output has the time of pages")?,
         peak_kb,
     })
 }
 
-/// The floor: a drain of all pages, COPY into a raw table with the same key, one statement into the canonical table.
-async fn floor(ground: &Ground, endpoint: &str, stones: u32) -> Result<Floor> {
-    let began = Instant::now();
-    drain(endpoint, stones, None).await?;
-    let fetch = began.elapsed().as_secs_f64();
+/// Measures the floor: a fetch of all pages, COPY into a raw table with the same key, and one statement.
+async fn floor(cluster: &BenchCluster, endpoint: &str, stones: u32) -> Result<Floor> {
+    let started = Instant::now();
+    fetch_all(endpoint, stones, None).await?;
+    let fetch = started.elapsed().as_secs_f64();
     let file = Arc::new(std::sync::Mutex::new(std::io::BufWriter::new(tempfile::tempfile()?)));
-    drain(endpoint, stones, Some(file.clone())).await?;
-    let file =
-        Arc::into_inner(file).context("everybody is done with the file")?.into_inner()?.into_inner()?;
-    let database = ground.fresh().await?;
+    fetch_all(endpoint, stones, Some(file.clone())).await?;
+    let file = Arc::into_inner(file).context("all fetches have ended")?.into_inner()?.into_inner()?;
+    let database = cluster.migrated_database().await?;
     let mut conn = PgConnection::connect(&database.url).await?;
     conn.execute(include_str!("../sql/sync_raw_floor.sql")).await?;
-    let began = Instant::now();
+    let started = Instant::now();
     copy(&mut conn, file).await?;
-    let copied = began.elapsed().as_secs_f64();
+    let copied = started.elapsed().as_secs_f64();
     conn.execute("ANALYZE raw_floor").await?;
-    let began = Instant::now();
+    let started = Instant::now();
     conn.execute(include_str!("../sql/sync_canonical_floor.sql")).await?;
-    let canonical = began.elapsed().as_secs_f64();
+    let canonical = started.elapsed().as_secs_f64();
     conn.close().await?;
     Ok(Floor { fetch, copy: copied, canonical })
 }
@@ -250,8 +267,8 @@ async fn copy(conn: &mut PgConnection, mut file: std::fs::File) -> Result<()> {
 
 type Lines = Arc<std::sync::Mutex<std::io::BufWriter<std::fs::File>>>;
 
-/// Fetches every page once, several at a time; into a file as COPY reads it, where there is one.
-async fn drain(endpoint: &str, stones: u32, lines: Option<Lines>) -> Result<()> {
+/// Fetches every page once, and writes it to a file in the format of COPY, if one is given.
+async fn fetch_all(endpoint: &str, stones: u32, lines: Option<Lines>) -> Result<()> {
     let feed = Feed {
         feed: "bench".to_owned(),
         project_id: "default".to_owned(),
@@ -265,25 +282,25 @@ async fn drain(endpoint: &str, stones: u32, lines: Option<Lines>) -> Result<()> 
     };
     let source = tidemill_feeds::open(&feed, Some(Secret::new("bench")), Tuning::default())?;
     source.set_rate(0.0);
-    let (next, seen) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (next, fetched) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..FETCHES {
-        let (source, next, seen, lines) = (source.clone(), next.clone(), seen.clone(), lines.clone());
-        tasks.spawn(async move { drain_some(source, &next, &seen, lines, stones).await });
+        let (source, next, fetched, lines) = (source.clone(), next.clone(), fetched.clone(), lines.clone());
+        tasks.spawn(async move { fetch_pages(source, &next, &fetched, lines, stones).await });
     }
     while let Some(done) = tasks.join_next().await {
         done??;
     }
-    if seen.load(Ordering::SeqCst) != u64::from(stones) {
-        bail!("the drain saw {} stones", seen.load(Ordering::SeqCst));
+    if fetched.load(Ordering::SeqCst) != u64::from(stones) {
+        bail!("{} stones were fetched", fetched.load(Ordering::SeqCst));
     }
     Ok(())
 }
 
-async fn drain_some(
+async fn fetch_pages(
     source: Arc<dyn Source>,
     next: &AtomicU64,
-    seen: &AtomicU64,
+    fetched: &AtomicU64,
     lines: Option<Lines>,
     stones: u32,
 ) -> Result<()> {
@@ -295,7 +312,7 @@ async fn drain_some(
             return Ok(());
         }
         let page = source.page(&query, offset, PAGE).await?;
-        seen.fetch_add(page.items.len() as u64, Ordering::SeqCst);
+        fetched.fetch_add(page.items.len() as u64, Ordering::SeqCst);
         if let Some(lines) = &lines {
             let mut file = lines.lock().map_err(|_| anyhow::anyhow!("another fetch failed"))?;
             for item in &page.items {

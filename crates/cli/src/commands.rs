@@ -1,157 +1,132 @@
-//! One function per command: reach the door or open the store, ask, print.
+//! One module per command, with its arguments.
 
-mod agent;
-mod agents;
-mod alert;
-mod demo;
-mod demo_shown;
-mod demo_sync;
+pub(crate) mod agent;
+pub(crate) mod alert;
+pub(crate) mod backup;
+pub(crate) mod completions;
+pub(crate) mod config;
+pub(crate) mod consolidator;
+mod controller;
+pub(crate) mod demo;
 mod doctor;
-mod feed;
-mod graph;
-mod graph_logs;
-mod graph_show;
-mod graph_watch;
-mod hook;
-mod job;
-mod metrics;
-mod mill;
-mod project;
-mod queue;
-mod rule;
-mod run;
-mod schedule;
-mod server;
-mod show;
-mod site;
-mod supplier;
-mod sync;
-mod sync_show;
-mod token;
-mod upkeep;
-mod watch;
-mod watch_sync;
-mod work;
-mod workers;
+pub(crate) mod feed;
+pub(crate) mod flag;
+pub(crate) mod graph;
+pub(crate) mod hook;
+pub(crate) mod job;
+pub(crate) mod metrics;
+mod migrate;
+pub(crate) mod pool;
+pub(crate) mod project;
+pub(crate) mod queue;
+pub(crate) mod reboot;
+pub(crate) mod roles;
+pub(crate) mod rule;
+pub(crate) mod run;
+pub(crate) mod schedule;
+pub(crate) mod scheduler;
+pub(crate) mod server;
+mod services;
+mod stats;
+pub(crate) mod supplier;
+pub(crate) mod sweep;
+pub(crate) mod sync;
+pub(crate) mod token;
+pub(crate) mod up;
+pub(crate) mod work;
+pub(crate) mod worker;
 
-use crate::args::{Arguments, Command, Global, RolesCommand};
-use crate::args_sync::Workers;
+use crate::args::{Arguments, Command, Global};
 use crate::config::Config;
-use crate::fail::Failure;
+use crate::failure::Failure;
 use crate::out::Out;
-use crate::{environment, local, patient, remote};
-use std::path::Path;
+use crate::{environment, in_process, remote, retry};
 use std::process::ExitCode;
 use tidemill_client::Client;
 use tidemill_engine::clock::{Clock, host_now};
-use tidemill_engine::sync::{SyncSettings, Syncs};
-use tidemill_engine::{Engine, Patience, Process};
+use tidemill_engine::sync::Syncs;
+use tidemill_engine::{Engine, RetryPolicy};
 use tidemill_store::{Options, Store};
 
-/// How long a single command goes on trying.
-const PATIENCE: Patience = Patience::For(patient::PATIENCE);
+const PATIENCE: RetryPolicy = RetryPolicy::For(retry::RETRY_FOR);
 
-/// Runs one command.
 pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> Result<ExitCode, Failure> {
-    if environment::password_on_command_line() {
-        out.say("warning: the password on the command line can be seen by others; use PGPASSFILE, PGPASSWORD or @file");
-    }
-    if environment::token_on_command_line() {
-        out.say("warning: the token on the command line can be seen by others; use TIDEMILL_TOKEN or --token @file");
-    }
-    beside_its_database(&arguments)?;
+    warn_of_secrets(out);
+    refuse_server(&arguments)?;
     metrics::listen(&arguments.command, out).await?;
     let global = arguments.global;
+    let api = Api { global: &global, config: &config };
     match arguments.command {
-        Command::Demo(order) if order.runs => demo::demo(order, &config, out).await,
-        Command::Demo(order) => Box::pin(demo_sync::demo(order, &config, out)).await,
-        Command::Migrate => migrate(&config, out).await,
-        Command::Roles { command: RolesCommand::Create { prefix } } => roles(&config, &prefix, out).await,
-        Command::Backup { target } => backup(&config, &target, out).await,
-        Command::Project { command } => {
-            reaching(&global, &config, |client| project::command(client, command, out)).await
-        }
-        Command::Run { command } => {
-            reaching(&global, &config, |client| run::command(client, command, out)).await
-        }
-        Command::Token { command } => {
-            reaching(&global, &config, |client| token::command(client, command, out)).await
-        }
-        Command::Schedule { command } => {
-            reaching(&global, &config, |client| schedule::command(client, command, out)).await
-        }
-        Command::Hook { command } => {
-            reaching(&global, &config, |client| hook::command(client, command, out)).await
-        }
-        Command::Alert { command } => {
-            reaching(&global, &config, |client| alert::command(client, command, out)).await
-        }
-        Command::Graph { command } => match graph::alone(&command, out) {
-            Some(done) => done,
-            None => reaching(&global, &config, |client| graph::command(client, command, out)).await,
+        Command::Demo(args) => Box::pin(demo::demo(args, &config, out)).await,
+        Command::Migrate => migrate::migrate(&config, out).await,
+        Command::Roles { command } => roles::command(&config, command, out).await,
+        Command::Backup(args) => backup::backup(&config, args, out).await,
+        Command::Project { command } => api.run(|client| project::command(client, command, out)).await,
+        Command::Run { command } => api.run(|client| run::command(client, command, out)).await,
+        Command::Token { command } => api.run(|client| token::command(client, command, out)).await,
+        Command::Schedule { command } => api.run(|client| schedule::command(client, command, out)).await,
+        Command::Hook { command } => api.run(|client| hook::command(client, command, out)).await,
+        Command::Alert { command } => api.run(|client| alert::command(client, command, out)).await,
+        Command::Graph { command } => match graph::command_without_database(&command, out) {
+            Some(result) => result,
+            None => api.run(|client| graph::command(client, command, out)).await,
         },
-        Command::Job { command } => {
-            reaching(&global, &config, |client| job::command(client, command, out)).await
-        }
-        Command::Pool { command } => {
-            reaching(&global, &config, |client| site::pool(client, command, out)).await
-        }
-        Command::Flag { command } => {
-            reaching(&global, &config, |client| site::flag(client, command, out)).await
-        }
-        Command::PrepareForReboot(order) => {
-            reaching(&global, &config, |client| site::reboot(client, order, out)).await
-        }
-        Command::Controller(_) => mill::controller(syncs(open(&config).await?, &config), &config, out).await,
-        Command::Feed { command } => {
-            reaching(&global, &config, |client| feed::command(client, command, out)).await
-        }
-        Command::Sync { command } => {
-            reaching(&global, &config, |client| sync::command(client, command, out)).await
-        }
-        Command::Rule { command } => {
-            reaching(&global, &config, |client| rule::command(client, command, out)).await
-        }
-        Command::Queue { command } => {
-            reaching(&global, &config, |client| queue::command(client, command, out)).await
-        }
-        Command::Scheduler { once, partitions, .. } => {
-            let partitions = config.partitions.clone().with_flags(&partitions)?;
-            let config = Config { partitions, ..config };
-            mill::scheduler(syncs(open(&config).await?, &config), &config, once, out).await
-        }
-        Command::Worker(Workers { command: Some(command), .. }) => {
-            reaching(&global, &config, |client| workers::command(client, command, out)).await
-        }
-        Command::Worker(Workers { command: None, worker, .. }) => {
-            mill::worker(syncs(open(&config).await?, &config), &config, worker, out).await
-        }
-        Command::Consolidator { concurrency, once, .. } => {
-            mill::consolidator(syncs(open(&config).await?, &config), &config, concurrency, once, out).await
-        }
-        Command::Server(serve) => server::server(open(&config).await?, &config, serve, out).await,
-        Command::Up(up) => everything(&config, up, out).await,
-        Command::Supplier(order) => supplier::supplier(order, out).await,
-        Command::Stats => reaching(&global, &config, |client| upkeep::stats(client, out)).await,
-        Command::Doctor => match remote::way(&global)? {
-            Some(way) => doctor::server_doctor(patient::client(way), out).await,
-            None => doctor::doctor(&config, out).await,
+        Command::Job { command } => api.run(|client| job::command(client, command, out)).await,
+        Command::Pool { command } => api.run(|client| pool::command(client, command, out)).await,
+        Command::Flag { command } => api.run(|client| flag::command(client, command, out)).await,
+        Command::PrepareForReboot(args) => api.run(|client| reboot::command(client, args, out)).await,
+        Command::Feed { command } => api.run(|client| feed::command(client, command, out)).await,
+        Command::Sync { command } => api.run(|client| sync::command(client, command, out)).await,
+        Command::Rule { command } => api.run(|client| rule::command(client, command, out)).await,
+        Command::Queue { command } => api.run(|client| queue::command(client, command, out)).await,
+        Command::Stats => api.run(|client| stats::stats(client, out)).await,
+        Command::Agent { command } => agent::command(api, command, out).await,
+        Command::Worker(args) => match args.command {
+            Some(command) => api.run(|client| worker::command(client, command, out)).await,
+            None => worker::worker(open_syncs(&config).await?, &config, args.pages, out).await,
         },
-        Command::Work(work) => match remote::way(&global)? {
-            Some(way) => work::far(remote::Away::new(way), &config, work, out).await,
-            None => work::work(open(&config).await?, &config, work, out).await,
+        Command::Controller(_) => controller::controller(open_syncs(&config).await?, &config, out).await,
+        Command::Scheduler(args) => scheduler::scheduler(config, args, out).await,
+        Command::Consolidator(args) => {
+            consolidator::consolidator(open_syncs(&config).await?, &config, args, out).await
+        }
+        Command::Server(args) => server::server(open(&config).await?, &config, args, out).await,
+        Command::Up(args) => up::up(&config, args, out).await,
+        Command::Supplier(args) => supplier::supplier(args, out).await,
+        Command::Sweep(args) => sweep::sweep(open(&config).await?, &config, args, out).await,
+        Command::Doctor => match remote::transport(&global)? {
+            Some(transport) => doctor::check_server(retry::client(transport), out).await,
+            None => doctor::check_database(&config, out).await,
         },
-        Command::Agent { command } => agent::command(&global, &config, command, out).await,
-        Command::Sweep { forever, .. } => upkeep::sweep(open(&config).await?, &config, forever, out).await,
-        Command::Config { .. } | Command::Completions { .. } => {
-            Err(Failure::outage("this command was answered before"))
+        Command::Work(args) => match remote::transport(&global)? {
+            Some(transport) => {
+                work::work_remotely(remote::RemoteServer::new(transport), &config, args, out).await
+            }
+            None => work::work(open(&config).await?, &config, args, out).await,
+        },
+        Command::Config { .. } | Command::Completions(_) => {
+            Err(Failure::outage("internal error: `main` handles this command"))
         }
     }
 }
 
-/// Refuses a server where the command is about the database itself.
-pub(crate) fn beside_its_database(arguments: &Arguments) -> Result<(), Failure> {
-    let about = match &arguments.command {
+/// Warns of secrets on the command line, which other users of the machine can read.
+fn warn_of_secrets(out: Out) {
+    if environment::has_password_on_command_line() {
+        out.inform(
+            "warning: other users can read the password on the command line; use PGPASSFILE, PGPASSWORD or @file",
+        );
+    }
+    if environment::has_token_on_command_line() {
+        out.inform(
+            "warning: other users can read the token on the command line; use TIDEMILL_TOKEN or --token @file",
+        );
+    }
+}
+
+/// Refuses `--server` for a command that needs direct database access.
+pub(crate) fn refuse_server(arguments: &Arguments) -> Result<(), Failure> {
+    let name = match &arguments.command {
         Command::Project { .. }
         | Command::Run { .. }
         | Command::Schedule { .. }
@@ -169,57 +144,53 @@ pub(crate) fn beside_its_database(arguments: &Arguments) -> Result<(), Failure> 
         | Command::PrepareForReboot(_)
         | Command::Stats
         | Command::Work(_)
-        | Command::Worker(Workers { command: Some(_), .. })
         | Command::Agent { .. }
         | Command::Doctor
-        | Command::Completions { .. } => return Ok(()),
+        | Command::Completions(_) => return Ok(()),
+        Command::Worker(args) if args.command.is_some() => return Ok(()),
+        Command::Worker(_) => "worker",
         Command::Demo(_) => "demo",
         Command::Migrate => "migrate",
         Command::Roles { .. } => "roles",
         Command::Controller(_) => "controller",
-        Command::Scheduler { .. } => "scheduler",
-        Command::Worker(Workers { command: None, .. }) => "worker",
-        Command::Consolidator { .. } => "consolidator",
+        Command::Scheduler(_) => "scheduler",
+        Command::Consolidator(_) => "consolidator",
         Command::Server(_) => "server",
         Command::Up(_) => "up",
         Command::Supplier(_) => "supplier",
-        Command::Sweep { .. } => "sweep",
-        Command::Backup { .. } => "backup",
+        Command::Sweep(_) => "sweep",
+        Command::Backup(_) => "backup",
         Command::Config { .. } => "config",
     };
     if arguments.global.server.is_none() {
         return Ok(());
     }
-    Err(Failure::usage(format!("tidemill {about} works beside its database, and not through a server"))
-        .hint("leave out --server, or TIDEMILL_SERVER; --database names the database"))
+    let message = format!("tidemill {name} needs direct database access; it cannot be used with --server");
+    Err(Failure::usage(message).with_hint("remove --server and TIDEMILL_SERVER, and use --database"))
 }
 
-/// Runs a short command through the HTTP door: that of a server, or the one within this process.
-async fn reaching<F>(
-    global: &Global,
-    config: &Config,
-    command: impl FnOnce(Client) -> F,
-) -> Result<ExitCode, Failure>
-where
-    F: Future<Output = Result<ExitCode, Failure>>,
-{
-    if let Some(way) = remote::way(global)? {
-        return command(patient::client(way)).await;
+/// Access to the API: through the server of `--server`, or in this process on the database.
+#[derive(Clone, Copy)]
+struct Api<'a> {
+    global: &'a Global,
+    config: &'a Config,
+}
+
+impl Api<'_> {
+    /// Runs a command with a client.
+    async fn run<F>(self, command: impl FnOnce(Client) -> F) -> Result<ExitCode, Failure>
+    where
+        F: Future<Output = Result<ExitCode, Failure>>,
+    {
+        if let Some(transport) = remote::transport(self.global)? {
+            return command(retry::client(transport)).await;
+        }
+        let syncs = open_syncs(self.config).await?;
+        let code = command(in_process::client(syncs.clone(), environment::user())).await;
+        // Sends the notifications that waiting workers have not received yet.
+        syncs.engine().store().close().await;
+        code
     }
-    closing(open(config).await?, |engine| {
-        command(local::client(syncs(engine, config), environment::person()))
-    })
-    .await
-}
-
-/// Runs a short command, and tells waiting workers what it only hinted at.
-async fn closing<F>(engine: Engine, command: impl FnOnce(Engine) -> F) -> Result<ExitCode, Failure>
-where
-    F: Future<Output = Result<ExitCode, Failure>>,
-{
-    let code = command(engine.clone()).await;
-    engine.store().close().await;
-    code
 }
 
 fn options(config: &Config) -> Options {
@@ -231,87 +202,23 @@ fn options(config: &Config) -> Options {
     options
 }
 
-/// The use cases of syncs, as configured.
-fn syncs(engine: Engine, config: &Config) -> Syncs {
-    Syncs::new(engine, config.sync())
+/// Opens the database for syncs, as configured.
+async fn open_syncs(config: &Config) -> Result<Syncs, Failure> {
+    Ok(Syncs::new(open(config).await?, config.sync()))
 }
 
-/// Opens a database that is ready to be used. Makes nothing.
+/// Opens a migrated database. Creates nothing.
 async fn open(config: &Config) -> Result<Engine, Failure> {
     let options = options(config);
     if let Some(path) = options.sqlite_path()
         && !path.as_os_str().is_empty()
         && !path.exists()
     {
-        return Err(Failure::refused(format!("there is no database at `{}`", path.display()))
-            .hint("tidemill migrate makes one; --database names another"));
+        return Err(Failure::refused(format!("database `{}` does not exist", path.display()))
+            .with_hint("tidemill migrate"));
     }
-    // A server that restarts right now is waited for, as it is by every call that follows.
-    let store = PATIENCE.settle("open the database", || Store::open(&options)).await?;
-    PATIENCE.settle("look at the schema", || store.check_schema()).await?;
+    // Retries, because the database server may be restarting.
+    let store = PATIENCE.retry("open the database", || Store::open(&options)).await?;
+    PATIENCE.retry("check the schema", || store.check_schema()).await?;
     Ok(Engine::new(store, Clock::Database, PATIENCE).with_alerts(config.alerts.clone()))
-}
-
-/// Every role in one process. One command, nothing to prepare: it makes what it needs.
-async fn everything(config: &Config, up: crate::args_server::Up, out: Out) -> Result<ExitCode, Failure> {
-    migrate(config, out).await?;
-    // A role that is drained here only rests: the process has others.
-    let settings = SyncSettings { process: Process::Shared, ..config.sync() };
-    mill::up(Syncs::new(open(config).await?, settings), config, up, out).await
-}
-
-async fn migrate(config: &Config, out: Out) -> Result<ExitCode, Failure> {
-    let store = Store::open(&options(config)).await?;
-    let still = || format!("the migration of {} goes on", store.place());
-    let migrated = out.wait(still, store.migrate(None)).await?;
-    // Feeds, graphs and first steps need a project that is always there.
-    store.create_project("default", vec!["default".to_owned()], None).await?;
-    if out.is_json() {
-        out.json(&migrated);
-    } else if migrated.applied.is_empty() && !migrated.code_renewed {
-        out.line(format!("{} is up to date", store.place()));
-    } else {
-        let applied = if migrated.applied.is_empty() {
-            "functions renewed".to_owned()
-        } else {
-            migrated.applied.join(", ")
-        };
-        out.line(format!("{} is ready ({applied})", store.place()));
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-async fn backup(config: &Config, target: &Path, out: Out) -> Result<ExitCode, Failure> {
-    let engine = open(config).await?;
-    let still = || {
-        let bytes = std::fs::metadata(target).map_or(0, |file| file.len());
-        format!("the copy goes on: {} has {bytes} bytes", target.display())
-    };
-    let bytes = out.wait(still, engine.store().backup(target)).await?;
-    if out.is_json() {
-        out.json(&serde_json::json!({"target": target, "bytes": bytes}));
-    } else {
-        out.line(format!("{} holds a whole copy of {bytes} bytes", target.display()));
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-async fn roles(config: &Config, prefix: &str, out: Out) -> Result<ExitCode, Failure> {
-    let engine = open(config).await?;
-    let roles = engine.store().create_roles(prefix).await?;
-    if out.is_json() {
-        out.json(&roles);
-    } else {
-        out.line(format!("{} owns the tables", roles.owner));
-        out.line(format!("{} may call the functions", roles.worker));
-        out.line(format!("{} may read the tables", roles.reader));
-        out.say(format!("hint: GRANT {} TO your_login;", roles.worker));
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Prints a completion script.
-pub(crate) fn completions(shell: clap_complete::Shell) {
-    use clap::CommandFactory as _;
-    clap_complete::generate(shell, &mut Arguments::command(), "tidemill", &mut std::io::stdout());
 }

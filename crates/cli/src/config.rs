@@ -1,24 +1,27 @@
-//! The configuration: one table of keys, each with its default, what it does and how it is read.
+//! The configuration: a table of keys with their descriptions, defaults and parsers.
 //!
-//! A flag comes before the environment, the environment before the file, the file before the default. The printed
-//! defaults, the check and the loading all go through the table, so they cannot disagree.
+//! Options override environment variables, which override the file, which overrides the defaults. The printed defaults,
+//! the check and the loading all use the table, so they cannot disagree.
 
-use crate::args::{ConfigCommand, Global};
-use crate::config_sync::{Partitions, QueueNumbers};
-use crate::fail::Failure;
-use crate::out::Out;
+pub(crate) mod alerts;
+pub(crate) mod server;
+pub(crate) mod sync;
+
+use crate::args::Global;
+use crate::failure::Failure;
 use crate::{environment, times};
+use server::ServerConfig;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
+use sync::{PartitionLimits, QueueOverrides};
 use tidemill_core::limits;
 use tidemill_engine::Upkeep;
 use tidemill_engine::alerts::AlertSettings;
 use tidemill_engine::sync::SyncSettings;
 use tidemill_store::Pooler;
 
-/// Everything that can be configured.
+/// Values of all configuration keys.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Config {
     pub(crate) database: String,
@@ -40,9 +43,9 @@ pub(crate) struct Config {
     pub(crate) batch: usize,
     pub(crate) upsert: usize,
     pub(crate) unlimited: bool,
-    pub(crate) partitions: Partitions,
-    pub(crate) queues: QueueNumbers,
-    pub(crate) server: crate::config_server::ServerConfig,
+    pub(crate) partitions: PartitionLimits,
+    pub(crate) queues: QueueOverrides,
+    pub(crate) server: ServerConfig,
     pub(crate) alerts: AlertSettings,
 }
 
@@ -56,7 +59,7 @@ impl Default for Config {
             pooler: Pooler::Session,
             connections: limits::POOL_CONNECTIONS,
             slots: 1,
-            beat: Duration::from_secs(limits::BEAT_SECS),
+            beat: Duration::from_secs(limits::HEARTBEAT_SECS),
             dead_after: upkeep.dead_after,
             grace: Duration::from_secs(limits::CANCEL_GRACE_SECS),
             sweep_every: upkeep.every,
@@ -69,16 +72,15 @@ impl Default for Config {
             batch: sync.batch,
             upsert: sync.upsert,
             unlimited: false,
-            partitions: Partitions::default(),
-            queues: QueueNumbers::default(),
-            server: crate::config_server::ServerConfig::default(),
+            partitions: PartitionLimits::default(),
+            queues: QueueOverrides::default(),
+            server: ServerConfig::default(),
             alerts: AlertSettings::default(),
         }
     }
 }
 
 impl Config {
-    /// How syncs are done.
     pub(crate) fn sync(&self) -> SyncSettings {
         SyncSettings {
             page_size: self.page_size,
@@ -89,11 +91,11 @@ impl Config {
             upsert: self.upsert,
             unlimited: self.unlimited,
             partition_target: self.partitions.target.into(),
-            partition_min: self.partitions.least.into(),
+            partition_min: self.partitions.min.into(),
             partitions_full: self.partitions.full,
             partitions_incremental: self.partitions.incremental,
             count_calls_max: self.partitions.count_calls_max(),
-            beat: self.beat,
+            heartbeat_every: self.beat,
             grace: self.grace,
             ..SyncSettings::default()
         }
@@ -109,7 +111,6 @@ impl Config {
     }
 }
 
-/// One key.
 pub(crate) struct Key {
     pub(crate) path: &'static str,
     pub(crate) doc: &'static str,
@@ -117,28 +118,24 @@ pub(crate) struct Key {
     pub(crate) set: fn(&mut Config, &str) -> Result<(), String>,
 }
 
-/// Reads a duration within bounds.
-pub(crate) fn span(text: &str, least: &str, most: &str) -> Result<Duration, String> {
-    let value = times::duration(text)?;
-    let (low, high) = (times::duration(least)?, times::duration(most)?);
-    if (low..=high).contains(&value) {
-        Ok(value)
-    } else {
-        Err(format!("it must be between {least} and {most}"))
-    }
+/// Parses a duration between `min` and `max`.
+pub(crate) fn parse_span(text: &str, min: &str, max: &str) -> Result<Duration, String> {
+    let value = times::parse_duration(text)?;
+    let (low, high) = (times::parse_duration(min)?, times::parse_duration(max)?);
+    if (low..=high).contains(&value) { Ok(value) } else { Err(format!("it must be between {min} and {max}")) }
 }
 
-/// Reads a number within bounds.
-pub(crate) fn number(text: &str, least: u32, most: u32) -> Result<u32, String> {
-    let value = text.parse::<u32>().ok().filter(|value| (least..=most).contains(value));
-    value.ok_or_else(|| format!("it must be a number between {least} and {most}"))
+/// Parses a number between `min` and `max`.
+pub(crate) fn parse_number(text: &str, min: u32, max: u32) -> Result<u32, String> {
+    let value = text.parse::<u32>().ok().filter(|value| (min..=max).contains(value));
+    value.ok_or_else(|| format!("it must be a number between {min} and {max}"))
 }
 
 const KEYS: &[Key] = &[
     Key {
         path: "database.url",
-        doc: "Where the data is: postgres://…, sqlite://path, a path, or @file that holds the address.",
-        show: |config| quoted(&config.database),
+        doc: "Database address: postgres://…, sqlite://path, a file path, or @file to read the address from a file.",
+        show: |config| quote(&config.database),
         set: |config, text| {
             text.clone_into(&mut config.database);
             if text.is_empty() { Err("it must not be empty".to_owned()) } else { Ok(()) }
@@ -146,8 +143,8 @@ const KEYS: &[Key] = &[
     },
     Key {
         path: "database.schema",
-        doc: "The schema on PostgreSQL.",
-        show: |config| quoted(&config.schema),
+        doc: "PostgreSQL schema that holds the tables.",
+        show: |config| quote(&config.schema),
         set: |config, text| {
             text.clone_into(&mut config.schema);
             tidemill_store::Schema::postgres(text).map(|_| ()).map_err(|error| error.to_string())
@@ -155,8 +152,8 @@ const KEYS: &[Key] = &[
     },
     Key {
         path: "database.sync-schema",
-        doc: "The schema of the tables of syncs on PostgreSQL.",
-        show: |config| quoted(&config.sync_schema),
+        doc: "PostgreSQL schema that holds the tables of syncs.",
+        show: |config| quote(&config.sync_schema),
         set: |config, text| {
             text.clone_into(&mut config.sync_schema);
             tidemill_store::Schema::postgres(text).map(|_| ()).map_err(|error| error.to_string())
@@ -164,8 +161,8 @@ const KEYS: &[Key] = &[
     },
     Key {
         path: "database.pooler",
-        doc: "What stands between us and PostgreSQL: session, or transaction for a pooler in transaction mode.",
-        show: |config| quoted(if config.pooler == Pooler::Session { "session" } else { "transaction" }),
+        doc: "Pooling mode of the connection to PostgreSQL: session, or transaction for a pooler in transaction mode.",
+        show: |config| quote(if config.pooler == Pooler::Session { "session" } else { "transaction" }),
         set: |config, text| {
             config.pooler = match text {
                 "session" => Pooler::Session,
@@ -177,102 +174,101 @@ const KEYS: &[Key] = &[
     },
     Key {
         path: "database.connections",
-        doc: "Connections of one process to PostgreSQL.",
+        doc: "Maximum number of connections of one process to PostgreSQL.",
         show: |config| config.connections.to_string(),
-        set: |config, text| number(text, 1, 1_000).map(|value| config.connections = value),
+        set: |config, text| parse_number(text, 1, 1_000).map(|value| config.connections = value),
     },
     Key {
         path: "worker.slots",
-        doc: "Runs that one worker process carries out at once.",
+        doc: "Maximum number of runs that one worker process executes at once.",
         show: |config| config.slots.to_string(),
-        set: |config, text| number(text, 1, 256).map(|value| config.slots = value as usize),
+        set: |config, text| parse_number(text, 1, 256).map(|value| config.slots = value as usize),
     },
     Key {
         path: "worker.beat",
-        doc: "How often a worker says that it lives, and learns of cancels. Keep it below a quarter of dead-after.",
-        show: |config| quoted(&times::written(config.beat)),
-        set: |config, text| span(text, "100ms", "10s").map(|value| config.beat = value),
+        doc: "Interval of worker heartbeats, which also deliver cancels. Keep it below a quarter of dead-after.",
+        show: |config| quote(&times::format_exact(config.beat)),
+        set: |config, text| parse_span(text, "100ms", "10s").map(|value| config.beat = value),
     },
     Key {
         path: "worker.dead-after",
-        doc: "Silence after which a worker counts as dead, and its runs go to others. The same for all processes.",
-        show: |config| quoted(&times::written(config.dead_after)),
-        set: |config, text| span(text, "1s", "1d").map(|value| config.dead_after = value),
+        doc: "Time without a heartbeat after which a worker counts as dead. Use the same value for all processes.",
+        show: |config| quote(&times::format_exact(config.dead_after)),
+        set: |config, text| parse_span(text, "1s", "1d").map(|value| config.dead_after = value),
     },
     Key {
         path: "worker.grace",
-        doc: "How long a command, or a page of a feed, may take to end when its worker is told to.",
-        show: |config| quoted(&times::written(config.grace)),
-        set: |config, text| span(text, "0s", "1d").map(|value| config.grace = value),
+        doc: "Time that a command, or a page of a feed, has to end when its worker shuts down.",
+        show: |config| quote(&times::format_exact(config.grace)),
+        set: |config, text| parse_span(text, "0s", "1d").map(|value| config.grace = value),
     },
     Key {
         path: "upkeep.every",
-        doc: "Time between two sweeps while workers live.",
-        show: |config| quoted(&times::written(config.sweep_every)),
-        set: |config, text| span(text, "100ms", "1h").map(|value| config.sweep_every = value),
+        doc: "Interval of sweeps while there is work or a live worker.",
+        show: |config| quote(&times::format_exact(config.sweep_every)),
+        set: |config, text| parse_span(text, "100ms", "1h").map(|value| config.sweep_every = value),
     },
     Key {
         path: "upkeep.idle",
-        doc: "Time between two sweeps when nothing happens.",
-        show: |config| quoted(&times::written(config.sweep_idle)),
-        set: |config, text| span(text, "100ms", "1h").map(|value| config.sweep_idle = value),
+        doc: "Interval of sweeps while there is neither work nor a live worker.",
+        show: |config| quote(&times::format_exact(config.sweep_idle)),
+        set: |config, text| parse_span(text, "100ms", "1h").map(|value| config.sweep_idle = value),
     },
     Key {
         path: "upkeep.retention",
-        doc: "How long finished runs are kept, with their events and artifacts.",
-        show: |config| quoted(&times::written(config.retention)),
-        set: |config, text| span(text, "1h", "36500d").map(|value| config.retention = value),
+        doc: "Retention of finished runs, with their events and artifacts.",
+        show: |config| quote(&times::format_exact(config.retention)),
+        set: |config, text| parse_span(text, "1h", "36500d").map(|value| config.retention = value),
     },
     Key {
         path: "alerts.queue-depth",
-        doc: "More runs of a project or messages of a queue than these are an alert; 0 for never.",
+        doc: "Alert when a project has more queued runs, or a queue more messages, than this; 0 disables it.",
         show: |config| config.alerts.queue_depth.to_string(),
-        set: |config, text| number(text, 0, 1_000_000).map(|value| config.alerts.queue_depth = value),
+        set: |config, text| parse_number(text, 0, 1_000_000).map(|value| config.alerts.queue_depth = value),
     },
     Key {
         path: "alerts.stuck-after",
-        doc: "A partition without progress for so long is an alert; 0s for never.",
-        show: |config| quoted(&times::written(config.alerts.stuck_after)),
-        set: |config, text| span(text, "0s", "30d").map(|value| config.alerts.stuck_after = value),
+        doc: "Alert when a partition makes no progress for this time; 0s disables it.",
+        show: |config| quote(&times::format_exact(config.alerts.stuck_after)),
+        set: |config, text| parse_span(text, "0s", "30d").map(|value| config.alerts.stuck_after = value),
     },
     Key {
         path: "alerts.watermark-after",
-        doc: "A watermark older than this is an alert; 0s for never.",
-        show: |config| quoted(&times::written(config.alerts.watermark_after)),
-        set: |config, text| span(text, "0s", "365d").map(|value| config.alerts.watermark_after = value),
+        doc: "Alert when a watermark is older than this; 0s disables it.",
+        show: |config| quote(&times::format_exact(config.alerts.watermark_after)),
+        set: |config, text| parse_span(text, "0s", "365d").map(|value| config.alerts.watermark_after = value),
     },
 ];
 
-pub(crate) fn quoted(text: &str) -> String {
+pub(crate) fn quote(text: &str) -> String {
     format!("{text:?}")
 }
 
-/// Every key there is.
 fn keys() -> impl Iterator<Item = &'static Key> {
-    KEYS.iter().chain(crate::config_sync::KEYS).chain(crate::config_server::KEYS)
+    KEYS.iter().chain(sync::KEYS).chain(server::KEYS)
 }
 
-/// Loads the configuration, or says everything that is wrong with it.
+/// Loads the configuration, or reports all of its errors.
 pub(crate) fn load(global: &Global) -> Result<Config, Failure> {
-    let (config, faults) = read(global)?;
-    if faults.is_empty() {
+    let (config, errors) = read(global)?;
+    if errors.is_empty() {
         return Ok(config);
     }
-    Err(Failure::usage(format!("the configuration is wrong: {}", faults.join("; ")))
-        .hint("tidemill config default shows every key"))
+    Err(Failure::usage(format!("invalid configuration: {}", errors.join("; ")))
+        .with_hint("tidemill config default"))
 }
 
 fn read(global: &Global) -> Result<(Config, Vec<String>), Failure> {
     let mut config = Config::default();
-    let mut faults = Vec::new();
-    if let Some(path) = file(global) {
-        read_file(&path, &mut config, &mut faults)?;
+    let mut errors = Vec::new();
+    if let Some(path) = config_file(global) {
+        read_file(&path, &mut config, &mut errors)?;
     }
     for key in keys() {
-        if let Some((name, value)) = environment::for_key(key.path)
+        if let Some((name, value)) = environment::variable_of_key(key.path)
             && let Err(problem) = (key.set)(&mut config, &value)
         {
-            faults.push(format!("{name}: {problem}"));
+            errors.push(format!("{name}: {problem}"));
         }
     }
     if let Some(database) = &global.database {
@@ -282,74 +278,76 @@ fn read(global: &Global) -> Result<(Config, Vec<String>), Failure> {
         config.schema.clone_from(schema);
     }
     if config.beat * 3 > config.dead_after {
-        faults.push("worker.beat: three beats must fit into worker.dead-after".to_owned());
+        errors.push("worker.beat must be at most a third of worker.dead-after".to_owned());
     }
-    faults.extend(config.partitions.fault());
+    errors.extend(config.partitions.error());
     if let Some(path) = config.database.strip_prefix('@') {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| Failure::usage(format!("could not read the address from `{path}`: {error}")))?;
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            Failure::usage(format!("could not read the database address from `{path}`: {error}"))
+        })?;
         text.trim().clone_into(&mut config.database);
     }
-    Ok((config, faults))
+    Ok((config, errors))
 }
 
-fn file(global: &Global) -> Option<PathBuf> {
-    let usual = Path::new("tidemill.toml");
-    global.config.clone().or_else(|| usual.exists().then(|| usual.to_owned()))
+/// Returns the configuration file: the given one, or the default one if it exists.
+pub(crate) fn config_file(global: &Global) -> Option<PathBuf> {
+    let default = Path::new("tidemill.toml");
+    global.config.clone().or_else(|| default.exists().then(|| default.to_owned()))
 }
 
-fn read_file(path: &Path, config: &mut Config, faults: &mut Vec<String>) -> Result<(), Failure> {
+fn read_file(path: &Path, config: &mut Config, errors: &mut Vec<String>) -> Result<(), Failure> {
     let shown = path.display();
     let text = std::fs::read_to_string(path)
         .map_err(|error| Failure::usage(format!("could not read `{shown}`: {error}")))?;
     let table: toml::Table = match text.parse() {
         Ok(table) => table,
         Err(error) => {
-            faults.push(format!("{shown}: {}", error.to_string().trim().replace('\n', " ")));
+            errors.push(format!("{shown}: {}", error.to_string().trim().replace('\n', " ")));
             return Ok(());
         }
     };
     for (section, values) in &table {
         let Some(values) = values.as_table() else {
-            faults.push(format!("{section}: it must be a section such as [database]"));
+            errors.push(format!("{section} must be a section such as [database]"));
             continue;
         };
         for (name, value) in values {
             let path = format!("{section}.{name}");
             if path == "alerts.targets" {
-                crate::config_alerts::read(value, &mut config.alerts.targets, faults);
+                alerts::read(value, &mut config.alerts.targets, errors);
                 continue;
             }
             let Some(key) = keys().find(|key| key.path == path) else {
-                faults.push(format!("{path}: there is no such key"));
+                errors.push(format!("{path} is not a configuration key"));
                 continue;
             };
             let text = match value {
                 toml::Value::String(text) => text.clone(),
                 toml::Value::Integer(number) => number.to_string(),
-                toml::Value::Boolean(truth) => truth.to_string(),
+                toml::Value::Boolean(value) => value.to_string(),
                 toml::Value::Float(_)
                 | toml::Value::Datetime(_)
                 | toml::Value::Array(_)
                 | toml::Value::Table(_) => {
-                    faults.push(format!("{path}: it must be a text or a whole number"));
+                    errors.push(format!("{path}: it must be a string or an integer"));
                     continue;
                 }
             };
             if let Err(problem) = (key.set)(config, &text) {
-                faults.push(format!("{path}: {problem}"));
+                errors.push(format!("{path}: {problem}"));
             }
         }
     }
     Ok(())
 }
 
-/// Every key with its default, as a file.
-fn default_text() -> String {
+/// Formats every key with its default as a configuration file.
+pub(crate) fn default_text() -> String {
     let default = Config::default();
     let mut text = String::from(
-        "# Tidemill's configuration. A flag comes before the environment (TIDEMILL_WORKER_BEAT for worker.beat),\n\
-         # the environment before this file, this file before the default, which is what stands here.\n",
+        "# Configuration of Tidemill. This file lists the defaults. Options override environment variables\n\
+         # (TIDEMILL_WORKER_BEAT for worker.beat), which override this file.\n",
     );
     let mut section = "";
     for key in keys() {
@@ -363,28 +361,6 @@ fn default_text() -> String {
     text
 }
 
-/// `config default` and `config check`.
-pub(crate) fn command(command: &ConfigCommand, global: &Global, out: Out) -> Result<ExitCode, Failure> {
-    match command {
-        ConfigCommand::Default => {
-            out.line(default_text().trim_end());
-        }
-        ConfigCommand::Check => {
-            load(global)?;
-            if out.is_json() {
-                out.json(&serde_json::json!({"ok": true}));
-            } else {
-                let place = file(global).map_or_else(
-                    || "there is no configuration file, and the defaults".to_owned(),
-                    |path| format!("`{}`", path.display()),
-                );
-                out.line(format!("{place} can be used as it is"));
-            }
-        }
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -395,33 +371,30 @@ mod tests {
     }
 
     #[test]
-    fn the_printed_defaults_are_the_defaults() {
+    fn printed_defaults_are_the_defaults() {
         let mut config = Config { slots: 9, ..Config::default() };
         let path = std::env::temp_dir().join(format!("tidemill-default-{}.toml", std::process::id()));
         std::fs::write(&path, default_text()).unwrap();
-        let mut faults = Vec::new();
-        read_file(&path, &mut config, &mut faults).unwrap();
+        let mut errors = Vec::new();
+        read_file(&path, &mut config, &mut errors).unwrap();
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(faults, Vec::<String>::new());
+        assert_eq!(errors, Vec::<String>::new());
         let default = Config::default();
         for key in keys() {
             assert_eq!((key.show)(&config), (key.show)(&default), "{}", key.path);
         }
-        assert!(
-            config.queues.changed(&default_queues()).is_empty(),
-            "the defaults are those of the database"
-        );
+        assert!(config.queues.changes(&default_queues()).is_empty(), "the defaults match the database");
     }
 
     #[test]
-    fn every_fault_is_reported_at_once() {
-        let path = std::env::temp_dir().join(format!("tidemill-faults-{}.toml", std::process::id()));
+    fn all_errors_are_reported_together() {
+        let path = std::env::temp_dir().join(format!("tidemill-errors-{}.toml", std::process::id()));
         std::fs::write(&path, "[worker]\nbeat = \"fast\"\nslot = 3\n[database]\nconnections = 0\n").unwrap();
-        let mut faults = Vec::new();
-        read_file(&path, &mut Config::default(), &mut faults).unwrap();
+        let mut errors = Vec::new();
+        read_file(&path, &mut Config::default(), &mut errors).unwrap();
         std::fs::remove_file(&path).unwrap();
-        faults.sort();
-        assert_eq!(faults.len(), 3, "{faults:?}");
-        assert!(faults[2].contains("there is no such key"), "{faults:?}");
+        errors.sort();
+        assert_eq!(errors.len(), 3, "{errors:?}");
+        assert!(errors[2].contains("is not a configuration key"), "{errors:?}");
     }
 }

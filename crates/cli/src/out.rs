@@ -1,31 +1,32 @@
-//! The one place that prints. Data goes to standard output, everything else to standard error.
+//! Output of commands: data on standard output, messages on standard error.
 
-use crate::fail::Failure;
+use crate::failure::Failure;
+use crate::table;
+pub(crate) use crate::table::Cell;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 use tidemill_core::event::Level;
 use tidemill_core::run::RunState;
 
-/// How often a command that takes long says so.
+/// Interval of progress messages.
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
-/// Where and how a command prints.
+/// Output format of a command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Out {
     json: bool,
     colour: bool,
 }
 
-/// The few styles that are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
     Plain,
     Bold,
     Dim,
-    Good,
-    Bad,
-    Busy,
-    Odd,
+    Success,
+    Error,
+    Active,
+    Warning,
 }
 
 impl Style {
@@ -34,103 +35,89 @@ impl Style {
             Self::Plain => "",
             Self::Bold => "1",
             Self::Dim => "2",
-            Self::Good => "32",
-            Self::Bad => "31",
-            Self::Busy => "36",
-            Self::Odd => "33",
+            Self::Success => "32",
+            Self::Error => "31",
+            Self::Active => "36",
+            Self::Warning => "33",
         }
     }
 
-    /// The style of a state.
     pub(crate) const fn of_state(state: RunState) -> Self {
         match state {
             RunState::Queued => Self::Plain,
-            RunState::Claimed | RunState::Running => Self::Busy,
-            RunState::Success => Self::Good,
-            RunState::Failed => Self::Bad,
-            RunState::Cancelled => Self::Odd,
+            RunState::Claimed | RunState::Running => Self::Active,
+            RunState::Success => Self::Success,
+            RunState::Failed => Self::Error,
+            RunState::Cancelled => Self::Warning,
         }
     }
 
-    /// The style of a level.
     pub(crate) const fn of_level(level: Level) -> Self {
         match level {
             Level::Debug => Self::Dim,
             Level::Info => Self::Plain,
-            Level::Warn => Self::Odd,
-            Level::Error => Self::Bad,
+            Level::Warn => Self::Warning,
+            Level::Error => Self::Error,
         }
     }
 }
 
-/// Text with a style.
-#[derive(Debug, Clone)]
-pub(crate) struct Cell(pub(crate) String, pub(crate) Style);
-
-impl From<String> for Cell {
-    fn from(text: String) -> Self {
-        Self(text, Style::Plain)
-    }
-}
-
-impl From<&str> for Cell {
-    fn from(text: &str) -> Self {
-        Self(text.to_owned(), Style::Plain)
-    }
-}
-
-pub(crate) fn is_terminal(stream: &impl IsTerminal) -> bool {
+/// Returns whether colours are used on this stream.
+pub(crate) fn has_colours(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && !crate::environment::no_colour()
 }
 
 impl Out {
     pub(crate) fn new(json: bool) -> Self {
-        Self { json, colour: is_terminal(&std::io::stdout()) }
+        Self { json, colour: has_colours(&std::io::stdout()) }
     }
 
-    /// Whether machines read this.
     pub(crate) fn is_json(self) -> bool {
         self.json
     }
 
-    /// Whether a person looks at this on a terminal.
+    /// Returns whether standard output is a terminal and the format is not JSON.
     pub(crate) fn is_live(self) -> bool {
         !self.json && std::io::stdout().is_terminal()
     }
 
-    /// One line of data.
-    #[expect(clippy::unused_self, reason = "whoever may print was handed the way to")]
-    pub(crate) fn line(self, text: impl AsRef<str>) {
-        // A reader that went away has seen enough.
+    /// Prints one line of data.
+    #[expect(clippy::unused_self, reason = "only code that was given an `Out` may print")]
+    pub(crate) fn print(self, text: impl AsRef<str>) {
+        // A closed pipe is not an error: the reader needs no more.
         let _ = writeln!(std::io::stdout().lock(), "{}", text.as_ref());
     }
 
-    /// One JSON document on one line.
-    pub(crate) fn json(self, value: &impl serde::Serialize) {
+    /// Prints one JSON document on one line.
+    pub(crate) fn print_json(self, value: &impl serde::Serialize) {
         if let Ok(text) = serde_json::to_string(value) {
-            self.line(text);
+            self.print(text);
         }
     }
 
-    /// One sentence for a person, beside the data.
-    pub(crate) fn say(self, text: impl AsRef<str>) {
+    /// Prints a message on standard error, unless the format is JSON.
+    pub(crate) fn inform(self, text: impl AsRef<str>) {
         if !self.json {
             let _ = writeln!(std::io::stderr().lock(), "{}", text.as_ref());
         }
     }
 
-    /// Waits for something that may take long, and says now and then that it goes on, and how far it is.
-    pub(crate) async fn wait<T>(self, how_far: impl Fn() -> String, work: impl Future<Output = T>) -> T {
-        let (begun, mut work) = (tokio::time::Instant::now(), std::pin::pin!(work));
+    /// Waits for a future, and prints `progress` at intervals.
+    pub(crate) async fn wait_with_progress<T>(
+        self,
+        progress: impl Fn() -> String,
+        work: impl Future<Output = T>,
+    ) -> T {
+        let (started, mut work) = (tokio::time::Instant::now(), std::pin::pin!(work));
         loop {
             match tokio::time::timeout(PROGRESS_EVERY, &mut work).await {
                 Ok(done) => return done,
-                Err(_) => self.say(format!("{} after {} s", how_far(), begun.elapsed().as_secs())),
+                Err(_) => self.inform(format!("{} after {} s", progress(), started.elapsed().as_secs())),
             }
         }
     }
 
-    /// A styled piece of text.
+    /// Wraps a text in the escape codes of a style, if colours are on.
     pub(crate) fn paint(self, text: &str, style: Style) -> String {
         if self.colour && style != Style::Plain {
             format!("\x1b[{}m{text}\x1b[0m", style.code())
@@ -139,36 +126,16 @@ impl Out {
         }
     }
 
-    /// A table; the last column is as wide as it likes.
-    pub(crate) fn table(self, header: &[&str], rows: &[Vec<Cell>]) {
-        let widths: Vec<usize> = header
-            .iter()
-            .enumerate()
-            .map(|(column, title)| {
-                let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.0.chars().count());
-                cells.chain([title.chars().count()]).max().unwrap_or(0)
-            })
-            .collect();
-        let line = |cells: &[Cell]| {
-            let mut text = String::new();
-            for (column, cell) in cells.iter().enumerate() {
-                let clean = printable(&cell.0);
-                let pad = widths.get(column).copied().unwrap_or(0).saturating_sub(clean.chars().count());
-                text.push_str(&self.paint(&clean, cell.1));
-                if column + 1 < cells.len() {
-                    text.push_str(&" ".repeat(pad + 2));
-                }
-            }
-            self.line(text);
-        };
-        line(&header.iter().map(|title| Cell((*title).to_owned(), Style::Bold)).collect::<Vec<_>>());
-        for row in rows {
-            line(row);
+    /// Prints a table. On a terminal, cells are shortened so that a row fits one line.
+    pub(crate) fn print_table(self, header: &[&str], rows: &[Vec<Cell>]) {
+        let width = terminal_size().map(|(width, _)| width);
+        for line in table::render(header, rows, width, self.colour) {
+            self.print(line);
         }
     }
 
-    /// A failure: for people on standard error, for machines on standard output too.
-    pub(crate) fn failure(self, failure: &Failure) {
+    /// Prints an error and its hint on standard error.
+    pub(crate) fn print_failure(self, failure: &Failure) {
         if self.json {
             let body = match &failure.hint {
                 Some(hint) => {
@@ -187,7 +154,13 @@ impl Out {
     }
 }
 
-/// Text from outside without what would drive the terminal.
+/// Width and height of the terminal on standard output, if it is one and its size is known.
+pub(crate) fn terminal_size() -> Option<(u16, u16)> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col, size.ws_row))
+}
+
+/// Replaces control characters, so that text from outside cannot control the terminal.
 pub(crate) fn printable(text: &str) -> String {
     text.chars()
         .map(|character| if character.is_control() && character != '\t' { '\u{fffd}' } else { character })
@@ -199,7 +172,7 @@ mod tests {
     use super::printable;
 
     #[test]
-    fn terminal_codes_from_outside_are_not_printed() {
+    fn control_characters_are_replaced() {
         assert_eq!(printable("a\x1b[31mb\r\nc\td"), "a\u{fffd}[31mb\u{fffd}\u{fffd}c\td");
     }
 }

@@ -1,53 +1,51 @@
-//! A server far away: how commands reach it, and how a worker works there.
+//! Access to a remote server: the connection of commands, and the API calls of a worker.
 
 use crate::args::Global;
-use crate::fail::Failure;
+use crate::failure::Failure;
 use std::time::Duration;
-use tidemill_client::{Client, Error, Http, HttpOptions};
+use tidemill_client::{Client, Error, HttpOptions, HttpTransport};
 use tidemill_core::event::NewEvent;
-use tidemill_core::run::{Applied, Claim, ClaimRuns, Run};
-use tidemill_core::worker::{Beaten, NewWorker};
+use tidemill_core::run::{ChangeOutcome, Claim, ClaimRuns, Run};
+use tidemill_core::worker::{HeartbeatResponse, NewWorker};
 use tidemill_core::{RunId, WorkerId};
-use tidemill_engine::patience::Passing;
-use tidemill_engine::worker::{Door, Waiting};
+use tidemill_engine::retry_policy::RetryableError;
+use tidemill_engine::worker::{RunWaiter, Transport};
 use tidemill_store::{FinishRun, Holder, RefusalCode};
-use tidemill_wire::claims::{Ask, Offer};
+use tidemill_wire::claims::{ClaimRequest, WorkerScope};
 use tidemill_wire::runs::{Append, Finish};
 use tokio::task::JoinHandle;
 
-/// How long a worker waits for an answer that should come at once; it must go on beating.
-const ANSWER: Duration = Duration::from_secs(5);
-/// The longest wait of one claim.
+/// Time limit of a claim that does not wait. The worker must send its next heartbeat in time.
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest time that the server holds a claim back.
 const WAIT_SECS_MAX: u16 = 60;
-/// What is said of a server that is silent.
-const NO_ANSWER: &str = "no answer came in time";
+const NO_ANSWER: &str = "the server did not answer in time";
 
-/// How a certificate in PEM form begins.
-const CERTIFICATE: &[u8] = b"-----BEGIN CERTIFICATE-----";
+/// First line of a certificate in PEM format.
+const PEM_HEADER: &[u8] = b"-----BEGIN CERTIFICATE-----";
 
-/// The way to the server that the options name, if they name one.
-pub(crate) fn way(global: &Global) -> Result<Option<Http>, Failure> {
+/// Creates the transport to the server of `--server`, if it is given.
+pub(crate) fn transport(global: &Global) -> Result<Option<HttpTransport>, Failure> {
     let Some(server) = &global.server else { return Ok(None) };
     let authorities = authorities(global)?;
-    Ok(Some(Http::new(HttpOptions { server: server.clone(), token: token(global)?, authorities })?))
+    Ok(Some(HttpTransport::new(HttpOptions { server: server.clone(), token: token(global)?, authorities })?))
 }
 
-/// The certificates that are trusted beside the usual ones.
+/// Reads the additional certificate authorities of `--ca-file`.
 fn authorities(global: &Global) -> Result<Vec<u8>, Failure> {
     let Some(path) = &global.ca_file else { return Ok(Vec::new()) };
     let shown = path.display();
     let text = std::fs::read(path)
-        .map_err(|error| Failure::usage(format!("could not read the certificates in `{shown}`: {error}")))?;
-    // A file without any would be taken, and nothing more trusted than without it.
-    if text.windows(CERTIFICATE.len()).any(|part| part == CERTIFICATE) {
+        .map_err(|error| Failure::usage(format!("could not read certificates from `{shown}`: {error}")))?;
+    // The TLS library accepts a file without certificates, and the option would silently have no effect.
+    if text.windows(PEM_HEADER.len()).any(|part| part == PEM_HEADER) {
         return Ok(text);
     }
-    let hint =
-        "give the certificate of the authority in PEM form: it begins with -----BEGIN CERTIFICATE-----";
-    Err(Failure::usage(format!("there is no certificate in `{shown}`")).hint(hint))
+    let hint = "use a certificate in PEM format, which begins with -----BEGIN CERTIFICATE-----";
+    Err(Failure::usage(format!("`{shown}` contains no certificate")).with_hint(hint))
 }
 
-/// The token, or what the file holds that it names.
+/// Returns the value of `--token`, or the contents of the file that it names.
 fn token(global: &Global) -> Result<Option<String>, Failure> {
     let Some(path) = global.token.as_deref().and_then(|token| token.strip_prefix('@')) else {
         return Ok(global.token.clone());
@@ -57,41 +55,41 @@ fn token(global: &Global) -> Result<Option<String>, Failure> {
     Ok(Some(text.trim().to_owned()))
 }
 
-/// A worker's door that is far away.
+/// API calls of a worker to a remote server.
 #[derive(Clone)]
-pub(crate) struct Away {
+pub(crate) struct RemoteServer {
     client: Client,
 }
 
-impl Away {
-    pub(crate) fn new(http: Http) -> Self {
+impl RemoteServer {
+    pub(crate) fn new(http: HttpTransport) -> Self {
         Self { client: Client::new(http) }
     }
 }
 
-/// Why the server gave no answer, or not the one that was hoped for.
+/// Error of a call to the server.
 #[derive(Debug)]
-pub(crate) struct Trouble(pub(crate) Error);
+pub(crate) struct RemoteError(pub(crate) Error);
 
-impl std::fmt::Display for Trouble {
+impl std::fmt::Display for RemoteError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl std::error::Error for Trouble {}
+impl std::error::Error for RemoteError {}
 
-impl Passing for Trouble {
-    fn passes(&self) -> bool {
+impl RetryableError for RemoteError {
+    fn is_retryable(&self) -> bool {
         self.0.is_transient()
     }
 }
 
-/// What is asked of the server, and for how long it may wait for something to claim.
-fn asked(ask: ClaimRuns, wait: Duration) -> Ask {
+/// Converts a claim into a request that waits up to `wait` for a run.
+fn claim_request(ask: ClaimRuns, wait: Duration) -> ClaimRequest {
     let wait_secs =
         u16::try_from(wait.as_millis().div_ceil(1_000)).unwrap_or(WAIT_SECS_MAX).min(WAIT_SECS_MAX);
-    Ask {
+    ClaimRequest {
         worker: ask.worker,
         worker_id: ask.worker_id,
         limit: Some(u16::try_from(ask.limit).unwrap_or(u16::MAX)),
@@ -103,35 +101,35 @@ fn asked(ask: ClaimRuns, wait: Duration) -> Ask {
     }
 }
 
-impl Door for Away {
-    type Error = Trouble;
-    type Waiter = Poll;
+impl Transport for RemoteServer {
+    type Error = RemoteError;
+    type Waiter = LongPoll;
 
-    fn is_stale(error: &Trouble) -> bool {
+    fn is_stale(error: &RemoteError) -> bool {
         error.0.is_stale()
     }
 
-    fn is_hopeless(error: &Trouble) -> bool {
-        error.0.is_hopeless()
+    fn is_fatal(error: &RemoteError) -> bool {
+        error.0.is_permanent()
     }
 
-    fn is_too_large(error: &Trouble) -> bool {
+    fn is_too_large(error: &RemoteError) -> bool {
         error.0.problem().is_some_and(|problem| problem.code == RefusalCode::TooLarge.as_str())
     }
 
-    fn unanswered(&self, _: &'static str) -> Trouble {
-        Trouble(self.client.unreachable(NO_ANSWER))
+    fn timeout_error(&self, _: &'static str) -> RemoteError {
+        RemoteError(self.client.unreachable(NO_ANSWER))
     }
 
-    async fn register(&self, worker: NewWorker) -> Result<(), Trouble> {
-        self.client.register(worker).await.map_err(Trouble)
+    async fn register(&self, worker: NewWorker) -> Result<(), RemoteError> {
+        self.client.register(worker).await.map_err(RemoteError)
     }
 
-    async fn claim(&self, ask: ClaimRuns) -> Result<Vec<Claim>, Trouble> {
-        let ask = asked(ask, Duration::ZERO);
-        match tokio::time::timeout(ANSWER, self.client.claim(&ask)).await {
-            Ok(answer) => Ok(answer.map_err(Trouble)?.runs),
-            Err(_) => Err(self.unanswered("claim")),
+    async fn claim(&self, ask: ClaimRuns) -> Result<Vec<Claim>, RemoteError> {
+        let ask = claim_request(ask, Duration::ZERO);
+        match tokio::time::timeout(CLAIM_TIMEOUT, self.client.claim(&ask)).await {
+            Ok(answer) => Ok(answer.map_err(RemoteError)?.runs),
+            Err(_) => Err(self.timeout_error("claim")),
         }
     }
 
@@ -140,7 +138,7 @@ impl Door for Away {
         run: &RunId,
         events: Vec<NewEvent>,
         holder: &Holder,
-    ) -> Result<Vec<Option<String>>, Trouble> {
+    ) -> Result<Vec<Option<String>>, RemoteError> {
         let count = events.len();
         let events = events.into_iter().map(|event| tidemill_wire::runs::NewEvent {
             level: event.level,
@@ -152,87 +150,91 @@ impl Door for Away {
         match self.client.append(run, &append).await {
             Ok(appended) => Ok(appended.event_ids),
             Err(error) if error.is_stale() => Ok(vec![None; count]),
-            Err(error) => Err(Trouble(error)),
+            Err(error) => Err(RemoteError(error)),
         }
     }
 
-    async fn finish(&self, end: FinishRun, worker: Option<String>) -> Result<Applied, Trouble> {
+    async fn finish(&self, end: FinishRun, worker: Option<String>) -> Result<ChangeOutcome, RemoteError> {
         let finish = Finish { status: end.status, metadata: end.metadata, worker, epoch: end.epoch };
-        self.client.finish_run(&end.run_id, &finish).await.map_err(Trouble)
+        self.client.finish_run(&end.run_id, &finish).await.map_err(RemoteError)
     }
 
-    async fn beat(&self, worker: WorkerId, runs: Vec<RunId>) -> Result<Beaten, Trouble> {
-        self.client.beat(worker, runs).await.map_err(Trouble)
+    async fn heartbeat(&self, worker: WorkerId, runs: Vec<RunId>) -> Result<HeartbeatResponse, RemoteError> {
+        self.client.heartbeat_worker(worker, runs).await.map_err(RemoteError)
     }
 
-    async fn retire(&self, worker: WorkerId) -> Result<(), Trouble> {
-        self.client.retire(worker).await.map_err(Trouble)
+    async fn retire(&self, worker: WorkerId) -> Result<(), RemoteError> {
+        self.client.retire(worker).await.map_err(RemoteError)
     }
 
-    async fn run(&self, run: &RunId) -> Result<Run, Trouble> {
-        self.client.run(run).await.map_err(Trouble)
+    async fn run(&self, run: &RunId) -> Result<Run, RemoteError> {
+        self.client.run(run).await.map_err(RemoteError)
     }
 
-    async fn work_left(&self, labels: Vec<String>, projects: Option<Vec<String>>) -> Result<i64, Trouble> {
-        Ok(self.client.work_left(&Offer { labels, projects }).await.map_err(Trouble)?.left)
+    async fn work_left(
+        &self,
+        labels: Vec<String>,
+        projects: Option<Vec<String>>,
+    ) -> Result<i64, RemoteError> {
+        Ok(self.client.work_left(&WorkerScope { labels, projects }).await.map_err(RemoteError)?.left)
     }
 
     async fn sweep(&self, _: Duration) {
-        // Upkeep is done where the database is.
+        // The server runs the maintenance loops.
     }
 
-    async fn waiter(&self, _: WorkerId) -> Result<Poll, Trouble> {
-        Ok(Poll { client: self.client.clone(), out: None })
+    async fn waiter(&self, _: WorkerId) -> Result<LongPoll, RemoteError> {
+        Ok(LongPoll { client: self.client.clone(), claim: None })
     }
 }
 
-/// Waiting far away: a claim that the server holds back until there is something.
+/// Waits for runs with a claim that the server holds back until a run is available.
 ///
-/// What it brings is not read here. The worker asks once more under the same request id, and that answer tells it
-/// both what it holds and that it is in contact now.
-pub(crate) struct Poll {
+/// The response is not read here. The worker repeats the claim with the same request id, and that response contains
+/// the claimed runs and confirms the contact.
+pub(crate) struct LongPoll {
     client: Client,
-    out: Option<JoinHandle<Result<(), Error>>>,
+    claim: Option<JoinHandle<Result<(), Error>>>,
 }
 
-impl Waiting for Poll {
-    type Error = Trouble;
+impl RunWaiter for LongPoll {
+    type Error = RemoteError;
     const CLAIMS: bool = true;
 
-    async fn arm(&mut self) -> Result<(), Trouble> {
+    async fn arm(&mut self) -> Result<(), RemoteError> {
         Ok(())
     }
 
-    async fn disarm(&mut self) -> Result<(), Trouble> {
+    async fn disarm(&mut self) -> Result<(), RemoteError> {
         Ok(())
     }
 
-    async fn wait(&mut self, ask: ClaimRuns, longest: Duration) -> Result<(), Trouble> {
+    async fn wait(&mut self, ask: ClaimRuns, longest: Duration) -> Result<(), RemoteError> {
         let client = self.client.clone();
-        let out = self.out.get_or_insert_with(|| {
-            let ask = asked(ask, longest);
+        let claim = self.claim.get_or_insert_with(|| {
+            let ask = claim_request(ask, longest);
             tokio::spawn(async move { client.claim(&ask).await.map(|_| ()) })
         });
-        // The loop has other things to do; the claim stays out until it is answered.
-        let Ok(joined) = tokio::time::timeout(longest, out).await else { return Ok(()) };
-        self.out = None;
+        // The worker loop has other work to do; the claim stays open until the server answers.
+        let Ok(joined) = tokio::time::timeout(longest, claim).await else { return Ok(()) };
+        self.claim = None;
         match joined {
-            // Somebody was found dead: the next claim says so too, and is heeded.
-            Ok(Err(error)) if !error.is_stale() => Err(Trouble(error)),
+            // The server considers this worker dead. The next claim fails with the same error, which the loop handles.
+            Ok(Err(error)) if !error.is_stale() => Err(RemoteError(error)),
             Ok(Ok(()) | Err(_)) => Ok(()),
-            Err(error) => Err(Trouble(self.client.unreachable(error.to_string()))),
+            Err(error) => Err(RemoteError(self.client.unreachable(error.to_string()))),
         }
     }
 
-    fn is_asking(&self) -> bool {
-        self.out.is_some()
+    fn has_pending_claim(&self) -> bool {
+        self.claim.is_some()
     }
 }
 
-impl Drop for Poll {
+impl Drop for LongPoll {
     fn drop(&mut self) {
-        if let Some(out) = &self.out {
-            out.abort();
+        if let Some(claim) = &self.claim {
+            claim.abort();
         }
     }
 }

@@ -1,21 +1,19 @@
-//! Times and durations as people write and read them.
+//! Parsing and formatting of times and durations.
 
 use chrono::{DateTime, Utc};
 use std::time::Duration;
 use tidemill_core::Timestamp;
 
-/// A moment, or a time from now.
+/// A time, or a duration relative to now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum When {
-    /// This moment.
     At(Timestamp),
-    /// So long from now.
     In(Duration),
 }
 
 impl When {
-    /// The moment, seen from `now`, where a duration reaches back.
-    pub(crate) fn before(self, now: Timestamp) -> Timestamp {
+    /// Resolves a duration as a time before `now`.
+    pub(crate) fn resolve_past(self, now: Timestamp) -> Timestamp {
         match self {
             Self::At(at) => at,
             Self::In(wait) => {
@@ -24,8 +22,8 @@ impl When {
         }
     }
 
-    /// The moment, seen from `now`.
-    pub(crate) fn from(self, now: Timestamp) -> Timestamp {
+    /// Resolves a duration as a time after `now`.
+    pub(crate) fn resolve_future(self, now: Timestamp) -> Timestamp {
         match self {
             Self::At(at) => at,
             Self::In(wait) => {
@@ -35,9 +33,9 @@ impl When {
     }
 }
 
-/// Reads a moment such as 2026-02-14T10:30:00Z, or a time from now such as 10m.
-pub(crate) fn when(text: &str) -> Result<When, String> {
-    if let Ok(wait) = duration(text) {
+/// Parses a time such as 2026-02-14T10:30:00Z, or a duration such as 10m.
+pub(crate) fn parse_when(text: &str) -> Result<When, String> {
+    if let Ok(wait) = parse_duration(text) {
         return Ok(When::In(wait));
     }
     DateTime::parse_from_rfc3339(text)
@@ -45,8 +43,8 @@ pub(crate) fn when(text: &str) -> Result<When, String> {
         .map_err(|_| "write a time such as 2026-02-14T10:30:00Z, or a duration such as 10m".to_owned())
 }
 
-/// Reads a duration such as 500ms, 30s, 5m, 2h or 90d.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+/// Parses a duration such as 500ms, 30s, 5m, 2h or 90d.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let millis = match unit {
@@ -55,16 +53,16 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "m" => 60_000,
         "h" => 3_600_000,
         "d" => 86_400_000,
-        _ => return Err(SHAPE.to_owned()),
+        _ => return Err(FORMAT_HINT.to_owned()),
     };
-    let number: u64 = number.parse().map_err(|_| SHAPE.to_owned())?;
+    let number: u64 = number.parse().map_err(|_| FORMAT_HINT.to_owned())?;
     number.checked_mul(millis).map(Duration::from_millis).ok_or_else(|| "it is too long".to_owned())
 }
 
-const SHAPE: &str = "write a number and a unit, such as 500ms, 30s, 5m, 2h or 90d";
+const FORMAT_HINT: &str = "write a number and a unit, such as 500ms, 30s, 5m, 2h or 90d";
 
-/// A duration in the largest unit that shows it whole.
-pub(crate) fn written(duration: Duration) -> String {
+/// Formats a duration exactly, in the largest unit that needs no fraction.
+pub(crate) fn format_exact(duration: Duration) -> String {
     let millis = duration.as_millis();
     for (unit, size) in [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)] {
         if millis >= size && millis.is_multiple_of(size) {
@@ -74,8 +72,8 @@ pub(crate) fn written(duration: Duration) -> String {
     format!("{millis}ms")
 }
 
-/// A length of time, roughly: 850 ms, 3.2 s, 4 min, 2 h, 3 d.
-pub(crate) fn rough(length: chrono::Duration) -> String {
+/// Formats a duration approximately: 850 ms, 3.2 s, 4 min, 2 h, 3 d.
+pub(crate) fn format_rough(length: chrono::Duration) -> String {
     let millis = length.num_milliseconds().abs();
     match millis {
         0..1_000 => format!("{millis} ms"),
@@ -87,13 +85,13 @@ pub(crate) fn rough(length: chrono::Duration) -> String {
     }
 }
 
-/// A moment as seen from `now`: "3 s ago", "in 4 min".
-pub(crate) fn relative(moment: Timestamp, now: Timestamp) -> String {
+/// Formats a time relative to `now`: "3 s ago", "in 4 min".
+pub(crate) fn format_relative(moment: Timestamp, now: Timestamp) -> String {
     let length = now - moment;
     if length.num_milliseconds() >= 0 {
-        format!("{} ago", rough(length))
+        format!("{} ago", format_rough(length))
     } else {
-        format!("in {}", rough(length))
+        format!("in {}", format_rough(length))
     }
 }
 
@@ -102,27 +100,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_written_as_they_are_read() {
+    fn exact_format_parses_back() {
         for text in ["500ms", "30s", "5m", "2h", "90d"] {
-            assert_eq!(written(duration(text).unwrap()), text);
+            assert_eq!(format_exact(parse_duration(text).unwrap()), text);
         }
-        for bad in ["", "5", "s", "-1s", "1.5s", "1w", "99999999999999999999s"] {
-            assert!(duration(bad).is_err(), "{bad}");
+        for invalid in ["", "5", "s", "-1s", "1.5s", "1w", "99999999999999999999s"] {
+            assert!(parse_duration(invalid).is_err(), "{invalid}");
         }
     }
 
     #[test]
-    fn a_time_is_a_moment_or_a_wait() {
-        assert_eq!(when("10m"), Ok(When::In(Duration::from_mins(10))));
-        assert!(matches!(when("2026-02-14T10:30:00+01:00"), Ok(When::At(_))));
-        assert!(when("tomorrow").is_err());
+    fn when_is_a_time_or_a_duration() {
+        assert_eq!(parse_when("10m"), Ok(When::In(Duration::from_mins(10))));
+        assert!(matches!(parse_when("2026-02-14T10:30:00+01:00"), Ok(When::At(_))));
+        assert!(parse_when("tomorrow").is_err());
     }
 
     #[test]
-    fn lengths_are_told_roughly() {
-        let told: Vec<_> = [5, 3_210, 45_000, 240_000, 7_300_000, 400_000_000]
-            .map(|millis| rough(chrono::Duration::milliseconds(millis)))
+    fn rough_format_uses_one_unit() {
+        let texts: Vec<_> = [5, 3_210, 45_000, 240_000, 7_300_000, 400_000_000]
+            .map(|millis| format_rough(chrono::Duration::milliseconds(millis)))
             .to_vec();
-        assert_eq!(told, ["5 ms", "3.2 s", "45 s", "4 min", "2 h", "4 d"]);
+        assert_eq!(texts, ["5 ms", "3.2 s", "45 s", "4 min", "2 h", "4 d"]);
     }
 }

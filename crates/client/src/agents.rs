@@ -1,81 +1,88 @@
-//! What an agent says to its server.
+//! Endpoints that agents request.
 
-use crate::{Call, Client, Error, encoded, part, read};
+use crate::{ApiRequest, Client, Error, decode, encode, path_segment};
 use http::Method;
 use serde::Deserialize;
 use serde_json::Value;
 use std::time::Duration;
 use tidemill_wire::agents::{
-    AgentBeat, AgentBeaten, AgentRegistered, AskKept, KeptOutputs, PollTasks, RegisterAgent, ReportLog,
-    ReportProbe, ReportResult, ReportStage, Reported,
+    AgentHeartbeat, AgentHeartbeatResponse, PollTasks, RegisterAgent, RegisterAgentResponse, ReportLog,
+    ReportProbe, ReportResponse, ReportResult, ReportStage, RetentionRequest, RetentionResponse,
 };
 use uuid::Uuid;
 
-/// How much longer than asked an answer to a poll may take.
+/// Extra time for the response to a long poll, on top of the requested wait.
 const POLL_MARGIN: Duration = Duration::from_secs(20);
 
-/// Orders as they came: what this version does not know of them is not lost.
+/// Poll response with undecoded tasks: a task from a newer server must not make the others unreadable.
 #[derive(Deserialize)]
-struct RawOrders {
+struct RawTasks {
     #[serde(default)]
     tasks: Vec<Value>,
 }
 
 impl Client {
-    /// An agent says what it is; from now on its process of this boot speaks for it.
+    /// Registers an agent. From then on, only the agent process with this boot id may report for it.
     pub async fn register_agent(
         &self,
         agent: Uuid,
         register: &RegisterAgent,
-    ) -> Result<AgentRegistered, Error> {
-        self.ask(Method::PUT, format!("/v1/agents/{agent}"), Some(register), None).await
+    ) -> Result<RegisterAgentResponse, Error> {
+        self.request(Method::PUT, format!("/v1/agents/{agent}"), Some(register), None).await
     }
 
-    /// An agent says that it lives and what it holds; what it may forget.
-    pub async fn beat_agent(&self, agent: Uuid, beat: &AgentBeat) -> Result<AgentBeaten, Error> {
+    /// Sends an agent's heartbeat with the tasks that it holds. The response lists the tasks it may forget.
+    pub async fn heartbeat_agent(
+        &self,
+        agent: Uuid,
+        beat: &AgentHeartbeat,
+    ) -> Result<AgentHeartbeatResponse, Error> {
         self.post(format!("/v1/agents/{agent}/beat"), beat).await
     }
 
-    /// An agent asks for tasks, and waits for them. They are given as they came: each is understood, or not, by
-    /// itself.
+    /// Long-polls for tasks. They are returned undecoded, so that the agent can reject each one on its own.
     pub async fn poll_tasks(&self, agent: Uuid, poll: &PollTasks) -> Result<Vec<Value>, Error> {
-        let call = Call {
+        let request = ApiRequest {
             method: Method::POST,
             path: format!("/v1/agents/{agent}/poll"),
             idempotency_key: None,
-            body: Some(encoded(poll)?),
-            patience: Duration::from_secs(poll.wait_secs.unwrap_or_default().into()) + POLL_MARGIN,
+            body: Some(encode(poll)?),
+            timeout: Duration::from_secs(poll.wait_secs.unwrap_or_default().into()) + POLL_MARGIN,
         };
-        read::<RawOrders>(&self.send(call).await?).map(|orders| orders.tasks)
+        decode::<RawTasks>(&self.send(request).await?).map(|response| response.tasks)
     }
 
-    /// An agent asks who needs what it keeps; what of it may go.
-    pub async fn ask_kept(&self, agent: Uuid, ask: &AskKept) -> Result<KeptOutputs, Error> {
-        self.post(format!("/v1/agents/{agent}/kept"), ask).await
+    /// Asks which of an agent's retained outputs are still needed and which it may delete.
+    pub async fn check_retained_outputs(
+        &self,
+        agent: Uuid,
+        request: &RetentionRequest,
+    ) -> Result<RetentionResponse, Error> {
+        self.post(format!("/v1/agents/{agent}/kept"), request).await
     }
 
-    /// An agent says what its probe found.
+    /// Reports the result of an agent's probe.
     pub async fn report_probe(&self, agent: Uuid, probe: &ReportProbe) -> Result<(), Error> {
-        self.order(Method::POST, format!("/v1/agents/{agent}/probe"), Some(probe)).await
+        self.request_no_content(Method::POST, format!("/v1/agents/{agent}/probe"), Some(probe)).await
     }
 
-    /// An agent says goodbye.
+    /// Unregisters an agent.
     pub async fn retire_agent(&self, agent: Uuid, boot: Uuid) -> Result<(), Error> {
-        self.order(Method::DELETE, format!("/v1/agents/{agent}?boot={boot}"), None::<&()>).await
+        self.request_no_content(Method::DELETE, format!("/v1/agents/{agent}?boot={boot}"), None::<&()>).await
     }
 
-    /// An agent says how far it is with a task.
-    pub async fn report_stage(&self, task: &str, stage: &ReportStage) -> Result<Reported, Error> {
-        self.post(format!("/v1/tasks/{}/stage", part(task)), stage).await
+    /// Reports the stage that a task has reached.
+    pub async fn report_stage(&self, task: &str, stage: &ReportStage) -> Result<ReportResponse, Error> {
+        self.post(format!("/v1/tasks/{}/stage", path_segment(task)), stage).await
     }
 
-    /// An agent says what came of a task.
-    pub async fn report_result(&self, task: &str, result: &ReportResult) -> Result<Reported, Error> {
-        self.post(format!("/v1/tasks/{}/result", part(task)), result).await
+    /// Reports the result of a task.
+    pub async fn report_result(&self, task: &str, result: &ReportResult) -> Result<ReportResponse, Error> {
+        self.post(format!("/v1/tasks/{}/result", path_segment(task)), result).await
     }
 
-    /// An agent hands in a piece of what a command wrote.
-    pub async fn report_log(&self, task: &str, log: &ReportLog) -> Result<Reported, Error> {
-        self.post(format!("/v1/tasks/{}/logs", part(task)), log).await
+    /// Uploads a chunk of a command's output.
+    pub async fn report_log(&self, task: &str, log: &ReportLog) -> Result<ReportResponse, Error> {
+        self.post(format!("/v1/tasks/{}/logs", path_segment(task)), log).await
     }
 }

@@ -1,69 +1,60 @@
-//! Why a call has no result.
+//! Client errors.
 
 use http::StatusCode;
 use tidemill_wire::Problem;
 
-/// Why a call has no result.
+/// Reason why a request returned no result.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// The server says no, and why.
+    /// The server refused the request.
     #[error("{problem}")]
-    Refused {
-        /// With this status.
-        status: StatusCode,
-        /// What it says.
-        problem: Box<Problem>,
-    },
-    /// The server did not answer. What was asked may have been done: ask again under the same key or id.
+    Refused { status: StatusCode, problem: Box<Problem> },
+    /// The server did not respond. It may still have executed the request: retry with the same key or id.
     #[error("the server{} does not answer: {reason}", at(.server.as_deref()))]
     Unreachable {
-        /// Its address; none where it is in this process.
+        /// Address of the server; `None` for an in-process server.
         server: Option<String>,
-        /// What happened on the way.
         reason: String,
     },
-    /// Something answers, but not a Tidemill server.
-    #[error("what answers at this address is no Tidemill server (status {status})")]
-    NotTidemill {
-        /// With this status.
-        status: StatusCode,
-    },
-    /// The answer is none that this client understands.
-    #[error("the server's answer is not understood: {0}")]
-    Unreadable(String),
-    /// The address or the certificates cannot be used.
+    /// The response is an error that no Tidemill server sends.
+    #[error("not a Tidemill server (HTTP status {status}); check the server address")]
+    NotTidemill { status: StatusCode },
+    /// The response, or an event of a stream, cannot be decoded.
+    #[error("cannot decode the server's response: {0}")]
+    InvalidResponse(String),
+    /// The server address or the certificates cannot be used.
     #[error("{0}")]
-    BadAddress(String),
+    InvalidConfig(String),
 }
 
-/// Where a server is, as part of a sentence.
+/// The server's address as a part of an error message.
 fn at(server: Option<&str>) -> String {
     server.map_or_else(String::new, |server| format!(" at {server}"))
 }
 
 impl Error {
-    /// The server did not answer.
+    /// Creates an [`Error::Unreachable`].
     pub fn unreachable(server: Option<&str>, reason: impl Into<String>) -> Self {
         Self::Unreachable { server: server.map(str::to_owned), reason: reason.into() }
     }
 
-    /// What the server said, where it said no.
+    /// The server's problem document if it refused the request.
     pub fn problem(&self) -> Option<&Problem> {
         match self {
             Self::Refused { problem, .. } => Some(problem),
             Self::Unreachable { .. }
             | Self::NotTidemill { .. }
-            | Self::Unreadable(_)
-            | Self::BadAddress(_) => None,
+            | Self::InvalidResponse(_)
+            | Self::InvalidConfig(_) => None,
         }
     }
 
-    /// Whether the caller no longer holds what it wanted to change.
+    /// Whether the caller no longer holds the run or task that it tried to change.
     pub fn is_stale(&self) -> bool {
         self.problem().is_some_and(|problem| problem.code == "stale")
     }
 
-    /// Whether asking again may help.
+    /// Whether a retry may succeed.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Refused { status, .. } => {
@@ -71,14 +62,14 @@ impl Error {
             }
             Self::Unreachable { .. } => true,
             Self::NotTidemill { status } => status.is_server_error(),
-            Self::Unreadable(_) | Self::BadAddress(_) => false,
+            Self::InvalidResponse(_) | Self::InvalidConfig(_) => false,
         }
     }
 
-    /// Whether every later call with the same address, token and request would fail too.
+    /// Whether every later request with the same address, token and request would fail as well.
     ///
-    /// An answer that cannot be read, or an internal error, may concern one record only.
-    pub fn is_hopeless(&self) -> bool {
+    /// An undecodable response or an internal error does not count: it may concern a single record.
+    pub fn is_permanent(&self) -> bool {
         match self {
             Self::Refused { status, problem } => {
                 matches!(
@@ -92,8 +83,8 @@ impl Error {
                 ) || problem.code == "invalid"
             }
             Self::NotTidemill { status } => !status.is_server_error(),
-            Self::BadAddress(_) => true,
-            Self::Unreachable { .. } | Self::Unreadable(_) => false,
+            Self::InvalidConfig(_) => true,
+            Self::Unreachable { .. } | Self::InvalidResponse(_) => false,
         }
     }
 }

@@ -1,83 +1,86 @@
 //! Feeds.
 
-use crate::{Client, Error, part, query};
+use crate::{Client, Error, path_segment, query};
 use http::Method;
 use tidemill_core::project::Flag;
 use tidemill_core::records::{FeedRecord, Gap, Reject};
-use tidemill_core::run::Queued;
+use tidemill_core::run::QueueOutcome;
 use tidemill_wire::Page;
 use tidemill_wire::feeds::{
-    FeedDetail, FeedLine, Heatmap, ListGaps, ListRejects, PutFeed, SetWatermark, StartSync, WatermarkNow,
+    FeedDetail, FeedSummary, Heatmap, ListGaps, ListRejects, PutFeed, SetWatermark, StartSync,
+    WatermarkDetail,
 };
-use tidemill_wire::projects::{Pause, Resumed};
-use tidemill_wire::rules::{Reprice, RepricedSome};
+use tidemill_wire::projects::{Pause, ResumeResponse};
+use tidemill_wire::rules::{Reprice, RepriceResponse};
 
 impl Client {
-    /// Feeds, with the last sync of each.
-    pub async fn feeds(&self) -> Result<Page<FeedLine>, Error> {
+    /// Lists feeds, each with its last sync.
+    pub async fn feeds(&self) -> Result<Page<FeedSummary>, Error> {
         self.get("/v1/feeds".to_owned()).await
     }
 
-    /// A feed with its last syncs, its open gaps and how its watermark moved.
+    /// Returns a feed with its last syncs, open gaps and watermark history.
     pub async fn feed(&self, feed: &str) -> Result<FeedDetail, Error> {
-        self.get(format!("/v1/feeds/{}", part(feed))).await
+        self.get(format!("/v1/feeds/{}", path_segment(feed))).await
     }
 
-    /// Adds a feed, or changes how it is reached.
+    /// Adds a feed or changes its connection settings.
     pub async fn put_feed(&self, feed: &str, put: &PutFeed) -> Result<FeedRecord, Error> {
-        self.ask(Method::PUT, format!("/v1/feeds/{}", part(feed)), Some(put), None).await
+        self.request(Method::PUT, format!("/v1/feeds/{}", path_segment(feed)), Some(put), None).await
     }
 
-    /// Queues a sync of a feed. The same key and the same request give the run that exists.
+    /// Queues a sync of a feed. A repeated request with the same key returns the existing run.
     pub async fn start_sync(
         &self,
         feed: &str,
         start: StartSync,
         idempotency_key: Option<String>,
-    ) -> Result<Queued, Error> {
-        let path = format!("/v1/feeds/{}/syncs", part(feed));
-        self.ask(Method::POST, path, Some(&start), idempotency_key).await
+    ) -> Result<QueueOutcome, Error> {
+        let path = format!("/v1/feeds/{}/syncs", path_segment(feed));
+        self.request(Method::POST, path, Some(&start), idempotency_key).await
     }
 
-    /// Brings nothing of a feed in.
+    /// Pauses all syncs of a feed.
     pub async fn pause_feed(&self, feed: &str, pause: &Pause) -> Result<Flag, Error> {
-        self.post(format!("/v1/feeds/{}/pause", part(feed)), pause).await
+        self.post(format!("/v1/feeds/{}/pause", path_segment(feed)), pause).await
     }
 
-    /// Lets a feed go on.
-    pub async fn resume_feed(&self, feed: &str) -> Result<Resumed, Error> {
-        self.ask(Method::POST, format!("/v1/feeds/{}/resume", part(feed)), None::<&()>, None).await
+    /// Resumes a feed.
+    pub async fn resume_feed(&self, feed: &str) -> Result<ResumeResponse, Error> {
+        self.request(Method::POST, format!("/v1/feeds/{}/resume", path_segment(feed)), None::<&()>, None)
+            .await
     }
 
-    /// How far a feed is consolidated, and how that came to be.
-    pub async fn watermark(&self, feed: &str) -> Result<WatermarkNow, Error> {
-        self.get(format!("/v1/feeds/{}/watermark", part(feed))).await
+    /// Returns a feed's watermark and its history.
+    pub async fn watermark(&self, feed: &str) -> Result<WatermarkDetail, Error> {
+        self.get(format!("/v1/feeds/{}/watermark", path_segment(feed))).await
     }
 
-    /// Moves a feed's watermark, with the reason on record.
-    pub async fn set_watermark(&self, feed: &str, set: &SetWatermark) -> Result<WatermarkNow, Error> {
-        self.ask(Method::PUT, format!("/v1/feeds/{}/watermark", part(feed)), Some(set), None).await
+    /// Moves a feed's watermark and records the reason.
+    pub async fn set_watermark(&self, feed: &str, set: &SetWatermark) -> Result<WatermarkDetail, Error> {
+        self.request(Method::PUT, format!("/v1/feeds/{}/watermark", path_segment(feed)), Some(set), None)
+            .await
     }
 
-    /// What the last scan of a feed counted, and what became of it.
+    /// Returns the counts of a feed's last scan and the state of their partitions.
     pub async fn heatmap(&self, feed: &str) -> Result<Heatmap, Error> {
-        self.get(format!("/v1/feeds/{}/heatmap", part(feed))).await
+        self.get(format!("/v1/feeds/{}/heatmap", path_segment(feed))).await
     }
 
-    /// Prices some stones of a feed by the rules as they stand when it begins. Asked again with what `next` says, it
-    /// goes on.
-    pub async fn reprice(&self, feed: &str, asked: &Reprice) -> Result<RepricedSome, Error> {
-        let path = format!("/v1/feeds/{}/reprice{}", part(feed), query(asked)?);
-        self.ask(Method::POST, path, None::<&()>, None).await
+    /// Reprices one batch of a feed's stones with the rules in force when the pass began. ApiRequest it again with the
+    /// returned `next` to continue.
+    pub async fn reprice(&self, feed: &str, params: &Reprice) -> Result<RepriceResponse, Error> {
+        let path = format!("/v1/feeds/{}/reprice{}", path_segment(feed), query(params)?);
+        self.request(Method::POST, path, None::<&()>, None).await
     }
 
-    /// Records that are not in the table, and why.
-    pub async fn rejects(&self, asked: &ListRejects) -> Result<Page<Reject>, Error> {
-        self.get(format!("/v1/rejects{}", query(asked)?)).await
+    /// Lists rejected records with the reasons.
+    pub async fn rejects(&self, params: &ListRejects) -> Result<Page<Reject>, Error> {
+        self.get(format!("/v1/rejects{}", query(params)?)).await
     }
 
-    /// Ranges that a watermark passed without covering them.
-    pub async fn gaps(&self, asked: &ListGaps) -> Result<Page<Gap>, Error> {
-        self.get(format!("/v1/gaps{}", query(asked)?)).await
+    /// Lists ranges that a watermark passed without covering them.
+    pub async fn gaps(&self, params: &ListGaps) -> Result<Page<Gap>, Error> {
+        self.get(format!("/v1/gaps{}", query(params)?)).await
     }
 }

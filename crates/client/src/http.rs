@@ -1,40 +1,40 @@
-//! Requests over a network.
+//! Transport over HTTP.
 
-use crate::{Answer, Call, Chunks, Error, Later, LaterOf, Opened, Transport};
+use crate::{ApiRequest, ApiResponse, Chunks, Error, StreamResponse, Transport, TransportFuture};
 use bytes::Bytes;
 use std::time::Duration;
 
-/// A server, and how to reach it.
+/// Address and credentials of a server.
 #[derive(Clone)]
 pub struct HttpOptions {
-    /// Its address: `http://host:port` or `https://host`.
+    /// Server address: `http://host:port` or `https://host`.
     pub server: String,
-    /// The token, where the server asks for one.
+    /// Bearer token, if the server requires one.
     pub token: Option<String>,
-    /// Certificates in PEM form that are trusted beside the usual ones.
+    /// PEM certificates to trust in addition to the system's certificate authorities.
     pub authorities: Vec<u8>,
 }
 
-/// Requests over a network, on connections that are kept.
-pub struct Http {
+/// Transport that sends requests over the network on pooled connections.
+pub struct HttpTransport {
     client: reqwest::Client,
     base: String,
-    /// The address for messages: without user and password.
-    shown: String,
+    /// Address for messages, without user and password.
+    display_address: String,
     token: Option<String>,
 }
 
-impl Http {
-    /// A way to a server. Nothing is sent yet.
+impl HttpTransport {
+    /// Creates a transport. It connects on the first request.
     pub fn new(options: HttpOptions) -> Result<Self, Error> {
         let base = options.server.trim_end_matches('/').to_owned();
         if !base.starts_with("http://") && !base.starts_with("https://") {
-            return Err(Error::BadAddress(format!(
-                "`{}` is no address of a server; it begins with http:// or https://",
-                without_user(&base)
+            return Err(Error::InvalidConfig(format!(
+                "invalid server address `{}`: it must start with http:// or https://",
+                strip_user(&base)
             )));
         }
-        // Installed once per process; a second time changes nothing.
+        // Returns an error if a provider is already installed; that one is used then.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = reqwest::Client::builder()
             .connect_timeout(Duration::from_secs(10))
@@ -44,97 +44,102 @@ impl Http {
         if !options.authorities.is_empty() {
             let certificates = reqwest::Certificate::from_pem_bundle(&options.authorities);
             let certificates = certificates
-                .map_err(|error| Error::BadAddress(format!("the certificates cannot be read: {error}")))?;
+                .map_err(|error| Error::InvalidConfig(format!("cannot read the CA certificates: {error}")))?;
             for certificate in certificates {
                 builder = builder.add_root_certificate(certificate);
             }
         }
-        let client = builder.build().map_err(|error| Error::BadAddress(error.to_string()))?;
-        let shown = shown(&base)?;
-        Ok(Self { client, base, shown, token: options.token })
+        let client = builder.build().map_err(|error| Error::InvalidConfig(error.to_string()))?;
+        let display_address = display_address(&base)?;
+        Ok(Self { client, base, display_address, token: options.token })
     }
 
-    /// What went wrong on the way. The library's own text may hold the whole address, so it is left out.
+    /// Turns an error of the HTTP library into ours, without its URL, which may contain a password.
     fn unreachable(&self, error: reqwest::Error) -> Error {
-        unreachable(&self.shown, error)
+        unreachable(&self.display_address, error)
     }
 }
 
-impl Transport for Http {
-    fn carry(&self, call: Call) -> Later<'_> {
+impl Transport for HttpTransport {
+    fn send(&self, request: ApiRequest) -> TransportFuture<'_, ApiResponse> {
         Box::pin(async move {
-            let url = format!("{}{}", self.base, call.path);
-            let mut request = self.client.request(call.method, url).timeout(call.patience);
+            let url = format!("{}{}", self.base, request.path);
+            let mut http = self.client.request(request.method, url).timeout(request.timeout);
             if let Some(token) = &self.token {
-                request = request.bearer_auth(token);
+                http = http.bearer_auth(token);
             }
-            if let Some(key) = call.idempotency_key {
-                request = request.header("idempotency-key", key);
+            if let Some(key) = request.idempotency_key {
+                http = http.header("idempotency-key", key);
             }
-            if let Some(body) = call.body {
-                request = request.header("content-type", "application/json").body(body);
+            if let Some(body) = request.body {
+                http = http.header("content-type", "application/json").body(body);
             }
-            let answer = request.send().await.map_err(|error| self.unreachable(error))?;
-            let status = answer.status();
-            let retry_after = retry_after(answer.headers());
-            let body = answer.bytes().await.map_err(|error| self.unreachable(error))?;
-            Ok(Answer { status, body, retry_after })
+            let response = http.send().await.map_err(|error| self.unreachable(error))?;
+            let status = response.status();
+            let retry_after = retry_after(response.headers());
+            let body = response.bytes().await.map_err(|error| self.unreachable(error))?;
+            Ok(ApiResponse { status, body, retry_after })
         })
     }
 
-    fn open(&self, call: Call, last_event_id: Option<String>) -> LaterOf<'_, Opened> {
+    fn open(
+        &self,
+        request: ApiRequest,
+        last_event_id: Option<String>,
+    ) -> TransportFuture<'_, StreamResponse> {
         Box::pin(async move {
-            let url = format!("{}{}", self.base, call.path);
-            let mut request = self.client.request(call.method, url).header("accept", "text/event-stream");
+            let url = format!("{}{}", self.base, request.path);
+            let mut http = self.client.request(request.method, url).header("accept", "text/event-stream");
             if let Some(token) = &self.token {
-                request = request.bearer_auth(token);
+                http = http.bearer_auth(token);
             }
             if let Some(id) = last_event_id {
-                request = request.header("last-event-id", id);
+                http = http.header("last-event-id", id);
             }
-            // Only the beginning has to come in time: the body has no end.
-            let late = |_| Error::unreachable(Some(&self.shown), "the stream did not begin in time");
-            let answer = tokio::time::timeout(call.patience, request.send()).await.map_err(late)?;
-            let answer = answer.map_err(|error| self.unreachable(error))?;
-            let (status, server) = (answer.status(), self.shown.clone());
-            Ok(Opened { status, body: Box::new(Body { answer, server }) })
+            // The timeout covers only the response headers: the body of an event stream does not end.
+            let late =
+                |_| Error::unreachable(Some(&self.display_address), "the event stream did not start in time");
+            let response = tokio::time::timeout(request.timeout, http.send()).await.map_err(late)?;
+            let response = response.map_err(|error| self.unreachable(error))?;
+            let (status, server) = (response.status(), self.display_address.clone());
+            Ok(StreamResponse { status, body: Box::new(Body { response, server }) })
         })
     }
 
     fn address(&self) -> Option<&str> {
-        Some(&self.shown)
+        Some(&self.display_address)
     }
 }
 
 struct Body {
-    answer: reqwest::Response,
+    response: reqwest::Response,
     server: String,
 }
 
 impl Chunks for Body {
-    fn next(&mut self) -> LaterOf<'_, Option<Bytes>> {
-        Box::pin(async move { self.answer.chunk().await.map_err(|error| unreachable(&self.server, error)) })
+    fn next(&mut self) -> TransportFuture<'_, Option<Bytes>> {
+        Box::pin(async move { self.response.chunk().await.map_err(|error| unreachable(&self.server, error)) })
     }
 }
 
-/// How long a server asks its caller to wait. Ours say it in seconds.
+/// Parses `Retry-After`. Only the form in seconds is supported, which is the one our server sends.
 fn retry_after(headers: &http::HeaderMap) -> Option<Duration> {
     let secs = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(secs))
 }
 
-/// An address without its user and password.
-fn shown(base: &str) -> Result<String, Error> {
-    let bad = |_| Error::BadAddress(format!("`{}` is no address of a server", without_user(base)));
+/// Returns an address without its user and password.
+fn display_address(base: &str) -> Result<String, Error> {
+    let bad = |_| Error::InvalidConfig(format!("invalid server address `{}`", strip_user(base)));
     let mut url = reqwest::Url::parse(base).map_err(bad)?;
-    // Both fail only for addresses that cannot have a user at all.
+    // Both fail only for URLs that cannot contain a user at all.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     Ok(url.as_str().trim_end_matches('/').to_owned())
 }
 
-/// The part of an address after its user and password, for one that is not understood.
-fn without_user(base: &str) -> &str {
+/// Returns the part of an address after its user and password. For messages about addresses that do not parse.
+fn strip_user(base: &str) -> &str {
     base.rsplit_once('@').map_or(base, |(_, rest)| rest)
 }
 
@@ -155,29 +160,29 @@ mod tests {
     use http::Method;
 
     #[tokio::test]
-    async fn unreachable_server_is_named_without_its_password() {
-        // Nobody listens on port 1, which needs a privilege that no test has given away.
+    async fn unreachable_server_error_omits_password() {
+        // No process listens on port 1: binding it needs a privilege that tests do not have.
         let options = HttpOptions {
             server: "http://ann:secret@127.0.0.1:1/".to_owned(),
             token: None,
             authorities: Vec::new(),
         };
-        let http = Http::new(options).unwrap();
+        let http = HttpTransport::new(options).unwrap();
         let path = "/v1/info?a=secret".to_owned();
-        let patience = Duration::from_mins(1);
-        let call = Call { method: Method::GET, path, idempotency_key: None, body: None, patience };
-        let error = http.carry(call).await.unwrap_err().to_string();
+        let timeout = Duration::from_mins(1);
+        let request = ApiRequest { method: Method::GET, path, idempotency_key: None, body: None, timeout };
+        let error = http.send(request).await.unwrap_err().to_string();
         assert!(error.starts_with("the server at http://127.0.0.1:1 does not answer: "), "{error}");
         assert!(!error.contains("secret"), "{error}");
     }
 
     #[test]
-    fn bad_address_is_refused_without_its_password() {
+    fn invalid_address_error_omits_password() {
         let options =
             |server: &str| HttpOptions { server: server.to_owned(), token: None, authorities: Vec::new() };
         for server in ["http://ann:secret@", "ftp://ann:secret@host", "http://ann:secret@host:port"] {
-            let error = Http::new(options(server)).err().map(|error| error.to_string()).unwrap();
-            assert!(error.contains("is no address of a server") && !error.contains("secret"), "{error}");
+            let error = HttpTransport::new(options(server)).err().map(|error| error.to_string()).unwrap();
+            assert!(error.contains("invalid server address") && !error.contains("secret"), "{error}");
         }
     }
 }

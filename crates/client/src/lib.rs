@@ -1,8 +1,7 @@
-//! A typed client of the HTTP door: over a network, or within one process.
+//! Typed client of the HTTP API.
 //!
-//! Every call says what it wants and gets what is said in [`tidemill_wire`] or kept in [`tidemill_core`]. How
-//! the bytes travel is a [`Transport`]: commands that run beside their database use the same calls as those far
-//! away.
+//! Requests and responses are types from [`tidemill_wire`] and [`tidemill_core`]. A [`Transport`] carries the bytes:
+//! over the network, or to a server within the same process. Commands use the same calls with either.
 
 mod access;
 mod agents;
@@ -21,8 +20,8 @@ mod syncs;
 mod workers;
 
 pub use error::Error;
-pub use http::{Http, HttpOptions};
-pub use live::{Chunks, LaterOf, Opened, Seen, Watch};
+pub use http::{HttpOptions, HttpTransport};
+pub use live::{Chunks, StreamEvent, StreamResponse, Watch};
 
 use ::http::{Method, StatusCode};
 use bytes::Bytes;
@@ -36,79 +35,79 @@ use std::time::Duration;
 use tidemill_wire::Problem;
 use tidemill_wire::info::Info;
 
-/// A request on its way.
+/// Request to the HTTP API.
 #[derive(Debug, Clone)]
-pub struct Call {
-    /// Its method.
+pub struct ApiRequest {
     pub method: Method,
-    /// Its path and query.
+    /// Path and query string, starting with `/`.
     pub path: String,
-    /// The key that makes asking twice the same as asking once.
+    /// A repeated request with the same key returns the first result.
     pub idempotency_key: Option<String>,
-    /// Its body, as JSON.
     pub body: Option<Bytes>,
-    /// How long the answer may take.
-    pub patience: Duration,
+    /// Time limit for the response.
+    pub timeout: Duration,
 }
 
-/// What came back.
+/// Response of the HTTP API.
 #[derive(Debug, Clone)]
-pub struct Answer {
-    /// Its status.
+pub struct ApiResponse {
     pub status: StatusCode,
-    /// Its body.
     pub body: Bytes,
-    /// How long the server asks its caller to wait before the next request.
+    /// Delay before the next request, as requested by the server.
     pub retry_after: Option<Duration>,
 }
 
-/// An answer, later.
-pub type Later<'a> = Pin<Box<dyn Future<Output = Result<Answer, Error>> + Send + 'a>>;
+/// Future that a transport returns.
+pub type TransportFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
-/// How requests travel.
+/// Delivery of requests to a server.
 pub trait Transport: Send + Sync {
-    /// Carries one request there, and its answer back.
-    fn carry(&self, call: Call) -> Later<'_>;
+    /// Sends a request and reads the whole response.
+    fn send(&self, request: ApiRequest) -> TransportFuture<'_, ApiResponse>;
 
-    /// Carries one request there, and begins to read an answer that has no end, after the event with this id.
-    fn open(&self, _call: Call, _last_event_id: Option<String>) -> LaterOf<'_, Opened> {
-        let problem = "live events do not travel this way; name a server".to_owned();
-        Box::pin(async move { Err(Error::BadAddress(problem)) })
+    /// Sends a request and starts to read an event stream, after the event with this id.
+    fn open(
+        &self,
+        _request: ApiRequest,
+        _last_event_id: Option<String>,
+    ) -> TransportFuture<'_, StreamResponse> {
+        let problem = "live events need a server; give its address with --server".to_owned();
+        Box::pin(async move { Err(Error::InvalidConfig(problem)) })
     }
 
-    /// The address of the server, for messages; none where it is in this process.
+    /// Address of the server for messages; `None` for an in-process server.
     fn address(&self) -> Option<&str> {
         None
     }
 }
 
-/// How long an answer may take, unless the call waits for something.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Default time limit for a response.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A client of one server; cheap to clone.
+/// Client of one server. Cheap to clone.
 #[derive(Clone)]
 pub struct Client {
     transport: Arc<dyn Transport>,
 }
 
 impl Client {
-    /// A client whose requests travel like this.
+    /// Creates a client on a transport.
     pub fn new(transport: impl Transport + 'static) -> Self {
         Self { transport: Arc::new(transport) }
     }
 
-    /// The error of a call that the server did not answer.
+    /// Creates the error for a request that the server did not answer.
     pub fn unreachable(&self, reason: impl Into<String>) -> Error {
         Error::unreachable(self.transport.address(), reason)
     }
 
-    /// The server, and who it takes the caller for.
+    /// Returns the server's version and the caller's identity.
     pub async fn info(&self) -> Result<Info, Error> {
         self.get("/v1/info".to_owned()).await
     }
 
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: String) -> Result<T, Error> {
-        self.ask(Method::GET, path, None::<&()>, None).await
+        self.request(Method::GET, path, None::<&()>, None).await
     }
 
     pub(crate) async fn post<T: DeserializeOwned>(
@@ -116,56 +115,58 @@ impl Client {
         path: String,
         body: &impl Serialize,
     ) -> Result<T, Error> {
-        self.ask(Method::POST, path, Some(body), None).await
+        self.request(Method::POST, path, Some(body), None).await
     }
 
-    /// Asks, and reads the answer.
-    pub(crate) async fn ask<T: DeserializeOwned>(
+    /// Sends a request and decodes the response.
+    pub(crate) async fn request<T: DeserializeOwned>(
         &self,
         method: Method,
         path: String,
         body: Option<&impl Serialize>,
         idempotency_key: Option<String>,
     ) -> Result<T, Error> {
-        let body = body.map(encoded).transpose()?;
-        read(&self.send(Call { method, path, idempotency_key, body, patience: PATIENCE }).await?)
+        let body = body.map(encode).transpose()?;
+        decode(
+            &self.send(ApiRequest { method, path, idempotency_key, body, timeout: REQUEST_TIMEOUT }).await?,
+        )
     }
 
-    /// Asks for something to be done, where the status says all.
-    pub(crate) async fn order(
+    /// Sends a request and ignores the response body.
+    pub(crate) async fn request_no_content(
         &self,
         method: Method,
         path: String,
         body: Option<&impl Serialize>,
     ) -> Result<(), Error> {
-        let body = body.map(encoded).transpose()?;
-        self.send(Call { method, path, idempotency_key: None, body, patience: PATIENCE }).await?;
+        let body = body.map(encode).transpose()?;
+        self.send(ApiRequest { method, path, idempotency_key: None, body, timeout: REQUEST_TIMEOUT }).await?;
         Ok(())
     }
 
-    /// Sends a call; an answer that is no success is an error.
-    pub(crate) async fn send(&self, call: Call) -> Result<Answer, Error> {
-        let answer = self.transport.carry(call).await?;
-        if answer.status.is_success() {
-            return Ok(answer);
+    /// Sends a request. A response without a success status becomes an error.
+    pub(crate) async fn send(&self, request: ApiRequest) -> Result<ApiResponse, Error> {
+        let response = self.transport.send(request).await?;
+        if response.status.is_success() {
+            return Ok(response);
         }
-        match serde_json::from_slice::<Problem>(&answer.body) {
-            Ok(problem) => Err(Error::Refused { status: answer.status, problem: Box::new(problem) }),
-            Err(_) => Err(Error::NotTidemill { status: answer.status }),
+        match serde_json::from_slice::<Problem>(&response.body) {
+            Ok(problem) => Err(Error::Refused { status: response.status, problem: Box::new(problem) }),
+            Err(_) => Err(Error::NotTidemill { status: response.status }),
         }
     }
 }
 
-pub(crate) fn encoded(body: &impl Serialize) -> Result<Bytes, Error> {
-    serde_json::to_vec(body).map(Bytes::from).map_err(|error| Error::Unreadable(error.to_string()))
+pub(crate) fn encode(body: &impl Serialize) -> Result<Bytes, Error> {
+    serde_json::to_vec(body).map(Bytes::from).map_err(|error| Error::InvalidResponse(error.to_string()))
 }
 
-pub(crate) fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, Error> {
-    serde_json::from_slice(&answer.body).map_err(|error| Error::Unreadable(error.to_string()))
+pub(crate) fn decode<T: DeserializeOwned>(response: &ApiResponse) -> Result<T, Error> {
+    serde_json::from_slice(&response.body).map_err(|error| Error::InvalidResponse(error.to_string()))
 }
 
-/// A part of a path, with everything escaped that means something there.
-pub(crate) fn part(text: &str) -> String {
+/// Percent-encodes a path segment.
+pub(crate) fn path_segment(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
@@ -177,14 +178,14 @@ pub(crate) fn part(text: &str) -> String {
     escaped
 }
 
-/// A query made of the fields of `asked` that are there.
-pub(crate) fn query(asked: &impl Serialize) -> Result<String, Error> {
-    let fields = serde_json::to_value(asked).map_err(|error| Error::Unreadable(error.to_string()))?;
+/// Builds a query string from the fields that are not null.
+pub(crate) fn query(params: &impl Serialize) -> Result<String, Error> {
+    let fields = serde_json::to_value(params).map_err(|error| Error::InvalidResponse(error.to_string()))?;
     let mut query = String::new();
     for (name, value) in fields.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null()) {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         query.push(if query.is_empty() { '?' } else { '&' });
-        let _ = write!(query, "{}={}", part(name), part(&text));
+        let _ = write!(query, "{}={}", path_segment(name), path_segment(&text));
     }
     Ok(query)
 }

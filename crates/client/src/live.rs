@@ -1,49 +1,41 @@
-//! Live events: a reader that comes back by itself, misses nothing and gets nothing twice.
+//! Reader of live event streams that reconnects by itself, without gaps and without duplicates.
 
-use crate::{Call, Client, Error, PATIENCE, part};
+use crate::{ApiRequest, Client, Error, REQUEST_TIMEOUT, TransportFuture, path_segment};
 use ::http::{Method, StatusCode};
 use bytes::Bytes;
-use std::future::Future;
-use std::pin::Pin;
 use std::time::Duration;
 use tidemill_core::RunId;
 use tidemill_core::event::Event;
 use tidemill_wire::Problem;
 
-/// Silence after which a connection counts as broken: the server says something three times as often.
-const SILENCE: Duration = Duration::from_secs(45);
-/// The longest wait before coming back.
-const WAIT_MAX: Duration = Duration::from_secs(10);
-/// Bytes of one server-sent event, at most.
+/// Silence after which a connection counts as broken. The server sends a keep-alive three times as often.
+const SILENCE_MAX: Duration = Duration::from_secs(45);
+/// Longest delay before a reconnect.
+const RECONNECT_DELAY_MAX: Duration = Duration::from_secs(10);
+/// Maximum size of one server-sent event.
 const FRAME_BYTES_MAX: usize = 1024 * 1024;
 
-/// Something that comes later.
-pub type LaterOf<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
-
-/// An answer whose body comes bit by bit.
+/// Body of a streamed response.
 pub trait Chunks: Send {
-    /// The next bit; nothing at the end.
-    fn next(&mut self) -> LaterOf<'_, Option<Bytes>>;
+    /// Returns the next chunk; `None` at the end.
+    fn next(&mut self) -> TransportFuture<'_, Option<Bytes>>;
 }
 
-/// An answer that has begun.
-pub struct Opened {
-    /// Its status.
+/// Streamed response whose headers have arrived.
+pub struct StreamResponse {
     pub status: StatusCode,
-    /// Its body.
     pub body: Box<dyn Chunks>,
 }
 
-/// An event of a stream.
+/// Event of a live stream.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Seen {
-    /// What to resume after.
+pub struct StreamEvent {
+    /// Stream position: a later reader can resume after it.
     pub id: String,
-    /// The event.
     pub event: Event,
 }
 
-/// A reader of a live stream.
+/// Reader of a live event stream.
 pub struct Watch {
     client: Client,
     path: String,
@@ -51,19 +43,19 @@ pub struct Watch {
     body: Option<Box<dyn Chunks>>,
     frames: Frames,
     retry: Duration,
-    /// Attempts to read since something came.
-    vain: u32,
+    /// Failed reads since the last received chunk.
+    failed_reads: u32,
 }
 
 impl Client {
-    /// Follows a run's events after a number; 0 for all of them.
+    /// Follows a run's events after a sequence number; 0 for all.
     pub fn watch_run(&self, run: &RunId, after: i32) -> Watch {
         Watch::new(self, format!("/v1/runs/{}/stream", run.in_path()), Some(after.to_string()))
     }
 
-    /// Follows the events of a project, or of all, after an id; from now on where there is none.
+    /// Follows the events of a project, or of all projects, after an id. Without an id, it starts with new events.
     pub fn watch(&self, project: Option<&str>, after: Option<String>) -> Watch {
-        let query = project.map_or_else(String::new, |project| format!("?project={}", part(project)));
+        let query = project.map_or_else(String::new, |project| format!("?project={}", path_segment(project)));
         Watch::new(self, format!("/v1/stream{query}"), after)
     }
 }
@@ -77,99 +69,101 @@ impl Watch {
             body: None,
             frames: Frames::default(),
             retry: Duration::from_secs(1),
-            vain: 0,
+            failed_reads: 0,
         }
     }
 
-    /// What a later reader can resume after.
+    /// Position that a later reader can resume after.
     pub fn last_id(&self) -> Option<&str> {
         self.last.as_deref()
     }
 
-    /// The next event. It waits for as long as it takes, and through broken connections; an error is the server's no.
-    pub async fn next(&mut self) -> Result<Seen, Error> {
+    /// Waits for the next event, reconnecting as needed. Returns an error only if the server refuses the stream or
+    /// sends an undecodable event.
+    pub async fn next(&mut self) -> Result<StreamEvent, Error> {
         loop {
             while let Some(frame) = self.frames.take()? {
-                if let Some(seen) = self.heed(frame)? {
-                    return Ok(seen);
+                if let Some(event) = self.apply(frame)? {
+                    return Ok(event);
                 }
             }
-            if let Err(error) = self.more().await {
+            if let Err(error) = self.read_more().await {
                 if !error.is_transient() {
                     return Err(error);
                 }
                 self.body = None;
                 self.frames = Frames::default();
-                self.vain += 1;
+                self.failed_reads += 1;
             }
         }
     }
 
-    /// Notes what a frame says; the event, where it is one.
-    fn heed(&mut self, frame: Frame) -> Result<Option<Seen>, Error> {
+    /// Applies a frame's id and retry delay and returns its event, if it has one.
+    fn apply(&mut self, frame: Frame) -> Result<Option<StreamEvent>, Error> {
         if let Some(millis) = frame.retry {
-            self.retry = Duration::from_millis(millis).min(WAIT_MAX);
+            self.retry = Duration::from_millis(millis).min(RECONNECT_DELAY_MAX);
         }
         let id = frame.id.or_else(|| self.last.clone());
-        let seen = match (frame.data, &id) {
+        let event = match (frame.data, &id) {
             (Some(data), Some(id)) => {
-                let event = serde_json::from_str(&data).map_err(|bad| Error::Unreadable(bad.to_string()))?;
-                Some(Seen { id: id.clone(), event })
+                let event =
+                    serde_json::from_str(&data).map_err(|bad| Error::InvalidResponse(bad.to_string()))?;
+                Some(StreamEvent { id: id.clone(), event })
             }
-            (Some(_), None) => return Err(Error::Unreadable("an event has no id".to_owned())),
+            (Some(_), None) => return Err(Error::InvalidResponse("event without an id".to_owned())),
             (None, _) => None,
         };
         self.last = id;
-        Ok(seen)
+        Ok(event)
     }
 
-    fn call(&self) -> Call {
+    fn request(&self) -> ApiRequest {
         let path = self.path.clone();
-        Call { method: Method::GET, path, idempotency_key: None, body: None, patience: PATIENCE }
+        ApiRequest { method: Method::GET, path, idempotency_key: None, body: None, timeout: REQUEST_TIMEOUT }
     }
 
-    /// Gets more of the stream, opening it where it is not open.
-    async fn more(&mut self) -> Result<(), Error> {
+    /// Reads more of the stream; opens it first if necessary.
+    async fn read_more(&mut self) -> Result<(), Error> {
         let body = if let Some(body) = &mut self.body {
             body
         } else {
-            if self.vain > 0 {
-                let wait = self.retry.saturating_mul(1 << (self.vain - 1).min(5));
-                tokio::time::sleep(wait.min(WAIT_MAX)).await;
+            if self.failed_reads > 0 {
+                let wait = self.retry.saturating_mul(1 << (self.failed_reads - 1).min(5));
+                tokio::time::sleep(wait.min(RECONNECT_DELAY_MAX)).await;
             }
-            let opened = self.client.transport.open(self.call(), self.last.clone()).await?;
-            self.body.insert(accepted(opened).await?)
+            let response = self.client.transport.open(self.request(), self.last.clone()).await?;
+            self.body.insert(successful_body(response).await?)
         };
-        let silent = |_| self.client.unreachable("the stream fell silent");
-        match tokio::time::timeout(SILENCE, body.next()).await.map_err(silent)?? {
+        let silent = |_| self.client.unreachable("no data from the event stream");
+        match tokio::time::timeout(SILENCE_MAX, body.next()).await.map_err(silent)?? {
             Some(bytes) => {
-                self.vain = 0;
+                self.failed_reads = 0;
                 self.frames.add(&bytes)
             }
-            None => Err(self.client.unreachable("the stream ended")),
+            None => Err(self.client.unreachable("the event stream ended")),
         }
     }
 }
 
-/// The body of a success; anything else is what the server says.
-async fn accepted(mut opened: Opened) -> Result<Box<dyn Chunks>, Error> {
-    if opened.status.is_success() {
-        return Ok(opened.body);
+/// Returns the body of a successful response and turns any other one into an error.
+async fn successful_body(mut response: StreamResponse) -> Result<Box<dyn Chunks>, Error> {
+    if response.status.is_success() {
+        return Ok(response.body);
     }
     let mut text = Vec::new();
-    while let Some(bytes) = opened.body.next().await? {
+    while let Some(bytes) = response.body.next().await? {
         text.extend_from_slice(&bytes);
         if text.len() > FRAME_BYTES_MAX {
             break;
         }
     }
     match serde_json::from_slice::<Problem>(&text) {
-        Ok(problem) => Err(Error::Refused { status: opened.status, problem: Box::new(problem) }),
-        Err(_) => Err(Error::NotTidemill { status: opened.status }),
+        Ok(problem) => Err(Error::Refused { status: response.status, problem: Box::new(problem) }),
+        Err(_) => Err(Error::NotTidemill { status: response.status }),
     }
 }
 
-/// One server-sent event, or what stands in its place.
+/// One server-sent event, or a comment in its place.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Frame {
     id: Option<String>,
@@ -177,33 +171,33 @@ struct Frame {
     retry: Option<u64>,
 }
 
-/// What has come of a stream and was not read yet.
+/// Received bytes that are not parsed yet.
 #[derive(Debug, Default)]
 struct Frames {
     text: Vec<u8>,
-    /// Where to look for the end of the next frame.
-    looked: usize,
+    /// Offset up to which `text` contains no end of a frame.
+    scanned: usize,
 }
 
 impl Frames {
     fn add(&mut self, bytes: &[u8]) -> Result<(), Error> {
         if self.text.len() + bytes.len() > FRAME_BYTES_MAX {
-            return Err(Error::Unreadable("an event is larger than any can be".to_owned()));
+            return Err(Error::InvalidResponse(format!("event is larger than {FRAME_BYTES_MAX} bytes")));
         }
         self.text.extend_from_slice(bytes);
         Ok(())
     }
 
     fn take(&mut self) -> Result<Option<Frame>, Error> {
-        let from = self.looked.saturating_sub(1);
+        let from = self.scanned.saturating_sub(1);
         let Some(end) = self.text[from..].windows(2).position(|pair| pair == b"\n\n") else {
-            self.looked = self.text.len();
+            self.scanned = self.text.len();
             return Ok(None);
         };
         let rest = self.text.split_off(from + end + 2);
         let frame = std::mem::replace(&mut self.text, rest);
-        self.looked = 0;
-        let frame = String::from_utf8(frame).map_err(|bad| Error::Unreadable(bad.to_string()))?;
+        self.scanned = 0;
+        let frame = String::from_utf8(frame).map_err(|bad| Error::InvalidResponse(bad.to_string()))?;
         Ok(Some(read(&frame)))
     }
 }
@@ -223,7 +217,7 @@ fn read(text: &str) -> Frame {
                 }
                 None => frame.data = Some(value.to_owned()),
             },
-            // The kind is in the event itself, and a line without a name is a comment.
+            // The event itself contains its kind, and a line without a name is a comment.
             _ => {}
         }
     }
@@ -235,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_read_however_they_are_cut() {
+    fn frames_split_at_any_byte_are_parsed() {
         let text = b"retry: 1000\nid: 7\n\n: still here\n\nid: 8\nevent: log\ndata: {\"a\":1}\n\nid: 9\n";
         for size in 1..text.len() {
             let (mut frames, mut read) = (Frames::default(), Vec::new());
@@ -252,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ends_is_refused() {
+    fn frame_without_an_end_is_refused() {
         let mut frames = Frames::default();
         let mut add = || frames.add(&vec![b'x'; 64 * 1024]);
         assert!((0..16).all(|_| add().is_ok()) && add().is_err());

@@ -1,54 +1,60 @@
-//! Projects with their environments, and flags.
+//! Projects with their environments, flags and statistics.
 
-use crate::{Client, Error, part, query};
+use crate::{Client, Error, path_segment, query};
 use http::Method;
 use tidemill_core::project::{Flag, Project};
 use tidemill_core::stats::Stats;
 use tidemill_wire::Page;
-use tidemill_wire::projects::{ClearFlag, Pause, ProjectPut, PutProject, Resumed, SetFlag};
+use tidemill_wire::projects::{ClearFlag, Pause, PutProject, PutProjectResponse, ResumeResponse, SetFlag};
 
 impl Client {
-    /// Projects, with their environments and what holds them.
+    /// Lists projects with their environments and flags.
     pub async fn projects(&self) -> Result<Page<Project>, Error> {
         self.get("/v1/projects".to_owned()).await
     }
 
-    /// A project.
+    /// Returns a project.
     pub async fn project(&self, project: &str) -> Result<Project, Error> {
-        self.get(format!("/v1/projects/{}", part(project))).await
+        self.get(format!("/v1/projects/{}", path_segment(project))).await
     }
 
-    /// Makes a project, or adds environments to it.
-    pub async fn put_project(&self, project: &str, put: &PutProject) -> Result<ProjectPut, Error> {
-        self.ask(Method::PUT, format!("/v1/projects/{}", part(project)), Some(put), None).await
+    /// Creates a project or adds environments to it.
+    pub async fn put_project(&self, project: &str, put: &PutProject) -> Result<PutProjectResponse, Error> {
+        self.request(Method::PUT, format!("/v1/projects/{}", path_segment(project)), Some(put), None).await
     }
 
-    /// Lets no run of a project be claimed.
+    /// Pauses a project: its runs are not claimed.
     pub async fn pause_project(&self, project: &str, pause: &Pause) -> Result<Flag, Error> {
-        self.post(format!("/v1/projects/{}/pause", part(project)), pause).await
+        self.post(format!("/v1/projects/{}/pause", path_segment(project)), pause).await
     }
 
-    /// Lets a project go on.
-    pub async fn resume_project(&self, project: &str) -> Result<Resumed, Error> {
-        self.ask(Method::POST, format!("/v1/projects/{}/resume", part(project)), None::<&()>, None).await
+    /// Resumes a project.
+    pub async fn resume_project(&self, project: &str) -> Result<ResumeResponse, Error> {
+        self.request(
+            Method::POST,
+            format!("/v1/projects/{}/resume", path_segment(project)),
+            None::<&()>,
+            None,
+        )
+        .await
     }
 
-    /// What is held.
+    /// Lists the flags that are set.
     pub async fn flags(&self) -> Result<Page<Flag>, Error> {
         self.get("/v1/flags".to_owned()).await
     }
 
-    /// Switches a flag on, or changes its note and end.
+    /// Sets a flag, or changes its note and end.
     pub async fn set_flag(&self, flag: &SetFlag) -> Result<Flag, Error> {
-        self.ask(Method::PUT, "/v1/flags".to_owned(), Some(flag), None).await
+        self.request(Method::PUT, "/v1/flags".to_owned(), Some(flag), None).await
     }
 
-    /// Switches a flag off.
-    pub async fn clear_flag(&self, flag: &ClearFlag) -> Result<Resumed, Error> {
-        self.ask(Method::DELETE, format!("/v1/flags{}", query(flag)?), None::<&()>, None).await
+    /// Clears a flag.
+    pub async fn clear_flag(&self, flag: &ClearFlag) -> Result<ResumeResponse, Error> {
+        self.request(Method::DELETE, format!("/v1/flags{}", query(flag)?), None::<&()>, None).await
     }
 
-    /// What is going on, and what went on lately, in numbers.
+    /// Returns counts of current and recent runs.
     pub async fn stats(&self) -> Result<Stats, Error> {
         self.get("/v1/stats".to_owned()).await
     }

@@ -1,38 +1,38 @@
 //! Queues.
 
-use crate::{Client, Error, part, query};
+use crate::{Client, Error, path_segment, query};
 use tidemill_core::queue::{DeadLetter, Message};
 use tidemill_wire::Page;
-use tidemill_wire::queues::{ListDead, Peek, QueueLine, ReplayDead, Replayed};
+use tidemill_wire::queues::{ListDead, Peek, QueueSummary, ReplayDead, ReplayResponse};
 
 impl Client {
-    /// Queues, what is in them, and how they treat it.
-    pub async fn queues(&self) -> Result<Page<QueueLine>, Error> {
+    /// Lists queues with their depths and settings.
+    pub async fn queues(&self) -> Result<Page<QueueSummary>, Error> {
         self.get("/v1/queues".to_owned()).await
     }
 
-    /// A queue.
-    pub async fn queue(&self, queue: &str) -> Result<QueueLine, Error> {
-        self.get(format!("/v1/queues/{}", part(queue))).await
+    /// Returns a queue.
+    pub async fn queue(&self, queue: &str) -> Result<QueueSummary, Error> {
+        self.get(format!("/v1/queues/{}", path_segment(queue))).await
     }
 
-    /// The next messages of a queue; nothing is taken.
-    pub async fn peek(&self, queue: &str, asked: Peek) -> Result<Page<Message>, Error> {
-        self.get(format!("/v1/queues/{}/messages{}", part(queue), query(&asked)?)).await
+    /// Lists the next messages of a queue without receiving them.
+    pub async fn peek(&self, queue: &str, params: Peek) -> Result<Page<Message>, Error> {
+        self.get(format!("/v1/queues/{}/messages{}", path_segment(queue), query(&params)?)).await
     }
 
-    /// The messages that workers hold, of every queue.
+    /// Lists the messages that workers hold, of all queues.
     pub async fn held_messages(&self) -> Result<Page<Message>, Error> {
         self.get("/v1/messages".to_owned()).await
     }
 
-    /// Dead letters, the oldest first.
-    pub async fn dead_letters(&self, queue: &str, asked: &ListDead) -> Result<Page<DeadLetter>, Error> {
-        self.get(format!("/v1/queues/{}/dead{}", part(queue), query(asked)?)).await
+    /// Lists dead letters, oldest first.
+    pub async fn dead_letters(&self, queue: &str, params: &ListDead) -> Result<Page<DeadLetter>, Error> {
+        self.get(format!("/v1/queues/{}/dead{}", path_segment(queue), query(params)?)).await
     }
 
-    /// Sends dead letters again.
-    pub async fn replay(&self, queue: &str, which: &ReplayDead) -> Result<Replayed, Error> {
-        self.post(format!("/v1/queues/{}/replay", part(queue)), which).await
+    /// Moves dead letters back to their queue.
+    pub async fn replay(&self, queue: &str, which: &ReplayDead) -> Result<ReplayResponse, Error> {
+        self.post(format!("/v1/queues/{}/replay", path_segment(queue)), which).await
     }
 }

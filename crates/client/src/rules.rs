@@ -2,41 +2,41 @@
 
 use crate::{Client, Error};
 use http::Method;
-use tidemill_core::pricing::{Priced, PricingRule};
+use tidemill_core::pricing::{PriceQuote, PricingRule};
 use tidemill_wire::Page;
-use tidemill_wire::rules::{ImportRules, NewRule, RulesAdded, TryStone};
+use tidemill_wire::rules::{AddRulesResponse, ImportRules, NewRule, SampleStone};
 
 impl Client {
-    /// Rules in the order in which they are tried.
+    /// Lists rules in order of evaluation.
     pub async fn rules(&self) -> Result<Page<PricingRule>, Error> {
         self.get("/v1/rules".to_owned()).await
     }
 
-    /// Adds a rule. The same key and the same rule give the one that exists.
+    /// Adds a rule. A repeated request with the same key returns the existing rule.
     pub async fn add_rule(
         &self,
         rule: &NewRule,
         idempotency_key: Option<String>,
     ) -> Result<PricingRule, Error> {
-        self.ask(Method::POST, "/v1/rules".to_owned(), Some(rule), idempotency_key).await
+        self.request(Method::POST, "/v1/rules".to_owned(), Some(rule), idempotency_key).await
     }
 
-    /// Adds rules, all or none.
+    /// Adds rules: all of them or, on an error, none.
     pub async fn import_rules(
         &self,
         import: &ImportRules,
         idempotency_key: Option<String>,
-    ) -> Result<RulesAdded, Error> {
-        self.ask(Method::POST, "/v1/rules/import".to_owned(), Some(import), idempotency_key).await
+    ) -> Result<AddRulesResponse, Error> {
+        self.request(Method::POST, "/v1/rules/import".to_owned(), Some(import), idempotency_key).await
     }
 
     /// Removes a rule.
     pub async fn remove_rule(&self, rule: i64) -> Result<(), Error> {
-        self.order(Method::DELETE, format!("/v1/rules/{rule}"), None::<&()>).await
+        self.request_no_content(Method::DELETE, format!("/v1/rules/{rule}"), None::<&()>).await
     }
 
-    /// Which rule would price such a stone, and how.
-    pub async fn test_rules(&self, stone: &TryStone) -> Result<Priced, Error> {
+    /// Returns the rule that would price a stone, and the price.
+    pub async fn test_rules(&self, stone: &SampleStone) -> Result<PriceQuote, Error> {
         self.post("/v1/rules/test".to_owned(), stone).await
     }
 }

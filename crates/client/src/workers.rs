@@ -5,7 +5,7 @@ use http::Method;
 use tidemill_core::worker::{NewWorker, Worker};
 use tidemill_core::{RunId, WorkerId};
 use tidemill_wire::Page;
-use tidemill_wire::workers::{Beat, Beaten, DrainWorker, Register};
+use tidemill_wire::workers::{DrainWorker, HeartbeatResponse, RegisterWorker, WorkerHeartbeat};
 
 impl Client {
     /// Lists worker processes.
@@ -16,28 +16,32 @@ impl Client {
     /// Registers a worker process.
     pub async fn register(&self, worker: NewWorker) -> Result<(), Error> {
         let path = format!("/v1/workers/{}", worker.worker_id);
-        let register = Register {
+        let register = RegisterWorker {
             name: worker.name,
             host: worker.host,
             pid: worker.pid,
             labels: worker.labels,
             version: worker.version,
         };
-        self.order(Method::PUT, path, Some(&register)).await
+        self.request_no_content(Method::PUT, path, Some(&register)).await
     }
 
-    /// Lets a worker get nothing new, or get it again.
+    /// Starts or ends the draining of a worker. A draining worker gets no new runs.
     pub async fn drain_worker(&self, worker: WorkerId, draining: bool) -> Result<Worker, Error> {
         self.post(format!("/v1/workers/{worker}/drain"), &DrainWorker { draining }).await
     }
 
-    /// Says that a worker lives; what became of its runs, and whether it is to drain.
-    pub async fn beat(&self, worker: WorkerId, runs: Vec<RunId>) -> Result<Beaten, Error> {
-        self.post(format!("/v1/workers/{worker}/beat"), &Beat { runs }).await
+    /// Sends a worker's heartbeat. The response says which of its runs it still holds and whether it must drain.
+    pub async fn heartbeat_worker(
+        &self,
+        worker: WorkerId,
+        runs: Vec<RunId>,
+    ) -> Result<HeartbeatResponse, Error> {
+        self.post(format!("/v1/workers/{worker}/beat"), &WorkerHeartbeat { runs }).await
     }
 
-    /// A worker says goodbye.
+    /// Unregisters a worker process.
     pub async fn retire(&self, worker: WorkerId) -> Result<(), Error> {
-        self.order(Method::DELETE, format!("/v1/workers/{worker}"), None::<&()>).await
+        self.request_no_content(Method::DELETE, format!("/v1/workers/{worker}"), None::<&()>).await
     }
 }

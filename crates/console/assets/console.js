@@ -1,35 +1,35 @@
-// Live updates. Pages are whole without this: it swaps what has changed, only while somebody looks.
+// Live updates. Pages work without this script: it only updates the changed parts of a visible page.
 //
-// A page marks regions by `data-live` and an id. An event of the stream is a hint that something changed: the page is
-// fetched again without its frame, at most twice a second, and its regions are brought up to date node by node, so that
-// focus, scroll, open folds and typed text stay. A record (`data-tail`) gets the rows that are new, and keeps so many.
+// A page marks its regions with `data-live` and an id. An event of the stream triggers a refresh: the page is fetched
+// again without its frame, at most twice a second. Its regions are updated node by node, so that focus, scroll
+// position, open details and typed text are kept. A list with `data-tail` only gets its new rows, up to a maximum.
 (() => {
   "use strict";
-  const GAP = 500, IDLE = 15000, AGAIN = 2000, ROWS = 1000;
+  const REFRESH_GAP = 500, IDLE_INTERVAL = 15000, RETRY_DELAY = 2000, ROWS_MAX = 1000;
   const KINDS = ["log", "transition", "refusal", "request"];
   const main = document.getElementById("main");
   const live = document.getElementById("live");
   if (!main) return;
 
-  const say = (state, words) => {
+  const setStatus = (state, words) => {
     if (!live || live.dataset.state === state && live.textContent === words) return;
     live.dataset.state = state;
     live.textContent = words;
   };
 
-  // ---- bringing a page up to date ----
+  // ---- updating the page ----
 
   const key = (node) => node.nodeType === 1 ? node.id || node.dataset.key || "" : "";
   const alike = (one, other) =>
     one.nodeType === other.nodeType && one.nodeName === other.nodeName && key(one) === key(other);
 
   const attributes = (old, fresh) => {
-    // Whether a fold is open is the reader's to say.
-    const kept = (name) => name === "open" && old.nodeName === "DETAILS";
+    // The user decides whether details are open.
+    const isUserState = (name) => name === "open" && old.nodeName === "DETAILS";
     for (const { name, value } of [...fresh.attributes])
-      if (!kept(name) && old.getAttribute(name) !== value) old.setAttribute(name, value);
+      if (!isUserState(name) && old.getAttribute(name) !== value) old.setAttribute(name, value);
     for (const { name } of [...old.attributes])
-      if (!kept(name) && !fresh.hasAttribute(name)) old.removeAttribute(name);
+      if (!isUserState(name) && !fresh.hasAttribute(name)) old.removeAttribute(name);
   };
 
   const children = (old, fresh) => {
@@ -41,7 +41,7 @@
       const name = key(node);
       while (here && key(here) && !wanted.has(key(here))) drop();
       let match = known.get(name) ?? null;
-      // A node without a name is the next of its kind: what stood before it is gone.
+      // A node without a key matches the next one of its kind; nodes before that are removed.
       if (!name) for (match = here; match && !alike(match, node); ) match = match.nextSibling;
       if (match && alike(match, node)) {
         if (!name) while (here !== match) drop();
@@ -59,16 +59,16 @@
     if (old.nodeType === 3) { if (old.data !== fresh.data) old.data = fresh.data; return; }
     if (old.nodeType !== 1 || old.isEqualNode(fresh)) return;
     if (!old.hasAttribute("data-tail")) { attributes(old, fresh); children(old, fresh); return; }
-    // A record knows best how far it is; only where it is another one, such as that of the next try, it begins anew.
+    // A tail list keeps its own position. It is only replaced by another list, such as that of the next attempt.
     if (old.dataset.tail === fresh.dataset.tail) return;
     attributes(old, fresh);
     old.replaceChildren(...[...fresh.childNodes].map((node) => document.importNode(node, true)));
   };
 
-  // ---- asking ----
+  // ---- refreshing ----
 
-  let timer = 0, last = -GAP, busy = false, again = false, out = false, boot = document.body.dataset.boot;
-  const ask = (url) => fetch(url, { headers: { "x-tidemill-live": "1" }, cache: "no-store", credentials: "same-origin" });
+  let timer = 0, last = -REFRESH_GAP, busy = false, again = false, signedOut = false, boot = document.body.dataset.boot;
+  const request = (url) => fetch(url, { headers: { "x-tidemill-live": "1" }, cache: "no-store", credentials: "same-origin" });
 
   const refresh = async () => {
     timer = 0;
@@ -77,12 +77,12 @@
     busy = true;
     last = performance.now();
     try {
-      const answer = await ask(location.pathname + location.search);
-      // Nothing is asked any more: what was answered next would say that the server is away.
-      if (answer.redirected) { out = true; part(); say("lost", "You are signed out: reload the page"); return; }
-      if (!answer.ok) throw new Error(String(answer.status));
-      const now = answer.headers.get("x-tidemill-boot");
-      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const response = await request(location.pathname + location.search);
+      // All requests end here: further ones would only report that the server is unreachable.
+      if (response.redirected) { signedOut = true; disconnect(); setStatus("lost", "Signed out; reload the page"); return; }
+      if (!response.ok) throw new Error(String(response.status));
+      const now = response.headers.get("x-tidemill-boot");
+      const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
       for (const region of fresh.querySelectorAll("[data-live][id]")) {
         const old = document.getElementById(region.id);
         if (old) morph(old, region);
@@ -94,74 +94,74 @@
         if (note) note.hidden = false;
       }
       for (const list of document.querySelectorAll("[data-tail]")) await tail(list);
-      if (!source || source.readyState === 1) say("live", "Live");
+      if (!source || source.readyState === 1) setStatus("live", "Live");
     } catch {
-      say("lost", "No answer; trying again");
-      setTimeout(hint, AGAIN);
+      setStatus("lost", "No response; retrying");
+      setTimeout(scheduleRefresh, RETRY_DELAY);
     } finally {
       busy = false;
-      if (again) { again = false; hint(); }
+      if (again) { again = false; scheduleRefresh(); }
     }
   };
 
-  const hint = () => {
-    if (timer || out || document.hidden) return;
-    timer = setTimeout(refresh, Math.max(0, last + GAP - performance.now()));
+  const scheduleRefresh = () => {
+    if (timer || signedOut || document.hidden) return;
+    timer = setTimeout(refresh, Math.max(0, last + REFRESH_GAP - performance.now()));
   };
 
-  // Rows that are new, a page of them at a time; the oldest make room.
+  // Appends one page of new rows and removes the oldest ones.
   const tail = async (list) => {
     if (!list.dataset.after) return;
-    const answer = await ask(list.dataset.tail + encodeURIComponent(list.dataset.after));
-    if (!answer.ok || answer.redirected) return;
-    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("ol");
+    const response = await request(list.dataset.tail + encodeURIComponent(list.dataset.after));
+    if (!response.ok || response.redirected) return;
+    const fresh = new DOMParser().parseFromString(await response.text(), "text/html").querySelector("ol");
     if (!fresh) return;
     const pinned = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
     for (const row of [...fresh.children]) list.append(document.importNode(row, true));
     list.dataset.after = fresh.dataset.after;
-    while (list.children.length > ROWS) list.firstElementChild.remove();
+    while (list.children.length > ROWS_MAX) list.firstElementChild.remove();
     if (pinned) list.scrollTop = list.scrollHeight;
     if (fresh.dataset.more) again = true;
   };
 
-  // ---- the stream: open only while the page is seen ----
+  // ---- the event stream: open only while the page is visible ----
 
   let source = null, cursor = main.dataset.after || "";
   const connect = () => {
     const stream = main.dataset.stream;
-    if (source || out || document.hidden || !stream) return;
-    const place = cursor ? (stream.includes("?") ? "&" : "?") + "after=" + encodeURIComponent(cursor) : "";
-    source = new EventSource(stream + place);
-    source.onopen = () => { say("live", "Live"); hint(); };
+    if (source || signedOut || document.hidden || !stream) return;
+    const query = cursor ? (stream.includes("?") ? "&" : "?") + "after=" + encodeURIComponent(cursor) : "";
+    source = new EventSource(stream + query);
+    source.onopen = () => { setStatus("live", "Live"); scheduleRefresh(); };
     source.onerror = () => {
-      say("lost", "No answer; trying again");
-      // A stream that is refused says no more than that; the page itself is told why.
-      if (source && source.readyState === 2) { part(); hint(); setTimeout(connect, AGAIN); }
+      setStatus("lost", "No response; retrying");
+      // The browser does not tell why a stream is refused; the next refresh of the page does.
+      if (source && source.readyState === 2) { disconnect(); scheduleRefresh(); setTimeout(connect, RETRY_DELAY); }
     };
-    // Only the page of a run shows what workers say; elsewhere a line of output changes nothing.
+    // Only the page of a run shows log events; on other pages they change nothing.
     for (const kind of KINDS.filter((kind) => kind !== "log" || main.dataset.after !== undefined))
-      source.addEventListener(kind, (event) => { cursor = event.lastEventId || cursor; hint(); });
+      source.addEventListener(kind, (event) => { cursor = event.lastEventId || cursor; scheduleRefresh(); });
   };
-  const part = () => { if (source) source.close(); source = null; };
+  const disconnect = () => { if (source) source.close(); source = null; };
 
-  // A page that was made for one form, such as a question, is not to be had again by asking for its address.
-  const still = !document.querySelector("[data-live]");
+  // A response to a form, such as a confirmation page, cannot be refreshed from its address.
+  const isStatic = !document.querySelector("[data-live]");
   document.addEventListener("visibilitychange", () => {
-    if (out || still) return;
-    if (document.hidden) { part(); say("", "Paused"); } else { connect(); hint(); }
+    if (signedOut || isStatic) return;
+    if (document.hidden) { disconnect(); setStatus("", "Paused"); } else { connect(); scheduleRefresh(); }
   });
-  addEventListener("pagehide", part);
-  addEventListener("pageshow", (event) => { if (event.persisted && !still) { connect(); hint(); } });
+  addEventListener("pagehide", disconnect);
+  addEventListener("pageshow", (event) => { if (event.persisted && !isStatic) { connect(); scheduleRefresh(); } });
   if (main.dataset.stream) {
     connect();
-    const beat = () => { hint(); setTimeout(beat, Number(main.dataset.every) * 1000 || IDLE); };
-    setTimeout(beat, Number(main.dataset.every) * 1000 || IDLE);
+    const poll = () => { scheduleRefresh(); setTimeout(poll, Number(main.dataset.every) * 1000 || IDLE_INTERVAL); };
+    setTimeout(poll, Number(main.dataset.every) * 1000 || IDLE_INTERVAL);
   }
   for (const list of document.querySelectorAll("[data-tail]")) list.scrollTop = list.scrollHeight;
 
-  // ---- small comforts ----
+  // ---- copy buttons and select-all boxes ----
 
-  // What needs a script is shown where there is one.
+  // The style sheet hides controls that need the script unless this attribute is set.
   document.documentElement.dataset.script = "";
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("[data-copy]");

@@ -1,4 +1,4 @@
-//! The program that supervises commands in the tests: the agent there runs within the test, which cannot be it.
+//! Supervisor program for the tests. Their agent runs inside the test process, which cannot supervise commands itself.
 
 use std::process::ExitCode;
 use tidemill_supervisor::{launch, supervise_detached};

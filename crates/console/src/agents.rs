@@ -1,17 +1,17 @@
-//! Agents: who lives, with what they are busy and how much room they have; pools; and the restart of the machines.
+//! The agents page: agents with their jobs and capacity, pools, and the site restart.
 
+mod actions;
 mod pools;
 mod reboot;
-mod verbs;
 
 use crate::Console;
-use crate::act;
-use crate::layout::{Page, Place};
-use crate::oops::Oops;
-use crate::text::{line, says};
+use crate::error_page::ErrorPage;
+use crate::forms;
+use crate::layout::{Page, Section};
+use crate::page_context::PageContext;
+use crate::text::{line, safe};
 use crate::time::ago;
-use crate::visitor::Visitor;
-use crate::words::{bar, count};
+use crate::widgets::{bar, count};
 use axum::Router;
 use axum::response::Response;
 use axum::routing::{get, post};
@@ -25,59 +25,59 @@ use tidemill_core::limits::AGENT_SILENT_SECS;
 use tidemill_core::project::{Flag, SITE_SCOPE};
 use tidemill_core::shell::command;
 
-/// Jobs that are shown of one agent.
-const JOBS: usize = 4;
-/// Seconds after which the page is looked at again: a sign of life is no event.
-const EVERY: u16 = 3;
+/// Maximum number of jobs shown per agent.
+const JOBS_MAX: usize = 4;
+/// Refresh interval in seconds, because heartbeats create no events.
+const REFRESH_SECS: u16 = 3;
 
 pub(crate) fn routes() -> Router<Console> {
     Router::new()
         .route("/agents", get(page))
-        .route("/agents/{agent}/drain", post(verbs::drain))
-        .route("/agents/{agent}/forget", post(verbs::forget))
-        .route("/pools", post(verbs::put_pool))
-        .route("/pools/remove", post(verbs::remove_pool))
-        .route("/reboot", post(verbs::prepare))
-        .route("/reboot/over", post(verbs::over))
+        .route("/agents/{agent}/drain", post(actions::drain))
+        .route("/agents/{agent}/forget", post(actions::forget))
+        .route("/pools", post(actions::put_pool))
+        .route("/pools/remove", post(actions::remove_pool))
+        .route("/reboot", post(actions::prepare))
+        .route("/reboot/over", post(actions::over))
 }
 
-/// Whether an agent lives, as far as it says.
-pub(crate) fn lives(agent: &Agent, now: Timestamp) -> bool {
+/// Whether the agent's last heartbeat is recent.
+pub(crate) fn is_alive(agent: &Agent, now: Timestamp) -> bool {
     let silent = (now - agent.seen_at).num_seconds();
     agent.left_at.is_none() && silent < i64::try_from(AGENT_SILENT_SECS).unwrap_or(i64::MAX)
 }
 
-/// How much of an agent's room is taken.
-pub(crate) fn room(agent: &Agent, jobs: &[JobRecord]) -> Markup {
+/// Used and total capacity of an agent.
+pub(crate) fn capacity_usage(agent: &Agent, jobs: &[JobRecord]) -> Markup {
     let used: i64 = jobs_of(agent, jobs).map(|job| i64::from(job.weight)).sum();
     let capacity = i64::from(agent.capacity);
     html! { span.nowrap { (count(used)) " of " (count(capacity)) } " "
-    span.slim { (bar(used, capacity, "Room taken", "")) } }
+    span.slim { (bar(used, capacity, "Capacity used", "")) } }
 }
 
 fn jobs_of<'a>(agent: &'a Agent, jobs: &'a [JobRecord]) -> impl Iterator<Item = &'a JobRecord> {
     jobs.iter().filter(|job| job.agent_id == Some(agent.agent_id))
 }
 
-async fn page(visitor: Visitor) -> Result<Response, Oops> {
-    let client = &visitor.client;
+async fn page(context: PageContext) -> Result<Response, ErrorPage> {
+    let client = &context.client;
     let (agents, jobs, pools, flags) =
         tokio::try_join!(client.agents(), client.held_jobs(), client.pools(), client.flags())?;
-    // What every project shares is not for a reader of one.
+    // The restart concerns all projects, so callers of one project do not see it.
     let reboot = match client.reboot_status().await {
         Ok(status) => Some(status),
         Err(Error::Refused { status, .. }) if status.as_u16() == 403 => None,
         Err(error) => return Err(error.into()),
     };
-    let held = flags.items.iter().filter(|flag| flag.scope == SITE_SCOPE && flag.is_on(visitor.now));
+    let held = flags.items.iter().filter(|flag| flag.scope == SITE_SCOPE && flag.is_on(context.now));
     let held: Vec<&Flag> = held.collect();
     let (alive, others): (Vec<&Agent>, Vec<&Agent>) =
-        agents.items.iter().partition(|agent| lives(agent, visitor.now));
+        agents.items.iter().partition(|agent| is_alive(agent, context.now));
     let body = html! {
         div.head { h1 { "Agents" }
-            p.sub { "An agent carries out jobs of graphs where it runs. When it is killed its commands go on, and its \
-                next process takes them up." } }
-        div #held data-live { @if !held.is_empty() { (holds(&visitor, &held)) } }
+            p.sub { "Agents execute the jobs of graphs on their machines. If an agent is killed, its commands \
+                continue, and the next process of the agent takes them over." } }
+        div #held data-live { @if !held.is_empty() { (flags_banner(&context, &held)) } }
         div #agents data-live {
             section.panel {
                 header { h2 { "Alive" } }
@@ -85,28 +85,28 @@ async fn page(visitor: Visitor) -> Result<Response, Oops> {
                     p.empty { "No agent is alive. Start one: "
                         code { "tidemill agent run --server URL --dir DIR" } ", or " code { "tidemill up" }
                         " for this machine." }
-                } @else { (table(&visitor, &alive, &jobs.items)) }
+                } @else { (table(&context, &alive, &jobs.items)) }
             }
             @if !others.is_empty() {
-                section.panel { header { h2 { "Silent, or left" } } (table(&visitor, &others, &jobs.items)) }
+                section.panel { header { h2 { "Silent or stopped" } } (table(&context, &others, &jobs.items)) }
             }
         }
         div.split {
-            (pools::panel(&visitor, &pools.items))
-            @if let Some(reboot) = &reboot { (reboot::panel(&visitor, reboot)) }
+            (pools::panel(&context, &pools.items))
+            @if let Some(reboot) = &reboot { (reboot::panel(&context, reboot)) }
         }
     };
-    Ok(Page::new(&visitor, Place::Agents, "Agents").live().every(EVERY).show(&body))
+    Ok(Page::new(&context, Section::Agents, "Agents").live().refresh_every(REFRESH_SECS).show(&body))
 }
 
-/// What holds jobs everywhere.
-fn holds(visitor: &Visitor, flags: &[&Flag]) -> Markup {
+/// Banner with the flags that pause the whole site.
+fn flags_banner(context: &PageContext, flags: &[&Flag]) -> Markup {
     html! {
         div.note.warn {
             @for flag in flags {
-                p { span.state.s-paused { (flag.flag) } " since " (ago(flag.since, visitor.now))
-                    @if let Some(by) = &flag.set_by { " by " (says(by)) }
-                    @if let Some(until) = flag.until_at { ", ends " (ago(until, visitor.now)) }
+                p { span.state.s-paused { (flag.flag) } " since " (ago(flag.since, context.now))
+                    @if let Some(by) = &flag.set_by { " by " (safe(by)) }
+                    @if let Some(until) = flag.until_at { ", ends " (ago(until, context.now)) }
                     @if let Some(note) = &flag.note { ": " (line(note)) } }
             }
             a href="/flags" { "All flags" }
@@ -114,67 +114,67 @@ fn holds(visitor: &Visitor, flags: &[&Flag]) -> Markup {
     }
 }
 
-fn table(visitor: &Visitor, agents: &[&Agent], jobs: &[JobRecord]) -> Markup {
-    let acts = visitor.may(Method::POST, "/v1/agents/{agent}/drain");
+fn table(context: &PageContext, agents: &[&Agent], jobs: &[JobRecord]) -> Markup {
+    let acts = context.may(Method::POST, "/v1/agents/{agent}/drain");
     html! {
         div.scroll { table {
-            thead { tr { th { "Agent" } th { "Busy with" } th { "Room taken" } th { "Last heard of" }
-                th.wide { "Host" } th.wide { "Offers" } th.wide { "Version" } @if acts { th {} } } }
+            thead { tr { th { "Agent" } th { "Jobs" } th { "Capacity used" } th { "Last heartbeat" }
+                th.wide { "Host" } th.wide { "Labels" } th.wide { "Version" } @if acts { th {} } } }
             tbody { @for agent in agents {
                 tr data-key=(agent.agent_id) {
-                    td { (says(&agent.name)) @if agent.draining { " " span.chip { "draining" } }
-                        @if let Some(project) = &agent.project_id { span.why { "for " (says(project)) } } }
-                    td { (busy(agent, jobs)) }
-                    td { (room(agent, jobs)) }
-                    td.nowrap { @if let Some(left) = agent.left_at { "left " (ago(left, visitor.now)) }
-                        @else { (ago(agent.seen_at, visitor.now)) } }
-                    td.wide { (says(&agent.host)) }
-                    td.wide { @for label in &agent.labels { span.chip { (says(label)) } " " }
+                    td { (safe(&agent.name)) @if agent.draining { " " span.chip { "draining" } }
+                        @if let Some(project) = &agent.project_id { span.why { "for " (safe(project)) } } }
+                    td { (jobs_cell(agent, jobs)) }
+                    td { (capacity_usage(agent, jobs)) }
+                    td.nowrap { @if let Some(left) = agent.left_at { "stopped " (ago(left, context.now)) }
+                        @else { (ago(agent.seen_at, context.now)) } }
+                    td.wide { (safe(&agent.host)) }
+                    td.wide { @for label in &agent.labels { span.chip { (safe(label)) } " " }
                         @if agent.labels.is_empty() { span.dim { "–" } } }
-                    td.wide { (says(&agent.version)) }
-                    @if acts { td.acts { (agent_acts(visitor, agent, jobs)) } }
+                    td.wide { (safe(&agent.version)) }
+                    @if acts { td.acts { (agent_buttons(context, agent, jobs)) } }
                 }
             } }
         } }
     }
 }
 
-fn busy(agent: &Agent, jobs: &[JobRecord]) -> Markup {
+fn jobs_cell(agent: &Agent, jobs: &[JobRecord]) -> Markup {
     let own: Vec<&JobRecord> = jobs_of(agent, jobs).collect();
     html! {
-        @if own.is_empty() { span.dim { "nothing" } }
-        @for job in own.iter().take(JOBS) {
-            div { a href={ "/jobs/" (job.job_id) } { (says(&job.name)) } " " (crate::graph::code(job)) }
+        @if own.is_empty() { span.dim { "none" } }
+        @for job in own.iter().take(JOBS_MAX) {
+            div { a href={ "/jobs/" (job.job_id) } { (safe(&job.name)) } " " (crate::graph::code(job)) }
         }
-        @if own.len() > JOBS { span.dim { "and " (own.len() - JOBS) " more" } }
+        @if own.len() > JOBS_MAX { span.dim { "and " (own.len() - JOBS_MAX) " more" } }
     }
 }
 
-fn agent_acts(visitor: &Visitor, agent: &Agent, jobs: &[JobRecord]) -> Markup {
+fn agent_buttons(context: &PageContext, agent: &Agent, jobs: &[JobRecord]) -> Markup {
     let path = |verb: &str| format!("/agents/{}/{verb}", agent.agent_id);
     let held = jobs_of(agent, jobs).count();
     let (id, undo) = (agent.agent_id.to_string(), agent.draining.then_some("--undo"));
     html! {
         @if agent.draining {
-            (act::button(visitor, &path("drain"), &[("draining", "no")], "Give it tasks again", ""))
+            (forms::button(context, &path("drain"), &[("draining", "no")], "Stop draining", ""))
         } @else {
-            (act::button(visitor, &path("drain"), &[("draining", "yes")], "Drain", ""))
+            (forms::button(context, &path("drain"), &[("draining", "yes")], "Drain", ""))
         }
         details.ask {
             summary { "Forget…" }
             form.form method="post" action=(path("forget")) {
-                (act::hidden(visitor))
-                p { "Say this only if the machine is gone, or nothing of this agent runs there any more: its "
-                    (crate::words::counted(i64::try_from(held).unwrap_or(0), "job goes", "jobs go"))
-                    " to other agents at once, and a command that still ran would run twice." }
+                (forms::hidden(context))
+                p { "Only do this if the machine is gone or no command of this agent is running any more. Its "
+                    (crate::widgets::pluralize(i64::try_from(held).unwrap_or(0), "job goes", "jobs go"))
+                    " to other agents at once. A command that is still running would run twice." }
                 label.tick { input type="checkbox" name="sure" value="yes" required;
-                    " Nothing of it runs any more" }
+                    " No command of it is running any more" }
                 label.tick { input type="checkbox" name="force" value="yes";
-                    " Even if it was heard just now" }
+                    " Even if its last heartbeat is recent" }
                 div { button.risk type="submit" { "Forget the agent" } }
             }
         }
-        (act::commands(&[command(["agent", "drain", &id].into_iter().chain(undo)), command(["agent", "forget", &id]),
+        (forms::commands(&[command(["agent", "drain", &id].into_iter().chain(undo)), command(["agent", "forget", &id]),
             command(["agent", "forget", &id, "--force"])]))
     }
 }

@@ -1,6 +1,6 @@
-//! The style sheet, the script and the icon: within the binary, under names that change with their contents.
+//! Style sheet, script and icon, embedded in the binary under names with a content hash.
 //!
-//! A browser may keep them for ever, and a new release is seen at once.
+//! Browsers may cache them forever; a new release has new names.
 
 use axum::extract::Path;
 use axum::response::{IntoResponse as _, Response};
@@ -8,12 +8,10 @@ use http::{StatusCode, header};
 use std::sync::LazyLock;
 use tidemill_core::digest::sha256_hex;
 
-/// Digits of the hash that stand in a name.
+/// Digits of the content hash in a name.
 const DIGITS: usize = 16;
 
-/// A file within the binary.
 pub(crate) struct Asset {
-    /// Where pages find it.
     pub(crate) path: String,
     body: &'static str,
     media: &'static str,
@@ -27,19 +25,15 @@ impl Asset {
     }
 }
 
-/// The style sheet.
 pub(crate) static STYLE: LazyLock<Asset> = LazyLock::new(|| {
     Asset::new("console", "css", "text/css; charset=utf-8", include_str!("../assets/console.css"))
 });
-/// The script.
 pub(crate) static SCRIPT: LazyLock<Asset> = LazyLock::new(|| {
     Asset::new("console", "js", "text/javascript; charset=utf-8", include_str!("../assets/console.js"))
 });
-/// The icon.
 pub(crate) static ICON: LazyLock<Asset> =
     LazyLock::new(|| Asset::new("icon", "svg", "image/svg+xml", include_str!("../assets/icon.svg")));
 
-/// One of them.
 pub(crate) async fn asset(Path(name): Path<String>) -> Response {
     let found =
         [&*STYLE, &*SCRIPT, &*ICON].into_iter().find(|asset| asset.path.ends_with(&format!("/{name}")));
@@ -59,7 +53,7 @@ pub(crate) async fn asset(Path(name): Path<String>) -> Response {
 mod tests {
     use super::*;
 
-    /// The colours that a part of the style sheet gives names to.
+    /// Parses the named colours of a part of the style sheet.
     fn colours(part: &str) -> Vec<(&str, [f64; 3])> {
         let pairs =
             part.split([';', '{']).filter_map(|rule| rule.trim().strip_prefix("--")?.split_once(": #"));
@@ -73,7 +67,7 @@ mod tests {
             .collect()
     }
 
-    /// How much light a colour gives, as people see it.
+    /// Relative luminance, as defined by WCAG.
     fn light(colour: [f64; 3]) -> f64 {
         let linear = colour
             .map(|part| if part <= 0.039_28 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) });
@@ -86,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn every_text_can_be_told_from_what_is_behind_it_in_light_and_dark() {
+    fn text_colours_have_enough_contrast_in_light_and_dark() {
         let (bright, dark) = STYLE.body.split_once("prefers-color-scheme: dark").unwrap();
         let (dark, _) = dark.split_once("\n}\n").unwrap();
         let states = ["success", "failed", "running", "claimed", "queued", "cancelled"];

@@ -1,51 +1,49 @@
-//! A step between a form and what it does: what will happen, and to how many, before it happens.
+//! Confirmation page between a form and its action. It shows what will happen, and to how many objects.
 //!
-//! It is a page of its own, made by the server, so that it is there without script. From it the form is sent once more,
-//! with the same fields and the word that it is meant. Only what touches many things, or cannot be undone, asks.
+//! The server renders it, so it works without scripts. It submits the same fields again with a confirmation. Only
+//! actions on many objects and actions that cannot be undone need it.
 
-use crate::act::{self, Form, own_path};
-use crate::layout::{Page, Place};
-use crate::visitor::Visitor;
+use crate::forms::{self, Form, own_path};
+use crate::layout::{Page, Section};
+use crate::page_context::PageContext;
 use axum::response::Response;
 use maud::{Markup, html};
 
-/// The field that says that a form is meant.
+/// Form field with the confirmation.
 pub(crate) const SURE: &str = "sure";
 
-/// A question before something is done.
-pub(crate) struct Ask<'a> {
-    /// Where it is.
-    pub(crate) place: Place,
-    /// The question, with how many.
+pub(crate) struct Confirmation<'a> {
+    pub(crate) section: Section,
+    /// Question with the number of objects.
     pub(crate) question: String,
-    /// What will happen, to each kind of them.
-    pub(crate) happens: Markup,
-    /// What the button says.
+    /// Description of the consequences.
+    pub(crate) consequences: Markup,
+    /// Label of the button.
     pub(crate) button: &'a str,
-    /// Commands that do the same.
     pub(crate) commands: Vec<String>,
 }
 
-impl Ask<'_> {
-    /// The page. It sends the form where it was sent, as it was sent.
-    pub(crate) fn show(self, visitor: &Visitor, form: &Form) -> Response {
+impl Confirmation<'_> {
+    /// Renders the page. It submits the form's fields to the same address.
+    pub(crate) fn show(self, context: &PageContext, form: &Form) -> Response {
         let back = own_path(form.field("back").unwrap_or("/"));
         let body = html! {
             div.head { h1 { (self.question) } }
             section.panel #confirm {
                 div.in {
-                    (self.happens)
-                    form.inline method="post" action=(visitor.uri.path()) {
-                        (act::csrf(visitor))
-                        @for (name, value) in form.sent() { input type="hidden" name=(name) value=(value); }
+                    (self.consequences)
+                    form.inline method="post" action=(context.uri.path()) {
+                        (forms::csrf(context))
+                        @for (name, value) in form.resubmitted_fields() {
+                            input type="hidden" name=(name) value=(value); }
                         input type="hidden" name=(SURE) value="yes";
                         button.risk type="submit" { (self.button) }
-                        a.button href=(back) { "No, go back" }
+                        a.button href=(back) { "Cancel" }
                     }
-                    (act::commands(&self.commands))
+                    (forms::commands(&self.commands))
                 }
             }
         };
-        Page::new(visitor, self.place, self.question.clone()).show(&body)
+        Page::new(context, self.section, self.question.clone()).show(&body)
     }
 }

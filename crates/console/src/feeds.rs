@@ -1,17 +1,17 @@
-//! Feeds: how far each is, when it comes in next, what it is missing, and what prices its stones.
+//! Feeds: the list, and one page per feed.
 
-mod one;
+mod actions;
+mod feed_page;
 mod rules;
-mod verbs;
 
 use crate::Console;
-use crate::layout::{Page, Place};
-use crate::oops::Oops;
+use crate::error_page::ErrorPage;
+use crate::layout::{Page, Section};
 use crate::overview::is_old;
-use crate::text::says;
+use crate::page_context::PageContext;
+use crate::text::safe;
 use crate::time::ago;
-use crate::visitor::Visitor;
-use crate::words::{count, first, label, others, sync_progress};
+use crate::widgets::{count, first_rows, label, omitted_rows, sync_progress};
 use axum::Router;
 use axum::response::Response;
 use axum::routing::{get, post};
@@ -20,39 +20,39 @@ use maud::html;
 pub(crate) fn routes() -> Router<Console> {
     Router::new()
         .route("/feeds", get(page))
-        .route("/feeds/{feed}", get(one::page))
-        .route("/feeds/{feed}/sync", post(verbs::sync))
-        .route("/feeds/{feed}/pause", post(verbs::pause))
-        .route("/feeds/{feed}/resume", post(verbs::resume))
+        .route("/feeds/{feed}", get(feed_page::page))
+        .route("/feeds/{feed}/sync", post(actions::sync))
+        .route("/feeds/{feed}/pause", post(actions::pause))
+        .route("/feeds/{feed}/resume", post(actions::resume))
 }
 
-async fn page(visitor: Visitor) -> Result<Response, Oops> {
-    let feeds = visitor.client.feeds().await?.items;
+async fn page(context: PageContext) -> Result<Response, ErrorPage> {
+    let feeds = context.client.feeds().await?.items;
     let body = html! {
         div.head { h1 { "Feeds" } }
         div.panel #list data-live {
             @if feeds.is_empty() {
-                p.empty { "No feed is kept. Add one: "
+                p.empty { "There are no feeds. Add one: "
                     code { "tidemill feed add NAME --endpoint URL --username NAME --password-env VAR" }
-                    ", or look at the demo: " code { "tidemill demo --serve" } }
+                    ", or try the demo: " code { "tidemill demo --serve" } }
             } @else {
                 div.scroll { table {
-                    thead { tr { th { "Feed" } th { "Project" } th { "Watermark" } th { "Answers" }
+                    thead { tr { th { "Feed" } th { "Project" } th { "Watermark" } th { "Responds" }
                         th { "Last sync" } th.wide { "Partitions" } th.num { "Stones" } } }
                     tbody {
-                        @for line in first(&feeds) {
+                        @for line in first_rows(&feeds) {
                             tr data-key=(line.feed.feed.feed) {
-                                td { a href={ "/feeds/" (line.feed.feed.feed) } { (says(&line.feed.feed.feed))
+                                td { a href={ "/feeds/" (line.feed.feed.feed) } { (safe(&line.feed.feed.feed))
                                     } }
-                                td { (says(&line.feed.feed.project_id)) }
-                                td.nowrap.warn[is_old(line, &visitor)] {
+                                td { (safe(&line.feed.feed.project_id)) }
+                                td.nowrap.warn[is_old(line, &context)] {
                                     @if let Some(watermark) = &line.feed.watermark {
-                                        (ago(watermark.last_updated_at, visitor.now)) }
+                                        (ago(watermark.last_updated_at, context.now)) }
                                     @else { "none yet" } }
-                                td { (one::answers(&line.feed)) }
+                                td { (feed_page::responds_label(&line.feed)) }
                                 @if let Some(sync) = &line.last_sync {
                                     td { a href={ "/runs/" (sync.ops_run_id.in_path()) } { (label(sync.state.as_str()))
-                                        } " " span.dim { (ago(sync.started_at, visitor.now)) } }
+                                        } " " span.dim { (ago(sync.started_at, context.now)) } }
                                     td.wide { (sync_progress(sync)) }
                                     td.num { (count(sync.predicted)) }
                                 } @else { td.dim { "never" } td.wide {} td {} }
@@ -60,9 +60,9 @@ async fn page(visitor: Visitor) -> Result<Response, Oops> {
                         }
                     }
                 } }
-                (others(feeds.len(), "tidemill feed list"))
+                (omitted_rows(feeds.len(), "tidemill feed list"))
             }
         }
     };
-    Ok(Page::new(&visitor, Place::Feeds, "Feeds").live().show(&body))
+    Ok(Page::new(&context, Section::Feeds, "Feeds").live().show(&body))
 }

@@ -1,16 +1,16 @@
-//! Flags: what people hold, with a note and perhaps an end.
+//! The flags page: pauses and other flags, each with a note and an optional end.
 
-mod site;
+mod site_flags;
 
 use crate::Console;
-use crate::act::{self, Done, Form};
-use crate::layout::{Page, Place};
-use crate::oops::Oops;
-use crate::text::{line, says};
+use crate::error_page::ErrorPage;
+use crate::form_return::previous_value;
+use crate::forms::{self, Form, FormOutcome};
+use crate::layout::{Page, Section};
+use crate::page_context::PageContext;
+use crate::text::{line, safe};
 use crate::time::{ago, ago_or_none};
-use crate::visitor::Visitor;
-use crate::way_back::kept;
-use crate::words::{first, others};
+use crate::widgets::{first_rows, omitted_rows};
 use axum::Router;
 use axum::extract::State;
 use axum::response::Response;
@@ -23,9 +23,9 @@ use tidemill_core::shell::command;
 use tidemill_engine::clock::host_now;
 use tidemill_wire::projects::{ClearFlag, SetFlag};
 
-/// How long a flag may last, by name, in words and in hours.
-const LASTS: [(&str, &str, i64); 5] = [
-    ("", "until somebody clears it", 0),
+/// Durations of a flag: form value, label and hours.
+const DURATIONS: [(&str, &str, i64); 5] = [
+    ("", "until it is cleared", 0),
     ("1h", "an hour", 1),
     ("8h", "8 hours", 8),
     ("24h", "a day", 24),
@@ -36,46 +36,47 @@ pub(crate) fn routes() -> Router<Console> {
     Router::new().route("/flags", get(page).post(set)).route("/flags/clear", post(clear))
 }
 
-async fn page(visitor: Visitor) -> Result<Response, Oops> {
-    let client = &visitor.client;
+async fn page(context: PageContext) -> Result<Response, ErrorPage> {
+    let client = &context.client;
     let (flags, projects, feeds) = tokio::try_join!(client.flags(), client.projects(), client.feeds())?;
-    let acts = visitor.may(http::Method::PUT, "/v1/flags");
+    let acts = context.may(http::Method::PUT, "/v1/flags");
     let scopes = projects.items.iter().map(|project| format!("project:{}", project.project_id));
     let scopes = scopes.chain(feeds.items.iter().map(|line| format!("feed:{}", line.feed.feed.feed)));
-    // A lane is everybody's: a caller of one project may not hold it.
+    // Lanes are shared: a caller of one project may not pause them.
     let lanes =
-        Lane::ALL.iter().filter(|_| visitor.caller.project.is_none()).map(|lane| format!("lane:{lane}"));
+        Lane::ALL.iter().filter(|_| context.caller.project.is_none()).map(|lane| format!("lane:{lane}"));
     let scopes: Vec<String> = lanes.chain(scopes).collect();
     let body = html! {
         div.head { h1 { "Flags" }
-            p.sub { "What is held: no run of it is claimed, no page of it is fetched. Runs in hand go on." } }
-        div.panel #flags data-live { (list(&visitor, &flags.items, acts)) }
-        @if acts { (form(&visitor, &scopes)) }
-        @if acts && visitor.caller.project.is_none() { (site::form(&visitor)) }
+            p.sub { "A paused object starts no new work: its runs are not claimed, its pages not fetched. \
+                Work in progress is completed." } }
+        div.panel #flags data-live { (list(&context, &flags.items, acts)) }
+        @if acts { (form(&context, &scopes)) }
+        @if acts && context.caller.project.is_none() { (site_flags::form(&context)) }
     };
-    Ok(Page::new(&visitor, Place::Flags, "Flags").live().show(&body))
+    Ok(Page::new(&context, Section::Flags, "Flags").live().show(&body))
 }
 
-fn list(visitor: &Visitor, flags: &[Flag], acts: bool) -> Markup {
+fn list(context: &PageContext, flags: &[Flag], acts: bool) -> Markup {
     if flags.is_empty() {
-        return html! { p.empty { "Nothing is held." } };
+        return html! { p.empty { "No flags are set." } };
     }
     html! {
         div.scroll { table {
-            thead { tr { th { "Flag" } th { "What" } th { "Note" } th { "Since" } th { "Until" } th { "By" }
+            thead { tr { th { "Flag" } th { "Scope" } th { "Note" } th { "Since" } th { "Until" } th { "By" }
                 @if acts { th {} } } }
             tbody { @for flag in flags {
                 tr data-key={ (flag.flag) " " (flag.scope) } {
                     td { span.state.s-paused { (flag.flag) } }
-                    td.nowrap { (says(&flag.scope)) @if !flag.is_on(visitor.now) { " " span.dim { "(over)" } } }
+                    td.nowrap { (safe(&flag.scope)) @if !flag.is_on(context.now) { " " span.dim { "(expired)" } } }
                     td { @if let Some(note) = &flag.note { (line(note)) } @else { span.dim { "–" } } }
-                    td.nowrap { (ago(flag.since, visitor.now)) }
-                    td.nowrap { (ago_or_none(flag.until_at, visitor.now)) }
-                    td { @if let Some(by) = &flag.set_by { (says(by)) } @else { span.dim { "–" } } }
+                    td.nowrap { (ago(flag.since, context.now)) }
+                    td.nowrap { (ago_or_none(flag.until_at, context.now)) }
+                    td { @if let Some(by) = &flag.set_by { (safe(by)) } @else { span.dim { "–" } } }
                     @if acts { td.acts {
-                        (act::button(visitor, "/flags/clear", &[("flag", flag.flag.as_str()),
+                        (forms::button(context, "/flags/clear", &[("flag", flag.flag.as_str()),
                             ("scope", &flag.scope)], "Clear", ""))
-                        (act::commands(&[command(["flag", "clear", flag.flag.as_str(), "--scope", &flag.scope])]))
+                        (forms::commands(&[command(["flag", "clear", flag.flag.as_str(), "--scope", &flag.scope])]))
                     } }
                 }
             } }
@@ -83,45 +84,45 @@ fn list(visitor: &Visitor, flags: &[Flag], acts: bool) -> Markup {
     }
 }
 
-fn form(visitor: &Visitor, scopes: &[String]) -> Markup {
+fn form(context: &PageContext, scopes: &[String]) -> Markup {
     html! {
         section.panel {
-            header { h2 { "Hold something" } }
+            header { h2 { "Pause" } }
             form.filters method="post" action="/flags" {
-                (act::hidden(visitor))
-                label.field { "What" select name="scope" required { @for scope in first(scopes) { option
-                    value=(scope) selected[kept(visitor, "scope").as_ref() == Some(scope)] { (scope) } } } }
-                (why_and_how_long(visitor))
-                button.main type="submit" { "Hold it" }
+                (forms::hidden(context))
+                label.field { "Scope" select name="scope" required { @for scope in first_rows(scopes) { option
+                    value=(scope) selected[previous_value(context, "scope").as_ref() == Some(scope)] { (scope) } } } }
+                (note_and_duration(context))
+                button.main type="submit" { "Pause" }
             }
-            (others(scopes.len(), "tidemill flag set paused --scope SCOPE"))
-            div.in { (act::commands(&[
+            (omitted_rows(scopes.len(), "tidemill flag set paused --scope SCOPE"))
+            div.in { (forms::commands(&[
                 command(["flag", "set", "paused", "--scope", "SCOPE", "--note", "WHY", "--until", "8h"])])) }
         }
     }
 }
 
-/// What every flag is given: a note for the others, and perhaps an end.
-fn why_and_how_long(visitor: &Visitor) -> Markup {
-    let lasts = kept(visitor, "lasts");
+/// Inputs that every flag has: a note and a duration.
+fn note_and_duration(context: &PageContext) -> Markup {
+    let lasts = previous_value(context, "lasts");
     html! {
-        label.field { "Why, for the others" input.long type="text" name="note" maxlength="1024"
-            value=[kept(visitor, "note")]; }
-        label.field { "For" select name="lasts" { @for (value, words, _) in LASTS { option
-            value=(value) selected[lasts.as_deref() == Some(value)] { (words) } } } }
+        label.field { "Reason" input.long type="text" name="note" maxlength="1024"
+            value=[previous_value(context, "note")]; }
+        label.field { "Duration" select name="lasts" { @for (value, label, _) in DURATIONS { option
+            value=(value) selected[lasts.as_deref() == Some(value)] { (label) } } } }
     }
 }
 
-async fn set(State(console): State<Console>, form: Form) -> Result<Response, Oops> {
+async fn set(State(console): State<Console>, form: Form) -> Result<Response, ErrorPage> {
     let scope =
-        form.field("scope").ok_or_else(|| Oops::bad_form("this form does not say what to hold"))?.to_owned();
+        form.field("scope").ok_or_else(|| ErrorPage::bad_form("form field `scope` is missing"))?.to_owned();
     let flag = match form.field("flag").map(str::parse) {
         None => FlagName::Paused,
         Some(Ok(flag)) => flag,
-        Some(Err(_)) => return Err(Oops::bad_form("there is no such flag")),
+        Some(Err(_)) => return Err(ErrorPage::bad_form("unknown flag")),
     };
     let hours =
-        LASTS.iter().find(|(value, ..)| Some(*value) == form.field("lasts")).map(|(.., hours)| *hours);
+        DURATIONS.iter().find(|(value, ..)| Some(*value) == form.field("lasts")).map(|(.., hours)| *hours);
     let now = console.inner.app.engine().clock().now().unwrap_or_else(host_now);
     let set = SetFlag {
         flag,
@@ -130,14 +131,14 @@ async fn set(State(console): State<Console>, form: Form) -> Result<Response, Oop
         until_at: hours.filter(|hours| *hours > 0).map(|hours| now + TimeDelta::hours(hours)),
     };
     form.client.set_flag(&set).await?;
-    Ok(form.back(Done::Plain(if flag == FlagName::Paused { "paused" } else { "flag-set" })))
+    Ok(form.back(FormOutcome::Message(if flag == FlagName::Paused { "paused" } else { "flag-set" })))
 }
 
-async fn clear(form: Form) -> Result<Response, Oops> {
+async fn clear(form: Form) -> Result<Response, ErrorPage> {
     let flag = form.field("flag").and_then(|flag| flag.parse().ok());
     let (Some(flag), Some(scope)) = (flag, form.field("scope")) else {
-        return Err(Oops::bad_form("this form does not say what to let go"));
+        return Err(ErrorPage::bad_form("form field `flag` or `scope` is missing"));
     };
     let resumed = form.client.clear_flag(&ClearFlag { flag, scope: scope.to_owned() }).await?.resumed;
-    Ok(form.back(Done::Plain(if resumed { "resumed" } else { "not-paused" })))
+    Ok(form.back(FormOutcome::Message(if resumed { "resumed" } else { "not-paused" })))
 }

@@ -1,26 +1,25 @@
-//! A graph on the page of its run: the picture with live states, how many jobs are where, the jobs one by one,
-//! and what can be done to them.
+//! The graph part of a run's page: drawing with live states, job counts, job table and actions.
 
+mod actions;
 mod drawing;
-mod lanes;
+mod job_status;
 mod layers;
-mod look;
+mod row_placement;
 mod table;
-mod verbs;
 
-pub(crate) use look::{Look, code, words};
+pub(crate) use job_status::{JobStatus, code, code_text};
 
 use crate::Console;
-use crate::act;
-use crate::text::says;
-use crate::visitor::Visitor;
-use crate::words::{bar, count};
+use crate::forms;
+use crate::page_context::PageContext;
+use crate::text::safe;
+use crate::widgets::{bar, count};
 use axum::Router;
 use axum::routing::post;
 use drawing::{Bar, draw, draw_bars};
 use maud::{Markup, html};
 use std::collections::HashMap;
-use table::Wanted;
+use table::JobFilter;
 use tidemill_client::{Client, Error};
 use tidemill_core::RunId;
 use tidemill_core::agent::Agent;
@@ -32,57 +31,57 @@ use tidemill_wire::graphs::{ListJobs, ListNeeds};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-/// Jobs of a graph that are read whole: what one answer of the door has.
-const WHOLE: u16 = 1_000;
-/// Graphs of a list whose jobs are counted.
-const COUNTED: usize = 20;
+/// Largest number of jobs that are read completely: the page size limit of the API.
+const JOBS_READ_MAX: u16 = 1_000;
+/// Maximum number of graphs in a list whose jobs are counted.
+const GRAPHS_READ_MAX: usize = 20;
 
 pub(crate) fn routes() -> Router<Console> {
     Router::new()
-        .route("/graphs/{run}/cancel", post(verbs::cancel))
-        .route("/graphs/{run}/retry", post(verbs::retry))
-        .route("/graphs/{run}/jobs", post(verbs::some))
+        .route("/graphs/{run}/cancel", post(actions::cancel))
+        .route("/graphs/{run}/retry", post(actions::retry))
+        .route("/graphs/{run}/jobs", post(actions::selected_jobs))
 }
 
-/// A graph, and as much of it as its page shows.
-pub(crate) struct Told {
+/// A graph with the jobs that its page shows.
+pub(crate) struct GraphView {
     record: GraphRecord,
-    /// All jobs and what they need, where one page of each holds them.
-    whole: Option<(Vec<JobRecord>, Vec<Vec<usize>>)>,
-    wanted: Wanted,
+    /// All jobs and their dependencies, if the graph is small enough.
+    all_jobs: Option<(Vec<JobRecord>, Vec<Vec<usize>>)>,
+    filter: JobFilter,
     /// The jobs of the table, and whether there are more.
     rows: Vec<JobRecord>,
     more: bool,
-    agents: Names,
+    agents: AgentNames,
 }
 
-impl Told {
-    /// Whether anything of it may still change.
+impl GraphView {
+    /// Whether the graph may still change.
     pub(crate) fn is_live(&self) -> bool {
         !self.record.status.is_terminal()
     }
 
-    /// Whether another try of it can be asked for. `next` says that one follows it already.
+    /// Whether the graph can be retried. `next` says that a retry already exists.
     fn can_retry(&self, next: bool) -> bool {
         matches!(self.record.status, RunState::Failed | RunState::Cancelled) && !next
     }
 }
 
-/// Agents by their names.
-pub(crate) struct Names(HashMap<Uuid, String>);
+/// Names of agents by id.
+pub(crate) struct AgentNames(HashMap<Uuid, String>);
 
-impl Names {
-    pub(crate) fn of(agents: Vec<Agent>) -> Self {
+impl AgentNames {
+    pub(crate) fn new(agents: Vec<Agent>) -> Self {
         Self(agents.into_iter().map(|agent| (agent.agent_id, agent.name)).collect())
     }
 
-    /// An agent by its name; by the beginning of its id where the reader does not see it, or it was forgotten.
+    /// Renders an agent's name; for an agent that is not visible or was forgotten, the first part of its id.
     pub(crate) fn show(&self, agent: Option<Uuid>) -> Markup {
         html! {
             @match agent {
                 None => span.dim { "–" },
                 Some(id) => @match self.0.get(&id) {
-                    Some(name) => (says(name)),
+                    Some(name) => (safe(name)),
                     None => code.dim title=(id) { (id.to_string().split('-').next().unwrap_or_default()) },
                 },
             }
@@ -90,71 +89,71 @@ impl Names {
     }
 }
 
-/// The graph of a run.
-pub(crate) async fn of(visitor: &Visitor, run: &RunId) -> Result<Option<Told>, Error> {
-    let client = &visitor.client;
+/// Reads the graph of a run.
+pub(crate) async fn read(context: &PageContext, run: &RunId) -> Result<Option<GraphView>, Error> {
+    let client = &context.client;
     let record = match client.graph(run).await {
         Ok(record) => record,
         Err(Error::Refused { status, .. }) if status.as_u16() == 404 => return Ok(None),
         Err(error) => return Err(error),
     };
-    let wanted = Wanted::of(&visitor.uri);
-    let agents = Names::of(client.agents().await?.items);
-    if record.counts.total > i64::from(WHOLE) {
-        let (rows, more) = wanted.ask(client, run).await?;
-        return Ok(Some(Told { record, whole: None, wanted, rows, more, agents }));
+    let filter = JobFilter::from_uri(&context.uri);
+    let agents = AgentNames::new(client.agents().await?.items);
+    if record.counts.total > i64::from(JOBS_READ_MAX) {
+        let (rows, more) = filter.read(client, run).await?;
+        return Ok(Some(GraphView { record, all_jobs: None, filter, rows, more, agents }));
     }
-    let (asked_jobs, asked_needs) = (
-        ListJobs { limit: Some(WHOLE), ..ListJobs::default() },
-        ListNeeds { limit: Some(WHOLE), ..ListNeeds::default() },
+    let (job_params, need_params) = (
+        ListJobs { limit: Some(JOBS_READ_MAX), ..ListJobs::default() },
+        ListNeeds { limit: Some(JOBS_READ_MAX), ..ListNeeds::default() },
     );
-    let (jobs, needs) = tokio::try_join!(client.jobs(run, &asked_jobs), client.needs(run, &asked_needs))?;
-    let (rows, more) = wanted.choose(&jobs.items);
-    let needs = places(&jobs.items, &needs.items);
-    Ok(Some(Told { record, whole: Some((jobs.items, needs)), wanted, rows, more, agents }))
+    let (jobs, needs) = tokio::try_join!(client.jobs(run, &job_params), client.needs(run, &need_params))?;
+    let (rows, more) = filter.select(&jobs.items);
+    let needs = dependency_indexes(&jobs.items, &needs.items);
+    Ok(Some(GraphView { record, all_jobs: Some((jobs.items, needs)), filter, rows, more, agents }))
 }
 
-/// What each job needs, by places in the list of jobs.
-fn places(jobs: &[JobRecord], needs: &[JobNeeds]) -> Vec<Vec<usize>> {
-    let place_of: HashMap<i32, usize> =
-        jobs.iter().enumerate().map(|(place, job)| (job.position, place)).collect();
-    let mut places = vec![Vec::new(); jobs.len()];
+/// Converts dependencies to indexes into the list of jobs.
+fn dependency_indexes(jobs: &[JobRecord], needs: &[JobNeeds]) -> Vec<Vec<usize>> {
+    let index_of: HashMap<i32, usize> =
+        jobs.iter().enumerate().map(|(index, job)| (job.position, index)).collect();
+    let mut indexes = vec![Vec::new(); jobs.len()];
     for line in needs {
-        if let Some(own) = place_of.get(&line.position).and_then(|place| places.get_mut(*place)) {
-            own.extend(line.needs.iter().filter_map(|need| place_of.get(need)).copied());
+        if let Some(own) = index_of.get(&line.position).and_then(|index| indexes.get_mut(*index)) {
+            own.extend(line.needs.iter().filter_map(|need| index_of.get(need)).copied());
         }
     }
-    places
+    indexes
 }
 
-/// The graph's part of the page.
-pub(crate) fn part(visitor: &Visitor, told: &Told) -> Markup {
-    let record = &told.record;
+/// Renders the graph part of the page.
+pub(crate) fn panel(context: &PageContext, view: &GraphView) -> Markup {
+    let record = &view.record;
     html! {
         section.panel #graph {
             header {
-                h2 { @if let Some(name) = &record.name { (says(name)) } @else { "Graph" } }
+                h2 { @if let Some(name) = &record.name { (safe(name)) } @else { "Graph" } }
                 (progress(&record.counts))
-                span.dim.small { "workspace " (says(&record.workspace)) }
+                span.dim.small { "workspace " (safe(&record.workspace)) }
                 (chips(&record.run_id, &record.counts))
             }
-            @match &told.whole {
-                Some((jobs, _)) if jobs.is_empty() => p.empty { "It has no jobs." },
+            @match &view.all_jobs {
+                Some((jobs, _)) if jobs.is_empty() => p.empty { "This graph has no jobs." },
                 Some((jobs, needs)) => {
                     @let alone = jobs.len() <= drawing::JOBS_MAX;
-                    div.in.drawing[alone].picture[!alone] { (draw(jobs, needs, visitor.now)) }
+                    div.in.drawing[alone].picture[!alone] { (draw(jobs, needs, context.now)) }
                 },
                 None => div.in.picture {
                     (draw_bars("Jobs by state", &[Bar { name: "all jobs".to_owned(), counts:
-                        look::of_counts(&record.counts) }]))
+                        job_status::count_by_status(&record.counts) }]))
                 },
             }
         }
-        (table::panel(visitor, told))
+        (table::panel(context, view))
     }
 }
 
-/// How far a graph is, in words and as a bar.
+/// Progress of a graph as text and bar.
 pub(crate) fn progress(counts: &JobCounts) -> Markup {
     let done = counts.succeeded + counts.reused + counts.failed;
     html! {
@@ -165,7 +164,7 @@ pub(crate) fn progress(counts: &JobCounts) -> Markup {
     }
 }
 
-/// How many jobs are in each state; each leads to them.
+/// Job counts per state, each with a link to the jobs.
 fn chips(run: &RunId, counts: &JobCounts) -> Markup {
     let numbers = [
         (JobState::Pending, counts.pending),
@@ -188,30 +187,30 @@ fn chips(run: &RunId, counts: &JobCounts) -> Markup {
     }
 }
 
-/// What can be done to a graph as a whole. `next` says that another try follows it already.
-pub(crate) fn acts(visitor: &Visitor, told: &Told, next: bool) -> Markup {
-    if !visitor.may_operate() {
+/// Actions on the whole graph. `next` says that a retry already exists.
+pub(crate) fn acts(context: &PageContext, view: &GraphView, next: bool) -> Markup {
+    if !context.may_operate() {
         return html! {};
     }
-    let record = &told.record;
+    let record = &view.record;
     let path = |verb: &str| format!("/graphs/{}/{verb}", record.run_id.in_path());
     html! {
-        @if told.is_live() { (cancel(visitor, &path("cancel"), record)) }
-        @if told.can_retry(next) { (act::button(visitor, &path("retry"), &[], "Retry what did not succeed", "main")) }
+        @if view.is_live() { (cancel(context, &path("cancel"), record)) }
+        @if view.can_retry(next) { (forms::button(context, &path("retry"), &[], "Retry unsuccessful jobs", "main")) }
     }
 }
 
-fn cancel(visitor: &Visitor, path: &str, record: &GraphRecord) -> Markup {
+fn cancel(context: &PageContext, path: &str, record: &GraphRecord) -> Markup {
     let left = record.counts.pending + record.counts.running;
     html! {
-        details.drop open[act::is_given(visitor)] {
+        details.drop open[forms::reason_was_given(context)] {
             summary { "Cancel…" }
             div {
                 form.form method="post" action=(path) {
-                    (act::hidden(visitor))
-                    p { "The " (crate::words::counted(left, "job", "jobs")) " that have not ended are cancelled. \
-                        Agents stop what runs, and have a grace period for it. What succeeded stays." }
-                    (act::reason(visitor))
+                    (forms::hidden(context))
+                    p { "The " (crate::widgets::pluralize(left, "job", "jobs")) " that have not ended are cancelled. \
+                        Agents stop running commands within a grace period. Successful jobs keep their results." }
+                    (forms::reason(context))
                     div { button.risk type="submit" { "Cancel the graph" } }
                 }
             }
@@ -219,37 +218,37 @@ fn cancel(visitor: &Visitor, path: &str, record: &GraphRecord) -> Markup {
     }
 }
 
-/// Commands that do the same. Those of a single job are on its own page.
-pub(crate) fn commands(visitor: &Visitor, told: &Told, next: bool) -> Vec<String> {
-    let verb = |verb| command(["graph", verb, told.record.run_id.as_str()]);
+/// Commands that do the same. The commands for single jobs are on their pages.
+pub(crate) fn commands(context: &PageContext, view: &GraphView, next: bool) -> Vec<String> {
+    let verb = |verb| command(["graph", verb, view.record.run_id.as_str()]);
     let mut commands = vec![verb("show"), verb("logs")];
-    commands.extend(told.is_live().then(|| verb("watch")));
-    if visitor.may_operate() {
-        commands.extend(told.is_live().then(|| verb("cancel")));
-        commands.extend(told.can_retry(next).then(|| verb("retry")));
+    commands.extend(view.is_live().then(|| verb("watch")));
+    if context.may_operate() {
+        commands.extend(view.is_live().then(|| verb("cancel")));
+        commands.extend(view.can_retry(next).then(|| verb("retry")));
     }
     commands
 }
 
-/// How far the graphs among these runs are that have not ended; the first of them, where they are many.
-pub(crate) async fn far(client: &Client, runs: &[Run]) -> Result<HashMap<RunId, GraphRecord>, Error> {
+/// Reads the progress of the unfinished graphs among these runs, up to a maximum number.
+pub(crate) async fn progress_of(client: &Client, runs: &[Run]) -> Result<HashMap<RunId, GraphRecord>, Error> {
     let live = runs.iter().filter(|run| run.lane == Lane::Graph && !run.status.is_terminal());
-    let mut asked: JoinSet<Result<Option<GraphRecord>, Error>> = JoinSet::new();
-    for run in live.take(COUNTED) {
+    let mut tasks: JoinSet<Result<Option<GraphRecord>, Error>> = JoinSet::new();
+    for run in live.take(GRAPHS_READ_MAX) {
         let (client, run) = (client.clone(), run.run_id.clone());
-        asked.spawn(async move {
+        tasks.spawn(async move {
             match client.graph(&run).await {
                 Ok(record) => Ok(Some(record)),
-                // It was pruned since the list was made.
+                // The run was pruned after the list was read.
                 Err(Error::Refused { status, .. }) if status.as_u16() == 404 => Ok(None),
                 Err(error) => Err(error),
             }
         });
     }
-    let mut far = HashMap::new();
-    while let Some(answer) = asked.join_next().await {
-        let answer = answer.map_err(|error| Error::Unreadable(error.to_string()))?;
-        far.extend(answer?.map(|record| (record.run_id.clone(), record)));
+    let mut progress = HashMap::new();
+    while let Some(result) = tasks.join_next().await {
+        let result = result.map_err(|error| Error::InvalidResponse(error.to_string()))?;
+        progress.extend(result?.map(|record| (record.run_id.clone(), record)));
     }
-    Ok(far)
+    Ok(progress)
 }

@@ -1,42 +1,32 @@
 //! The frame of every page.
 
-use crate::act;
 use crate::assets::{ICON, SCRIPT, STYLE};
-use crate::text::says;
-use crate::visitor::Visitor;
+use crate::forms;
+use crate::page_context::PageContext;
+use crate::text::safe;
 use axum::response::{Html, IntoResponse as _, Response};
 use http::{HeaderName, HeaderValue};
 use maud::{DOCTYPE, Markup, html};
 
-/// The header that names the start of the process, so that a page notices another one.
+/// Response header with the id of the server process, so that a page notices a restart.
 const BOOT_HEADER: HeaderName = HeaderName::from_static("x-tidemill-boot");
 
-/// Places that the navigation leads to.
+/// Sections of the console in the navigation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// What is going on.
+pub(crate) enum Section {
     Overview,
-    /// Runs.
     Runs,
-    /// Feeds.
     Feeds,
-    /// Queues.
     Queues,
-    /// Workers.
     Workers,
-    /// Agents.
     Agents,
-    /// Schedules.
     Schedules,
-    /// Flags.
     Flags,
-    /// Tokens, for admins.
     Tokens,
-    /// What people did, for admins.
     Audit,
 }
 
-impl Place {
+impl Section {
     const ALL: [(Self, &'static str, &'static str); 10] = [
         (Self::Overview, "Overview", "/"),
         (Self::Runs, "Runs", "/runs"),
@@ -50,64 +40,58 @@ impl Place {
         (Self::Audit, "Audit", "/audit"),
     ];
 
-    /// Whether it is for admins alone.
+    /// Whether only admins see the section.
     const fn is_for_admins(self) -> bool {
         matches!(self, Self::Tokens | Self::Audit)
     }
 }
 
-/// A page.
 pub(crate) struct Page<'a> {
-    /// Who looks.
-    pub(crate) visitor: &'a Visitor,
-    /// Where it is.
-    pub(crate) place: Place,
-    /// Its title.
+    pub(crate) context: &'a PageContext,
+    pub(crate) section: Section,
     pub(crate) title: String,
-    /// The events whose arrival means that it has changed.
+    /// Events that trigger an update of the page.
     pub(crate) stream: Option<Stream>,
-    /// Seconds after which it is looked at again though no event came.
-    pub(crate) every: Option<u16>,
+    /// Refresh interval in seconds, for pages that also change without events.
+    pub(crate) refresh_secs: Option<u16>,
 }
 
-/// The events that a page listens to.
+/// Event stream that a page listens to.
 pub(crate) struct Stream {
-    /// Where they come from.
     pub(crate) url: String,
-    /// The last one that the page shows.
+    /// The last event that the page shows.
     pub(crate) after: Option<String>,
 }
 
 impl<'a> Page<'a> {
-    /// A page that looks the same until it is asked for again.
-    pub(crate) fn new(visitor: &'a Visitor, place: Place, title: impl Into<String>) -> Self {
-        Self { visitor, place, title: title.into(), stream: None, every: None }
+    /// Creates a page without live updates.
+    pub(crate) fn new(context: &'a PageContext, section: Section, title: impl Into<String>) -> Self {
+        Self { context, section, title: title.into(), stream: None, refresh_secs: None }
     }
 
-    /// The same, live: with the events of everything that its reader sees.
+    /// Enables live updates with all events that the user sees.
     pub(crate) fn live(self) -> Self {
-        self.follows(Stream { url: "/v1/stream".to_owned(), after: None })
+        self.with_stream(Stream { url: "/v1/stream".to_owned(), after: None })
     }
 
-    /// The same, live, with these events.
-    pub(crate) fn follows(mut self, stream: Stream) -> Self {
+    /// Enables live updates with the given events.
+    pub(crate) fn with_stream(mut self, stream: Stream) -> Self {
         self.stream = Some(stream);
         self
     }
 
-    /// The same, looked at every so many seconds besides: some of what it shows changes without an event.
-    pub(crate) fn every(mut self, secs: u16) -> Self {
-        self.every = Some(secs);
+    /// Also refreshes the page periodically.
+    pub(crate) fn refresh_every(mut self, secs: u16) -> Self {
+        self.refresh_secs = Some(secs);
         self
     }
 
-    /// The page with its content.
     pub(crate) fn show(self, content: &Markup) -> Response {
         let inner = self.inner(content);
-        let visitor = self.visitor;
-        let boot = &visitor.console().inner.boot;
-        let whole = if visitor.live { inner } else { self.frame(&inner, boot) };
-        let mut response = Html(whole.into_string()).into_response();
+        let context = self.context;
+        let boot = &context.console().inner.boot;
+        let html = if context.live { inner } else { self.frame(&inner, boot) };
+        let mut response = Html(html.into_string()).into_response();
         if let Ok(boot) = HeaderValue::from_str(boot) {
             response.headers_mut().insert(BOOT_HEADER, boot);
         }
@@ -118,41 +102,41 @@ impl<'a> Page<'a> {
         let stream = self.stream.as_ref();
         html! {
             main #main tabindex="-1" data-stream=[stream.map(|stream| &stream.url)]
-                data-after=[stream.and_then(|stream| stream.after.as_ref())] data-every=[self.every] {
-                @if let Some(said) = act::said(&self.visitor.uri) { (said) }
+                data-after=[stream.and_then(|stream| stream.after.as_ref())] data-every=[self.refresh_secs] {
+                @if let Some(flash) = forms::flash(&self.context.uri) { (flash) }
                 p #restarted.note hidden {
-                    "The server was restarted. This page shows what happened meanwhile." }
+                    "The server was restarted. The page has been updated." }
                 (content)
             }
         }
     }
 
     fn frame(&self, inner: &Markup, boot: &str) -> Markup {
-        let visitor = self.visitor;
+        let context = self.context;
         html! {
             (DOCTYPE)
             html lang="en" {
                 (head(&self.title))
                 body data-boot=(boot) {
-                    a.skip href="#main" { "Skip to the content" }
+                    a.skip href="#main" { "Skip to content" }
                     header.side {
                         (brand())
                         nav aria-label="Main" {
-                            @for (place, name, path) in Place::ALL {
-                                @if !place.is_for_admins() || visitor.is_admin() {
-                                    a href=(path) aria-current=[(place == self.place).then_some("page")] {
+                            @for (section, name, path) in Section::ALL {
+                                @if !section.is_for_admins() || context.is_admin() {
+                                    a href=(path) aria-current=[(section == self.section).then_some("page")] {
                                         (name) }
                                 }
                             }
                         }
                         div.who {
                             p #live role="status" {}
-                            span { (says(&visitor.caller.name)) ", " (visitor.caller.role)
-                                @if let Some(project) = &visitor.caller.project { " of " (says(project)) } }
-                            a href="/docs" { "The API" }
-                            @if visitor.signed_in {
+                            span { (safe(&context.caller.name)) ", " (context.caller.role)
+                                @if let Some(project) = &context.caller.project { " of " (safe(project)) } }
+                            a href="/docs" { "API" }
+                            @if context.signed_in {
                                 form method="post" action="/sign-out" {
-                                    (act::csrf(visitor))
+                                    (forms::csrf(context))
                                     button.quiet type="submit" { "Sign out" }
                                 }
                             }
@@ -183,7 +167,7 @@ fn brand() -> Markup {
     html! { a.brand href="/" { img src=(ICON.path) alt=""; "Tidemill" } }
 }
 
-/// A page without the frame: for those who are not signed in, and for problems.
+/// Page without navigation: for sign-in and errors.
 pub(crate) fn bare(title: &str, content: &Markup) -> Html<String> {
     let page = html! {
         (DOCTYPE)
@@ -192,7 +176,7 @@ pub(crate) fn bare(title: &str, content: &Markup) -> Html<String> {
     Html(page.into_string())
 }
 
-/// The name of the product over a form that stands alone.
-pub(crate) fn sign() -> Markup {
+/// Product name above a page without navigation.
+pub(crate) fn brand_link() -> Markup {
     brand()
 }

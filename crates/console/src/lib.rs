@@ -1,41 +1,40 @@
-//! The console: pages that show every run, live, and let people act on it.
+//! Web console: live pages for runs, and forms that act on them.
 //!
-//! It has no rules of its own, and no way to the database. Each page asks the HTTP door within the same process,
-//! with what the browser showed to be let in; each form is one call of a route of that door. So a page shows what
-//! its reader may see and nothing else, and a button does what the same person could do over HTTP, on the same
-//! record.
+//! The console has no business rules and no database access. Each page calls the HTTP API within the same process with
+//! the browser's credentials, and each form is one call of an API route. So a page shows only what its user may see,
+//! and a button does exactly what the same user could do over HTTP, with the same audit entry.
 //!
-//! Pages are whole without script. The one script swaps what has changed, while somebody looks.
+//! Pages work without scripts. The only script updates the changed parts of a visible page.
 
-mod act;
 mod agents;
+mod api_client;
 mod assets;
 mod audit;
+mod chart;
 mod confirm;
-mod door;
+mod error_page;
 mod feeds;
-mod figures;
 mod flags;
-mod fold;
+mod form_return;
+mod forms;
 mod graph;
 mod job;
+mod json_view;
 mod layout;
-mod lost;
-mod oops;
+mod not_found;
 mod overview;
-mod picture;
+mod page_context;
 mod queues;
 mod run;
 mod runs;
 mod schedules;
 mod sign_in;
+mod stats_cache;
 mod sync;
 mod text;
 mod time;
 mod tokens;
-mod visitor;
-mod way_back;
-mod words;
+mod widgets;
 mod workers;
 
 use axum::Router;
@@ -47,7 +46,7 @@ use http::{HeaderName, HeaderValue, header};
 use std::sync::Arc;
 use tidemill_api::App;
 
-/// What every page works with; cheap to clone.
+/// Shared state of all pages. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Console {
     inner: Arc<Inner>,
@@ -55,21 +54,21 @@ pub(crate) struct Console {
 
 struct Inner {
     app: App,
-    door: door::Door,
-    figures: figures::Figures,
-    paces: sync::Paces,
-    /// Made at the start of the process: a page that sees another one knows that the server was restarted.
+    api: api_client::ApiClient,
+    stats: stats_cache::StatsCache,
+    paces: sync::PaceCache,
+    /// Id of this server process. A page that receives another one knows that the server was restarted.
     boot: String,
 }
 
-/// The pages of a server whose door works with this: to be put beside the routes of the door.
+/// Returns the console's pages, to be served next to the API's routes.
 pub fn router(app: App) -> Router {
     let console = Console {
         inner: Arc::new(Inner {
-            door: door::Door::new(&app),
+            api: api_client::ApiClient::new(&app),
             app,
-            figures: figures::Figures::default(),
-            paces: sync::Paces::default(),
+            stats: stats_cache::StatsCache::default(),
+            paces: sync::PaceCache::default(),
             boot: uuid::Uuid::new_v4().simple().to_string(),
         }),
     };
@@ -91,37 +90,37 @@ pub fn router(app: App) -> Router {
         .merge(tokens::routes())
         .merge(workers::routes())
         .route("/audit", get(audit::page))
-        .method_not_allowed_fallback(lost::wrong_method)
+        .method_not_allowed_fallback(not_found::wrong_method)
         .layer(from_fn(headers))
         .with_state(console)
 }
 
-/// What a server says of addresses that neither its door nor the console knows.
-pub fn nowhere() -> MethodRouter {
-    any(lost::nowhere).layer(from_fn(headers))
+/// Returns the handler for addresses that neither the API nor the console has.
+pub fn not_found() -> MethodRouter {
+    any(not_found::not_found).layer(from_fn(headers))
 }
 
-/// Where scripts, styles and pictures may come from: from here, as files. Nothing within a page is run.
+/// Content security policy: scripts, styles and images only as files of this server, nothing inline.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
                       connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// What every answer of the console says to browsers.
+/// Adds the security headers to every response, and the link back to a refused form.
 async fn headers(mut request: Request, next: Next) -> Response {
-    let way = way_back::WayBack::default();
-    request.extensions_mut().insert(way.clone());
-    let mut response = oops::with_way(next.run(request).await, &way);
+    let address = form_return::ReturnAddress::default();
+    request.extensions_mut().insert(address.clone());
+    let mut response = error_page::with_return_link(next.run(request).await, &address);
     let headers = response.headers_mut();
-    let said = [
+    let security = [
         (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "same-origin"),
         (header::X_FRAME_OPTIONS, "DENY"),
         (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
     ];
-    for (name, value) in said {
+    for (name, value) in security {
         headers.insert(name, HeaderValue::from_static(value));
     }
-    // What was shown to somebody who signed in is not kept for whoever sits there next.
+    // Pages must not stay in the cache for the next user of the same browser.
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response
 }

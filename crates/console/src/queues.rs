@@ -1,15 +1,15 @@
-//! Queues: what is in them, who is served, and dead letters, which can be sent again.
+//! Queues: depth, next messages, and dead letters with their replay.
 
 use crate::Console;
-use crate::act::{self, Done, Form};
-use crate::confirm::{Ask, SURE};
-use crate::fold;
-use crate::layout::{Page, Place};
-use crate::oops::Oops;
-use crate::text::{line, line_of, says};
+use crate::confirm::{Confirmation, SURE};
+use crate::error_page::ErrorPage;
+use crate::forms::{self, Form, FormOutcome};
+use crate::json_view;
+use crate::layout::{Page, Section};
+use crate::page_context::PageContext;
+use crate::text::{clip, line, safe};
 use crate::time::{ago, ago_or_none, rough_secs};
-use crate::visitor::Visitor;
-use crate::words::{count, counted, first, label, run_page};
+use crate::widgets::{count, first_rows, label, pluralize, run_page};
 use axum::Router;
 use axum::extract::Path;
 use axum::response::Response;
@@ -19,27 +19,27 @@ use maud::{Markup, html};
 use tidemill_core::queue::{DeadLetter, Message};
 use tidemill_core::shell::command;
 use tidemill_wire::Page as Slice;
-use tidemill_wire::queues::{ListDead, Peek, QueueLine, ReplayDead};
+use tidemill_wire::queues::{ListDead, Peek, QueueSummary, ReplayDead};
 
-/// Messages and dead letters that a page shows.
-const MESSAGES: u16 = 25;
-const LETTERS: u16 = 50;
-/// Characters of a body that a page holds: of a message, and of a dead letter, which somebody wants to read whole.
+/// Number of messages and dead letters per page.
+const MESSAGES_MAX: u16 = 25;
+const LETTERS_MAX: u16 = 50;
+/// Maximum size of a shown body: of a message, and of a dead letter, which users want to read completely.
 const BODY_CHARS_MAX: usize = 1_500;
 const LETTER_CHARS_MAX: usize = 8_000;
 const REPLAY: &str = "/v1/queues/{queue}/replay";
-/// Seconds after which the page is looked at again: messages come and go without an event.
-const EVERY: u16 = 2;
+/// Refresh interval in seconds, because messages create no events.
+const REFRESH_SECS: u16 = 2;
 
 pub(crate) fn routes() -> Router<Console> {
     Router::new()
         .route("/queues", get(page))
-        .route("/queues/{queue}", get(one))
+        .route("/queues/{queue}", get(queue_page))
         .route("/queues/{queue}/replay", post(replay))
 }
 
-async fn page(visitor: Visitor) -> Result<Response, Oops> {
-    let queues = visitor.client.queues().await?.items;
+async fn page(context: PageContext) -> Result<Response, ErrorPage> {
+    let queues = context.client.queues().await?.items;
     let body = html! {
         div.head { h1 { "Queues" } }
         div.panel #list data-live {
@@ -48,14 +48,14 @@ async fn page(visitor: Visitor) -> Result<Response, Oops> {
                     th.num { "Dead" } th.num { "Oldest" }
                     th.num.wide { "Lock" } th.num.wide { "Deliveries" } th.num.wide { "Expiry" } } }
                 tbody {
-                    @for QueueLine { settings, depth } in &queues {
+                    @for QueueSummary { settings, depth } in &queues {
                         tr data-key=(settings.queue) {
-                            td { a href={ "/queues/" (settings.queue) } { (says(&settings.queue)) } }
+                            td { a href={ "/queues/" (settings.queue) } { (safe(&settings.queue)) } }
                             td.num { (count(depth.waiting)) }
                             td.num { (count(depth.delayed)) }
                             td.num { (count(depth.in_flight)) }
                             td.num.bad[depth.dead > 0] { (count(depth.dead)) }
-                            td.num { (ago_or_none(depth.oldest_at, visitor.now)) }
+                            td.num { (ago_or_none(depth.oldest_at, context.now)) }
                             td.num.wide { (rough_secs(f64::from(settings.lock_secs))) }
                             td.num.wide { "at most " (settings.deliveries_max) }
                             td.num.wide { (rough_secs(f64::from(settings.expiry_secs))) }
@@ -65,80 +65,80 @@ async fn page(visitor: Visitor) -> Result<Response, Oops> {
             } }
         }
     };
-    Ok(Page::new(&visitor, Place::Queues, "Queues").live().every(EVERY).show(&body))
+    Ok(Page::new(&context, Section::Queues, "Queues").live().refresh_every(REFRESH_SECS).show(&body))
 }
 
-async fn one(visitor: Visitor, Path(queue): Path<String>) -> Result<Response, Oops> {
-    let client = &visitor.client;
+async fn queue_page(context: PageContext, Path(queue): Path<String>) -> Result<Response, ErrorPage> {
+    let client = &context.client;
     let line = client.queue(&queue).await?;
-    let after = form_urlencoded::parse(visitor.uri.query().unwrap_or_default().as_bytes())
+    let after = form_urlencoded::parse(context.uri.query().unwrap_or_default().as_bytes())
         .find(|(name, _)| name == "after")
         .map(|(_, value)| value.into_owned());
-    let wanted = ListDead { after, limit: Some(LETTERS) };
+    let params = ListDead { after, limit: Some(LETTERS_MAX) };
     let (messages, dead) = tokio::try_join!(
-        client.peek(&queue, Peek { limit: Some(MESSAGES) }),
-        client.dead_letters(&queue, &wanted)
+        client.peek(&queue, Peek { limit: Some(MESSAGES_MAX) }),
+        client.dead_letters(&queue, &params)
     )?;
     let body = html! {
-        div.head { h1 { (says(&queue)) }
+        div.head { h1 { (safe(&queue)) }
             p.sub { "A message is locked for " (rough_secs(f64::from(line.settings.lock_secs)))
                 ", delivered at most "
-                (line.settings.deliveries_max) " times, and given up after "
+                (line.settings.deliveries_max) " times, and becomes a dead letter after "
                     (rough_secs(f64::from(line.settings.expiry_secs))) "." } }
-        div #depth.tiles data-live { (depth(&visitor, &line)) }
-        div #dead data-live { (letters(&visitor, &queue, &dead)) }
-        div #next data-live { (groups(&visitor, &line)) (next(&visitor, &messages.items)) }
-        (act::commands(&commands(&visitor, &queue, &line)))
+        div #depth.tiles data-live { (depth(&context, &line)) }
+        div #dead data-live { (letters(&context, &queue, &dead)) }
+        div #next data-live { (groups(&context, &line)) (next(&context, &messages.items)) }
+        (forms::commands(&commands(&context, &queue, &line)))
     };
-    Ok(Page::new(&visitor, Place::Queues, queue).live().every(EVERY).show(&body))
+    Ok(Page::new(&context, Section::Queues, queue).live().refresh_every(REFRESH_SECS).show(&body))
 }
 
-/// Commands that do the same as the page.
-fn commands(visitor: &Visitor, queue: &str, line: &QueueLine) -> Vec<String> {
+/// Commands that do the same as the page's buttons.
+fn commands(context: &PageContext, queue: &str, line: &QueueSummary) -> Vec<String> {
     let mut commands = vec![command(["queue", "peek", queue]), command(["queue", "dead", queue])];
-    if line.depth.dead > 0 && visitor.may(Method::POST, REPLAY) {
+    if line.depth.dead > 0 && context.may(Method::POST, REPLAY) {
         commands.push(command(["queue", "replay", queue, "--all"]));
     }
     commands
 }
 
-fn depth(visitor: &Visitor, line: &QueueLine) -> Markup {
+fn depth(context: &PageContext, line: &QueueSummary) -> Markup {
     let depth = &line.depth;
     html! {
-        div.tile { span { "Waiting" } b { (count(depth.waiting)) } span { "the next worker may get them" } }
+        div.tile { span { "Waiting" } b { (count(depth.waiting)) } span { "ready for a worker" } }
         div.tile { span { "In flight" } b { (count(depth.in_flight)) } span { "held by a worker" } }
-        div.tile { span { "Delayed" } b { (count(depth.delayed)) } span { "their time has not come" } }
-        div.tile { span { "Oldest" } b { (ago_or_none(depth.oldest_at, visitor.now)) }
-            span { "of those that wait" } }
+        div.tile { span { "Delayed" } b { (count(depth.delayed)) } span { "not due yet" } }
+        div.tile { span { "Oldest" } b { (ago_or_none(depth.oldest_at, context.now)) }
+            span { "waiting message" } }
         div.tile { span { "Dead" } b.bad[depth.dead > 0] { (count(depth.dead)) }
-            span { "nobody gets them any more" } }
+            span { "not delivered any more" } }
     }
 }
 
-fn letters(visitor: &Visitor, queue: &str, dead: &Slice<DeadLetter>) -> Markup {
-    let acts = visitor.may(Method::POST, REPLAY);
+fn letters(context: &PageContext, queue: &str, dead: &Slice<DeadLetter>) -> Markup {
+    let acts = context.may(Method::POST, REPLAY);
     let path = format!("/queues/{queue}/replay");
     html! {
         section.panel {
             header { h2 { "Dead letters" } }
-            @if dead.items.is_empty() { p.empty { "None: nothing was given up." } }
+            @if dead.items.is_empty() { p.empty { "There are no dead letters." } }
             @else {
                 @if acts {
                     form #replay.filters method="post" action=(path) {
-                        (act::hidden(visitor))
-                        button type="submit" name="which" value="some" { "Replay the selected" }
+                        (forms::hidden(context))
+                        button type="submit" name="which" value="some" { "Replay selected" }
                         button type="submit" name="which" value="all" { "Replay all" }
                     }
                 }
                 div.scroll { table {
                     thead { tr { @if acts { th.check { input type="checkbox" data-all="id"
                         aria-label="Select all"; } }
-                        th { "Message" } th { "Why" } th { "Feed" } th.num { "Deliveries" } th { "Sent" }
-                            th { "Given up" } @if acts { th {} } } }
-                    tbody { @for letter in &dead.items { (letter_row(visitor, letter, &path, acts)) } }
+                        th { "Message" } th { "Reason" } th { "Feed" } th.num { "Deliveries" } th { "Sent" }
+                            th { "Died" } @if acts { th {} } } }
+                    tbody { @for letter in &dead.items { (letter_row(context, letter, &path, acts)) } }
                 } }
                 @if let Some(next) = &dead.next {
-                    nav.pages { a.button href={ "/queues/" (queue) "?" (after(next)) } { "Younger" } }
+                    nav.pages { a.button href={ "/queues/" (queue) "?" (after(next)) } { "Newer" } }
                 }
             }
         }
@@ -149,30 +149,30 @@ fn after(cursor: &str) -> String {
     form_urlencoded::Serializer::new(String::new()).append_pair("after", cursor).finish()
 }
 
-fn letter_row(visitor: &Visitor, letter: &DeadLetter, path: &str, acts: bool) -> Markup {
+fn letter_row(context: &PageContext, letter: &DeadLetter, path: &str, acts: bool) -> Markup {
     html! {
         tr data-key={ (letter.message_id) "/" (letter.generation) } {
             @if acts { td.check { input type="checkbox" form="replay" name="id" value=(letter.message_id)
                 aria-label={ "Select " (letter.message_id) }; } }
-            td { code { (line_of(&letter.message_id, 60)) }
+            td { code { (clip(&letter.message_id, 60)) }
                 @if let Some(run) = &letter.run_id { " " a.small href=(run_page(run)) { "run" } }
-                (fold::bounded("Body", &letter.body, LETTER_CHARS_MAX,
+                (json_view::truncated_with_command("Body", &letter.body, LETTER_CHARS_MAX,
                     &command(["queue", "dead", &letter.queue, "--limit", "1000", "--json"]))) }
             td { (label(letter.reason.as_str())) @if let Some(error) = &letter.last_error {
                 span.why { (line(error)) } } }
-            td { (says(&letter.group)) }
+            td { (safe(&letter.group)) }
             td.num { (letter.deliveries) }
-            td.nowrap { (ago(letter.enqueued_at, visitor.now)) }
-            td.nowrap { (ago(letter.dead_at, visitor.now)) }
+            td.nowrap { (ago(letter.enqueued_at, context.now)) }
+            td.nowrap { (ago(letter.dead_at, context.now)) }
             @if acts { td.acts {
-                (act::button(visitor, path, &[("which", "some"), ("id", &letter.message_id)], "Replay", ""))
-                (act::commands(&[command(["queue", "replay", &letter.queue, &letter.message_id])]))
+                (forms::button(context, path, &[("which", "some"), ("id", &letter.message_id)], "Replay", ""))
+                (forms::commands(&[command(["queue", "replay", &letter.queue, &letter.message_id])]))
             } }
         }
     }
 }
 
-fn groups(visitor: &Visitor, line: &QueueLine) -> Markup {
+fn groups(context: &PageContext, line: &QueueSummary) -> Markup {
     html! {
         @if line.depth.groups.len() > 1 {
             section.panel {
@@ -182,10 +182,10 @@ fn groups(visitor: &Visitor, line: &QueueLine) -> Markup {
                         } th.num { "Dead" } th.num { "Oldest" } } }
                     tbody { @for group in &line.depth.groups {
                         tr data-key=(group.group) {
-                            td { (says(&group.group)) } td.num { (count(group.waiting)) }
+                            td { (safe(&group.group)) } td.num { (count(group.waiting)) }
                                 td.num { (count(group.delayed)) }
                             td.num { (count(group.in_flight)) } td.num { (count(group.dead)) }
-                                td.num { (ago_or_none(group.oldest_at, visitor.now)) }
+                                td.num { (ago_or_none(group.oldest_at, context.now)) }
                         }
                     } }
                 } }
@@ -194,25 +194,25 @@ fn groups(visitor: &Visitor, line: &QueueLine) -> Markup {
     }
 }
 
-fn next(visitor: &Visitor, messages: &[Message]) -> Markup {
+fn next(context: &PageContext, messages: &[Message]) -> Markup {
     html! {
         section.panel {
-            header { h2 { "Next messages" } span.dim.small { "a look: nothing is taken" } }
-            @if messages.is_empty() { p.empty { "It is empty." } }
+            header { h2 { "Next messages" } span.dim.small { "preview; messages stay in the queue" } }
+            @if messages.is_empty() { p.empty { "The queue is empty." } }
             @else {
                 div.scroll { table {
                     thead { tr { th { "Message" } th { "State" } th { "Feed" } th.num { "Deliveries" }
                         th { "Sent" } th { "Due" } } }
                     tbody { @for message in messages {
                         tr data-key={ (message.message_id) "/" (message.generation) } {
-                            td { code { (line_of(&message.message_id, 60)) }
-                                (fold::bounded("Body", &message.body, BODY_CHARS_MAX,
+                            td { code { (clip(&message.message_id, 60)) }
+                                (json_view::truncated_with_command("Body", &message.body, BODY_CHARS_MAX,
                                     &command(["queue", "peek", &message.queue, "--json"]))) }
                             td { (label(message.state.as_str())) @if let Some(error) = &message.last_error {
                                 span.why { (line(error)) } } }
-                            td { (says(&message.group)) } td.num { (message.deliveries) }
-                            td.nowrap { (ago(message.enqueued_at, visitor.now)) }
-                                td.nowrap { (ago(message.visible_at, visitor.now)) }
+                            td { (safe(&message.group)) } td.num { (message.deliveries) }
+                            td.nowrap { (ago(message.enqueued_at, context.now)) }
+                                td.nowrap { (ago(message.visible_at, context.now)) }
                         }
                     } }
                 } }
@@ -221,47 +221,47 @@ fn next(visitor: &Visitor, messages: &[Message]) -> Markup {
     }
 }
 
-/// What a replay of everything means, feed by feed.
-fn question(line: &QueueLine) -> Ask<'static> {
+/// Confirmation for the replay of all dead letters.
+fn confirmation(line: &QueueSummary) -> Confirmation<'static> {
     let (queue, dead) = (&line.settings.queue, line.depth.dead);
-    let happens = html! {
-        p { (counted(dead, "dead letter", "dead letters")) " of " b { (says(queue)) } " "
-            @if dead == 1 { "is sent again:" } @else { "are sent again:" } }
+    let consequences = html! {
+        p { (pluralize(dead, "dead letter", "dead letters")) " of " b { (safe(queue)) } " "
+            @if dead == 1 { "is replayed:" } @else { "are replayed:" } }
         ul {
-            @for group in first(&line.depth.groups).iter().filter(|group| group.dead > 0) {
-                li { b { (count(group.dead)) } " of " (says(&group.group)) }
+            @for group in first_rows(&line.depth.groups).iter().filter(|group| group.dead > 0) {
+                li { b { (count(group.dead)) } " of " (safe(&group.group)) }
             }
-            li { "Each is delivered anew, at most " (line.settings.deliveries_max) " times." }
-            li { "What became a dead letter since goes with them. One whose sync has failed leads to nothing: \
-                retry the sync instead." }
+            li { "Each is delivered again, at most " (line.settings.deliveries_max) " times." }
+            li { "Messages that became dead letters in the meantime are included. A message of a failed sync has no \
+                effect: retry the sync instead." }
         }
     };
-    let question = format!("Replay {}?", counted(dead, "dead letter", "dead letters"));
+    let question = format!("Replay {}?", pluralize(dead, "dead letter", "dead letters"));
     let commands = vec![command(["queue", "replay", queue, "--all"])];
-    Ask { place: Place::Queues, question, happens, button: "Replay them", commands }
+    Confirmation { section: Section::Queues, question, consequences, button: "Replay them", commands }
 }
 
-async fn replay(visitor: Visitor, Path(queue): Path<String>, form: Form) -> Result<Response, Oops> {
+async fn replay(context: PageContext, Path(queue): Path<String>, form: Form) -> Result<Response, ErrorPage> {
     let which = match form.field("which") {
         Some("all") => ReplayDead { ids: Vec::new(), all: true },
-        Some(_) | None => ReplayDead { ids: form.all("id").map(str::to_owned).collect(), all: false },
+        Some(_) | None => ReplayDead { ids: form.values("id").map(str::to_owned).collect(), all: false },
     };
     if !which.all && which.ids.is_empty() {
-        return Err(Oops::bad_form("no dead letter is selected; tick those that are meant"));
+        return Err(ErrorPage::bad_form("no dead letter is selected"));
     }
-    // Whoever may not do it hears that from the door.
-    if which.all && !form.is_ticked(SURE) && visitor.may(Method::POST, REPLAY) {
+    // A user without the permission gets the API's refusal instead of a confirmation page.
+    if which.all && !form.is_checked(SURE) && context.may(Method::POST, REPLAY) {
         let line = form.client.queue(&queue).await?;
         if line.depth.dead > 1 {
-            return Ok(question(&line).show(&visitor, &form));
+            return Ok(confirmation(&line).show(&context, &form));
         }
     }
-    let asked = which.ids.len();
+    let selected = which.ids.len();
     let replayed = form.client.replay(&queue, &which).await?.replayed;
     let replayed = usize::try_from(replayed).unwrap_or(usize::MAX);
-    Ok(form.back(Done::Bulk {
+    Ok(form.back(FormOutcome::Bulk {
         code: "bulk-replay",
         count: replayed,
-        of: if which.all { replayed } else { asked },
+        of: if which.all { replayed } else { selected },
     }))
 }

@@ -1,17 +1,17 @@
-//! The list of runs: every filter stands in the address, rows are live, and several can be acted on at once.
+//! List of runs: filters in the address, live rows, and actions on several runs.
 
 mod bulk;
 mod filter;
 
 use crate::Console;
-use crate::act;
+use crate::error_page::{ErrorPage, sentence};
+use crate::forms;
 use crate::graph;
-use crate::layout::{Page, Place};
-use crate::oops::{Oops, sentence};
-use crate::text::{line, line_of, says};
+use crate::layout::{Page, Section};
+use crate::page_context::PageContext;
+use crate::text::{clip, line, safe};
 use crate::time::{ago, took};
-use crate::visitor::Visitor;
-use crate::words::{ending, run_link, state, subject};
+use crate::widgets::{end_reason, run_link, state, subject};
 use axum::Router;
 use axum::response::Response;
 use axum::routing::{get, post};
@@ -26,22 +26,24 @@ use tidemill_core::project::Project;
 use tidemill_core::run::{Run, RunState};
 use tidemill_wire::{Page as Slice, Problem};
 
-/// Rows of a page.
 const ROWS: u16 = 50;
 
 pub(crate) fn routes() -> Router<Console> {
     Router::new().route("/runs", get(page)).route("/runs/bulk", post(bulk::bulk))
 }
 
-/// What the list has, or why it has nothing.
-async fn found(visitor: &Visitor, filter: &Filter) -> Result<Result<Slice<Run>, Box<Problem>>, Oops> {
-    let asked = match filter.asked(visitor.now, ROWS) {
-        Ok(asked) => asked,
+/// Reads the runs, or the problem with the filter.
+async fn read_runs(
+    context: &PageContext,
+    filter: &Filter,
+) -> Result<Result<Slice<Run>, Box<Problem>>, ErrorPage> {
+    let request = match filter.to_request(context.now, ROWS) {
+        Ok(request) => request,
         Err(problem) => return Ok(Err(Box::new(problem))),
     };
-    match visitor.client.runs(&asked).await {
+    match context.client.runs(&request).await {
         Ok(slice) => Ok(Ok(slice)),
-        // A filter that fits nothing is not the end of the page.
+        // An invalid filter is shown on the page instead of an error page.
         Err(Error::Refused { status: StatusCode::UNPROCESSABLE_ENTITY | StatusCode::NOT_FOUND, problem }) => {
             Ok(Err(problem))
         }
@@ -49,55 +51,55 @@ async fn found(visitor: &Visitor, filter: &Filter) -> Result<Result<Slice<Run>, 
     }
 }
 
-async fn page(visitor: Visitor) -> Result<Response, Oops> {
-    let filter = Filter::of(&visitor.uri);
-    let found = found(&visitor, &filter).await?;
-    let projects = visitor.client.projects().await?.items;
+async fn page(context: PageContext) -> Result<Response, ErrorPage> {
+    let filter = Filter::from_uri(&context.uri);
+    let found = read_runs(&context, &filter).await?;
+    let projects = context.client.projects().await?.items;
     let runs = found.as_ref().map_or(&[][..], |slice| &slice.items);
-    let far = graph::far(&visitor.client, runs).await?;
+    let progress = graph::progress_of(&context.client, runs).await?;
     let body = html! {
         div.head { h1 { "Runs" } }
         div.panel { (filter.form(&projects)) }
         div.panel #runs data-live {
             @match &found {
-                Ok(slice) => (list(&visitor, &filter, slice, &projects, &far)),
+                Ok(slice) => (list(&context, &filter, slice, &projects, &progress)),
                 Err(problem) => p.empty role="alert" {
-                    (says(&sentence(&problem.message)))
-                    @if let Some(hint) = &problem.hint { " " (says(hint)) }
+                    (safe(&sentence(&problem.message)))
+                    @if let Some(hint) = &problem.hint { " " (safe(hint)) }
                 },
             }
         }
     };
-    Ok(Page::new(&visitor, Place::Runs, "Runs").live().show(&body))
+    Ok(Page::new(&context, Section::Runs, "Runs").live().show(&body))
 }
 
 fn list(
-    visitor: &Visitor,
+    context: &PageContext,
     filter: &Filter,
     slice: &Slice<Run>,
     projects: &[Project],
-    far: &HashMap<RunId, GraphRecord>,
+    progress: &HashMap<RunId, GraphRecord>,
 ) -> Markup {
     if slice.items.is_empty() {
         return nothing(filter, projects);
     }
-    let acts = visitor.may_operate();
+    let acts = context.may_operate();
     html! {
         @if acts {
             form #bulk.filters method="post" action="/runs/bulk" {
-                (act::hidden(visitor))
-                button type="submit" name="act" value="cancel" { "Cancel the selected" }
-                button type="submit" name="act" value="retry" { "Retry the selected" }
+                (forms::hidden(context))
+                button type="submit" name="act" value="cancel" { "Cancel selected" }
+                button type="submit" name="act" value="retry" { "Retry selected" }
             }
         }
         div.scroll {
             table {
                 thead { tr {
                     @if acts { th.check { input type="checkbox" data-all="run" aria-label="Select all"; } }
-                    th { "State" } th { "Run" } th { "What" } th.wide { "Worker" } th { "Queued" }
-                        th.num { "Took" }
+                    th { "State" } th { "Run" } th { "Subject" } th.wide { "Worker" } th { "Queued" }
+                        th.num { "Duration" }
                 } }
-                tbody { @for run in &slice.items { (row(visitor, run, acts, far.get(&run.run_id))) } }
+                tbody { @for run in &slice.items { (row(context, run, acts, progress.get(&run.run_id))) } }
             }
         }
         nav.pages aria-label="Pages" {
@@ -107,8 +109,8 @@ fn list(
     }
 }
 
-fn row(visitor: &Visitor, run: &Run, acts: bool, graph: Option<&GraphRecord>) -> Markup {
-    let now = visitor.now;
+fn row(context: &PageContext, run: &Run, acts: bool, graph: Option<&GraphRecord>) -> Markup {
+    let now = context.now;
     html! {
         tr data-key=(run.run_id) {
             @if acts {
@@ -120,7 +122,7 @@ fn row(visitor: &Visitor, run: &Run, acts: bool, graph: Option<&GraphRecord>) ->
                 }
             td { (subject(run)) @if let Some(why) = reason(run, now) { span.why { (line(&why)) } }
                 @if let Some(graph) = graph { span.why { (graph::progress(&graph.counts)) } } }
-            td.wide { @if let Some(worker) = &run.claimed_by { (line_of(worker, 32)) } @else { span.dim { "–" } } }
+            td.wide { @if let Some(worker) = &run.claimed_by { (clip(worker, 32)) } @else { span.dim { "–" } } }
             td.nowrap { (ago(run.queued_at, now)) }
             td.num { @if let Some(took) = took(run.started_at, run.finished_at, now) { (took) }
                 @else { span.dim { "–" } } }
@@ -128,10 +130,10 @@ fn row(visitor: &Visitor, run: &Run, acts: bool, graph: Option<&GraphRecord>) ->
     }
 }
 
-/// What is worth a line of its own in a list: why it did not end well.
+/// Reason shown in the list, for runs that did not succeed.
 fn reason(run: &Run, now: tidemill_core::Timestamp) -> Option<String> {
     match run.status {
-        RunState::Failed | RunState::Cancelled => Some(ending(run, now)),
+        RunState::Failed | RunState::Cancelled => Some(end_reason(run, now)),
         RunState::Queued | RunState::Claimed | RunState::Running | RunState::Success => None,
     }
 }
@@ -139,13 +141,13 @@ fn reason(run: &Run, now: tidemill_core::Timestamp) -> Option<String> {
 fn nothing(filter: &Filter, projects: &[Project]) -> Markup {
     html! {
         @if filter.is_narrow() {
-            p.empty { "No run fits this filter. " a href="/runs" { "Show all runs" } }
+            p.empty { "No runs match this filter. " a href="/runs" { "Show all runs" } }
         } @else if let Some(project) = projects.first() {
-            p.empty { "No run was queued yet. Queue one: "
+            p.empty { "There are no runs yet. Queue one: "
                 code { "tidemill run queue --project " (project.project_id) " --env "
                     (project.environments.first().map_or("staging", String::as_str)) } }
         } @else {
-            p.empty { "There is no project yet. Make one: "
+            p.empty { "There are no projects yet. Create one: "
                 code { "tidemill project create shop --env staging" } }
         }
     }

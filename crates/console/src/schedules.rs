@@ -1,13 +1,13 @@
-//! Schedules: what the clock queues, and when.
+//! The schedules page.
 
 use crate::Console;
-use crate::act::{self, Done, Form};
-use crate::layout::{Page, Place};
-use crate::oops::Oops;
-use crate::text::{line, line_of, says};
+use crate::error_page::ErrorPage;
+use crate::forms::{self, Form, FormOutcome};
+use crate::layout::{Page, Section};
+use crate::page_context::PageContext;
+use crate::text::{clip, line, safe};
 use crate::time::{ago, ago_or_none, minute};
-use crate::visitor::Visitor;
-use crate::words::{first, label, others, run_link};
+use crate::widgets::{first_rows, label, omitted_rows, run_link};
 use axum::Router;
 use axum::extract::Path;
 use axum::response::Response;
@@ -17,8 +17,8 @@ use tidemill_core::schedule::Schedule;
 use tidemill_core::shell::command;
 use tidemill_wire::schedules::PauseSchedule;
 
-/// Fire times that are shown of each.
-const FIRES: usize = 3;
+/// Number of next times shown per schedule.
+const FIRES_MAX: usize = 3;
 
 pub(crate) fn routes() -> Router<Console> {
     Router::new()
@@ -27,80 +27,80 @@ pub(crate) fn routes() -> Router<Console> {
         .route("/schedules/{schedule}/resume", post(resume))
 }
 
-async fn page(visitor: Visitor) -> Result<Response, Oops> {
-    let schedules = visitor.client.schedules().await?.items;
-    let acts = visitor.may(http::Method::POST, "/v1/schedules/{schedule}/pause");
+async fn page(context: PageContext) -> Result<Response, ErrorPage> {
+    let schedules = context.client.schedules().await?.items;
+    let acts = context.may(http::Method::POST, "/v1/schedules/{schedule}/pause");
     let body = html! {
         div.head { h1 { "Schedules" } }
         div.panel #schedules data-live {
             @if schedules.is_empty() {
-                p.empty { "Nothing is queued by the clock. Make a schedule: "
+                p.empty { "There are no schedules. Add one: "
                     code { "tidemill schedule add NAME --cron \"30 2 * * *\" --project P --env E" } }
             } @else {
                 div.scroll { table {
-                    thead { tr { th { "Schedule" } th { "When" } th { "Next" } th { "Last" }
-                        th.wide { "Queues" } @if acts { th {} } } }
-                    tbody { @for schedule in first(&schedules) {
+                    thead { tr { th { "Schedule" } th { "Pattern" } th { "Next" } th { "Last" }
+                        th.wide { "Target" } @if acts { th {} } } }
+                    tbody { @for schedule in first_rows(&schedules) {
                         tr data-key=(schedule.schedule_id) {
-                            td { (says(&schedule.schedule_id)) @if schedule.paused_at.is_some() { " "
+                            td { (safe(&schedule.schedule_id)) @if schedule.paused_at.is_some() { " "
                                 (label("paused")) }
                                 @if let Some(note) = &schedule.paused_note { span.why { (line(note)) } } }
-                            td { code.nowrap { (line_of(&schedule.cron, 60)) } span.why { (says(&schedule.time_zone))
+                            td { code.nowrap { (clip(&schedule.cron, 60)) } span.why { (safe(&schedule.time_zone))
                                 } }
-                            td { (next_times(&visitor, schedule, FIRES)) }
-                            td { (ago_or_none(schedule.last_fire_at, visitor.now)) @if let
+                            td { (next_times(&context, schedule, FIRES_MAX)) }
+                            td { (ago_or_none(schedule.last_fire_at, context.now)) @if let
                                 Some(run) = &schedule.last_run_id { " " (run_link(run)) } }
-                            td.wide { (says(&schedule.request.project)) "/" (says(&schedule.request.env))
+                            td.wide { (safe(&schedule.request.project)) "/" (safe(&schedule.request.env))
                                 span.why { "missed: " (schedule.missed) ", overlap: " (schedule.overlap) } }
-                            @if acts { td.acts { (verbs(&visitor, schedule)) } }
+                            @if acts { td.acts { (buttons(&context, schedule)) } }
                         }
                     } }
                 } }
-                (others(schedules.len(), "tidemill schedule list"))
+                (omitted_rows(schedules.len(), "tidemill schedule list"))
             }
         }
     };
-    Ok(Page::new(&visitor, Place::Schedules, "Schedules").live().show(&body))
+    Ok(Page::new(&context, Section::Schedules, "Schedules").live().show(&body))
 }
 
-fn verbs(visitor: &Visitor, schedule: &Schedule) -> Markup {
+fn buttons(context: &PageContext, schedule: &Schedule) -> Markup {
     let name = &schedule.schedule_id;
     let (verb, label) = if schedule.paused_at.is_some() { ("resume", "Resume") } else { ("pause", "Pause") };
     html! {
-        (act::button(visitor, &format!("/schedules/{name}/{verb}"), &[], label, ""))
-        (act::commands(&[command(["schedule", verb, name])]))
+        (forms::button(context, &format!("/schedules/{name}/{verb}"), &[], label, ""))
+        (forms::commands(&[command(["schedule", verb, name])]))
     }
 }
 
-/// The next times at which a schedule fires.
-pub(crate) fn next_times(visitor: &Visitor, schedule: &Schedule, most: usize) -> Markup {
+/// Next times of a schedule.
+pub(crate) fn next_times(context: &PageContext, schedule: &Schedule, most: usize) -> Markup {
     if let Some(since) = schedule.paused_at {
-        return html! { span.warn { "paused " (ago(since, visitor.now)) } };
+        return html! { span.warn { "paused " (ago(since, context.now)) } };
     }
     let Ok(pattern) = schedule.pattern() else {
-        return html! { span.bad { "its pattern is not understood" } };
+        return html! { span.bad { "invalid pattern" } };
     };
-    let mut fires: Vec<_> = pattern.fires_after(visitor.now).take(most).collect();
-    // What is due and not fired yet comes first.
-    if let Some(due) = schedule.next_fire_at.filter(|due| *due <= visitor.now) {
+    let mut fires: Vec<_> = pattern.fires_after(context.now).take(most).collect();
+    // A time that is due but has not fired yet comes first.
+    if let Some(due) = schedule.next_fire_at.filter(|due| *due <= context.now) {
         fires.insert(0, due);
         fires.truncate(most);
     }
     html! {
-        @if fires.is_empty() { span.dim { "never again" } }
-        @for (place, fire) in fires.iter().enumerate() {
-            @if place == 0 { b { (ago(*fire, visitor.now)) } } @else { span.why { (minute(*fire)) } }
+        @if fires.is_empty() { span.dim { "never" } }
+        @for (index, fire) in fires.iter().enumerate() {
+            @if index == 0 { b { (ago(*fire, context.now)) } } @else { span.why { (minute(*fire)) } }
         }
     }
 }
 
-async fn pause(Path(schedule): Path<String>, form: Form) -> Result<Response, Oops> {
+async fn pause(Path(schedule): Path<String>, form: Form) -> Result<Response, ErrorPage> {
     let note = form.field("note").map(str::to_owned);
     form.client.pause_schedule(&schedule, &PauseSchedule { note }).await?;
-    Ok(form.back(Done::Plain("paused")))
+    Ok(form.back(FormOutcome::Message("paused")))
 }
 
-async fn resume(Path(schedule): Path<String>, form: Form) -> Result<Response, Oops> {
+async fn resume(Path(schedule): Path<String>, form: Form) -> Result<Response, ErrorPage> {
     form.client.resume_schedule(&schedule).await?;
-    Ok(form.back(Done::Plain("resumed")))
+    Ok(form.back(FormOutcome::Message("resumed")))
 }

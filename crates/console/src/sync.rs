@@ -1,16 +1,16 @@
-//! A sync on the page of its run: partitions, what was counted and what came, consolidation, and what can be done.
+//! The sync part of a run's page: counts, partitions, charts, gaps and actions.
 
+mod actions;
 mod pace;
 mod partitions;
-mod verbs;
 
 use crate::Console;
-use crate::act;
-use crate::picture::{Bars, Columns, Heat, Row, Span};
-use crate::text::{line, says};
+use crate::chart::{Bars, Columns, Heatmap, Row, Span};
+use crate::forms;
+use crate::page_context::PageContext;
+use crate::text::{line, safe};
 use crate::time::{ago, ago_or_none, rough};
-use crate::visitor::Visitor;
-use crate::words::{bar, count, label, sync_progress};
+use crate::widgets::{bar, count, label, sync_progress};
 use axum::Router;
 use axum::routing::post;
 use maud::{Markup, html};
@@ -25,38 +25,38 @@ use tidemill_core::sync::SyncState;
 use tidemill_core::{Json, Timestamp};
 use tidemill_wire::feeds::ListGaps;
 
-pub(crate) use pace::Paces;
+pub(crate) use pace::PaceCache;
 pub(crate) use partitions::range;
 
 pub(crate) fn routes() -> Router<Console> {
     Router::new()
-        .route("/syncs/{sync}/retry", post(verbs::retry))
-        .route("/syncs/{sync}/cancel", post(verbs::cancel))
-        .route("/syncs/{sync}/consolidate", post(verbs::consolidate))
+        .route("/syncs/{sync}/retry", post(actions::retry))
+        .route("/syncs/{sync}/cancel", post(actions::cancel))
+        .route("/syncs/{sync}/consolidate", post(actions::consolidate))
 }
 
-/// A sync, and what its feed is missing.
-pub(crate) struct Told {
+/// A sync with its pace and its feed's gaps.
+pub(crate) struct SyncView {
     pub(crate) status: SyncStatus,
     pace: Pace,
     gaps: Vec<Gap>,
 }
 
-/// The sync of a request, once it is planned.
-pub(crate) async fn of(visitor: &Visitor, first: &Run) -> Result<Option<Told>, Error> {
-    let client = &visitor.client;
+/// Reads the sync of a request, if it is planned.
+pub(crate) async fn read(context: &PageContext, first: &Run) -> Result<Option<SyncView>, Error> {
+    let client = &context.client;
     let status = match client.sync(first.run_id.as_str()).await {
         Ok(status) => status,
         Err(Error::Refused { status, .. }) if status.as_u16() == 404 => return Ok(None),
         Err(error) => return Err(error),
     };
-    let asked = ListGaps { feed: Some(status.sync.feed.clone()), ..ListGaps::default() };
-    let paces = &visitor.console().inner.paces;
-    let (gaps, pace) = tokio::try_join!(client.gaps(&asked), paces.of(client, status.sync.run_id))?;
-    Ok(Some(Told { status, pace, gaps: gaps.items }))
+    let params = ListGaps { feed: Some(status.sync.feed.clone()), ..ListGaps::default() };
+    let cache = &context.console().inner.paces;
+    let (gaps, pace) = tokio::try_join!(client.gaps(&params), cache.get(client, status.sync.run_id))?;
+    Ok(Some(SyncView { status, pace, gaps: gaps.items }))
 }
 
-/// Dollars, without the cents where there are none.
+/// Formats cents as dollars, without decimals if they are zero.
 pub(crate) fn money(cents: Cents) -> String {
     if cents % 100 == 0 {
         format!("${}", count(cents / 100))
@@ -65,46 +65,46 @@ pub(crate) fn money(cents: Cents) -> String {
     }
 }
 
-/// The sync's part of the page.
-pub(crate) fn part(visitor: &Visitor, told: &Told) -> Markup {
-    let SyncStatus { sync, partitions, newer } = &told.status;
+/// Renders the sync part of the page.
+pub(crate) fn panel(context: &PageContext, view: &SyncView) -> Markup {
+    let SyncStatus { sync, partitions, newer } = &view.status;
     html! {
         section.panel #sync {
-            header { h2 { "Sync of " a href={ "/feeds/" (sync.feed) } { (says(&sync.feed)) } }
+            header { h2 { "Sync of " a href={ "/feeds/" (sync.feed) } { (safe(&sync.feed)) } }
                 (label(sync.state.as_str()))
                 span.chip { (sync.run_type) } (sync_progress(sync)) }
             @if let Some(newer) = newer.filter(|_| sync.state == SyncState::Failed) {
-                p.empty { "A newer sync of the feed was completed, so that this one is not tried again: "
+                p.empty { "A newer sync of this feed has completed, so this one cannot be retried: "
                     a.mono href={ "/runs/run-" (newer) } { (newer) } }
             }
-            div.in { (numbers(visitor, sync, partitions)) }
+            div.in { (numbers(context, sync, partitions)) }
         }
         section.panel #partitions {
-            header { h2 { "Partitions" } span.dim.small { "by price, each a range of the feed" } }
-            @if partitions.is_empty() { p.empty { "The scan found nothing to read." } }
-            @else { (partitions::grid(visitor, &told.status)) }
+            header { h2 { "Partitions" } span.dim.small { "price ranges of the feed" } }
+            @if partitions.is_empty() { p.empty { "The scan found no records to read." } }
+            @else { (partitions::grid(context, &view.status)) }
         }
-        (pace::panel(&told.pace))
+        (pace::panel(&view.pace))
         @if !partitions.is_empty() {
             section.panel {
-                header { h2 { "Heatmap" } span.dim.small { "stones per partition, by the lowest price in it" }
+                header { h2 { "Heatmap" } span.dim.small { "stones per partition, labelled with its lowest price" }
                     }
                 div.in.picture { (heat(partitions)) }
             }
             section.panel {
-                header { h2 { "When each was read" } }
-                div.in.picture { (gantt(sync, partitions, visitor.now)) }
+                header { h2 { "Partitions over time" } }
+                div.in.picture { (partition_timeline(sync, partitions, context.now)) }
             }
-            section.panel { header { h2 { "What the scan counted" }
+            section.panel { header { h2 { "Scan" }
                     span.dim.small { (count(sync.predicted)) " stones in " (sync.count_calls) " counts, "
                         (rough(chrono::TimeDelta::milliseconds(sync.scan_ms))) } }
                 div.in.picture { (scan(&sync.heatmap)) } }
         }
-        @if !told.gaps.is_empty() { (gaps(visitor, &told.gaps)) }
+        @if !view.gaps.is_empty() { (gaps(context, &view.gaps)) }
     }
 }
 
-/// Stones per second, from the first page to the last.
+/// Mean number of stones per second, from the first page to the last.
 fn mean_pace(partitions: &[Partition], now: Timestamp) -> Option<i64> {
     let from = partitions.iter().filter_map(|partition| partition.first_page_at).min()?;
     let open = partitions.iter().any(|partition| partition.state.is_open());
@@ -115,7 +115,7 @@ fn mean_pace(partitions: &[Partition], now: Timestamp) -> Option<i64> {
     (millis > 0 && stored > 0).then(|| (stored.saturating_mul(1_000) + millis / 2) / millis)
 }
 
-fn numbers(visitor: &Visitor, sync: &Sync, partitions: &[Partition]) -> Markup {
+fn numbers(context: &PageContext, sync: &Sync, partitions: &[Partition]) -> Markup {
     let sum = |field: fn(&Partition) -> i64| partitions.iter().map(field).sum::<i64>();
     let (fetched, stored, rejected) = (
         sum(|partition| partition.fetched),
@@ -123,7 +123,7 @@ fn numbers(visitor: &Visitor, sync: &Sync, partitions: &[Partition]) -> Markup {
         sum(|partition| partition.rejected),
     );
     let consolidated = sum(|partition| partition.consolidated);
-    // A stone that was read twice is stored twice, and is in the table once.
+    // A stone that was read twice is counted twice in `stored`, but only once here.
     let is_done = sync.state == SyncState::Completed;
     let total = if is_done { consolidated } else { sync.consolidation_total.max(stored) };
     let done = if is_done { "done" } else { "" };
@@ -132,35 +132,35 @@ fn numbers(visitor: &Visitor, sync: &Sync, partitions: &[Partition]) -> Markup {
         div.tiles {
             div.tile { span { "Predicted" } b { (count(sync.predicted)) } span { "by the scan" } }
             div.tile { span { "Fetched" } b { (count(fetched)) } span { (count(stored)) " stored" } }
-            div.tile { span { "Pace" } b { @if let Some(pace) = mean_pace(partitions, visitor.now) {
+            div.tile { span { "Pace" } b { @if let Some(pace) = mean_pace(partitions, context.now) {
                 (count(pace)) } @else { "–" } }
                 span { "stones per second" } }
             div.tile { span { "Rejected" } b.bad[rejected + refused > 0] { (count(rejected + refused)) }
-                span { a href={ "/feeds/" (sync.feed) "#rejects" } { "why" } } }
-            div.tile { span { "Deleted" } b { (count(sync.deleted)) } span { "no longer offered" } }
+                span { a href={ "/feeds/" (sync.feed) "#rejects" } { "reasons" } } }
+            div.tile { span { "Deleted" } b { (count(sync.deleted)) } span { "not in the feed any more" } }
         }
         dl.facts {
-            dt { "Read" }
-            dd.barred { (bar(fetched, sync.predicted, "Read", "")) span { (count(fetched)) " of "
+            dt { "Fetched" }
+            dd.barred { (bar(fetched, sync.predicted, "Fetched", "")) span { (count(fetched)) " of "
                 (count(sync.predicted)) } }
-            dt { "In the table" }
-            dd.barred { (bar(consolidated, total, "In the table", done)) span { (count(consolidated)) " of "
+            dt { "Consolidated" }
+            dd.barred { (bar(consolidated, total, "Consolidated", done)) span { (count(consolidated)) " of "
                 (count(total)) } }
-            dt { "Window" } dd { @if let Some(from) = sync.updated_from { "since " (ago(from, visitor.now)) }
+            dt { "Window" } dd { @if let Some(from) = sync.updated_from { "since " (ago(from, context.now)) }
                 @else { "everything" }
-                ", up to " (ago(sync.updated_to, visitor.now)) }
-            dt { "Watermark" } dd { (ago_or_none(sync.watermark_before, visitor.now)) " → "
-                (ago_or_none(sync.watermark_after, visitor.now)) }
+                ", up to " (ago(sync.updated_to, context.now)) }
+            dt { "Watermark" } dd { (ago_or_none(sync.watermark_before, context.now)) " → "
+                (ago_or_none(sync.watermark_after, context.now)) }
             @if let Some(note) = &sync.delete_note { dt { "Not deleted" } dd { (line(note)) } }
             @if let Some(error) = &sync.error { dt { "Error" } dd.bad { (line(error)) } }
-            dt { "Trace" } dd { code { (says(&sync.trace_id)) } }
+            dt { "Trace" } dd { code { (safe(&sync.trace_id)) } }
         }
     }
 }
 
 fn heat(partitions: &[Partition]) -> Markup {
     let row = |field: fn(&Partition) -> i64| partitions.iter().map(field).collect();
-    Heat {
+    Heatmap {
         title: "Stones predicted, fetched and stored, by partition".to_owned(),
         columns: partitions.iter().map(|partition| money(partition.prices.from)).collect(),
         rows: vec![
@@ -172,45 +172,45 @@ fn heat(partitions: &[Partition]) -> Markup {
     .draw()
 }
 
-fn gantt(sync: &Sync, partitions: &[Partition], now: Timestamp) -> Markup {
+fn partition_timeline(sync: &Sync, partitions: &[Partition], now: Timestamp) -> Markup {
     let rows = partitions.iter().map(|partition| {
-        let begun = partition.first_page_at.unwrap_or(sync.started_at);
-        let end = partition.ended_at.unwrap_or(now).max(begun);
-        let mut spans = vec![Span { from: sync.started_at, to: begun, state: "pending", waiting: true }];
+        let started = partition.first_page_at.unwrap_or(sync.started_at);
+        let end = partition.ended_at.unwrap_or(now).max(started);
+        let mut spans = vec![Span { from: sync.started_at, to: started, state: "pending", waiting: true }];
         if partition.first_page_at.is_some() || partition.ended_at.is_some() {
-            spans.push(Span { from: begun, to: end, state: partition.state.as_str(), waiting: false });
+            spans.push(Span { from: started, to: end, state: partition.state.as_str(), waiting: false });
         }
         Row { name: partition.partition_id.clone(), spans }
     });
-    Bars { title: "When each partition was read".to_owned(), rows: rows.collect() }.draw()
+    Bars { title: "Partitions over time".to_owned(), rows: rows.collect() }.draw()
 }
 
-/// The cells of the scan: counts of price ranges, as the sync keeps them.
+/// Chart of the scan's counts per price range.
 fn scan(heatmap: &Json) -> Markup {
     let cells = heatmap.as_array().into_iter().flatten().filter_map(|cell| {
         let number = |name: &str| cell.get(name).and_then(Json::as_i64);
         let prices = PriceRange { from: number("from")?, to: number("to")?.min(PRICE_CEILING) };
         Some((money(prices.from), number("count")?))
     });
-    Columns { title: "Stones by price, as the scan counted them".to_owned(), items: cells.collect() }.draw()
+    Columns { title: "Stones by price, as counted by the scan".to_owned(), items: cells.collect() }.draw()
 }
 
-/// Ranges that the watermark passed without covering them.
-pub(crate) fn gaps(visitor: &Visitor, gaps: &[Gap]) -> Markup {
+/// Panel of ranges that the watermark passed without covering them.
+pub(crate) fn gaps(context: &PageContext, gaps: &[Gap]) -> Markup {
     html! {
         section.panel #gaps {
             header { h2 { "Gaps" } span.dim.small { "the next sync covers them" } }
             div.scroll { table {
-                thead { tr { th { "Prices" } th { "Changed" } th { "Left by" } th { "Why" } } }
+                thead { tr { th { "Prices" } th { "Updated" } th { "Created by" } th { "Reason" } } }
                 tbody {
                     @for gap in gaps {
                         tr data-key=(gap.gap_id) {
                             td.nowrap { (range(gap.prices)) }
-                            td { @if let Some(from) = gap.updated_from { "since " (ago(from, visitor.now)) }
-                                @else { "ever" }
-                                ", until " (ago(gap.updated_to, visitor.now)) }
+                            td { @if let Some(from) = gap.updated_from { "since " (ago(from, context.now)) }
+                                @else { "any time" }
+                                ", until " (ago(gap.updated_to, context.now)) }
                             td { a.mono href={ "/runs/run-" (gap.left_by) } { (gap.left_by) } " "
-                                (ago(gap.created_at, visitor.now)) }
+                                (ago(gap.created_at, context.now)) }
                             td { (line(&gap.reason)) }
                         }
                     }
@@ -220,81 +220,80 @@ pub(crate) fn gaps(visitor: &Visitor, gaps: &[Gap]) -> Markup {
     }
 }
 
-/// What can be done to a sync. `run` is the page's own: what is done is done to its last attempt alone.
-pub(crate) fn acts(visitor: &Visitor, told: &Told, run: &Run) -> Markup {
-    let SyncStatus { sync, partitions, newer } = &told.status;
-    if !visitor.may_operate() || sync.ops_run_id != run.run_id {
+/// Actions on a sync. `run` is the page's run: only the last attempt of a sync has actions.
+pub(crate) fn acts(context: &PageContext, view: &SyncView, run: &Run) -> Markup {
+    let SyncStatus { sync, partitions, newer } = &view.status;
+    if !context.may_operate() || sync.ops_run_id != run.run_id {
         return html! {};
     }
     let failed: Vec<&Partition> =
         partitions.iter().filter(|partition| partition.state == PartitionState::Failed).collect();
     let path = |verb: &str| format!("/syncs/{}/{verb}", sync.run_id);
     html! {
-        @if sync.state.is_live() { (cancel(visitor, &path("cancel"))) }
-        // A sync that a newer one made good is refused both.
+        @if sync.state.is_live() { (cancel(context, &path("cancel"))) }
+        // The API refuses both actions for a sync that a newer one has superseded.
         @if sync.state == SyncState::Failed && newer.is_none() {
             @if !failed.is_empty() {
-                (act::button(visitor, &path("retry"), &[], "Retry what failed", "main"))
-                (force(visitor, &path("consolidate"), &failed))
+                (forms::button(context, &path("retry"), &[], "Retry failed partitions", "main"))
+                (force_form(context, &path("consolidate"), &failed))
             } @else {
-                (act::button(visitor, &path("consolidate"), &[], "Go on consolidating", "main"))
+                (forms::button(context, &path("consolidate"), &[], "Continue consolidation", "main"))
             }
         }
     }
 }
 
-fn cancel(visitor: &Visitor, path: &str) -> Markup {
+fn cancel(context: &PageContext, path: &str) -> Markup {
     html! {
-        details.drop open[act::is_given(visitor)] {
+        details.drop open[forms::reason_was_given(context)] {
             summary { "Cancel…" }
             div {
                 form.form method="post" action=(path) {
-                    (act::hidden(visitor))
-                    p { "Its open partitions fail, and its watermark stays. What is stored stays stored." }
-                    (act::reason(visitor))
-                    div { button.risk type="submit" { "Cancel the sync" } }
+                    (forms::hidden(context))
+                    p { "Its open partitions fail, and the watermark does not move. Stored records are kept." }
+                    (forms::reason(context))
+                    div { button.risk type="submit" { "Cancel sync" } }
                 }
             }
         }
     }
 }
 
-/// Going on without what failed: it names what will be missing, and asks for it to be said.
-fn force(visitor: &Visitor, path: &str, failed: &[&Partition]) -> Markup {
+/// Form to consolidate without the failed partitions. It lists the missing ranges and asks for confirmation.
+fn force_form(context: &PageContext, path: &str, failed: &[&Partition]) -> Markup {
     html! {
         details.drop {
-            summary { "Go on without them…" }
+            summary { "Consolidate without them…" }
             div {
                 form.form method="post" action=(path) {
-                    (act::hidden(visitor))
+                    (forms::hidden(context))
                     input type="hidden" name="force" value="yes";
-                    p { "These stones will be missing from the table until they are read:" }
+                    p { "These stones will be missing until they are read again:" }
                     ul.gaps { @for partition in failed {
                         li { b { (partition.partition_id) } " " (range(partition.prices)) ", "
                             (count((partition.predicted - partition.stored).max(0))) " of "
                                 (count(partition.predicted)) " stones" }
                     } }
                     label.tick { input type="radio" name="advance" value="" checked;
-                        " Leave the watermark: the next sync reads everything since" }
+                        " Keep the watermark: the next sync reads all changes since then" }
                     label.tick { input type="radio" name="advance" value="yes";
-                        " Move the watermark, and note these ranges as gaps" }
+                        " Move the watermark and record these ranges as gaps" }
                     label.tick { input type="checkbox" name="sure" value="yes" required;
-                        " I know that these ranges will be missing" }
-                    div { button.risk type="submit" { "Consolidate without them" } }
+                        " I understand that these ranges will be missing" }
+                    div { button.risk type="submit" { "Consolidate" } }
                 }
             }
         }
     }
 }
 
-/// Commands that do the same.
-pub(crate) fn commands(visitor: &Visitor, told: &Told, run: &Run) -> Vec<String> {
-    let SyncStatus { sync, partitions, newer } = &told.status;
+pub(crate) fn commands(context: &PageContext, view: &SyncView, run: &Run) -> Vec<String> {
+    let SyncStatus { sync, partitions, newer } = &view.status;
     let id = sync.run_id.to_string();
     let verb =
         |verb, options: &[&str]| command(["sync", verb, &id].into_iter().chain(options.iter().copied()));
     let mut commands = vec![verb("show", &[])];
-    if !visitor.may_operate() || sync.ops_run_id != run.run_id {
+    if !context.may_operate() || sync.ops_run_id != run.run_id {
         return commands;
     }
     if sync.state.is_live() {

@@ -1,18 +1,18 @@
-//! What others wrote, as a page shows it: escaped, with nothing that hides or moves other text.
+//! Safe display of user-supplied texts.
 //!
-//! Markup is escaped by the templates. What remains are characters that a browser obeys instead of showing:
-//! control characters, terminal codes, marks that turn the direction of writing or have no width. They are shown as
-//! what they are, and each text stands in an isolate of its own, so that its direction ends where it ends.
+//! The templates escape markup. This module also replaces characters that browsers interpret instead of showing:
+//! control characters, terminal codes, bidirectional marks and zero-width characters. Each text is isolated with
+//! `bdi`, so that its writing direction cannot affect the text around it.
 
 use maud::{Markup, html};
 use std::fmt::Write as _;
 
-/// Characters that are shown of a text in one line; the rest is in its title.
+/// Maximum length of a text in one line. The rest is in its title.
 const LINE_CHARS_MAX: usize = 240;
-/// Characters of a title.
+/// Maximum length of a title.
 const TITLE_CHARS_MAX: usize = 1_024;
 
-/// Whether a character would hide, or move what stands beside it.
+/// Whether a character is invisible or changes the display of its neighbours.
 const fn is_hidden(letter: char) -> bool {
     matches!(letter,
         '\u{80}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
@@ -20,12 +20,12 @@ const fn is_hidden(letter: char) -> bool {
         | '\u{e0000}'..='\u{e007f}')
 }
 
-/// A text with everything visible, line breaks and tabs included.
+/// Makes all characters visible, including line breaks and tabs.
 pub(crate) fn visible(text: &str) -> String {
     shown(text, false)
 }
 
-/// A text with everything visible but line breaks and tabs, which stay what they are.
+/// Makes all characters visible, but keeps line breaks and tabs.
 pub(crate) fn visible_lines(text: &str) -> String {
     shown(text, true)
 }
@@ -46,7 +46,7 @@ fn shown(text: &str, lines: bool) -> String {
     shown
 }
 
-/// What control characters are called, in their order.
+/// Names of the control characters.
 const NAMES: [&str; 32] = [
     "NUL", "SOH", "STX", "ETX", "EOT", "ENQ", "ACK", "BEL", "BS", "TAB", "LF", "VT", "FF", "CR", "SO", "SI",
     "DLE", "DC1", "DC2", "DC3", "DC4", "NAK", "SYN", "ETB", "CAN", "EM", "SUB", "ESC", "FS", "GS", "RS",
@@ -57,7 +57,7 @@ fn named(shown: &mut String, name: &str) {
     let _ = write!(shown, "⟨{name}⟩");
 }
 
-/// The first characters of a text, and whether there are more.
+/// The first characters of a text, and whether it was truncated.
 pub(crate) fn cut(text: &str, most: usize) -> (&str, bool) {
     match text.char_indices().nth(most) {
         Some((end, _)) => (text.split_at(end).0, true),
@@ -65,21 +65,21 @@ pub(crate) fn cut(text: &str, most: usize) -> (&str, bool) {
     }
 }
 
-/// A text of others, in one line.
-pub(crate) fn says(text: &str) -> Markup {
+/// Renders a user-supplied text in one line.
+pub(crate) fn safe(text: &str) -> Markup {
     html! { bdi { (visible(text)) } }
 }
 
-/// A text of others in one line, no longer than fits; all of it is in the title.
+/// Renders a user-supplied text in one line, truncated, with more of it in the title.
 pub(crate) fn line(text: &str) -> Markup {
-    line_of(text, LINE_CHARS_MAX)
+    clip(text, LINE_CHARS_MAX)
 }
 
-/// The same within so many characters.
-pub(crate) fn line_of(text: &str, most: usize) -> Markup {
+/// Renders a user-supplied text in one line with at most `most` characters.
+pub(crate) fn clip(text: &str, most: usize) -> Markup {
     let (short, more) = cut(text, most);
     if !more {
-        return says(text);
+        return safe(text);
     }
     html! { bdi title=(visible(cut(text, TITLE_CHARS_MAX).0)) { (visible(short)) "…" } }
 }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_browser_would_obey_is_shown() {
+    fn control_and_bidi_characters_are_made_visible() {
         assert_eq!(visible("a\u{1b}[31mred\u{7}"), "a⟨ESC⟩[31mred⟨BEL⟩");
         assert_eq!(visible("one\ntwo\t\0\u{7f}"), "one⟨LF⟩two⟨TAB⟩⟨NUL⟩⟨DEL⟩");
         assert_eq!(visible_lines("one\ntwo\t\r"), "one\ntwo\t⟨CR⟩");
@@ -99,18 +99,18 @@ mod tests {
     }
 
     #[test]
-    fn markup_is_text() {
-        let shown = says("<script>alert(1)</script> & \"quotes\"").into_string();
+    fn markup_is_escaped() {
+        let shown = safe("<script>alert(1)</script> & \"quotes\"").into_string();
         assert_eq!(shown, "<bdi>&lt;script&gt;alert(1)&lt;/script&gt; &amp; &quot;quotes&quot;</bdi>");
     }
 
     #[test]
-    fn a_long_text_is_cut_between_characters_and_its_title_is_escaped() {
+    fn long_text_is_truncated_and_its_title_escaped() {
         let long = "ä\"<".repeat(400);
-        let shown = line_of(&long, 5).into_string();
+        let shown = clip(&long, 5).into_string();
         assert!(shown.ends_with(">ä&quot;&lt;ä&quot;…</bdi>"), "{shown}");
         assert!(shown.starts_with("<bdi title=\"ä&quot;&lt;ä"), "{shown}");
-        assert_eq!(line_of("short", 5).into_string(), "<bdi>short</bdi>");
+        assert_eq!(clip("short", 5).into_string(), "<bdi>short</bdi>");
         assert_eq!(cut("", 0), ("", false));
     }
 }

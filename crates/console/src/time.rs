@@ -1,36 +1,35 @@
-//! Times and how long things take, in words.
+//! Formatting of times and durations.
 
 use chrono::{SecondsFormat, TimeDelta};
 use maud::{Markup, html};
 use tidemill_core::Timestamp;
 
-/// A time as programs read it.
 pub(crate) fn exact(at: Timestamp) -> String {
     at.to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
-/// A time as people read it when they want to know it exactly.
+/// Readable format with milliseconds.
 pub(crate) fn full(at: Timestamp) -> String {
     at.format("%Y-%m-%d %H:%M:%S%.3f UTC").to_string()
 }
 
-/// A time to the minute, with the exact one on hover.
+/// Time to the minute, with the exact time in the title.
 pub(crate) fn minute(at: Timestamp) -> Markup {
     html! { time datetime=(exact(at)) title=(full(at)) { (at.format("%Y-%m-%d %H:%M UTC").to_string()) } }
 }
 
-/// A time by how far away it is, with the exact one on hover.
+/// Relative time, with the exact time in the title.
 pub(crate) fn ago(at: Timestamp, now: Timestamp) -> Markup {
-    let words = distance(at, now);
-    html! { time datetime=(exact(at)) title=(full(at)) { (words) } }
+    let text = distance(at, now);
+    html! { time datetime=(exact(at)) title=(full(at)) { (text) } }
 }
 
-/// The same where there may be none.
+/// Relative time, or a dash.
 pub(crate) fn ago_or_none(at: Option<Timestamp>, now: Timestamp) -> Markup {
     html! { @if let Some(at) = at { (ago(at, now)) } @else { span.dim { "–" } } }
 }
 
-/// A time on the clock, with the exact one on hover.
+/// Time of day, with the exact time in the title.
 pub(crate) fn clock(at: Timestamp) -> Markup {
     html! { time datetime=(exact(at)) title=(full(at)) { (at.format("%H:%M:%S").to_string()) } }
 }
@@ -46,7 +45,7 @@ fn distance(at: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// How long something takes, to the two units that matter.
+/// Duration in its two largest units.
 pub(crate) fn rough(time: TimeDelta) -> String {
     let secs = time.num_seconds().max(0);
     match secs {
@@ -66,14 +65,14 @@ fn two(large: i64, unit: &str, small: i64, below: &str) -> String {
     }
 }
 
-/// How long something takes, from a number of seconds.
+/// Duration from a number of seconds.
 pub(crate) fn rough_secs(secs: f64) -> String {
-    #[expect(clippy::cast_possible_truncation, reason = "a cast keeps to the bounds of the type")]
+    #[expect(clippy::cast_possible_truncation, reason = "float casts saturate")]
     let millis = (secs.max(0.0) * 1_000.0).round() as i64;
     rough(TimeDelta::milliseconds(millis.min(i64::MAX / 2)))
 }
 
-/// From one time to another, or to now where it has not come.
+/// Duration between two times; until now if there is no end.
 pub(crate) fn took(from: Option<Timestamp>, to: Option<Timestamp>, now: Timestamp) -> Option<String> {
     from.map(|from| rough(to.unwrap_or(now) - from))
 }
@@ -84,7 +83,7 @@ mod tests {
     use chrono::{TimeZone as _, Utc};
 
     #[test]
-    fn times_are_rough_in_words_and_exact_on_hover() {
+    fn relative_time_has_the_exact_time_in_its_title() {
         let now = Utc.with_ymd_and_hms(2026, 2, 14, 10, 30, 0).unwrap();
         let shown = ago(now - TimeDelta::seconds(95), now).into_string();
         assert_eq!(
@@ -92,7 +91,7 @@ mod tests {
             "<time datetime=\"2026-02-14T10:28:25.000Z\" title=\"2026-02-14 10:28:25.000 UTC\">\
              1 min 35 s ago</time>"
         );
-        for (secs, words) in [
+        for (secs, text) in [
             (0, "now"),
             (1, "1 s ago"),
             (3_600, "1 h ago"),
@@ -101,12 +100,12 @@ mod tests {
             (3_000_000, "34 d ago"),
             (-90, "in 1 min 30 s"),
         ] {
-            assert_eq!(distance(now - TimeDelta::seconds(secs), now), words);
+            assert_eq!(distance(now - TimeDelta::seconds(secs), now), text);
         }
     }
 
     #[test]
-    fn durations_have_the_unit_that_fits() {
+    fn duration_uses_the_units_that_fit() {
         assert_eq!(rough_secs(0.042), "42 ms");
         assert_eq!(rough_secs(1.9), "1 s");
         assert_eq!(rough_secs(f64::MAX), rough_secs(f64::MAX));

@@ -1,14 +1,14 @@
-//! Workers: who lives, with what they are busy, when they were last heard of, and letting them drain.
+//! The workers page: workers with their current work and last heartbeat, and draining.
 
 use crate::Console;
-use crate::act::{self, Done, Form};
-use crate::layout::{Page, Place};
-use crate::oops::Oops;
-use crate::overview::lives;
-use crate::text::says;
+use crate::error_page::ErrorPage;
+use crate::forms::{self, Form, FormOutcome};
+use crate::layout::{Page, Section};
+use crate::overview::is_alive;
+use crate::page_context::PageContext;
+use crate::text::safe;
 use crate::time::{ago, took};
-use crate::visitor::Visitor;
-use crate::words::{run_link, run_page, subject};
+use crate::widgets::{run_link, run_page, subject};
 use axum::Router;
 use axum::extract::Path;
 use axum::response::Response;
@@ -23,15 +23,15 @@ use tidemill_core::shell::command;
 use tidemill_core::worker::Worker;
 use tidemill_wire::runs::ListRuns;
 
-/// Held runs that are looked at to say who is busy with what.
-const HELD: u16 = 500;
-/// Runs, and messages, that are shown of one worker.
-const SHOWN: usize = 4;
-/// Seconds after which the page is looked at again: a beat is no event.
-const EVERY: u16 = 5;
+/// Number of held runs that are read to show the work of each worker.
+const HELD_RUNS_MAX: u16 = 500;
+/// Maximum number of runs, and of messages, shown per worker.
+const SHOWN_MAX: usize = 4;
+/// Refresh interval in seconds, because heartbeats create no events.
+const REFRESH_SECS: u16 = 5;
 
-/// What workers have in hand: runs, and messages of syncs.
-struct Hands {
+/// Runs and messages that workers hold.
+struct HeldWork {
     runs: Vec<Run>,
     messages: Vec<Message>,
 }
@@ -42,103 +42,105 @@ pub(crate) fn routes() -> Router<Console> {
     Router::new().route("/workers", get(page)).route("/workers/{worker}/drain", post(drain))
 }
 
-async fn page(visitor: Visitor) -> Result<Response, Oops> {
-    let client = &visitor.client;
-    let held = |status| ListRuns { status: Some(status), limit: Some(HELD), ..ListRuns::default() };
-    let (asked_running, asked_claimed) = (held(RunState::Running), held(RunState::Claimed));
+async fn page(context: PageContext) -> Result<Response, ErrorPage> {
+    let client = &context.client;
+    let held = |status| ListRuns { status: Some(status), limit: Some(HELD_RUNS_MAX), ..ListRuns::default() };
+    let (running_params, claimed_params) = (held(RunState::Running), held(RunState::Claimed));
     let (workers, running, claimed, messages) = tokio::try_join!(
         client.workers(),
-        client.runs(&asked_running),
-        client.runs(&asked_claimed),
+        client.runs(&running_params),
+        client.runs(&claimed_params),
         client.held_messages()
     )?;
     let mut runs = running.items;
     runs.extend(claimed.items);
-    let hands = Hands { runs, messages: messages.items };
+    let held_work = HeldWork { runs, messages: messages.items };
     let (alive, ended): (Vec<&Worker>, Vec<&Worker>) =
-        workers.items.iter().partition(|worker| lives(worker, &visitor));
+        workers.items.iter().partition(|worker| is_alive(worker, &context));
     let body = html! {
         div.head { h1 { "Workers" }
-            p.sub { "A worker that is drained takes nothing new, and ends once what it has in hand has ended. SIGTERM \
-                does the same, within the worker's grace period." } }
+            p.sub { "A draining worker gets no new work and exits when its current work is done. SIGTERM has the same \
+                effect, within the worker's grace period." } }
         div #workers data-live {
             section.panel {
                 header { h2 { "Alive" } }
                 @if alive.is_empty() {
                     p.empty { "No worker is alive. Start one: " code { "tidemill work -- COMMAND" }
                         " for runs, " code { "tidemill up" } " for syncs." }
-                } @else { (table(&visitor, &alive, &hands)) }
+                } @else { (table(&context, &alive, &held_work)) }
             }
             @if !ended.is_empty() {
-                section.panel { header { h2 { "Ended lately, or silent" } } (table(&visitor, &ended, &hands)) }
+                section.panel { header { h2 { "Ended or silent" } } (table(&context, &ended, &held_work)) }
             }
         }
     };
-    Ok(Page::new(&visitor, Place::Workers, "Workers").live().every(EVERY).show(&body))
+    Ok(Page::new(&context, Section::Workers, "Workers").live().refresh_every(REFRESH_SECS).show(&body))
 }
 
-fn table(visitor: &Visitor, workers: &[&Worker], hands: &Hands) -> Markup {
-    // A process works for every project: whoever sees one alone is refused.
-    let acts = visitor.may(Method::POST, DRAIN) && visitor.caller.project.is_none();
+fn table(context: &PageContext, workers: &[&Worker], held_work: &HeldWork) -> Markup {
+    // Workers serve all projects: callers of one project may not drain them.
+    let acts = context.may(Method::POST, DRAIN) && context.caller.project.is_none();
     html! {
         div.scroll { table {
-            thead { tr { th { "Worker" } th { "Busy with" } th { "Last heard of" } th { "Up" }
-                th.wide { "Host" } th.wide { "Offers" } th.wide { "Version" } @if acts { th {} } } }
+            thead { tr { th { "Worker" } th { "Work" } th { "Last heartbeat" } th { "Uptime" }
+                th.wide { "Host" } th.wide { "Labels" } th.wide { "Version" } @if acts { th {} } } }
             tbody { @for worker in workers {
                 tr data-key=(worker.worker_id) {
-                    td { (says(&worker.name)) @if worker.draining { " " span.chip { "draining" } } }
-                    td { (busy(worker, hands)) }
-                    td.nowrap { @if let Some(ended) = worker.ended_at { "ended " (ago(ended, visitor.now)) }
-                        @else { (ago(worker.beat_at, visitor.now)) } }
+                    td { (safe(&worker.name)) @if worker.draining { " " span.chip { "draining" } } }
+                    td { (work_cell(worker, held_work)) }
+                    td.nowrap { @if let Some(ended) = worker.ended_at { "ended " (ago(ended, context.now)) }
+                        @else { (ago(worker.beat_at, context.now)) } }
                     td.nowrap { (took(Some(worker.started_at), worker.ended_at,
-                        visitor.now).unwrap_or_default()) }
-                    td.wide { (says(&worker.host)) " " span.dim { "pid " (worker.pid) } }
-                    td.wide { @for label in &worker.labels { span.chip { (says(label)) } " " } @if
+                        context.now).unwrap_or_default()) }
+                    td.wide { (safe(&worker.host)) " " span.dim { "pid " (worker.pid) } }
+                    td.wide { @for label in &worker.labels { span.chip { (safe(label)) } " " } @if
                         worker.labels.is_empty() { span.dim { "–" } } }
-                    td.wide { (says(&worker.version)) }
-                    @if acts { td.acts { @if worker.ended_at.is_none() { (worker_acts(visitor, worker)) } } }
+                    td.wide { (safe(&worker.version)) }
+                    @if acts { td.acts { @if worker.ended_at.is_none() { (worker_buttons(context, worker)) } } }
                 }
             } }
         } }
     }
 }
 
-fn worker_acts(visitor: &Visitor, worker: &Worker) -> Markup {
+fn worker_buttons(context: &PageContext, worker: &Worker) -> Markup {
     let (id, undo) = (worker.worker_id.to_string(), worker.draining.then_some("--undo"));
-    let (draining, label) = if worker.draining { ("no", "Let it work again") } else { ("yes", "Drain") };
+    let (draining, label) = if worker.draining { ("no", "Stop draining") } else { ("yes", "Drain") };
     html! {
-        (act::button(visitor, &format!("/workers/{id}/drain"), &[("draining", draining)], label, ""))
-        (act::commands(&[command(["worker", "drain", &id].into_iter().chain(undo))]))
+        (forms::button(context, &format!("/workers/{id}/drain"), &[("draining", draining)], label, ""))
+        (forms::commands(&[command(["worker", "drain", &id].into_iter().chain(undo))]))
     }
 }
 
-async fn drain(Path(worker): Path<String>, form: Form) -> Result<Response, Oops> {
-    let worker = worker.parse().map_err(|_| Oops::nothing("this is not the id of a worker"))?;
+async fn drain(Path(worker): Path<String>, form: Form) -> Result<Response, ErrorPage> {
+    let worker =
+        worker.parse().map_err(|_| ErrorPage::not_found(format!("`{worker}` is not a worker id")))?;
     let draining = form.is_yes("draining")?;
     form.client.drain_worker(WorkerId(worker), draining).await?;
-    Ok(form.back(Done::Plain(if draining { "worker-draining" } else { "worker-not-draining" })))
+    Ok(form.back(FormOutcome::Message(if draining { "worker-draining" } else { "worker-not-draining" })))
 }
 
-fn busy(worker: &Worker, hands: &Hands) -> Markup {
-    let own: Vec<&Run> = hands.runs.iter().filter(|run| run.worker_id == Some(worker.worker_id)).collect();
+fn work_cell(worker: &Worker, held_work: &HeldWork) -> Markup {
+    let own: Vec<&Run> =
+        held_work.runs.iter().filter(|run| run.worker_id == Some(worker.worker_id)).collect();
     let held = |message: &&Message| message.locked_by == Some(worker.worker_id);
-    let held: Vec<&Message> = hands.messages.iter().filter(held).collect();
-    let more = own.len().saturating_sub(SHOWN) + held.len().saturating_sub(SHOWN);
+    let held: Vec<&Message> = held_work.messages.iter().filter(held).collect();
+    let more = own.len().saturating_sub(SHOWN_MAX) + held.len().saturating_sub(SHOWN_MAX);
     html! {
-        @if own.is_empty() && held.is_empty() { span.dim { "nothing" } }
-        @for run in own.iter().take(SHOWN) { div { (run_link(&run.run_id)) " " (subject(run)) } }
-        @for message in held.iter().take(SHOWN) { div { (doing(message)) } }
+        @if own.is_empty() && held.is_empty() { span.dim { "idle" } }
+        @for run in own.iter().take(SHOWN_MAX) { div { (run_link(&run.run_id)) " " (subject(run)) } }
+        @for message in held.iter().take(SHOWN_MAX) { div { (describe_message(message)) } }
         @if more > 0 { span.dim { "and " (more) " more" } }
     }
 }
 
-/// What a message has its worker do, with the way to the sync and its partition.
-fn doing(message: &Message) -> Markup {
-    let sync = |part: &str, words: &str| {
+/// Describes the work of a message, with links to its sync and partition.
+fn describe_message(message: &Message) -> Markup {
+    let sync = |part: &str, label: &str| {
         let page = message.run_id.as_deref().map(|run| format!("{}{part}", run_page(run)));
-        html! { @if let Some(page) = &page { a href=(page) { (says(words)) } } @else { (says(words)) } }
+        html! { @if let Some(page) = &page { a href=(page) { (safe(label)) } } @else { (safe(label)) } }
     };
-    let feed = html! { a href={ "/feeds/" (message.group) } { (says(&message.group)) } };
+    let feed = html! { a href={ "/feeds/" (message.group) } { (safe(&message.group)) } };
     match serde_json::from_value::<Order>(message.body.clone()) {
         Ok(Order::WorkItem(item)) => {
             let part = format!("#partition-{}", item.partition_id);
@@ -149,6 +151,6 @@ fn doing(message: &Message) -> Markup {
             html! { "closes " (sync(&part, &format!("partition {}", done.partition_id))) " of " (feed) }
         }
         Ok(Order::Consolidate(_)) => html! { "consolidates " (sync("", "the sync")) " of " (feed) },
-        Err(_) => html! { "a message of " a href={ "/queues/" (message.queue) } { (says(&message.queue)) } },
+        Err(_) => html! { "a message of " a href={ "/queues/" (message.queue) } { (safe(&message.queue)) } },
     }
 }

@@ -1,16 +1,16 @@
-//! The console, as it is served: every page over a real socket, and the important ones in a real browser.
-#![expect(clippy::expect_used, reason = "what fails here ends the test, loudly")]
+//! Tests of the console: every page over a real socket, and the important ones in a real browser.
+#![expect(clippy::expect_used, reason = "a failed expectation must fail the test")]
 
-/// Makes a test of each case on each store.
+/// Runs each test case on both databases.
 macro_rules! on_both {
     ($($case:ident),+ $(,)?) => {
         mod postgres {
-            use tidemill_testkit::door::Kind;
+            use tidemill_testkit::interface::Kind;
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
             async fn $case() { super::$case(Kind::Postgres).await; })+
         }
         mod sqlite {
-            use tidemill_testkit::door::Kind;
+            use tidemill_testkit::interface::Kind;
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
             async fn $case() { super::$case(Kind::Sqlite).await; })+
         }
@@ -23,20 +23,20 @@ mod attention;
 mod bounds;
 #[path = "console/browser.rs"]
 mod browser;
+#[path = "console/content_policy.rs"]
+mod content_policy;
 #[path = "console/driver.rs"]
 mod driver;
 #[path = "console/escaping.rs"]
 mod escaping;
-#[path = "console/fast.rs"]
-mod fast;
+#[path = "console/fast_sync.rs"]
+mod fast_sync;
 #[path = "console/forms.rs"]
 mod forms;
-#[path = "console/furnish.rs"]
-mod furnish;
+#[path = "console/graph_fixture.rs"]
+mod graph_fixture;
 #[path = "console/graphs.rs"]
 mod graphs;
-#[path = "console/house.rs"]
-mod house;
 #[path = "console/keyboard.rs"]
 mod keyboard;
 #[path = "console/lanes.rs"]
@@ -45,13 +45,13 @@ mod lanes;
 mod live;
 #[path = "console/pages.rs"]
 mod pages;
-#[path = "console/pictures.rs"]
-mod pictures;
-#[path = "console/policy.rs"]
-mod policy;
-#[path = "console/site.rs"]
-mod site;
-#[path = "console/sizes.rs"]
-mod sizes;
+#[path = "console/sample_data.rs"]
+mod sample_data;
+#[path = "console/screen_sizes.rs"]
+mod screen_sizes;
+#[path = "console/screenshots.rs"]
+mod screenshots;
+#[path = "console/server.rs"]
+mod server;
 #[path = "console/syncs.rs"]
 mod syncs;

@@ -1,12 +1,12 @@
-//! Who may do what: roles, tokens and how long they hold, and what is kept of what people did.
+//! Roles, API tokens, browser sessions and audit records.
 //!
-//! A token is a secret that is shown once; only its hash is kept. Randomness comes from the caller, and so does the
+//! A token is shown once, when it is created; the database stores only its hash. Callers pass in random bytes and the
 //! time.
 
 use crate::digest::sha256_hex;
 use crate::label::labelled;
 use crate::limits::{NAME_BYTES_MAX, TOKEN_SECS_MAX};
-use crate::request::{Fault, Invalid};
+use crate::request::{FieldError, ValidationError};
 use crate::{Json, Timestamp};
 use std::fmt;
 use std::str::FromStr;
@@ -14,46 +14,45 @@ use subtle::ConstantTimeEq as _;
 use uuid::Uuid;
 
 labelled! {
-    /// What the holder of a token may do.
+    /// The permissions of a token.
     "role" Role {
-        /// Look at everything.
         Viewer = "viewer",
-        /// Look, and queue, cancel, retry, pause and the like.
+        /// Reads everything; queues, cancels, retries and pauses runs.
         Operator = "operator",
-        /// Claim runs, report on them and finish them.
+        /// Claims runs, reports on them and finishes them.
         Worker = "worker",
-        /// Carry out tasks of graphs.
+        /// Executes tasks of graphs.
         Agent = "agent",
-        /// Everything, tokens and audit included.
+        /// Does everything, including tokens and the audit log.
         Admin = "admin",
     }
 }
 
-/// What the text of a token begins with.
+/// Prefix of a token.
 const TOKEN: &str = "tm_";
-/// What the value of a session's cookie begins with.
+/// Prefix of a session cookie's value.
 const SESSION: &str = "tms_";
-/// Hexadecimal digits of 256 bits.
+/// Length of 256 bits in hexadecimal digits.
 const DIGITS: usize = 64;
 
-/// A secret that somebody carries: the text of a token, or the value of a session's cookie.
+/// The text of a token, or the value of a session cookie.
 ///
-/// It is never kept and never printed: what is shown for debugging does not tell it.
+/// It is never stored, and its `Debug` output hides it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
-/// A text that cannot be a secret of ours. It does not repeat the text.
+/// A text that is neither a token nor a session cookie. The message does not repeat the text, which may be a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("this is not a token (`tm_` followed by 64 hexadecimal digits)")]
-pub struct BadSecret;
+pub struct InvalidSecretError;
 
 impl Secret {
-    /// A token made of 256 random bits.
+    /// Makes a token from 256 random bits.
     pub fn token(random: [u8; 32]) -> Self {
         Self::of(TOKEN, random)
     }
 
-    /// The value of a session's cookie made of 256 random bits.
+    /// Makes the value of a session cookie from 256 random bits.
     pub fn session(random: [u8; 32]) -> Self {
         Self::of(SESSION, random)
     }
@@ -67,24 +66,24 @@ impl Secret {
         Self(text)
     }
 
-    /// Whether this is a token, and not a session.
+    /// Returns whether this is a token rather than a session cookie.
     pub fn is_token(&self) -> bool {
         self.0.starts_with(TOKEN)
     }
 
-    /// The text, for the one to whom it belongs.
+    /// Returns the text, for the response to its owner.
     pub fn reveal(&self) -> &str {
         &self.0
     }
 
-    /// What is kept of it: SHA-256 of the whole text. With 256 random bits there is nothing to guess, so a slow hash
-    /// would only make every request slow.
+    /// Returns the stored form: the SHA-256 of the text. A slow hash would only slow down every request: 256 random
+    /// bits cannot be guessed.
     pub fn hash(&self) -> String {
         sha256_hex(self.0.as_bytes())
     }
 
-    /// What a form must carry so that it counts as sent from a page of ours. It follows from the cookie, which another
-    /// site cannot read, and does not tell it.
+    /// Returns the CSRF token of this session. It is derived from the cookie, which other sites cannot read, and does
+    /// not reveal it.
     pub fn csrf(&self) -> String {
         sha256_hex(format!("csrf {}", self.0).as_bytes())
     }
@@ -97,87 +96,81 @@ impl fmt::Debug for Secret {
 }
 
 impl FromStr for Secret {
-    type Err = BadSecret;
+    type Err = InvalidSecretError;
 
-    fn from_str(text: &str) -> Result<Self, BadSecret> {
-        let digits = text.strip_prefix(TOKEN).or_else(|| text.strip_prefix(SESSION)).ok_or(BadSecret)?;
+    fn from_str(text: &str) -> Result<Self, InvalidSecretError> {
+        let digits =
+            text.strip_prefix(TOKEN).or_else(|| text.strip_prefix(SESSION)).ok_or(InvalidSecretError)?;
         let plain = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         if digits.len() == DIGITS && digits.bytes().all(plain) {
             Ok(Self(text.to_owned()))
         } else {
-            Err(BadSecret)
+            Err(InvalidSecretError)
         }
     }
 }
 
-/// Whether two texts are the same, in a time that does not tell where they differ.
-pub fn same(one: &str, other: &str) -> bool {
+/// Compares two texts in constant time, so that the duration does not reveal where they differ.
+pub fn constant_time_eq(one: &str, other: &str) -> bool {
     one.as_bytes().ct_eq(other.as_bytes()).into()
 }
 
-/// A token, without its secret.
+/// A token without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Token {
-    /// Its id.
+    /// Id of the token.
     pub token_id: Uuid,
-    /// What it is for, in a person's words.
+    /// Purpose of the token, as a free text.
     pub name: String,
-    /// What its holder may do.
+    /// Permissions of the token.
     pub role: Role,
-    /// The only project that its holder sees, if not all.
+    /// Project that the token is limited to; null for all projects.
     pub project_id: Option<String>,
-    /// When it was made.
     pub created_at: Timestamp,
-    /// Who made it.
+    /// Name of the token that created it.
     pub created_by: String,
-    /// Until when it is good, if not for ever.
+    /// Time of expiry; null if it never expires.
     pub expires_at: Option<Timestamp>,
-    /// When it was revoked.
     pub revoked_at: Option<Timestamp>,
-    /// Who revoked it.
+    /// Name of the token that revoked it.
     pub revoked_by: Option<String>,
-    /// When it was last used, give or take a minute.
+    /// Time of the last use, accurate to about a minute.
     pub last_used_at: Option<Timestamp>,
 }
 
-/// What a token is worth at a moment.
+/// Validity of a token at a given time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
-    /// It lets its holder in.
-    Good,
-    /// Its time is over.
+pub enum TokenStatus {
+    Valid,
     Expired,
-    /// Somebody took it back.
     Revoked,
 }
 
-/// What a token is worth at `now`. Revocation is told before expiry: it is what somebody decided.
-pub fn standing(token: &Token, now: Timestamp) -> Standing {
+/// Returns the validity of a token at `now`. Revocation takes precedence over expiry, because it was a decision.
+pub fn token_status(token: &Token, now: Timestamp) -> TokenStatus {
     if token.revoked_at.is_some() {
-        return Standing::Revoked;
+        return TokenStatus::Revoked;
     }
-    if token.expires_at.is_some_and(|end| end <= now) { Standing::Expired } else { Standing::Good }
+    if token.expires_at.is_some_and(|end| end <= now) { TokenStatus::Expired } else { TokenStatus::Valid }
 }
 
-/// A token to make.
+/// A token that an administrator creates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewToken {
-    /// What it is for, in a person's words.
     pub name: String,
-    /// What its holder may do.
     pub role: Role,
-    /// The only project that its holder sees, if not all.
+    /// Project that the token is limited to; `None` for all projects.
     pub project_id: Option<String>,
-    /// How long it is good, if not for ever.
+    /// Lifetime; `None` if it never expires.
     pub expires_in_secs: Option<u64>,
 }
 
 impl NewToken {
-    /// Checks the whole request.
-    pub fn check(&self) -> Result<(), Invalid> {
-        let mut faults = Vec::new();
-        let mut add = |field, problem: String| faults.push(Fault { field, problem });
+    /// Checks all fields and reports every invalid one.
+    pub fn check(&self) -> Result<(), ValidationError> {
+        let mut errors = Vec::new();
+        let mut add = |field, problem: String| errors.push(FieldError { field, problem });
         if self.name.trim().is_empty() {
             add("name", "must not be empty".to_owned());
         }
@@ -193,77 +186,73 @@ impl NewToken {
         {
             add("expires_in_secs", format!("is {secs}; it must be between 1 and {TOKEN_SECS_MAX}"));
         }
-        if faults.is_empty() { Ok(()) } else { Err(Invalid(faults)) }
+        if errors.is_empty() { Ok(()) } else { Err(ValidationError(errors)) }
     }
 }
 
-/// Something that a person did.
+/// A stored entry of the audit log.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Audit {
-    /// Its place in the record; a later one is larger.
+pub struct AuditRecord {
+    /// Sequence number; later entries have larger numbers.
     pub audit_id: i64,
-    /// When.
+    /// Time of the call.
     pub at: Timestamp,
-    /// Who: the name of their token.
+    /// Name of the caller's token.
     pub who: String,
-    /// Their token, where they had to have one.
+    /// Id of the caller's token; null if the server requires no tokens.
     pub token_id: Option<Uuid>,
-    /// What they may do.
+    /// Role of the caller.
     pub role: Role,
-    /// What they did: see [`action`].
+    /// Action, such as `runs.cancel`.
     pub action: String,
-    /// What they did it to.
+    /// Object that was created or changed.
     pub subject: Option<String>,
-    /// The project that it belongs to, where it belongs to one.
+    /// Project of the object, if it belongs to one.
     pub project_id: Option<String>,
-    /// Details. Never a secret.
+    /// Details of the call, without secrets.
     pub detail: Json,
-    /// The address that they called from.
+    /// Network address of the caller.
     pub source: Option<String>,
 }
 
-/// Something that a person has just done.
+/// An entry to append to the audit log.
 #[derive(Debug, Clone, PartialEq)]
-pub struct NewAudit {
-    /// Who: the name of their token.
+pub struct NewAuditRecord {
+    /// Name of the caller's token.
     pub who: String,
-    /// Their token, where they had to have one.
     pub token_id: Option<Uuid>,
-    /// What they may do.
     pub role: Role,
-    /// What they did: see [`action`].
+    /// See [`action`].
     pub action: String,
-    /// What they did it to.
     pub subject: Option<String>,
-    /// The project that it belongs to, where it belongs to one.
     pub project_id: Option<String>,
-    /// Details. Never a secret.
+    /// Details of the call. Must not contain secrets.
     pub detail: Json,
-    /// The address that they called from.
+    /// Network address of the caller.
     pub source: Option<String>,
 }
 
-/// Longest subject that is kept.
+/// Length to which a subject is cut.
 const SUBJECT_CHARS_MAX: usize = 256;
 
-impl NewAudit {
-    /// Names what was made or changed, where the path of the call does not.
-    pub fn names(&mut self, subject: &str) -> &mut Self {
+impl NewAuditRecord {
+    /// Sets the object that was created or changed, unless the path of the call named it.
+    pub fn set_subject(&mut self, subject: &str) -> &mut Self {
         self.subject.get_or_insert_with(|| subject.chars().take(SUBJECT_CHARS_MAX).collect());
         self
     }
 
-    /// Names the project that it belongs to, where it is not known yet.
-    pub fn belongs_to(&mut self, project: Option<&str>) -> &mut Self {
+    /// Sets the project, unless it is already known.
+    pub fn set_project(&mut self, project: Option<&str>) -> &mut Self {
         if self.project_id.is_none() {
             self.project_id = project.map(str::to_owned);
         }
         self
     }
 
-    /// Adds a detail. Never a secret.
-    pub fn tells(&mut self, name: &str, value: impl Into<Json>) -> &mut Self {
+    /// Adds a detail. It must not be a secret.
+    pub fn add_detail(&mut self, name: &str, value: impl Into<Json>) -> &mut Self {
         if let Some(fields) = self.detail.as_object_mut() {
             fields.insert(name.to_owned(), value.into());
         }
@@ -271,17 +260,17 @@ impl NewAudit {
     }
 }
 
-/// The word for what a call does: `runs.create`, `runs.cancel`, `tokens.delete`.
+/// Returns the action of a call for the audit log: `runs.create`, `runs.cancel`, `tokens.delete`.
 ///
-/// It is made of the fixed parts of the path, so that a new route has its word by itself.
+/// It is derived from the fixed parts of the path, so that a new route needs no entry in a table.
 pub fn action(method: &str, path: &str) -> String {
     let is_parameter = |part: &&str| part.starts_with('{');
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != "v1").collect();
     let mut words: Vec<&str> = parts.iter().copied().filter(|part| !is_parameter(part)).collect();
-    let names_a_verb = method == "POST"
+    let ends_with_verb = method == "POST"
         && parts.iter().any(is_parameter)
         && parts.last().is_some_and(|last| !is_parameter(last));
-    if !names_a_verb {
+    if !ends_with_verb {
         words.push(match method {
             "POST" => "create",
             "PUT" => "put",
@@ -314,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_read_as_it_is_written_and_nothing_else_is() {
+    fn secret_round_trips_and_rejects_malformed_text() {
         let secret = Secret::token([0xab; 32]);
         assert_eq!(secret.reveal(), format!("tm_{}", "ab".repeat(32)));
         assert_eq!(secret.reveal().parse(), Ok(secret.clone()));
@@ -325,51 +314,53 @@ mod tests {
         let capital = format!("tm_{}", "A".repeat(64));
         for bad in ["", "tm_", "tm_abc", &long, &capital, &"a".repeat(67), &format!("xx_{}", "a".repeat(64))]
         {
-            assert_eq!(bad.parse::<Secret>(), Err(BadSecret), "{bad}");
+            assert_eq!(bad.parse::<Secret>(), Err(InvalidSecretError), "{bad}");
         }
     }
 
     #[test]
-    fn a_secret_does_not_show_itself_and_its_derivatives_differ() {
+    fn secret_debug_output_hides_it_and_hashes_differ() {
         let secret = Secret::token([0xab; 32]);
         assert_eq!(format!("{secret:?}"), "tm_…");
         assert_eq!(secret.hash(), sha256_hex(secret.reveal().as_bytes()));
         assert_ne!(secret.hash(), secret.csrf());
-        assert!(!BadSecret.to_string().contains("ab"));
+        assert!(!InvalidSecretError.to_string().contains("ab"));
     }
 
     #[test]
-    fn equal_texts_are_the_same_and_others_are_not() {
-        assert!(same("abc", "abc") && same("", ""));
-        assert!(!same("abc", "abd") && !same("abc", "ab") && !same("", "a"));
+    fn constant_time_eq_compares_whole_texts() {
+        assert!(constant_time_eq("abc", "abc") && constant_time_eq("", ""));
+        assert!(
+            !constant_time_eq("abc", "abd") && !constant_time_eq("abc", "ab") && !constant_time_eq("", "a")
+        );
     }
 
     #[test]
-    fn a_token_is_good_until_its_end_or_its_revocation() {
+    fn token_is_good_until_expiry_or_revocation() {
         let end = token().expires_at.unwrap();
-        assert_eq!(standing(&token(), end - Duration::microseconds(1)), Standing::Good);
-        assert_eq!(standing(&token(), end), Standing::Expired);
+        assert_eq!(token_status(&token(), end - Duration::microseconds(1)), TokenStatus::Valid);
+        assert_eq!(token_status(&token(), end), TokenStatus::Expired);
         let revoked = Token { revoked_at: Some(end), ..token() };
-        assert_eq!(standing(&revoked, end), Standing::Revoked);
-        assert_eq!(standing(&Token { expires_at: None, ..token() }, end), Standing::Good);
+        assert_eq!(token_status(&revoked, end), TokenStatus::Revoked);
+        assert_eq!(token_status(&Token { expires_at: None, ..token() }, end), TokenStatus::Valid);
     }
 
     #[test]
-    fn every_fault_of_a_token_is_told() {
+    fn new_token_check_reports_every_error() {
         let bad = NewToken {
             name: "\n".to_owned(),
             role: Role::Viewer,
             project_id: None,
             expires_in_secs: Some(0),
         };
-        let Invalid(faults) = bad.check().unwrap_err();
-        assert_eq!(faults.len(), 3, "{faults:?}");
+        let ValidationError(errors) = bad.check().unwrap_err();
+        assert_eq!(errors.len(), 3, "{errors:?}");
         let good = NewToken { name: "ci".to_owned(), expires_in_secs: Some(1), ..bad };
         assert_eq!(good.check(), Ok(()));
     }
 
     #[test]
-    fn actions_are_made_of_the_fixed_parts_of_a_path() {
+    fn action_is_derived_from_the_fixed_path_parts() {
         for (method, path, word) in [
             ("POST", "/v1/runs", "runs.create"),
             ("POST", "/v1/runs/{run}/cancel", "runs.cancel"),

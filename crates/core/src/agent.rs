@@ -1,69 +1,64 @@
-//! A process that carries out tasks of graphs, and only reports.
+//! Agents: processes that execute tasks of graphs and report on them.
 
 use crate::Timestamp;
 use subtle::ConstantTimeEq as _;
 use uuid::Uuid;
 
-/// An agent as it is kept. It stays the same over restarts: its id lives in its directory.
+/// A registered agent. Its id is stored in its directory, so it survives restarts.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Agent {
-    /// Its id.
+    /// Id of the agent.
     pub agent_id: Uuid,
-    /// A name for people.
     pub name: String,
-    /// The machine that it runs on.
+    /// Host name of the machine.
     pub host: String,
-    /// What it offers.
+    /// Labels that jobs can require.
     pub labels: Vec<String>,
-    /// How much it carries at once, counted in weights of jobs.
+    /// Total weight of the jobs that it executes at the same time.
     pub capacity: i32,
-    /// The version of its binary.
+    /// Version of its binary.
     pub version: String,
-    /// The only project whose jobs it gets, if not those of all.
+    /// Project whose jobs it executes; null for all projects.
     pub project_id: Option<String>,
-    /// The process that speaks for it now: an earlier one of the same id is refused.
+    /// Id of the current process. Calls of earlier processes of the same agent are rejected.
     pub boot_id: Uuid,
-    /// Whether it gets no new tasks.
+    /// Whether it receives no new tasks.
     pub draining: bool,
-    /// When it first registered.
+    /// Time of the first registration.
     pub registered_at: Timestamp,
-    /// When it last said that it lives.
+    /// Time of the last heartbeat.
     pub seen_at: Timestamp,
-    /// When it said goodbye, and what it holds waits for it.
+    /// Time at which it signed off; its unfinished tasks wait for its return.
     pub left_at: Option<Timestamp>,
 }
 
-/// What an agent says of itself.
+/// The registration of an agent process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewAgent {
-    /// Its id.
     pub agent_id: Uuid,
-    /// A name for people.
     pub name: String,
-    /// The machine that it runs on.
     pub host: String,
-    /// What it offers.
     pub labels: Vec<String>,
-    /// How much it carries at once.
+    /// Total weight of the jobs that it executes at the same time.
     pub capacity: i32,
-    /// The version of its binary.
+    /// Version of its binary.
     pub version: String,
-    /// The only project whose jobs it gets, if not those of all.
+    /// Project whose jobs it executes; `None` for all projects.
     pub project_id: Option<String>,
-    /// The token that it comes with, where tokens are asked for: no other token may speak for it while this is good.
+    /// Token of the agent, if the server requires tokens. While it is valid, no other token may act for this agent.
     pub token_id: Option<Uuid>,
-    /// The process that speaks.
+    /// Id of the process.
     pub boot_id: Uuid,
-    /// SHA-256 of what only its directory knows, where it said that.
+    /// SHA-256 of the secret in the agent's directory, if the agent sent one.
     pub secret_hash: Option<String>,
 }
 
 impl NewAgent {
-    /// Whether it comes from the directory of the agent that is known, and works for the same projects.
+    /// Returns whether this process knows the secret of the registered agent and has the same project scope.
     pub fn is_proven(&self, secret_hash: Option<&str>, project_id: Option<&str>) -> bool {
-        let is_same = |(ours, known): (&String, &str)| ours.as_bytes().ct_eq(known.as_bytes()).into();
+        let is_equal = |(ours, known): (&String, &str)| ours.as_bytes().ct_eq(known.as_bytes()).into();
         self.project_id.as_deref() == project_id
-            && self.secret_hash.as_ref().zip(secret_hash).is_some_and(is_same)
+            && self.secret_hash.as_ref().zip(secret_hash).is_some_and(is_equal)
     }
 }

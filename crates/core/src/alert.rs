@@ -1,7 +1,7 @@
-//! Alerts: what people are told without having asked, in which words, and what they can do about it.
+//! Alerts: their kinds, subjects, texts and advice.
 //!
-//! An alert is about a subject and lasts until it is resolved. What happens again while it lasts counts on the same
-//! alert. Whoever raises one does so in the commit that it is about; who is told, and how, is settled afterwards.
+//! An alert belongs to a subject and lasts until it is resolved. Repeated events increase its counter. An alert is
+//! raised in the same transaction as the change that it reports; delivery to the targets happens later.
 
 use crate::label::labelled;
 use crate::run::{EndCause, Run, RunState};
@@ -9,43 +9,42 @@ use crate::{RunId, Timestamp};
 use std::fmt::Write as _;
 
 labelled! {
-    /// What an alert is about.
+    /// The kind of an alert.
     "kind of alert" AlertKind {
-        /// A run failed, and no try follows.
+        /// A run failed and has no successor.
         RunFailed = "run_failed",
-        /// A run lost its worker, or its worker never began.
+        /// A run lost its worker, or its worker never started it.
         RunLost = "run_lost",
-        /// A running run is silent, and its worker has promised no signs of life: a person must decide.
+        /// A running run is silent and its worker sends no heartbeats: an operator must decide.
         RunStalled = "run_stalled",
-        /// A schedule did not queue a run that was due.
+        /// A schedule skipped a due run.
         RunSkipped = "run_skipped",
-        /// A request that had failed or lost its worker succeeded.
+        /// A retry succeeded after a failure or a lost worker.
         RunRecovered = "run_recovered",
-        /// A sync failed.
         SyncFailed = "sync_failed",
-        /// A sync was fetched, and its consolidation was given up.
+        /// The consolidation of a fetched sync failed for good.
         ConsolidationFailed = "consolidation_failed",
-        /// A feed whose sync had failed is in the table again.
+        /// A sync succeeded after a failed one.
         SyncRecovered = "sync_recovered",
-        /// So many stones vanished that none was deleted.
+        /// So many stones are missing from the feed that none was deleted.
         DeleteLimit = "delete_limit",
-        /// The copy of a watermark is late.
+        /// The copy of a watermark to its external target is late.
         WatermarkCopy = "watermark_copy",
-        /// A watermark has not moved for too long.
+        /// A watermark has not advanced for too long.
         WatermarkOld = "watermark_old",
         /// A partition makes no progress.
         PartitionStuck = "partition_stuck",
-        /// A message is given up.
+        /// A message became a dead letter.
         DeadLetter = "dead_letter",
-        /// More waits than should.
+        /// Too many messages wait in a queue.
         QueueDeep = "queue_deep",
-        /// Somebody tries whether messages arrive.
+        /// A test of the alert targets.
         Test = "test",
     }
 }
 
 impl AlertKind {
-    /// What it says in the subject line of a mail.
+    /// Returns the text for the subject line of a mail.
     pub const fn title(self) -> &'static str {
         match self {
             Self::RunFailed => "a run failed",
@@ -54,10 +53,10 @@ impl AlertKind {
             Self::RunSkipped => "a scheduled run was skipped",
             Self::RunRecovered => "a run recovered",
             Self::SyncFailed => "a sync failed",
-            Self::ConsolidationFailed => "a consolidation was given up",
+            Self::ConsolidationFailed => "a consolidation failed",
             Self::SyncRecovered => "a sync recovered",
-            Self::DeleteLimit => "too many stones vanished",
-            Self::WatermarkCopy => "a watermark is not copied",
+            Self::DeleteLimit => "too many stones are missing",
+            Self::WatermarkCopy => "the copy of a watermark is late",
             Self::WatermarkOld => "a watermark is old",
             Self::PartitionStuck => "a partition is stuck",
             Self::DeadLetter => "a message is a dead letter",
@@ -66,70 +65,75 @@ impl AlertKind {
         }
     }
 
-    /// Whether it tells that something is over: such an alert is resolved as soon as it is raised.
+    /// Returns whether the alert reports a recovery or a test. Such an alert is resolved as soon as it is raised.
     pub const fn is_good_news(self) -> bool {
         matches!(self, Self::RunRecovered | Self::SyncRecovered | Self::Test)
     }
 
-    /// What to do about it, as a sentence that a command may follow.
+    /// Returns the advice, as a sentence that a command may follow.
     pub const fn advice(self) -> Option<&'static str> {
         match self {
-            Self::RunFailed => Some("Look at its record, and try it again when the reason is gone"),
-            Self::RunLost => Some("Nothing has to be done while another try follows; this says where it is"),
+            Self::RunFailed => Some("Inspect the run, fix the cause, then retry it"),
+            Self::RunLost => Some("No action is needed while a retry follows; show its state with"),
             Self::RunStalled => Some(
                 "Check whether its worker still runs. If not, fail the run, or add --retry to queue a successor",
             ),
-            Self::RunSkipped => Some("Look at how long its runs take, and at its policies"),
-            Self::SyncFailed => Some("Read what failed again; what was fetched is kept"),
-            Self::ConsolidationFailed => Some("Mend the reason, and go on where it stopped"),
+            Self::RunSkipped => {
+                Some("Check how long its runs take, and its missed-fire and overlap policies")
+            }
+            Self::SyncFailed => {
+                Some("Retry the failed partitions; pages that were fetched are not read again")
+            }
+            Self::ConsolidationFailed => Some("Fix the cause, then resume the consolidation"),
             Self::DeleteLimit => Some("Ask the supplier; nothing was deleted"),
-            Self::WatermarkCopy => Some("Look at the place of the copy; the watermark itself is safe"),
-            Self::WatermarkOld => Some("Bring the feed up to date"),
-            Self::PartitionStuck => Some("This says what it waits for"),
-            Self::DeadLetter => Some("Look at it, and send it again when the reason is gone"),
-            Self::QueueDeep => Some("Start more workers, or look at what holds them up"),
+            Self::WatermarkCopy => {
+                Some("Check the target of the copy; the watermark in the database is correct")
+            }
+            Self::WatermarkOld => Some("Start a sync of the feed"),
+            Self::PartitionStuck => Some("Show what it waits for"),
+            Self::DeadLetter => Some("Inspect it, fix the cause, then replay it"),
+            Self::QueueDeep => Some("Start more workers, or check why they are slow"),
             Self::RunRecovered | Self::SyncRecovered | Self::Test => None,
         }
     }
 }
 
-/// Something that people should know.
+/// A condition that operators are notified of.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Alert {
-    /// Its number.
+    /// Number of the alert.
     pub alert_id: i64,
-    /// What it is about.
+    /// Kind of the alert.
     pub kind: AlertKind,
-    /// Which thing it is about: while it lasts, there is one alert of a kind for it.
+    /// Object that the alert is about. At most one unresolved alert exists for each kind and subject.
     pub subject: String,
-    /// The project that it belongs to, if it belongs to one.
+    /// Project of the subject, if it belongs to one.
     pub project_id: Option<String>,
-    /// The feed.
+    /// Feed of the subject, if it belongs to one.
     pub feed: Option<String>,
-    /// The run that it was last about.
+    /// Run of the latest occurrence.
     pub run_id: Option<RunId>,
-    /// What happened, as a sentence.
+    /// Description of the latest occurrence.
     pub message: String,
-    /// A command to paste.
+    /// Command that helps to handle the alert.
     pub command: Option<String>,
-    /// When it began.
+    /// Time of the first occurrence.
     pub first_at: Timestamp,
-    /// When it last happened.
+    /// Time of the latest occurrence.
     pub last_at: Timestamp,
-    /// How often it has happened since it began.
     pub times: i32,
-    /// When it was over.
+    /// Time of resolution; null while the alert is open.
     pub resolved_at: Option<Timestamp>,
 }
 
 impl Alert {
-    /// What messages are paced by: one of these is told at most once in an interval.
+    /// Returns the key for throttling: each target receives at most one message per group and interval.
     pub fn group(&self) -> &str {
         self.feed.as_deref().or(self.project_id.as_deref()).unwrap_or(&self.subject)
     }
 
-    /// What is told, as text for people.
+    /// Returns the message text. `held_back` counts the alerts that were throttled since the last message.
     pub fn text(&self, held_back: i32) -> String {
         let mut text = format!("{}\n", sentence(&self.message));
         if self.times > 1 {
@@ -150,14 +154,14 @@ impl Alert {
         text
     }
 
-    /// The subject line of a mail.
+    /// Returns the subject line of a mail.
     pub fn headline(&self) -> String {
         let about = self.group();
         format!("Tidemill: {} ({about})", self.kind.title())
     }
 }
 
-/// A message as a whole sentence, on one line.
+/// Turns a message into one line that begins with a capital letter and ends with a full stop.
 fn sentence(message: &str) -> String {
     let line = message.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut letters = line.chars();
@@ -166,7 +170,7 @@ fn sentence(message: &str) -> String {
     format!("{first}{}{stop}", letters.as_str())
 }
 
-/// The command that goes with an alert.
+/// Returns the command to handle an alert.
 pub fn command(kind: AlertKind, subject: &str, feed: Option<&str>, run: Option<&RunId>) -> Option<String> {
     match kind {
         AlertKind::RunFailed | AlertKind::RunRecovered => {
@@ -195,23 +199,21 @@ pub fn command(kind: AlertKind, subject: &str, feed: Option<&str>, run: Option<&
     }
 }
 
-/// Whether a try follows a run.
+/// Whether a run has a successor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Followed {
-    /// One does.
+pub enum HasSuccessor {
     Yes,
-    /// None does.
     No,
 }
 
-/// What the end of a run is to people; nothing where its request goes on as it should. A stalled run is an alert too.
-pub fn of_run(run: &Run, followed: Followed) -> Option<AlertKind> {
-    match (run.status, run.end_cause, followed) {
+/// Returns the kind of alert that the state of a run calls for; `None` if there is nothing to report.
+pub fn of_run(run: &Run, successor: HasSuccessor) -> Option<AlertKind> {
+    match (run.status, run.end_cause, successor) {
         (RunState::Running, _, _) if run.stalled_at.is_some() => Some(AlertKind::RunStalled),
         (RunState::Success, _, _) => Some(AlertKind::RunRecovered),
-        (RunState::Failed, Some(EndCause::Lost), Followed::Yes)
+        (RunState::Failed, Some(EndCause::Lost), HasSuccessor::Yes)
         | (RunState::Cancelled, Some(EndCause::Stale), _) => Some(AlertKind::RunLost),
-        (RunState::Failed, _, Followed::No) => Some(AlertKind::RunFailed),
+        (RunState::Failed, _, HasSuccessor::No) => Some(AlertKind::RunFailed),
         (
             RunState::Failed | RunState::Cancelled | RunState::Queued | RunState::Claimed | RunState::Running,
             _,
@@ -220,8 +222,8 @@ pub fn of_run(run: &Run, followed: Followed) -> Option<AlertKind> {
     }
 }
 
-/// The subject of a request's alerts: its schedule where it has one, so that the next fire can make it good, and
-/// otherwise the request itself, by its first try.
+/// Returns the subject of a run's alerts: its schedule, so that the next fire can resolve the alert, or the first
+/// attempt of the run.
 pub fn subject_of_run(run: &Run, first: &RunId) -> String {
     match run.metadata.get("schedule").and_then(crate::Json::as_str) {
         Some(schedule) if crate::ids::is_name(schedule) => schedule_subject(&run.project_id, schedule),
@@ -229,22 +231,22 @@ pub fn subject_of_run(run: &Run, first: &RunId) -> String {
     }
 }
 
-/// The subject of a stalled run's alert. It is the run itself, because each stalled run needs a decision of its own.
+/// Returns the subject of a stalled run's alert: the run itself, because each stalled run needs its own decision.
 pub fn stalled_subject(run: &RunId) -> String {
     format!("run:{run}")
 }
 
-/// The subject of a schedule's alerts.
+/// Returns the subject of a schedule's alerts.
 pub fn schedule_subject(project: &str, schedule: &str) -> String {
     format!("schedule:{project}/{schedule}")
 }
 
-/// The subject of a feed's alerts.
+/// Returns the subject of a feed's alerts.
 pub fn feed_subject(feed: &str) -> String {
     format!("feed:{feed}")
 }
 
-/// When to try a delivery again after so many tries that failed; nothing where there were enough.
+/// Returns the wait before the next delivery after `attempt` failures; `None` if no attempts remain.
 pub fn retry_after_secs(attempt: i32) -> Option<i64> {
     use crate::limits::{DELIVERY_ATTEMPTS_MAX, DELIVERY_BACKOFF_SECS};
     if attempt >= DELIVERY_ATTEMPTS_MAX {
@@ -277,12 +279,12 @@ mod tests {
     }
 
     #[test]
-    fn a_text_has_a_sentence_what_to_do_and_a_command() {
+    fn alert_text_has_message_advice_and_command() {
         assert_eq!(
             alert(AlertKind::RunFailed).text(2),
             "Run run-1 failed: Bcc: all@example.com.\nIt has happened 3 times since 1970-01-01 00:00 UTC.\n\
              2 more alerts of this kind were held back since the last message.\n\n\
-             Look at its record, and try it again when the reason is gone:\n\n    tidemill run show run-1\n"
+             Inspect the run, fix the cause, then retry it:\n\n    tidemill run show run-1\n"
         );
         for kind in AlertKind::ALL {
             let alert = alert(*kind);
@@ -293,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn tries_wait_longer_and_come_to_an_end() {
+    fn delivery_backoff_doubles_and_ends() {
         let waits: Vec<_> = (1..=11).map(retry_after_secs).collect();
         assert_eq!(waits[..3], [Some(30), Some(60), Some(120)]);
         assert_eq!((waits[8], waits[9], waits[10]), (Some(3_600), None, None));

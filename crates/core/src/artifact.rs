@@ -1,49 +1,42 @@
-//! Something that a run made and that lives elsewhere.
+//! Artifacts: files that runs produced and that are stored elsewhere.
 
 use crate::{Json, RunId, Timestamp};
 
-/// An artifact as it is kept.
+/// An artifact of a run, stored outside the database.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Artifact {
-    /// Its id.
+    /// Id of the artifact.
     pub artifact_id: String,
-    /// The run that made it.
+    /// Run that produced it.
     pub run_id: RunId,
-    /// What it is: image, sbom, logs …
+    /// Type: image, sbom, logs …
     pub artifact_type: String,
-    /// Where it lives.
+    /// Location of the file.
     pub url: String,
-    /// The digest of its contents.
+    /// Digest of the contents.
     pub digest: Option<String>,
-    /// Its size.
     pub size_bytes: Option<i64>,
-    /// Details.
     pub metadata: Json,
-    /// When it was recorded.
     pub created_at: Timestamp,
 }
 
-/// An artifact that somebody wants to record.
+/// An artifact that a worker records for its run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewArtifact {
-    /// What it is: image, sbom, logs …
+    /// Type: image, sbom, logs …
     pub artifact_type: String,
-    /// Where it lives.
     pub url: String,
-    /// The digest of its contents.
     pub digest: Option<String>,
-    /// Its size.
     pub size_bytes: Option<i64>,
-    /// Details.
     pub metadata: Json,
 }
 
 impl NewArtifact {
-    /// The artifacts that a worker names in the metadata it finishes with.
+    /// Returns the artifacts listed in the final metadata of a run.
     ///
-    /// An entry without a type or a URL is passed over: it stays readable in the metadata.
-    pub fn named_in(metadata: &Json) -> Vec<Self> {
+    /// An entry without a type or a URL is skipped; it remains readable in the metadata.
+    pub fn from_metadata(metadata: &Json) -> Vec<Self> {
         let text = |entry: &Json, key: &str| entry.get(key).and_then(Json::as_str).map(str::to_owned);
         let entries = metadata.get("artifacts").and_then(Json::as_array);
         entries

@@ -11,7 +11,7 @@ pub enum Break {
     /// Partitions that end meanwhile are counted or not, as it happens.
     CountWithoutLock,
     /// The watermark moves to the time of completion.
-    WatermarkNow,
+    WatermarkDetail,
     /// A short page is taken for the end of its partition.
     ShortPageEnds,
 }
@@ -22,7 +22,7 @@ impl Break {
         Self::NoFence,
         Self::CommitThenSend,
         Self::CountWithoutLock,
-        Self::WatermarkNow,
+        Self::WatermarkDetail,
         Self::ShortPageEnds,
     ];
 
@@ -35,7 +35,7 @@ impl Break {
             Self::NoFence => "no-fence",
             Self::CommitThenSend => "commit-then-send",
             Self::CountWithoutLock => "count-without-lock",
-            Self::WatermarkNow => "watermark-now",
+            Self::WatermarkDetail => "watermark-now",
             Self::ShortPageEnds => "short-page-ends",
         }
     }

@@ -1,62 +1,57 @@
-//! A stone as the canonical table holds it, whatever feed it came from.
+//! A stone in the canonical form that is common to all feeds.
 
 use crate::feed::Cents;
 use crate::label::labelled;
 
 labelled! {
-    /// Whether a stone can be bought.
+    /// Availability of a stone for sale.
     "availability" Availability {
-        /// It can.
         Available = "available",
-        /// Somebody has put it aside.
+        /// Reserved for a buyer.
         OnHold = "on_hold",
-        /// It is gone.
         Sold = "sold",
-        /// It cannot, and the source does not say why in a word we know.
+        /// Not for sale, for a reason that the source does not give in a known word.
         Unavailable = "unavailable",
     }
 }
 
 labelled! {
-    /// Whether the source still offers a stone.
+    /// Whether the source still lists a stone.
     "stone status" StoneStatus {
-        /// It does.
         Active = "active",
-        /// It no longer does, which was verified.
+        /// A check confirmed that the source no longer lists it.
         Deleted = "deleted",
     }
 }
 
-/// Carats in hundredths: 1.25 ct is 125.
+/// Weight in hundredths of a carat: 1.25 ct is 125.
 pub type Points = i64;
 
-/// A stone, mapped from a record of its feed; without what pricing adds.
+/// A stone mapped from a record of its feed, before pricing.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Diamond {
-    /// The feed's name for the stone.
+    /// Id of the stone in the feed.
     pub stone_id: String,
-    /// The feed's name for the offer.
+    /// Id of the offer in the feed.
     pub offer_id: Option<String>,
-    /// What the feed asks for it.
+    /// Price of the feed, in cents.
     pub feed_price: Cents,
-    /// Shape, in capitals.
+    /// Shape, in upper case.
     pub shape: String,
     /// Weight in hundredths of a carat.
     pub points: Points,
-    /// Colour.
     pub color: Option<String>,
-    /// Clarity.
     pub clarity: Option<String>,
-    /// Cut, in capitals.
+    /// Cut grade, in upper case.
     pub cut: Option<String>,
-    /// Polish, in capitals.
+    /// Polish grade, in upper case.
     pub polish: Option<String>,
-    /// Symmetry, in capitals.
+    /// Symmetry grade, in upper case.
     pub symmetry: Option<String>,
     /// Intensity of the fluorescence.
     pub fluorescence: Option<String>,
-    /// Fancy colour.
+    /// Fancy colour, if the stone has one.
     pub fancy_color: Option<String>,
     /// Intensity of the fancy colour.
     pub fancy_intensity: Option<String>,
@@ -64,48 +59,39 @@ pub struct Diamond {
     pub fancy_overtone: Option<String>,
     /// Whether it was grown in a laboratory.
     pub lab_grown: bool,
-    /// Whether it was treated.
     pub treated: bool,
-    /// Length by width.
+    /// Ratio of length to width.
     pub ratio: Option<f32>,
-    /// Whether it can be bought.
     pub availability: Availability,
-    /// The same in the source's words.
+    /// Availability in the source's words.
     pub raw_availability: Option<String>,
-    /// The hold on it.
+    /// Id of the reservation.
     pub hold_id: Option<String>,
-    /// Picture.
+    /// URL of a picture.
     pub image_url: Option<String>,
-    /// Film.
+    /// URL of a video.
     pub video_url: Option<String>,
-    /// The laboratory that certified it.
+    /// Laboratory that issued the certificate.
     pub certificate_lab: Option<String>,
-    /// The certificate's number.
+    /// Number of the certificate.
     pub certificate_number: Option<String>,
-    /// The certificate.
+    /// URL of the certificate.
     pub certificate_url: Option<String>,
-    /// Table, in per cent.
     pub table_pct: Option<f32>,
-    /// Depth, in per cent.
     pub depth_pct: Option<f32>,
-    /// Length in millimetres.
     pub length_mm: Option<f32>,
-    /// Width in millimetres.
     pub width_mm: Option<f32>,
-    /// Depth in millimetres.
     pub depth_mm: Option<f32>,
-    /// Girdle.
     pub girdle: Option<String>,
-    /// Culet.
     pub culet_size: Option<String>,
-    /// Whether nothing is seen with the bare eye.
+    /// Whether no inclusions are visible to the naked eye.
     pub eye_clean: Option<bool>,
-    /// Who sells it.
+    /// Name of the supplier.
     pub supplier_name: Option<String>,
 }
 
 impl Diamond {
-    /// A stone of which nothing but this is known, and that can be bought.
+    /// Makes an available stone with only the required fields.
     pub fn new(
         stone_id: impl Into<String>,
         feed_price: Cents,

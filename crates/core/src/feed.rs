@@ -1,104 +1,102 @@
-//! A feed: an outside source of stones, what can be asked of it, and what it answers.
+//! Feeds: external sources of stones, the queries to them and their pages.
 
 use crate::label::labelled;
 use crate::limits::MESSAGE_BYTES_MAX;
 use crate::{Json, Timestamp};
 use std::borrow::Cow;
 
-/// A price, in cents. Money is never a floating-point number.
+/// A price in cents. Prices are never floating-point numbers.
 pub type Cents = i64;
 
-/// No stone costs this much: the last partition of a feed ends here, so that none lies beyond it.
+/// Upper bound of all prices; the last partition of a feed ends here.
 pub const PRICE_CEILING: Cents = 100_000_000 * 100;
 
-/// Prices from `from` on, up to but without `to`.
+/// A half-open range of prices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PriceRange {
-    /// The lowest price in it.
+    /// Lowest price, inclusive, in cents.
     pub from: Cents,
-    /// The lowest price above it.
+    /// Highest price, exclusive, in cents.
     pub to: Cents,
 }
 
 impl PriceRange {
-    /// Every price there can be.
     pub const ALL: Self = Self { from: 0, to: PRICE_CEILING };
 
-    /// Whether a price lies in it.
+    /// Returns whether the range contains a price.
     pub const fn contains(self, price: Cents) -> bool {
         self.from <= price && price < self.to
     }
 
-    /// How many cents wide it is.
+    /// Returns the width in cents.
     pub const fn width(self) -> Cents {
         self.to - self.from
     }
 }
 
-/// What a count or a page asks for.
+/// The filter of a count or a page.
 ///
-/// There is no upper end of the time: a stone that is updated while the feed is being read would leave the list and
-/// shift the others past the reader.
+/// There is no upper bound of the update time: a stone that is updated during the sync would leave the list and shift
+/// other stones past the reader.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FeedQuery {
-    /// Only stones of these prices.
+    /// Price range of the stones.
     pub prices: PriceRange,
-    /// Only stones updated at this time or later; all of them without it.
+    /// Earliest update time of the stones; null for all stones.
     pub updated_from: Option<Timestamp>,
 }
 
-/// One record as the source gave it.
+/// A record of the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
-    /// The source's name for the stone: its identity within the feed.
+    /// Id of the stone, unique within the feed.
     pub stone_id: String,
-    /// The source's name for the offer.
+    /// Id of the offer.
     pub offer_id: Option<String>,
-    /// The record itself: JSON text.
+    /// The record as JSON text.
     pub payload: String,
     /// SHA-256 of the payload.
     pub payload_hash: [u8; 32],
 }
 
 impl Item {
-    /// A record, with its hash.
+    /// Makes a record and computes its hash.
     pub fn new(stone_id: impl Into<String>, offer_id: Option<String>, payload: String) -> Self {
         let payload_hash = crate::digest::sha256(payload.as_bytes());
         Self { stone_id: stone_id.into(), offer_id, payload, payload_hash }
     }
 }
 
-/// Something in a page that is not a record: kept with its reason, so that the page goes on.
+/// A record that could not be read. It is stored with the reason, and the rest of the page is processed.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct BadItem {
-    /// Its name, where it has one.
+pub struct RejectedItem {
+    /// Id of the stone, if the record has one.
     pub stone_id: Option<String>,
-    /// Its place within its page, from 0.
+    /// Index within the page, counted from 0.
     pub place: usize,
-    /// What is wrong with it.
+    /// Reason of the rejection.
     pub reason: String,
-    /// What was there: JSON text, cut to a bounded length.
+    /// The record as JSON text, truncated.
     pub payload: String,
-    /// SHA-256 of the whole text.
+    /// SHA-256 of the complete text.
     pub digest: [u8; 32],
 }
 
-/// How the names begin that records without an id are kept under.
+/// Prefix of the names of records without an id.
 pub const NAMELESS: &str = "#no-id/";
 
-impl BadItem {
-    /// What is wrong with the record at a place of its page.
+impl RejectedItem {
+    /// Makes a rejected record; truncates the payload and computes its digest.
     pub fn new(stone_id: Option<String>, place: usize, reason: String, payload: &str) -> Self {
         let digest = crate::digest::sha256(payload.as_bytes());
         let payload = payload[..payload.floor_char_boundary(MESSAGE_BYTES_MAX)].to_owned();
         Self { stone_id, place, reason, payload, digest }
     }
 
-    /// The name that it is kept under: its id, or one that follows from its text alone. So the same record has the same
-    /// name in every pass and every sync.
+    /// Returns the id, or a name derived from the text, so that the same record has the same name in every sync.
     pub fn name(&self) -> Cow<'_, str> {
         if let Some(id) = &self.stone_id {
             return Cow::Borrowed(id);
@@ -111,97 +109,97 @@ impl BadItem {
 /// One page of a feed, in the feed's order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FeedPage {
-    /// The records, in the feed's order, repeats included.
+    /// Readable records in the feed's order, including repeats.
     pub items: Vec<Item>,
-    /// What could not be read as a record.
-    pub bad: Vec<BadItem>,
-    /// Whether the feed itself says that nothing follows. A short page alone says nothing.
+    /// Records that could not be read.
+    pub rejected: Vec<RejectedItem>,
+    /// Whether the feed reported that this is the last page. A short page is not a sign of the end.
     pub is_last: bool,
 }
 
 impl FeedPage {
-    /// Places of the list that the page shows: records, repeats and those that could not be read.
-    pub fn places(&self) -> usize {
-        self.items.len() + self.bad.len()
+    /// Returns the number of records, including repeats and rejected records.
+    pub fn record_count(&self) -> usize {
+        self.items.len() + self.rejected.len()
     }
 
-    /// The records in the feed's order.
+    /// Returns all records in the feed's order.
     pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
-        let (mut items, mut bad) = (self.items.iter(), self.bad.iter().peekable());
-        (0..self.places()).filter_map(move |place| {
-            let is_bad = items.len() == 0 || bad.peek().is_some_and(|bad| bad.place <= place);
-            if is_bad { bad.next().map(Record::Bad) } else { items.next().map(Record::Good) }
+        let (mut items, mut rejected) = (self.items.iter(), self.rejected.iter().peekable());
+        (0..self.record_count()).filter_map(move |index| {
+            let is_rejected = items.len() == 0 || rejected.peek().is_some_and(|item| item.place <= index);
+            if is_rejected {
+                rejected.next().map(Record::Rejected)
+            } else {
+                items.next().map(Record::Accepted)
+            }
         })
     }
 
-    /// The name at each place, in the feed's order.
+    /// Returns the names of all records in the feed's order.
     pub fn names(&self) -> Vec<Cow<'_, str>> {
         self.records().map(Record::name).collect()
     }
 }
 
-/// What stands at a place of a page.
+/// A record of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// A record.
-    Good(&'a Item),
-    /// Something that could not be read as one.
-    Bad(&'a BadItem),
+    Accepted(&'a Item),
+    Rejected(&'a RejectedItem),
 }
 
 impl<'a> Record<'a> {
-    /// The name that it is kept under.
+    /// Returns the id of the stone, or the derived name of a record without an id.
     pub fn name(self) -> Cow<'a, str> {
         match self {
-            Self::Good(item) => Cow::Borrowed(&item.stone_id),
-            Self::Bad(bad) => bad.name(),
+            Self::Accepted(item) => Cow::Borrowed(&item.stone_id),
+            Self::Rejected(item) => item.name(),
         }
     }
 }
 
 labelled! {
-    /// Whether a run reads the whole feed or what has changed.
+    /// The extent of a sync.
     "run type" RunType {
-        /// Everything.
         Full = "full",
-        /// What was updated since the watermark.
+        /// Records updated since the watermark.
         Incremental = "incremental",
     }
 }
 
-/// How far a feed is consolidated, in the source's time.
+/// The source time up to which a feed is consolidated.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Watermark {
-    /// Everything updated before this time is in the table.
+    /// All records updated before this time are in the table.
     pub last_updated_at: Timestamp,
-    /// The sync that brought it here.
+    /// Sync that set the watermark.
     pub last_run_id: Option<String>,
-    /// When that sync was completed.
+    /// Time at which that sync completed.
     pub last_run_completed_at: Option<Timestamp>,
 }
 
-/// A feed as it is kept.
+/// The configuration of a feed.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Feed {
-    /// Its name.
+    /// Name of the feed.
     pub feed: String,
-    /// The project that its runs belong to.
+    /// Project of the feed's runs.
     pub project_id: String,
-    /// How it is spoken to: `nivoda`.
+    /// Type of the feed: `nivoda`, …
     pub kind: String,
-    /// Where it is.
+    /// URL of the source.
     pub endpoint: String,
-    /// The account.
+    /// Account name at the source.
     pub username: Option<String>,
-    /// The environment variable that holds the password. The password itself is never kept.
+    /// Environment variable that contains the password. The password itself is not stored.
     pub password_env: Option<String>,
-    /// Requests per second, over all workers.
+    /// Maximum requests per second, over all workers.
     pub rate: u32,
-    /// What else the kind understands.
+    /// Further settings of this type of feed.
     pub settings: Json,
-    /// When it was added.
     pub created_at: Timestamp,
 }

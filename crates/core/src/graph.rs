@@ -1,18 +1,18 @@
-//! Graphs: how they are written down, what is to be done about each job, and in which order.
+//! Graphs: their definition files, the decision for each job, and the assignment of jobs to agents.
 
+pub mod assignment;
 mod check;
 pub mod definition;
-mod fault;
+mod error;
 pub mod pattern;
-pub mod place;
+pub mod placement;
 pub mod plan;
 mod read;
 pub mod record;
 pub mod schema;
-pub mod share;
 pub mod units;
 mod yaml;
 
 pub use definition::{Graph, JobSpec};
-pub use fault::GraphFault;
+pub use error::DefinitionError;
 pub use read::parse;

@@ -1,13 +1,12 @@
-//! The heatmap: how many stones cost what, and the partitions that follow from it.
+//! The heatmap: the distribution of stones over prices, and the partitions derived from it.
 //!
-//! Planning is a pure function of counts. [`next_counts`] says what to count, several ranges at a time, until it has
-//! nothing more to ask; [`partitions`] cuts the prices by what is known, at any time. Every boundary is a multiple of
-//! the granularity, ranges are half-open and follow one another without a gap, so every stone is in exactly one.
+//! Planning is a pure function of counts. [`next_counts`] returns the ranges to count next, until the plan is good
+//! enough. [`partitions`] returns the plan for the current counts. Every boundary is a multiple of the granularity,
+//! and the half-open ranges are adjacent, so every stone is in exactly one partition.
 //!
-//! First the total; then a coarse grid; then the prices at which, by interpolation, the equal shares should end; then
-//! again, only where a share came out wrong. A price that many stones have is found and stands alone: it cannot be
-//! divided. The feed lives while it is counted, so counts may contradict each other a little: a negative difference
-//! counts as nothing.
+//! The order of the counts: the total; a coarse grid; the interpolated ends of equal shares; then refinements where a
+//! share has the wrong size. A price with many stones gets its own partition, because it cannot be divided. The feed
+//! changes during the scan, so counts may contradict each other; a negative difference counts as zero.
 
 mod curve;
 mod pack;
@@ -17,30 +16,29 @@ use crate::feed::{Cents, PriceRange};
 use curve::Curve;
 use std::collections::BTreeMap;
 
-/// What the plan should come to.
+/// The goal of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Goal {
-    /// Stones per partition.
+    /// Wanted number of stones per partition.
     pub target: u64,
-    /// Partitions at the most.
     pub partitions_max: u32,
-    /// Stones per partition at the least, where that can be had.
+    /// Minimum number of stones per partition, where possible.
     pub records_min: u64,
-    /// Counts at the most.
+    /// Maximum number of count requests.
     pub calls_max: u32,
-    /// The smallest difference between two prices that the feed can tell apart.
+    /// Smallest price difference that the feed's filter supports.
     pub granularity: Cents,
 }
 
 impl Goal {
-    /// For a full sync.
+    /// The goal of a full sync.
     pub const FULL: Self =
         Self { target: 5_000, partitions_max: 30, records_min: 1_000, calls_max: 60, granularity: 100 };
 
-    /// For an incremental sync.
+    /// The goal of an incremental sync.
     pub const INCREMENTAL: Self = Self { partitions_max: 10, calls_max: 30, ..Self::FULL };
 
-    /// How many partitions `total` stones should be cut into; none for no stone.
+    /// Returns the number of partitions for `total` stones; 0 for no stones.
     pub fn partitions_for(&self, total: u64) -> u32 {
         if total == 0 {
             return 0;
@@ -56,24 +54,24 @@ impl Goal {
     }
 }
 
-/// What is known: counts of price ranges within one range.
+/// The counts of a price range so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counts {
     range: PriceRange,
     total: Option<u64>,
-    /// How many stones of the range cost less than the price.
+    /// Number of stones of the range that are cheaper than the price.
     below: BTreeMap<Cents, u64>,
     calls: u32,
 }
 
 impl Counts {
-    /// Nothing is known of a range: [`PriceRange::ALL`], or a gap that is to be planned again.
+    /// Starts without counts for a range: [`PriceRange::ALL`], or a gap that is planned again.
     pub const fn new(range: PriceRange) -> Self {
         Self { range, total: None, below: BTreeMap::new(), calls: 0 }
     }
 
-    /// Takes the answer to a count. What does not begin where the range begins, or at a price that is already
-    /// known, says nothing and is only counted as a call.
+    /// Records the result of a count. A count that begins neither at the start of the range nor at a known price
+    /// carries no information and only counts as a request.
     pub fn record(&mut self, range: PriceRange, count: u64) {
         self.calls += 1;
         if range == self.range {
@@ -90,33 +88,33 @@ impl Counts {
         }
     }
 
-    /// How many stones there are, once that was counted.
+    /// Returns the number of all stones, once it was counted.
     pub const fn total(&self) -> Option<u64> {
         self.total
     }
 
-    /// How often the feed was asked.
+    /// Returns the number of count requests so far.
     pub const fn calls(&self) -> u32 {
         self.calls
     }
 }
 
-/// One partition of the plan.
+/// A partition of the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Planned {
-    /// Its prices.
+pub struct PlannedPartition {
+    /// Price range of the partition.
     pub range: PriceRange,
-    /// How many stones it should have, by the counts.
+    /// Expected number of stones.
     pub predicted: u64,
 }
 
-/// What to count next, all at once or in any order; nothing when the plan is good enough, or as good as it gets.
+/// Returns the ranges to count next, in any order; empty if the plan is good enough or cannot be improved.
 pub fn next_counts(counts: &Counts, goal: &Goal) -> Vec<PriceRange> {
     let Some(total) = counts.total else { return vec![counts.range] };
     let wanted = goal.partitions_for(total);
-    let left = goal.calls_max.saturating_sub(counts.calls);
-    if wanted <= 1 || left == 0 {
+    let remaining = goal.calls_max.saturating_sub(counts.calls);
+    if wanted <= 1 || remaining == 0 {
         return Vec::new();
     }
     let mut prices = if counts.below.is_empty() {
@@ -124,17 +122,17 @@ pub fn next_counts(counts: &Counts, goal: &Goal) -> Vec<PriceRange> {
     } else {
         probe::prices(&Curve::of(counts, goal.granularity()), wanted)
     };
-    // A price that is known says nothing new: without this, planning might not end.
+    // Counting a known price again would add nothing, and planning might not terminate.
     prices.retain(|price| {
         counts.range.from < *price && *price < counts.range.to && !counts.below.contains_key(price)
     });
-    prices.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+    prices.truncate(usize::try_from(remaining).unwrap_or(usize::MAX));
     let from = counts.range.from;
     prices.into_iter().map(|to| PriceRange { from, to }).collect()
 }
 
-/// The plan by what is known: ranges that follow one another and cover the whole; none where there is no stone.
-pub fn partitions(counts: &Counts, goal: &Goal) -> Vec<Planned> {
+/// Returns the plan for the current counts: adjacent ranges that cover everything; empty if there are no stones.
+pub fn partitions(counts: &Counts, goal: &Goal) -> Vec<PlannedPartition> {
     let wanted = goal.partitions_for(counts.total.unwrap_or_default());
     if wanted == 0 {
         return Vec::new();

@@ -1,21 +1,21 @@
-//! Names of things. A run's id carries its creation time, so ids sort by age.
+//! Ids of runs, environments and workers. A run id contains its creation time, so ids sort by age.
 
 use crate::Timestamp;
 use std::fmt;
 use std::str::FromStr;
 use uuid::Uuid;
 
-/// An id that does not have the right form.
+/// An id with the wrong format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{value}` is not {expected}")]
-pub struct BadId {
-    /// What was given, cut to a readable length.
+pub struct InvalidIdError {
+    /// The given text, truncated.
     pub value: String,
-    /// The form that was expected, for a person.
+    /// The expected format, for people.
     pub expected: &'static str,
 }
 
-impl BadId {
+impl InvalidIdError {
     fn new(value: &str, expected: &'static str) -> Self {
         Self { value: value.chars().take(80).collect(), expected }
     }
@@ -29,12 +29,12 @@ macro_rules! text_id {
         pub struct $name(String);
 
         impl $name {
-            /// The id as text.
+            /// Returns the id as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
 
-            /// An id that the database holds, taken as it is: SQL may have written one that Tidemill would not.
+            /// Takes an id from the database without a check: plain SQL may have written one in another format.
             pub fn from_database(text: String) -> Self {
                 Self(text)
             }
@@ -48,7 +48,7 @@ macro_rules! text_id {
 
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                // Answers of a server name what its database holds. Requests are checked against the schema below.
+                // No check: responses contain the ids of the database. Requests are checked against the schema below.
                 String::deserialize(deserializer).map(Self)
             }
         }
@@ -67,23 +67,23 @@ macro_rules! text_id {
 }
 
 text_id! {
-    /// A run: `run-` and a UUID of version 7 when we make it; `^run-[a-z0-9-]{1,60}$` for every new run.
+    /// Id of a run: `run-` and a UUID v7 if Tidemill makes it. A new id must match `^run-[a-z0-9-]{1,60}$`.
     ///
-    /// Plain SQL may have stored other ids. They can be read, shown and looked up.
+    /// Plain SQL may have stored other ids. They can be read, displayed and looked up.
     RunId, "^run-"
 }
 
 text_id! {
-    /// An environment of a project: `project/environment`.
+    /// Id of an environment: `project/environment`.
     EnvId, "^[^/]+/.+$"
 }
 
 impl RunId {
     const FORM: &'static str = "a run id (`run-` followed by letters, digits and dashes)";
-    /// Bytes of an id that is looked up. PostgreSQL's index holds no longer ones.
+    /// Longest id that is looked up. An index of PostgreSQL cannot contain longer ones.
     const LOOKUP_BYTES_MAX: usize = 2_704;
 
-    /// Whether a new run may have this id.
+    /// Returns whether a new run may have this id.
     pub fn is_well_formed(&self) -> bool {
         let tail = self.0.strip_prefix("run-").unwrap_or_default();
         !tail.is_empty()
@@ -91,39 +91,39 @@ impl RunId {
             && tail.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-'))
     }
 
-    /// The id as one word of a shell command.
+    /// Returns the id quoted as one argument of a shell command.
     pub fn in_shell(&self) -> String {
-        crate::shell::pasted(&self.0)
+        crate::shell::quote(&self.0)
     }
 
-    /// The id as one segment of a URL's path.
+    /// Returns the id encoded as one segment of a URL path.
     pub fn in_path(&self) -> std::borrow::Cow<'_, str> {
         percent_encoded(&self.0)
     }
 
-    /// A new id for a run that is created at `now`; `entropy` keeps two runs of one microsecond apart.
+    /// Makes the id of a run created at `now`; `entropy` distinguishes runs of the same millisecond.
     pub fn new(now: Timestamp, entropy: Uuid) -> Self {
         Self(format!("run-{}", uuid_v7(now, entropy)))
     }
 
-    /// The smallest id that a run created at `moment` can have: ids sort by age, so this is a bound for searches.
+    /// Returns the smallest id of a run created at `moment`: a bound for searches by age.
     pub fn floor(moment: Timestamp) -> Self {
         Self(format!("run-{}", uuid_v7(moment, Uuid::nil())))
     }
 
-    /// The id of the trace that everything done for this run belongs to: 32 hexadecimal digits, the same everywhere.
+    /// Returns the trace id of this run: 32 hexadecimal digits derived from the run id.
     pub fn trace_id(&self) -> String {
         let uuid = self.0.strip_prefix("run-").and_then(|text| Uuid::parse_str(text).ok());
         match uuid.filter(|uuid| !uuid.is_nil()) {
             Some(uuid) => uuid.simple().to_string(),
-            // A run that somebody else named.
+            // The id was chosen by a caller or by plain SQL.
             None => crate::digest::sha256_hex(self.0.as_bytes())[..32].to_owned(),
         }
     }
 
-    /// A number in [0, 1) that depends on the id alone, so that jitter can be repeated anywhere.
+    /// Returns a number in [0, 1) derived from the id, so that every process computes the same jitter.
     ///
-    /// It is taken from the last four hexadecimal digits, in the store's SQL too.
+    /// It comes from the last four hexadecimal digits. The SQL functions use the same rule.
     pub fn jitter(&self) -> f64 {
         let tail = self.0.get(self.0.len().saturating_sub(4)..).unwrap_or_default();
         u16::from_str_radix(tail, 16).map_or(0.5, |value| f64::from(value) / 65_536.0)
@@ -131,40 +131,40 @@ impl RunId {
 }
 
 impl FromStr for RunId {
-    type Err = BadId;
+    type Err = InvalidIdError;
 
-    /// Reads the id of a run to look up. A new run's id is held to [`RunId::is_well_formed`].
-    fn from_str(text: &str) -> Result<Self, BadId> {
+    /// Parses the id of a run to look up. For new runs see [`RunId::is_well_formed`].
+    fn from_str(text: &str) -> Result<Self, InvalidIdError> {
         let tail = text.strip_prefix("run-").unwrap_or_default();
         let can_exist = !tail.is_empty() && text.len() <= Self::LOOKUP_BYTES_MAX && !text.contains('\0');
-        if can_exist { Ok(Self(text.to_owned())) } else { Err(BadId::new(text, Self::FORM)) }
+        if can_exist { Ok(Self(text.to_owned())) } else { Err(InvalidIdError::new(text, Self::FORM)) }
     }
 }
 
 impl EnvId {
-    /// The environment `name` of `project`.
+    /// Makes the id of environment `name` in `project`.
     pub fn new(project: &str, name: &str) -> Self {
         Self(format!("{project}/{name}"))
     }
 
-    /// The environment's own name, without its project.
+    /// Returns the name of the environment without the project.
     pub fn name(&self) -> &str {
         self.0.split_once('/').map_or(self.0.as_str(), |(_, name)| name)
     }
 }
 
 impl FromStr for EnvId {
-    type Err = BadId;
+    type Err = InvalidIdError;
 
-    fn from_str(text: &str) -> Result<Self, BadId> {
+    fn from_str(text: &str) -> Result<Self, InvalidIdError> {
         match text.split_once('/') {
             Some((project, name)) if !project.is_empty() && !name.is_empty() => Ok(Self(text.to_owned())),
-            Some(_) | None => Err(BadId::new(text, "an environment id (`project/environment`)")),
+            Some(_) | None => Err(InvalidIdError::new(text, "an environment id (`project/environment`)")),
         }
     }
 }
 
-/// A worker process: a UUID made at its start, so that a reused name never hides a death.
+/// Id of a worker process: a UUID made at its start, so that a restart under the same name is visible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
@@ -176,25 +176,25 @@ impl fmt::Display for WorkerId {
     }
 }
 
-/// A UUID of version 7 made of a time and 74 bits of `entropy`.
+/// Makes a UUID v7 from a time and 74 bits of `entropy`.
 pub fn uuid_v7(now: Timestamp, entropy: Uuid) -> Uuid {
     let millis = u64::try_from(now.timestamp_millis()).unwrap_or(0);
     let mut random = [0_u8; 10];
     random.copy_from_slice(&entropy.as_bytes()[..10]);
-    // A version 4 UUID fixes six of its bits; fold in bytes that are free, so that the entropy stays whole.
+    // A UUID v4 has six fixed bits; mixing in the other bytes replaces them with entropy.
     for (byte, other) in random.iter_mut().zip(&entropy.as_bytes()[10..]) {
         *byte ^= other.rotate_left(3);
     }
     uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
 }
 
-/// Text with every byte percent-encoded that is not a letter, a digit, `-`, `_`, `.` or `~`.
+/// Percent-encodes every byte except letters, digits, `-`, `_`, `.` and `~`.
 pub fn percent_encoded(text: &str) -> std::borrow::Cow<'_, str> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
     percent_encoded_unless(text, is_plain)
 }
 
-/// Text with every byte percent-encoded that is not plain.
+/// Percent-encodes every byte for which `is_plain` is false.
 pub(crate) fn percent_encoded_unless(text: &str, is_plain: fn(u8) -> bool) -> std::borrow::Cow<'_, str> {
     use fmt::Write as _;
     if text.bytes().all(is_plain) {
@@ -212,7 +212,7 @@ pub(crate) fn percent_encoded_unless(text: &str, is_plain: fn(u8) -> bool) -> st
     encoded.into()
 }
 
-/// Text whose percent-encoded bytes are decoded; `None` if an encoding is broken or the bytes are not UTF-8.
+/// Decodes percent-encoded bytes; `None` if an encoding is malformed or the result is not UTF-8.
 pub fn percent_decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut parts = text.split('%');
@@ -228,7 +228,7 @@ pub fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Whether `name` may name a project or an environment: lower-case letters, digits and dashes.
+/// Returns whether `name` is a valid project or environment name: lower-case letters, digits and dashes.
 pub fn is_name(name: &str) -> bool {
     let mut bytes = name.bytes();
     name.len() <= crate::limits::NAME_BYTES_MAX
@@ -242,7 +242,7 @@ mod tests {
     use chrono::{Duration, TimeZone, Utc};
 
     #[test]
-    fn ids_sort_by_age_and_the_floor_is_below_all_of_its_moment() {
+    fn run_ids_sort_by_age_and_floor_is_the_lower_bound() {
         let at = Utc.with_ymd_and_hms(2026, 2, 14, 10, 30, 0).unwrap();
         let early = RunId::new(at, Uuid::max());
         let late = RunId::new(at + Duration::milliseconds(1), Uuid::nil());
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn new_run_ids_are_held_to_their_form() {
+    fn malformed_new_run_ids_are_rejected() {
         let id = RunId::new(Utc.timestamp_opt(0, 0).unwrap(), Uuid::nil());
         assert_eq!(id.as_str().parse(), Ok(id.clone()));
         assert!(id.is_well_formed());

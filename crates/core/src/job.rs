@@ -1,123 +1,92 @@
-//! The life of a job: every code that explains it, the coarse state that drives the logic, and the one function that
-//! joins codes and events.
+//! Lifecycle of a job: its status codes, the coarse state derived from them, and the transition function.
 
 use crate::label::labelled;
 
 labelled! {
-    /// What drives the logic.
+    /// The coarse state of a job, which drives the logic.
     "job state" JobState {
-        /// No agent has been asked yet, or not again.
+        /// The job has no active task.
         Pending = "pending",
-        /// A task exists that an agent takes or has taken.
+        /// A task exists for an agent.
         Running = "running",
-        /// Ended well.
         Succeeded = "succeeded",
-        /// Ended badly, or was stopped.
         Failed = "failed",
     }
 }
 
 labelled! {
-    /// Where a job is, and why: for people. The state is computed from it.
+    /// The detailed status of a job, for people. The coarse state is derived from it.
     "status code" StatusCode {
-        /// Nobody has looked at it yet.
+        /// The controller has not processed it yet.
         Created = "created",
-        /// Its site is paused.
         Paused = "paused",
         /// Jobs that it needs have not succeeded yet.
         WaitingOnDependencies = "waiting_on_dependencies",
-        /// No agent has room for it, or none is there.
+        /// No matching agent has free capacity, or none is connected.
         WaitingOnWorkers = "waiting_on_workers",
-        /// Its pool is full.
         WaitingOnPool = "waiting_on_pool",
-        /// The database is under maintenance: its task was stopped, or none is made.
+        /// The database is under maintenance: its task was stopped, or none is created.
         WaitingDbMaintenance = "waiting_db_maintenance",
         /// The site is about to restart: its task was stopped.
         WaitingOnReboot = "waiting_on_reboot",
-        /// Its task came to nothing, and another is made after a while.
+        /// Its task failed; another follows after the back-off.
         WaitingOnNewTask = "waiting_on_new_task",
-        /// A task exists, and waits for an agent.
+        /// A task exists and waits for an agent.
         Initiated = "initiated",
-        /// An agent makes its directory.
+        /// An agent creates its directory.
         Preparing = "preparing",
         /// An agent is ready to start its command.
         Prepared = "prepared",
-        /// Its command runs.
         Executing = "executing",
-        /// Its command ended badly.
         Error = "error",
-        /// Its command is over.
         Executed = "executed",
-        /// An agent collects what it left.
+        /// An agent collects its outputs.
         Finalizing = "finalizing",
-        /// What it left is kept; the controller decides.
+        /// Its outputs are stored; the controller decides.
         Finalized = "finalized",
-        /// It did what was asked.
         Succeeded = "succeeded",
         /// A job that it needs failed.
         DependencyFailed = "dependency_failed",
-        /// Its command ended with another code than 0.
+        /// Its exit code is not 0.
         NonzeroExit = "nonzero_exit",
-        /// It was stopped by a person.
         CancelledByUser = "cancelled_by_user",
-        /// Its command ended well, and an output is missing.
+        /// Its command succeeded, but an output is missing.
         UnmatchedPatterns = "unmatched_patterns",
-        /// It cannot be carried out, or could not be too often.
+        /// It cannot be executed, or too many tasks failed.
         JobError = "job_error",
     }
 }
 
 labelled! {
-    /// What can happen to a job.
+    /// An event in the life of a job. [`crate::diagram`] describes when each one happens.
     "job event" JobEvent {
-        /// Its site is paused.
         Pause = "pause",
-        /// Something that it needs is not there yet.
         AwaitDependencies = "await_dependencies",
-        /// No agent has room.
         AwaitWorkers = "await_workers",
-        /// Its pool is full.
         AwaitPool = "await_pool",
-        /// The database goes under maintenance.
         Maintain = "maintain",
-        /// The site is about to restart.
         Reboot = "reboot",
-        /// A task is made for it.
         Start = "start",
-        /// The agent begins to prepare it.
         Prepare = "prepare",
-        /// The agent has prepared it.
         Ready = "ready",
-        /// The agent starts its command.
         Execute = "execute",
-        /// The command ends badly.
         Break = "break",
-        /// The command is over.
         Leave = "leave",
-        /// The agent begins to collect what it left.
         Finalize = "finalize",
-        /// The agent has collected it.
         Deliver = "deliver",
-        /// The result is good.
         Succeed = "succeed",
-        /// The command's exit code is not 0, and it is not tried again.
         ExitBadly = "exit_badly",
-        /// An output is missing.
         MissOutputs = "miss_outputs",
-        /// It cannot be carried out, or could not be too often.
         GiveUp = "give_up",
-        /// The task came to nothing, and another may do better.
         TryAgain = "try_again",
-        /// A job that it needs failed.
         LoseDependency = "lose_dependency",
-        /// A person stops it.
         Cancel = "cancel",
     }
 }
 
-/// The code `event` leads to, or `None` where it is illegal.
+/// Returns the status code after `event`, or `None` if the event is illegal in this code.
 ///
-/// Stages only go forward: an agent that reports late, twice or out of order changes nothing.
+/// Stages only advance: late, duplicate and reordered reports of an agent change nothing.
 pub fn next(from: StatusCode, event: JobEvent) -> Option<StatusCode> {
     match from.state() {
         JobState::Pending => from_pending(from, event),
@@ -129,7 +98,7 @@ pub fn next(from: StatusCode, event: JobEvent) -> Option<StatusCode> {
 const fn from_pending(from: StatusCode, event: JobEvent) -> Option<StatusCode> {
     use {JobEvent as E, StatusCode as C};
     match event {
-        // Whoever waits for the restart goes on waiting for it.
+        // A job that waits for the restart keeps this status during a pause.
         E::Pause if matches!(from, C::WaitingOnReboot) => None,
         E::Pause => Some(C::Paused),
         E::AwaitDependencies => Some(C::WaitingOnDependencies),
@@ -181,7 +150,7 @@ fn from_running(from: StatusCode, event: JobEvent) -> Option<StatusCode> {
 }
 
 impl StatusCode {
-    /// The coarse state.
+    /// Returns the coarse state.
     pub const fn state(self) -> JobState {
         match self {
             Self::Created
@@ -209,34 +178,34 @@ impl StatusCode {
         }
     }
 
-    /// Whether nothing can leave this code. Derived, so it cannot disagree with [`next`].
+    /// Returns whether no event leaves this code. Derived from [`next`].
     pub fn is_terminal(self) -> bool {
         JobEvent::ALL.iter().all(|&event| next(self, event).is_none())
     }
 
-    /// Whether reaching it puts the job back to the start: what its last task did does not count.
+    /// Returns whether this code resets the job: the results of its last task are discarded.
     pub const fn is_reset(self) -> bool {
         matches!(self, Self::WaitingDbMaintenance | Self::WaitingOnReboot | Self::WaitingOnNewTask)
     }
 }
 
-/// The codes that the product whose list this was had and that do not exist here, and why.
+/// Status codes of the original product that do not exist here, with the reasons.
 pub const ABSENT: &[(&str, &str)] = &[
-    ("waiting_on_db_workers", "the database is one pool of many: `waiting_on_pool` says that a pool is full"),
-    ("internal_error", "a fault of the controller takes its step back, and changes no job"),
-    ("killed_by_admin", "whoever stops a job is a person with a name: `cancelled_by_user`"),
-    ("stale_codelists", "a graph that cannot run is refused when it is submitted"),
+    ("waiting_on_db_workers", "the database is one pool of many: `waiting_on_pool` covers it"),
+    ("internal_error", "an error of the controller rolls back its transaction and changes no job"),
+    ("killed_by_admin", "every cancel has a named caller: `cancelled_by_user`"),
+    ("stale_codelists", "an invalid graph is rejected at submission"),
 ];
 
-/// Every legal change of code, once each: what the database's guard is generated from.
+/// Returns every legal transition once. The database guard is generated from it.
 pub fn pairs() -> Vec<(StatusCode, StatusCode)> {
     crate::lifecycle::pairs(StatusCode::ALL, JobEvent::ALL, next)
 }
 
-/// What the diagram of the controller draws, arrow by arrow; its `Waiting` and `Reset` stand for each of their codes.
+/// The transitions in the diagram of the controller; its `Waiting` and `Reset` stand for each of their codes.
 ///
-/// [`next`] allows more: a stage that lasts no time is not seen, and a job can be stopped and reset anywhere. Drawn
-/// nowhere is a job that waits for the restart before it has begun: there is nothing of it to reset, and it is paused.
+/// [`next`] allows more: short stages may be skipped, and a job can be cancelled and reset anywhere. The diagram has no
+/// pending job that waits for the restart: it has nothing to reset, so it is paused.
 pub const DIAGRAM: &[(StatusCode, JobEvent, StatusCode)] = &[
     (StatusCode::Created, JobEvent::Cancel, StatusCode::CancelledByUser),
     (StatusCode::Created, JobEvent::AwaitDependencies, StatusCode::WaitingOnDependencies),
@@ -275,14 +244,14 @@ mod tests {
     use {JobEvent as E, StatusCode as C};
 
     #[test]
-    fn every_arrow_of_the_diagram_exists() {
+    fn every_transition_of_the_diagram_is_legal() {
         for &(from, event, to) in DIAGRAM {
             assert_eq!(next(from, event), Some(to), "{from} + {event}");
         }
     }
 
     #[test]
-    fn every_code_is_reachable_and_every_live_code_can_end() {
+    fn codes_are_reachable_and_live_codes_can_be_cancelled() {
         let pairs = pairs();
         let mut reached = vec![C::Created];
         while let Some(&(_, to)) =
@@ -299,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_code_is_here_or_absent() {
+    fn absent_codes_do_not_exist() {
         for (name, reason) in ABSENT {
             assert!(name.parse::<C>().is_err(), "{name} exists");
             assert!(!reason.is_empty() && !reason.ends_with('.'), "{reason}");
@@ -307,14 +276,14 @@ mod tests {
     }
 
     #[test]
-    fn a_stage_that_is_reported_late_changes_nothing() {
+    fn late_stage_report_changes_nothing() {
         assert_eq!(next(C::Executed, E::Execute), None);
         assert_eq!(next(C::Executed, E::Leave), None);
         assert_eq!(next(C::Finalized, E::Break), None);
     }
 
     #[test]
-    fn a_job_that_waits_for_the_restart_keeps_saying_so() {
+    fn pause_keeps_the_status_waiting_on_reboot() {
         assert_eq!(next(C::WaitingOnReboot, E::Pause), None);
     }
 }

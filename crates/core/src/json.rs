@@ -1,4 +1,4 @@
-//! JSON documents: the bounds on what is accepted, and the placeholder for documents that cannot be read.
+//! Limits of JSON documents, and the placeholder for stored documents that cannot be read.
 //!
 //! Numbers are 64-bit integers or 64-bit floating-point numbers. `serde_json` rounds everything else while it parses,
 //! so the checks here look at the text. They use no recursion and ignore the contents of strings.
@@ -15,24 +15,21 @@ use std::fmt;
 /// Key of the placeholder object that stands for a document in the database that cannot be read.
 pub const UNREADABLE: &str = "tidemill.unreadable";
 
-/// Characters of a number that a message shows.
+/// Length to which a number is cut in a message.
 const NUMBER_CHARS: usize = 40;
 
-/// A property of a document that makes it unacceptable. It reads as the rest of a sentence about the document.
+/// A violated limit of a JSON document. The message is the rest of a sentence that begins with the document's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum JsonProblem {
+pub enum JsonError {
     /// Objects and arrays are nested too deeply.
-    TooDeep {
-        /// The number of levels that are allowed.
-        max: usize,
-    },
-    /// A number that a 64-bit floating-point number cannot hold, such as `1e400`.
+    TooDeep { max: usize },
+    /// A number outside the range of 64-bit floating-point numbers, such as `1e400`.
     OutOfRange(String),
     /// An integer of more than 64 bits that would be rounded.
     TooPrecise(String),
 }
 
-impl fmt::Display for JsonProblem {
+impl fmt::Display for JsonError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooDeep { max } => write!(f, "is nested more than {max} levels deep"),
@@ -46,10 +43,10 @@ impl fmt::Display for JsonProblem {
     }
 }
 
-impl std::error::Error for JsonProblem {}
+impl std::error::Error for JsonError {}
 
-impl JsonProblem {
-    /// The problem followed by what the sender can do about it.
+impl JsonError {
+    /// Returns the message with advice for the sender.
     pub fn with_advice(&self) -> String {
         let advice = match self {
             Self::TooDeep { .. } => "send the inner part as a string",
@@ -59,28 +56,28 @@ impl JsonProblem {
     }
 }
 
-/// The placeholder for a document that cannot be read.
+/// Makes the placeholder for a document that cannot be read.
 pub fn unreadable(reason: impl fmt::Display) -> Json {
     serde_json::json!({ UNREADABLE: reason.to_string() })
 }
 
-/// Whether a document is the placeholder for one that cannot be read.
+/// Returns whether a document is the placeholder.
 pub fn is_unreadable(json: &Json) -> bool {
     unreadable_reason(json).is_some()
 }
 
-/// Why the document behind a placeholder cannot be read.
+/// Returns the reason in a placeholder; `None` if the document is not a placeholder.
 pub fn unreadable_reason(json: &Json) -> Option<&str> {
     json.as_object()?.get(UNREADABLE)?.as_str()
 }
 
-/// Checks the text of a document before it is parsed. Text that is not JSON is left to the parser.
-pub fn check_text(text: impl AsRef<[u8]>) -> Result<(), JsonProblem> {
+/// Checks the text of a document before it is parsed. The parser reports text that is not JSON.
+pub fn check_text(text: impl AsRef<[u8]>) -> Result<(), JsonError> {
     scan(text.as_ref(), JSON_DEPTH_MAX, Precision::Digits)
 }
 
-/// Checks the text of a request that contains documents: it may be nested a few levels deeper than they may.
-pub fn check_request(text: impl AsRef<[u8]>) -> Result<(), JsonProblem> {
+/// Checks the text of a request that contains documents; it may be nested a few levels deeper.
+pub fn check_request(text: impl AsRef<[u8]>) -> Result<(), JsonError> {
     scan(text.as_ref(), JSON_DEPTH_MAX + JSON_ENVELOPE_LEVELS, Precision::Digits)
 }
 
@@ -92,8 +89,8 @@ pub fn read_stored(text: &[u8]) -> Json {
     serde_json::from_slice(text).unwrap_or_else(|error| unreadable(format!("is not JSON: {error}")))
 }
 
-/// Walks over the text once and checks nesting and numbers.
-fn scan(text: &[u8], depth_max: usize, precision: Precision) -> Result<(), JsonProblem> {
+/// Checks nesting and numbers in one pass over the text.
+fn scan(text: &[u8], depth_max: usize, precision: Precision) -> Result<(), JsonError> {
     let mut depth = 0_usize;
     let mut at = 0;
     while let Some(&byte) = text.get(at) {
@@ -103,7 +100,7 @@ fn scan(text: &[u8], depth_max: usize, precision: Precision) -> Result<(), JsonP
             b'{' | b'[' => {
                 depth += 1;
                 if depth > depth_max {
-                    return Err(JsonProblem::TooDeep { max: depth_max });
+                    return Err(JsonError::TooDeep { max: depth_max });
                 }
             }
             b'}' | b']' => depth = depth.saturating_sub(1),
@@ -118,7 +115,7 @@ fn scan(text: &[u8], depth_max: usize, precision: Precision) -> Result<(), JsonP
     Ok(())
 }
 
-/// The place after the closing quote of a string whose contents begin at `at`.
+/// Returns the position after the closing quote of a string whose contents begin at `at`.
 fn end_of_string(text: &[u8], mut at: usize) -> usize {
     while let Some(&byte) = text.get(at) {
         at += match byte {
@@ -134,17 +131,17 @@ fn is_number_byte(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E')
 }
 
-fn check_number(text: &[u8], precision: Precision) -> Result<(), JsonProblem> {
+fn check_number(text: &[u8], precision: Precision) -> Result<(), JsonError> {
     // Short numbers without an exponent always fit.
     if text.len() <= 18 && !text.iter().any(|byte| matches!(byte, b'e' | b'E')) {
         return Ok(());
     }
     let Some(number) = Number::parse(text) else { return Ok(()) };
     if !number.is_in_range() {
-        return Err(JsonProblem::OutOfRange(shown(text)));
+        return Err(JsonError::OutOfRange(shown(text)));
     }
     if number.is_rounded(precision) {
-        return Err(JsonProblem::TooPrecise(shown(text)));
+        return Err(JsonError::TooPrecise(shown(text)));
     }
     Ok(())
 }

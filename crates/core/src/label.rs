@@ -1,18 +1,17 @@
-//! The one macro for enums that are stored or sent: a closed list of words, in one place.
+//! The `labelled!` macro: enums whose values are stored and sent as fixed words.
 
-/// A word that is not one of a closed list.
+/// A word that is not a value of the enum.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{value}` is not a {kind}; it is one of {allowed}")]
-pub struct UnknownLabel {
-    /// What the word was meant to be, for example `run state`.
+pub struct UnknownLabelError {
+    /// The enum in plain words, for example `run state`.
     pub kind: &'static str,
-    /// The word that was given.
     pub value: String,
-    /// The words that exist, separated by commas.
+    /// The valid words, separated by commas.
     pub allowed: String,
 }
 
-/// Declares an enum whose variants have one spelling each, everywhere.
+/// Declares an enum whose variants have the same spelling in the database, in JSON and in messages.
 macro_rules! labelled {
     ($(#[$meta:meta])* $kind:literal $name:ident { $($(#[$vmeta:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
         $(#[$meta])*
@@ -20,10 +19,10 @@ macro_rules! labelled {
         pub enum $name { $($(#[$vmeta])* $variant),+ }
 
         impl $name {
-            /// Every value, in the order in which they are declared.
+            /// Every value, in the order of declaration.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// The one spelling of this value.
+            /// The spelling of this value.
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text),+ }
             }
@@ -36,11 +35,11 @@ macro_rules! labelled {
         }
 
         impl std::str::FromStr for $name {
-            type Err = $crate::label::UnknownLabel;
+            type Err = $crate::label::UnknownLabelError;
 
             fn from_str(text: &str) -> Result<Self, Self::Err> {
                 Self::ALL.iter().copied().find(|label| label.as_str() == text).ok_or_else(|| {
-                    $crate::label::UnknownLabel {
+                    $crate::label::UnknownLabelError {
                         kind: $kind,
                         value: text.chars().take(64).collect(),
                         allowed: Self::ALL.iter().map(|label| label.as_str()).collect::<Vec<_>>().join(", "),
@@ -81,14 +80,14 @@ mod tests {
     use crate::event::Level;
 
     #[test]
-    fn a_label_is_read_as_it_is_written() {
+    fn labels_round_trip_through_text() {
         for &level in Level::ALL {
             assert_eq!(level.as_str().parse(), Ok(level));
         }
     }
 
     #[test]
-    fn an_unknown_label_is_refused_with_the_words_that_exist() {
+    fn unknown_label_error_lists_the_valid_words() {
         let refused = "loud".parse::<Level>().unwrap_err();
         assert_eq!(refused.to_string(), "`loud` is not a level; it is one of debug, info, warn, error");
     }

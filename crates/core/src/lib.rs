@@ -1,18 +1,20 @@
-//! What is true in Tidemill: ids, labels, records, lifecycles and decisions.
+//! Domain types of Tidemill: ids, labels, records, lifecycles and decisions.
 //!
-//! Everything here is a pure function of its arguments. There is no I/O, no async and no clock: callers
-//! pass the time in. The store guards the same rules again, from text generated here.
+//! Every function here is pure: no I/O, no async, no clock. Callers pass the time in. The database enforces the
+//! lifecycles as well, with SQL that [`diagram`] generates.
 
 pub mod access;
 pub mod agent;
 pub mod alert;
 pub mod artifact;
+pub mod batch_size;
 pub mod broken;
 pub mod diagram;
 pub mod diamond;
 pub mod digest;
 pub mod event;
 pub mod feed;
+pub mod glob;
 pub mod graph;
 pub mod heatmap;
 pub mod hook;
@@ -27,7 +29,6 @@ pub mod message;
 pub mod pace;
 pub mod page;
 pub mod partition;
-pub mod portion;
 pub mod pricing;
 pub mod project;
 pub mod queue;
@@ -46,10 +47,10 @@ pub mod why;
 pub mod worker;
 
 pub use ids::{EnvId, RunId, WorkerId};
-pub use label::UnknownLabel;
+pub use label::UnknownLabelError;
 
-/// A moment in UTC. The database keeps microseconds, so nothing finer is meaningful.
+/// A time in UTC. The databases store microseconds, so finer precision is lost.
 pub type Timestamp = chrono::DateTime<chrono::Utc>;
 
-/// A JSON document.
+/// A JSON document of any shape.
 pub type Json = serde_json::Value;

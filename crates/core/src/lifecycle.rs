@@ -1,7 +1,6 @@
-//! What every lifecycle has in common: it is a function from a state and an event to a state.
+//! Common code of all lifecycles, each of which is a function from state and event to state.
 
-/// Every legal change of state, once each: what the database's guard is generated from. An arrow from a state to
-/// itself changes nothing, and is left out.
+/// Returns every legal transition once, without those from a state to itself.
 pub(crate) fn pairs<S: Copy + PartialEq, E: Copy>(
     states: &[S],
     events: &[E],

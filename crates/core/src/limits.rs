@@ -1,6 +1,6 @@
-//! The bounds of everything, and the defaults. The database's functions are rendered with the same numbers.
+//! Limits and defaults. The SQL functions are generated with the same numbers.
 
-/// Bytes of a project's, environment's, schedule's or worker's name.
+/// Bytes of the name of a project, environment, schedule or worker.
 pub const NAME_BYTES_MAX: usize = 128;
 /// Bytes of an event's message.
 pub const MESSAGE_BYTES_MAX: usize = 8 * 1024;
@@ -9,7 +9,7 @@ pub const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
 /// Bytes of a run's metadata, as JSON text.
 pub const METADATA_BYTES_MAX: usize = 256 * 1024;
 /// Bytes of an idempotency, concurrency or event key, a git reference, a label, an artifact's URL, the reason of a
-/// cancellation, or the name of the person who asks for one.
+/// cancel, or the name of its caller.
 pub const KEY_BYTES_MAX: usize = 1024;
 /// Bytes of a message's body, as JSON text.
 pub const BODY_BYTES_MAX: usize = 256 * 1024;
@@ -17,186 +17,185 @@ pub const BODY_BYTES_MAX: usize = 256 * 1024;
 pub const JSON_DEPTH_MAX: usize = 64;
 /// Levels that a request may add around the documents it contains.
 pub const JSON_ENVELOPE_LEVELS: usize = 8;
-/// Levels of nesting up to which a stored document is read. `serde_json` reads 127, and answers add a few levels.
+/// Levels of nesting up to which a stored document is read. `serde_json` reads 127, and responses add a few levels.
 pub const JSON_READ_DEPTH_MAX: usize = 100;
 /// Runs, events or rows in one call.
 pub const BATCH_MAX: usize = 1_000;
-/// Events of one run that one look at the end of its record passes over, however few it finds.
+/// Events that one query of the end of a run's log scans at most.
 pub const TAIL_EVENTS_MAX: i32 = 20_000;
-/// Failed runs that one look for those that nothing made good passes over, however few it finds.
+/// Failed runs that one query for open failures scans at most.
 pub const FAILURES_MAX: usize = 5_000;
 /// Labels on a run or a worker.
 pub const LABELS_MAX: usize = 32;
-/// Largest priority, and the smallest with a minus sign.
+/// Largest absolute value of a priority.
 pub const PRIORITY_MAX: i32 = 1_000_000;
-/// Tries that a run may ask for.
+/// Largest number of attempts or losses that a request may allow.
 pub const ATTEMPTS_MAX: i32 = 1_000;
 
-/// How often a worker process says that it lives.
-pub const BEAT_SECS: u64 = 5;
-/// Silence after which a worker process counts as dead.
+/// Interval between heartbeats of a worker process.
+pub const HEARTBEAT_SECS: u64 = 5;
+/// Time without a heartbeat after which a worker process counts as dead.
 pub const DEAD_AFTER_SECS: u64 = 20;
-/// How long a run's own lease lasts without an event or heartbeat of that run.
+/// Duration of a run's lease without an event or heartbeat of that run.
 pub const LEASE_SECS: u64 = 300;
-/// Time between asking a run to stop and ending it without its worker.
+/// Time between the request to cancel a run and its end without confirmation of its worker.
 pub const CANCEL_GRACE_SECS: u64 = 30;
-/// Time between two sweeps while there is work.
+/// Interval between sweeps while there is work.
 pub const SWEEP_SECS: u64 = 5;
-/// Time between two sweeps when nothing happens.
+/// Interval between sweeps without work.
 pub const SWEEP_IDLE_SECS: u64 = 15;
-/// Tries in all, as far as failures are concerned that workers report, unless the request says otherwise.
+/// Default number of attempts before a reported failure is final.
 pub const ATTEMPTS_DEFAULT: i32 = 1;
-/// Times a run may lose its worker before it is put into quarantine.
+/// Default number of lost workers before a run is quarantined.
 pub const LOSSES_DEFAULT: i32 = 3;
-/// Wait before the first retry of a reported failure.
+/// Default wait before the first retry of a reported failure.
 pub const BACKOFF_SECS: i32 = 5;
 /// Longest wait before a retry.
 pub const BACKOFF_SECS_MAX: i32 = 3_600;
-/// Window in which an event without a key counts as the same event.
+/// Window within which an equal event without a key is a duplicate.
 pub const EVENT_REPEAT_SECS: u64 = 10;
-/// Days that finished runs are kept.
+/// Retention of finished runs in days.
 pub const RETENTION_DAYS: u32 = 90;
-/// Seconds for which a token may be made: ten years.
+/// Longest lifetime of a token: ten years.
 pub const TOKEN_SECS_MAX: u64 = 10 * 365 * 86_400;
-/// Seconds for which somebody who signed in stays signed in.
+/// Lifetime of a browser session.
 pub const SESSION_SECS: u32 = 12 * 3_600;
-/// Sessions of one token; the oldest make room.
+/// Sessions of one token; a new session replaces the oldest one.
 pub const SESSIONS_MAX: u32 = 100;
-/// How long a token counts as good without a look at the database: revocation bites everywhere within this time.
-pub const TOKEN_TRUST_SECS: u32 = 5;
-/// Tokens and sessions that a process remembers.
-pub const TOKENS_KNOWN_MAX: usize = 4_096;
-/// Time between two records of a token's last use.
+/// Time for which a verified token is cached. A revocation takes effect everywhere within this time.
+pub const TOKEN_CACHE_SECS: u32 = 5;
+/// Tokens and sessions in the cache of a process.
+pub const TOKEN_CACHE_MAX: usize = 4_096;
+/// Interval between updates of a token's last use.
 pub const TOKEN_USE_SECS: u32 = 60;
-/// Days that dead letters are kept.
+/// Retention of dead letters in days.
 pub const DEAD_LETTER_DAYS: u32 = 14;
-/// Silence within a step after which PostgreSQL ends it: a frozen process must not keep what it has locked.
+/// Idle time within a transaction after which PostgreSQL aborts it, so that a frozen process releases its locks.
 pub const STEP_IDLE_SECS: u32 = 10;
 /// Connections of one process to PostgreSQL.
 pub const POOL_CONNECTIONS: u32 = 4;
 /// Records per page of a sync.
 pub const PAGE_SIZE: u32 = 30;
-/// Time before the watermark that an incremental sync reads again.
+/// Time before the watermark that an incremental sync covers again.
 pub const OVERLAP_SECS: u64 = 15 * 60;
-/// How long a feed may be down before its partitions fail.
+/// Duration of a feed's outage after which its partitions fail.
 pub const GIVE_UP_SECS: u64 = 6 * 3_600;
-/// Share of a feed's stones that one sync may delete.
+/// Fraction of a feed's stones that one sync may delete.
 pub const DELETE_LIMIT: f64 = 0.2;
-/// Longest wait that a feed may ask for by `Retry-After`.
+/// Longest `Retry-After` of a feed that is honoured.
 pub const RETRY_AFTER_SECS_MAX: u64 = 5 * 60;
-/// Bytes of records that a page, or one read of consolidation and repricing, brings into memory. One record is always
-/// read.
+/// Bytes of records that a page, or one read of consolidation and repricing, loads into memory. At least one record is
+/// always read.
 pub const READ_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Requests per second to a feed, over all workers.
 pub const FEED_RATE: u32 = 25;
-/// Stones that one request prices again.
+/// Stones that one request reprices at most.
 pub const REPRICE_STONES_MAX: u16 = 10_000;
 /// Bytes of the first cause in the reason of a failed sync.
 pub const CAUSE_BYTES_MAX: usize = 1024;
-/// Days that syncs are kept.
+/// Retention of syncs in days.
 pub const SYNC_RETENTION_DAYS: u32 = 30;
-/// Events that wait for one reader of a live stream. Who falls further behind is let go, and comes back by its
-/// last id.
+/// Events buffered for one reader of a live stream. A reader that falls further behind is disconnected and resumes
+/// with its last event id.
 pub const LIVE_EVENTS_MAX: usize = 1_000;
 /// Live streams of one server.
 pub const LIVE_STREAMS_MAX: usize = 4_096;
-/// Bytes of a body that a webhook may send.
+/// Bytes of a webhook's body.
 pub const HOOK_BODY_BYTES_MAX: usize = 25 * 1024 * 1024;
-/// Seconds by which the time of a signed webhook may be off.
+/// Largest difference between the time of a signed webhook and the server's time.
 pub const HOOK_WINDOW_SECS: i64 = 300;
 /// Rules of one webhook.
 pub const HOOK_RULES_MAX: usize = 64;
-/// Runs that may wait before people are told.
+/// Number of waiting runs that raises an alert.
 pub const QUEUE_DEPTH_ALERT: u32 = 100;
-/// How long a partition may make no progress before people are told.
+/// Time without progress of a partition that raises an alert.
 pub const STUCK_SECS: u64 = 10 * 60;
-/// How far the clock of a source that does not tell its time may be behind ours: a source that stamps its local time as
-/// UTC is at most 12 hours behind.
+/// Assumed lag of the clock of a source that does not report its time: a source that writes its local time as UTC is at
+/// most 12 hours behind.
 pub const UNKNOWN_CLOCK_SECS: u32 = 12 * 3_600;
-/// How old a watermark may be before people are told.
+/// Age of a watermark that raises an alert.
 pub const WATERMARK_AGE_SECS: u64 = 24 * 3_600;
-/// Time between two messages about the same kind of thing to the same target.
+/// Interval between messages of the same group to the same target.
 pub const ALERT_INTERVAL_SECS: u64 = 3_600;
-/// Tries to hand a message to its target.
+/// Attempts to deliver a message to its target.
 pub const DELIVERY_ATTEMPTS_MAX: i32 = 10;
-/// Wait before the second try; it doubles.
+/// Wait before the second delivery attempt; it doubles.
 pub const DELIVERY_BACKOFF_SECS: i64 = 30;
-/// How long one try may take before another process tries.
+/// Duration of a delivery attempt after which another process may take it over.
 pub const DELIVERY_LEASE_SECS: i64 = 120;
-/// Time between two signs of life of an agent.
-pub const AGENT_BEAT_SECS: u64 = 5;
-/// Stages that are noted from one sign of life of an agent, so that its answer comes soon; the next one tells the rest.
-pub const BEAT_STAGES_MAX: usize = 50;
-/// How long an agent may be silent before it gets no more tasks, and those it has not begun go to others.
+/// Interval between heartbeats of an agent.
+pub const AGENT_HEARTBEAT_SECS: u64 = 5;
+/// Stages that one heartbeat of an agent updates at most, to keep the response fast; the next heartbeat updates the
+/// rest.
+pub const HEARTBEAT_STAGES_MAX: usize = 50;
+/// Silence of an agent after which it gets no new tasks, and tasks that it has not started go to other agents.
 pub const AGENT_SILENT_SECS: u64 = 20;
-/// How long a controller acts without renewing its lease.
+/// Duration of a controller's lease.
 pub const CONTROLLER_LEASE_SECS: u64 = 15;
-/// Bytes of output that are kept of one task.
+/// Stored bytes of output per task.
 pub const TASK_LOG_BYTES_MAX: u64 = 50 * 1024 * 1024;
-/// Bytes of output that are kept of one ops run.
+/// Stored bytes of output per ops run.
 pub const RUN_LOG_BYTES_MAX: u64 = 50 * 1024 * 1024;
-/// Bytes that each line of a run's output counts beside its text: a line is a row of its own.
+/// Overhead of a line of output that counts towards the limit: each line is a database row.
 pub const RUN_LOG_LINE_BYTES: u64 = 64;
 /// Bytes of output in one report.
 pub const LOG_CHUNK_BYTES_MAX: usize = 256 * 1024;
-/// Files that one job may leave.
+/// Output files of one job.
 pub const OUTPUTS_MAX: usize = 10_000;
 /// Tasks that an agent may hold.
 pub const AGENT_TASKS_MAX: usize = 1_000;
-/// Jobs whose outputs an agent asks about in one call.
-pub const KEPT_MAX: usize = 500;
-/// Bytes of the text of a graph.
+/// Jobs in one retention request of an agent.
+pub const RETENTION_JOBS_MAX: usize = 500;
+/// Bytes of a graph file.
 pub const GRAPH_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// Characters of a graph's name, and of what names are looked for by.
+/// Characters of a graph's name, and of the prefix in a search by name.
 pub const GRAPH_NAME_CHARS_MAX: usize = 128;
-/// Levels of nesting in the file of a graph.
+/// Levels of nesting in a graph file.
 pub const GRAPH_DEPTH_MAX: usize = 16;
 /// Jobs of a graph.
 pub const GRAPH_JOBS_MAX: usize = 50_000;
-/// Bytes of the name of a job, an output, a pool, a label or a workspace in the file of a graph.
+/// Bytes of the name of a job, an output, a pool, a label or a workspace in a graph file.
 pub const GRAPH_WORD_BYTES_MAX: usize = 64;
 /// Bytes of the command of a job.
 pub const COMMAND_BYTES_MAX: usize = 64 * 1024;
 /// Jobs that one job needs.
 pub const NEEDS_MAX: usize = 1_000;
-/// Bytes of the pattern of an output, or of another path in the file of a graph.
+/// Bytes of the pattern of an output, or of another path in a graph file.
 pub const PATTERN_BYTES_MAX: usize = 512;
 /// Bytes of the name of a variable.
 pub const VARIABLE_NAME_BYTES_MAX: usize = 128;
-/// Bytes of a variable with its name, `=` and the NUL at its end: Linux executes nothing with a longer one
-/// (`MAX_ARG_STRLEN`).
+/// Bytes of a variable with its name, `=` and the final NUL: the limit of Linux for `execve` (`MAX_ARG_STRLEN`).
 pub const VARIABLE_BYTES_MAX: usize = 128 * 1024;
-/// Bytes of the variables of a job in all. Linux allows a quarter of the stack limit, usually 2 MiB, for them, the
-/// arguments, the secrets and what the agent adds.
+/// Total bytes of the variables of a job. Linux allows a quarter of the stack limit, usually 2 MiB, for variables,
+/// arguments, secrets and the variables that the agent adds.
 pub const ENVIRONMENT_BYTES_MAX: usize = 1024 * 1024;
-/// Days of the longest time in the file of a graph.
+/// Longest duration in a graph file, in days.
 pub const GRAPH_DAYS_MAX: u32 = 365;
-/// Seconds that an agent may be silent at least before a job of it runs elsewhere.
+/// Smallest value of `rerun after`.
 pub const RERUN_AFTER_SECS_MIN: u32 = 10;
-/// Times that a job may ask to be tried again.
+/// Largest number of retries of a job.
 pub const RETRIES_MAX: i32 = 100;
-/// Largest weight of a job.
+/// Largest weight of a job in a graph file.
 pub const JOB_WEIGHT_MAX: i32 = 1_000;
 /// Free bytes below which the disk of an agent counts as full.
 pub const AGENT_DISK_FREE_BYTES_MIN: u64 = 64 * 1024;
-/// Largest weight of a job, size of a pool, and capacity of an agent.
+/// Largest size of a pool and largest capacity of an agent.
 pub const WEIGHT_MAX: i32 = 1_000_000;
-/// Jobs that a controller writes in one step.
+/// Jobs that a controller writes in one transaction.
 pub const CONTROLLER_BATCH: usize = 500;
-/// Time between two passes of a controller over everything.
+/// Interval between full passes of a controller.
 pub const CONTROLLER_PASS_SECS: u64 = 60;
-/// Time on top of the silence that a job allows its agent, before the job counts as lost: its supervisor has long
-/// ended the command by then.
+/// Margin after the `rerun after` time before a job counts as lost. By then its supervisor has stopped the command.
 pub const LOST_MARGIN_SECS: i64 = 30;
-/// Days for which an agent that fell silent is counted on: jobs that only it could take are accepted, and wait for it.
+/// Days for which a silent agent still counts as available: jobs that only it could take are accepted and wait for it.
 pub const AGENT_MEMORY_DAYS: i64 = 7;
-/// How long what a probe found counts, unless it says so again.
+/// Validity of a probe's result.
 pub const PROBE_SECS: i64 = 900;
-/// Lines of output that are shown with a job that failed.
+/// Lines of output that are shown for a failed job.
 pub const TAIL_LINES: usize = 20;
-/// Orders in one answer to an agent.
+/// Orders in one response to an agent.
 pub const ORDERS_MAX: usize = 64;
-/// Names of a pool, of a job or of a workspace, in bytes.
+/// Bytes of the name of a pool, a job or a workspace.
 pub const POOL_NAME_BYTES_MAX: usize = 64;
-/// Intervals in which the pace of a sync is told.
+/// Intervals in the throughput chart of a sync.
 pub const PACE_POINTS_MAX: usize = 60;

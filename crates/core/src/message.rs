@@ -1,116 +1,104 @@
-//! What is sent between scheduler, workers and consolidators: the JSON of the queues `work-items`, `work-done` and
+//! Messages between schedulers, workers and consolidators: the JSON of the queues `work-items`, `work-done` and
 //! `consolidate`.
 //!
-//! The names of the fields are a contract. Fields that we do not know are passed over, so that a newer sender can
-//! talk to an older reader.
+//! The field names are a contract. Unknown fields are ignored, so that a newer sender can talk to an older reader.
 
 use crate::Timestamp;
 use crate::feed::{Cents, PRICE_CEILING, PriceRange};
 use crate::label::labelled;
 use uuid::Uuid;
 
-/// Any message.
+/// A message of one of the queues.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(tag = "type", rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Message {
-    /// Fetch one page.
     WorkItem(WorkItem),
-    /// A partition has ended.
     WorkDone(WorkDone),
-    /// Consolidate a sync.
     Consolidate(Consolidate),
 }
 
-/// Fetch one page of a partition.
+/// An order to fetch one page of a partition.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkItem {
-    /// The sync.
+    /// Id of the sync.
     pub run_id: Uuid,
-    /// The trace that all messages of the sync carry.
+    /// Trace id, the same for all messages of the sync.
     pub trace_id: String,
-    /// The partition.
     pub partition_id: String,
-    /// The lowest price of the partition, in dollars.
+    /// Lowest price of the partition, inclusive; in dollars in the JSON.
     #[serde(with = "dollars")]
     pub min_price: Cents,
-    /// The highest price of the partition, in dollars: still inside it.
+    /// Highest price of the partition, inclusive; in dollars in the JSON.
     #[serde(with = "dollars")]
     pub max_price: Cents,
-    /// How many stones the partition is thought to hold; for people.
+    /// Estimated number of stones in the partition; informational.
     pub total_records: u64,
-    /// Kept for readers that expect it: where the partition begins.
+    /// Start of the partition. Unused; older readers expect it.
     #[serde(default)]
     pub offset_start: u64,
-    /// Kept for readers that expect it: where the partition is thought to end.
+    /// Estimated end of the partition. Unused; older readers expect it.
     #[serde(default)]
     pub offset_end: u64,
-    /// The `next_offset` of the partition that this message is for.
+    /// The `next_offset` of the partition for which this message is valid.
     pub offset: u64,
-    /// Stones per page.
     pub limit: u32,
-    /// Only stones updated at this time or later. Left out in a full sync.
+    /// Earliest update time of the stones; omitted in a full sync.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_from: Option<Timestamp>,
-    /// The sealed end of the window.
+    /// Fixed end of the sync's window.
     pub updated_to: Timestamp,
-    /// The feed.
     pub feed: String,
 }
 
 labelled! {
-    /// How a partition ended.
+    /// The outcome of a partition.
     "work status" WorkStatus {
-        /// Read to its end.
+        /// The partition was read to its end.
         Success = "success",
-        /// Stopped.
+        /// The partition failed or was cancelled.
         Failed = "failed",
     }
 }
 
-/// A partition has ended.
+/// The report that a partition has ended.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkDone {
-    /// The sync.
+    /// Id of the sync.
     pub run_id: Uuid,
-    /// The trace that all messages of the sync carry.
+    /// Trace id, the same for all messages of the sync.
     pub trace_id: String,
-    /// The worker that ended it.
+    /// Worker that processed its last page.
     pub worker_id: String,
-    /// The partition.
     pub partition_id: String,
-    /// Stones stored.
+    /// Number of stored stones.
     pub records_processed: u64,
-    /// How it ended.
     pub status: WorkStatus,
-    /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The feed.
     pub feed: String,
 }
 
-/// Consolidate a sync.
+/// An order to consolidate a sync.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Consolidate {
-    /// The sync.
+    /// Id of the sync.
     pub run_id: Uuid,
-    /// The trace that all messages of the sync carry.
+    /// Trace id, the same for all messages of the sync.
     pub trace_id: String,
-    /// Consolidate although partitions failed. Left out where nobody asked for it.
+    /// Consolidate in spite of failed partitions; omitted otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub force: Option<bool>,
-    /// The sealed end of the window.
+    /// Fixed end of the sync's window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_to: Option<Timestamp>,
-    /// The feed.
     pub feed: String,
 }
 
 impl Message {
-    /// The name by which a queue recognises the same message again.
+    /// Returns the id by which the queue detects duplicates.
     pub fn id(&self) -> String {
         match self {
             Self::WorkItem(item) => item.id(),
@@ -121,23 +109,23 @@ impl Message {
 }
 
 impl WorkItem {
-    /// `run:partition:offset`.
+    /// Returns the message id, `run:partition:offset`.
     pub fn id(&self) -> String {
         format!("{}:{}:{}", self.run_id, self.partition_id, self.offset)
     }
 
-    /// Sets the prices from a range of a feed whose prices are multiples of `granularity`.
+    /// Sets the prices from a range whose bounds are multiples of `granularity`.
     pub fn set_range(&mut self, range: PriceRange, granularity: Cents) {
         self.min_price = range.from;
         self.max_price = range.to - granularity;
     }
 
-    /// The range that the prices stand for: the inverse of [`WorkItem::set_range`].
+    /// Returns the price range; the inverse of [`WorkItem::set_range`].
     pub const fn range(&self, granularity: Cents) -> PriceRange {
         PriceRange { from: self.min_price, to: self.max_price + granularity }
     }
 
-    /// The message for the next page.
+    /// Returns the same order for the page at `offset`.
     #[must_use]
     pub fn at(&self, offset: u64) -> Self {
         Self { offset, ..self.clone() }
@@ -145,21 +133,21 @@ impl WorkItem {
 }
 
 impl WorkDone {
-    /// `work-done:run:partition`.
+    /// Returns the message id, `work-done:run:partition`.
     pub fn id(&self) -> String {
         format!("work-done:{}:{}", self.run_id, self.partition_id)
     }
 }
 
 impl Consolidate {
-    /// `consolidate:run`.
+    /// Returns the message id, `consolidate:run`.
     pub fn id(&self) -> String {
         format!("consolidate:{}", self.run_id)
     }
 }
 
-/// Cents inside, a JSON number of dollars outside; exact, because a price below [`PRICE_CEILING`] has fewer
-/// digits than a double holds.
+/// Converts cents to a JSON number of dollars. The conversion is exact, because a price below [`PRICE_CEILING`] has
+/// fewer digits than a double can represent.
 mod dollars {
     use super::{Cents, PRICE_CEILING};
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};

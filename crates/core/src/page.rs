@@ -1,53 +1,52 @@
-//! What one page does to its partition.
+//! Paging through a partition of a feed whose list changes while it is read.
 //!
-//! A feed's list moves while it is read: stones are sold and appear before the place that was reached. So a page is
-//! asked for from one place too early, and must contain a stone of the page before: they have *met*. Whatever
-//! follows a stone of the page before stands in this page or after it, so nothing slips between two pages. Where
-//! they do not meet, the reader steps back until they do, or reads the partition again.
+//! Stones are sold and inserted before the current position, so the list shifts. Each page is therefore requested one
+//! position early and must contain a stone of the previous page: the pages *overlap*. All stones after a known stone
+//! are in this page or a later one, so no stone is skipped between two pages. If the pages do not overlap, the reader
+//! steps back until they do, or reads the partition again.
 //!
-//! The promise: a stone that is in the list during a whole pass is stored in it. Stones that come or go while the
-//! pass goes on are the business of the next incremental sync.
+//! Guarantee: a stone that is in the list during the whole pass is stored by that pass. The next incremental sync
+//! handles stones that appear or disappear during the pass.
 
-mod fault;
-mod last;
-mod meeting;
+mod error;
+mod overlap;
+mod pass_end;
 mod progress;
 
-pub use fault::{PageFault, RereadReason};
-pub use last::{AfterLast, RECOUNTS_MAX, Seen, after_last};
+pub use error::{PageError, RereadReason};
+pub use pass_end::{PassEnd, RECOUNTS_MAX, ReadCounts, decide_pass_end};
 pub use progress::{Progress, page_hash};
 
 use crate::broken::Break;
 use crate::feed::FeedPage;
-use meeting::{Meeting, meet, taken};
+use overlap::{Overlap, compare, occupied};
 
-/// Fetches for one page before the partition is read again.
+/// Number of fetches for one page before the partition is read again.
 pub const TRIES_MAX: u32 = 12;
 
-/// Stones that are remembered at the least, so that two pages still meet when the last ones were sold meanwhile.
+/// Minimum number of remembered ids, so that two pages still overlap after the last stones were sold.
 pub const KNOWN_MIN: usize = 64;
 
-/// Places of a page that is taken for a repeat at once. A smaller one may have been moved there by new stones, and is
-/// given the benefit of the doubt up to the last try.
+/// Minimum size of a page that counts as a repeat at once. New stones may have shifted a smaller page, so it counts
+/// as a repeat only at the last attempt.
 const REPEAT_MIN: usize = 8;
 
-/// Times that a partition is read before it fails.
+/// Number of passes over a partition before it fails.
 pub const PASSES_MAX: u32 = 3;
 
-/// Places of a page that fails its partition where none of them has an id: a feed that has lost its ids, and not a
-/// record that has none.
+/// Minimum size of a page without any id that fails the partition. On such a page the feed itself is broken, not single
+/// records.
 const NAMELESS_MIN: usize = 8;
 
-/// What is done with a message.
+/// The decision about a work message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guard {
-    /// Its page is the next one.
+    /// The message is for the next page.
     Proceed,
-    /// Its partition is read to the end.
     SkipCompleted,
-    /// Its partition failed, or was stopped.
+    /// The partition failed or was cancelled.
     SkipFailed,
-    /// Its page is stored already, or is not yet due.
+    /// The page is stored already, or is not the next one.
     SkipDuplicate,
 }
 
@@ -64,167 +63,172 @@ pub const fn guard(message_offset: u64, progress: &Progress) -> Guard {
     }
 }
 
-/// What a fetch is for, which decides what its answer means.
+/// The purpose of a fetch, which determines how its result is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// The page from the place that was reached: nothing is before it, or the feed gives single stones.
+    /// A page without overlap: there is no previous page, or the feed returns single stones.
     Plain,
-    /// The page from a place where a stone of the page before should be.
-    Meet,
-    /// The place after the last stone: is there anything?
+    /// A page that should begin with a stone of the previous page.
+    Overlap,
+    /// The position after the last stone, to detect the end of the list.
     Probe,
-    /// The last stone once more, after nothing was found behind it: has the list moved in between?
+    /// The last stone again, after an empty probe, to detect a shift of the list in between.
     Confirm,
 }
 
-/// What to fetch.
+/// The page that the worker fetches next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ask {
-    /// The place in the source's list.
+pub struct FetchRequest {
+    /// Position in the source's list.
     pub offset: u64,
-    /// How many.
     pub limit: u32,
-    /// What for.
     pub purpose: Purpose,
 }
 
-/// The first fetch for the next page: `limit` new stones, and the last stone before them.
-pub fn ask(progress: &Progress, limit: u32, page_limit: u32) -> Ask {
+/// Returns the first fetch for the next page: `limit` new stones, preceded by the last known stone.
+pub fn first_fetch(progress: &Progress, limit: u32, page_limit: u32) -> FetchRequest {
     let page_limit = page_limit.max(1);
     let limit = limit.clamp(1, page_limit);
     let position = progress.position();
-    // A feed that gives one stone at a time has no room for two pages to meet in.
+    // With one stone per page, pages cannot overlap.
     if position == 0 || progress.last_ids.is_empty() || page_limit == 1 {
-        return Ask { offset: position, limit, purpose: Purpose::Plain };
+        return FetchRequest { offset: position, limit, purpose: Purpose::Plain };
     }
     let limit = (limit + 1).min(page_limit);
-    // Repeats at the end of the page before may be no places of the list, so the page begins before them.
+    // Repeats at the end of the previous page may not be positions of the list, so the page begins before them.
     let back = 1 + u64::from(progress.trailing_repeats().min(limit / 2));
-    Ask { offset: position.saturating_sub(back), limit, purpose: Purpose::Meet }
+    FetchRequest { offset: position.saturating_sub(back), limit, purpose: Purpose::Overlap }
 }
 
-/// What a page is stored as.
+/// The part of a page to store, and the progress after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Store {
-    /// The first place of the page that is not known from the page before.
+pub struct PageWrite {
+    /// Index of the first record that is not known from the previous page.
     pub from_index: usize,
-    /// The partition's `next_offset` after it: it has grown by the places that were not read before.
+    /// The partition's `next_offset` after this page: increased by the number of new positions.
     pub next_offset: u64,
-    /// The partition's `shift` after it.
+    /// The partition's `shift` after this page.
     pub shift: i64,
-    /// Whether the feed says that nothing follows.
+    /// Whether the feed reported the end of the list.
     pub ends: bool,
 }
 
-/// What a fetched page means.
+/// The decision about a fetched page.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// Store it.
-    Store(Store),
-    /// It does not meet the page before: fetch this instead.
-    StepBack(Ask),
-    /// It holds nothing new: fetch this instead.
-    StepOn(Ask),
-    /// It never met the page before: read the partition again, see [`Progress::reread`].
+pub enum PageDecision {
+    Store(PageWrite),
+    /// The page does not overlap the previous one: fetch this instead.
+    StepBack(FetchRequest),
+    /// The page contains nothing new: fetch this instead.
+    StepOn(FetchRequest),
+    /// No page overlapped the previous one: read the partition again, see [`Progress::reread`].
     Reread(RereadReason),
-    /// The partition is read to its end; nothing is to be stored.
+    /// The partition is read to its end; there is nothing to store.
     Ended,
-    /// It cannot be read.
-    Fail(PageFault),
+    /// The partition cannot be read.
+    Fail(PageError),
 }
 
-/// Judges the answer to `ask`. `attempt` counts the fetches for this page before it, from 0.
-pub fn judge(progress: &Progress, ask: &Ask, page: &FeedPage, attempt: u32) -> Verdict {
-    let places = page.places();
-    if places >= NAMELESS_MIN && !has_ids(page) {
-        return Verdict::Fail(PageFault::NoIds { offset: ask.offset, places });
+/// Decides about the page that `fetch` returned. `attempt` counts the earlier fetches for this page.
+pub fn decide_page(progress: &Progress, fetch: &FetchRequest, page: &FeedPage, attempt: u32) -> PageDecision {
+    let positions = page.record_count();
+    if positions >= NAMELESS_MIN && !has_ids(page) {
+        return PageDecision::Fail(PageError::NoIds { offset: fetch.offset, places: positions });
     }
-    if ask.purpose == Purpose::Plain {
-        return if places == 0 { Verdict::Ended } else { store(progress, ask, page, 0, places) };
+    if fetch.purpose == Purpose::Plain {
+        return if positions == 0 { PageDecision::Ended } else { store(progress, fetch, page, 0, positions) };
     }
-    let is_last_try = attempt + 1 >= TRIES_MAX;
-    if repeats(progress, ask, page) && (places >= REPEAT_MIN || is_last_try) {
-        return Verdict::Fail(PageFault::Repeats { offset: ask.offset });
+    let is_last_attempt = attempt + 1 >= TRIES_MAX;
+    if repeats(progress, fetch, page) && (positions >= REPEAT_MIN || is_last_attempt) {
+        return PageDecision::Fail(PageError::Repeats { offset: fetch.offset });
     }
-    if is_last_try {
-        return last_try(progress, ask, page);
+    if is_last_attempt {
+        return decide_last_attempt(progress, fetch, page);
     }
-    match meet(progress, ask, page) {
-        Meeting::Apart if ask.purpose == Purpose::Probe => Verdict::StepOn(Ask {
-            offset: ask.offset.saturating_sub(1),
-            purpose: if places == 0 { Purpose::Confirm } else { Purpose::Meet },
-            ..*ask
+    match compare(progress, fetch, page) {
+        Overlap::None if fetch.purpose == Purpose::Probe => PageDecision::StepOn(FetchRequest {
+            offset: fetch.offset.saturating_sub(1),
+            purpose: if positions == 0 { Purpose::Confirm } else { Purpose::Overlap },
+            ..*fetch
         }),
-        // Nothing at all is in the list.
-        Meeting::Apart if places == 0 && ask.offset == 0 => Verdict::Ended,
-        Meeting::Apart => step_back(progress, ask, attempt),
-        Meeting::New { from_index, places } => store(progress, ask, page, from_index, places),
-        Meeting::Known if page.is_last || ask.purpose == Purpose::Confirm => Verdict::Ended,
-        Meeting::Known => step_on(ask, page),
+        // The list is empty.
+        Overlap::None if positions == 0 && fetch.offset == 0 => PageDecision::Ended,
+        Overlap::None => step_back(progress, fetch, attempt),
+        Overlap::New { from_index, positions } => store(progress, fetch, page, from_index, positions),
+        Overlap::NothingNew if page.is_last || fetch.purpose == Purpose::Confirm => PageDecision::Ended,
+        Overlap::NothingNew => step_on(fetch, page),
     }
 }
 
-/// Whether the page before is given once more where it cannot be.
-fn repeats(progress: &Progress, ask: &Ask, page: &FeedPage) -> bool {
-    page.places() > 1 && ask.offset >= progress.position() && progress.page_hash == Some(page_hash(page))
+/// Returns whether the feed returned the previous page again at a position where it cannot be.
+fn repeats(progress: &Progress, fetch: &FetchRequest, page: &FeedPage) -> bool {
+    page.record_count() > 1
+        && fetch.offset >= progress.position()
+        && progress.page_hash == Some(page_hash(page))
 }
 
-/// Stores a page whose places from `from_index` on brought `places` places that were not read before.
-fn store(progress: &Progress, ask: &Ask, page: &FeedPage, from_index: usize, places: usize) -> Verdict {
-    let next_offset = progress.next_offset + places as u64;
-    let is_short = page.places() < ask.limit as usize;
-    Verdict::Store(Store {
+/// Stores a page that brought `positions` new positions from `from_index` on.
+fn store(
+    progress: &Progress,
+    fetch: &FetchRequest,
+    page: &FeedPage,
+    from_index: usize,
+    positions: usize,
+) -> PageDecision {
+    let next_offset = progress.next_offset + positions as u64;
+    let is_short = page.record_count() < fetch.limit as usize;
+    PageDecision::Store(PageWrite {
         from_index,
         next_offset,
-        shift: next_offset.cast_signed() - (ask.offset + page.places() as u64).cast_signed(),
-        // A short page is not the end: feeds give fewer than asked for when it suits them.
+        shift: next_offset.cast_signed() - (fetch.offset + page.record_count() as u64).cast_signed(),
+        // A short page is not the end: feeds may return fewer records than requested.
         ends: page.is_last || (Break::ShortPageEnds.is_on() && is_short),
     })
 }
 
-/// The first step is small, because mostly one or two stones were sold; after that, each page ends where the one
-/// before began, so that none is skipped on the way back.
-fn step_back(progress: &Progress, ask: &Ask, attempt: u32) -> Verdict {
-    if ask.offset == 0 {
+/// Moves the fetch back. The first step is small, because usually one or two stones were sold. After that, each page
+/// ends where the previous one began, so that no position is skipped.
+fn step_back(progress: &Progress, fetch: &FetchRequest, attempt: u32) -> PageDecision {
+    if fetch.offset == 0 {
         return reread(progress, RereadReason::LostPlace { next_offset: progress.next_offset });
     }
-    let distance = if attempt == 0 { (ask.limit / 4).max(1) } else { ask.limit.max(2) - 1 };
-    let offset = ask.offset.saturating_sub(distance.into());
-    Verdict::StepBack(Ask { offset, purpose: Purpose::Meet, ..*ask })
+    let distance = if attempt == 0 { (fetch.limit / 4).max(1) } else { fetch.limit.max(2) - 1 };
+    let offset = fetch.offset.saturating_sub(distance.into());
+    PageDecision::StepBack(FetchRequest { offset, purpose: Purpose::Overlap, ..*fetch })
 }
 
-/// Goes on from the last known stone of the page. Where the page is not full, it may be the end: the place after it is
-/// probed.
-fn step_on(ask: &Ask, page: &FeedPage) -> Verdict {
-    let end = ask.offset + taken(page);
-    Verdict::StepOn(if page.places() < ask.limit as usize {
-        Ask { offset: end, purpose: Purpose::Probe, ..*ask }
+/// Moves the fetch to the last known stone of the page. If the page is not full, it may be the last one, so the
+/// position after it is probed.
+fn step_on(fetch: &FetchRequest, page: &FeedPage) -> PageDecision {
+    let end = fetch.offset + occupied(page);
+    PageDecision::StepOn(if page.record_count() < fetch.limit as usize {
+        FetchRequest { offset: end, purpose: Purpose::Probe, ..*fetch }
     } else {
-        // A page of one stone again and again takes up one place, and the reader goes on all the same.
-        Ask { offset: end.max(ask.offset + 2) - 1, purpose: Purpose::Meet, ..*ask }
+        // A page that repeats one stone occupies one position; the reader must still advance.
+        FetchRequest { offset: end.max(fetch.offset + 2) - 1, purpose: Purpose::Overlap, ..*fetch }
     })
 }
 
-/// What can still be decided when no further fetch is allowed.
-fn last_try(progress: &Progress, ask: &Ask, page: &FeedPage) -> Verdict {
-    match meet(progress, ask, page) {
-        Meeting::New { from_index, places } => store(progress, ask, page, from_index, places),
-        Meeting::Known if page.is_last || ask.purpose == Purpose::Confirm => Verdict::Ended,
-        Meeting::Known | Meeting::Apart => {
+/// Decides about the page of the last allowed fetch.
+fn decide_last_attempt(progress: &Progress, fetch: &FetchRequest, page: &FeedPage) -> PageDecision {
+    match compare(progress, fetch, page) {
+        Overlap::New { from_index, positions } => store(progress, fetch, page, from_index, positions),
+        Overlap::NothingNew if page.is_last || fetch.purpose == Purpose::Confirm => PageDecision::Ended,
+        Overlap::NothingNew | Overlap::None => {
             reread(progress, RereadReason::LostPlace { next_offset: progress.next_offset })
         }
     }
 }
 
-fn reread(progress: &Progress, reason: RereadReason) -> Verdict {
+fn reread(progress: &Progress, reason: RereadReason) -> PageDecision {
     if progress.pass >= PASSES_MAX {
-        Verdict::Fail(PageFault::NeverMeets { next_offset: progress.next_offset, passes: progress.pass })
+        PageDecision::Fail(PageError::NeverMeets { next_offset: progress.next_offset, passes: progress.pass })
     } else {
-        Verdict::Reread(reason)
+        PageDecision::Reread(reason)
     }
 }
 
 fn has_ids(page: &FeedPage) -> bool {
     page.items.iter().any(|item| !item.stone_id.is_empty())
-        || page.bad.iter().any(|bad| bad.stone_id.as_deref().is_some_and(|id| !id.is_empty()))
+        || page.rejected.iter().any(|rejected| rejected.stone_id.as_deref().is_some_and(|id| !id.is_empty()))
 }

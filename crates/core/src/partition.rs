@@ -1,44 +1,43 @@
-//! The life of a partition, and of the worker run that stands for it.
+//! Lifecycles of partitions and of their worker runs.
 
 use crate::label::labelled;
 
 labelled! {
-    /// Where a partition is in its life.
+    /// The state of a partition.
     "partition state" PartitionState {
-        /// Waits for a worker.
         Pending = "pending",
-        /// A worker has its first message.
+        /// A worker has received its first message.
         InProgress = "in_progress",
         /// At least one page is stored.
         FetchingPages = "fetching_pages",
         /// Read to its end.
         Completed = "completed",
-        /// Stopped; what is stored stays. Not final: a person may have it read on, or read again.
+        /// Stopped. Stored pages remain. Not final: an operator may continue or restart it.
         Failed = "failed",
     }
 }
 
 labelled! {
-    /// What can happen to a partition.
+    /// An event in the life of a partition.
     "partition event" PartitionEvent {
         /// A worker receives its message.
         Receive = "receive",
-        /// A page is stored, and another follows.
+        /// A page is stored and another follows.
         Page = "page",
         /// The feed has nothing more.
         LastPage = "last_page",
-        /// It cannot be read on, or somebody stopped it.
+        /// It cannot be read, or an operator stopped it.
         Fail = "fail",
-        /// A person has it read on from where it stopped.
+        /// An operator continues it where it stopped.
         Retry = "retry",
-        /// A person has it read again from the beginning.
+        /// An operator restarts it from the beginning.
         Restart = "restart",
     }
 }
 
-/// The state `event` leads to, or `None` where it is illegal.
+/// Returns the state after `event`, or `None` if the event is illegal in this state.
 ///
-/// Nested, never a tuple with `_`: a new state or event does not compile until it is placed here.
+/// The matches are nested and have no `_` arm, so that a new state or event does not compile until it is handled here.
 pub const fn next(from: PartitionState, event: PartitionEvent) -> Option<PartitionState> {
     use {PartitionEvent as E, PartitionState as S};
     match from {
@@ -62,57 +61,53 @@ pub const fn next(from: PartitionState, event: PartitionEvent) -> Option<Partiti
 }
 
 impl PartitionState {
-    /// Whether nothing can leave this state. Derived, so it cannot disagree with [`next`].
+    /// Returns whether no event leaves this state. Derived from [`next`].
     pub fn is_terminal(self) -> bool {
         PartitionEvent::ALL.iter().all(|&event| next(self, event).is_none())
     }
 
-    /// The column `completed` of `partition_progress`.
+    /// Returns the value of the column `completed` of `partition_progress`.
     pub const fn completed(self) -> bool {
         matches!(self, Self::Completed)
     }
 
-    /// The column `failed` of `partition_progress`.
+    /// Returns the value of the column `failed` of `partition_progress`.
     pub const fn failed(self) -> bool {
         matches!(self, Self::Failed)
     }
 
-    /// Whether pages are still to be read without a person.
+    /// Returns whether workers continue to read pages.
     pub const fn is_open(self) -> bool {
         !self.completed() && !self.failed()
     }
 }
 
-/// Every legal change of state, once each: what the database's guard is generated from.
+/// Returns every legal transition once. The database guard is generated from it.
 pub fn pairs() -> Vec<(PartitionState, PartitionState)> {
     crate::lifecycle::pairs(PartitionState::ALL, PartitionEvent::ALL, next)
 }
 
 labelled! {
-    /// Where a worker run is: the one row per partition that says how its reading goes.
+    /// The state of a worker run: the row that records the processing of a partition.
     "worker run state" WorkerRunState {
-        /// Its partition is being read.
         Running = "running",
-        /// Its partition is read.
         Completed = "completed",
-        /// Its partition failed. Not final: a retry of the partition takes the same row again.
+        /// Not final: a retry of the partition uses the same row.
         Failed = "failed",
     }
 }
 
 labelled! {
-    /// What can happen to a worker run.
+    /// An event in the life of a worker run.
     "worker run event" WorkerRunEvent {
-        /// The partition is read to its end.
         Complete = "complete",
-        /// The partition failed.
         Fail = "fail",
-        /// The partition is received again after a retry.
+        /// A worker receives the partition again after a retry.
         Resume = "resume",
     }
 }
 
-/// The state `event` leads a worker run to, or `None` where it is illegal.
+/// Returns the state of a worker run after `event`, or `None` if the event is illegal in this state.
 pub const fn next_worker_run(from: WorkerRunState, event: WorkerRunEvent) -> Option<WorkerRunState> {
     use {WorkerRunEvent as E, WorkerRunState as S};
     match from {
@@ -130,13 +125,13 @@ pub const fn next_worker_run(from: WorkerRunState, event: WorkerRunEvent) -> Opt
 }
 
 impl WorkerRunState {
-    /// Whether nothing can leave this state. Derived, so it cannot disagree with [`next_worker_run`].
+    /// Returns whether no event leaves this state. Derived from [`next_worker_run`].
     pub fn is_terminal(self) -> bool {
         WorkerRunEvent::ALL.iter().all(|&event| next_worker_run(self, event).is_none())
     }
 }
 
-/// Every legal change of a worker run's state, once each.
+/// Returns every legal transition of a worker run once.
 pub fn worker_run_pairs() -> Vec<(WorkerRunState, WorkerRunState)> {
     crate::lifecycle::pairs(WorkerRunState::ALL, WorkerRunEvent::ALL, next_worker_run)
 }
@@ -146,7 +141,7 @@ mod tests {
     use super::*;
     use {PartitionEvent as E, PartitionState as S};
 
-    /// Every legal arrow, written out once more by hand.
+    /// Every legal transition, written by hand.
     const TABLE: &[(S, E, S)] = &[
         (S::Pending, E::Receive, S::InProgress),
         (S::Pending, E::Fail, S::Failed),
@@ -161,7 +156,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_pair_is_in_the_table_or_illegal() {
+    fn transitions_match_the_table() {
         for &from in S::ALL {
             for &event in E::ALL {
                 let expected = TABLE.iter().find(|row| row.0 == from && row.1 == event).map(|row| row.2);
@@ -171,22 +166,22 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_is_open_completed_or_failed_and_only_completed_is_final() {
+    fn partition_is_open_completed_or_failed() {
         for &state in S::ALL {
-            let ways = [state.is_open(), state.completed(), state.failed()];
-            assert_eq!(ways.iter().filter(|way| **way).count(), 1, "{state}");
+            let predicates = [state.is_open(), state.completed(), state.failed()];
+            assert_eq!(predicates.iter().filter(|holds| **holds).count(), 1, "{state}");
             assert_eq!(state.is_terminal(), state.completed(), "{state}");
         }
     }
 
     #[test]
-    fn a_page_after_a_page_is_no_change_of_state() {
+    fn second_page_does_not_change_the_state() {
         assert!(pairs().iter().all(|(from, to)| from != to));
         assert_eq!(next(S::FetchingPages, E::Page), Some(S::FetchingPages));
     }
 
     #[test]
-    fn a_worker_run_goes_from_running_to_an_end_and_back_by_a_retry() {
+    fn worker_run_ends_and_resumes_after_a_retry() {
         use WorkerRunState as W;
         assert_eq!(
             worker_run_pairs(),

@@ -1,35 +1,35 @@
-//! Pricing: the first rule that fits a stone says what it is sold for.
+//! Pricing: the first matching rule determines the retail price of a stone.
 //!
-//! Rules are tried by ascending priority, equal priorities by id. A criterion that a rule does not have fits every
-//! stone. A stone that no rule fits is sold for what the feed asks: it is there, and seen to be unpriced.
-//! Everything is counted in whole numbers; halves are rounded up.
+//! Rules are tried by ascending priority, then by id. A missing criterion matches every stone. A stone without a
+//! matching rule keeps the feed's price, so that it is listed and visibly unpriced. All arithmetic uses integers;
+//! halves are rounded up.
 
 use crate::diamond::{Diamond, Points};
 use crate::feed::Cents;
 use crate::label::labelled;
 use crate::limits::{KEY_BYTES_MAX, LABELS_MAX};
-use crate::request::{Fault, Invalid};
+use crate::request::{FieldError, ValidationError};
 
-/// A markup of ×1, in ten-thousandths.
+/// A markup of ×1 in ten-thousandths.
 pub const MARKUP_ONE: i32 = 10_000;
 
-/// The largest markup: the column holds four decimals and one digit before them.
+/// The largest markup; the column has one digit before and four digits after the decimal point.
 pub const MARKUP_MAX: i32 = 99_999;
 
 labelled! {
-    /// What kind of stone it is, for pricing.
+    /// The type of a stone for pricing.
     "stone type" StoneType {
-        /// Mined, and without a fancy colour.
+        /// Mined, without a fancy colour.
         Natural = "natural",
-        /// Grown in a laboratory, and without a fancy colour.
+        /// Laboratory-grown, without a fancy colour.
         Lab = "lab",
-        /// With a fancy colour, however it was made.
+        /// With a fancy colour, mined or laboratory-grown.
         Fancy = "fancy",
     }
 }
 
 impl StoneType {
-    /// The type of a stone.
+    /// Returns the type of a stone.
     pub const fn of(stone: &Diamond) -> Self {
         if stone.fancy_color.is_some() {
             Self::Fancy
@@ -41,43 +41,43 @@ impl StoneType {
     }
 }
 
-/// One rule as it is kept.
+/// A rule that sets the price of matching stones.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PricingRule {
-    /// Its number: decides between equal priorities, the smaller first.
+    /// Number of the rule; among equal priorities the smaller number is tried first.
     pub rule_id: i64,
-    /// The smaller is tried first.
+    /// Priority; smaller values are tried first.
     pub priority: i32,
-    /// Only stones of this feed.
+    /// Matches only stones of this feed.
     pub feed: Option<String>,
-    /// Only stones of this type.
+    /// Matches only stones of this type.
     pub stone_type: Option<StoneType>,
-    /// Only stones that were, or were not, grown in a laboratory.
+    /// Matches only laboratory-grown stones (true) or only mined stones (false).
     pub lab_grown: Option<bool>,
-    /// Only stones of these shapes, in any case of letters; all shapes where it is empty.
+    /// Matches only stones of these shapes, ignoring case; empty for all shapes.
     pub shapes: Vec<String>,
-    /// Only stones of this weight or more.
+    /// Minimum weight in hundredths of a carat.
     pub points_min: Option<Points>,
-    /// Only stones of this weight or less.
+    /// Maximum weight in hundredths of a carat.
     pub points_max: Option<Points>,
-    /// Only stones for which the feed asks this or more.
+    /// Minimum price of the feed, in cents.
     pub price_min: Option<Cents>,
-    /// Only stones for which the feed asks this or less.
+    /// Maximum price of the feed, in cents.
     pub price_max: Option<Cents>,
-    /// Selling price by feed price, in ten-thousandths: 11,500 is ×1.15.
+    /// Retail price divided by feed price, in ten-thousandths: 11,500 is ×1.15.
     pub markup: i32,
-    /// The rating that it gives, 1 to 10.
+    /// Rating that the rule assigns, 1 to 10.
     pub rating: Option<i16>,
-    /// Whether it is used at all.
+    /// Whether the rule is used.
     pub active: bool,
 }
 
 impl PricingRule {
-    /// Checks the rule: every fault at once.
-    pub fn check(&self) -> Result<(), Invalid> {
-        let mut faults = Vec::new();
-        let mut add = |field: &'static str, problem: String| faults.push(Fault { field, problem });
+    /// Checks the rule and reports all errors.
+    pub fn check(&self) -> Result<(), ValidationError> {
+        let mut errors = Vec::new();
+        let mut add = |field: &'static str, problem: String| errors.push(FieldError { field, problem });
         if !(1..=MARKUP_MAX).contains(&self.markup) {
             let markup = self.markup;
             add("markup", format!("is {markup} ten-thousandths; it must be between 1 and {MARKUP_MAX}"));
@@ -97,7 +97,7 @@ impl PricingRule {
             if let (Some(min), Some(max)) = (min, max)
                 && min > max
             {
-                add(field, "must have a least value that is not above its greatest".to_owned());
+                add(field, "must have a minimum that is not above its maximum".to_owned());
             }
         }
         if self.shapes.len() > LABELS_MAX {
@@ -115,10 +115,10 @@ impl PricingRule {
                 StoneType::Fancy => true,
             };
             if !fits {
-                add("lab grown", format!("is {lab_grown}, which no {stone_type} stone is"));
+                add("lab grown", format!("is {lab_grown}, which contradicts stone type {stone_type}"));
             }
         }
-        if faults.is_empty() { Ok(()) } else { Err(Invalid(faults)) }
+        if errors.is_empty() { Ok(()) } else { Err(ValidationError(errors)) }
     }
 
     fn fits(&self, feed: &str, stone_type: StoneType, stone: &Diamond) -> bool {
@@ -134,45 +134,45 @@ impl PricingRule {
     }
 }
 
-/// Whether a value lies between two bounds, both inclusive, each of which may be missing.
+/// Returns whether a value is within inclusive, optional bounds.
 fn within(value: i64, min: Option<i64>, max: Option<i64>) -> bool {
     min.is_none_or(|min| min <= value) && max.is_none_or(|max| value <= max)
 }
 
-/// What pricing adds to a stone.
+/// The result of pricing a stone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Priced {
-    /// What it is sold for.
+pub struct PriceQuote {
+    /// Retail price in cents.
     pub retail_price: Cents,
-    /// What the feed asks per carat; 0 where the weight is unknown.
+    /// Feed price per carat in cents; 0 if the weight is unknown.
     pub price_per_carat: Cents,
-    /// Selling price by feed price, in ten-thousandths.
+    /// Retail price divided by feed price, in ten-thousandths.
     pub markup: i32,
-    /// Its rating.
+    /// Rating of the stone.
     pub rating: Option<i16>,
-    /// The rule that decided; none fitted without it.
+    /// Rule that matched; null if none did.
     pub rule_id: Option<i64>,
 }
 
-/// What applying the rules to the stones that are there did.
+/// The result of pricing all stones again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Repriced {
-    /// The version of the rules.
+pub struct RepriceSummary {
+    /// Version of the rules.
     pub rules_version: i32,
-    /// Stones that were priced again.
+    /// Number of stones that were priced again.
     pub stones: u64,
-    /// Stones that could not be.
+    /// Number of stones that could not be priced.
     pub rejected: u64,
 }
 
-/// Rules in the order in which they are tried.
+/// The active rules in the order in which they are tried.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules(Vec<PricingRule>);
 
 impl Rules {
-    /// Sorts the rules, and leaves out those that are not active.
+    /// Sorts the rules and drops inactive ones.
     pub fn new(mut rules: Vec<PricingRule>) -> Self {
         rules.retain(|rule| rule.active);
         rules.sort_by_key(|rule| (rule.priority, rule.rule_id));
@@ -184,17 +184,17 @@ impl Rules {
         Self(rules)
     }
 
-    /// The rules, in order.
+    /// Returns the rules in order.
     pub fn as_slice(&self) -> &[PricingRule] {
         &self.0
     }
 
-    /// Prices one stone of a feed.
-    pub fn price(&self, feed: &str, stone: &Diamond) -> Priced {
+    /// Prices a stone of a feed.
+    pub fn price(&self, feed: &str, stone: &Diamond) -> PriceQuote {
         let stone_type = StoneType::of(stone);
         let rule = self.0.iter().find(|rule| rule.fits(feed, stone_type, stone));
         let markup = rule.map_or(MARKUP_ONE, |rule| rule.markup);
-        Priced {
+        PriceQuote {
             retail_price: ratio(stone.feed_price, markup.into(), MARKUP_ONE.into()),
             price_per_carat: ratio(stone.feed_price, 100, stone.points),
             markup,
@@ -204,13 +204,13 @@ impl Rules {
     }
 }
 
-/// `value` × `times` / `by`, halves rounded up; 0 where `by` is not positive.
+/// Returns `value` × `times` / `by`, with halves rounded up; 0 if `by` is not positive.
 fn ratio(value: Cents, times: i64, by: i64) -> Cents {
     if by <= 0 {
         return 0;
     }
     let by = i128::from(by);
-    // Twice everything, so that a half is a whole number.
+    // Doubled, so that a half is an integer.
     let result = (i128::from(value) * i128::from(times) * 2 + by).div_euclid(by * 2);
     Cents::try_from(result).unwrap_or(if result < 0 { Cents::MIN } else { Cents::MAX })
 }

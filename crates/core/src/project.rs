@@ -1,92 +1,90 @@
-//! Projects, their environments, and the flags that hold them.
+//! Projects, their environments, and flags such as `paused`.
 
 use crate::Timestamp;
 use crate::ids::is_name;
 use crate::label::labelled;
 
-/// A project as it is kept.
+/// A project with its environments.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Project {
-    /// Its id, which is also its name.
+    /// Id of the project, which is also its name.
     pub project_id: String,
-    /// The names of its environments.
+    /// Names of its environments.
     pub environments: Vec<String>,
-    /// What holds it, if anything does.
+    /// Pause flag of the project; null if it is not paused.
     pub paused: Option<Flag>,
-    /// When it was made.
     pub created_at: Timestamp,
 }
 
 labelled! {
-    /// What a flag does.
+    /// The effect of a flag.
     "flag" FlagName {
-        /// No run is claimed, and no job begins.
+        /// No run is claimed and no job starts.
         Paused = "paused",
-        /// The database is under maintenance: jobs that use it are stopped, and wait.
+        /// The database is under maintenance: jobs that use it are stopped and wait.
         Maintenance = "maintenance",
-        /// The site is about to restart: jobs are stopped, and wait.
+        /// The site is about to restart: jobs are stopped and wait.
         Reboot = "reboot",
-        /// What probes find does not count.
+        /// Results of probes are ignored.
         ProbeOff = "probe_off",
     }
 }
 
 labelled! {
-    /// Who switched a flag on.
+    /// The origin of a flag.
     #[derive(Default)]
     "source of a flag" FlagSource {
-        /// A person.
         #[default]
         Manual = "manual",
-        /// A probe of an agent: it never changes what a person set.
+        /// A probe of an agent set it. Probes never change flags of operators.
         Probe = "probe",
     }
 }
 
-/// The scope of flags that hold everything here.
+/// Scope of flags for the whole site.
 pub const SITE_SCOPE: &str = "site";
-/// The scope of flags that hold all graphs.
+/// Scope of flags for all graphs.
 pub const GRAPH_SCOPE: &str = "lane:graph";
 
-/// Something that a person switched on, with a note for the others.
+/// A flag that is set.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Flag {
-    /// What it does.
+    /// Name of the flag.
     pub flag: FlagName,
-    /// What it holds: `project:ID`, `lane:ops`, `lane:graph` or `site`.
+    /// Scope: `project:ID`, `lane:ops`, `lane:graph` or `site`.
     pub scope: String,
-    /// Why, for the others.
+    /// Reason, for other operators.
     pub note: Option<String>,
-    /// Since when.
+    /// Time at which it was set.
     pub since: Timestamp,
-    /// Until when, if it ends by itself.
+    /// Time at which it ends by itself; null if it must be cleared.
     pub until_at: Option<Timestamp>,
-    /// Who switched it on.
+    /// Name of the caller who set it.
     pub set_by: Option<String>,
-    /// Whether that is a person or a probe.
+    /// Origin: an operator or a probe.
     #[serde(default)]
     pub source: FlagSource,
 }
 
 impl Flag {
-    /// Whether it holds anything at `now`.
+    /// Returns whether the flag is in effect at `now`.
     pub fn is_on(&self, now: Timestamp) -> bool {
         self.until_at.is_none_or(|until| until > now)
     }
 }
 
-/// The scope of a project's flags.
+/// Returns the scope of a project's flags.
 pub fn project_scope(project: &str) -> String {
     format!("project:{project}")
 }
 
-/// The environment that a hint creates where the request names none.
+/// The environment in a hint if the request does not name one.
 const HINT_ENV: &str = "production";
 
-/// The command to paste after a project was not found: it creates the project, or lists those that exist where the
-/// name is one that no project can have.
+/// Returns the hint for an unknown project: the command that creates it, or the command that lists all projects if the
+/// name is invalid.
 pub fn unknown_project_hint(project: &str, env: Option<&str>) -> String {
     if !is_name(project) {
         return LIST_PROJECTS.to_owned();
@@ -103,7 +101,7 @@ mod tests {
     use super::unknown_project_hint;
 
     #[test]
-    fn unknown_project_hint_holds_only_names() {
+    fn unknown_project_hint_contains_only_valid_names() {
         for (project, env, hint) in [
             ("shop", Some("staging"), "tidemill project create shop --env staging"),
             ("shop", None, "tidemill project create shop --env production"),

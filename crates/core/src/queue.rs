@@ -1,7 +1,7 @@
-//! Messages: what is sent, received under a lock, completed once, and kept when nobody could carry it out.
+//! Message queues: messages are sent, received under a lock and completed once, or become dead letters.
 //!
-//! A message is known by its queue, its id and its generation. A lock is fenced by an epoch that every delivery
-//! raises: a receipt that is not the latest one changes nothing.
+//! Queue, id and generation identify a message. Every delivery increases the epoch of the message, so that a call
+//! with an older receipt changes nothing.
 
 mod check;
 
@@ -11,46 +11,42 @@ use crate::label::labelled;
 use crate::{Json, Timestamp, WorkerId};
 use chrono::TimeDelta;
 
-/// The queue of pages to fetch.
+/// Queue of pages to fetch.
 pub const WORK_ITEMS: &str = "work-items";
-/// The queue of partitions that have ended.
+/// Queue of partitions that have ended.
 pub const WORK_DONE: &str = "work-done";
-/// The queue of syncs to consolidate.
+/// Queue of syncs to consolidate.
 pub const CONSOLIDATE: &str = "consolidate";
 
-/// Longest time that a setting of a queue, or the delay of a message, may name: thirty days.
+/// Upper bound of all durations in queue settings and of message delays: 30 days.
 pub const WAIT_SECS_MAX: i32 = 30 * 24 * 3_600;
 
 labelled! {
-    /// Where a message is.
+    /// The state of a message.
     "message state" MessageState {
-        /// The next worker that asks may get it.
         Waiting = "waiting",
-        /// Its time has not come.
+        /// Its delay has not elapsed.
         Delayed = "delayed",
-        /// A worker holds it.
         InFlight = "in_flight",
-        /// It was completed; only its id is remembered.
+        /// Completed; only its id is remembered.
         Done = "done",
-        /// Nobody gets it any more, until it is replayed.
+        /// A dead letter; not delivered until it is replayed.
         Dead = "dead",
     }
 }
 
 labelled! {
-    /// What is written in a message's row: whether it lives. The rest follows from its times and its lock.
-    "kept state" Kept {
-        /// It waits, or a worker holds it.
+    /// The stored part of a message's state. The rest follows from its times and its lock.
+    "stored message state" StoredState {
+        /// Waiting, delayed or locked by a worker.
         Live = "live",
-        /// It was completed.
         Done = "done",
-        /// It is a dead letter.
         Dead = "dead",
     }
 }
 
-impl Kept {
-    /// Where a message is at `now`. A lock that has ended leaves the message waiting, whoever held it.
+impl StoredState {
+    /// Returns the state of a message at `now`. A message whose lock has expired is waiting.
     pub fn state(self, locked_by: Option<WorkerId>, visible_at: Timestamp, now: Timestamp) -> MessageState {
         match self {
             Self::Done => MessageState::Done,
@@ -63,20 +59,21 @@ impl Kept {
 }
 
 labelled! {
-    /// Why a message is a dead letter.
+    /// The reason for which a message is a dead letter.
     "reason of a dead letter" DeadReason {
-        /// It was delivered as often as its queue allows, and never completed.
+        /// It used up its deliveries without being completed.
         Deliveries = "deliveries",
-        /// Nobody completed it before its time was over.
+        /// It was not completed before its expiry.
         Expired = "expired",
-        /// Its worker found an error that another try would meet again.
+        /// Its worker reported an error that a retry would hit again.
         Permanent = "permanent",
-        /// Somebody stopped the work that it belongs to.
+        /// The work that it belongs to was cancelled.
         Cancelled = "cancelled",
     }
 }
 
-/// Whether a message may be delivered once more at `now`, or why it ends. The statements decide the same.
+/// Returns the reason for which a message cannot be delivered again at `now`, or `None`. The SQL statements apply the
+/// same rule.
 pub fn dead_reason(
     deliveries: i32,
     deliveries_max: i32,
@@ -92,24 +89,24 @@ pub fn dead_reason(
     }
 }
 
-/// How a queue treats its messages.
+/// The settings of a queue.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueueSettings {
-    /// Its name.
+    /// Name of the queue.
     pub queue: String,
-    /// How long a delivery is locked, unless it is renewed.
+    /// Duration of a delivery's lock, unless it is renewed.
     pub lock_secs: i32,
-    /// How often a message is delivered before it becomes a dead letter.
+    /// Number of deliveries before a message becomes a dead letter.
     pub deliveries_max: i32,
-    /// How long the id of a completed message is remembered. `None`: it is not.
+    /// Duration for which the id of a completed message is remembered; null if it is not.
     pub window_secs: Option<i32>,
-    /// How long a message waits in all before it becomes a dead letter.
+    /// Lifetime of a message before it becomes a dead letter.
     pub expiry_secs: i32,
 }
 
 impl QueueSettings {
-    /// The queues that exist from the start.
+    /// Returns the built-in queues.
     pub fn defaults() -> Vec<Self> {
         let queue = |name: &str, lock_secs, deliveries_max, window_secs| Self {
             queue: name.to_owned(),
@@ -126,29 +123,25 @@ impl QueueSettings {
     }
 }
 
-/// A message to send.
+/// A message that is sent to a queue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewMessage {
-    /// The queue.
     pub queue: String,
-    /// Its id. The same id and generation are the same message.
+    /// Messages with the same id and generation are duplicates.
     pub message_id: String,
-    /// Raised by whoever means to do the same work again.
+    /// Increased to repeat the same work deliberately.
     pub generation: i32,
-    /// Whose it is, for example a feed. Groups take turns.
+    /// Group, for example a feed. Deliveries alternate between groups.
     pub group: String,
-    /// What it says: a JSON object.
     pub body: Json,
-    /// The run that it belongs to.
     pub run_id: Option<String>,
-    /// The trace that it belongs to.
     pub trace_id: Option<String>,
-    /// How long it is not to be received.
+    /// Delay before the first delivery.
     pub delay: TimeDelta,
 }
 
 impl NewMessage {
-    /// A message of the first generation, to be received at once.
+    /// Makes a message of the first generation without a delay.
     pub fn new(queue: &str, message_id: impl Into<String>, group: impl Into<String>, body: Json) -> Self {
         Self {
             queue: queue.to_owned(),
@@ -163,212 +156,195 @@ impl NewMessage {
     }
 }
 
-/// What became of a message that was sent.
+/// The outcome of sending a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sent {
-    /// It is in the queue.
+pub enum SendOutcome {
+    /// The message is in the queue.
     Sent,
-    /// A message of this id and generation is there, or was completed within the window.
+    /// A message with this id and generation exists, or was completed within the window.
     Duplicate,
 }
 
-/// One delivery of one message: what a worker shows to change it.
+/// Identifies one delivery of a message; a worker presents it to complete, renew or return the message.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Receipt {
-    /// The queue.
     pub queue: String,
-    /// The message.
     pub message_id: String,
-    /// Its generation.
     pub generation: i32,
-    /// Which delivery.
+    /// Number of the delivery.
     pub epoch: i32,
-    /// To which worker process.
     pub worker: WorkerId,
 }
 
-/// A message that was received.
+/// A message that is delivered to a worker.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Received {
-    /// What to show for it.
+pub struct ReceivedMessage {
     pub receipt: Receipt,
-    /// Whose it is.
     pub group: String,
-    /// What it says.
     pub body: Json,
-    /// The run that it belongs to.
     pub run_id: Option<String>,
-    /// The trace that it belongs to.
     pub trace_id: Option<String>,
-    /// When it was sent.
     pub enqueued_at: Timestamp,
-    /// When it becomes a dead letter.
+    /// Time at which it becomes a dead letter.
     pub expires_at: Timestamp,
-    /// Until when nobody else gets it.
     pub locked_until: Timestamp,
-    /// How often it was delivered, this time included.
+    /// Number of deliveries, including this one.
     pub deliveries: i32,
-    /// How often it may be.
     pub deliveries_max: i32,
 }
 
-impl Received {
-    /// Whether it becomes a dead letter unless this delivery completes it.
+impl ReceivedMessage {
+    /// Returns whether this is the last delivery before the message becomes a dead letter.
     pub const fn is_last(&self) -> bool {
         self.deliveries >= self.deliveries_max
     }
 }
 
-/// What a receive gave.
+/// The result of receiving messages.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Delivery {
-    /// The messages, the oldest first.
-    pub received: Vec<Received>,
-    /// Those that became dead letters instead: whoever received them decides what that means for their work.
+    /// Messages, oldest first.
+    pub received: Vec<ReceivedMessage>,
+    /// Messages that became dead letters instead. The receiver must handle the consequences for their work.
     pub dead: Vec<DeadLetter>,
 }
 
-/// Whether a delivery that was given back counts.
+/// Whether a returned delivery counts towards the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Counts {
-    /// It does: the message itself may be at fault.
+pub enum DeliveryCounting {
+    /// It counts: the message itself may be the cause.
     Counted,
-    /// It does not: an outage, or the end of the worker, is not the message's fault.
+    /// It does not count: an outage or the end of the worker was the cause.
     Forgiven,
 }
 
-/// A message as a person sees it.
+/// A message in a listing.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Message {
-    /// The queue.
+    /// Queue of the message.
     pub queue: String,
-    /// Its id.
+    /// Id of the message.
     pub message_id: String,
-    /// Its generation.
+    /// Generation; it is increased to repeat the same work deliberately.
     pub generation: i32,
-    /// Whose it is.
+    /// Group, for example a feed. Deliveries alternate between groups.
     pub group: String,
-    /// Where it is.
+    /// State of the message.
     pub state: MessageState,
-    /// What it says.
+    /// Content of the message.
     pub body: Json,
-    /// The run that it belongs to.
+    /// Run that the message belongs to.
     pub run_id: Option<String>,
-    /// The trace that it belongs to.
+    /// Trace id of the message.
     pub trace_id: Option<String>,
-    /// When it was sent.
     pub enqueued_at: Timestamp,
-    /// When it may be received: after its delay, or when its lock ends.
+    /// Earliest time of the next delivery: the end of its delay or of its lock.
     pub visible_at: Timestamp,
-    /// When it becomes a dead letter.
+    /// Time at which it becomes a dead letter.
     pub expires_at: Timestamp,
-    /// The worker process that holds it.
+    /// Worker process that holds it.
     pub locked_by: Option<WorkerId>,
-    /// Which delivery was the last.
+    /// Number of the last delivery.
     pub epoch: i32,
-    /// How often it was delivered.
+    /// Number of counted deliveries.
     pub deliveries: i32,
-    /// What went wrong the last time.
+    /// Error of the last delivery.
     pub last_error: Option<String>,
 }
 
-/// A message that nobody gets any more, until it is replayed.
+/// A message that is no longer delivered until it is replayed.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeadLetter {
-    /// The queue.
+    /// Queue of the message.
     pub queue: String,
-    /// Its id.
+    /// Id of the message.
     pub message_id: String,
-    /// Its generation.
+    /// Generation; it is increased to repeat the same work deliberately.
     pub generation: i32,
-    /// Whose it is.
+    /// Group, for example a feed. Deliveries alternate between groups.
     pub group: String,
-    /// What it says.
+    /// Content of the message.
     pub body: Json,
-    /// The run that it belongs to.
+    /// Run that the message belongs to.
     pub run_id: Option<String>,
-    /// The trace that it belongs to.
+    /// Trace id of the message.
     pub trace_id: Option<String>,
-    /// When it was sent.
     pub enqueued_at: Timestamp,
-    /// How often it was delivered.
+    /// Number of counted deliveries.
     pub deliveries: i32,
-    /// Why it is a dead letter.
+    /// Reason for which it is a dead letter.
     pub reason: DeadReason,
-    /// Since when.
+    /// Time at which it became a dead letter.
     pub dead_at: Timestamp,
-    /// What went wrong the last time.
+    /// Error of the last delivery.
     pub last_error: Option<String>,
 }
 
 impl DeadLetter {
-    /// Where a list of dead letters goes on after this one.
+    /// Returns the cursor of the list position after this dead letter.
     pub fn cursor(&self) -> DeadCursor {
         DeadCursor { dead_at: self.dead_at, message_id: self.message_id.clone(), generation: self.generation }
     }
 }
 
-/// A place in the list of dead letters.
+/// A cursor in the list of dead letters: the last one that was read.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeadCursor {
-    /// When the last one that was seen became a dead letter.
+    /// Time at which it became a dead letter.
     pub dead_at: Timestamp,
-    /// Its id.
+    /// Id of the message.
     pub message_id: String,
-    /// Its generation.
+    /// Generation of the message.
     pub generation: i32,
 }
 
-/// Which dead letters to replay.
+/// The dead letters to replay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Replay {
-    /// Those of these ids.
     Ids(Vec<String>),
-    /// All of the queue.
     All,
 }
 
-/// What is in a queue, in all and by group.
+/// Numbers of messages in a queue, in total and by group.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueueDepth {
-    /// Messages that the next worker may get.
+    /// Number of messages that are ready for delivery.
     pub waiting: i64,
-    /// Messages whose time has not come.
+    /// Number of delayed messages.
     pub delayed: i64,
-    /// Messages that a worker holds.
+    /// Number of messages that workers hold.
     pub in_flight: i64,
-    /// Dead letters.
+    /// Number of dead letters.
     pub dead: i64,
-    /// When the oldest of those that wait was sent.
+    /// Time at which the oldest waiting message was sent.
     pub oldest_at: Option<Timestamp>,
-    /// The same by group.
     pub groups: Vec<GroupDepth>,
 }
 
-/// What a group has in a queue.
+/// Numbers of messages of one group in a queue.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GroupDepth {
-    /// The group.
+    /// Name of the group.
     pub group: String,
-    /// Messages that the next worker may get.
+    /// Number of messages that are ready for delivery.
     pub waiting: i64,
-    /// Messages whose time has not come.
+    /// Number of delayed messages.
     pub delayed: i64,
-    /// Messages that a worker holds.
+    /// Number of messages that workers hold.
     pub in_flight: i64,
-    /// Dead letters.
+    /// Number of dead letters.
     pub dead: i64,
-    /// When the oldest of those that wait was sent.
+    /// Time at which the oldest waiting message was sent.
     pub oldest_at: Option<Timestamp>,
 }
 
 impl QueueDepth {
-    /// Adds the groups up. Parts of one group are joined.
+    /// Sums up the groups; several parts of one group are merged.
     pub fn of(parts: Vec<GroupDepth>) -> Self {
         let mut depth = Self::default();
         for part in parts {
@@ -391,7 +367,7 @@ impl QueueDepth {
         depth
     }
 
-    /// How long the oldest message has waited at `now`.
+    /// Returns the age of the oldest waiting message at `now`.
     pub fn oldest_age(&self, now: Timestamp) -> Option<TimeDelta> {
         self.oldest_at.map(|at| (now - at).max(TimeDelta::zero()))
     }
@@ -414,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_ends_when_its_time_is_over_or_its_deliveries_are_used_up() {
+    fn message_dies_at_expiry_or_after_its_last_delivery() {
         assert_eq!(dead_reason(4, 5, at(10), at(9)), None);
         assert_eq!(dead_reason(5, 5, at(10), at(9)), Some(DeadReason::Deliveries));
         assert_eq!(dead_reason(0, 5, at(10), at(10)), Some(DeadReason::Expired));
@@ -422,17 +398,17 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_has_ended_leaves_the_message_waiting() {
+    fn expired_lock_leaves_the_message_waiting() {
         let worker = Some(WorkerId(uuid::Uuid::nil()));
-        assert_eq!(Kept::Live.state(worker, at(10), at(9)), MessageState::InFlight);
-        assert_eq!(Kept::Live.state(worker, at(10), at(10)), MessageState::Waiting);
-        assert_eq!(Kept::Live.state(None, at(10), at(9)), MessageState::Delayed);
-        assert_eq!(Kept::Dead.state(worker, at(10), at(9)), MessageState::Dead);
-        assert_eq!(Kept::Done.state(worker, at(10), at(9)), MessageState::Done);
+        assert_eq!(StoredState::Live.state(worker, at(10), at(9)), MessageState::InFlight);
+        assert_eq!(StoredState::Live.state(worker, at(10), at(10)), MessageState::Waiting);
+        assert_eq!(StoredState::Live.state(None, at(10), at(9)), MessageState::Delayed);
+        assert_eq!(StoredState::Dead.state(worker, at(10), at(9)), MessageState::Dead);
+        assert_eq!(StoredState::Done.state(worker, at(10), at(9)), MessageState::Done);
     }
 
     #[test]
-    fn the_depth_of_a_queue_is_the_sum_of_its_groups() {
+    fn queue_depth_is_the_sum_of_its_groups() {
         let part = |group: &str, waiting, dead, oldest| GroupDepth {
             group: group.to_owned(),
             waiting,

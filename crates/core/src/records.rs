@@ -1,4 +1,4 @@
-//! What lane 3 keeps: feeds with how far they are, syncs, partitions, rejected rows, gaps.
+//! Stored records of the sync lane: feeds, syncs, partitions, rejected records and gaps.
 
 use crate::feed::{Cents, Feed, PriceRange, RunType, Watermark};
 use crate::label::labelled;
@@ -9,170 +9,162 @@ use crate::{Json, RunId, Timestamp};
 use serde::Serialize;
 use uuid::Uuid;
 
-/// A feed, and how it stands.
+/// A feed and its status.
 #[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FeedRecord {
-    /// What was asked for.
+    /// Configuration of the feed.
     #[serde(flatten)]
     pub feed: Feed,
-    /// How far it is consolidated.
+    /// Source time up to which it is consolidated.
     pub watermark: Option<Watermark>,
-    /// Where a copy of the watermark goes.
+    /// URL to which the watermark is copied.
     pub copy_url: Option<String>,
-    /// The watermark that is there.
+    /// Watermark in the copy.
     pub copied_updated_at: Option<Timestamp>,
-    /// What went wrong with the last copy.
+    /// Error of the last copy.
     pub copy_error: Option<String>,
-    /// Whether it answers, as its circuit says.
+    /// State of the circuit breaker.
     pub circuit: Json,
-    /// Which state of the circuit that is.
+    /// Revision of the circuit breaker's state.
     pub circuit_rev: i32,
-    /// What it said when it last did not answer.
+    /// Last error of the feed.
     pub circuit_reason: Option<String>,
 }
 
-/// One pass over a feed's window.
+/// A sync: one pass over the window of a feed.
 #[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sync {
-    /// Its id: that of its first attempt, without the prefix.
+    /// Id of the sync: that of its first run, without the prefix `run-`.
     pub run_id: Uuid,
-    /// The attempt that works on it now, or did last.
+    /// Current or last run of the sync.
     pub ops_run_id: RunId,
-    /// The feed.
+    /// Name of the feed.
     pub feed: String,
-    /// Everything, or what has changed.
     pub run_type: RunType,
-    /// Where it is.
+    /// State of the sync.
     pub state: SyncState,
-    /// Ties together what belongs to it in logs and messages.
+    /// Trace id in logs and messages.
     pub trace_id: String,
-    /// Partitions.
     pub expected_workers: i32,
-    /// Partitions that are read to the end.
+    /// Number of completed partitions.
     pub completed_workers: i32,
-    /// Partitions that failed.
+    /// Number of failed partitions.
     pub failed_workers: i32,
-    /// The watermark it began with.
+    /// Watermark at the start.
     pub watermark_before: Option<Timestamp>,
-    /// The watermark it left.
+    /// Watermark at the end.
     pub watermark_after: Option<Timestamp>,
-    /// What was updated since then is read; everything without it.
+    /// Start of the window; null if all records are read.
     pub updated_from: Option<Timestamp>,
-    /// The sealed end of the window, and the next watermark.
+    /// Fixed end of the window, which becomes the next watermark.
     pub updated_to: Timestamp,
-    /// Records per page.
     pub page_size: i32,
-    /// The smallest price step that the feed's filter tells apart.
+    /// Smallest price step of the feed's filter, in cents.
     pub granularity: Cents,
-    /// Records that the scan counted.
+    /// Number of records that the scan counted.
     pub predicted: i64,
-    /// Count calls of the scan.
+    /// Number of count requests of the scan.
     pub count_calls: i32,
-    /// How long the scan took.
+    /// Duration of the scan in milliseconds.
     pub scan_ms: i64,
-    /// What the scan counted, range by range.
+    /// Counts of the scan by price range.
     pub heatmap: Json,
-    /// Raised whenever work is given out again.
+    /// Generation of its messages; increased when work is sent again.
     pub generation: i32,
-    /// The rules that it prices by.
+    /// Version of the pricing rules.
     pub rules_version: Option<i32>,
-    /// Whether it consolidates in spite of failed partitions.
+    /// Whether it is consolidated in spite of failed partitions.
     pub forced: bool,
-    /// Whether it moves the watermark in spite of them.
+    /// Whether it advances the watermark in spite of failed partitions.
     pub advance: bool,
-    /// Why it failed.
+    /// Error, if it failed.
     pub error: Option<String>,
-    /// When it began.
+    /// Time of the start.
     pub started_at: Timestamp,
-    /// When it was completed.
     pub completed_at: Option<Timestamp>,
-    /// When consolidation began.
+    /// Start of the consolidation.
     pub consolidation_started_at: Option<Timestamp>,
-    /// When consolidation ended.
+    /// End of the consolidation.
     pub consolidation_completed_at: Option<Timestamp>,
-    /// Stones that consolidation has looked at.
+    /// Number of stones that the consolidation has processed.
     pub consolidation_processed: i64,
-    /// Stones that it rejected.
+    /// Number of stones that the consolidation rejected.
     pub consolidation_errors: i64,
-    /// Stones that it has to look at.
+    /// Number of stones to consolidate.
     pub consolidation_total: i64,
-    /// Stones marked deleted.
+    /// Number of stones marked as deleted.
     pub deleted: i64,
-    /// Why nothing was deleted, where something would have been.
+    /// Reason for which missing stones were not deleted.
     pub delete_note: Option<String>,
-    /// When it last changed.
+    /// Time of the last change.
     pub updated_at: Timestamp,
 }
 
-/// A slice of a feed in one sync.
+/// A partition: a price range of a feed in one sync.
 #[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Partition {
-    /// The sync.
+    /// Id of the sync.
     pub run_id: Uuid,
-    /// Its name: `partition-N`.
+    /// Name of the partition: `partition-N`.
     pub partition_id: String,
-    /// Where it is.
+    /// State of the partition.
     pub state: PartitionState,
-    /// Its prices.
+    /// Price range of the partition.
     pub prices: PriceRange,
-    /// What was updated since then is read; everything without it.
+    /// Start of the window; null if all records are read.
     pub updated_from: Option<Timestamp>,
-    /// Records that the scan counted.
+    /// Number of records that the scan counted.
     pub predicted: i64,
-    /// The next page begins here. Never falls, except by a restart.
+    /// Offset of the next page. It decreases only by a restart.
     pub next_offset: i32,
-    /// How far the source's list has moved to the left under us.
+    /// Number of positions by which the source's list has moved to the left.
     pub shift: i32,
-    /// How often the list is being read from the start.
+    /// Number of the current pass over the list.
     pub pass: i32,
-    /// What the source counted after the last page.
+    /// Count of the source after the last page.
     pub recount: Option<i64>,
-    /// Records that the source gave.
+    /// Number of fetched records.
     pub fetched: i64,
-    /// Records that were stored.
+    /// Number of stored records.
     pub stored: i64,
-    /// Records that were new or different.
+    /// Number of new or changed records.
     pub changed: i64,
-    /// Records that could not be stored.
+    /// Number of records that could not be stored.
     pub rejected: i64,
-    /// Up to here its pages are in the canonical table.
+    /// Offset up to which its pages are consolidated.
     pub consolidated_to: i32,
-    /// Stones on those pages.
+    /// Number of consolidated stones.
     pub consolidated: i64,
-    /// Stones on those pages that were rejected.
+    /// Number of stones that the consolidation rejected.
     pub refused: i64,
-    /// Faults of its current page.
+    /// Number of failures of the current page.
     pub faults: i32,
-    /// What went wrong.
     pub error: Option<String>,
-    /// Whether a retry asked for it to be read from its beginning.
+    /// Whether a retry restarts it from the beginning.
     pub restart: bool,
-    /// The gap that it covers.
+    /// Gap that it covers.
     pub gap_id: Option<i64>,
-    /// When its first page was stored.
+    /// Time at which its first page was stored.
     pub first_page_at: Option<Timestamp>,
-    /// When it was completed or failed.
+    /// Time at which it completed or failed.
     pub ended_at: Option<Timestamp>,
-    /// When it last moved.
+    /// Time of the last progress.
     pub updated_at: Timestamp,
 }
 
-/// Why a partition failed, and when.
+/// The failure of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartitionFailure<'a> {
-    /// When it failed.
     pub at: Timestamp,
-    /// Its name.
     pub partition_id: &'a str,
-    /// What went wrong.
     pub error: &'a str,
 }
 
 impl Partition {
-    /// Why it failed, where it did.
+    /// Returns the failure, if the partition failed.
     pub fn failure(&self) -> Option<PartitionFailure<'_>> {
         let error = self.error.as_deref().filter(|_| self.state.failed())?;
         let at = self.ended_at.unwrap_or(self.updated_at);
@@ -180,7 +172,8 @@ impl Partition {
     }
 }
 
-/// The reason of a sync of which partitions failed. It ends with the first cause: the others often follow from it.
+/// Returns the error of a sync with failed partitions. It ends with the earliest failure, which often caused the
+/// others.
 pub fn failure_reason<'a>(
     failed: i64,
     expected: i64,
@@ -196,42 +189,41 @@ pub fn failure_reason<'a>(
 }
 
 labelled! {
-    /// Where a record was rejected.
+    /// The processing stage that rejected a record.
     "stage" Stage {
-        /// It could not be read out of the page.
+        /// The page reader could not parse it.
         Fetch = "fetch",
-        /// The database cannot hold it.
+        /// The database cannot store it.
         Store = "store",
-        /// It is no stone that we understand.
+        /// The mapper cannot make a stone of it.
         Map = "map",
-        /// The canonical table refused it.
+        /// The canonical table rejected it.
         Upsert = "upsert",
     }
 }
 
-/// A record that is not in the canonical table, and why.
+/// A record that was rejected and is not in the canonical table.
 #[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reject {
-    /// The feed.
+    /// Name of the feed.
     pub feed: String,
-    /// The stone; `page OFFSET/N` where it has no name.
+    /// Id of the stone; a derived name if the record has no id.
     pub stone_id: String,
-    /// The sync that met it last.
+    /// Last sync that rejected it.
     pub run_id: Uuid,
-    /// The partition that met it.
+    /// Partition of that sync.
     pub partition_id: Option<String>,
-    /// Where it was rejected.
+    /// Stage that rejected it.
     pub stage: Stage,
-    /// Why.
+    /// Reason of the rejection.
     pub reason: String,
-    /// The record, cut to a bounded length.
+    /// The record, truncated.
     pub payload: String,
-    /// How often it was met.
     pub times: i32,
-    /// When it was first met.
+    /// Time of the first rejection.
     pub first_at: Timestamp,
-    /// When it was last met.
+    /// Time of the last rejection.
     pub last_at: Timestamp,
 }
 
@@ -239,43 +231,40 @@ pub struct Reject {
 #[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Gap {
-    /// Its number.
+    /// Number of the gap.
     pub gap_id: i64,
-    /// The feed.
+    /// Name of the feed.
     pub feed: String,
-    /// Its prices.
+    /// Price range of the gap.
     pub prices: PriceRange,
-    /// From when on changes are missing; everything without it.
+    /// Start of the missing changes; null if all records are missing.
     pub updated_from: Option<Timestamp>,
-    /// Up to when.
+    /// End of the missing changes.
     pub updated_to: Timestamp,
-    /// The sync that left it.
+    /// Sync that left the gap.
     pub left_by: Uuid,
-    /// Why.
+    /// Reason of the gap.
     pub reason: String,
-    /// When.
     pub created_at: Timestamp,
-    /// The sync that closed it.
+    /// Sync that closed the gap.
     pub closed_by: Option<Uuid>,
-    /// When.
+    /// Time at which it was closed.
     pub closed_at: Option<Timestamp>,
 }
 
-/// One change of a feed's watermark.
+/// A change of a feed's watermark.
 #[derive(Debug, Clone, PartialEq, Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WatermarkChange {
-    /// When.
+    /// Time of the change.
     pub changed_at: Timestamp,
-    /// What it was.
     pub before: Option<Timestamp>,
-    /// What it became.
     pub after: Option<Timestamp>,
-    /// The sync that moved it.
+    /// Sync that changed it.
     pub run_id: Option<Uuid>,
-    /// Who moved it.
+    /// Name of the caller or process that changed it.
     pub by: String,
-    /// What they said.
+    /// Reason of the change.
     pub note: Option<String>,
 }
 
@@ -283,36 +272,35 @@ pub struct WatermarkChange {
 #[derive(Debug, Clone, serde::Serialize, PartialEq, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SyncStatus {
-    /// The sync.
     pub sync: Sync,
-    /// Its partitions, by price.
+    /// Partitions, sorted by price.
     pub partitions: Vec<Partition>,
-    /// A newer sync of the feed that was completed: this one can no longer be tried again, nor be consolidated.
+    /// Newer completed sync of the feed, because of which this one can no longer be retried or consolidated.
     #[serde(default)]
     pub newer: Option<Uuid>,
 }
 
-/// What a retry did.
+/// The outcome of retrying a sync.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct RetriedSync {
-    /// The sync.
+pub struct SyncRetry {
+    /// Id of the sync.
     pub sync: Uuid,
-    /// The next try of it.
+    /// New run of the sync.
     pub run_id: RunId,
-    /// Whether this call made it.
+    /// Whether this call created the run.
     pub created: bool,
 }
 
-/// What an order to consolidate did.
+/// The outcome of an order to consolidate a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Consolidated {
-    /// The sync.
+pub struct ConsolidationOrder {
+    /// Id of the sync.
     pub sync: Uuid,
-    /// Whether it goes on in spite of failed partitions.
+    /// Whether it continues in spite of failed partitions.
     pub forced: bool,
-    /// Whether the watermark will move past them.
+    /// Whether the watermark advances past the failed partitions.
     pub advance: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Whether what somebody asks for can be taken as it is: every fault at once, each as a sentence.
+//! Validation of requests. A check reports every error at once.
 
 use crate::artifact::NewArtifact;
 use crate::event::NewEvent;
@@ -10,29 +10,28 @@ use crate::limits::{
 use crate::run::QueueRun;
 use crate::{Json, Timestamp};
 
-/// One thing that is wrong with a request.
+/// One invalid field of a request.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, thiserror::Error)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[error("{field} {problem}")]
-pub struct Fault {
-    /// The part of the request.
+pub struct FieldError {
+    /// Name of the field.
     pub field: &'static str,
-    /// What is wrong with it, as the rest of a sentence.
+    /// Problem, as the rest of a sentence that begins with the field's name.
     pub problem: String,
 }
 
-/// Everything that is wrong with a request; never empty.
+/// All errors of a request; never empty.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-pub struct Invalid(pub Vec<Fault>);
+pub struct ValidationError(pub Vec<FieldError>);
 
-/// Collects faults.
 #[derive(Default)]
-struct Faults(Vec<Fault>);
+struct FieldErrors(Vec<FieldError>);
 
-impl Faults {
+impl FieldErrors {
     fn add(&mut self, field: &'static str, problem: impl Into<String>) {
-        self.0.push(Fault { field, problem: problem.into() });
+        self.0.push(FieldError { field, problem: problem.into() });
     }
 
     fn text(&mut self, field: &'static str, text: &str, bytes_max: usize) {
@@ -43,7 +42,7 @@ impl Faults {
             self.add(field, format!("is {} bytes long; at most {bytes_max} are allowed", text.len()));
         }
         if text.contains('\0') {
-            self.add(field, "contains a NUL character, which PostgreSQL cannot keep");
+            self.add(field, "contains a NUL character, which PostgreSQL cannot store");
         }
     }
 
@@ -66,7 +65,7 @@ impl Faults {
             self.add(field, format!("is {} bytes long; at most {bytes_max} are allowed", text.len()));
         }
         if text.contains("\\u0000") {
-            self.add(field, "contains a NUL character, which PostgreSQL cannot keep");
+            self.add(field, "contains a NUL character, which PostgreSQL cannot store");
         }
         if let Err(problem) = crate::json::check_text(&text) {
             self.add(field, problem.with_advice());
@@ -79,120 +78,117 @@ impl Faults {
         }
     }
 
-    fn finish(self) -> Result<(), Invalid> {
-        if self.0.is_empty() { Ok(()) } else { Err(Invalid(self.0)) }
+    fn finish(self) -> Result<(), ValidationError> {
+        if self.0.is_empty() { Ok(()) } else { Err(ValidationError(self.0)) }
     }
 }
 
 /// Checks the name of a project, an environment or a schedule.
-pub fn check_name(field: &'static str, name: &str) -> Result<(), Invalid> {
-    let mut faults = Faults::default();
+pub fn check_name(field: &'static str, name: &str) -> Result<(), ValidationError> {
+    let mut errors = FieldErrors::default();
     if !is_name(name) {
         let shown: String = name.chars().take(40).collect();
-        faults.add(field, format!("`{shown}` must be lower-case letters, digits and dashes, at most 128"));
+        errors.add(field, format!("`{shown}` must be lower-case letters, digits and dashes, at most 128"));
     }
-    faults.finish()
+    errors.finish()
 }
 
-/// Checks what a worker offers.
-pub fn check_labels(labels: &[String]) -> Result<(), Invalid> {
-    let mut faults = Faults::default();
-    labels_into(&mut faults, labels);
-    faults.finish()
+/// Checks the labels of a worker.
+pub fn check_labels(labels: &[String]) -> Result<(), ValidationError> {
+    let mut errors = FieldErrors::default();
+    check_labels_into(&mut errors, labels);
+    errors.finish()
 }
 
-/// Checks the name by which a worker claims.
-pub fn check_worker_name(name: &str) -> Result<(), Invalid> {
-    let mut faults = Faults::default();
-    faults.text("worker name", name, crate::limits::NAME_BYTES_MAX);
-    faults.finish()
+pub fn check_worker_name(name: &str) -> Result<(), ValidationError> {
+    let mut errors = FieldErrors::default();
+    errors.text("worker name", name, crate::limits::NAME_BYTES_MAX);
+    errors.finish()
 }
 
-/// Checks what a worker finishes with.
-pub fn check_metadata(metadata: &Json) -> Result<(), Invalid> {
-    let mut faults = Faults::default();
-    faults.object("metadata", metadata, METADATA_BYTES_MAX);
-    faults.finish()
+/// Checks the metadata that a worker reports at the end of a run.
+pub fn check_metadata(metadata: &Json) -> Result<(), ValidationError> {
+    let mut errors = FieldErrors::default();
+    errors.object("metadata", metadata, METADATA_BYTES_MAX);
+    errors.finish()
 }
 
 /// Checks the id of a new run.
-pub fn check_new_run_id(run: &crate::RunId) -> Result<(), Invalid> {
-    let mut faults = Faults::default();
+pub fn check_new_run_id(run: &crate::RunId) -> Result<(), ValidationError> {
+    let mut errors = FieldErrors::default();
     if !run.is_well_formed() {
         let shown: String = run.as_str().chars().take(80).collect();
         let form = "must be `run-` and 1 to 60 lower-case letters, digits and dashes";
-        faults.add("run id", format!("`{shown}` {form}"));
+        errors.add("run id", format!("`{shown}` {form}"));
     }
-    faults.finish()
+    errors.finish()
 }
 
-/// Checks the name of a person who cancels or retries a run, and the reason that they give.
-pub fn check_request_by(by: &str, reason: Option<&str>) -> Result<(), Invalid> {
-    let mut faults = Faults::default();
+/// Checks the name of the caller who cancels or retries a run, and the reason.
+pub fn check_request_by(by: &str, reason: Option<&str>) -> Result<(), ValidationError> {
+    let mut errors = FieldErrors::default();
     let texts = [("name", Some(by)), ("reason", reason)];
     for (field, text) in texts.into_iter().filter_map(|(field, text)| Some((field, text?))) {
         if text.len() > KEY_BYTES_MAX {
             let length = text.len();
-            faults.add(field, format!("is {length} bytes long; at most {KEY_BYTES_MAX} are allowed"));
+            errors.add(field, format!("is {length} bytes long; at most {KEY_BYTES_MAX} are allowed"));
         }
         if text.contains('\0') {
-            faults.add(field, "contains a NUL character, which PostgreSQL cannot keep");
+            errors.add(field, "contains a NUL character, which PostgreSQL cannot store");
         }
     }
-    faults.finish()
+    errors.finish()
 }
 
-/// Checks an event.
-pub fn check_event(event: &NewEvent) -> Result<(), Invalid> {
-    let mut faults = Faults::default();
+pub fn check_event(event: &NewEvent) -> Result<(), ValidationError> {
+    let mut errors = FieldErrors::default();
     if event.message.len() > MESSAGE_BYTES_MAX {
         let length = event.message.len();
-        faults.add("message", format!("is {length} bytes long; at most {MESSAGE_BYTES_MAX} are allowed"));
+        errors.add("message", format!("is {length} bytes long; at most {MESSAGE_BYTES_MAX} are allowed"));
     }
     if event.message.contains('\0') {
-        faults.add("message", "contains a NUL character, which PostgreSQL cannot keep");
+        errors.add("message", "contains a NUL character, which PostgreSQL cannot store");
     }
-    faults.json("payload", &event.payload, PAYLOAD_BYTES_MAX);
+    errors.json("payload", &event.payload, PAYLOAD_BYTES_MAX);
     if let Some(key) = &event.key {
-        faults.text("event key", key, KEY_BYTES_MAX);
+        errors.text("event key", key, KEY_BYTES_MAX);
     }
-    faults.finish()
+    errors.finish()
 }
 
-/// Checks an artifact.
-pub fn check_artifact(artifact: &NewArtifact) -> Result<(), Invalid> {
-    let mut faults = Faults::default();
-    faults.text("artifact type", &artifact.artifact_type, 64);
-    faults.text("artifact url", &artifact.url, KEY_BYTES_MAX);
+pub fn check_artifact(artifact: &NewArtifact) -> Result<(), ValidationError> {
+    let mut errors = FieldErrors::default();
+    errors.text("artifact type", &artifact.artifact_type, 64);
+    errors.text("artifact url", &artifact.url, KEY_BYTES_MAX);
     if let Some(digest) = &artifact.digest {
-        faults.text("artifact digest", digest, 256);
+        errors.text("artifact digest", digest, 256);
     }
     if artifact.size_bytes.is_some_and(|size| size < 0) {
-        faults.add("artifact size", "must not be negative");
+        errors.add("artifact size", "must not be negative");
     }
-    faults.object("artifact metadata", &artifact.metadata, PAYLOAD_BYTES_MAX);
-    faults.finish()
+    errors.object("artifact metadata", &artifact.metadata, PAYLOAD_BYTES_MAX);
+    errors.finish()
 }
 
-fn labels_into(faults: &mut Faults, labels: &[String]) {
+fn check_labels_into(errors: &mut FieldErrors, labels: &[String]) {
     if labels.len() > LABELS_MAX {
-        faults.add("labels", format!("are {}; at most {LABELS_MAX} are allowed", labels.len()));
+        errors.add("labels", format!("are {}; at most {LABELS_MAX} are allowed", labels.len()));
     }
     for label in labels {
-        faults.text("label", label, KEY_BYTES_MAX);
+        errors.text("label", label, KEY_BYTES_MAX);
         if label.contains(',') {
             let shown: String = label.chars().take(40).collect();
-            faults.add("label", format!("`{shown}` must not contain a comma"));
+            errors.add("label", format!("`{shown}` must not contain a comma"));
         }
     }
 }
 
 impl QueueRun {
-    /// Checks the whole request. Times in the past are taken as they are: they mean *at once*.
-    pub fn check(&self) -> Result<(), Invalid> {
-        let mut faults = Faults::default();
-        faults.text("project", &self.project, crate::limits::NAME_BYTES_MAX);
-        faults.text("environment", &self.env, crate::limits::NAME_BYTES_MAX);
+    /// Checks all fields. Times in the past are valid and mean *now*.
+    pub fn check(&self) -> Result<(), ValidationError> {
+        let mut errors = FieldErrors::default();
+        errors.text("project", &self.project, crate::limits::NAME_BYTES_MAX);
+        errors.text("environment", &self.env, crate::limits::NAME_BYTES_MAX);
         let texts = [
             ("git sha", &self.git_sha),
             ("git ref", &self.git_ref),
@@ -201,31 +197,31 @@ impl QueueRun {
         ];
         for (field, text) in texts {
             if let Some(text) = text {
-                faults.text(field, text, KEY_BYTES_MAX);
+                errors.text(field, text, KEY_BYTES_MAX);
             }
         }
-        faults.object("metadata", &self.metadata, METADATA_BYTES_MAX);
-        faults.range("priority", self.priority, -PRIORITY_MAX, PRIORITY_MAX);
-        faults.range("max attempts", self.max_attempts, 1, ATTEMPTS_MAX);
-        faults.range("max losses", self.max_losses, 0, ATTEMPTS_MAX);
-        faults.range("back-off seconds", self.backoff_secs, 0, BACKOFF_SECS_MAX);
+        errors.object("metadata", &self.metadata, METADATA_BYTES_MAX);
+        errors.range("priority", self.priority, -PRIORITY_MAX, PRIORITY_MAX);
+        errors.range("max attempts", self.max_attempts, 1, ATTEMPTS_MAX);
+        errors.range("max losses", self.max_losses, 0, ATTEMPTS_MAX);
+        errors.range("back-off seconds", self.backoff_secs, 0, BACKOFF_SECS_MAX);
         if let Some(timeout) = self.timeout_secs {
-            faults.range("timeout seconds", timeout, 1, 365 * 24 * 3_600);
+            errors.range("timeout seconds", timeout, 1, 365 * 24 * 3_600);
         }
         if let (Some(available), Some(expires)) = (self.available_at, self.expires_at)
             && expires <= available
         {
-            faults.add("expires at", "must be later than available at");
+            errors.add("expires at", "must be later than available at");
         }
-        faults.time("available at", self.available_at);
-        faults.time("expires at", self.expires_at);
-        labels_into(&mut faults, &self.labels);
-        faults.finish()
+        errors.time("available at", self.available_at);
+        errors.time("expires at", self.expires_at);
+        check_labels_into(&mut errors, &self.labels);
+        errors.finish()
     }
 
-    /// The same request as every store compares it: labels sorted and unique, times in microseconds.
+    /// Returns the form in which stores compare requests: labels sorted and unique, times in microseconds.
     #[must_use]
-    pub fn normal(mut self) -> Self {
+    pub fn normalized(mut self) -> Self {
         self.labels.sort();
         self.labels.dedup();
         self.available_at = self.available_at.map(micros);
@@ -234,7 +230,7 @@ impl QueueRun {
     }
 }
 
-/// Cuts a time to the precision that both databases keep.
+/// Truncates a time to microseconds, the precision of both databases.
 pub fn micros(at: Timestamp) -> Timestamp {
     chrono::DateTime::from_timestamp_micros(at.timestamp_micros()).unwrap_or(at)
 }
@@ -244,32 +240,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_fault_is_reported_at_once() {
+    fn check_reports_every_error_at_once() {
         let mut request = QueueRun::new("shop", "");
         request.priority = i32::MAX;
         request.max_attempts = 0;
         request.metadata = Json::Null;
         request.labels = vec!["a,b".to_owned()];
-        let Invalid(faults) = request.check().unwrap_err();
-        let fields: Vec<_> = faults.iter().map(|fault| fault.field).collect();
+        let ValidationError(errors) = request.check().unwrap_err();
+        let fields: Vec<_> = errors.iter().map(|error| error.field).collect();
         assert_eq!(fields, ["environment", "metadata", "priority", "max attempts", "label"]);
     }
 
     #[test]
-    fn a_request_with_defaults_is_fine() {
+    fn request_with_defaults_is_valid() {
         assert_eq!(QueueRun::new("shop", "staging").check(), Ok(()));
     }
 
     #[test]
-    fn values_that_could_not_be_read_back_are_refused() {
+    fn values_that_cannot_be_read_back_are_rejected() {
         let mut request = QueueRun::new("shop", "staging");
         let deep = (0..65).fold(serde_json::json!(1), |inner, _| serde_json::json!([inner]));
         request.metadata = serde_json::json!({"a": deep, "b": 1.234_567_890_123_456_7e30});
         request.available_at = Some(Timestamp::MIN_UTC);
         request.expires_at = Some(Timestamp::MAX_UTC);
         request.labels = vec!["a".repeat(KEY_BYTES_MAX + 1)];
-        let Invalid(faults) = request.check().unwrap_err();
-        let fields: Vec<_> = faults.iter().map(|fault| fault.field).collect();
+        let ValidationError(errors) = request.check().unwrap_err();
+        let fields: Vec<_> = errors.iter().map(|error| error.field).collect();
         assert_eq!(fields, ["metadata", "available at", "expires at", "label"]);
     }
 
@@ -283,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_postgresql_cannot_hold_is_refused_for_both_databases() {
+    fn nul_characters_are_rejected_for_both_databases() {
         let mut request = QueueRun::new("shop", "staging");
         request.metadata = serde_json::json!({"text": "a\0b"});
         assert!(request.check().is_err());

@@ -1,63 +1,64 @@
-//! Budgets and back-off: whether an ended run gets a successor, and when.
+//! Retry budgets and back-off: whether an ended run gets a successor, and when.
 //!
-//! Failures that a worker reports and losses of the worker have a budget each. The same arithmetic stands in the
-//! PostgreSQL functions; the differential test compares the two.
+//! Reported failures and lost workers have separate budgets. The PostgreSQL functions implement the same arithmetic;
+//! the differential test compares both.
 
 use crate::limits::BACKOFF_SECS_MAX;
 use crate::run::{EndCause, Run, RunState};
 use crate::{RunId, Timestamp};
 
-/// What follows the end of a run.
+/// The decision after the end of a run.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Follow {
-    /// Nothing: this is how the request ends.
+pub enum RetryDecision {
+    /// No successor: the request has ended.
     Nothing,
-    /// Another try.
     Successor(Successor),
-    /// Nothing, because the run lost its worker too often: a person should look.
+    /// No successor, because the run lost its worker too often.
     Quarantine,
 }
 
-/// What a successor takes over, and what it starts with.
+/// The counters and the start time of a successor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Successor {
-    /// Its number among the tries of the request.
+    /// Number of the attempt.
     pub attempt: i32,
     /// Reported failures so far.
     pub failures: i32,
     /// Lost workers so far.
     pub losses: i32,
-    /// Not before this time.
+    /// Earliest time of a claim.
     pub available_at: Option<Timestamp>,
 }
 
-/// Decides what follows when `run` ends at `now` with `status`, for `cause`.
+/// Decides what follows when `run` ends at `now` with `status` and `cause`.
 ///
-/// A run that somebody asked to stop gets no successor, whatever ended it.
-pub fn follow(run: &Run, status: RunState, cause: EndCause, now: Timestamp) -> Follow {
+/// A run with a cancel request gets no successor.
+pub fn decide_retry(run: &Run, status: RunState, cause: EndCause, now: Timestamp) -> RetryDecision {
     if run.cancel_requested_at.is_some() {
-        return Follow::Nothing;
+        return RetryDecision::Nothing;
     }
     match cause {
-        // Nobody's fault, and somebody's decision: it counts against no budget.
-        EndCause::Interrupted => Follow::Successor(Successor {
+        // A shutdown of the worker is not a failure, so it counts against no budget.
+        EndCause::Interrupted => RetryDecision::Successor(Successor {
             attempt: run.attempt + 1,
             failures: run.failures,
             losses: run.losses,
             available_at: None,
         }),
-        EndCause::Stale | EndCause::Lost if run.losses < run.max_losses => Follow::Successor(Successor {
-            attempt: run.attempt + 1,
-            failures: run.failures,
-            losses: run.losses + 1,
-            available_at: None,
-        }),
-        EndCause::Stale | EndCause::Lost => Follow::Quarantine,
+        EndCause::Stale | EndCause::Lost if run.losses < run.max_losses => {
+            RetryDecision::Successor(Successor {
+                attempt: run.attempt + 1,
+                failures: run.failures,
+                losses: run.losses + 1,
+                available_at: None,
+            })
+        }
+        EndCause::Stale | EndCause::Lost => RetryDecision::Quarantine,
         EndCause::Reported | EndCause::TimedOut
             if status == RunState::Failed && run.failures + 1 < run.max_attempts =>
         {
             let wait = backoff(run.backoff_secs, run.failures, &run.run_id);
-            Follow::Successor(Successor {
+            RetryDecision::Successor(Successor {
                 attempt: run.attempt + 1,
                 failures: run.failures + 1,
                 losses: run.losses,
@@ -70,15 +71,15 @@ pub fn follow(run: &Run, status: RunState, cause: EndCause, now: Timestamp) -> F
         | EndCause::CancelGrace
         | EndCause::Quarantined
         | EndCause::Expired
-        | EndCause::Statement => Follow::Nothing,
+        | EndCause::Statement => RetryDecision::Nothing,
     }
 }
 
-/// The wait after `failures` earlier failures: base × 2ⁿ, at most an hour, ± 20 % taken from the run's id.
+/// Returns the wait after `failures` earlier failures: base × 2ⁿ, at most one hour, ± 20 % derived from the run's id.
 pub fn backoff(base_secs: i32, failures: i32, run: &RunId) -> chrono::Duration {
     let doublings = failures.clamp(0, 20);
     let secs = (i64::from(base_secs.max(0)) << doublings).min(i64::from(BACKOFF_SECS_MAX));
-    // In whole numbers, so that PostgreSQL gets the same microsecond.
+    // Integer arithmetic, so that PostgreSQL computes the same microsecond.
     #[expect(clippy::cast_possible_truncation, reason = "a whole number below 65,536")]
     let part = (run.jitter() * 65_536.0) as i64;
     let micros = secs * 800_000 + secs * 400_000 * part / 65_536;
@@ -94,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_doubles_and_is_capped() {
+    fn backoff_doubles_and_is_capped() {
         let middle = id("8000");
         let secs: Vec<_> = (0..4).map(|n| backoff(5, n, &middle).num_seconds()).collect();
         assert_eq!(secs, [5, 10, 20, 40]);
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_stays_within_a_fifth() {
+    fn jitter_is_at_most_a_fifth() {
         assert_eq!(backoff(100, 0, &id("0000")).num_seconds(), 80);
         assert_eq!(backoff(100, 0, &id("ffff")).num_milliseconds() / 1_000, 119);
     }

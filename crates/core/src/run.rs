@@ -1,55 +1,51 @@
-//! The life of a run: every state, every event, and the one function that joins them.
+//! Lifecycle of a run: its states, its events and the transition function.
 
-mod verbs;
+mod operations;
 
-pub use verbs::{Cancelled, ClaimRuns, FailRun, Failed, FinishRun, Holder, Queued, Retried, RunFilter};
+pub use operations::{
+    CancelOutcome, ClaimRuns, FailOutcome, FailRun, FinishRun, Holder, QueueOutcome, RetryOutcome, RunFilter,
+};
 
 use crate::label::labelled;
 use crate::{EnvId, Json, RunId, Timestamp, WorkerId};
 
 labelled! {
-    /// Where a run is in its life.
+    /// The state of a run.
     "run state" RunState {
-        /// Waits for a worker.
         Queued = "queued",
-        /// Taken by a worker that has not yet said anything.
+        /// Claimed by a worker that has not started it.
         Claimed = "claimed",
-        /// Carried out by the worker that claimed it.
+        /// Executed by the worker that claimed it.
         Running = "running",
-        /// Ended well.
         Success = "success",
-        /// Ended badly.
         Failed = "failed",
-        /// Stopped.
         Cancelled = "cancelled",
     }
 }
 
 labelled! {
-    /// What can happen to a run.
+    /// An event in the life of a run.
     "run event" RunEvent {
-        /// A worker takes the run.
+        /// A worker claims the run.
         Claim = "claim",
-        /// The worker gives its first sign of life.
+        /// The worker starts the run: its first event or heartbeat for it.
         Start = "start",
-        /// The worker reports success.
         Succeed = "succeed",
-        /// The worker reports failure.
         Fail = "fail",
-        /// A person, or the worker on a person's behalf, stops the run.
+        /// A caller cancels the run, or the worker confirms the cancel.
         Cancel = "cancel",
-        /// Nobody claimed it in time, or its claimer never gave a sign of life.
+        /// No worker claimed it in time, or the worker that claimed it never started it.
         Expire = "expire",
         /// The worker died or fell silent while the run was running.
         Lose = "lose",
-        /// The run took longer than it may.
+        /// The run exceeded its timeout.
         TimeOut = "time_out",
     }
 }
 
-/// The state `event` leads to, or `None` where it is illegal.
+/// Returns the state after `event`, or `None` if the event is illegal in this state.
 ///
-/// Nested, never a tuple with `_`: a new state or event does not compile until it is placed here.
+/// The matches are nested and have no `_` arm, so that a new state or event does not compile until it is handled here.
 pub const fn next(from: RunState, event: RunEvent) -> Option<RunState> {
     use {RunEvent as E, RunState as S};
     match from {
@@ -74,66 +70,64 @@ pub const fn next(from: RunState, event: RunEvent) -> Option<RunState> {
 }
 
 impl RunState {
-    /// Whether nothing can leave this state. Derived, so it cannot disagree with [`next`].
+    /// Returns whether no event leaves this state. Derived from [`next`].
     pub fn is_terminal(self) -> bool {
         RunEvent::ALL.iter().all(|&event| next(self, event).is_none())
     }
 
-    /// Whether a worker holds a run in this state.
+    /// Returns whether a worker holds a run in this state.
     pub const fn is_held(self) -> bool {
         matches!(self, Self::Claimed | Self::Running)
     }
 }
 
-/// Every legal change of state, once each: what the database's guard is generated from.
+/// Returns every legal transition once. The database guard is generated from it.
 pub fn pairs() -> Vec<(RunState, RunState)> {
     crate::lifecycle::pairs(RunState::ALL, RunEvent::ALL, next)
 }
 
 labelled! {
-    /// Which part of the product a run belongs to.
+    /// The part of the product that a run belongs to.
     "lane" Lane {
-        /// One operation that any worker claims.
+        /// An operation that any worker can claim.
         Ops = "ops",
-        /// Jobs with dependencies.
         Graph = "graph",
-        /// An outside feed kept in a table.
+        /// A sync of an external feed.
         Sync = "sync",
     }
 }
 
 labelled! {
-    /// What keeps a queued run from being claimed, as far as its own row knows.
+    /// The reason for which a queued run cannot be claimed, as far as its own row shows.
     "gate" Gate {
-        /// Nothing: the next worker that fits may claim it.
+        /// No reason: the next matching worker may claim it.
         Open = "open",
-        /// Its time has not come.
+        /// Its start time has not come.
         Time = "time",
-        /// Another run of the same concurrency key is before it.
+        /// Another run with the same concurrency key comes before it.
         Key = "key",
     }
 }
 
 labelled! {
-    /// Why a run ended, as decided by whoever ended it.
+    /// The cause of a run's end.
     "end" EndCause {
-        /// Its worker said so.
+        /// Its worker reported the end.
         Reported = "reported",
-        /// Somebody cancelled it.
         Cancelled = "cancelled",
-        /// It was asked to stop, and its worker did not confirm within the grace period.
+        /// A cancel was requested, and its worker did not confirm within the grace period.
         CancelGrace = "cancel_grace",
-        /// It was claimed, and its worker gave no sign of life.
+        /// Its worker claimed it and never started it.
         Stale = "stale",
         /// Its worker died or fell silent while it was running.
         Lost = "lost",
-        /// Its worker was told to end, and ended before the run did.
+        /// Its worker was shut down before the run ended.
         Interrupted = "interrupted",
-        /// It lost its worker more often than it may.
+        /// It used up its budget of lost workers.
         Quarantined = "quarantined",
-        /// It took longer than its timeout.
+        /// It exceeded its timeout.
         TimedOut = "timed_out",
-        /// Nobody claimed it before it expired.
+        /// No worker claimed it before it expired.
         Expired = "expired",
         /// A plain SQL statement ended it.
         Statement = "statement",
@@ -141,55 +135,52 @@ labelled! {
 }
 
 labelled! {
-    /// How a worker may end a run.
+    /// A final state that a worker may report.
     "final status" FinalStatus {
-        /// It did what was asked.
         Success = "success",
-        /// It did not.
         Failed = "failed",
-        /// It was stopped.
         Cancelled = "cancelled",
     }
 }
 
-/// A request to do something once, as a caller states it.
+/// A request to queue a run.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueueRun {
-    /// The project that the run belongs to.
+    /// Project of the run.
     pub project: String,
-    /// The environment, by its name within the project.
+    /// Name of the environment within the project.
     pub env: String,
-    /// The commit to work on.
+    /// Commit to work on.
     pub git_sha: Option<String>,
-    /// The branch or tag to work on.
+    /// Branch or tag to work on.
     pub git_ref: Option<String>,
-    /// What the worker should know; merged with what it reports at the end.
+    /// Metadata for the worker; merged with the metadata that it reports at the end.
     pub metadata: Json,
-    /// Makes asking twice the same as asking once.
+    /// Idempotency key: a repeated request with the same key returns the first run.
     pub idempotency_key: Option<String>,
-    /// Larger is first.
+    /// Priority; higher values are claimed first.
     pub priority: i32,
-    /// Not before this time.
+    /// Earliest time of a claim.
     pub available_at: Option<Timestamp>,
-    /// Not claimed by this time: cancelled.
+    /// Time at which the run is cancelled if it was not claimed.
     pub expires_at: Option<Timestamp>,
-    /// Tries in all before a failure that a worker reports is final.
+    /// Number of attempts before a reported failure is final.
     pub max_attempts: i32,
-    /// Times the run may lose its worker.
+    /// Number of lost workers before the run is quarantined.
     pub max_losses: i32,
-    /// Wait before the first retry of a reported failure; doubles each time.
+    /// Wait before the first retry of a reported failure in seconds; it doubles with each retry.
     pub backoff_secs: i32,
-    /// How long the run may be running.
+    /// Time limit for the running state in seconds.
     pub timeout_secs: Option<i32>,
-    /// At most one run of the project with this key is claimed at a time.
+    /// Concurrency key: at most one run of the project with the same key is claimed at a time.
     pub concurrency_key: Option<String>,
-    /// What a worker must offer.
+    /// Labels that a worker must have.
     pub labels: Vec<String>,
 }
 
 impl QueueRun {
-    /// A request with every default.
+    /// Makes a request with all defaults.
     pub fn new(project: impl Into<String>, env: impl Into<String>) -> Self {
         Self {
             project: project.into(),
@@ -211,90 +202,87 @@ impl QueueRun {
     }
 }
 
-/// A run as it is kept.
+/// A run as it is stored in the database.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Run {
-    /// Its id.
+    /// Id of the run.
     pub run_id: RunId,
-    /// The project that it belongs to.
+    /// Project of the run.
     pub project_id: String,
-    /// The environment that it belongs to.
+    /// Environment of the run.
     pub env_id: EnvId,
-    /// The part of the product that carries it out.
+    /// Lane: the part of the product that executes the run.
     pub lane: Lane,
-    /// Where it is in its life.
+    /// State of the run.
     pub status: RunState,
-    /// What holds it back while it is queued.
+    /// Reason for which a queued run cannot be claimed.
     pub gate: Option<Gate>,
-    /// The commit.
     pub git_sha: Option<String>,
-    /// The branch or tag.
     pub git_ref: Option<String>,
-    /// What was asked, merged with what was reported.
+    /// Metadata of the request, merged with the metadata of the worker's report.
     pub metadata: Json,
-    /// The caller's key, on the first run of a request.
+    /// Idempotency key of the caller, on the first run of a request.
     pub idempotency_key: Option<String>,
-    /// Larger is first.
+    /// Priority; higher values are claimed first.
     pub priority: i32,
-    /// What a worker must offer.
+    /// Labels that a worker must have.
     pub labels: Vec<String>,
-    /// The key that it shares with runs that must not run beside it.
+    /// Concurrency key: at most one run of the project with the same key is claimed at a time.
     pub concurrency_key: Option<String>,
-    /// Not before this time.
+    /// Earliest time of a claim.
     pub available_at: Option<Timestamp>,
-    /// Cancelled if nobody claimed it by then.
+    /// Time at which the run is cancelled if it was not claimed.
     pub expires_at: Option<Timestamp>,
-    /// How long it may be running.
+    /// Time limit for the running state in seconds.
     pub timeout_secs: Option<i32>,
-    /// Which try of its request this is, from 1.
+    /// Number of the attempt at the request, counted from 1.
     pub attempt: i32,
-    /// Reported failures before this try that count against `max_attempts`.
+    /// Reported failures of earlier attempts, which count towards `max_attempts`.
     pub failures: i32,
-    /// Lost workers before this try that count against `max_losses`.
+    /// Lost workers of earlier attempts, which count towards `max_losses`.
     pub losses: i32,
-    /// Tries in all before a reported failure is final.
+    /// Number of attempts before a reported failure is final.
     pub max_attempts: i32,
-    /// Times that it may lose its worker.
+    /// Number of lost workers before the run is quarantined.
     pub max_losses: i32,
-    /// Wait before the first retry.
+    /// Wait before the first retry of a reported failure in seconds; it doubles with each retry.
     pub backoff_secs: i32,
-    /// The run that this one is the successor of.
+    /// Run of which this one is the successor.
     pub retry_of: Option<RunId>,
-    /// The name of the worker that holds or held it.
+    /// Name of the worker that holds or held it.
     pub claimed_by: Option<String>,
-    /// The worker process, where it is a registered one.
+    /// Id of the worker process, if it is registered.
     pub worker_id: Option<WorkerId>,
-    /// How often it was claimed; a fence for writes.
+    /// Number of the claim; it fences the writes of earlier claims.
     pub epoch: i32,
-    /// Until when its worker needs to give no sign of life.
+    /// End of the worker's lease.
     pub lease_until: Option<Timestamp>,
-    /// When the sweeper ends it for taking too long.
+    /// Time at which the sweeper ends it because of its timeout.
     pub deadline_at: Option<Timestamp>,
-    /// When somebody asked it to stop.
+    /// Time of the request to cancel.
     pub cancel_requested_at: Option<Timestamp>,
-    /// Who asked it to stop.
+    /// Name of the caller who requested the cancel.
     pub cancel_requested_by: Option<String>,
-    /// Why it should stop.
+    /// Reason of the cancel.
     pub cancel_reason: Option<String>,
-    /// When it went silent, if its worker has promised no signs of life: a person decides what becomes of it.
+    /// Time at which it was found stalled: it is silent, its worker sends no heartbeats, and an operator must decide.
     pub stalled_at: Option<Timestamp>,
-    /// Why it ended.
+    /// Cause of the end.
     pub end_cause: Option<EndCause>,
-    /// When it was queued.
     pub queued_at: Timestamp,
-    /// When it was claimed.
+    /// Time of the claim.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// Time of the end.
     pub finished_at: Option<Timestamp>,
-    /// When its row was made.
+    /// Time at which the row was created.
     pub created_at: Timestamp,
-    /// When its row was last changed.
+    /// Time at which the row was last changed.
     pub updated_at: Timestamp,
 }
 
 impl Run {
-    /// What people call it by: the name of its graph, or the feed of its sync. Runs of lane `ops` have none.
+    /// Returns the name of its graph or the feed of its sync; `None` for runs of lane `ops`.
     pub fn name(&self) -> Option<&str> {
         match self.lane {
             Lane::Ops => None,
@@ -304,42 +292,42 @@ impl Run {
     }
 }
 
-/// What a worker gets when it claims a run.
+/// A run as the worker that claimed it receives it.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Claim {
-    /// The run.
+    /// Id of the run.
     pub run_id: RunId,
-    /// Its project.
+    /// Project of the run.
     pub project_id: String,
-    /// Its environment.
+    /// Environment of the run.
     pub env_id: EnvId,
-    /// The commit.
+    /// Commit to work on.
     pub git_sha: Option<String>,
-    /// The branch or tag.
+    /// Branch or tag to work on.
     pub git_ref: Option<String>,
-    /// What was asked.
+    /// Metadata of the request.
     pub metadata: Json,
-    /// The fence that later writes carry.
+    /// Number of the claim; later calls send it so that the server can reject those of an earlier claim.
     pub epoch: i32,
-    /// Which try of its request this is.
+    /// Number of the attempt at the request, counted from 1.
     pub attempt: i32,
-    /// How long it may be running.
+    /// Time limit for the running state in seconds.
     pub timeout_secs: Option<i32>,
-    /// Until when the lease lasts without a sign of life.
+    /// End of the lease, unless an event or a heartbeat extends it.
     pub lease_until: Timestamp,
 }
 
-/// What became of a request to change something.
+/// The outcome of a change that requires a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
-pub enum Applied {
-    /// It was changed, now and by this call.
+pub enum ChangeOutcome {
+    /// This call applied the change.
     Applied,
-    /// The same call had changed it before.
+    /// An earlier call with the same content applied it.
     Duplicate,
-    /// The caller no longer holds what it wanted to change: nothing was changed.
+    /// The caller no longer holds the run, so nothing changed.
     Stale,
 }
 
@@ -348,7 +336,7 @@ mod tests {
     use super::*;
     use {RunEvent as E, RunState as S};
 
-    /// Every legal arrow, written out once more by hand.
+    /// Every legal transition, written by hand.
     const TABLE: &[(S, E, S)] = &[
         (S::Queued, E::Claim, S::Claimed),
         (S::Queued, E::Cancel, S::Cancelled),
@@ -364,7 +352,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_pair_is_in_the_table_or_illegal() {
+    fn transitions_match_the_table() {
         for &from in S::ALL {
             for &event in E::ALL {
                 let expected = TABLE.iter().find(|row| row.0 == from && row.1 == event).map(|row| row.2);
@@ -374,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn every_state_is_reachable_and_every_live_state_can_end() {
+    fn states_are_reachable_and_live_states_can_end() {
         let mut reached = vec![S::Queued];
         while let Some(&to) = pairs()
             .iter()
@@ -391,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_claimed_at_most_once_in_its_life() {
+    fn run_is_claimed_at_most_once() {
         assert_eq!(pairs().iter().filter(|(_, to)| *to == S::Claimed).count(), 1);
         assert!(pairs().iter().all(|(_, to)| *to != S::Queued));
     }

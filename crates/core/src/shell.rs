@@ -1,10 +1,10 @@
-//! Commands that somebody pastes into a shell: what is shown is taken as it was meant.
+//! Quoting of commands for a shell.
 
-/// A value as a shell takes it: names are for people, and may hold anything.
+/// Quotes a value as one argument of a shell command. Names may contain any characters.
 #[must_use]
-pub fn pasted(value: &str) -> String {
+pub fn quote(value: &str) -> String {
     let is_plain = |symbol: char| symbol.is_ascii_alphanumeric() || "-_./:@+,=%".contains(symbol);
-    // Some shells look up what begins with `=`.
+    // zsh expands a word that begins with `=`.
     if !value.is_empty() && !value.starts_with('=') && value.chars().all(is_plain) {
         value.to_owned()
     } else {
@@ -12,13 +12,13 @@ pub fn pasted(value: &str) -> String {
     }
 }
 
-/// A command of ours, from its words. Each is one word for the shell too.
+/// Returns a `tidemill` command with quoted arguments.
 #[must_use]
 pub fn command<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     let mut command = String::from("tidemill");
     for word in words {
         command.push(' ');
-        command.push_str(&pasted(word));
+        command.push_str(&quote(word));
     }
     command
 }
@@ -28,19 +28,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_shell_would_obey_is_quoted() {
+    fn special_characters_are_quoted() {
         for plain in ["run-0199", "a/b:c@d", "1.15", "--status", "90%"] {
-            assert_eq!(pasted(plain), plain);
+            assert_eq!(quote(plain), plain);
         }
-        assert_eq!(pasted(""), "''");
-        assert_eq!(pasted("=ls"), "'=ls'");
-        assert_eq!(pasted("two words"), "'two words'");
-        assert_eq!(pasted("it's $(rm -r ~) `x` \"y\" \\ !z"), r#"'it'\''s $(rm -r ~) `x` "y" \ !z'"#);
-        assert_eq!(pasted("Grüße"), "'Grüße'");
+        assert_eq!(quote(""), "''");
+        assert_eq!(quote("=ls"), "'=ls'");
+        assert_eq!(quote("two words"), "'two words'");
+        assert_eq!(quote("it's $(rm -r ~) `x` \"y\" \\ !z"), r#"'it'\''s $(rm -r ~) `x` "y" \ !z'"#);
+        assert_eq!(quote("Grüße"), "'Grüße'");
     }
 
     #[test]
-    fn a_command_has_the_words_that_it_was_made_of() {
+    fn command_quotes_each_argument() {
         assert_eq!(command(["run", "cancel", "run-1"]), "tidemill run cancel run-1");
         assert_eq!(
             command(["queue", "replay", "work-items", "a b"]),

@@ -1,11 +1,11 @@
-//! Signatures of webhooks: HMAC with SHA-256, as hexadecimal digits, compared in constant time.
+//! Signatures of webhooks: HMAC-SHA-256 in hexadecimal digits, compared in constant time.
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 use std::fmt::Write as _;
 
 fn digest(secret: &[u8], parts: &[&[u8]]) -> Hmac<Sha256> {
-    // The key is one block, as HMAC has it: a longer secret is hashed, a shorter one filled up with zeros.
+    // HMAC uses a key of one block: a longer secret is hashed, a shorter one is padded with zeros.
     let mut key = [0; 64];
     if secret.len() > key.len() {
         key[..32].copy_from_slice(&crate::digest::sha256(secret));
@@ -19,7 +19,7 @@ fn digest(secret: &[u8], parts: &[&[u8]]) -> Hmac<Sha256> {
     mac
 }
 
-/// Signs the parts, one after the other.
+/// Returns the signature of the concatenated parts.
 pub fn sign(secret: &[u8], parts: &[&[u8]]) -> String {
     let mut text = String::with_capacity(64);
     for byte in digest(secret, parts).finalize().into_bytes() {
@@ -28,14 +28,14 @@ pub fn sign(secret: &[u8], parts: &[&[u8]]) -> String {
     text
 }
 
-/// Whether `signature` is that of the parts. It takes as long for a wrong one as for the right one.
+/// Returns whether `signature` is valid for the parts, in constant time.
 pub fn verify(secret: &[u8], parts: &[&[u8]], signature: &str) -> bool {
-    // What is no signature is compared like one, so that it takes as long.
+    // A malformed signature is compared as well, so that it takes the same time.
     let given = bytes(signature).unwrap_or([0; 32]);
     digest(secret, parts).verify_slice(&given).is_ok()
 }
 
-/// The 32 bytes of 64 hexadecimal digits.
+/// Decodes 64 hexadecimal digits.
 fn bytes(text: &str) -> Option<[u8; 32]> {
     let digits = text.as_bytes();
     let mut bytes = [0; 32];
@@ -60,7 +60,7 @@ mod tests {
     const SIGNED: &str = "757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17";
 
     #[test]
-    fn a_signature_is_the_one_that_github_documents() {
+    fn signature_matches_the_github_example() {
         assert_eq!(sign(SECRET, &[PAYLOAD]), SIGNED);
         assert_eq!(sign(SECRET, &[b"Hello, ", b"World!"]), SIGNED);
         assert!(verify(SECRET, &[PAYLOAD], SIGNED));
@@ -69,30 +69,30 @@ mod tests {
 
     /// The sixth case of RFC 4231: a secret of more than one block.
     #[test]
-    fn a_long_secret_is_hashed_first() {
+    fn long_secret_is_hashed_first() {
         let signed = sign(&[0xaa; 131], &[b"Test Using Larger Than Block-Size Key - Hash Key First"]);
         assert_eq!(signed, "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
     }
 
     #[test]
-    fn one_bit_in_body_secret_or_signature_is_enough() {
-        for place in 0..PAYLOAD.len() {
+    fn any_changed_bit_invalidates_the_signature() {
+        for index in 0..PAYLOAD.len() {
             for bit in 0..8 {
                 let mut other = PAYLOAD.to_vec();
-                other[place] ^= 1 << bit;
+                other[index] ^= 1 << bit;
                 assert!(!verify(SECRET, &[&other], SIGNED));
             }
         }
         assert!(!verify(b"It's a Secret to Everybodz", &[PAYLOAD], SIGNED));
-        for place in 0..64 {
+        for index in 0..64 {
             let mut other = SIGNED.as_bytes().to_vec();
-            other[place] = if other[place] == b'0' { b'1' } else { b'0' };
+            other[index] = if other[index] == b'0' { b'1' } else { b'0' };
             assert!(!verify(SECRET, &[PAYLOAD], std::str::from_utf8(&other).unwrap()));
         }
     }
 
     #[test]
-    fn what_is_no_signature_is_refused() {
+    fn malformed_signature_is_rejected() {
         let long = format!("{SIGNED}00");
         for bad in ["", "75", &SIGNED[1..], &long, "é", &"g".repeat(64)] {
             assert!(!verify(SECRET, &[PAYLOAD], bad), "{bad}");

@@ -1,56 +1,54 @@
-//! The key metrics, as numbers.
+//! Key figures of the queue.
 
 use crate::run::RunState;
 
-/// What is going on, and what went on lately.
+/// Key figures of the current and recent activity.
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Stats {
-    /// Runs that wait.
+    /// Number of queued runs.
     pub queued_count: i64,
-    /// Runs that a worker could claim at once.
+    /// Number of queued runs that can be claimed now.
     pub ready_count: i64,
-    /// Age of the oldest run that a worker could claim at once.
+    /// Age in seconds of the oldest run that can be claimed now.
     pub oldest_ready_secs: Option<f64>,
-    /// Runs held, by the name of their worker.
+    /// Numbers of held runs by worker name.
     pub active: Vec<ActiveRuns>,
-    /// Runs of the last 24 hours that succeeded.
+    /// Number of runs that succeeded in the last 24 hours.
     pub success_count: i64,
-    /// Runs of the last 24 hours that failed.
+    /// Number of runs that failed in the last 24 hours.
     pub failed_count: i64,
-    /// Successes among them, in percent.
+    /// Percentage of successes among them.
     pub success_rate: Option<f64>,
-    /// Mean time from claim to end over the last 7 days, by final state.
+    /// Mean time from claim to end in the last 7 days, by final state.
     pub durations: Vec<MeanDuration>,
-    /// The same over the last 24 hours.
+    /// Mean time from claim to end in the last 24 hours, by final state.
     #[serde(default)]
     pub durations_day: Vec<MeanDuration>,
 }
 
-/// The runs that workers of one name hold.
+/// The number of runs that workers of one name hold.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ActiveRuns {
-    /// The workers' name.
+    /// Name of the workers.
     pub claimed_by: String,
-    /// How many runs they hold.
+    /// Number of runs that they hold.
     pub active_runs: i64,
 }
 
-/// How long runs took that ended in one state.
+/// The mean duration of runs with one final state.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MeanDuration {
-    /// The state in which they ended.
     pub status: RunState,
-    /// The mean, in seconds.
+    /// Mean duration in seconds.
     pub avg_duration_seconds: f64,
-    /// How many runs the mean is of.
     pub runs: i64,
 }
 
 impl Stats {
-    /// Fills in the success rate from the counts.
+    /// Computes the success rate from the counts.
     #[must_use]
     pub fn with_rate(mut self) -> Self {
         let total = self.success_count + self.failed_count;

@@ -1,62 +1,59 @@
-//! The life of a sync: every state, every event, the phases of its consolidation, and when one follows the
-//! other.
+//! Lifecycle of a sync: its states, its events, and the phases of its consolidation.
 
 use crate::label::labelled;
 
-/// The label that a run of this lane asks for. Only schedulers offer it, and a pause of the lane is read from it.
+/// Label that a run of the sync lane requires. Only schedulers have it. A pause of the lane is derived from it.
 pub const SYNC_LABEL: &str = "tidemill.sync";
 
 labelled! {
-    /// Where a sync is in its life.
+    /// The state of a sync.
     "sync state" SyncState {
-        /// Planned: its partitions exist, and no worker has taken a page.
+        /// Planned: its partitions exist, and no worker has received a page.
         Created = "created",
-        /// Workers read its partitions.
+        /// Workers are reading its partitions.
         WorkersRunning = "workers_running",
-        /// Every partition is read, and a consolidator has yet to begin.
+        /// All partitions are read; no consolidator has started.
         ConsolidationTriggered = "consolidation_triggered",
-        /// Consolidators map, price and write its stones.
+        /// Consolidators are mapping, pricing and writing its stones.
         Consolidating = "consolidating",
-        /// The table holds it, and the watermark has moved.
+        /// Its stones are in the table and the watermark has advanced.
         Completed = "completed",
-        /// It stopped. Not final: a person may have it retried or resumed, so nothing is frozen here.
+        /// Stopped. Not final: an operator may retry or resume it.
         Failed = "failed",
     }
 }
 
 labelled! {
-    /// What can happen to a sync.
+    /// An event in the life of a sync.
     "sync event" SyncEvent {
-        /// A worker takes the first page.
+        /// A worker receives the first page.
         Start = "start",
-        /// The last partition ended, and none failed.
+        /// The last partition ended and none failed.
         AllCompleted = "all_completed",
-        /// The last open partition ended, and at least one failed: consolidation is skipped.
+        /// The last open partition ended and at least one failed: consolidation is skipped.
         SomeFailed = "some_failed",
-        /// A consolidator begins.
         Consume = "consume",
-        /// Nothing is left to consolidate.
+        /// All stones are consolidated.
         Complete = "complete",
         /// The consolidation failed for good.
         Exhaust = "exhaust",
-        /// A person has the failed partitions read again.
+        /// An operator retries the failed partitions.
         Retry = "retry",
-        /// A person has it consolidated, perhaps by force.
+        /// An operator resumes or forces the consolidation.
         Resume = "resume",
-        /// A person stops it.
         Cancel = "cancel",
     }
 }
 
-/// The state `event` leads to, or `None` where it is illegal.
+/// Returns the state after `event`, or `None` if the event is illegal in this state.
 ///
-/// Nested, never a tuple with `_`: a new state or event does not compile until it is placed here.
+/// The matches are nested and have no `_` arm, so that a new state or event does not compile until it is handled here.
 pub const fn next(from: SyncState, event: SyncEvent) -> Option<SyncState> {
     use {SyncEvent as E, SyncState as S};
     match from {
         S::Created => match event {
             E::Start => Some(S::WorkersRunning),
-            // Messages can expire before any worker takes one: then partitions fail without a start.
+            // Messages can expire before any worker receives one. Then partitions fail without a start.
             E::SomeFailed | E::Cancel => Some(S::Failed),
             E::AllCompleted | E::Consume | E::Complete | E::Exhaust | E::Retry | E::Resume => None,
         },
@@ -91,59 +88,57 @@ pub const fn next(from: SyncState, event: SyncEvent) -> Option<SyncState> {
 }
 
 impl SyncState {
-    /// Whether nothing can leave this state. Derived, so it cannot disagree with [`next`].
+    /// Returns whether no event leaves this state. Derived from [`next`].
     pub fn is_terminal(self) -> bool {
         SyncEvent::ALL.iter().all(|&event| next(self, event).is_none())
     }
 
-    /// Whether something is still to be done without a person: what can be cancelled lives.
+    /// Returns whether processing continues without an operator: exactly the states that can be cancelled.
     pub const fn is_live(self) -> bool {
         next(self, SyncEvent::Cancel).is_some()
     }
 }
 
-/// Every legal change of state, once each: what the database's guard is generated from.
+/// Returns every legal transition once. The database guard is generated from it.
 pub fn pairs() -> Vec<(SyncState, SyncState)> {
     crate::lifecycle::pairs(SyncState::ALL, SyncEvent::ALL, next)
 }
 
 labelled! {
-    /// What a consolidator is doing.
+    /// The phase of a consolidation.
     "consolidation phase" ConsolidationPhase {
-        /// Looks whether the sync may be consolidated.
+        /// Checks whether the sync may be consolidated.
         ValidatingRun = "validating_run",
         /// Reads the pricing rules that are pinned to the sync.
         LoadingPricingRules = "loading_pricing_rules",
         /// Claims the next pages.
         FetchingRawBatch = "fetching_raw_batch",
-        /// Reads the records of those pages.
+        /// Reads the records of the pages.
         ProcessingBatch = "processing_batch",
-        /// Makes stones of the records.
+        /// Maps the records to stones.
         MappingDiamonds = "mapping_diamonds",
-        /// Prices the stones.
         ApplyingPricing = "applying_pricing",
-        /// Writes the stones.
         UpsertingBatch = "upserting_batch",
-        /// Marks the pages as done.
+        /// Marks the pages as consolidated.
         MarkingConsolidated = "marking_consolidated",
-        /// Writes the figures and the end.
+        /// Writes the counters and the end of the sync.
         UpdatingRunMetadata = "updating_run_metadata",
-        /// Moves the watermark, in the same commit.
+        /// Advances the watermark, in the same transaction.
         AdvancingWatermark = "advancing_watermark",
     }
 }
 
 labelled! {
-    /// Whether pages are left to be consolidated.
+    /// Whether pages remain to be consolidated.
     "rest" Rest {
-        /// At least one page is open, locked ones included.
+        /// At least one page is open, including locked ones.
         More = "more",
-        /// None is.
+        /// No page is open.
         Nothing = "nothing",
     }
 }
 
-/// The phase that follows, or `None` after the last. Only after a batch does the rest decide.
+/// Returns the next phase, or `None` after the last. `rest` matters only at the end of a batch.
 pub const fn next_phase(phase: ConsolidationPhase, rest: Rest) -> Option<ConsolidationPhase> {
     use ConsolidationPhase as P;
     match phase {
@@ -163,27 +158,27 @@ pub const fn next_phase(phase: ConsolidationPhase, rest: Rest) -> Option<Consoli
     }
 }
 
-/// What the counts of a sync's partitions ask for.
+/// The decision about a consolidation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// Partitions are open: nothing yet.
+pub enum ConsolidationDecision {
+    /// Some partitions are open.
     Wait,
-    /// All are completed: consolidate.
+    /// All partitions are completed: consolidate.
     Trigger,
-    /// None is open, and some failed: do not consolidate.
+    /// No partition is open and some failed: do not consolidate.
     Skip,
 }
 
-/// Decides from counts that were read under the lock of the sync's row, so that two last partitions cannot each
-/// see the other as open.
-pub const fn evaluate(expected: u32, completed: u32, failed: u32) -> Verdict {
-    // More than expected can only be a fault elsewhere; waiting for ever would hide it.
+/// Decides whether to consolidate. The counts must be read under the lock of the sync's row; otherwise two partitions
+/// that end at the same time could each see the other as open.
+pub const fn evaluate(expected: u32, completed: u32, failed: u32) -> ConsolidationDecision {
+    // More than expected would be a bug elsewhere; waiting forever would hide it.
     if completed.saturating_add(failed) < expected {
-        Verdict::Wait
+        ConsolidationDecision::Wait
     } else if failed == 0 {
-        Verdict::Trigger
+        ConsolidationDecision::Trigger
     } else {
-        Verdict::Skip
+        ConsolidationDecision::Skip
     }
 }
 
@@ -192,7 +187,7 @@ mod tests {
     use super::*;
     use {ConsolidationPhase as P, SyncEvent as E, SyncState as S};
 
-    /// Every legal arrow, written out once more by hand.
+    /// Every legal transition, written by hand.
     const TABLE: &[(S, E, S)] = &[
         (S::Created, E::Start, S::WorkersRunning),
         (S::Created, E::SomeFailed, S::Failed),
@@ -211,7 +206,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_pair_is_in_the_table_or_illegal() {
+    fn transitions_match_the_table() {
         for &from in S::ALL {
             for &event in E::ALL {
                 let expected = TABLE.iter().find(|row| row.0 == from && row.1 == event).map(|row| row.2);
@@ -221,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn every_state_is_reachable_and_every_live_state_can_stop() {
+    fn states_are_reachable_and_live_states_can_be_cancelled() {
         let mut reached = vec![S::Created];
         while let Some(&(_, to)) =
             pairs().iter().find(|(from, to)| reached.contains(from) && !reached.contains(to))
@@ -235,19 +230,19 @@ mod tests {
     }
 
     #[test]
-    fn only_a_completed_sync_is_final() {
+    fn only_completed_is_terminal() {
         let terminal: Vec<_> = S::ALL.iter().filter(|state| state.is_terminal()).collect();
         assert_eq!(terminal, [&S::Completed]);
     }
 
     #[test]
-    fn only_a_consolidation_completes_a_sync() {
+    fn only_consolidation_completes_a_sync() {
         let into: Vec<_> = TABLE.iter().filter(|row| row.2 == S::Completed).map(|row| row.1).collect();
         assert_eq!(into, [E::Complete]);
     }
 
     #[test]
-    fn the_phases_loop_while_pages_are_left_and_end_with_the_watermark() {
+    fn phases_loop_until_no_pages_remain_then_advance_watermark() {
         let mut phase = P::ValidatingRun;
         let mut passed = vec![phase];
         let mut batches = 0;
@@ -276,19 +271,19 @@ mod tests {
     }
 
     #[test]
-    fn consolidation_waits_for_every_partition_and_for_none_that_failed() {
+    fn consolidation_needs_every_partition_completed() {
         let table = [
-            ((3, 0, 0), Verdict::Wait),
-            ((3, 2, 0), Verdict::Wait),
-            ((3, 0, 2), Verdict::Wait),
-            ((3, 1, 1), Verdict::Wait),
-            ((3, 3, 0), Verdict::Trigger),
-            ((3, 2, 1), Verdict::Skip),
-            ((3, 0, 3), Verdict::Skip),
-            ((1, 1, 0), Verdict::Trigger),
+            ((3, 0, 0), ConsolidationDecision::Wait),
+            ((3, 2, 0), ConsolidationDecision::Wait),
+            ((3, 0, 2), ConsolidationDecision::Wait),
+            ((3, 1, 1), ConsolidationDecision::Wait),
+            ((3, 3, 0), ConsolidationDecision::Trigger),
+            ((3, 2, 1), ConsolidationDecision::Skip),
+            ((3, 0, 3), ConsolidationDecision::Skip),
+            ((1, 1, 0), ConsolidationDecision::Trigger),
         ];
-        for ((expected, completed, failed), verdict) in table {
-            assert_eq!(evaluate(expected, completed, failed), verdict, "{expected} {completed} {failed}");
+        for ((expected, completed, failed), decision) in table {
+            assert_eq!(evaluate(expected, completed, failed), decision, "{expected} {completed} {failed}");
         }
     }
 }

@@ -1,40 +1,35 @@
-//! Tasks: orders to agents, and what agents report of them. Agents only report; the controller decides.
+//! Tasks: orders to agents, and their reports. Agents only report; the controller decides.
 
 use crate::job::JobEvent;
 use crate::label::labelled;
 
 labelled! {
-    /// What an agent is asked to do.
+    /// The kind of a task.
     "task kind" TaskKind {
-        /// Carry a job out.
         RunJob = "RUNJOB",
-        /// Stop carrying it out, and say when it has stopped.
+        /// Stop the execution of a job and confirm it.
         CancelJob = "CANCELJOB",
     }
 }
 
 labelled! {
-    /// How far an agent is with a task, as it derives it from its disk and its processes.
+    /// The progress of a task, as the agent derives it from its disk and its processes.
     "stage" Stage {
-        /// It makes the directory.
+        /// The agent creates the directory.
         Preparing = "preparing",
-        /// It is ready to start the command.
+        /// The agent is ready to start the command.
         Prepared = "prepared",
-        /// The command runs.
         Executing = "executing",
-        /// The command ended badly.
         Error = "error",
-        /// The command is over.
         Executed = "executed",
-        /// It collects what the command left.
+        /// The agent collects the outputs.
         Finalizing = "finalizing",
-        /// What the command left is kept.
         Finalized = "finalized",
     }
 }
 
 impl Stage {
-    /// What it means for the job.
+    /// Returns the event that this stage means for the job.
     pub const fn event(self) -> JobEvent {
         match self {
             Self::Preparing => JobEvent::Prepare,
@@ -48,77 +43,76 @@ impl Stage {
     }
 }
 
-/// What came of a task.
+/// The result of a task.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum TaskResult {
-    /// The command ended by itself, and what it left was looked at.
+    /// The command ended by itself, and the agent collected its outputs.
     Ended {
-        /// Its exit code; 128 and the signal's number where one ended it.
+        /// Exit code; 128 plus the signal's number if a signal ended it.
         exit_code: i32,
-        /// Outputs that nothing matched, each as its name with the pattern: `table (out/*.csv)`. Agents of earlier
-        /// releases send the name alone.
+        /// Outputs without a matching file, each as its name with the pattern: `table (out/*.csv)`. Agents of earlier
+        /// releases send only the name.
         unmatched: Vec<String>,
-        /// Files that are new and match nothing: what may have been meant.
+        /// New files that match no output, as a hint.
         #[serde(default)]
         hint: Vec<String>,
-        /// Why it ended, where the agent knows more than the code: out of time, out of memory.
+        /// Explanation, if the agent knows more than the exit code: timeout, out of memory.
         #[serde(default)]
         message: Option<String>,
     },
-    /// The agent could not carry it out.
+    /// The agent could not execute it.
     Failed {
-        /// Whether trying again would fail again.
+        /// Whether a retry would fail again.
         fatal: bool,
-        /// Whether that is so on this agent alone: another one may do better. Agents of earlier releases do not say.
+        /// Whether only this agent is affected, so that another agent may succeed. Agents of earlier releases do not
+        /// send it.
         #[serde(default)]
         elsewhere: bool,
-        /// Why.
         message: String,
     },
-    /// It was stopped, and nothing of it runs any more.
+    /// The task was stopped, and none of its processes runs.
     Stopped,
 }
 
-/// A file that a job left.
+/// An output file of a job.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Output {
-    /// The name under which the definition asks for it.
+    /// Name of the output in the definition.
     pub name: String,
-    /// Where it is, below the job's directory.
+    /// Path relative to the job's directory.
     pub path: String,
-    /// Its size.
     pub size_bytes: i64,
-    /// SHA-256 of what is in it, in hexadecimal digits.
+    /// SHA-256 of the contents in hexadecimal digits.
     pub sha256: String,
-    /// Where it is kept, for agents elsewhere; without it, it is in the workspace of the agent that made it.
+    /// URL in the object store; null if the file is only on the disk of the agent that produced it.
     #[serde(default)]
     pub url: Option<String>,
 }
 
-/// The id of a job's task: the job, and which try this is.
+/// Returns the id of a job's task, made of the job id and the number of the attempt.
 pub fn task_id(job: &str, number: i32) -> String {
     format!("{job}-{number:03}")
 }
 
-/// How often an agent is told to stop a task, where it answers each time that it cannot.
+/// Maximum number of orders to stop a task, if the agent reports each time that it cannot.
 pub const STOPS_MAX: u32 = 5;
 
-/// The id of the order to stop a task.
+/// Returns the id of the order to stop a task.
 pub fn cancel_id(task: &str) -> String {
     format!("{task}-cancel")
 }
 
-/// The id of the order that follows one to stop a task which came to nothing; none where it was the last.
+/// Returns the id of the next stop order after a failed one; `None` after the last.
 pub fn next_cancel_id(order: &str) -> Option<String> {
     let (task, number) = order.rsplit_once("-cancel")?;
     let number: u32 = number.strip_prefix('-').map_or(Some(1), |number| number.parse().ok())?;
     (number < STOPS_MAX).then(|| format!("{task}-cancel-{}", number + 1))
 }
 
-/// The id of a job: the same for the same run and name, however often it is made.
+/// Returns the id of a job, derived from the run and the name.
 pub fn job_id(run: &crate::RunId, name: &str) -> String {
     const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     use sha2::Digest as _;
@@ -143,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_the_same_for_the_same_run_and_name() {
+    fn job_ids_are_deterministic() {
         let run: crate::RunId = "run-0192f5a0-0000-7000-8000-000000000000".parse().unwrap();
         let id = job_id(&run, "extract");
         assert_eq!(id, job_id(&run, "extract"));
@@ -154,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_is_told_to_stop_so_often() {
+    fn stop_orders_are_limited() {
         let orders = std::iter::successors(Some(cancel_id("a-001")), |order| next_cancel_id(order));
         let orders: Vec<String> = orders.collect();
         assert_eq!(orders[..2], ["a-001-cancel", "a-001-cancel-2"]);

@@ -1,7 +1,7 @@
-//! The range of times: the years 1 to 9999, which RFC 3339 can write.
+//! The supported range of times: the years 1 to 9999, the range of RFC 3339.
 //!
-//! PostgreSQL and SQLite hold more: `infinity`, and years that no calendar library knows. Such a value is read as the
-//! nearest time in the range.
+//! PostgreSQL and SQLite can store more: `infinity`, and years outside of the range of calendar libraries. Such a
+//! value is read as the nearest time in the range.
 
 use crate::Timestamp;
 
@@ -10,20 +10,20 @@ pub const MICROS_MIN: i64 = -62_135_596_800_000_000;
 /// `9999-12-31T23:59:59.999999Z` in microseconds since 1970.
 pub const MICROS_MAX: i64 = 253_402_300_799_999_999;
 
-/// The time that is so many microseconds after 1970, or the nearest one in the range.
+/// Converts microseconds since 1970 to a time, clamped to the range.
 pub fn from_micros(micros: i64) -> Timestamp {
-    // Every value between the bounds is a time, so the default is never used.
+    // Every value between the bounds is valid, so the default is never used.
     Timestamp::from_timestamp_micros(micros.clamp(MICROS_MIN, MICROS_MAX)).unwrap_or_default()
 }
 
-/// The time so much later, in whole microseconds, or the nearest one in the range.
+/// Adds a duration in whole microseconds, clamped to the range.
 pub fn later(at: Timestamp, by: chrono::TimeDelta) -> Timestamp {
     let by =
         by.num_microseconds().unwrap_or(if by > chrono::TimeDelta::zero() { i64::MAX } else { i64::MIN });
     from_micros(at.timestamp_micros().saturating_add(by))
 }
 
-/// Whether a time is in the range.
+/// Returns whether a time is in the range.
 pub fn is_in_range(at: Timestamp) -> bool {
     (MICROS_MIN..=MICROS_MAX).contains(&at.timestamp_micros())
 }
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_that_is_too_late_or_too_early_is_the_bound() {
+    fn later_is_clamped_to_the_range() {
         use chrono::TimeDelta;
         let at = from_micros(7_000_001);
         assert_eq!(later(at, TimeDelta::seconds(3)), from_micros(10_000_001));

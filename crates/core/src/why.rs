@@ -1,167 +1,161 @@
-//! Why a run is where it is: one typed reason, the same sentence at every door.
+//! The reason for the current state of a run: one typed value with one sentence, the same in every interface.
 //!
-//! [`explain`] decides from facts that were read together. The order of the questions is the order in which a
-//! person would want to hear the answers: what no worker could change comes before what only lacks a worker.
+//! [`explain`] decides from facts of one snapshot. Reasons that no worker could change, such as a pause, come before
+//! missing workers.
 
 mod job;
 mod sync;
 
 pub use job::{AgentFacts, GraphReason, JobFacts, JobReason, explain_job};
-pub use sync::{Hands, SyncFacts, SyncReason, explain_sync};
+pub use sync::{ProcessCounts, SyncFacts, SyncReason, explain_sync};
 
 use crate::project::Flag;
 use crate::run::{EndCause, Gate, Lane, Run, RunState};
-use crate::shell::pasted;
+use crate::shell::quote;
 use crate::{RunId, Timestamp};
 
-/// What was read to answer the question.
+/// The input of [`explain`], read in one transaction.
 #[derive(Debug, Clone)]
 pub struct Facts {
-    /// The run.
     pub run: Run,
-    /// The flags that hold its project or its lane.
+    /// Flags of its project or its lane.
     pub flags: Vec<Flag>,
-    /// The run that holds its concurrency key, or is first in line for it.
+    /// The run that holds its concurrency key, or is the next to get it.
     pub key_head: Option<RunId>,
-    /// The worker of that run.
+    /// Worker of that run.
     pub key_worker: Option<String>,
-    /// The facts about that run, if this run waits for it.
+    /// Facts about that run, if this run waits for it.
     pub key_head_facts: Option<Box<Facts>>,
-    /// Runs that would be claimed before it.
+    /// Number of runs that would be claimed before it.
     pub ahead: i64,
-    /// Live workers that offer what it needs, and take runs.
+    /// Live workers with its labels that are not draining.
     pub workers_fitting: i64,
-    /// Live workers that take runs.
+    /// Live workers that are not draining.
     pub workers_alive: i64,
-    /// Live workers that offer what it needs, and drain.
+    /// Live workers with its labels that are draining.
     pub workers_draining: i64,
-    /// When its own worker last gave a sign of life.
+    /// Time of the last heartbeat of its own worker.
     pub worker_beat_at: Option<Timestamp>,
-    /// The try that followed it.
     pub successor: Option<RunId>,
-    /// The last event that a worker wrote.
+    /// Last event that a worker wrote.
     pub last_event: Option<String>,
-    /// When it wrote that event.
+    /// Time of that event.
     pub last_event_at: Option<Timestamp>,
 }
 
-/// The one reason.
+/// The reason for the current state of a run.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "code", rename_all = "snake_case")]
 pub enum Reason {
-    /// A flag holds it.
     Paused {
-        /// What is paused.
+        /// Scope of the pause.
         scope: String,
-        /// Why.
+        /// Reason of the pause.
         note: Option<String>,
-        /// Until when.
+        /// End of the pause, if it ends by itself.
         until: Option<Timestamp>,
     },
-    /// Its time has not come.
+    /// Its start time has not come.
     NotYet {
-        /// When it comes.
+        /// Earliest time of a claim.
         available_at: Timestamp,
-        /// Whether it waits because the try before it failed.
+        /// Whether it backs off after a failed attempt.
         backing_off: bool,
     },
-    /// Another run of its concurrency key is before it.
+    /// Another run of its concurrency key comes before it.
     KeyHeld {
-        /// The key.
         key: String,
-        /// The run that is before it.
+        /// Run that comes before it.
         head: Option<RunId>,
-        /// The worker of that run.
+        /// Worker of that run.
         worker: Option<String>,
-        /// Why that run does not progress, if it does not.
+        /// Reason for which that run makes no progress, if it does not.
         #[serde(skip_serializing_if = "Option::is_none")]
         head_reason: Option<Box<Reason>>,
     },
-    /// Nobody works at all.
+    /// No worker is running.
     NoWorkers {
-        /// What it needs, once somebody does.
+        /// Labels that the run requires.
         labels: Vec<String>,
     },
-    /// Whoever could take it was asked to drain.
+    /// All matching workers are draining.
     WorkersDraining {
-        /// How many there are.
+        /// Number of draining workers that match.
         workers: i64,
     },
-    /// Nobody who works offers what it needs.
+    /// No running worker has the required labels.
     NoWorkerFits {
-        /// What it needs.
+        /// Labels that the run requires.
         labels: Vec<String>,
-        /// How many workers there are.
+        /// Number of running workers.
         workers_alive: i64,
     },
-    /// Others are before it.
+    /// Other runs come before it.
     Behind {
-        /// How many.
+        /// Number of these runs.
         ahead: i64,
     },
-    /// The next worker that asks gets it.
+    /// The next matching worker gets it.
     Next,
-    /// It was asked to stop, and its worker has not confirmed yet.
+    /// A cancel was requested, and its worker has not confirmed it.
     Stopping {
-        /// Who asked.
+        /// Name of the caller who requested it.
         by: Option<String>,
-        /// Its worker.
+        /// Name of its worker.
         worker: Option<String>,
-        /// When it was asked.
+        /// Time of the request.
         since: Timestamp,
     },
-    /// Its worker is silent.
+    /// Its worker has stopped sending heartbeats.
     WorkerSilent {
-        /// Its worker.
+        /// Name of its worker.
         worker: Option<String>,
-        /// The worker's last sign of life.
+        /// Time of the worker's last heartbeat.
         since: Timestamp,
     },
-    /// It is running and silent, and its worker has promised no signs of life: a person must decide.
+    /// It is running and silent, and its worker sends no heartbeats: an operator must decide.
     Stalled {
-        /// Its worker.
+        /// Name of its worker.
         worker: Option<String>,
-        /// The worker's last sign of life.
+        /// Time of the last activity.
         since: Timestamp,
     },
-    /// Its worker has it, and has not started.
+    /// Its worker has claimed it and not started it.
     Claimed {
-        /// Its worker.
+        /// Name of its worker.
         worker: Option<String>,
-        /// When its lease ends.
+        /// End of the lease.
         lease_until: Option<Timestamp>,
     },
-    /// Its worker carries it out.
+    /// Its worker is executing it.
     Running {
-        /// Its worker.
+        /// Name of its worker.
         worker: Option<String>,
-        /// Since when.
+        /// Time of the start.
         since: Option<Timestamp>,
-        /// What the worker said last.
+        /// Last event that the worker wrote.
         last_event: Option<String>,
     },
-    /// It is a sync, and waits for something of its own.
+    /// It is a sync that waits for something specific to syncs.
     Sync(SyncReason),
-    /// It is a graph: one of its jobs says what it waits for.
+    /// It is a graph; one of its jobs determines the reason.
     Graph(GraphReason),
-    /// It is over.
     Ended {
-        /// How.
         status: RunState,
-        /// Why.
+        /// Cause of the end.
         cause: Option<EndCause>,
-        /// What its metadata says of it.
+        /// Error or reason from its metadata.
         detail: Option<String>,
-        /// The try that followed it.
+        /// Run that continues the request.
         successor: Option<RunId>,
     },
 }
 
-/// Silence of a worker that is worth telling a person about.
+/// Time without a heartbeat after which a worker is reported as silent.
 const SILENT_SECS: i64 = 10;
 
-/// Decides the reason at `now`.
+/// Returns the reason for the state of a run at `now`.
 pub fn explain(facts: &Facts, now: Timestamp) -> Reason {
     match facts.run.status {
         RunState::Queued => explain_queued(facts, now),
@@ -209,9 +203,10 @@ fn explain_queued(facts: &Facts, now: Timestamp) -> Reason {
     if facts.ahead > 0 { Reason::Behind { ahead: facts.ahead } } else { Reason::Next }
 }
 
-/// Decides why the run that holds a concurrency key does not progress. `None`: it is carried out, or is over.
+/// Returns the reason for which the run that holds a concurrency key makes no progress; `None` if it makes progress
+/// or has ended.
 fn explain_head(head: &Facts, now: Timestamp) -> Option<Reason> {
-    // A sync or a graph waits for things of its own, which these facts do not tell.
+    // The reasons of syncs and graphs need other facts.
     if head.run.lane != Lane::Ops {
         return None;
     }
@@ -244,59 +239,59 @@ fn explain_held(facts: &Facts, now: Timestamp) -> Reason {
     Reason::Running { worker, since: run.started_at, last_event: facts.last_event.clone() }
 }
 
-/// What the metadata says about the end: an error, or a reason.
+/// Returns the error or the reason from the metadata of an ended run.
 fn detail(run: &Run) -> Option<String> {
     let text = |key: &str| run.metadata.get(key).and_then(crate::Json::as_str).map(str::to_owned);
     if run.status == RunState::Success { None } else { text("error").or_else(|| text("reason")) }
 }
 
 impl Reason {
-    /// The sentence for people. Times stand as UTC; a terminal may say them more kindly.
+    /// Returns the reason as a sentence, with times in UTC.
     pub fn sentence(&self) -> String {
         match self {
             Self::Paused { .. } | Self::NotYet { .. } | Self::KeyHeld { .. } => self.waiting_sentence(),
-            Self::NoWorkers { .. } => "It waits for a worker, and none is alive.".to_owned(),
+            Self::NoWorkers { .. } => "It waits for a worker, but no worker is running.".to_owned(),
             Self::WorkersDraining { workers } => {
-                let one = "worker that offers what it needs drains, and takes";
-                let several = "workers that offer what it needs drain, and take";
-                format!("It waits for a worker: {} nothing new.", counted(*workers, one, several))
+                let one = "matching worker is draining and takes";
+                let several = "matching workers are draining and take";
+                format!("It waits for a worker: {} no new runs.", counted(*workers, one, several))
             }
             Self::NoWorkerFits { labels, workers_alive } => format!(
-                "It needs a worker that offers {}; {} alive, and none of them does.",
+                "It needs a worker with the labels {}; {} running, none with these labels.",
                 labels.join(", "),
                 counted(*workers_alive, "worker is", "workers are"),
             ),
             Self::Behind { ahead } => {
-                format!("It waits in line behind {}.", counted(*ahead, "other run", "other runs"))
+                format!("It waits behind {}.", counted(*ahead, "other run", "other runs"))
             }
             Self::Next => "It is next: the first free worker takes it.".to_owned(),
             Self::Stopping { by, worker, since } => format!(
-                "{} asked it to stop at {}; worker {} has not confirmed yet.",
-                by.as_deref().unwrap_or("Somebody"),
+                "{} asked to stop it at {}; worker {} has not confirmed yet.",
+                by.as_deref().unwrap_or("A caller"),
                 at(*since),
                 worker.as_deref().unwrap_or("unknown"),
             ),
             Self::WorkerSilent { worker, since } => format!(
-                "Its worker {} has been silent since {}; the sweeper decides when the lease is over.",
+                "Its worker {} has been silent since {}; the sweeper acts when the lease expires.",
                 worker.as_deref().unwrap_or("unknown"),
                 at(*since),
             ),
             Self::Stalled { worker, since } => format!(
-                "It is stalled: worker {} has given no sign of life since {}. The worker promised none, so the run \
-                 stays with it. If the worker is gone, fail the run, or fail it with --retry to queue a successor.",
+                "It is stalled: worker {} has been silent since {}. That worker sends no heartbeats, so the run stays \
+                 with it. If the worker is gone, fail the run, or fail it with --retry to queue a successor.",
                 worker.as_deref().unwrap_or("unknown"),
                 at(*since),
             ),
             Self::Claimed { worker, lease_until } => format!(
-                "Worker {} has claimed it and not started; the lease lasts until {}.",
+                "Worker {} has claimed it but not started it; the lease ends at {}.",
                 worker.as_deref().unwrap_or("unknown"),
-                lease_until.map_or_else(|| "its worker's end".to_owned(), at),
+                lease_until.map_or_else(|| "the end of its worker".to_owned(), at),
             ),
             Self::Running { worker, since, last_event } => {
                 let since = since.map_or_else(String::new, |since| format!(" since {}", at(since)));
-                let said =
-                    last_event.as_ref().map_or_else(String::new, |said| format!(", and last said: {said}"));
-                format!("Worker {} carries it out{since}{said}.", worker.as_deref().unwrap_or("unknown"))
+                let event =
+                    last_event.as_ref().map_or_else(String::new, |event| format!(", last event: {event}"));
+                format!("Worker {} is executing it{since}{event}.", worker.as_deref().unwrap_or("unknown"))
             }
             Self::Sync(reason) => reason.sentence(),
             Self::Graph(reason) => reason.sentence(),
@@ -316,18 +311,18 @@ impl Reason {
                 format!("Its {what} is paused{until}{note}.")
             }
             Self::NotYet { available_at, backing_off: true } => {
-                format!("The try before it failed; it backs off until {}.", at(*available_at))
+                format!("The previous attempt failed; it backs off until {}.", at(*available_at))
             }
             Self::NotYet { available_at, backing_off: false } => {
-                format!("It is not to start before {}.", at(*available_at))
+                format!("It must not start before {}.", at(*available_at))
             }
             Self::KeyHeld { key, head, worker, head_reason } => {
-                let head = head.as_ref().map_or_else(|| "another run".to_owned(), |run| format!("run {run}"));
+                let head = head.as_ref().map_or_else(|| "Another run".to_owned(), |run| format!("Run {run}"));
                 let worker = worker.as_ref().map_or_else(String::new, |name| format!(" on worker {name}"));
                 let state = head_reason
                     .as_ref()
                     .map_or_else(String::new, |reason| format!(" About that run: {}", reason.sentence()));
-                format!("Its concurrency key `{key}` belongs to {head}{worker} first.{state}")
+                format!("{head}{worker} comes before it for concurrency key `{key}`.{state}")
             }
             Self::NoWorkers { .. }
             | Self::WorkersDraining { .. }
@@ -345,7 +340,7 @@ impl Reason {
         }
     }
 
-    /// What a person can do about it, where there is one thing to do.
+    /// Returns a command that helps, if there is one.
     pub fn hint(&self, run: &RunId) -> Option<String> {
         match self {
             Self::Paused { scope, .. } => {
@@ -356,7 +351,7 @@ impl Reason {
                 let mut command = String::from("tidemill work");
                 for label in labels {
                     command.push_str(" --label ");
-                    command.push_str(&pasted(label));
+                    command.push_str(&quote(label));
                 }
                 Some(command + " -- COMMAND")
             }
@@ -405,16 +400,16 @@ fn ended_sentence(
         Some(EndCause::CancelGrace) => {
             "It was cancelled; its worker did not confirm within the grace period".to_owned()
         }
-        Some(EndCause::Stale) => "Its worker claimed it and gave no sign of life".to_owned(),
+        Some(EndCause::Stale) => "Its worker claimed it but never started it".to_owned(),
         Some(EndCause::Lost) => "Its worker was lost while it was running".to_owned(),
-        Some(EndCause::Interrupted) => "Its worker was told to end before the run did".to_owned(),
-        Some(EndCause::Quarantined) => "It is in quarantine: it lost its worker once too often".to_owned(),
-        Some(EndCause::TimedOut) => "It took longer than its timeout".to_owned(),
-        Some(EndCause::Expired) => "Nobody claimed it before it expired".to_owned(),
+        Some(EndCause::Interrupted) => "Its worker was shut down before the run ended".to_owned(),
+        Some(EndCause::Quarantined) => "It is in quarantine: it has lost its worker too often".to_owned(),
+        Some(EndCause::TimedOut) => "It exceeded its timeout".to_owned(),
+        Some(EndCause::Expired) => "No worker claimed it before it expired".to_owned(),
         Some(EndCause::Statement) => format!("A plain SQL statement set it to {status}"),
     };
     let detail = detail.map_or_else(String::new, |detail| format!(": {detail}"));
-    let next = successor.map_or_else(String::new, |next| format!(" Run {next} carries the request on."));
+    let next = successor.map_or_else(String::new, |next| format!(" Its successor is run {next}."));
     format!("{how}{detail}.{next}")
 }
 

@@ -1,70 +1,66 @@
-//! A process that claims runs.
+//! Worker processes, which claim runs.
 
 use crate::{Timestamp, WorkerId};
 
-/// A worker process as it is kept.
+/// A worker process that sends heartbeats.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Worker {
-    /// Made at the start of the process.
+    /// Id of the process, made at its start.
     pub worker_id: WorkerId,
-    /// A label for people; several processes may share it.
+    /// Display name; several processes may share it.
     pub name: String,
-    /// The machine that it runs on.
+    /// Host name of the machine.
     pub host: String,
-    /// Its process id on that machine.
+    /// Process id on that machine.
     pub pid: i64,
-    /// What it offers.
+    /// Labels that runs can require.
     pub labels: Vec<String>,
-    /// The version of its binary.
+    /// Version of its binary.
     pub version: String,
-    /// When it started.
+    /// Time of its start.
     pub started_at: Timestamp,
-    /// When it last said that it lives.
+    /// Time of its last heartbeat.
     pub beat_at: Timestamp,
-    /// When it was found dead, or said goodbye.
+    /// Time at which it signed off or was declared dead.
     pub ended_at: Option<Timestamp>,
-    /// Whether it was asked to end what it has, and to take nothing new.
+    /// Whether it is draining: it finishes its runs and claims no new ones.
     #[serde(default)]
     pub draining: bool,
 }
 
-/// What a worker process says of itself.
+/// The registration of a worker process.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewWorker {
     /// Made at the start of the process.
     pub worker_id: WorkerId,
-    /// A label for people.
     pub name: String,
-    /// The machine that it runs on.
     pub host: String,
-    /// Its process id on that machine.
     pub pid: i64,
-    /// What it offers.
     pub labels: Vec<String>,
-    /// The version of its binary.
+    /// Version of its binary.
     pub version: String,
 }
 
-/// What a worker learns about one of its runs when it beats.
+/// The state of a worker's lease on a run, in the response to a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Held {
-    /// Whether it may go on writing for the run.
+pub struct RunLease {
+    /// Whether the worker still holds the run.
     pub held: bool,
-    /// Whether somebody asked for the run to stop.
+    /// Whether a cancel of the run was requested.
     pub cancel_requested: bool,
-    /// Until when its lease lasts now.
+    /// New end of the lease.
     pub lease_until: Option<Timestamp>,
 }
 
-/// What a worker process learns when it beats.
+/// The response to a worker's heartbeat.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Beaten {
-    /// One for each run, in the order in which they were named.
-    pub held: Vec<Held>,
-    /// Whether it was asked to drain: it gets nothing new, and may end once it has nothing in hand.
+pub struct HeartbeatResponse {
+    /// One lease for each run, in the order of the request.
+    pub held: Vec<RunLease>,
+    /// Whether the worker is draining: it gets no new runs and may exit when it holds none.
     #[serde(default)]
     pub draining: bool,
 }

@@ -1,12 +1,12 @@
-//! Plans for feeds of many shapes: few counts, even partitions, every stone in exactly one.
+//! Plans for many price distributions: few counts, even partitions, every stone in exactly one.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use proptest::prelude::*;
 use tidemill_core::feed::{Cents, PRICE_CEILING, PriceRange};
-use tidemill_core::heatmap::{Counts, Goal, Planned, next_counts, partitions};
+use tidemill_core::heatmap::{Counts, Goal, PlannedPartition, next_counts, partitions};
 
-/// A feed that counts: its prices, sorted.
+/// A feed that answers counts: its prices, sorted.
 struct Stones(Vec<Cents>);
 
 impl Stones {
@@ -20,27 +20,27 @@ impl Stones {
         below(range.to) - below(range.from)
     }
 
-    fn plan_within(&self, range: PriceRange, goal: &Goal) -> (Vec<Planned>, Counts) {
+    fn plan_within(&self, range: PriceRange, goal: &Goal) -> (Vec<PlannedPartition>, Counts) {
         let mut counts = Counts::new(range);
         for _ in 0..100 {
-            let asked = next_counts(&counts, goal);
-            if asked.is_empty() {
+            let ranges = next_counts(&counts, goal);
+            if ranges.is_empty() {
                 break;
             }
-            for range in asked {
+            for range in ranges {
                 counts.record(range, self.count(range));
             }
         }
-        assert!(next_counts(&counts, goal).is_empty(), "it does not end");
+        assert!(next_counts(&counts, goal).is_empty(), "planning does not end");
         (partitions(&counts, goal), counts)
     }
 
-    fn plan(&self, goal: &Goal) -> (Vec<Planned>, Counts) {
+    fn plan(&self, goal: &Goal) -> (Vec<PlannedPartition>, Counts) {
         self.plan_within(PriceRange::ALL, goal)
     }
 }
 
-/// A small generator of our own, so that a plan is the same on every machine.
+/// A small random generator, so that a plan is the same on every machine.
 struct Dice(u64);
 
 impl Dice {
@@ -76,8 +76,8 @@ fn make(count: usize, seed: u64, mut price: impl FnMut(&mut Dice) -> f64) -> Sto
     Stones::new((0..count).map(|_| cents(price(&mut dice))).collect())
 }
 
-/// The shapes that are known from real feeds, and some that are not.
-fn shapes(seed: u64) -> Vec<(&'static str, Stones)> {
+/// Price distributions of real feeds, and some artificial ones.
+fn distributions(seed: u64) -> Vec<(&'static str, Stones)> {
     let n = 500_000;
     vec![
         ("log-normal", make(n, seed, |dice| (7.5 + 1.2 * dice.normal()).exp())),
@@ -132,16 +132,16 @@ fn shapes(seed: u64) -> Vec<(&'static str, Stones)> {
     ]
 }
 
-/// What holds of every plan.
-fn check(stones: &Stones, whole: PriceRange, goal: &Goal, plan: &[Planned]) {
-    let total = stones.count(whole);
+/// Checks the properties of every plan.
+fn check(stones: &Stones, all: PriceRange, goal: &Goal, plan: &[PlannedPartition]) {
+    let total = stones.count(all);
     if total == 0 {
         assert!(plan.is_empty());
         return;
     }
     assert!(plan.len() <= usize::try_from(goal.partitions_for(total)).unwrap());
-    assert_eq!(plan.first().unwrap().range.from, whole.from);
-    assert_eq!(plan.last().unwrap().range.to, whole.to);
+    assert_eq!(plan.first().unwrap().range.from, all.from);
+    assert_eq!(plan.last().unwrap().range.to, all.to);
     for pair in plan.windows(2) {
         assert_eq!(pair[0].range.to, pair[1].range.from);
         assert_eq!(pair[1].range.from % goal.granularity, 0, "{:?}", pair[1]);
@@ -151,41 +151,41 @@ fn check(stones: &Stones, whole: PriceRange, goal: &Goal, plan: &[Planned]) {
     assert_eq!(stored, total, "every stone in exactly one partition");
 }
 
-/// The largest partition that is not a single step, by the mean.
+/// Returns the size of the largest divisible partition relative to the mean.
 #[expect(clippy::cast_precision_loss, reason = "numbers of stones")]
-fn balance(stones: &Stones, goal: &Goal, plan: &[Planned]) -> f64 {
+fn balance(stones: &Stones, goal: &Goal, plan: &[PlannedPartition]) -> f64 {
     let mean = stones.0.len() as f64 / plan.len() as f64;
     let divisible = plan.iter().filter(|part| part.range.width() > goal.granularity);
     divisible.map(|part| stones.count(part.range) as f64 / mean).fold(0.0, f64::max)
 }
 
 #[test]
-fn half_a_million_stones_of_any_shape_are_cut_evenly_with_few_counts() {
-    let mut faults = Vec::new();
+fn any_distribution_is_divided_evenly_with_few_counts() {
+    let mut failures = Vec::new();
     for seed in [1, 2] {
-        for (shape, stones) in shapes(seed) {
+        for (name, stones) in distributions(seed) {
             for granularity in [100, 1] {
                 let goal = Goal { granularity, ..Goal::FULL };
                 let (plan, counts) = stones.plan(&goal);
                 check(&stones, PriceRange::ALL, &goal, &plan);
                 let balance = balance(&stones, &goal, &plan);
                 let line = format!(
-                    "{shape} ({granularity} cents): {} counts, {} partitions, largest {balance:.2} of the mean",
+                    "{name} ({granularity} cents): {} counts, {} partitions, largest {balance:.2} of the mean",
                     counts.calls(),
                     plan.len()
                 );
                 println!("{line}");
                 if counts.calls() > 60 || balance > 1.3 || plan.len() < 20 {
-                    faults.push(line);
+                    failures.push(line);
                 }
             }
         }
     }
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
 #[test]
-fn an_empty_feed_has_no_partition_and_costs_one_count() {
+fn empty_feed_has_no_partition_and_costs_one_count() {
     let (plan, counts) = Stones::new(vec![]).plan(&Goal::FULL);
     assert!(plan.is_empty());
     assert_eq!((counts.calls(), counts.total()), (1, Some(0)));
@@ -195,20 +195,20 @@ fn an_empty_feed_has_no_partition_and_costs_one_count() {
 fn one_stone_has_one_partition_of_all_prices() {
     for price in [0, 1, 99, 12_345, PRICE_CEILING - 1] {
         let (plan, counts) = Stones::new(vec![price]).plan(&Goal::FULL);
-        assert_eq!(plan, [Planned { range: PriceRange::ALL, predicted: 1 }]);
+        assert_eq!(plan, [PlannedPartition { range: PriceRange::ALL, predicted: 1 }]);
         assert_eq!(counts.calls(), 1);
     }
 }
 
 #[test]
-fn what_fits_one_partition_costs_one_count() {
+fn feed_that_fits_one_partition_costs_one_count() {
     let stones = make(4_999, 1, |dice| dice.between(100.0, 9_000.0));
     let (plan, counts) = stones.plan(&Goal::FULL);
     assert_eq!((plan.len(), counts.calls()), (1, 1));
 }
 
 #[test]
-fn all_stones_at_one_price_stand_alone_without_a_long_chase() {
+fn single_price_gets_its_own_partition_quickly() {
     for price in [12_300, 99_900, 100_000, 100, 7_654_300] {
         let stones = Stones::new(vec![price; 200_000]);
         let (plan, counts) = stones.plan(&Goal::FULL);
@@ -220,7 +220,7 @@ fn all_stones_at_one_price_stand_alone_without_a_long_chase() {
 }
 
 #[test]
-fn a_price_on_a_boundary_belongs_to_the_partition_that_begins_with_it() {
+fn boundary_price_belongs_to_the_upper_partition() {
     let stones = make(100_000, 3, |dice| dice.between(100.0, 2_000.0));
     let (plan, _) = stones.plan(&Goal::FULL);
     assert!(plan.len() > 10);
@@ -232,21 +232,21 @@ fn a_price_on_a_boundary_belongs_to_the_partition_that_begins_with_it() {
 }
 
 #[test]
-fn fractions_of_a_dollar_are_divided_only_where_the_feed_can_tell_them_apart() {
+fn cents_are_divided_only_with_fine_granularity() {
     let prices: Vec<Cents> = (0..100_000).map(|n| 10_000 + n % 300).collect();
     let stones = Stones::new(prices);
     let cents = Goal { granularity: 1, ..Goal::FULL };
     let (plan, _) = stones.plan(&cents);
     check(&stones, PriceRange::ALL, &cents, &plan);
     assert!(balance(&stones, &cents, &plan) <= 1.3 && plan.len() >= 16, "{plan:?}");
-    // Three whole dollars: three partitions with stones in them, and no more.
+    // Three prices in whole dollars: exactly three partitions with stones.
     let (plan, _) = stones.plan(&Goal::FULL);
     check(&stones, PriceRange::ALL, &Goal::FULL, &plan);
     assert_eq!(plan.iter().filter(|part| stones.count(part.range) > 0).count(), 3, "{plan:?}");
 }
 
 #[test]
-fn an_incremental_plan_has_ten_partitions_at_the_most_and_none_that_is_tiny() {
+fn incremental_plan_has_at_most_ten_partitions() {
     let stones = make(30_000, 9, |dice| (7.5 + 1.2 * dice.normal()).exp());
     let (plan, counts) = stones.plan(&Goal::INCREMENTAL);
     check(&stones, PriceRange::ALL, &Goal::INCREMENTAL, &plan);
@@ -256,7 +256,7 @@ fn an_incremental_plan_has_ten_partitions_at_the_most_and_none_that_is_tiny() {
 }
 
 #[test]
-fn the_number_of_partitions_follows_from_the_total() {
+fn number_of_partitions_follows_from_the_total() {
     let wanted: Vec<_> = [0, 1, 999, 5_000, 5_001, 149_999, 150_000, 150_001, 5_000_000]
         .map(|total| Goal::FULL.partitions_for(total))
         .to_vec();
@@ -266,7 +266,7 @@ fn the_number_of_partitions_follows_from_the_total() {
 }
 
 #[test]
-fn a_gap_is_planned_within_its_own_prices() {
+fn gap_is_planned_within_its_own_prices() {
     let stones = make(300_000, 5, |dice| (7.5 + 1.0 * dice.normal()).exp());
     for gap in [PriceRange { from: 120_000, to: 180_000 }, PriceRange { from: 900_000, to: PRICE_CEILING }] {
         let (plan, counts) = stones.plan_within(gap, &Goal::FULL);
@@ -297,7 +297,7 @@ proptest! {
     }
 
     #[test]
-    fn counts_that_contradict_each_other_still_make_a_plan(
+    fn contradictory_counts_still_make_a_plan(
         answers in proptest::collection::vec(prop_oneof![0..40_000_u64, Just(0), Just(u64::MAX)], 1..80),
         total in prop_oneof![0..200_000_u64, Just(u64::MAX)],
     ) {
@@ -305,11 +305,11 @@ proptest! {
         counts.record(PriceRange::ALL, total);
         let mut answers = answers.into_iter().cycle();
         for _ in 0..100 {
-            let asked = next_counts(&counts, &Goal::FULL);
-            if asked.is_empty() {
+            let ranges = next_counts(&counts, &Goal::FULL);
+            if ranges.is_empty() {
                 break;
             }
-            for range in asked {
+            for range in ranges {
                 prop_assert!(range.width() > 0);
                 counts.record(range, answers.next().unwrap());
             }
@@ -327,17 +327,17 @@ proptest! {
 }
 
 #[test]
-fn a_feed_that_moves_while_it_is_counted_is_still_cut_evenly() {
+fn feed_that_changes_during_the_scan_is_divided_evenly() {
     let mut dice = Dice(11);
     let mut stones = make(500_000, 8, |dice| (7.5 + 1.2 * dice.normal()).exp());
     let mut counts = Counts::new(PriceRange::ALL);
     loop {
-        let asked = next_counts(&counts, &Goal::FULL);
-        if asked.is_empty() {
+        let ranges = next_counts(&counts, &Goal::FULL);
+        if ranges.is_empty() {
             break;
         }
-        for range in asked {
-            // Fifty stones are sold between two counts, and fifty come.
+        for range in ranges {
+            // Between two counts, fifty stones are sold and fifty are added.
             for _ in 0..50 {
                 let gone = usize::try_from(dice.bits()).unwrap_or_default() % stones.0.len();
                 stones.0[gone] = cents((7.5 + 1.2 * dice.normal()).exp());

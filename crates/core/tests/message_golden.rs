@@ -1,4 +1,4 @@
-//! The messages against files written by hand: every field, its name and its order, both ways.
+//! Messages compared with golden files: every field, its name and its order, in both directions.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -88,21 +88,21 @@ fn cases() -> Vec<(&'static str, Message)> {
 }
 
 #[test]
-fn messages_are_written_as_the_files_say() {
+fn messages_serialize_to_the_golden_files() {
     for (golden, message) in cases() {
         assert_eq!(serde_json::to_string_pretty(&message).unwrap(), golden.trim_end());
     }
 }
 
 #[test]
-fn messages_are_read_as_the_files_say() {
+fn messages_deserialize_from_the_golden_files() {
     for (golden, message) in cases() {
         assert_eq!(serde_json::from_str::<Message>(golden).unwrap(), message);
     }
 }
 
 #[test]
-fn fields_that_nobody_knows_are_passed_over_and_other_types_are_not() {
+fn unknown_fields_are_ignored_and_unknown_types_rejected() {
     for (golden, message) in cases() {
         let mut json: Json = serde_json::from_str(golden).unwrap();
         json["shoeSize"] = 43.into();
@@ -113,7 +113,7 @@ fn fields_that_nobody_knows_are_passed_over_and_other_types_are_not() {
 }
 
 #[test]
-fn a_message_of_the_seeds_without_the_legacy_fields_is_read() {
+fn message_without_legacy_fields_is_parsed() {
     let text = r#"{"type": "WORK_ITEM", "runId": "01234567-89ab-7def-8123-456789abcdef", "traceId": "xyz789",
         "partitionId": "partition-0", "minPrice": 0, "maxPrice": 999.99, "totalRecords": 5000, "offset": 30,
         "limit": 30, "updatedFrom": "2024-01-15T02:00:00Z", "updatedTo": "2024-01-16T02:00:00Z",
@@ -123,7 +123,7 @@ fn a_message_of_the_seeds_without_the_legacy_fields_is_read() {
 }
 
 #[test]
-fn the_ids_name_run_partition_and_offset() {
+fn message_ids_contain_run_partition_and_offset() {
     let run = run_id();
     let ids: Vec<_> = cases().iter().map(|(_, message)| message.id()).collect();
     assert_eq!(ids[0], format!("{run}:partition-0:30"));
@@ -134,7 +134,7 @@ fn the_ids_name_run_partition_and_offset() {
 }
 
 #[test]
-fn a_price_that_is_none_is_refused() {
+fn invalid_price_is_rejected() {
     let golden = include_str!("golden/work_item.json");
     for bad in ["-1", "1e12", "0.001", "\"12\"", "null"] {
         let text = golden.replace("999.99", bad);
@@ -146,7 +146,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
 
     #[test]
-    fn a_range_comes_back_to_the_cent(
+    fn price_range_round_trips_to_the_cent(
         from in 0..PRICE_CEILING - 1_000,
         width in 1..1_000_000_i64,
         granularity in prop_oneof![Just(1_i64), Just(100)],

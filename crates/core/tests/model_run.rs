@@ -1,35 +1,35 @@
-//! A model of one request: two workers, a sweeper, a person, and replies that get lost.
+//! A model of one request with two workers, a sweeper, an operator and lost replies.
 //!
-//! Every interleaving is tried. The model decides nothing of its own: what an event does to a run is core's `next`,
-//! what follows an end is core's `retry::follow`; what stands here is only who may call what, and the fence. A worker
-//! that was taken its run and does not know it, a zombie, needs no action of its own: it is any worker whose belief
-//! is older than the store. The two mutants at the end show that the properties can fail.
+//! The checker attempts every interleaving. Transitions come from `run::next` and successors from
+//! `retry::decide_retry`; the model adds only the permitted calls and the fence. A zombie worker, which has lost its
+//! run without knowing it, needs no action of its own: it is any worker whose belief is older than the store. The two
+//! mutants at the end show that the properties can fail.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use chrono::{TimeZone as _, Utc};
 use stateright::{Checker as _, Model, Property};
-use tidemill_core::retry::{Follow, follow};
+use tidemill_core::retry::{RetryDecision, decide_retry};
 use tidemill_core::run::{EndCause, Lane, Run, RunEvent, RunState, next};
 use tidemill_core::{EnvId, Json, RunId, Timestamp};
 use uuid::Uuid;
 
 const WORKERS: usize = 2;
 
-/// Who writes, as the store sees it.
+/// Whether the store checks the holder of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fence {
-    /// A report counts only from the holder of a run that is held.
-    Kept,
-    /// A report is written, whoever sends it.
+    /// The store accepts a report only from the holder of a held run.
+    Enforced,
+    /// The store accepts every report.
     Missing,
 }
 
-/// When the next try is queued.
+/// The time at which the successor is queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sending {
-    /// In the commit that ends the try before.
-    WithTheEnd,
-    /// After it, by a process that may be gone by then.
+enum SuccessorTiming {
+    /// In the transaction that ends the previous attempt.
+    WithEnd,
+    /// After that transaction, by a process that may die first.
     Afterwards,
 }
 
@@ -38,42 +38,41 @@ struct Request {
     max_attempts: i32,
     max_losses: i32,
     fence: Fence,
-    sending: Sending,
+    successor_timing: SuccessorTiming,
 }
 
-/// One try, as the store keeps it.
+/// A stored attempt at the request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Try {
+struct Attempt {
     state: RunState,
     holder: Option<usize>,
     failures: i32,
     losses: i32,
     cancel_requested: bool,
-    /// Reports that the store took for an end of this try. Not stored: what the properties look at.
+    /// Number of ends that the store accepted. Only for the properties.
     ends_counted: u8,
 }
 
-/// What a worker believes.
+/// The belief of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Belief {
-    /// It has nothing to do.
     Idle,
-    /// It asked for a run under one request id, and does not know the answer.
-    Asked,
-    /// It carries out this try.
-    Works(usize),
-    /// It reported this end of this try, and does not know the answer.
+    /// It sent a claim and has not received the reply.
+    Claiming,
+    /// It executes this attempt.
+    Executing(usize),
+    /// It reported this end of this attempt and has not received the reply.
     Reported(usize, RunEvent),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct World {
-    tries: Vec<Try>,
+    attempts: Vec<Attempt>,
     workers: [Belief; WORKERS],
-    /// An end whose successor is still to be queued. Only a broken store has such a thing.
+    /// An ended attempt whose successor is not queued yet. Only the mutant has one.
     unsent: Option<usize>,
-    cancelled_by_person: bool,
-    /// Times that a worker was told to end with the request in hand. These cost no budget; the model allows one.
+    cancelled_by_operator: bool,
+    /// Number of worker shutdowns during the request. They cost no budget; the model allows one.
     interruptions: usize,
 }
 
@@ -88,11 +87,11 @@ enum Action {
     Claim(usize, Reply),
     Start(usize),
     Report(usize, RunEvent, Reply),
-    /// The worker stops believing anything: it was restarted, or gives up.
+    /// The worker loses its state by a restart.
     Restart(usize),
-    /// The worker is told to end, says goodbye, and the sweeper finds what it had to leave.
+    /// The worker is shut down and signs off; the sweeper handles its run.
     Retire(usize),
-    /// The sweeper finds that the lease is over. When it does is not the model's business: it may be at any time.
+    /// The sweeper finds an expired lease. The model has no clock, so this can happen at any time.
     Sweep,
     TimeOut,
     Cancel,
@@ -105,11 +104,11 @@ fn moment() -> Timestamp {
 }
 
 impl Request {
-    /// The try as core knows it.
-    fn record(&self, world: &World, place: usize) -> Run {
-        let at = &world.tries[place];
+    /// Returns the attempt as a run of core.
+    fn record(&self, world: &World, index: usize) -> Run {
+        let at = &world.attempts[index];
         Run {
-            run_id: RunId::new(moment(), Uuid::from_u128(place as u128)),
+            run_id: RunId::new(moment(), Uuid::from_u128(index as u128)),
             project_id: String::new(),
             env_id: EnvId::new("shop", "staging"),
             lane: Lane::Ops,
@@ -125,7 +124,7 @@ impl Request {
             available_at: None,
             expires_at: None,
             timeout_secs: None,
-            attempt: i32::try_from(place + 1).unwrap(),
+            attempt: i32::try_from(index + 1).unwrap(),
             failures: at.failures,
             losses: at.losses,
             max_attempts: self.max_attempts,
@@ -150,25 +149,25 @@ impl Request {
         }
     }
 
-    /// Moves a try by an event, with what follows from its end. `None`: the event is illegal.
-    fn step(&self, world: &World, place: usize, event: RunEvent, cause: EndCause) -> Option<World> {
-        let to = next(world.tries[place].state, event)?;
+    /// Applies an event to an attempt and queues its successor. `None` if the event is illegal.
+    fn step(&self, world: &World, index: usize, event: RunEvent, cause: EndCause) -> Option<World> {
+        let to = next(world.attempts[index].state, event)?;
         let mut after = world.clone();
-        after.tries[place].state = to;
+        after.attempts[index].state = to;
         if to.is_terminal() {
-            after.tries[place].ends_counted += 1;
-            match self.sending {
-                Sending::WithTheEnd => self.send(&mut after, place, cause),
-                Sending::Afterwards => after.unsent = Some(place),
+            after.attempts[index].ends_counted += 1;
+            match self.successor_timing {
+                SuccessorTiming::WithEnd => self.send(&mut after, index, cause),
+                SuccessorTiming::Afterwards => after.unsent = Some(index),
             }
         }
         Some(after)
     }
 
-    fn send(&self, world: &mut World, place: usize, cause: EndCause) {
-        let record = self.record(world, place);
-        if let Follow::Successor(successor) = follow(&record, record.status, cause, moment()) {
-            world.tries.push(Try {
+    fn send(&self, world: &mut World, index: usize, cause: EndCause) {
+        let record = self.record(world, index);
+        if let RetryDecision::Successor(successor) = decide_retry(&record, record.status, cause, moment()) {
+            world.attempts.push(Attempt {
                 state: RunState::Queued,
                 holder: None,
                 failures: successor.failures,
@@ -180,66 +179,66 @@ impl Request {
     }
 
     fn live(world: &World) -> Option<usize> {
-        world.tries.iter().position(|at| !at.state.is_terminal())
+        world.attempts.iter().position(|at| !at.state.is_terminal())
     }
 
     fn claim(&self, world: &World, worker: usize, reply: Reply) -> Option<World> {
-        // Asked again under the same request id: what the worker holds already is the answer.
-        let mine = world.tries.iter().position(|at| at.holder == Some(worker) && at.state.is_held());
-        let (mut after, place) = match (world.workers[worker], mine) {
-            (Belief::Asked, Some(place)) => (world.clone(), place),
-            (Belief::Idle | Belief::Asked, None) => {
-                let place =
-                    Self::live(world).filter(|&place| world.tries[place].state == RunState::Queued)?;
-                let mut after = self.step(world, place, RunEvent::Claim, EndCause::Reported)?;
-                after.tries[place].holder = Some(worker);
-                (after, place)
+        // A repeated claim with the same request id returns the run that the worker already holds.
+        let mine = world.attempts.iter().position(|at| at.holder == Some(worker) && at.state.is_held());
+        let (mut after, index) = match (world.workers[worker], mine) {
+            (Belief::Claiming, Some(index)) => (world.clone(), index),
+            (Belief::Idle | Belief::Claiming, None) => {
+                let index =
+                    Self::live(world).filter(|&index| world.attempts[index].state == RunState::Queued)?;
+                let mut after = self.step(world, index, RunEvent::Claim, EndCause::Reported)?;
+                after.attempts[index].holder = Some(worker);
+                (after, index)
             }
-            (Belief::Idle | Belief::Works(_) | Belief::Reported(..), _) => return None,
+            (Belief::Idle | Belief::Executing(_) | Belief::Reported(..), _) => return None,
         };
         after.workers[worker] = match reply {
-            Reply::Arrives => Belief::Works(place),
-            Reply::IsLost => Belief::Asked,
+            Reply::Arrives => Belief::Executing(index),
+            Reply::IsLost => Belief::Claiming,
         };
         Some(after)
     }
 
-    fn may_write(&self, world: &World, worker: usize, place: usize) -> bool {
-        let at = &world.tries[place];
+    fn may_write(&self, world: &World, worker: usize, index: usize) -> bool {
+        let at = &world.attempts[index];
         self.fence == Fence::Missing || (at.state.is_held() && at.holder == Some(worker))
     }
 
     fn report(&self, world: &World, worker: usize, event: RunEvent, reply: Reply) -> Option<World> {
-        let place = match world.workers[worker] {
-            Belief::Works(place) => place,
-            Belief::Reported(place, reported) if reported == event => place,
-            Belief::Idle | Belief::Asked | Belief::Reported(..) => return None,
+        let index = match world.workers[worker] {
+            Belief::Executing(index) => index,
+            Belief::Reported(index, reported) if reported == event => index,
+            Belief::Idle | Belief::Claiming | Belief::Reported(..) => return None,
         };
         let mut after = world.clone();
-        if self.may_write(world, worker, place) {
-            // Finishing a claimed run passes through running.
+        if self.may_write(world, worker, index) {
+            // Finishing a claimed run starts it first.
             let cause = if event == RunEvent::Cancel { EndCause::Cancelled } else { EndCause::Reported };
-            if after.tries[place].state == RunState::Claimed {
-                after = self.step(&after, place, RunEvent::Start, cause)?;
+            if after.attempts[index].state == RunState::Claimed {
+                after = self.step(&after, index, RunEvent::Start, cause)?;
             }
-            if self.fence == Fence::Missing && after.tries[place].state.is_terminal() {
-                after.tries[place].ends_counted += 1;
-                after.tries[place].state =
+            if self.fence == Fence::Missing && after.attempts[index].state.is_terminal() {
+                after.attempts[index].ends_counted += 1;
+                after.attempts[index].state =
                     if event == RunEvent::Succeed { RunState::Success } else { RunState::Failed };
             } else {
-                after = self.step(&after, place, event, cause)?;
+                after = self.step(&after, index, event, cause)?;
             }
         }
         after.workers[worker] = match reply {
             Reply::Arrives => Belief::Idle,
-            Reply::IsLost => Belief::Reported(place, event),
+            Reply::IsLost => Belief::Reported(index, event),
         };
         Some(after)
     }
 
     fn sweep(&self, world: &World) -> Option<World> {
-        let place = Self::live(world)?;
-        let (event, cause) = match (world.tries[place].state, world.tries[place].cancel_requested) {
+        let index = Self::live(world)?;
+        let (event, cause) = match (world.attempts[index].state, world.attempts[index].cancel_requested) {
             (RunState::Claimed | RunState::Running, true) => (RunEvent::Cancel, EndCause::CancelGrace),
             (RunState::Claimed, false) => (RunEvent::Expire, EndCause::Stale),
             (RunState::Running, false) => (RunEvent::Lose, EndCause::Lost),
@@ -247,15 +246,15 @@ impl Request {
                 return None;
             }
         };
-        self.step(world, place, event, cause)
+        self.step(world, index, event, cause)
     }
 
     fn retire(&self, world: &World, worker: usize) -> Option<World> {
-        let place = Self::live(world).filter(|&place| world.tries[place].holder == Some(worker))?;
+        let index = Self::live(world).filter(|&index| world.attempts[index].holder == Some(worker))?;
         let mut gone = world.clone();
         gone.workers[worker] = Belief::Idle;
         gone.interruptions += 1;
-        let (event, cause) = match (world.tries[place].state, world.tries[place].cancel_requested) {
+        let (event, cause) = match (world.attempts[index].state, world.attempts[index].cancel_requested) {
             (_, true) => (RunEvent::Cancel, EndCause::CancelGrace),
             (RunState::Claimed, false) => (RunEvent::Expire, EndCause::Interrupted),
             (RunState::Running, false) => (RunEvent::Lose, EndCause::Interrupted),
@@ -263,28 +262,28 @@ impl Request {
                 return None;
             }
         };
-        self.step(&gone, place, event, cause)
+        self.step(&gone, index, event, cause)
     }
 
     fn cancel(&self, world: &World) -> Option<World> {
-        let place = Self::live(world)?;
-        let mut asked = world.clone();
-        asked.cancelled_by_person = true;
-        asked.tries[place].cancel_requested = true;
-        if world.tries[place].state == RunState::Queued {
-            return self.step(&asked, place, RunEvent::Cancel, EndCause::Cancelled);
+        let index = Self::live(world)?;
+        let mut requested = world.clone();
+        requested.cancelled_by_operator = true;
+        requested.attempts[index].cancel_requested = true;
+        if world.attempts[index].state == RunState::Queued {
+            return self.step(&requested, index, RunEvent::Cancel, EndCause::Cancelled);
         }
-        Some(asked)
+        Some(requested)
     }
 
-    /// What became of the request when nothing more can happen to it by itself.
+    /// Returns whether the request has no live attempt.
     fn is_over(world: &World) -> bool {
         Self::live(world).is_none()
     }
 
-    /// Whether the last try ended in a way that the request may end with.
-    fn ended_rightly(&self, world: &World) -> bool {
-        let Some(last) = world.tries.last() else { return false };
+    /// Returns whether the request may end with the state of the last attempt.
+    fn ended_legally(&self, world: &World) -> bool {
+        let Some(last) = world.attempts.last() else { return false };
         match last.state {
             RunState::Success | RunState::Cancelled
                 if last.cancel_requested || last.state == RunState::Success =>
@@ -306,7 +305,7 @@ impl Model for Request {
     type Action = Action;
 
     fn init_states(&self) -> Vec<World> {
-        let first = Try {
+        let first = Attempt {
             state: RunState::Queued,
             holder: None,
             failures: 0,
@@ -316,10 +315,10 @@ impl Model for Request {
         };
         let workers = [Belief::Idle; WORKERS];
         vec![World {
-            tries: vec![first],
+            attempts: vec![first],
             workers,
             unsent: None,
-            cancelled_by_person: false,
+            cancelled_by_operator: false,
             interruptions: 0,
         }]
     }
@@ -343,36 +342,36 @@ impl Model for Request {
         match action {
             Action::Claim(worker, reply) => self.claim(world, worker, reply),
             Action::Start(worker) => {
-                let Belief::Works(place) = world.workers[worker] else { return None };
-                if !self.may_write(world, worker, place) {
+                let Belief::Executing(index) = world.workers[worker] else { return None };
+                if !self.may_write(world, worker, index) {
                     return None;
                 }
-                self.step(world, place, RunEvent::Start, EndCause::Reported)
+                self.step(world, index, RunEvent::Start, EndCause::Reported)
             }
             Action::Report(worker, event, reply) => self.report(world, worker, event, reply),
             Action::Restart(worker) => {
                 let mut after = world.clone();
                 after.workers[worker] = Belief::Idle;
-                // The process that was about to send is gone too, whichever it was.
+                // The process that was about to queue the successor dies as well.
                 after.unsent = None;
                 Some(after)
             }
             Action::Retire(worker) if world.interruptions == 0 => self.retire(world, worker),
             Action::Sweep => self.sweep(world),
             Action::TimeOut => {
-                let place = Self::live(world)?;
-                self.step(world, place, RunEvent::TimeOut, EndCause::TimedOut)
+                let index = Self::live(world)?;
+                self.step(world, index, RunEvent::TimeOut, EndCause::TimedOut)
             }
-            Action::Cancel if !world.cancelled_by_person => self.cancel(world),
+            Action::Cancel if !world.cancelled_by_operator => self.cancel(world),
             Action::CancelGrace => {
-                let place = Self::live(world).filter(|&place| world.tries[place].cancel_requested)?;
-                self.step(world, place, RunEvent::Cancel, EndCause::CancelGrace)
+                let index = Self::live(world).filter(|&index| world.attempts[index].cancel_requested)?;
+                self.step(world, index, RunEvent::Cancel, EndCause::CancelGrace)
             }
             Action::Send => {
-                let place = world.unsent?;
+                let index = world.unsent?;
                 let mut after = world.clone();
                 after.unsent = None;
-                self.send(&mut after, place, EndCause::Lost);
+                self.send(&mut after, index, EndCause::Lost);
                 Some(after)
             }
             Action::Cancel | Action::Retire(_) => None,
@@ -381,50 +380,56 @@ impl Model for Request {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("a try is ended once", |_: &Self, world: &World| {
-                world.tries.iter().all(|at| at.ends_counted <= 1)
+            Property::always("an attempt ends once", |_: &Self, world: &World| {
+                world.attempts.iter().all(|at| at.ends_counted <= 1)
             }),
             Property::always("at most one success counts", |_: &Self, world: &World| {
-                world.tries.iter().filter(|at| at.state == RunState::Success).count() <= 1
+                world.attempts.iter().filter(|at| at.state == RunState::Success).count() <= 1
             }),
-            Property::always("at most one try is live", |_: &Self, world: &World| {
-                world.tries.iter().filter(|at| !at.state.is_terminal()).count() <= 1
+            Property::always("at most one attempt is live", |_: &Self, world: &World| {
+                world.attempts.iter().filter(|at| !at.state.is_terminal()).count() <= 1
             }),
-            Property::always("a success is the last try", |_: &Self, world: &World| {
-                world.tries.iter().rev().skip(1).all(|at| at.state != RunState::Success)
+            Property::always("a success is the last attempt", |_: &Self, world: &World| {
+                world.attempts.iter().rev().skip(1).all(|at| at.state != RunState::Success)
             }),
-            Property::always("the tries stay within the budgets", |request: &Self, world: &World| {
+            Property::always("the attempts stay within the budgets", |request: &Self, world: &World| {
                 let allowed = usize::try_from(request.max_attempts + request.max_losses).unwrap();
-                world.tries.len() <= allowed + world.interruptions
+                world.attempts.len() <= allowed + world.interruptions
             }),
             Property::always("a request is never lost", |request: &Self, world: &World| {
-                !Self::is_over(world) || request.ended_rightly(world)
+                !Self::is_over(world) || request.ended_legally(world)
             }),
-            Property::always("what is live can go on without its worker", |request: &Self, world: &World| {
-                let free = world.tries.iter().any(|at| at.state == RunState::Queued);
-                Self::is_over(world) || free || request.sweep(world).is_some()
-            }),
+            Property::always(
+                "a live request can continue without its worker",
+                |request: &Self, world: &World| {
+                    let free = world.attempts.iter().any(|at| at.state == RunState::Queued);
+                    Self::is_over(world) || free || request.sweep(world).is_some()
+                },
+            ),
             Property::sometimes("it succeeds", |_: &Self, world: &World| {
-                world.tries.iter().any(|at| at.state == RunState::Success)
+                world.attempts.iter().any(|at| at.state == RunState::Success)
             }),
             Property::sometimes("it succeeds after a loss and a failure", |_: &Self, world: &World| {
-                world.tries.iter().any(|at| at.state == RunState::Success && at.losses > 0 && at.failures > 0)
+                world
+                    .attempts
+                    .iter()
+                    .any(|at| at.state == RunState::Success && at.losses > 0 && at.failures > 0)
             }),
-            Property::sometimes("it uses both budgets up", |request: &Self, world: &World| {
+            Property::sometimes("it uses up both budgets", |request: &Self, world: &World| {
                 let allowed = usize::try_from(request.max_attempts + request.max_losses).unwrap();
-                world.tries.len() == allowed && Self::is_over(world)
+                world.attempts.len() == allowed && Self::is_over(world)
             }),
             Property::sometimes(
-                "a zombie believes in a try that somebody else followed",
+                "a zombie executes an attempt that has a successor",
                 |_: &Self, world: &World| {
                     world.workers.iter().any(|belief| {
-                    matches!(belief, Belief::Works(place) if world.tries[*place].state.is_terminal())
-                }) && world.tries.len() > 1
+                    matches!(belief, Belief::Executing(index) if world.attempts[*index].state.is_terminal())
+                }) && world.attempts.len() > 1
                 },
             ),
             Property::sometimes("it is cancelled while a worker holds it", |_: &Self, world: &World| {
                 world
-                    .tries
+                    .attempts
                     .iter()
                     .any(|at| at.cancel_requested && at.holder.is_some() && at.state == RunState::Cancelled)
             }),
@@ -432,27 +437,31 @@ impl Model for Request {
     }
 }
 
-fn request(fence: Fence, sending: Sending) -> Request {
-    Request { max_attempts: 2, max_losses: 1, fence, sending }
+fn request(fence: Fence, successor_timing: SuccessorTiming) -> Request {
+    Request { max_attempts: 2, max_losses: 1, fence, successor_timing }
 }
 
 #[test]
-fn one_request_ends_once_whatever_is_lost_killed_or_frozen() {
-    let checker = request(Fence::Kept, Sending::WithTheEnd).checker().threads(2).spawn_bfs().join();
+fn request_ends_once_in_every_interleaving() {
+    let checker = request(Fence::Enforced, SuccessorTiming::WithEnd).checker().threads(2).spawn_bfs().join();
     checker.assert_properties();
     assert!(checker.unique_state_count() > 1_000, "{} states", checker.unique_state_count());
 }
 
 #[test]
-fn without_the_fence_the_model_finds_a_try_that_is_ended_twice() {
+fn missing_fence_lets_an_attempt_end_twice() {
     let checker =
-        request(Fence::Missing, Sending::WithTheEnd).checker().target_max_depth(9).spawn_bfs().join();
-    assert!(checker.discovery("a try is ended once").is_some());
+        request(Fence::Missing, SuccessorTiming::WithEnd).checker().target_max_depth(9).spawn_bfs().join();
+    assert!(checker.discovery("an attempt ends once").is_some());
     assert!(checker.discovery("at most one success counts").is_some());
 }
 
 #[test]
-fn with_commit_then_send_the_model_finds_a_lost_request() {
-    let checker = request(Fence::Kept, Sending::Afterwards).checker().target_max_depth(9).spawn_bfs().join();
+fn commit_then_send_can_lose_a_request() {
+    let checker = request(Fence::Enforced, SuccessorTiming::Afterwards)
+        .checker()
+        .target_max_depth(9)
+        .spawn_bfs()
+        .join();
     assert!(checker.discovery("a request is never lost").is_some());
 }

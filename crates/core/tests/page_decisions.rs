@@ -1,9 +1,9 @@
-//! The page decisions, case by case.
+//! Cases of the page decisions.
 
-use tidemill_core::feed::{BadItem, FeedPage, Item};
+use tidemill_core::feed::{FeedPage, Item, RejectedItem};
 use tidemill_core::page::{
-    self, AfterLast, Ask, Guard, PASSES_MAX, PageFault, Progress, Purpose, RECOUNTS_MAX, RereadReason, Seen,
-    Store, TRIES_MAX, Verdict, after_last, ask, guard, judge,
+    self, FetchRequest, Guard, PASSES_MAX, PageDecision, PageError, PageWrite, PassEnd, Progress, Purpose,
+    RECOUNTS_MAX, ReadCounts, RereadReason, TRIES_MAX, decide_page, decide_pass_end, first_fetch, guard,
 };
 
 fn items(ids: &[&str]) -> Vec<Item> {
@@ -18,7 +18,7 @@ fn last(ids: &[&str]) -> FeedPage {
     FeedPage { is_last: true, ..page(ids) }
 }
 
-/// Read up to place 3, with `a b c` as the page before.
+/// Progress at position 3, with `a b c` as the previous page.
 fn at_three() -> Progress {
     Progress {
         next_offset: 3,
@@ -28,12 +28,12 @@ fn at_three() -> Progress {
     }
 }
 
-fn meet(offset: u64, limit: u32) -> Ask {
-    Ask { offset, limit, purpose: Purpose::Meet }
+fn overlapping(offset: u64, limit: u32) -> FetchRequest {
+    FetchRequest { offset, limit, purpose: Purpose::Overlap }
 }
 
 #[test]
-fn a_message_is_for_the_next_page_or_is_skipped_with_a_reason() {
+fn message_is_skipped_unless_it_is_for_the_next_page() {
     let open = at_three();
     assert_eq!(guard(3, &open), Guard::Proceed);
     assert_eq!(guard(0, &open), Guard::SkipDuplicate);
@@ -43,230 +43,278 @@ fn a_message_is_for_the_next_page_or_is_skipped_with_a_reason() {
 }
 
 #[test]
-fn the_first_page_is_asked_from_the_beginning_and_each_other_from_one_place_before() {
-    let plain = |offset, limit| Ask { offset, limit, purpose: Purpose::Plain };
-    assert_eq!(ask(&Progress::new(), 30, 50), plain(0, 30));
-    assert_eq!(ask(&Progress::new(), 300, 50), plain(0, 50));
-    assert_eq!(ask(&at_three(), 30, 50), meet(2, 31));
-    assert_eq!(ask(&at_three(), 50, 50), meet(2, 50));
-    assert_eq!(ask(&at_three(), 1, 1), plain(3, 1));
-    assert_eq!(ask(&Progress { shift: 2, ..at_three() }, 30, 50), meet(0, 31));
-    assert_eq!(ask(&Progress { shift: -2, ..at_three() }, 30, 50), meet(4, 31));
+fn first_fetch_overlaps_the_previous_page_by_one() {
+    let plain = |offset, limit| FetchRequest { offset, limit, purpose: Purpose::Plain };
+    assert_eq!(first_fetch(&Progress::new(), 30, 50), plain(0, 30));
+    assert_eq!(first_fetch(&Progress::new(), 300, 50), plain(0, 50));
+    assert_eq!(first_fetch(&at_three(), 30, 50), overlapping(2, 31));
+    assert_eq!(first_fetch(&at_three(), 50, 50), overlapping(2, 50));
+    assert_eq!(first_fetch(&at_three(), 1, 1), plain(3, 1));
+    assert_eq!(first_fetch(&Progress { shift: 2, ..at_three() }, 30, 50), overlapping(0, 31));
+    assert_eq!(first_fetch(&Progress { shift: -2, ..at_three() }, 30, 50), overlapping(4, 31));
 }
 
 #[test]
-fn a_page_that_meets_the_one_before_is_stored_after_the_known_stone() {
-    let verdict = judge(&at_three(), &meet(2, 4), &page(&["c", "d", "e"]), 0);
-    assert_eq!(verdict, Verdict::Store(Store { from_index: 1, next_offset: 5, shift: 0, ends: false }));
+fn overlapping_page_is_stored_after_the_known_stone() {
+    let decision = decide_page(&at_three(), &overlapping(2, 4), &page(&["c", "d", "e"]), 0);
+    assert_eq!(
+        decision,
+        PageDecision::Store(PageWrite { from_index: 1, next_offset: 5, shift: 0, ends: false })
+    );
 }
 
 #[test]
-fn a_short_page_is_not_the_end_unless_the_feed_says_so() {
-    let Verdict::Store(short) = judge(&at_three(), &meet(2, 31), &page(&["c", "d"]), 0) else { panic!() };
+fn short_page_is_not_the_end_unless_reported() {
+    let PageDecision::Store(short) = decide_page(&at_three(), &overlapping(2, 31), &page(&["c", "d"]), 0)
+    else {
+        panic!()
+    };
     assert!(!short.ends);
-    let Verdict::Store(said) = judge(&at_three(), &meet(2, 31), &last(&["c", "d"]), 0) else { panic!() };
+    let PageDecision::Store(said) = decide_page(&at_three(), &overlapping(2, 31), &last(&["c", "d"]), 0)
+    else {
+        panic!()
+    };
     assert!(said.ends);
-    assert_eq!(judge(&at_three(), &meet(2, 31), &last(&["c"]), 0), Verdict::Ended);
+    assert_eq!(decide_page(&at_three(), &overlapping(2, 31), &last(&["c"]), 0), PageDecision::Ended);
 }
 
-/// A repeat at the end of a page may be a place of the list or not. The next page begins before it: otherwise it could
-/// be asked for behind the end of the list, and never meet this one.
+/// A repeat at the end of a page may or may not be a position of the list. The next page begins before it; otherwise it
+/// could be requested after the end of the list and never overlap this one.
 #[test]
-fn a_repeat_at_the_end_of_a_page_is_read_once_more() {
+fn repeat_at_the_end_of_a_page_is_read_again() {
     let found = page(&["c", "d", "c"]);
-    let Verdict::Store(stored) = judge(&at_three(), &meet(2, 31), &found, 0) else { panic!() };
+    let PageDecision::Store(stored) = decide_page(&at_three(), &overlapping(2, 31), &found, 0) else {
+        panic!()
+    };
     assert_eq!((stored.from_index, stored.next_offset, stored.shift), (1, 5, 0));
     let after = at_three().after(&stored, &found);
-    assert_eq!(ask(&after, 30, 50), meet(3, 31), "the place of d");
-    // It is a place: the list ends there.
-    let Verdict::StepOn(probe) = judge(&after, &meet(3, 31), &page(&["d", "c"]), 0) else { panic!() };
-    assert_eq!(probe, Ask { offset: 5, limit: 31, purpose: Purpose::Probe });
-    // It is none: the list ends before it.
-    let Verdict::StepOn(probe) = judge(&after, &meet(3, 31), &page(&["d"]), 0) else { panic!() };
-    assert_eq!(probe, Ask { offset: 4, limit: 31, purpose: Purpose::Probe });
+    assert_eq!(first_fetch(&after, 30, 50), overlapping(3, 31), "the position of d");
+    // It is a position: the list ends there.
+    let PageDecision::StepOn(probe) = decide_page(&after, &overlapping(3, 31), &page(&["d", "c"]), 0) else {
+        panic!()
+    };
+    assert_eq!(probe, FetchRequest { offset: 5, limit: 31, purpose: Purpose::Probe });
+    // It is not a position: the list ends before it.
+    let PageDecision::StepOn(probe) = decide_page(&after, &overlapping(3, 31), &page(&["d"]), 0) else {
+        panic!()
+    };
+    assert_eq!(probe, FetchRequest { offset: 4, limit: 31, purpose: Purpose::Probe });
 }
 
 #[test]
-fn a_stone_listed_again_at_a_page_border_is_a_place_of_its_own() {
+fn stone_repeated_at_a_page_border_is_a_position() {
     let found = page(&["c", "c", "d"]);
-    let Verdict::Store(stored) = judge(&at_three(), &meet(2, 31), &found, 0) else { panic!() };
-    assert_eq!(stored, Store { from_index: 1, next_offset: 5, shift: 0, ends: false });
-    // Also where nothing else follows.
+    let PageDecision::Store(stored) = decide_page(&at_three(), &overlapping(2, 31), &found, 0) else {
+        panic!()
+    };
+    assert_eq!(stored, PageWrite { from_index: 1, next_offset: 5, shift: 0, ends: false });
+    // The same without a following stone.
     let found = page(&["c", "c"]);
-    let Verdict::Store(stored) = judge(&at_three(), &meet(2, 31), &found, 0) else { panic!() };
-    assert_eq!(stored, Store { from_index: 1, next_offset: 4, shift: 0, ends: false });
+    let PageDecision::Store(stored) = decide_page(&at_three(), &overlapping(2, 31), &found, 0) else {
+        panic!()
+    };
+    assert_eq!(stored, PageWrite { from_index: 1, next_offset: 4, shift: 0, ends: false });
     let after = at_three().after(&stored, &found);
-    let Verdict::StepOn(probe) = judge(&after, &meet(2, 31), &found, 0) else { panic!() };
-    assert_eq!(probe, Ask { offset: 3, limit: 31, purpose: Purpose::Probe }, "nothing of it is new now");
+    let PageDecision::StepOn(probe) = decide_page(&after, &overlapping(2, 31), &found, 0) else { panic!() };
+    assert_eq!(
+        probe,
+        FetchRequest { offset: 3, limit: 31, purpose: Purpose::Probe },
+        "the page contains nothing new"
+    );
 }
 
 #[test]
-fn an_empty_first_page_ends_the_partition() {
-    let first = ask(&Progress::new(), 30, 50);
-    assert_eq!(judge(&Progress::new(), &first, &page(&[]), 0), Verdict::Ended);
+fn empty_first_page_ends_the_partition() {
+    let first = first_fetch(&Progress::new(), 30, 50);
+    assert_eq!(decide_page(&Progress::new(), &first, &page(&[]), 0), PageDecision::Ended);
 }
 
 #[test]
-fn nothing_after_the_last_stone_is_probed_and_then_confirmed() {
+fn end_of_the_list_is_probed_and_confirmed() {
     let progress = at_three();
-    let Verdict::StepOn(probe) = judge(&progress, &meet(2, 31), &page(&["c"]), 0) else { panic!() };
-    assert_eq!(probe, Ask { offset: 3, limit: 31, purpose: Purpose::Probe });
-    let Verdict::StepOn(confirm) = judge(&progress, &probe, &page(&[]), 1) else { panic!() };
-    assert_eq!(confirm, Ask { offset: 2, limit: 31, purpose: Purpose::Confirm });
-    assert_eq!(judge(&progress, &confirm, &page(&["c"]), 2), Verdict::Ended);
-    // The list moved in between, and what the probe missed stands where the last stone was.
-    assert!(matches!(judge(&progress, &confirm, &page(&["d"]), 2), Verdict::StepBack(_)));
-    // The page was only short: what the probe found must still be shown to follow.
-    let Verdict::StepOn(again) = judge(&progress, &probe, &page(&["d"]), 1) else { panic!() };
-    assert_eq!(again, meet(2, 31));
+    let PageDecision::StepOn(probe) = decide_page(&progress, &overlapping(2, 31), &page(&["c"]), 0) else {
+        panic!()
+    };
+    assert_eq!(probe, FetchRequest { offset: 3, limit: 31, purpose: Purpose::Probe });
+    let PageDecision::StepOn(confirm) = decide_page(&progress, &probe, &page(&[]), 1) else { panic!() };
+    assert_eq!(confirm, FetchRequest { offset: 2, limit: 31, purpose: Purpose::Confirm });
+    assert_eq!(decide_page(&progress, &confirm, &page(&["c"]), 2), PageDecision::Ended);
+    // The list moved in between, and the stone that the probe missed is at the position of the last stone.
+    assert!(matches!(decide_page(&progress, &confirm, &page(&["d"]), 2), PageDecision::StepBack(_)));
+    // The page was only short: the stone that the probe found must be fetched again with an overlap.
+    let PageDecision::StepOn(again) = decide_page(&progress, &probe, &page(&["d"]), 1) else { panic!() };
+    assert_eq!(again, overlapping(2, 31));
 }
 
 #[test]
-fn a_sold_stone_before_the_place_makes_the_reader_step_back_and_the_list_shift() {
+fn sold_stone_makes_the_reader_step_back() {
     let progress = at_three();
-    // `a` was sold: the list is `b c d e`, and place 2 is `d`.
-    let Verdict::StepBack(back) = judge(&progress, &meet(2, 4), &page(&["d", "e"]), 0) else { panic!() };
-    assert_eq!(back, meet(1, 4));
+    // `a` was sold: the list is `b c d e`, and position 2 is `d`.
+    let PageDecision::StepBack(back) = decide_page(&progress, &overlapping(2, 4), &page(&["d", "e"]), 0)
+    else {
+        panic!()
+    };
+    assert_eq!(back, overlapping(1, 4));
     let found = page(&["c", "d", "e"]);
-    let Verdict::Store(store) = judge(&progress, &back, &found, 1) else { panic!() };
-    assert_eq!(store, Store { from_index: 1, next_offset: 5, shift: 1, ends: false });
+    let PageDecision::Store(store) = decide_page(&progress, &back, &found, 1) else { panic!() };
+    assert_eq!(store, PageWrite { from_index: 1, next_offset: 5, shift: 1, ends: false });
     assert_eq!(progress.after(&store, &found).position(), 4);
 }
 
 #[test]
-fn when_the_last_stone_is_sold_any_other_of_the_page_before_will_do() {
+fn any_stone_of_the_previous_page_is_an_overlap() {
     // `c` was sold.
-    let verdict = judge(&at_three(), &meet(1, 4), &page(&["b", "d", "e"]), 1);
-    assert_eq!(verdict, Verdict::Store(Store { from_index: 1, next_offset: 5, shift: 1, ends: false }));
+    let decision = decide_page(&at_three(), &overlapping(1, 4), &page(&["b", "d", "e"]), 1);
+    assert_eq!(
+        decision,
+        PageDecision::Store(PageWrite { from_index: 1, next_offset: 5, shift: 1, ends: false })
+    );
 }
 
 #[test]
-fn an_empty_page_after_many_sales_is_not_the_end() {
-    assert!(matches!(judge(&at_three(), &meet(2, 31), &page(&[]), 0), Verdict::StepBack(_)));
-    assert_eq!(judge(&at_three(), &meet(0, 31), &page(&[]), 1), Verdict::Ended);
+fn empty_page_after_many_sales_is_not_the_end() {
+    assert!(matches!(
+        decide_page(&at_three(), &overlapping(2, 31), &page(&[]), 0),
+        PageDecision::StepBack(_)
+    ));
+    assert_eq!(decide_page(&at_three(), &overlapping(0, 31), &page(&[]), 1), PageDecision::Ended);
 }
 
 #[test]
-fn stones_inserted_before_the_place_move_the_reader_on() {
+fn inserted_stones_move_the_reader_forward() {
     let progress = at_three();
-    // `x` came first: place 2 is `b`.
-    let verdict = judge(&progress, &meet(2, 4), &page(&["b", "c", "d", "e"]), 0);
-    assert_eq!(verdict, Verdict::Store(Store { from_index: 2, next_offset: 5, shift: -1, ends: false }));
-    // Nothing new is in the page: on from the last known stone.
-    let verdict = judge(&progress, &meet(2, 2), &page(&["b", "c"]), 0);
-    assert_eq!(verdict, Verdict::StepOn(meet(3, 2)));
-    // `y` came between `b` and `c`: it is stored with the rest, and `c` counts once.
-    let verdict = judge(&progress, &meet(2, 5), &page(&["b", "y", "c", "d"]), 0);
-    assert_eq!(verdict, Verdict::Store(Store { from_index: 1, next_offset: 5, shift: -1, ends: false }));
+    // `x` was inserted first: position 2 is `b`.
+    let decision = decide_page(&progress, &overlapping(2, 4), &page(&["b", "c", "d", "e"]), 0);
+    assert_eq!(
+        decision,
+        PageDecision::Store(PageWrite { from_index: 2, next_offset: 5, shift: -1, ends: false })
+    );
+    // The page contains nothing new: continue from the last known stone.
+    let decision = decide_page(&progress, &overlapping(2, 2), &page(&["b", "c"]), 0);
+    assert_eq!(decision, PageDecision::StepOn(overlapping(3, 2)));
+    // `y` was inserted between `b` and `c`: it is stored with the rest, and `c` counts once.
+    let decision = decide_page(&progress, &overlapping(2, 5), &page(&["b", "y", "c", "d"]), 0);
+    assert_eq!(
+        decision,
+        PageDecision::Store(PageWrite { from_index: 1, next_offset: 5, shift: -1, ends: false })
+    );
 }
 
 #[test]
-fn pages_that_never_meet_make_the_partition_be_read_again_and_then_fail() {
+fn pages_without_overlap_cause_a_reread_then_failure() {
     let reason = RereadReason::LostPlace { next_offset: 3 };
-    let strangers = page(&["x", "y", "z"]);
-    assert_eq!(judge(&at_three(), &meet(0, 4), &strangers, 1), Verdict::Reread(reason));
-    assert_eq!(judge(&at_three(), &meet(9, 4), &strangers, TRIES_MAX - 1), Verdict::Reread(reason));
-    let tired = Progress { pass: PASSES_MAX, ..at_three() };
-    let fault = PageFault::NeverMeets { next_offset: 3, passes: PASSES_MAX };
-    assert_eq!(judge(&tired, &meet(0, 4), &strangers, 1), Verdict::Fail(fault));
+    let unknown = page(&["x", "y", "z"]);
+    assert_eq!(decide_page(&at_three(), &overlapping(0, 4), &unknown, 1), PageDecision::Reread(reason));
+    assert_eq!(
+        decide_page(&at_three(), &overlapping(9, 4), &unknown, TRIES_MAX - 1),
+        PageDecision::Reread(reason)
+    );
+    let last_pass = Progress { pass: PASSES_MAX, ..at_three() };
+    let error = PageError::NeverMeets { next_offset: 3, passes: PASSES_MAX };
+    assert_eq!(decide_page(&last_pass, &overlapping(0, 4), &unknown, 1), PageDecision::Fail(error));
     let again = at_three().reread();
     assert_eq!((again.next_offset, again.position(), again.pass), (3, 0, 2));
 }
 
 #[test]
-fn a_feed_that_ignores_the_offset_is_found_out() {
+fn feed_that_ignores_the_offset_is_detected() {
     for page_limit in [3, 50] {
         let all = ["a", "b", "c", "d", "e", "f", "g", "h"];
         let mut progress = Progress::new();
         let mut fetches = 0;
-        let fault = 'read: loop {
-            let mut next = ask(&progress, 3, page_limit);
+        let error = 'read: loop {
+            let mut next = first_fetch(&progress, 3, page_limit);
             for attempt in 0.. {
                 fetches += 1;
                 assert!(fetches < 20);
                 let same = page(&all[..usize::try_from(next.limit).unwrap()]);
-                match judge(&progress, &next, &same, attempt) {
-                    Verdict::StepBack(other) | Verdict::StepOn(other) => next = other,
-                    Verdict::Store(store) => {
+                match decide_page(&progress, &next, &same, attempt) {
+                    PageDecision::StepBack(other) | PageDecision::StepOn(other) => next = other,
+                    PageDecision::Store(store) => {
                         progress = progress.after(&store, &same);
                         break;
                     }
-                    Verdict::Fail(fault) => break 'read fault,
-                    other @ (Verdict::Ended | Verdict::Reread(_)) => panic!("{other:?}"),
+                    PageDecision::Fail(error) => break 'read error,
+                    other @ (PageDecision::Ended | PageDecision::Reread(_)) => panic!("{other:?}"),
                 }
             }
         };
-        assert!(matches!(fault, PageFault::Repeats { .. }), "{fault}");
+        assert!(matches!(error, PageError::Repeats { .. }), "{error}");
     }
 }
 
-fn nameless(place: usize) -> BadItem {
-    BadItem::new(None, place, "it has no id".to_owned(), &format!("{{\"price\":{place}}}"))
+fn nameless(place: usize) -> RejectedItem {
+    RejectedItem::new(None, place, "no id".to_owned(), &format!("{{\"price\":{place}}}"))
 }
 
 #[test]
-fn a_long_page_without_ids_is_a_fault_and_a_short_one_is_not() {
-    let page = |places| FeedPage { bad: (0..places).map(nameless).collect(), ..FeedPage::default() };
-    let first = ask(&Progress::new(), 30, 50);
-    let fault = PageFault::NoIds { offset: 0, places: 8 };
-    assert_eq!(judge(&Progress::new(), &first, &page(8), 0), Verdict::Fail(fault));
-    assert_eq!(fault.to_string(), "the page at offset 0 has 8 records and none has an id");
-    let Verdict::Store(store) = judge(&Progress::new(), &first, &page(7), 0) else { panic!() };
-    assert_eq!(store, Store { from_index: 0, next_offset: 7, shift: 0, ends: false });
+fn only_a_long_page_without_ids_fails() {
+    let page = |places| FeedPage { rejected: (0..places).map(nameless).collect(), ..FeedPage::default() };
+    let first = first_fetch(&Progress::new(), 30, 50);
+    let error = PageError::NoIds { offset: 0, places: 8 };
+    assert_eq!(decide_page(&Progress::new(), &first, &page(8), 0), PageDecision::Fail(error));
+    assert_eq!(error.to_string(), "the page at offset 0 has 8 records and none has an id");
+    let PageDecision::Store(store) = decide_page(&Progress::new(), &first, &page(7), 0) else { panic!() };
+    assert_eq!(store, PageWrite { from_index: 0, next_offset: 7, shift: 0, ends: false });
 }
 
 #[test]
-fn a_record_without_an_id_takes_its_place_and_counts_once() {
-    let mixed = FeedPage { items: items(&["c", "d"]), bad: vec![nameless(1)], is_last: false };
-    let Verdict::Store(store) = judge(&at_three(), &meet(2, 4), &mixed, 0) else { panic!() };
-    assert_eq!(store, Store { from_index: 1, next_offset: 5, shift: 0, ends: false });
-    // At the end of a page, it is what the next page must begin with, whatever its text is then.
-    let last = FeedPage { items: items(&["c"]), bad: vec![nameless(1)], is_last: false };
-    let Verdict::Store(store) = judge(&at_three(), &meet(2, 4), &last, 0) else { panic!() };
-    assert_eq!(store, Store { from_index: 1, next_offset: 4, shift: 0, ends: false });
+fn record_without_an_id_counts_once() {
+    let mixed = FeedPage { items: items(&["c", "d"]), rejected: vec![nameless(1)], is_last: false };
+    let PageDecision::Store(store) = decide_page(&at_three(), &overlapping(2, 4), &mixed, 0) else {
+        panic!()
+    };
+    assert_eq!(store, PageWrite { from_index: 1, next_offset: 5, shift: 0, ends: false });
+    // At the end of a page, the next page must begin with it, even if its text has changed.
+    let last = FeedPage { items: items(&["c"]), rejected: vec![nameless(1)], is_last: false };
+    let PageDecision::Store(store) = decide_page(&at_three(), &overlapping(2, 4), &last, 0) else { panic!() };
+    assert_eq!(store, PageWrite { from_index: 1, next_offset: 4, shift: 0, ends: false });
     let after = at_three().after(&store, &last);
-    let next = FeedPage { items: items(&["d"]), bad: vec![nameless(0)], is_last: false };
-    let Verdict::Store(store) = judge(&after, &meet(3, 4), &next, 0) else { panic!() };
-    assert_eq!(store, Store { from_index: 1, next_offset: 5, shift: 0, ends: false });
-    let only = FeedPage { bad: vec![nameless(0)], ..FeedPage::default() };
-    assert!(matches!(judge(&after, &meet(3, 4), &only, 0), Verdict::StepOn(_)), "nothing of it is new");
+    let next = FeedPage { items: items(&["d"]), rejected: vec![nameless(0)], is_last: false };
+    let PageDecision::Store(store) = decide_page(&after, &overlapping(3, 4), &next, 0) else { panic!() };
+    assert_eq!(store, PageWrite { from_index: 1, next_offset: 5, shift: 0, ends: false });
+    let only = FeedPage { rejected: vec![nameless(0)], ..FeedPage::default() };
+    assert!(
+        matches!(decide_page(&after, &overlapping(3, 4), &only, 0), PageDecision::StepOn(_)),
+        "the page contains nothing new"
+    );
 }
 
-fn seen(distinct: u64, places: u64, nameless: u64) -> Seen {
-    Seen { distinct, distinct_in_pass: distinct, places, nameless }
+fn counts(distinct: u64, positions: u64, nameless: u64) -> ReadCounts {
+    ReadCounts { distinct, distinct_in_pass: distinct, positions, nameless }
 }
 
 #[test]
-fn a_count_that_lies_ends_as_a_fault() {
-    let ten = seen(10, 10, 0);
-    assert_eq!(after_last(&ten, 10, 1, 0), AfterLast::Complete);
-    assert_eq!(after_last(&ten, 9, 1, 0), AfterLast::Complete);
+fn wrong_count_fails_after_all_passes() {
+    let ten = counts(10, 10, 0);
+    assert_eq!(decide_pass_end(&ten, 10, 1, 0), PassEnd::Complete);
+    assert_eq!(decide_pass_end(&ten, 9, 1, 0), PassEnd::Complete);
     for recounts in 0..RECOUNTS_MAX {
-        assert_eq!(after_last(&ten, 11, 1, recounts), AfterLast::CountAgain);
-        assert_eq!(after_last(&ten, 11, PASSES_MAX, recounts), AfterLast::CountAgain);
+        assert_eq!(decide_pass_end(&ten, 11, 1, recounts), PassEnd::Recount);
+        assert_eq!(decide_pass_end(&ten, 11, PASSES_MAX, recounts), PassEnd::Recount);
     }
     let higher = RereadReason::CountIsHigher { seen: 10, count: 11 };
-    assert_eq!(after_last(&ten, 11, 1, RECOUNTS_MAX), AfterLast::Again(higher));
-    let fault = PageFault::CountsDisagree { seen: 10, count: 11, passes: PASSES_MAX };
-    assert_eq!(after_last(&ten, 11, PASSES_MAX, RECOUNTS_MAX), AfterLast::Fault(fault));
-    assert_eq!(fault.to_string(), "the feed counts 11 records, and 10 were seen in 3 passes");
+    assert_eq!(decide_pass_end(&ten, 11, 1, RECOUNTS_MAX), PassEnd::Reread(higher));
+    let error = PageError::CountsDisagree { seen: 10, count: 11, passes: PASSES_MAX };
+    assert_eq!(decide_pass_end(&ten, 11, PASSES_MAX, RECOUNTS_MAX), PassEnd::Fail(error));
+    assert_eq!(error.to_string(), "the feed counts 11 records, and 10 were seen in 3 passes");
 }
 
 #[test]
-fn places_are_compared_with_the_count_and_ids_are_told_apart() {
-    for (seen, records, repeats) in [
-        (seen(10, 10, 0), 10, 0),
-        (seen(10, 11, 0), 11, 1),
-        (seen(10, 12, 2), 12, 0),
-        (seen(10, 13, 2), 13, 1),
-        // An earlier pass saw two stones that are gone, and this one a repeat.
-        (Seen { distinct: 12, distinct_in_pass: 10, places: 11, nameless: 0 }, 13, 1),
-        // A record without an id of an earlier pass stands in for nothing.
-        (Seen { distinct: 9, distinct_in_pass: 9, places: 10, nameless: 1 }, 10, 0),
+fn positions_and_distinct_ids_are_counted() {
+    for (read, records, repeats) in [
+        (counts(10, 10, 0), 10, 0),
+        (counts(10, 11, 0), 11, 1),
+        (counts(10, 12, 2), 12, 0),
+        (counts(10, 13, 2), 13, 1),
+        // An earlier pass read two stones that are gone, and this pass a repeat.
+        (ReadCounts { distinct: 12, distinct_in_pass: 10, positions: 11, nameless: 0 }, 13, 1),
+        // Records without an id of earlier passes do not count.
+        (ReadCounts { distinct: 9, distinct_in_pass: 9, positions: 10, nameless: 1 }, 10, 0),
     ] {
-        assert_eq!((seen.records(), seen.repeats()), (records, repeats), "{seen:?}");
+        assert_eq!((read.records(), read.repeats()), (records, repeats), "{read:?}");
     }
-    assert_eq!(seen(10, 10, 0).oddity(), None);
-    let told = "1 of 13 records were listed more than once; 2 of 13 records have no id and were rejected";
-    assert_eq!(seen(10, 13, 2).oddity().as_deref(), Some(told));
+    assert_eq!(counts(10, 10, 0).anomaly(), None);
+    let message = "1 of 13 records were listed more than once; 2 of 13 records have no id and were rejected";
+    assert_eq!(counts(10, 13, 2).anomaly().as_deref(), Some(message));
 }

@@ -1,9 +1,9 @@
-//! Pricing against values that were worked out by hand.
+//! Pricing, compared with values computed by hand.
 
 use proptest::prelude::*;
 use std::time::Instant;
 use tidemill_core::diamond::Diamond;
-use tidemill_core::pricing::{MARKUP_ONE, Priced, PricingRule, Rules, StoneType};
+use tidemill_core::pricing::{MARKUP_ONE, PriceQuote, PricingRule, Rules, StoneType};
 
 fn stone(feed_price: i64, points: i64) -> Diamond {
     Diamond::new("stone-1", feed_price, "ROUND", points)
@@ -33,7 +33,7 @@ fn decided_by(rules: Vec<PricingRule>, stone: &Diamond) -> Option<i64> {
 
 #[test]
 fn prices_are_rounded_half_up() {
-    // Feed price and points; markup; selling price and price per carat, by hand.
+    // Feed price and points; markup; retail price and price per carat, computed by hand.
     let table = [
         ((100_000, 100), 11_500, (115_000, 100_000)),
         ((100_001, 100), 11_500, (115_001, 100_001)), // 115,001.15
@@ -48,17 +48,17 @@ fn prices_are_rounded_half_up() {
     ];
     for ((feed_price, points), markup, (retail_price, price_per_carat)) in table {
         let priced = Rules::new(vec![rule(7, 1, markup)]).price("nivoda", &stone(feed_price, points));
-        let expected = Priced { retail_price, price_per_carat, markup, rating: None, rule_id: Some(7) };
+        let expected = PriceQuote { retail_price, price_per_carat, markup, rating: None, rule_id: Some(7) };
         assert_eq!(priced, expected, "{feed_price} cents, {points} points, {markup}");
     }
 }
 
 #[test]
-fn a_stone_that_no_rule_fits_is_sold_at_cost() {
+fn stone_without_a_rule_keeps_the_feed_price() {
     let mut other = rule(1, 1, 11_500);
     other.feed = Some("demo".to_owned());
     let priced = Rules::new(vec![other]).price("nivoda", &stone(50_000, 50));
-    let expected = Priced {
+    let expected = PriceQuote {
         retail_price: 50_000,
         price_per_carat: 100_000,
         markup: MARKUP_ONE,
@@ -69,7 +69,7 @@ fn a_stone_that_no_rule_fits_is_sold_at_cost() {
 }
 
 #[test]
-fn the_smallest_priority_decides_and_then_the_smallest_id() {
+fn smallest_priority_then_smallest_id_decides() {
     let stone = stone(1_000, 100);
     assert_eq!(decided_by(vec![rule(1, 20, 1), rule(2, 10, 1)], &stone), Some(2));
     assert_eq!(decided_by(vec![rule(9, 10, 1), rule(3, 10, 1), rule(5, 10, 1)], &stone), Some(3));
@@ -79,7 +79,7 @@ fn the_smallest_priority_decides_and_then_the_smallest_id() {
 }
 
 #[test]
-fn each_criterion_fits_what_it_says_and_its_bounds_are_inclusive() {
+fn criteria_match_with_inclusive_bounds() {
     type Set = fn(&mut PricingRule);
     type Change = fn(&mut Diamond);
     let keep: Change = |_| ();
@@ -122,7 +122,7 @@ fn each_criterion_fits_what_it_says_and_its_bounds_are_inclusive() {
 }
 
 #[test]
-fn the_rating_comes_from_the_rule_that_decided() {
+fn rating_comes_from_the_matching_rule() {
     let mut first = rule(1, 1, 12_000);
     first.rating = Some(8);
     let rules = Rules::new(vec![first, rule(2, 2, 12_000)]);
@@ -130,7 +130,7 @@ fn the_rating_comes_from_the_rule_that_decided() {
 }
 
 #[test]
-fn every_fault_of_a_rule_is_reported_at_once() {
+fn rule_check_reports_every_error() {
     let mut bad = rule(1, 1, 0);
     bad.rating = Some(11);
     bad.feed = Some("No Name".to_owned());
@@ -147,7 +147,7 @@ fn every_fault_of_a_rule_is_reported_at_once() {
 }
 
 #[test]
-fn half_a_million_stones_are_priced_in_no_time() {
+fn half_a_million_stones_are_priced_quickly() {
     let mut rules: Vec<_> = (0..30).map(|id| rule(id, 1, 11_500)).collect();
     for (rule, price) in rules.iter_mut().zip(0..) {
         rule.shapes = vec!["Oval".to_owned(), "Pear".to_owned(), "Round".to_owned()];
@@ -163,7 +163,7 @@ fn half_a_million_stones_are_priced_in_no_time() {
         sum += rules.price("nivoda", &stone).retail_price;
     }
     assert!(sum > 0);
-    // Without optimisation, on a busy machine: a bound against accidents, not a measurement.
+    // A generous limit for unoptimised builds on busy machines, not a measurement.
     assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
 }
 
@@ -171,12 +171,12 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1_000) })]
 
     #[test]
-    fn nothing_makes_pricing_panic(price: i64, points: i64, markup: i32) {
+    fn pricing_never_panics(price: i64, points: i64, markup: i32) {
         Rules::new(vec![rule(1, 1, markup)]).price("nivoda", &stone(price, points));
     }
 
     #[test]
-    fn under_one_rule_a_dearer_stone_is_never_cheaper(
+    fn higher_feed_price_never_lowers_the_retail_price(
         price in 0..1_000_000_000_i64,
         more in 0..1_000_000_i64,
         markup in 1..99_999,

@@ -1,10 +1,10 @@
-//! What holds for a run whatever happens to it, and for a request however its tries end.
+//! Properties of runs under random events, and of requests under random ends of their attempts.
 
 use chrono::{TimeDelta, TimeZone as _, Utc};
 use proptest::prelude::*;
 use tidemill_core::limits::{ATTEMPTS_MAX, BACKOFF_SECS_MAX};
 use tidemill_core::request::micros;
-use tidemill_core::retry::{Follow, Successor, backoff, follow};
+use tidemill_core::retry::{RetryDecision, Successor, backoff, decide_retry};
 use tidemill_core::run::{EndCause, Lane, QueueRun, Run, RunEvent, RunState, next, pairs};
 use tidemill_core::{EnvId, Json, RunId, Timestamp};
 use uuid::Uuid;
@@ -61,7 +61,7 @@ fn run(run_id: RunId, spent: Spent, budget: Budget) -> Run {
     }
 }
 
-/// What the tries before this one have used up.
+/// The used budgets of earlier attempts.
 #[derive(Debug, Clone, Copy)]
 struct Spent {
     attempt: i32,
@@ -71,7 +71,7 @@ struct Spent {
 
 const NOTHING_SPENT: Spent = Spent { attempt: 1, failures: 0, losses: 0 };
 
-/// What the request allows.
+/// The budgets of a request.
 #[derive(Debug, Clone, Copy)]
 struct Budget {
     attempts: i32,
@@ -88,7 +88,7 @@ fn events() -> impl Strategy<Value = Vec<RunEvent>> {
     prop::collection::vec(prop::sample::select(RunEvent::ALL), 0..40)
 }
 
-/// The ends that a run can come to: every cause, with the states that it can lead to.
+/// Generates the possible ends of a run: every cause with its final states.
 fn ends() -> impl Strategy<Value = (RunState, EndCause)> {
     use {EndCause as C, RunState as S};
     let statuses = |cause| match cause {
@@ -108,7 +108,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_sequence_of_events_keeps_the_rules_of_a_life(events in events()) {
+    fn random_events_obey_the_lifecycle(events in events()) {
         let mut life = vec![RunState::Queued];
         for event in events {
             let before = *life.last().unwrap();
@@ -118,19 +118,19 @@ proptest! {
                 life.push(after);
             }
         }
-        let times = |state| life.iter().filter(|&&seen| seen == state).count();
-        prop_assert!(RunState::ALL.iter().all(|&state| times(state) <= 1), "nothing happens twice: {:?}", life);
-        let place = |state| life.iter().position(|&seen| seen == state);
-        prop_assert!(place(RunState::Running).is_none() || place(RunState::Claimed).is_some());
+        let times = |state| life.iter().filter(|&&other| other == state).count();
+        prop_assert!(RunState::ALL.iter().all(|&state| times(state) <= 1), "a state is entered twice: {:?}", life);
+        let position = |state| life.iter().position(|&other| other == state);
+        prop_assert!(position(RunState::Running).is_none() || position(RunState::Claimed).is_some());
         for reported in [RunState::Success, RunState::Failed] {
-            prop_assert!(place(reported).is_none() || place(RunState::Running).is_some(), "{:?}", life);
+            prop_assert!(position(reported).is_none() || position(RunState::Running).is_some(), "{:?}", life);
         }
         let ends = life.iter().filter(|state| state.is_terminal()).count();
-        prop_assert!(ends <= 1, "it ends once: {:?}", life);
+        prop_assert!(ends <= 1, "more than one end: {:?}", life);
     }
 
     #[test]
-    fn a_run_that_has_not_ended_can_end_within_three_events(events in events()) {
+    fn live_run_can_end_within_three_events(events in events()) {
         let state = events.into_iter().fold(RunState::Queued, |state, event| next(state, event).unwrap_or(state));
         let step = |states: Vec<RunState>| -> Vec<RunState> {
             states.iter().flat_map(|&from| RunEvent::ALL.iter().filter_map(move |&event| next(from, event))).collect()
@@ -146,13 +146,13 @@ proptest! {
     }
 
     #[test]
-    fn a_successor_costs_one_of_the_two_budgets_unless_its_worker_was_told_to_end(
+    fn successor_costs_one_budget_unless_interrupted(
         entropy: u128, budget in budgets(), (status, cause) in ends(), failures in 0..ATTEMPTS_MAX,
         losses in 0..=ATTEMPTS_MAX,
     ) {
         let spent = Spent { attempt: failures + losses + 1, failures, losses };
         let ended = run(id(entropy), spent, budget);
-        if let Follow::Successor(successor) = follow(&ended, status, cause, moment()) {
+        if let RetryDecision::Successor(successor) = decide_retry(&ended, status, cause, moment()) {
             let cost = (successor.failures - failures) + (successor.losses - losses);
             let expected = i32::from(cause != EndCause::Interrupted);
             prop_assert_eq!((successor.attempt, cost), (ended.attempt + 1, expected));
@@ -165,51 +165,51 @@ proptest! {
     }
 
     #[test]
-    fn what_somebody_asked_to_stop_is_not_tried_again(
+    fn cancelled_run_gets_no_successor(
         entropy: u128, budget in budgets(), (status, cause) in ends(),
     ) {
         let mut ended = run(id(entropy), NOTHING_SPENT, budget);
         ended.cancel_requested_at = Some(moment());
-        prop_assert_eq!(follow(&ended, status, cause, moment()), Follow::Nothing);
+        prop_assert_eq!(decide_retry(&ended, status, cause, moment()), RetryDecision::Nothing);
     }
 
-    /// Whoever ends the tries, and in which order, their number is bounded by the two budgets together.
+    /// The sum of both budgets bounds the number of attempts, in any order of failures and losses.
     #[test]
-    fn a_request_ends_after_a_bounded_number_of_tries(
+    fn request_ends_after_a_bounded_number_of_attempts(
         attempts in 1..20, losses in 0..20, ends in prop::collection::vec(prop::bool::ANY, 60),
     ) {
         let budget = Budget { attempts, losses, backoff_secs: 5 };
         let mut spent = NOTHING_SPENT;
-        let mut tries = 1;
+        let mut count = 1;
         for worker_reports in ends {
             let cause = if worker_reports { EndCause::Reported } else { EndCause::Lost };
             let ended = run(id(u128::from(spent.attempt.unsigned_abs())), spent, budget);
-            match follow(&ended, RunState::Failed, cause, moment()) {
-                Follow::Successor(Successor { attempt, failures, losses, .. }) => {
+            match decide_retry(&ended, RunState::Failed, cause, moment()) {
+                RetryDecision::Successor(Successor { attempt, failures, losses, .. }) => {
                     spent = Spent { attempt, failures, losses };
-                    tries += 1;
+                    count += 1;
                 }
-                Follow::Quarantine => {
+                RetryDecision::Quarantine => {
                     prop_assert!(!worker_reports && spent.losses == losses, "{:?}", spent);
                     return Ok(());
                 }
-                Follow::Nothing => {
+                RetryDecision::Nothing => {
                     prop_assert!(worker_reports && spent.failures + 1 == attempts, "{:?}", spent);
                     return Ok(());
                 }
             }
-            prop_assert!(tries <= attempts + losses, "{} tries", tries);
+            prop_assert!(count <= attempts + losses, "{} attempts", count);
         }
-        prop_assert!(tries <= 60, "the request did not end");
+        prop_assert!(count <= 60, "the request did not end");
     }
 
     #[test]
-    fn the_wait_doubles_within_a_fifth_and_is_at_most_an_hour_and_a_fifth(
+    fn backoff_doubles_with_jitter_and_is_capped(
         entropy: u128, base in 0..=BACKOFF_SECS_MAX, failures in 0..2_000,
     ) {
         let run = id(entropy);
         let wait = backoff(base, failures, &run);
-        prop_assert_eq!(wait, backoff(base, failures, &run), "it can be computed again anywhere");
+        prop_assert_eq!(wait, backoff(base, failures, &run), "the back-off is deterministic");
         let exact = (i64::from(base) << failures.min(20)).min(i64::from(BACKOFF_SECS_MAX));
         prop_assert!(wait >= TimeDelta::milliseconds(exact * 800), "{}", wait);
         prop_assert!(wait <= TimeDelta::milliseconds(exact * 1_200), "{}", wait);
@@ -222,7 +222,7 @@ proptest! {
     }
 
     #[test]
-    fn an_older_run_has_a_smaller_id(a: u128, b: u128, apart_ms in 1_i64..1_000_000) {
+    fn older_run_has_a_smaller_id(a: u128, b: u128, apart_ms in 1_i64..1_000_000) {
         let early = RunId::new(moment(), Uuid::from_u128(a));
         let late = RunId::new(moment() + TimeDelta::milliseconds(apart_ms), Uuid::from_u128(b));
         prop_assert!(RunId::floor(moment()) <= early && early < late);
@@ -230,7 +230,7 @@ proptest! {
     }
 
     #[test]
-    fn a_request_in_its_normal_form_stays_as_it_is_and_is_judged_alike(
+    fn normalized_is_idempotent_and_keeps_validity(
         labels in prop::collection::vec("[a-c,]{0,2}", 0..5), priority: i32, attempts in -1..3,
         available_ns in prop::option::of(0_i64..5_000_000_000),
     ) {
@@ -239,8 +239,8 @@ proptest! {
         request.priority = priority;
         request.max_attempts = attempts;
         request.available_at = available_ns.map(|ns| moment() + TimeDelta::nanoseconds(ns));
-        let normal = request.clone().normal();
-        prop_assert_eq!(normal.clone().normal(), normal.clone());
+        let normal = request.clone().normalized();
+        prop_assert_eq!(normal.clone().normalized(), normal.clone());
         prop_assert_eq!(normal.available_at, normal.available_at.map(micros));
         prop_assert_eq!(request.check().is_ok(), normal.check().is_ok());
     }

@@ -1,7 +1,7 @@
-//! What holds for every pattern, in every time zone, over every change of the clocks.
+//! Properties of all patterns, in all time zones, across clock changes.
 //!
-//! The oracle walks through a few days minute by minute and follows the rules of the module's documentation
-//! literally. It shares nothing with the search but croner's answer to "does this wall time fit?".
+//! The oracle iterates over a few days minute by minute and follows the rules of the module's documentation
+//! literally. It shares only croner's match of a wall-clock time with the implementation.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
@@ -11,9 +11,11 @@ use chrono_tz::Tz;
 use croner::Cron;
 use proptest::prelude::*;
 use tidemill_core::Timestamp;
-use tidemill_core::schedule::{Decision, FIRES_MAX, FORGOTTEN_MAX, Missed, Overlap, Pattern, Previous, plan};
+use tidemill_core::schedule::{
+    Decision, FIRES_MAX, FORGOTTEN_MAX, MissedPolicy, OverlapPolicy, Pattern, PreviousRun, plan,
+};
 
-/// A zone, and a moment in UTC shortly before one of its clocks' changes, if it has any.
+/// A zone, and a UTC time shortly before one of its clock changes, if it has any.
 const CHANGES: &[(&str, &str)] = &[
     ("Europe/Berlin", "2026-03-28T00:00:00Z"),
     ("Europe/Berlin", "2026-10-24T00:00:00Z"),
@@ -30,16 +32,16 @@ const CHANGES: &[(&str, &str)] = &[
     ("Antarctica/Troll", "2026-10-24T00:00:00Z"),
     ("America/Nuuk", "2026-03-28T00:00:00Z"),
     ("America/Nuuk", "2026-10-24T00:00:00Z"),
-    // A day that does not exist, and a day that there was twice but for an hour.
+    // A skipped day, and a day that was repeated except for one hour.
     ("Pacific/Apia", "2011-12-29T00:00:00Z"),
     ("Pacific/Kwajalein", "1969-09-29T00:00:00Z"),
     ("Asia/Kolkata", "2026-05-01T00:00:00Z"),
     ("UTC", "2026-05-01T00:00:00Z"),
 ];
 
-/// Zones in which every minute of a day that is skipped is followed by one of the same day, from 2015 to 2030.
+/// Zones in which, from 2015 to 2030, every skipped minute is followed by a minute of the same day.
 ///
-/// Not so in Nuuk, where 23:30 may be skipped: its fire is at midnight, and bears the date of the next day.
+/// Nuuk is excluded: 23:30 may be skipped, and its fire is at midnight of the next day.
 const ZONES: &[&str] = &[
     "UTC",
     "Europe/Berlin",
@@ -71,7 +73,7 @@ fn minute() -> impl Strategy<Value = String> {
     ]
 }
 
-/// The hours around which clocks change come up often.
+/// Generates hours, with a preference for those around clock changes.
 fn hour() -> impl Strategy<Value = String> {
     prop_oneof![
         Just("*".to_owned()),
@@ -103,13 +105,13 @@ fn pattern(cron: &str, zone: &str) -> Pattern {
     Pattern::parse(cron, zone).unwrap_or_else(|bad| panic!("{bad}"))
 }
 
-/// Every minute of the wall clock from one to before another.
+/// Returns every minute of the wall clock in a half-open range.
 fn minutes(from: NaiveDateTime, to: NaiveDateTime) -> impl Iterator<Item = NaiveDateTime> {
     std::iter::successors(Some(from), |&wall| Some(wall + TimeDelta::minutes(1)))
         .take_while(move |&wall| wall < to)
 }
 
-/// Every fire in `start..start + WINDOW`, found minute by minute.
+/// Returns every fire in `start..start + WINDOW`, found minute by minute.
 fn oracle(cron: &str, zone: &str, start: Timestamp) -> BTreeSet<Timestamp> {
     let zone: Tz = zone.parse().unwrap();
     let hour = cron.split(' ').nth(1).unwrap();
@@ -120,7 +122,7 @@ fn oracle(cron: &str, zone: &str, start: Timestamp) -> BTreeSet<Timestamp> {
 
     let mut fires = BTreeSet::new();
     let mut shown = BTreeSet::new();
-    // From two days earlier, so that it is known which wall times of the window are shown for the second time.
+    // Starts two days earlier, to know which wall-clock times of the window are repeated.
     let mut at = start - TimeDelta::days(2);
     let mut expected = wall_at(at);
     while at < start + WINDOW {
@@ -140,7 +142,7 @@ fn oracle(cron: &str, zone: &str, start: Timestamp) -> BTreeSet<Timestamp> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
 
-    /// Walks over a change in random steps, never over a fire, and compares with the oracle.
+    /// Crosses a clock change in random steps that never skip a fire, and compares with the oracle.
     #[test]
     fn no_fire_is_lost_or_doubled(
         cron in cron(),
@@ -168,7 +170,7 @@ proptest! {
     }
 
     #[test]
-    fn every_moment_between_two_fires_has_the_same_next_one(
+    fn next_fire_is_constant_between_two_fires(
         cron in cron(),
         (zone, start) in change(),
         offset_secs in 0..WINDOW.num_seconds(),
@@ -186,7 +188,7 @@ proptest! {
     }
 
     #[test]
-    fn a_daily_time_fires_once_on_every_day_of_the_year(
+    fn daily_time_fires_once_on_every_day(
         hour in prop_oneof![0..4u32, 0..24u32],
         minute in 0..60u32,
         zone in prop::sample::select(ZONES),
@@ -206,15 +208,15 @@ proptest! {
         prop_assert_eq!(fired, days);
     }
 
-    /// The jump of a plan finds what a plain walk finds.
+    /// `jump_back` finds the same fires as a plain iteration.
     #[test]
-    fn a_plan_lists_the_newest_fires_and_counts_the_others(
+    fn plan_lists_the_newest_fires_and_counts_the_others(
         cron in cron(),
         (zone, start) in change(),
         down_mins in prop_oneof![0..300i64, 0..12_000i64],
-        missed in prop::sample::select(Missed::ALL),
-        overlap in prop::sample::select(Overlap::ALL),
-        previous in prop::sample::select(&[Previous::Live, Previous::Ended][..]),
+        missed in prop::sample::select(MissedPolicy::ALL),
+        overlap in prop::sample::select(OverlapPolicy::ALL),
+        previous in prop::sample::select(&[PreviousRun::Live, PreviousRun::Ended][..]),
     ) {
         let pattern = pattern(&cron, zone);
         let first = pattern.next_after(start).unwrap();
@@ -230,14 +232,14 @@ proptest! {
 
         let queued = plan.fires.iter().filter(|fire| fire.decision == Decision::Queue).count();
         match (overlap, previous) {
-            (Overlap::Skip, Previous::Live) => prop_assert_eq!(queued, 0),
-            (Overlap::Skip, Previous::Ended) => prop_assert!(queued <= 1),
-            (Overlap::Allow, Previous::Live | Previous::Ended) => {
+            (OverlapPolicy::Skip, PreviousRun::Live) => prop_assert_eq!(queued, 0),
+            (OverlapPolicy::Skip, PreviousRun::Ended) => prop_assert!(queued <= 1),
+            (OverlapPolicy::Allow, PreviousRun::Live | PreviousRun::Ended) => {
                 prop_assert!(plan.fires.iter().all(|fire| fire.decision != Decision::Overlapped));
                 match missed {
-                    Missed::Skip => prop_assert!(queued <= 1),
-                    Missed::Once => prop_assert_eq!(queued, 1),
-                    Missed::All => prop_assert_eq!(queued, listed.len()),
+                    MissedPolicy::Skip => prop_assert!(queued <= 1),
+                    MissedPolicy::Once => prop_assert_eq!(queued, 1),
+                    MissedPolicy::All => prop_assert_eq!(queued, listed.len()),
                 }
             }
         }

@@ -1,33 +1,33 @@
-//! Alerts: found, handed to the outbox, and taken to people.
+//! Alerts: detection, the outbox, and delivery to people.
 //!
-//! What happens in a commit is noted in that commit. What only a look can find is looked for now and then. Both become
-//! alerts, and alerts become messages, at most one about a group in an interval. A message is tried until its target
-//! has it: at least once, always under the same id.
+//! A commit that ends a run also records a notice of it. A periodic check finds conditions that no commit reports. Both
+//! raise alerts, and alerts become messages: at most one per group and interval. Delivery is at least once, with the
+//! same message id on each attempt.
 
-mod look;
+mod detection;
 mod mail;
-mod post;
+mod outbox;
 mod target;
 mod webhook;
 
-pub use post::{Sent, Tested};
-pub use target::{Address, Mail, Security, Shape, Target, Way, Webhook};
+pub use outbox::{DeliveryCounts, TargetTest};
+pub use target::{Address, BodyFormat, Channel, Mail, Security, Target, Webhook};
 
 use crate::Engine;
 use crate::upkeep::part;
 use std::time::Duration;
 use tidemill_core::limits;
 
-/// Who is told, and what is worth telling.
+/// Alert targets, and the thresholds of the periodic checks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AlertSettings {
-    /// Who is told. A process that knows nobody leaves it to others.
+    /// A process without targets sends nothing; other processes do.
     pub targets: Vec<Target>,
-    /// More than so many runs or messages in one place are too many; 0 for never.
+    /// Largest normal backlog of a queue or project, in runs or messages; 0 disables the check.
     pub queue_depth: u32,
-    /// How long a partition may make no progress; zero for ever.
+    /// How long a partition may make no progress; zero disables the check.
     pub stuck_after: Duration,
-    /// How old a watermark may be; zero for ever.
+    /// How old a watermark may become; zero disables the check.
     pub watermark_after: Duration,
 }
 
@@ -42,15 +42,15 @@ impl Default for AlertSettings {
     }
 }
 
-/// Time between two looks at what no commit tells.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_mins(1);
+/// Time between two checks for conditions that no commit reports.
+pub(crate) const CHECK_EVERY: Duration = Duration::from_mins(1);
 
 impl Engine {
-    /// Finds what people should know, and sends what is due; once. A part that fails does not stop the others.
-    pub async fn tell(&self) -> Result<Sent, tidemill_store::Error> {
+    /// Detects conditions, raises alerts and sends the due messages, once. A step that fails does not stop the others.
+    pub async fn process_alerts(&self) -> Result<DeliveryCounts, tidemill_store::Error> {
         let mut failure = None;
-        part(&mut failure, self.hear_of_runs()).await;
-        part(&mut failure, Box::pin(self.look_around())).await;
+        part(&mut failure, self.raise_run_alerts()).await;
+        part(&mut failure, Box::pin(self.check_conditions())).await;
         let sent = part(&mut failure, Box::pin(self.send_alerts())).await;
         failure.map_or(Ok(sent.unwrap_or_default()), Err)
     }

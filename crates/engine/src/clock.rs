@@ -1,33 +1,33 @@
-//! The only place that reads the host's clock.
+//! The clock. This is the only module that reads the host's time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use tidemill_core::Timestamp;
 use uuid::Uuid;
 
-/// The host's time. For SQLite, for ids, and for showing times to people; never to judge a lease on PostgreSQL.
-#[expect(clippy::disallowed_methods, reason = "this is the one place that may")]
+/// Returns the host's time: for SQLite, for ids, and for display. Leases on PostgreSQL never use it.
+#[expect(clippy::disallowed_methods, reason = "the only function that may read the host's clock")]
 pub fn host_now() -> Timestamp {
     chrono::Utc::now()
 }
 
-/// Where the time of a step comes from.
+/// Source of the time of a transaction.
 #[derive(Debug, Clone, Default)]
 pub enum Clock {
-    /// The database's own clock; on SQLite, which has none, the host's.
+    /// The database's clock; on SQLite, which has none, the host's.
     #[default]
     Database,
-    /// A clock that a test moves, in microseconds.
+    /// A clock that only tests advance, in microseconds.
     Fixed(Arc<AtomicI64>),
 }
 
 impl Clock {
-    /// A clock that stands at `at` until it is moved.
+    /// Creates a clock that stays at `at` until it is advanced.
     pub fn fixed(at: Timestamp) -> Self {
         Self::Fixed(Arc::new(AtomicI64::new(at.timestamp_micros())))
     }
 
-    /// The time to bind, or `None` to let the database tell it.
+    /// Returns the time to bind as a parameter, or `None` if the database supplies it.
     pub fn now(&self) -> Option<Timestamp> {
         match self {
             Self::Database => None,
@@ -35,14 +35,14 @@ impl Clock {
         }
     }
 
-    /// Moves a fixed clock forward.
+    /// Advances a fixed clock.
     pub fn advance(&self, by: chrono::Duration) {
         if let Self::Fixed(micros) = self {
             micros.fetch_add(by.num_microseconds().unwrap_or(0), Ordering::SeqCst);
         }
     }
 
-    /// A new run id. Its time only sorts; it decides nothing.
+    /// Creates a run id. The time in it is only for sorting.
     pub fn run_id(&self) -> tidemill_core::RunId {
         tidemill_core::RunId::new(self.now().unwrap_or_else(host_now), Uuid::new_v4())
     }

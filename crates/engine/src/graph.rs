@@ -1,26 +1,25 @@
-//! Lane 2: jobs with dependencies, carried out by agents.
+//! Lane 2: graphs of jobs with dependencies, executed by agents.
 //!
-//! A controller is the only one that changes the state of jobs, one step at a time, under a lease. People and
-//! agents write what is theirs to say, and name the job to the controller in the same commit. Agents only ask and
-//! report.
+//! Only the controller changes the state of jobs, one transaction at a time, under a lease. Users and agents write
+//! requests and reports, and mark the job as changed in the same commit. Agents only poll and report.
 
 mod agents;
 mod controller;
 mod flags;
-mod kept;
 mod operate;
+mod output_retention;
 mod read;
 mod reports;
 mod reuse;
 mod submit;
 mod why;
 
-pub use agents::Forget;
-pub use controller::{Controller, Draft, Pass, Written};
-pub use kept::Kept;
-pub use operate::CancelledGraph;
-pub use reports::{Beaten, Holding, Speaker, TaskReport};
-pub use submit::{SubmitFault, SubmitGraph, Submitted};
+pub use agents::ForgetMode;
+pub use controller::{Controller, Draft, Pass, WriteOutcome};
+pub use operate::GraphCancelOutcome;
+pub use output_retention::OutputRetention;
+pub use reports::{AgentIdentity, HeartbeatOutcome, TaskProgress, TaskReport};
+pub use submit::{SubmitError, SubmitGraph, SubmitOutcome};
 pub use tidemill_store::JobPage;
 
 use crate::Engine;
@@ -29,18 +28,18 @@ use std::time::Duration;
 use tidemill_core::{Timestamp, limits};
 use tokio::sync::watch;
 
-/// How graphs are controlled.
+/// Settings of the graph controller.
 #[derive(Debug, Clone)]
 pub struct GraphSettings {
-    /// How long a controller acts without renewing its lease.
+    /// How long a controller may act without renewing its lease.
     pub lease: Duration,
-    /// Time between two looks while jobs are live: what other processes wrote is found by looking.
-    pub look: Duration,
-    /// Time between two looks while none is.
-    pub look_idle: Duration,
-    /// Time between two passes over everything.
+    /// Time between two reads while jobs are live. Changes by other processes are found by polling.
+    pub poll_every: Duration,
+    /// Time between two reads while no job is live.
+    pub poll_idle_every: Duration,
+    /// Time between two full reads.
     pub pass: Duration,
-    /// Jobs that are written in one step.
+    /// Jobs that are written in one transaction.
     pub batch: usize,
 }
 
@@ -48,40 +47,40 @@ impl Default for GraphSettings {
     fn default() -> Self {
         Self {
             lease: Duration::from_secs(limits::CONTROLLER_LEASE_SECS),
-            look: Duration::from_millis(50),
-            look_idle: Duration::from_secs(1),
+            poll_every: Duration::from_millis(50),
+            poll_idle_every: Duration::from_secs(1),
             pass: Duration::from_secs(limits::CONTROLLER_PASS_SECS),
             batch: limits::CONTROLLER_BATCH,
         }
     }
 }
 
-/// Rung after a commit, so that whoever waits in this process looks at once. Nothing depends on them.
+/// Wake-ups for tasks of this process, sent after a commit. They only save time: every waiter also polls.
 #[derive(Debug)]
-pub(crate) struct Bells {
+pub(crate) struct Notifiers {
     controller: watch::Sender<u64>,
     agents: watch::Sender<u64>,
 }
 
-impl Default for Bells {
+impl Default for Notifiers {
     fn default() -> Self {
         Self { controller: watch::Sender::new(0), agents: watch::Sender::new(0) }
     }
 }
 
-impl Bells {
-    /// Something was named to the controller.
-    fn ring_controller(&self) {
+impl Notifiers {
+    /// Reports a change to the controller.
+    fn wake_controller(&self) {
         self.controller.send_modify(|count| *count += 1);
     }
 
-    /// Orders were given.
-    fn ring_agents(&self) {
+    /// Reports new tasks to the agents.
+    fn wake_agents(&self) {
         self.agents.send_modify(|count| *count += 1);
     }
 }
 
-/// The use cases of graphs, on one store. Those of one engine wake each other.
+/// The use cases of graphs on one store.
 #[derive(Debug, Clone)]
 pub struct Graphs {
     engine: Engine,
@@ -89,17 +88,15 @@ pub struct Graphs {
 }
 
 impl Graphs {
-    /// The use cases on an engine.
+    /// Creates the use cases on an engine.
     pub fn new(engine: Engine, settings: GraphSettings) -> Self {
         Self { engine, settings: Arc::new(settings) }
     }
 
-    /// The engine.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// How graphs are controlled.
     pub fn settings(&self) -> &GraphSettings {
         &self.settings
     }
@@ -108,12 +105,12 @@ impl Graphs {
         self.engine.clock().now()
     }
 
-    fn bells(&self) -> &Bells {
-        &self.engine.bells
+    fn notifiers(&self) -> &Notifiers {
+        &self.engine.notifiers
     }
 }
 
-/// A text that both databases can keep: without NUL, and cut to a length.
+/// Makes a text storable in both databases: replaces NUL and truncates it to `bytes`.
 fn clean(text: &str, bytes: usize) -> String {
     let mut end = text.len().min(bytes);
     while !text.is_char_boundary(end) {

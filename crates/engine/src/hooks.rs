@@ -1,64 +1,60 @@
-//! Webhooks that come in: who may send is settled first, and then what follows from it.
+//! Incoming webhooks: authentication of the sender, and the run that a delivery queues.
 
 use crate::Engine;
 use tidemill_core::hook::{Decision, Hook, HookKind, decide, fill_in, run_of};
 use tidemill_core::limits::HOOK_WINDOW_SECS;
-use tidemill_core::run::{QueueRun, Queued};
+use tidemill_core::run::{QueueOutcome, QueueRun};
 use tidemill_core::signature::verify;
 use tidemill_core::{Json, Timestamp};
 use tidemill_store::{Error, Refusal, RefusalCode};
 
-/// What a sender says of itself, beside the body.
+/// Headers that identify and authenticate a delivery.
 #[derive(Debug, Clone, Default)]
 pub struct Claims {
-    /// What GitHub signed.
     pub github_signature: Option<String>,
-    /// What GitHub calls the event.
     pub github_event: Option<String>,
-    /// What GitHub calls this delivery.
     pub github_delivery: Option<String>,
-    /// When anybody else signed, in seconds since 1970.
+    /// Unix time of the signature, for senders other than GitHub.
     pub timestamp: Option<String>,
-    /// What they signed.
     pub signature: Option<String>,
 }
 
 impl Claims {
-    /// When it was signed, as its sender says.
+    /// Returns the sender's time of the signature.
     fn signed_at(&self) -> Option<Timestamp> {
         Timestamp::from_timestamp(self.timestamp.as_deref()?.parse().ok()?, 0)
     }
 }
 
-/// Whether a sender is who may send.
+/// Outcome of authenticating a sender.
 #[derive(Debug)]
 pub enum Sender {
-    /// It is: the hook that it knows the secret of.
+    /// The signature is valid for this hook.
     Known(Box<Hook>),
-    /// It is not, or there is no such hook. Nobody learns which.
+    /// The signature is invalid or the hook does not exist. The response does not reveal which.
     Unknown,
-    /// The secret is not where the hook says: nobody can be known.
+    /// The hook's environment variable with the secret is not set, so no sender can be authenticated.
     NoSecret(Box<Hook>),
 }
 
-/// What came of a delivery.
+/// Outcome of a delivery.
 #[derive(Debug)]
 pub enum Received {
-    /// A run, new or from the same delivery before.
-    Queued(Queued),
-    /// Nothing, and why.
+    /// A run, new or queued before by the same delivery.
+    Queued(QueueOutcome),
+    /// No run, with the reason.
     Ignored(String),
 }
 
 impl Engine {
-    /// Makes a hook, or changes the one of that name within its project.
+    /// Creates a hook or changes the one with this name in its project.
     pub async fn put_hook(&self, hook: Hook) -> Result<Hook, Error> {
         hook.check()?;
         let projects = self.store().projects().await?;
         let Some(project) = projects.iter().find(|project| project.project_id == hook.project_id) else {
             return Err(Error::unknown_project(&hook.project_id, None));
         };
-        // Rules that nobody chose may name environments that are not there yet; those that somebody wrote must not.
+        // The default rules may name environments that do not exist yet; explicit rules must not.
         let missing = hook.rules.iter().find(|rule| !project.environments.contains(&rule.env));
         if let Some(rule) = missing
             && hook.rules != tidemill_core::hook::default_rules()
@@ -67,7 +63,7 @@ impl Engine {
         }
         let name = hook.hook.clone();
         if !self.store().put_hook(hook.clone(), self.clock().now()).await? {
-            let message = format!("hook `{name}` exists already, and belongs to something else");
+            let message = format!("hook `{name}` already exists in another project");
             return Err(Error::Refused(Refusal {
                 code: RefusalCode::KeyConflict,
                 message,
@@ -78,25 +74,25 @@ impl Engine {
         Ok(found.into_iter().next().unwrap_or(hook))
     }
 
-    /// Who sends this body. Nothing of the body is looked at before.
+    /// Authenticates the sender of a body. The body is not parsed before.
     pub async fn sender(&self, name: &str, claims: &Claims, body: &[u8]) -> Result<Sender, Error> {
         let hook = self.store().hooks(Some(name.to_owned()), None).await?.into_iter().next();
         let now = self.store().now(self.clock().now()).await?;
-        // As much work as for a hook that exists and has its secret, so that the time tells nothing.
-        let in_vain = || is_signed(HookKind::Github, b"nobody knows this", claims, body, now);
+        // An unknown hook costs as much work as an existing one, so that the response time reveals nothing.
+        let dummy_check = || is_signed(HookKind::Github, b"placeholder secret", claims, body, now);
         let Some(hook) = hook else {
-            let _ = in_vain();
+            let _ = dummy_check();
             return Ok(Sender::Unknown);
         };
         let Some(secret) = std::env::var(&hook.secret_env).ok().filter(|secret| !secret.is_empty()) else {
-            let _ = in_vain();
+            let _ = dummy_check();
             return Ok(Sender::NoSecret(Box::new(hook)));
         };
         let known = is_signed(hook.kind, secret.as_bytes(), claims, body, now);
         Ok(if known { Sender::Known(Box::new(hook)) } else { Sender::Unknown })
     }
 
-    /// Carries out what follows from a delivery of GitHub whose sender is known.
+    /// Queues the run that an authenticated GitHub delivery leads to.
     pub async fn receive_github(
         &self,
         hook: &Hook,
@@ -108,17 +104,17 @@ impl Engine {
         }
         let event = claims.github_event.as_deref().unwrap_or_default();
         let Some(delivery) = claims.github_delivery.as_deref().filter(|id| is_delivery(id)) else {
-            let message = "X-GitHub-Delivery is missing, or is no id of a delivery";
+            let message = "the X-GitHub-Delivery header is missing or not a valid delivery id";
             return Err(Error::refused(RefusalCode::BadValue, message));
         };
         match decide(hook, event, delivery, payload)? {
             Decision::Ignore(why) => Ok(Received::Ignored(why)),
-            Decision::Queue(run) => said(hook, &run.env.clone(), self.queue(*run).await),
+            Decision::Queue(run) => received(hook, &run.env.clone(), self.queue(*run).await),
         }
     }
 
-    /// Queues what a signed body of anybody else asks for; `read` makes a request of it. One signed delivery is one
-    /// run, under whatever key it comes.
+    /// Queues the run that an authenticated generic delivery requests; `read` converts the body to a request. One
+    /// signed delivery queues one run, with any idempotency key.
     pub async fn receive_generic<E: From<Error>>(
         &self,
         hook: &Hook,
@@ -132,15 +128,17 @@ impl Engine {
         let run = read(fill_in(hook, body).map_err(Error::from)?)?;
         let signature = claims.signature.as_deref().unwrap_or_default();
         let Some(signed_at) = claims.signed_at() else {
-            return Err(Error::refused(RefusalCode::BadValue, "X-Tidemill-Timestamp is no time").into());
+            return Err(
+                Error::refused(RefusalCode::BadValue, "X-Tidemill-Timestamp is not a Unix time").into()
+            );
         };
         let run_id = run_of(hook, signed_at, signature);
-        Ok(said(hook, &run.env.clone(), self.queue_as(run, run_id).await)?)
+        Ok(received(hook, &run.env.clone(), self.queue_as(run, run_id).await)?)
     }
 }
 
-/// What came of a run of a hook. An environment that is not there is a fault of the rules, and said as one.
-fn said(hook: &Hook, env: &str, queued: Result<Queued, Error>) -> Result<Received, Error> {
+/// Converts the outcome of queueing. A missing environment is reported as an error of the hook's rules.
+fn received(hook: &Hook, env: &str, queued: Result<QueueOutcome, Error>) -> Result<Received, Error> {
     match queued {
         Ok(queued) => Ok(Received::Queued(queued)),
         Err(error) if error.refusal_code() == Some(RefusalCode::UnknownEnvironment) => {
@@ -155,7 +153,7 @@ fn no_environment(hook: &Hook, env: &str) -> Error {
     Error::Refused(Refusal {
         code: RefusalCode::BadValue,
         message: format!(
-            "hook {} leads to environment `{env}`, which project `{project}` has not",
+            "hook {} uses environment `{env}`, but project `{project}` has no such environment",
             hook.hook
         ),
         hint: Some(format!("tidemill project create {project} --env {env}")),
@@ -170,7 +168,7 @@ fn is_delivery(id: &str) -> bool {
     (1..=128).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Whether the body was signed with this secret, and lately where the time is signed too.
+/// Whether the body is signed with this secret. For generic hooks the signature must also be recent.
 fn is_signed(kind: HookKind, secret: &[u8], claims: &Claims, body: &[u8], now: Timestamp) -> bool {
     match kind {
         HookKind::Github => {

@@ -1,15 +1,15 @@
-//! What Tidemill does: one function per use case, one transaction each, and the loops that call them.
+//! The use cases of Tidemill: one function and one transaction each, and the background loops that call them.
 //!
-//! A call whose answer was lost is asked again under the same id, and answered from what is there: see
-//! [`patience`].
+//! If the answer to a call is lost, the call is repeated with the same id and returns the recorded result: see
+//! [`retry_policy`].
 
 pub mod access;
 pub mod alerts;
 pub mod clock;
 pub mod graph;
 pub mod hooks;
-pub mod patience;
 mod presence;
+pub mod retry_policy;
 mod runs;
 mod schedules;
 pub mod sync;
@@ -19,56 +19,55 @@ pub mod worker;
 mod workers;
 
 pub use clock::Clock;
-pub use patience::Patience;
 pub use presence::{Identity, Process};
+pub use retry_policy::RetryPolicy;
 pub use schedules::{NewSchedule, parse as parse_cron};
-pub use upkeep::{Upkeep, Upkept};
+pub use upkeep::{Upkeep, UpkeepReport};
 
 use alerts::AlertSettings;
 use std::sync::Arc;
 use tidemill_store::Store;
 
-/// The use cases, on one store.
+/// The use cases on one store.
 #[derive(Debug, Clone)]
 pub struct Engine {
     store: Store,
     clock: Clock,
-    patience: Patience,
+    retry_policy: RetryPolicy,
     alerts: Arc<AlertSettings>,
-    /// Wakes whoever waits in this process for something of graphs.
-    bells: Arc<graph::Bells>,
+    /// Wakes tasks of this process that wait for changes of graphs.
+    notifiers: Arc<graph::Notifiers>,
 }
 
 impl Engine {
-    /// The use cases on `store`.
-    pub fn new(store: Store, clock: Clock, patience: Patience) -> Self {
-        Self { store, clock, patience, alerts: Arc::default(), bells: Arc::default() }
+    /// Creates the use cases on `store`.
+    pub fn new(store: Store, clock: Clock, retry_policy: RetryPolicy) -> Self {
+        Self { store, clock, retry_policy, alerts: Arc::default(), notifiers: Arc::default() }
     }
 
-    /// The store, for what is only read.
+    /// Returns the store, for reads.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// The clock.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// Who is told of what.
+    /// Returns the alert targets and thresholds.
     pub fn alerts(&self) -> &AlertSettings {
         &self.alerts
     }
 
-    /// The same use cases, for a process that tells these people.
+    /// Returns a copy with these alert settings.
     #[must_use]
     pub fn with_alerts(&self, alerts: AlertSettings) -> Self {
         Self { alerts: Arc::new(alerts), ..self.clone() }
     }
 
-    /// The same use cases with another patience.
+    /// Returns a copy with another retry policy.
     #[must_use]
-    pub fn with_patience(&self, patience: Patience) -> Self {
-        Self { patience, ..self.clone() }
+    pub fn with_retry_policy(&self, retry_policy: RetryPolicy) -> Self {
+        Self { retry_policy, ..self.clone() }
     }
 }

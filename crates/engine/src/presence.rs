@@ -1,7 +1,7 @@
-//! The presence of a process: one row that says that it lives, beaten until it ends.
+//! Registration of a process in the `workers` table, with heartbeats until it ends.
 
 use crate::Engine;
-use crate::patience::chain;
+use crate::retry_policy::chain;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,28 +11,26 @@ use tidemill_store::{Error, LoopOptions, Next, RefusalCode};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Who a process is.
+/// Identity of a process.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// A name for people; several processes may share it.
+    /// Display name; several processes may share it.
     pub name: String,
-    /// The machine that it runs on.
     pub host: String,
-    /// What it offers.
     pub labels: Vec<String>,
 }
 
-/// Whose process a role runs in.
+/// Whether a role has a process of its own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Process {
-    /// Its own: once it is drained, it ends.
+    /// A drained role ends its process.
     #[default]
     Own,
-    /// One that it shares with other roles: once it is drained it takes nothing, until it is told otherwise.
+    /// The role shares the process with others: when drained it takes no work, and continues when the flag is cleared.
     Shared,
 }
 
-/// A process that others can see.
+/// A process that is registered in the database and sends heartbeats.
 #[derive(Debug)]
 pub(crate) struct Presence {
     engine: Engine,
@@ -41,11 +39,11 @@ pub(crate) struct Presence {
     worker: Arc<Mutex<WorkerId>>,
     held: Arc<Mutex<HashSet<RunId>>>,
     draining: watch::Receiver<bool>,
-    beating: JoinHandle<()>,
+    heartbeats: JoinHandle<()>,
 }
 
 impl Presence {
-    /// Registers the process, and beats from now on.
+    /// Registers the process and starts the heartbeats.
     pub(crate) async fn begin(
         engine: &Engine,
         identity: Identity,
@@ -54,80 +52,78 @@ impl Presence {
     ) -> Result<Self, Error> {
         let worker = Arc::new(Mutex::new(register(engine, &identity).await?));
         let held: Arc<Mutex<HashSet<RunId>>> = Arc::default();
-        let (told, draining) = watch::channel(false);
-        let heart = Arc::new(Heart {
+        let (sender, draining) = watch::channel(false);
+        let task = Arc::new(HeartbeatTask {
             engine: engine.clone(),
             identity: identity.clone(),
             worker: worker.clone(),
             held: held.clone(),
-            draining: told,
+            draining: sender,
         });
-        // A failure must not make the beats rarer: silence is what others take a dead process by.
+        // A failure must not delay the next heartbeat: other processes take a silent process for dead.
         let options = LoopOptions::new("heartbeat").first_after(every).backoff_max(every);
-        let beating = engine.store().monitor().spawn(options, move || {
-            let heart = heart.clone();
-            async move { heart.beat().await.map(|()| Next::After(every)).map_err(Into::into) }
+        let heartbeats = engine.store().monitor().spawn(options, move || {
+            let task = task.clone();
+            async move { task.send().await.map(|()| Next::After(every)).map_err(Into::into) }
         });
-        Ok(Self { engine: engine.clone(), identity, process, worker, held, draining, beating })
+        Ok(Self { engine: engine.clone(), identity, process, worker, held, draining, heartbeats })
     }
 
-    /// The process, as it is known now. A process that was taken for dead is known anew.
+    /// Returns the current worker id. It changes when the process was declared dead and registered again.
     pub(crate) fn worker(&self) -> WorkerId {
         *self.worker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its name.
     pub(crate) fn name(&self) -> &str {
         &self.identity.name
     }
 
-    /// Whether somebody asked it to drain: to end what it has, and to take nothing new.
+    /// Whether an operator asked this process to drain: finish its work and take nothing new.
     pub(crate) fn is_draining(&self) -> bool {
         *self.draining.borrow()
     }
 
-    /// The same for those who work for it.
     pub(crate) fn draining(&self) -> watch::Receiver<bool> {
         self.draining.clone()
     }
 
-    /// Whether it is to end, now that it has nothing in hand.
+    /// Whether the idle process is to end because of a drain.
     pub(crate) async fn is_drained(&self) -> bool {
         if !self.is_draining() || self.process != Process::Own {
             return false;
         }
-        // What the last beat told may have been taken back since.
+        // The drain may have been revoked since the last heartbeat.
         let ends = self.engine.store().is_draining(self.worker()).await.unwrap_or(true);
         if ends {
-            tracing::info!("{} was asked to drain, and has nothing in hand: it ends", self.identity.name);
+            tracing::info!("{} is drained and idle; it exits", self.identity.name);
         }
         ends
     }
 
-    /// Keeps the lease of a run.
+    /// Renews the lease of a run with each heartbeat.
     pub(crate) fn hold(&self, run: &RunId) {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).insert(run.clone());
     }
 
-    /// No longer keeps it.
+    /// Stops renewing the lease of a run.
     pub(crate) fn release(&self, run: &RunId) {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).remove(run);
     }
 
-    /// Says goodbye.
+    /// Stops the heartbeats and marks the process as ended.
     pub(crate) async fn end(self) {
-        self.beating.abort();
+        self.heartbeats.abort();
         let now = self.engine.clock().now();
         if let Err(error) = self.engine.store().retire_worker(self.worker(), now).await {
-            tracing::warn!("could not say goodbye: {}", chain(&error));
+            tracing::warn!("could not deregister this process: {}", chain(&error));
         }
     }
 }
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        // However the process' part ends: what nobody does any more must not be kept by a beat.
-        self.beating.abort();
+        // A heartbeat without its role would keep leases alive that no task serves.
+        self.heartbeats.abort();
     }
 }
 
@@ -145,8 +141,7 @@ async fn register(engine: &Engine, identity: &Identity) -> Result<WorkerId, Erro
     Ok(worker_id)
 }
 
-/// What beats.
-struct Heart {
+struct HeartbeatTask {
     engine: Engine,
     identity: Identity,
     worker: Arc<Mutex<WorkerId>>,
@@ -154,21 +149,20 @@ struct Heart {
     draining: watch::Sender<bool>,
 }
 
-impl Heart {
-    /// Says once that the process lives.
-    async fn beat(&self) -> Result<(), Error> {
+impl HeartbeatTask {
+    async fn send(&self) -> Result<(), Error> {
         let known = *self.worker.lock().unwrap_or_else(PoisonError::into_inner);
         let runs = self.held.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
-        match self.engine.store().beat_worker(known, runs, self.engine.clock().now()).await {
-            Ok(beaten) => {
-                self.draining.send_replace(beaten.draining);
+        match self.engine.store().heartbeat_worker(known, runs, self.engine.clock().now()).await {
+            Ok(response) => {
+                self.draining.send_replace(response.draining);
                 Ok(())
             }
             Err(error) if error.refusal_code() == Some(RefusalCode::Stale) => {
-                // Taken for dead, while it was frozen or cut off: what it held is gone, and it begins anew.
-                tracing::warn!("{} was taken for dead, and begins anew", self.identity.name);
-                let anew = register(&self.engine, &self.identity).await?;
-                *self.worker.lock().unwrap_or_else(PoisonError::into_inner) = anew;
+                // The process was frozen or cut off and declared dead. Its leases are gone, so it registers again.
+                tracing::warn!("{} was declared dead; registering again", self.identity.name);
+                let worker = register(&self.engine, &self.identity).await?;
+                *self.worker.lock().unwrap_or_else(PoisonError::into_inner) = worker;
                 Ok(())
             }
             Err(error) => Err(error),

@@ -6,32 +6,34 @@ use crate::trace::of_run;
 use metrics::counter;
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::event::NewEvent;
-use tidemill_core::run::{Applied, Claim, FailRun, Failed, Lane, QueueRun, Run, RunState};
+use tidemill_core::run::{ChangeOutcome, Claim, FailOutcome, FailRun, Lane, QueueRun, Run, RunState};
 use tidemill_core::why::{Reason, explain};
-use tidemill_core::worker::Held;
+use tidemill_core::worker::RunLease;
 use tidemill_core::{RunId, request};
 use tidemill_store::SweptAction;
-use tidemill_store::{Cancelled, ClaimRuns, Error, FinishRun, Holder, Queued, RefusalCode, Retried, Swept};
+use tidemill_store::{
+    CancelOutcome, ClaimRuns, Error, FinishRun, Holder, QueueOutcome, RefusalCode, RetryOutcome, Swept,
+};
 use tracing::Instrument as _;
 
 impl Engine {
-    /// Queues a run. The same key and the same request give the run that exists.
-    pub async fn queue(&self, request: QueueRun) -> Result<Queued, Error> {
+    /// Queues a run. A repeated request with the same idempotency key returns the existing run.
+    pub async fn queue(&self, request: QueueRun) -> Result<QueueOutcome, Error> {
         let run_id = self.clock.run_id();
         let queued = self.queue_as(request, run_id.clone()).await?;
-        // An answer that was lost and asked again says "not created"; our own id says otherwise.
+        // If the first answer was lost, the retry returns `created: false`, but with our own id.
         let created = queued.created || queued.run_id == run_id;
-        Ok(Queued { created, ..queued })
+        Ok(QueueOutcome { created, ..queued })
     }
 
-    /// Queues a run under the id that the caller made: asked again with it, the answer is the run that exists.
-    pub async fn queue_as(&self, request: QueueRun, run_id: RunId) -> Result<Queued, Error> {
+    /// Queues a run with an id chosen by the caller. A repeated call with the same id returns the existing run.
+    pub async fn queue_as(&self, request: QueueRun, run_id: RunId) -> Result<QueueOutcome, Error> {
         request.check()?;
         request::check_new_run_id(&run_id)?;
-        let request = request.normal();
+        let request = request.normalized();
         let queued = self
-            .patience
-            .settle("queue a run", || self.store.queue_run(request.clone(), run_id.clone(), self.clock.now()))
+            .retry_policy
+            .retry("queue a run", || self.store.queue_run(request.clone(), run_id.clone(), self.clock.now()))
             .instrument(of_run!("queue", run_id))
             .await?;
         if queued.created || queued.run_id == run_id {
@@ -41,26 +43,26 @@ impl Engine {
         Ok(queued)
     }
 
-    /// Claims runs. The request id makes it safe to ask again.
-    pub async fn claim(&self, mut ask: ClaimRuns) -> Result<Vec<Claim>, Error> {
-        request::check_worker_name(&ask.worker)?;
-        request::check_labels(&ask.labels)?;
-        ask.request_id.get_or_insert_with(|| uuid::Uuid::new_v4().to_string());
-        let call = || self.store.claim_runs(ask.clone(), self.clock.now());
-        let claims = self.patience.settle("claim runs", call).await?;
+    /// Claims runs. The request id makes the call idempotent.
+    pub async fn claim(&self, mut request: ClaimRuns) -> Result<Vec<Claim>, Error> {
+        request::check_worker_name(&request.worker)?;
+        request::check_labels(&request.labels)?;
+        request.request_id.get_or_insert_with(|| uuid::Uuid::new_v4().to_string());
+        let call = || self.store.claim_runs(request.clone(), self.clock.now());
+        let claims = self.retry_policy.retry("claim runs", call).await?;
         claimed(&claims);
         Ok(claims)
     }
 
     /// Starts a claimed run.
-    pub async fn start(&self, run: &RunId, holder: &Holder) -> Result<Applied, Error> {
-        self.patience
-            .settle("start a run", || self.store.start_run(run.clone(), holder.clone(), self.clock.now()))
+    pub async fn start(&self, run: &RunId, holder: &Holder) -> Result<ChangeOutcome, Error> {
+        self.retry_policy
+            .retry("start a run", || self.store.start_run(run.clone(), holder.clone(), self.clock.now()))
             .instrument(of_run!("start", run))
             .await
     }
 
-    /// Appends events in order; the id of each, or `None` where the caller no longer holds the run.
+    /// Appends events in order. Returns the id of each, or `None` if the caller no longer holds the run.
     pub async fn append(
         &self,
         run: &RunId,
@@ -70,86 +72,90 @@ impl Engine {
         for event in &events {
             request::check_event(event)?;
         }
-        self.patience
-            .settle("append events", || {
+        self.retry_policy
+            .retry("append events", || {
                 self.store.append_events(run.clone(), events.clone(), holder.clone(), self.clock.now())
             })
             .await
     }
 
     /// Renews a run's lease.
-    pub async fn heartbeat(&self, run: &RunId, holder: &Holder) -> Result<Held, Error> {
-        self.patience
-            .settle("renew a lease", || self.store.heartbeat(run.clone(), holder.clone(), self.clock.now()))
+    pub async fn heartbeat(&self, run: &RunId, holder: &Holder) -> Result<RunLease, Error> {
+        self.retry_policy
+            .retry("renew a lease", || self.store.heartbeat(run.clone(), holder.clone(), self.clock.now()))
             .await
     }
 
-    /// Finishes runs; an outcome for each.
-    pub async fn finish(&self, ends: Vec<FinishRun>, worker: Option<&str>) -> Result<Vec<Applied>, Error> {
+    /// Finishes runs. Returns an outcome for each.
+    pub async fn finish(
+        &self,
+        ends: Vec<FinishRun>,
+        worker: Option<&str>,
+    ) -> Result<Vec<ChangeOutcome>, Error> {
         for end in &ends {
             request::check_metadata(&end.metadata)?;
         }
         let spans: Vec<_> = ends.iter().map(|end| of_run!("finish", end.run_id)).collect();
         let outcomes = self
-            .patience
-            .settle("finish runs", || {
+            .retry_policy
+            .retry("finish runs", || {
                 self.store.finish_runs(ends.clone(), worker.map(str::to_owned), self.clock.now())
             })
             .await?;
         drop(spans);
         for (end, outcome) in ends.iter().zip(&outcomes) {
-            if *outcome == Applied::Applied {
+            if *outcome == ChangeOutcome::Applied {
                 entered(end.status.as_str(), 1);
             }
         }
         Ok(outcomes)
     }
 
-    /// Cancels a run that waits, or asks the worker of a held one to stop.
-    pub async fn cancel(&self, run: &RunId, by: &str, reason: Option<&str>) -> Result<Cancelled, Error> {
+    /// Cancels a waiting run, or requests that the worker of a held run stops it.
+    pub async fn cancel(&self, run: &RunId, by: &str, reason: Option<&str>) -> Result<CancelOutcome, Error> {
         request::check_request_by(by, reason)?;
         if self.run(run).await?.lane == Lane::Graph {
             return Ok(self.graphs().cancel(run, &[], by, reason).await?.outcome);
         }
-        let asked_twice = std::sync::atomic::AtomicBool::new(false);
+        let is_repeated = std::sync::atomic::AtomicBool::new(false);
         let answer = self
-            .patience
-            .settle("cancel a run", || {
-                let again = asked_twice.swap(true, std::sync::atomic::Ordering::Relaxed);
+            .retry_policy
+            .retry("cancel a run", || {
+                let is_repeat = is_repeated.swap(true, std::sync::atomic::Ordering::Relaxed);
                 let call = self.store.cancel_run(
                     run.clone(),
                     by.to_owned(),
                     reason.map(str::to_owned),
                     self.clock.now(),
                 );
-                async move { Ok::<_, Error>((call.await?, again)) }
+                async move { Ok::<_, Error>((call.await?, is_repeat)) }
             })
             .instrument(of_run!("cancel", run))
             .await?;
-        if matches!(answer, (Cancelled::Cancelled, _)) {
+        if matches!(answer, (CancelOutcome::Cancelled, _)) {
             entered("cancelled", 1);
         }
         match answer {
-            // The first answer was lost: the run may have ended by this very call.
-            (Cancelled::Ended, true) => {
+            // The first answer was lost: this very call may have cancelled the run.
+            (CancelOutcome::Ended, true) => {
                 let ended = self.run(run).await?;
                 let ours =
                     ended.status == RunState::Cancelled && ended.cancel_requested_by.as_deref() == Some(by);
-                Ok(if ours { Cancelled::Cancelled } else { Cancelled::Ended })
+                Ok(if ours { CancelOutcome::Cancelled } else { CancelOutcome::Ended })
             }
             (answer, _) => Ok(answer),
         }
     }
 
-    /// Queues another try of a run that has failed or was cancelled.
-    pub async fn retry(&self, run: &RunId, by: &str) -> Result<Retried, Error> {
+    /// Queues a retry of a failed or cancelled run.
+    pub async fn retry(&self, run: &RunId, by: &str) -> Result<RetryOutcome, Error> {
         request::check_request_by(by, None)?;
         if self.run(run).await?.lane == Lane::Graph {
             return self.graphs().retry(run, &[], by).await;
         }
         let retried = self
-            .patience
-            .settle("retry a run", || self.store.retry_run(run.clone(), by.to_owned(), self.clock.now()))
+            .retry_policy
+            .retry("retry a run", || self.store.retry_run(run.clone(), by.to_owned(), self.clock.now()))
             .instrument(of_run!("retry", run))
             .await?;
         if retried.created {
@@ -159,14 +165,14 @@ impl Engine {
         Ok(retried)
     }
 
-    /// Fails a stalled run on behalf of a person, and queues a successor if that was asked for.
-    pub async fn fail_run(&self, ask: FailRun) -> Result<Failed, Error> {
+    /// Fails a stalled run on behalf of an operator, and queues a successor if requested.
+    pub async fn fail_run(&self, request: FailRun) -> Result<FailOutcome, Error> {
         let failed = self
-            .patience
-            .settle("fail a run", || self.store.fail_run(ask.clone(), self.clock.now()))
-            .instrument(of_run!("fail", ask.run_id))
+            .retry_policy
+            .retry("fail a run", || self.store.fail_run(request.clone(), self.clock.now()))
+            .instrument(of_run!("fail", request.run_id))
             .await?;
-        if failed.outcome == Applied::Applied {
+        if failed.outcome == ChangeOutcome::Applied {
             entered("failed", 1);
         }
         if failed.successor.is_some() {
@@ -175,31 +181,33 @@ impl Engine {
         Ok(failed)
     }
 
-    /// Records an artifact; its id.
+    /// Records an artifact and returns its id.
     pub async fn add_artifact(&self, run: &RunId, artifact: NewArtifact) -> Result<String, Error> {
         request::check_artifact(&artifact)?;
-        self.patience
-            .settle("record an artifact", || {
+        self.retry_policy
+            .retry("record an artifact", || {
                 self.store.add_artifact(run.clone(), artifact.clone(), self.clock.now())
             })
             .await
     }
 
-    /// A run that must exist.
+    /// Returns a run, or an error if it does not exist.
     pub async fn run(&self, run: &RunId) -> Result<Run, Error> {
-        let found = self.patience.settle("read a run", || self.store.run(run.clone())).await?;
+        let found = self.retry_policy.retry("read a run", || self.store.run(run.clone())).await?;
         found.ok_or_else(|| unknown(run))
     }
 
-    /// Why a run is where it is.
+    /// Explains the state of a run.
     pub async fn why(&self, run: &RunId) -> Result<Reason, Error> {
-        let facts =
-            self.patience.settle("read why", || self.store.why_facts(run.clone(), self.clock.now())).await?;
+        let facts = self
+            .retry_policy
+            .retry("read why", || self.store.why_facts(run.clone(), self.clock.now()))
+            .await?;
         let (facts, now) = facts.ok_or_else(|| unknown(run))?;
         if facts.run.lane == Lane::Sync
             && let Some(reason) = self.why_sync(&facts.run, now).await?
         {
-            // A pause of the lane or the project says more than what would come without it.
+            // A pause of the lane or the project explains more than the state of the sync.
             if let Some(flag) = facts.flags.iter().find(|flag| flag.is_on(now) && reason.is_held_by_pauses())
             {
                 let (scope, note) = (flag.scope.clone(), flag.note.clone());
@@ -215,16 +223,15 @@ impl Engine {
         Ok(explain(&facts, now))
     }
 
-    /// The use cases of graphs on the same store.
     fn graphs(&self) -> Graphs {
         Graphs::new(self.clone(), GraphSettings::default())
     }
 
-    /// Sweeps once.
+    /// Ends up to `limit` runs that are stale, lost or past their deadline.
     pub async fn sweep(&self, limit: usize, dead_after_secs: f64) -> Result<Vec<Swept>, Error> {
         let swept = self
-            .patience
-            .settle("sweep", || self.store.sweep(limit, dead_after_secs, self.clock.now()))
+            .retry_policy
+            .retry("sweep", || self.store.sweep(limit, dead_after_secs, self.clock.now()))
             .await?;
         for decision in &swept {
             drop(of_run!("sweep", decision.run_id));
@@ -237,7 +244,7 @@ impl Engine {
             tracing::info!(
                 run.id = %decision.run_id,
                 run.end = %decision.action,
-                "the sweeper ended run {} as {}{next}", decision.run_id, decision.action
+            "sweeper ended run {} as {}{next}", decision.run_id, decision.action
             );
         }
         if swept.iter().any(|decision| decision.successor.is_some()) {
@@ -247,12 +254,12 @@ impl Engine {
     }
 }
 
-/// Counts runs that this process brought into a state.
+/// Counts runs that this process moved to a state.
 fn entered(state: &'static str, runs: u64) {
     counter!("tidemill_transitions_total", "to" => state).increment(runs);
 }
 
-/// Counts a claim, and notes it in the trace of each of its runs.
+/// Counts a claim and adds it to the trace of each claimed run.
 pub(crate) fn claimed(claims: &[Claim]) {
     let outcome = if claims.is_empty() { "empty" } else { "given" };
     counter!("tidemill_claims_total", "outcome" => outcome).increment(1);
@@ -274,16 +281,16 @@ mod tests {
     use tidemill_core::run::QueueRun;
     use tidemill_store::{ClaimRuns, Holder};
 
-    /// Bytes of what a caller waits for. It is never called: its type says it.
+    /// Size of a future in bytes. The closure only supplies the type and is never called.
     fn size<F>(_: impl FnOnce(&'static Engine) -> F) -> usize {
         size_of::<F>()
     }
 
-    /// What is waited for is copied at each layer that hands it on. With the making of a connection in it, that was
-    /// 5 to 7 KB, and to copy them more than half of the instructions that a verb cost its caller.
+    /// Each layer copies the futures that it awaits. When they contained the code that opens a connection, they had 5
+    /// to 7 KB, and the copies were more than half of the instructions of a call.
     #[test]
-    fn what_a_verb_waits_for_is_small() {
-        const MOST: usize = 3 * 1024;
+    fn futures_of_the_verbs_are_small() {
+        const BYTES_MAX: usize = 3 * 1024;
         let run = &"run-1".parse().unwrap();
         let holder = &Holder { worker: None, epoch: None };
         let sizes = [
@@ -295,7 +302,7 @@ mod tests {
             ("finish", size(|engine| engine.finish(Vec::new(), None))),
             ("run", size(|engine| engine.run(run))),
         ];
-        let large: Vec<_> = sizes.iter().filter(|(_, size)| *size > MOST).collect();
-        assert!(large.is_empty(), "more than {MOST} bytes: {large:?}");
+        let large: Vec<_> = sizes.iter().filter(|(_, size)| *size > BYTES_MAX).collect();
+        assert!(large.is_empty(), "futures larger than {BYTES_MAX} bytes: {large:?}");
     }
 }

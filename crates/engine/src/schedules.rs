@@ -1,46 +1,42 @@
-//! Schedules: kept, paused, and fired once across all processes.
+//! Schedules: stored, paused, and fired once across all processes.
 
 use crate::Engine;
-use crate::patience::chain;
+use crate::retry_policy::chain;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidemill_core::alert::{AlertKind, schedule_subject};
 use tidemill_core::run::QueueRun;
-use tidemill_core::schedule::{self, Decision, Missed, Overlap, Pattern, Previous, Schedule};
+use tidemill_core::schedule::{self, Decision, MissedPolicy, OverlapPolicy, Pattern, PreviousRun, Schedule};
 use tidemill_core::{RunId, Timestamp, json, request};
-use tidemill_store::{Class, Error, Fired, NewAlert, Refusal, RefusalCode, Tx};
+use tidemill_store::{Class, Error, FireRecord, NewAlert, Refusal, RefusalCode, Tx};
 
-/// A schedule that somebody wants.
+/// A schedule to create or change.
 #[derive(Debug, Clone)]
 pub struct NewSchedule {
-    /// Its name.
     pub name: String,
-    /// When it fires.
     pub cron: String,
-    /// On which wall clock.
+    /// IANA time zone of the cron expression.
     pub time_zone: String,
-    /// What each fire asks for.
+    /// The run that each fire queues.
     pub request: QueueRun,
-    /// What becomes of fires that were missed.
-    pub missed: Missed,
-    /// What becomes of fires while an earlier run is live.
-    pub overlap: Overlap,
+    pub missed: MissedPolicy,
+    pub overlap: OverlapPolicy,
 }
 
 impl Engine {
-    /// Makes a schedule, or changes the one of that name. It first fires after now.
+    /// Creates a schedule or changes the one with this name. Its first fire is after the current time.
     pub async fn put_schedule(&self, wanted: NewSchedule) -> Result<Schedule, Error> {
         request::check_name("schedule", &wanted.name)?;
         wanted.request.check()?;
         let pattern = parse(&wanted.cron, &wanted.time_zone)?;
-        self.check_place(&wanted.request).await?;
+        self.check_environment(&wanted.request).await?;
         let now = self.store().now(self.clock().now()).await?;
-        let kept = Schedule {
+        let stored = Schedule {
             schedule_id: wanted.name,
             project_id: wanted.request.project.clone(),
             cron: wanted.cron,
             time_zone: wanted.time_zone,
-            request: wanted.request.normal(),
+            request: wanted.request.normalized(),
             missed: wanted.missed,
             overlap: wanted.overlap,
             paused_at: None,
@@ -50,14 +46,14 @@ impl Engine {
             last_run_id: None,
             created_at: now,
         };
-        self.store().put_schedule(kept.clone()).await?;
-        // What was there before keeps its pause and its history.
-        let found = self.store().schedules(Some(kept.schedule_id.clone())).await?;
-        Ok(found.into_iter().next().unwrap_or(kept))
+        self.store().put_schedule(stored.clone()).await?;
+        // An existing schedule keeps its pause and its history.
+        let found = self.store().schedules(Some(stored.schedule_id.clone())).await?;
+        Ok(found.into_iter().next().unwrap_or(stored))
     }
 
-    /// Refuses a project or environment that does not exist: otherwise nobody would notice before the first fire.
-    async fn check_place(&self, request: &QueueRun) -> Result<(), Error> {
+    /// Refuses an unknown project or environment, which otherwise would only show up at the first fire.
+    async fn check_environment(&self, request: &QueueRun) -> Result<(), Error> {
         let projects = self.store().projects().await?;
         let Some(project) = projects.iter().find(|project| project.project_id == request.project) else {
             return Err(Error::unknown_project(&request.project, Some(&request.env)));
@@ -68,17 +64,17 @@ impl Engine {
         Err(Error::Refused(Refusal {
             code: RefusalCode::UnknownEnvironment,
             message: format!("project `{}` has no environment `{}`", request.project, request.env),
-            hint: Some(format!("It has: {}", project.environments.join(", "))),
+            hint: Some(format!("use one of: {}", project.environments.join(", "))),
         }))
     }
 
-    /// Stops a schedule from firing, with a note for the others.
+    /// Pauses a schedule, with a note for other operators.
     pub async fn pause_schedule(&self, name: &str, note: Option<String>) -> Result<(), Error> {
         let now = self.store().now(self.clock().now()).await?;
         self.store().pause_schedule(name.to_owned(), Some(now), note, None).await
     }
 
-    /// Lets a schedule fire again, from its next time on: what it would have fired while paused is not made up for.
+    /// Resumes a schedule from its next fire time. Fires missed during the pause are not made up for.
     pub async fn resume_schedule(&self, name: &str) -> Result<Option<Timestamp>, Error> {
         let found = self.store().schedules(Some(name.to_owned())).await?;
         let now = self.store().now(self.clock().now()).await?;
@@ -90,25 +86,25 @@ impl Engine {
         Ok(next)
     }
 
-    /// Fires what is due; what was decided. Any number of processes may do this at once.
+    /// Fires all due schedules and returns the decisions. Several processes may do this at the same time.
     ///
-    /// A schedule that cannot fire does not stop the others. It is paused with the reason as its note where the reason
-    /// will not pass by itself, and skipped until the next call otherwise; the first error is returned at the end.
-    pub async fn fire_due(&self) -> Result<Vec<Fired>, Error> {
+    /// A schedule that cannot fire does not stop the others. After a permanent error it is paused with the reason as
+    /// its note; after a transient error it is skipped until the next call. The first error is returned at the end.
+    pub async fn fire_due(&self) -> Result<Vec<FireRecord>, Error> {
         let (mut fired, mut skipped, mut failure) = (Vec::new(), Vec::new(), None);
         loop {
             let (now, clock, except) = (self.clock.now(), self.clock.clone(), skipped.clone());
-            let at_hand = Arc::new(Mutex::new(None));
-            let noted = at_hand.clone();
+            let current = Arc::new(Mutex::new(None));
+            let current_in_step = current.clone();
             let step = self.store().write(move |mut tx| {
-                Box::pin(async move { fire_one(&mut tx, now, &clock, &except, &noted).await })
+                Box::pin(async move { fire_one(&mut tx, now, &clock, &except, &current_in_step).await })
             });
             let step = tokio::time::timeout(FIRE_MAX, step).await;
             match step.unwrap_or_else(|_| Err(Error::unanswered("fire a schedule"))) {
                 Ok(Some(more)) => fired.extend(more),
                 Ok(None) => break,
                 Err(error) => {
-                    let name = at_hand.lock().ok().and_then(|mut name| name.take());
+                    let name = current.lock().ok().and_then(|mut name| name.take());
                     let Some(name) = name else {
                         failure.get_or_insert(error);
                         break;
@@ -128,47 +124,47 @@ impl Engine {
         failure.map_or(Ok(fired), Err)
     }
 
-    /// Pauses a schedule that cannot fire, with the reason as its note.
+    /// Pauses a schedule that cannot fire, with the error as its note.
     async fn pause_broken(&self, name: &str, error: &Error) -> Result<(), Error> {
         let reason: String = chain(error).chars().filter(|char| *char != '\0').take(NOTE_CHARS_MAX).collect();
         tracing::error!(schedule.id = %name, "schedule {name} cannot fire and is paused: {reason}");
-        self.pause_schedule(name, Some(format!("it could not fire: {reason}"))).await
+        self.pause_schedule(name, Some(format!("could not fire: {reason}"))).await
     }
 }
 
-/// Time limit for one schedule: a lock that somebody holds must not keep the others from firing.
+/// Time limit for one schedule: a lock held by another session must not delay the others.
 const FIRE_MAX: Duration = Duration::from_secs(20);
-/// Characters of an error in the note of a schedule that was paused because of it.
+/// Longest error in the note of a paused schedule, in characters.
 const NOTE_CHARS_MAX: usize = 500;
 
-/// Fires one schedule that is due: its fires, its runs and its next time are one commit.
+/// Fires one due schedule: its fires, its runs and its next fire time are one commit.
 async fn fire_one(
     tx: &mut Tx<'_>,
     now: Option<Timestamp>,
     clock: &crate::Clock,
     except: &[String],
-    at_hand: &Mutex<Option<String>>,
-) -> Result<Option<Vec<Fired>>, Error> {
+    current: &Mutex<Option<String>>,
+) -> Result<Option<Vec<FireRecord>>, Error> {
     let now_here = tx.database_now(now).await?;
     let Some(name) = tx.due_schedule(now_here, except).await? else { return Ok(None) };
-    if let Ok(mut at_hand) = at_hand.lock() {
-        *at_hand = Some(name.clone());
+    if let Ok(mut current) = current.lock() {
+        *current = Some(name.clone());
     }
     let Some(due) = tx.schedule(&name).await? else { return Ok(None) };
     if let Some(reason) = json::unreadable_reason(&due.request.metadata) {
-        return Err(Error::refused(RefusalCode::BadValue, format!("its request {reason}")));
+        return Err(Error::refused(RefusalCode::BadValue, format!("the schedule's request {reason}")));
     }
     let Some(first) = due.next_fire_at else { return Ok(None) };
     let previous = match &due.last_run_id {
-        Some(run) if tx.is_live(run).await? => Previous::Live,
-        Some(_) | None => Previous::Ended,
+        Some(run) if tx.is_live(run).await? => PreviousRun::Live,
+        Some(_) | None => PreviousRun::Ended,
     };
     let pattern = parse(&due.cron, &due.time_zone)?;
     let plan = schedule::plan(&pattern, due.missed, due.overlap, first, now_here, previous);
     let mut fired = Vec::new();
     for fire in &plan.fires {
         let run_id = (fire.decision == Decision::Queue).then(|| clock.run_id());
-        let mut record = Fired {
+        let mut record = FireRecord {
             schedule_id: due.schedule_id.clone(),
             fire_at: fire.fire_at,
             decision: fire.decision,
@@ -187,7 +183,7 @@ async fn fire_one(
         }
         fired.push(record);
     }
-    tell_of_skips(tx, &due, &fired, plan.forgotten, now).await?;
+    raise_skip_alert(tx, &due, &fired, plan.forgotten, now).await?;
     let last_run = fired.iter().rev().find_map(|fire| fire.run_id.as_ref());
     let last_fire = fired.last().map(|fire| fire.fire_at);
     tx.advance_schedule(&due.schedule_id, plan.next_fire_at, last_fire, last_run).await?;
@@ -198,11 +194,11 @@ async fn fire_one(
     Ok(Some(fired))
 }
 
-/// Tells people of fires that queued nothing. It is over when the schedule queues a run.
-async fn tell_of_skips(
+/// Raises an alert for fires that queued no run. It is resolved when the schedule queues a run.
+async fn raise_skip_alert(
     tx: &mut Tx<'_>,
     due: &Schedule,
-    fired: &[Fired],
+    fired: &[FireRecord],
     forgotten: u64,
     now: Option<Timestamp>,
 ) -> Result<(), Error> {
@@ -218,10 +214,12 @@ async fn tell_of_skips(
         return Ok(());
     }
     let why = match (missed, overlapped) {
-        (0, _) => "the run before it was not over".to_owned(),
-        (_, 0) => "nobody was there to fire it".to_owned(),
+        (0, _) => "the previous run had not ended".to_owned(),
+        (_, 0) => "no process was running to fire it".to_owned(),
         (missed, overlapped) => {
-            format!("nobody was there {missed} times, and {overlapped} times a run was not over")
+            format!(
+                "{missed} while no process was running, {overlapped} while the previous run had not ended"
+            )
         }
     };
     let times = missed + overlapped;
@@ -233,7 +231,7 @@ async fn tell_of_skips(
     tx.raise_alert(&alert, now).await
 }
 
-/// The schedule's request, with the fire time where the worker and a person can see it.
+/// Returns the schedule's request, with the fire time in its metadata for the worker and for operators.
 fn request_for(due: &Schedule, fire_at: Timestamp) -> QueueRun {
     let mut request = due.request.clone();
     if let Some(metadata) = request.metadata.as_object_mut() {
@@ -243,7 +241,7 @@ fn request_for(due: &Schedule, fire_at: Timestamp) -> QueueRun {
     request
 }
 
-/// The pattern that these words say, or what is wrong with them.
+/// Parses a cron expression in a time zone.
 pub fn parse(cron: &str, time_zone: &str) -> Result<Pattern, Error> {
     Pattern::parse(cron, time_zone).map_err(|bad| {
         let hint = Some(bad.hint());
@@ -251,7 +249,7 @@ pub fn parse(cron: &str, time_zone: &str) -> Result<Pattern, Error> {
     })
 }
 
-/// The runs that a list of fires queued.
-pub(crate) fn queued(fired: &[Fired]) -> impl Iterator<Item = &RunId> {
+/// Returns the runs that these fires queued.
+pub(crate) fn queued(fired: &[FireRecord]) -> impl Iterator<Item = &RunId> {
     fired.iter().filter_map(|fire| fire.run_id.as_ref())
 }

@@ -1,8 +1,8 @@
-//! Lane 3: a feed kept in a table.
+//! Lane 3: syncs, which mirror a feed in a table.
 //!
-//! A sync run is claimed by a scheduler, which seals the window, scans the feed and writes everything in one commit;
-//! workers carry out one page per message; the last partition leads to consolidation; completion and watermark are one
-//! commit. Every step can die at any place and be done again.
+//! A scheduler claims a sync run, fixes its time window, scans the feed, and writes the plan in one commit. Workers
+//! execute one page per message. When the last partition ends, consolidation starts. Completion and the new watermark
+//! are one commit. Every step is idempotent and may be interrupted at any point.
 
 mod circuit;
 mod consolidate;
@@ -19,7 +19,7 @@ mod repair;
 mod reprice;
 mod scan;
 mod scheduler;
-mod skip;
+mod skip_reason;
 mod slots;
 mod steps;
 mod vanished;
@@ -30,11 +30,11 @@ pub use consolidator::ConsolidatorOptions;
 pub use copy::check_copy_url;
 pub use feeds::{FeedChange, Feeds, full_schedule_name, schedule_name};
 pub use pager::PagerOptions;
-pub use plan::{PlanFault, Planned};
-pub use reprice::{Replaced, RepricePlace, Repriced};
-pub use scan::Scanned;
+pub use plan::{PlanError, PlanOutcome};
+pub use reprice::{ReplaceScope, RepriceCursor, RepriceSummary};
+pub use scan::ScanResult;
 pub use steps::StepTimes;
-pub use tidemill_core::records::{Consolidated, RetriedSync, SyncStatus};
+pub use tidemill_core::records::{ConsolidationOrder, SyncRetry, SyncStatus};
 pub use tidemill_core::sync::SYNC_LABEL;
 
 use crate::{Engine, Process};
@@ -45,53 +45,52 @@ use tidemill_core::limits;
 use tidemill_feeds::{CircuitPolicy, Tuning};
 use tokio::sync::Notify;
 
-/// The label that says that a process carries out pages.
+/// Label of processes that execute pages.
 pub const PAGES_LABEL: &str = "tidemill.pages";
-/// The label that says that a process consolidates.
+/// Label of processes that consolidate.
 pub const CONSOLIDATOR_LABEL: &str = "tidemill.consolidator";
 
-/// How syncs are done.
+/// Settings of planning, paging and consolidation.
 #[derive(Debug, Clone)]
 pub struct SyncSettings {
-    /// Records per page.
     pub page_size: u32,
-    /// How much of the time before the watermark is read again.
+    /// How much time before the watermark is read again.
     pub overlap: Duration,
-    /// Records that a partition should have.
+    /// Desired number of records per partition.
     pub partition_target: u64,
-    /// Records that a partition has at the least.
+    /// Minimum number of records per partition.
     pub partition_min: u64,
-    /// Partitions of a full sync, at most.
+    /// Maximum number of partitions of a full sync.
     pub partitions_full: u32,
-    /// Partitions of an incremental sync, at most.
+    /// Maximum number of partitions of an incremental sync.
     pub partitions_incremental: u32,
-    /// Count calls of one scan, at most.
+    /// Maximum number of count calls per scan.
     pub count_calls_max: u32,
-    /// Count calls at a time.
+    /// Number of concurrent count calls.
     pub count_concurrency: usize,
-    /// Pages in a row for which a worker keeps a partition while others wait.
+    /// Number of consecutive pages for which a worker holds a partition while others wait.
     pub hold_pages: u32,
-    /// Time for which it does.
+    /// Longest time for which a worker holds a partition while others wait.
     pub hold_time: Duration,
-    /// Faults of one page before its partition fails.
+    /// Number of errors of one page after which its partition fails.
     pub page_faults_max: i64,
     /// How long an outage may last before partitions fail.
     pub give_up_after: Duration,
-    /// Stones in one batch of consolidation.
+    /// Stones per consolidation batch.
     pub batch: usize,
-    /// Stones in one statement of it.
+    /// Stones per upsert statement.
     pub upsert: usize,
-    /// Share of a feed's stones that one sync may delete.
+    /// Largest share of a feed's stones that one sync may delete.
     pub delete_limit: f64,
-    /// How long a worker that is told to end waits for the pages that it has asked for.
+    /// How long a worker that shuts down waits for pages in progress.
     pub grace: Duration,
-    /// Whether the rate limits of feeds are lifted: for the demo and benchmarks.
+    /// Ignores the rate limits of feeds, for the demo and benchmarks.
     pub unlimited: bool,
-    /// How often a process says that it lives.
-    pub beat: Duration,
-    /// Whether a role ends once it was drained.
+    /// Time between two heartbeats.
+    pub heartbeat_every: Duration,
+    /// Whether a drained role ends its process.
     pub process: Process,
-    /// How feeds are spoken to.
+    /// Timeouts and retries of the feed clients.
     pub tuning: Tuning,
     /// When a feed counts as down.
     pub circuit: CircuitPolicy,
@@ -117,7 +116,7 @@ impl Default for SyncSettings {
             delete_limit: limits::DELETE_LIMIT,
             grace: Duration::from_secs(limits::CANCEL_GRACE_SECS),
             unlimited: false,
-            beat: Duration::from_secs(limits::BEAT_SECS),
+            heartbeat_every: Duration::from_secs(limits::HEARTBEAT_SECS),
             process: Process::Own,
             tuning: Tuning::default(),
             circuit: CircuitPolicy::default(),
@@ -125,22 +124,22 @@ impl Default for SyncSettings {
     }
 }
 
-/// The use cases of syncs, on one store.
+/// The use cases of syncs on one store.
 #[derive(Clone)]
 pub struct Syncs {
     engine: Engine,
     settings: Arc<SyncSettings>,
     feeds: Feeds,
-    /// Rung when something was sent, so that whoever waits in this process looks at once.
-    bell: Arc<Notify>,
-    /// How long pages take, but for the fetch.
-    steps: Arc<steps::Steps>,
-    /// What is known of the copies of watermarks.
-    copies: copy::Copies,
+    /// Wakes waiting tasks of this process after a message was sent.
+    wakeup: Arc<Notify>,
+    /// Durations of pages without the fetch.
+    steps: Arc<steps::StepHistogram>,
+    /// State of the copies of watermarks.
+    copies: copy::CopyStates,
 }
 
 impl Syncs {
-    /// The use cases on an engine.
+    /// Creates the use cases on an engine.
     pub fn new(engine: Engine, settings: SyncSettings) -> Self {
         let settings = Arc::new(settings);
         let feeds = Feeds::new(settings.clone());
@@ -148,23 +147,21 @@ impl Syncs {
             engine,
             feeds,
             settings,
-            bell: Arc::default(),
+            wakeup: Arc::default(),
             steps: Arc::default(),
-            copies: copy::Copies::default(),
+            copies: copy::CopyStates::default(),
         }
     }
 
-    /// The engine.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// How syncs are done.
     pub fn settings(&self) -> &SyncSettings {
         &self.settings
     }
 
-    /// How long pages took in this process, but for the fetch.
+    /// Returns how long pages took in this process, without the fetch.
     pub fn step_times(&self) -> StepTimes {
         self.steps.times()
     }
@@ -173,13 +170,13 @@ impl Syncs {
         self.engine.clock().now()
     }
 
-    /// Wakes whoever waits in this process.
-    fn ring(&self) {
-        self.bell.notify_waiters();
+    /// Wakes waiting tasks of this process.
+    fn wake(&self) {
+        self.wakeup.notify_waiters();
     }
 }
 
-/// A span of time as the database counts it.
+/// Converts a duration for timestamp arithmetic.
 fn delta(span: Duration) -> chrono::TimeDelta {
     chrono::TimeDelta::from_std(span).unwrap_or(chrono::TimeDelta::MAX)
 }

@@ -1,10 +1,9 @@
-//! Spans of a run, for whoever collects traces: scheduler, worker, consolidator and server write to one trace.
+//! Trace spans of a run. The scheduler, workers, consolidators and servers all write to one trace.
 //!
-//! The id of the trace follows from the run's id, so that nothing has to be handed on between processes; a sync hands
-//! it on all the same, in its messages. Nobody but a collector of traces listens to the target of these spans, and
-//! where there is none they cost nothing.
+//! The trace id is derived from the run id, so processes need not pass it on. Syncs pass it on all the same, in their
+//! messages. Only a trace collector subscribes to the target of these spans; without one they cost nothing.
 
-/// The target of spans that have the id of a run's trace in the field `trace.id`.
+/// Target of spans that have a trace id in the field `trace.id`.
 pub const TARGET: &str = "tidemill_trace";
 
 /// A span of a run.
@@ -17,7 +16,7 @@ macro_rules! of_run {
 }
 pub(crate) use of_run;
 
-/// A span of a sync, which knows the id of its trace.
+/// A span of a sync, with an explicit trace id.
 macro_rules! of_sync {
     ($name:literal, $trace:expr, $sync:expr $(, $field:ident = $value:expr)*) => {
         tracing::trace_span!(

@@ -1,22 +1,22 @@
-//! Upkeep: what somebody has to do now and then, so that nothing waits for a person.
+//! Maintenance loops: sweep, schedules, alerts and retention.
 
-use crate::alerts::LOOK_EVERY;
+use crate::alerts::CHECK_EVERY;
 use crate::{Engine, schedules};
 use std::time::Duration;
 use tidemill_core::limits;
-use tidemill_store::{Error, LoopError, LoopOptions, Next, Pruned, Swept, TaskMonitor, catch_panic};
+use tidemill_store::{Error, LoopError, LoopOptions, Next, PruneCounts, Swept, TaskMonitor, catch_panic};
 use tokio::task::JoinSet;
 
-/// How upkeep is done.
+/// Settings of the maintenance loops.
 #[derive(Debug, Clone)]
 pub struct Upkeep {
-    /// Silence after which a worker process counts as dead.
+    /// Time without a heartbeat after which a worker process counts as dead.
     pub dead_after: Duration,
-    /// How long finished runs are kept.
+    /// How long finished runs are retained.
     pub retention: Duration,
     /// Time between two passes while there is work.
     pub every: Duration,
-    /// Time between two passes when nothing happens.
+    /// Time between two passes while there is none.
     pub idle: Duration,
 }
 
@@ -31,44 +31,42 @@ impl Default for Upkeep {
     }
 }
 
-/// What one pass did.
+/// Report of one maintenance pass.
 #[derive(Debug, Clone, Default, serde::Serialize)]
-pub struct Upkept {
+pub struct UpkeepReport {
     /// Runs that the sweeper ended.
     pub swept: Vec<Swept>,
     /// Runs that schedules queued.
     pub scheduled: Vec<tidemill_core::RunId>,
-    /// What became of messages to people.
-    pub told: crate::alerts::Sent,
-    /// What retention removed.
-    pub pruned: Pruned,
+    /// Counts of alert messages.
+    pub told: crate::alerts::DeliveryCounts,
+    pub pruned: PruneCounts,
 }
 
-/// Runs in one sweep. Each has a savepoint of its own, and PostgreSQL keeps up to 64 of them in memory.
+/// Runs per sweep transaction. Each has a savepoint, and PostgreSQL caches up to 64 of them per backend.
 const SWEEP_BATCH: usize = 60;
-/// Rows in one batch of a prune: bounded, so that no transaction is long.
+/// Rows per retention batch, so that transactions stay short.
 const BATCH: usize = 500;
-/// Time between two prunes.
 const PRUNE_EVERY: Duration = Duration::from_mins(10);
-/// Time between two batches of one prune: others have things to write, too.
+/// Time between two batches of one prune, so that other writers get their turn.
 const PRUNE_PAUSE: Duration = Duration::from_millis(100);
-/// The shortest pause between two looks at schedules.
+/// Shortest pause between two checks for due schedules.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
-/// How long a pass may take: a server that dies silently must not end upkeep, and the next pass does the rest.
+/// Time limit of a pass: a server that stops answering must not block the loop, and the next pass does the rest.
 const PASS_MAX: Duration = Duration::from_mins(2);
 
 impl Engine {
-    /// Does all parts of upkeep once: sweeps, fires, alerts and prunes until nothing is left to do at this moment.
+    /// Runs all maintenance steps once: sweeps, fires schedules, sends alerts and prunes until nothing is due.
     ///
-    /// A part that fails or panics does not keep the others from being done; the first error is returned at the end.
-    pub async fn upkeep(&self, upkeep: &Upkeep) -> Result<Upkept, Error> {
-        let (mut done, mut failure) = (Upkept::default(), None);
+    /// A step that fails or panics does not stop the others; the first error is returned at the end.
+    pub async fn upkeep(&self, upkeep: &Upkeep) -> Result<UpkeepReport, Error> {
+        let (mut done, mut failure) = (UpkeepReport::default(), None);
         part(&mut failure, self.sweep_all(upkeep, &mut done.swept)).await;
         if let Some(fired) = part(&mut failure, self.fire_due()).await {
             done.scheduled.extend(schedules::queued(&fired).cloned());
         }
-        part(&mut failure, self.hear_of_runs()).await;
-        part(&mut failure, Box::pin(self.look_around())).await;
+        part(&mut failure, self.raise_run_alerts()).await;
+        part(&mut failure, Box::pin(self.check_conditions())).await;
         if let Some(told) = part(&mut failure, Box::pin(self.send_alerts())).await {
             done.told = told;
         }
@@ -92,32 +90,32 @@ impl Engine {
         }
     }
 
-    /// Removes one batch of each kind. A kind that fails does not keep the others from being removed.
-    async fn prune_batch(&self, upkeep: &Upkeep) -> Result<Pruned, Error> {
+    /// Removes one batch of rows of each kind. A kind that fails does not stop the others.
+    async fn prune_batch(&self, upkeep: &Upkeep) -> Result<PruneCounts, Error> {
         let now = self.store().now(self.clock().now()).await?;
         let mut failure = None;
         let repaired = part(&mut failure, self.store().repair_keys(BATCH)).await.unwrap_or(0);
         if repaired > 0 {
             tracing::warn!(
-                "{repaired} concurrency keys had a head that is gone, and were given to the next in line"
+                "the head of {repaired} concurrency keys was gone; the next run in line got each key"
             );
         }
         part(&mut failure, self.store().prune_request_keys(now - chrono::Duration::days(1))).await;
-        let kept = chrono::Duration::from_std(upkeep.retention).unwrap_or(chrono::Duration::MAX);
-        let mut pruned = Pruned::default();
-        if let Some(before) = now.checked_sub_signed(kept) {
+        let retention = chrono::Duration::from_std(upkeep.retention).unwrap_or(chrono::Duration::MAX);
+        let mut pruned = PruneCounts::default();
+        if let Some(before) = now.checked_sub_signed(retention) {
             part(&mut failure, self.store().prune_access(before, now, BATCH)).await;
             pruned = part(&mut failure, self.store().prune(before, BATCH)).await.unwrap_or_default();
         }
         failure.map_or(Ok(pruned), Err)
     }
 
-    /// Does upkeep for ever, each part in a supervised task of its own. Passes are harmless beside those of other
-    /// processes. The tasks end when the future is dropped.
-    pub async fn keep_up(&self, upkeep: &Upkeep) {
+    /// Runs the maintenance loops forever, each in a supervised task. Several processes may run them at the same time.
+    /// Dropping the future ends the tasks.
+    pub async fn run_maintenance(&self, upkeep: &Upkeep) {
         let mut tasks = JoinSet::new();
         let every = upkeep.every;
-        // A wait after a failure must not be longer than the pause of a process without work.
+        // The back-off after a failure must not exceed the pause of an idle process.
         let options = |name| LoopOptions::new(name).backoff_max(upkeep.idle.max(every));
         let (engine, settings) = (self.clone(), upkeep.clone());
         tasks.spawn(self.monitor().run(options("sweep"), move || {
@@ -130,21 +128,28 @@ impl Engine {
             async move { engine.fire_pass(&upkeep).await }
         }));
         let engine = self.clone();
-        tasks.spawn(self.monitor().run(options("alert_notices"), move || {
-            let engine = engine.clone();
-            async move { in_time(engine.hear_of_runs()).await.map(|_| Next::After(every)).map_err(Into::into) }
-        }));
+        tasks.spawn(
+            self.monitor().run(options("alert_notices"), move || {
+                let engine = engine.clone();
+                async move {
+                    in_time(engine.raise_run_alerts()).await.map(|_| Next::After(every)).map_err(Into::into)
+                }
+            }),
+        );
         let engine = self.clone();
         tasks.spawn(self.monitor().run(options("alert_checks"), move || {
             let engine = engine.clone();
             async move {
-                in_time(engine.look_around()).await.map(|()| Next::After(LOOK_EVERY)).map_err(Into::into)
+                in_time(engine.check_conditions())
+                    .await
+                    .map(|()| Next::After(CHECK_EVERY))
+                    .map_err(Into::into)
             }
         }));
         let engine = self.clone();
         tasks.spawn(self.monitor().run(options("alert_delivery"), move || {
             let engine = engine.clone();
-            // Not bounded in time: a target has its own time limit, and there may be many.
+            // No time limit for the pass: each target has its own, and there may be many targets.
             async move { engine.send_alerts().await.map(|_| Next::After(every)).map_err(Into::into) }
         }));
         let (engine, settings) = (self.clone(), upkeep.clone());
@@ -152,7 +157,8 @@ impl Engine {
             let (engine, upkeep) = (engine.clone(), settings.clone());
             async move {
                 let pruned = in_time(engine.prune_batch(&upkeep)).await?;
-                // There may be any number of batches: what ends in that time must go in that time.
+                // The number of batches is not limited: everything that expires in an interval must go in that
+                // interval.
                 Ok(Next::After(if is_last(&pruned) { PRUNE_EVERY } else { PRUNE_PAUSE }))
             }
         }));
@@ -175,7 +181,7 @@ impl Engine {
         Ok(Next::After(in_time(self.until_next_fire(longest)).await?))
     }
 
-    /// The time to the next fire, or `longest` where that is shorter.
+    /// Returns the time until the next fire, at most `longest`.
     async fn until_next_fire(&self, longest: Duration) -> Result<Duration, Error> {
         let now = self.store().now(self.clock().now()).await?;
         let span = chrono::Duration::from_std(longest).unwrap_or(chrono::Duration::MAX);
@@ -185,7 +191,7 @@ impl Engine {
         Ok(until.unwrap_or(longest).clamp(PAUSE_MIN, longest.max(PAUSE_MIN)))
     }
 
-    /// The pause after a pass: short while something happens or workers live.
+    /// Returns the pause after a pass: short while there is work or a live worker.
     async fn longest_pause(&self, upkeep: &Upkeep, busy: bool) -> Duration {
         let has_work = busy || matches!(catch_panic(in_time(self.has_work())).await, Ok(Ok(true)) | Err(_));
         if has_work { upkeep.every } else { upkeep.idle }
@@ -197,7 +203,7 @@ impl Engine {
     }
 }
 
-/// Does one part of a pass. An error or a panic is noted, and costs this part alone.
+/// Runs one step of a pass. An error or panic is stored in `failure` unless that holds an earlier one.
 pub(crate) async fn part<T>(
     failure: &mut Option<Error>,
     part: impl Future<Output = Result<T, Error>>,
@@ -212,12 +218,14 @@ pub(crate) async fn part<T>(
     }
 }
 
-/// Whether nothing that is old is left.
-fn is_last(pruned: &Pruned) -> bool {
-    let Pruned { runs, events, alerts, jobs, pieces, workers: _, fires: _ } = *pruned;
+/// Whether the batch was the last one.
+fn is_last(pruned: &PruneCounts) -> bool {
+    let PruneCounts { runs, events, alerts, jobs, pieces, workers: _, fires: _ } = *pruned;
     runs == 0 && events == 0 && alerts == 0 && jobs == 0 && pieces == 0
 }
 
 async fn in_time<T>(pass: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    tokio::time::timeout(PASS_MAX, pass).await.unwrap_or_else(|_| Err(Error::unanswered("do upkeep")))
+    tokio::time::timeout(PASS_MAX, pass)
+        .await
+        .unwrap_or_else(|_| Err(Error::unanswered("run a maintenance pass")))
 }

@@ -1,141 +1,147 @@
-//! A worker process: claims runs, has them carried out, and keeps its promises about them.
+//! A worker process: claims runs, executes them, and maintains their leases.
 //!
-//! One row in the database says that the process lives. The dispatch loop beats it: a loop that is wedged does not
-//! beat, and a beat that fails is not passed on to the commands, whose supervisors end them before the lease can go
-//! to somebody else. What a worker no longer holds it does not finish.
+//! One row in the database represents the process. The dispatch loop sends its heartbeats, so a blocked loop sends
+//! none. If heartbeats fail, the supervisors of the commands end them before the leases can go to another worker. A
+//! worker does not finish a run that it no longer holds.
 
-mod active;
-mod carrier;
+mod active_run;
 mod claims;
-mod door;
-mod life;
+mod executor;
+mod lifecycle;
 mod log;
 mod report;
+mod transport;
 
-pub use carrier::{Carrier, Ended, Ending, Sign, Worked, WorkerOptions};
-pub use door::{Door, Waiting};
-pub use log::{Place, RunLog};
+pub use executor::{ExecutionOutcome, Executor, ExitCondition, RunSignal, WorkerOptions, WorkerSummary};
+pub use log::{LogSlot, RunLog};
+pub use transport::{RunWaiter, Transport};
 
 use crate::Engine;
-use crate::patience::{Patience, chain};
-use active::{Active, Asked};
+use crate::retry_policy::{RetryPolicy, chain};
+use active_run::{ActiveRun, RequestTime};
 use claims::Backoff;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_core::run::Applied;
+use tidemill_core::run::ChangeOutcome;
 use tidemill_core::{RunId, WorkerId};
 use tidemill_store::{ClaimRuns, Error};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Whether runs were cut off that are still ours as far as the database knows.
+/// Whether interrupted runs, which the database still assigns to this worker, must go to other workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Owed {
-    Nothing,
-    /// The work on a run broke off by a fault of ours: the others in hand are well, and end first.
+enum Handover {
+    None,
+    /// A run's task broke off because of a bug. The other runs are fine and finish first.
     WhenIdle,
-    /// Commands were cut off because the database was silent.
-    AtOnce,
+    /// Commands were ended because the database did not answer.
+    Immediate,
 }
 
-/// A run that is over, as far as this worker is concerned.
-struct Over {
+/// A run that this worker no longer executes.
+struct FinishedRun {
     run_id: RunId,
-    applied: Option<Applied>,
+    applied: Option<ChangeOutcome>,
     interrupted: bool,
 }
 
-/// The loop's own state.
-struct Dispatch<D: Door, C: Carrier> {
-    door: D,
-    patience: Patience,
+/// State of the dispatch loop.
+struct Dispatch<D: Transport, C: Executor> {
+    transport: D,
+    retry_policy: RetryPolicy,
     options: WorkerOptions,
-    carrier: Arc<C>,
+    executor: Arc<C>,
     worker_id: WorkerId,
-    active: HashMap<RunId, Active<C::Moment>>,
-    /// The first ask under the present request id since the database last answered that there is nothing.
-    asked: Option<Asked<C::Moment>>,
-    /// Set while claims fail for good.
+    active: HashMap<RunId, ActiveRun<C::Moment>>,
+    /// Time of the first request with the current request id since the database last answered that nothing is queued.
+    first_request: Option<RequestTime<C::Moment>>,
+    /// Active while claims fail permanently.
     backoff: Backoff,
-    tasks: JoinSet<Over>,
+    tasks: JoinSet<FinishedRun>,
     lost: mpsc::UnboundedSender<RunId>,
-    worked: Worked,
-    last_beat: Instant,
+    summary: WorkerSummary,
+    last_heartbeat: Instant,
     waiter: Option<D::Waiter>,
-    /// The request id of the claim that has not been answered yet.
+    /// Request id of the unanswered claim.
     request_id: String,
-    /// What is to be given back.
-    owed: Owed,
-    /// The life before this one, while the database does not know that it is over.
-    left: Option<WorkerId>,
-    /// Whether the process is to end.
+    handover: Handover,
+    /// The previous worker id, until the database has recorded its end.
+    previous: Option<WorkerId>,
+    /// True when the process is to end.
     stop: watch::Receiver<bool>,
-    /// Whether somebody asked this worker to drain, as the last beat told.
+    /// Whether this worker is to drain, as of the last heartbeat.
     draining: bool,
-    /// Whether the last claim was answered: one that was not may have brought runs that nobody told us of.
+    /// Whether the last claim was answered. An unanswered claim may have assigned runs to this worker.
     is_answered: bool,
 }
 
 impl Engine {
-    /// Works until told to stop, or until drained. A person's `stop` lets the runs in hand end first.
-    pub async fn work<C: Carrier>(
+    /// Works until `stop` is set or the worker is drained. Held runs may finish first.
+    pub async fn work<C: Executor>(
         &self,
         options: WorkerOptions,
-        carrier: C,
+        executor: C,
         stop: watch::Receiver<bool>,
-    ) -> Result<Worked, Error> {
+    ) -> Result<WorkerSummary, Error> {
         let keeper = options.upkeep.clone().map(|upkeep| {
-            let engine = self.with_patience(Patience::None);
+            let engine = self.with_retry_policy(RetryPolicy::None);
             let mut keeper = JoinSet::new();
-            // Its parts are supervised; the set ends them with the worker.
-            keeper.spawn(async move { engine.keep_up(&upkeep).await });
+            // Its loops are supervised; the set ends them with the worker.
+            keeper.spawn(async move { engine.run_maintenance(&upkeep).await });
             keeper
         });
-        let result = work_at(self.with_patience(Patience::None), self.patience, options, carrier, stop).await;
+        let result = work_with_transport(
+            self.with_retry_policy(RetryPolicy::None),
+            self.retry_policy,
+            options,
+            executor,
+            stop,
+        )
+        .await;
         drop(keeper);
         result
     }
 }
 
-/// Works at a door until told to stop, or until drained. Upkeep is left to others.
+/// Works through a transport until `stop` is set or the worker is drained. Runs no maintenance loops.
 ///
-/// `patience` is for the beginning: how long to go on trying to register.
-pub async fn work_at<D: Door, C: Carrier>(
-    door: D,
-    patience: Patience,
+/// `retry_policy` limits the attempts to register at the start.
+pub async fn work_with_transport<D: Transport, C: Executor>(
+    transport: D,
+    retry_policy: RetryPolicy,
     options: WorkerOptions,
-    carrier: C,
+    executor: C,
     mut stop: watch::Receiver<bool>,
-) -> Result<Worked, D::Error> {
+) -> Result<WorkerSummary, D::Error> {
     let (lost, mut losses) = mpsc::unbounded_channel();
     let mut dispatch = Dispatch {
-        door,
-        patience,
+        transport,
+        retry_policy,
         options,
-        carrier: Arc::new(carrier),
+        executor: Arc::new(executor),
         worker_id: WorkerId(uuid::Uuid::new_v4()),
         active: HashMap::new(),
-        asked: None,
+        first_request: None,
         backoff: Backoff::default(),
         tasks: JoinSet::new(),
         lost,
-        worked: Worked::default(),
-        last_beat: Instant::now(),
+        summary: WorkerSummary::default(),
+        last_heartbeat: Instant::now(),
         waiter: None,
         request_id: uuid::Uuid::new_v4().to_string(),
-        owed: Owed::Nothing,
-        left: None,
+        handover: Handover::None,
+        previous: None,
         stop: stop.clone(),
         draining: false,
         is_answered: true,
     };
     dispatch.run(&mut stop, &mut losses).await?;
-    Ok(dispatch.worked)
+    Ok(dispatch.summary)
 }
 
-impl<D: Door, C: Carrier> Dispatch<D, C> {
+impl<D: Transport, C: Executor> Dispatch<D, C> {
     async fn run(
         &mut self,
         stop: &mut watch::Receiver<bool>,
@@ -144,19 +150,22 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
         self.register().await?;
         let mut idle = false;
         loop {
-            self.beat_if_due().await;
+            self.heartbeat_if_due().await;
             self.collect(losses);
             if *stop.borrow() {
                 break;
             }
-            if self.owed == Owed::AtOnce || (self.owed == Owed::WhenIdle && self.active.is_empty()) {
-                let result = self.give_back().await;
-                self.survive("begin anew", result)?;
+            if self.handover == Handover::Immediate
+                || (self.handover == Handover::WhenIdle && self.active.is_empty())
+            {
+                let result = self.hand_over().await;
+                self.handle_error("register again", result)?;
                 idle = false;
                 continue;
             }
-            // Two asks under one request id at one instant could each learn of a part: one is on its way at a time.
-            let asking = self.waiter.as_ref().is_some_and(Waiting::is_asking);
+            // Two concurrent claims with one request id could each return a part of the runs, so only one is sent at
+            // a time.
+            let asking = self.waiter.as_ref().is_some_and(RunWaiter::has_pending_claim);
             if !asking && self.active.len() < self.options.slots {
                 if idle {
                     self.arm().await;
@@ -166,7 +175,7 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
                     idle = false;
                     continue;
                 }
-                // A wake-up that came before we declared to wait is lost: declare, and look once more.
+                // A wake-up before the worker declared that it waits is lost: declare it, then claim once more.
                 if !idle {
                     idle = true;
                     continue;
@@ -174,15 +183,15 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
             }
             let is_idle = self.active.is_empty() && !asking;
             if is_idle && self.draining && self.is_answered {
-                // What the last beat told may have been taken back since: ask once more before ending.
-                self.beat().await;
+                // The drain may have been revoked since the last heartbeat, so check once more before ending.
+                self.heartbeat().await;
                 if self.draining {
-                    self.worked.drained = true;
+                    self.summary.drained = true;
                     break;
                 }
                 continue;
             }
-            let may_end = is_idle && self.options.ending == Ending::Drained;
+            let may_end = is_idle && self.options.exit_when == ExitCondition::Drained;
             if may_end && self.is_drained().await {
                 break;
             }
@@ -193,90 +202,90 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
         Ok(())
     }
 
-    /// Takes note of runs that are over, and of those that turned out to be lost.
+    /// Processes finished tasks and runs that turned out to be lost.
     fn collect(&mut self, losses: &mut mpsc::UnboundedReceiver<RunId>) {
         while let Ok(run) = losses.try_recv() {
-            self.tell(&run, |sign| sign.lost = true);
+            self.signal_run(&run, |signal| signal.lost = true);
         }
         while let Some(done) = self.tasks.try_join_next() {
-            self.note(done);
+            self.record_end(done);
         }
     }
 
-    fn note(&mut self, done: Result<Over, tokio::task::JoinError>) {
+    fn record_end(&mut self, done: Result<FinishedRun, tokio::task::JoinError>) {
         match done {
-            Ok(over) => {
-                let active = self.active.remove(&over.run_id);
-                // Nobody told it to stop: it was cut off, and nobody else knows.
-                let untold = active.is_some_and(|active| !active.sign.borrow().is_told());
-                if over.interrupted && untold {
-                    self.owed = Owed::AtOnce;
+            Ok(finished) => {
+                let active = self.active.remove(&finished.run_id);
+                // No signal told it to stop: the command was cut off, and only this worker knows.
+                let is_unexpected = active.is_some_and(|active| !active.signal.borrow().should_stop());
+                if finished.interrupted && is_unexpected {
+                    self.handover = Handover::Immediate;
                 }
-                if matches!(over.applied, Some(Applied::Applied | Applied::Duplicate)) {
-                    self.worked.finished += 1;
+                if matches!(finished.applied, Some(ChangeOutcome::Applied | ChangeOutcome::Duplicate)) {
+                    self.summary.finished += 1;
                 }
             }
             Err(error) => {
                 let broken = self.active.extract_if(|_, active| active.task == error.id()).next();
                 if let Some((run, _)) = broken {
-                    // Beats no longer name it: it is carried on by others when its lease is over, or before.
-                    tracing::error!(run.id = %run, "the work on run {run} broke off: {error}");
-                    if self.owed == Owed::Nothing {
-                        self.owed = Owed::WhenIdle;
+                    // Heartbeats no longer name it, so another worker continues it when its lease expires, or earlier.
+                    tracing::error!(run.id = %run, "the task of run {run} broke off: {error}");
+                    if self.handover == Handover::None {
+                        self.handover = Handover::WhenIdle;
                     }
                 }
             }
         }
     }
 
-    fn tell(&self, run: &RunId, change: impl FnOnce(&mut Sign<C::Moment>)) {
+    fn signal_run(&self, run: &RunId, change: impl FnOnce(&mut RunSignal<C::Moment>)) {
         if let Some(active) = self.active.get(run) {
-            active.sign.send_modify(change);
+            active.signal.send_modify(change);
         }
     }
 
     /// Declares that this worker waits for a wake-up.
     async fn arm(&mut self) {
-        let longest = self.options.loop_answer_max();
+        let longest = self.options.loop_timeout();
         if self.waiter.is_none() {
-            let asked = self.door.waiter(self.worker_id);
-            match in_time(&self.door, "wait for runs", longest, asked).await {
+            let request = self.transport.waiter(self.worker_id);
+            match with_timeout(&self.transport, "wait for runs", longest, request).await {
                 Ok(waiter) => self.waiter = Some(waiter),
-                Err(error) => tracing::warn!("this worker only polls for now: {}", chain(&error)),
+                Err(error) => tracing::warn!("no wake-ups, polling for now: {}", chain(&error)),
             }
         }
         if let Some(waiter) = &mut self.waiter
-            && let Err(error) = in_time(&self.door, "wait for runs", longest, waiter.arm()).await
+            && let Err(error) = with_timeout(&self.transport, "wait for runs", longest, waiter.arm()).await
         {
-            tracing::warn!("this worker only polls for now: {}", chain(&error));
+            tracing::warn!("no wake-ups, polling for now: {}", chain(&error));
             self.waiter = None;
         }
     }
 
     async fn disarm(&mut self) {
-        let longest = self.options.loop_answer_max();
+        let longest = self.options.loop_timeout();
         if let Some(waiter) = &mut self.waiter
-            && in_time(&self.door, "stop waiting", longest, waiter.disarm()).await.is_err()
+            && with_timeout(&self.transport, "stop waiting", longest, waiter.disarm()).await.is_err()
         {
             self.waiter = None;
         }
     }
 
-    /// Waits for something to do: a run to claim, one that is over, a beat that is due, or the end.
+    /// Waits for the next event: a run to claim, a finished task, a due heartbeat, or the end.
     async fn wait(&mut self, stop: &mut watch::Receiver<bool>, losses: &mut mpsc::UnboundedReceiver<RunId>) {
-        let beat_due = self.options.beat.saturating_sub(self.last_beat.elapsed());
-        let longest = self.options.look.min(beat_due).max(Duration::from_millis(1));
+        let heartbeat_due = self.options.heartbeat_every.saturating_sub(self.last_heartbeat.elapsed());
+        let longest = self.options.poll_every.min(heartbeat_due).max(Duration::from_millis(1));
         let has_slot = self.active.len() < self.options.slots;
-        let may_ask = has_slot && !self.backoff.is_waiting();
-        let (ask, mut waiter) = (self.ask(), self.waiter.take());
-        if may_ask && D::Waiter::CLAIMS && waiter.is_some() {
-            self.note_asked();
+        let may_claim = has_slot && !self.backoff.is_waiting();
+        let (request, mut waiter) = (self.claim_request(), self.waiter.take());
+        if may_claim && D::Waiter::CLAIMS && waiter.is_some() {
+            self.record_request();
         }
         let mut broken = false;
         tokio::select! {
-            woken = listen(waiter.as_mut().filter(|_| may_ask), ask, longest) => broken = woken.is_err(),
-            Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() => self.note(done),
-            Some(run) = losses.recv() => self.tell(&run, |sign| sign.lost = true),
+            woken = listen(waiter.as_mut().filter(|_| may_claim), request, longest) => broken = woken.is_err(),
+            Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() => self.record_end(done),
+            Some(run) = losses.recv() => self.signal_run(&run, |signal| signal.lost = true),
             _ = stop.changed() => {}
         }
         if broken {
@@ -286,35 +295,35 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
         }
     }
 
-    /// Whether nothing is left that could come to this worker without anybody doing anything.
+    /// Whether no run can become claimable for this worker without outside action.
     async fn is_drained(&self) -> bool {
         let (labels, projects) = (self.options.labels.clone(), self.options.projects.clone());
-        let asked = self.door.work_left(labels, projects);
-        let left = in_time(&self.door, "look for runs", self.options.loop_answer_max(), asked).await;
+        let request = self.transport.work_left(labels, projects);
+        let left = with_timeout(&self.transport, "look for runs", self.options.loop_timeout(), request).await;
         left.is_ok_and(|left| left == 0)
     }
 }
 
-/// Waits for a wake-up, or for `longest` where there is nobody to wake us.
-async fn listen<W: Waiting>(
+/// Waits for a wake-up; without a waiter, sleeps for `longest`.
+async fn listen<W: RunWaiter>(
     waiter: Option<&mut W>,
-    ask: ClaimRuns,
+    request: ClaimRuns,
     longest: Duration,
 ) -> Result<(), W::Error> {
     let Some(waiter) = waiter else {
         tokio::time::sleep(longest).await;
         return Ok(());
     };
-    waiter.wait(ask, longest).await
+    waiter.wait(request, longest).await
 }
 
-/// Asks once, for so long at most. Whoever dies silently at the other end would otherwise be waited for without end;
-/// what is asked here can be asked again.
-async fn in_time<D: Door, T>(
-    door: &D,
+/// Sends one call with a time limit, because a dead peer would otherwise block it forever. All calls here are
+/// idempotent.
+async fn with_timeout<D: Transport, T>(
+    transport: &D,
     what: &'static str,
     longest: Duration,
     call: impl Future<Output = Result<T, D::Error>>,
 ) -> Result<T, D::Error> {
-    tokio::time::timeout(longest, call).await.unwrap_or_else(|_| Err(door.unanswered(what)))
+    tokio::time::timeout(longest, call).await.unwrap_or_else(|_| Err(transport.timeout_error(what)))
 }

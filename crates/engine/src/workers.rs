@@ -1,4 +1,4 @@
-//! Worker processes, as people see them.
+//! Operator commands for worker processes.
 
 use crate::Engine;
 use tidemill_core::WorkerId;
@@ -6,11 +6,12 @@ use tidemill_core::worker::Worker;
 use tidemill_store::Error;
 
 impl Engine {
-    /// Lets a worker process get nothing new, or get it again; the process.
+    /// Sets or clears the drain flag of a worker process and returns its row.
     ///
-    /// What it has in hand goes on. It learns of this with its next beat, and ends once it has nothing in hand.
+    /// A draining worker claims nothing new. It learns of the flag with its next heartbeat, finishes its runs, and
+    /// exits.
     pub async fn drain_worker(&self, worker: WorkerId, draining: bool) -> Result<Worker, Error> {
         let drain = || self.store.drain_worker(worker, draining);
-        self.patience.settle("drain a worker", drain).await
+        self.retry_policy.retry("drain a worker", drain).await
     }
 }

@@ -1,4 +1,4 @@
-//! The circuit of a feed: while nobody is answered, nobody asks, but for one probe at a time.
+//! Circuit breaker of a feed: during an outage only one probe at a time is sent.
 //!
 //! ```text
 //!             outage, the last of several in a row            probe_at has come
@@ -8,23 +8,22 @@
 //!     └───────────────────────────── answer ───────────────────────────────────────────┘
 //! ```
 //!
-//! This is the pure part: time comes in, the next state comes out, and whoever keeps it decides where. A
-//! probe whose process died is given to somebody else when its time is over.
+//! These are pure state transitions. The caller passes the time and stores the returned state. If the probing process
+//! dies, another caller may probe after `probe_timeout`.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tidemill_core::Timestamp;
 
-/// When a circuit opens, and how long it stays open.
+/// When a circuit opens and how long it stays open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CircuitPolicy {
-    /// Outages in a row that open it.
+    /// Consecutive outages that open the circuit.
     pub outages_max: u32,
-    /// Wait before the first probe; it doubles with each probe that fails.
+    /// Wait before the first probe; it doubles with each failed probe.
     pub backoff: Duration,
-    /// Longest wait before a probe.
     pub backoff_max: Duration,
-    /// Time for a probe; afterwards somebody else may probe.
+    /// Time limit of a probe. After it, another caller may probe.
     pub probe_timeout: Duration,
 }
 
@@ -39,43 +38,42 @@ impl Default for CircuitPolicy {
     }
 }
 
-/// Whether a feed may be asked.
+/// State of the circuit breaker of one feed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Circuit {
-    /// It may.
+    /// The feed is up, or the outages do not suffice to open the circuit.
     Closed {
-        /// Outages in a row so far.
+        /// Consecutive outages so far.
         outages: u32,
     },
-    /// It may not.
+    /// Requests are blocked until `probe_at`.
     Open {
-        /// Since when nobody has been answered: giving up counts from here.
+        /// Start of the outage. The limit for giving up counts from here.
         since: Timestamp,
-        /// When somebody may probe.
         probe_at: Timestamp,
-        /// Probes that failed.
+        /// Number of failed probes.
         probes: u32,
     },
-    /// One caller asks; everybody else waits for what it hears.
+    /// One caller probes the feed; all others wait for the result.
     Probing {
-        /// Since when nobody has been answered.
+        /// Start of the outage.
         since: Timestamp,
         /// When the probe counts as lost.
         until: Timestamp,
-        /// Probes that failed before this one.
+        /// Number of probes that failed before this one.
         probes: u32,
     },
 }
 
-/// What a caller may do now.
+/// Whether a caller may send a request now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ask {
-    /// Ask.
-    Go,
-    /// Ask, as the one probe: keep this state first.
+pub enum Admission {
+    /// The request may be sent.
+    Allow,
+    /// The request may be sent as the only probe, after this state has been stored.
     Probe(Circuit),
-    /// Ask nothing before this time.
+    /// No request may be sent before this time.
     Wait(Timestamp),
 }
 
@@ -86,26 +84,26 @@ impl Default for Circuit {
 }
 
 impl Circuit {
-    /// What a caller may do at `now`.
-    pub fn ask(self, now: Timestamp, policy: &CircuitPolicy) -> Ask {
+    /// Decides whether a caller may send a request at `now`.
+    pub fn admit(self, now: Timestamp, policy: &CircuitPolicy) -> Admission {
         match self {
-            Self::Closed { .. } => Ask::Go,
+            Self::Closed { .. } => Admission::Allow,
             Self::Open { probe_at: later, .. } | Self::Probing { until: later, .. } if now < later => {
-                Ask::Wait(later)
+                Admission::Wait(later)
             }
             Self::Open { since, probes, .. } | Self::Probing { since, probes, .. } => {
-                Ask::Probe(Self::Probing { since, until: after(now, policy.probe_timeout), probes })
+                Admission::Probe(Self::Probing { since, until: after(now, policy.probe_timeout), probes })
             }
         }
     }
 
-    /// The state after the feed answered: an answer to anybody, however bad the answer is, ends an outage.
+    /// Returns the state after the feed answered. Any answer ends the outage, even an error response.
     #[must_use]
     pub const fn answered(self) -> Self {
         Self::Closed { outages: 0 }
     }
 
-    /// The state after an outage at `now`. `retry_after` is the wait that the feed asked for itself.
+    /// Returns the state after an outage at `now`. `retry_after` is the wait that the feed requested.
     #[must_use]
     pub fn outage(self, now: Timestamp, retry_after: Option<Duration>, policy: &CircuitPolicy) -> Self {
         let open = |since, probes: u32| {
@@ -119,13 +117,13 @@ impl Circuit {
                 Self::Closed { outages: outages + 1 }
             }
             Self::Closed { .. } => open(now, 0),
-            // Somebody who asked before it opened: the wait is not begun anew by everybody who was under way.
+            // This request was sent before the circuit opened. It must not restart the wait.
             Self::Open { .. } => self,
             Self::Probing { since, probes, .. } => open(since, probes.saturating_add(1)),
         }
     }
 
-    /// Since when nobody has been answered.
+    /// Returns the start of the current outage.
     pub const fn open_since(self) -> Option<Timestamp> {
         match self {
             Self::Closed { .. } => None,
@@ -153,67 +151,72 @@ mod tests {
         probe_timeout: Duration::from_mins(1),
     };
 
-    /// A circuit that has just opened.
     fn opened() -> Circuit {
         (0..3).fold(Circuit::default(), |circuit, _| circuit.outage(at(0), None, &POLICY))
     }
 
     #[test]
-    fn it_opens_after_several_outages_in_a_row() {
+    fn consecutive_outages_open_the_circuit() {
         let two = Circuit::default().outage(at(0), None, &POLICY).outage(at(1), None, &POLICY);
-        assert_eq!((two, two.ask(at(1), &POLICY)), (Circuit::Closed { outages: 2 }, Ask::Go));
+        assert_eq!((two, two.admit(at(1), &POLICY)), (Circuit::Closed { outages: 2 }, Admission::Allow));
         assert_eq!(two.answered(), Circuit::default());
         let open = two.outage(at(2), None, &POLICY);
         assert_eq!(open, Circuit::Open { since: at(2), probe_at: at(7), probes: 0 });
-        assert_eq!(open.ask(at(6), &POLICY), Ask::Wait(at(7)));
+        assert_eq!(open.admit(at(6), &POLICY), Admission::Wait(at(7)));
         assert_eq!(open.open_since(), Some(at(2)));
     }
 
     #[test]
-    fn one_caller_probes_and_the_others_wait() {
-        let Ask::Probe(probing) = opened().ask(at(5), &POLICY) else { panic!("nobody may probe") };
+    fn only_one_caller_probes() {
+        let Admission::Probe(probing) = opened().admit(at(5), &POLICY) else {
+            panic!("a probe must be allowed")
+        };
         assert_eq!(probing, Circuit::Probing { since: at(0), until: at(65), probes: 0 });
-        assert_eq!(probing.ask(at(64), &POLICY), Ask::Wait(at(65)));
+        assert_eq!(probing.admit(at(64), &POLICY), Admission::Wait(at(65)));
         assert_eq!(probing.answered(), Circuit::Closed { outages: 0 });
     }
 
     #[test]
-    fn a_probe_that_is_lost_goes_to_somebody_else() {
-        let Ask::Probe(first) = opened().ask(at(5), &POLICY) else { panic!("nobody may probe") };
-        let second = first.ask(at(65), &POLICY);
-        assert_eq!(second, Ask::Probe(Circuit::Probing { since: at(0), until: at(125), probes: 0 }));
+    fn lost_probe_is_repeated_by_another_caller() {
+        let Admission::Probe(first) = opened().admit(at(5), &POLICY) else {
+            panic!("a probe must be allowed")
+        };
+        let second = first.admit(at(65), &POLICY);
+        assert_eq!(second, Admission::Probe(Circuit::Probing { since: at(0), until: at(125), probes: 0 }));
     }
 
     #[test]
-    fn the_wait_doubles_with_each_probe_that_fails_and_is_capped() {
+    fn probe_wait_doubles_up_to_the_cap() {
         let (mut circuit, mut waits) = (opened(), Vec::new());
         for _ in 0..8 {
             let Circuit::Open { probe_at, .. } = circuit else { panic!("{circuit:?}") };
-            let Ask::Probe(probing) = circuit.ask(probe_at, &POLICY) else { panic!("nobody may probe") };
+            let Admission::Probe(probing) = circuit.admit(probe_at, &POLICY) else {
+                panic!("a probe must be allowed")
+            };
             circuit = probing.outage(probe_at, None, &POLICY);
             let Circuit::Open { probe_at: next, since, .. } = circuit else { panic!("{circuit:?}") };
-            assert_eq!(since, at(0), "giving up counts from the first outage");
+            assert_eq!(since, at(0), "the outage starts at the first failed request");
             waits.push((next - probe_at).num_seconds());
         }
         assert_eq!(waits, [10, 20, 40, 80, 160, 300, 300, 300]);
     }
 
     #[test]
-    fn those_who_were_under_way_do_not_begin_the_wait_anew() {
+    fn requests_in_flight_do_not_restart_the_wait() {
         assert_eq!(opened().outage(at(3), None, &POLICY), opened());
     }
 
     #[test]
-    fn the_feed_may_ask_for_a_longer_wait_within_the_cap() {
+    fn retry_after_extends_the_wait_up_to_the_cap() {
         let two = Circuit::Closed { outages: 2 };
-        for (asked, wait) in [(1, 5), (30, 30), (9_999, 300)] {
-            let open = two.outage(at(0), Some(Duration::from_secs(asked)), &POLICY);
+        for (requested, wait) in [(1, 5), (30, 30), (9_999, 300)] {
+            let open = two.outage(at(0), Some(Duration::from_secs(requested)), &POLICY);
             assert_eq!(open, Circuit::Open { since: at(0), probe_at: at(wait), probes: 0 });
         }
     }
 
     #[test]
-    fn it_is_kept_as_json() {
+    fn circuit_round_trips_through_json() {
         for circuit in [Circuit::default(), opened()] {
             let text = serde_json::to_string(&circuit).unwrap();
             assert_eq!(serde_json::from_str::<Circuit>(&text).unwrap(), circuit);

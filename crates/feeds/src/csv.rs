@@ -1,34 +1,34 @@
-//! A folder of CSV files as a feed: small, without a network, and unlike the other one. It is for tests.
+//! A feed that reads a folder of CSV files, for tests.
 //!
-//! It tells prices apart by the cent, has large pages, says where the list ends, and cannot be asked by id.
-//! Columns: `stone_id`, `offer_id`, `price` in dollars, `shape`, `carats`, `lab_grown`, and `updated_at`,
-//! which may be missing.
+//! It differs from Nivoda where the trait allows it: prices have a resolution of one cent, pages are large, the last
+//! page is marked, and there is no lookup by id. Columns: `stone_id`, `offer_id`, `price` in dollars, `shape`,
+//! `carats`, `lab_grown`, and the optional `updated_at`.
 
-use crate::error::{FeedError, MapFault};
-use crate::feed::{Answer, Counted, Feed};
-use crate::number::scaled;
+use crate::error::{FeedError, MapError};
+use crate::feed::{Feed, FeedCount, FeedFuture};
+use crate::number::parse_scaled;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tidemill_core::Timestamp;
 use tidemill_core::diamond::Diamond;
-use tidemill_core::feed::{BadItem, Cents, FeedPage, FeedQuery, Item};
+use tidemill_core::feed::{Cents, FeedPage, FeedQuery, Item, RejectedItem};
 
-/// A row by its columns.
+/// A row: values by column name.
 type Row = BTreeMap<String, String>;
 
-/// A folder whose CSV files together are the list: in the order of their names, and of the rows in them.
+/// A folder whose CSV files form one list, ordered by file name and then by row.
 #[derive(Debug, Clone)]
 pub struct CsvFolder {
     folder: PathBuf,
 }
 
 impl CsvFolder {
-    /// The feed in a folder.
+    /// Creates the feed of a folder.
     pub fn new(folder: impl AsRef<Path>) -> Self {
         Self { folder: folder.as_ref().to_owned() }
     }
 
-    /// The rows that a query asks for.
+    /// Reads the rows that match a query.
     async fn rows(&self, query: &FeedQuery) -> Result<Vec<Row>, FeedError> {
         let (folder, query) = (self.folder.clone(), query.clone());
         let read = tokio::task::spawn_blocking(move || read(&folder, &query)).await;
@@ -50,41 +50,41 @@ impl Feed for CsvFolder {
         1
     }
 
-    fn count<'a>(&'a self, query: &'a FeedQuery) -> Answer<'a, Counted> {
+    fn count<'a>(&'a self, query: &'a FeedQuery) -> FeedFuture<'a, FeedCount> {
         Box::pin(async move {
             let count = self.rows(query).await?.len() as u64;
-            Ok(Counted { count, source_time: None })
+            Ok(FeedCount { count, source_time: None })
         })
     }
 
-    fn page<'a>(&'a self, query: &'a FeedQuery, offset: u64, limit: u32) -> Answer<'a, FeedPage> {
+    fn page<'a>(&'a self, query: &'a FeedQuery, offset: u64, limit: u32) -> FeedFuture<'a, FeedPage> {
         Box::pin(async move {
             if limit == 0 || limit > self.page_limit() {
-                return Err(FeedError::BadQuery {
-                    reason: format!("a page has 1 to 1000 records, not {limit}"),
+                return Err(FeedError::InvalidQuery {
+                    reason: format!("page size must be between 1 and 1000, but is {limit}"),
                 });
             }
             let rows = self.rows(query).await?;
             let first = usize::try_from(offset).unwrap_or(usize::MAX).min(rows.len());
             let last = first.saturating_add(limit as usize).min(rows.len());
             let mut page = FeedPage { is_last: last == rows.len(), ..FeedPage::default() };
-            for (place, row) in rows[first..last].iter().enumerate() {
-                match record(row, place) {
+            for (position, row) in rows[first..last].iter().enumerate() {
+                match record(row, position) {
                     Ok(item) => page.items.push(item),
-                    Err(bad) => page.bad.push(bad),
+                    Err(bad) => page.rejected.push(bad),
                 }
             }
             Ok(page)
         })
     }
 
-    fn lookup<'a>(&'a self, _ids: &'a [String]) -> Option<Answer<'a, Vec<String>>> {
+    fn lookup<'a>(&'a self, _ids: &'a [String]) -> Option<FeedFuture<'a, Vec<String>>> {
         None
     }
 
-    fn map(&self, payload: &str) -> Result<Diamond, MapFault> {
+    fn map(&self, payload: &str) -> Result<Diamond, MapError> {
         let row: Row = serde_json::from_str(payload)
-            .map_err(|error| MapFault::new(format!("the record cannot be read: {error}")))?;
+            .map_err(|error| MapError::new(format!("invalid record: {error}")))?;
         map(&row)
     }
 
@@ -92,15 +92,15 @@ impl Feed for CsvFolder {
 }
 
 fn read(folder: &Path, query: &FeedQuery) -> Result<Vec<Row>, String> {
-    let entries =
-        std::fs::read_dir(folder).map_err(|error| format!("cannot be read ({error}); check the folder"))?;
+    let entries = std::fs::read_dir(folder)
+        .map_err(|error| format!("cannot be read ({error}); check the directory"))?;
     let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "csv"));
     files.sort();
     let mut rows = Vec::new();
     for file in files {
         let unreadable =
-            |error: ::csv::Error| format!("has a file that is no CSV, {} ({error})", file.display());
+            |error: ::csv::Error| format!("contains a file that is not CSV: {} ({error})", file.display());
         let mut reader = ::csv::Reader::from_path(&file).map_err(unreadable)?;
         for row in reader.deserialize::<Row>() {
             let row = row.map_err(unreadable)?;
@@ -112,8 +112,8 @@ fn read(folder: &Path, query: &FeedQuery) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// Whether a query asks for a row. A row without a price that can be read costs nothing, so that somebody
-/// sees it.
+/// Whether a row matches a query. A row with an unreadable price counts as price 0, so that it appears on a page and is
+/// reported as a bad record.
 fn fits(row: &Row, query: &FeedQuery) -> bool {
     let updated_at = row.get("updated_at").and_then(|text| text.parse::<Timestamp>().ok());
     let is_new = match (query.updated_from, updated_at) {
@@ -124,32 +124,33 @@ fn fits(row: &Row, query: &FeedQuery) -> bool {
 }
 
 fn price(row: &Row) -> Option<Cents> {
-    scaled(row.get("price")?, 2).filter(|cents| *cents >= 0)
+    parse_scaled(row.get("price")?, 2).filter(|cents| *cents >= 0)
 }
 
 fn text(row: &Row, column: &str) -> Option<String> {
     row.get(column).map(|text| text.trim()).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-fn record(row: &Row, place: usize) -> Result<Item, BadItem> {
+fn record(row: &Row, position: usize) -> Result<Item, RejectedItem> {
     let payload = serde_json::to_string(row).unwrap_or_default();
-    // As it came: ids that differ in a space are two stones.
+    // The id is not trimmed: ids that differ only in a space are different stones.
     let Some(stone_id) = row.get("stone_id").filter(|id| !id.trim().is_empty()).cloned() else {
-        return Err(BadItem::new(None, place, "`stone_id` is missing".to_owned(), &payload));
+        return Err(RejectedItem::new(None, position, "`stone_id` is missing".to_owned(), &payload));
     };
     if row.values().any(|value| value.contains('\0')) {
-        let reason = "the record has a NUL character, which a database cannot hold".to_owned();
-        return Err(BadItem::new(Some(stone_id), place, reason, &payload));
+        let reason = "the record contains a NUL character, which databases cannot store".to_owned();
+        return Err(RejectedItem::new(Some(stone_id), position, reason, &payload));
     }
     Ok(Item::new(stone_id, text(row, "offer_id"), payload))
 }
 
-fn map(row: &Row) -> Result<Diamond, MapFault> {
-    let missing = |column: &str| MapFault::new(format!("`{column}` is missing, or cannot be read"));
+fn map(row: &Row) -> Result<Diamond, MapError> {
+    let missing = |column: &str| MapError::new(format!("`{column}` is missing or unreadable"));
     let stone_id = text(row, "stone_id").ok_or_else(|| missing("stone_id"))?;
     let feed_price = price(row).ok_or_else(|| missing("price"))?;
     let shape = text(row, "shape").ok_or_else(|| missing("shape"))?.to_uppercase();
-    let points = row.get("carats").and_then(|carats| scaled(carats, 2)).ok_or_else(|| missing("carats"))?;
+    let points =
+        row.get("carats").and_then(|carats| parse_scaled(carats, 2)).ok_or_else(|| missing("carats"))?;
     Ok(Diamond {
         offer_id: text(row, "offer_id"),
         lab_grown: text(row, "lab_grown").is_some_and(|text| text.eq_ignore_ascii_case("true")),
@@ -170,14 +171,14 @@ mod tests {
         ,O-3,10.02,pear,0.5,,2026-01-02T00:00:00Z\n";
     const TWO: &str = "stone_id,price,shape,carats\nS-4,99.99,oval,2\nS-5,what,oval,2\n";
 
-    /// A folder with two files and something else, and the feed in it, behind the trait.
+    /// A folder with two CSV files and another file, opened through the trait.
     fn folder() -> (tempfile::TempDir, Arc<dyn Feed>) {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in [("b.csv", TWO), ("a.csv", ONE), ("read.me", "no CSV")] {
             std::fs::write(folder.path().join(name), text).unwrap();
         }
         let feed = tidemill_core::feed::Feed {
-            feed: "shelf".into(),
+            feed: "csv-folder".into(),
             project_id: "p".into(),
             kind: "csv".into(),
             endpoint: folder.path().display().to_string(),
@@ -195,25 +196,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pages_together_are_the_count_in_one_order() {
+    async fn pages_add_up_to_the_count_in_a_stable_order() {
         let (_folder, feed) = folder();
         let query = query(1, tidemill_core::feed::PRICE_CEILING);
         let (mut names, mut bad, mut offset) = (Vec::new(), 0, 0);
         loop {
             let page = feed.page(&query, offset, 2).await.unwrap();
-            offset += (page.items.len() + page.bad.len()) as u64;
-            bad += page.bad.len();
+            offset += (page.items.len() + page.rejected.len()) as u64;
+            bad += page.rejected.len();
             names.extend(page.items.into_iter().map(|item| item.stone_id));
             if page.is_last {
                 break;
             }
         }
         assert_eq!((names, bad), (vec!["S-1".to_owned(), "S-2".into(), "S-4".into()], 1));
-        assert_eq!(feed.count(&query).await.unwrap(), Counted { count: offset, source_time: None });
+        assert_eq!(feed.count(&query).await.unwrap(), FeedCount { count: offset, source_time: None });
     }
 
     #[tokio::test]
-    async fn prices_are_told_apart_by_the_cent_and_times_are_heeded() {
+    async fn query_filters_by_price_in_cents_and_by_time() {
         let (_folder, feed) = folder();
         let mut query = query(1_000, 10_02);
         assert_eq!(feed.count(&query).await.unwrap().count, 2);
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_row_is_mapped_or_says_what_it_lacks() {
+    async fn row_is_mapped_or_reports_the_missing_column() {
         let (_folder, feed) = folder();
         let page = feed.page(&query(0, 10_01), 0, 10).await.unwrap();
         let stones: Vec<_> = page.items.iter().map(|item| feed.map(&item.payload)).collect();
@@ -233,11 +234,11 @@ mod tests {
             (stone.feed_price, stone.points, stone.shape.as_str(), stone.lab_grown),
             (1_000, 101, "ROUND", true)
         );
-        assert_eq!(stones[1].as_ref().unwrap_err().reason(), "`price` is missing, or cannot be read");
+        assert_eq!(stones[1].as_ref().unwrap_err().reason(), "`price` is missing or unreadable");
     }
 
     #[tokio::test]
-    async fn it_cannot_be_asked_by_id_nor_where_it_is_not() {
+    async fn lookup_is_unsupported_and_missing_folder_is_permanent() {
         let (folder, feed) = folder();
         assert!(feed.lookup(&["S-1".to_owned()]).is_none());
         drop(folder);

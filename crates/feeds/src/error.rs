@@ -1,23 +1,23 @@
-//! Why a feed did not answer, split by what the caller can do about it.
+//! Errors of a feed, classified by how the caller must react.
 
 use std::fmt;
 use std::time::Duration;
 
-/// What a caller does with a feed's error.
+/// How a caller reacts to a feed's error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorClass {
-    /// Ask again later: this question failed, and may succeed.
+    /// This request failed; a later one may succeed.
     Transient,
-    /// Nobody is answered: open the circuit, and ask no question until a probe succeeds.
+    /// The feed answers no request: open the circuit and send nothing until a probe succeeds.
     Outage,
-    /// Asking again would fail again.
+    /// A retry would fail in the same way.
     Permanent,
-    /// The account is refused: a person has to act.
+    /// The feed rejects the account: the operator has to act.
     Auth,
 }
 
 impl ErrorClass {
-    /// The one spelling of this class.
+    /// Returns the stored spelling of this class.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Transient => "transient",
@@ -34,79 +34,47 @@ impl fmt::Display for ErrorClass {
     }
 }
 
-/// Why a feed did not answer. `at` is the host and the path, never anything of the account.
+/// Why a feed did not answer. `at` is host and path; it never contains credentials.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FeedError {
-    /// The feed is there and did not answer this question, in spite of the retries.
+    /// The feed is reachable, but this request failed even after the retries.
     #[error("{at} {reason}")]
     Transient {
-        /// Who was asked.
         at: String,
-        /// What happened.
         reason: String,
-        /// The wait that the feed asked for.
+        /// The wait that the feed requested with `Retry-After`.
         retry_after: Option<Duration>,
     },
-    /// The feed could not be reached, or answered nobody, in spite of the retries.
+    /// The feed was unreachable or answered no request, even after the retries.
     #[error("{at} {reason}")]
     Outage {
-        /// Who was asked.
         at: String,
-        /// What happened.
         reason: String,
-        /// The wait that the feed asked for.
+        /// The wait that the feed requested with `Retry-After`.
         retry_after: Option<Duration>,
     },
-    /// The feed answered something that another try would not change.
+    /// The feed gave an answer that a retry would not change.
     #[error("{at} {reason}")]
-    Permanent {
-        /// Who was asked.
-        at: String,
-        /// What happened, and what to do.
-        reason: String,
-    },
-    /// The feed does not accept the account.
-    #[error("{at} {reason}; check the user name, and the variable that holds the password")]
-    Auth {
-        /// Who was asked.
-        at: String,
-        /// What happened.
-        reason: String,
-    },
-    /// There is no such kind of feed.
-    #[error("`{kind}` is not a kind of feed; use one of {allowed}")]
-    UnknownKind {
-        /// The kind that was asked for.
-        kind: String,
-        /// The kinds that exist.
-        allowed: &'static str,
-    },
-    /// The address cannot be used.
-    #[error("the endpoint of feed `{feed}` cannot be used: {reason}")]
-    BadEndpoint {
-        /// The feed.
-        feed: String,
-        /// What is wrong with the address, and what to do.
-        reason: String,
-    },
-    /// The settings cannot be used.
-    #[error("the settings of feed `{feed}` cannot be used: {reason}")]
-    BadSettings {
-        /// The feed.
-        feed: String,
-        /// What is wrong with them.
-        reason: String,
-    },
-    /// The question itself makes no sense, so it was not sent.
-    #[error("the question cannot be put to the feed: {reason}")]
-    BadQuery {
-        /// What is wrong with it.
-        reason: String,
-    },
+    Permanent { at: String, reason: String },
+    /// The feed rejected the account.
+    #[error("{at} {reason}; check the user name and the environment variable that holds the password")]
+    Auth { at: String, reason: String },
+    /// The kind of the feed is unknown.
+    #[error("unknown feed kind `{kind}`; use one of {allowed}")]
+    UnknownKind { kind: String, allowed: &'static str },
+    /// The endpoint of the feed is invalid.
+    #[error("invalid endpoint of feed `{feed}`: {reason}")]
+    InvalidEndpoint { feed: String, reason: String },
+    /// The settings of the feed are invalid.
+    #[error("invalid settings of feed `{feed}`: {reason}")]
+    InvalidSettings { feed: String, reason: String },
+    /// The query is invalid, so it was not sent.
+    #[error("invalid feed query: {reason}")]
+    InvalidQuery { reason: String },
 }
 
 impl FeedError {
-    /// What a caller does about it.
+    /// Returns how the caller reacts to this error.
     pub const fn class(&self) -> ErrorClass {
         match self {
             Self::Transient { .. } => ErrorClass::Transient,
@@ -114,38 +82,37 @@ impl FeedError {
             Self::Auth { .. } => ErrorClass::Auth,
             Self::Permanent { .. }
             | Self::UnknownKind { .. }
-            | Self::BadEndpoint { .. }
-            | Self::BadSettings { .. }
-            | Self::BadQuery { .. } => ErrorClass::Permanent,
+            | Self::InvalidEndpoint { .. }
+            | Self::InvalidSettings { .. }
+            | Self::InvalidQuery { .. } => ErrorClass::Permanent,
         }
     }
 
-    /// The wait that the feed asked for.
+    /// Returns the wait that the feed requested.
     pub const fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Transient { retry_after, .. } | Self::Outage { retry_after, .. } => *retry_after,
             Self::Permanent { .. }
             | Self::Auth { .. }
             | Self::UnknownKind { .. }
-            | Self::BadEndpoint { .. }
-            | Self::BadSettings { .. }
-            | Self::BadQuery { .. } => None,
+            | Self::InvalidEndpoint { .. }
+            | Self::InvalidSettings { .. }
+            | Self::InvalidQuery { .. } => None,
         }
     }
 }
 
-/// Why a record is not a stone of the canonical table: a sentence that names the field.
+/// Why a record cannot be mapped to a stone. The reason names the field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct MapFault(String);
+pub struct MapError(String);
 
-impl MapFault {
-    /// A fault, in a sentence.
+impl MapError {
     pub(crate) fn new(reason: impl Into<String>) -> Self {
         Self(reason.into())
     }
 
-    /// The sentence.
+    /// Returns the reason as one sentence.
     pub fn reason(&self) -> &str {
         &self.0
     }
@@ -156,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_error_says_what_happened_to_what_and_has_a_class() {
+    fn errors_name_their_location_and_class() {
         let at = || "example.org/api".to_owned();
         let wait = Some(Duration::from_secs(7));
         let cases = [
@@ -173,7 +140,7 @@ mod tests {
             (
                 FeedError::UnknownKind { kind: "fax".into(), allowed: "nivoda" },
                 ErrorClass::Permanent,
-                "`fax` is not a kind of feed; use one of nivoda",
+                "unknown feed kind `fax`; use one of nivoda",
             ),
         ];
         for (error, class, text) in cases {

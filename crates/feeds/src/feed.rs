@@ -1,6 +1,6 @@
-//! The trait that every source fulfils, and the one place that knows the kinds by name.
+//! The `Feed` trait, and the function that opens a feed by its kind.
 
-use crate::error::{FeedError, MapFault};
+use crate::error::{FeedError, MapError};
 use crate::nivoda::Nivoda;
 use crate::{Secret, Tuning};
 use std::pin::Pin;
@@ -9,58 +9,58 @@ use tidemill_core::Timestamp;
 use tidemill_core::diamond::Diamond;
 use tidemill_core::feed::{Cents, FeedPage, FeedQuery};
 
-/// What a feed will answer.
-pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, FeedError>> + Send + 'a>>;
+/// The pending answer of a feed.
+pub type FeedFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, FeedError>> + Send + 'a>>;
 
-/// How many records a question has, and when that was so by the source's clock.
+/// Number of records that match a query, with the source's time of the count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Counted {
-    /// How many records there are. This is the authority; nothing on a page is.
+pub struct FeedCount {
+    /// The authoritative number of records. Totals on a page are not reliable.
     pub count: u64,
-    /// The source's time, where it tells it.
+    /// Time of the count by the source's clock, if the source reports it.
     pub source_time: Option<Timestamp>,
 }
 
-/// A source of stones.
+/// A source of stones (diamond records).
 ///
-/// The answers to `count` and `page` for equal queries speak of the same records. Pages are in a stable
-/// order: a record keeps its place until one before it vanishes. Retries, login and the rate limit are
-/// inside; an error that comes out has survived them.
+/// `count` and `page` of equal queries cover the same records. Pages have a stable order: the offset of a record
+/// changes only when a record before it disappears. Retries, login and the rate limit are internal to the feed; an
+/// error is returned only after the retries are exhausted.
 pub trait Feed: Send + Sync {
-    /// Most records on a page.
+    /// Maximum number of records on a page.
     fn page_limit(&self) -> u32;
 
-    /// The steps in which prices can be told apart: the boundaries of a range are multiples of it.
+    /// Price resolution of the source: the boundaries of a price range must be multiples of it.
     fn granularity(&self) -> Cents;
 
-    /// The version of [`Feed::map`], with everything that its result depends on besides the record.
+    /// Version of [`Feed::map`]. It changes whenever the same record may map to a different stone.
     fn mapper_version(&self) -> i32;
 
-    /// How many records a question has.
-    fn count<'a>(&'a self, query: &'a FeedQuery) -> Answer<'a, Counted>;
+    /// Counts the records that match a query.
+    fn count<'a>(&'a self, query: &'a FeedQuery) -> FeedFuture<'a, FeedCount>;
 
-    /// The records from `offset` on, at most `limit` of them.
-    fn page<'a>(&'a self, query: &'a FeedQuery, offset: u64, limit: u32) -> Answer<'a, FeedPage>;
+    /// Reads at most `limit` records, starting at `offset`.
+    fn page<'a>(&'a self, query: &'a FeedQuery, offset: u64, limit: u32) -> FeedFuture<'a, FeedPage>;
 
-    /// Those of the ids that the source still offers; `None` when it cannot be asked by id. Records that cannot be kept
-    /// are there too.
-    fn lookup<'a>(&'a self, ids: &'a [String]) -> Option<Answer<'a, Vec<String>>>;
+    /// Returns the subset of `ids` that the source still offers, including records that cannot be stored. `None` if the
+    /// source cannot be queried by id.
+    fn lookup<'a>(&'a self, ids: &'a [String]) -> Option<FeedFuture<'a, Vec<String>>>;
 
-    /// Stones that the source has stopped offering since then and still lists, from `offset` on: those that were sold,
-    /// say. `None` when it does not list such stones.
-    fn withdrawn(&self, since: Timestamp, offset: u64, limit: u32) -> Option<Answer<'_, FeedPage>> {
+    /// Reads stones that the source has withdrawn since `since` and still lists (sold ones, for example), starting at
+    /// `offset`. `None` if the source does not list such stones.
+    fn withdrawn(&self, since: Timestamp, offset: u64, limit: u32) -> Option<FeedFuture<'_, FeedPage>> {
         let _ = (since, offset, limit);
         None
     }
 
-    /// The stone that a record describes.
-    fn map(&self, payload: &str) -> Result<Diamond, MapFault>;
+    /// Maps a record to a stone.
+    fn map(&self, payload: &str) -> Result<Diamond, MapError>;
 
-    /// Requests per second from now on: this process's share of the feed's limit. 0 is no limit.
+    /// Sets the request rate per second: this process's share of the feed's limit. 0 means unlimited.
     fn set_rate(&self, per_second: f64);
 }
 
-/// A feed that can be asked, by its kind. Nothing is sent yet.
+/// Opens a feed by its kind. Sends no request.
 pub fn open(
     feed: &tidemill_core::feed::Feed,
     password: Option<Secret>,

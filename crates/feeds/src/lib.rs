@@ -1,10 +1,9 @@
-//! Where records come from: the Feed trait, and the sources behind it.
+//! Sources of diamond records: the `Feed` trait and its implementations.
 //!
-//! A feed counts, pages and maps. Its retries, its rate limit, its login and the class of its errors are its
-//! own affair; nothing here knows a database, a sync or a worker, and nothing there knows a feed by name.
+//! A feed counts records, reads pages and maps records to stones. Retries, the rate limit, the login and the
+//! classification of errors are internal to each feed. This crate knows nothing of databases, syncs or workers,
+//! and its callers know no feed by name.
 
-mod account;
-mod bucket;
 mod circuit;
 #[cfg(any(test, feature = "csv"))]
 mod csv;
@@ -12,12 +11,14 @@ mod error;
 mod feed;
 mod nivoda;
 mod number;
+mod rate_limiter;
+mod secret;
 mod tuning;
 
-pub use account::Secret;
-pub use circuit::{Ask, Circuit, CircuitPolicy};
+pub use circuit::{Admission, Circuit, CircuitPolicy};
 #[cfg(any(test, feature = "csv"))]
 pub use csv::CsvFolder;
-pub use error::{ErrorClass, FeedError, MapFault};
-pub use feed::{Answer, Counted, Feed, open};
+pub use error::{ErrorClass, FeedError, MapError};
+pub use feed::{Feed, FeedCount, FeedFuture, open};
+pub use secret::Secret;
 pub use tuning::Tuning;

@@ -1,7 +1,7 @@
-//! Decimal numbers, read exactly: money and weights never pass through floating point.
+//! Exact parsing of decimal numbers: money and weights never pass through floating point.
 
-/// The number in `text` times ten to the power of `places`, rounded half up; `None` when it is no number.
-pub(crate) fn scaled(text: &str, places: u32) -> Option<i64> {
+/// Parses `text` and multiplies it by ten to the power of `places`, rounding half up. `None` if it is not a number.
+pub(crate) fn parse_scaled(text: &str, places: u32) -> Option<i64> {
     let text = text.trim();
     let (negative, digits) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -16,32 +16,32 @@ pub(crate) fn scaled(text: &str, places: u32) -> Option<i64> {
         return None;
     }
     let places = usize::try_from(places).ok()?;
-    let kept = fraction.bytes().chain(std::iter::repeat(b'0')).take(places);
+    let decimals = fraction.bytes().chain(std::iter::repeat(b'0')).take(places);
     let value = whole
         .bytes()
-        .chain(kept)
+        .chain(decimals)
         .try_fold(0_i64, |value, digit| value.checked_mul(10)?.checked_add(i64::from(digit - b'0')))?;
     let up = fraction.as_bytes().get(places).is_some_and(|digit| *digit >= b'5');
     let value = value.checked_add(i64::from(up))?;
     Some(if negative { -value } else { value })
 }
 
-/// A number such as `1.25e3`, which is JSON too, though no source writes money like that.
+/// Parses a number such as `1.25e3`. JSON allows this form, though no source writes money like that.
 fn exponential(text: &str, places: u32) -> Option<i64> {
     if !text.bytes().any(|byte| byte.is_ascii_digit()) {
         return None;
     }
     let value = text.parse::<f64>().ok()? * 10_f64.powi(i32::try_from(places).ok()?);
-    // Beyond this a float no longer tells whole numbers apart.
+    // Above this limit, a float can no longer represent every integer.
     if value.abs() > 9e15 {
         return None;
     }
-    #[expect(clippy::cast_possible_truncation, reason = "whole, and far below the largest integer")]
+    #[expect(clippy::cast_possible_truncation, reason = "an integer far below i64::MAX")]
     Some((value + 0.5).floor() as i64)
 }
 
-/// A measure, which is not money: finite, or nothing.
-pub(crate) fn measure(text: &str) -> Option<f32> {
+/// Parses a measurement that is not money. `None` unless it is finite.
+pub(crate) fn parse_measure(text: &str) -> Option<f32> {
     text.trim().parse::<f32>().ok().filter(|value| value.is_finite())
 }
 
@@ -64,26 +64,26 @@ mod tests {
             ("1e1", 1_000),
             ("1.25E0", 125),
         ] {
-            assert_eq!(scaled(text, 2), Some(points), "{text}");
+            assert_eq!(parse_scaled(text, 2), Some(points), "{text}");
         }
     }
 
     #[test]
-    fn cents_are_whole() {
-        assert_eq!(scaled("123456", 0), Some(123_456));
-        assert_eq!(scaled("123456.0", 0), Some(123_456));
-        assert_eq!(scaled("99.5", 0), Some(100));
-        assert_eq!(scaled("-7", 0), Some(-7));
+    fn cents_are_integers() {
+        assert_eq!(parse_scaled("123456", 0), Some(123_456));
+        assert_eq!(parse_scaled("123456.0", 0), Some(123_456));
+        assert_eq!(parse_scaled("99.5", 0), Some(100));
+        assert_eq!(parse_scaled("-7", 0), Some(-7));
     }
 
     #[test]
-    fn what_is_no_number_is_none() {
+    fn invalid_numbers_are_none() {
         for text in
             ["", ".", "-", "abc", "1,5", "0x10", "NaN", "inf", "1.2.3", "99999999999999999999", "1e300"]
         {
-            assert_eq!(scaled(text, 2), None, "{text}");
+            assert_eq!(parse_scaled(text, 2), None, "{text}");
         }
-        assert_eq!((measure("NaN"), measure("1e99"), measure("x")), (None, None, None));
-        assert_eq!(measure(" 6.51 "), Some(6.51));
+        assert_eq!((parse_measure("NaN"), parse_measure("1e99"), parse_measure("x")), (None, None, None));
+        assert_eq!(parse_measure(" 6.51 "), Some(6.51));
     }
 }

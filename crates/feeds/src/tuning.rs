@@ -1,34 +1,31 @@
-//! The numbers by which a feed is spoken to. Tests and the demo shrink the waits; nothing else changes them.
+//! Timeouts, limits and retry counts of a feed's client. Only tests and the demo change them, to shorten the waits.
 
 use std::time::Duration;
 
-/// Waits, bounds and tries of a feed's client.
+/// Timeouts, size limits and retry counts of a feed's client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tuning {
-    /// Retries after the first try of a question.
+    /// Number of retries after the first attempt of a request.
     pub retries_max: u32,
-    /// Wait before the first retry; it doubles with each.
+    /// Wait before the first retry; it doubles with each retry.
     pub backoff: Duration,
-    /// Longest wait before a retry.
     pub backoff_max: Duration,
-    /// Random time on top of each wait, at most.
+    /// Upper limit of the random time that is added to each wait.
     pub jitter_max: Duration,
-    /// Longest wait that a feed may ask for; when it asks for more, the question is given back at once.
+    /// Longest `Retry-After` that is honoured. If the feed asks for more, the request fails at once.
     pub retry_after_max: Duration,
-    /// Time for a connection to be made.
     pub connect_timeout: Duration,
-    /// Time for a whole answer.
+    /// Time limit for a complete response.
     pub answer_timeout: Duration,
-    /// Time for a question with its retries, without the waits for the rate limit. A question that has taken longer is
-    /// not tried again: its caller waits for the feed without holding a place.
+    /// Time limit for a request with its retries, without the waits for the rate limit. After it, the request is not
+    /// retried: the caller waits for the feed without holding a page slot.
     pub question_timeout: Duration,
-    /// How long a token is valid.
     pub token_lifetime: Duration,
-    /// How long before its end a token is renewed.
+    /// How long before its expiry a token is renewed.
     pub token_margin: Duration,
-    /// Bytes of one record.
+    /// Largest size of one record in bytes.
     pub item_bytes_max: usize,
-    /// Bytes of an answer that holds no records.
+    /// Largest size of a response without records in bytes.
     pub answer_bytes_max: usize,
 }
 
@@ -52,7 +49,7 @@ impl Default for Tuning {
 }
 
 impl Tuning {
-    /// The wait before retry `number`, counted from 0, without the random part.
+    /// Returns the wait before retry `number`, counted from 0, without the jitter.
     pub fn backoff_of(&self, number: u32) -> Duration {
         let factor = 1_u32.checked_shl(number).unwrap_or(u32::MAX);
         self.backoff.saturating_mul(factor).min(self.backoff_max)
@@ -64,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_wait_doubles_and_is_capped() {
+    fn backoff_doubles_up_to_the_cap() {
         let tuning = Tuning::default();
         let waits: Vec<_> = (0..7).map(|number| tuning.backoff_of(number).as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 20, 20]);

@@ -1,10 +1,10 @@
-//! Tokens, sessions of browsers, and the record of what people did. What is secret is kept as its hash.
+//! Tokens, browser sessions and the audit log. Secrets are stored as hashes.
 
-use crate::codec::{At, Bare, Columns, Doc, Words};
+use crate::codec::{Columns, SqlJson, SqlTextList, SqlTime, SqlUuid};
 use crate::tx::{Conn, FromColumns, on};
-use crate::{Asked, Error, RefusalCode, RequestKey, Store, Tx, catalog};
+use crate::{Error, KeyClaim, RefusalCode, RequestKey, Store, Tx, catalog};
 use tidemill_core::Timestamp;
-use tidemill_core::access::{Audit, NewAudit, Token};
+use tidemill_core::access::{AuditRecord, NewAuditRecord, Token};
 use tidemill_core::limits::SESSIONS_MAX;
 use uuid::Uuid;
 
@@ -25,49 +25,47 @@ impl FromColumns for Token {
     }
 }
 
-/// What a hash stands for.
+/// The token, and the session if there is one, that a hash belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
-    /// The hash under which it was found.
+pub struct Credential {
+    /// Hash that was looked up.
     pub hash: String,
-    /// The token.
     pub token: Token,
-    /// The session, where the hash is that of a session.
-    pub session: Option<KnownSession>,
+    /// Set if the hash is that of a session.
+    pub session: Option<BrowserSession>,
 }
 
-/// A session of a browser.
+/// A signed-in session of a browser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KnownSession {
-    /// Until when it lasts.
+pub struct BrowserSession {
     pub expires_at: Timestamp,
-    /// When it was last used, give or take a minute.
+    /// Accurate to about a minute.
     pub last_used_at: Option<Timestamp>,
 }
 
-/// A token that was found.
-struct FoundToken(Known);
+/// A credential found by the hash of a token.
+struct FoundToken(Credential);
 
 impl FromColumns for FoundToken {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
-        Ok(Self(Known { hash: row.text("hash")?, token: Token::read(row)?, session: None }))
+        Ok(Self(Credential { hash: row.text("hash")?, token: Token::read(row)?, session: None }))
     }
 }
 
-/// A session that was found.
-struct FoundSession(Known);
+/// A credential found by the hash of a session.
+struct FoundSession(Credential);
 
 impl FromColumns for FoundSession {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
-        let session = KnownSession {
+        let session = BrowserSession {
             expires_at: row.time("session_ends_at")?,
             last_used_at: row.time_or_null("session_used_at")?,
         };
-        Ok(Self(Known { hash: row.text("hash")?, token: Token::read(row)?, session: Some(session) }))
+        Ok(Self(Credential { hash: row.text("hash")?, token: Token::read(row)?, session: Some(session) }))
     }
 }
 
-impl FromColumns for Audit {
+impl FromColumns for AuditRecord {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self {
             audit_id: row.long("audit_id")?,
@@ -84,34 +82,35 @@ impl FromColumns for Audit {
     }
 }
 
-/// A part of a list that begins with the youngest.
+/// A page of a list, newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Slice<T> {
-    /// Of this project alone.
+pub struct ListPage<T> {
+    /// Restricts the list to this project.
     pub project: Option<String>,
-    /// Older than this one.
+    /// Returns only items older than this one.
     pub before: Option<T>,
-    /// At most so many.
     pub limit: usize,
 }
 
-/// What a prune of access removed.
+/// Numbers of deleted tokens, sessions and audit rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PrunedAccess {
-    /// Sessions that had ended.
+pub struct AccessPruneCounts {
     pub sessions: u64,
     /// Tokens that were revoked or expired long ago.
     pub tokens: u64,
-    /// Lines of the record.
     pub audit: u64,
 }
 
 impl Tx<'_> {
-    /// Puts on record what somebody did. A role of the database that may only call verbs has no say in this record:
-    /// what it does is told by the events of runs, which name it.
-    pub(crate) async fn add_audit(&mut self, audit: &NewAudit, now: Option<Timestamp>) -> Result<(), Error> {
-        let may: Option<bool> =
-            on!(self, catalog::AUDIT_MAY, [], fetch_optional, "put on record")?.record("put on record")?;
+    /// Adds a row to the audit log. Database roles that may only call the SQL functions write no audit rows: the events
+    /// of runs name them.
+    pub(crate) async fn add_audit(
+        &mut self,
+        audit: &NewAuditRecord,
+        now: Option<Timestamp>,
+    ) -> Result<(), Error> {
+        let may: Option<bool> = on!(self, catalog::AUDIT_MAY, [], fetch_optional, "write the audit log")?
+            .record("write the audit log")?;
         if may != Some(true) {
             return Ok(());
         }
@@ -123,26 +122,25 @@ impl Tx<'_> {
             self,
             catalog::AUDIT_ADD,
             [
-                now.map(At),
+                now.map(SqlTime),
                 audit.who.as_str(),
-                audit.token_id.map(Bare),
+                audit.token_id.map(SqlUuid),
                 audit.role.as_str(),
                 audit.action.as_str(),
                 audit.subject.as_deref(),
                 audit.project_id.as_deref(),
-                Doc(audit.detail.clone()),
+                SqlJson(audit.detail.clone()),
                 audit.source.as_deref(),
             ],
             execute,
-            "put on record"
+            "write the audit log"
         )?;
         Ok(())
     }
 
-    /// A token.
     pub(crate) async fn token(&mut self, token: Uuid) -> Result<Option<Token>, Error> {
         let any = None::<&str>;
-        on!(self, catalog::TOKEN_GET, [Bare(token), any], fetch_optional, "read a token")?
+        on!(self, catalog::TOKEN_GET, [SqlUuid(token), any], fetch_optional, "read a token")?
             .record("read a token")
     }
 
@@ -151,23 +149,23 @@ impl Tx<'_> {
             self,
             catalog::TOKEN_ADD,
             [
-                Bare(token.token_id),
+                SqlUuid(token.token_id),
                 token.name.as_str(),
                 hash,
                 token.role.as_str(),
                 token.project_id.as_deref(),
-                At(token.created_at),
+                SqlTime(token.created_at),
                 token.created_by.as_str(),
-                token.expires_at.map(At),
+                token.expires_at.map(SqlTime),
             ],
             execute,
-            "keep a token"
+            "store a token"
         )?;
         match &token.project_id {
             Some(project) if added.count() == 0 => Err(Error::unknown_project(project, None)),
             Some(_) | None => {
-                self.note(|line| {
-                    line.names(&token.token_id.to_string()).belongs_to(token.project_id.as_deref());
+                self.annotate_audit(|line| {
+                    line.set_subject(&token.token_id.to_string()).set_project(token.project_id.as_deref());
                 });
                 Ok(())
             }
@@ -176,8 +174,8 @@ impl Tx<'_> {
 }
 
 impl Store {
-    /// Keeps a token under the hash of its secret; the id of the token, or of the one that the same request made
-    /// before.
+    /// Stores a token under the hash of its secret. Returns its id, or the id of the token that the same request
+    /// created before.
     pub async fn add_token(
         &self,
         token: Token,
@@ -188,14 +186,14 @@ impl Store {
             Box::pin(async move {
                 let id = token.token_id.to_string();
                 if let Some(key) = &key
-                    && let Asked::Answered(before) = tx.take_key(key, Some(token.created_at)).await?
+                    && let KeyClaim::Answered(before) = tx.claim_key(key, Some(token.created_at)).await?
                 {
-                    tx.unchanged();
+                    tx.skip_audit();
                     return Ok(before.as_str().map_or(id, str::to_owned));
                 }
                 tx.add_token(&token, &hash).await?;
                 if let Some(key) = &key {
-                    tx.keep_answer(key, id.as_str().into()).await?;
+                    tx.save_answer(key, id.as_str().into()).await?;
                 }
                 Ok(id)
             })
@@ -203,13 +201,13 @@ impl Store {
         .await
     }
 
-    /// Keeps a token for the first admin; false where somebody may do everything already. Of several processes that
-    /// ask at once, one makes it.
+    /// Stores a token for the first admin. Returns false if an admin token exists. If several processes call this at
+    /// once, one of them creates the token.
     pub async fn add_first_admin(&self, token: Token, hash: String) -> Result<bool, Error> {
         self.write(move |mut tx| {
             Box::pin(async move {
                 on!(tx, catalog::TOKEN_LOCK, [], execute, "lock the tokens")?;
-                let (now, id) = (At(token.created_at), Bare(token.token_id));
+                let (now, id) = (SqlTime(token.created_at), SqlUuid(token.token_id));
                 let admins: Option<i64> =
                     on!(tx, catalog::TOKEN_ADMINS, [now, id], fetch_optional, "count admins")?
                         .record("count admins")?;
@@ -223,15 +221,15 @@ impl Store {
         .await
     }
 
-    /// Tokens, the youngest first.
-    pub async fn tokens(&self, slice: Slice<Uuid>) -> Result<Vec<Token>, Error> {
+    /// Lists tokens, newest first.
+    pub async fn tokens(&self, slice: ListPage<Uuid>) -> Result<Vec<Token>, Error> {
         let limit = i64::try_from(slice.limit).unwrap_or(i64::MAX);
         self.read(move |mut tx| {
             Box::pin(async move {
                 Ok(on!(
                     tx,
                     catalog::TOKEN_LIST,
-                    [slice.project.as_deref(), slice.before.map(Bare), limit],
+                    [slice.project.as_deref(), slice.before.map(SqlUuid), limit],
                     fetch_all,
                     "list tokens"
                 )?
@@ -241,7 +239,7 @@ impl Store {
         .await
     }
 
-    /// Revokes a token, of one project where one is named; the token as it is then. Twice is the same as once.
+    /// Revokes a token, in one project if one is named, and returns it. Idempotent.
     pub async fn revoke_token(
         &self,
         token: Uuid,
@@ -253,11 +251,11 @@ impl Store {
         self.write(move |mut tx| {
             Box::pin(async move {
                 let now = tx.database_now(now).await?;
-                let (id, project) = (Bare(token), project.as_deref());
+                let (id, project) = (SqlUuid(token), project.as_deref());
                 on!(
                     tx,
                     catalog::TOKEN_REVOKE,
-                    [id, project, At(now), by.as_str()],
+                    [id, project, SqlTime(now), by.as_str()],
                     execute,
                     "revoke a token"
                 )?;
@@ -267,8 +265,8 @@ impl Store {
                 let revoked = found.ok_or_else(|| {
                     Error::refused(RefusalCode::UnknownToken, format!("token `{token}` does not exist"))
                 })?;
-                tx.note(|line| {
-                    line.belongs_to(revoked.project_id.as_deref()).tells("name", revoked.name.as_str());
+                tx.annotate_audit(|line| {
+                    line.set_project(revoked.project_id.as_deref()).add_detail("name", revoked.name.as_str());
                 });
                 Ok(revoked)
             })
@@ -276,12 +274,12 @@ impl Store {
         .await
     }
 
-    /// What the hash of a token stands for, and what time it is.
+    /// Finds the credential for the hash of a token; also returns the current time.
     pub async fn find_token(
         &self,
         hash: String,
         now: Option<Timestamp>,
-    ) -> Result<(Option<Known>, Timestamp), Error> {
+    ) -> Result<(Option<Credential>, Timestamp), Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
                 let found: Option<FoundToken> =
@@ -293,12 +291,12 @@ impl Store {
         .await
     }
 
-    /// What the hash of a session stands for, and what time it is.
+    /// Finds the credential for the hash of a session; also returns the current time.
     pub async fn find_session(
         &self,
         hash: String,
         now: Option<Timestamp>,
-    ) -> Result<(Option<Known>, Timestamp), Error> {
+    ) -> Result<(Option<Credential>, Timestamp), Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
                 let found: Option<FoundSession> =
@@ -310,34 +308,38 @@ impl Store {
         .await
     }
 
-    /// Which of these hashes of tokens and sessions let somebody in at this moment.
-    pub async fn good_secrets(
+    /// Returns which of these hashes belong to valid tokens and sessions.
+    pub async fn valid_secrets(
         &self,
         hashes: Vec<String>,
         now: Option<Timestamp>,
     ) -> Result<Vec<String>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
-                let now = At(tx.database_now(now).await?);
-                let hashes = Words(hashes);
-                on!(tx, catalog::SECRET_GOOD, [hashes.clone(), now], fetch_all, "judge secrets")?
-                    .records("judge secrets")
+                let now = SqlTime(tx.database_now(now).await?);
+                let hashes = SqlTextList(hashes);
+                on!(tx, catalog::SECRET_GOOD, [hashes.clone(), now], fetch_all, "check tokens and sessions")?
+                    .records("check tokens and sessions")
             })
         })
         .await
     }
 
-    /// Records that a token was used, and the session where it was used through one, unless that was recorded since
-    /// `unless_since`.
-    pub async fn note_use(&self, known: Known, now: Timestamp, unless_since: Timestamp) -> Result<(), Error> {
+    /// Records the use of a token and of its session, unless a use was recorded since `unless_since`.
+    pub async fn record_use(
+        &self,
+        known: Credential,
+        now: Timestamp,
+        unless_since: Timestamp,
+    ) -> Result<(), Error> {
         self.write(move |mut tx| {
             Box::pin(async move {
-                let (now, since) = (At(now), At(unless_since));
-                let token = Bare(known.token.token_id);
-                on!(tx, catalog::TOKEN_USE, [token, now, since], execute, "note a use")?;
+                let (now, since) = (SqlTime(now), SqlTime(unless_since));
+                let token = SqlUuid(known.token.token_id);
+                on!(tx, catalog::TOKEN_USE, [token, now, since], execute, "record the use of a token")?;
                 if known.session.is_some() {
                     let hash = known.hash.as_str();
-                    on!(tx, catalog::SESSION_USE, [hash, now, since], execute, "note a use")?;
+                    on!(tx, catalog::SESSION_USE, [hash, now, since], execute, "record the use of a token")?;
                 }
                 Ok(())
             })
@@ -345,7 +347,7 @@ impl Store {
         .await
     }
 
-    /// Keeps a session of a token that lasts so long; until when.
+    /// Stores a session of a token that lasts `secs` seconds; returns when it expires.
     pub async fn add_session(
         &self,
         hash: String,
@@ -360,19 +362,19 @@ impl Store {
                 on!(
                     tx,
                     catalog::SESSION_ADD,
-                    [hash.as_str(), Bare(token), At(now), At(ends)],
+                    [hash.as_str(), SqlUuid(token), SqlTime(now), SqlTime(ends)],
                     execute,
-                    "keep a session"
+                    "store a session"
                 )?;
                 let most = i64::from(SESSIONS_MAX);
-                on!(tx, catalog::SESSION_TRIM, [Bare(token), most], execute, "end old sessions")?;
+                on!(tx, catalog::SESSION_TRIM, [SqlUuid(token), most], execute, "end old sessions")?;
                 Ok(ends)
             })
         })
         .await
     }
 
-    /// Ends a session; whether there was one.
+    /// Deletes a session; returns whether it existed.
     pub async fn remove_session(&self, hash: String) -> Result<bool, Error> {
         self.write(move |mut tx| {
             Box::pin(async move {
@@ -383,13 +385,13 @@ impl Store {
         .await
     }
 
-    /// Puts on record what somebody did, in a step of its own.
-    pub async fn add_audit(&self, audit: NewAudit, now: Option<Timestamp>) -> Result<(), Error> {
+    /// Adds a row to the audit log in a transaction of its own.
+    pub async fn add_audit(&self, audit: NewAuditRecord, now: Option<Timestamp>) -> Result<(), Error> {
         self.write(move |mut tx| Box::pin(async move { tx.add_audit(&audit, now).await })).await
     }
 
-    /// What people did, the latest first.
-    pub async fn audit(&self, slice: Slice<i64>) -> Result<Vec<Audit>, Error> {
+    /// Lists the audit log, latest first.
+    pub async fn audit(&self, slice: ListPage<i64>) -> Result<Vec<AuditRecord>, Error> {
         let limit = i64::try_from(slice.limit).unwrap_or(i64::MAX);
         self.read(move |mut tx| {
             Box::pin(async move {
@@ -398,7 +400,7 @@ impl Store {
                     catalog::AUDIT_LIST,
                     [slice.project.as_deref(), slice.before, limit],
                     fetch_all,
-                    "read the record"
+                    "read the audit log"
                 )?
                 .readable("audit_log", "audit_id"))
             })
@@ -406,22 +408,26 @@ impl Store {
         .await
     }
 
-    /// Removes a batch of each: sessions that have ended by `now`; tokens that were revoked or expired, and lines of
-    /// the record, before `before`.
+    /// Deletes a batch of each: sessions that expired by `now`; tokens that were revoked or expired, and audit rows,
+    /// before `before`.
     pub async fn prune_access(
         &self,
         before: Timestamp,
         now: Timestamp,
         batch: usize,
-    ) -> Result<PrunedAccess, Error> {
+    ) -> Result<AccessPruneCounts, Error> {
         self.write(move |mut tx| {
             Box::pin(async move {
                 let limit = i64::try_from(batch).unwrap_or(i64::MAX);
-                let (now, before) = (At(now), At(before));
+                let (now, before) = (SqlTime(now), SqlTime(before));
                 let sessions = on!(tx, catalog::PRUNE_SESSIONS, [now, limit], execute, "prune sessions")?;
                 let tokens = on!(tx, catalog::PRUNE_TOKENS, [before, limit], execute, "prune tokens")?;
                 let audit = on!(tx, catalog::PRUNE_AUDIT, [before, limit], execute, "prune the record")?;
-                Ok(PrunedAccess { sessions: sessions.count(), tokens: tokens.count(), audit: audit.count() })
+                Ok(AccessPruneCounts {
+                    sessions: sessions.count(),
+                    tokens: tokens.count(),
+                    audit: audit.count(),
+                })
             })
         })
         .await

@@ -1,27 +1,26 @@
-//! Agents: one row each, which they keep alive, and which says who may speak for them.
+//! Agents: one row each, with its heartbeat and the token that may act for it.
 
-use crate::codec::{At, Bare, Columns, Words};
+use crate::codec::{Columns, SqlTextList, SqlTime, SqlUuid};
 use crate::tx::{FromColumns, on};
 use crate::{Error, Refusal, RefusalCode, Store, Tx, catalog};
 use tidemill_core::Timestamp;
-use tidemill_core::access::{Standing, standing};
+use tidemill_core::access::{TokenStatus, token_status};
 use tidemill_core::agent::{Agent, NewAgent};
 use uuid::Uuid;
 
-/// An agent, with what only the server knows of it.
+/// An agent, with the columns that only the server reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KnownAgent {
-    /// The agent.
+pub struct AgentRecord {
     pub agent: Agent,
-    /// The token that may speak for it.
+    /// Token that may act for the agent.
     pub token_id: Option<Uuid>,
-    /// When a person said that it does not come back.
+    /// When an operator declared that the agent will not return.
     pub forgotten_at: Option<Timestamp>,
-    /// SHA-256 of what only its directory knows.
+    /// SHA-256 of the secret in the agent's directory.
     pub secret_hash: Option<String>,
 }
 
-impl FromColumns for KnownAgent {
+impl FromColumns for AgentRecord {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self {
             agent: Agent {
@@ -45,43 +44,43 @@ impl FromColumns for KnownAgent {
     }
 }
 
-struct Used(Uuid, i64);
+struct AgentUse(Uuid, i64);
 
-impl FromColumns for Used {
+impl FromColumns for AgentUse {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self(row.uuid("agent_id")?, row.long("used")?))
     }
 }
 
-/// An agent that the caller may not know of reads as one that does not exist.
+/// The same error for an agent that the caller may not see and for one that does not exist.
 pub(crate) fn unknown(agent: Uuid) -> Error {
     Error::refused(RefusalCode::UnknownAgent, format!("agent `{agent}` does not exist"))
 }
 
 impl Tx<'_> {
-    /// Registers an agent, or the next process of one that is known. Only the token that it came with may; another one
-    /// when that is over, and from the agent's own directory.
+    /// Registers an agent, or the next process of a known agent. Only the token of the first registration may do this.
+    /// Another token may take over once that one is invalid, if the agent proves the secret of its directory.
     pub async fn register_agent(&mut self, new: &NewAgent, now: Option<Timestamp>) -> Result<Agent, Error> {
         let known = self.lock_agent(new.agent_id).await?;
         match known.filter(|known| known.token_id != new.token_id) {
             Some(known) => self.rebind_agent(&known, new, now).await?,
-            // That an agent comes, and comes back, is no news; that another token speaks for it is.
-            None => self.unchanged(),
+            // Only a change of the token is audited, not every start of an agent.
+            None => self.skip_audit(),
         }
         let time = self.time(now);
         on!(
             self,
             catalog::AGENT_PUT,
             [
-                Bare(new.agent_id),
+                SqlUuid(new.agent_id),
                 new.name.as_str(),
                 new.host.as_str(),
-                Words(new.labels.clone()),
+                SqlTextList(new.labels.clone()),
                 new.capacity,
                 new.version.as_str(),
                 new.project_id.as_deref(),
-                new.token_id.map(Bare),
-                Bare(new.boot_id),
+                new.token_id.map(SqlUuid),
+                SqlUuid(new.boot_id),
                 time,
                 new.secret_hash.as_deref(),
             ],
@@ -95,10 +94,11 @@ impl Tx<'_> {
         Ok(known.agent)
     }
 
-    /// Lets another token speak for an agent, if the one that did is over and the agent's directory says so.
+    /// Binds the agent to another token, if its former token is invalid and the agent proves the secret of its
+    /// directory.
     async fn rebind_agent(
         &mut self,
-        known: &KnownAgent,
+        known: &AgentRecord,
         new: &NewAgent,
         now: Option<Timestamp>,
     ) -> Result<(), Error> {
@@ -106,96 +106,96 @@ impl Tx<'_> {
             return Err(unknown(new.agent_id));
         }
         let now = self.database_now(now).await?;
-        // An agent that came when nobody was asked for a token has none that could be good.
+        // An agent that registered without authentication has no former token.
         let former = match known.token_id {
             Some(token) => self.token(token).await?,
             None => None,
         };
-        if let Some(token) = former.filter(|token| standing(token, now) == Standing::Good) {
+        if let Some(token) = former.filter(|token| token_status(token, now) == TokenStatus::Valid) {
             return Err(Error::Refused(Refusal {
                 code: RefusalCode::Frozen,
                 message: format!(
-                    "agent {} belongs to token `{}`, which is still good",
+                    "agent {} belongs to token `{}`, which is still valid",
                     known.agent.name, token.name
                 ),
                 hint: Some(format!("tidemill token revoke {}", token.token_id)),
             }));
         }
-        let token = new.token_id.map(Bare);
-        on!(self, catalog::AGENT_REBIND, [Bare(new.agent_id), token], execute, "register an agent")?;
-        self.note(|audit| {
-            audit.tells("agent", known.agent.name.as_str());
-            audit.tells("former_token_id", known.token_id.map(|token| token.to_string()));
+        let token = new.token_id.map(SqlUuid);
+        on!(self, catalog::AGENT_REBIND, [SqlUuid(new.agent_id), token], execute, "register an agent")?;
+        self.annotate_audit(|audit| {
+            audit.add_detail("agent", known.agent.name.as_str());
+            audit.add_detail("former_token_id", known.token_id.map(|token| token.to_string()));
         });
-        tracing::info!(agent.id = %new.agent_id, "agent {} comes with another token", known.agent.name);
+        tracing::info!(agent.id = %new.agent_id, "agent {} registered with another token", known.agent.name);
         Ok(())
     }
 
-    /// Locks an agent until the step ends, and reads it.
-    pub(crate) async fn lock_agent(&mut self, agent: Uuid) -> Result<Option<KnownAgent>, Error> {
-        on!(self, catalog::AGENT_LOCK, [Bare(agent)], fetch_optional, "lock an agent")?
+    /// Locks an agent until the transaction ends, and reads it.
+    pub(crate) async fn lock_agent(&mut self, agent: Uuid) -> Result<Option<AgentRecord>, Error> {
+        on!(self, catalog::AGENT_LOCK, [SqlUuid(agent)], fetch_optional, "lock an agent")?
             .record("lock an agent")
     }
 
-    /// An agent.
-    pub async fn agent(&mut self, agent: Uuid) -> Result<Option<KnownAgent>, Error> {
-        on!(self, catalog::AGENT_GET, [Bare(agent)], fetch_optional, "read an agent")?.record("read an agent")
+    pub async fn agent(&mut self, agent: Uuid) -> Result<Option<AgentRecord>, Error> {
+        on!(self, catalog::AGENT_GET, [SqlUuid(agent)], fetch_optional, "read an agent")?
+            .record("read an agent")
     }
 
-    /// The agents that matter to a controller: heard since then, or with tasks.
-    pub async fn live_agents(&mut self, since: Timestamp) -> Result<Vec<KnownAgent>, Error> {
-        Ok(on!(self, catalog::AGENT_LIVE, [At(since)], fetch_all, "read agents")?
+    /// Returns the agents with a heartbeat since `since` or with open tasks.
+    pub async fn live_agents(&mut self, since: Timestamp) -> Result<Vec<AgentRecord>, Error> {
+        Ok(on!(self, catalog::AGENT_LIVE, [SqlTime(since)], fetch_all, "read agents")?
             .readable("agents", "agent_id"))
     }
 
-    /// Notes that an agent lives.
-    pub async fn beat_agent(&mut self, agent: Uuid, now: Option<Timestamp>) -> Result<(), Error> {
+    /// Records a heartbeat of an agent.
+    pub async fn record_agent_heartbeat(&mut self, agent: Uuid, now: Option<Timestamp>) -> Result<(), Error> {
         let now = self.time(now);
-        on!(self, catalog::AGENT_BEAT, [Bare(agent), now], execute, "note a sign of life")?;
+        on!(self, catalog::AGENT_BEAT, [SqlUuid(agent), now], execute, "record a heartbeat")?;
         Ok(())
     }
 
-    /// Notes that an agent says goodbye.
-    pub async fn leave_agent(&mut self, agent: Uuid, now: Option<Timestamp>) -> Result<(), Error> {
+    /// Records that an agent shut down.
+    pub async fn record_agent_leave(&mut self, agent: Uuid, now: Option<Timestamp>) -> Result<(), Error> {
         let now = self.time(now);
-        on!(self, catalog::AGENT_LEAVE, [Bare(agent), now], execute, "note a goodbye")?;
+        on!(self, catalog::AGENT_LEAVE, [SqlUuid(agent), now], execute, "record that an agent left")?;
         Ok(())
     }
 
-    /// How much room the jobs take that agents have.
+    /// Returns the capacity that running jobs use on each agent.
     pub async fn agents_used(&mut self) -> Result<Vec<(Uuid, i64)>, Error> {
         let codes = crate::jobs::running_codes();
-        let used: Vec<Used> =
+        let used: Vec<AgentUse> =
             on!(self, catalog::AGENT_ROOM, [codes], fetch_all, "read agents")?.records("read agents")?;
-        Ok(used.into_iter().map(|Used(agent, used)| (agent, used)).collect())
+        Ok(used.into_iter().map(|AgentUse(agent, used)| (agent, used)).collect())
     }
 
-    /// The jobs that an agent has tasks of.
+    /// Returns the jobs with tasks on an agent.
     pub async fn jobs_of_agent(&mut self, agent: Uuid) -> Result<Vec<String>, Error> {
-        on!(self, catalog::AGENT_JOBS, [Bare(agent)], fetch_all, "read tasks")?.records("read tasks")
+        on!(self, catalog::AGENT_JOBS, [SqlUuid(agent)], fetch_all, "read tasks")?.records("read tasks")
     }
 
-    /// Notes that an agent does not come back. False: that was noted before.
+    /// Records that an agent will not return. Returns false if that was recorded before.
     pub async fn forget_agent(&mut self, agent: Uuid, now: Option<Timestamp>) -> Result<bool, Error> {
         let now = self.time(now);
-        let noted = on!(self, catalog::AGENT_FORGET, [Bare(agent), now], execute, "forget an agent")?;
-        Ok(noted.count() > 0)
+        let updated = on!(self, catalog::AGENT_FORGET, [SqlUuid(agent), now], execute, "forget an agent")?;
+        Ok(updated.count() > 0)
     }
 
-    /// Lets an agent get no new tasks, or get them again. False: there is no such agent.
+    /// Sets whether an agent gets new tasks. Returns false if the agent does not exist.
     pub async fn drain_agent(&mut self, agent: Uuid, draining: bool) -> Result<bool, Error> {
-        let noted = on!(self, catalog::AGENT_DRAIN, [Bare(agent), draining], execute, "drain an agent")?;
-        Ok(noted.count() > 0)
+        let updated = on!(self, catalog::AGENT_DRAIN, [SqlUuid(agent), draining], execute, "drain an agent")?;
+        Ok(updated.count() > 0)
     }
 }
 
 impl Store {
-    /// The agents of a project, or all; those that were forgotten are left out.
+    /// Lists the agents of a project, or all. Forgotten agents are left out.
     pub async fn agents(&self, project: Option<String>, limit: usize) -> Result<Vec<Agent>, Error> {
-        self.glance(move |mut tx| {
+        self.read_one(move |mut tx| {
             Box::pin(async move {
                 let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-                let found: Vec<KnownAgent> =
+                let found: Vec<AgentRecord> =
                     on!(tx, catalog::AGENT_LIST, [project.as_deref(), limit], fetch_all, "list agents")?
                         .readable("agents", "agent_id");
                 Ok(found.into_iter().map(|known| known.agent).collect())
@@ -204,8 +204,7 @@ impl Store {
         .await
     }
 
-    /// An agent.
-    pub async fn agent(&self, agent: Uuid) -> Result<Option<KnownAgent>, Error> {
-        self.glance(move |mut tx| Box::pin(async move { tx.agent(agent).await })).await
+    pub async fn agent(&self, agent: Uuid) -> Result<Option<AgentRecord>, Error> {
+        self.read_one(move |mut tx| Box::pin(async move { tx.agent(agent).await })).await
     }
 }

@@ -1,36 +1,30 @@
-//! Alerts: raised in the commit that they are about, resolved when they are over, listed for people.
+//! Alerts: raised in the transaction that they report, resolved when the problem ends, and listed.
 
-use crate::codec::{At, Columns};
+use crate::codec::{Columns, SqlTime};
 use crate::tx::{FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
 use tidemill_core::alert::{Alert, AlertKind, command, feed_subject};
 use tidemill_core::limits::BATCH_MAX;
 use tidemill_core::{RunId, Timestamp};
 
-/// Bytes of an alert's message.
+/// Maximum length of an alert's message in bytes.
 const MESSAGE_BYTES_MAX: usize = 2_000;
 
-/// Something that people should know.
+/// The content of an alert to raise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewAlert {
-    /// What it is about.
     pub kind: AlertKind,
-    /// Which thing it is about.
     pub subject: String,
-    /// The project; that of the feed or the run where none is named.
+    /// Defaults to the project of the feed or the run.
     pub project_id: Option<String>,
-    /// The feed.
     pub feed: Option<String>,
-    /// The run.
     pub run_id: Option<RunId>,
-    /// What happened, as a sentence.
     pub message: String,
-    /// How often it happened.
     pub times: i32,
 }
 
 impl NewAlert {
-    /// An alert about a subject that belongs to nobody.
+    /// Returns an alert without a project.
     pub fn new(kind: AlertKind, subject: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -44,55 +38,44 @@ impl NewAlert {
     }
 }
 
-/// Which alerts to list, the newest first.
+/// Which alerts to list, newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AlertFilter {
-    /// Of this project.
     pub project: Option<String>,
-    /// Of this kind.
     pub kind: Option<AlertKind>,
-    /// Those that are over as well.
     pub resolved: bool,
-    /// Older than this one: the last of the page before.
+    /// Returns only alerts older than this one, the last of the previous page.
     pub before: Option<i64>,
-    /// At most so many.
     pub limit: usize,
 }
 
 /// Dead letters of one group of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadGroup {
-    /// The queue.
     pub queue: String,
-    /// The group: for syncs, the feed.
+    /// For syncs, the feed.
     pub group: String,
-    /// How many there are.
     pub dead: i64,
-    /// When the last one became one.
+    /// Time of the newest dead letter.
     pub last_at: Timestamp,
 }
 
-/// What waits in one place, counted up to a bound.
+/// The number of waiting runs of a project or messages of a queue, up to a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Waiting {
-    /// The place: a project's runs or a queue.
+pub struct Backlog {
+    /// A project's runs or a queue.
     pub subject: String,
-    /// The project, where it is one's.
     pub project_id: Option<String>,
-    /// How much waits there.
     pub waiting: i64,
 }
 
 /// A sync with partitions that make no progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StuckSync {
-    /// Its run.
     pub run_id: RunId,
-    /// Its feed.
     pub feed: String,
-    /// How many partitions.
+    /// Number of stuck partitions.
     pub stuck: i64,
-    /// Since when.
     pub since: Timestamp,
 }
 
@@ -129,7 +112,7 @@ impl FromColumns for DeadGroup {
     }
 }
 
-impl FromColumns for Waiting {
+impl FromColumns for Backlog {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self {
             subject: row.text("subject")?,
@@ -150,39 +133,40 @@ impl FromColumns for StuckSync {
     }
 }
 
-/// How an alert meets one that lasts.
+/// How a new alert affects an open one of the same subject.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Again {
-    /// It happened once more, and people hear of it.
+enum Repeat {
+    /// Another occurrence: it is counted and sent.
     Counts,
-    /// It still is so, which is no news.
-    IsNoNews,
+    /// The same condition still holds: it is not sent again.
+    IsSilent,
 }
 
 impl Tx<'_> {
-    /// Tells people that something happened, in the commit that it is about.
+    /// Raises an alert in the transaction that it reports.
     pub async fn raise_alert(&mut self, alert: &NewAlert, now: Option<Timestamp>) -> Result<(), Error> {
-        self.write_alert(alert, Again::Counts, now).await
+        self.write_alert(alert, Repeat::Counts, now).await
     }
 
-    /// Tells people that something is so, once for as long as it is.
+    /// Raises an alert for a lasting condition, once for as long as it lasts.
     pub async fn observe_alert(&mut self, alert: &NewAlert, now: Option<Timestamp>) -> Result<(), Error> {
-        self.write_alert(alert, Again::IsNoNews, now).await
+        self.write_alert(alert, Repeat::IsSilent, now).await
     }
 
     async fn write_alert(
         &mut self,
         alert: &NewAlert,
-        again: Again,
+        repeat: Repeat,
         now: Option<Timestamp>,
     ) -> Result<(), Error> {
         let at = self.time(now);
-        let over = if alert.kind.is_good_news() { Some(At(self.database_now(now).await?)) } else { None };
-        let added = match again {
-            Again::Counts => alert.times,
-            Again::IsNoNews => 0,
+        let over =
+            if alert.kind.is_good_news() { Some(SqlTime(self.database_now(now).await?)) } else { None };
+        let added = match repeat {
+            Repeat::Counts => alert.times,
+            Repeat::IsSilent => 0,
         };
-        let message = shortened(&alert.message);
+        let message = truncate(&alert.message);
         on!(
             self,
             catalog::ALERT_ADD,
@@ -204,7 +188,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Tells people something about a feed, in the commit that it is about.
+    /// Raises an alert about a feed in the transaction that it reports.
     pub async fn alert_feed(
         &mut self,
         kind: AlertKind,
@@ -219,7 +203,7 @@ impl Tx<'_> {
         self.raise_alert(&alert, now).await
     }
 
-    /// Ends an alert; whether there was one.
+    /// Resolves an alert; returns whether it was open.
     pub async fn resolve_alert(
         &mut self,
         kind: AlertKind,
@@ -232,14 +216,14 @@ impl Tx<'_> {
         Ok(over.count() > 0)
     }
 
-    /// Alerts of a kind that last, by subject.
+    /// Returns open alerts of a kind, by subject.
     pub async fn lasting_alerts(&mut self, kind: AlertKind) -> Result<Vec<Alert>, Error> {
         let limit = i64::try_from(BATCH_MAX).unwrap_or(i64::MAX);
         Ok(on!(self, catalog::ALERT_LASTING, [kind.as_str(), limit], fetch_all, "list alerts")?
             .readable("alerts", "alert_id"))
     }
 
-    /// Lets one process at a time decide what people are told.
+    /// Lets only one process at a time decide which alerts to send.
     pub async fn lock_alerts(&mut self) -> Result<(), Error> {
         let name = self.context.schema.name().to_owned();
         let _: Option<String> =
@@ -248,31 +232,36 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Takes the ids of runs whose end was noted, from `after` on; what is not committed is noted still.
+    /// Takes the ids of ended runs that need an alert decision, after `after`. Without a commit they stay queued.
     ///
-    /// Ids are given as they are: one that is no run id must be seen by the caller, not dropped here.
+    /// Returns ids unparsed: the caller must see an id that is malformed, and it must not be dropped here.
     pub async fn take_notices(&mut self, limit: usize, after: &str) -> Result<Vec<String>, Error> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         on!(self, catalog::NOTICE_TAKE, [limit, after], fetch_all, "read notices")?.records("read notices")
     }
 
-    /// Removes the note of a run's end without reading the run.
+    /// Removes the notice of an ended run without reading the run.
     pub async fn remove_notice(&mut self, run: &str) -> Result<(), Error> {
         on!(self, catalog::NOTICE_REMOVE, [run], execute, "remove a notice")?;
         Ok(())
     }
 
-    /// Dead letters of a group that became ones after `since`.
+    /// Counts the dead letters of a group since `since`.
     pub async fn dead_since(&mut self, queue: &str, group: &str, since: Timestamp) -> Result<i64, Error> {
-        let count: Option<i64> =
-            on!(self, catalog::LOOK_DEAD_SINCE, [queue, group, At(since)], fetch_optional, "count messages")?
-                .record("count messages")?;
+        let count: Option<i64> = on!(
+            self,
+            catalog::LOOK_DEAD_SINCE,
+            [queue, group, SqlTime(since)],
+            fetch_optional,
+            "count messages"
+        )?
+        .record("count messages")?;
         Ok(count.unwrap_or(0))
     }
 }
 
 impl Store {
-    /// Alerts, the newest first.
+    /// Lists alerts, newest first.
     pub async fn alerts(&self, filter: AlertFilter) -> Result<Vec<Alert>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
@@ -296,7 +285,7 @@ impl Store {
         .await
     }
 
-    /// Groups of dead letters.
+    /// Returns the groups with dead letters.
     pub async fn dead_groups(&self) -> Result<Vec<DeadGroup>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
@@ -306,22 +295,22 @@ impl Store {
         .await
     }
 
-    /// What waits, counted up to `most` in each place.
-    pub async fn waiting(&self, most: i64) -> Result<Vec<Waiting>, Error> {
+    /// Returns the backlogs, each counted up to `most`.
+    pub async fn backlogs(&self, most: i64) -> Result<Vec<Backlog>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
-                Ok(on!(tx, catalog::LOOK_DEEP, [most], fetch_all, "count what waits")?
+                Ok(on!(tx, catalog::LOOK_DEEP, [most], fetch_all, "count waiting work")?
                     .readable("runs", "subject"))
             })
         })
         .await
     }
 
-    /// Syncs with partitions that have made no progress since `before`.
+    /// Returns syncs with partitions that made no progress since `before`.
     pub async fn stuck_syncs(&self, before: Timestamp) -> Result<Vec<StuckSync>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
-                Ok(on!(tx, catalog::LOOK_STUCK, [At(before)], fetch_all, "look at partitions")?
+                Ok(on!(tx, catalog::LOOK_STUCK, [SqlTime(before)], fetch_all, "find stuck partitions")?
                     .readable("run_metadata", "run_id"))
             })
         })
@@ -329,7 +318,7 @@ impl Store {
     }
 }
 
-fn shortened(text: &str) -> String {
+fn truncate(text: &str) -> String {
     let mut end = text.len().min(MESSAGE_BYTES_MAX);
     while !text.is_char_boundary(end) {
         end -= 1;

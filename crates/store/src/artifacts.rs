@@ -1,4 +1,4 @@
-//! Reading what runs made.
+//! Reads the artifacts of runs.
 
 use crate::codec::Columns;
 use crate::tx::{FromColumns, on};
@@ -23,12 +23,12 @@ impl FromColumns for Artifact {
 }
 
 impl Store {
-    /// The first artifacts of a run, as many as one call gives.
+    /// Returns the first artifacts of a run, up to one page.
     pub async fn artifacts(&self, run: RunId) -> Result<Vec<Artifact>, Error> {
         self.artifact_page(run, None, BATCH_MAX).await
     }
 
-    /// Artifacts of a run after this one, the oldest first.
+    /// Returns artifacts of a run after this one, oldest first.
     pub async fn artifact_page(
         &self,
         run: RunId,

@@ -1,4 +1,4 @@
-//! A copy of the SQLite file that is whole, taken while others write.
+//! A consistent copy of the SQLite file, made while other processes write.
 
 use crate::store::Backend;
 use crate::{Error, RefusalCode, Store};
@@ -7,19 +7,19 @@ use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
 use std::path::Path;
 
 impl Store {
-    /// Writes a copy to `target`, which must not exist; its size in bytes.
+    /// Writes a copy to `target`, which must not exist; returns its size in bytes.
     pub async fn backup(&self, target: &Path) -> Result<u64, Error> {
         let Backend::Sqlite(sqlite) = &self.backend else {
             return Err(Error::Refused(crate::Refusal {
                 code: RefusalCode::BadValue,
-                message: "`backup` copies a SQLite file; this is PostgreSQL".to_owned(),
+                message: "`backup` copies a SQLite file, but this database is PostgreSQL".to_owned(),
                 hint: Some("pg_dump --schema=ops …".to_owned()),
             }));
         };
         if target.exists() {
             return Err(Error::refused(
                 RefusalCode::BadValue,
-                format!("`{}` exists, and is not overwritten", target.display()),
+                format!("`{}` already exists", target.display()),
             ));
         }
         let failed = |source| Error::database("copy the file", source);
@@ -34,11 +34,11 @@ impl Store {
 
         let options = SqliteConnectOptions::new().filename(target).read_only(true);
         let mut copy = SqliteConnection::connect_with(&options).await.map_err(failed)?;
-        let verdict: String =
+        let report: String =
             sqlx::query_scalar("PRAGMA integrity_check").fetch_one(&mut copy).await.map_err(failed)?;
         let _ = copy.close().await;
-        if verdict != "ok" {
-            return Err(Error::refused(RefusalCode::BadValue, format!("the copy is not sound: {verdict}")));
+        if report != "ok" {
+            return Err(Error::refused(RefusalCode::BadValue, format!("the copy is damaged: {report}")));
         }
         let io = |source: std::io::Error| Error::database("copy the file", sqlx::Error::Io(source));
         let file = std::fs::File::open(target).map_err(io)?;

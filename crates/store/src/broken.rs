@@ -8,8 +8,8 @@ use crate::tx::Conn;
 use crate::{Error, Store, Swept, Tx};
 use sqlx::AssertSqlSafe;
 use tidemill_core::broken::Break;
-use tidemill_core::retry::{Follow, Successor, follow};
-use tidemill_core::run::{Applied, Run};
+use tidemill_core::retry::{RetryDecision, Successor, decide_retry};
+use tidemill_core::run::{ChangeOutcome, Run};
 use tidemill_core::{RunId, Timestamp};
 
 /// The text of a function that ends runs, without the calls that queue what follows.
@@ -28,14 +28,14 @@ impl Store {
         ends: Vec<FinishRun>,
         worker: Option<String>,
         now: Option<Timestamp>,
-    ) -> Result<Vec<Applied>, Error> {
+    ) -> Result<Vec<ChangeOutcome>, Error> {
         let runs: Vec<RunId> = ends.iter().map(|end| end.run_id.clone()).collect();
         let step = self.step(move |mut tx| -> Boxed<'_, _> {
             Box::pin(async move { tx.finish_runs(&ends, worker.as_deref(), now).await })
         });
         let outcomes = step.await?;
         for (run, outcome) in runs.into_iter().zip(&outcomes) {
-            if Break::CommitThenSend.is_on() && *outcome == Applied::Applied {
+            if Break::CommitThenSend.is_on() && *outcome == ChangeOutcome::Applied {
                 self.send(run, now).await?;
             }
         }
@@ -69,9 +69,11 @@ impl Tx<'_> {
         let now = self.database_now(now).await?;
         let Some(run) = self.run(run).await? else { return Ok(None) };
         let Some(cause) = run.end_cause else { return Ok(None) };
-        match follow(&run, run.status, cause, now) {
-            Follow::Successor(successor) => self.queue_successor(&run, &successor, now).await.map(Some),
-            Follow::Nothing | Follow::Quarantine => Ok(None),
+        match decide_retry(&run, run.status, cause, now) {
+            RetryDecision::Successor(successor) => {
+                self.queue_successor(&run, &successor, now).await.map(Some)
+            }
+            RetryDecision::Nothing | RetryDecision::Quarantine => Ok(None),
         }
     }
 

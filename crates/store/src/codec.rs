@@ -1,16 +1,18 @@
-//! How values look in the two databases. The only file where their types differ.
+//! Encoding of values in the two databases. Only this file knows how their types differ.
 //!
 //! | value | PostgreSQL | SQLite |
 //! |---|---|---|
 //! | time | `timestamptz` | microseconds since 1970, as an integer |
 //! | JSON | `jsonb` | text |
-//! | list of words | `text[]` | JSON text |
+//! | list of texts | `text[]` | JSON text |
 //! | worker id | `uuid` | text |
 //!
-//! Both databases hold values that Rust's types do not. Reading is therefore lenient: a time outside the years 1 to
-//! 9999 is read as the nearest time of these years, a JSON document that cannot be read as a placeholder (see
-//! [`tidemill_core::json`]), an integer beyond 32 bits as the nearest one, text that is not UTF-8 with replacement
-//! characters, and an id as it is.
+//! Both databases can hold values that Rust's types cannot. Reading is therefore lenient:
+//! - A time outside the years 1 to 9999 is read as the nearest time in that range.
+//! - An unreadable JSON document is read as a placeholder (see [`tidemill_core::json`]).
+//! - An integer beyond 32 bits is read as the nearest one.
+//! - Text that is not UTF-8 is read with replacement characters.
+//! - An id is not validated.
 
 use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
@@ -21,23 +23,21 @@ use std::str::FromStr;
 use tidemill_core::{EnvId, Json, RunId, Timestamp, WorkerId, json, time};
 use uuid::Uuid;
 
-/// Microseconds from 1970 to 2000, where PostgreSQL's times begin.
+/// Microseconds from 1970 to 2000, the epoch of PostgreSQL timestamps.
 const POSTGRES_EPOCH_MICROS: i64 = 946_684_800_000_000;
-/// A word that stands for a list that cannot be read.
-const UNREADABLE_WORDS: &str = json::UNREADABLE;
+/// Placeholder for an unreadable list.
+const UNREADABLE_TEXT: &str = json::UNREADABLE;
 
-/// A time.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct At(pub(crate) Timestamp);
+pub(crate) struct SqlTime(pub(crate) Timestamp);
 
-/// A JSON document.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Doc(pub(crate) Json);
+pub(crate) struct SqlJson(pub(crate) Json);
 
-/// The text of a JSON document that is measured before it is read.
-struct Measured<'r>(&'r [u8]);
+/// The text of a JSON document whose length is checked before it is parsed.
+struct JsonText<'r>(&'r [u8]);
 
-impl Measured<'_> {
+impl JsonText<'_> {
     fn within(&self, bytes_max: usize) -> Json {
         let length = self.0.len();
         if length <= bytes_max {
@@ -47,25 +47,22 @@ impl Measured<'_> {
     }
 }
 
-/// A list of words.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Words(pub(crate) Vec<String>);
+pub(crate) struct SqlTextList(pub(crate) Vec<String>);
 
-/// A text.
 #[derive(Debug, Clone, PartialEq)]
 struct Text(String);
 
-/// An integer of 32 bits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Int(i32);
 
-/// A worker's id.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Boot(pub(crate) WorkerId);
+pub(crate) struct SqlWorkerId(pub(crate) WorkerId);
 
-/// The id of a sync, a bare UUID.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Bare(pub(crate) Uuid);
+pub(crate) struct SqlUuid(pub(crate) Uuid);
+
+pub(crate) use {SqlJson as Doc, SqlTextList as Words, SqlTime as At, SqlUuid as Bare, SqlWorkerId as Boot};
 
 /// Encodes a type as one that sqlx knows, for one database.
 macro_rules! encode_as {
@@ -112,90 +109,92 @@ macro_rules! sqlite {
     };
 }
 
-encode_as!(At, Postgres, PgTypeInfo, PgArgumentBuffer, Timestamp, |at| Ok(at.0));
-impl<'r> Decode<'r, Postgres> for At {
-    /// Reads the raw microseconds: the driver's own conversion panics on `infinity` and on years that chrono lacks.
+encode_as!(SqlTime, Postgres, PgTypeInfo, PgArgumentBuffer, Timestamp, |at| Ok(at.0));
+impl<'r> Decode<'r, Postgres> for SqlTime {
+    /// Reads the raw microseconds, because the driver's conversion panics on `infinity` and on years that chrono does
+    /// not support.
     fn decode(value: PgValueRef<'r>) -> Result<Self, BoxDynError> {
         if value.format() == PgValueFormat::Text {
             return match value.as_str()? {
-                "infinity" => Ok(At(time::from_micros(i64::MAX))),
-                "-infinity" => Ok(At(time::from_micros(i64::MIN))),
-                _ => <Timestamp as Decode<'r, Postgres>>::decode(value).map(At),
+                "infinity" => Ok(SqlTime(time::from_micros(i64::MAX))),
+                "-infinity" => Ok(SqlTime(time::from_micros(i64::MIN))),
+                _ => <Timestamp as Decode<'r, Postgres>>::decode(value).map(SqlTime),
             };
         }
         let micros = i64::from_be_bytes(value.as_bytes()?.try_into()?);
-        Ok(At(time::from_micros(micros.saturating_add(POSTGRES_EPOCH_MICROS))))
+        Ok(SqlTime(time::from_micros(micros.saturating_add(POSTGRES_EPOCH_MICROS))))
     }
 }
-sqlite!(At as i64, |at| Ok(at.0.timestamp_micros()), |micros| Ok(At(time::from_micros(micros))));
+sqlite!(SqlTime as i64, |at| Ok(at.0.timestamp_micros()), |micros| Ok(SqlTime(time::from_micros(micros))));
 
-encode_as!(Doc, Postgres, PgTypeInfo, PgArgumentBuffer, sqlx::types::Json<Json>, |doc| {
+encode_as!(SqlJson, Postgres, PgTypeInfo, PgArgumentBuffer, sqlx::types::Json<Json>, |doc| {
     Ok(sqlx::types::Json(doc.0.clone()))
 });
-impl<'r> Decode<'r, Postgres> for Doc {
+impl<'r> Decode<'r, Postgres> for SqlJson {
     fn decode(value: PgValueRef<'r>) -> Result<Self, BoxDynError> {
-        Ok(Doc(json::read_stored(json_text(&value)?)))
+        Ok(SqlJson(json::read_stored(json_text(&value)?)))
     }
 }
-impl Type<Postgres> for Measured<'_> {
+impl Type<Postgres> for JsonText<'_> {
     fn type_info() -> PgTypeInfo {
-        <Doc as Type<Postgres>>::type_info()
+        <SqlJson as Type<Postgres>>::type_info()
     }
     fn compatible(info: &PgTypeInfo) -> bool {
-        <Doc as Type<Postgres>>::compatible(info)
+        <SqlJson as Type<Postgres>>::compatible(info)
     }
 }
-impl<'r> Decode<'r, Postgres> for Measured<'r> {
+impl<'r> Decode<'r, Postgres> for JsonText<'r> {
     fn decode(value: PgValueRef<'r>) -> Result<Self, BoxDynError> {
-        json_text(&value).map(Measured)
+        json_text(&value).map(JsonText)
     }
 }
 fn json_text<'r>(value: &PgValueRef<'r>) -> Result<&'r [u8], BoxDynError> {
     let is_binary = value.format() == PgValueFormat::Binary;
     let bytes = value.as_bytes()?;
-    // Binary `jsonb` is text after one byte for the version, which is 1. Binary `json` is text alone.
+    // Binary `jsonb` is one version byte (1) followed by text. Binary `json` is text only.
     Ok(bytes.strip_prefix(&[1]).filter(|_| is_binary).unwrap_or(bytes))
 }
-encode_as!(Doc, Sqlite, SqliteTypeInfo, SqliteArgumentsBuffer, String, |doc| Ok(doc.0.to_string()));
-impl<'r> Decode<'r, Sqlite> for Doc {
+encode_as!(SqlJson, Sqlite, SqliteTypeInfo, SqliteArgumentsBuffer, String, |doc| Ok(doc.0.to_string()));
+impl<'r> Decode<'r, Sqlite> for SqlJson {
     fn decode(value: SqliteValueRef<'r>) -> Result<Self, BoxDynError> {
-        Ok(Doc(json::read_stored(<&[u8] as Decode<'r, Sqlite>>::decode(value)?)))
+        Ok(SqlJson(json::read_stored(<&[u8] as Decode<'r, Sqlite>>::decode(value)?)))
     }
 }
-impl Type<Sqlite> for Measured<'_> {
+impl Type<Sqlite> for JsonText<'_> {
     fn type_info() -> SqliteTypeInfo {
-        <Doc as Type<Sqlite>>::type_info()
+        <SqlJson as Type<Sqlite>>::type_info()
     }
     fn compatible(info: &SqliteTypeInfo) -> bool {
-        <Doc as Type<Sqlite>>::compatible(info)
+        <SqlJson as Type<Sqlite>>::compatible(info)
     }
 }
-impl<'r> Decode<'r, Sqlite> for Measured<'r> {
+impl<'r> Decode<'r, Sqlite> for JsonText<'r> {
     fn decode(value: SqliteValueRef<'r>) -> Result<Self, BoxDynError> {
-        <&[u8] as Decode<'r, Sqlite>>::decode(value).map(Measured)
+        <&[u8] as Decode<'r, Sqlite>>::decode(value).map(JsonText)
     }
 }
 
-encode_as!(Words, Postgres, PgTypeInfo, PgArgumentBuffer, Vec<String>, |words| Ok(words.0.clone()));
-impl<'r> Decode<'r, Postgres> for Words {
+encode_as!(SqlTextList, Postgres, PgTypeInfo, PgArgumentBuffer, Vec<String>, |words| Ok(words.0.clone()));
+impl<'r> Decode<'r, Postgres> for SqlTextList {
     fn decode(value: PgValueRef<'r>) -> Result<Self, BoxDynError> {
-        // An array may hold NULL, or have more than one dimension, which the driver does not read.
+        // The driver cannot read arrays with NULL elements or with more than one dimension.
         let words = <Vec<Option<String>> as Decode<'r, Postgres>>::decode(value);
-        Ok(words.map_or_else(|_| unreadable_words(), |words| Words(words.into_iter().flatten().collect())))
+        Ok(words
+            .map_or_else(|_| unreadable_list(), |words| SqlTextList(words.into_iter().flatten().collect())))
     }
 }
-encode_as!(Words, Sqlite, SqliteTypeInfo, SqliteArgumentsBuffer, String, |words| {
+encode_as!(SqlTextList, Sqlite, SqliteTypeInfo, SqliteArgumentsBuffer, String, |words| {
     Ok(serde_json::to_string(&words.0)?)
 });
-impl<'r> Decode<'r, Sqlite> for Words {
+impl<'r> Decode<'r, Sqlite> for SqlTextList {
     fn decode(value: SqliteValueRef<'r>) -> Result<Self, BoxDynError> {
         let text = <&[u8] as Decode<'r, Sqlite>>::decode(value)?;
-        Ok(serde_json::from_slice(text).map_or_else(|_| unreadable_words(), Words))
+        Ok(serde_json::from_slice(text).map_or_else(|_| unreadable_list(), SqlTextList))
     }
 }
 
-fn unreadable_words() -> Words {
-    Words(vec![UNREADABLE_WORDS.to_owned()])
+fn unreadable_list() -> SqlTextList {
+    SqlTextList(vec![UNREADABLE_TEXT.to_owned()])
 }
 
 postgres!(Text as String, |text| Ok(text.0.clone()), |text| Ok(Text(text)));
@@ -211,90 +210,69 @@ sqlite!(Int as i64, |int| Ok(int.0.into()), |int| {
     Ok(Int(i32::try_from(int).unwrap_or(if int < 0 { i32::MIN } else { i32::MAX })))
 });
 
-postgres!(Boot as Uuid, |boot| Ok(boot.0.0), |uuid| Ok(Boot(WorkerId(uuid))));
-// An id that is no UUID belongs to no worker.
-sqlite!(Boot as String, |boot| Ok(boot.0.0.to_string()), |text| {
-    Ok(Boot(WorkerId(Uuid::from_str(&text).unwrap_or_default())))
+postgres!(SqlWorkerId as Uuid, |boot| Ok(boot.0.0), |uuid| Ok(SqlWorkerId(WorkerId(uuid))));
+// A value that is not a UUID is read as no worker.
+sqlite!(SqlWorkerId as String, |boot| Ok(boot.0.0.to_string()), |text| {
+    Ok(SqlWorkerId(WorkerId(Uuid::from_str(&text).unwrap_or_default())))
 });
 
-postgres!(Bare as Uuid, |bare| Ok(bare.0), |uuid| Ok(Bare(uuid)));
-sqlite!(Bare as String, |bare| Ok(bare.0.to_string()), |text| Ok(Bare(Uuid::from_str(&text)?)));
+postgres!(SqlUuid as Uuid, |bare| Ok(bare.0), |uuid| Ok(SqlUuid(uuid)));
+sqlite!(SqlUuid as String, |bare| Ok(bare.0.to_string()), |text| Ok(SqlUuid(Uuid::from_str(&text)?)));
 
 /// A row of either database, read column by column.
 pub(crate) trait Columns {
-    /// A text that is not NULL.
     fn text(&self, column: &str) -> sqlx::Result<String>;
-    /// A text.
     fn text_or_null(&self, column: &str) -> sqlx::Result<Option<String>>;
-    /// An integer that is not NULL.
     fn int(&self, column: &str) -> sqlx::Result<i32>;
-    /// An integer.
     fn int_or_null(&self, column: &str) -> sqlx::Result<Option<i32>>;
-    /// A large integer.
     fn long_or_null(&self, column: &str) -> sqlx::Result<Option<i64>>;
-    /// A number.
     fn number_or_null(&self, column: &str) -> sqlx::Result<Option<f64>>;
-    /// A truth value.
     fn truth(&self, column: &str) -> sqlx::Result<bool>;
-    /// A truth value that may be missing.
     fn truth_or_null(&self, column: &str) -> sqlx::Result<Option<bool>>;
-    /// Bytes.
     fn bytes(&self, column: &str) -> sqlx::Result<Vec<u8>>;
-    /// A bare UUID.
     fn uuid_or_null(&self, column: &str) -> sqlx::Result<Option<Uuid>>;
-    /// A time.
     fn time_or_null(&self, column: &str) -> sqlx::Result<Option<Timestamp>>;
-    /// A JSON document.
     fn json(&self, column: &str) -> sqlx::Result<Json>;
-    /// A JSON document of so many bytes at most. A larger one is unreadable.
+    /// A document of more than `bytes_max` bytes is read as unreadable.
     fn json_within(&self, column: &str, bytes_max: usize) -> sqlx::Result<Json>;
-    /// A JSON document that may be missing.
     fn json_or_null(&self, column: &str) -> sqlx::Result<Option<Json>>;
-    /// A list of words.
     fn words(&self, column: &str) -> sqlx::Result<Vec<String>>;
-    /// A worker's id.
     fn worker_or_null(&self, column: &str) -> sqlx::Result<Option<WorkerId>>;
 
-    /// A large integer that is not NULL.
     fn long(&self, column: &str) -> sqlx::Result<i64> {
         self.long_or_null(column)?.ok_or_else(|| unexpected(column, "NULL"))
     }
-    /// A time that is not NULL.
     fn time(&self, column: &str) -> sqlx::Result<Timestamp> {
         self.time_or_null(column)?.ok_or_else(|| unexpected(column, "NULL"))
     }
-    /// A bare UUID that is not NULL.
     fn uuid(&self, column: &str) -> sqlx::Result<Uuid> {
         self.uuid_or_null(column)?.ok_or_else(|| unexpected(column, "NULL"))
     }
-    /// A text that is not NULL, cut off after so many bytes.
+    /// Cuts the text off after `bytes_max` bytes.
     fn text_within(&self, column: &str, bytes_max: usize) -> sqlx::Result<String> {
         self.text(column).map(|text| cut(text, bytes_max))
     }
-    /// A text, cut off after so many bytes.
+    /// Cuts the text off after `bytes_max` bytes.
     fn text_or_null_within(&self, column: &str, bytes_max: usize) -> sqlx::Result<Option<String>> {
         Ok(self.text_or_null(column)?.map(|text| cut(text, bytes_max)))
     }
-    /// The id of a run.
     fn run_id(&self, column: &str) -> sqlx::Result<RunId> {
         self.text(column).map(RunId::from_database)
     }
-    /// The id of a run that may be missing.
     fn run_id_or_null(&self, column: &str) -> sqlx::Result<Option<RunId>> {
         Ok(self.text_or_null(column)?.map(RunId::from_database))
     }
-    /// The id of an environment.
     fn env_id(&self, column: &str) -> sqlx::Result<EnvId> {
         self.text(column).map(EnvId::from_database)
     }
-    /// A label or id.
+    /// Parses the text of the column.
     fn parsed<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(
         &self,
         column: &str,
     ) -> sqlx::Result<T> {
         self.text(column)?.parse().map_err(|error| decode(column, error))
     }
-    /// A label or id that may be missing.
+    /// Parses the text of the column, if it is not NULL.
     fn parsed_or_null<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(
         &self,
         column: &str,
@@ -303,7 +281,7 @@ pub(crate) trait Columns {
     }
 }
 
-/// A text, cut off after so many bytes with a note of how long it was.
+/// Cuts a text off after `bytes_max` bytes and appends its original length.
 fn cut(mut text: String, bytes_max: usize) -> String {
     let length = text.len();
     if length <= bytes_max {
@@ -314,7 +292,7 @@ fn cut(mut text: String, bytes_max: usize) -> String {
     text + &note
 }
 
-/// A value that is kept as JSON.
+/// Deserializes a column of JSON.
 pub(crate) fn from_json<T: serde::de::DeserializeOwned>(column: &str, json: Json) -> sqlx::Result<T> {
     serde_json::from_value(json).map_err(|error| decode(column, error))
 }
@@ -360,25 +338,25 @@ macro_rules! columns {
                 sqlx::Row::try_get(self, column)
             }
             fn uuid_or_null(&self, column: &str) -> sqlx::Result<Option<Uuid>> {
-                Ok(sqlx::Row::try_get::<Option<Bare>, _>(self, column)?.map(|bare| bare.0))
+                Ok(sqlx::Row::try_get::<Option<SqlUuid>, _>(self, column)?.map(|bare| bare.0))
             }
             fn time_or_null(&self, column: &str) -> sqlx::Result<Option<Timestamp>> {
-                Ok(sqlx::Row::try_get::<Option<At>, _>(self, column)?.map(|at| at.0))
+                Ok(sqlx::Row::try_get::<Option<SqlTime>, _>(self, column)?.map(|at| at.0))
             }
             fn json(&self, column: &str) -> sqlx::Result<Json> {
-                Ok(sqlx::Row::try_get::<Doc, _>(self, column)?.0)
+                Ok(sqlx::Row::try_get::<SqlJson, _>(self, column)?.0)
             }
             fn json_within(&self, column: &str, bytes_max: usize) -> sqlx::Result<Json> {
-                Ok(sqlx::Row::try_get::<Measured, _>(self, column)?.within(bytes_max))
+                Ok(sqlx::Row::try_get::<JsonText, _>(self, column)?.within(bytes_max))
             }
             fn json_or_null(&self, column: &str) -> sqlx::Result<Option<Json>> {
-                Ok(sqlx::Row::try_get::<Option<Doc>, _>(self, column)?.map(|doc| doc.0))
+                Ok(sqlx::Row::try_get::<Option<SqlJson>, _>(self, column)?.map(|doc| doc.0))
             }
             fn words(&self, column: &str) -> sqlx::Result<Vec<String>> {
-                Ok(sqlx::Row::try_get::<Words, _>(self, column)?.0)
+                Ok(sqlx::Row::try_get::<SqlTextList, _>(self, column)?.0)
             }
             fn worker_or_null(&self, column: &str) -> sqlx::Result<Option<WorkerId>> {
-                Ok(sqlx::Row::try_get::<Option<Boot>, _>(self, column)?.map(|boot| boot.0))
+                Ok(sqlx::Row::try_get::<Option<SqlWorkerId>, _>(self, column)?.map(|boot| boot.0))
             }
         }
     };

@@ -1,37 +1,34 @@
-//! The lease under which one controller acts, and what guards its steps.
+//! The lease that lets one controller act, and the fencing of its transactions.
 
-use crate::codec::{At, Bare, Columns};
+use crate::codec::{Columns, SqlTime, SqlUuid};
 use crate::tx::{FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
 use tidemill_core::Timestamp;
 use uuid::Uuid;
 
-/// The one site of a database.
+/// Key of the only lease row.
 const SITE: &str = "default";
 
-/// The right to control.
+/// Proof of holding the controller lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease {
-    /// Who holds it.
     pub holder: Uuid,
-    /// Which takeover gave it.
+    /// Incremented by every takeover.
     pub epoch: i64,
 }
 
-/// The lease as it is kept.
+/// The row of the controller lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControllerLease {
-    /// Who holds it.
     pub holder: Option<Uuid>,
-    /// The name of that process.
+    /// Name of the holding process.
     pub name: Option<String>,
-    /// Which takeover gave it.
+    /// Incremented by every takeover.
     pub epoch: i64,
-    /// Until when nobody else takes it.
+    /// Expiry. Until then no other process takes the lease.
     pub until_at: Option<Timestamp>,
-    /// Since when it is held.
     pub since: Option<Timestamp>,
-    /// The last version that a job got.
+    /// Last version given to a job.
     pub version: i64,
 }
 
@@ -48,36 +45,35 @@ impl FromColumns for ControllerLease {
     }
 }
 
-/// What became of a request for the lease.
+/// Result of a request for the lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Held {
-    /// It was ours, and is for longer.
+pub enum LeaseOutcome {
+    /// This process held the lease, and it was extended.
     Renewed(Lease),
-    /// It was free or over, and is ours now.
-    Taken(Lease),
-    /// Another process has it.
-    Others(ControllerLease),
+    /// The lease was free or expired, and this process took it.
+    Acquired(Lease),
+    /// Another process holds the lease.
+    HeldByOther(ControllerLease),
 }
 
 impl Tx<'_> {
-    /// The lease as it is.
     pub async fn controller_lease(&mut self) -> Result<ControllerLease, Error> {
         let found = on!(self, catalog::LEASE_GET, [SITE], fetch_optional, "read the lease")?
             .record("read the lease")?;
         found.ok_or_else(|| Error::database("read the lease", sqlx::Error::RowNotFound))
     }
 
-    /// Renews the lease of `ours`, or takes it where it is over; who takes it raises the epoch.
-    pub async fn hold_controller(
+    /// Renews the lease `ours`, or takes the lease if it has expired. A takeover increments the epoch.
+    pub async fn acquire_lease(
         &mut self,
         holder: Uuid,
         name: &str,
         ours: Option<Lease>,
         until: Timestamp,
         now: Timestamp,
-    ) -> Result<Held, Error> {
+    ) -> Result<LeaseOutcome, Error> {
         if let Some(lease) = ours {
-            let binds = (Bare(lease.holder), At(until));
+            let binds = (SqlUuid(lease.holder), SqlTime(until));
             let renewed = on!(
                 self,
                 catalog::LEASE_RENEW,
@@ -86,54 +82,67 @@ impl Tx<'_> {
                 "renew the lease"
             )?;
             if renewed.count() > 0 {
-                return Ok(Held::Renewed(lease));
+                return Ok(LeaseOutcome::Renewed(lease));
             }
         }
-        // Looked at before it is locked: who only waits must not stand in the way of who acts.
-        let seen = self.controller_lease().await?;
-        if seen.until_at.is_some_and(|until| until > now) {
-            return Ok(Held::Others(seen));
+        // Read without a lock first, so that standby controllers do not block the active one.
+        let found = self.controller_lease().await?;
+        if found.until_at.is_some_and(|until| until > now) {
+            return Ok(LeaseOutcome::HeldByOther(found));
         }
         let locked: Option<ControllerLease> =
             on!(self, catalog::LEASE_LOCK, [SITE], fetch_optional, "lock the lease")?
                 .record("lock the lease")?;
-        if let Some(seen) = locked.filter(|lease| lease.until_at.is_some_and(|until| until > now)) {
-            return Ok(Held::Others(seen));
+        if let Some(found) = locked.filter(|lease| lease.until_at.is_some_and(|until| until > now)) {
+            return Ok(LeaseOutcome::HeldByOther(found));
         }
-        let binds = (Bare(holder), At(until), At(now));
-        on!(self, catalog::LEASE_TAKE, [SITE, binds.0, name, binds.1, binds.2], execute, "take the lease")?;
+        let binds = (SqlUuid(holder), SqlTime(until), SqlTime(now));
+        on!(
+            self,
+            catalog::LEASE_TAKE,
+            [SITE, binds.0, name, binds.1, binds.2],
+            execute,
+            "acquire the lease"
+        )?;
         let taken = self.controller_lease().await?;
-        Ok(Held::Taken(Lease { holder, epoch: taken.epoch }))
+        Ok(LeaseOutcome::Acquired(Lease { holder, epoch: taken.epoch }))
     }
 
-    /// Guards a step, and gives it `count` versions: the last of them, or nothing where the lease is another's.
-    pub async fn raise_version(&mut self, lease: Lease, count: usize) -> Result<Option<i64>, Error> {
+    /// Fences a transaction and reserves `count` versions. Returns the last of them, or `None` if another process holds
+    /// the lease.
+    pub async fn reserve_versions(&mut self, lease: Lease, count: usize) -> Result<Option<i64>, Error> {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
-        let holder = Bare(lease.holder);
-        on!(self, catalog::LEASE_RAISE, [SITE, holder, lease.epoch, count], fetch_optional, "guard a step")?
-            .record("guard a step")
+        let holder = SqlUuid(lease.holder);
+        on!(
+            self,
+            catalog::LEASE_RAISE,
+            [SITE, holder, lease.epoch, count],
+            fetch_optional,
+            "check the controller lease"
+        )?
+        .record("check the controller lease")
     }
 
-    /// Lets every step that has begun end before this one goes on, and every later one see what this one did.
+    /// Waits for open controller transactions. Later controller transactions see this transaction's changes.
     pub async fn order_after_steps(&mut self) -> Result<(), Error> {
-        on!(self, catalog::LEASE_TOUCH, [SITE], execute, "wait for steps")?;
+        on!(self, catalog::LEASE_TOUCH, [SITE], execute, "lock the controller lease")?;
         Ok(())
     }
 }
 
 impl Store {
-    /// Gives the lease back, so that another controller takes it at once.
-    pub async fn release_controller(&self, lease: Lease, now: Option<Timestamp>) -> Result<(), Error> {
+    /// Releases the lease, so that another controller can take it at once.
+    pub async fn release_lease(&self, lease: Lease, now: Option<Timestamp>) -> Result<(), Error> {
         self.write(move |mut tx| {
             Box::pin(async move {
                 let now = tx.database_now(now).await?;
-                let binds = (Bare(lease.holder), At(now));
+                let binds = (SqlUuid(lease.holder), SqlTime(now));
                 on!(
                     tx,
                     catalog::LEASE_RENEW,
                     [SITE, binds.0, lease.epoch, binds.1],
                     execute,
-                    "give the lease back"
+                    "release the lease"
                 )?;
                 Ok(())
             })
@@ -141,8 +150,7 @@ impl Store {
         .await
     }
 
-    /// The lease as it is.
     pub async fn controller_lease(&self) -> Result<ControllerLease, Error> {
-        self.glance(move |mut tx| Box::pin(async move { tx.controller_lease().await })).await
+        self.read_one(move |mut tx| Box::pin(async move { tx.controller_lease().await })).await
     }
 }

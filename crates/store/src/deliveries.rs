@@ -1,6 +1,6 @@
-//! The outbox of alerts: what is to be told to whom, tried until it is told, with an id that stays the same.
+//! The outbox of alerts: each message is retried under the same id until it is delivered.
 
-use crate::codec::{At, Columns, Doc, Words};
+use crate::codec::{Columns, SqlJson, SqlTextList, SqlTime};
 use crate::tx::{FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
 use tidemill_core::Timestamp;
@@ -9,20 +9,18 @@ use tidemill_core::alert::Alert;
 /// A message on its way to a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
-    /// The same at every try.
+    /// The same for every attempt.
     pub delivery_id: String,
-    /// To whom, by name.
+    /// Name of the target.
     pub target: String,
-    /// What is told.
     pub alert: Alert,
-    /// How many more alerts of its group it stands for.
+    /// Number of further alerts of the group that this message stands for.
     pub held: i32,
-    /// The number of this try.
     pub attempt: i32,
 }
 
-/// A message that was taken, and whose alert may not be readable.
-struct Claimed {
+/// A claimed message whose alert may be unreadable.
+struct ClaimedMessage {
     delivery_id: String,
     target: String,
     alert: Result<Alert, String>,
@@ -30,7 +28,7 @@ struct Claimed {
     attempt: i32,
 }
 
-impl FromColumns for Claimed {
+impl FromColumns for ClaimedMessage {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         let alert = row.json("alert").map_err(|error| error.to_string());
         Ok(Self {
@@ -43,42 +41,51 @@ impl FromColumns for Claimed {
     }
 }
 
-/// A time that may not be there.
-struct Last(Option<Timestamp>);
+struct LastAt(Option<Timestamp>);
 
-impl FromColumns for Last {
+impl FromColumns for LastAt {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         row.time_or_null("last_at").map(Self)
     }
 }
 
 impl Tx<'_> {
-    /// Alerts after `after` that were not handed to the outbox, the oldest first.
+    /// Returns alerts after `after` that are not in the outbox yet, oldest first.
     pub async fn unsent_alerts(&mut self, limit: usize, after: i64) -> Result<Vec<Alert>, Error> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         on!(self, catalog::ALERT_UNSENT, [limit, after], fetch_all, "list alerts")?.records("list alerts")
     }
 
-    /// The id of the first alert after `after` that was not handed to the outbox.
+    /// Returns the id of the first alert after `after` that is not in the outbox yet.
     pub async fn next_unsent_alert(&mut self, after: i64) -> Result<Option<i64>, Error> {
         on!(self, catalog::ALERT_UNSENT_NEXT, [after], fetch_optional, "list alerts")?.record("list alerts")
     }
 
-    /// Marks an alert that cannot be read as handed over, so that nobody tries it again.
-    pub async fn set_alert_aside(&mut self, alert: i64, now: Timestamp) -> Result<(), Error> {
-        on!(self, catalog::ALERT_SET_ASIDE, [alert, At(now)], execute, "set an alert aside")?;
+    /// Marks an unreadable alert as sent, so that it is not tried again.
+    pub async fn skip_alert(&mut self, alert: i64, now: Timestamp) -> Result<(), Error> {
+        on!(self, catalog::ALERT_SET_ASIDE, [alert, SqlTime(now)], execute, "skip an alert")?;
         Ok(())
     }
 
-    /// Notes that an alert is in the outbox, as far as it has happened.
+    /// Marks the occurrences of an alert so far as added to the outbox.
     pub async fn mark_sent(&mut self, alert: &Alert, now: Timestamp) -> Result<(), Error> {
-        on!(self, catalog::ALERT_SENT, [alert.alert_id, alert.times, At(now)], execute, "note an alert")?;
+        on!(
+            self,
+            catalog::ALERT_SENT,
+            [alert.alert_id, alert.times, SqlTime(now)],
+            execute,
+            "record an alert"
+        )?;
         Ok(())
     }
 
-    /// When a target was, or will be, last told of a group.
-    pub async fn last_told(&mut self, target: &str, alert: &Alert) -> Result<Option<Timestamp>, Error> {
-        let last: Option<Last> = on!(
+    /// Returns the time of the last message of this alert's group to a target, sent or planned.
+    pub async fn last_delivery_at(
+        &mut self,
+        target: &str,
+        alert: &Alert,
+    ) -> Result<Option<Timestamp>, Error> {
+        let last: Option<LastAt> = on!(
             self,
             catalog::DELIVERY_LAST,
             [target, alert.kind.as_str(), alert.group()],
@@ -89,7 +96,7 @@ impl Tx<'_> {
         Ok(last.and_then(|last| last.0))
     }
 
-    /// Puts an alert into the outbox, or lets the message that waits for its group stand for it too.
+    /// Adds an alert to the outbox, or counts it in the waiting message of its group.
     pub async fn add_delivery(
         &mut self,
         delivery: &str,
@@ -98,8 +105,8 @@ impl Tx<'_> {
         due: Timestamp,
         now: Timestamp,
     ) -> Result<(), Error> {
-        let told = serde_json::to_value(alert)
-            .map_err(|source| Error::database("keep a message", sqlx::Error::Encode(Box::new(source))))?;
+        let payload = serde_json::to_value(alert)
+            .map_err(|source| Error::database("store a message", sqlx::Error::Encode(Box::new(source))))?;
         on!(
             self,
             catalog::DELIVERY_ADD,
@@ -109,19 +116,19 @@ impl Tx<'_> {
                 alert.kind.as_str(),
                 alert.group(),
                 alert.alert_id,
-                Doc(told.clone()),
-                At(due),
-                At(now),
+                SqlJson(payload.clone()),
+                SqlTime(due),
+                SqlTime(now),
             ],
             execute,
-            "keep a message"
+            "store a message"
         )?;
         Ok(())
     }
 }
 
 impl Tx<'_> {
-    /// Gives up a message that cannot be read.
+    /// Gives up an unreadable message.
     async fn give_up_delivery(
         &mut self,
         id: &str,
@@ -129,23 +136,23 @@ impl Tx<'_> {
         error: &str,
         now: Timestamp,
     ) -> Result<(), Error> {
-        tracing::error!(delivery.id = %id, "message {id} cannot be read and is given up: {error}");
-        let error = format!("the message cannot be read: {error}");
-        let none: Option<At> = None;
+        tracing::error!(delivery.id = %id, "message {id} is unreadable and is given up: {error}");
+        let error = format!("the message is unreadable: {error}");
+        let none: Option<SqlTime> = None;
         on!(
             self,
             catalog::DELIVERY_FAILED,
-            [id, attempt, error.as_str(), none, Some(At(now))],
+            [id, attempt, error.as_str(), none, Some(SqlTime(now))],
             execute,
-            "note a message"
+            "record a delivery"
         )?;
         Ok(())
     }
 }
 
 impl Store {
-    /// Takes messages to these targets that are due. Until `until` nobody else tries them. A message that cannot be
-    /// read is given up, and keeps nobody from the others.
+    /// Claims due messages to these targets. No other process tries them until `until`. Unreadable messages are given
+    /// up, so that they do not block the others.
     pub async fn claim_deliveries(
         &self,
         targets: Vec<String>,
@@ -156,16 +163,16 @@ impl Store {
         self.write(move |mut tx| {
             Box::pin(async move {
                 let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-                let claimed: Vec<Claimed> = on!(
+                let claimed: Vec<ClaimedMessage> = on!(
                     tx,
                     catalog::DELIVERY_CLAIM,
-                    [Words(targets.clone()), At(now), At(until), limit],
+                    [SqlTextList(targets.clone()), SqlTime(now), SqlTime(until), limit],
                     fetch_all,
-                    "take messages"
+                    "claim messages"
                 )?
-                .records("take messages")?;
+                .records("claim messages")?;
                 let mut readable = Vec::new();
-                for Claimed { delivery_id, target, alert, held, attempt } in claimed {
+                for ClaimedMessage { delivery_id, target, alert, held, attempt } in claimed {
                     match alert {
                         Ok(alert) => readable.push(Delivery { delivery_id, target, alert, held, attempt }),
                         Err(error) => tx.give_up_delivery(&delivery_id, attempt, &error, now).await?,
@@ -177,25 +184,25 @@ impl Store {
         .await
     }
 
-    /// Notes that a try has succeeded. False: another try has taken its place.
+    /// Records a successful attempt. Returns false if a newer attempt has replaced it.
     pub async fn delivery_sent(&self, delivery: &Delivery, now: Timestamp) -> Result<bool, Error> {
         let (id, attempt) = (delivery.delivery_id.clone(), delivery.attempt);
         self.write(move |mut tx| {
             Box::pin(async move {
-                let noted = on!(
+                let recorded = on!(
                     tx,
                     catalog::DELIVERY_SENT,
-                    [id.as_str(), attempt, At(now)],
+                    [id.as_str(), attempt, SqlTime(now)],
                     execute,
-                    "note a message"
+                    "record a delivery"
                 )?;
-                Ok(noted.count() > 0)
+                Ok(recorded.count() > 0)
             })
         })
         .await
     }
 
-    /// Notes that a try has failed, and when the next one is; none where `next` is nothing.
+    /// Records a failed attempt and the time of the next one. Without `next` the message is given up.
     pub async fn delivery_failed(
         &self,
         delivery: &Delivery,
@@ -206,15 +213,15 @@ impl Store {
         let (id, attempt) = (delivery.delivery_id.clone(), delivery.attempt);
         self.write(move |mut tx| {
             Box::pin(async move {
-                let dead = if next.is_none() { Some(At(now)) } else { None };
-                let noted = on!(
+                let dead = if next.is_none() { Some(SqlTime(now)) } else { None };
+                let recorded = on!(
                     tx,
                     catalog::DELIVERY_FAILED,
-                    [id.as_str(), attempt, error.as_str(), next.map(At), dead],
+                    [id.as_str(), attempt, error.as_str(), next.map(SqlTime), dead],
                     execute,
-                    "note a message"
+                    "record a delivery"
                 )?;
-                Ok(noted.count() > 0)
+                Ok(recorded.count() > 0)
             })
         })
         .await

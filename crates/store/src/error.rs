@@ -1,65 +1,49 @@
-//! Why the store could not do what was asked, split by what the caller can do about it.
+//! Errors of the store, classified by how the caller can react.
 
 use crate::Resource;
 use tidemill_core::project::unknown_project_hint;
-use tidemill_core::request::Invalid;
+use tidemill_core::request::ValidationError;
 
-/// What the caller can do about an error.
+/// How a caller can react to an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// Try again later: the same call may succeed.
     Transient,
-    /// The same call will fail again.
     Permanent,
 }
 
-/// Which rule of the product refused a call.
+/// The rule that refused a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefusalCode {
-    /// There is no such project.
     UnknownProject,
-    /// The project has no such environment.
     UnknownEnvironment,
-    /// There is no such run.
     UnknownRun,
-    /// The key belongs to another request.
+    /// The idempotency key belongs to a different request.
     KeyConflict,
-    /// The lease, or the worker's life, is over.
+    /// The lease has expired, or the worker was declared dead.
     Stale,
-    /// A value is not one of those that are allowed.
     BadValue,
-    /// Something is larger than it may be.
     TooLarge,
-    /// What has ended, or was recorded, does not change.
+    /// Ended runs and recorded events cannot be changed.
     Frozen,
-    /// The run is in no state to be tried again.
+    /// The run is not in a state that can be retried.
     NotRetryable,
-    /// There is no such schedule.
     UnknownSchedule,
-    /// There is no such feed.
     UnknownFeed,
-    /// There is no such sync.
     UnknownSync,
-    /// Something newer has taken its place.
+    /// A newer sync has replaced this one.
     Superseded,
-    /// There is no such token.
     UnknownToken,
-    /// There is no such webhook.
     UnknownHook,
-    /// There is no such job.
     UnknownJob,
-    /// There is no such task.
     UnknownTask,
-    /// There is no such agent.
     UnknownAgent,
-    /// There is no such pool.
     UnknownPool,
-    /// There is no such worker, or it has ended.
+    /// The worker does not exist or has ended.
     UnknownWorker,
 }
 
 impl RefusalCode {
-    /// The code as PostgreSQL carries it.
+    /// Returns the SQLSTATE that the SQL functions raise.
     pub const fn sqlstate(self) -> &'static str {
         match self {
             Self::UnknownProject => "TM001",
@@ -85,7 +69,7 @@ impl RefusalCode {
         }
     }
 
-    /// The code as programs read it.
+    /// Returns the code of the HTTP API.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::UnknownProject => "unknown_project",
@@ -111,7 +95,7 @@ impl RefusalCode {
         }
     }
 
-    /// The code that programs read as this.
+    /// Parses a code of the HTTP API.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|code| code.as_str() == text)
     }
@@ -140,100 +124,79 @@ impl RefusalCode {
     ];
 }
 
-/// A call that a rule of the product refused. Nothing was written.
+/// A call that a rule refused. Nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
-    /// The rule.
     pub code: RefusalCode,
-    /// The sentence.
     pub message: String,
-    /// What to do about it, where there is one thing to do.
+    /// Command to run or change to make, if there is exactly one.
     pub hint: Option<String>,
 }
 
-/// Why a call failed.
+/// Error of a store call.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A rule of the product said no.
+    /// A rule refused the call.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The request is not well formed.
     #[error(transparent)]
-    Invalid(#[from] Invalid),
-    /// The database's address is not one that we understand.
-    #[error("`{url}` is not a database that Tidemill can use: {problem}")]
+    Invalid(#[from] ValidationError),
+    /// The database URL is not supported.
+    #[error("`{url}` is not a supported database URL: {problem}")]
     BadUrl {
-        /// The address, without its password.
+        /// URL without the password.
         url: String,
-        /// What is wrong with it.
         problem: String,
     },
     /// The database could not be opened.
     #[error("could not open {what}: {problem}")]
     Open {
-        /// The database, without its password.
+        /// Address without the password.
         what: String,
-        /// What went wrong, as a phrase.
         problem: String,
-        /// What to do, where there is one thing to do.
         hint: Option<String>,
-        /// Whether trying again may help.
         class: Class,
     },
-    /// The database has no Tidemill schema, or an older one than this binary needs.
+    /// The schema is missing, or older than this binary needs.
     #[error("{what}")]
-    Schema {
-        /// What is wrong with the schema, as a sentence.
-        what: String,
-        /// What to do about it.
-        hint: String,
-    },
-    /// The database holds tables of these names that are not ours.
-    #[error("schema `{schema}` holds tables that Tidemill did not make: {}", .differences.join("; "))]
+    Schema { what: String, hint: String },
+    /// The schema holds tables with our names that Tidemill did not create.
+    #[error("schema `{schema}` holds tables that Tidemill did not create: {}", .differences.join("; "))]
     Foreign {
-        /// The schema.
         schema: String,
-        /// How they differ from ours.
+        /// Differences from our definitions.
         differences: Vec<String>,
     },
-    /// The database refused or broke off.
+    /// The database refused the statement, or the connection broke.
     #[error("the database could not {action}")]
     Database {
-        /// What was being done.
+        /// Attempted operation, as a verb phrase.
         action: &'static str,
-        /// Whether trying again may help.
         class: Class,
-        /// What the database said.
         #[source]
         source: sqlx::Error,
     },
-    /// The database has run out of something. Waiting helps once somebody has made room.
+    /// The database ran out of a resource. A retry helps once the operator has freed some.
     #[error("{resource}; it could not {action}")]
     Exhausted {
-        /// The resource.
         resource: Resource,
-        /// What was being done.
         action: &'static str,
-        /// What the database said.
         #[source]
         source: sqlx::Error,
     },
-    /// The step panicked. It was rolled back; repeating it would panic again.
-    #[error("a step of the database {panic}")]
-    Panicked {
-        /// The message of the panic.
-        panic: crate::Panic,
-    },
+    /// The transaction panicked and was rolled back. A retry would panic again.
+    #[error("a database transaction {panic}")]
+    Panicked { panic: crate::Panic },
 }
 
 impl Error {
-    /// A refusal.
+    /// Returns a refusal without a hint.
     pub fn refused(code: RefusalCode, message: impl Into<String>) -> Self {
         Self::Refused(Refusal { code, message: message.into(), hint: None })
     }
 
-    /// There is no such project. `env` is the environment that the request names.
+    /// Refuses an unknown project. `env` is the environment that the request names.
     pub fn unknown_project(project: &str, env: Option<&str>) -> Self {
         Self::Refused(Refusal {
             code: RefusalCode::UnknownProject,
@@ -242,7 +205,7 @@ impl Error {
         })
     }
 
-    /// There is no such feed.
+    /// Refuses an unknown feed.
     pub fn unknown_feed(feed: &str) -> Self {
         Self::Refused(Refusal {
             code: RefusalCode::UnknownFeed,
@@ -251,7 +214,7 @@ impl Error {
         })
     }
 
-    /// There is no such sync.
+    /// Refuses an unknown sync.
     pub fn unknown_sync(sync: &str) -> Self {
         Self::Refused(Refusal {
             code: RefusalCode::UnknownSync,
@@ -260,13 +223,13 @@ impl Error {
         })
     }
 
-    /// The database did not answer within the time that the caller has. What was asked may have been done.
+    /// The database did not answer before the caller's deadline. The operation may have been executed.
     pub fn unanswered(action: &'static str) -> Self {
-        let source = std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer came in time");
+        let source = std::io::Error::new(std::io::ErrorKind::TimedOut, "no answer within the time limit");
         Self::Database { action, class: Class::Transient, source: sqlx::Error::Io(source) }
     }
 
-    /// Sorts an error of the database into ours.
+    /// Classifies an error of the database.
     pub fn database(action: &'static str, source: sqlx::Error) -> Self {
         if let Some(refusal) = refusal(&source) {
             return Self::Refused(refusal);
@@ -278,7 +241,7 @@ impl Error {
         Self::Database { action, class, source }
     }
 
-    /// The same error for another caller who waited for the same step.
+    /// Returns the same error for another caller of the same transaction.
     pub(crate) fn shared(action: &'static str, error: &sqlx::Error) -> Self {
         let source = sqlx::Error::Protocol(error.to_string());
         match Resource::of(error) {
@@ -287,7 +250,7 @@ impl Error {
         }
     }
 
-    /// What the caller can do about it.
+    /// Returns how the caller can react.
     pub fn class(&self) -> Class {
         match self {
             Self::Database { class, .. } | Self::Open { class, .. } => *class,
@@ -301,20 +264,20 @@ impl Error {
         }
     }
 
-    /// Whether the database cannot hold a value that it was given: another value may do.
+    /// Returns whether the database cannot store a value. The same call may succeed with another value.
     pub fn is_bad_value(&self) -> bool {
         let Self::Database { source, class: Class::Permanent, .. } = self else { return false };
         let Some(database) = source.as_database_error() else { return false };
         let Some(code) = database.code() else { return false };
         if database.try_downcast_ref::<sqlx::postgres::PgDatabaseError>().is_some() {
-            // Data exceptions, broken constraints, limits of the program.
+            // Data exceptions, integrity constraint violations, program limits.
             return ["22", "23", "54"].iter().any(|class| code.starts_with(class));
         }
         matches!(code.parse::<u32>().map(|code| code & 0xff), Ok(18..=20))
     }
 
-    /// Whether every later call of this process would fail too: no permission, no schema, another version, a request
-    /// that is not well formed. Other permanent errors may concern one row only.
+    /// Returns whether every later call of this process would fail too: no permission, no schema, another version, a
+    /// malformed request. Other permanent errors may concern a single row.
     pub fn is_hopeless(&self) -> bool {
         match self {
             Self::Invalid(_) | Self::BadUrl { .. } | Self::Schema { .. } | Self::Foreign { .. } => true,
@@ -324,20 +287,18 @@ impl Error {
         }
     }
 
-    /// The rule that refused the call, where one did.
+    /// Returns the rule that refused the call, if one did.
     pub fn refusal_code(&self) -> Option<RefusalCode> {
         if let Self::Refused(refusal) = self { Some(refusal.code) } else { None }
     }
 
-    /// What to do about it, where there is one thing to do.
+    /// Returns what the user can do about it, if there is exactly one thing.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Refused(refusal) => refusal.hint.clone(),
             Self::Open { hint, .. } => hint.clone(),
             Self::Schema { hint, .. } => Some(hint.clone()),
-            Self::Foreign { .. } => {
-                Some("keep them, and give Tidemill a schema of its own: --schema NAME".to_owned())
-            }
+            Self::Foreign { .. } => Some("choose another schema: --schema NAME".to_owned()),
             Self::BadUrl { .. } => Some(
                 "use postgres://user@host/database, sqlite://path, or a path that ends in .db".to_owned(),
             ),
@@ -346,7 +307,7 @@ impl Error {
         }
     }
 
-    /// What failed, without data of users: for callers that may not see everything.
+    /// Describes the error without user data, for callers that may not see everything.
     pub fn summary(&self) -> String {
         match self {
             Self::Database { action, .. } => format!("the database could not {action}"),
@@ -354,30 +315,30 @@ impl Error {
             Self::Refused(_) | Self::Invalid(_) => "the database refused a value".to_owned(),
             Self::BadUrl { .. } | Self::Open { .. } => "the database could not be opened".to_owned(),
             Self::Schema { .. } | Self::Foreign { .. } => {
-                "the schema of the database does not fit this version".to_owned()
+                "the schema of the database does not match this version".to_owned()
             }
-            Self::Panicked { .. } => "a step panicked; the log has the message".to_owned(),
+            Self::Panicked { .. } => "a database transaction panicked; see the log".to_owned(),
         }
     }
 }
 
-/// An error and its causes, in one line.
+/// Formats an error and its causes in one line.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
-        // Some libraries repeat the cause in their own words.
-        let told = inner.to_string();
-        if !text.contains(&told) {
+        // Some libraries repeat the cause in their own message.
+        let message = inner.to_string();
+        if !text.contains(&message) {
             text.push_str(": ");
-            text.push_str(&told);
+            text.push_str(&message);
         }
         cause = inner.source();
     }
     text
 }
 
-/// Reads a refusal that a function or trigger of ours raised.
+/// Reads a refusal that one of our SQL functions or triggers raised.
 fn refusal(error: &sqlx::Error) -> Option<Refusal> {
     let database = error.as_database_error()?;
     let code = database.code();
@@ -386,13 +347,13 @@ fn refusal(error: &sqlx::Error) -> Option<Refusal> {
         let hint = postgres.and_then(|error| error.hint()).map(str::to_owned);
         return Some(Refusal { code, message: database.message().to_owned(), hint });
     }
-    // SQLite's triggers have only a message; ours begin with the code.
+    // SQLite triggers can only raise a message; ours begin with the code.
     let (tag, message) = database.message().split_once(": ")?;
     let code = RefusalCode::ALL.into_iter().find(|rule| rule.sqlstate() == tag)?;
     Some(Refusal { code, message: message.to_owned(), hint: None })
 }
 
-/// Whether trying again may help. One table for both databases.
+/// Returns whether a retry may help, for both databases.
 fn classify(error: &sqlx::Error) -> Class {
     use sqlx::Error as E;
     if matches!(
@@ -406,40 +367,40 @@ fn classify(error: &sqlx::Error) -> Class {
     if database.try_downcast_ref::<sqlx::postgres::PgDatabaseError>().is_some() {
         return classify_sqlstate(&code);
     }
-    // SQLite: busy, locked and i/o errors pass; the low byte is the primary code.
+    // SQLite: busy, locked and I/O errors are transient. The low byte is the primary code.
     match code.parse::<u32>().map(|code| code & 0xff) {
         Ok(5 | 6 | 10) => Class::Transient,
         Ok(_) | Err(_) => Class::Permanent,
     }
 }
 
-/// Whether the database will never do what this process asks of it.
+/// Returns whether the database will refuse every later call of this process.
 fn is_hopeless(error: &sqlx::Error) -> bool {
     let Some(database) = error.as_database_error() else { return false };
     let Some(code) = database.code() else { return false };
     if database.try_downcast_ref::<sqlx::postgres::PgDatabaseError>().is_some() {
-        // Refused at the door; no such database or schema; no permission; no such table, column or function.
+        // Authentication failed; no such database or schema; no permission; no such table, column or function.
         return code.starts_with("28")
             || matches!(&*code, "3D000" | "3F000" | "42501" | "42P01" | "42703" | "42883");
     }
     match code.parse::<u32>().map(|code| code & 0xff) {
         // Read-only, not permitted, not a database.
         Ok(8 | 23 | 26) => true,
-        // SQLite has no code of its own for a table or column that is missing.
+        // SQLite has no separate code for a missing table or column.
         Ok(1) => database.message().starts_with("no such "),
         Ok(_) | Err(_) => false,
     }
 }
 
-/// Which SQLSTATEs pass by themselves.
+/// Returns whether an SQLSTATE is transient.
 fn classify_sqlstate(code: &str) -> Class {
     let passing = match code {
-        // Serialisation failure, deadlock, lock not available, query cancelled by the server; the server stops,
-        // starts, was promoted or demoted, or ended a transaction that stood idle.
+        // Serialization failure, deadlock, lock not available, query cancelled by the server; the server stops, starts,
+        // was promoted or demoted, or ended an idle transaction.
         "40001" | "40P01" | "55P03" | "57014" | "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "25P03" => {
             true
         }
-        // The connection broke.
+        // Connection errors.
         code => code.starts_with("08"),
     };
     if passing { Class::Transient } else { Class::Permanent }
@@ -450,7 +411,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_passes_by_itself_is_transient() {
+    fn sqlstate_is_classified_as_transient_or_permanent() {
         for code in ["40001", "40P01", "57P01", "57P03", "25006", "08006"] {
             assert_eq!(classify_sqlstate(code), Class::Transient, "{code}");
         }
@@ -460,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn every_refusal_has_a_code_of_its_own() {
+    fn refusal_codes_have_distinct_sqlstates() {
         let mut codes: Vec<_> = RefusalCode::ALL.iter().map(|rule| rule.sqlstate()).collect();
         codes.dedup();
         assert_eq!(codes.len(), RefusalCode::ALL.len());

@@ -1,4 +1,4 @@
-//! Reading a run's record.
+//! Reads the events of runs.
 
 use crate::codec::Columns;
 use crate::tx::{FromColumns, on};
@@ -7,30 +7,27 @@ use tidemill_core::RunId;
 use tidemill_core::event::{Event, EventKind, Level};
 use tidemill_core::limits::{MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, TAIL_EVENTS_MAX};
 
-/// Which events to read.
+/// Which events of a run to read.
 #[derive(Debug, Clone, Copy)]
 pub struct EventPage {
-    /// After this sequence number; 0 for the first.
+    /// Sequence number of the last event already read; 0 to start.
     pub after: i32,
-    /// At most so many.
     pub limit: usize,
 }
 
-/// Which events to read from the end of a record.
+/// Which events to read from the end.
 #[derive(Debug, Clone, Default)]
 pub struct EventTail {
-    /// Before this sequence number; from the end without it.
+    /// Returns only events before this sequence number.
     pub before: Option<i32>,
-    /// Only those that matter so much, or more.
     pub level: Option<Level>,
-    /// Only those whose message has this text in it, in any case of letters.
+    /// Text that the message must contain, ignoring case.
     pub contains: Option<String>,
-    /// At most so many.
     pub limit: usize,
 }
 
-/// A text as a pattern that finds it anywhere: what means something in a pattern means itself.
-fn anywhere(text: &str) -> String {
+/// Returns a LIKE pattern that finds the text anywhere, with its special characters escaped.
+fn like_pattern(text: &str) -> String {
     let mut pattern = String::from("%");
     for letter in text.chars() {
         if matches!(letter, '%' | '_' | '\\') {
@@ -41,8 +38,8 @@ fn anywhere(text: &str) -> String {
     pattern + "%"
 }
 
-/// Levels as numbers, in the order in which they matter.
-const fn weight(level: Level) -> i32 {
+/// Returns a level as a number, in order of severity.
+const fn severity(level: Level) -> i32 {
     match level {
         Level::Debug => 0,
         Level::Info => 1,
@@ -51,7 +48,7 @@ const fn weight(level: Level) -> i32 {
     }
 }
 
-/// Bytes of a payload that are read: PostgreSQL adds spaces.
+/// Limit for reading a payload. PostgreSQL's text form adds spaces.
 const PAYLOAD_READ_MAX: usize = 4 * PAYLOAD_BYTES_MAX;
 
 impl FromColumns for Event {
@@ -60,7 +57,8 @@ impl FromColumns for Event {
             event_id: row.text("event_id")?,
             run_id: row.run_id("run_id")?,
             seq: row.int("seq")?,
-            // An event is delivered whatever it holds: a reader of the stream would otherwise lose what follows.
+            // Unknown values are replaced instead of failing: a reader of the stream would otherwise lose every later
+            // event.
             kind: row.text("kind")?.parse().unwrap_or(EventKind::Log),
             level: row.text("level")?.parse().unwrap_or(Level::Warn),
             message: row.text_within("message", MESSAGE_BYTES_MAX)?,
@@ -72,7 +70,7 @@ impl FromColumns for Event {
 }
 
 impl Tx<'_> {
-    /// Events of a run, in order.
+    /// Returns events of a run, in order.
     pub async fn events(&mut self, run: &RunId, page: EventPage) -> Result<Vec<Event>, Error> {
         let limit = i64::try_from(page.limit).unwrap_or(i64::MAX);
         let binds = (run.as_str(), page.after, limit);
@@ -80,9 +78,9 @@ impl Tx<'_> {
             .readable("run_events", "event_id"))
     }
 
-    /// Events of a run from the end of its record, in their order, and where to read on towards its beginning.
+    /// Returns events from the end of a run, in order, and the sequence number to continue from towards the start.
     ///
-    /// One call looks at a bounded part of the record, however little it finds there.
+    /// One call reads a bounded range of events, even if few of them match.
     pub async fn event_tail(
         &mut self,
         run: &RunId,
@@ -95,8 +93,8 @@ impl Tx<'_> {
         let before = wanted.before.map_or(end, |before| before.min(end));
         let from = before.saturating_sub(TAIL_EVENTS_MAX).max(1);
         let limit = i64::try_from(wanted.limit).unwrap_or(i64::MAX);
-        let level = weight(wanted.level.unwrap_or(Level::Debug));
-        let pattern = wanted.contains.as_deref().map(|text| anywhere(&text.to_lowercase()));
+        let level = severity(wanted.level.unwrap_or(Level::Debug));
+        let pattern = wanted.contains.as_deref().map(|text| like_pattern(&text.to_lowercase()));
         let binds = (run.as_str(), before, from, level, pattern.as_deref(), limit);
         let found = on!(
             self,
@@ -114,12 +112,12 @@ impl Tx<'_> {
 }
 
 impl Store {
-    /// Events of a run, in order.
+    /// Returns events of a run, in order.
     pub async fn events(&self, run: RunId, page: EventPage) -> Result<Vec<Event>, Error> {
         self.read(move |mut tx| Box::pin(async move { tx.events(&run, page).await })).await
     }
 
-    /// Events of a run from the end of its record, in their order, and where to read on towards its beginning.
+    /// Returns events from the end of a run, in order, and the sequence number to continue from towards the start.
     pub async fn event_tail(
         &self,
         run: RunId,

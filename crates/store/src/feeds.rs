@@ -1,6 +1,6 @@
-//! Feeds: what was asked for, how far each is, and whether it answers.
+//! Feeds: their settings, watermarks and circuit breakers.
 
-use crate::codec::{At, Bare, Columns, Doc};
+use crate::codec::{Columns, SqlJson, SqlTime, SqlUuid};
 use crate::tx::{FromColumns, on};
 use crate::{Error, RefusalCode, Store, Tx, catalog};
 use tidemill_core::Timestamp;
@@ -56,7 +56,7 @@ impl FromColumns for WatermarkChange {
 }
 
 impl Tx<'_> {
-    /// Adds a feed, or changes how it is reached. A feed stays in its project, and of its kind.
+    /// Adds a feed, or changes its settings. The project and the kind of a feed cannot change.
     pub async fn put_feed(
         &mut self,
         feed: &Feed,
@@ -76,7 +76,7 @@ impl Tx<'_> {
                 feed.username.as_deref(),
                 feed.password_env.as_deref(),
                 rate,
-                Doc(feed.settings.clone()),
+                SqlJson(feed.settings.clone()),
                 copy_url,
                 now,
             ],
@@ -88,28 +88,27 @@ impl Tx<'_> {
         }
         Err(Error::refused(
             RefusalCode::KeyConflict,
-            format!("feed `{}` exists in another project, or is of another kind", feed.feed),
+            format!("feed `{}` already exists in another project or with another kind", feed.feed),
         ))
     }
 
-    /// A feed.
     pub async fn feed(&mut self, feed: &str) -> Result<Option<FeedRecord>, Error> {
         on!(self, catalog::FEED_LIST, [Some(feed)], fetch_optional, "read a feed")?.record("read a feed")
     }
 
-    /// Every feed, by name.
+    /// Returns every feed, by name.
     pub async fn feeds(&mut self) -> Result<Vec<FeedRecord>, Error> {
         Ok(on!(self, catalog::FEED_LIST, [None::<&str>], fetch_all, "list feeds")?.readable("feeds", "feed"))
     }
 
-    /// Locks a feed until the step ends, and reads it.
+    /// Locks a feed until the transaction ends, and reads it.
     pub async fn lock_feed(&mut self, feed: &str) -> Result<Option<FeedRecord>, Error> {
         let _: Option<String> =
             on!(self, catalog::FEED_LOCK, [feed], fetch_optional, "lock a feed")?.record("lock a feed")?;
         self.feed(feed).await
     }
 
-    /// Moves a feed's watermark, and records who did. The caller has locked the feed, and answers for the direction.
+    /// Moves a feed's watermark and records the change. The caller has locked the feed and has checked the direction.
     pub async fn set_watermark(
         &mut self,
         feed: &str,
@@ -117,11 +116,11 @@ impl Tx<'_> {
         now: Option<Timestamp>,
     ) -> Result<(), Error> {
         let now = self.time(now);
-        let run = change.run_id.map(Bare);
+        let run = change.run_id.map(SqlUuid);
         on!(
             self,
             catalog::FEED_WATERMARK,
-            [feed, change.after.map(At), run, now],
+            [feed, change.after.map(SqlTime), run, now],
             execute,
             "move a watermark"
         )?;
@@ -131,8 +130,8 @@ impl Tx<'_> {
             [
                 feed,
                 now,
-                change.before.map(At),
-                change.after.map(At),
+                change.before.map(SqlTime),
+                change.after.map(SqlTime),
                 run,
                 change.by.as_str(),
                 change.note.as_deref(),
@@ -143,7 +142,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Writes the state of a feed's circuit. False: somebody else was first.
+    /// Writes the state of a feed's circuit breaker. Returns false if another process changed it first.
     pub async fn set_circuit(
         &mut self,
         feed: &str,
@@ -151,33 +150,33 @@ impl Tx<'_> {
         circuit: &tidemill_core::Json,
         reason: Option<&str>,
     ) -> Result<bool, Error> {
-        let circuit = Doc(circuit.clone());
+        let circuit = SqlJson(circuit.clone());
         let binds = (feed, believed_rev, reason);
         let written = on!(
             self,
             catalog::FEED_CIRCUIT,
             [binds.0, binds.1, circuit.clone(), binds.2],
             execute,
-            "note how a feed answers"
+            "write the circuit of a feed"
         )?;
         Ok(written.count() > 0)
     }
 }
 
 impl Store {
-    /// A feed that must exist.
+    /// Returns a feed that must exist.
     pub async fn feed(&self, feed: String) -> Result<FeedRecord, Error> {
         let name = feed.clone();
         let found = self.read(move |mut tx| Box::pin(async move { tx.feed(&name).await })).await?;
         found.ok_or_else(|| Error::unknown_feed(&feed))
     }
 
-    /// Every feed, by name.
+    /// Returns every feed, by name.
     pub async fn feeds(&self) -> Result<Vec<FeedRecord>, Error> {
         self.read(move |mut tx| Box::pin(async move { tx.feeds().await })).await
     }
 
-    /// The last changes of a feed's watermark, newest first.
+    /// Returns the last changes of a feed's watermark, newest first.
     pub async fn watermark_changes(&self, feed: String, limit: usize) -> Result<Vec<WatermarkChange>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
@@ -189,8 +188,8 @@ impl Store {
         .await
     }
 
-    /// Notes what became of the copy of a watermark. A copy that is late is worth an alert.
-    pub async fn note_copy(
+    /// Records the result of copying a watermark. A failed copy raises an alert.
+    pub async fn record_copy(
         &self,
         feed: String,
         copied: Option<Timestamp>,
@@ -200,11 +199,17 @@ impl Store {
         self.write(move |mut tx| {
             Box::pin(async move {
                 let at = tx.time(now);
-                let binds = (feed.as_str(), copied.map(At), error.as_deref());
-                on!(tx, catalog::FEED_COPIED, [binds.0, binds.1, at, binds.2], execute, "note a copy")?;
+                let binds = (feed.as_str(), copied.map(SqlTime), error.as_deref());
+                on!(
+                    tx,
+                    catalog::FEED_COPIED,
+                    [binds.0, binds.1, at, binds.2],
+                    execute,
+                    "record a watermark copy"
+                )?;
                 if let Some(error) = &error {
-                    let told = format!("the watermark of feed {feed} is not copied: {error}");
-                    return tx.alert_feed(AlertKind::WatermarkCopy, &feed, None, &told, now).await;
+                    let message = format!("copying the watermark of feed {feed} failed: {error}");
+                    return tx.alert_feed(AlertKind::WatermarkCopy, &feed, None, &message, now).await;
                 }
                 tx.resolve_alert(AlertKind::WatermarkCopy, &feed_subject(&feed), now).await?;
                 Ok(())

@@ -1,6 +1,6 @@
-//! What people switched on.
+//! Flags: pause, maintenance, reboot and probes.
 
-use crate::codec::{At, Columns};
+use crate::codec::{Columns, SqlTime};
 use crate::tx::{FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
 use tidemill_core::project::{Flag, FlagName};
@@ -20,17 +20,15 @@ impl FromColumns for Flag {
 }
 
 impl Tx<'_> {
-    /// Every flag.
     pub async fn flags(&mut self) -> Result<Vec<Flag>, Error> {
         Ok(on!(self, catalog::FLAG_LIST, [], fetch_all, "list flags")?.readable("flags", "scope"))
     }
 
-    /// Switches a flag on, or changes its note and end. False: a person set it, and a probe changes nothing of
-    /// that.
+    /// Sets a flag, or changes its note and end. Returns false if a probe tries to change a flag that a person set.
     pub async fn set_flag(&mut self, flag: &Flag) -> Result<bool, Error> {
         if flag.flag == FlagName::Reboot {
-            // Whoever reads after this that nothing runs can rely on it: no step begins a job that has not seen
-            // it.
+            // After this, no job starts in a transaction that has not seen the flag. A caller that then reads that
+            // nothing runs can rely on it.
             self.order_after_steps().await?;
         }
         let set = on!(
@@ -40,8 +38,8 @@ impl Tx<'_> {
                 flag.flag.as_str(),
                 flag.scope.as_str(),
                 flag.note.as_deref(),
-                At(flag.since),
-                flag.until_at.map(At),
+                SqlTime(flag.since),
+                flag.until_at.map(SqlTime),
                 flag.set_by.as_deref(),
                 flag.source.as_str(),
             ],
@@ -51,7 +49,7 @@ impl Tx<'_> {
         Ok(set.count() > 0)
     }
 
-    /// Takes back what a probe found. False: it had found nothing, or a person set the flag.
+    /// Clears a flag that a probe set. Returns false if there is none, or if a person set it.
     pub async fn clear_probe(&mut self, scope: &str, by: &str) -> Result<bool, Error> {
         let cleared = on!(self, catalog::FLAG_PROBE_CLEAR, [scope, by], execute, "clear a flag")?;
         Ok(cleared.count() > 0)
@@ -59,12 +57,12 @@ impl Tx<'_> {
 }
 
 impl Store {
-    /// Switches a flag on, or changes its note and end.
+    /// Sets a flag, or changes its note and end.
     pub async fn set_flag(&self, flag: Flag) -> Result<bool, Error> {
         self.write(move |mut tx| Box::pin(async move { tx.set_flag(&flag).await })).await
     }
 
-    /// Switches a flag off; whether it was on.
+    /// Clears a flag; returns whether it was set.
     pub async fn clear_flag(&self, flag: FlagName, scope: String) -> Result<bool, Error> {
         self.write(move |mut tx| {
             Box::pin(async move {
@@ -76,7 +74,6 @@ impl Store {
         .await
     }
 
-    /// Every flag.
     pub async fn flags(&self) -> Result<Vec<Flag>, Error> {
         self.read(move |mut tx| Box::pin(async move { tx.flags().await })).await
     }

@@ -1,6 +1,6 @@
-//! Graphs: one row beside the run, and what happens to the run as its jobs do.
+//! Graphs: one row next to the run, and the changes of the run that follow from its jobs.
 
-use crate::codec::{At, Columns, Doc, Words};
+use crate::codec::{Columns, SqlJson, SqlTextList, SqlTime};
 use crate::tx::{FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
 use tidemill_core::event::Level;
@@ -9,41 +9,33 @@ use tidemill_core::job::{JobState, StatusCode};
 use tidemill_core::run::{EndCause, RunState};
 use tidemill_core::{Json, RunId, Timestamp};
 
-/// A graph that is to be kept.
+/// The content of a graph to store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewGraph {
-    /// The run.
     pub run_id: RunId,
-    /// Its project.
     pub project_id: String,
-    /// A name for people.
     pub name: Option<String>,
-    /// Whose outputs are shared.
+    /// Scope in which outputs are reused.
     pub workspace: String,
     /// SHA-256 of the definition.
     pub digest: String,
-    /// The jobs that were asked for; all of them where it is empty.
+    /// Requested jobs; all if empty.
     pub only: Vec<String>,
-    /// Whether jobs that succeeded before are to run again.
+    /// Whether needed jobs that succeeded before run again.
     pub rerun_needed: bool,
-    /// Who submitted it.
     pub submitted_by: String,
 }
 
-/// A job that did not succeed, as it is told at the end of its run.
+/// A job that did not succeed, for the report at the end of its run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ending {
-    /// Its id.
+pub struct JobEnding {
     pub job_id: String,
-    /// Its name.
     pub name: String,
-    /// How it ended, or where it is.
     pub code: StatusCode,
-    /// What was said about it.
     pub message: Option<String>,
 }
 
-impl FromColumns for Ending {
+impl FromColumns for JobEnding {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self {
             job_id: row.text("job_id")?,
@@ -77,7 +69,7 @@ impl FromColumns for GraphRecord {
     }
 }
 
-/// Jobs of one code, taken over or not.
+/// Number of jobs with one status code, by whether they were reused.
 struct Count {
     code: StatusCode,
     reused: bool,
@@ -96,16 +88,15 @@ impl FromColumns for Count {
     }
 }
 
-struct State(RunId, RunState);
+struct RunStateRow(RunId, RunState);
 
-impl FromColumns for State {
+impl FromColumns for RunStateRow {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self(row.run_id("run_id")?, row.parsed("status")?))
     }
 }
 
 impl Tx<'_> {
-    /// Writes a graph.
     pub async fn add_graph(&mut self, graph: &NewGraph, now: Option<Timestamp>) -> Result<(), Error> {
         let now = self.time(now);
         on!(
@@ -117,7 +108,7 @@ impl Tx<'_> {
                 graph.name.as_deref(),
                 graph.workspace.as_str(),
                 graph.digest.as_str(),
-                Words(graph.only.clone()),
+                SqlTextList(graph.only.clone()),
                 graph.rerun_needed,
                 graph.submitted_by.as_str(),
                 now,
@@ -128,8 +119,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Puts on the record of a run what somebody asked for, wherever the run is in its life.
-    pub async fn note_request(
+    /// Adds an event about a user's request to a run, in any state of the run.
+    pub async fn record_request(
         &mut self,
         run: &RunId,
         level: Level,
@@ -143,7 +134,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Puts a queued run into the lane of graphs, where no worker claims it.
+    /// Moves a queued run into the graph lane, where no worker claims it.
     pub async fn mark_graph_run(&mut self, run: &RunId) -> Result<(), Error> {
         on!(self, catalog::GRAPH_RUN, [run.as_str()], execute, "mark a run")?;
         Ok(())
@@ -156,9 +147,9 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Starts the run of a graph. False: it was started, or has ended.
+    /// Starts the run of a graph. Returns false if it was started or has ended.
     pub async fn start_graph_run(&mut self, run: &RunId, by: &str, now: Timestamp) -> Result<bool, Error> {
-        let at = At(now);
+        let at = SqlTime(now);
         let taken = on!(self, catalog::GRAPH_RUN_TAKE, [run.as_str(), by, at, at], execute, "start a run")?;
         if taken.count() == 0 {
             return Ok(false);
@@ -168,7 +159,7 @@ impl Tx<'_> {
         Ok(true)
     }
 
-    /// Ends the run of a graph, with what is to be said in its metadata. False: it had ended.
+    /// Ends the run of a graph with this metadata. Returns false if it had ended.
     pub async fn end_graph_run(
         &mut self,
         run: &RunId,
@@ -180,14 +171,14 @@ impl Tx<'_> {
         let ended = on!(
             self,
             catalog::GRAPH_RUN_END,
-            [run.as_str(), status.as_str(), cause.as_str(), Doc(metadata.clone()), At(now)],
+            [run.as_str(), status.as_str(), cause.as_str(), SqlJson(metadata.clone()), SqlTime(now)],
             execute,
             "end a run"
         )?;
         Ok(ended.count() > 0)
     }
 
-    /// Notes that somebody wants a graph to stop. False: somebody did before.
+    /// Records a cancel request for a graph. Returns false if there was one.
     pub async fn cancel_graph(
         &mut self,
         run: &RunId,
@@ -196,19 +187,19 @@ impl Tx<'_> {
         now: Option<Timestamp>,
     ) -> Result<bool, Error> {
         let now = self.time(now);
-        let noted =
+        let updated =
             on!(self, catalog::GRAPH_CANCEL, [run.as_str(), by, reason, now], execute, "cancel a graph")?;
-        Ok(noted.count() > 0)
+        Ok(updated.count() > 0)
     }
 
-    /// The jobs of a run that did not succeed, in the order of the graph.
-    pub async fn graph_endings(&mut self, run: &RunId, limit: usize) -> Result<Vec<Ending>, Error> {
+    /// Returns the jobs of a run that did not succeed, in graph order.
+    pub async fn graph_endings(&mut self, run: &RunId, limit: usize) -> Result<Vec<JobEnding>, Error> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         on!(self, catalog::GRAPH_ENDS, [run.as_str(), limit], fetch_all, "read a graph")?
             .records("read a graph")
     }
 
-    /// A graph with its counts.
+    /// Returns a graph with its job counts.
     pub async fn graph(&mut self, run: &RunId) -> Result<Option<GraphRecord>, Error> {
         let found: Option<GraphRecord> =
             on!(self, catalog::GRAPH_GET, [run.as_str()], fetch_optional, "read a graph")?
@@ -231,7 +222,7 @@ impl Tx<'_> {
         Ok(Some(graph))
     }
 
-    /// Runs that go on although every job of them has ended.
+    /// Returns open runs whose jobs have all ended.
     pub async fn open_runs(&mut self, limit: usize) -> Result<Vec<RunId>, Error> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let runs: Vec<String> =
@@ -239,17 +230,17 @@ impl Tx<'_> {
         Ok(runs.into_iter().map(RunId::from_database).collect())
     }
 
-    /// Where runs are.
+    /// Returns the states of runs.
     pub async fn run_states(&mut self, runs: Vec<String>) -> Result<Vec<(RunId, RunState)>, Error> {
-        let states: Vec<State> =
-            on!(self, catalog::GRAPH_RUN_STATES, [Words(runs.clone())], fetch_all, "read runs")?
+        let states: Vec<RunStateRow> =
+            on!(self, catalog::GRAPH_RUN_STATES, [SqlTextList(runs.clone())], fetch_all, "read runs")?
                 .records("read runs")?;
-        Ok(states.into_iter().map(|State(run, status)| (run, status)).collect())
+        Ok(states.into_iter().map(|RunStateRow(run, status)| (run, status)).collect())
     }
 }
 
 impl Store {
-    /// A graph with its counts.
+    /// Returns a graph with its job counts.
     pub async fn graph(&self, run: RunId) -> Result<Option<GraphRecord>, Error> {
         self.read(move |mut tx| Box::pin(async move { tx.graph(&run).await })).await
     }

@@ -1,41 +1,41 @@
-//! What `doctor` looks at.
+//! Checks of the database for `doctor`.
 
 use crate::store::Backend;
 use crate::{Error, Store};
 use tidemill_core::Timestamp;
 
-/// The state of the database, as far as it concerns us.
+/// State of the database.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct Health {
-    /// The server or library, with its version.
+    /// Server or library with its version.
     pub version: String,
-    /// The database's clock minus this host's, in seconds. `None` where it is the same clock.
+    /// Database clock minus host clock, in seconds. `None` if both are the same clock.
     pub clock_skew_secs: Option<f64>,
-    /// Sessions that keep old row versions alive, the oldest first.
+    /// Sessions that prevent the removal of old row versions, oldest first.
     pub pinning: Vec<PinningSession>,
     /// Whether commits wait for the disk.
     pub durable: bool,
-    /// What SQLite's own check says, where it is not `ok`.
+    /// Output of SQLite's integrity check, if it is not `ok`.
     pub damage: Option<String>,
 }
 
-/// A session that keeps old row versions alive, which slows every queue.
+/// A session that prevents the removal of old row versions, which slows down every queue.
 #[derive(Debug, Clone, serde::Serialize)]
 pub struct PinningSession {
-    /// Its process id on the server; 0 for a prepared transaction or a replication slot.
+    /// Process id on the server; 0 for a prepared transaction or a replication slot.
     pub pid: i32,
-    /// What it is: its application, user and state, or the name of the slot.
+    /// Application, user and state, or the name of the slot.
     pub what: String,
-    /// How long its transaction has been open, in seconds.
+    /// Age of its transaction in seconds.
     pub open_secs: f64,
-    /// How many transactions have begun since.
+    /// Number of transactions that began since.
     pub transactions: i64,
 }
 
 impl Store {
-    /// Looks at the database.
+    /// Checks the state of the database.
     pub async fn health(&self) -> Result<Health, Error> {
-        let failed = |source| Error::database("tell its state", source);
+        let failed = |source| Error::database("report its state", source);
         match &self.backend {
             Backend::Postgres(postgres) => {
                 let mut conn = postgres.acquire().await.map_err(failed)?;
@@ -57,7 +57,7 @@ impl Store {
                 .map_err(failed)?;
                 let rows: Vec<(i32, String, f64, i64)> =
                     sqlx::query_as(PINNING).persistent(false).fetch_all(&mut *conn).await.map_err(failed)?;
-                conn.keep();
+                conn.cache();
                 let pinning = rows
                     .into_iter()
                     .map(|(pid, what, open_secs, transactions)| PinningSession {
@@ -78,21 +78,21 @@ impl Store {
                     .fetch_one(&mut *conn)
                     .await
                     .map_err(failed)?;
-                let verdict: String =
+                let report: String =
                     sqlx::query_scalar("PRAGMA quick_check").fetch_one(&mut *conn).await.map_err(failed)?;
                 Ok(Health {
                     version: format!("SQLite {version}"),
                     clock_skew_secs: None,
                     pinning: Vec::new(),
                     durable: true,
-                    damage: (verdict != "ok").then_some(verdict),
+                    damage: (report != "ok").then_some(report),
                 })
             }
         }
     }
 }
 
-/// Whatever holds back the removal of old row versions: sessions, prepared transactions, replication slots.
+/// Finds everything that prevents the removal of old row versions: sessions, prepared transactions, replication slots.
 const PINNING: &str = "
 SELECT * FROM (
     SELECT a.pid, coalesce(nullif(a.application_name, ''), 'no name') || ', user ' || coalesce(a.usename, '?')

@@ -1,6 +1,6 @@
-//! Webhooks that come in: who may send, to which project, by which rules.
+//! Incoming webhooks: their senders, projects and rules.
 
-use crate::codec::{At, Columns, Doc};
+use crate::codec::{Columns, SqlJson, SqlTime};
 use crate::tx::{FromColumns, on};
 use crate::{Error, Refusal, RefusalCode, Store, catalog};
 use tidemill_core::Timestamp;
@@ -22,14 +22,15 @@ impl FromColumns for Hook {
 }
 
 impl Store {
-    /// Makes a hook, or changes the one of that name. False: the name belongs to another project's hook.
+    /// Creates a hook, or changes the hook of that name. Returns false if the name belongs to a hook of another
+    /// project.
     pub async fn put_hook(&self, hook: Hook, now: Option<Timestamp>) -> Result<bool, Error> {
         let rules = serde_json::to_value(&hook.rules)
-            .map_err(|source| Error::database("keep a hook", sqlx::Error::Encode(Box::new(source))))?;
+            .map_err(|source| Error::database("store a hook", sqlx::Error::Encode(Box::new(source))))?;
         self.write(move |mut tx| {
             Box::pin(async move {
                 let at = tx.time(now);
-                let kept = on!(
+                let written = on!(
                     tx,
                     catalog::HOOK_PUT,
                     [
@@ -37,20 +38,20 @@ impl Store {
                         hook.project_id.as_str(),
                         hook.kind.as_str(),
                         hook.secret_env.as_str(),
-                        Doc(rules.clone()),
-                        hook.paused_at.map(At),
+                        SqlJson(rules.clone()),
+                        hook.paused_at.map(SqlTime),
                         at,
                     ],
                     execute,
-                    "keep a hook"
+                    "store a hook"
                 )?;
-                Ok(kept.count() > 0)
+                Ok(written.count() > 0)
             })
         })
         .await
     }
 
-    /// Hooks by name: all of them, or one, or those of a project.
+    /// Lists hooks by name: all, one, or those of a project.
     pub async fn hooks(&self, name: Option<String>, project: Option<String>) -> Result<Vec<Hook>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
@@ -62,13 +63,13 @@ impl Store {
         .await
     }
 
-    /// Removes a hook, of this project where one is named. The runs that it queued stay.
+    /// Deletes a hook, in this project if one is named. The runs that it queued stay.
     pub async fn remove_hook(&self, name: String, project: Option<String>) -> Result<(), Error> {
         self.write(move |mut tx| {
             Box::pin(async move {
                 let binds = (name.as_str(), project.as_deref());
-                let gone = on!(tx, catalog::HOOK_REMOVE, [binds.0, binds.1], execute, "remove a hook")?;
-                if gone.count() == 0 { Err(unknown(&name)) } else { Ok(()) }
+                let removed = on!(tx, catalog::HOOK_REMOVE, [binds.0, binds.1], execute, "remove a hook")?;
+                if removed.count() == 0 { Err(unknown(&name)) } else { Ok(()) }
             })
         })
         .await

@@ -1,10 +1,10 @@
-//! The facts that `why` is decided from, for jobs.
+//! Facts about jobs, from which `why` derives its answer.
 
 use crate::{Error, Store, Tx};
 use chrono::TimeDelta;
-use tidemill_core::graph::place::{Place, place};
+use tidemill_core::graph::assignment;
+use tidemill_core::graph::placement::{Placement, decide_placement};
 use tidemill_core::graph::record::TaskRecord;
-use tidemill_core::graph::share;
 use tidemill_core::job::JobState;
 use tidemill_core::limits::{AGENT_MEMORY_DAYS, AGENT_SILENT_SECS};
 use tidemill_core::project::{Flag, FlagName, GRAPH_SCOPE, SITE_SCOPE, project_scope};
@@ -14,16 +14,16 @@ use tidemill_core::{RunId, Timestamp};
 use uuid::Uuid;
 
 impl Store {
-    /// The facts about a job.
+    /// Reads the facts about a job.
     pub async fn job_facts(&self, job: String, now: Option<Timestamp>) -> Result<Option<JobFacts>, Error> {
         self.read(move |mut tx| Box::pin(async move { tx.job_facts(&job, now).await })).await
     }
 
-    /// The facts about the job that says best what a graph waits for.
+    /// Reads the facts about the job that best explains what a graph waits for.
     pub async fn graph_facts(&self, run: RunId, now: Option<Timestamp>) -> Result<Option<JobFacts>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
-                let Some(job) = tx.telling_job(&run).await? else { return Ok(None) };
+                let Some(job) = tx.job_to_explain(&run).await? else { return Ok(None) };
                 tx.job_facts(&job.job_id, now).await
             })
         })
@@ -36,12 +36,12 @@ impl Tx<'_> {
         let now = self.database_now(now).await?;
         let Some(record) = self.job(job).await? else { return Ok(None) };
         let Some(spec) = self.job_spec(job).await? else { return Ok(None) };
-        let held = self.held_for(job).await?;
-        let on = match place(&held) {
-            Place::On(agent) => Some(agent),
-            Place::Anywhere | Place::Nowhere(_) => None,
+        let held = self.held_inputs(job).await?;
+        let on = match decide_placement(&held) {
+            Placement::On(agent) => Some(agent),
+            Placement::Anywhere | Placement::Nowhere(_) => None,
         };
-        let shape = share::Shape {
+        let requirements = assignment::Requirements {
             project: record.project_id.clone(),
             uses_database: spec.uses_database(),
             weight: spec.weight,
@@ -51,9 +51,9 @@ impl Tx<'_> {
             failed_on: if record.errors > 0 { self.failed_on(job).await? } else { Vec::new() },
         };
         let mut flags = self.flags().await?;
-        flags.retain(|flag| flag.is_on(now) && holds(flag, &shape, record.state));
+        flags.retain(|flag| flag.is_on(now) && holds(flag, &requirements, record.state));
         let sizes = self.pool_sizes().await?;
-        let size = shape.pool.as_ref().and_then(|pool| sizes.iter().find(|(name, _)| name == pool));
+        let size = requirements.pool.as_ref().and_then(|pool| sizes.iter().find(|(name, _)| name == pool));
         let pool = match size {
             Some((name, size)) => Some((*size, self.pool_holders(name).await?)),
             None => None,
@@ -65,7 +65,7 @@ impl Tx<'_> {
             controller: lease.until_at.is_some_and(|until| until > now),
             job: record,
             held,
-            shape,
+            requirements,
             flags,
             pool,
             agents,
@@ -73,7 +73,7 @@ impl Tx<'_> {
         }))
     }
 
-    /// Agents that could not carry a job out, as they said themselves.
+    /// Returns agents that reported that they could not execute a job.
     async fn failed_on(&mut self, job: &str) -> Result<Vec<Uuid>, Error> {
         let failed = |task: &TaskRecord| {
             let result = task.result.as_ref();
@@ -101,7 +101,7 @@ impl Tx<'_> {
             let gets_none = silent_since.is_some() || agent.draining;
             AgentFacts {
                 has_job: job.agent_id == Some(agent.agent_id),
-                room: share::Agent {
+                slots: assignment::AgentSlots {
                     id: agent.agent_id,
                     labels: agent.labels,
                     project: agent.project_id,
@@ -117,15 +117,15 @@ impl Tx<'_> {
     }
 }
 
-/// Whether a flag holds a job.
-fn holds(flag: &Flag, shape: &share::Shape, state: JobState) -> bool {
+/// Returns whether a flag blocks a job.
+fn holds(flag: &Flag, requirements: &assignment::Requirements, state: JobState) -> bool {
     match flag.flag {
         FlagName::Paused => {
             flag.scope == SITE_SCOPE
                 || flag.scope == GRAPH_SCOPE
-                || flag.scope == project_scope(&shape.project)
+                || flag.scope == project_scope(&requirements.project)
         }
-        FlagName::Maintenance => flag.scope == SITE_SCOPE && shape.uses_database,
+        FlagName::Maintenance => flag.scope == SITE_SCOPE && requirements.uses_database,
         FlagName::Reboot => flag.scope == SITE_SCOPE && state != JobState::Succeeded,
         FlagName::ProbeOff => false,
     }

@@ -1,6 +1,6 @@
-//! Jobs as people and submissions see them. What the controller does to them is in `controller.rs`.
+//! Jobs as users and submissions see them. The controller's reads and writes are in `controller.rs`.
 
-use crate::codec::{Columns, Doc, Words, from_json};
+use crate::codec::{Columns, SqlJson, SqlTextList, from_json};
 use crate::tx::{Conn, FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
 use tidemill_core::graph::JobSpec;
@@ -12,7 +12,7 @@ use tidemill_core::task::Output;
 use tidemill_core::{Json, RunId, Timestamp};
 use uuid::Uuid;
 
-/// Rows in one statement that inserts jobs.
+/// Maximum number of rows per INSERT.
 const ROWS: usize = 5_000;
 
 impl FromColumns for JobRecord {
@@ -80,39 +80,30 @@ impl FromColumns for JobOutput {
     }
 }
 
-/// A job that is to be kept.
+/// A job to insert: its definition, with the ids, the position and the reuse that submission has decided.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewJob {
-    /// Its id.
     pub job_id: String,
-    /// Its place in the graph.
+    /// Position in the graph.
     pub position: i32,
-    /// What is asked for.
     pub spec: JobSpec,
-    /// Whether it was asked for, and not only needed.
+    /// Whether it was requested, not only needed by another job.
     pub requested: bool,
-    /// The job whose result it takes over.
+    /// Earlier job whose result is reused.
     pub reused: Option<LatestJob>,
-    /// The ids of the jobs that it needs.
+    /// Ids of the jobs that it needs.
     pub needs: Vec<String>,
 }
 
 /// The latest job of a name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LatestJob {
-    /// Its id.
     pub job_id: String,
-    /// Its name.
     pub name: String,
-    /// Where it is.
     pub code: StatusCode,
-    /// How many tasks it had.
     pub tasks: i32,
-    /// Its last task.
     pub task_id: Option<String>,
-    /// The agent of that.
     pub agent_id: Option<Uuid>,
-    /// What its command ended with.
     pub exit_code: Option<i32>,
 }
 
@@ -130,14 +121,13 @@ impl FromColumns for LatestJob {
     }
 }
 
-/// A job of a run that another run follows.
+/// A job of a run that another run retries.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OldJob {
-    /// How it ended.
+    /// Its state at the end.
     pub last: LatestJob,
-    /// What was asked for.
     pub spec: JobSpec,
-    /// Whether it was asked for, and not only needed.
+    /// Whether it was requested, not only needed by another job.
     pub requested: bool,
 }
 
@@ -167,29 +157,28 @@ impl FromColumns for Need {
 /// Which jobs of a run to list.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct JobPage {
-    /// Those that changed after this version, in the order of their changes.
+    /// Returns jobs that changed after this version, in order of their changes. The next two filters are then ignored.
     pub changed_after: Option<i64>,
-    /// Those after this place in the graph, where nothing is said about changes.
+    /// Returns jobs after this position in the graph.
     pub after_position: Option<i32>,
-    /// Those in this state, where nothing is said about changes.
+    /// Returns jobs in this state.
     pub state: Option<JobState>,
-    /// At most so many.
     pub limit: usize,
 }
 
-/// The codes of jobs that agents have.
-pub(crate) fn running_codes() -> Words {
+/// Returns the status codes of running jobs.
+pub(crate) fn running_codes() -> SqlTextList {
     codes_of(JobState::Running)
 }
 
-/// The codes of a state.
-fn codes_of(state: JobState) -> Words {
+/// Returns the status codes of a state.
+fn codes_of(state: JobState) -> SqlTextList {
     let codes = StatusCode::ALL.iter().filter(|code| code.state() == state);
-    Words(codes.map(ToString::to_string).collect())
+    SqlTextList(codes.map(ToString::to_string).collect())
 }
 
 impl Tx<'_> {
-    /// A time as it stands in rows that are sent as JSON.
+    /// Formats a time for rows that are sent as JSON.
     pub(crate) fn stamp(&self, at: Option<Timestamp>) -> Json {
         match (&self.conn, at) {
             (_, None) => Json::Null,
@@ -198,7 +187,7 @@ impl Tx<'_> {
         }
     }
 
-    /// Writes the jobs of a run, with what they need and what they take over.
+    /// Writes the jobs of a run, their dependencies and their reused outputs.
     pub async fn add_jobs(
         &mut self,
         run: &RunId,
@@ -210,7 +199,7 @@ impl Tx<'_> {
         for part in jobs.chunks(ROWS) {
             let rows: Vec<Json> =
                 part.iter().map(|job| self.job_row(run, project, workspace, job, now)).collect();
-            on!(self, catalog::JOB_INSERT, [Doc(Json::from(rows.clone()))], execute, "write jobs")?;
+            on!(self, catalog::JOB_INSERT, [SqlJson(Json::from(rows.clone()))], execute, "write jobs")?;
         }
         let needs: Vec<Json> = jobs
             .iter()
@@ -219,9 +208,9 @@ impl Tx<'_> {
             })
             .collect();
         for part in needs.chunks(4 * ROWS) {
-            on!(self, catalog::NEED_INSERT, [Doc(Json::from(part.to_vec()))], execute, "write jobs")?;
+            on!(self, catalog::NEED_INSERT, [SqlJson(Json::from(part.to_vec()))], execute, "write jobs")?;
         }
-        on!(self, catalog::OUTPUT_COPY, [run.as_str()], execute, "take outputs over")?;
+        on!(self, catalog::OUTPUT_COPY, [run.as_str()], execute, "copy outputs")?;
         Ok(())
     }
 
@@ -258,31 +247,31 @@ impl Tx<'_> {
         })
     }
 
-    /// The latest job of each name in a workspace.
+    /// Returns the latest job of each name in a workspace.
     pub async fn latest_jobs(
         &mut self,
         project: &str,
         workspace: &str,
         names: Vec<String>,
     ) -> Result<Vec<LatestJob>, Error> {
-        let names = Words(names);
+        let names = SqlTextList(names);
         on!(self, catalog::JOB_LATEST, [project, workspace, names.clone()], fetch_all, "find jobs")?
             .records("find jobs")
     }
 
-    /// The jobs of a run that another run follows, in the order of the graph.
+    /// Returns the jobs of the run to retry, in graph order.
     pub async fn old_jobs(&mut self, run: &RunId) -> Result<Vec<OldJob>, Error> {
         on!(self, catalog::JOB_SPECS, [run.as_str()], fetch_all, "read jobs")?.records("read jobs")
     }
 
-    /// Those of the names that jobs of a run have.
+    /// Returns those of the names that belong to jobs of a run.
     pub async fn job_names(&mut self, run: &RunId, names: Vec<String>) -> Result<Vec<String>, Error> {
-        let names = Words(names);
+        let names = SqlTextList(names);
         on!(self, catalog::JOB_NAMES, [run.as_str(), names.clone()], fetch_all, "find jobs")?
             .records("find jobs")
     }
 
-    /// Notes that somebody wants jobs to stop, all live ones where none is named; how many.
+    /// Records a cancel request for live jobs of a run, for all of them if none is named; returns how many.
     pub async fn cancel_jobs(
         &mut self,
         run: &RunId,
@@ -291,10 +280,10 @@ impl Tx<'_> {
         now: Option<Timestamp>,
     ) -> Result<u64, Error> {
         let now = self.time(now);
-        let noted = if names.is_empty() {
+        let updated = if names.is_empty() {
             on!(self, catalog::JOB_CANCEL, [run.as_str(), by, now], execute, "cancel jobs")?
         } else {
-            let names = Words(names.to_vec());
+            let names = SqlTextList(names.to_vec());
             let binds = (run.as_str(), by);
             on!(
                 self,
@@ -304,21 +293,19 @@ impl Tx<'_> {
                 "cancel jobs"
             )?
         };
-        Ok(noted.count())
+        Ok(updated.count())
     }
 
-    /// Names a job, or a whole run, to the controller.
-    pub async fn note_change(&mut self, subject: &str) -> Result<(), Error> {
-        on!(self, catalog::CHANGE_PUT, [subject], execute, "note a change")?;
+    /// Marks a job or a run as changed, so that the controller reads it.
+    pub async fn mark_changed(&mut self, subject: &str) -> Result<(), Error> {
+        on!(self, catalog::CHANGE_PUT, [subject], execute, "record a change")?;
         Ok(())
     }
 
-    /// A job.
     pub async fn job(&mut self, job: &str) -> Result<Option<JobRecord>, Error> {
         on!(self, catalog::JOB_GET, [job], fetch_optional, "read a job")?.record("read a job")
     }
 
-    /// What was asked of a job.
     pub async fn job_spec(&mut self, job: &str) -> Result<Option<JobSpec>, Error> {
         let found: Option<Spec> =
             on!(self, catalog::JOB_SPEC, [job], fetch_optional, "read a job")?.record("read a job")?;
@@ -326,35 +313,33 @@ impl Tx<'_> {
         from_json("spec", json).map(Some).map_err(|source| Error::database("read a job", source))
     }
 
-    /// The jobs that a job needs and that have not succeeded.
+    /// Returns the needed jobs that have not succeeded.
     pub async fn open_needs(&mut self, job: &str) -> Result<Vec<(String, StatusCode)>, Error> {
         let needs: Vec<Need> =
             on!(self, catalog::NEED_OPEN, [job], fetch_all, "read needs")?.records("read needs")?;
         Ok(needs.into_iter().map(|Need(name, code)| (name, code)).collect())
     }
 
-    /// The job that says best what a graph waits for.
-    pub async fn telling_job(&mut self, run: &RunId) -> Result<Option<JobRecord>, Error> {
+    /// Returns the job that best explains what a graph waits for.
+    pub async fn job_to_explain(&mut self, run: &RunId) -> Result<Option<JobRecord>, Error> {
         let codes = running_codes();
         on!(self, catalog::JOB_WHY_NEXT, [run.as_str(), codes.clone()], fetch_optional, "read jobs")?
             .record("read jobs")
     }
 
-    /// What a job left.
     pub async fn job_outputs(&mut self, job: &str) -> Result<Vec<JobOutput>, Error> {
         on!(self, catalog::OUTPUT_LIST, [job], fetch_all, "list outputs")?.records("list outputs")
     }
 }
 
 impl Store {
-    /// A job.
     pub async fn job(&self, job: String) -> Result<Option<JobRecord>, Error> {
-        self.glance(move |mut tx| Box::pin(async move { tx.job(&job).await })).await
+        self.read_one(move |mut tx| Box::pin(async move { tx.job(&job).await })).await
     }
 
-    /// The id of the job of that name.
+    /// Returns the id of the job of that name.
     pub async fn find_job(&self, run: RunId, name: String) -> Result<Option<String>, Error> {
-        self.glance(move |mut tx| {
+        self.read_one(move |mut tx| {
             Box::pin(async move {
                 let binds = (run.as_str(), name.as_str());
                 on!(tx, catalog::JOB_FIND, [binds.0, binds.1], fetch_optional, "find a job")?
@@ -364,21 +349,29 @@ impl Store {
         .await
     }
 
-    /// Jobs of a run.
+    /// Lists jobs of a run.
     pub async fn jobs(&self, run: RunId, page: JobPage) -> Result<Vec<JobRecord>, Error> {
-        self.glance(move |mut tx| {
+        self.read_one(move |mut tx| {
             Box::pin(async move {
                 let limit = i64::try_from(page.limit.clamp(1, BATCH_MAX)).unwrap_or(i64::MAX);
-                let (run, place) = (run.as_str(), page.after_position.unwrap_or(-1));
+                let (run, position) = (run.as_str(), page.after_position.unwrap_or(-1));
                 let rows = match (page.changed_after, page.state) {
                     (Some(after), _) => {
                         on!(tx, catalog::JOB_LIST_CHANGED, [run, after, limit], fetch_all, "list jobs")?
                     }
                     (None, Some(state)) => {
                         let codes = codes_of(state);
-                        on!(tx, catalog::JOB_LIST_CODES, [run, place, limit, codes], fetch_all, "list jobs")?
+                        on!(
+                            tx,
+                            catalog::JOB_LIST_CODES,
+                            [run, position, limit, codes],
+                            fetch_all,
+                            "list jobs"
+                        )?
                     }
-                    (None, None) => on!(tx, catalog::JOB_LIST, [run, place, limit], fetch_all, "list jobs")?,
+                    (None, None) => {
+                        on!(tx, catalog::JOB_LIST, [run, position, limit], fetch_all, "list jobs")?
+                    }
                 };
                 rows.records("list jobs")
             })
@@ -386,9 +379,9 @@ impl Store {
         .await
     }
 
-    /// The jobs that agents have, of a project or of all, with those of which something may still run.
+    /// Lists running jobs, of a project or of all, and ended jobs whose command may still run.
     pub async fn held_jobs(&self, project: Option<String>, limit: usize) -> Result<Vec<JobRecord>, Error> {
-        self.glance(move |mut tx| {
+        self.read_one(move |mut tx| {
             Box::pin(async move {
                 let limit = i64::try_from(limit.clamp(1, BATCH_MAX)).unwrap_or(i64::MAX);
                 let codes = running_codes();
@@ -399,7 +392,7 @@ impl Store {
         .await
     }
 
-    /// A job with everything that belongs to it.
+    /// Returns a job with its specification, tasks and outputs.
     pub async fn job_detail(&self, job: String) -> Result<Option<JobDetail>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {

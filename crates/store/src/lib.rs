@@ -1,13 +1,14 @@
-//! What Tidemill keeps: PostgreSQL and SQLite behind one [`Store`].
+//! Database access: PostgreSQL and SQLite behind one [`Store`].
 //!
-//! The kernel's verbs are SQL functions on PostgreSQL, which Rust calls, and statements on SQLite. Everything else
-//! shares its SQL. A change of state names what it believes; a belief that is no longer true is an outcome
-//! ([`tidemill_core::run::Applied`]), not an error.
+//! The kernel operations are SQL functions on PostgreSQL, which Rust calls, and statements on SQLite. Everything else
+//! shares its SQL. An update names the state that it expects. If the row is in another state, the update returns an
+//! outcome ([`tidemill_core::run::ChangeOutcome`]), not an error.
 
 mod access;
 mod agents;
 mod alerts;
 mod artifacts;
+mod audit_entry;
 mod backup;
 #[cfg(feature = "broken")]
 mod broken;
@@ -31,6 +32,7 @@ mod migrate;
 mod monitor;
 mod needs;
 mod outputs;
+mod overview;
 mod page_step;
 mod pages;
 mod partitions;
@@ -39,39 +41,42 @@ mod postgres;
 mod projects;
 mod prune;
 mod queue;
-mod record;
 mod rejects;
 mod request_keys;
 mod resource;
 mod roles;
 mod rules;
+mod run_to_completion;
 mod runs;
 mod schedules;
 mod schema;
 mod sqlite;
-mod standing;
 mod stats;
 mod stones;
 mod store;
 mod sweep;
+mod sync_messages;
+mod sync_runs;
 mod syncs;
 mod tasks;
 mod tx;
 mod unreadable;
 mod wake;
-mod whole;
 mod why;
 mod workers;
 
-pub use access::{Known, KnownSession, PrunedAccess, Slice};
-pub use agents::KnownAgent;
-pub use alerts::{AlertFilter, DeadGroup, NewAlert, StuckSync, Waiting};
-pub use controller::{Change, EndTask, JobWrite, LiveJob, LiveNeed, LiveTask, Look, NamedJob, NewTask};
-pub use controller_lease::{ControllerLease, Held, Lease};
+pub use access::{AccessPruneCounts, BrowserSession, Credential, ListPage};
+pub use agents::AgentRecord;
+pub use alerts::{AlertFilter, Backlog, DeadGroup, NewAlert, StuckSync};
+pub use audit_entry::{AuditEntry, annotate_audit, skip_audit};
+pub use controller::{
+    Change, ControllerSnapshot, EndTask, JobWrite, LiveJob, LiveNeed, LiveTask, NamedJob, NewTask,
+};
+pub use controller_lease::{ControllerLease, Lease, LeaseOutcome};
 pub use deliveries::Delivery;
 pub use error::{Class, Error, Refusal, RefusalCode, chain};
 pub use events::{EventPage, EventTail};
-pub use graphs::{Ending, NewGraph};
+pub use graphs::{JobEnding, NewGraph};
 pub use health::{Health, PinningSession};
 pub use jobs::{JobPage, LatestJob, NewJob, OldJob};
 pub use live::{LiveEvent, LivePage};
@@ -80,27 +85,29 @@ pub use monitor::{
     LoopError, LoopFailure, LoopHandle, LoopOptions, LoopState, Next, Panic, TaskMonitor, catch_panic,
     catch_panic_in,
 };
-pub use outputs::{HeldFiles, Use};
+pub use outputs::{HeldFiles, OutputUse};
+pub use overview::{Overview, OverviewLine, PoolUse};
 pub use page_step::PageStep;
 pub use pages::PageRow;
-pub use partitions::{NewPartition, Place};
-pub use postgres::Waits;
-pub use prune::Pruned;
+pub use partitions::{NewPartition, PartitionPosition};
+pub use postgres::PoolWaits;
+pub use prune::PruneCounts;
 pub use queue::{Answer, Purged, Queue, Receive};
-pub use record::{Record, note, unchanged};
-pub use rejects::{GapFilter, NewReject, RejectFilter, RejectPlace};
-pub use request_keys::{Asked, RequestKey};
+pub use rejects::{GapFilter, NewReject, RejectFilter, RejectPosition};
+pub use request_keys::{KeyClaim, RequestKey};
 pub use resource::Resource;
 pub use roles::Roles;
 pub use runs::Failures;
-pub use schedules::Fired;
+pub use schedules::FireRecord;
 pub use schema::{Pooler, Schema};
-pub use standing::{PoolUse, Standing, StandingLine};
-pub use stones::{Built, OpenStone, OpenStones, PricedStone, ProofRow, Unseen};
+pub use stones::{BuildVersions, OpenStone, OpenStones, PricedStone, ProofRow, UnseenCounts};
 pub use store::{Clock, Options, Store};
 pub use sweep::{Swept, SweptAction};
-pub use syncs::{PartitionCounts, SyncFilter, SyncMessage};
-pub use tasks::{HeldTask, Orders};
-pub use tidemill_core::run::{Cancelled, ClaimRuns, FinishRun, Holder, Queued, Retried, RunFilter};
+pub use sync_messages::SyncMessage;
+pub use syncs::{PartitionCounts, SyncFilter};
+pub use tasks::{HeldTask, OpenOrders};
+pub use tidemill_core::run::{
+    CancelOutcome, ClaimRuns, FinishRun, Holder, QueueOutcome, RetryOutcome, RunFilter,
+};
 pub use tx::Tx;
 pub use wake::Waiter;

@@ -1,4 +1,5 @@
-//! Reading everybody's events as they are committed: see [`tidemill_core::live`] for why this needs no sequence.
+//! Reads the events of all runs as they are committed. See [`tidemill_core::live`] for why this needs no global
+//! sequence number.
 
 use crate::codec::Columns;
 use crate::tx::{Conn, FromColumns, Of, on};
@@ -7,12 +8,11 @@ use tidemill_core::RunId;
 use tidemill_core::event::Event;
 use tidemill_core::live::Point;
 
-/// An event, and whose it is.
+/// An event with the project of its run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LiveEvent {
-    /// The event.
     pub event: Event,
-    /// The project of its run; empty where the run is gone.
+    /// Empty if the run was deleted.
     pub project_id: String,
 }
 
@@ -22,26 +22,25 @@ impl FromColumns for LiveEvent {
     }
 }
 
-/// Which events to read: those of transactions that ended between two points, in the order of runs and numbers.
+/// Which events to read: those of transactions that ended between two points, ordered by run and sequence number.
 #[derive(Debug, Clone)]
 pub struct LivePage {
-    /// Had not ended by this point.
+    /// Excludes transactions that had ended by this point.
     pub since: Point,
-    /// Has ended by this one.
+    /// Includes transactions that have ended by this point.
     pub until: Point,
-    /// After this event.
+    /// Returns only events after this one.
     pub after: Option<(RunId, i32)>,
-    /// Of this project, if not of all.
+    /// Restricts the events to this project.
     pub project: Option<String>,
-    /// At most so many.
     pub limit: usize,
 }
 
 impl Tx<'_> {
     async fn live_point(&mut self) -> Result<Point, Error> {
-        let text: Option<String> = on!(self, catalog::LIVE_POINT, [], fetch_optional, "look for events")?
-            .record("look for events")?;
-        let bad = |bad| Error::database("look for events", sqlx::Error::Decode(Box::new(bad)));
+        let text: Option<String> =
+            on!(self, catalog::LIVE_POINT, [], fetch_optional, "find events")?.record("find events")?;
+        let bad = |bad| Error::database("find events", sqlx::Error::Decode(Box::new(bad)));
         Point::of_snapshot(&text.unwrap_or_default()).map_err(bad)
     }
 
@@ -51,7 +50,7 @@ impl Tx<'_> {
         let limit = i64::try_from(page.limit).unwrap_or(i64::MAX);
         let sql = self.sql(catalog::LIVE_PAGE);
         let rows = match &mut self.conn {
-            // Planned each time: a plan for any two points would read the whole table.
+            // Planned for every call: a generic plan for any two points would scan the whole table.
             Conn::Postgres(conn) => sqlx::query(sql)
                 .bind(since.next())
                 .bind(since.open())
@@ -90,13 +89,13 @@ fn list(numbers: &[i64]) -> String {
 }
 
 impl Store {
-    /// Which transactions have ended by now.
+    /// Returns the set of transactions that have ended by now.
     pub async fn live_point(&self) -> Result<Point, Error> {
-        self.glance(move |mut tx| Box::pin(async move { tx.live_point().await })).await
+        self.read_one(move |mut tx| Box::pin(async move { tx.live_point().await })).await
     }
 
-    /// Events of transactions that ended between two points.
+    /// Returns events of transactions that ended between two points.
     pub async fn live_page(&self, page: LivePage) -> Result<Vec<LiveEvent>, Error> {
-        self.glance(move |mut tx| Box::pin(async move { tx.live_page(&page).await })).await
+        self.read_one(move |mut tx| Box::pin(async move { tx.live_page(&page).await })).await
     }
 }

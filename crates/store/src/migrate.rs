@@ -236,7 +236,7 @@ impl Store {
                 let mut transaction = conn.begin().await.map_err(failed)?;
                 let presence = presence_postgres(&mut transaction, &self.context.schema).await;
                 if transaction.rollback().await.is_ok() {
-                    conn.keep();
+                    conn.cache();
                 }
                 presence
             }
@@ -252,7 +252,7 @@ impl Store {
         let needed = MIGRATIONS.last().map_or(0, |migration| migration.version);
         match self.presence().await? {
             Presence::Absent => Err(Error::Schema {
-                what: format!("there are no Tidemill tables in {}", self.place()),
+                what: format!("there are no Tidemill tables in {}", self.location()),
                 hint: "tidemill migrate".to_owned(),
             }),
             Presence::Foreign(differences) => {
@@ -271,7 +271,7 @@ impl Store {
     }
 
     fn place_of_tables(&self) -> String {
-        if self.is_postgres() { self.schema().to_owned() } else { self.place() }
+        if self.is_postgres() { self.schema().to_owned() } else { self.location() }
     }
 }
 

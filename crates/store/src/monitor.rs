@@ -22,11 +22,11 @@ use tokio::time::Instant;
 
 /// Wait after the first failed pass.
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
-/// Longest wait after a failed pass, unless the loop asks for another.
+/// Longest wait after a failed pass, unless the loop sets another.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
-/// A pass that never returns counts as healthy after so long.
+/// Time after which a pass that never returns counts as healthy.
 const LONG_PASS_HEALTHY_AFTER: Duration = Duration::from_secs(10);
-/// Characters of an error that are kept.
+/// Maximum length of a stored error in characters.
 const ERROR_CHARS_MAX: usize = 500;
 
 /// The message of a panic.
@@ -37,7 +37,7 @@ impl Panic {
     fn new(payload: &(dyn Any + Send)) -> Self {
         let text = payload.downcast_ref::<&'static str>().copied();
         let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-        Self(shortened(text.unwrap_or("no message")))
+        Self(truncate(text.unwrap_or("no message")))
     }
 }
 
@@ -51,7 +51,7 @@ impl std::error::Error for Panic {}
 
 /// Runs a function and returns its panic, if it panics, as an error.
 pub fn catch_panic_in<T>(function: impl FnOnce() -> T) -> Result<T, Panic> {
-    // Callers drop or re-read whatever the function was changing.
+    // Callers drop or re-read the data that the function was changing.
     catch_unwind(AssertUnwindSafe(function)).map_err(|payload| Panic::new(payload.as_ref()))
 }
 
@@ -69,14 +69,14 @@ pub async fn catch_panic<F: Future>(future: F) -> Result<F::Output, Panic> {
 /// The reason why a pass failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoopError {
-    /// What failed, without data of users: safe to show to callers without a token.
+    /// Description without user data, safe to show to callers without a token.
     pub summary: String,
-    /// The error with all of its causes, for the log and for callers that may see everything.
+    /// The error with all of its causes, for the log and for privileged callers.
     pub detail: String,
 }
 
 impl LoopError {
-    /// An error whose text holds no data of users.
+    /// Returns an error whose text contains no user data.
     pub fn new(summary: impl Into<String>) -> Self {
         let summary = summary.into();
         Self { detail: summary.clone(), summary }
@@ -85,7 +85,7 @@ impl LoopError {
 
 impl From<Error> for LoopError {
     fn from(error: Error) -> Self {
-        Self { summary: error.summary(), detail: shortened(&chain(&error)) }
+        Self { summary: error.summary(), detail: truncate(&chain(&error)) }
     }
 }
 
@@ -95,16 +95,15 @@ impl From<Panic> for LoopError {
     }
 }
 
-/// What a loop does after a pass that succeeded.
+/// The next action of a loop after a successful pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// It starts the next pass after so long.
+    /// Starts the next pass after this time.
     After(Duration),
-    /// It ends.
     End,
 }
 
-/// How a loop is supervised.
+/// Supervision options of a loop.
 #[derive(Debug, Clone, Copy)]
 pub struct LoopOptions {
     name: &'static str,
@@ -114,30 +113,30 @@ pub struct LoopOptions {
 }
 
 impl LoopOptions {
-    /// A loop of this name. The name is a label of metrics: it must not vary.
+    /// Returns options for a loop. The name is a metric label, so it must be constant.
     pub const fn new(name: &'static str) -> Self {
         Self { name, first_after: Duration::ZERO, backoff_max: BACKOFF_MAX, is_long: false }
     }
 
-    /// Waits so long before the first pass.
+    /// Sets the wait before the first pass.
     #[must_use]
     pub const fn first_after(self, first_after: Duration) -> Self {
         Self { first_after, ..self }
     }
 
-    /// Waits at most so long after a failed pass.
+    /// Sets the longest wait after a failed pass.
     #[must_use]
     pub const fn backoff_max(self, backoff_max: Duration) -> Self {
         Self { backoff_max, ..self }
     }
 
-    /// One pass lasts as long as the process. It counts as healthy once it has run for a while.
+    /// Declares that one pass lasts as long as the process. It counts as healthy once it has run for a while.
     #[must_use]
     pub const fn long_pass(self) -> Self {
         Self { is_long: true, ..self }
     }
 
-    /// The wait after this many failed passes in a row, with jitter: processes must not retry in step.
+    /// Returns the wait after this many consecutive failures, with jitter so that processes do not retry in step.
     fn backoff(&self, failures: u32) -> Duration {
         let doubled = BACKOFF_FIRST.saturating_mul(1_u32 << failures.saturating_sub(1).min(20));
         let random = u32::try_from(RandomState::new().hash_one(0) % 1_000).unwrap_or(0);
@@ -149,20 +148,18 @@ impl LoopOptions {
 /// The state of one loop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoopState {
-    /// The name of the loop.
     pub name: &'static str,
-    /// How often it was restarted after a failure.
+    /// Number of restarts after a failure.
     pub restarts: u64,
-    /// The failure it has not recovered from.
+    /// Failure from which it has not recovered.
     pub failure: Option<LoopFailure>,
 }
 
-/// A failure that lasts.
+/// A failure that the loop has not recovered from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoopFailure {
-    /// How long the loop has been failing.
+    /// Time since the first failed pass.
     pub lasts: Duration,
-    /// The last error.
     pub error: LoopError,
 }
 
@@ -191,7 +188,7 @@ impl TaskMonitor {
         self.loops.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The loops that run in this process, by name. Several loops of one name are each listed.
+    /// Returns the loops of this process, by name. Several loops with one name are listed separately.
     pub fn loops(&self) -> Vec<LoopState> {
         let registry = self.registry();
         let mut loops: Vec<LoopState> = registry.entries.values().map(Entry::state).collect();
@@ -263,7 +260,7 @@ pub struct LoopHandle {
 }
 
 impl LoopHandle {
-    /// Notes that a pass succeeded.
+    /// Records a successful pass.
     pub fn succeeded(&self) {
         let ended = self.monitor.registry().entries.get_mut(&self.id).and_then(|entry| {
             entry.failures = 0;
@@ -275,7 +272,7 @@ impl LoopHandle {
         }
     }
 
-    /// Notes that a pass failed; returns how many have failed in a row.
+    /// Records a failed pass; returns the number of consecutive failures.
     pub fn failed(&self, error: LoopError) -> u32 {
         let mut registry = self.monitor.registry();
         let Some(entry) = registry.entries.get_mut(&self.id) else { return 1 };
@@ -283,9 +280,9 @@ impl LoopHandle {
         entry.failures = entry.failures.saturating_add(1);
         let failures = entry.failures;
         let before = entry.failure.take();
-        // An error that lasts is logged once: a process without a privilege would fail in every pass.
-        let is_news = before.as_ref().is_none_or(|(_, last)| *last != error);
-        let detail = is_news.then(|| error.detail.clone());
+        // A lasting error is logged once, because a process without a privilege would fail in every pass.
+        let is_new = before.as_ref().is_none_or(|(_, last)| *last != error);
+        let detail = is_new.then(|| error.detail.clone());
         entry.failure = Some((before.map_or_else(Instant::now, |(since, _)| since), error));
         drop(registry);
         if let Some(detail) = detail {
@@ -296,7 +293,7 @@ impl LoopHandle {
         failures
     }
 
-    /// Awaits a pass that lasts as long as the process, and notes when it has run long enough to count as healthy.
+    /// Awaits a pass that lasts as long as the process, and records success once it counts as healthy.
     async fn healthy_when_long<F: Future>(&self, pass: F) -> F::Output {
         let mut pass = pin!(pass);
         if let Ok(done) = tokio::time::timeout(LONG_PASS_HEALTHY_AFTER, &mut pass).await {
@@ -321,7 +318,7 @@ impl Drop for LoopHandle {
     }
 }
 
-fn shortened(text: &str) -> String {
+fn truncate(text: &str) -> String {
     text.chars().take(ERROR_CHARS_MAX).collect()
 }
 

@@ -1,4 +1,4 @@
-//! The shape of a graph: which jobs need which.
+//! The edges of a graph: which jobs need which.
 
 use crate::codec::Columns;
 use crate::tx::{FromColumns, on};
@@ -6,7 +6,7 @@ use crate::{Error, Store, catalog};
 use tidemill_core::RunId;
 use tidemill_core::graph::record::JobNeeds;
 
-/// A job, and one that it needs, by their places.
+/// Positions of a job and of a job that it needs.
 struct Edge(i32, i32);
 
 impl FromColumns for Edge {
@@ -16,10 +16,10 @@ impl FromColumns for Edge {
 }
 
 impl Store {
-    /// What the jobs of a run need whose places are after the first and not after the last. Those that need nothing are
-    /// left out.
+    /// Returns the dependencies of the jobs with positions in `after + 1..=last`. Jobs without dependencies are left
+    /// out.
     pub async fn needs(&self, run: RunId, after: i32, last: i32) -> Result<Vec<JobNeeds>, Error> {
-        self.glance(move |mut tx| {
+        self.read_one(move |mut tx| {
             Box::pin(async move {
                 let run = run.as_str();
                 let edges: Vec<Edge> =

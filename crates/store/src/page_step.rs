@@ -10,7 +10,7 @@ use crate::{Error, RefusalCode, Tx, catalog};
 use tidemill_core::Timestamp;
 use tidemill_core::feed::Item;
 use tidemill_core::queue::{NewMessage, Receipt, check_messages};
-use tidemill_core::run::Applied;
+use tidemill_core::run::ChangeOutcome;
 use uuid::Uuid;
 
 /// A page to store.
@@ -112,7 +112,7 @@ impl Tx<'_> {
         now: Option<Timestamp>,
     ) -> Result<Option<Receipt>, Error> {
         let place = step.place;
-        let changed = self.keep_records(step.feed, place.run_id, step.items, now).await?;
+        let changed = self.store_records(step.feed, place.run_id, step.items, now).await?;
         let advance = Advance {
             next_offset: step.next_offset,
             shift: step.shift,
@@ -126,7 +126,7 @@ impl Tx<'_> {
         }
         self.insert_page(step, advance, now).await?;
         match self.complete_messages(std::slice::from_ref(step.receipt), now).await?.first() {
-            Some(Applied::Applied) => {}
+            Some(ChangeOutcome::Applied) => {}
             _ => return Err(stale()),
         }
         if step.keeps {

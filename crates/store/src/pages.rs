@@ -1,23 +1,23 @@
-//! Pages: the raw rows that a page brings, and the ledger that remembers it.
+//! Pages of a feed: their raw records, and the log of pages already read.
 
-use crate::codec::{At, Bare, Columns};
-use crate::partitions::Place;
+use crate::codec::{Columns, SqlTime, SqlUuid};
+use crate::partitions::PartitionPosition;
 use crate::tx::{Conn, FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
 use tidemill_core::Timestamp;
 use tidemill_core::feed::{Item, NAMELESS};
 use tidemill_core::pace::{Pace, Scale};
-use tidemill_core::page::Seen;
+use tidemill_core::page::ReadCounts;
 use uuid::Uuid;
 
-/// One page, as the ledger remembers it.
+/// A page in the log of pages already read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageRow {
-    /// Where it began.
+    /// Offset of its first record.
     pub offset: i32,
-    /// What it was, to find out that the source gives the same page again.
+    /// Hash of the page, to detect a source that returns the same page twice.
     pub hash: Vec<u8>,
-    /// The stones on it, in the feed's order.
+    /// Ids of its stones, in feed order.
     pub stone_ids: Vec<String>,
 }
 
@@ -31,13 +31,13 @@ impl FromColumns for PageRow {
     }
 }
 
-impl FromColumns for Seen {
+impl FromColumns for ReadCounts {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         let count = |column: &str| row.long(column).map(i64::unsigned_abs);
         Ok(Self {
             distinct: count("seen")?,
             distinct_in_pass: count("seen_in_pass")?,
-            places: count("places")?,
+            positions: count("places")?,
             nameless: count("nameless")?,
         })
     }
@@ -52,8 +52,9 @@ impl FromColumns for Stored {
 }
 
 impl Tx<'_> {
-    /// Keeps the records of a page, sorted by stone so that two pages never wait for each other; how many changed.
-    pub async fn keep_records(
+    /// Stores the records of a page; returns how many changed. They must be sorted by stone, so that two pages cannot
+    /// deadlock.
+    pub async fn store_records(
         &mut self,
         feed: &str,
         sync: Uuid,
@@ -63,7 +64,7 @@ impl Tx<'_> {
         if items.is_empty() {
             return Ok(0);
         }
-        let failed = |source| Error::database("keep records", source);
+        let failed = |source| Error::database("store records", source);
         let (sql, now) = (self.sql(catalog::RAW_UPSERT), self.time(now));
         match &mut self.conn {
             Conn::Postgres(conn) => {
@@ -71,7 +72,7 @@ impl Tx<'_> {
                 let offers: Vec<Option<&str>> = items.iter().map(|item| item.offer_id.as_deref()).collect();
                 let payloads: Vec<&str> = items.iter().map(|item| item.payload.as_str()).collect();
                 let hashes: Vec<&[u8]> = items.iter().map(|item| item.payload_hash.as_slice()).collect();
-                let query = sqlx::query(sql).bind(feed).bind(Bare(sync)).bind(ids).bind(offers);
+                let query = sqlx::query(sql).bind(feed).bind(SqlUuid(sync)).bind(ids).bind(offers);
                 let query = query.bind(payloads).bind(hashes).bind(now).persistent(self.context.named);
                 Ok(query.execute(&mut **conn).await.map_err(failed)?.rows_affected())
             }
@@ -80,7 +81,7 @@ impl Tx<'_> {
                 for item in items {
                     let query = sqlx::query(sqlx::AssertSqlSafe(sql.0.clone()))
                         .bind(feed)
-                        .bind(Bare(sync))
+                        .bind(SqlUuid(sync))
                         .bind(item.stone_id.as_str())
                         .bind(item.offer_id.as_deref())
                         .bind(item.payload.as_str())
@@ -93,25 +94,29 @@ impl Tx<'_> {
         }
     }
 
-    /// The pages before an offset, in the same pass, the last one first.
-    pub async fn pages_before(&mut self, place: Place<'_>, limit: usize) -> Result<Vec<PageRow>, Error> {
+    /// Returns pages before an offset in the same pass, latest first.
+    pub async fn pages_before(
+        &mut self,
+        position: PartitionPosition<'_>,
+        limit: usize,
+    ) -> Result<Vec<PageRow>, Error> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         on!(
             self,
             catalog::PAGE_LAST,
-            [Bare(place.run_id), place.partition, place.pass, place.offset, limit],
+            [SqlUuid(position.run_id), position.partition, position.pass, position.offset, limit],
             fetch_all,
             "read pages"
         )?
         .records("read pages")
     }
 
-    /// What a partition has seen, in the pass of a place and in all.
-    pub async fn seen(&mut self, place: Place<'_>) -> Result<Seen, Error> {
-        let found: Option<Seen> = on!(
+    /// Counts the records that a partition has read, in this pass and in all.
+    pub async fn count_read(&mut self, position: PartitionPosition<'_>) -> Result<ReadCounts, Error> {
+        let found: Option<ReadCounts> = on!(
             self,
             catalog::PAGE_SEEN,
-            [Bare(place.run_id), place.partition, place.pass, NAMELESS],
+            [SqlUuid(position.run_id), position.partition, position.pass, NAMELESS],
             fetch_optional,
             "count records"
         )?
@@ -119,7 +124,7 @@ impl Tx<'_> {
         Ok(found.unwrap_or_default())
     }
 
-    /// Pages of a partition from an offset on.
+    /// Returns pages of a partition from an offset.
     pub async fn pages_from(
         &mut self,
         sync: Uuid,
@@ -128,49 +133,51 @@ impl Tx<'_> {
         limit: usize,
     ) -> Result<Vec<PageRow>, Error> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        on!(self, catalog::PAGE_RANGE, [Bare(sync), partition, offset, limit], fetch_all, "read pages")?
+        on!(self, catalog::PAGE_RANGE, [SqlUuid(sync), partition, offset, limit], fetch_all, "read pages")?
             .records("read pages")
     }
 }
 
 impl Store {
-    /// How many stones a sync stored, interval by interval.
+    /// Returns the number of stones that a sync stored in each interval.
     pub async fn pace(&self, sync: Uuid) -> Result<Pace, Error> {
-        self.glance(move |mut tx| {
+        self.read_one(move |mut tx| {
             Box::pin(async move {
                 let Some(scale) = Scale::of(&tx.partitions(sync).await?) else { return Ok(Pace::default()) };
-                let binds = (At(scale.from), scale.interval_secs, scale.points);
+                let binds = (SqlTime(scale.from), scale.interval_secs, scale.points);
                 let stored: Vec<Stored> = on!(
                     tx,
                     catalog::PAGE_PACE,
-                    [Bare(sync), binds.0, binds.1, binds.2],
+                    [SqlUuid(sync), binds.0, binds.1, binds.2],
                     fetch_all,
                     "read the pace of a sync"
                 )?
                 .records("read the pace of a sync")?;
-                Ok(scale.filled(stored.into_iter().map(|Stored(place, stored)| (place, stored))))
+                Ok(scale.filled(stored.into_iter().map(|Stored(position, stored)| (position, stored))))
             })
         })
         .await
     }
 
-    /// What a partition has seen, in the pass of a place and in all.
-    pub async fn seen(&self, place: Place<'_>) -> Result<Seen, Error> {
-        let (run_id, partition) = (place.run_id, place.partition.to_owned());
-        let (offset, pass) = (place.offset, place.pass);
+    /// Counts the records that a partition has read, in this pass and in all.
+    pub async fn count_read(&self, position: PartitionPosition<'_>) -> Result<ReadCounts, Error> {
+        let (run_id, partition) = (position.run_id, position.partition.to_owned());
+        let (offset, pass) = (position.offset, position.pass);
         self.read(move |mut tx| {
-            Box::pin(async move { tx.seen(Place { run_id, partition: &partition, offset, pass }).await })
+            Box::pin(async move {
+                tx.count_read(PartitionPosition { run_id, partition: &partition, offset, pass }).await
+            })
         })
         .await
     }
 }
 
 impl Tx<'_> {
-    /// The time to bind: the caller's; where there is none, PostgreSQL's own clock tells it, and SQLite has none.
-    pub(crate) fn time(&self, now: Option<Timestamp>) -> Option<At> {
+    /// Returns the time to bind. Without one from the caller, PostgreSQL uses its own clock and SQLite the host's.
+    pub(crate) fn time(&self, now: Option<Timestamp>) -> Option<SqlTime> {
         match &self.conn {
-            Conn::Postgres(_) => now.map(At),
-            Conn::Sqlite(_) => Some(At(self.moment(now))),
+            Conn::Postgres(_) => now.map(SqlTime),
+            Conn::Sqlite(_) => Some(SqlTime(self.moment(now))),
         }
     }
 }

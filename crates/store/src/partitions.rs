@@ -1,6 +1,6 @@
-//! Partitions: how far each slice of a feed is, moved by compare-and-swap.
+//! Partitions: the progress of each price range of a feed, advanced by compare-and-swap.
 
-use crate::codec::{At, Bare, Columns, Doc};
+use crate::codec::{Columns, SqlJson, SqlTime, SqlUuid};
 use crate::tx::{FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
 use tidemill_core::feed::PriceRange;
@@ -39,50 +39,42 @@ impl FromColumns for Partition {
     }
 }
 
-/// A partition to write.
+/// The content of a partition to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewPartition<'a> {
-    /// The sync.
     pub run_id: Uuid,
-    /// Its name.
     pub partition: &'a str,
-    /// Its prices.
     pub prices: PriceRange,
-    /// Records that the scan counted.
+    /// Number of records that the scan counted.
     pub predicted: i64,
-    /// What was updated since then is read; everything without it.
+    /// Lower bound of the update time; without it, all records are read.
     pub updated_from: Option<Timestamp>,
-    /// The gap that it covers.
+    /// Gap that the partition covers.
     pub gap: Option<i64>,
 }
 
-/// What a step believes of a partition.
+/// The position at which the caller expects a partition to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place<'a> {
-    /// The sync.
+pub struct PartitionPosition<'a> {
     pub run_id: Uuid,
-    /// The partition.
     pub partition: &'a str,
-    /// Its next offset.
     pub offset: i32,
-    /// Its pass.
     pub pass: i32,
 }
 
-/// What a page adds to its partition.
+pub(crate) use PartitionPosition as Place;
+
+/// Counts that a page adds to its partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Advance {
-    /// Where the next page begins.
     pub(crate) next_offset: i32,
-    /// How far the source's list has moved.
+    /// Number of records by which the source's list has moved.
     pub(crate) shift: i32,
-    /// Records that the source gave.
+    /// Records that the source returned.
     pub(crate) fetched: i32,
-    /// Records that were stored.
     pub(crate) stored: i32,
     /// Records that were new or different.
     pub(crate) changed: i32,
-    /// Records that could not be stored.
     pub(crate) rejected: i32,
 }
 
@@ -98,12 +90,12 @@ impl Tx<'_> {
             self,
             catalog::PARTITION_INSERT,
             [
-                Bare(new.run_id),
+                SqlUuid(new.run_id),
                 new.partition,
                 new.prices.from,
                 new.prices.to,
                 new.predicted,
-                new.updated_from.map(At),
+                new.updated_from.map(SqlTime),
                 new.gap,
                 now,
             ],
@@ -113,22 +105,21 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// A partition.
     pub async fn partition(&mut self, sync: Uuid, partition: &str) -> Result<Option<Partition>, Error> {
-        on!(self, catalog::PARTITION_GET, [Bare(sync), partition], fetch_optional, "read a partition")?
+        on!(self, catalog::PARTITION_GET, [SqlUuid(sync), partition], fetch_optional, "read a partition")?
             .record("read a partition")
     }
 
-    /// The partitions of a sync, by price.
+    /// Returns the partitions of a sync, by price.
     pub async fn partitions(&mut self, sync: Uuid) -> Result<Vec<Partition>, Error> {
-        on!(self, catalog::PARTITION_LIST, [Bare(sync)], fetch_all, "list partitions")?
+        on!(self, catalog::PARTITION_LIST, [SqlUuid(sync)], fetch_all, "list partitions")?
             .records("list partitions")
     }
 
-    /// Moves a partition past a page. False: it was not where the caller believes.
+    /// Moves a partition past a page. Returns false if it was not at the expected position.
     pub(crate) async fn advance_partition(
         &mut self,
-        place: Place<'_>,
+        position: PartitionPosition<'_>,
         by: Advance,
         now: Option<Timestamp>,
     ) -> Result<bool, Error> {
@@ -137,10 +128,10 @@ impl Tx<'_> {
             self,
             catalog::PARTITION_ADVANCE,
             [
-                Bare(place.run_id),
-                place.partition,
-                place.offset,
-                place.pass,
+                SqlUuid(position.run_id),
+                position.partition,
+                position.offset,
+                position.pass,
                 by.next_offset,
                 by.shift,
                 i64::from(by.fetched),
@@ -155,7 +146,7 @@ impl Tx<'_> {
         Ok(moved.count() > 0)
     }
 
-    /// Notes that a worker has taken a partition's first page.
+    /// Records that a worker has received a partition's first page.
     pub async fn receive_partition(
         &mut self,
         sync: Uuid,
@@ -163,39 +154,45 @@ impl Tx<'_> {
         now: Option<Timestamp>,
     ) -> Result<(), Error> {
         let now = self.time(now);
-        on!(self, catalog::PARTITION_RECEIVE, [Bare(sync), partition, now], execute, "take a partition")?;
+        on!(
+            self,
+            catalog::PARTITION_RECEIVE,
+            [SqlUuid(sync), partition, now],
+            execute,
+            "record the start of a partition"
+        )?;
         Ok(())
     }
 
-    /// Completes a partition. False: it was not where the caller believes.
+    /// Completes a partition. Returns false if it was not at the expected position.
     pub async fn end_partition(
         &mut self,
-        place: Place<'_>,
+        position: PartitionPosition<'_>,
         recount: Option<i64>,
         now: Option<Timestamp>,
     ) -> Result<bool, Error> {
-        self.at_place(catalog::PARTITION_END, place, recount, now).await
+        self.update_at(catalog::PARTITION_END, position, recount, now).await
     }
 
-    /// Begins another pass over a partition. False: it was not where the caller believes.
-    pub async fn repeat_partition(
+    /// Starts another pass over a partition. Returns false if it was not at the expected position.
+    pub async fn start_next_pass(
         &mut self,
-        place: Place<'_>,
+        position: PartitionPosition<'_>,
         recount: Option<i64>,
         now: Option<Timestamp>,
     ) -> Result<bool, Error> {
-        self.at_place(catalog::PARTITION_AGAIN, place, recount, now).await
+        self.update_at(catalog::PARTITION_AGAIN, position, recount, now).await
     }
 
-    async fn at_place(
+    async fn update_at(
         &mut self,
         statement: catalog::Statement,
-        place: Place<'_>,
+        position: PartitionPosition<'_>,
         recount: Option<i64>,
         now: Option<Timestamp>,
     ) -> Result<bool, Error> {
         let now = self.time(now);
-        let binds = (Bare(place.run_id), place.partition, place.offset, place.pass);
+        let binds = (SqlUuid(position.run_id), position.partition, position.offset, position.pass);
         let moved = on!(
             self,
             statement,
@@ -206,8 +203,9 @@ impl Tx<'_> {
         Ok(moved.count() > 0)
     }
 
-    /// Counts a fault of the current page; how many there are, or `None` where the partition has moved on.
-    pub async fn fault_partition(
+    /// Counts a failed attempt of the current page; returns the number of failures, or `None` if the partition has
+    /// moved on.
+    pub async fn record_fault(
         &mut self,
         sync: Uuid,
         partition: &str,
@@ -219,14 +217,14 @@ impl Tx<'_> {
         on!(
             self,
             catalog::PARTITION_FAULT,
-            [Bare(sync), partition, offset, error, now],
+            [SqlUuid(sync), partition, offset, error, now],
             fetch_optional,
-            "note a fault"
+            "record a fault"
         )?
-        .record("note a fault")
+        .record("record a fault")
     }
 
-    /// Fails a partition that is open at this offset. False: it was not.
+    /// Fails a partition that is open at this offset. Returns false if it was not.
     pub async fn fail_partition(
         &mut self,
         sync: Uuid,
@@ -236,7 +234,7 @@ impl Tx<'_> {
         now: Option<Timestamp>,
     ) -> Result<bool, Error> {
         let now = self.time(now);
-        let binds = (Bare(sync), partition, error);
+        let binds = (SqlUuid(sync), partition, error);
         let failed = on!(
             self,
             catalog::PARTITION_FAIL,
@@ -257,7 +255,7 @@ impl Tx<'_> {
         Ok(true)
     }
 
-    /// Fails every partition that is open; how many.
+    /// Fails every open partition; returns how many.
     pub async fn fail_open_partitions(
         &mut self,
         sync: Uuid,
@@ -266,33 +264,34 @@ impl Tx<'_> {
     ) -> Result<u64, Error> {
         let now = self.time(now);
         let failed =
-            on!(self, catalog::PARTITION_FAIL_OPEN, [Bare(sync), error, now], execute, "fail partitions")?;
-        on!(self, catalog::WORKER_RUN_END_ALL, [Bare(sync), error, now], execute, "fail partitions")?;
+            on!(self, catalog::PARTITION_FAIL_OPEN, [SqlUuid(sync), error, now], execute, "fail partitions")?;
+        on!(self, catalog::WORKER_RUN_END_ALL, [SqlUuid(sync), error, now], execute, "fail partitions")?;
         Ok(failed.count())
     }
 
-    /// Marks failed partitions to be read from their beginning when they are tried again; how many.
-    pub async fn ask_restart(&mut self, sync: Uuid, partition: Option<&str>) -> Result<u64, Error> {
-        let asked =
-            on!(self, catalog::PARTITION_RESTART, [Bare(sync), partition], execute, "ask for a restart")?;
-        Ok(asked.count())
+    /// Marks failed partitions to be read from the start when they are retried; returns how many.
+    pub async fn request_restart(&mut self, sync: Uuid, partition: Option<&str>) -> Result<u64, Error> {
+        let marked =
+            on!(self, catalog::PARTITION_RESTART, [SqlUuid(sync), partition], execute, "request a restart")?;
+        Ok(marked.count())
     }
 
-    /// Opens the failed partitions of a sync again; how many.
+    /// Reopens the failed partitions of a sync; returns how many.
     pub async fn reopen_partitions(&mut self, sync: Uuid, now: Option<Timestamp>) -> Result<u64, Error> {
         let now = self.time(now);
-        on!(self, catalog::PARTITION_FORGET, [Bare(sync)], execute, "forget pages")?;
-        let opened = on!(self, catalog::PARTITION_REOPEN, [Bare(sync), now], execute, "reopen partitions")?;
+        on!(self, catalog::PARTITION_FORGET, [SqlUuid(sync)], execute, "delete pages")?;
+        let opened =
+            on!(self, catalog::PARTITION_REOPEN, [SqlUuid(sync), now], execute, "reopen partitions")?;
         Ok(opened.count())
     }
 
-    /// A partition with pages that are not in the canonical table, locked until the step ends.
+    /// Returns a partition with unconsolidated pages, locked until the transaction ends.
     pub async fn open_partition(&mut self, sync: Uuid) -> Result<Option<Partition>, Error> {
-        on!(self, catalog::PARTITION_OPEN, [Bare(sync)], fetch_optional, "find open pages")?
+        on!(self, catalog::PARTITION_OPEN, [SqlUuid(sync)], fetch_optional, "find open pages")?
             .record("find open pages")
     }
 
-    /// Notes up to where a partition's pages are in the canonical table. False: somebody else did.
+    /// Records how far a partition's pages are consolidated. Returns false if another process did.
     pub async fn consolidate_partition(
         &mut self,
         sync: Uuid,
@@ -305,14 +304,14 @@ impl Tx<'_> {
         let moved = on!(
             self,
             catalog::PARTITION_CONSOLIDATED,
-            [Bare(sync), partition, from, to, stones, refused],
+            [SqlUuid(sync), partition, from, to, stones, refused],
             execute,
-            "note pages"
+            "record consolidated pages"
         )?;
         Ok(moved.count() > 0)
     }
 
-    /// Notes which worker reads a partition, and the message that told it to.
+    /// Records which worker reads a partition, and the message that it received.
     pub async fn begin_worker_run(
         &mut self,
         id: Uuid,
@@ -326,20 +325,20 @@ impl Tx<'_> {
         on!(
             self,
             catalog::WORKER_RUN_BEGIN,
-            [Bare(id), Bare(sync), partition, worker, Doc(message.clone()), now],
+            [SqlUuid(id), SqlUuid(sync), partition, worker, SqlJson(message.clone()), now],
             execute,
             "begin a worker run"
         )?;
         Ok(())
     }
 
-    /// Notes how much a worker has read of its partition.
+    /// Records how much of its partition a worker has read.
     pub async fn count_worker_run(&mut self, sync: Uuid, partition: &str, worker: &str) -> Result<(), Error> {
-        on!(self, catalog::WORKER_RUN_COUNT, [Bare(sync), partition, worker], execute, "count pages")?;
+        on!(self, catalog::WORKER_RUN_COUNT, [SqlUuid(sync), partition, worker], execute, "count pages")?;
         Ok(())
     }
 
-    /// Notes that a partition was read to its end.
+    /// Records that a partition was read completely.
     pub async fn complete_worker_run(
         &mut self,
         sync: Uuid,
@@ -350,7 +349,7 @@ impl Tx<'_> {
         on!(
             self,
             catalog::WORKER_RUN_END,
-            [Bare(sync), partition, "completed", None::<&str>, now],
+            [SqlUuid(sync), partition, "completed", None::<&str>, now],
             execute,
             "end a worker run"
         )?;
@@ -359,7 +358,7 @@ impl Tx<'_> {
 }
 
 impl Store {
-    /// The partitions of a sync, by price.
+    /// Returns the partitions of a sync, by price.
     pub async fn partitions(&self, sync: Uuid) -> Result<Vec<Partition>, Error> {
         self.read(move |mut tx| Box::pin(async move { tx.partitions(sync).await })).await
     }

@@ -1,4 +1,4 @@
-//! Pools: how much of their jobs may run at once.
+//! Pools: limits on the total weight of jobs that run at the same time.
 
 use crate::codec::Columns;
 use crate::jobs::running_codes;
@@ -29,14 +29,14 @@ impl FromColumns for Holder {
 }
 
 impl Tx<'_> {
-    /// The pools and their sizes.
+    /// Returns the pools and their sizes.
     pub async fn pool_sizes(&mut self) -> Result<Vec<(String, i32)>, Error> {
         let sizes: Vec<Size> =
             on!(self, catalog::POOL_SIZES, [], fetch_all, "read pools")?.records("read pools")?;
         Ok(sizes.into_iter().map(|Size(name, size)| (name, size)).collect())
     }
 
-    /// What runs of a pool: `job of run`, and how much room each takes.
+    /// Returns the running jobs of a pool as `job of run`, with their weights.
     pub async fn pool_holders(&mut self, pool: &str) -> Result<Vec<(String, i32)>, Error> {
         let holders: Vec<Holder> =
             on!(self, catalog::POOL_HOLDERS, [pool, running_codes()], fetch_all, "read a pool")?
@@ -49,9 +49,9 @@ impl Tx<'_> {
 }
 
 impl Store {
-    /// The pools, and how full they are.
+    /// Returns the pools and their use.
     pub async fn pools(&self) -> Result<Vec<PoolRecord>, Error> {
-        self.glance(move |mut tx| {
+        self.read_one(move |mut tx| {
             Box::pin(async move {
                 Ok(on!(tx, catalog::POOL_LIST, [running_codes()], fetch_all, "list pools")?
                     .readable("pools", "name"))
@@ -60,7 +60,7 @@ impl Store {
         .await
     }
 
-    /// Makes a pool, or changes its size.
+    /// Creates a pool, or changes its size.
     pub async fn set_pool(&self, name: String, size: i32) -> Result<(), Error> {
         self.write(move |mut tx| {
             Box::pin(async move {
@@ -71,12 +71,12 @@ impl Store {
         .await
     }
 
-    /// Removes a pool that no live job names.
+    /// Deletes a pool that no live job names.
     pub async fn remove_pool(&self, name: String) -> Result<(), Error> {
         self.write(move |mut tx| {
             Box::pin(async move {
-                let gone = on!(tx, catalog::POOL_REMOVE, [name.as_str()], execute, "remove a pool")?;
-                if gone.count() > 0 {
+                let removed = on!(tx, catalog::POOL_REMOVE, [name.as_str()], execute, "remove a pool")?;
+                if removed.count() > 0 {
                     return Ok(());
                 }
                 let known = tx.pool_sizes().await?.iter().any(|(known, _)| *known == name);

@@ -1,12 +1,11 @@
 //! Projects and their environments.
 
-use crate::codec::{At, Columns};
+use crate::codec::{Columns, SqlTime};
 use crate::tx::{FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
 use tidemill_core::project::{FlagName, Project, project_scope};
 use tidemill_core::{EnvId, Timestamp};
 
-/// One environment, as a pair of names.
 struct Environment {
     project_id: String,
     name: String,
@@ -30,14 +29,14 @@ impl FromColumns for Project {
 }
 
 impl Tx<'_> {
-    /// Makes a project and its environments where they do not exist; whether anything was made.
+    /// Creates a project and its environments if they do not exist; returns whether anything was created.
     pub async fn create_project(
         &mut self,
         project: &str,
         environments: &[String],
         now: Option<Timestamp>,
     ) -> Result<bool, Error> {
-        let now = At(self.moment(now));
+        let now = SqlTime(self.moment(now));
         let made = on!(self, catalog::PROJECT_CREATE, [project, now], execute, "create a project")?.count();
         let mut made = made > 0;
         for name in environments {
@@ -54,7 +53,7 @@ impl Tx<'_> {
         Ok(made)
     }
 
-    /// Every project, with its environments and what holds it.
+    /// Returns every project, with its environments and its pause flag.
     pub async fn projects(&mut self) -> Result<Vec<Project>, Error> {
         let mut projects: Vec<Project> = on!(self, catalog::PROJECT_LIST, [], fetch_all, "list projects")?
             .readable("projects", "project_id");
@@ -74,7 +73,7 @@ impl Tx<'_> {
 }
 
 impl Store {
-    /// Makes a project and its environments where they do not exist; whether anything was made.
+    /// Creates a project and its environments if they do not exist; returns whether anything was created.
     pub async fn create_project(
         &self,
         project: &str,
@@ -88,7 +87,7 @@ impl Store {
         .await
     }
 
-    /// Every project, with its environments and what holds it.
+    /// Returns every project, with its environments and its pause flag.
     pub async fn projects(&self) -> Result<Vec<Project>, Error> {
         self.read(move |mut tx| Box::pin(async move { tx.projects().await })).await
     }

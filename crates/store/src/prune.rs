@@ -1,47 +1,44 @@
-//! Retention: what has ended long ago goes, in batches, so that tables stay small.
+//! Retention: deletes old ended work in batches.
 
-use crate::codec::{At, Bare, Words};
+use crate::codec::{SqlTextList, SqlTime, SqlUuid};
 use crate::tx::{Tx, on};
 use crate::{Error, Store, catalog};
 use tidemill_core::{RunId, Timestamp};
 
-/// Events in one step: on SQLite nobody else writes meanwhile.
+/// Maximum number of events per transaction, because on SQLite other writers wait meanwhile.
 const PRUNE_EVENTS_MAX: u64 = 20_000;
-/// Pieces of output in one step: each may have a quarter of a megabyte.
+/// Maximum number of log pieces per transaction. Each can have 256 KiB.
 const PRUNE_PIECES_MAX: u64 = 2_000;
-/// Jobs in one step.
+/// Maximum number of jobs per transaction.
 const PRUNE_JOBS_MAX: u64 = 1_000;
 
-/// What a prune removed.
+/// Numbers of deleted rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Pruned {
+pub struct PruneCounts {
     /// Runs, with their artifacts.
     pub runs: u64,
-    /// Events of runs.
     pub events: u64,
-    /// Worker processes that ended.
     pub workers: u64,
-    /// Records of schedules.
     pub fires: u64,
-    /// Alerts, and the messages that told of them.
+    /// Alerts and their messages.
     pub alerts: u64,
-    /// Jobs of graphs, with their tasks and what they left.
+    /// Jobs of graphs, with their tasks and outputs.
     pub jobs: u64,
-    /// Pieces of what the commands of jobs wrote.
+    /// Pieces of job logs.
     pub pieces: u64,
 }
 
 impl Store {
-    /// Removes syncs that ended before `before`, with their partitions and pages; how many. The last completed
+    /// Deletes syncs that ended before `before`, with their partitions and pages; returns how many. The last completed
     /// full sync of each feed stays.
     pub async fn prune_syncs(&self, before: Timestamp, batch: usize) -> Result<u64, Error> {
         self.write(move |mut tx| {
             Box::pin(async move {
                 let limit = i64::try_from(batch).unwrap_or(i64::MAX);
                 let old: Vec<String> =
-                    on!(tx, catalog::SYNC_OLD, [At(before), limit], fetch_all, "prune syncs")?
+                    on!(tx, catalog::SYNC_OLD, [SqlTime(before), limit], fetch_all, "prune syncs")?
                         .records("prune syncs")?;
-                for id in old.iter().filter_map(|id| id.parse().ok()).map(Bare) {
+                for id in old.iter().filter_map(|id| id.parse().ok()).map(SqlUuid) {
                     for statement in [
                         catalog::PRUNE_PAGES,
                         catalog::PRUNE_WORKER_RUNS,
@@ -57,25 +54,25 @@ impl Store {
         .await
     }
 
-    /// Removes one batch of everything that ended before `before`, one transaction per kind.
+    /// Deletes one batch of everything that ended before `before`, in one transaction per kind.
     ///
-    /// A kind that fails does not keep the others from being removed; the first error is returned at the end. A run
-    /// with more events than one step may delete goes at once, and the events that are left go with the next batches:
-    /// nobody sees a run without its record. So it is with the jobs of a graph. A batch that removed nothing was the
+    /// A failing kind does not stop the others; the first error is returned at the end. A run with more events than one
+    /// transaction may delete is deleted at once, and its remaining events go with the next batches. So no caller sees
+    /// a run without its events. The jobs of a graph are deleted the same way. A batch that deletes nothing is the
     /// last.
-    pub async fn prune(&self, before: Timestamp, batch: usize) -> Result<Pruned, Error> {
+    pub async fn prune(&self, before: Timestamp, batch: usize) -> Result<PruneCounts, Error> {
         self.prune_within(before, batch, PRUNE_EVENTS_MAX).await
     }
 
-    /// The same with so many events, and no more jobs and pieces of output, at most.
+    /// Like [`Self::prune`], with a limit for events that also caps jobs and log pieces.
     pub async fn prune_within(
         &self,
         before: Timestamp,
         batch: usize,
         events_max: u64,
-    ) -> Result<Pruned, Error> {
+    ) -> Result<PruneCounts, Error> {
         let limit = i64::try_from(batch).unwrap_or(i64::MAX);
-        let (mut pruned, mut failure) = (Pruned::default(), None);
+        let (mut pruned, mut failure) = (PruneCounts::default(), None);
         for kind in Kind::ALL {
             let step = self.write(move |mut tx| {
                 Box::pin(async move { tx.prune_kind(kind, before, limit, events_max).await })
@@ -91,7 +88,7 @@ impl Store {
     }
 }
 
-/// What is removed in one transaction.
+/// The kinds of rows, each deleted in a transaction of its own.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Runs,
@@ -104,13 +101,13 @@ enum Kind {
 }
 
 impl Kind {
-    /// Runs come first: the jobs of a graph are found by its run that is gone.
+    /// Runs come first, because the jobs of a graph are found by their deleted run.
     const ALL: [Self; 7] =
         [Self::Runs, Self::Graphs, Self::Agents, Self::Workers, Self::Fires, Self::Alerts, Self::Deliveries];
 }
 
-impl Pruned {
-    /// Adds what another batch removed.
+impl PruneCounts {
+    /// Adds the counts of another batch.
     pub fn add(&mut self, other: Self) {
         let Self { runs, events, workers, fires, alerts, jobs, pieces } = other;
         self.runs += runs;
@@ -130,8 +127,8 @@ impl Tx<'_> {
         before: Timestamp,
         limit: i64,
         events_max: u64,
-    ) -> Result<Pruned, Error> {
-        let mut pruned = Pruned::default();
+    ) -> Result<PruneCounts, Error> {
+        let mut pruned = PruneCounts::default();
         match kind {
             Kind::Runs => {
                 pruned = self.prune_left(before, events_max).await?;
@@ -139,35 +136,41 @@ impl Tx<'_> {
             }
             Kind::Graphs => self.prune_graphs(before, events_max, &mut pruned).await?,
             Kind::Agents => {
-                on!(self, catalog::PRUNE_AGENTS, [At(before)], execute, "prune agents")?;
+                on!(self, catalog::PRUNE_AGENTS, [SqlTime(before)], execute, "prune agents")?;
             }
             Kind::Workers => {
                 pruned.workers =
-                    on!(self, catalog::PRUNE_WORKERS, [At(before)], execute, "prune workers")?.count();
+                    on!(self, catalog::PRUNE_WORKERS, [SqlTime(before)], execute, "prune workers")?.count();
             }
             Kind::Fires => {
                 pruned.fires =
-                    on!(self, catalog::PRUNE_FIRES, [At(before)], execute, "prune schedules")?.count();
+                    on!(self, catalog::PRUNE_FIRES, [SqlTime(before)], execute, "prune schedules")?.count();
             }
             Kind::Alerts => {
                 pruned.alerts =
-                    on!(self, catalog::PRUNE_ALERTS, [At(before), limit], execute, "prune alerts")?.count();
+                    on!(self, catalog::PRUNE_ALERTS, [SqlTime(before), limit], execute, "prune alerts")?
+                        .count();
             }
             Kind::Deliveries => {
-                on!(self, catalog::PRUNE_DELIVERIES, [At(before), limit], execute, "prune alerts")?;
+                on!(self, catalog::PRUNE_DELIVERIES, [SqlTime(before), limit], execute, "prune alerts")?;
             }
         }
         Ok(pruned)
     }
 
-    /// Removes events whose run went in a batch before this one.
-    async fn prune_left(&mut self, before: Timestamp, events_max: u64) -> Result<Pruned, Error> {
-        let mut pruned = Pruned::default();
+    /// Deletes events whose run was deleted by an earlier batch.
+    async fn prune_left(&mut self, before: Timestamp, events_max: u64) -> Result<PruneCounts, Error> {
+        let mut pruned = PruneCounts::default();
         let floor = RunId::floor(before);
         while pruned.events < events_max {
-            let left: Option<String> =
-                on!(self, catalog::PRUNE_LEFT, [floor.as_str(), At(before)], fetch_optional, "prune events")?
-                    .record("prune events")?;
+            let left: Option<String> = on!(
+                self,
+                catalog::PRUNE_LEFT,
+                [floor.as_str(), SqlTime(before)],
+                fetch_optional,
+                "prune events"
+            )?
+            .record("prune events")?;
             let Some(run) = left else { break };
             pruned.events += self.prune_events(&run, events_max - pruned.events).await?;
         }
@@ -179,37 +182,42 @@ impl Tx<'_> {
         before: Timestamp,
         limit: i64,
         events_max: u64,
-        pruned: &mut Pruned,
+        pruned: &mut PruneCounts,
     ) -> Result<(), Error> {
         let room = i64::try_from(events_max.saturating_sub(pruned.events)).unwrap_or(i64::MAX);
         let floor = RunId::floor(before);
-        let gone: Vec<String> = on!(
+        let removed: Vec<String> = on!(
             self,
             catalog::PRUNE_RUNS,
-            [floor.as_str(), At(before), limit, room],
+            [floor.as_str(), SqlTime(before), limit, room],
             fetch_all,
             "prune runs"
         )?
         .records("prune runs")?;
-        for run in &gone {
+        for run in &removed {
             let room = events_max.saturating_sub(pruned.events);
             pruned.events += self.prune_events(run, room).await?;
             on!(self, catalog::PRUNE_ARTIFACTS, [run.as_str()], execute, "prune artifacts")?;
             on!(self, catalog::PRUNE_GRAPH, [run.as_str()], execute, "prune graphs")?;
         }
-        pruned.runs = gone.len() as u64;
+        pruned.runs = removed.len() as u64;
         Ok(())
     }
 
-    /// Removes jobs whose run is gone, and what belongs to them.
-    async fn prune_graphs(&mut self, before: Timestamp, most: u64, pruned: &mut Pruned) -> Result<(), Error> {
+    /// Deletes jobs whose run is deleted, with their tasks and outputs.
+    async fn prune_graphs(
+        &mut self,
+        before: Timestamp,
+        most: u64,
+        pruned: &mut PruneCounts,
+    ) -> Result<(), Error> {
         let floor = RunId::floor(before);
         let (jobs_max, pieces_max) = (most.min(PRUNE_JOBS_MAX), most.min(PRUNE_PIECES_MAX));
         while pruned.jobs < jobs_max && pruned.pieces < pieces_max {
             let left: Option<String> = on!(
                 self,
                 catalog::PRUNE_LEFT_JOBS,
-                [floor.as_str(), At(before)],
+                [floor.as_str(), SqlTime(before)],
                 fetch_optional,
                 "prune graphs"
             )?
@@ -218,7 +226,7 @@ impl Tx<'_> {
             let room = i64::try_from(pieces_max - pruned.pieces).unwrap_or(i64::MAX);
             pruned.pieces +=
                 on!(self, catalog::PRUNE_TASK_LOGS, [run.as_str(), room], execute, "prune graphs")?.count();
-            // What they wrote goes first: by their jobs it is found.
+            // The log pieces go first, because they are found through their jobs.
             if pruned.pieces < pieces_max {
                 pruned.jobs += self.prune_jobs(&run, jobs_max - pruned.jobs).await?;
             }
@@ -226,7 +234,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Removes the next jobs of a run that is gone, each whole; how many.
+    /// Deletes the next jobs of a deleted run, each completely; returns how many.
     async fn prune_jobs(&mut self, run: &str, most: u64) -> Result<u64, Error> {
         let (most, files) = (i64::try_from(most).unwrap_or(i64::MAX), i64::try_from(PRUNE_EVENTS_MAX));
         let files = files.unwrap_or(i64::MAX);
@@ -240,12 +248,12 @@ impl Tx<'_> {
             catalog::PRUNE_JOB_NEEDS,
             catalog::PRUNE_JOBS,
         ] {
-            on!(self, statement, [Words(jobs.clone())], execute, "prune graphs")?;
+            on!(self, statement, [SqlTextList(jobs.clone())], execute, "prune graphs")?;
         }
         Ok(jobs.len() as u64)
     }
 
-    /// Removes the oldest events of a run that is gone; how many.
+    /// Deletes the oldest events of a deleted run; returns how many.
     async fn prune_events(&mut self, run: &str, most: u64) -> Result<u64, Error> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         Ok(on!(self, catalog::PRUNE_EVENTS, [run, most], execute, "prune events")?.count())

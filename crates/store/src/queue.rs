@@ -19,10 +19,10 @@ use crate::sqlite::Boxed;
 use crate::{Error, Store};
 use chrono::TimeDelta;
 use tidemill_core::queue::{
-    Counts, DeadCursor, DeadLetter, DeadReason, Delivery, Message, NewMessage, QueueDepth, QueueSettings,
-    Receipt, Received, Replay, Sent,
+    DeadCursor, DeadLetter, DeadReason, Delivery, DeliveryCounting, Message, NewMessage, QueueDepth,
+    QueueSettings, Receipt, ReceivedMessage, Replay, SendOutcome,
 };
-use tidemill_core::run::Applied;
+use tidemill_core::run::ChangeOutcome;
 use tidemill_core::{Timestamp, WorkerId};
 
 pub use keep::Purged;
@@ -53,28 +53,28 @@ impl Receive {
 /// A queue with leases, whatever stands behind it. The time is the database's own where `now` is `None`.
 pub trait Queue: Send + Sync {
     /// Sends messages; what became of each. Asked again, they are duplicates.
-    fn send(&self, messages: Vec<NewMessage>, now: Option<Timestamp>) -> Answer<'_, Vec<Sent>>;
+    fn send(&self, messages: Vec<NewMessage>, now: Option<Timestamp>) -> Answer<'_, Vec<SendOutcome>>;
     /// Sends a message that `worker` holds from the start. `None`: it is a duplicate.
     fn send_locked(
         &self,
         message: NewMessage,
         worker: WorkerId,
         now: Option<Timestamp>,
-    ) -> Answer<'_, Option<Received>>;
+    ) -> Answer<'_, Option<ReceivedMessage>>;
     /// Receives messages, and locks them. Groups take turns, and within a group the oldest comes first. Where nothing
     /// but dead letters comes back, there may be more: ask again.
     fn receive(&self, ask: Receive, now: Option<Timestamp>) -> Answer<'_, Delivery>;
     /// Ends messages that were carried out. A lock that has expired but was not taken is still valid.
-    fn complete(&self, receipts: Vec<Receipt>, now: Option<Timestamp>) -> Answer<'_, Vec<Applied>>;
+    fn complete(&self, receipts: Vec<Receipt>, now: Option<Timestamp>) -> Answer<'_, Vec<ChangeOutcome>>;
     /// Gives a message back: it can be received again after the delay.
     fn abandon(
         &self,
         receipt: Receipt,
         delay: TimeDelta,
-        counts: Counts,
+        counts: DeliveryCounting,
         error: Option<String>,
         now: Option<Timestamp>,
-    ) -> Answer<'_, Applied>;
+    ) -> Answer<'_, ChangeOutcome>;
     /// Locks messages anew; until when each is locked, or `None` where the worker no longer holds it.
     fn renew(&self, receipts: Vec<Receipt>, now: Option<Timestamp>) -> Answer<'_, Vec<Option<Timestamp>>>;
     /// Makes a message a dead letter at once.
@@ -84,7 +84,7 @@ pub trait Queue: Send + Sync {
         reason: DeadReason,
         error: Option<String>,
         now: Option<Timestamp>,
-    ) -> Answer<'_, Applied>;
+    ) -> Answer<'_, ChangeOutcome>;
     /// Ends all locks of a worker process that is gone; how many.
     fn release_worker(&self, worker: WorkerId, now: Option<Timestamp>) -> Answer<'_, u64>;
     /// Ends all locks of worker processes whose end is on record; how many.
@@ -119,7 +119,7 @@ macro_rules! verb {
 }
 
 impl Queue for Store {
-    fn send(&self, messages: Vec<NewMessage>, now: Option<Timestamp>) -> Answer<'_, Vec<Sent>> {
+    fn send(&self, messages: Vec<NewMessage>, now: Option<Timestamp>) -> Answer<'_, Vec<SendOutcome>> {
         verb!(self, step, |tx| tx.send_messages(&messages, now))
     }
 
@@ -128,7 +128,7 @@ impl Queue for Store {
         message: NewMessage,
         worker: WorkerId,
         now: Option<Timestamp>,
-    ) -> Answer<'_, Option<Received>> {
+    ) -> Answer<'_, Option<ReceivedMessage>> {
         verb!(self, step, |tx| tx.send_locked_message(&message, worker, now))
     }
 
@@ -136,7 +136,7 @@ impl Queue for Store {
         verb!(self, step, |tx| tx.receive_messages(&ask, now))
     }
 
-    fn complete(&self, receipts: Vec<Receipt>, now: Option<Timestamp>) -> Answer<'_, Vec<Applied>> {
+    fn complete(&self, receipts: Vec<Receipt>, now: Option<Timestamp>) -> Answer<'_, Vec<ChangeOutcome>> {
         verb!(self, step, |tx| tx.complete_messages(&receipts, now))
     }
 
@@ -144,10 +144,10 @@ impl Queue for Store {
         &self,
         receipt: Receipt,
         delay: TimeDelta,
-        counts: Counts,
+        counts: DeliveryCounting,
         error: Option<String>,
         now: Option<Timestamp>,
-    ) -> Answer<'_, Applied> {
+    ) -> Answer<'_, ChangeOutcome> {
         verb!(self, write, |tx| tx.abandon_message(&receipt, delay, counts, error.as_deref(), now))
     }
 
@@ -161,7 +161,7 @@ impl Queue for Store {
         reason: DeadReason,
         error: Option<String>,
         now: Option<Timestamp>,
-    ) -> Answer<'_, Applied> {
+    ) -> Answer<'_, ChangeOutcome> {
         verb!(self, write, |tx| tx.kill_message(&receipt, reason, error.as_deref(), now))
     }
 

@@ -1,6 +1,6 @@
-//! What is not in the canonical table: rejected rows, and gaps that the watermark passed.
+//! Records missing from the canonical table: rejected records, and gaps that the watermark passed.
 
-use crate::codec::{At, Bare, Columns, Words};
+use crate::codec::{Columns, SqlTextList, SqlTime, SqlUuid};
 use crate::tx::{FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
 use tidemill_core::Timestamp;
@@ -42,63 +42,53 @@ impl FromColumns for Gap {
     }
 }
 
-/// A record that is being rejected.
+/// The content of a record to reject.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewReject {
-    /// The stone, or where it stood.
+    /// Id of the stone, or its position if it has no id.
     pub stone_id: String,
-    /// Where it was rejected.
     pub stage: Stage,
-    /// Why.
     pub reason: String,
-    /// The record.
     pub payload: String,
 }
 
-/// Which rejected rows to list; what is not named does not matter.
+/// Which rejected records to list.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RejectFilter {
-    /// Of this feed.
     pub feed: Option<String>,
-    /// Of the feeds of this project.
+    /// Restricts the list to feeds of this project.
     pub project: Option<String>,
-    /// After this one: the last one of the page before.
-    pub after: Option<RejectPlace>,
-    /// At most so many.
+    /// Last record of the previous page.
+    pub after: Option<RejectPosition>,
     pub limit: usize,
 }
 
-/// Which gaps to list; what is not named does not matter.
+/// Which gaps to list.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GapFilter {
-    /// Of this feed.
     pub feed: Option<String>,
-    /// The closed ones too.
     pub closed: bool,
-    /// Of the feeds of this project.
+    /// Restricts the list to feeds of this project.
     pub project: Option<String>,
-    /// After the one with this number: the last one of the page before.
+    /// Id of the last gap of the previous page.
     pub after: i64,
-    /// At most so many.
     pub limit: usize,
 }
 
-/// A place in the list of rejected rows.
+/// A position in the list of rejected records.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RejectPlace {
-    /// When the last one that was seen was last met.
+pub struct RejectPosition {
+    /// Time of the last rejection of that record.
     pub last_at: Timestamp,
-    /// Its feed.
     pub feed: String,
-    /// Its stone.
     pub stone_id: String,
 }
 
-/// Bytes of a rejected record that are kept.
+/// Maximum length of a stored payload in bytes.
 const PAYLOAD_KEPT: usize = 8 * 1024;
 
 impl Tx<'_> {
-    /// Keeps a record that could not be used, with its reason.
+    /// Stores a rejected record with its reason.
     pub async fn reject(
         &mut self,
         feed: &str,
@@ -108,7 +98,7 @@ impl Tx<'_> {
         now: Option<Timestamp>,
     ) -> Result<(), Error> {
         let now = self.time(now);
-        // Neither database holds a NUL in a text.
+        // Neither database can store a NUL character in a text.
         let payload = cut(&reject.payload.replace('\0', "\u{fffd}"), PAYLOAD_KEPT);
         let reason = cut(&reject.reason.replace('\0', "\u{fffd}"), 1024);
         let stone = cut(&reject.stone_id.replace('\0', "\u{fffd}"), 1024);
@@ -118,7 +108,7 @@ impl Tx<'_> {
             [
                 feed,
                 stone.as_str(),
-                Bare(sync),
+                SqlUuid(sync),
                 partition,
                 reject.stage.as_str(),
                 reason.as_str(),
@@ -126,52 +116,57 @@ impl Tx<'_> {
                 now,
             ],
             execute,
-            "keep a rejected row"
+            "store a rejected record"
         )?;
         Ok(())
     }
 
-    /// Forgets the rejections of stones that are in the canonical table as their records say. `seen_by` is the sync
-    /// that has met them anew: what earlier ones could not read or store, it could.
+    /// Deletes the rejections of stones whose canonical rows match their records. `seen_by` is the sync that read them
+    /// again and could store them.
     pub async fn accept(
         &mut self,
         feed: &str,
         stones: Vec<String>,
         seen_by: Option<Uuid>,
     ) -> Result<u64, Error> {
-        let (stones, sync) = (Words(stones), seen_by.map(Bare));
-        let gone =
-            on!(self, catalog::REJECT_CLEAR, [feed, stones.clone(), sync], execute, "forget rejected rows")?;
-        Ok(gone.count())
+        let (stones, sync) = (SqlTextList(stones), seen_by.map(SqlUuid));
+        let removed = on!(
+            self,
+            catalog::REJECT_CLEAR,
+            [feed, stones.clone(), sync],
+            execute,
+            "delete rejected records"
+        )?;
+        Ok(removed.count())
     }
 
-    /// Writes a gap for every failed partition of a sync; how many.
-    pub async fn leave_gaps(&mut self, sync: Uuid, now: Option<Timestamp>) -> Result<u64, Error> {
+    /// Writes a gap for every failed partition of a sync; returns how many.
+    pub async fn add_gaps(&mut self, sync: Uuid, now: Option<Timestamp>) -> Result<u64, Error> {
         let now = self.time(now);
-        let left = on!(self, catalog::GAP_ADD, [Bare(sync), now], execute, "leave gaps")?;
+        let left = on!(self, catalog::GAP_ADD, [SqlUuid(sync), now], execute, "write gaps")?;
         Ok(left.count())
     }
 
-    /// Closes the gaps that a sync has covered; how many.
+    /// Closes the gaps that a sync has covered; returns how many.
     pub async fn close_gaps(&mut self, sync: Uuid, now: Option<Timestamp>) -> Result<u64, Error> {
         let now = self.time(now);
-        let closed = on!(self, catalog::GAP_CLOSE, [Bare(sync), now], execute, "close gaps")?;
+        let closed = on!(self, catalog::GAP_CLOSE, [SqlUuid(sync), now], execute, "close gaps")?;
         Ok(closed.count())
     }
 
-    /// The gaps of a feed, or of all; the closed ones too where asked.
+    /// Returns the gaps of a feed, or of all.
     pub async fn gaps(&mut self, feed: Option<&str>, closed: bool) -> Result<Vec<Gap>, Error> {
         on!(self, catalog::GAP_LIST, [feed, closed], fetch_all, "list gaps")?.records("list gaps")
     }
 }
 
 impl Store {
-    /// Rejected rows of a feed, or of all, newest first.
+    /// Returns rejected records of a feed, or of all, newest first.
     pub async fn rejects(&self, feed: Option<String>, limit: usize) -> Result<Vec<Reject>, Error> {
         self.list_rejects(RejectFilter { feed, limit, ..RejectFilter::default() }).await
     }
 
-    /// Rejected rows that a filter lets through, newest first.
+    /// Lists rejected records, newest first.
     pub async fn list_rejects(&self, filter: RejectFilter) -> Result<Vec<Reject>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
@@ -184,7 +179,7 @@ impl Store {
                         filter.feed.as_deref(),
                         limit,
                         filter.project.as_deref(),
-                        after.map(|after| At(after.last_at)),
+                        after.map(|after| SqlTime(after.last_at)),
                         after.map(|after| after.feed.as_str()),
                         after.map(|after| after.stone_id.as_str()),
                     ],
@@ -197,12 +192,12 @@ impl Store {
         .await
     }
 
-    /// The gaps of a feed, or of all; the closed ones too where asked.
+    /// Returns the gaps of a feed, or of all.
     pub async fn gaps(&self, feed: Option<String>, closed: bool) -> Result<Vec<Gap>, Error> {
         self.read(move |mut tx| Box::pin(async move { tx.gaps(feed.as_deref(), closed).await })).await
     }
 
-    /// Gaps that a filter lets through, the oldest first.
+    /// Lists gaps, oldest first.
     pub async fn list_gaps(&self, filter: GapFilter) -> Result<Vec<Gap>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
@@ -221,7 +216,7 @@ impl Store {
     }
 }
 
-/// The beginning of a text, at most so many bytes.
+/// Returns the beginning of a text, up to this many bytes.
 fn cut(text: &str, bytes: usize) -> String {
     let mut end = bytes.min(text.len());
     while !text.is_char_boundary(end) {

@@ -1,20 +1,17 @@
-//! The resources that a database can run out of, and the codes by which it says so.
+//! The resources that a database can run out of, and the error codes for them.
 //!
-//! Such an error passes once somebody has made room: workers wait with back-off, and commands say what is used up.
+//! Such errors are transient: workers back off until the operator frees resources, and commands name the resource.
 
-/// SQLite could not make room for the index of its log: the disk is full.
+/// SQLite could not allocate the index of its write-ahead log: the disk is full.
 const IOERR_SHMSIZE: u32 = 0x130a;
 
-/// Something that a database can run out of.
+/// A resource that a database can run out of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource {
-    /// Space on the disk that holds it.
+    /// Space on the disk that holds the database.
     Disk,
-    /// Memory.
     Memory,
-    /// Connections.
     Connections,
-    /// A limit of its configuration.
     Limit,
 }
 
@@ -24,23 +21,23 @@ impl std::fmt::Display for Resource {
             Self::Disk => "the disk of the database is full",
             Self::Memory => "the database is out of memory",
             Self::Connections => "the database has no connection left",
-            Self::Limit => "the database has reached a limit of its configuration",
+            Self::Limit => "the database has reached a configured limit",
         })
     }
 }
 
 impl Resource {
-    /// The step that makes room.
+    /// Returns what the operator can do.
     pub const fn hint(self) -> &'static str {
         match self {
             Self::Disk => "free space on the disk of the database, then repeat the command",
             Self::Memory => "give the database more memory, then repeat the command",
             Self::Connections => "raise max_connections, or stop a process that holds connections",
-            Self::Limit => "the log of the database names the limit",
+            Self::Limit => "see the database log for the name of the limit",
         }
     }
 
-    /// The resource that this error is about.
+    /// Returns the resource that an error is about.
     pub(crate) fn of(error: &sqlx::Error) -> Option<Self> {
         let database = error.as_database_error()?;
         let code = database.code()?;

@@ -1,4 +1,4 @@
-//! Who may do what on PostgreSQL: an owner, workers that may call the verbs and nothing else, and readers.
+//! PostgreSQL roles: an owner, workers that may only call the SQL functions, and readers.
 
 use crate::store::Backend;
 use crate::{Error, RefusalCode, Schema, Store, migrate};
@@ -29,20 +29,20 @@ const WORKER_VERBS: &[&str] = &[
     "work_left",
 ];
 
-/// What a reader may see of tokens: everything but the hash.
+/// Columns of tokens that a reader may select: all except the hash.
 const TOKEN_COLUMNS: &str = "token_id, name, role, project_id, created_at, created_by, expires_at, revoked_at, \
                              revoked_by, last_used_at";
 
-/// What a reader may see of agents: the same.
+/// Columns of agents that a reader may select: all except the hash.
 const AGENT_COLUMNS: &str = "agent_id, name, host, labels, capacity, version, project_id, token_id, boot_id, \
                              draining, registered_at, seen_at, left_at, forgotten_at";
 
-/// The roles that exist now.
+/// The names of the roles.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Roles {
-    /// Owns the schema and everything in it.
+    /// Owns the schema and all of its objects.
     pub owner: String,
-    /// May call the verbs.
+    /// May call the SQL functions.
     pub worker: String,
     /// May read the tables.
     pub reader: String,
@@ -59,15 +59,15 @@ impl Roles {
 }
 
 impl Store {
-    /// Makes the three roles, without a login of their own, and gives each what it needs. Can be repeated.
+    /// Creates the three roles without login, and grants their privileges. Idempotent.
     pub async fn create_roles(&self, prefix: &str) -> Result<Roles, Error> {
         let Backend::Postgres(postgres) = &self.backend else {
             return Err(Error::refused(
                 RefusalCode::BadValue,
-                "SQLite has no roles: who may read the file may do everything",
+                "SQLite has no roles; access is controlled by the permissions of the file",
             ));
         };
-        // The same plain names as for schemas: they are used in SQL as they stand.
+        // Checked like schema names, because the prefix becomes part of SQL identifiers.
         Schema::postgres(prefix)?;
         let roles = Roles::named(prefix);
         let mut conn = postgres.acquire().await.map_err(failed)?;
@@ -95,7 +95,7 @@ impl Store {
     }
 }
 
-/// Gives the roles, where there are any, what a migration has made anew.
+/// Repeats the grants after a migration, if the roles exist.
 pub(crate) async fn grant_again(conn: &mut PgConnection, schema: &Schema) -> Result<(), Error> {
     let text = schema.render("SELECT value FROM {ops}.tidemill_settings WHERE setting = 'roles'");
     let prefix: Option<String> = sqlx::query_scalar(AssertSqlSafe(text))
@@ -115,15 +115,15 @@ async fn grant(conn: &mut PgConnection, schema: &Schema, roles: &Roles) -> Resul
     let sync = schema.sync_name();
     let sync_tables =
         migrate::sync_tables().map(|table| format!("{sync}.{table}")).collect::<Vec<_>>().join(", ");
-    // To hand something over, one must belong to the role that gets it.
+    // A user must be a member of a role to transfer ownership to it.
     let texts = [
         format!("GRANT {owner} TO CURRENT_USER"),
         format!("GRANT USAGE ON SCHEMA {name} TO {worker}, {reader}"),
         format!("GRANT SELECT ON ALL TABLES IN SCHEMA {name} TO {reader}"),
-        // The schema of the tables of syncs may hold tables that are not ours.
+        // The sync schema can hold tables of other owners, so the grants name our tables one by one.
         format!("GRANT USAGE ON SCHEMA {sync} TO {reader}"),
         format!("GRANT SELECT ON {sync_tables} TO {reader}"),
-        // Hashes are nobody's business, and sessions are nothing else.
+        // Readers must not see hashes; sessions hold nothing else.
         format!("REVOKE SELECT ON {name}.tokens, {name}.sessions, {name}.agents FROM {reader}"),
         format!("GRANT SELECT ({TOKEN_COLUMNS}) ON {name}.tokens TO {reader}"),
         format!("GRANT SELECT ({AGENT_COLUMNS}) ON {name}.agents TO {reader}"),
@@ -165,8 +165,8 @@ fn failed(source: sqlx::Error) -> Error {
     if denied {
         return Error::Refused(crate::Refusal {
             code: RefusalCode::BadValue,
-            message: "this user may not create roles".to_owned(),
-            hint: Some("run it as a superuser, or as a role with CREATEROLE".to_owned()),
+            message: "the database user lacks the privilege to create roles".to_owned(),
+            hint: Some("run the command as a superuser or as a role with CREATEROLE".to_owned()),
         });
     }
     Error::database("create roles", source)

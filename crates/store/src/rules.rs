@@ -1,6 +1,6 @@
-//! Pricing rules, and the sets of them that syncs are pinned to.
+//! Pricing rules, and the rule sets that syncs are pinned to.
 
-use crate::codec::{Columns, Doc, Words};
+use crate::codec::{Columns, SqlJson, SqlTextList};
 use crate::tx::{FromColumns, on};
 use crate::{Error, RefusalCode, Store, Tx, catalog};
 use tidemill_core::pricing::{PricingRule, StoneType};
@@ -26,22 +26,21 @@ impl FromColumns for PricingRule {
     }
 }
 
-/// A column of JSON.
-struct Rules(Json);
+struct RulesColumn(Json);
 
-impl FromColumns for Rules {
+impl FromColumns for RulesColumn {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self(row.json("rules")?))
     }
 }
 
 impl Tx<'_> {
-    /// Every rule, in the order in which they are tried.
+    /// Returns every rule, in evaluation order.
     pub async fn rules(&mut self) -> Result<Vec<PricingRule>, Error> {
         on!(self, catalog::RULE_LIST, [], fetch_all, "list rules")?.records("list rules")
     }
 
-    /// Adds a rule; its number.
+    /// Adds a rule; returns its id.
     pub async fn add_rule(&mut self, rule: &PricingRule) -> Result<i64, Error> {
         let added: Option<i64> = on!(
             self,
@@ -51,7 +50,7 @@ impl Tx<'_> {
                 rule.feed.as_deref(),
                 rule.stone_type.map(StoneType::as_str),
                 rule.lab_grown,
-                Words(rule.shapes.clone()),
+                SqlTextList(rule.shapes.clone()),
                 rule.points_min,
                 rule.points_max,
                 rule.price_min,
@@ -67,13 +66,13 @@ impl Tx<'_> {
         added.ok_or_else(|| Error::refused(RefusalCode::BadValue, "the rule was not added"))
     }
 
-    /// Removes a rule; whether it was there.
+    /// Deletes a rule; returns whether it existed.
     pub async fn remove_rule(&mut self, rule: i64) -> Result<bool, Error> {
-        let gone = on!(self, catalog::RULE_REMOVE, [rule], execute, "remove a rule")?;
-        Ok(gone.count() > 0)
+        let removed = on!(self, catalog::RULE_REMOVE, [rule], execute, "remove a rule")?;
+        Ok(removed.count() > 0)
     }
 
-    /// The set of rules as it stands now, under its version: the same rules have the same version.
+    /// Stores the active rules as a set and returns its version. Equal sets have the same version.
     pub async fn pin_rules(&mut self, now: Option<Timestamp>) -> Result<i32, Error> {
         let mut rules = self.rules().await?;
         rules.retain(|rule| rule.active);
@@ -90,23 +89,23 @@ impl Tx<'_> {
             on!(
                 self,
                 catalog::RULE_SET_ADD,
-                [digest.as_str(), Doc(text.clone()), now],
+                [digest.as_str(), SqlJson(text.clone()), now],
                 execute,
                 "pin the rules"
             )?;
         }
-        Err(Error::refused(RefusalCode::BadValue, "the rules could not be pinned"))
+        Err(Error::refused(RefusalCode::BadValue, "the rule set could not be stored"))
     }
 
-    /// The rules of a version.
+    /// Returns the rules of a version.
     pub async fn pinned_rules(&mut self, version: i32) -> Result<Vec<PricingRule>, Error> {
-        let found: Option<Rules> =
+        let found: Option<RulesColumn> =
             on!(self, catalog::RULE_SET_GET, [version], fetch_optional, "read the rules")?
                 .record("read the rules")?;
-        let Some(Rules(rules)) = found else {
+        let Some(RulesColumn(rules)) = found else {
             return Err(Error::refused(
                 RefusalCode::BadValue,
-                format!("there are no rules of version {version}"),
+                format!("rule set version {version} does not exist"),
             ));
         };
         serde_json::from_value(rules)
@@ -115,25 +114,25 @@ impl Tx<'_> {
 }
 
 impl Store {
-    /// The rules of a version.
+    /// Returns the rules of a version.
     pub async fn pinned_rules(&self, version: i32) -> Result<Vec<PricingRule>, Error> {
         self.read(move |mut tx| Box::pin(async move { tx.pinned_rules(version).await })).await
     }
 
-    /// Every rule, in the order in which they are tried.
+    /// Returns every rule, in evaluation order.
     pub async fn rules(&self) -> Result<Vec<PricingRule>, Error> {
         self.read(move |mut tx| Box::pin(async move { tx.rules().await })).await
     }
 
-    /// Removes a rule; whether it was there.
+    /// Deletes a rule; returns whether it existed.
     pub async fn remove_rule(&self, rule: i64) -> Result<bool, Error> {
         self.write(move |mut tx| {
             Box::pin(async move {
-                let gone = tx.remove_rule(rule).await?;
-                if !gone {
-                    tx.unchanged();
+                let removed = tx.remove_rule(rule).await?;
+                if !removed {
+                    tx.skip_audit();
                 }
-                Ok(gone)
+                Ok(removed)
             })
         })
         .await

@@ -16,10 +16,10 @@ use tidemill_core::artifact::NewArtifact;
 use tidemill_core::event::NewEvent;
 use tidemill_core::limits::{KEY_BYTES_MAX, METADATA_BYTES_MAX};
 use tidemill_core::run::{
-    Applied, Cancelled, Claim, ClaimRuns, FailRun, Failed, FinishRun, Holder, QueueRun, Queued, Retried, Run,
-    RunFilter,
+    CancelOutcome, ChangeOutcome, Claim, ClaimRuns, FailOutcome, FailRun, FinishRun, Holder, QueueOutcome,
+    QueueRun, RetryOutcome, Run, RunFilter,
 };
-use tidemill_core::worker::Held;
+use tidemill_core::worker::RunLease;
 use tidemill_core::{RunId, Timestamp};
 
 /// Bytes of metadata that are read: what was asked for, what was reported, and PostgreSQL's spaces.
@@ -107,14 +107,14 @@ impl Tx<'_> {
         request: &QueueRun,
         run_id: &RunId,
         now: Option<Timestamp>,
-    ) -> Result<Queued, Error> {
-        let queued: Queued = verb!(self, now, queue(request, run_id))?;
+    ) -> Result<QueueOutcome, Error> {
+        let queued: QueueOutcome = verb!(self, now, queue(request, run_id))?;
         if queued.created {
-            self.note(|line| {
-                line.names(queued.run_id.as_str());
+            self.annotate_audit(|line| {
+                line.set_subject(queued.run_id.as_str());
             });
         } else {
-            self.unchanged();
+            self.skip_audit();
         }
         Ok(queued)
     }
@@ -130,7 +130,7 @@ impl Tx<'_> {
         run: &RunId,
         holder: &Holder,
         now: Option<Timestamp>,
-    ) -> Result<Applied, Error> {
+    ) -> Result<ChangeOutcome, Error> {
         verb!(self, now, start(run, holder))
     }
 
@@ -151,7 +151,7 @@ impl Tx<'_> {
         run: &RunId,
         holder: &Holder,
         now: Option<Timestamp>,
-    ) -> Result<Held, Error> {
+    ) -> Result<RunLease, Error> {
         verb!(self, now, heartbeat(run, holder))
     }
 
@@ -161,7 +161,7 @@ impl Tx<'_> {
         ends: &[FinishRun],
         worker: Option<&str>,
         now: Option<Timestamp>,
-    ) -> Result<Vec<Applied>, Error> {
+    ) -> Result<Vec<ChangeOutcome>, Error> {
         verb!(self, now, finish(ends, worker))
     }
 
@@ -172,10 +172,10 @@ impl Tx<'_> {
         by: &str,
         reason: Option<&str>,
         now: Option<Timestamp>,
-    ) -> Result<Cancelled, Error> {
-        let cancelled: Cancelled = verb!(self, now, cancel(run, by, reason))?;
-        if cancelled == Cancelled::Ended {
-            self.unchanged();
+    ) -> Result<CancelOutcome, Error> {
+        let cancelled: CancelOutcome = verb!(self, now, cancel(run, by, reason))?;
+        if cancelled == CancelOutcome::Ended {
+            self.skip_audit();
         }
         Ok(cancelled)
     }
@@ -186,7 +186,7 @@ impl Tx<'_> {
         run: &RunId,
         by: &str,
         now: Option<Timestamp>,
-    ) -> Result<Retried, Error> {
+    ) -> Result<RetryOutcome, Error> {
         verb!(self, now, retry(run, by, false))
     }
 
@@ -196,15 +196,15 @@ impl Tx<'_> {
         run: &RunId,
         by: &str,
         now: Option<Timestamp>,
-    ) -> Result<Retried, Error> {
+    ) -> Result<RetryOutcome, Error> {
         verb!(self, now, retry(run, by, true))
     }
 
     /// Fails a stalled run on behalf of a person, and queues another try where that was asked for.
-    pub async fn fail_run(&mut self, ask: &FailRun, now: Option<Timestamp>) -> Result<Failed, Error> {
-        let failed: Failed = verb!(self, now, fail(ask))?;
-        if failed.outcome != Applied::Applied {
-            self.unchanged();
+    pub async fn fail_run(&mut self, ask: &FailRun, now: Option<Timestamp>) -> Result<FailOutcome, Error> {
+        let failed: FailOutcome = verb!(self, now, fail(ask))?;
+        if failed.outcome != ChangeOutcome::Applied {
+            self.skip_audit();
         }
         Ok(failed)
     }
@@ -253,7 +253,7 @@ macro_rules! store_verb {
 
 store_verb! {
     /// Queues a run. See [`Tx::queue_run`].
-    queue_run(request: QueueRun => &request, run_id: RunId => &run_id) -> Queued
+    queue_run(request: QueueRun => &request, run_id: RunId => &run_id) -> QueueOutcome
 }
 store_verb! {
     /// Claims runs. See [`Tx::claim_runs`].
@@ -261,7 +261,7 @@ store_verb! {
 }
 store_verb! {
     /// Starts a claimed run. See [`Tx::start_run`].
-    start_run(run: RunId => &run, holder: Holder => &holder) -> Applied
+    start_run(run: RunId => &run, holder: Holder => &holder) -> ChangeOutcome
 }
 store_verb! {
     /// Appends events. See [`Tx::append_events`].
@@ -270,24 +270,24 @@ store_verb! {
 }
 store_verb! {
     /// Renews a run's lease. See [`Tx::heartbeat`].
-    heartbeat(run: RunId => &run, holder: Holder => &holder) -> Held
+    heartbeat(run: RunId => &run, holder: Holder => &holder) -> RunLease
 }
 #[cfg(not(feature = "broken"))]
 store_verb! {
     /// Finishes runs. See [`Tx::finish_runs`].
-    finish_runs(ends: Vec<FinishRun> => &ends, worker: Option<String> => worker.as_deref()) -> Vec<Applied>
+    finish_runs(ends: Vec<FinishRun> => &ends, worker: Option<String> => worker.as_deref()) -> Vec<ChangeOutcome>
 }
 store_verb! {
     /// Cancels a run, or asks its worker to stop. See [`Tx::cancel_run`].
-    cancel_run(run: RunId => &run, by: String => &by, reason: Option<String> => reason.as_deref()) -> Cancelled
+    cancel_run(run: RunId => &run, by: String => &by, reason: Option<String> => reason.as_deref()) -> CancelOutcome
 }
 store_verb! {
     /// Queues another try. See [`Tx::retry_run`].
-    retry_run(run: RunId => &run, by: String => &by) -> Retried
+    retry_run(run: RunId => &run, by: String => &by) -> RetryOutcome
 }
 store_verb! {
     /// Fails a stalled run. See [`Tx::fail_run`].
-    fail_run(ask: FailRun => &ask) -> Failed
+    fail_run(ask: FailRun => &ask) -> FailOutcome
 }
 store_verb! {
     /// Records an artifact. See [`Tx::add_artifact`].

@@ -1,6 +1,6 @@
-//! Schedules, and what became of each time they fired.
+//! Schedules, and the log of their fires.
 
-use crate::codec::{At, Columns, Doc, Words};
+use crate::codec::{Columns, SqlJson, SqlTextList, SqlTime};
 use crate::tx::{FromColumns, on};
 use crate::{Error, RefusalCode, Store, Tx, catalog};
 use tidemill_core::run::QueueRun;
@@ -28,7 +28,7 @@ impl FromColumns for Schedule {
     }
 }
 
-/// The request of a schedule. One that cannot be read has the placeholder as its metadata, and names no environment.
+/// Parses the request of a schedule. An unreadable request gets the placeholder as metadata and no environment.
 fn request(project: &str, json: Json) -> QueueRun {
     let reason = json::unreadable_reason(&json).map(str::to_owned);
     serde_json::from_value(json).unwrap_or_else(|error| {
@@ -38,20 +38,17 @@ fn request(project: &str, json: Json) -> QueueRun {
     })
 }
 
-/// What became of one time that a schedule fired.
+/// The decision about one fire time of a schedule.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct Fired {
-    /// The schedule.
+pub struct FireRecord {
     pub schedule_id: String,
-    /// The time.
     pub fire_at: Timestamp,
-    /// What was decided.
     pub decision: Decision,
-    /// The run that was queued.
+    /// Run that was queued, if any.
     pub run_id: Option<RunId>,
 }
 
-impl FromColumns for Fired {
+impl FromColumns for FireRecord {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self {
             schedule_id: row.text("schedule_id")?,
@@ -62,7 +59,6 @@ impl FromColumns for Fired {
     }
 }
 
-/// The earliest fire time, if there is one.
 struct NextFire(Option<Timestamp>);
 
 impl FromColumns for NextFire {
@@ -72,38 +68,37 @@ impl FromColumns for NextFire {
 }
 
 impl Tx<'_> {
-    /// The name of a schedule that is due at `now`, is not in `except`, and that no other scheduler has at hand.
+    /// Returns the name of a schedule that is due at `now`, is not in `except`, and is not locked by another scheduler.
     ///
-    /// Only the name is read: a schedule whose row cannot be decoded can then still be named and paused.
+    /// Reads only the name, so that a schedule with an unreadable row can still be reported and paused.
     pub async fn due_schedule(&mut self, now: Timestamp, except: &[String]) -> Result<Option<String>, Error> {
         let except = except.to_vec();
         on!(
             self,
             catalog::SCHEDULE_DUE,
-            [At(now), Words(except.clone())],
+            [SqlTime(now), SqlTextList(except.clone())],
             fetch_optional,
             "find due schedules"
         )?
         .record("find due schedules")
     }
 
-    /// A schedule by its name.
     pub async fn schedule(&mut self, name: &str) -> Result<Option<Schedule>, Error> {
         on!(self, catalog::SCHEDULE_LIST, [Some(name)], fetch_optional, "read a schedule")?
             .record("read a schedule")
     }
 
-    /// Records one fire. False: it was recorded before, and must have no consequence now.
-    pub async fn record_fire(&mut self, fired: &Fired, now: Timestamp) -> Result<bool, Error> {
+    /// Records one fire. Returns false if it was recorded before; the caller must then queue nothing.
+    pub async fn record_fire(&mut self, fired: &FireRecord, now: Timestamp) -> Result<bool, Error> {
         let recorded = on!(
             self,
             catalog::FIRE_RECORD,
             [
                 fired.schedule_id.as_str(),
-                At(fired.fire_at),
+                SqlTime(fired.fire_at),
                 fired.decision.as_str(),
                 fired.run_id.as_ref().map(RunId::as_str),
-                At(now),
+                SqlTime(now),
             ],
             execute,
             "record a fire"
@@ -111,7 +106,7 @@ impl Tx<'_> {
         Ok(recorded.count() > 0)
     }
 
-    /// Moves a schedule to its next time.
+    /// Moves a schedule to its next fire time.
     pub async fn advance_schedule(
         &mut self,
         schedule: &str,
@@ -122,14 +117,14 @@ impl Tx<'_> {
         on!(
             self,
             catalog::SCHEDULE_ADVANCE,
-            [schedule, next.map(At), last_fire.map(At), last_run.map(RunId::as_str)],
+            [schedule, next.map(SqlTime), last_fire.map(SqlTime), last_run.map(RunId::as_str)],
             execute,
             "advance a schedule"
         )?;
         Ok(())
     }
 
-    /// Whether a run, or a try that follows it, has not ended.
+    /// Returns whether a run or one of its retries has not ended.
     pub async fn is_live(&mut self, run: &RunId) -> Result<bool, Error> {
         let mut current = run.clone();
         loop {
@@ -147,10 +142,10 @@ impl Tx<'_> {
 }
 
 impl Store {
-    /// Makes a schedule, or changes the one of that name.
+    /// Creates a schedule, or changes the schedule of that name.
     pub async fn put_schedule(&self, schedule: Schedule) -> Result<(), Error> {
         let request = serde_json::to_value(&schedule.request)
-            .map_err(|source| Error::database("keep a schedule", sqlx::Error::Encode(Box::new(source))))?;
+            .map_err(|source| Error::database("store a schedule", sqlx::Error::Encode(Box::new(source))))?;
         self.write(move |mut tx| {
             Box::pin(async move {
                 on!(
@@ -161,14 +156,14 @@ impl Store {
                         schedule.project_id.as_str(),
                         schedule.cron.as_str(),
                         schedule.time_zone.as_str(),
-                        Doc(request.clone()),
+                        SqlJson(request.clone()),
                         schedule.missed.as_str(),
                         schedule.overlap.as_str(),
-                        schedule.next_fire_at.map(At),
-                        At(schedule.created_at),
+                        schedule.next_fire_at.map(SqlTime),
+                        SqlTime(schedule.created_at),
                     ],
                     execute,
-                    "keep a schedule"
+                    "store a schedule"
                 )?;
                 Ok(())
             })
@@ -176,7 +171,7 @@ impl Store {
         .await
     }
 
-    /// Schedules by name; all of them, or one.
+    /// Returns all schedules by name, or one.
     pub async fn schedules(&self, name: Option<String>) -> Result<Vec<Schedule>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
@@ -187,12 +182,12 @@ impl Store {
         .await
     }
 
-    /// The earliest fire time before `before` of the schedules that are not paused.
+    /// Returns the earliest fire time before `before` of the schedules that are not paused.
     pub async fn next_fire(&self, before: Timestamp) -> Result<Option<Timestamp>, Error> {
         let next: Option<NextFire> = self
-            .glance(move |mut tx| {
+            .read_one(move |mut tx| {
                 Box::pin(async move {
-                    on!(tx, catalog::SCHEDULE_NEXT, [At(before)], fetch_optional, "find the next fire")?
+                    on!(tx, catalog::SCHEDULE_NEXT, [SqlTime(before)], fetch_optional, "find the next fire")?
                         .record("find the next fire")
                 })
             })
@@ -200,7 +195,7 @@ impl Store {
         Ok(next.and_then(|next| next.0))
     }
 
-    /// Removes a schedule. Its runs and the record of its fires stay.
+    /// Deletes a schedule. Its runs and the log of its fires stay.
     pub async fn remove_schedule(&self, name: String) -> Result<(), Error> {
         self.write(move |mut tx| {
             Box::pin(async move {
@@ -212,7 +207,7 @@ impl Store {
         .await
     }
 
-    /// Pauses a schedule with a note, or resumes it at its next time.
+    /// Pauses a schedule with a note, or resumes it at its next fire time.
     pub async fn pause_schedule(
         &self,
         name: String,
@@ -225,7 +220,7 @@ impl Store {
                 let changed = on!(
                     tx,
                     catalog::SCHEDULE_PAUSE,
-                    [name.as_str(), paused_at.map(At), note.as_deref(), next.map(At)],
+                    [name.as_str(), paused_at.map(SqlTime), note.as_deref(), next.map(SqlTime)],
                     execute,
                     "pause a schedule"
                 )?;
@@ -235,8 +230,8 @@ impl Store {
         .await
     }
 
-    /// What became of a schedule's last fires, the latest first.
-    pub async fn fires(&self, name: String, limit: usize) -> Result<Vec<Fired>, Error> {
+    /// Returns the last fires of a schedule, latest first.
+    pub async fn fires(&self, name: String, limit: usize) -> Result<Vec<FireRecord>, Error> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.read(move |mut tx| {
             Box::pin(async move {
@@ -247,7 +242,7 @@ impl Store {
         .await
     }
 
-    /// The time as the database tells it.
+    /// Returns the current time of the database.
     pub async fn now(&self, now: Option<Timestamp>) -> Result<Timestamp, Error> {
         self.read(move |mut tx| Box::pin(async move { tx.database_now(now).await })).await
     }

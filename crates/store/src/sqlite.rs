@@ -1,8 +1,8 @@
-//! The SQLite side: readers beside one writer that commits the steps of many callers together.
+//! SQLite access: read connections, and one writer that commits the transactions of many callers together.
 //!
-//! A commit on SQLite is one wait for the disk, whatever it holds. The writer takes the steps that are there, runs
-//! each in a savepoint of its own, and commits them as a group: a step that fails is undone alone, and nobody is
-//! answered before the commit. Between groups it lets other processes at the file.
+//! A commit on SQLite costs one disk sync, regardless of its size. The writer takes the waiting transactions, runs each
+//! in a savepoint, and commits them as a group. A transaction that fails is rolled back alone. Callers are answered
+//! after the commit. Between groups the writer lets other processes write.
 
 use crate::{Class, Error, LoopError, LoopOptions, Next, Resource, TaskMonitor, catch_panic};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
@@ -15,41 +15,42 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-/// Steps that are committed together, at most.
+/// Maximum number of transactions per group.
 const GROUP_STEPS_MAX: usize = 128;
-/// Time for which a group takes further steps.
+/// Time for which a group accepts further transactions.
 const GROUP_TIME_MAX: Duration = Duration::from_millis(10);
 /// Time for which one process writes without a pause.
 const TURN: Duration = Duration::from_millis(50);
-/// The pause in which another process can begin to write. It looks every millisecond or two.
+/// Pause in which another process can start to write. Waiting processes try every millisecond or two.
 const PAUSE: Duration = Duration::from_millis(3);
-/// How long to wait for other processes before giving up.
+/// Time limit for waiting for other processes.
 const BUSY_MAX: Duration = Duration::from_secs(30);
 
-/// A future that owns its borrow of the connection.
-pub(crate) type Boxed<'c, T> = Pin<Box<dyn Future<Output = T> + Send + 'c>>;
+/// A boxed future that borrows the connection.
+pub(crate) type BoxFuture<'c, T> = Pin<Box<dyn Future<Output = T> + Send + 'c>>;
+pub(crate) use BoxFuture as Boxed;
 
-/// Answers a caller once the fate of its group is known.
+/// Answers a caller once its group is committed or rolled back.
 type Reply = Box<dyn FnOnce(Result<(), Error>) + Send>;
-/// One caller's step: whether to keep what it did, and how to answer. It gets a connection that is in a transaction,
-/// or the reason why there is none.
-type Job =
-    Box<dyn for<'c> FnOnce(Result<&'c mut SqliteConnection, Error>) -> Boxed<'c, (bool, Reply)> + Send>;
+/// The transaction of one caller. It gets an open connection, or the error why there is none. It returns whether to
+/// keep its changes, and the reply.
+type QueuedStep =
+    Box<dyn for<'c> FnOnce(Result<&'c mut SqliteConnection, Error>) -> BoxFuture<'c, (bool, Reply)> + Send>;
 
-/// An open SQLite file.
+/// An open SQLite file with its writer.
 #[derive(Debug)]
 pub(crate) struct Sqlite {
     path: PathBuf,
     readers: SqlitePool,
-    steps: mpsc::Sender<Job>,
-    /// Tells readers in this process that something was committed.
+    steps: mpsc::Sender<QueuedStep>,
+    /// Notifies readers in this process of commits.
     pub(crate) committed: watch::Sender<u64>,
-    /// A connection that watches for writes of other processes.
+    /// Connection that detects writes of other processes.
     watcher: tokio::sync::Mutex<SqliteConnection>,
 }
 
 impl Sqlite {
-    /// Opens the file, making it where it does not exist.
+    /// Opens the file, and creates it if it does not exist.
     pub(crate) async fn open(path: &Path, clock: crate::Clock, monitor: &TaskMonitor) -> Result<Self, Error> {
         let options = SqliteConnectOptions::new()
             .filename(path)
@@ -61,7 +62,7 @@ impl Sqlite {
         let opened = |source| open_error(path, source);
         let writer = connect_writer(&options).await.map_err(opened)?;
         let watcher = SqliteConnection::connect_with(&options).await.map_err(opened)?;
-        // A file that is gone is not made again by a connection that is opened later.
+        // A connection that is opened later must not create a deleted file again.
         let reopen = options.clone().create_if_missing(false);
         let readers = SqlitePoolOptions::new()
             .max_connections(tidemill_core::limits::POOL_CONNECTIONS)
@@ -74,36 +75,35 @@ impl Sqlite {
         Ok(Self { path: path.to_owned(), readers, steps, committed, watcher })
     }
 
-    /// The file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A number that changes when anybody commits to the file.
+    /// Returns a number that changes with every commit to the file, of any process.
     pub(crate) async fn file_version(&self) -> Result<i64, Error> {
         let mut watcher = self.watcher.lock().await;
         sqlx::query_scalar("PRAGMA data_version")
             .fetch_one(&mut *watcher)
             .await
-            .map_err(|source| Error::database("watch the file", source))
+            .map_err(|source| Error::database("read the file version", source))
     }
 
-    /// Connections that only read.
+    /// Returns the read-only connections.
     pub(crate) fn readers(&self) -> &SqlitePool {
         &self.readers
     }
 
-    /// Runs one step in the next group, and answers when the group is on disk.
+    /// Runs a transaction in the next group, and returns once the group is on disk.
     pub(crate) async fn write<T, F>(&self, step: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: for<'c> FnOnce(&'c mut SqliteConnection) -> Boxed<'c, Result<T, Error>> + Send + 'static,
+        F: for<'c> FnOnce(&'c mut SqliteConnection) -> BoxFuture<'c, Result<T, Error>> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        let job: Job = Box::new(move |conn| {
+        let job: QueuedStep = Box::new(move |conn| {
             Box::pin(async move {
                 let result = match conn {
-                    // A step that panics is rolled back alone: the writer and the other steps go on.
+                    // A transaction that panics is rolled back alone. The writer and the other transactions continue.
                     Ok(conn) => catch_panic(async { step(conn).await })
                         .await
                         .unwrap_or_else(|panic| Err(Error::Panicked { panic })),
@@ -119,19 +119,19 @@ impl Sqlite {
                 (keep, reply)
             })
         });
-        let gone = || Error::database("write", sqlx::Error::PoolClosed);
-        self.steps.send(job).await.map_err(|_| gone())?;
-        answered.await.map_err(|_| gone())?
+        let closed = || Error::database("write", sqlx::Error::PoolClosed);
+        self.steps.send(job).await.map_err(|_| closed())?;
+        answered.await.map_err(|_| closed())?
     }
 }
 
-/// Longest pause of the writer after a failure of its own, and between two attempts to open its connection again.
+/// Longest pause of the writer after a failure, and between attempts to reopen its connection.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
-/// Opens a connection that writes.
+/// Opens the connection of the writer.
 async fn connect_writer(options: &SqliteConnectOptions) -> Result<SqliteConnection, sqlx::Error> {
     let mut writer = SqliteConnection::connect_with(options).await?;
-    // Nothing is read before this: a file that is not a database is found out here.
+    // The first read of the file: it fails here if the file is not a database.
     sqlx::query("SELECT count(*) FROM sqlite_master").fetch_one(&mut writer).await?;
     sqlx::query("PRAGMA busy_timeout = 0").execute(&mut writer).await?;
     Ok(writer)
@@ -139,14 +139,14 @@ async fn connect_writer(options: &SqliteConnectOptions) -> Result<SqliteConnecti
 
 struct Writer {
     conn: SqliteConnection,
-    /// How to open the connection again.
+    /// Options for reopening the connection.
     options: SqliteConnectOptions,
-    /// Whether the connection could not begin a transaction, and must be opened again.
+    /// Whether the connection must be reopened.
     is_broken: bool,
-    inbox: mpsc::Receiver<Job>,
+    inbox: mpsc::Receiver<QueuedStep>,
     committed: watch::Sender<u64>,
     clock: crate::Clock,
-    /// When the process last let others at the file, or was idle.
+    /// Last time that the process paused or was idle.
     turn_began: Instant,
 }
 
@@ -154,25 +154,25 @@ impl Writer {
     fn new(
         conn: SqliteConnection,
         options: SqliteConnectOptions,
-        inbox: mpsc::Receiver<Job>,
+        inbox: mpsc::Receiver<QueuedStep>,
         committed: watch::Sender<u64>,
         clock: crate::Clock,
     ) -> Self {
         Self { conn, options, is_broken: false, inbox, committed, clock, turn_began: Instant::now() }
     }
 
-    /// Starts the loop that writes, until the store is dropped.
+    /// Starts the write loop, which runs until the store is dropped.
     fn spawn(self, monitor: &TaskMonitor) {
         let writer = Arc::new(tokio::sync::Mutex::new(self));
         let options = LoopOptions::new("sqlite_writer").backoff_max(BACKOFF_MAX);
         monitor.spawn(options, move || {
             let writer = writer.clone();
-            // One pass at a time: nobody else locks it.
+            // Never contended: passes run one at a time.
             async move { writer.lock().await.pass().await }
         });
     }
 
-    /// Writes one group. Where the connection is broken, opens it again first.
+    /// Writes one group, and reopens a broken connection first.
     async fn pass(&mut self) -> Result<Next, LoopError> {
         if self.is_broken {
             self.reopen().await?;
@@ -188,36 +188,36 @@ impl Writer {
             self.turn_began = Instant::now();
             job
         };
-        // Until the group has ended well: a panic in the middle of it leaves a transaction open.
+        // Reset only after the group has ended: a panic in the middle of it leaves a transaction open.
         self.is_broken = true;
         self.is_broken = !self.group(first).await;
         Ok(Next::After(Duration::ZERO))
     }
 
-    /// Opens the connection again. Callers that wait meanwhile are told that the database does not answer.
+    /// Reopens the connection. Waiting callers get the error if that fails.
     async fn reopen(&mut self) -> Result<(), LoopError> {
         match connect_writer(&self.options).await {
             Ok(conn) => {
-                // The old connection may not answer: its thread ends by itself.
+                // The old connection may hang; its thread ends by itself.
                 self.conn = conn;
                 self.is_broken = false;
-                tracing::warn!("the connection that writes to the SQLite file was opened again");
+                tracing::warn!("the write connection to the SQLite file was reopened");
                 Ok(())
             }
             Err(error) => {
                 while let Ok(job) = self.inbox.try_recv() {
-                    let (_, reply) = job(Err(Error::shared("open the file again", &error))).await;
+                    let (_, reply) = job(Err(Error::shared("reopen the file", &error))).await;
                     reply(Ok(()));
                 }
-                Err(Error::database("open the file again", error).into())
+                Err(Error::database("reopen the file", error).into())
             }
         }
     }
 
-    /// Runs and commits one group, and answers its callers. False: the connection cannot begin a transaction.
-    async fn group(&mut self, first: Job) -> bool {
+    /// Runs and commits one group, and answers its callers. Returns false if the connection cannot begin a transaction.
+    async fn group(&mut self, first: QueuedStep) -> bool {
         if let Err(error) = self.begin().await {
-            // Where it had begun after all.
+            // `BEGIN` may have succeeded although an error was returned.
             let _ = sqlx::query("ROLLBACK").execute(&mut self.conn).await;
             let is_usable = is_busy(&error);
             let (_, reply) = first(Err(Error::database("begin to write", error))).await;
@@ -239,18 +239,18 @@ impl Writer {
         true
     }
 
-    /// Runs the steps of a group, each in a savepoint, and commits them. An error here means that all of them are lost.
+    /// Runs the transactions of a group, each in a savepoint, and commits them. An error here rolls all of them back.
     ///
-    /// A call to SQLite is a visit to its thread and back, which takes longer than most statements: what follows upon
-    /// each other is one call.
-    async fn steps(&mut self, first: Job, replies: &mut Vec<Reply>) -> Result<(), sqlx::Error> {
+    /// Each call to SQLite is a message to its thread and back, which takes longer than most statements. So adjacent
+    /// statements are sent in one call.
+    async fn steps(&mut self, first: QueuedStep, replies: &mut Vec<Reply>) -> Result<(), sqlx::Error> {
         let began = Instant::now();
         let mut job = first;
         loop {
             let (keep, reply) = job(Ok(&mut self.conn)).await;
             replies.push(reply);
             if !keep {
-                // The savepoint stays, for the next step.
+                // The savepoint stays for the next transaction.
                 sqlx::query("ROLLBACK TO step").execute(&mut self.conn).await?;
             }
             let may_grow = replies.len() < GROUP_STEPS_MAX && began.elapsed() < GROUP_TIME_MAX;
@@ -263,19 +263,19 @@ impl Writer {
                 return Err(error);
             }
         }
-        // The last savepoint goes with it.
+        // Also releases the last savepoint.
         sqlx::query("COMMIT").execute(&mut self.conn).await?;
         Ok(())
     }
 
-    /// Begins to write, and the first step, waiting for other processes that write.
+    /// Begins the group and its first savepoint, and waits for other processes that write.
     async fn begin(&mut self) -> Result<(), sqlx::Error> {
         let began = Instant::now();
         loop {
             match sqlx::query("BEGIN IMMEDIATE; SAVEPOINT step").execute(&mut self.conn).await {
                 Ok(_) => return Ok(()),
                 Err(error) if is_busy(&error) && began.elapsed() < BUSY_MAX => {
-                    // Not in step with others that wait too: the clock's last digits differ between processes.
+                    // Jitter, so that waiting processes do not retry in step.
                     let jitter = (self.clock)().timestamp_subsec_micros() % 1_000;
                     tokio::time::sleep(Duration::from_micros(500 + u64::from(jitter))).await;
                 }
@@ -290,23 +290,23 @@ fn is_busy(error: &sqlx::Error) -> bool {
     code.and_then(|code| code.parse::<u32>().ok()).is_some_and(|code| matches!(code & 0xff, 5 | 6))
 }
 
-/// Says what is wrong with a file, and what to do.
+/// Describes why a file cannot be opened, with a hint.
 fn open_error(path: &Path, source: sqlx::Error) -> Error {
     let code = source.as_database_error().and_then(|error| error.code().map(std::borrow::Cow::into_owned));
     let code = code.and_then(|code| code.parse::<u32>().ok());
-    // Without room for the index of its log, SQLite speaks of an i/o error.
+    // SQLite reports a full disk as an I/O error if it cannot allocate the index of its write-ahead log.
     let is_full = code.and_then(Resource::of_sqlite) == Some(Resource::Disk);
     let primary = if is_full { Some(13) } else { code.map(|code| code & 0xff) };
     let (problem, hint) = match primary {
-        Some(26 | 11) => ("it is not a SQLite database", Some("name another file, or move this one away")),
-        Some(8) => {
-            ("it can only be read, and Tidemill has to write", Some("check who owns the file and its folder"))
+        Some(26 | 11) => {
+            ("the file is not a SQLite database", Some("choose another file, or move this one away"))
         }
+        Some(8) => ("the file is read-only", Some("check the permissions of the file and its directory")),
         Some(13) => ("the disk is full", Some(Resource::Disk.hint())),
         Some(14) => {
-            ("the file cannot be opened or made", Some("check that its folder exists and can be written"))
+            ("the file cannot be opened or created", Some("check that its directory exists and is writable"))
         }
-        Some(5 | 6) => ("another process is writing to it and does not stop", None),
+        Some(5 | 6) => ("another process keeps it locked", None),
         Some(_) | None => return Error::database("open the file", source),
     };
     let class = if matches!(primary, Some(5 | 6 | 13)) { Class::Transient } else { Class::Permanent };

@@ -1,6 +1,6 @@
-//! The key metrics.
+//! Key metrics of runs.
 
-use crate::codec::{At, Columns};
+use crate::codec::{Columns, SqlTime};
 use crate::tx::{FromColumns, on};
 use crate::{Error, Store, catalog};
 use tidemill_core::stats::{ActiveRuns, MeanDuration, Stats};
@@ -44,12 +44,12 @@ impl FromColumns for MeanDuration {
 }
 
 impl Store {
-    /// The key metrics: the queue now, the last 24 hours, the last 7 days.
+    /// Returns the key metrics: the queue now, the last 24 hours, the last 7 days.
     pub async fn stats(&self, now: Option<Timestamp>) -> Result<Stats, Error> {
         self.stats_of(None, now).await
     }
 
-    /// The same of one project, or of all.
+    /// Returns the key metrics of one project, or of all.
     pub async fn stats_of(&self, project: Option<String>, now: Option<Timestamp>) -> Result<Stats, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
@@ -57,7 +57,7 @@ impl Store {
                 let queue: Option<Queue> = on!(
                     tx,
                     catalog::STATS_QUEUE,
-                    [At(now), project.as_deref()],
+                    [SqlTime(now), project.as_deref()],
                     fetch_optional,
                     "count runs"
                 )?

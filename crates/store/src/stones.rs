@@ -1,36 +1,32 @@
-//! Stones: what is open, the canonical table, and what has vanished.
+//! Stones: unconsolidated records, the canonical table, and vanished stones.
 
-use crate::codec::{Columns, Words};
+use crate::codec::{Columns, SqlTextList};
 use crate::tx::{Conn, FromColumns, Tx, on};
 use crate::{Error, Store, catalog};
 use tidemill_core::Timestamp;
 use tidemill_core::diamond::Diamond;
-use tidemill_core::pricing::Priced;
+use tidemill_core::pricing::PriceQuote;
 use uuid::Uuid;
 
-/// A raw record that its canonical row was not built from.
+/// A raw record from which its canonical row was not built yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenStone {
-    /// The stone.
     pub stone_id: String,
-    /// The record.
     pub payload: String,
-    /// Its hash.
     pub payload_hash: Vec<u8>,
 }
 
-/// Raw records that were read under a bound of bytes.
+/// Raw records, read up to a limit of bytes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OpenStones {
-    /// Those that were read, sorted by stone.
     pub read: Vec<OpenStone>,
-    /// The stones that were beyond the bound.
+    /// Ids of stones beyond the limit.
     pub left: Vec<String>,
-    /// Bytes of the payloads that were read.
+    /// Total length of the payloads.
     pub bytes: usize,
 }
 
-/// A raw record, or its name where it was beyond the bound.
+/// A raw record, without its payload if it is beyond the limit.
 struct OpenRow {
     stone_id: String,
     payload: Option<String>,
@@ -50,48 +46,40 @@ impl FromColumns for OpenRow {
 /// A stone with its price, ready for the canonical table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PricedStone {
-    /// The stone, under the name that its raw record has.
+    /// The stone, under the id of its raw record.
     pub stone: Diamond,
-    /// Its price.
-    pub priced: Priced,
-    /// The hash of the record that it was built from.
+    pub priced: PriceQuote,
+    /// Hash of the raw record.
     pub payload_hash: Vec<u8>,
 }
 
-/// What canonical rows are built with.
+/// Versions of the mapper and the rules that build canonical rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Built {
-    /// The mapper's version.
+pub struct BuildVersions {
     pub mapper_version: i32,
-    /// The version of the rules.
     pub rules_version: i32,
 }
 
-/// The active stones of a feed, and how many of them a sync has not seen.
+/// Number of active stones of a feed, and of those that a sync has not seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Unseen {
-    /// All of them.
+pub struct UnseenCounts {
     pub active: i64,
-    /// Those that were not seen.
     pub unseen: i64,
 }
 
-impl FromColumns for Unseen {
+impl FromColumns for UnseenCounts {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self { active: row.long("active")?, unseen: row.long("unseen")? })
     }
 }
 
-/// A stone of the canonical table, as far as a proof looks at it.
+/// A stone of the canonical table, with the columns that a proof compares.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProofRow {
-    /// The stone.
     pub stone_id: String,
-    /// The hash of the record that it was built from.
+    /// Hash of the raw record.
     pub payload_hash: Vec<u8>,
-    /// What the feed asks.
     pub feed_price: i64,
-    /// What it is sold for.
     pub retail_price: i64,
 }
 
@@ -106,7 +94,7 @@ impl FromColumns for ProofRow {
     }
 }
 
-/// Binds the columns of the canonical table in their order: a value of each stone, or an array over all of them.
+/// Binds the columns of the canonical table in order: the values of one stone, or arrays over all stones.
 macro_rules! bind_stone {
     ($query:expr, $each:ident) => {
         $query
@@ -154,15 +142,16 @@ macro_rules! bind_stone {
 }
 
 impl Tx<'_> {
-    /// Those of the named stones that are open, with their records up to so many bytes, and one record in any case.
+    /// Returns those of the stones that are not consolidated, with payloads up to `bytes_max` bytes and at least one
+    /// payload.
     pub async fn open_stones(
         &mut self,
         feed: &str,
         stones: Vec<String>,
-        built: Built,
+        built: BuildVersions,
         bytes_max: usize,
     ) -> Result<OpenStones, Error> {
-        let (stones, bytes_max) = (Words(stones), i64::try_from(bytes_max).unwrap_or(i64::MAX));
+        let (stones, bytes_max) = (SqlTextList(stones), i64::try_from(bytes_max).unwrap_or(i64::MAX));
         let rows: Vec<OpenRow> = on!(
             self,
             catalog::STONE_OPEN,
@@ -184,12 +173,12 @@ impl Tx<'_> {
         Ok(open)
     }
 
-    /// The next stones of a feed, after one, that were built with something else.
+    /// Returns the next stones of a feed, after one, that were built with other versions.
     pub async fn stale_stones(
         &mut self,
         feed: &str,
         after: &str,
-        built: Built,
+        built: BuildVersions,
         limit: usize,
     ) -> Result<Vec<String>, Error> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
@@ -203,12 +192,12 @@ impl Tx<'_> {
         .records("read stones")
     }
 
-    /// Writes stones into the canonical table; how many rows changed.
+    /// Writes stones into the canonical table; returns how many rows changed.
     pub async fn upsert_stones(
         &mut self,
         feed: &str,
         stones: &[PricedStone],
-        built: Built,
+        built: BuildVersions,
         now: Option<Timestamp>,
     ) -> Result<u64, Error> {
         if stones.is_empty() {
@@ -248,14 +237,14 @@ impl Tx<'_> {
         }
     }
 
-    /// Marks stones as deleted; how many were active.
+    /// Marks stones as deleted; returns how many were active.
     pub async fn delete_stones(
         &mut self,
         feed: &str,
         stones: Vec<String>,
         now: Option<Timestamp>,
     ) -> Result<u64, Error> {
-        let (stones, now) = (Words(stones), self.time(now));
+        let (stones, now) = (SqlTextList(stones), self.time(now));
         let deleted =
             on!(self, catalog::STONE_DELETE, [feed, stones.clone(), now], execute, "delete stones")?;
         Ok(deleted.count())
@@ -263,7 +252,7 @@ impl Tx<'_> {
 }
 
 impl Store {
-    /// The next active stones of a feed, after one, for a proof.
+    /// Returns the next active stones of a feed, after one, for a proof.
     pub async fn proof_rows(
         &self,
         feed: String,
@@ -281,14 +270,14 @@ impl Store {
         .await
     }
 
-    /// How many active stones of a feed a sync has not seen.
-    pub async fn unseen(&self, feed: String, sync: Uuid) -> Result<Unseen, Error> {
+    /// Counts the active stones of a feed that a sync has not seen.
+    pub async fn count_unseen(&self, feed: String, sync: Uuid) -> Result<UnseenCounts, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
                 let found = on!(
                     tx,
                     catalog::STONE_UNSEEN_COUNT,
-                    [feed.as_str(), crate::codec::Bare(sync)],
+                    [feed.as_str(), crate::codec::SqlUuid(sync)],
                     fetch_optional,
                     "count unseen stones"
                 )?;
@@ -298,19 +287,19 @@ impl Store {
         .await
     }
 
-    /// Those of the stones of a feed that are active.
+    /// Returns those of the stones that are active.
     pub async fn active_stones(&self, feed: String, stones: Vec<String>) -> Result<Vec<String>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
-                let binds = (feed.as_str(), Words(stones));
-                on!(tx, catalog::STONE_ACTIVE, [binds.0, binds.1.clone()], fetch_all, "look for stones")?
-                    .records("look for stones")
+                let binds = (feed.as_str(), SqlTextList(stones));
+                on!(tx, catalog::STONE_ACTIVE, [binds.0, binds.1.clone()], fetch_all, "find stones")?
+                    .records("find stones")
             })
         })
         .await
     }
 
-    /// How many stones of a feed are active.
+    /// Counts the active stones of a feed.
     pub async fn count_active(&self, feed: String) -> Result<i64, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
@@ -323,7 +312,7 @@ impl Store {
         .await
     }
 
-    /// The next active stones of a feed, after one, that a sync has not seen.
+    /// Returns the next active stones of a feed, after one, that a sync has not seen.
     pub async fn unseen_after(
         &self,
         feed: String,
@@ -337,7 +326,7 @@ impl Store {
                 on!(
                     tx,
                     catalog::STONE_UNSEEN,
-                    [feed.as_str(), crate::codec::Bare(sync), after.as_str(), limit],
+                    [feed.as_str(), crate::codec::SqlUuid(sync), after.as_str(), limit],
                     fetch_all,
                     "read unseen stones"
                 )?

@@ -1,38 +1,37 @@
-//! The store: opens a database, and runs steps on it.
+//! The store: opens a database and runs transactions on it.
 
-use crate::postgres::{Lent, Postgres};
-use crate::record::{Line, Record, Taken};
-use crate::sqlite::{Boxed, Sqlite};
+use crate::audit_entry::{AuditEntry, EntryDraft, TakenEntry};
+use crate::postgres::{PooledConnection, Postgres};
+use crate::run_to_completion::run_to_completion;
+use crate::sqlite::{BoxFuture, Sqlite};
 use crate::tx::{Conn, Context};
-use crate::whole::whole;
 use crate::{Error, Pooler, Schema, TaskMonitor, Tx, catch_panic};
 use sqlx::Connection as _;
 use std::path::Path;
 use std::sync::Arc;
 use tidemill_core::Timestamp;
 
-/// Where the time comes from when the database's own clock is not asked: SQLite has none.
+/// Source of the current time where the database has no clock of its own (SQLite).
 pub type Clock = fn() -> Timestamp;
 
-/// How to open a store.
+/// Options for opening a store.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// `postgres://…`, `sqlite://path`, or a path.
     pub url: String,
-    /// The schema on PostgreSQL.
+    /// Schema of the tables on PostgreSQL.
     pub schema: String,
-    /// The schema of the tables of syncs on PostgreSQL.
+    /// Schema of the sync tables on PostgreSQL.
     pub sync_schema: String,
-    /// What stands between us and PostgreSQL.
+    /// Connection pooler between this process and PostgreSQL.
     pub pooler: Pooler,
-    /// Connections to PostgreSQL.
+    /// Maximum number of connections to PostgreSQL.
     pub connections: u32,
-    /// The host's clock.
     pub clock: Clock,
 }
 
 impl Options {
-    /// Options with every default.
+    /// Returns options with default values.
     pub fn new(url: impl Into<String>, clock: Clock) -> Self {
         Self {
             url: url.into(),
@@ -46,7 +45,7 @@ impl Options {
 }
 
 impl Options {
-    /// The file, where the address names one.
+    /// Returns the path of the SQLite file, if the URL names one.
     pub fn sqlite_path(&self) -> Option<&Path> {
         let url = self.url.as_str();
         match url.split_once("://") {
@@ -73,7 +72,7 @@ pub(crate) enum Backend {
 }
 
 impl Store {
-    /// Opens the database that the options name. Makes a SQLite file where none exists.
+    /// Opens the database that the options name. Creates the SQLite file if it does not exist.
     pub async fn open(options: &Options) -> Result<Self, Error> {
         let url = options.url.as_str();
         if url.starts_with("postgres://") || url.starts_with("postgresql://") {
@@ -87,11 +86,11 @@ impl Store {
         }
         let Some(path) = options.sqlite_path() else {
             let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
-            let problem = format!("there is no way to speak `{scheme}`");
-            return Err(Error::BadUrl { url: crate::postgres::shown(url), problem });
+            let problem = format!("unsupported database scheme `{scheme}`; use postgres:// or sqlite://");
+            return Err(Error::BadUrl { url: crate::postgres::redact_password(url), problem });
         };
         if path.as_os_str().is_empty() {
-            return Err(Error::BadUrl { url: url.to_owned(), problem: "it names no file".to_owned() });
+            return Err(Error::BadUrl { url: url.to_owned(), problem: "the path is empty".to_owned() });
         }
         let monitor = TaskMonitor::default();
         let sqlite = Sqlite::open(path, options.clock, &monitor).await?;
@@ -99,23 +98,22 @@ impl Store {
         Ok(Self { backend: Backend::Sqlite(Arc::new(sqlite)), context, hint: Arc::default(), monitor })
     }
 
-    /// The monitor of the background loops that work on this store.
+    /// Returns the monitor of the background loops that work on this store.
     pub fn monitor(&self) -> &TaskMonitor {
         &self.monitor
     }
 
-    /// Whether this is PostgreSQL.
     pub fn is_postgres(&self) -> bool {
         matches!(self.backend, Backend::Postgres(_))
     }
 
-    /// The schema that the tables are in; empty on SQLite.
+    /// Returns the schema of the tables; empty on SQLite.
     pub fn schema(&self) -> &str {
         self.context.schema.name()
     }
 
-    /// Where the data is, without a password, for people.
-    pub fn place(&self) -> String {
+    /// Returns the address of the database for display, without the password.
+    pub fn location(&self) -> String {
         match &self.backend {
             Backend::Postgres(postgres) => {
                 let options = &postgres.options;
@@ -126,85 +124,86 @@ impl Store {
         }
     }
 
-    /// Runs a step of one statement. On PostgreSQL it commits by itself: one round trip.
+    /// Runs a single statement. On PostgreSQL it commits by itself, in one round trip.
     pub async fn step<T, F>(&self, verb: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: for<'c> FnOnce(Tx<'c>) -> Boxed<'c, Result<T, Error>> + Send + 'static,
+        F: for<'c> FnOnce(Tx<'c>) -> BoxFuture<'c, Result<T, Error>> + Send + 'static,
     {
         match &self.backend {
-            Backend::Postgres(postgres) if postgres.pooler == Pooler::Session && !Record::is_open() => {
-                let conn = postgres.acquire().await.map_err(|source| Error::database("answer", source))?;
-                self.alone(conn, verb).await
+            Backend::Postgres(postgres) if postgres.pooler == Pooler::Session && !AuditEntry::is_open() => {
+                let conn =
+                    postgres.acquire().await.map_err(|source| Error::database("get a connection", source))?;
+                self.run_statement(conn, verb).await
             }
             Backend::Postgres(_) | Backend::Sqlite(_) => self.write(verb).await,
         }
     }
 
-    /// Runs the step that says that this process lives. It has a connection of its own, so that calls that wait for
-    /// somebody else's transaction cannot keep it back.
-    pub(crate) async fn beat<T, F>(&self, verb: F) -> Result<T, Error>
+    /// Runs the heartbeat of this process. It has a connection of its own, so that calls that wait for a locked row
+    /// cannot delay it.
+    pub(crate) async fn run_heartbeat<T, F>(&self, verb: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: for<'c> FnOnce(Tx<'c>) -> Boxed<'c, Result<T, Error>> + Send + 'static,
+        F: for<'c> FnOnce(Tx<'c>) -> BoxFuture<'c, Result<T, Error>> + Send + 'static,
     {
         match &self.backend {
             Backend::Postgres(postgres) if postgres.pooler == Pooler::Session => {
-                let failed = |source| Error::database("answer", source);
-                let conn = postgres.acquire_for_beat().await.map_err(failed)?;
-                self.alone(conn, verb).await
+                let failed = |source| Error::database("get a connection", source);
+                let conn = postgres.acquire_for_heartbeat().await.map_err(failed)?;
+                self.run_statement(conn, verb).await
             }
             Backend::Postgres(_) | Backend::Sqlite(_) => self.write(verb).await,
         }
     }
 
     /// Runs one statement that is a transaction by itself.
-    async fn alone<T, F>(&self, mut conn: Lent, verb: F) -> Result<T, Error>
+    async fn run_statement<T, F>(&self, mut conn: PooledConnection, verb: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: for<'c> FnOnce(Tx<'c>) -> Boxed<'c, Result<T, Error>> + Send + 'static,
+        F: for<'c> FnOnce(Tx<'c>) -> BoxFuture<'c, Result<T, Error>> + Send + 'static,
     {
         let context = self.context.clone();
-        whole(async move {
-            let tx = Tx { conn: Conn::Postgres(&mut conn), context: &context, line: None };
+        run_to_completion(async move {
+            let tx = Tx { conn: Conn::Postgres(&mut conn), context: &context, draft: None };
             let result = verb(tx).await;
             if result.is_ok() {
-                conn.keep();
+                conn.cache();
             } else {
-                conn.doubt();
+                conn.return_to_pool();
             }
             result
         })
         .await
     }
 
-    /// Runs a step of several statements in one transaction: all of it is committed, or nothing. Where what somebody
-    /// does is to go on record, the line is committed with it: see [`Record`].
+    /// Runs several statements in one transaction. If an audit entry is open, it is committed in the same transaction:
+    /// see [`AuditEntry`].
     pub async fn write<T, F>(&self, step: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: for<'c> FnOnce(Tx<'c>) -> Boxed<'c, Result<T, Error>> + Send + 'static,
+        F: for<'c> FnOnce(Tx<'c>) -> BoxFuture<'c, Result<T, Error>> + Send + 'static,
     {
-        let mut taken = Record::take();
-        let line = taken.as_ref().map(Taken::line);
+        let mut taken = AuditEntry::take();
+        let draft = taken.as_ref().map(TakenEntry::draft);
         let result = match &self.backend {
             Backend::Postgres(postgres) => {
                 let failed = |source| Error::database("begin or commit", source);
                 let mut conn = postgres.acquire().await.map_err(failed)?;
                 let (context, begin) = (self.context.clone(), postgres.begin());
-                whole(async move {
+                run_to_completion(async move {
                     let mut transaction = conn.begin_with(begin).await.map_err(failed)?;
-                    let result = recorded(&mut *transaction, &context, step, line).await;
+                    let result = run_with_audit(&mut *transaction, &context, step, draft).await;
                     let over = match &result {
                         Ok(_) => transaction.commit().await,
                         Err(_) => transaction.rollback().await,
                     };
                     match (result, over) {
                         (Ok(_), Err(source)) => Err(failed(source)),
-                        // The panic may have left the connection in the middle of an answer: it is closed.
+                        // The panic may have left the connection in the middle of a reply, so the connection is closed.
                         (Err(error @ Error::Panicked { .. }), _) | (Err(error), Err(_)) => Err(error),
                         (result, Ok(())) => {
-                            conn.keep();
+                            conn.cache();
                             result
                         }
                     }
@@ -214,7 +213,9 @@ impl Store {
             Backend::Sqlite(sqlite) => {
                 let context = self.context.clone();
                 sqlite
-                    .write(move |conn| Box::pin(async move { recorded(conn, &context, step, line).await }))
+                    .write(move |conn| {
+                        Box::pin(async move { run_with_audit(conn, &context, step, draft).await })
+                    })
                     .await
             }
         };
@@ -226,23 +227,23 @@ impl Store {
         result
     }
 
-    /// Runs a step to find out whether it would succeed. Nothing of it is ever committed.
-    pub async fn attempt<T, F>(&self, step: F) -> Result<T, Error>
+    /// Runs a transaction to find out whether it would succeed, and always rolls it back.
+    pub async fn dry_run<T, F>(&self, step: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: for<'c> FnOnce(Tx<'c>) -> Boxed<'c, Result<T, Error>> + Send + 'static,
+        F: for<'c> FnOnce(Tx<'c>) -> BoxFuture<'c, Result<T, Error>> + Send + 'static,
     {
         let found = Arc::new(std::sync::Mutex::new(None));
-        let note = found.clone();
+        let result_slot = found.clone();
         let undone = self
             .write(move |tx| {
                 Box::pin(async move {
                     let result = step(tx).await;
-                    if let Ok(mut found) = note.lock() {
+                    if let Ok(mut found) = result_slot.lock() {
                         *found = Some(result);
                     }
-                    // Only an error takes a step back.
-                    Err::<(), _>(Error::refused(crate::RefusalCode::BadValue, "this was only tried"))
+                    // Only an error rolls the transaction back.
+                    Err::<(), _>(Error::refused(crate::RefusalCode::BadValue, "dry run"))
                 })
             })
             .await;
@@ -250,30 +251,32 @@ impl Store {
         match (result, undone) {
             (Some(result), _) => result,
             (None, Err(error)) => Err(error),
-            (None, Ok(())) => Err(Error::refused(crate::RefusalCode::BadValue, "nothing was tried")),
+            (None, Ok(())) => {
+                Err(Error::refused(crate::RefusalCode::BadValue, "the dry run was not executed"))
+            }
         }
     }
 
-    /// Runs a step that only reads, from one snapshot.
+    /// Runs a read-only transaction on one snapshot.
     pub(crate) async fn read<T, F>(&self, step: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: for<'c> FnOnce(Tx<'c>) -> Boxed<'c, Result<T, Error>> + Send + 'static,
+        F: for<'c> FnOnce(Tx<'c>) -> BoxFuture<'c, Result<T, Error>> + Send + 'static,
     {
         let failed = |source| Error::database("begin to read", source);
         match &self.backend {
             Backend::Postgres(postgres) => {
                 let mut conn = postgres.acquire().await.map_err(failed)?;
                 let context = self.context.clone();
-                whole(async move {
+                run_to_completion(async move {
                     let mut transaction = conn
                         .begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
                         .await
                         .map_err(failed)?;
-                    let tx = Tx { conn: Conn::Postgres(&mut transaction), context: &context, line: None };
+                    let tx = Tx { conn: Conn::Postgres(&mut transaction), context: &context, draft: None };
                     let result = step(tx).await;
                     if transaction.rollback().await.is_ok() {
-                        conn.keep();
+                        conn.cache();
                     }
                     result
                 })
@@ -281,7 +284,7 @@ impl Store {
             }
             Backend::Sqlite(sqlite) => {
                 let mut transaction = Box::pin(sqlite.readers().begin()).await.map_err(failed)?;
-                let tx = Tx { conn: Conn::Sqlite(&mut transaction), context: &self.context, line: None };
+                let tx = Tx { conn: Conn::Sqlite(&mut transaction), context: &self.context, draft: None };
                 let result = step(tx).await;
                 let _ = transaction.rollback().await;
                 result
@@ -289,39 +292,40 @@ impl Store {
         }
     }
 
-    /// Runs a step that only reads, from one snapshot: for use cases that decide from what they read.
+    /// Runs a read-only transaction on one snapshot, for callers that decide from several reads.
     pub async fn snapshot<T, F>(&self, step: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: for<'c> FnOnce(Tx<'c>) -> Boxed<'c, Result<T, Error>> + Send + 'static,
+        F: for<'c> FnOnce(Tx<'c>) -> BoxFuture<'c, Result<T, Error>> + Send + 'static,
     {
         self.read(step).await
     }
 
-    /// How often this process had to wait for a connection; never, where there is SQLite.
-    pub fn waits(&self) -> crate::Waits {
+    /// Returns how often this process had to wait for a connection; always 0 on SQLite.
+    pub fn waits(&self) -> crate::PoolWaits {
         match &self.backend {
             Backend::Postgres(postgres) => postgres.waits(),
-            Backend::Sqlite(_) => crate::Waits::default(),
+            Backend::Sqlite(_) => crate::PoolWaits::default(),
         }
     }
 
-    /// Runs one statement that only reads: one round trip on PostgreSQL.
-    pub(crate) async fn glance<T, F>(&self, look: F) -> Result<T, Error>
+    /// Runs one read-only statement, in one round trip on PostgreSQL.
+    pub(crate) async fn read_one<T, F>(&self, step: F) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: for<'c> FnOnce(Tx<'c>) -> Boxed<'c, Result<T, Error>> + Send + 'static,
+        F: for<'c> FnOnce(Tx<'c>) -> BoxFuture<'c, Result<T, Error>> + Send + 'static,
     {
         match &self.backend {
             Backend::Postgres(postgres) if postgres.pooler == Pooler::Session => {
-                let conn = postgres.acquire().await.map_err(|source| Error::database("answer", source))?;
-                self.alone(conn, look).await
+                let conn =
+                    postgres.acquire().await.map_err(|source| Error::database("get a connection", source))?;
+                self.run_statement(conn, step).await
             }
-            Backend::Postgres(_) | Backend::Sqlite(_) => self.read(look).await,
+            Backend::Postgres(_) | Backend::Sqlite(_) => self.read(step).await,
         }
     }
 
-    /// Groups of steps that this process has committed to its SQLite file; 0 on PostgreSQL.
+    /// Returns the number of group commits that this process made to its SQLite file; 0 on PostgreSQL.
     pub fn sqlite_commits(&self) -> u64 {
         match &self.backend {
             Backend::Postgres(_) => 0,
@@ -329,7 +333,7 @@ impl Store {
         }
     }
 
-    /// Closes every connection.
+    /// Sends a pending wake-up, then closes every connection.
     pub async fn close(&self) {
         self.wake_now().await;
         match &self.backend {
@@ -339,7 +343,7 @@ impl Store {
     }
 }
 
-/// A connection of either database, as what a step runs on.
+/// A connection of either database.
 trait AsConn {
     fn conn(&mut self) -> Conn<'_>;
 }
@@ -356,22 +360,22 @@ impl AsConn for sqlx::SqliteConnection {
     }
 }
 
-/// Runs a step, and then writes the line that is to be committed with it.
-async fn recorded<T, F, C: AsConn>(
+/// Runs the transaction body, then writes the audit entry into the same transaction.
+async fn run_with_audit<T, F, C: AsConn>(
     conn: &mut C,
     context: &Context,
     step: F,
-    line: Option<Line>,
+    draft: Option<EntryDraft>,
 ) -> Result<T, Error>
 where
-    F: for<'c> FnOnce(Tx<'c>) -> Boxed<'c, Result<T, Error>>,
+    F: for<'c> FnOnce(Tx<'c>) -> BoxFuture<'c, Result<T, Error>>,
 {
-    // A panic costs this step alone: its caller gets an error, and the transaction is rolled back.
-    let step = catch_panic(async { step(Tx { conn: conn.conn(), context, line: line.clone() }).await });
+    // A panic fails this transaction only: its caller gets an error, and the transaction is rolled back.
+    let step = catch_panic(async { step(Tx { conn: conn.conn(), context, draft: draft.clone() }).await });
     let result = step.await.map_err(|panic| Error::Panicked { panic })??;
-    if let Some(line) = line {
-        let mut tx = Tx { conn: conn.conn(), context, line: None };
-        line.write(&mut tx).await?;
+    if let Some(draft) = draft {
+        let mut tx = Tx { conn: conn.conn(), context, draft: None };
+        draft.write(&mut tx).await?;
     }
     Ok(result)
 }

@@ -1,11 +1,11 @@
-//! Syncs: one row per pass over a feed's window, and the arrows between its states.
+//! Syncs: one row per sync of a feed, and the transitions between its states.
 
-use crate::codec::{At, Bare, Columns, Doc, Words};
+use crate::codec::{Columns, SqlJson, SqlTextList, SqlTime, SqlUuid};
 use crate::tx::{FromColumns, on};
-use crate::{Error, RefusalCode, Store, Tx, catalog};
+use crate::{Error, Store, Tx, catalog};
 use tidemill_core::records::Sync;
 use tidemill_core::sync::SyncState;
-use tidemill_core::{Json, RunId, Timestamp};
+use tidemill_core::{RunId, Timestamp};
 use uuid::Uuid;
 
 impl FromColumns for Sync {
@@ -49,16 +49,13 @@ impl FromColumns for Sync {
     }
 }
 
-/// How many partitions of a sync there are, by where they are.
+/// Number of partitions of a sync, by state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartitionCounts {
-    /// All of them.
     pub expected: i64,
-    /// Read to the end.
     pub completed: i64,
-    /// Failed.
     pub failed: i64,
-    /// With pages that are not in the canonical table yet.
+    /// Partitions with pages that are not in the canonical table yet.
     pub unconsolidated: i64,
 }
 
@@ -73,78 +70,30 @@ impl FromColumns for PartitionCounts {
     }
 }
 
-/// A message of a sync that is live or dead.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SyncMessage {
-    /// The queue.
-    pub queue: String,
-    /// The message.
-    pub message_id: String,
-    /// Its generation.
-    pub generation: i32,
-    /// Whether it is a dead letter.
-    pub is_dead: bool,
-    /// Why it is one.
-    pub dead_reason: String,
-    /// What went wrong the last time.
-    pub last_error: Option<String>,
-    /// The process that received it last, unless it gave it back.
-    pub locked_by: Option<tidemill_core::WorkerId>,
-    /// When it can be received, which is the end of its lock while it is locked.
-    pub visible_at: Timestamp,
-}
-
-impl SyncMessage {
-    /// The process that has the message in hand.
-    pub fn holder(&self, now: Timestamp) -> Option<tidemill_core::WorkerId> {
-        self.locked_by.filter(|_| self.visible_at > now)
-    }
-
-    /// The partition that it is about.
-    pub fn partition(&self) -> Option<&str> {
-        self.message_id.split(':').nth(1)
-    }
-}
-
-impl FromColumns for SyncMessage {
-    fn read(row: &impl Columns) -> sqlx::Result<Self> {
-        Ok(Self {
-            queue: row.text("queue")?,
-            message_id: row.text("message_id")?,
-            generation: row.int("generation")?,
-            is_dead: row.int("dead")? != 0,
-            dead_reason: row.text_or_null("dead_reason")?.unwrap_or_default(),
-            last_error: row.text_or_null("last_error")?,
-            locked_by: row.worker_or_null("locked_by")?,
-            visible_at: row.time("visible_at")?,
-        })
-    }
-}
-
 impl Tx<'_> {
-    /// Writes a new sync. False: it was written before.
+    /// Writes a new sync. Returns false if it exists.
     pub async fn insert_sync(&mut self, sync: &Sync, now: Option<Timestamp>) -> Result<bool, Error> {
         let now = self.time(now);
         let written = on!(
             self,
             catalog::SYNC_INSERT,
             [
-                Bare(sync.run_id),
+                SqlUuid(sync.run_id),
                 sync.ops_run_id.as_str(),
                 sync.feed.as_str(),
                 sync.run_type.as_str(),
                 sync.state.as_str(),
                 sync.trace_id.as_str(),
                 sync.expected_workers,
-                sync.watermark_before.map(At),
-                sync.updated_from.map(At),
-                At(sync.updated_to),
+                sync.watermark_before.map(SqlTime),
+                sync.updated_from.map(SqlTime),
+                SqlTime(sync.updated_to),
                 sync.page_size,
                 sync.granularity,
                 sync.predicted,
                 sync.count_calls,
                 sync.scan_ms,
-                Doc(sync.heatmap.clone()),
+                SqlJson(sync.heatmap.clone()),
                 now,
             ],
             execute,
@@ -153,39 +102,38 @@ impl Tx<'_> {
         Ok(written.count() > 0)
     }
 
-    /// A sync.
     pub async fn sync(&mut self, sync: Uuid) -> Result<Option<Sync>, Error> {
-        on!(self, catalog::SYNC_GET, [Bare(sync)], fetch_optional, "read a sync")?.record("read a sync")
+        on!(self, catalog::SYNC_GET, [SqlUuid(sync)], fetch_optional, "read a sync")?.record("read a sync")
     }
 
-    /// The sync that a run is an attempt of, where it is the last one.
+    /// Returns the sync whose last attempt is this run.
     pub async fn sync_of_run(&mut self, run: &RunId) -> Result<Option<Sync>, Error> {
         on!(self, catalog::SYNC_OF_RUN, [run.as_str()], fetch_optional, "read a sync")?.record("read a sync")
     }
 
-    /// Syncs that are neither completed nor failed, oldest first.
+    /// Returns syncs that are neither completed nor failed, oldest first.
     pub async fn live_syncs(&mut self, limit: usize) -> Result<Vec<Sync>, Error> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         Ok(on!(self, catalog::SYNC_LIVE, [limit], fetch_all, "list syncs")?
             .readable("run_metadata", "run_id"))
     }
 
-    /// Locks a sync until the step ends, and reads it. What is counted after this cannot be counted elsewhere at the
-    /// same time.
+    /// Locks a sync until the transaction ends, and reads it. No other transaction can count its partitions meanwhile.
     pub async fn lock_sync(&mut self, sync: Uuid) -> Result<Option<Sync>, Error> {
-        let _: Option<String> = on!(self, catalog::SYNC_LOCK, [Bare(sync)], fetch_optional, "lock a sync")?
-            .record("lock a sync")?;
+        let _: Option<String> =
+            on!(self, catalog::SYNC_LOCK, [SqlUuid(sync)], fetch_optional, "lock a sync")?
+                .record("lock a sync")?;
         self.sync(sync).await
     }
 
     /// Counts the partitions of a sync.
     pub async fn count_partitions(&mut self, sync: Uuid) -> Result<PartitionCounts, Error> {
-        let counts = on!(self, catalog::SYNC_COUNT, [Bare(sync)], fetch_optional, "count partitions")?
-            .record("count")?;
+        let counts = on!(self, catalog::SYNC_COUNT, [SqlUuid(sync)], fetch_optional, "count partitions")?
+            .record("count partitions")?;
         Ok(counts.unwrap_or(PartitionCounts { expected: 0, completed: 0, failed: 0, unconsolidated: 0 }))
     }
 
-    /// Writes the counts that were derived from the partitions.
+    /// Writes the counts of the partitions into the sync.
     pub async fn write_counts(
         &mut self,
         sync: Uuid,
@@ -195,11 +143,11 @@ impl Tx<'_> {
         let now = self.time(now);
         let int = |count: i64| i32::try_from(count).unwrap_or(i32::MAX);
         let (completed, failed) = (int(counts.completed), int(counts.failed));
-        on!(self, catalog::SYNC_COUNTED, [Bare(sync), completed, failed, now], execute, "write counts")?;
+        on!(self, catalog::SYNC_COUNTED, [SqlUuid(sync), completed, failed, now], execute, "write counts")?;
         Ok(())
     }
 
-    /// Moves a sync from the state that the caller believes in. False: it was not there.
+    /// Moves a sync from an expected state to another. Returns false if it was in another state.
     pub async fn move_sync(
         &mut self,
         sync: Uuid,
@@ -212,14 +160,14 @@ impl Tx<'_> {
         let moved = on!(
             self,
             catalog::SYNC_STATE,
-            [Bare(sync), from.as_str(), to.as_str(), error, now],
+            [SqlUuid(sync), from.as_str(), to.as_str(), error, now],
             execute,
             "move a sync"
         )?;
         Ok(moved.count() > 0)
     }
 
-    /// Gives a sync to the consolidators; the generation of the message that tells them.
+    /// Hands a sync to the consolidators; returns the generation of its message.
     pub async fn trigger_sync(
         &mut self,
         sync: Uuid,
@@ -233,7 +181,7 @@ impl Tx<'_> {
         let generation: Option<i64> = on!(
             self,
             catalog::SYNC_TRIGGER,
-            [Bare(sync), from.as_str(), forced, advance, rules_version, now],
+            [SqlUuid(sync), from.as_str(), forced, advance, rules_version, now],
             fetch_optional,
             "trigger consolidation"
         )?
@@ -241,7 +189,7 @@ impl Tx<'_> {
         Ok(generation.map(|generation| i32::try_from(generation).unwrap_or(i32::MAX)))
     }
 
-    /// Has a sync that is being consolidated go on by other rules, and look at every stone again. False: it is not.
+    /// Switches a consolidation to other rules and restarts it. Returns false if the sync is not being consolidated.
     pub async fn repin_sync(
         &mut self,
         sync: Uuid,
@@ -250,27 +198,27 @@ impl Tx<'_> {
     ) -> Result<bool, Error> {
         let now = self.time(now);
         let moved =
-            on!(self, catalog::SYNC_REPIN, [Bare(sync), rules_version, now], execute, "pin other rules")?;
+            on!(self, catalog::SYNC_REPIN, [SqlUuid(sync), rules_version, now], execute, "pin other rules")?;
         if moved.count() > 0 {
-            self.consolidate_anew(sync).await?;
+            self.restart_consolidation(sync).await?;
         }
         Ok(moved.count() > 0)
     }
 
-    /// Has a consolidation look at every stone again.
-    pub async fn consolidate_anew(&mut self, sync: Uuid) -> Result<(), Error> {
-        on!(self, catalog::PARTITION_ANEW, [Bare(sync)], execute, "begin a consolidation anew")?;
+    /// Makes a consolidation process every stone again.
+    pub async fn restart_consolidation(&mut self, sync: Uuid) -> Result<(), Error> {
+        on!(self, catalog::PARTITION_ANEW, [SqlUuid(sync)], execute, "restart a consolidation")?;
         Ok(())
     }
 
-    /// Notes that a consolidator is at it. False: there is nothing to consolidate.
+    /// Records that a consolidator has started. Returns false if there is nothing to consolidate.
     pub async fn consume_sync(&mut self, sync: Uuid, now: Option<Timestamp>) -> Result<bool, Error> {
         let now = self.time(now);
-        let moved = on!(self, catalog::SYNC_CONSUME, [Bare(sync), now], execute, "begin consolidation")?;
+        let moved = on!(self, catalog::SYNC_CONSUME, [SqlUuid(sync), now], execute, "begin consolidation")?;
         Ok(moved.count() > 0)
     }
 
-    /// Adds to the stones that were deleted. False: the sync is not being consolidated any more.
+    /// Adds to the count of deleted stones. Returns false if the sync is no longer being consolidated.
     pub async fn add_deleted(
         &mut self,
         sync: Uuid,
@@ -278,17 +226,18 @@ impl Tx<'_> {
         now: Option<Timestamp>,
     ) -> Result<bool, Error> {
         let now = self.time(now);
-        let written = on!(self, catalog::SYNC_PROGRESS, [Bare(sync), deleted, now], execute, "count stones")?;
+        let written =
+            on!(self, catalog::SYNC_PROGRESS, [SqlUuid(sync), deleted, now], execute, "count stones")?;
         Ok(written.count() > 0)
     }
 
-    /// Says why nothing was deleted.
-    pub async fn note_delete(&mut self, sync: Uuid, note: Option<&str>) -> Result<(), Error> {
-        on!(self, catalog::SYNC_DELETE_NOTE, [Bare(sync), note], execute, "note a deletion")?;
+    /// Records why nothing was deleted.
+    pub async fn record_delete_note(&mut self, sync: Uuid, note: Option<&str>) -> Result<(), Error> {
+        on!(self, catalog::SYNC_DELETE_NOTE, [SqlUuid(sync), note], execute, "record a deletion note")?;
         Ok(())
     }
 
-    /// Completes a sync. False: it was not in the state that the caller believes in.
+    /// Completes a sync. Returns false if it was not in the expected state.
     pub async fn complete_sync(
         &mut self,
         sync: Uuid,
@@ -300,14 +249,14 @@ impl Tx<'_> {
         let moved = on!(
             self,
             catalog::SYNC_COMPLETE,
-            [Bare(sync), watermark.map(At), now, from.as_str()],
+            [SqlUuid(sync), watermark.map(SqlTime), now, from.as_str()],
             execute,
             "complete a sync"
         )?;
         Ok(moved.count() > 0)
     }
 
-    /// Gives a failed sync to another attempt; the generation of its messages.
+    /// Assigns a failed sync to another attempt; returns the generation of its messages.
     pub async fn resume_sync(
         &mut self,
         sync: Uuid,
@@ -318,7 +267,7 @@ impl Tx<'_> {
         let generation: Option<i64> = on!(
             self,
             catalog::SYNC_RESUME,
-            [Bare(sync), run.as_str(), now],
+            [SqlUuid(sync), run.as_str(), now],
             fetch_optional,
             "resume a sync"
         )?
@@ -326,131 +275,34 @@ impl Tx<'_> {
         Ok(generation.map(|generation| i32::try_from(generation).unwrap_or(i32::MAX)))
     }
 
-    /// A newer sync of the same feed that was completed, where there is one.
+    /// Returns a newer completed sync of the same feed, if there is one.
     pub async fn newer_sync(&mut self, sync: Uuid) -> Result<Option<String>, Error> {
-        on!(self, catalog::SYNC_NEWER, [Bare(sync)], fetch_optional, "find a newer sync")?
+        on!(self, catalog::SYNC_NEWER, [SqlUuid(sync)], fetch_optional, "find a newer sync")?
             .record("find a newer sync")
     }
 
-    /// The last full sync of a feed that was completed before this one.
+    /// Returns the last full sync of a feed that completed before this one.
     pub async fn full_sync_before(&mut self, feed: &str, sync: Uuid) -> Result<Option<Uuid>, Error> {
         let found: Option<String> =
-            on!(self, catalog::STONE_MISSED, [feed, Bare(sync)], fetch_optional, "find a full sync")?
+            on!(self, catalog::STONE_MISSED, [feed, SqlUuid(sync)], fetch_optional, "find a full sync")?
                 .record("find a full sync")?;
         Ok(found.and_then(|id| id.parse().ok()))
     }
-
-    /// Ends the run of a sync, with what is to be said in its metadata. False: it had ended.
-    pub async fn end_sync_run(
-        &mut self,
-        run: &RunId,
-        status: tidemill_core::run::RunState,
-        cause: tidemill_core::run::EndCause,
-        metadata: Json,
-        now: Option<Timestamp>,
-    ) -> Result<bool, Error> {
-        let now = self.time(now);
-        let ended = on!(
-            self,
-            catalog::RUN_END,
-            [run.as_str(), status.as_str(), cause.as_str(), Doc(metadata.clone()), now],
-            execute,
-            "end a run"
-        )?;
-        Ok(ended.count() > 0)
-    }
-
-    /// Ends a sync run that its claimer does not plan, as failed or cancelled. False: the claim is gone.
-    pub async fn end_sync_claim(
-        &mut self,
-        run: &RunId,
-        holder: &tidemill_core::run::Holder,
-        (status, cause): (tidemill_core::run::RunState, tidemill_core::run::EndCause),
-        notes: Json,
-        now: Option<Timestamp>,
-    ) -> Result<bool, Error> {
-        self.lock_run(run).await?;
-        let Some(found) = self.run(run).await? else { return Ok(false) };
-        let is_held = found.status.is_held()
-            && holder.epoch.is_none_or(|epoch| epoch == found.epoch)
-            && holder.worker.as_ref().is_none_or(|worker| found.claimed_by.as_ref() == Some(worker));
-        if !is_held {
-            return Ok(false);
-        }
-        let at = self.time(now);
-        on!(self, catalog::RUN_GO, [run.as_str(), at], execute, "start a run")?;
-        self.end_sync_run(run, status, cause, notes, now).await
-    }
-
-    /// Locks a run until the step ends; its state. The first lock of every step that changes a sync and its run.
-    pub async fn lock_run(&mut self, run: &RunId) -> Result<Option<tidemill_core::run::RunState>, Error> {
-        let status: Option<String> =
-            on!(self, catalog::RUN_LOCK, [run.as_str()], fetch_optional, "lock a run")?
-                .record("lock a run")?;
-        Ok(status.and_then(|status| status.parse().ok()))
-    }
-
-    /// Puts a run into the sync lane.
-    pub async fn mark_sync_run(&mut self, run: &RunId) -> Result<(), Error> {
-        let lane = tidemill_core::run::Lane::Sync.as_str();
-        on!(self, catalog::RUN_LANE, [run.as_str(), lane], execute, "mark a run")?;
-        Ok(())
-    }
-
-    /// Takes the lease off the run of a sync: its liveness is that of its parts.
-    pub async fn unlease_run(&mut self, run: &RunId, now: Option<Timestamp>) -> Result<(), Error> {
-        let now = self.time(now);
-        on!(self, catalog::RUN_UNLEASE, [run.as_str(), now], execute, "release a run")?;
-        Ok(())
-    }
-
-    /// Takes a queued run of a sync over, and starts it. Refused where another sync of the feed is before it.
-    pub async fn take_over(&mut self, run: &RunId, by: &str, now: Option<Timestamp>) -> Result<(), Error> {
-        let now = self.time(now);
-        let taken = on!(self, catalog::RUN_TAKE, [run.as_str(), by, now, now], execute, "take a run over")?;
-        if taken.count() == 0 {
-            let message = format!("run {run} has to wait: another sync of its feed is under way");
-            return Err(Error::refused(RefusalCode::NotRetryable, message));
-        }
-        on!(self, catalog::RUN_GO, [run.as_str(), now], execute, "start a run")?;
-        on!(self, catalog::RUN_UNLEASE, [run.as_str(), now], execute, "release a run")?;
-        Ok(())
-    }
-
-    /// Gives a sync to another attempt, in whatever state it is.
-    pub async fn rebind_sync(&mut self, sync: Uuid, run: &RunId) -> Result<(), Error> {
-        on!(self, catalog::SYNC_REBIND, [Bare(sync), run.as_str()], execute, "rebind a sync")?;
-        Ok(())
-    }
-
-    /// The messages of a sync that are live or dead.
-    pub async fn messages_of_sync(&mut self, sync: &Sync) -> Result<Vec<SyncMessage>, Error> {
-        let id = sync.run_id.to_string();
-        on!(self, catalog::MESSAGE_OF_RUN, [id.as_str(), sync.feed.as_str()], fetch_all, "list messages")?
-            .records("list messages")
-    }
 }
 
-/// Which syncs to list; what is not named does not matter.
+/// Which syncs to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SyncFilter {
-    /// Of this feed.
     pub feed: Option<String>,
-    /// Of the feeds of this project.
+    /// Restricts the list to feeds of this project.
     pub project: Option<String>,
-    /// Older than this one: the last one of the page before.
+    /// Last sync of the previous page.
     pub before: Option<Uuid>,
-    /// At most so many.
     pub limit: usize,
 }
 
 impl Store {
-    /// The messages of a sync that are live or dead.
-    pub async fn messages_of_sync(&self, sync: Sync) -> Result<Vec<SyncMessage>, Error> {
-        self.read(move |mut tx| Box::pin(async move { tx.messages_of_sync(&sync).await })).await
-    }
-
-    /// A sync, by its own id or that of its last attempt.
+    /// Returns a sync by its id or by the id of its last attempt.
     pub async fn sync(&self, id: String) -> Result<Sync, Error> {
         let wanted = id.clone();
         let found = self
@@ -476,36 +328,36 @@ impl Store {
         self.read(move |mut tx| Box::pin(async move { tx.count_partitions(sync).await })).await
     }
 
-    /// The last full sync of a feed that was completed before this one.
+    /// Returns the last full sync of a feed that completed before this one.
     pub async fn full_sync_before(&self, feed: String, sync: Uuid) -> Result<Option<Uuid>, Error> {
         self.read(move |mut tx| Box::pin(async move { tx.full_sync_before(&feed, sync).await })).await
     }
 
-    /// Those of the stones that a sync has not seen either.
-    pub async fn also_unseen(&self, sync: Uuid, stones: Vec<String>) -> Result<Vec<String>, Error> {
+    /// Returns those of the stones that a sync has not seen.
+    pub async fn filter_unseen(&self, sync: Uuid, stones: Vec<String>) -> Result<Vec<String>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
-                let stones = Words(stones);
-                let binds = (Bare(sync), stones.clone());
-                on!(tx, catalog::STONE_ALSO_UNSEEN, [binds.0, binds.1.clone()], fetch_all, "look for stones")?
-                    .records("look for stones")
+                let stones = SqlTextList(stones);
+                let binds = (SqlUuid(sync), stones.clone());
+                on!(tx, catalog::STONE_ALSO_UNSEEN, [binds.0, binds.1.clone()], fetch_all, "find stones")?
+                    .records("find stones")
             })
         })
         .await
     }
 
-    /// The last syncs, newest first.
+    /// Returns the last syncs, newest first.
     pub async fn syncs(&self, feed: Option<String>, limit: usize) -> Result<Vec<Sync>, Error> {
         self.list_syncs(SyncFilter { feed, limit, ..SyncFilter::default() }).await
     }
 
-    /// A newer sync of the same feed that was completed, where there is one.
+    /// Returns a newer completed sync of the same feed, if there is one.
     pub async fn newer_sync(&self, sync: Uuid) -> Result<Option<Uuid>, Error> {
         let newer = self.read(move |mut tx| Box::pin(async move { tx.newer_sync(sync).await })).await?;
         Ok(newer.and_then(|id| id.parse().ok()))
     }
 
-    /// Syncs that a filter lets through, newest first.
+    /// Lists syncs, newest first.
     pub async fn list_syncs(&self, filter: SyncFilter) -> Result<Vec<Sync>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
@@ -513,7 +365,7 @@ impl Store {
                 Ok(on!(
                     tx,
                     catalog::SYNC_LIST,
-                    [filter.feed.as_deref(), limit, filter.project.as_deref(), filter.before.map(Bare)],
+                    [filter.feed.as_deref(), limit, filter.project.as_deref(), filter.before.map(SqlUuid)],
                     fetch_all,
                     "list syncs"
                 )?
@@ -523,7 +375,7 @@ impl Store {
         .await
     }
 
-    /// Syncs that are neither completed nor failed, oldest first.
+    /// Returns syncs that are neither completed nor failed, oldest first.
     pub async fn live_syncs(&self, limit: usize) -> Result<Vec<Sync>, Error> {
         self.read(move |mut tx| Box::pin(async move { tx.live_syncs(limit).await })).await
     }

@@ -1,6 +1,6 @@
-//! Tasks as agents see them: what is ordered, and what they report of it.
+//! Tasks of agents: their orders and their reports.
 
-use crate::codec::{Bare, Columns, Doc, Words, from_json};
+use crate::codec::{Columns, SqlJson, SqlTextList, SqlUuid, from_json};
 use crate::tx::{FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
 use tidemill_core::graph::JobSpec;
@@ -10,7 +10,7 @@ use tidemill_core::task::{Output, Stage, TaskKind, TaskResult};
 use tidemill_core::{Json, RunId, Timestamp};
 use uuid::Uuid;
 
-/// The result that an agent reported. One that cannot be read counts as a failure: the task is over.
+/// Parses the result that an agent reported. An unreadable result counts as a failure, because the task has ended.
 pub(crate) fn task_result(json: Json) -> TaskResult {
     serde_json::from_value(json).unwrap_or_else(|error| TaskResult::Failed {
         fatal: true,
@@ -42,8 +42,8 @@ impl FromColumns for TaskRecord {
     }
 }
 
-/// An order as it is read, before its inputs are.
-struct Ordered {
+/// An order before its inputs are read.
+struct OrderRow {
     task_id: String,
     kind: TaskKind,
     job_id: String,
@@ -55,7 +55,7 @@ struct Ordered {
     spec: JobSpec,
 }
 
-impl FromColumns for Ordered {
+impl FromColumns for OrderRow {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self {
             task_id: row.text("task_id")?,
@@ -71,14 +71,12 @@ impl FromColumns for Ordered {
     }
 }
 
-/// A task that its agent has not answered.
+/// A task that its agent has not finished.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldTask {
-    /// The task.
     pub task_id: String,
-    /// What it asks for.
     pub kind: TaskKind,
-    /// How far its agent is, as it last said.
+    /// Last stage that the agent reported.
     pub stage: Option<Stage>,
 }
 
@@ -98,38 +96,37 @@ impl FromColumns for LogPiece {
     }
 }
 
-/// Orders that stand, over all agents.
+/// Number of open tasks over all agents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Orders {
-    /// To carry a job out.
+pub struct OpenOrders {
+    /// Tasks that execute a job.
     pub running: i64,
-    /// To stop one.
+    /// Tasks that cancel a job.
     pub stopping: i64,
 }
 
-impl FromColumns for Orders {
+impl FromColumns for OpenOrders {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self { running: row.long("running")?, stopping: row.long("stopping")? })
     }
 }
 
 impl Tx<'_> {
-    /// Locks a task until the step ends, and reads it.
+    /// Locks a task until the transaction ends, and reads it.
     pub async fn lock_task(&mut self, task: &str) -> Result<Option<TaskRecord>, Error> {
         on!(self, catalog::TASK_LOCK, [task], fetch_optional, "lock a task")?.record("lock a task")
     }
 
-    /// A task.
     pub async fn task(&mut self, task: &str) -> Result<Option<TaskRecord>, Error> {
         on!(self, catalog::TASK_GET, [task], fetch_optional, "read a task")?.record("read a task")
     }
 
-    /// The tasks of a job, the oldest first.
+    /// Returns the tasks of a job, oldest first.
     pub async fn tasks_of_job(&mut self, job: &str) -> Result<Vec<TaskRecord>, Error> {
         on!(self, catalog::TASK_LIST, [job], fetch_all, "list tasks")?.records("list tasks")
     }
 
-    /// Notes how far an agent is.
+    /// Records the stage of a task.
     pub async fn write_stage(
         &mut self,
         task: &str,
@@ -141,7 +138,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Notes what came of a task.
+    /// Records the result of a task.
     pub async fn write_result(
         &mut self,
         task: &str,
@@ -151,12 +148,12 @@ impl Tx<'_> {
     ) -> Result<(), Error> {
         let now = self.time(now);
         let json = serde_json::to_value(result).unwrap_or(Json::Null);
-        let (doc, unknown) = (Doc(json), Words(unknown));
+        let (doc, unknown) = (SqlJson(json), SqlTextList(unknown));
         on!(self, catalog::TASK_RESULT, [task, doc.clone(), now, unknown.clone()], execute, "note a result")?;
         Ok(())
     }
 
-    /// Notes what a task left.
+    /// Records the outputs of a task.
     pub async fn write_outputs(
         &mut self,
         job: &str,
@@ -179,12 +176,12 @@ impl Tx<'_> {
         };
         for part in outputs.chunks(BATCH_MAX) {
             let rows: Vec<Json> = part.iter().map(row).collect();
-            on!(self, catalog::OUTPUT_ADD, [Doc(Json::from(rows.clone()))], execute, "note outputs")?;
+            on!(self, catalog::OUTPUT_ADD, [SqlJson(Json::from(rows.clone()))], execute, "note outputs")?;
         }
         Ok(())
     }
 
-    /// Keeps a piece of output. False: a piece of this place is kept already.
+    /// Stores a piece of the log. Returns false if that piece is stored already.
     pub async fn add_log(
         &mut self,
         task: &str,
@@ -194,18 +191,19 @@ impl Tx<'_> {
         now: Option<Timestamp>,
     ) -> Result<bool, Error> {
         let now = self.time(now);
-        let doc = Doc(serde_json::to_value(lines).unwrap_or(Json::Null));
-        let kept = on!(self, catalog::LOG_ADD, [task, seq, doc.clone(), bytes, now], execute, "keep output")?;
-        if kept.count() == 0 {
+        let doc = SqlJson(serde_json::to_value(lines).unwrap_or(Json::Null));
+        let written =
+            on!(self, catalog::LOG_ADD, [task, seq, doc.clone(), bytes, now], execute, "store a log piece")?;
+        if written.count() == 0 {
             return Ok(false);
         }
-        on!(self, catalog::TASK_LOGGED, [task, bytes], execute, "keep output")?;
+        on!(self, catalog::TASK_LOGGED, [task, bytes], execute, "store a log piece")?;
         Ok(true)
     }
 
-    /// The last lines that a task wrote.
+    /// Returns the last lines of a task's log.
     pub async fn log_tail(&mut self, task: &str, lines: usize) -> Result<Vec<LogLine>, Error> {
-        // A piece has at least one line.
+        // Each piece has at least one line.
         let limit = i64::try_from(lines).unwrap_or(i64::MAX);
         let pieces: Vec<LogPiece> =
             on!(self, catalog::LOG_TAIL, [task, limit], fetch_all, "read output")?.records("read output")?;
@@ -215,21 +213,22 @@ impl Tx<'_> {
         Ok(tail)
     }
 
-    /// The tasks of an agent that are neither over nor answered.
+    /// Returns the unfinished tasks of an agent.
     pub async fn tasks_held(&mut self, agent: Uuid) -> Result<Vec<HeldTask>, Error> {
-        on!(self, catalog::TASK_HELD, [Bare(agent)], fetch_all, "read tasks")?.records("read tasks")
+        on!(self, catalog::TASK_HELD, [SqlUuid(agent)], fetch_all, "read tasks")?.records("read tasks")
     }
 
-    /// The orders for an agent that it does not have yet; orders to stop come first.
+    /// Returns the open orders that an agent does not have yet, cancel orders first.
     pub async fn orders(&mut self, agent: Uuid, have: Vec<String>) -> Result<Vec<Order>, Error> {
         let limit = i64::try_from(ORDERS_MAX).unwrap_or(i64::MAX);
-        let binds = (Bare(agent), Words(have));
-        let rows: Vec<Ordered> =
+        let binds = (SqlUuid(agent), SqlTextList(have));
+        let rows: Vec<OrderRow> =
             on!(self, catalog::TASK_ORDERS, [binds.0, binds.1, limit], fetch_all, "read orders")?
                 .readable("tasks", "task_id");
         let mut orders = Vec::with_capacity(rows.len());
         for row in rows {
-            let Ordered { task_id, kind, job_id, cancels, number, run_id, project_id, workspace, spec } = row;
+            let OrderRow { task_id, kind, job_id, cancels, number, run_id, project_id, workspace, spec } =
+                row;
             let work = match kind {
                 TaskKind::CancelJob => None,
                 TaskKind::RunJob => {
@@ -248,14 +247,14 @@ impl Tx<'_> {
 }
 
 impl Store {
-    /// Pieces of what a task wrote, after a place.
+    /// Returns pieces of a task's log after a sequence number.
     pub async fn task_logs(
         &self,
         task: String,
         after: Option<i32>,
         limit: usize,
     ) -> Result<Vec<LogPiece>, Error> {
-        self.glance(move |mut tx| {
+        self.read_one(move |mut tx| {
             Box::pin(async move {
                 let limit = i64::try_from(limit.clamp(1, BATCH_MAX)).unwrap_or(i64::MAX);
                 let after = after.unwrap_or(-1);
@@ -266,9 +265,9 @@ impl Store {
         .await
     }
 
-    /// The last pieces of what a task wrote, in order.
+    /// Returns the last pieces of a task's log, in order.
     pub async fn task_logs_last(&self, task: String, limit: usize) -> Result<Vec<LogPiece>, Error> {
-        self.glance(move |mut tx| {
+        self.read_one(move |mut tx| {
             Box::pin(async move {
                 let limit = i64::try_from(limit.clamp(1, BATCH_MAX)).unwrap_or(i64::MAX);
                 let mut pieces: Vec<LogPiece> =
@@ -281,17 +280,16 @@ impl Store {
         .await
     }
 
-    /// A task.
     pub async fn task(&self, task: String) -> Result<Option<TaskRecord>, Error> {
-        self.glance(move |mut tx| Box::pin(async move { tx.task(&task).await })).await
+        self.read_one(move |mut tx| Box::pin(async move { tx.task(&task).await })).await
     }
 }
 
 impl Tx<'_> {
-    /// Orders that stand, over all agents.
-    pub async fn standing_orders(&mut self) -> Result<Orders, Error> {
+    /// Counts the open tasks over all agents.
+    pub async fn open_orders(&mut self) -> Result<OpenOrders, Error> {
         let found =
             on!(self, catalog::TASK_STANDING, [], fetch_optional, "count tasks")?.record("count tasks")?;
-        Ok(found.unwrap_or(Orders { running: 0, stopping: 0 }))
+        Ok(found.unwrap_or(OpenOrders { running: 0, stopping: 0 }))
     }
 }

@@ -1,33 +1,32 @@
-//! One transaction on either database, and the one way to run a statement in it.
+//! One transaction on either database, and the macro that runs a statement in it.
 
 use crate::Schema;
+use crate::audit_entry::EntryDraft;
 use crate::catalog::{Catalog, Statement};
-use crate::record::Line;
 use crate::schema::Pooler;
 use sqlx::{PgConnection, SqliteConnection};
 use std::sync::Arc;
 
-/// A step in progress. Everything done through it is committed together, or not at all.
+/// An open transaction. All of its changes are committed together, or none.
 pub struct Tx<'c> {
     pub(crate) conn: Conn<'c>,
     pub(crate) context: &'c Context,
-    /// The line of the record that is committed with this step.
-    pub(crate) line: Option<Line>,
+    /// Audit entry that is committed with this transaction.
+    pub(crate) draft: Option<EntryDraft>,
 }
 
-/// The connection that a step runs on.
 pub(crate) enum Conn<'c> {
     Postgres(&'c mut PgConnection),
     Sqlite(&'c mut SqliteConnection),
 }
 
-/// What a step knows besides its connection.
+/// Settings of a transaction besides its connection.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) schema: Schema,
     pub(crate) catalog: Catalog,
     pub(crate) clock: crate::Clock,
-    /// Whether statements may keep a name on the server.
+    /// Whether statements may be prepared under a name on the server.
     pub(crate) named: bool,
 }
 
@@ -39,20 +38,20 @@ impl Context {
 }
 
 impl Tx<'_> {
-    /// The text of a statement for this database.
+    /// Returns the text of a statement for this database.
     pub(crate) fn sql(&self, statement: Statement) -> sqlx::AssertSqlSafe<Arc<str>> {
         sqlx::AssertSqlSafe(self.context.catalog.text(statement))
     }
 
-    /// The time of this step where the database's own clock is not asked.
+    /// Returns the caller's time, or the host's without one.
     pub(crate) fn moment(&self, now: Option<tidemill_core::Timestamp>) -> tidemill_core::Timestamp {
         tidemill_core::request::micros(now.unwrap_or_else(self.context.clock))
     }
 }
 
-/// Builds one query for whichever database the transaction belongs to, and runs it.
+/// Builds one query for the database of the transaction, and runs it.
 ///
-/// `on!(tx, STATEMENT, [bind, …], fetch_all)`: one text of SQL, one list of values, both databases.
+/// `on!(tx, STATEMENT, [bind, …], fetch_all)`: one SQL text and one list of values for both databases.
 macro_rules! on {
     ($tx:expr, $statement:expr, [$($bind:expr),* $(,)?], $run:ident, $action:literal) => {{
         let sql = $tx.sql($statement);
@@ -67,17 +66,16 @@ macro_rules! on {
 }
 pub(crate) use on;
 
-/// What a statement gave, from either database.
+/// The result of a statement on either database.
 pub(crate) enum Of<P, S> {
     Postgres(P),
     Sqlite(S),
 }
 
-/// The rows of a statement.
 pub(crate) type Rows = Of<Vec<sqlx::postgres::PgRow>, Vec<sqlx::sqlite::SqliteRow>>;
 
 impl Of<sqlx::postgres::PgQueryResult, sqlx::sqlite::SqliteQueryResult> {
-    /// How many rows the statement changed.
+    /// Returns the number of rows that the statement changed.
     pub(crate) fn count(&self) -> u64 {
         match self {
             Self::Postgres(result) => result.rows_affected(),
@@ -86,9 +84,8 @@ impl Of<sqlx::postgres::PgQueryResult, sqlx::sqlite::SqliteQueryResult> {
     }
 }
 
-/// Reads a record out of a row of either database.
+/// A type that can be read from a row of either database.
 pub(crate) trait FromColumns: Sized {
-    /// Reads the columns.
     fn read(row: &impl crate::codec::Columns) -> sqlx::Result<Self>;
 }
 
@@ -100,7 +97,7 @@ impl Rows {
         }
     }
 
-    /// A text of the last row.
+    /// Returns a text of the last row.
     pub(crate) fn last_text(&self, column: &str) -> Option<String> {
         use crate::codec::Columns as _;
         match self {
@@ -109,7 +106,7 @@ impl Rows {
         }
     }
 
-    /// Every row as a record. A row that cannot be read fails all of them: see [`crate::unreadable`] for lists.
+    /// Reads every row. One unreadable row fails all of them; see [`crate::unreadable`] for lists.
     pub(crate) fn records<T: FromColumns>(self, action: &'static str) -> Result<Vec<T>, crate::Error> {
         match self {
             Self::Postgres(rows) => rows.into_iter().map(|row| T::read(&row)).collect::<sqlx::Result<_>>(),
@@ -120,7 +117,7 @@ impl Rows {
 }
 
 impl Of<Option<sqlx::postgres::PgRow>, Option<sqlx::sqlite::SqliteRow>> {
-    /// The row as a record, if there is one.
+    /// Reads the row, if there is one.
     pub(crate) fn record<T: FromColumns>(&self, action: &'static str) -> Result<Option<T>, crate::Error> {
         match self {
             Self::Postgres(row) => row.as_ref().map(T::read).transpose(),
@@ -130,7 +127,7 @@ impl Of<Option<sqlx::postgres::PgRow>, Option<sqlx::sqlite::SqliteRow>> {
     }
 }
 
-/// A record of one column called `value`.
+/// Implements [`FromColumns`] for a type that is read from one column named `value`.
 macro_rules! single_column {
     ($type:ty, $read:ident) => {
         impl FromColumns for $type {
@@ -145,7 +142,7 @@ single_column!(i64, long);
 single_column!(bool, truth);
 
 impl Tx<'_> {
-    /// The time of this step: the caller's, or the database's own where it has a clock.
+    /// Returns the caller's time, or the database's clock (on SQLite the host's) without one.
     pub async fn database_now(
         &mut self,
         now: Option<tidemill_core::Timestamp>,
@@ -156,31 +153,31 @@ impl Tx<'_> {
                 .persistent(self.context.named)
                 .fetch_one(&mut **conn)
                 .await
-                .map_err(|source| crate::Error::database("tell the time", source)),
+                .map_err(|source| crate::Error::database("read the clock", source)),
             (Conn::Postgres(_) | Conn::Sqlite(_), _) => Ok(moment),
         }
     }
 }
 
 impl Tx<'_> {
-    /// Marks a place within the step that can be gone back to.
+    /// Sets a savepoint in the transaction.
     pub async fn savepoint(&mut self) -> Result<(), crate::Error> {
         self.plain("SAVEPOINT place").await
     }
 
-    /// Goes back to the place, and forgets it.
+    /// Rolls back to the savepoint and releases it.
     pub async fn rollback_to_savepoint(&mut self) -> Result<(), crate::Error> {
         self.plain("ROLLBACK TO SAVEPOINT place").await?;
         self.plain("RELEASE SAVEPOINT place").await
     }
 
-    /// Forgets the place.
+    /// Releases the savepoint without rolling back.
     pub async fn release_savepoint(&mut self) -> Result<(), crate::Error> {
         self.plain("RELEASE SAVEPOINT place").await
     }
 
-    /// Prepares a long step: PostgreSQL ends it when it stands idle for so long, because a frozen process must not
-    /// hold others up; and compiles nothing, which would take longer than all of its rows.
+    /// Prepares a long transaction. PostgreSQL ends it after `secs` idle seconds, because a frozen process must not
+    /// block others. JIT compilation is off, because it would take longer than the statements.
     pub async fn limit_idle(&mut self, secs: u32) -> Result<(), crate::Error> {
         match &self.conn {
             Conn::Postgres(_) => {
@@ -197,6 +194,6 @@ impl Tx<'_> {
             Conn::Postgres(conn) => sqlx::raw_sql(text).execute(&mut **conn).await.map(|_| ()),
             Conn::Sqlite(conn) => sqlx::raw_sql(text).execute(&mut **conn).await.map(|_| ()),
         }
-        .map_err(|source| crate::Error::database("mark a place", source))
+        .map_err(|source| crate::Error::database("set a savepoint", source))
     }
 }

@@ -1,26 +1,26 @@
 //! Rows that cannot be decoded: each is skipped, logged once, and counted. The other rows of the list are returned.
 //!
-//! Few rows are left for this, because [`crate::codec`] reads almost every value: rows with an unknown label, such as a
-//! status that a newer version wrote, and rows with a NULL that the schema does not allow.
+//! [`crate::codec`] reads almost every value, so few rows are affected: rows with an unknown label, such as a status
+//! that a newer version wrote, and rows with a NULL that the schema does not allow.
 //!
-//! Only lists and loops that serve many callers skip rows. A read that decides something from the complete set of rows
-//! returns an error instead, as long as that costs one graph or sync alone.
+//! Only lists and loops that serve many callers skip rows. A read that needs the complete set of rows of one graph or
+//! sync returns an error instead.
 
 use crate::codec::Columns;
 use crate::tx::{FromColumns, Rows};
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
-/// Rows that are remembered as logged. After so many, every skipped row is logged.
+/// Maximum number of rows remembered as logged. Beyond it, every skipped row is logged.
 const LOGGED_MAX: usize = 1_000;
 
-/// Characters of an id that a warning shows.
+/// Maximum length of an id in a warning.
 const NAME_CHARS: usize = 100;
 
 static LOGGED: Mutex<Option<HashSet<(&'static str, String)>>> = Mutex::new(None);
 
 impl Rows {
-    /// Every row that can be read, as a record. `id` is the column that a warning names.
+    /// Reads every readable row. `id` is the column that a warning names.
     pub(crate) fn readable<T: FromColumns>(self, table: &'static str, id: &str) -> Vec<T> {
         match self {
             Self::Postgres(rows) => rows.iter().filter_map(|row| read(row, table, id)).collect(),
@@ -28,8 +28,8 @@ impl Rows {
         }
     }
 
-    /// Every row as a record, without the groups that have an unreadable row: who decides from a group must know all of
-    /// it, and the other groups go on. `group` is the column that names the group.
+    /// Reads the rows, without the groups that have an unreadable row. A caller that decides about a group needs all of
+    /// its rows; the other groups are unaffected. `group` is the column that names the group.
     pub(crate) fn readable_groups<T: FromColumns>(
         self,
         table: &'static str,
@@ -65,7 +65,7 @@ fn read<T: FromColumns>(row: &impl Columns, table: &'static str, id: &str) -> Op
     T::read(row).inspect_err(|error| skipped(row, table, id, error)).ok()
 }
 
-/// Counts a row that was skipped, and logs it unless it was logged before.
+/// Counts a skipped row, and logs it unless it was logged before.
 pub(crate) fn skipped(row: &impl Columns, table: &'static str, id: &str, error: &sqlx::Error) {
     metrics::counter!("tidemill_unreadable_rows_total", "table" => table).increment(1);
     let name = row.text(id).or_else(|_| row.uuid(id).map(|uuid| uuid.to_string()));
@@ -76,7 +76,7 @@ pub(crate) fn skipped(row: &impl Columns, table: &'static str, id: &str, error: 
     if logged.contains(&(table, name.clone())) {
         return;
     }
-    tracing::warn!("row `{name}` of table {table} cannot be read and is skipped: {error}");
+    tracing::warn!("row `{name}` of table {table} is unreadable and is skipped: {error}");
     if logged.len() < LOGGED_MAX {
         logged.insert((table, name));
     }

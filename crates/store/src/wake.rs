@@ -1,9 +1,9 @@
-//! Wake-ups: hints that there is something to claim. Nothing depends on them; they only save waiting.
+//! Wake-ups: hints that a run may be claimable. They only shorten the wait; polling works without them.
 //!
-//! On PostgreSQL a waiting worker listens, declares that it waits, and looks once more; who makes a run ready
-//! notifies after its commit, at most every few milliseconds, and only while somebody has declared to wait. NOTIFY
-//! serialises commits, so under load none is sent. On SQLite the writer signals its own process, and other processes
-//! watch the file's version.
+//! On PostgreSQL a waiting worker listens, declares that it waits, and tries to claim once more. A process that makes a
+//! run ready sends NOTIFY after its commit, at most every few milliseconds, and only while a worker has declared that
+//! it waits. NOTIFY serializes commits, so under load none is sent. On SQLite the writer signals its own process, and
+//! other processes poll the file version.
 
 use crate::postgres::Postgres;
 use crate::store::Backend;
@@ -15,43 +15,43 @@ use std::time::Duration;
 use tidemill_core::WorkerId;
 use tokio::sync::watch;
 
-/// At most one wake-up in this time.
+/// Minimum time between two wake-ups.
 const COALESCE: Duration = Duration::from_millis(5);
-/// How often another process's writes to a SQLite file are looked for.
+/// Interval of polling a SQLite file for writes of other processes.
 const FILE_POLL: Duration = Duration::from_millis(100);
 
-/// Remembers that something became ready, until somebody has been told.
+/// Remembers that a run became ready until waiting workers are notified.
 #[derive(Debug, Default)]
 pub(crate) struct Hint {
     pending: AtomicBool,
-    stir: tokio::sync::Notify,
+    signal: tokio::sync::Notify,
 }
 
 impl Hint {
     pub(crate) fn raise(&self) {
         if !self.pending.swap(true, Ordering::AcqRel) {
-            self.stir.notify_one();
+            self.signal.notify_one();
         }
     }
 }
 
-/// Longest pause of the relay after a wake-up that could not be sent.
+/// Longest back-off of the relay after a failed wake-up.
 const RELAY_BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// How often the relay looks whether the store is still open.
-const RELAY_LOOK: Duration = Duration::from_secs(1);
+/// Interval at which the relay checks that the store is still open.
+const RELAY_CHECK: Duration = Duration::from_secs(1);
 
-/// Starts the loop that tells waiting workers soon after a hint, for as long as the store is open.
+/// Starts the loop that notifies waiting workers after a hint, for as long as the store is open.
 pub(crate) fn spawn_relay(monitor: &TaskMonitor, hint: &Arc<Hint>, postgres: &Arc<Postgres>, text: Arc<str>) {
     let (hint, postgres) = (Arc::downgrade(hint), Arc::downgrade(postgres));
     let options = LoopOptions::new("wake_relay").backoff_max(RELAY_BACKOFF_MAX);
     monitor.spawn(options, move || relay(hint.clone(), postgres.clone(), text.clone()));
 }
 
-/// Waits for a hint and tells waiting workers once.
+/// Waits for a hint and notifies waiting workers once.
 async fn relay(hint: Weak<Hint>, postgres: Weak<Postgres>, text: Arc<str>) -> Result<Next, LoopError> {
     let Some(hint) = hint.upgrade() else { return Ok(Next::End) };
-    let stirred = tokio::time::timeout(RELAY_LOOK, hint.stir.notified()).await.is_ok();
-    if !stirred || !hint.pending.swap(false, Ordering::AcqRel) {
+    let is_signalled = tokio::time::timeout(RELAY_CHECK, hint.signal.notified()).await.is_ok();
+    if !is_signalled || !hint.pending.swap(false, Ordering::AcqRel) {
         return Ok(Next::After(Duration::ZERO));
     }
     let Some(postgres) = postgres.upgrade() else { return Ok(Next::End) };
@@ -63,17 +63,17 @@ async fn wake(postgres: &Arc<Postgres>, text: &str) -> sqlx::Result<()> {
     let mut conn = postgres.acquire().await?;
     let text = sqlx::AssertSqlSafe(text);
     sqlx::query(text).persistent(postgres.pooler == Pooler::Session).execute(&mut *conn).await?;
-    conn.keep();
+    conn.cache();
     Ok(())
 }
 
 impl Store {
-    /// Hints that something became ready. Costs nothing: somebody else tells, soon.
+    /// Hints that a run became ready. Costs nothing here: the relay sends the notification soon.
     pub fn wake_soon(&self) {
         self.hint.raise();
     }
 
-    /// Tells now what was only hinted so far, for a process that is about to end.
+    /// Sends a pending wake-up at once, for a process that is about to end.
     pub(crate) async fn wake_now(&self) {
         if let Backend::Postgres(postgres) = &self.backend
             && self.hint.pending.swap(false, Ordering::AcqRel)
@@ -82,13 +82,13 @@ impl Store {
         }
     }
 
-    /// A way for a worker to wait for something to claim.
+    /// Returns a waiter that wakes a worker when a run may be claimable.
     pub async fn waiter(&self, worker: WorkerId) -> Result<Waiter, Error> {
         let source = match &self.backend {
             Backend::Postgres(postgres) if postgres.pooler == Pooler::Transaction => Source::Poll,
             Backend::Postgres(postgres) => {
                 let failed = |source| Error::database("listen", source);
-                // A pool of its own: a listener keeps its connection for ever.
+                // A pool of its own, because a listener keeps its connection.
                 let pool = sqlx::postgres::PgPoolOptions::new()
                     .max_connections(1)
                     .connect_lazy_with(postgres.options.clone());
@@ -106,7 +106,7 @@ impl Store {
     }
 }
 
-/// Waits for something to claim.
+/// Waits until a run may be claimable.
 pub struct Waiter {
     store: Store,
     worker: WorkerId,
@@ -115,19 +115,22 @@ pub struct Waiter {
 }
 
 enum Source {
-    /// PostgreSQL tells.
     Listen(Box<PgListener>),
-    /// This process tells, or the file's version does.
-    File { commits: watch::Receiver<u64>, version: i64, sqlite: Arc<crate::sqlite::Sqlite> },
-    /// Nobody tells: look again after a while.
+    /// Notified by this process, or by a new version of the file.
+    File {
+        commits: watch::Receiver<u64>,
+        version: i64,
+        sqlite: Arc<crate::sqlite::Sqlite>,
+    },
+    /// Not notified: polls.
     Poll,
 }
 
-/// How long to wait where nobody tells.
+/// Polling interval without notifications.
 const POLL: Duration = Duration::from_millis(250);
 
 impl Waiter {
-    /// Declares that the worker waits. After this, and before [`Self::wait`], look once more.
+    /// Declares that the worker waits. The caller must try to claim once more before it calls [`Self::wait`].
     pub async fn arm(&mut self) -> Result<(), Error> {
         match &mut self.source {
             Source::Listen(_) if self.armed => Ok(()),
@@ -145,7 +148,7 @@ impl Waiter {
         }
     }
 
-    /// Waits until something may have become ready, at most `longest`.
+    /// Waits until a run may be claimable, at most `longest`.
     pub async fn wait(&mut self, longest: Duration) -> Result<(), Error> {
         match &mut self.source {
             Source::Listen(listener) => match tokio::time::timeout(longest, listener.try_recv()).await {
@@ -159,9 +162,9 @@ impl Waiter {
                     if tokio::time::timeout_at(until, commits.changed()).await.is_ok() {
                         return Ok(());
                     }
-                    let seen = sqlite.file_version().await?;
-                    if seen != *version || tokio::time::Instant::now() >= deadline {
-                        *version = seen;
+                    let current = sqlite.file_version().await?;
+                    if current != *version || tokio::time::Instant::now() >= deadline {
+                        *version = current;
                         return Ok(());
                     }
                 }

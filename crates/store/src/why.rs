@@ -1,6 +1,6 @@
-//! The facts that `why` is decided from, read from one snapshot.
+//! Facts about runs, from which `why` derives its answer, read from one snapshot.
 
-use crate::codec::{At, Columns, Words};
+use crate::codec::{Columns, SqlTextList, SqlTime};
 use crate::tx::{FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
 use tidemill_core::limits::DEAD_AFTER_SECS;
@@ -30,9 +30,9 @@ impl FromColumns for Workers {
     }
 }
 
-struct Beat(Timestamp);
+struct LastHeartbeat(Timestamp);
 
-impl FromColumns for Beat {
+impl FromColumns for LastHeartbeat {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self(row.time("beat_at")?))
     }
@@ -46,10 +46,10 @@ impl FromColumns for LastEvent {
     }
 }
 
-const ACTION: &str = "read why";
+const ACTION: &str = "read the facts about a run";
 
 impl Store {
-    /// The facts about a run, and the time at which they held.
+    /// Reads the facts about a run, and the time at which they held.
     pub async fn why_facts(
         &self,
         run: RunId,
@@ -59,7 +59,7 @@ impl Store {
             Box::pin(async move {
                 let now = tx.database_now(now).await?;
                 let Some(mut facts) = tx.why_facts(&run, now).await? else { return Ok(None) };
-                // One level: the head of a key waits for no other run of that key.
+                // One level suffices, because the head of a key waits for no other run of that key.
                 if facts.run.gate == Some(Gate::Key)
                     && let Some(head) = &facts.key_head
                 {
@@ -71,7 +71,7 @@ impl Store {
         .await
     }
 
-    /// Running runs that are stalled, at most `limit`.
+    /// Returns stalled runs, at most `limit`.
     pub async fn stalled_runs(&self, limit: usize) -> Result<Vec<RunId>, Error> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.read(move |mut tx| {
@@ -79,7 +79,7 @@ impl Store {
                 let found: Vec<String> =
                     on!(tx, catalog::RUNS_STALLED, [limit], fetch_all, "list stalled runs")?
                         .records("list stalled runs")?;
-                // A row that Rust cannot read is not named; the others are.
+                // An id that cannot be parsed is skipped.
                 Ok(found.into_iter().filter_map(|run| run.parse().ok()).collect())
             })
         })
@@ -88,7 +88,7 @@ impl Store {
 }
 
 impl Tx<'_> {
-    /// The facts about one run, without those about the head of its key.
+    /// Reads the facts about one run, without those about the head of its key.
     async fn why_facts(&mut self, run: &RunId, now: Timestamp) -> Result<Option<Facts>, Error> {
         let Some(found) = self.run(run).await? else { return Ok(None) };
         let scopes = [project_scope(&found.project_id), format!("lane:{}", found.lane)];
@@ -97,26 +97,35 @@ impl Tx<'_> {
         let head = match &found.concurrency_key {
             Some(key) => {
                 let binds = (found.project_id.as_str(), key.as_str());
-                on!(self, catalog::WHY_KEY, [binds.0, binds.1], fetch_optional, "read why")?.record(ACTION)?
+                on!(self, catalog::WHY_KEY, [binds.0, binds.1], fetch_optional, "read the facts about a run")?
+                    .record(ACTION)?
             }
             None => None,
         };
         let KeyHead(key_head, key_worker) = head.unwrap_or(KeyHead(None, None));
         let ahead = if found.status == RunState::Queued {
-            on!(self, catalog::WHY_AHEAD, [run.as_str()], fetch_optional, "read why")?.record(ACTION)?
+            on!(self, catalog::WHY_AHEAD, [run.as_str()], fetch_optional, "read the facts about a run")?
+                .record(ACTION)?
         } else {
             None
         };
-        let since = At(now - chrono::Duration::seconds(i64::try_from(DEAD_AFTER_SECS).unwrap_or(20)));
-        let labels = Words(found.labels.clone());
-        let workers: Option<Workers> =
-            on!(self, catalog::WHY_WORKERS, [labels.clone(), since], fetch_optional, "read why")?
-                .record(ACTION)?;
+        let since = SqlTime(now - chrono::Duration::seconds(i64::try_from(DEAD_AFTER_SECS).unwrap_or(20)));
+        let labels = SqlTextList(found.labels.clone());
+        let workers: Option<Workers> = on!(
+            self,
+            catalog::WHY_WORKERS,
+            [labels.clone(), since],
+            fetch_optional,
+            "read the facts about a run"
+        )?
+        .record(ACTION)?;
         let workers = workers.unwrap_or(Workers { alive: 0, fitting: 0, draining: 0 });
-        let beat: Option<Beat> =
-            on!(self, catalog::WHY_BEAT, [run.as_str()], fetch_optional, "read why")?.record(ACTION)?;
+        let heartbeat: Option<LastHeartbeat> =
+            on!(self, catalog::WHY_BEAT, [run.as_str()], fetch_optional, "read the facts about a run")?
+                .record(ACTION)?;
         let last: Option<LastEvent> =
-            on!(self, catalog::WHY_LAST_EVENT, [run.as_str()], fetch_optional, "read why")?.record(ACTION)?;
+            on!(self, catalog::WHY_LAST_EVENT, [run.as_str()], fetch_optional, "read the facts about a run")?
+                .record(ACTION)?;
         let (last_event, last_event_at) = last.map(|event| (event.0, event.1)).unzip();
         Ok(Some(Facts {
             successor: self.successor(run).await?,
@@ -129,7 +138,7 @@ impl Tx<'_> {
             workers_fitting: workers.fitting,
             workers_alive: workers.alive,
             workers_draining: workers.draining,
-            worker_beat_at: beat.map(|beat| beat.0),
+            worker_beat_at: heartbeat.map(|heartbeat| heartbeat.0),
             last_event,
             last_event_at,
         }))

@@ -1,11 +1,11 @@
-//! Worker processes: one row each, which their dispatch loop keeps alive.
+//! Worker processes: one row each, kept alive by heartbeats.
 
-use crate::codec::{At, Boot, Columns, Words};
-use crate::sqlite::Boxed;
+use crate::codec::{Columns, SqlTextList, SqlTime, SqlWorkerId};
+use crate::sqlite::BoxFuture;
 use crate::tx::{Conn, FromColumns, on};
 use crate::{Error, Refusal, RefusalCode, Store, Tx, catalog};
 use sqlx::AssertSqlSafe;
-use tidemill_core::worker::{Beaten, Held, NewWorker, Worker};
+use tidemill_core::worker::{HeartbeatResponse, NewWorker, RunLease, Worker};
 use tidemill_core::{RunId, Timestamp, WorkerId};
 
 impl FromColumns for Worker {
@@ -25,7 +25,7 @@ impl FromColumns for Worker {
     }
 }
 
-impl FromColumns for Held {
+impl FromColumns for RunLease {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self {
             held: row.truth("held")?,
@@ -35,7 +35,7 @@ impl FromColumns for Held {
     }
 }
 
-/// The refusal of a beat that comes too late, in the words of the PostgreSQL function.
+/// The refusal of a late heartbeat, with the wording of the PostgreSQL function.
 fn found_dead(worker: WorkerId) -> Error {
     Error::Refused(Refusal {
         code: RefusalCode::Stale,
@@ -52,13 +52,13 @@ impl Tx<'_> {
             Conn::Postgres(conn) => {
                 let text = "SELECT {ops}.register_worker($1, $2, $3, $4, $5, $6, $7)";
                 sqlx::query(AssertSqlSafe(self.context.schema.render(text)))
-                    .bind(Boot(worker.worker_id))
+                    .bind(SqlWorkerId(worker.worker_id))
                     .bind(&worker.name)
                     .bind(&worker.host)
                     .bind(worker.pid)
-                    .bind(Words(worker.labels.clone()))
+                    .bind(SqlTextList(worker.labels.clone()))
                     .bind(&worker.version)
-                    .bind(now.map(At))
+                    .bind(now.map(SqlTime))
                     .persistent(self.context.named)
                     .execute(&mut **conn)
                     .await
@@ -69,13 +69,13 @@ impl Tx<'_> {
                     "INSERT INTO workers (worker_id, name, host, pid, labels, version, started_at, beat_at) \
                      VALUES ($1, $2, $3, $4, $5, $6, $7, $7) ON CONFLICT (worker_id) DO NOTHING",
                 )
-                .bind(Boot(worker.worker_id))
+                .bind(SqlWorkerId(worker.worker_id))
                 .bind(&worker.name)
                 .bind(&worker.host)
                 .bind(worker.pid)
-                .bind(Words(worker.labels.clone()))
+                .bind(SqlTextList(worker.labels.clone()))
                 .bind(&worker.version)
-                .bind(At(moment))
+                .bind(SqlTime(moment))
                 .execute(&mut **conn)
                 .await
                 .map_err(failed)?;
@@ -84,21 +84,21 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Says that a worker lives and renews its leases; what it holds, in the order of `runs`.
-    async fn beat_worker(
+    /// Records a heartbeat and renews the leases; returns the state of each run, in the order of `runs`.
+    async fn heartbeat_worker(
         &mut self,
         worker: WorkerId,
         runs: &[RunId],
         now: Option<Timestamp>,
-    ) -> Result<Vec<Held>, Error> {
+    ) -> Result<Vec<RunLease>, Error> {
         let moment = self.moment(now);
-        let failed = |source| Error::database("say that a worker lives", source);
+        let failed = |source| Error::database("record a heartbeat", source);
         match &mut self.conn {
             Conn::Postgres(conn) => {
                 let text = "SELECT b.held, b.cancel_requested, b.lease_until FROM unnest($2::text[]) \
                             WITH ORDINALITY a (id, place) JOIN {ops}.beat_worker($1, $2, $3) b ON b.run_id = a.id \
                             ORDER BY a.place";
-                // The function must run even when there is no run to join it with.
+                // The function must run even without a run to join it with.
                 let text = if runs.is_empty() {
                     "SELECT held, cancel_requested, lease_until FROM {ops}.beat_worker($1, $2, $3)"
                 } else {
@@ -106,21 +106,21 @@ impl Tx<'_> {
                 };
                 let ids: Vec<_> = runs.iter().map(RunId::as_str).collect();
                 let rows = sqlx::query(AssertSqlSafe(self.context.schema.render(text)))
-                    .bind(Boot(worker))
+                    .bind(SqlWorkerId(worker))
                     .bind(ids)
-                    .bind(now.map(At))
+                    .bind(now.map(SqlTime))
                     .persistent(self.context.named)
                     .fetch_all(&mut **conn)
                     .await
                     .map_err(failed)?;
-                rows.iter().map(Held::read).collect::<sqlx::Result<_>>().map_err(failed)
+                rows.iter().map(RunLease::read).collect::<sqlx::Result<_>>().map_err(failed)
             }
             Conn::Sqlite(conn) => {
                 let alive = sqlx::query(
                     "UPDATE workers SET beat_at = max(beat_at, $2) WHERE worker_id = $1 AND ended_at IS NULL",
                 )
-                .bind(Boot(worker))
-                .bind(At(moment))
+                .bind(SqlWorkerId(worker))
+                .bind(SqlTime(moment))
                 .execute(&mut **conn)
                 .await
                 .map_err(failed)?;
@@ -135,8 +135,8 @@ impl Tx<'_> {
                          AND lease_until < $3 + lease_secs * 800000",
                     )
                     .bind(run.as_str())
-                    .bind(Boot(worker))
-                    .bind(At(moment))
+                    .bind(SqlWorkerId(worker))
+                    .bind(SqlTime(moment))
                     .execute(&mut **conn)
                     .await
                     .map_err(failed)?;
@@ -146,26 +146,26 @@ impl Tx<'_> {
                          FROM runs WHERE run_id = $1",
                     )
                     .bind(run.as_str())
-                    .bind(Boot(worker))
+                    .bind(SqlWorkerId(worker))
                     .fetch_optional(&mut **conn)
                     .await
                     .map_err(failed)?;
-                    let gone = Held { held: false, cancel_requested: false, lease_until: None };
-                    held.push(row.map_or(Ok(gone), |row| Held::read(&row)).map_err(failed)?);
+                    let lost = RunLease { held: false, cancel_requested: false, lease_until: None };
+                    held.push(row.map_or(Ok(lost), |row| RunLease::read(&row)).map_err(failed)?);
                 }
                 Ok(held)
             }
         }
     }
 
-    /// Whether a worker process was asked to drain.
+    /// Returns whether a worker process is draining.
     async fn is_draining(&mut self, worker: WorkerId) -> Result<bool, Error> {
         let failed = |source| Error::database("read whether a worker drains", source);
         match &mut self.conn {
-            // Whoever works here may call functions, and read no table.
+            // The worker role may call functions but not read tables.
             Conn::Postgres(conn) => {
                 sqlx::query_scalar(AssertSqlSafe(self.context.schema.render("SELECT {ops}.is_draining($1)")))
-                    .bind(Boot(worker))
+                    .bind(SqlWorkerId(worker))
                     .persistent(self.context.named)
                     .fetch_one(&mut **conn)
                     .await
@@ -174,34 +174,35 @@ impl Tx<'_> {
             Conn::Sqlite(conn) => sqlx::query_scalar(
                 "SELECT EXISTS (SELECT 1 FROM workers WHERE worker_id = $1 AND ended_at IS NULL AND draining)",
             )
-            .bind(Boot(worker))
+            .bind(SqlWorkerId(worker))
             .fetch_one(&mut **conn)
             .await
             .map_err(failed),
         }
     }
 
-    /// Lets a worker process get nothing new, or get it again. None: there is no such process, or it has ended.
+    /// Sets whether a worker process gets new runs. Refused if the process does not exist or has ended.
     async fn drain_worker(&mut self, worker: WorkerId, draining: bool) -> Result<Worker, Error> {
         let action = "drain a worker";
-        let noted = on!(self, catalog::WORKER_DRAIN, [Boot(worker), draining], execute, "drain a worker")?;
-        let known = if noted.count() == 0 {
+        let updated =
+            on!(self, catalog::WORKER_DRAIN, [SqlWorkerId(worker), draining], execute, "drain a worker")?;
+        let known = if updated.count() == 0 {
             None
         } else {
-            on!(self, catalog::WORKER_GET, [Boot(worker)], fetch_optional, "drain a worker")?
+            on!(self, catalog::WORKER_GET, [SqlWorkerId(worker)], fetch_optional, "drain a worker")?
                 .record(action)?
         };
         known.ok_or_else(|| {
-            let message = format!("worker `{worker}` does not exist, or has ended");
+            let message = format!("worker `{worker}` does not exist or has ended");
             Error::refused(RefusalCode::UnknownWorker, message)
         })
     }
 
     async fn declare_waiting(&mut self, worker: WorkerId, waiting: bool) -> Result<(), Error> {
-        // On SQLite nobody listens: workers of this process are signalled, others look.
+        // SQLite has no listeners: workers of this process are signalled, others poll.
         if let Conn::Postgres(conn) = &mut self.conn {
             sqlx::query(AssertSqlSafe(self.context.schema.render("SELECT {ops}.declare_waiting($1, $2)")))
-                .bind(Boot(worker))
+                .bind(SqlWorkerId(worker))
                 .bind(waiting)
                 .persistent(self.context.named)
                 .execute(&mut **conn)
@@ -217,8 +218,8 @@ impl Tx<'_> {
         match &mut self.conn {
             Conn::Postgres(conn) => {
                 sqlx::query(AssertSqlSafe(self.context.schema.render("SELECT {ops}.retire_worker($1, $2)")))
-                    .bind(Boot(worker))
-                    .bind(now.map(At))
+                    .bind(SqlWorkerId(worker))
+                    .bind(now.map(SqlTime))
                     .persistent(self.context.named)
                     .execute(&mut **conn)
                     .await
@@ -229,8 +230,8 @@ impl Tx<'_> {
                     "UPDATE workers SET ended_at = $2, end_cause = 'stopped' \
                      WHERE worker_id = $1 AND ended_at IS NULL",
                 )
-                .bind(Boot(worker))
-                .bind(At(moment))
+                .bind(SqlWorkerId(worker))
+                .bind(SqlTime(moment))
                 .execute(&mut **conn)
                 .await
                 .map_err(failed)?;
@@ -246,31 +247,32 @@ impl Store {
         self.step(move |mut tx| Box::pin(async move { tx.register_worker(&worker, now).await })).await
     }
 
-    /// Says that a worker process lives, renews the leases of its runs, and tells what became of them and whether it
-    /// drains.
+    /// Records a heartbeat of a worker process and renews the leases of its runs. Returns the state of each run, and
+    /// whether the process drains.
     ///
-    /// Refused as stale when the process was found dead: it must stop what it runs, and register anew.
-    pub async fn beat_worker(
+    /// Refused as stale if the process was declared dead. It must then stop its runs and register again.
+    pub async fn heartbeat_worker(
         &self,
         worker: WorkerId,
         runs: Vec<RunId>,
         now: Option<Timestamp>,
-    ) -> Result<Beaten, Error> {
-        self.beat(move |mut tx| -> Boxed<'_, _> {
+    ) -> Result<HeartbeatResponse, Error> {
+        self.run_heartbeat(move |mut tx| -> BoxFuture<'_, _> {
             Box::pin(async move {
-                let held = tx.beat_worker(worker, &runs, now).await?;
-                Ok(Beaten { held, draining: tx.is_draining(worker).await? })
+                let held = tx.heartbeat_worker(worker, &runs, now).await?;
+                Ok(HeartbeatResponse { held, draining: tx.is_draining(worker).await? })
             })
         })
         .await
     }
 
-    /// Whether a worker process was asked to drain.
+    /// Returns whether a worker process is draining.
     pub async fn is_draining(&self, worker: WorkerId) -> Result<bool, Error> {
-        self.glance(move |mut tx| Box::pin(async move { tx.is_draining(worker).await })).await
+        self.read_one(move |mut tx| Box::pin(async move { tx.is_draining(worker).await })).await
     }
 
-    /// Lets a worker process get nothing new, or get it again; the process. One that has ended has nothing to drain.
+    /// Sets whether a worker process gets new runs; returns the process. Refused if the process does not exist or has
+    /// ended.
     pub async fn drain_worker(&self, worker: WorkerId, draining: bool) -> Result<Worker, Error> {
         self.write(move |mut tx| Box::pin(async move { tx.drain_worker(worker, draining).await })).await
     }
@@ -280,17 +282,17 @@ impl Store {
         self.step(move |mut tx| Box::pin(async move { tx.declare_waiting(worker, waiting).await })).await
     }
 
-    /// A worker process says goodbye.
+    /// Records that a worker process shut down.
     pub async fn retire_worker(&self, worker: WorkerId, now: Option<Timestamp>) -> Result<(), Error> {
         self.step(move |mut tx| Box::pin(async move { tx.retire_worker(worker, now).await })).await
     }
 
-    /// Worker processes, the living first.
+    /// Lists worker processes, live ones first.
     pub async fn workers(&self) -> Result<Vec<Worker>, Error> {
         self.workers_of(None).await
     }
 
-    /// Worker processes that hold a run of this project, or all of them; the living first.
+    /// Lists worker processes that hold a run of this project, or all, live ones first.
     pub async fn workers_of(&self, project: Option<String>) -> Result<Vec<Worker>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {

@@ -1,6 +1,6 @@
-//! The worker's side: starts a supervisor, reads its reports, gives it orders.
+//! The worker's side: starts a supervisor, reads its reports and sends it control messages.
 //!
-//! Dropping the [`Supervised`] ends the command: the supervisor sees the end of its input and kills everything.
+//! Dropping the [`SupervisedCommand`] ends the command: the supervisor reads end-of-file and kills every process.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,109 +14,106 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tracing::debug;
 
-use crate::moment::Moment;
-use crate::order::{Header, Order};
+use crate::boot_instant::BootInstant;
 use crate::process_table::SupervisorProcess;
+use crate::protocol::{ControlMessage, Header};
 use crate::report::Report;
 use crate::spec::Spec;
 
-/// Orders that may wait for a supervisor which is slow to read them.
-const ORDERS_WAITING_MAX: usize = 64;
-/// How often to look whether a signal has stopped the supervisor.
-const LOOK_STOPPED: Duration = Duration::from_millis(500);
-/// How long a signal may have stopped the supervisor before its command is killed, and again before it is itself.
+/// Control messages that may wait for a slow supervisor.
+const QUEUED_MESSAGES_MAX: usize = 64;
+/// Interval of the check whether a signal has stopped the supervisor.
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(500);
+/// Time a supervisor may be stopped before its command is killed, and again before the supervisor is killed.
 const STOPPED_MAX: Duration = Duration::from_secs(2);
 
-/// Why a command could not be supervised, or its end is not known.
+/// Reason why a command could not be supervised, or why its end is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The supervisor process did not start; nothing runs.
+    /// The supervisor process did not start, so no command runs.
     #[error("could not start the supervisor `{}`", path.display())]
     Start {
-        /// The program that was to be the supervisor.
         path: PathBuf,
-        /// What the system said.
         #[source]
         source: io::Error,
     },
-    /// The supervisor did not take the command; nothing runs.
-    #[error("could not hand the command over to its supervisor")]
-    Handover(#[source] io::Error),
-    /// The reports could not be read. Drop the handle to make sure of the command's end.
-    #[error("could not read what the supervisor reports")]
+    /// The supervisor did not read the command, so no command runs.
+    #[error("could not send the command to its supervisor")]
+    Send(#[source] io::Error),
+    /// The command may still run: drop the handle to end it.
+    #[error("could not read the reports of the supervisor")]
     Read(#[source] io::Error),
-    /// A report made no sense: another version, or not our supervisor.
-    #[error("could not understand what the supervisor reports")]
+    /// The other process has another version, or is not a supervisor.
+    #[error("the supervisor sent an invalid report")]
     Malformed(#[source] serde_json::Error),
-    /// A signal stopped the supervisor, so the command was killed.
-    #[error("a signal (SIGSTOP) stopped the supervisor of the command, which was killed for it")]
+    #[error("a signal (SIGSTOP) stopped the supervisor, so the command was killed")]
     Stopped,
-    /// The supervisor is gone and never told how the command ended.
+    /// The supervisor ended without a report about the end of the command.
     ///
-    /// The main process of the command died with it; processes which that one had started may live on.
-    #[error("the supervisor ended without a word on the command ({status})")]
+    /// The main process of the command died with it. Processes that the main process had started may still run.
+    #[error("the supervisor ended without reporting the end of the command ({status})")]
     Lost {
-        /// How the supervisor itself ended.
+        /// Exit status of the supervisor itself.
         status: ExitStatus,
     },
 }
 
-/// A command that runs under its supervisor.
+/// Handle of a command that runs under its supervisor.
 #[derive(Debug)]
-pub struct Supervised {
+pub struct SupervisedCommand {
     supervisor: Child,
     reports: Lines<BufReader<ChildStdout>>,
     control: Control,
-    /// Owns the supervisor's input, whose end the supervisor takes for our death.
+    /// Owns the supervisor's standard input. The supervisor treats end-of-file as the death of the worker.
     writer: JoinHandle<()>,
     is_over: bool,
     process: Option<SupervisorProcess>,
-    /// Since when a signal has stopped the supervisor, as far as that was seen.
-    stopped_at: Option<Moment>,
-    /// Whether the command was killed for that.
-    is_condemned: bool,
+    /// Time of the first check that found the supervisor stopped by a signal.
+    stopped_at: Option<BootInstant>,
+    /// Whether the command was killed because its supervisor was stopped.
+    is_killed: bool,
 }
 
-impl Supervised {
-    /// Starts `supervisor args…`, which must call [`supervise`](crate::supervise), and gives it the command.
+impl SupervisedCommand {
+    /// Starts `supervisor args…`, which must call [`supervise`](crate::supervise), and sends it the command.
     ///
-    /// Prefer `/proc/self/exe` for `supervisor`: it is this very program even after an upgrade replaced the file.
-    /// That the command cannot be executed is not an error here, but a report.
+    /// Prefer `/proc/self/exe` for `supervisor`: it is the running program even after an upgrade replaced the file.
+    /// A command that cannot be executed is reported by [`Self::next`]; it is not an error here.
     pub async fn spawn(supervisor: &Path, args: &[&str], spec: &Spec) -> Result<Self, Error> {
         let start_error = |source| Error::Start { path: supervisor.to_owned(), source };
-        // If we inherited an ignored SIGCHLD, the supervisor would inherit it too and never learn an exit code.
-        // A handler, unlike an ignored signal, is not handed on to other programs.
+        // If this process ignores SIGCHLD, the supervisor would inherit that and could not read an exit code.
+        // A signal handler, unlike an ignored signal, is reset by exec.
         drop(signal(SignalKind::child()).map_err(start_error)?);
         let mut child = Command::new(supervisor)
             .args(args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // A Ctrl-C in the worker's terminal is for the worker alone to act on.
+            // Ctrl-C in the terminal must reach the worker only.
             .process_group(0)
             .spawn()
             .map_err(start_error)?;
         let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(start_error(io::Error::other("the pipes are missing")));
+            return Err(start_error(io::Error::other("the pipes of the child process are missing")));
         };
         let process =
             child.id().and_then(|pid| SupervisorProcess::of_child(Path::new(""), pid).ok().flatten());
-        hand_over(&mut stdin, spec).await.map_err(Error::Handover)?;
-        let (sender, receiver) = mpsc::channel(ORDERS_WAITING_MAX);
+        send_command(&mut stdin, spec).await.map_err(Error::Send)?;
+        let (sender, receiver) = mpsc::channel(QUEUED_MESSAGES_MAX);
         Ok(Self {
             supervisor: child,
             reports: BufReader::new(stdout).lines(),
-            control: Control { orders: sender },
-            writer: tokio::spawn(write_orders(stdin, receiver)),
+            control: Control { messages: sender },
+            writer: tokio::spawn(write_messages(stdin, receiver)),
             is_over: false,
             process,
             stopped_at: None,
-            is_condemned: false,
+            is_killed: false,
         })
     }
 
-    /// The next report; `None` after [`Report::Exited`].
+    /// Waits for the next report; returns `None` after [`Report::Exited`].
     ///
-    /// Nothing is lost when the future is dropped before it is ready. Reading slowly holds the command back.
+    /// The future is cancel-safe. A slow reader slows the command down through its full pipes.
     pub async fn next(&mut self) -> Result<Option<Report>, Error> {
         if self.is_over {
             return Ok(None);
@@ -124,100 +121,101 @@ impl Supervised {
         let line = loop {
             tokio::select! {
                 line = self.reports.next_line() => break line.map_err(Error::Read)?,
-                () = tokio::time::sleep(LOOK_STOPPED) => self.look_for_stop(),
+                () = tokio::time::sleep(STOP_CHECK_INTERVAL) => self.check_stopped(),
             }
         };
         if let Some(line) = line {
             let report = serde_json::from_str(&line).map_err(Error::Malformed)?;
             self.is_over = matches!(report, Report::Exited(_));
-            if self.is_over && self.is_condemned {
+            if self.is_over && self.is_killed {
                 return Err(Error::Stopped);
             }
             return Ok(Some(report));
         }
         let status = self.supervisor.wait().await.map_err(Error::Read)?;
         self.is_over = true;
-        Err(if self.is_condemned { Error::Stopped } else { Error::Lost { status } })
+        Err(if self.is_killed { Error::Stopped } else { Error::Lost { status } })
     }
 
-    /// Has the command killed when a signal has kept the supervisor stopped for too long: it keeps no time limit then,
-    /// and would not notice the loss of contact.
-    fn look_for_stop(&mut self) {
+    /// Kills the command when a signal has stopped the supervisor for too long.
+    ///
+    /// A stopped supervisor enforces no time limit and does not notice lost contact.
+    fn check_stopped(&mut self) {
         let Some(process) = &self.process else { return };
         if !process.is_stopped() {
             self.stopped_at = None;
             return;
         }
-        let now = Moment::now();
+        let now = BootInstant::now();
         if self.stopped_at.get_or_insert(now).until(now) < STOPPED_MAX {
             return;
         }
-        // Continued, it kills the command with all that it started; one that is stopped again is killed itself.
-        let ended = if self.is_condemned {
+        // The resumed supervisor kills the whole command. If it is stopped again, it is killed itself.
+        let signalled = if self.is_killed {
             process.kill()
         } else {
-            self.is_condemned = true;
-            let _ = self.control.orders.try_send(Order::Kill);
+            self.is_killed = true;
+            let _ = self.control.messages.try_send(ControlMessage::Kill);
             process.resume()
         };
-        if let Err(error) = ended {
-            debug!(error = %error, "the stopped supervisor could not be signalled");
+        if let Err(error) = signalled {
+            debug!(error = %error, "could not signal the stopped supervisor");
         }
     }
 
-    /// A handle for orders, which may be given from anywhere.
+    /// Returns a handle that sends control messages; it can be cloned and used from any task.
     pub fn control(&self) -> Control {
         self.control.clone()
     }
 
-    /// The process id of the supervisor, until it was seen to end.
+    /// Process id of the supervisor; `None` after its end was observed.
     pub fn supervisor_id(&self) -> Option<u32> {
         self.supervisor.id()
     }
 }
 
-impl Drop for Supervised {
+impl Drop for SupervisedCommand {
     fn drop(&mut self) {
         self.writer.abort();
     }
 }
 
-/// Gives orders to one supervisor; without effect once the command is over.
+/// Sends control messages to one supervisor. They have no effect after the command ended.
 #[derive(Clone, Debug)]
 pub struct Control {
-    orders: mpsc::Sender<Order>,
+    messages: mpsc::Sender<ControlMessage>,
 }
 
 impl Control {
-    /// Says that the lease was held at `at`, so the command may live for `contact_max` from then on.
+    /// Confirms that the lease was held at `at`, so that the command may run until `at` plus `contact_max`.
     ///
-    /// To be called after each successful heartbeat, with the moment *before* that heartbeat was sent. A worker
-    /// that was frozen while it waited for the answer would otherwise grant the command time that the lease does
-    /// not have. Never waits: a sign of contact that a stuck supervisor cannot take is dropped.
-    pub fn contact(&self, at: Moment) {
-        if self.orders.try_send(Order::Contact { at }).is_err() {
-            debug!("the supervisor took no sign of contact");
+    /// Call it after each successful heartbeat, with the time *before* that heartbeat was sent. Otherwise a worker
+    /// that was frozen while it waited for the response would extend the command beyond its lease.
+    /// Never waits: the message is dropped if the queue to a stuck supervisor is full.
+    pub fn contact(&self, at: BootInstant) {
+        if self.messages.try_send(ControlMessage::Contact { at }).is_err() {
+            debug!("contact message dropped: the queue to the supervisor is full or closed");
         }
     }
 
-    /// Asks the command to end (SIGTERM to its process group), and kills what is left of it after `grace`.
+    /// Sends SIGTERM to the process group of the command, and kills its remaining processes after `grace`.
     pub async fn stop(&self, grace: Duration) {
-        self.give(Order::Stop { grace }).await;
+        self.send(ControlMessage::Stop { grace }).await;
     }
 
-    /// Kills the command and everything it started, now.
+    /// Kills the command and its descendants immediately.
     pub async fn kill(&self) {
-        self.give(Order::Kill).await;
+        self.send(ControlMessage::Kill).await;
     }
 
-    async fn give(&self, order: Order) {
-        if self.orders.send(order).await.is_err() {
-            debug!("the supervisor is gone and takes no order");
+    async fn send(&self, message: ControlMessage) {
+        if self.messages.send(message).await.is_err() {
+            debug!("control message dropped: the supervisor has ended");
         }
     }
 }
 
-async fn hand_over(stdin: &mut ChildStdin, spec: &Spec) -> io::Result<()> {
+async fn send_command(stdin: &mut ChildStdin, spec: &Spec) -> io::Result<()> {
     let mut header = serde_json::to_vec(&Header::from(spec))?;
     header.push(b'\n');
     stdin.write_all(&header).await?;
@@ -225,9 +223,9 @@ async fn hand_over(stdin: &mut ChildStdin, spec: &Spec) -> io::Result<()> {
     stdin.flush().await
 }
 
-async fn write_orders(mut stdin: ChildStdin, mut orders: mpsc::Receiver<Order>) {
-    while let Some(order) = orders.recv().await {
-        let written = match serde_json::to_vec(&order) {
+async fn write_messages(mut stdin: ChildStdin, mut messages: mpsc::Receiver<ControlMessage>) {
+    while let Some(message) = messages.recv().await {
+        let written = match serde_json::to_vec(&message) {
             Ok(mut line) => {
                 line.push(b'\n');
                 stdin.write_all(&line).await
@@ -235,7 +233,7 @@ async fn write_orders(mut stdin: ChildStdin, mut orders: mpsc::Receiver<Order>) 
             Err(error) => Err(error.into()),
         };
         if let Err(error) = written {
-            debug!(error = %error, "the supervisor no longer reads");
+            debug!(error = %error, "could not write to the supervisor");
             return;
         }
     }

@@ -1,8 +1,8 @@
-//! The launch step: binds its life to the supervisor's, then becomes the command.
+//! The launch step: sets its parent-death signal, then executes the command in its own process.
 //!
-//! It is a process of its own because only the process itself can set its parent-death signal. Its standard input
-//! is a socket to the supervisor, which carries the order, the command's real standard input, and the answer. The
-//! socket closes when the command takes over, so the supervisor knows for certain whether it did.
+//! It is a separate process because a process can only set its own parent-death signal. Its standard input is a socket
+//! to the supervisor. The socket carries the request, the descriptor of the command's real standard input, and the
+//! reply. It closes on exec, so the supervisor knows for certain whether the command was executed.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -21,47 +21,47 @@ use rustix::process::{
     Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
 };
 
-use crate::order::{LaunchOrder, Program};
+use crate::protocol::{LaunchRequest, Program};
 use crate::record::Limits;
 
-/// What the launch step says just before it becomes the command; a reason follows only where that fails.
+/// Reply byte that the launch step sends just before exec. An error message follows it only if exec fails.
 pub(crate) const ABOUT_TO_EXECUTE: u8 = b'\n';
 
-/// The exit code of a launch step that did not become the command; nobody mistakes it, as the answer tells.
+/// Exit code of a launch step that failed. The reply distinguishes it from a command that exits with the same code.
 const NOT_EXECUTED: u8 = 127;
 
-/// The body of the hidden launch subcommand: becomes the command, or says why not.
+/// The body of the hidden launch subcommand: executes the command, or replies with the reason why it could not.
 ///
-/// Only [`supervise`](crate::supervise) starts it. It returns only when the command could not be executed.
+/// Only [`supervise`](crate::supervise) starts it. It returns only if the command could not be executed.
 pub fn launch() -> ExitCode {
-    // The duplicate is closed when the command takes over; the original is replaced by the command's input.
+    // The duplicate closes on exec; the command's standard input replaces the original.
     if let Ok(socket) = io::stdin().as_fd().try_clone_to_owned() {
         let mut socket = UnixStream::from(socket);
         let reason = match receive(&mut socket) {
-            Ok((order, stdin)) => become_command(&order, stdin, &mut socket),
-            Err(error) => format!("the launch step got no order: {error}"),
+            Ok((request, stdin)) => execute(&request, stdin, &mut socket),
+            Err(error) => format!("the launch step could not read its request: {error}"),
         };
-        // Without a supervisor to hear it, the reason matters to nobody.
+        // If the supervisor has ended, no process can read the reason.
         let _ = socket.write_all(reason.as_bytes());
     }
     ExitCode::from(NOT_EXECUTED)
 }
 
-/// Gives the launch step its order, together with the input it shall hand on to the command.
-pub(crate) fn send(socket: &mut UnixStream, order: &LaunchOrder, stdin: &OwnedFd) -> io::Result<()> {
-    let bytes = serde_json::to_vec(order)?;
+/// Sends the launch step its request, together with the standard input for the command.
+pub(crate) fn send(socket: &mut UnixStream, request: &LaunchRequest, stdin: &OwnedFd) -> io::Result<()> {
+    let bytes = serde_json::to_vec(request)?;
     let descriptors = [stdin.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut attached = SendAncillaryBuffer::new(&mut space);
     if !attached.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-        return Err(io::Error::other("no room for a file descriptor"));
+        return Err(io::Error::other("no space for a file descriptor in the message"));
     }
     let sent = sendmsg(&*socket, &[IoSlice::new(&bytes)], &mut attached, SendFlags::empty())?;
     socket.write_all(&bytes[sent..])?;
     socket.shutdown(Shutdown::Write)
 }
 
-fn receive(socket: &mut UnixStream) -> io::Result<(LaunchOrder, OwnedFd)> {
+fn receive(socket: &mut UnixStream) -> io::Result<(LaunchRequest, OwnedFd)> {
     let mut bytes = vec![0; 4096];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut attached = RecvAncillaryBuffer::new(&mut space);
@@ -74,80 +74,80 @@ fn receive(socket: &mut UnixStream) -> io::Result<(LaunchOrder, OwnedFd)> {
             stdin = descriptors.next();
         }
     }
-    let stdin = stdin.ok_or_else(|| io::Error::other("no standard input came with it"))?;
+    let stdin =
+        stdin.ok_or_else(|| io::Error::other("the message has no file descriptor for the standard input"))?;
     socket.read_to_end(&mut bytes)?;
     Ok((serde_json::from_slice(&bytes)?, stdin))
 }
 
-/// Becomes the command, or returns why that was not possible.
-fn become_command(order: &LaunchOrder, stdin: OwnedFd, socket: &mut UnixStream) -> String {
+/// Executes the command; returns only on failure, with the reason.
+fn execute(request: &LaunchRequest, stdin: OwnedFd, socket: &mut UnixStream) -> String {
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
-        return format!("the parent-death signal could not be set: {error}");
+        return format!("the launch step could not set the parent-death signal: {error}");
     }
-    // Had the supervisor died before the line above, no signal would ever come.
-    if getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(order.supervisor) {
-        return "the supervisor is gone".to_owned();
+    // If the supervisor died before the call above, the signal is never sent.
+    if getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(request.supervisor) {
+        return "the supervisor has ended".to_owned();
     }
-    let Program { command, env, env_remove, dir, limits } = &order.program;
+    let Program { command, env, env_remove, dir, limits } = &request.program;
     let Some((program, args)) = command.split_first() else {
-        return "no command was given".to_owned();
+        return "no command is given".to_owned();
     };
     let names = env.iter().map(|(name, _)| name).chain(env_remove);
     if let Some(name) = names.into_iter().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
-        return format!("`{}` cannot be the name of a variable", name.escape_debug());
+        return format!("`{}` is not a valid name of an environment variable", name.escape_debug());
     }
     if let Some(dir) = dir
         && let Err(error) = std::env::set_current_dir(dir)
     {
-        return format!("the directory `{}` cannot be entered: {error}", dir.display());
+        return format!("could not enter the directory `{}`: {error}", dir.display());
     }
     if let Err(error) = socket.write_all(&[ABOUT_TO_EXECUTE]) {
-        return format!("the supervisor is gone: {error}");
+        return format!("the supervisor has ended: {error}");
     }
     let mut command = Command::new(program);
     for name in env_remove {
         command.env_remove(name);
     }
     command.args(args).envs(env.iter().cloned()).stdin(Stdio::from(stdin));
-    if let Err(reason) = bound(limits) {
+    if let Err(reason) = set_limits(limits) {
         return reason;
     }
-    // `exec` also gives SIGPIPE back its default action, which this program had changed at its start.
+    // `exec` also restores the default action of SIGPIPE, which the Rust runtime ignores.
     let error = command.exec();
-    not_executed(program, &error)
+    exec_error(program, &error)
 }
 
-/// Time between the signal that says that processor time is over, and the kill.
+/// Processor time between SIGXCPU and SIGKILL.
 const CPU_GRACE_SECS: u64 = 5;
 
-/// Sets the bounds that the system keeps. Last of all: they hold for this process too.
-fn bound(limits: &Limits) -> Result<(), String> {
+/// Sets the resource limits. Called last, because they apply to this process too.
+fn set_limits(limits: &Limits) -> Result<(), String> {
     let wanted = [
         (Resource::Cpu, limits.cpu_secs, CPU_GRACE_SECS),
         (Resource::Fsize, limits.file_bytes, 0),
         (Resource::As, limits.memory_bytes, 0),
         (Resource::Core, limits.core_bytes, 0),
     ];
-    for (resource, bound, more) in wanted {
-        let Some(bound) = bound else { continue };
-        // What is allowed at all can only shrink.
-        let allowed = getrlimit(resource).maximum;
-        let at_most = |value: u64| allowed.map_or(value, |allowed| value.min(allowed));
-        let limit =
-            Rlimit { current: Some(at_most(bound)), maximum: Some(at_most(bound.saturating_add(more))) };
+    for (resource, limit, grace) in wanted {
+        let Some(soft) = limit else { continue };
+        // An unprivileged process cannot raise its hard limit.
+        let hard = getrlimit(resource).maximum;
+        let capped = |value: u64| hard.map_or(value, |hard| value.min(hard));
+        let limit = Rlimit { current: Some(capped(soft)), maximum: Some(capped(soft.saturating_add(grace))) };
         if let Err(error) = setrlimit(resource, limit) {
-            return Err(format!("a limit could not be set: {error}"));
+            return Err(format!("could not set a resource limit: {error}"));
         }
     }
     Ok(())
 }
 
-fn not_executed(program: &str, error: &io::Error) -> String {
+fn exec_error(program: &str, error: &io::Error) -> String {
     let kind = error.kind();
     if kind == io::ErrorKind::PermissionDenied {
-        format!("`{program}` is not executable, or not permitted")
+        format!("`{program}` is not executable, or permission is denied")
     } else if kind != io::ErrorKind::NotFound {
-        format!("`{program}` could not be executed: {error}")
+        format!("could not execute `{program}`: {error}")
     } else if program.contains('/') && Path::new(program).exists() {
         format!("the interpreter of `{program}` was not found")
     } else {

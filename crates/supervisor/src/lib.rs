@@ -1,34 +1,35 @@
 //! Runs one command under a supervisor process that outlives neither the worker nor the worker's lease.
 //!
-//! Three processes take part. The *worker* holds a [`Supervised`]. The *supervisor* ([`supervise`], our own binary
-//! again) stands between: it kills the command when the worker dies or gives no sign of contact for too long. The
-//! *launch step* ([`launch`]) binds the command's life to the supervisor's and then becomes the command.
-//! See [`supervise`] for what is promised, and for the few cases that are not.
+//! Three processes take part. The *worker* holds a [`SupervisedCommand`]. The *supervisor* ([`supervise`], the same
+//! binary) kills the command when the worker dies or sends no contact message for too long. The *launch step*
+//! ([`launch`]) sets the parent-death signal and then executes the command in its own process.
 //!
-//! A command can also outlive whoever started it: [`Lasting`] is its directory, [`supervise_detached`] its
-//! supervisor.
+//! [`supervise`] lists the guarantees and the few cases that they do not cover.
+//!
+//! A detached command outlives the process that started it: [`DetachedCommand`] is its directory,
+//! [`supervise_detached`] its supervisor.
 
+mod boot_instant;
+mod detached;
 mod handle;
-mod lasting;
 mod launch;
 mod lines;
 mod mask;
-mod moment;
-mod order;
+mod orphans;
 mod process_table;
+mod protocol;
 mod record;
-mod remains;
 mod report;
 mod spec;
 mod supervise;
 
-pub use handle::{Control, Error, Supervised};
-pub use lasting::{Lasting, Seen};
+pub use boot_instant::BootInstant;
+pub use detached::{CommandState, DetachedCommand};
+pub use handle::{Control, Error, SupervisedCommand};
 pub use launch::launch;
 pub use mask::Mask;
-pub use moment::Moment;
 pub use process_table::{SupervisorProcess, directories_in_use};
-pub use record::{Exit, LastingSpec, Limits, write_record, write_whole};
+pub use record::{DetachedSpec, Exit, Limits, write_atomic, write_durable};
 pub use report::{End, Part, Report, Stream};
 pub use spec::Spec;
 pub use supervise::{supervise, supervise_detached};

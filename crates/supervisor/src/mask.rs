@@ -1,33 +1,32 @@
-//! Keeps secrets out of what is written down: wherever the value of one appears in the output, something else
-//! stands.
+//! Replaces the values of secrets in output before it is stored.
 
 use crate::report::Part;
 
-/// What stands in the place of a secret.
+/// Replacement for a secret value.
 const MASK: &str = "•••";
 
-/// Values are secret, so they are not shown.
+/// Shows only the number of values, because they are secret.
 impl std::fmt::Debug for Mask {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Mask").field("values", &self.values.len()).finish_non_exhaustive()
     }
 }
 
-/// The secrets of a command, and what is held back of one of its streams.
+/// The secrets of a command, and the unfinished end of one of its streams.
 #[derive(Clone, Default)]
 pub struct Mask {
-    /// Their values, the longest first: one may be a part of another.
+    /// Longest first, because one value may be part of another.
     values: Vec<String>,
-    /// How much may be the beginning of one.
+    /// Number of bytes at the end of a piece that may be the beginning of a secret.
     held_max: usize,
-    /// The end of a piece, which may be the beginning of a secret.
+    /// End of the last piece, which may be the beginning of a secret.
     held: String,
 }
 
 impl Mask {
-    /// A mask for the values of secrets.
+    /// Creates a mask for the given secret values.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
-        // A line is never longer than itself: a value of several lines is masked line by line.
+        // Output is masked line by line, so a value of several lines is split into lines.
         let lines = secrets.into_iter().flat_map(str::lines).filter(|line| !line.trim().is_empty());
         let mut values: Vec<String> = lines.map(str::to_owned).collect();
         values.sort_unstable_by(|one, other| other.len().cmp(&one.len()).then_with(|| one.cmp(other)));
@@ -36,7 +35,7 @@ impl Mask {
         Self { values, held_max, held: String::new() }
     }
 
-    /// A whole text without secrets.
+    /// Returns a complete text with all secret values replaced.
     pub fn hide(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for value in &self.values {
@@ -47,7 +46,7 @@ impl Mask {
         text
     }
 
-    /// The text without secrets; the end of a piece may come with the next one.
+    /// Returns the text with secret values replaced. The end of a piece may be returned with the next text.
     pub(crate) fn pass(&mut self, text: String, part: Part) -> String {
         if self.values.is_empty() {
             return text;
@@ -67,16 +66,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_do_not_pass() {
+    fn secret_values_are_masked() {
         let mut mask = Mask::new(["hunter2", "hunter2-long", "two\nlines\n"]);
         assert_eq!(mask.pass("a hunter2 b hunter2-long".to_owned(), Part::Whole), "a ••• b •••");
         assert_eq!(mask.pass("two, lines".to_owned(), Part::Whole), "•••, •••");
         assert_eq!(mask.pass("nothing".to_owned(), Part::Whole), "nothing");
     }
 
-    /// Shows that a line which comes in pieces hides a value wherever it is cut.
     #[test]
-    fn a_value_that_is_cut_does_not_pass() {
+    fn secret_split_between_two_pieces_is_masked() {
         let line = "xhünter2y";
         for cut in (1..line.len()).filter(|cut| line.is_char_boundary(*cut)) {
             let mut mask = Mask::new(["hünter2"]);
@@ -87,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn without_secrets_nothing_is_held_back() {
+    fn mask_without_secrets_passes_text_through() {
         let mut mask = Mask::new([]);
         assert_eq!(mask.pass("piece".to_owned(), Part::Piece), "piece");
     }

@@ -1,8 +1,8 @@
-//! Detached supervisors in the process table: a running command is found there when its directory is gone.
+//! Finds detached supervisors in the process table, also when their directory was removed.
 //!
 //! The environment of a detached supervisor names the directory of its task. The command can remove that directory,
-//! but not the entry in the process table. Each process is held by a descriptor, so that a reused process id never
-//! hits another process.
+//! but not the entry in the process table. Each process is referenced by a pidfd, so that a signal never reaches
+//! another process with a reused process id.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -18,78 +18,77 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::order::Order;
+use crate::protocol::ControlMessage;
 use crate::record::CONTROL;
 
-/// Variable of a detached supervisor: the directory of its task. Its command does not inherit it.
+/// Environment variable of a detached supervisor: the directory of its task. The command does not inherit it.
 pub(crate) const DIRECTORY_VARIABLE: &str = "TIDEMILL_SUPERVISED_DIR";
 
-/// A detached supervisor, held by a descriptor.
+/// A detached supervisor, referenced by a pidfd.
 #[derive(Debug)]
 pub struct SupervisorProcess {
     dir: PathBuf,
     pid: i32,
-    held: OwnedFd,
+    pidfd: OwnedFd,
 }
 
 impl SupervisorProcess {
-    /// Finds the living supervisors of all tasks whose directories are, or were, directly below `parent`.
+    /// Finds the live supervisors of all tasks whose directories are, or were, directly below `parent`.
     pub fn find_below(parent: &Path) -> io::Result<Vec<Self>> {
         let mut found = Vec::new();
-        for (pid, dir) in marked(DIRECTORY_VARIABLE, parent)? {
-            let Some(process) = Self::hold(dir, pid)? else { continue };
-            // The process id may have been reused before the descriptor was opened.
+        for (pid, dir) in processes_with_variable(DIRECTORY_VARIABLE, parent)? {
+            let Some(process) = Self::open(dir, pid)? else { continue };
+            // The process id may have been reused before the pidfd was opened.
             let is_same = directory_of(pid, DIRECTORY_VARIABLE).as_ref() == Some(&process.dir);
             if is_same && process.is_alive() {
                 found.push(process);
             }
         }
-        // A launch step inherits the environment of its supervisor until it becomes the command.
+        // A launch step has the environment of its supervisor until it executes the command.
         let pids: Vec<i32> = found.iter().map(|process| process.pid).collect();
         found.retain(|process| parent_of(process.pid).is_none_or(|parent| !pids.contains(&parent)));
         Ok(found)
     }
 
-    /// Holds a supervisor that this process started and has not collected; none if it is gone.
+    /// Opens a supervisor that this process started and has not reaped; returns `None` if it has ended.
     pub fn of_child(dir: &Path, pid: u32) -> io::Result<Option<Self>> {
         match i32::try_from(pid) {
-            Ok(pid) => Self::hold(dir.to_owned(), pid),
+            Ok(pid) => Self::open(dir.to_owned(), pid),
             Err(_) => Ok(None),
         }
     }
 
-    fn hold(dir: PathBuf, pid: i32) -> io::Result<Option<Self>> {
-        let Some(number) = Pid::from_raw(pid) else { return Ok(None) };
-        match pidfd_open(number, PidfdFlags::empty()) {
-            Ok(held) => Ok(Some(Self { dir, pid, held })),
+    fn open(dir: PathBuf, pid: i32) -> io::Result<Option<Self>> {
+        let Some(raw_pid) = Pid::from_raw(pid) else { return Ok(None) };
+        match pidfd_open(raw_pid, PidfdFlags::empty()) {
+            Ok(pidfd) => Ok(Some(Self { dir, pid, pidfd })),
             Err(Errno::SRCH | Errno::INVAL) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// The directory of its task, which may be gone.
+    /// Directory of its task, which may have been removed.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Its process id, which is also the id of the session of its command.
+    /// Its process id, which is also the session id of its command.
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// Whether it has not ended.
     pub fn is_alive(&self) -> bool {
-        // The descriptor becomes readable when the process ends.
-        let mut fds = [PollFd::new(&self.held, PollFlags::IN)];
+        // A pidfd becomes readable when the process ends.
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0) | Err(_))
     }
 
-    /// Whether a signal has stopped it: it keeps no time limit and obeys nobody until it is continued.
+    /// Whether a signal has stopped it. It then enforces no time limit and reads no message until it is resumed.
     pub fn is_stopped(&self) -> bool {
         state_of(self.pid) == Some('T') && self.is_alive()
     }
 
-    /// Continues it if a signal has stopped it.
+    /// Resumes it if a signal has stopped it.
     pub fn resume(&self) -> io::Result<()> {
         self.signal(Signal::CONT)
     }
@@ -100,19 +99,19 @@ impl SupervisorProcess {
     }
 
     fn signal(&self, signal: Signal) -> io::Result<()> {
-        match pidfd_send_signal(&self.held, signal) {
+        match pidfd_send_signal(&self.pidfd, signal) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Gives an order through its open pipe, which works without the directory. False where it does not listen.
-    pub(crate) fn give(&self, order: Order) -> io::Result<bool> {
+    /// Sends a message through its open pipe, which works without the directory. Returns false if it does not read.
+    pub(crate) fn send(&self, message: ControlMessage) -> io::Result<bool> {
         let Some(pipe) = self.control() else { return Ok(false) };
-        write_order(pipe, order)
+        write_message(pipe, message)
     }
 
-    /// Opens the named pipe that the supervisor has open, by way of its descriptor.
+    /// Opens the named pipe through the descriptor that the supervisor has open.
     fn control(&self) -> Option<io::Result<File>> {
         let descriptors = fs::read_dir(format!("/proc/{}/fd", self.pid)).ok()?;
         for path in descriptors.flatten().map(|entry| entry.path()) {
@@ -128,20 +127,20 @@ impl SupervisorProcess {
     }
 }
 
-/// Opens a named pipe for orders, without waiting for a reader.
+/// Opens a named pipe for control messages without waiting for a reader.
 pub(crate) fn open_pipe(path: &Path, flags: OFlags) -> io::Result<File> {
     let flags = i32::try_from(flags.bits()).unwrap_or_default();
     OpenOptions::new().write(true).custom_flags(flags).open(path)
 }
 
-/// Writes an order into a pipe. False where nobody reads it.
-pub(crate) fn write_order(pipe: io::Result<File>, order: Order) -> io::Result<bool> {
-    let mut line = serde_json::to_vec(&order)?;
+/// Writes a message into a pipe. Returns false if no process reads it.
+pub(crate) fn write_message(pipe: io::Result<File>, message: ControlMessage) -> io::Result<bool> {
+    let mut line = serde_json::to_vec(&message)?;
     line.push(b'\n');
-    // So few bytes are written whole or not at all.
+    // A write of at most PIPE_BUF bytes is atomic.
     match pipe.and_then(|mut pipe| pipe.write_all(&line)) {
         Ok(()) => Ok(true),
-        // There is no pipe, nobody reads it, or a stuck supervisor has not read it for long.
+        // The pipe is missing, has no reader, or is full because the supervisor is stuck.
         Err(error) if is_unusable(&error) => Ok(false),
         Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => Ok(false),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
@@ -149,19 +148,21 @@ pub(crate) fn write_order(pipe: io::Result<File>, order: Order) -> io::Result<bo
     }
 }
 
-/// Whether an error says that a directory is gone, is not a directory any more, or cannot be entered.
+/// Whether an error means that a directory was removed, replaced by something else, or cannot be entered.
 pub(crate) fn is_unusable(error: &io::Error) -> bool {
     let kinds = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory, io::ErrorKind::PermissionDenied];
     kinds.contains(&error.kind()) || error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
 }
 
-/// The directories directly below `parent` that a variable of any process names: something of their tasks runs.
+/// Finds the directories directly below `parent` that are the value of `variable` in the environment of a process.
+///
+/// A process of their task is still alive.
 pub fn directories_in_use(variable: &str, parent: &Path) -> io::Result<BTreeSet<PathBuf>> {
-    Ok(marked(variable, parent)?.into_iter().map(|(_, dir)| dir).collect())
+    Ok(processes_with_variable(variable, parent)?.into_iter().map(|(_, dir)| dir).collect())
 }
 
-/// The processes with a variable that names a directory directly below `parent`.
-fn marked(variable: &str, parent: &Path) -> io::Result<Vec<(i32, PathBuf)>> {
+/// Finds the processes with a variable that names a directory directly below `parent`.
+fn processes_with_variable(variable: &str, parent: &Path) -> io::Result<Vec<(i32, PathBuf)>> {
     let pids = fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let with_dir = pids.filter_map(|pid: i32| Some((pid, directory_of(pid, variable)?)));
     Ok(with_dir.filter(|(_, dir)| dir.parent() == Some(parent)).collect())
@@ -179,7 +180,7 @@ fn directory_of(pid: i32, name: &str) -> Option<PathBuf> {
 /// The fields of `/proc/<pid>/stat` from the state on.
 fn stat_of(pid: i32) -> Option<String> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    // The name of the program stands in parentheses and may contain anything.
+    // The program name is in parentheses and may contain any character.
     let after_name = stat.iter().rposition(|&byte| byte == b')')? + 1;
     String::from_utf8(stat[after_name..].to_vec()).ok()
 }

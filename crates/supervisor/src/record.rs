@@ -1,7 +1,6 @@
-//! What lies in the directory of a command that outlives whoever started it: names, records, and how they are
-//! written.
+//! The files in the directory of a detached command, and how they are written.
 //!
-//! A record is written beside its name, made durable, and renamed: whoever reads it finds all of it, or nothing.
+//! A record is written to a temporary file, synced and renamed, so that a reader finds a complete record or none.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -11,160 +10,155 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::moment::Moment;
+use crate::boot_instant::BootInstant;
 use crate::report::End;
 
-/// What is to be run. Secrets are not in it.
+/// The [`DetachedSpec`] as JSON, without secrets.
 pub(crate) const SPEC: &str = "run.json";
-/// Locked as long as the supervisor lives.
+/// Lock file, locked while the supervisor is alive.
 pub(crate) const ALIVE: &str = "alive";
-/// There from the moment on at which the command may run.
+/// The [`StartRecord`] as JSON. It exists as soon as the command may run.
 pub(crate) const STARTED: &str = "started";
-/// A pipe with a name: orders, one per line.
+/// Named pipe for control messages, one per line.
 pub(crate) const CONTROL: &str = "control";
-/// What the command wrote.
+/// Output of the command.
 pub(crate) const LOG: &str = "log";
-/// How the command ended.
+/// The [`Exit`] as JSON.
 pub(crate) const EXIT: &str = "exit.json";
-/// Where it lies, no command is started any more.
+/// If this file exists, no supervisor starts the command.
 pub(crate) const FORBIDDEN: &str = "forbidden";
-/// What the supervisor itself has to complain about.
-pub(crate) const COMPLAINTS: &str = "supervisor.log";
+/// Error output of the supervisor itself.
+pub(crate) const SUPERVISOR_LOG: &str = "supervisor.log";
 
-/// A command that outlives whoever started it, and the limits that it runs under.
+/// A detached command and its limits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LastingSpec {
+pub struct DetachedSpec {
     /// The program and its arguments; the program is looked up in the `PATH` of `env` unless it contains a slash.
     pub command: Vec<String>,
-    /// Its whole environment, but for the secrets.
+    /// The complete environment except the secrets.
     pub env: Vec<(String, String)>,
-    /// Where it runs.
     pub dir: PathBuf,
-    /// Bounds that the system keeps.
     pub limits: Limits,
-    /// How long it may run.
     pub timeout: Option<Duration>,
-    /// How long it may take to end after it was asked to, before it is killed.
+    /// Time between SIGTERM and SIGKILL when it times out.
     pub grace: Duration,
-    /// How long after the last sign of contact it is killed; without it, contact does not matter.
+    /// Time after the last confirmed contact at which it is killed; `None` disables the check.
     pub contact_max: Option<Duration>,
-    /// How many bytes of output make one line of the log at most.
+    /// Longer lines are split into pieces.
     pub line_bytes_max: usize,
-    /// How many bytes of output are kept.
+    /// Output beyond this size is dropped.
     pub log_bytes_max: u64,
 }
 
-/// Bounds of a command that the system keeps.
+/// Resource limits (`setrlimit`) of each process of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Seconds of processor time of one process.
     pub cpu_secs: Option<u64>,
-    /// Bytes of memory of one process.
+    /// Maximum size of the address space.
     pub memory_bytes: Option<u64>,
-    /// Bytes of one file that it writes.
+    /// Size of a file that it writes.
     pub file_bytes: Option<u64>,
-    /// Bytes of the memory that is dumped when it crashes: what is in it may be secret.
+    /// Size of a core dump, which may contain secrets.
     pub core_bytes: Option<u64>,
 }
 
-/// How a command ended that outlives whoever started it.
+/// Record of how a detached command ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
-    /// How it ended.
     pub end: End,
-    /// Whether it was told to end because its time was over.
+    /// Whether the supervisor stopped it at its timeout.
     pub timed_out: bool,
-    /// Whether somebody asked for its end.
+    /// Whether a stop or kill message was received.
     pub stopped: bool,
 }
 
-/// What the supervisor is told over its standard input, and nowhere else.
+/// Start parameters that the supervisor reads from its standard input, because they must not be written to disk.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Handover {
-    /// Variables that are secret.
+pub(crate) struct StartInput {
+    /// Environment variables with secret values.
     pub(crate) secrets: Vec<(String, String)>,
-    /// The first sign of contact.
-    pub(crate) contact: Moment,
+    /// Time of the first confirmed contact.
+    pub(crate) contact: BootInstant,
 }
 
-/// The supervisor that began.
+/// Record of the supervisor that started the command.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Begun {
-    /// Its process id, which is also the id of its session.
+pub(crate) struct StartRecord {
+    /// Process id of the supervisor, which is also its session id.
     pub(crate) session: i32,
-    /// Which start of the machine this was: process ids mean nothing in another.
+    /// Boot id of the machine: process ids are only valid within one boot.
     pub(crate) machine_start: String,
 }
 
-/// Which start of the machine this is.
-pub(crate) fn machine_start() -> String {
+/// Identifies the current boot of the machine.
+pub(crate) fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// Writes a file that is whole or not there, for our eyes only, and lasts through a loss of power.
-pub fn write_record(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let (beside, file) = write_beside(path, bytes)?;
+/// Writes a file atomically and durably (it survives a power loss), readable by its owner only.
+pub fn write_durable(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let (temporary, file) = write_temporary(path, bytes)?;
     file.sync_all()?;
-    fs::rename(&beside, path)?;
-    sync_folder(path)
+    fs::rename(&temporary, path)?;
+    sync_parent(path)
 }
 
-/// The same for what can be made again after a loss of power.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let (beside, _) = write_beside(path, bytes)?;
-    fs::rename(&beside, path)
+/// Writes a file atomically, but not durably: a power loss can remove it.
+pub fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let (temporary, _) = write_temporary(path, bytes)?;
+    fs::rename(&temporary, path)
 }
 
-/// Bytes that are reserved for a record: more than an end of a command takes.
+/// Size of the reserved space: larger than any [`Exit`] record.
 const RESERVED_BYTES: usize = 4096;
 
-/// Takes the space on the disk that [`write_reserved`] needs later.
+/// Allocates the disk space that [`write_reserved`] needs later.
 pub(crate) fn reserve_record(path: &Path) -> io::Result<()> {
-    let (_, file) = write_beside(path, &[b' '; RESERVED_BYTES])?;
+    let (_, file) = write_temporary(path, &[b' '; RESERVED_BYTES])?;
     file.sync_all()
 }
 
-/// Writes a record into the space that was reserved for it, which works on a full disk. Blanks follow the record.
+/// Writes a record into its reserved space, which works on a full disk. The record is padded with spaces.
 pub(crate) fn write_reserved(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let beside = beside(path);
-    // Truncating would give the space away.
-    let mut file = create().create(true).truncate(false).open(&beside)?;
+    let temporary = temporary_path(path);
+    // Truncating would release the reserved space.
+    let mut file = private_file().create(true).truncate(false).open(&temporary)?;
     let mut padded = bytes.to_vec();
     padded.resize(bytes.len().max(RESERVED_BYTES), b' ');
     file.write_all(&padded)?;
     file.sync_all()?;
-    fs::rename(&beside, path)?;
-    sync_folder(path)
+    fs::rename(&temporary, path)?;
+    sync_parent(path)
 }
 
-fn beside(path: &Path) -> PathBuf {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    PathBuf::from(beside)
+fn temporary_path(path: &Path) -> PathBuf {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
+    PathBuf::from(temporary)
 }
 
-fn write_beside(path: &Path, bytes: &[u8]) -> io::Result<(PathBuf, File)> {
-    let beside = beside(path);
-    let mut file = create().truncate(true).create(true).open(&beside)?;
+fn write_temporary(path: &Path, bytes: &[u8]) -> io::Result<(PathBuf, File)> {
+    let temporary = temporary_path(path);
+    let mut file = private_file().truncate(true).create(true).open(&temporary)?;
     file.write_all(bytes)?;
-    Ok((beside, file))
+    Ok((temporary, file))
 }
 
-/// Makes sure that a name in its folder lasts.
-pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
+/// Syncs the directory of `path`, so that the file name survives a power loss.
+pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
     File::open(path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")))?
         .sync_all()
 }
 
-/// How files for our eyes only are opened.
-pub(crate) fn create() -> OpenOptions {
+/// Options to open a file for writing that only its owner can read.
+pub(crate) fn private_file() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).mode(0o600);
     options
 }
 
-/// What a file holds; none where there is no such file.
-pub(crate) fn read_if_there(path: &Path) -> io::Result<Option<Vec<u8>>> {
+/// Reads a file; returns `None` if it does not exist.
+pub(crate) fn read_optional(path: &Path) -> io::Result<Option<Vec<u8>>> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

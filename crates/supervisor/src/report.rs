@@ -1,44 +1,39 @@
-//! What the supervisor tells the worker: the start, the output and the end of the command.
+//! Reports from the supervisor to the worker: start, output and end of the command.
 
 use std::fmt;
 
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
-/// One report, in the order in which things happened per stream.
+/// One report. Reports of one stream are in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Report {
-    /// The command runs.
     Started {
-        /// The process id of the command's main process, which also names its process group.
+        /// Process id of the command's main process, which is also its process group id.
         pid: i32,
     },
-    /// The command wrote a line, or a part of a long one.
+    /// The command wrote a line, or a part of a long line.
     Output {
-        /// Where it was written.
         stream: Stream,
-        /// The text without its line end; bytes that are not UTF-8, and NUL, are U+FFFD.
+        /// The text without its line end. Invalid UTF-8 and NUL are replaced by U+FFFD.
         text: String,
-        /// Whether the text is a line of its own.
         part: Part,
     },
-    /// The command is over, and no process of it is left. The last report.
+    /// The command ended and none of its processes is alive. This is the last report.
     Exited(End),
 }
 
-/// Which of its two outputs a command wrote to.
+/// Output stream of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stream {
-    /// The standard output.
     Stdout,
-    /// The standard error.
     Stderr,
 }
 
 impl Stream {
-    /// The name by which it is stored and shown.
+    /// Name under which it is stored and displayed.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Stdout => "stdout",
@@ -47,11 +42,10 @@ impl Stream {
     }
 }
 
-/// How a text relates to the line it belongs to.
+/// Position of a text within its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// A whole line.
     Whole,
     /// The beginning or the middle of a line: the next text of the same stream continues it.
     Piece,
@@ -59,30 +53,29 @@ pub enum Part {
     Last,
 }
 
-/// How a command ended.
+/// Outcome of a command that ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
-    /// It exited by itself, with this code.
+    /// It exited with this code.
     Code(i32),
-    /// A signal ended it.
+    /// This signal terminated it.
     Signal(i32),
-    /// It never ran.
     NotStarted {
-        /// What stood in the way, for people.
+        /// Message for the user.
         reason: String,
     },
-    /// It was killed because the worker gave no sign of contact for too long.
+    /// It was killed because the worker did not confirm contact in time.
     LostContact,
 }
 
 impl End {
-    /// Whether the command did what it was asked: it exited with code 0.
+    /// Whether the command exited with code 0.
     pub const fn is_success(&self) -> bool {
         matches!(self, Self::Code(0))
     }
 
-    /// The exit code, where there is one.
+    /// Exit code, if it exited by itself.
     pub const fn code(&self) -> Option<i32> {
         match self {
             Self::Code(code) => Some(*code),
@@ -105,7 +98,7 @@ impl fmt::Display for End {
     }
 }
 
-/// The usual name of a signal, where it has one.
+/// Conventional name of a signal.
 fn signal_name(number: i32) -> Option<&'static str> {
     const NAMES: [(Signal, &str); 31] = [
         (Signal::HUP, "SIGHUP"),
@@ -148,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_reads_as_a_short_sentence() {
+    fn end_display_names_code_signal_and_reason() {
         assert_eq!(End::Code(3).to_string(), "exit code 3");
         assert_eq!(End::Signal(9).to_string(), "killed by signal 9 (SIGKILL)");
         assert_eq!(End::Signal(34).to_string(), "killed by signal 34");
@@ -158,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn only_code_zero_is_success() {
+    fn only_exit_code_zero_is_success() {
         assert!(End::Code(0).is_success());
         for end in [End::Code(1), End::Signal(15), End::LostContact] {
             assert!(!end.is_success(), "{end}");

@@ -1,39 +1,39 @@
-//! What to run and how: everything the supervisor is told before the command starts.
+//! Specification of a command: everything that the supervisor receives before the command starts.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::moment::Moment;
+use crate::boot_instant::BootInstant;
 
-/// One command, and the limits it runs under.
+/// A command and its limits.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Spec {
     /// The program and its arguments; the program is looked up in `PATH` unless it contains a slash.
     pub command: Vec<String>,
-    /// Variables added to the worker's environment; they win over `env_remove`.
+    /// Variables added to the worker's environment. They take precedence over `env_remove`.
     pub env: Vec<(String, String)>,
-    /// Variables of the worker's environment that the command must not see.
+    /// Variables of the worker's environment that the command does not inherit.
     pub env_remove: Vec<String>,
-    /// Where the command runs; the worker's directory if absent.
+    /// Working directory; the worker's directory if absent.
     pub dir: Option<PathBuf>,
-    /// What the command finds on its standard input, followed by the end of the file.
+    /// Standard input of the command, followed by end-of-file.
     pub stdin: Vec<u8>,
-    /// When the lease was last known to be held: taken *before* the claim was sent to the database.
+    /// Time at which the lease was last known to be held: taken *before* the claim was sent to the database.
     ///
-    /// A worker that is frozen between the claim and the start must not thereby gain time.
-    pub contact: Moment,
-    /// How long after the last contact the command is killed.
+    /// A worker that is frozen between the claim and the start must not gain time.
+    pub contact: BootInstant,
+    /// Time after the last contact at which the command is killed.
     ///
-    /// Shorter than the lease, by enough for the kill itself.
+    /// It must be shorter than the lease, so that the kill completes before the lease expires.
     pub contact_max: Duration,
-    /// How many bytes of output make one report at most; longer lines arrive in parts. At least 4.
+    /// Maximum number of output bytes per report; longer lines are split. At least 4.
     ///
-    /// Counted as the command wrote them: a byte that is not UTF-8 becomes three bytes of text.
+    /// The bytes are counted as the command wrote them. An invalid byte becomes three bytes of text.
     pub line_bytes_max: usize,
 }
 
-/// Values of the environment and the standard input may be secret, so they are not shown.
+/// Omits values of the environment and the standard input, which may be secret.
 impl fmt::Debug for Spec {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.env.iter().map(|(name, _)| name.as_str()).collect();
@@ -56,14 +56,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_not_shown() {
+    fn debug_output_omits_secrets() {
         let spec = Spec {
             command: vec!["true".to_owned()],
             env: vec![("TOKEN".to_owned(), "hunter2".to_owned())],
             env_remove: Vec::new(),
             dir: None,
             stdin: b"hunter3".to_vec(),
-            contact: Moment::now(),
+            contact: BootInstant::now(),
             contact_max: Duration::from_secs(1),
             line_bytes_max: 100,
         };

@@ -1,18 +1,18 @@
 //! The supervisor: one process, one thread, one command.
 //!
-//! A single loop waits for orders, output, the end of the command and the next deadline, whichever comes first.
-//! Nothing in it blocks, so a worker that reads slowly, or not at all, delays neither a deadline nor a kill. The
-//! only waits without limit are those for a killed process to be dead.
+//! A single loop waits for control messages, output, the end of the command and the next deadline. No operation in it
+//! blocks, so a worker that reads slowly, or not at all, delays neither a deadline nor a kill. Only the wait for the
+//! death of a killed process has no time limit.
 
+mod controller;
 mod deliver;
-mod desk;
 mod detached;
-mod family;
-mod master;
-mod parent;
+mod monitor;
 mod pipes;
+mod process_tree;
 mod start;
-mod watch;
+mod task_directory;
+mod worker_connection;
 
 use std::error::Error;
 use std::io::{self, IsTerminal, Write};
@@ -23,110 +23,111 @@ use rustix::event::{PollFd, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{getpid, set_child_subreaper};
 
-use crate::moment::Moment;
-use crate::order::Header;
+use crate::boot_instant::BootInstant;
+use crate::protocol::Header;
 use crate::report::End;
+use controller::Controller as _;
 use deliver::deliver;
 pub use detached::supervise_detached;
-use master::Master as _;
-use parent::Parent;
+use worker_connection::WorkerConnection;
 
-/// The longest sleep: waiting does not count the time in which the machine is suspended, deadlines do.
+/// Longest sleep. `poll` does not count the time while the machine is suspended, but deadlines do.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Why the supervisor could not do its work.
+/// Internal error of the supervisor.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
-    #[error("this step is started by a worker, not by hand")]
-    ByHand,
-    #[error("could not begin a session of its own")]
+enum SupervisorError {
+    #[error("this internal command is started by workers and agents only, not from a terminal")]
+    FromTerminal,
+    #[error("could not create a session")]
     Session(#[source] Errno),
-    #[error("could not use the directory of the task")]
+    #[error("could not access the directory of the task")]
     Directory(#[source] io::Error),
-    #[error("could not become the heir of orphaned processes")]
+    #[error("could not become the subreaper of orphaned processes")]
     Subreaper(#[source] Errno),
-    #[error("could not learn from the worker what to run")]
+    #[error("could not read the command from the worker")]
     Header(#[source] io::Error),
-    #[error("could not wait for anything to happen")]
+    #[error("could not wait for events")]
     Poll(#[source] Errno),
-    #[error("the system did not tell how the command ended")]
+    #[error("the exit status of the command is unknown")]
     NoStatus,
-    #[error("the worker did not read how the command ended")]
+    #[error("the worker did not read the last reports")]
     Unread,
 }
 
 /// The body of the hidden supervisor subcommand: runs one command for the worker that started this process.
 ///
-/// To be called first thing in `main`, in the main thread, before any other thread or runtime starts.
-/// `launch_args` are the arguments with which this same program calls [`launch`](crate::launch).
+/// Call it first in `main`, in the main thread, before any other thread or runtime starts.
+/// `launch_args` are the arguments with which this program calls [`launch`](crate::launch).
 ///
-/// # What is promised
+/// # Guarantees
 ///
-/// The command, and everything that descends from it, is dead
-/// - at once when the worker dies or drops its handle (the end of our input);
-/// - when no sign of contact came for `contact_max`, be the worker frozen, stuck, or cut off from its database;
-/// - when the worker asks for it, and before [`Report::Exited`](crate::Report::Exited) is sent. A command cannot
-///   leave anything behind: when its output ends after its main process, or one second has passed, the rest is
-///   killed (after a stop, at the end of its grace).
+/// The supervisor kills the command and all its descendants in these cases:
 ///
-/// # What is not
+/// - The worker dies or drops its handle (end-of-file on the standard input).
+/// - No contact was confirmed for `contact_max`: the worker is frozen, stuck or cut off from its database.
+/// - The worker requests it.
+/// - The main process has ended. The other processes have until the output is closed, at most one second. After a stop
+///   they have until the end of its grace period. [`Report::Exited`](crate::Report::Exited) is sent when all are dead.
 ///
-/// - If this supervisor is killed with SIGKILL, the main process of the command dies with it; processes that the
-///   command had started live on.
-/// - If this supervisor is stopped with SIGSTOP, it does nothing until it continues. The worker, or the agent, notices
-///   that within seconds and has the command killed; where that process is gone as well, the command goes on.
-/// - A command that runs as another user (set-user-id) may be beyond our power to kill; we wait for it then.
-/// - A program that forks without pause, each child leaving its group, can outrun the search for it.
+/// # Exceptions
 ///
-/// SIGTERM sent to this process ends it, and with it the main process of the command. A service manager should
-/// therefore signal the worker alone (systemd: `KillMode=mixed`).
+/// - If this supervisor is killed with SIGKILL, the main process of the command dies with it. Processes that the
+///   command had started survive.
+/// - If this supervisor is stopped with SIGSTOP, it does nothing until it is resumed. The worker, or the agent, notices
+///   that within seconds and kills the command. If that process has died too, the command continues.
+/// - A command that runs as another user (set-user-id) may not be killable. The supervisor then waits for its end.
+/// - A program that forks continuously, with each child leaving its group, can escape the search.
+///
+/// SIGTERM to this process ends it and the main process of the command. A service manager should therefore send
+/// signals to the worker only (systemd: `KillMode=mixed`).
 pub fn supervise(launch_args: &[&str]) -> ExitCode {
     match run(launch_args) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            complain(&failure);
+        Err(error) => {
+            print_error(&error);
             ExitCode::FAILURE
         }
     }
 }
 
-fn run(launch_args: &[&str]) -> Result<(), Failure> {
+fn run(launch_args: &[&str]) -> Result<(), SupervisorError> {
     if io::stdin().is_terminal() || io::stdout().is_terminal() {
-        return Err(Failure::ByHand);
+        return Err(SupervisorError::FromTerminal);
     }
-    set_child_subreaper(Some(getpid())).map_err(Failure::Subreaper)?;
-    let Some((mut parent, header, stdin)) = Parent::meet().map_err(Failure::Header)? else {
+    set_child_subreaper(Some(getpid())).map_err(SupervisorError::Subreaper)?;
+    let Some((mut worker, header, stdin)) = WorkerConnection::open().map_err(SupervisorError::Header)? else {
         return Ok(());
     };
-    // The worker may have been frozen since its claim; then the run may already be another's.
-    if parent.is_lost(Moment::now()) {
-        return deliver(&mut parent, &mut [], End::LostContact);
+    // If the worker was frozen since its claim, another worker may already hold the run.
+    if worker.is_lost(BootInstant::now()) {
+        return deliver(&mut worker, &mut [], End::LostContact);
     }
     let Header { program, line_bytes_max, contact_max, .. } = header;
-    let ordered = start::Ordered { program, stdin, line_bytes_max, patience: contact_max };
-    match start::start(launch_args, ordered) {
-        Ok(started) => {
-            let (end, mut outputs) = watch::watch(&mut parent, started)?;
-            deliver(&mut parent, &mut outputs, end)
+    let options = start::StartOptions { program, stdin, line_bytes_max, launch_timeout: contact_max };
+    match start::start(launch_args, options) {
+        Ok(command) => {
+            let (end, mut outputs) = monitor::monitor(&mut worker, command)?;
+            deliver(&mut worker, &mut outputs, end)
         }
-        Err(reason) => deliver(&mut parent, &mut [], End::NotStarted { reason }),
+        Err(reason) => deliver(&mut worker, &mut [], End::NotStarted { reason }),
     }
 }
 
-/// Sleeps until something happens, or until `deadline`, or for a while.
-fn sleep(fds: &mut [PollFd<'_>], now: Moment, deadline: Moment) -> Result<(), Failure> {
+/// Sleeps until a descriptor is ready or `deadline` is reached, for at most [`TICK`].
+fn sleep(fds: &mut [PollFd<'_>], now: BootInstant, deadline: BootInstant) -> Result<(), SupervisorError> {
     let span = now.until(deadline).min(TICK);
     let timeout = Timespec::try_from(span).unwrap_or_default();
     match poll(fds, Some(&timeout)) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(error) => Err(Failure::Poll(error)),
+        Err(error) => Err(SupervisorError::Poll(error)),
     }
 }
 
-/// Tells the worker's log what went wrong, if it can still be told.
-fn complain(failure: &Failure) {
-    let mut message = format!("error: {failure}");
-    let mut source = failure.source();
+/// Writes an error with its causes to the standard error.
+fn print_error(error: &SupervisorError) {
+    let mut message = format!("error: {error}");
+    let mut source = error.source();
     while let Some(cause) = source {
         message.push_str(": ");
         message.push_str(&cause.to_string());

@@ -1,11 +1,11 @@
-//! The endpoints for tests and benchmarks: `/admin/*`, for peers on the same machine.
+//! The `/admin/*` endpoints for tests and benchmarks, available to peers on the same machine.
 
-use crate::desk::Desk;
+use crate::changes::{Change, Churn};
 use crate::filter::Query;
-use crate::life::{Change, Churn};
+use crate::json_writer::JsonWriter;
 use crate::lock;
-use crate::out::Out;
-use async_graphql::Value;
+use crate::state::SupplierState;
+use async_graphql_value::ConstValue;
 use hyper::body::{Body, Bytes, Frame};
 use hyper::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -16,145 +16,138 @@ use std::task::{Context, Poll};
 use tidemill_core::Timestamp;
 use tidemill_core::digest::sha256_hex;
 
-/// How many stones are written at a time.
+/// Stones per chunk of the truth.
 const CHUNK: u32 = 128;
 
-/// What is true of a stone: a line of `/admin/truth`.
+/// True state of a stone: one line of `/admin/truth`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Truth {
-    /// The stone's id.
     pub id: String,
     /// SHA-256 of the item as JSON, with the fields of [`STANDARD_SELECTION`](crate::STANDARD_SELECTION).
     pub sha256: String,
-    /// The price in cents.
     pub price: u32,
-    /// Whether it is for sale.
     pub available: bool,
-    /// When it last changed.
     pub updated_at: Timestamp,
-    /// Whether it was grown in a laboratory.
     pub labgrown: bool,
 }
 
-/// The body of `POST /admin/clock`.
+/// Request body of `POST /admin/clock`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SetClock {
-    /// The time at which the clock stands; it follows the machine's where this is null.
+    /// Fixed time of the clock; null resumes the clock of the machine.
     now: Option<Timestamp>,
 }
 
-/// An answer of an admin endpoint.
-pub(crate) enum AdminAnswer {
-    /// A JSON body.
+/// Response of an admin endpoint.
+pub(crate) enum AdminResponse {
     Json(StatusCode, Vec<u8>),
-    /// The truth, line by line.
     Truth(TruthBody),
 }
 
-/// Answers a request to an admin endpoint.
-pub(crate) fn answer(desk: &Arc<Desk>, method: &Method, path: &str, body: &[u8]) -> AdminAnswer {
+/// Handles a request to an admin endpoint.
+pub(crate) fn respond(state: &Arc<SupplierState>, method: &Method, path: &str, body: &[u8]) -> AdminResponse {
     let known = matches!(path, "behaviour" | "change" | "churn" | "clock" | "stats" | "truth");
     let result = match (method, path) {
-        (&Method::GET, "behaviour") => json(&*lock(&desk.behaviour)),
+        (&Method::GET, "behaviour") => json(&*lock(&state.behaviour)),
         (&Method::POST, "behaviour") => parse(body).and_then(|patch: serde_json::Value| {
-            desk.behave(|behaviour| {
+            state.behave(|behaviour| {
                 *behaviour = behaviour.merged(&patch)?;
                 Ok(())
             })?;
-            json(&*lock(&desk.behaviour))
+            json(&*lock(&state.behaviour))
         }),
-        (&Method::POST, "change") => parse(body).and_then(|order: Change| json(&desk.change(&order)?)),
+        (&Method::POST, "change") => parse(body).and_then(|change: Change| json(&state.change(&change)?)),
         (&Method::POST, "churn") => parse(body).and_then(|churn: Churn| {
-            desk.set_churn(churn.clone());
+            state.set_churn(churn.clone());
             json(&churn)
         }),
         (&Method::POST, "clock") => parse(body).and_then(|clock: SetClock| {
-            desk.clock.set(clock.now);
-            json(&serde_json::json!({"now": desk.clock.now()}))
+            state.clock.set(clock.now);
+            json(&serde_json::json!({"now": state.clock.now()}))
         }),
-        (&Method::GET, "stats") => json(&desk.counters.read()),
-        (&Method::GET, "truth") => return AdminAnswer::Truth(TruthBody::new(desk, None)),
+        (&Method::GET, "stats") => json(&state.counters.read()),
+        (&Method::GET, "truth") => return AdminResponse::Truth(TruthBody::new(state, None)),
         (&Method::POST, "truth") => {
-            match parse(body).and_then(|query: Value| Query::read(&query, desk.config.seed)) {
-                Ok(query) => return AdminAnswer::Truth(TruthBody::new(desk, Some(query))),
-                Err(fault) => Err(fault),
+            match parse(body).and_then(|query: ConstValue| Query::read(&query, state.config.seed)) {
+                Ok(query) => return AdminResponse::Truth(TruthBody::new(state, Some(query))),
+                Err(error) => Err(error),
             }
         }
-        _ if known => return failure(StatusCode::METHOD_NOT_ALLOWED, "this endpoint has another method"),
-        _ => return failure(StatusCode::NOT_FOUND, "there is no such endpoint"),
+        _ if known => return failure(StatusCode::METHOD_NOT_ALLOWED, "method not allowed for this endpoint"),
+        _ => return failure(StatusCode::NOT_FOUND, "unknown endpoint"),
     };
     match result {
-        Ok(body) => AdminAnswer::Json(StatusCode::OK, body),
-        Err(fault) => failure(StatusCode::BAD_REQUEST, &fault),
+        Ok(body) => AdminResponse::Json(StatusCode::OK, body),
+        Err(error) => failure(StatusCode::BAD_REQUEST, &error),
     }
 }
 
-/// An error, as JSON.
-pub(crate) fn failure(status: StatusCode, message: &str) -> AdminAnswer {
-    AdminAnswer::Json(status, serde_json::json!({"error": message}).to_string().into_bytes())
+/// Creates an error response with a JSON body.
+pub(crate) fn failure(status: StatusCode, message: &str) -> AdminResponse {
+    AdminResponse::Json(status, serde_json::json!({"error": message}).to_string().into_bytes())
 }
 
 fn parse<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, String> {
-    serde_json::from_slice(body).map_err(|fault| fault.to_string())
+    serde_json::from_slice(body).map_err(|error| error.to_string())
 }
 
 fn json<T: Serialize>(value: &T) -> Result<Vec<u8>, String> {
-    serde_json::to_vec(value).map_err(|fault| fault.to_string())
+    serde_json::to_vec(value).map_err(|error| error.to_string())
 }
 
-/// Writes the truth while it is being read: there is never more of it in memory than a few lines.
+/// Streams the truth in chunks, so that only a few lines are in memory.
 pub(crate) struct TruthBody {
-    desk: Arc<Desk>,
+    state: Arc<SupplierState>,
     query: Option<Query>,
     next: u32,
 }
 
 impl TruthBody {
-    fn new(desk: &Arc<Desk>, query: Option<Query>) -> Self {
-        Self { desk: Arc::clone(desk), query, next: 0 }
+    fn new(state: &Arc<SupplierState>, query: Option<Query>) -> Self {
+        Self { state: Arc::clone(state), query, next: 0 }
     }
 
-    /// The next few lines; nothing after the last stone.
+    /// Returns the next lines; `None` after the last stone.
     fn chunk(&mut self) -> Option<Vec<Truth>> {
-        let world = lock(&self.desk.world);
-        let end = self.next.saturating_add(CHUNK).min(world.len());
+        let catalogue = lock(&self.state.catalogue);
+        let end = self.next.saturating_add(CHUNK).min(catalogue.len());
         if self.next >= end {
             return None;
         }
         let numbers = self.next..end;
         self.next = end;
-        let stones: Vec<_> = numbers.filter_map(|number| world.stone(number)).collect();
-        drop(world);
+        let stones: Vec<_> = numbers.filter_map(|number| catalogue.stone(number)).collect();
+        drop(catalogue);
         let wanted = |stone: &&crate::stone::Stone| {
             self.query.as_ref().is_none_or(|query| {
                 let named = query.stones.as_ref().is_none_or(|all| all.binary_search(&stone.number).is_ok());
                 named && query.filter.matches(&stone.state)
             })
         };
-        Some(stones.iter().filter(wanted).map(|stone| truth(&self.desk, stone)).collect())
+        Some(stones.iter().filter(wanted).map(|stone| truth(&self.state, stone)).collect())
     }
 }
 
-/// Everything that is true at the moment.
-pub(crate) fn all_truth(desk: &Arc<Desk>) -> Vec<Truth> {
-    let mut body = TruthBody::new(desk, None);
+/// Returns the truth of all stones.
+pub(crate) fn all_truth(state: &Arc<SupplierState>) -> Vec<Truth> {
+    let mut body = TruthBody::new(state, None);
     std::iter::from_fn(|| body.chunk()).flatten().collect()
 }
 
-fn truth(desk: &Desk, stone: &crate::stone::Stone) -> Truth {
-    let mut out = Out::with_capacity(2_048);
+fn truth(state: &SupplierState, stone: &crate::stone::Stone) -> Truth {
+    let mut out = JsonWriter::with_capacity(2_048);
     let mut stone = *stone;
     {
-        let behaviour = lock(&desk.behaviour);
+        let behaviour = lock(&state.behaviour);
         (stone.is_spaced, stone.padding) = (behaviour.spaced_ids, behaviour.padding_bytes);
     }
-    desk.standard.write(&stone, &mut out);
+    state.standard.write(&stone, &mut out);
     Truth {
         id: stone.shown_id(),
         sha256: sha256_hex(&out.0),
         price: stone.state.price,
-        available: stone.state.presence == crate::stone::Presence::Available,
+        available: stone.state.availability == crate::stone::Availability::Available,
         updated_at: crate::clock::from_micros(stone.state.updated),
         labgrown: stone.state.traits.labgrown(),
     }
@@ -169,7 +162,7 @@ impl Body for TruthBody {
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let mut text = Vec::new();
-        // A chunk of which a filter left nothing must not look like the end.
+        // An empty frame would end the body, so chunks without a match are skipped.
         while text.is_empty() {
             let Some(lines) = self.chunk() else { return Poll::Ready(None) };
             for line in lines {

@@ -1,8 +1,8 @@
-//! How the supplier misbehaves: every knob, as it can be set at the start and changed while it serves.
+//! Configured misbehaviour of the supplier, which can be set at the start and changed at runtime.
 
 use serde::{Deserialize, Serialize};
 
-/// What fails where requests are told to fail.
+/// Kind of failure of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailWith {
@@ -12,137 +12,123 @@ pub enum FailWith {
     /// Status 429, without `Retry-After`.
     #[serde(rename = "429-bare")]
     BareLimit,
-    /// Status 500.
     #[serde(rename = "500")]
     Internal,
-    /// Status 502.
     #[serde(rename = "502")]
     BadGateway,
-    /// Status 503.
     #[default]
     #[serde(rename = "503")]
     Unavailable,
-    /// Status 200 with an error in the GraphQL answer, in the words of `error_text`.
+    /// Status 200 with a GraphQL error with the message `error_text`.
     Graphql,
     /// Status 200 with a page of HTML.
     Html,
-    /// Status 200 with a body that is no JSON.
+    /// Status 200 with a body that is not valid JSON.
     BrokenJson,
-    /// Status 200 with `null` in the place of the list and of the count.
+    /// Status 200 with `null` instead of the list and the count.
     NullList,
-    /// The same, and the error says that the token is not valid.
+    /// Status 200 with the GraphQL error for an invalid token.
     Token,
-    /// The connection is closed without an answer.
+    /// The connection is closed without a response.
     Closed,
 }
 
-/// Which requests an order to fail is for.
+/// Kind of requests that fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Target {
-    /// All of them.
     #[default]
     Any,
-    /// Logins.
     Login,
-    /// Counts.
     Count,
-    /// Pages, lookups and everything else.
+    /// Pages, lookups and all other requests.
     Page,
 }
 
-/// A stone that is listed a second time.
+/// A second listing of a stone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Double {
-    /// The place of the second listing, from 0, in the list with all second listings.
+pub struct DuplicateListing {
+    /// Position of the second listing, from 0, in the list with all second listings.
     pub at: u64,
-    /// The place of the stone in the list without them.
+    /// Position of the stone in the list without second listings.
     pub of: u64,
 }
 
-/// Whether the supplier is down.
+/// Outage of the supplier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outage {
-    /// It is up.
     #[default]
     Off,
-    /// Connections are closed without an answer.
+    /// Connections are closed without a response.
     Closed,
-    /// Every answer is a 503.
+    /// Every response has status 503.
     Unavailable,
 }
 
-/// Whether answers have a `Date` header.
+/// Whether responses have a `Date` header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DateHeader {
-    /// They have.
     #[default]
     Sent,
-    /// They have none.
     Missing,
 }
 
-/// How the supplier behaves. As JSON it is the body of `POST /admin/behaviour`, where fields can be left out.
+/// Behaviour of the supplier. As JSON it is the body of `POST /admin/behaviour`, where all fields are optional.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own, by its name")]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 pub struct Behaviour {
-    /// How long a token is valid, in seconds.
     pub token_lifetime_secs: u64,
-    /// Makes every token given so far invalid, once; it is false again afterwards.
+    /// Invalidates all issued tokens once; it is false again afterwards.
     pub expire_tokens: bool,
-    /// How long an answer takes at least, in milliseconds.
+    /// Minimum duration of a response.
     pub latency_ms: u64,
-    /// How much longer it may take, at random.
+    /// Maximum random addition to `latency_ms`.
     pub jitter_ms: u64,
-    /// How many requests are answered per second; the others get status 429.
+    /// Maximum requests per second; the others get status 429.
     pub rate_limit: Option<u32>,
-    /// What `Retry-After` says beside a status 429 or 503, in seconds.
+    /// Value of `Retry-After` of a status 429 or 503.
     pub retry_after_secs: u64,
-    /// How many of the next requests fail.
+    /// Number of the next requests that fail.
     pub fail_next: u64,
-    /// How they fail.
     pub fail_with: FailWith,
-    /// Which requests these are.
     pub fail_on: Target,
-    /// The message of a GraphQL error.
+    /// Message of [`FailWith::Graphql`].
     pub error_text: String,
-    /// Whether the supplier is down.
     pub outage: Outage,
-    /// Every answer is a page of HTML.
+    /// Every response is a page of HTML.
     pub html: bool,
-    /// How many of the next pages are shorter than asked for.
+    /// Number of the next pages that are shorter than requested.
     pub short_next: u64,
-    /// How many pages of a hundred are shorter than asked for.
+    /// Percentage of pages that are shorter than requested.
     pub short_percent: u8,
-    /// How many of the next pages ignore their offset.
+    /// Number of the next pages that ignore their offset.
     pub repeat_next: u64,
     /// Every page ignores its offset.
     pub repeat_always: bool,
-    /// How many of the next pages have stones without ids.
+    /// Number of the next pages whose stones have no ids.
     pub without_ids_next: u64,
-    /// How many of the next pages have their first stone a second time, at the end.
+    /// Number of the next pages that repeat their first stone at the end.
     pub duplicate_next: u64,
-    /// What is added to every count.
+    /// Number that is added to every count.
     pub count_lies_by: i64,
-    /// How many of the next counts are one too high.
+    /// Number of the next counts that are one too high.
     pub count_ahead_next: u64,
-    /// Stones that every list by price has twice. Counts include both.
-    pub doubles: Vec<Double>,
-    /// Places of every list by price whose stone has no id.
+    /// Stones that are listed twice, except in queries by id. Counts include both.
+    pub doubles: Vec<DuplicateListing>,
+    /// Positions of stones without an id, except in queries by id.
     pub nameless: Vec<u64>,
-    /// Places of every list by price that are counted, and left out of every page.
+    /// Positions that are counted but omitted from pages, except in queries by id.
     pub hidden: Vec<u64>,
     /// Every second stone has the id of the stone before it, with a space at the end.
     pub spaced_ids: bool,
-    /// Bytes that are added to every item.
+    /// Number of bytes that are added to every item.
     pub padding_bytes: u32,
-    /// How far the `Date` header is from the supplier's time, in seconds.
+    /// Offset of the `Date` header from the supplier's time.
     pub date_skew_secs: i64,
-    /// Whether answers tell the supplier's time.
     pub date: DateHeader,
 }
 
@@ -181,20 +167,20 @@ impl Default for Behaviour {
 }
 
 impl Behaviour {
-    /// The same, with the fields that `patch` names set anew.
+    /// Returns a copy with the fields of `patch` replaced.
     pub fn merged(&self, patch: &serde_json::Value) -> Result<Self, String> {
         let serde_json::Value::Object(patch) = patch else {
-            return Err("a behaviour is a JSON object".to_owned());
+            return Err("the behaviour must be a JSON object".to_owned());
         };
-        let mut whole = serde_json::to_value(self).map_err(|error| error.to_string())?;
-        if let serde_json::Value::Object(whole) = &mut whole {
-            whole.extend(patch.clone());
+        let mut fields = serde_json::to_value(self).map_err(|error| error.to_string())?;
+        if let serde_json::Value::Object(fields) = &mut fields {
+            fields.extend(patch.clone());
         }
-        serde_json::from_value(whole).map_err(|error| error.to_string())
+        serde_json::from_value(fields).map_err(|error| error.to_string())
     }
 }
 
-/// Takes one from a number of things to come; says whether there was one.
+/// Decrements a counter; returns whether it was above zero.
 pub(crate) const fn take(left: &mut u64) -> bool {
     let some = *left > 0;
     *left = left.saturating_sub(1);
@@ -206,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_patch_changes_what_it_names_and_nothing_else() {
+    fn patch_replaces_only_its_own_fields() {
         let before = Behaviour { latency_ms: 5, ..Behaviour::default() };
         let after = before.merged(&serde_json::json!({"fail_next": 3, "fail_with": "429"})).unwrap();
         let fail_with = FailWith::TooManyRequests;

@@ -1,50 +1,44 @@
-//! What a supplier is started with.
+//! Configuration of a supplier.
 
 use crate::behaviour::Behaviour;
-use crate::life::Churn;
+use crate::changes::Churn;
 use crate::price::Distribution;
 use std::net::{Ipv4Addr, SocketAddr};
 use tidemill_core::Timestamp;
 
-/// The most stones that a supplier starts with.
+/// Maximum number of stones at the start.
 pub const MAX_STONES: u32 = 2_000_000;
 
-/// What a supplier is started with.
+/// Configuration of a supplier.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where it listens. Port 0 takes a free one.
+    /// Port 0 selects a free port.
     pub listen: SocketAddr,
-    /// How many stones there are: up to [`MAX_STONES`].
+    /// Number of stones, at most [`MAX_STONES`].
     pub stones: u32,
-    /// The seed that everything follows from.
+    /// Seed of all generated data.
     pub seed: u64,
-    /// The one account that is accepted; any account without it.
+    /// The only accepted account; `None` accepts every account.
     pub account: Option<Account>,
-    /// How prices are spread.
     pub distribution: Distribution,
-    /// What every stone costs where all cost the same, in cents.
+    /// Price of every stone with [`Distribution::OnePrice`].
     pub one_price_cents: u32,
-    /// How many stones of a thousand the pipeline's usual filters leave out: without a picture, lent, too
-    /// small.
+    /// Stones per thousand that the default filters of the pipeline exclude: without a picture, on memo, too small.
     pub off_query_per_mille: u32,
-    /// How many of the stones have a NUL character in a text.
+    /// Number of stones with a NUL character in a text.
     pub nul_stones: u32,
-    /// How many of the stones have no certificate.
+    /// Number of stones without a certificate.
     pub uncertified_stones: u32,
-    /// When the catalogue was finished: every stone was last changed within the 30 days before.
+    /// Time of the catalogue: every stone was last changed within the 30 days before.
     pub epoch: Timestamp,
-    /// How it misbehaves from the start.
     pub behaviour: Behaviour,
-    /// How stones change by themselves from the start.
     pub churn: Churn,
 }
 
-/// A name and a password.
+/// Credentials of an account.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Account {
-    /// The name.
     pub username: String,
-    /// The password.
     pub password: String,
 }
 

@@ -1,21 +1,21 @@
-//! What a query asks for: read strictly from the GraphQL value, and decided per stone.
+//! The filters of a `DiamondQuery`: parsed strictly from the GraphQL value, and evaluated per stone.
 
-use crate::stone::{Presence, SHAPES, State, number_of};
-use async_graphql::{Name, Value};
+use crate::stone::{Availability, SHAPES, State, number_of};
+use async_graphql_value::{ConstValue as Value, Name};
 
-/// A filter that a stone either passes or not, whatever its place in the list.
+/// Conditions on a stone that do not depend on its position in a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Filter {
     /// Whole dollars, both ends included.
     pub(crate) dollars: (u32, u32),
-    /// Microseconds after 1970, both ends included.
+    /// Microseconds since 1970, both ends included.
     pub(crate) updated: (i64, i64),
     /// Hundredths of a carat, both ends included.
     sizes: (u32, u32),
     /// A bit for each shape.
     shapes: u32,
     /// A bit for each availability.
-    presence: u8,
+    availability: u8,
     labgrown: Option<bool>,
     has_image: Option<bool>,
     has_v360: Option<bool>,
@@ -23,9 +23,7 @@ pub(crate) struct Filter {
     hide_memo: bool,
 }
 
-/// Every price.
 pub(crate) const ANY_DOLLARS: (u32, u32) = (0, u32::MAX);
-/// Every time.
 pub(crate) const ANY_TIME: (i64, i64) = (i64::MIN, i64::MAX);
 
 impl Default for Filter {
@@ -35,7 +33,9 @@ impl Default for Filter {
             updated: ANY_TIME,
             sizes: (0, u32::MAX),
             shapes: u32::MAX,
-            presence: Presence::Available.bit() | Presence::OnHold.bit() | Presence::Sold.bit(),
+            availability: Availability::Available.bit()
+                | Availability::OnHold.bit()
+                | Availability::Sold.bit(),
             labgrown: None,
             has_image: None,
             has_v360: None,
@@ -46,7 +46,6 @@ impl Default for Filter {
 }
 
 impl Filter {
-    /// Whether a stone passes.
     pub(crate) fn matches(&self, stone: &State) -> bool {
         let dollars = stone.dollars();
         self.dollars.0 <= dollars
@@ -58,7 +57,7 @@ impl Filter {
 
     fn matches_traits(&self, stone: &State) -> bool {
         let traits = stone.traits;
-        self.presence & stone.presence.bit() != 0
+        self.availability & stone.availability.bit() != 0
             && self.shapes & (1 << traits.shape()) != 0
             && self.sizes.0 <= traits.carats()
             && traits.carats() <= self.sizes.1
@@ -69,51 +68,37 @@ impl Filter {
             && !(self.hide_memo && traits.memo())
     }
 
-    /// The same filter for every price.
+    /// Returns the filter without its price range.
     pub(crate) const fn at_any_price(self) -> Self {
         Self { dollars: ANY_DOLLARS, ..self }
     }
 
-    /// Whether one of its ranges ends before it begins.
+    /// Whether one of its ranges is inverted.
     const fn is_inverted(&self) -> bool {
         self.dollars.0 > self.dollars.1 || self.updated.0 > self.updated.1 || self.sizes.0 > self.sizes.1
     }
 }
 
-/// What a query selects.
+/// A `DiamondQuery` in parsed form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Query {
-    /// What the stones must be.
     pub(crate) filter: Filter,
-    /// Only these stones, by number; ids that nobody has are left out.
+    /// Only these stones, by number; unknown ids are omitted.
     pub(crate) stones: Option<Vec<u32>>,
-    /// A range ends before it begins: the supplier then answers with arbitrary stones.
+    /// A range is inverted, so the supplier returns arbitrary stones.
     pub(crate) is_inverted: bool,
 }
 
-/// The fields of a query, with the type of each. The schema is built from this list.
-pub(crate) const QUERY_FIELDS: [(&str, &str); 11] = [
-    ("dollar_value", "IntRange"),
-    ("updated", "TimeRange"),
-    ("sizes", "FloatRange"),
-    ("shapes", "[String!]"),
-    ("labgrown", "Boolean"),
-    ("has_image", "Boolean"),
-    ("has_v360", "Boolean"),
-    ("availability", "[DiamondAvailability!]"),
-    ("excludeFairPoorCuts", "Boolean"),
-    ("hide_memo", "Boolean"),
-    ("ids", "[ID!]"),
-];
-
 impl Query {
-    /// Reads a `DiamondQuery`; `null` asks for everything.
+    /// Parses a `DiamondQuery`; `null` selects all stones.
     pub(crate) fn read(value: &Value, seed: u64) -> Result<Self, String> {
         let mut query = Self { filter: Filter::default(), stones: None, is_inverted: false };
         if matches!(value, Value::Null) {
             return Ok(query);
         }
-        let Value::Object(fields) = value else { return Err(format!("a query is an object, not {value}")) };
+        let Value::Object(fields) = value else {
+            return Err(format!("query must be an object, not {value}"));
+        };
         let filter = &mut query.filter;
         for (name, value) in fields {
             if matches!(value, Value::Null) {
@@ -127,11 +112,11 @@ impl Query {
                 "labgrown" => filter.labgrown = Some(boolean(value)?),
                 "has_image" => filter.has_image = Some(boolean(value)?),
                 "has_v360" => filter.has_v360 = Some(boolean(value)?),
-                "availability" => filter.presence = presence(value)?,
+                "availability" => filter.availability = availability(value)?,
                 "excludeFairPoorCuts" => filter.exclude_fair = boolean(value)?,
                 "hide_memo" => filter.hide_memo = boolean(value)?,
                 "ids" => query.stones = Some(ids(value, seed)?),
-                other => return Err(format!("a query has no field `{other}`")),
+                other => return Err(format!("unknown field `{other}` in the query")),
             }
         }
         query.is_inverted = query.filter.is_inverted();
@@ -143,23 +128,23 @@ fn boolean(value: &Value) -> Result<bool, String> {
     if let Value::Boolean(value) = value { Ok(*value) } else { Err(format!("`{value}` is not a boolean")) }
 }
 
-/// The two ends of a range object, each read by `read`.
+/// Parses both ends of a range object with `read`.
 fn ends<T>(value: &Value, read: impl Fn(&Value) -> Option<T>) -> Result<(Option<T>, Option<T>), String> {
     let Value::Object(fields) = value else { return Err(format!("`{value}` is not a range")) };
     if let Some(other) = fields.keys().find(|name| !matches!(name.as_str(), "from" | "to")) {
-        return Err(format!("a range has no field `{other}`"));
+        return Err(format!("unknown field `{other}` in a range"));
     }
     let end = |name: &str| match fields.get(&Name::new(name)) {
         None | Some(Value::Null) => Ok(None),
-        Some(value) => read(value).map(Some).ok_or_else(|| format!("`{value}` is no end of a range")),
+        Some(value) => read(value).map(Some).ok_or_else(|| format!("invalid end of a range: `{value}`")),
     };
     Ok((end("from")?, end("to")?))
 }
 
 fn dollars(value: &Value) -> Result<(u32, u32), String> {
-    let whole = |value: &Value| if let Value::Number(number) = value { number.as_i64() } else { None };
-    let (from, to) = ends(value, whole)?;
-    // A range that ends below zero is as empty as it looks: it must not be read as `up to 0`.
+    let integer = |value: &Value| if let Value::Number(number) = value { number.as_i64() } else { None };
+    let (from, to) = ends(value, integer)?;
+    // A range that ends below zero is inverted. Clamping its end to 0 would include stones that cost 0.
     if to.is_some_and(|to| to < 0) {
         return Ok((1, 0));
     }
@@ -167,11 +152,11 @@ fn dollars(value: &Value) -> Result<(u32, u32), String> {
     Ok((from.map_or(0, clamp), to.map_or(u32::MAX, clamp)))
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what fits")]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to the range")]
 fn sizes(value: &Value) -> Result<(u32, u32), String> {
     let number = |value: &Value| if let Value::Number(number) = value { number.as_f64() } else { None };
     let (from, to) = ends(value, number)?;
-    // A hair's breadth of tolerance: 0.57 is not exactly 57 hundredths in binary.
+    // Tolerance for rounding: 0.57 is not exactly 57 hundredths in binary.
     let points = |carats: f64, nudge: f64| (carats * 100.0 + nudge).clamp(0.0, 1e9);
     Ok((
         from.map_or(0, |carats| points(carats, -1e-6).ceil() as u32),
@@ -188,13 +173,13 @@ fn times(value: &Value) -> Result<(i64, i64), String> {
     Ok((from.unwrap_or(ANY_TIME.0), to.unwrap_or(ANY_TIME.1)))
 }
 
-/// The elements of a list of texts or names; a single one may stand for a list of one.
+/// Returns the elements of a list of strings or enum values; GraphQL also accepts a single value as a list.
 fn words(value: &Value) -> Result<Vec<&str>, String> {
-    let read = |value| word(value).ok_or_else(|| format!("`{value}` is not a text"));
+    let read = |value| word(value).ok_or_else(|| format!("`{value}` is not a string"));
     if let Value::List(list) = value { list.iter().map(read).collect() } else { Ok(vec![read(value)?]) }
 }
 
-/// A text, or the name of an enum's variant.
+/// Returns the text of a string or of an enum value.
 pub(crate) fn word(value: &Value) -> Option<&str> {
     if let Value::Enum(name) = value {
         return Some(name.as_str());
@@ -204,7 +189,7 @@ pub(crate) fn word(value: &Value) -> Option<&str> {
 
 fn shapes(value: &Value) -> Result<u32, String> {
     let words = words(value)?;
-    // A shape that no stone has selects nothing.
+    // An unknown shape selects no stone.
     Ok(SHAPES
         .iter()
         .enumerate()
@@ -212,14 +197,14 @@ fn shapes(value: &Value) -> Result<u32, String> {
         .fold(0, |mask, (at, _)| mask | 1 << at))
 }
 
-fn presence(value: &Value) -> Result<u8, String> {
-    let known = [Presence::Available, Presence::OnHold, Presence::Sold];
+fn availability(value: &Value) -> Result<u8, String> {
+    let known = [Availability::Available, Availability::OnHold, Availability::Sold];
     words(value)?.into_iter().try_fold(0, |mask, word| {
         let one = known.into_iter().find(|one| one.as_str() == word);
         match one {
             Some(one) => Ok(mask | one.bit()),
-            // What cannot be had at all is in no list.
-            None if word == Presence::Gone.as_str() => Ok(mask),
+            // Unavailable stones are in no list.
+            None if word == Availability::Gone.as_str() => Ok(mask),
             None => Err(format!("unknown availability `{word}`")),
         }
     })

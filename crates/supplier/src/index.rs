@@ -1,14 +1,14 @@
-//! Finds stones without looking at all of them.
+//! Index of the stones: counts and lists per filter.
 //!
-//! Two kinds of answers are kept, and both are kept up to date stone by stone when one changes:
+//! Two kinds of entries are cached and updated with each change of a stone:
 //!
 //! - a *tally* per filter without its price range, which counts stones per dollar, so that the count of any
-//!   range of prices is a few additions;
-//! - a *list* per whole filter, which holds the numbers of its stones in the order of their creation, so that
+//!   price range is a few additions;
+//! - a *list* per complete filter, which holds the numbers of its stones in the order of their creation, so that
 //!   a page is a slice of it.
 //!
-//! The first question of its kind builds its answer, from one pass over the stones, or over those of the time
-//! range where it has one. The least recently used are dropped when there are too many.
+//! The first query with a filter builds its entry from one pass over the stones, or over those in its time range. The
+//! least recently used entries are evicted when there are too many.
 
 use crate::filter::{ANY_TIME, Filter};
 use crate::stone::State;
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 const LOW: u32 = 1 << 17;
 const MAX_TALLIES: usize = 16;
 const MAX_LISTS: usize = 1024;
-/// Numbers in all lists together: 24 MB.
+/// Total number of entries in all lists: 24 MB.
 const MAX_LISTED: usize = 6_000_000;
 
 /// Counts stones per dollar.
@@ -27,7 +27,7 @@ struct Tally {
     used: u64,
     /// A Fenwick tree over the dollars below [`LOW`].
     low: Vec<u32>,
-    /// The dollars from there on.
+    /// Counts of the dollars from [`LOW`] on.
     high: BTreeMap<u32, u32>,
 }
 
@@ -56,7 +56,7 @@ impl Tally {
         }
     }
 
-    /// How many stones cost less than so many dollars, of those below [`LOW`].
+    /// Counts the stones below `dollars`, of those below [`LOW`].
     fn low_below(&self, dollars: u32) -> u64 {
         let mut at = dollars.min(LOW) as usize;
         let mut sum = 0;
@@ -80,10 +80,10 @@ struct List {
     stones: Vec<u32>,
 }
 
-/// The kept answers.
+/// Cached tallies and lists.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
-    /// Stones by the time of their last change; made when somebody first asks for a range of times.
+    /// Stones by the time of their last change; built by the first query with a time range.
     recency: Option<BTreeSet<(i64, u32)>>,
     tallies: HashMap<Filter, Tally>,
     lists: HashMap<Filter, List>,
@@ -92,7 +92,7 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// How many stones pass.
+    /// Counts the stones that match.
     pub(crate) fn count(&mut self, filter: &Filter, stones: &[State]) -> u64 {
         let wide = filter.at_any_price();
         if !self.tallies.contains_key(&wide) {
@@ -114,11 +114,11 @@ impl Index {
         })
     }
 
-    /// The stones that pass, in the order of their creation.
+    /// Returns the numbers of the stones that match, in the order of their creation.
     pub(crate) fn list(&mut self, filter: &Filter, stones: &[State]) -> &[u32] {
         if !self.lists.contains_key(filter) {
             let list = List { used: 0, stones: self.candidates(filter, stones) };
-            self.make_room(list.stones.len());
+            self.evict(list.stones.len());
             self.listed += list.stones.len();
             self.lists.insert(*filter, list);
         }
@@ -129,8 +129,8 @@ impl Index {
         &list.stones
     }
 
-    /// Takes note that a stone is another one now, or that there is a new one.
-    pub(crate) fn moved(&mut self, number: u32, old: Option<&State>, new: &State) {
+    /// Updates all entries for a changed or new stone.
+    pub(crate) fn update(&mut self, number: u32, old: Option<&State>, new: &State) {
         if let Some(recency) = &mut self.recency {
             if let Some(old) = old {
                 recency.remove(&(old.updated, number));
@@ -164,7 +164,7 @@ impl Index {
         }
     }
 
-    /// The stones that pass, found the hard way.
+    /// Finds the stones that match without a cached entry.
     fn candidates(&mut self, filter: &Filter, stones: &[State]) -> Vec<u32> {
         let passes = |number: &u32| stones.get(*number as usize).is_some_and(|stone| filter.matches(stone));
         if filter.updated == ANY_TIME {
@@ -180,7 +180,7 @@ impl Index {
         found
     }
 
-    fn make_room(&mut self, wanted: usize) {
+    fn evict(&mut self, wanted: usize) {
         while self.lists.len() >= MAX_LISTS || (self.listed + wanted > MAX_LISTED && !self.lists.is_empty()) {
             let oldest = self.lists.iter().min_by_key(|(_, one)| one.used).map(|(key, _)| *key);
             let Some(dropped) = oldest.and_then(|key| self.lists.remove(&key)) else { return };
@@ -188,10 +188,10 @@ impl Index {
         }
     }
 
-    /// The bytes that the kept answers take at most, for `stones` stones.
+    /// Upper bound of the memory of the index for `stones` stones.
     #[cfg(test)]
     pub(crate) const fn bytes_at_most(stones: usize) -> usize {
-        // A B-tree of 16-byte entries that were inserted in order is about half empty at worst.
+        // A B-tree of 16-byte entries that were inserted in order is about half empty in the worst case.
         let recency = stones * 32;
         let lists = (if stones > MAX_LISTED { stones } else { MAX_LISTED }) * 2 * size_of::<u32>();
         recency + lists + MAX_TALLIES * (LOW as usize + 1) * size_of::<u32>()

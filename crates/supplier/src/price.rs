@@ -1,26 +1,25 @@
-//! How prices are spread over the stones.
+//! Distributions of the prices of stones.
 
 use crate::random::{below32, draw};
 
-/// How prices are spread.
+/// Distribution of the prices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Distribution {
-    /// As in a real catalogue: a quarter under $500, dense below $20,000, a long tail, spikes at round
-    /// prices.
+    /// Like a real catalogue: a quarter below $500, dense below $20,000, a long tail, spikes at round prices.
     #[default]
     Skewed,
     /// Every stone costs the same: `Config::one_price_cents`.
     OnePrice,
-    /// Every cent from $100 to $20,000 is as likely as any other.
+    /// Uniform from $100 to $20,000.
     Uniform,
 }
 
 impl Distribution {
-    /// All of them, for a command line to offer.
+    /// All distributions, for the command line.
     pub const ALL: [Self; 3] = [Self::Skewed, Self::OnePrice, Self::Uniform];
 
-    /// Its name on a command line.
+    /// Name on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Skewed => "skewed",
@@ -34,13 +33,14 @@ impl std::str::FromStr for Distribution {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|one| one.as_str() == text).ok_or_else(|| {
-            format!("unknown distribution `{text}`: it is one of skewed, one-price and uniform")
-        })
+        Self::ALL
+            .into_iter()
+            .find(|one| one.as_str() == text)
+            .ok_or_else(|| format!("unknown distribution `{text}`; use skewed, one-price or uniform"))
     }
 }
 
-/// A band of prices: its share in ten thousandths of all stones, and its ends in dollars.
+/// A price band: its share of all stones in ten-thousandths, and its ends in dollars.
 struct Band {
     share: u32,
     from: u32,
@@ -61,7 +61,7 @@ const BANDS: [Band; 11] = [
     Band { share: 2, from: 250_000, to: 400_000 },
 ];
 
-/// The price in cents of a stone's `turn`-th draw; the first is turn 0.
+/// Price of a stone in cents at its `turn`-th draw, from 0.
 pub(crate) fn price(kind: Distribution, one_price: u32, seed: u64, stone: u32, turn: u16) -> u32 {
     let salt = 0x1000 + u64::from(turn);
     match kind {
@@ -82,7 +82,7 @@ fn skewed(which: u64, what: u64) -> u32 {
         ticket -= one.share;
     }
     let cents = band.from * 100 + below32(what, (band.to - band.from) * 100);
-    // One stone in twelve is priced by a person, who likes round figures.
+    // One stone in twelve has a round price.
     let round = if cents < 100_000 { 5_000 } else { 10_000 };
     if what.is_multiple_of(12) { (cents / round).max(1) * round } else { cents }
 }
@@ -92,12 +92,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn skewed_prices_look_like_a_catalogue() {
+    fn skewed_prices_resemble_a_real_catalogue() {
         let prices: Vec<u32> = (0..100_000).map(|k| price(Distribution::Skewed, 0, 7, k, 0)).collect();
         let under = |dollars: u32| prices.iter().filter(|p| **p < dollars * 100).count();
         assert!((20_000..27_000).contains(&under(500)), "{} under $500", under(500));
         assert!((93_000..97_000).contains(&under(20_000)), "{} under $20,000", under(20_000));
-        assert!(prices.iter().any(|p| *p > 25_000_000), "the tail reaches past $250,000");
+        assert!(prices.iter().any(|p| *p > 25_000_000), "no price above $250,000");
         let fractions = prices.iter().filter(|p| **p % 100 != 0).count();
         assert!(fractions > 80_000, "{fractions} prices have fractions of a dollar");
         let spike = prices.iter().filter(|p| **p == 120_000).count();
@@ -106,13 +106,13 @@ mod tests {
     }
 
     #[test]
-    fn shares_add_up_and_bands_touch() {
+    fn price_bands_are_complete_and_adjacent() {
         assert_eq!(BANDS.iter().map(|band| band.share).sum::<u32>(), 10_000);
         assert!(BANDS.windows(2).all(|two| two[0].to == two[1].from));
     }
 
     #[test]
-    fn names_round_trip() {
+    fn distribution_names_round_trip() {
         for one in Distribution::ALL {
             assert_eq!(one.as_str().parse(), Ok(one));
         }

@@ -1,6 +1,6 @@
-//! Numbers that look random and are the same in every run: pure functions of a seed.
+//! Deterministic pseudo-random numbers: pure functions of a seed.
 
-/// Scrambles a number (the finaliser of splitmix64).
+/// Mixes the bits of a number (the finaliser of splitmix64).
 pub(crate) const fn mix(number: u64) -> u64 {
     let mut x = number;
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -10,33 +10,31 @@ pub(crate) const fn mix(number: u64) -> u64 {
 
 /// The random number of `seed` for stone `stone` and the purpose `salt`.
 pub(crate) const fn draw(seed: u64, stone: u32, salt: u64) -> u64 {
-    let place = (salt << 32) | stone as u64;
-    mix(seed ^ mix(place.wrapping_add(0x9e37_79b9_7f4a_7c15)))
+    let input = (salt << 32) | stone as u64;
+    mix(seed ^ mix(input.wrapping_add(0x9e37_79b9_7f4a_7c15)))
 }
 
-/// Brings a random number below `bound`.
+/// Maps a random number to a number below `bound`.
 pub(crate) const fn below(number: u64, bound: u64) -> u64 {
     ((number as u128 * bound as u128) >> 64) as u64
 }
 
-/// The same below a bound of 32 bits, which the result then fits.
+/// Like [`below`], for 32 bits.
 #[expect(clippy::cast_possible_truncation, reason = "the result is below the bound")]
 pub(crate) const fn below32(number: u64, bound: u32) -> u32 {
     below(number, bound as u64) as u32
 }
 
-/// A row of random numbers.
+/// A sequence of random numbers.
 #[derive(Debug, Clone)]
-pub(crate) struct Dice(u64);
+pub(crate) struct RandomSequence(u64);
 
-impl Dice {
-    /// The row that belongs to a seed.
+impl RandomSequence {
     pub(crate) const fn new(seed: u64) -> Self {
         Self(mix(seed ^ 0x7469_6465_6d69_6c6c))
     }
 
-    /// The next number.
-    pub(crate) const fn roll(&mut self) -> u64 {
+    pub(crate) const fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
@@ -52,13 +50,12 @@ pub(crate) struct Shuffle {
 }
 
 impl Shuffle {
-    /// The order that belongs to a seed.
     pub(crate) fn new(bound: u32, seed: u64) -> Self {
         let bound = u64::from(bound);
-        let mut dice = Dice::new(seed);
-        let at = below(dice.roll(), bound.max(1));
-        let mut step = 1 + below(dice.roll(), bound.max(1));
-        // A step that shares no factor with the bound comes by every number before it is back.
+        let mut random = RandomSequence::new(seed);
+        let at = below(random.next(), bound.max(1));
+        let mut step = 1 + below(random.next(), bound.max(1));
+        // A step that is coprime to the bound visits every number before it repeats.
         while gcd(step, bound.max(1)) != 1 {
             step += 1;
         }
@@ -90,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shuffle_visits_every_number_once() {
+    fn shuffle_visits_every_number_once() {
         for bound in [0, 1, 2, 7, 30, 1000] {
             for seed in 0..20 {
                 let mut seen: Vec<u32> = Shuffle::new(bound, seed).collect();
@@ -101,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_draw_depends_on_each_of_its_arguments() {
+    fn draw_depends_on_each_argument() {
         assert_eq!(draw(1, 2, 3), draw(1, 2, 3));
         assert_ne!(draw(1, 2, 3), draw(2, 2, 3));
         assert_ne!(draw(1, 2, 3), draw(1, 3, 3));

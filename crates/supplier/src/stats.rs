@@ -1,14 +1,12 @@
-//! What was asked of the supplier, and what it cost.
+//! Counters of requests, and the processor time.
 
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that only grows.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds to it.
     pub(crate) fn add(&self, more: u64) {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
@@ -18,32 +16,31 @@ impl Counter {
     }
 }
 
-/// How many of something are under way, and the most that ever were.
+/// Number of concurrent operations, and its maximum.
 #[derive(Debug, Default)]
 pub(crate) struct Gauge {
     now: AtomicU64,
-    most: AtomicU64,
+    max: AtomicU64,
 }
 
-/// One more that is under way, for as long as this is held.
-pub(crate) struct Within<'a>(&'a Gauge);
+/// Counts one operation until it is dropped.
+pub(crate) struct GaugeGuard<'a>(&'a Gauge);
 
 impl Gauge {
-    /// Begins one.
-    pub(crate) fn enter(&self) -> Within<'_> {
+    pub(crate) fn enter(&self) -> GaugeGuard<'_> {
         let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
-        self.most.fetch_max(now, Ordering::Relaxed);
-        Within(self)
+        self.max.fetch_max(now, Ordering::Relaxed);
+        GaugeGuard(self)
     }
 }
 
-impl Drop for Within<'_> {
+impl Drop for GaugeGuard<'_> {
     fn drop(&mut self) {
         self.0.now.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// The running counters.
+/// Counters of the supplier.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) requests: Counter,
@@ -53,57 +50,53 @@ pub(crate) struct Counters {
     pub(crate) pages: Counter,
     pub(crate) lookups: Counter,
     pub(crate) stones: Counter,
-    pub(crate) fast: Counter,
-    pub(crate) general: Counter,
+    pub(crate) cached: Counter,
+    pub(crate) compiled: Counter,
     pub(crate) failed: Counter,
     pub(crate) limited: Counter,
     pub(crate) changed: Counter,
 }
 
-/// What was asked of the supplier so far.
+/// Snapshot of the counters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stats {
-    /// Requests to the API, of every kind and outcome.
+    /// All requests to the API.
     pub requests: u64,
-    /// Tokens given.
     pub logins: u64,
-    /// Counts answered.
     pub counts: u64,
-    /// The most counts that were under way at a time.
+    /// Maximum number of concurrent counts.
     pub counts_at_once: u64,
-    /// Pages answered.
     pub pages: u64,
-    /// Stones asked for by id, one at a time.
+    /// Lookups of single stones by id.
     pub lookups: u64,
     /// Stones in all pages.
     pub stones: u64,
-    /// Requests that were answered from prepared texts.
-    pub fast: u64,
-    /// Requests that went through the general executor.
-    pub general: u64,
-    /// Requests that failed because they were told to.
+    /// Requests with a cached document.
+    pub cached: u64,
+    /// Requests whose document was compiled.
+    pub compiled: u64,
+    /// Requests with a configured failure.
     pub failed: u64,
     /// Requests beyond the rate limit.
     pub limited: u64,
-    /// Changes of stones, by order and by themselves.
+    /// Number of changes of stones.
     pub changed: u64,
-    /// The processor time of the whole process, in seconds.
+    /// Processor time of the whole process.
     pub cpu_seconds: f64,
 }
 
 impl Counters {
-    /// The counters at this moment.
     pub(crate) fn read(&self) -> Stats {
         Stats {
             requests: self.requests.get(),
             logins: self.logins.get(),
             counts: self.counts.get(),
-            counts_at_once: self.counting.most.load(Ordering::Relaxed),
+            counts_at_once: self.counting.max.load(Ordering::Relaxed),
             pages: self.pages.get(),
             lookups: self.lookups.get(),
             stones: self.stones.get(),
-            fast: self.fast.get(),
-            general: self.general.get(),
+            cached: self.cached.get(),
+            compiled: self.compiled.get(),
             failed: self.failed.get(),
             limited: self.limited.get(),
             changed: self.changed.get(),
@@ -112,8 +105,7 @@ impl Counters {
     }
 }
 
-/// The processor time that this process has used.
-#[expect(clippy::cast_precision_loss, reason = "seconds, for people")]
+#[expect(clippy::cast_precision_loss, reason = "precise enough for seconds")]
 fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

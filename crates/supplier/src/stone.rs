@@ -1,11 +1,11 @@
-//! A stone: what is kept of it, and what follows from its number.
+//! A stone: its stored state, and the values that are computed from it.
 //!
-//! Only what can change is kept, in 24 bytes: everything else is a pure function of the seed, the stone's
-//! number and its versions, and is made when it is asked for.
+//! Only the mutable state is stored, in 24 bytes. All other values are pure functions of the seed, the stone's number
+//! and its versions.
 
 use crate::random::{below32, draw};
 
-/// The shapes that the pipeline asks for, and one that it does not.
+/// The shapes that the pipeline requests, and one that it does not.
 pub(crate) const SHAPES: [&str; 18] = [
     "ROUND",
     "OVAL",
@@ -27,22 +27,20 @@ pub(crate) const SHAPES: [&str; 18] = [
     "BAGUETTE",
 ];
 
-/// Whether a stone can be had, in the supplier's words.
+/// Availability of a stone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Presence {
-    /// It is for sale.
+pub(crate) enum Availability {
     Available = 0,
-    /// Somebody has put it aside.
     OnHold = 1,
-    /// It is sold; a lookup by id still finds it.
+    /// A lookup by id still finds it.
     Sold = 2,
-    /// It is in no answer at all.
+    /// No query finds it.
     Gone = 3,
 }
 
-impl Presence {
-    /// What the API calls it.
+impl Availability {
+    /// Name in the API.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Available => "AVAILABLE",
@@ -52,13 +50,13 @@ impl Presence {
         }
     }
 
-    /// Its bit in a filter.
+    /// Bit in a filter.
     pub(crate) const fn bit(self) -> u8 {
         1 << self as u8
     }
 }
 
-/// What the filters ask about and what never changes, in 32 bits.
+/// The immutable properties that filters use, in 32 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Traits(u32);
 
@@ -70,9 +68,9 @@ impl Traits {
     const MEMO: u32 = 1 << 20;
     const FANCY: u32 = 1 << 21;
 
-    /// The traits of stone `stone`, which first cost `price`.
+    /// Generates the traits of stone `stone` with the initial price `price`.
     pub(crate) fn new(seed: u64, stone: u32, price: u32, off_query_per_mille: u32) -> Self {
-        // Dear stones are larger, as far as chance allows.
+        // Expensive stones tend to be larger.
         let spread = (20 + price / 2_000).min(1_100);
         let mut carats = 40 + below32(draw(seed, stone, 1), spread);
         let form = below32(draw(seed, stone, 2), 100);
@@ -103,99 +101,94 @@ impl Traits {
         self.0 & 0x7ff
     }
 
-    /// The shape's place in the list.
+    /// Index in [`SHAPES`].
     pub(crate) const fn shape(self) -> u32 {
         (self.0 >> 11) & 0x1f
     }
 
-    /// The shape's name.
     pub(crate) fn shape_name(self) -> &'static str {
         SHAPES.get(self.shape() as usize).copied().unwrap_or("OTHER")
     }
 
-    /// Whether it was grown in a laboratory.
     pub(crate) const fn labgrown(self) -> bool {
         self.0 & Self::LABGROWN != 0
     }
 
-    /// Whether there is a picture.
+    /// Whether the stone has a picture.
     pub(crate) const fn image(self) -> bool {
         self.0 & Self::IMAGE != 0
     }
 
-    /// Whether there is a film.
+    /// Whether the stone has a 360° video.
     pub(crate) const fn v360(self) -> bool {
         self.0 & Self::V360 != 0
     }
 
-    /// Whether its cut is fair or poor.
+    /// Whether the cut is fair or poor.
     pub(crate) const fn fair(self) -> bool {
         self.0 & Self::FAIR != 0
     }
 
-    /// Whether it is lent to the seller.
+    /// Whether the stone is on memo (lent to the seller).
     pub(crate) const fn memo(self) -> bool {
         self.0 & Self::MEMO != 0
     }
 
-    /// Whether it has a fancy colour.
+    /// Whether the stone has a fancy colour.
     pub(crate) const fn fancy(self) -> bool {
         self.0 & Self::FANCY != 0
     }
 }
 
-/// What is kept of a stone.
+/// Stored state of a stone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct State {
-    /// When it last changed, in microseconds after 1970.
+    /// Time of the last change in microseconds since 1970.
     pub(crate) updated: i64,
-    /// Its price in cents.
+    /// Current price in cents.
     pub(crate) price: u32,
-    /// What never changes.
     pub(crate) traits: Traits,
-    /// How often its payload changed.
+    /// Number of changes of the payload.
     pub(crate) version: u16,
-    /// How often its pictures changed.
+    /// Number of changes of the media.
     pub(crate) media: u16,
-    /// Whether it can be had.
-    pub(crate) presence: Presence,
-    /// A text of it contains a NUL character.
+    pub(crate) availability: Availability,
+    /// Whether a text contains a NUL character.
     pub(crate) has_nul: bool,
-    /// Its certificate is missing.
+    /// Whether the certificate is missing.
     pub(crate) uncertified: bool,
 }
 
 impl State {
-    /// Its price in whole dollars, cut off as the supplier's filter does.
+    /// Price in whole dollars, truncated like in the supplier's filter.
     pub(crate) const fn dollars(&self) -> u32 {
         self.price / 100
     }
 }
 
-/// A stone as it is written into an answer.
+/// A stone in a response.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stone {
-    /// The seed of the whole catalogue.
+    /// Seed of the catalogue.
     pub(crate) seed: u64,
-    /// Its number: stones are created in this order.
+    /// Number in the order of creation.
     pub(crate) number: u32,
-    /// What is kept of it.
     pub(crate) state: State,
-    /// The answer leaves its ids out.
+    /// Omits the ids in the response.
     pub(crate) without_id: bool,
-    /// Where its number is odd, its id is that of the stone before it and a space.
+    /// If set, a stone with an odd number has the id of the stone before it plus a space.
     pub(crate) is_spaced: bool,
-    /// Bytes that are added to the item.
+    /// Number of bytes that are added to the item.
     pub(crate) padding: u32,
 }
 
 impl Stone {
-    /// A stone without anything odd about it.
+    /// Creates a stone without deviations.
     pub(crate) const fn new(seed: u64, number: u32, state: State) -> Self {
         Self { seed, number, state, without_id: false, is_spaced: false, padding: 0 }
     }
 
-    /// The id as the answers have it.
+    /// Id in the response.
     pub(crate) fn shown_id(&self) -> String {
         if self.is_spaced && self.number % 2 == 1 {
             return format!("{} ", id_text(self.seed, self.number - 1));
@@ -203,23 +196,23 @@ impl Stone {
         id_text(self.seed, self.number)
     }
 
-    /// A random number that stays the same for the stone's life.
+    /// Random number that never changes for the stone.
     pub(crate) const fn fixed(&self, salt: u64) -> u64 {
         draw(self.seed, self.number, 0x100 + salt)
     }
 
-    /// A random number that is another one after each change of the payload.
+    /// Random number that changes with the payload version.
     pub(crate) const fn varying(&self, salt: u64) -> u64 {
         draw(self.seed, self.number, (0x1000 + salt) ^ ((self.state.version as u64) << 16))
     }
 
-    /// The two halves of its id.
+    /// The two halves of the id.
     pub(crate) const fn id(&self) -> (u64, u64) {
         id_halves(self.seed, self.number)
     }
 }
 
-/// The two halves of a stone's id. The stone's number can be read back from the second.
+/// The two halves of a stone's id. The second half encodes the stone's number.
 pub(crate) const fn id_halves(seed: u64, number: u32) -> (u64, u64) {
     let noise = draw(seed, number, 6);
     let high = (noise & 0xffff_ffff_ffff_0fff) | 0x4000;
@@ -241,7 +234,7 @@ pub(crate) fn id_text(seed: u64, number: u32) -> String {
     )
 }
 
-/// The number of the stone that has this id; the id of an offer does as well.
+/// Returns the number of the stone with this id, or with this id of an offer.
 pub(crate) fn number_of(seed: u64, id: &str) -> Option<u32> {
     if let Some(id) = id.strip_suffix(' ') {
         return number_of(seed, id).map(|number| number + 1);
@@ -257,12 +250,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_million_stones_are_kept_in_24_megabytes() {
+    fn state_of_a_stone_has_24_bytes() {
         assert_eq!(size_of::<State>(), 24);
     }
 
     #[test]
-    fn an_id_leads_back_to_its_stone() {
+    fn number_is_decoded_from_the_id() {
         for number in [0, 1, 77, 1_999_999] {
             let id = id_text(42, number);
             assert_eq!(id.len(), 36);
@@ -275,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn one_stone_in_twenty_is_lab_grown_and_all_pass_the_usual_filters() {
+    fn default_stones_match_the_default_filters() {
         let all: Vec<Traits> = (0..20_000).map(|k| Traits::new(5, k, 300_000, 0)).collect();
         let lab = all.iter().filter(|one| one.labgrown()).count();
         assert!((800..1_200).contains(&lab), "{lab}");

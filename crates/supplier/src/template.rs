@@ -1,12 +1,14 @@
-//! A selection of fields, prepared for writing: the texts between the values are put together once.
+//! A compiled selection of fields: the JSON text between the values is prepared once.
 
+use crate::graphql::{Selections, check_leaf, response_key, subselection, unknown_field};
 use crate::item::{ITEM, Kind, Shape, Write};
-use crate::out::Out;
+use crate::json_writer::JsonWriter;
 use crate::stone::Stone;
-use async_graphql::parser::types::{Selection, SelectionSet};
+use async_graphql_parser::types::SelectionSet;
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
-/// What the pipeline selects of an item. The hashes of the truth are over this selection, in this order.
+/// The fields that the pipeline selects of an item. The hashes of the truth cover this selection, in this order.
 pub const STANDARD_SELECTION: &str = "id price discount diamond { id availability HoldId NivodaStockId \
     supplierStockId image video eyeClean brown green milky mine_of_origin \
     delivery_time { min_business_days max_business_days } \
@@ -15,54 +17,58 @@ pub const STANDARD_SELECTION: &str = "id price discount diamond { id availabilit
     f_intensity f_overtone labgrown treated product_images { id url display_index } } \
     supplier { id name legal_name } }";
 
-/// One step of writing an item.
+/// One step of writing an object.
 enum Step {
     /// Text that is the same for every stone.
     Text(String),
-    /// A value.
     Value(Write),
     /// An object that a stone may lack.
     Object(fn(&Stone) -> bool, Vec<Step>),
-    /// A list of objects.
     List(fn(&Stone) -> u8, Vec<Step>),
 }
 
-/// Writes items with the fields of one selection.
+/// Writes objects with the fields of one selection.
 pub(crate) struct Template(Vec<Step>);
 
 impl Template {
-    /// Prepares a selection of an item's fields; nothing where it is more than plain fields.
-    pub(crate) fn new(selection: &SelectionSet) -> Option<Self> {
-        object(selection, &ITEM).map(Self)
+    /// Compiles a selection on the type `shape`. `depth` is the nesting of the selection in its document.
+    pub(crate) fn compile<'a>(
+        selection: &'a SelectionSet,
+        shape: &'static Shape,
+        selections: &Selections<'a>,
+        depth: usize,
+    ) -> Result<Self, String> {
+        object(selection, shape, selections, depth).map(Self)
     }
 
-    /// The selection of the pipeline.
-    pub(crate) fn standard() -> Option<Self> {
-        let document = async_graphql::parser::parse_query(format!("{{ {STANDARD_SELECTION} }}")).ok()?;
-        let (_, operation) = document.operations.iter().next()?;
-        Self::new(&operation.node.selection_set.node)
+    /// Compiles [`STANDARD_SELECTION`].
+    pub(crate) fn standard() -> Result<Self, String> {
+        let document = async_graphql_parser::parse_query(format!("{{ {STANDARD_SELECTION} }}"));
+        let document = document.map_err(|error| error.to_string())?;
+        let (_, operation) = document.operations.iter().next().ok_or("the document has no operation")?;
+        let fragments = HashMap::new();
+        Self::compile(&operation.node.selection_set.node, &ITEM, &Selections::new(&fragments), 1)
     }
 
-    /// Writes an item.
-    pub(crate) fn write(&self, stone: &Stone, out: &mut Out) {
-        steps(&self.0, stone, 0, out);
+    pub(crate) fn write(&self, stone: &Stone, out: &mut JsonWriter) {
+        write_steps(&self.0, stone, 0, out);
     }
 }
 
-fn steps(all: &[Step], stone: &Stone, index: u8, out: &mut Out) {
-    for step in all {
+fn write_steps(steps: &[Step], stone: &Stone, index: u8, out: &mut JsonWriter) {
+    for step in steps {
         match step {
             Step::Text(text) => {
                 out.raw(text);
             }
             Step::Value(write) => write(stone, index, out),
-            Step::Object(present, inner) if present(stone) => steps(inner, stone, index, out),
+            Step::Object(exists, inner) if exists(stone) => write_steps(inner, stone, index, out),
             Step::Object(..) => out.null(),
             Step::List(length, inner) => {
                 out.raw("[");
                 for index in 0..length(stone) {
                     out.raw(if index == 0 { "" } else { "," });
-                    steps(inner, stone, index, out);
+                    write_steps(inner, stone, index, out);
                 }
                 out.raw("]");
             }
@@ -70,34 +76,34 @@ fn steps(all: &[Step], stone: &Stone, index: u8, out: &mut Out) {
     }
 }
 
-fn object(selection: &SelectionSet, shape: &'static Shape) -> Option<Vec<Step>> {
+fn object<'a>(
+    selection: &'a SelectionSet,
+    shape: &'static Shape,
+    selections: &Selections<'a>,
+    depth: usize,
+) -> Result<Vec<Step>, String> {
     let mut steps = Vec::new();
     let mut text = String::from("{");
-    let mut keys: Vec<&str> = Vec::new();
-    for one in &selection.items {
-        let Selection::Field(field) = &one.node else { return None };
-        let field = &field.node;
-        let key = field.response_key().node.as_str();
-        if !field.directives.is_empty() || !field.arguments.is_empty() || keys.contains(&key) {
-            return None;
+    for (index, field) in selections.fields(selection, shape.name, depth)?.into_iter().enumerate() {
+        let name = field.name.node.as_str();
+        if let Some((argument, _)) = field.arguments.first() {
+            return Err(format!("field `{name}` has no argument `{}`", argument.node));
         }
-        let comma = if keys.is_empty() { "" } else { "," };
-        keys.push(key);
-        let _ = write!(text, "{comma}\"{key}\":");
-        let inner = &field.selection_set.node;
-        let step = match &shape.field(field.name.node.as_str())?.kind {
-            Kind::Scalar(_, write) if inner.items.is_empty() => Step::Value(*write),
-            Kind::Scalar(..) => return None,
-            Kind::Object(shape, present) => Step::Object(*present, object(inner, shape)?),
-            Kind::List(shape, length) => Step::List(*length, object(inner, shape)?),
-        };
+        let comma = if index == 0 { "" } else { "," };
+        let _ = write!(text, "{comma}\"{}\":", response_key(field));
         steps.push(Step::Text(std::mem::take(&mut text)));
-        steps.push(step);
-    }
-    if keys.is_empty() {
-        return None;
+        let inner =
+            |inner_shape| object(subselection(field, shape.name)?, inner_shape, selections, depth + 1);
+        steps.push(match &shape.field(name).ok_or_else(|| unknown_field(field, shape.name))?.kind {
+            Kind::Scalar(write) => {
+                check_leaf(field, shape.name)?;
+                Step::Value(*write)
+            }
+            Kind::Object(shape, exists) => Step::Object(*exists, inner(shape)?),
+            Kind::List(shape, length) => Step::List(*length, inner(shape)?),
+        });
     }
     text.push('}');
     steps.push(Step::Text(text));
-    Some(steps)
+    Ok(steps)
 }

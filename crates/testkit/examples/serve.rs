@@ -1,5 +1,5 @@
-//! The HTTP door on a SQLite file, on a free port of loopback, with a little of everything behind it. It says its
-//! address on its output, and ends with its input: what the fuzzer of the API talks to.
+//! The HTTP API on a SQLite file, on a free loopback port, with sample data. Prints its address, and ends when its
+//! standard input closes. The API fuzzer uses it.
 
 use std::io::{Read as _, Write as _};
 
@@ -12,7 +12,7 @@ use tidemill_core::queue::{NewMessage, WORK_ITEMS};
 use tidemill_core::run::QueueRun;
 use tidemill_engine::clock::{Clock, host_now};
 use tidemill_engine::sync::{SyncSettings, Syncs};
-use tidemill_engine::{Engine, Patience};
+use tidemill_engine::{Engine, RetryPolicy};
 use tidemill_store::{Options, Queue as _, Store};
 
 #[tokio::main]
@@ -21,7 +21,7 @@ async fn main() -> Result<()> {
     let store = Store::open(&Options::new(&file, host_now)).await?;
     store.migrate(None).await?;
     store.create_project("shop", vec!["staging".to_owned(), "production".to_owned()], None).await?;
-    let engine = Engine::new(store.clone(), Clock::Database, Patience::None);
+    let engine = Engine::new(store.clone(), Clock::Database, RetryPolicy::None);
     for _ in 0..20 {
         engine.queue(QueueRun::new("shop", "staging")).await?;
     }
@@ -33,7 +33,7 @@ async fn main() -> Result<()> {
     writeln!(output, "http://{}", listener.local_addr()?)?;
     output.flush()?;
     let over = async {
-        // Whoever started this holds the other end: its end is the end of this too.
+        // The parent process holds the other end of standard input, so this program ends with it.
         let _ = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await;
     };
     Server::new(app).local().serve(listener, over).await;

@@ -1,23 +1,22 @@
-//! An authority of our own: certificates that nobody trusts who was not told to.
+//! A certificate authority for tests.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 
-/// A certificate of a server on this machine, and of the authority that signed it, as files.
+/// Certificate files: one of a server on this machine, signed by a new authority.
 #[derive(Debug, Clone)]
-pub struct Signed {
-    /// The certificate of the authority.
+pub struct SignedCertificate {
     pub authority: PathBuf,
-    /// The certificate of `localhost`, which it signed.
+    /// Certificate of `localhost`, signed by the authority.
     pub certificate: PathBuf,
-    /// The key of that.
+    /// Private key of the certificate.
     pub key: PathBuf,
 }
 
-impl Signed {
-    /// Makes an authority, and has it sign; the files are in this folder, and their names begin so.
+impl SignedCertificate {
+    /// Creates an authority and a signed certificate in `folder`. The file names begin with `name`.
     pub fn make(folder: &Path, name: &str) -> Result<Self> {
         let mut authority = CertificateParams::new(Vec::new())?;
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

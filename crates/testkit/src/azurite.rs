@@ -1,5 +1,4 @@
-//! A throwaway Azurite: Microsoft's own server of Azure's blob protocol, from npm, in the versions of a lock
-//! file.
+//! A throwaway Azurite: Microsoft's Azure Blob Storage emulator, installed from npm with the versions of a lock file.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -21,27 +20,27 @@ const START_TIMEOUT: Duration = Duration::from_mins(1);
 const STOP_TIMEOUT: Duration = Duration::from_mins(1);
 const LISTENS: &str = "successfully listens on http://127.0.0.1:";
 
-/// An Azurite of our own that keeps everything in memory; dropping it stops the process.
+/// An Azurite process that stores everything in memory. Dropping it stops the process.
 #[derive(Debug)]
 pub struct Azurite {
     process: Child,
     port: u16,
     key: String,
-    /// Owns the directory, and ends the process when we cannot.
+    /// Owns the directory, and ends the process if this process is killed.
     guard: Guard,
 }
 
 impl Azurite {
-    /// Whether what installs and runs it is here.
+    /// Returns whether the programs that install and run Azurite exist.
     pub fn can_run() -> bool {
         find_on_path("npm").is_some() && find_on_path("node").is_some()
     }
 
-    /// Installs Azurite into a folder below `cache` unless it is there, starts it on a free port of
-    /// 127.0.0.1, and returns when it listens. Its one account has a key of its own.
+    /// Installs Azurite below `cache` unless it is there, starts it on a free port of 127.0.0.1, and returns when it
+    /// listens. Its only account has a random key.
     pub fn start(cache: &Path) -> Result<Self> {
         let installed = install(cache)?;
-        // A key is 64 bytes in Base64. These are text of that length, which needs no encoder.
+        // A key is 64 bytes in Base64. A text of that length needs no encoder.
         let key = format!("{}{}{}==", Uuid::new_v4().simple(), Uuid::new_v4().simple(), "A".repeat(22));
         let mut guard = Guard::new(&std::env::temp_dir(), None, Signal::KILL)?;
         let log_path = guard.directory().join("azurite.log");
@@ -62,7 +61,7 @@ impl Azurite {
         Ok(azurite)
     }
 
-    /// What a client finds it by, as variables of the environment.
+    /// Returns the environment variables that a client needs.
     pub fn environment(&self) -> Vec<(&'static str, String)> {
         vec![
             ("AZURE_STORAGE_USE_EMULATOR", "true".to_owned()),
@@ -72,7 +71,7 @@ impl Azurite {
         ]
     }
 
-    /// Makes a container.
+    /// Creates a container in the account.
     pub fn create_container(&self, name: &str) -> Result<()> {
         let script = self.guard.directory().join("container.mjs");
         fs::write(&script, CONTAINER)?;
@@ -83,8 +82,8 @@ impl Azurite {
             .stdin(Stdio::null())
             .output()
             .context("could not run node")?;
-        let told = String::from_utf8_lossy(&made.stderr);
-        ensure!(made.status.success(), "could not make the container `{name}`: {told}");
+        let returned = String::from_utf8_lossy(&made.stderr);
+        ensure!(made.status.success(), "could not make the container `{name}`: {returned}");
         Ok(())
     }
 
@@ -111,7 +110,7 @@ impl Azurite {
 
 impl Drop for Azurite {
     fn drop(&mut self) {
-        // The guard ends whatever is left, so a failure here needs no second remedy.
+        // The guard ends the remaining processes, so a failure here is ignored.
         if end(&mut self.process, Signal::KILL, STOP_TIMEOUT).is_ok() {
             let _ = self.guard.watch(None);
         }
@@ -122,14 +121,14 @@ fn node() -> Result<PathBuf> {
     find_on_path("node").context("`node` was not found; on Debian run `apt-get install npm`")
 }
 
-/// The port in a whole line of the log.
+/// Parses the port from a complete line of the log.
 fn port(log: &str) -> Option<u16> {
     let (_, rest) = log.split_once(LISTENS)?;
     let (port, _) = rest.split_once('\n')?;
     port.trim().parse().ok()
 }
 
-/// The folder that holds Azurite as the lock file has it. Whoever comes second waits for the first.
+/// Returns the directory with Azurite as the lock file describes it. Concurrent callers wait for the first one.
 fn install(cache: &Path) -> Result<PathBuf> {
     let folder = cache.join("azurite");
     fs::create_dir_all(&folder)?;
@@ -148,8 +147,8 @@ fn install(cache: &Path) -> Result<PathBuf> {
         .stdin(Stdio::null())
         .output()
         .context("could not run npm")?;
-    let told = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "`npm ci` could not install Azurite: {told}");
+    let returned = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "`npm ci` could not install Azurite: {returned}");
     fs::write(&done, LOCK)?;
     Ok(folder)
 }

@@ -1,7 +1,7 @@
-//! A throwaway PostgreSQL server: its own directory, its own port on 127.0.0.1, gone with its owner.
+//! A throwaway PostgreSQL server: its own directory, its own port on 127.0.0.1, removed with its owner.
 //!
-//! Nothing that is installed as a service is touched, and nothing is left behind: see [`guard`] for how
-//! the server ends even when its owner is killed. All calls here block; none of them needs a runtime.
+//! It does not touch installed services and leaves nothing behind: see [`guard`] for how the server ends even if its
+//! owner is killed. All calls here block; none of them needs a runtime.
 
 mod address;
 mod binaries;
@@ -31,43 +31,42 @@ pub use database::Database;
 pub(crate) use guard::{Account, Guard, end, tail};
 pub use template::{TEMPLATE_VARIABLE, Template};
 
-/// The environment variable that names the server the tests use, as a URL.
+/// Environment variable with the URL of the server that tests use.
 pub const SERVER_URL_VARIABLE: &str = "TIDEMILL_TEST_POSTGRES";
 
-/// How long a server may take to accept connections, crash recovery included.
+/// Time limit for a server to accept connections, including crash recovery.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
-/// How long a server may take to end before it is killed.
+/// Time limit for a server to end before it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_mins(1);
-/// How many ports are tried before giving up: another program may take one between our look and its use.
+/// Number of ports to try, because another program may take a port between the check and its use.
 const START_ATTEMPTS_MAX: u32 = 5;
 
-/// What a cluster promises about its data.
+/// Durability of a cluster's data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// Nothing survives a power cut; for tests.
+    /// Data does not survive a power failure; for tests.
     #[default]
     Fast,
-    /// What a production server does; for benchmarks.
+    /// Production settings; for benchmarks.
     Full,
 }
 
-/// How a running server is asked to end.
+/// How a running server is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shutdown {
-    /// Breaks off every session and shuts down cleanly.
+    /// Ends every session and shuts down cleanly.
     Fast,
-    /// Ends without a checkpoint, as after a crash: the next start goes through recovery.
+    /// Ends without a checkpoint, like a crash: the next start runs recovery.
     Immediate,
 }
 
-/// How a cluster is set up.
+/// Options of a cluster.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What the cluster promises about its data.
     pub durability: Durability,
-    /// How many sessions may be open at once.
+    /// Maximum number of sessions.
     pub connections_max: u32,
-    /// More lines for `postgresql.conf`, as name and value; they win over all others.
+    /// Additional lines for `postgresql.conf` as name and value. They override all others.
     pub settings: Vec<(String, String)>,
 }
 
@@ -77,20 +76,19 @@ impl Default for Options {
     }
 }
 
-/// A PostgreSQL server of our own.
+/// A PostgreSQL server of this process.
 ///
 /// Dropping it stops the server and removes its directory.
 #[derive(Debug)]
 pub struct Cluster {
-    /// The server process, while there is one.
+    /// `None` while the server is stopped.
     server: Option<Child>,
-    /// Where the server listens, on 127.0.0.1 only.
+    /// Port on 127.0.0.1.
     port: u16,
-    /// The programs it runs.
     binaries: ServerBinaries,
-    /// Who the server runs as, when not as ourselves.
+    /// Account that the server runs as, if it is not the current one.
     account: Option<Account>,
-    /// Owns the directory, and ends the server when we cannot.
+    /// Owns the directory, and ends the server if this process is killed.
     guard: Guard,
 }
 
@@ -113,27 +111,27 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Where a client reaches `database` on this server, as the superuser `postgres`.
+    /// Returns the URL of `database` on this server for the superuser `postgres`.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// The port on 127.0.0.1; it stays the same through a restart.
+    /// Returns the port on 127.0.0.1. It stays the same across restarts.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The version of the server, its first number only.
+    /// Returns the major version of the server.
     pub fn version_major(&self) -> u32 {
         self.binaries.version_major
     }
 
-    /// The file the server writes its log to.
+    /// Returns the path of the server log.
     pub fn log(&self) -> PathBuf {
         self.guard.directory().join("server.log")
     }
 
-    /// Ends the server and keeps its data; [`Cluster::resume`] brings it back.
+    /// Stops the server and keeps its data; [`Cluster::resume`] starts it again.
     pub fn stop(&mut self, shutdown: Shutdown) -> Result<()> {
         let Some(server) = &mut self.server else { return Ok(()) };
         let signal = match shutdown {
@@ -145,7 +143,7 @@ impl Cluster {
         self.guard.watch(None)
     }
 
-    /// Starts the server over the data it had, and returns when it accepts connections.
+    /// Starts a stopped server, and returns when it accepts connections.
     pub fn resume(&mut self) -> Result<()> {
         if self.server.is_some() {
             return Ok(());
@@ -193,7 +191,7 @@ impl Cluster {
         initdb.args(["-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync"]);
         let initdb = initdb.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
         let initdb = initdb.context("could not run initdb")?;
-        // It runs servers of its own, which leave shared memory behind when their files vanish.
+        // `initdb` runs temporary servers, which leave shared memory behind if their files vanish.
         self.guard.watch(Some(initdb.id()))?;
         let output = initdb.wait_with_output()?;
         self.guard.watch(None)?;
@@ -213,7 +211,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Whether the last start failed because another program holds the port.
+    /// Returns whether the last start failed because another program uses the port.
     fn lost_its_port(&self) -> Result<bool> {
         let log = fs::read_to_string(self.log())?;
         Ok(log.contains("could not bind IPv4 address"))
@@ -222,14 +220,14 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // The guard ends whatever is left, so a failure here needs no second remedy.
+        // The guard ends the remaining processes, so a failure here is ignored.
         let _ = self.stop(Shutdown::Immediate);
     }
 }
 
-/// The URL of the server that tests use: the one in `TIDEMILL_TEST_POSTGRES`, or one of our own.
+/// Returns the URL of the test server: the one in `TIDEMILL_TEST_POSTGRES`, or one of this process.
 ///
-/// Our own server starts once in a process, at the first call, and ends with the process.
+/// The server of this process starts at the first call and ends with the process.
 pub fn server_url() -> Result<String> {
     static OWN: OnceLock<Result<Cluster, String>> = OnceLock::new();
     if let Ok(url) = std::env::var(SERVER_URL_VARIABLE) {
@@ -241,9 +239,9 @@ pub fn server_url() -> Result<String> {
     }
 }
 
-/// Where to keep a cluster: in memory when nothing needs to last and there is room.
+/// Returns the parent directory of a cluster: in memory if the data need not last and there is enough space.
 ///
-/// A new database is some hundreds of small files, which take ten times as long on a disk.
+/// A new database consists of hundreds of small files, which take ten times as long on a disk.
 fn parent(durability: Durability) -> PathBuf {
     const MEMORY: &str = "/dev/shm";
     const ROOM_BYTES_MIN: u64 = 4 * 1024 * 1024 * 1024;
@@ -251,10 +249,9 @@ fn parent(durability: Durability) -> PathBuf {
     if durability == Durability::Fast && has_room() { MEMORY.into() } else { std::env::temp_dir() }
 }
 
-/// A port on 127.0.0.1 that nothing listens on now.
+/// Returns a free port on 127.0.0.1.
 ///
-/// It lies below the range that systems give to outgoing connections: a port of that range could be taken
-/// by any client while a server restarts.
+/// It lies below the ephemeral range: any client could take a port of that range while a server restarts.
 pub(crate) fn free_port() -> Result<u16> {
     const FIRST: u128 = 20_000;
     const COUNT: u128 = 12_000;
@@ -267,7 +264,7 @@ pub(crate) fn free_port() -> Result<u16> {
     bail!("no free port on 127.0.0.1 was found; end programs that listen between 20000 and 32000")
 }
 
-/// The lines of `postgresql.conf` that make the server ours.
+/// Returns the lines for `postgresql.conf`.
 fn settings(options: &Options, directory: &Path) -> String {
     let connections_max = options.connections_max.to_string();
     let directory = directory.to_string_lossy();
@@ -281,7 +278,7 @@ fn settings(options: &Options, directory: &Path) -> String {
     match options.durability {
         Durability::Fast => {
             settings.extend([("fsync", "off"), ("synchronous_commit", "off"), ("full_page_writes", "off")]);
-            // The log may lie in memory, and a checkpoint costs next to nothing.
+            // The write-ahead log may lie in memory, and a checkpoint is cheap there.
             settings.push(("max_wal_size", "256MB"));
         }
         Durability::Full => settings.extend([
@@ -299,7 +296,7 @@ fn settings(options: &Options, directory: &Path) -> String {
     })
 }
 
-/// Whether the server with this process id says in its lock file that it accepts connections.
+/// Returns whether the lock file says that the server with this process id accepts connections.
 fn is_ready(pid_file: &Path, pid: u32) -> bool {
     let Ok(text) = fs::read_to_string(pid_file) else { return false };
     let mut lines = text.lines();

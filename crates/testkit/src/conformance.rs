@@ -1,31 +1,31 @@
-//! The cases that every door must pass: one list, run once per door, each time on a database of its own.
+//! The conformance cases: one list, run once per interface, each case on a database of its own.
 //!
-//! A case is a function of a [`Stage`](crate::door::Stage), and its name is a sentence that is true. Names that begin
-//! with `f` and a number are the field's known classes of failure. `conformance!` makes the tests.
-#![expect(clippy::missing_panics_doc, reason = "a case panics when its door does not conform")]
+//! A case is a function of a [`Fixture`](crate::interface::Fixture). Names that begin with `f` and a number are known
+//! classes of failure of job queues. `conformance!` makes the tests.
+#![expect(clippy::missing_panics_doc, reason = "a case panics when its interface does not conform")]
 
-pub mod answers;
 pub mod artifacts;
-pub mod by_hand;
-pub mod cancelling;
-pub mod carrying;
-pub mod claiming;
-pub mod draining;
+pub mod cancel;
+pub mod claim;
+pub mod concurrency_keys;
+pub mod drain;
 pub mod events;
-pub mod finishing;
-pub mod guarding;
-pub mod keeping;
-pub mod keys;
-pub mod pausing;
-pub mod queueing;
-pub mod reasons;
+pub mod executor;
+pub mod finish;
+pub mod lease_guard;
+pub mod lost_answers;
+pub mod pause;
+pub mod plain_sql;
+pub mod processes;
+pub mod queue;
 pub mod refusals;
-pub mod retrying;
-pub mod scheduling;
-pub mod sharing;
-pub mod stalling;
+pub mod retention;
+pub mod retry;
+pub mod schedules;
+pub mod stalled_runs;
 pub mod statistics;
-pub mod sweeping;
+pub mod sweep;
+pub mod wait_reasons;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use tidemill_core::RunId;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-/// Runs as many tasks, all let go at the same instant; what each gave, in their order.
+/// Runs `count` tasks that start at the same instant; returns their results in order.
 pub async fn at_once<T, F>(count: usize, task: impl Fn(usize) -> F) -> Vec<T>
 where
     T: Send + 'static,
@@ -54,271 +54,271 @@ where
     answers.into_iter().map(|(_, answer)| answer).collect()
 }
 
-/// The id of a run that nobody has queued.
+/// Returns the id of a run that does not exist.
 pub fn unknown_run() -> RunId {
-    crate::door::new_run_id(crate::door::at(0))
+    crate::interface::new_run_id(crate::interface::at(0))
 }
 
-/// Makes the tests of one door: every case as a test of its own.
+/// Makes the tests of one interface, one per case.
 #[macro_export]
 macro_rules! conformance {
     ($kind:expr) => {
-        $crate::topic! { $kind, claiming:
-            each_run_is_claimed_once_by_workers_that_race,
-            each_run_is_claimed_once_by_batches_beside_singles,
-            the_highest_priority_comes_first_and_then_the_oldest,
-            a_batch_takes_what_comes_first_of_all_shelves,
-            f13_a_worker_gets_only_what_its_labels_offer,
-            a_worker_claims_only_for_the_projects_that_it_names,
-            a_claim_asked_again_gives_the_same_runs,
-            the_same_request_at_the_same_instant_claims_once,
-            two_workers_may_use_the_same_request_id,
-            a_claim_asked_twice_at_one_instant_loses_no_run,
-            a_claim_tells_the_worker_what_to_do,
-            a_claim_of_nothing_is_empty_and_writes_nothing,
-            a_batch_is_bounded,
-            what_is_blocked_stands_in_nobodys_way,
+        $crate::topic! { $kind, claim:
+            racing_workers_claim_each_run_once,
+            racing_batches_and_single_claims_claim_each_run_once,
+            claims_are_ordered_by_priority_then_age,
+            batch_claim_merges_all_label_sets_in_order,
+            f13_worker_claims_only_runs_that_match_its_labels,
+            worker_claims_only_runs_of_its_projects,
+            repeated_claim_returns_the_same_runs,
+            simultaneous_equal_claim_requests_claim_once,
+            claim_request_id_is_scoped_to_its_worker,
+            simultaneous_repeated_claims_lose_no_run,
+            claim_returns_the_request_of_the_run,
+            empty_claim_writes_nothing,
+            claim_batch_is_limited,
+            blocked_runs_do_not_block_other_claims,
         }
-        $crate::topic! { $kind, queueing:
-            a_run_is_kept_as_it_was_asked_for,
-            sixteen_equal_requests_at_one_instant_make_one_run,
-            one_of_sixteen_different_requests_with_one_key_wins,
-            the_same_key_and_request_give_the_run_that_exists,
-            the_same_key_with_another_request_is_refused,
-            another_projects_key_is_no_obstacle,
-            a_key_is_remembered_after_the_run_has_ended,
-            a_queue_call_asked_again_with_its_run_id_gives_the_same_run,
-            f14_a_key_does_not_block_the_retry,
-            a_run_is_not_claimed_before_its_time,
-            a_time_in_the_past_means_at_once,
-            the_sweeper_opens_what_is_due,
-            a_run_that_nobody_claims_in_time_expires,
+        $crate::topic! { $kind, queue:
+            queued_run_stores_its_request_unchanged,
+            simultaneous_equal_requests_make_one_run,
+            simultaneous_different_requests_with_one_key_make_one_run,
+            repeated_request_with_its_key_returns_the_existing_run,
+            different_request_with_a_used_key_is_refused,
+            idempotency_key_is_scoped_to_its_project,
+            idempotency_key_outlives_the_end_of_its_run,
+            repeated_request_with_its_run_id_returns_the_same_run,
+            f14_idempotency_key_does_not_block_the_retry,
+            delayed_run_is_not_claimed_before_its_time,
+            run_with_a_past_start_time_is_claimable_at_once,
+            sweeper_opens_due_runs,
+            unclaimed_run_expires,
         }
-        $crate::topic! { $kind, keys:
-            of_two_runs_with_one_key_the_second_waits,
-            a_run_that_is_queued_twice_at_one_instant_keeps_its_key,
-            a_key_belongs_to_its_project,
-            a_batch_beside_a_held_key_loses_nothing,
-            workers_that_race_never_hold_two_runs_of_one_key,
-            the_key_goes_on_when_its_holder_succeeds,
-            the_key_goes_on_when_its_holder_fails,
-            the_key_goes_on_when_its_holder_is_cancelled,
-            the_key_goes_on_when_its_holder_is_lost,
-            the_key_goes_on_when_a_plain_statement_ends_its_holder,
-            a_run_that_leaves_the_line_changes_nothing_for_the_others,
-            a_head_that_is_cancelled_before_its_claim_makes_way,
-            a_higher_priority_overtakes_a_head_that_nobody_claimed,
-            a_higher_priority_does_not_overtake_a_head_that_is_held,
-            a_successor_keeps_the_key_while_it_backs_off,
-            a_successor_that_backs_off_gives_way_to_priority_and_cancel,
-            a_run_of_the_future_does_not_hold_its_key,
-            a_retry_stands_in_line_for_its_key,
+        $crate::topic! { $kind, concurrency_keys:
+            second_run_of_a_key_waits,
+            run_queued_twice_at_once_keeps_its_key,
+            concurrency_key_is_scoped_to_its_project,
+            batch_claim_next_to_a_held_key_loses_no_run,
+            racing_workers_never_hold_two_runs_of_a_key,
+            key_passes_on_when_its_holder_succeeds,
+            key_passes_on_when_its_holder_fails,
+            key_passes_on_when_its_holder_is_cancelled,
+            key_passes_on_when_its_holder_is_lost,
+            key_passes_on_when_plain_sql_ends_its_holder,
+            cancelled_waiting_run_leaves_the_key_order_unchanged,
+            cancelled_unclaimed_head_passes_the_key_on,
+            higher_priority_replaces_an_unclaimed_head,
+            higher_priority_does_not_replace_a_held_head,
+            retry_keeps_the_key_during_its_backoff,
+            retry_in_backoff_yields_the_key_to_priority_and_cancel,
+            delayed_run_does_not_hold_its_key,
+            retry_by_a_person_waits_for_its_key,
         }
         $crate::topic! { $kind, events:
-            the_first_event_starts_the_run,
-            every_change_of_state_is_on_record,
-            events_are_numbered_without_gaps,
-            the_same_key_is_the_same_event,
-            without_a_key_the_same_words_within_ten_seconds_are_one_event,
-            another_level_message_or_payload_is_another_event,
-            a_batch_of_events_keeps_its_order,
-            a_record_is_read_from_its_end,
-            an_event_is_kept_as_it_was_said,
-            an_event_has_a_largest_size,
-            an_event_renews_the_lease,
-            an_event_that_is_known_is_answered_after_the_end,
-            a_run_that_waits_takes_no_events,
+            first_event_starts_the_run,
+            every_state_change_is_an_event,
+            event_numbers_have_no_gaps,
+            repeated_event_key_is_stored_once,
+            equal_events_without_key_within_ten_seconds_are_one,
+            different_level_message_or_payload_is_a_new_event,
+            event_batch_keeps_its_order,
+            events_are_read_from_the_end,
+            event_is_stored_unchanged,
+            event_over_the_size_limit_is_refused,
+            event_renews_the_lease,
+            repeated_event_is_answered_after_the_end,
+            queued_run_accepts_no_events,
         }
-        $crate::topic! { $kind, finishing:
-            a_report_ends_the_run_and_is_merged_into_its_metadata,
-            a_claimed_run_that_is_finished_passes_through_running,
-            a_run_that_waits_cannot_succeed_or_fail,
-            a_finish_asked_again_is_a_duplicate_and_not_stale,
+        $crate::topic! { $kind, finish:
+            finish_ends_the_run_and_merges_its_metadata,
+            finished_claimed_run_passes_through_running,
+            queued_run_cannot_succeed_or_fail,
+            repeated_finish_is_a_duplicate,
             f6_a_zombie_is_refused_once_on_record_and_changes_nothing,
-            a_late_report_after_cancel_or_timeout_changes_nothing,
+            late_report_after_cancel_or_timeout_changes_nothing,
             only_the_holder_may_write,
-            a_batch_of_reports_has_an_outcome_for_each,
-            a_run_named_twice_in_one_batch_ends_once,
-            of_many_reports_at_one_instant_one_counts,
-            a_bad_report_is_refused_and_nothing_is_written,
-            metadata_does_not_grow_beyond_its_bound,
+            batch_finish_returns_one_outcome_per_run,
+            run_named_twice_in_a_batch_ends_once,
+            simultaneous_reports_count_once,
+            invalid_report_is_refused_and_writes_nothing,
+            metadata_over_the_size_limit_is_refused,
         }
-        $crate::topic! { $kind, retrying:
-            a_failure_within_its_budget_is_followed_after_the_back_off,
-            a_failure_without_a_budget_is_the_end,
-            losses_and_failures_have_budgets_of_their_own,
-            a_retry_is_made_once_however_often_it_is_asked_for,
-            only_what_failed_or_was_cancelled_can_be_retried,
-            a_retry_of_what_was_followed_gives_the_try_that_exists,
-            a_retry_has_fresh_budgets,
+        $crate::topic! { $kind, retry:
+            failed_run_within_its_budget_is_retried_after_backoff,
+            failed_run_without_budget_is_not_retried,
+            losses_and_failures_have_separate_budgets,
+            repeated_retry_makes_one_run,
+            only_failed_or_cancelled_runs_can_be_retried,
+            retry_of_a_retried_run_returns_its_successor,
+            retry_by_a_person_has_fresh_budgets,
         }
-        $crate::topic! { $kind, cancelling:
-            a_run_that_waits_is_cancelled_at_once,
-            the_worker_of_a_held_run_is_asked_to_stop,
-            a_cancel_asked_again_changes_nothing,
-            sixteen_cancels_at_one_instant_are_one,
-            after_the_grace_period_the_sweeper_ends_the_run,
-            anybody_may_cancel_by_a_finish_from_any_live_state,
-            f15_a_cancel_is_not_lost_while_a_try_backs_off,
-            f15_a_cancel_is_not_lost_when_the_worker_is,
-            a_report_after_a_cancel_request_counts_and_is_not_followed,
-            what_ends_a_run_after_a_cancel_request_is_not_followed,
-            events_are_taken_after_a_cancel_request,
+        $crate::topic! { $kind, cancel:
+            queued_run_is_cancelled_at_once,
+            cancel_of_held_run_requests_a_stop,
+            repeated_cancel_changes_nothing,
+            simultaneous_cancels_count_once,
+            sweeper_ends_cancelled_run_after_the_grace_period,
+            finish_as_cancelled_is_accepted_in_any_live_state,
+            f15_cancel_during_backoff_is_not_lost,
+            f15_cancel_survives_the_loss_of_the_worker,
+            report_after_cancel_request_counts_without_a_retry,
+            run_ended_after_cancel_request_is_not_retried,
+            events_are_accepted_after_a_cancel_request,
         }
-        $crate::topic! { $kind, sweeping:
-            a_claimed_run_without_a_sign_of_life_is_cancelled_and_followed,
-            f2_a_running_run_that_is_lost_fails_and_is_followed,
-            f1_a_healthy_long_run_is_not_taken_away,
-            f2_the_runs_of_a_dead_worker_are_followed_at_once,
-            f3_a_reused_worker_name_hides_no_death,
-            f10_a_beat_keeps_only_the_runs_it_names,
-            f9_a_run_that_kills_its_workers_is_quarantined_with_its_last_lines,
-            a_run_without_a_loss_budget_is_quarantined_at_once,
-            a_run_that_takes_too_long_is_timed_out,
-            a_registered_worker_has_time_to_report_its_timeout,
-            what_has_expired_but_was_not_taken_is_still_valid,
-            the_beat_and_the_claim_of_a_dead_worker_are_refused,
-            the_runs_of_a_worker_that_said_goodbye_are_followed_at_no_cost,
-            a_beat_never_goes_back_in_time,
-            two_sweepers_at_one_instant_agree,
-            sweeping_twice_changes_nothing,
-            a_sweep_decides_also_what_its_own_ends_have_changed,
-            a_sweep_is_bounded_and_goes_on_where_it_stopped,
-            f5_a_report_and_a_sweep_at_one_instant_end_the_run_once,
-            f4_a_fault_during_a_sweep_is_repaired_by_the_next,
+        $crate::topic! { $kind, sweep:
+            silent_claimed_run_is_cancelled_and_retried,
+            f2_lost_running_run_fails_and_is_retried,
+            f1_healthy_long_run_keeps_its_lease,
+            f2_runs_of_a_dead_worker_are_retried_at_once,
+            f3_reused_worker_name_does_not_hide_a_death,
+            f10_heartbeat_renews_only_the_runs_it_names,
+            f9_run_that_kills_its_workers_is_quarantined_with_its_events,
+            lost_run_without_loss_budget_is_quarantined_at_once,
+            run_over_its_timeout_is_timed_out,
+            registered_worker_can_report_its_timeout_first,
+            expired_lease_is_valid_until_it_is_taken,
+            heartbeat_and_claim_of_a_dead_worker_are_refused,
+            retired_worker_runs_are_retried_without_charging_the_budget,
+            heartbeat_time_never_decreases,
+            simultaneous_sweepers_agree,
+            second_sweep_changes_nothing,
+            sweep_handles_runs_opened_by_its_own_decisions,
+            limited_sweep_continues_where_it_stopped,
+            f5_simultaneous_report_and_sweep_end_the_run_once,
+            f4_interrupted_sweep_is_repaired_by_the_next,
         }
-        $crate::topic! { $kind, stalling:
-            a_silent_worker_that_promised_nothing_keeps_its_run,
-            a_report_on_a_stalled_run_counts,
-            an_event_brings_a_stalled_run_back_without_a_promise,
-            a_heartbeat_brings_a_stalled_run_back_with_a_promise,
-            a_stalled_run_is_failed_by_a_person,
-            a_stalled_run_is_failed_and_followed_by_a_person,
-            only_a_stalled_run_is_failed_by_a_person,
-            a_claim_without_a_promise_is_cancelled_and_not_followed,
-            a_silent_worker_that_promised_signs_of_life_loses_its_run,
-            a_stalled_run_is_still_cancelled_and_timed_out,
+        $crate::topic! { $kind, stalled_runs:
+            silent_worker_without_heartbeats_keeps_its_run,
+            report_on_a_stalled_run_counts,
+            event_revives_a_stalled_run_without_heartbeats,
+            heartbeat_revives_a_stalled_run_with_heartbeats,
+            stalled_run_can_be_failed,
+            stalled_run_can_be_failed_with_a_retry,
+            fail_of_a_run_that_is_not_stalled_is_refused,
+            silent_claim_without_heartbeats_is_cancelled_without_retry,
+            silent_worker_with_heartbeats_loses_its_run,
+            stalled_run_can_be_cancelled_and_times_out,
         }
         $crate::topic! { $kind, refusals:
-            an_unknown_project_or_environment_is_refused,
-            an_unknown_run_is_refused_by_every_verb,
-            a_request_out_of_range_is_refused,
-            a_request_that_is_too_large_is_refused,
-            a_request_at_its_bounds_is_taken,
+            unknown_project_or_environment_is_refused,
+            unknown_run_is_refused_by_every_operation,
+            request_out_of_range_is_refused,
+            request_over_a_size_limit_is_refused,
+            request_at_its_limits_is_accepted,
         }
         $crate::topic! { $kind, artifacts:
-            an_artifact_recorded_twice_is_one,
-            the_artifacts_of_a_report_become_rows,
-            artifacts_that_are_no_list_are_only_metadata,
-            an_artifact_can_be_recorded_after_the_end,
-            a_bad_artifact_is_refused,
+            artifact_recorded_twice_is_stored_once,
+            artifacts_in_a_report_become_rows,
+            artifacts_that_are_not_a_list_stay_metadata,
+            artifact_is_accepted_after_the_run_ended,
+            invalid_artifact_is_refused,
         }
-        $crate::topic! { $kind, by_hand:
-            a_row_that_has_ended_cannot_be_changed,
-            a_statement_cannot_make_a_step_that_does_not_exist,
-            a_statement_cannot_turn_a_run_back,
-            a_run_keeps_its_id_its_project_and_its_environment,
-            a_statement_cannot_leave_a_run_in_two_states,
+        $crate::topic! { $kind, plain_sql:
+            ended_run_cannot_be_changed,
+            plain_update_to_an_illegal_state_is_refused,
+            plain_update_to_an_earlier_state_is_refused,
+            run_id_project_and_environment_cannot_be_changed,
+            plain_update_with_contradicting_columns_is_refused,
             events_cannot_be_changed_or_deleted,
-            a_run_that_lives_cannot_be_deleted,
-            the_seeds_plain_update_cancels_and_is_on_record,
-            a_plain_update_is_completed,
-            a_run_that_is_claimed_by_hand_has_a_lease,
-            a_run_that_is_inserted_by_hand_is_claimed,
-            a_statement_appends_an_event_and_the_verbs_count_on,
-            the_sweeper_sees_times_that_a_statement_sets,
-            the_number_of_events_does_not_go_down,
-            a_run_is_listed_by_what_a_statement_says_of_it,
-            a_request_that_is_refused_or_known_leaves_no_mark,
+            live_run_cannot_be_deleted,
+            plain_update_of_the_seed_cancels_and_records_an_event,
+            plain_update_is_completed_by_the_trigger,
+            run_claimed_by_plain_sql_has_a_lease,
+            run_inserted_by_plain_sql_is_claimed,
+            event_inserted_by_plain_sql_continues_the_numbering,
+            sweeper_obeys_times_set_by_plain_sql,
+            event_counter_cannot_be_decreased,
+            run_changed_by_plain_sql_is_listed_by_its_new_values,
+            refused_or_repeated_request_leaves_no_run_mark,
         }
-        $crate::topic! { $kind, draining:
-            a_worker_that_drains_gets_nothing_new,
-            what_a_draining_worker_holds_goes_on,
-            only_a_worker_that_lives_can_be_drained,
+        $crate::topic! { $kind, drain:
+            draining_worker_claims_nothing,
+            draining_worker_keeps_its_runs,
+            drain_of_ended_or_unknown_worker_is_refused,
         }
-        $crate::topic! { $kind, pausing:
-            a_paused_project_gives_nothing_away,
-            a_pause_ends_by_itself,
-            a_paused_lane_holds_every_project,
-            a_pause_holds_claims_and_nothing_else,
+        $crate::topic! { $kind, pause:
+            paused_project_gives_no_claims,
+            pause_ends_at_its_end_time,
+            paused_lane_blocks_every_project,
+            pause_blocks_only_claims,
         }
     };
 }
 
-/// Makes the tests of what is only read, or done by the engine: they have no door of their own in SQL.
+/// Makes the tests of reads and of engine features, which have no SQL functions.
 #[macro_export]
 macro_rules! conformance_of_engine {
     ($kind:expr) => {
-        $crate::topic! { $kind, scheduling:
-            a_schedule_queues_its_request_when_it_is_due,
-            a_change_of_the_clocks_neither_loses_nor_doubles_a_fire,
-            missed_fires_are_made_up_for_as_the_policy_says,
-            f19_a_fire_does_not_overlap_the_run_before_it,
-            f19_schedulers_at_one_instant_fire_once,
-            a_paused_schedule_fires_nothing,
-            a_bad_schedule_is_refused_and_nothing_is_written,
-            a_schedule_can_be_changed_and_removed,
+        $crate::topic! { $kind, schedules:
+            due_schedule_queues_its_request,
+            daylight_saving_change_neither_loses_nor_doubles_a_fire,
+            missed_fires_follow_the_policy,
+            f19_fire_does_not_overlap_the_previous_run,
+            f19_simultaneous_schedulers_fire_once,
+            paused_schedule_does_not_fire,
+            invalid_schedule_is_refused_and_writes_nothing,
+            schedule_can_be_changed_and_removed,
         }
-        $crate::topic! { $kind, keeping:
-            what_ended_long_ago_goes_with_its_events_and_artifacts,
-            a_run_with_many_events_goes_in_several_steps,
-            upkeep_keeps_up_with_more_than_one_batch,
-            workers_go_when_nothing_of_theirs_is_left,
+        $crate::topic! { $kind, retention:
+            prune_deletes_old_runs_with_their_events_and_artifacts,
+            prune_deletes_a_run_with_many_events_in_several_batches,
+            upkeep_prunes_more_than_one_batch,
+            prune_deletes_workers_without_runs,
         }
-        $crate::topic! { $kind, carrying:
-            a_run_whose_work_breaks_off_is_carried_on,
+        $crate::topic! { $kind, executor:
+            run_of_a_panicking_executor_is_retried,
         }
-        $crate::topic! { $kind, reasons:
-            a_run_that_waits_has_a_reason,
-            a_run_whose_workers_drain_has_a_reason,
-            a_run_in_line_or_in_back_off_has_a_reason,
-            a_run_in_line_says_why_its_head_waits,
-            a_run_in_line_says_that_its_head_backs_off_or_is_stalled,
-            a_stalled_run_has_a_reason,
-            a_run_that_is_held_has_a_reason,
-            a_run_that_is_over_has_a_reason,
+        $crate::topic! { $kind, wait_reasons:
+            queued_run_has_a_reason,
+            run_with_only_draining_workers_has_a_reason,
+            run_waiting_for_its_key_or_backoff_has_a_reason,
+            run_waiting_for_its_key_explains_the_wait_of_the_head,
+            run_waiting_for_its_key_reports_a_stalled_or_delayed_head,
+            stalled_run_has_a_reason,
+            held_run_has_a_reason,
+            ended_run_has_a_reason,
         }
-        $crate::topic! { $kind, sharing:
-            processes_claim_each_run_once,
-            processes_that_ask_for_the_same_thing_get_one_run,
-            processes_that_sweep_at_one_instant_agree,
+        $crate::topic! { $kind, processes:
+            several_processes_claim_each_run_once,
+            equal_requests_of_several_processes_make_one_run,
+            simultaneous_sweeps_of_several_processes_agree,
         }
         $crate::topic! { $kind, statistics:
-            the_key_metrics_are_those_of_the_seed,
+            key_metrics_match_the_seed,
         }
     };
 }
 
-/// Makes the tests of what only PostgreSQL has.
+/// Makes the tests of features that only PostgreSQL has.
 #[macro_export]
 macro_rules! conformance_of_postgres {
     ($kind:expr) => {
-        $crate::topic! { $kind, guarding:
-            f6_lease_guard_aborts_a_zombies_transaction,
-            an_open_guard_holds_the_sweeper_off_and_not_the_heartbeat,
-            a_cancel_by_finish_waits_for_an_open_guard,
-            the_clock_of_one_host_an_hour_off_steals_nothing,
+        $crate::topic! { $kind, lease_guard:
+            f6_lease_guard_aborts_the_transaction_of_a_zombie,
+            open_guard_blocks_the_sweeper_but_not_the_heartbeat,
+            cancel_by_finish_waits_for_an_open_guard,
+            host_clock_an_hour_ahead_steals_no_run,
         }
     };
 }
 
-/// Makes the tests of what becomes of a lost answer: they need a connection that can be cut.
+/// Makes the tests of lost answers, which need a connection that can be cut.
 #[macro_export]
 macro_rules! conformance_of_connections {
     ($kind:expr) => {
-        $crate::topic! { $kind, answers:
-            a_queue_call_whose_answer_was_lost_makes_one_run,
-            a_claim_whose_answer_was_lost_gives_the_same_runs,
-            what_a_worker_says_is_kept_once_though_its_answers_are_lost,
-            a_report_whose_answer_was_lost_counts_once,
-            what_a_person_asks_for_is_done_once_though_the_answer_is_lost,
-            a_sweep_whose_answer_was_lost_is_not_done_twice,
-            f19_a_fire_whose_answer_was_lost_is_not_fired_again,
+        $crate::topic! { $kind, lost_answers:
+            repeated_queue_call_after_lost_answer_makes_one_run,
+            repeated_claim_after_lost_answer_returns_the_same_runs,
+            events_and_artifacts_are_stored_once_despite_lost_answers,
+            report_with_lost_answer_counts_once,
+            cancel_and_retry_with_lost_answers_happen_once,
+            sweep_with_lost_answer_is_not_repeated,
+            f19_fire_with_lost_answer_fires_once,
         }
     };
 }
 
-/// Makes the tests of one topic on one door.
+/// Makes the tests of one topic on one interface.
 #[macro_export]
 macro_rules! topic {
     ($kind:expr, $topic:ident: $($case:ident),+ $(,)?) => {
@@ -326,9 +326,9 @@ macro_rules! topic {
             $(
                 #[tokio::test]
                 async fn $case() {
-                    let stage = $crate::door::Opens::open($kind).await;
-                    $crate::conformance::$topic::$case(stage.clone()).await;
-                    stage.close().await;
+                    let fixture = $crate::interface::OpenFixture::open($kind).await;
+                    $crate::conformance::$topic::$case(fixture.clone()).await;
+                    fixture.close().await;
                 }
             )+
         }

@@ -1,14 +1,16 @@
-//! Development only: throwaway PostgreSQL, pgbouncer, a proxy that injects faults, an S3 server, conformance cases.
+//! Test tools: throwaway PostgreSQL, pgbouncer, S3 and SMTP servers, a fault-injecting proxy, fixtures, and the
+//! conformance cases.
 
 pub mod authority;
 pub mod azurite;
 pub mod cluster;
 pub mod conformance;
-pub mod door;
-pub mod mill;
+pub mod example_program;
+pub mod interface;
 pub mod pgbouncer;
 pub mod poison;
-pub mod post;
 pub mod proxy;
 pub mod s3;
-pub mod stand;
+pub mod smtp;
+pub mod sync_fixture;
+pub mod webhook_receiver;

@@ -1,7 +1,7 @@
-//! A throwaway pgbouncer in transaction mode, in front of a server that is there already.
+//! A throwaway pgbouncer in transaction mode, in front of an existing server.
 //!
-//! Each statement outside a transaction may run on another server connection, and there are few of them: code
-//! that leans on a session (named statements, LISTEN, session locks, SET) fails here at once.
+//! Each statement outside a transaction may run on another server connection, and there are few of them. So code that
+//! relies on a session (named statements, LISTEN, session locks, SET) fails here at once.
 
 use std::fs;
 use std::net::TcpStream;
@@ -15,23 +15,23 @@ use rustix::process::Signal;
 
 use crate::cluster::{Account, Address, Guard, end, executable, find_on_path, free_port, tail};
 
-/// How many server connections all clients of one database share.
+/// Number of server connections that all clients of one database share.
 pub const SERVER_CONNECTIONS_MAX: u32 = 4;
 
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 const STOP_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A pgbouncer of our own; dropping it stops the process and removes its directory.
+/// A pgbouncer process. Dropping it stops the process and removes its directory.
 #[derive(Debug)]
 pub struct Pgbouncer {
     process: Child,
     port: u16,
-    /// Owns the directory, and ends the process when we cannot.
+    /// Owns the directory, and ends the process if this process is killed.
     guard: Guard,
 }
 
 impl Pgbouncer {
-    /// The program, on the `PATH` or where packages put it.
+    /// Finds the program on the `PATH` or where packages install it.
     pub fn find() -> Result<PathBuf> {
         find_on_path("pgbouncer")
             .or_else(|| executable(Path::new("/usr/sbin/pgbouncer")))
@@ -46,7 +46,7 @@ impl Pgbouncer {
         let program = Self::find()?;
         let server = Address::parse(server_url)?;
         let account = Account::for_server()?;
-        // It keeps nothing on disk, so there is no gentle end to wait for.
+        // It stores nothing on disk, so it can be killed.
         let mut guard = Guard::new(&std::env::temp_dir(), account, Signal::KILL)?;
         let port = free_port()?;
         let file = guard.directory().join("pgbouncer.ini");
@@ -70,12 +70,12 @@ impl Pgbouncer {
         Ok(pgbouncer)
     }
 
-    /// Where a client reaches `database` through this pgbouncer.
+    /// Returns the URL of `database` through this pgbouncer.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// The port on 127.0.0.1.
+    /// Returns the port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -100,14 +100,14 @@ impl Pgbouncer {
 
 impl Drop for Pgbouncer {
     fn drop(&mut self) {
-        // The guard ends whatever is left, so a failure here needs no second remedy.
+        // The guard ends the remaining processes, so a failure here is ignored.
         if end(&mut self.process, Signal::KILL, STOP_TIMEOUT).is_ok() {
             let _ = self.guard.watch(None);
         }
     }
 }
 
-/// Whether this version has `max_prepared_statements`, which came with 1.21; older ones refuse the setting.
+/// Returns whether this version has `max_prepared_statements`, added in 1.21. Older versions refuse the setting.
 fn knows_prepared_statements(program: &Path) -> bool {
     let Ok(output) = Command::new(program).arg("--version").output() else { return false };
     version(&String::from_utf8_lossy(&output.stdout)).is_some_and(|version| version >= (1, 21))
@@ -122,7 +122,7 @@ fn configuration(server: &Address, port: u16, knows_prepared_statements: bool) -
     let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
     let password =
         server.password.as_deref().map_or_else(String::new, |text| format!(" password={}", quoted(text)));
-    // Newer versions can carry named statements across connections; the code under test must not need that.
+    // Newer versions support named statements across connections; the code under test must not need that.
     let prepared = if knows_prepared_statements { "max_prepared_statements = 0\n" } else { "" };
     format!(
         "[databases]\n\

@@ -2,11 +2,11 @@
 //!
 //! The statements are random, from a seed. As a plain user some of them are refused. With triggers and checks off all
 //! of them are written, as by an older version or a restored backup. Runs with the git reference `healthy` are left
-//! alone.
+//! unchanged.
 
-use crate::door::Plain;
+use crate::interface::PlainSql;
 
-/// Times, as PostgreSQL writes them and as SQLite does.
+/// Times in the syntax of PostgreSQL and of SQLite.
 const TIMES: [(&str, &str); 8] = [
     ("'infinity'", "9223372036854775807"),
     ("'-infinity'", "-9223372036854775808"),
@@ -18,7 +18,7 @@ const TIMES: [(&str, &str); 8] = [
     ("now()", "(CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER) * 1000)"),
 ];
 
-/// The ends of run ids. A number follows each.
+/// Suffixes of run ids. A number follows each.
 const IDS: [&str; 10] = [
     "Upper_Case",
     "é",
@@ -32,10 +32,10 @@ const IDS: [&str; 10] = [
     "plain-",
 ];
 
-/// Environments that are no `project/environment`.
+/// Environments that are not of the form `project/environment`.
 const ENVIRONMENTS: [&str; 5] = ["shop/staging", "noslash", "", "/", "ü/ü/ü"];
 
-/// Writes hostile rows from a seed.
+/// Generates hostile rows from a seed.
 #[derive(Debug)]
 pub struct Poison {
     random: fastrand::Rng,
@@ -44,9 +44,9 @@ pub struct Poison {
 }
 
 impl Poison {
-    /// Statements for this database.
-    pub fn new(seed: u64, plain: &Plain) -> Self {
-        let is_postgres = matches!(plain, Plain::Postgres(_));
+    /// Returns a generator of statements for this database.
+    pub fn new(seed: u64, plain: &PlainSql) -> Self {
+        let is_postgres = matches!(plain, PlainSql::Postgres(_));
         Self { random: fastrand::Rng::with_seed(seed), is_postgres, number: 0 }
     }
 
@@ -58,7 +58,6 @@ impl Poison {
         format!("'{}'", text.replace('\'', "''"))
     }
 
-    /// A time, or NULL.
     fn time_or_null(&mut self) -> String {
         if self.random.bool() { "NULL".to_owned() } else { self.time() }
     }
@@ -68,7 +67,7 @@ impl Poison {
         if self.is_postgres { format!("CAST({postgres} AS timestamptz)") } else { sqlite.to_owned() }
     }
 
-    /// The past, for times by which a run becomes due.
+    /// Returns a past time, by which a run becomes due.
     fn past(&self) -> &'static str {
         if self.is_postgres { "now() - interval '1 hour'" } else { "1000000" }
     }
@@ -82,7 +81,7 @@ impl Poison {
         Self::text(&id)
     }
 
-    /// A document that is not JSON at all, which only SQLite takes, or any other.
+    /// Returns a document that is not JSON, which only SQLite accepts, or any other.
     fn broken(&mut self) -> String {
         if self.is_postgres || self.random.bool() {
             return self.json();
@@ -90,7 +89,6 @@ impl Poison {
         self.one_of(&["'{broken'", "''", "'{\"a\": nul}'"]).to_owned()
     }
 
-    /// A JSON document.
     fn json(&mut self) -> String {
         let depth = self.one_of(&[63, 100, 101, 125, 127, 128, 200, 900]);
         let mut documents = vec![
@@ -112,7 +110,7 @@ impl Poison {
         if self.is_postgres { format!("CAST({text} AS jsonb)") } else { text }
     }
 
-    /// A text of any size.
+    /// Returns a text of random length.
     fn long_text(&mut self) -> String {
         let length = self.one_of(&[0, 10, 2_000, 5_000_000]);
         if self.is_postgres {
@@ -122,7 +120,7 @@ impl Poison {
         }
     }
 
-    /// What a plain user may try: calls of the functions, and plain statements. Some are refused.
+    /// Returns a function call or a plain statement of a plain user. Some are refused.
     pub fn attempt(&mut self) -> String {
         let (id, json, time, text) = (self.run_id(), self.json(), self.time_or_null(), self.long_text());
         let some = "(SELECT run_id FROM {ops}.runs WHERE coalesce(git_ref, '') <> 'healthy' ORDER BY random() LIMIT 1)";
@@ -157,7 +155,7 @@ impl Poison {
         }
     }
 
-    /// A hostile run. Needs triggers and checks to be off.
+    /// Returns an insert of a hostile run. Needs triggers and checks to be off.
     pub fn run(&mut self) -> String {
         let mut row = self.lifecycle();
         for column in ["expires_at", "lease_until", "deadline_at", "cancel_requested_at", "started_at"] {
@@ -169,7 +167,7 @@ impl Poison {
         for column in ["cancel_reason", "cancel_requested_by"] {
             row.push((column, self.long_text()));
         }
-        // A successor copies the commit into an index, which holds no longer values.
+        // A retry copies the commit into an index, which holds no longer values.
         let git_ref = "x".repeat(self.random.usize(..2_000));
         row.extend([("git_sha", "'Ünsinn'".to_owned()), ("git_ref", Self::text(&git_ref))]);
         row.push(("run_id", self.run_id()));
@@ -181,14 +179,14 @@ impl Poison {
         if self.is_postgres {
             row.push(("attention_at", self.past().to_owned()));
         } else {
-            // PostgreSQL's domains hold even without triggers.
+            // PostgreSQL enforces domains even without triggers.
             row.push(("lane", self.one_of(&["'ops'", "'ops'", "'weird'"]).to_owned()));
         }
         let (columns, values): (Vec<&str>, Vec<String>) = row.into_iter().unzip();
         format!("INSERT INTO {{ops}}.runs ({}) VALUES ({})", columns.join(", "), values.join(", "))
     }
 
-    /// The columns that say where a run is in its life. The table's constraints bind them to each other.
+    /// Returns the lifecycle columns of a run. The constraints of the table relate them to each other.
     fn lifecycle(&mut self) -> Vec<(&'static str, String)> {
         let state = self.one_of(&["queued", "due", "claimed", "running", "success", "failed", "cancelled"]);
         let (gate, claimed_by) = match state {
@@ -210,13 +208,13 @@ impl Poison {
             ("end_cause", end_cause.to_owned()),
         ];
         for column in ["metadata", "input"] {
-            // The table's checks hold again when a run is written the next time, so only ended runs are broken.
+            // The checks apply again when a run is updated, so only ended runs are broken.
             row.push((column, if has_ended { self.broken() } else { self.json() }));
         }
         row
     }
 
-    /// A hostile event of some run, or of none. Needs triggers and checks to be off.
+    /// Returns an insert of a hostile event of a run, or of no run. Needs triggers and checks to be off.
     pub fn event(&mut self) -> String {
         self.number += 1;
         let number = self.number;
@@ -238,7 +236,7 @@ impl Poison {
         }
     }
 
-    /// A notice of the end of each hostile run, a schedule with an unreadable request, and an artifact.
+    /// Returns a notice for each hostile run, a schedule with an unreadable request, and an artifact.
     pub fn others(&mut self) -> Vec<String> {
         let (json, time) = (self.broken(), self.time());
         self.number += 1;
@@ -261,10 +259,10 @@ impl Poison {
     }
 }
 
-/// Writes statements with triggers and checks off, and puts them back.
-pub async fn force(plain: &Plain, statements: &[String]) -> Result<(), sqlx::Error> {
+/// Runs statements with triggers and checks off, and restores them.
+pub async fn force(plain: &PlainSql, statements: &[String]) -> Result<(), sqlx::Error> {
     match plain {
-        Plain::Postgres(pool) => {
+        PlainSql::Postgres(pool) => {
             let mut session = pool.begin().await?;
             let off = "SET LOCAL session_replication_role = replica";
             sqlx::raw_sql(off).execute(&mut *session).await?;
@@ -274,7 +272,7 @@ pub async fn force(plain: &Plain, statements: &[String]) -> Result<(), sqlx::Err
             }
             session.commit().await
         }
-        Plain::Sqlite(pool) => {
+        PlainSql::Sqlite(pool) => {
             let mut session = pool.acquire().await?;
             sqlx::raw_sql("PRAGMA ignore_check_constraints = 1").execute(&mut *session).await?;
             sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut *session).await?;

@@ -1,9 +1,9 @@
-//! A proxy in front of PostgreSQL that loses answers, connections and time at a chosen statement.
+//! A proxy in front of PostgreSQL that drops answers, cuts connections or stalls at a chosen statement.
 //!
-//! It follows the wire protocol just far enough to know which statement runs when, prepared ones included,
-//! and when the server has committed. A fault is armed, acts a given number of times, counts what it did, and
-//! from then on everything passes. Clients must end a batch by Sync (sqlx does): an answer that is asked for
-//! by Flush alone may be held back. `session` holds the rules, `wire` the messages.
+//! It parses the wire protocol just far enough to know which statement runs when, prepared ones included, and when the
+//! server has committed. A fault is armed, acts a given number of times and counts its actions; then everything passes.
+//! Clients must end a batch with Sync (sqlx does): an answer requested by Flush only may be held back. `session` holds
+//! the rules, `wire` the messages.
 
 mod session;
 mod wire;
@@ -23,7 +23,7 @@ use crate::cluster::Address;
 use session::{FromClient, FromServer, Session};
 use wire::{Frames, Startup};
 
-/// What the proxy does to a connection when its moment comes.
+/// The action of a fault on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     CutAfterCommit,
@@ -31,9 +31,9 @@ enum Action {
     Stall,
 }
 
-/// A fault to arm: what happens, at which statement, and how often.
+/// A fault to arm: the action, the statement, and the number of times.
 ///
-/// A substring is compared with the text of a statement as the client sent it, letter case included.
+/// A substring is compared with the text of a statement as the client sent it, case-sensitively.
 #[derive(Clone, Debug)]
 pub struct Fault {
     action: Action,
@@ -43,18 +43,18 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Lets a `COMMIT` through, swallows its answer, and cuts both connections.
+    /// Lets a `COMMIT` through, drops its answer, and cuts both connections.
     ///
-    /// The server has committed and the client does not know. Statements outside a transaction block do not
-    /// count here: name them with [`Fault::cut_after_commit_of`].
+    /// The server has committed and the client does not know. Statements outside a transaction block do not count here:
+    /// name them with [`Fault::cut_after_commit_of`].
     pub fn cut_after_commit() -> Self {
         Self::new(Action::CutAfterCommit, None)
     }
 
-    /// The same, for the transaction that ran a statement containing `substring`.
+    /// Like [`Fault::cut_after_commit`], for the transaction that ran a statement containing `substring`.
     ///
-    /// It may be a transaction block or a single statement in autocommit. None of the answer of a single
-    /// statement reaches the client, rows included. A transaction that rolls back does not count.
+    /// It may be a transaction block or a single statement in autocommit. Nothing of the answer to a single statement
+    /// reaches the client, including rows. A transaction that rolls back does not count.
     pub fn cut_after_commit_of(substring: &str) -> Self {
         Self::new(Action::CutAfterCommit, Some(substring))
     }
@@ -64,19 +64,19 @@ impl Fault {
         Self::new(Action::CutBefore, Some(substring))
     }
 
-    /// Holds a statement containing `substring` until [`Armed::release`], or until its client has gone.
+    /// Holds a statement containing `substring` until [`Armed::release`], or until its client disconnects.
     pub fn stall(substring: &str) -> Self {
         Self::new(Action::Stall, Some(substring))
     }
 
-    /// Acts at the `nth` match after arming, counted from 1 over all connections; 1 unless set.
+    /// Acts at the `nth` match after arming, counted from 1 over all connections. The default is 1.
     #[must_use]
     pub fn nth(mut self, nth: u32) -> Self {
         self.nth = nth;
         self
     }
 
-    /// Acts at this many matches in a row; once unless set.
+    /// Acts at this many matches in a row. The default is 1.
     #[must_use]
     pub fn times(mut self, times: u32) -> Self {
         self.times = times;
@@ -88,7 +88,7 @@ impl Fault {
     }
 }
 
-/// How far an armed fault has come.
+/// Progress of an armed fault.
 #[derive(Clone, Copy, Debug, Default)]
 struct Progress {
     seen: u32,
@@ -97,7 +97,7 @@ struct Progress {
     disarmed: bool,
 }
 
-/// An armed fault, as the connections and its owner share it.
+/// An armed fault, shared by the connections and its owner.
 #[derive(Debug)]
 struct Trigger {
     fault: Fault,
@@ -105,12 +105,12 @@ struct Trigger {
 }
 
 impl Trigger {
-    /// Whether this fault watches for `sql`.
+    /// Returns whether this fault matches `sql`.
     fn concerns(&self, sql: &str) -> bool {
         self.fault.substring.as_deref().is_some_and(|substring| sql.contains(substring))
     }
 
-    /// Counts one match, and says whether the fault acts on it.
+    /// Counts one match; returns whether the fault acts on it.
     fn fire(&self) -> bool {
         let mut fires = false;
         self.progress.send_modify(|progress| {
@@ -123,40 +123,40 @@ impl Trigger {
     }
 
     async fn released(&self) {
-        // The sender lives in `self`, so the channel cannot close while we wait.
+        // The sender lives in `self`, so the channel cannot close during the wait.
         let _ = self.progress.subscribe().wait_for(|progress| progress.released).await;
     }
 }
 
-/// The owner's view of a fault that was armed. Dropping it changes nothing.
+/// The owner's view of an armed fault. Dropping it changes nothing.
 #[derive(Clone, Debug)]
 pub struct Armed {
     trigger: Arc<Trigger>,
 }
 
 impl Armed {
-    /// How many times the fault has acted.
+    /// Returns how often the fault has acted.
     pub fn fired(&self) -> u32 {
         self.trigger.progress.borrow().fired
     }
 
-    /// How many times its moment came, whether or not it acted.
-    pub fn seen(&self) -> u32 {
+    /// Returns the number of matches, whether or not the fault acted.
+    pub fn matches(&self) -> u32 {
         self.trigger.progress.borrow().seen
     }
 
-    /// Returns when the fault has acted at least `count` times.
+    /// Waits until the fault has acted at least `count` times.
     pub async fn wait_fired(&self, count: u32) {
-        // The sender lives in the trigger, so the channel cannot close while we wait.
+        // The sender lives in the trigger, so the channel cannot close during the wait.
         let _ = self.trigger.progress.subscribe().wait_for(|progress| progress.fired >= count).await;
     }
 
-    /// Lets every statement go on that this fault holds, or would hold from now on.
+    /// Releases every statement that this fault holds, now and later.
     pub fn release(&self) {
         self.trigger.progress.send_modify(|progress| progress.released = true);
     }
 
-    /// Keeps the fault from acting again; what it holds stays held.
+    /// Prevents further actions of the fault; held statements stay held.
     pub fn disarm(&self) {
         self.trigger.progress.send_modify(|progress| progress.disarmed = true);
     }
@@ -176,7 +176,7 @@ impl Triggers {
     }
 }
 
-/// A proxy on 127.0.0.1; dropping it cuts every connection through it.
+/// A proxy on 127.0.0.1. Dropping it cuts every connection through it.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
@@ -209,12 +209,12 @@ impl Proxy {
         Ok(Self { port, credentials, triggers, accepting })
     }
 
-    /// Where a client reaches `database` through this proxy.
+    /// Returns the URL of `database` through this proxy.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://{}@127.0.0.1:{}/{database}", self.credentials, self.port)
     }
 
-    /// Arms a fault for every connection, those that are open included.
+    /// Arms a fault for every connection, including open ones.
     pub fn arm(&self, fault: Fault) -> Armed {
         let trigger = Arc::new(Trigger { fault, progress: watch::Sender::new(Progress::default()) });
         self.triggers.push(Arc::clone(&trigger));
@@ -237,7 +237,7 @@ async fn accept(listener: TcpListener, upstream: SocketAddr, triggers: Triggers)
                 let Ok((client, _)) = accepted else { continue };
                 let triggers = triggers.clone();
                 connections.spawn(async move {
-                    // A broken connection is what this proxy is for; the client sees it and says so.
+                    // Broken connections are the purpose of this proxy; the client sees the error.
                     let _ = serve(client, upstream, triggers).await;
                 });
             }
@@ -246,7 +246,7 @@ async fn accept(listener: TcpListener, upstream: SocketAddr, triggers: Triggers)
     }
 }
 
-/// Carries one connection from its start-up message to its end, natural or not.
+/// Relays one connection from its start-up message to its end.
 async fn serve(client: TcpStream, upstream: SocketAddr, triggers: Triggers) -> io::Result<()> {
     let server = TcpStream::connect(upstream).await?;
     client.set_nodelay(true)?;
@@ -266,7 +266,7 @@ async fn serve(client: TcpStream, upstream: SocketAddr, triggers: Triggers) -> i
         }
     }
     let session = Mutex::new(Session::default());
-    // Whichever side ends first takes the other with it: both sockets close at the end of this function.
+    // When either side ends, both sockets close at the end of this function.
     tokio::select! {
         ended = client_to_server(from_client, server_write, &session, &triggers) => ended,
         ended = server_to_client(Frames::new(server_read), client_write, &session, &triggers) => ended,

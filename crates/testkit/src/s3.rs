@@ -1,4 +1,4 @@
-//! A server that really speaks S3, on a folder: objects are files in it.
+//! An S3 server on a directory: objects are files in it.
 
 use http::{Method, Response, StatusCode};
 use hyper::Request;
@@ -14,50 +14,50 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 
-/// Who may use the server, and what they know.
+/// Access key of the only account.
 pub const ACCOUNT: &str = "tester";
-/// What they know.
+/// Secret key of the only account.
 pub const SECRET: &str = "c29tZXRoaW5nLXRoYXQtbm9ib2R5LW1heS1zZWU=";
 
-/// What happens around the requests of a server.
-pub trait Around: Send + Sync + 'static {
-    /// Before a request is answered; a status instead of an answer, where it is refused.
+/// Hooks around the requests of a server.
+pub trait Middleware: Send + Sync + 'static {
+    /// Called before a request is answered; returning a status refuses the request.
     fn before(&self, method: &Method, path: &str) -> impl Future<Output = Option<StatusCode>> + Send;
 
-    /// When it was answered.
+    /// Called after a request was answered.
     fn after(&self, _method: &Method, _path: &str) {}
 }
 
-/// Nothing special.
+/// A middleware that lets every request pass.
 #[derive(Debug, Clone, Copy)]
-pub struct Plain;
+pub struct NoMiddleware;
 
-impl Around for Plain {
+impl Middleware for NoMiddleware {
     async fn before(&self, _method: &Method, _path: &str) -> Option<StatusCode> {
         None
     }
 }
 
-/// Serves a folder with one empty bucket, until the runtime ends: the environment of somebody who uses it.
+/// Serves a directory with one empty bucket until the runtime ends; returns the environment variables of a client.
 pub async fn serve(
     folder: &Path,
     bucket: &str,
-    around: Arc<impl Around>,
+    around: Arc<impl Middleware>,
 ) -> io::Result<Vec<(&'static str, String)>> {
     std::fs::create_dir(folder.join(bucket))?;
     let files = s3s_fs::FileSystem::new(folder).map_err(|error| io::Error::other(format!("{error:?}")))?;
     let mut builder = S3ServiceBuilder::new(files);
     builder.set_auth(SimpleAuth::from_single(ACCOUNT, SECRET));
     let service = builder.build();
-    // In S3 the condition and the write are one; this server looks, and then writes.
-    let turn = Arc::new(Mutex::new(()));
+    // S3 checks the condition and writes atomically; this server does it in two steps, so requests are serialized.
+    let lock = Arc::new(Mutex::new(()));
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     tokio::spawn(async move {
         while let Ok((socket, _)) = listener.accept().await {
-            let (service, turn, around) = (service.clone(), turn.clone(), around.clone());
+            let (service, lock, around) = (service.clone(), lock.clone(), around.clone());
             let answer = service_fn(move |request: Request<Incoming>| {
-                let (service, turn, around) = (service.clone(), turn.clone(), around.clone());
+                let (service, lock, around) = (service.clone(), lock.clone(), around.clone());
                 async move {
                     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
                     if let Some(status) = around.before(&method, &path).await {
@@ -66,7 +66,7 @@ pub async fn serve(
                         return Ok(refused);
                     }
                     let answer = {
-                        let _turn = turn.lock().await;
+                        let _turn = lock.lock().await;
                         service.call(request.map(s3s::Body::from)).await
                     };
                     around.after(&method, &path);

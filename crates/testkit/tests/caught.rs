@@ -5,15 +5,15 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a set-up that fails ends the test")]
 #![expect(clippy::print_stdout, reason = "seeds are for whoever reads along")]
 
-#[path = "sync_faults/ground.rs"]
+#[path = "sync_faults/fixture.rs"]
 #[expect(dead_code, reason = "only a part of it is needed here")]
-mod ground;
-#[path = "sync_faults/instant.rs"]
+mod fixture;
+#[path = "sync_faults/simultaneous_end.rs"]
 #[expect(dead_code, reason = "only a part of it is needed here")]
-mod instant;
-#[path = "sync_faults/moving.rs"]
+mod simultaneous_end;
+#[path = "sync_faults/changing_source.rs"]
 #[expect(dead_code, reason = "only a part of it is needed here")]
-mod moving;
+mod changing_source;
 
 use std::future::Future;
 use std::pin::pin;
@@ -24,8 +24,8 @@ use tidemill_core::RunId;
 use tidemill_core::run::{FinalStatus, QueueRun, RunState};
 use tidemill_engine::clock::host_now;
 use tidemill_store::{FinishRun, Options, Store};
-use tidemill_testkit::conformance::finishing;
-use tidemill_testkit::door::{Kind, Stage, at, request};
+use tidemill_testkit::conformance::finish;
+use tidemill_testkit::interface::{Kind, Fixture, at, request};
 use tidemill_testkit::proxy::{Fault, Proxy};
 
 /// No fence: a zombie's reports are taken, or break.
@@ -34,50 +34,50 @@ mod fence {
 
     #[tokio::test]
     async fn f6_a_zombie_changes_nothing_on_postgres() {
-        finishing::f6_a_zombie_is_refused_once_on_record_and_changes_nothing(
-            Stage::open(Kind::Postgres).await,
+        finish::f6_a_zombie_is_refused_once_on_record_and_changes_nothing(
+            Fixture::open(Kind::Postgres).await,
         )
         .await;
     }
 
     #[tokio::test]
     async fn f6_a_zombie_changes_nothing_on_sqlite() {
-        finishing::f6_a_zombie_is_refused_once_on_record_and_changes_nothing(Stage::open(Kind::Sqlite).await)
+        finish::f6_a_zombie_is_refused_once_on_record_and_changes_nothing(Fixture::open(Kind::Sqlite).await)
             .await;
     }
 
     #[tokio::test]
     async fn only_the_holder_may_write_on_postgres() {
-        finishing::only_the_holder_may_write(Stage::open(Kind::Postgres).await).await;
+        finish::only_the_holder_may_write(Fixture::open(Kind::Postgres).await).await;
     }
 
     #[tokio::test]
     async fn only_the_holder_may_write_on_sqlite() {
-        finishing::only_the_holder_may_write(Stage::open(Kind::Sqlite).await).await;
+        finish::only_the_holder_may_write(Fixture::open(Kind::Sqlite).await).await;
     }
 }
 
 /// Count without lock: of two last partitions, the counts of the first come last.
 mod count {
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn the_second_of_two_last_partitions_sees_the_first_on_postgres() {
-        super::instant::the_second_of_two_last_partitions_sees_the_first().await;
+    async fn second_last_partition_counts_the_first_on_postgres() {
+        super::simultaneous_end::second_last_partition_counts_the_first().await;
     }
 }
 
 /// Watermark = now: what changed while the sync ran is passed over.
 mod watermark {
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn a_change_after_the_seal_is_not_passed_over_on_sqlite() {
-        super::moving::a_change_after_the_seal_is_not_passed_over(super::Kind::Sqlite).await;
+    async fn change_after_the_window_end_is_not_skipped_on_sqlite() {
+        super::changing_source::change_after_the_window_end_is_not_skipped(super::Kind::Sqlite).await;
     }
 }
 
 /// Short page = end: what follows is never read.
 mod short {
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn short_pages_are_not_the_end_on_sqlite() {
-        super::moving::short_pages_are_not_the_end(super::Kind::Sqlite).await;
+    async fn short_page_does_not_end_the_partition_on_sqlite() {
+        super::changing_source::short_page_does_not_end_the_partition(super::Kind::Sqlite).await;
     }
 }
 
@@ -94,14 +94,14 @@ mod send {
     }
 
     /// Checks that the request goes on, as somebody sees it who comes after the crash.
-    async fn goes_on(stage: &Stage, run: &RunId) {
+    async fn goes_on(stage: &Fixture, run: &RunId) {
         let successor = stage.successor(run).await;
         assert!(successor.is_some(), "run {run} has ended, and the request with it: nobody tries again");
     }
 
     /// Lets a call begin, and drops it as soon as others see that the run has ended: the caller is killed while its
     /// answer is on the way.
-    async fn killed_at_the_end<T>(stage: &Stage, run: &RunId, call: impl Future<Output = T>) {
+    async fn killed_at_the_end<T>(stage: &Fixture, run: &RunId, call: impl Future<Output = T>) {
         let mut call = pin!(call);
         let begun =
             std::future::poll_fn(|context| Poll::Ready(call.as_mut().poll(context).is_pending())).await;
@@ -113,7 +113,7 @@ mod send {
 
     #[tokio::test]
     async fn f7_a_failure_is_followed_though_its_worker_is_killed_on_sqlite() {
-        let stage = Stage::open(Kind::Sqlite).await;
+        let stage = Fixture::open(Kind::Sqlite).await;
         let run = stage.running(tried_again(), "worker-001", at(0)).await.run_id;
         killed_at_the_end(&stage, &run, stage.store.finish_runs(vec![end(&run)], None, Some(at(1)))).await;
         assert_eq!(stage.status(&run).await, RunState::Failed);
@@ -122,14 +122,14 @@ mod send {
 
     #[tokio::test]
     async fn f7_a_loss_is_followed_though_the_sweeper_is_killed_on_sqlite() {
-        let stage = Stage::open(Kind::Sqlite).await;
+        let stage = Fixture::open(Kind::Sqlite).await;
         let run = stage.running(request(), "worker-001", at(0)).await.run_id;
         killed_at_the_end(&stage, &run, stage.store.sweep(100, 20.0, Some(at(400)))).await;
         goes_on(&stage, &run).await;
     }
 
     /// A store whose connections are cut before it could send anything after a commit.
-    async fn cut_off(stage: &Stage) -> (Store, Proxy) {
+    async fn cut_off(stage: &Fixture) -> (Store, Proxy) {
         let proxy = Proxy::in_front_of(&stage.url).await.unwrap();
         let database = stage.url.rsplit('/').next().unwrap();
         let store = Store::open(&Options::new(proxy.url(database), host_now)).await.unwrap();
@@ -139,7 +139,7 @@ mod send {
 
     #[tokio::test]
     async fn f7_a_failure_is_followed_though_its_worker_is_cut_off_on_postgres() {
-        let stage = Stage::open(Kind::Postgres).await;
+        let stage = Fixture::open(Kind::Postgres).await;
         let run = stage.running(tried_again(), "worker-001", at(0)).await.run_id;
         let (worker, _proxy) = cut_off(&stage).await;
         // Whether it is answered does not matter: the worker is gone.
@@ -150,7 +150,7 @@ mod send {
 
     #[tokio::test]
     async fn f7_a_loss_is_followed_though_the_sweeper_is_cut_off_on_postgres() {
-        let stage = Stage::open(Kind::Postgres).await;
+        let stage = Fixture::open(Kind::Postgres).await;
         let run = stage.running(request(), "worker-001", at(0)).await.run_id;
         let (sweeper, _proxy) = cut_off(&stage).await;
         let _ = sweeper.sweep(100, 20.0, Some(at(400))).await;

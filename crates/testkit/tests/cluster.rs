@@ -1,4 +1,4 @@
-//! The throwaway servers themselves: they start, come back, serve, and go away with their owner.
+//! The throwaway servers themselves: start, restart, use and removal.
 
 #![expect(clippy::unwrap_used, reason = "a set-up that fails ends the test")]
 
@@ -11,7 +11,7 @@ use sqlx::{Connection as _, PgConnection, Row as _};
 use tidemill_testkit::cluster::{Cluster, Database, Durability, Options, Shutdown, server_url};
 use tidemill_testkit::pgbouncer::{Pgbouncer, SERVER_CONNECTIONS_MAX};
 
-/// Set for the process that `a_killed_owner_leaves_nothing_behind` kills.
+/// Set for the process that `killed_owner_leaves_no_process_or_directory` kills.
 const VICTIM: &str = "TIDEMILL_TESTKIT_VICTIM";
 
 async fn setting(url: &str, name: &str) -> String {
@@ -20,14 +20,14 @@ async fn setting(url: &str, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn committed_rows_survive_every_kind_of_restart() {
+async fn committed_rows_survive_every_restart_mode() {
     let mut cluster = Cluster::start(&Options::default()).unwrap();
     let url = cluster.url("postgres");
     let mut connection = PgConnection::connect(&url).await.unwrap();
     sqlx::query("CREATE TABLE kept (n integer)").execute(&mut connection).await.unwrap();
     sqlx::query("INSERT INTO kept VALUES (7)").execute(&mut connection).await.unwrap();
     for shutdown in [Shutdown::Fast, Shutdown::Immediate] {
-        // Without synchronous_commit an immediate end may lose the last commits; make this one durable.
+        // Without synchronous_commit an immediate shutdown may lose the last commits, so this commit is made durable.
         let mut connection = PgConnection::connect(&url).await.unwrap();
         sqlx::query("CHECKPOINT").execute(&mut connection).await.unwrap();
         cluster.restart(shutdown).unwrap();
@@ -39,7 +39,7 @@ async fn committed_rows_survive_every_kind_of_restart() {
 }
 
 #[tokio::test]
-async fn a_durable_cluster_keeps_what_it_promises_and_takes_more_settings() {
+async fn durable_cluster_applies_its_settings() {
     let options = Options {
         durability: Durability::Full,
         connections_max: 33,
@@ -60,7 +60,7 @@ async fn a_durable_cluster_keeps_what_it_promises_and_takes_more_settings() {
 }
 
 #[tokio::test]
-async fn each_database_is_its_own_and_goes_with_its_sessions() {
+async fn dropped_database_ends_its_sessions_only() {
     let server = server_url().unwrap();
     let first = Database::create(&server).unwrap();
     let second = Database::create(&server).unwrap();
@@ -79,9 +79,9 @@ async fn each_database_is_its_own_and_goes_with_its_sessions() {
     assert_eq!(count, 0);
 }
 
-/// More clients than server connections each hold an open connection and take turns.
+/// More clients than server connections take turns.
 #[tokio::test]
-async fn clients_of_pgbouncer_share_few_server_connections() {
+async fn pgbouncer_clients_share_few_server_connections() {
     let server = server_url().unwrap();
     let database = Database::create(&server).unwrap();
     let pgbouncer = Pgbouncer::start(&server).unwrap();
@@ -98,10 +98,10 @@ async fn clients_of_pgbouncer_share_few_server_connections() {
     assert!(backends.len() <= SERVER_CONNECTIONS_MAX as usize, "{backends:?}");
 }
 
-/// The victim is this test again, in a process of its own: it starts a cluster and a pgbouncer, says where
-/// they are, and waits to be killed.
+/// The victim is this test in a process of its own: it starts a cluster and a pgbouncer, prints their addresses, and
+/// waits to be killed.
 #[test]
-fn a_killed_owner_leaves_nothing_behind() {
+fn killed_owner_leaves_no_process_or_directory() {
     if std::env::var_os(VICTIM).is_some() {
         let cluster = Cluster::start(&Options::default()).unwrap();
         let pgbouncer = Pgbouncer::start(&cluster.url("postgres")).unwrap();
@@ -110,7 +110,7 @@ fn a_killed_owner_leaves_nothing_behind() {
         return;
     }
     let mut victim = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_killed_owner_leaves_nothing_behind", "--nocapture"])
+        .args(["--exact", "killed_owner_leaves_no_process_or_directory", "--nocapture"])
         .env(VICTIM, "1")
         .stdout(Stdio::piped())
         .spawn()

@@ -1,40 +1,44 @@
-//! One suite, every door: each case runs once per door, on a database of its own.
+//! The conformance suite: each case runs once per interface, on a database of its own.
 
 mod postgres {
-    tidemill_testkit::conformance! { tidemill_testkit::door::Kind::Postgres }
-    tidemill_testkit::conformance_of_engine! { tidemill_testkit::door::Kind::Postgres }
-    tidemill_testkit::conformance_of_postgres! { tidemill_testkit::door::Kind::Postgres }
-    tidemill_testkit::conformance_of_connections! { tidemill_testkit::door::Kind::Postgres }
+    tidemill_testkit::conformance! { tidemill_testkit::interface::Kind::Postgres }
+    tidemill_testkit::conformance_of_engine! { tidemill_testkit::interface::Kind::Postgres }
+    tidemill_testkit::conformance_of_postgres! { tidemill_testkit::interface::Kind::Postgres }
+    tidemill_testkit::conformance_of_connections! { tidemill_testkit::interface::Kind::Postgres }
 }
 
 mod pgbouncer {
-    tidemill_testkit::conformance! { tidemill_testkit::door::Kind::Pgbouncer }
-    tidemill_testkit::conformance_of_engine! { tidemill_testkit::door::Kind::Pgbouncer }
-    tidemill_testkit::conformance_of_postgres! { tidemill_testkit::door::Kind::Pgbouncer }
-    tidemill_testkit::conformance_of_connections! { tidemill_testkit::door::Kind::Pgbouncer }
+    tidemill_testkit::conformance! { tidemill_testkit::interface::Kind::Pgbouncer }
+    tidemill_testkit::conformance_of_engine! { tidemill_testkit::interface::Kind::Pgbouncer }
+    tidemill_testkit::conformance_of_postgres! { tidemill_testkit::interface::Kind::Pgbouncer }
+    tidemill_testkit::conformance_of_connections! { tidemill_testkit::interface::Kind::Pgbouncer }
 }
 
 mod sqlite {
-    tidemill_testkit::conformance! { tidemill_testkit::door::Kind::Sqlite }
-    tidemill_testkit::conformance_of_engine! { tidemill_testkit::door::Kind::Sqlite }
+    tidemill_testkit::conformance! { tidemill_testkit::interface::Kind::Sqlite }
+    tidemill_testkit::conformance_of_engine! { tidemill_testkit::interface::Kind::Sqlite }
 }
 
 mod sql {
-    tidemill_testkit::conformance! { tidemill_testkit::door::Kind::Sql }
-    tidemill_testkit::conformance_of_postgres! { tidemill_testkit::door::Kind::Sql }
+    tidemill_testkit::conformance! { tidemill_testkit::interface::Kind::Sql }
+    tidemill_testkit::conformance_of_postgres! { tidemill_testkit::interface::Kind::Sql }
 }
 
 mod http_postgres {
-    tidemill_testkit::conformance! { tidemill_testkit::door::OverHttp(tidemill_testkit::door::Kind::Postgres) }
+    tidemill_testkit::conformance! {
+        tidemill_testkit::interface::OverHttp(tidemill_testkit::interface::Kind::Postgres)
+    }
 }
 
 mod http_sqlite {
-    tidemill_testkit::conformance! { tidemill_testkit::door::OverHttp(tidemill_testkit::door::Kind::Sqlite) }
+    tidemill_testkit::conformance! {
+        tidemill_testkit::interface::OverHttp(tidemill_testkit::interface::Kind::Sqlite)
+    }
 }
 
-/// A case that is on no list would never run, and nobody would notice.
+/// An unlisted case would never run.
 #[test]
-fn every_case_is_on_the_list() {
+fn every_case_is_listed() {
     let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let list = std::fs::read_to_string(source.join("conformance.rs")).unwrap();
     let mut cases = 0;

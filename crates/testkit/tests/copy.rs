@@ -1,6 +1,5 @@
-//! The copy of a watermark: in a local file on both stores, and in S3 and Azure against servers that speak
-//! them.
-#![expect(clippy::expect_used, reason = "what fails here ends the test, loudly")]
+//! The copy of a watermark: in a local file on both stores, and in S3 and Azure with real servers.
+#![expect(clippy::expect_used, reason = "a failed step must end the test")]
 
 #[path = "copy/local.rs"]
 mod local;
@@ -15,40 +14,40 @@ use tidemill_core::feed::{Feed, Watermark};
 use tidemill_core::records::{FeedRecord, WatermarkChange};
 use tidemill_engine::clock::Clock;
 use tidemill_engine::sync::{FeedChange, SyncSettings, Syncs};
-use tidemill_engine::{Engine, Patience};
-use tidemill_testkit::door::{Kind, Stage, at};
+use tidemill_engine::{Engine, RetryPolicy};
+use tidemill_testkit::interface::{Fixture, Kind, at};
 use uuid::Uuid;
 
 const FEED: &str = "nivoda";
 
-/// The time at which the tests begin: later than their watermarks, because one in the future is refused.
+/// Start time of the tests. It is later than their watermarks, because a future watermark is refused.
 const START_SECS: i64 = 200_000;
 
-/// A feed whose watermark is copied, on a database of its own, and a clock that the test moves.
+/// A feed whose watermark is copied, on a database of its own, with a clock that the test moves.
 #[derive(Clone)]
-struct Desk {
-    stage: Stage,
+struct CopyFixture {
+    base: Fixture,
     clock: Clock,
     syncs: Arc<Syncs>,
 }
 
-impl Desk {
+impl CopyFixture {
     async fn open(kind: Kind, copy_url: &str) -> Self {
-        let stage = Stage::open_bare(kind).await;
+        let base = Fixture::open_bare(kind).await;
         let clock = Clock::fixed(at(START_SECS));
-        let desk = Self { syncs: Arc::new(syncs(&stage, &clock)), stage, clock };
-        desk.syncs.put_feed(feed(copy_url)).await.expect("the feed is added");
-        desk
+        let fixture = Self { syncs: Arc::new(syncs(&base, &clock)), base, clock };
+        fixture.syncs.put_feed(feed(copy_url)).await.expect("the feed is added");
+        fixture
     }
 
-    /// Another process on the same data.
-    fn beside(&self) -> Syncs {
-        syncs(&self.stage, &self.clock)
+    /// Returns the sync operations of another process on the same data.
+    fn second_process(&self) -> Syncs {
+        syncs(&self.base, &self.clock)
     }
 
-    /// Moves the watermark, as a person does.
+    /// Moves the watermark like a person.
     async fn set(&self, secs: i64) -> Watermark {
-        // The history of a watermark has one change for each instant.
+        // The history of a watermark has one change per instant.
         self.clock.advance(TimeDelta::milliseconds(1));
         let watermark =
             Watermark { last_updated_at: at(secs), last_run_id: None, last_run_completed_at: None };
@@ -56,7 +55,7 @@ impl Desk {
         set.expect("the watermark is moved").watermark.expect("there is one")
     }
 
-    /// Moves the watermark, as the commit that completes a sync does.
+    /// Moves the watermark like the transaction that completes a sync.
     async fn complete(&self, run_id: Uuid, secs: i64) {
         let (after, now) = (Some(at(secs)), Some(at(secs + 1)));
         let change = WatermarkChange {
@@ -68,7 +67,7 @@ impl Desk {
             note: None,
         };
         let step = self
-            .stage
+            .base
             .store
             .write(move |mut tx| Box::pin(async move { tx.set_watermark(FEED, &change, now).await }));
         step.await.expect("the watermark is moved");
@@ -78,23 +77,22 @@ impl Desk {
         self.syncs.copy_watermarks().await.expect("the database answers")
     }
 
-    /// Lets so much time pass.
-    fn pass(&self, secs: i64) {
+    fn advance(&self, secs: i64) {
         self.clock.advance(TimeDelta::seconds(secs));
     }
 
     async fn record(&self) -> FeedRecord {
-        self.stage.store.feed(FEED.to_owned()).await.expect("the feed is read")
+        self.base.store.feed(FEED.to_owned()).await.expect("the feed is read")
     }
 
-    /// What went wrong with the last copy.
+    /// Returns the error of the last copy.
     async fn fault(&self) -> String {
         self.record().await.copy_error.expect("the copy has failed")
     }
 }
 
-fn syncs(stage: &Stage, clock: &Clock) -> Syncs {
-    let engine = Engine::new(stage.store.clone(), clock.clone(), Patience::None);
+fn syncs(base: &Fixture, clock: &Clock) -> Syncs {
+    let engine = Engine::new(base.store.clone(), clock.clone(), RetryPolicy::None);
     Syncs::new(engine, SyncSettings::default())
 }
 
@@ -114,7 +112,7 @@ fn feed(copy_url: &str) -> FeedChange {
     FeedChange { feed, copy_url, schedule: None, full_schedule: None, time_zone: "UTC".to_owned() }
 }
 
-/// A watermark that this database has never had, as the text of a copy.
+/// Returns the text of a copy with a watermark that this database never had.
 fn foreign(secs: i64) -> String {
     let watermark = Watermark { last_updated_at: at(secs), last_run_id: None, last_run_completed_at: None };
     serde_json::to_string(&watermark).expect("a watermark is JSON")

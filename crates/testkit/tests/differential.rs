@@ -1,14 +1,14 @@
-//! Random sequences of verbs on PostgreSQL and on SQLite, side by side: every answer, every row and every event
-//! must be the same.
+//! Random sequences of operations on PostgreSQL and on SQLite in parallel: every answer, every row and every event must
+//! be the same.
 //!
-//! Both sides get the same times and the same ids. The ids of successors are made by the databases; they are
-//! matched by the run that they follow, and shown as `run#7`. What chance decides besides (jitter, and which of
-//! two successors of one moment comes first) is checked where there is a rule, and then made equal on both sides.
-//! A failure prints its seed: `TIDEMILL_SEED=… cargo test -p tidemill-testkit --test differential` shows it again.
-#![expect(clippy::expect_used, clippy::print_stdout, reason = "a test fails loudly, and says its seed")]
+//! Both sides get the same times and the same ids. The databases make the ids of successors; they are matched by the
+//! run that they retry, and shown as `run#7`. Other random values (jitter, and the order of two successors of one
+//! moment) are checked against their rules, and then made equal on both sides. A failure prints its seed:
+//! `TIDEMILL_SEED=… cargo test -p tidemill-testkit --test differential` repeats it.
+#![expect(clippy::expect_used, clippy::print_stdout, reason = "a failed test must panic and print its seed")]
 
-#[path = "differential/next.rs"]
-mod next;
+#[path = "differential/generator.rs"]
+mod generator;
 
 use std::time::{Duration, Instant};
 
@@ -22,32 +22,32 @@ use tidemill_core::run::{FinalStatus, Gate, QueueRun};
 use tidemill_core::worker::NewWorker;
 use tidemill_core::{Json, RunId, Timestamp, WorkerId};
 use tidemill_store::{ClaimRuns, Error, FinishRun, Holder};
-use tidemill_testkit::door::{Kind, Plain, Stage, Tables, at};
+use tidemill_testkit::interface::{Fixture, Kind, PlainSql, Tables, at};
 use uuid::Uuid;
 
-use next::Chance;
+use generator::Rng;
 
-/// How long the ordinary test goes on.
+/// Duration of the ordinary test.
 const TIME_BOX: Duration = Duration::from_secs(20);
-/// Steps of one sequence, and after how many of them all tables are compared.
+/// Steps of one sequence, and the interval at which all tables are compared.
 const STEPS: usize = 160;
 const COMPARE_EVERY: usize = 40;
 
 #[tokio::test]
-async fn postgres_and_sqlite_answer_and_keep_the_same() {
-    go_on_for(TIME_BOX).await;
+async fn postgres_and_sqlite_return_and_store_the_same() {
+    run_sequences(TIME_BOX).await;
 }
 
 #[tokio::test]
 #[ignore = "takes as many minutes as TIDEMILL_SOAK_MINUTES says; cargo xtask soak runs it"]
-async fn soak_postgres_and_sqlite_answer_and_keep_the_same() {
+async fn soak_postgres_and_sqlite_return_and_store_the_same() {
     let minutes =
         std::env::var("TIDEMILL_SOAK_MINUTES").ok().and_then(|text| text.parse().ok()).unwrap_or(10);
-    go_on_for(Duration::from_secs(minutes * 60)).await;
+    run_sequences(Duration::from_secs(minutes * 60)).await;
 }
 
-/// Runs sequences until the time is over; or the one of `TIDEMILL_SEED`.
-async fn go_on_for(time: Duration) {
+/// Runs sequences until the time is over, or the one of `TIDEMILL_SEED`.
+async fn run_sequences(time: Duration) {
     if let Ok(seed) = std::env::var("TIDEMILL_SEED") {
         return sequence(seed.parse().expect("TIDEMILL_SEED is a number")).await;
     }
@@ -61,7 +61,7 @@ async fn go_on_for(time: Duration) {
     println!("up to {seed}");
 }
 
-/// A call, with runs by their numbers.
+/// A call, with runs by number.
 #[derive(Debug, Clone)]
 enum Verb {
     Queue(Box<QueueRun>, RunId),
@@ -83,15 +83,15 @@ enum Verb {
     Prune(Timestamp),
 }
 
-/// One of the two databases, with the ids of its runs by their numbers.
+/// One of the two databases, with the ids of its runs by number.
 struct Side {
-    stage: Stage,
+    fixture: Fixture,
     ids: Vec<RunId>,
 }
 
 impl Side {
     async fn open(kind: Kind) -> Self {
-        Self { stage: Stage::open(kind).await.in_single_file().await, ids: Vec::new() }
+        Self { fixture: Fixture::open(kind).await.with_one_connection().await, ids: Vec::new() }
     }
 
     fn id(&self, run: usize) -> RunId {
@@ -102,7 +102,7 @@ impl Side {
         runs.iter().map(|&run| self.id(run)).collect()
     }
 
-    /// Makes the call; its answer as JSON, or the rule that refused it.
+    /// Makes the call; returns its answer as JSON, or the code of the refusal.
     async fn call(&self, verb: &Verb, now: Timestamp) -> String {
         let answer = self.answer(verb.clone(), now).await;
         self.shown(&match answer {
@@ -115,21 +115,23 @@ impl Side {
     }
 
     async fn answer(&self, verb: Verb, now: Timestamp) -> Result<Json, Error> {
-        let door = &self.stage.door;
-        let store = &self.stage.store;
+        let interface = &self.fixture.interface;
+        let store = &self.fixture.store;
         Ok(match verb {
-            Verb::Queue(request, run) => json!(door.queue(*request, run, now).await?),
+            Verb::Queue(request, run) => json!(interface.queue(*request, run, now).await?),
             Verb::Claim(ask) => {
-                // Which of them are claimed is the contract, not in which order they are told.
-                let claims = door.claim(ask, now).await?;
+                // The contract defines which runs are claimed, not their order in the answer.
+                let claims = interface.claim(ask, now).await?;
                 let mut claims: Vec<_> =
                     claims.into_iter().map(|claim| (self.number(&claim.run_id), claim)).collect();
                 claims.sort_by_key(|(number, _)| *number);
                 json!(claims)
             }
-            Verb::Start(run, holder) => json!(door.start(self.id(run), holder, now).await?),
-            Verb::Append(run, events, holder) => json!(door.append(self.id(run), events, holder, now).await?),
-            Verb::Heartbeat(run, holder) => json!(door.heartbeat(self.id(run), holder, now).await?),
+            Verb::Start(run, holder) => json!(interface.start(self.id(run), holder, now).await?),
+            Verb::Append(run, events, holder) => {
+                json!(interface.append(self.id(run), events, holder, now).await?)
+            }
+            Verb::Heartbeat(run, holder) => json!(interface.heartbeat(self.id(run), holder, now).await?),
             Verb::Finish(ends, worker) => {
                 let end = |(run, status, metadata, epoch)| FinishRun {
                     run_id: self.id(run),
@@ -137,25 +139,27 @@ impl Side {
                     metadata,
                     epoch,
                 };
-                json!(door.finish(ends.into_iter().map(end).collect(), worker, now).await?)
+                json!(interface.finish(ends.into_iter().map(end).collect(), worker, now).await?)
             }
             Verb::Cancel(run, reason) => {
-                json!(door.cancel(self.id(run), "ann".to_owned(), reason, now).await?)
+                json!(interface.cancel(self.id(run), "ann".to_owned(), reason, now).await?)
             }
             Verb::Retry(run) => {
-                // The successor gets its number afterwards: only whether it is new can be told here.
-                json!(door.retry(self.id(run), "ann".to_owned(), now).await?.created)
+                // The successor gets its number later, so only whether it is new can be compared here.
+                json!(interface.retry(self.id(run), "ann".to_owned(), now).await?.created)
             }
             Verb::Artifact(run, artifact) => {
-                door.add_artifact(self.id(run), artifact, now).await?;
+                interface.add_artifact(self.id(run), artifact, now).await?;
                 json!("recorded")
             }
-            Verb::Register(worker) => json!(door.register(worker, now).await?),
-            Verb::Beat(worker, runs) => json!(door.beat(worker, self.ids(&runs), now).await?),
-            Verb::Retire(worker) => json!(door.retire(worker, now).await?),
+            Verb::Register(worker) => json!(interface.register(worker, now).await?),
+            Verb::Beat(worker, runs) => {
+                json!(interface.worker_heartbeat(worker, self.ids(&runs), now).await?)
+            }
+            Verb::Retire(worker) => json!(interface.retire(worker, now).await?),
             Verb::Drain(worker, draining) => json!(store.drain_worker(worker, draining).await?),
             Verb::Sweep => {
-                let swept = door.sweep(500, 20.0, now).await?.into_iter();
+                let swept = interface.sweep(500, 20.0, now).await?.into_iter();
                 let mut swept: Vec<_> = swept
                     .map(|one| (self.number(&one.run_id), one.action.as_str(), one.successor.is_some()))
                     .collect();
@@ -183,13 +187,13 @@ impl Side {
         })
     }
 
-    /// The number of a run; -1 for one that nobody has counted.
+    /// Returns the number of a run, or -1 if it has none.
     fn number(&self, run: &RunId) -> i64 {
         let place = self.ids.iter().position(|id| id == run);
         place.and_then(|place| i64::try_from(place).ok()).unwrap_or(-1)
     }
 
-    /// A text with numbers for ids.
+    /// Replaces ids in a text by numbers.
     fn shown(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (number, id) in self.ids.iter().enumerate() {
@@ -201,10 +205,10 @@ impl Side {
         text
     }
 
-    /// Successors that have no number yet, by the number of the run that they follow.
+    /// Returns successors without a number, by the number of the run that they retry.
     async fn new_successors(&self) -> Vec<(i64, RunId)> {
         let text = "SELECT run_id || ' ' || retry_of FROM {ops}.runs WHERE retry_of IS NOT NULL";
-        let rows = self.stage.plain.texts(text).await.expect("the successors are read");
+        let rows = self.fixture.plain.texts(text).await.expect("the successors are read");
         let mut new = Vec::new();
         for row in rows {
             let (run, before) = row.split_once(' ').expect("two ids");
@@ -217,10 +221,10 @@ impl Side {
         new
     }
 
-    /// Checks a successor's wait against the rule, and takes the chance out of it: no jitter, and a place of its
-    /// own among those of the same moment.
+    /// Checks the back-off of a successor against the rule, and removes the randomness: no jitter, and a distinct
+    /// position among successors of the same moment.
     async fn settle(&self, run: &RunId, before: &RunId, now: Timestamp, place: i64) {
-        let next = self.stage.run(run).await;
+        let next = self.fixture.run(run).await;
         let mut ready = now;
         if let Some(available_at) = next.available_at {
             let failures = next.failures - 1;
@@ -233,20 +237,20 @@ impl Side {
             ready = now + TimeDelta::seconds(exact);
         }
         ready += TimeDelta::microseconds(place);
-        let moment = match self.stage.plain {
-            Plain::Postgres(_) => format!("'{}'", ready.to_rfc3339()),
-            Plain::Sqlite(_) => ready.timestamp_micros().to_string(),
+        let moment = match self.fixture.plain {
+            PlainSql::Postgres(_) => format!("'{}'", ready.to_rfc3339()),
+            PlainSql::Sqlite(_) => ready.timestamp_micros().to_string(),
         };
         let available =
             if next.gate == Some(Gate::Time) { format!(", available_at = {moment}") } else { String::new() };
-        // With a concurrency key, a successor keeps the place of its request.
+        // With a concurrency key, a successor keeps the position of its request.
         let ready = if next.concurrency_key.is_some() { "ready_at".to_owned() } else { moment.clone() };
         let text = format!("UPDATE {{ops}}.runs SET ready_at = {ready}{available} WHERE run_id = '{run}'");
-        assert_eq!(self.stage.plain.execute(&text).await.ok(), Some(1));
+        assert_eq!(self.fixture.plain.execute(&text).await.ok(), Some(1));
     }
 
-    /// On PostgreSQL the sweeper looks at a run when it has to or before, and a run knows the number of its last
-    /// event.
+    /// Checks on PostgreSQL that the sweeper's next check is not later than needed, and that the event counter of each
+    /// run is right.
     async fn marks_hold(&self) -> bool {
         let wrong = "SELECT r.run_id FROM ops.runs r \
                       WHERE coalesce(r.attention_at, 'infinity') > coalesce(ops.attention_at(r), 'infinity') \
@@ -255,18 +259,18 @@ impl Side {
                          OR ARRAY[r.env_id] IS DISTINCT FROM \
                                 (SELECT array_agg(e.env_id) FROM ops.run_events e \
                                   WHERE e.run_id = r.run_id AND e.env_id IS NOT NULL)";
-        self.stage.plain.execute(wrong).await.expect("a question") == 0
+        self.fixture.plain.execute(wrong).await.expect("a question") == 0
     }
 
-    /// Everything that is kept, as both sides should have it.
-    async fn kept(&self) -> Tables {
-        let mut tables = self.stage.tables().await;
-        // A shelf is known by its labels; its number depends on who tried to make it.
+    /// Returns the tables in the form in which both sides must be equal.
+    async fn comparable_tables(&self) -> Tables {
+        let mut tables = self.fixture.tables().await;
+        // A label set is identified by its labels; its id depends on failed insert attempts.
         let shelves: Vec<(Json, String)> = tables["shelves"]
             .iter()
             .map(|shelf| (shelf["shelf_id"].clone(), format!("{} {}", shelf["project_id"], shelf["labels"])))
             .collect();
-        // PostgreSQL keeps a key that nobody uses until the next sweep.
+        // PostgreSQL keeps an unused key until the next sweep.
         tables.get_mut("concurrency_keys").expect("a table").retain(|key| !key["head_run_id"].is_null());
         for (table, rows) in &mut tables {
             for row in rows.iter_mut() {
@@ -274,8 +278,8 @@ impl Side {
                     row["shelf_id"] = json!(shelf.1);
                 }
                 let fields = row.as_object_mut().expect("a row is an object");
-                // Made by chance, by who is logged in, or from another digest; or kept by PostgreSQL alone, and
-                // checked by `marks_hold`.
+                // Random, dependent on the login, from another digest, or only on PostgreSQL and checked by
+                // `marks_hold`.
                 if table == "run_events" {
                     fields.remove("env_id");
                 }
@@ -299,11 +303,11 @@ impl Side {
     }
 }
 
-/// Both sides, and what the generator remembers.
+/// Both sides, and the state of the generator.
 struct Pair {
     postgres: Side,
     sqlite: Side,
-    chance: Chance,
+    chance: Rng,
     seed: u64,
     now: Timestamp,
     workers: Vec<(String, WorkerId)>,
@@ -311,10 +315,10 @@ struct Pair {
     log: Vec<String>,
 }
 
-/// One random sequence on fresh databases.
+/// Runs one random sequence on new databases.
 async fn sequence(seed: u64) {
     let (postgres, sqlite) = (Side::open(Kind::Postgres).await, Side::open(Kind::Sqlite).await);
-    let chance = Chance(seed);
+    let chance = Rng(seed);
     let mut pair = Pair {
         postgres,
         sqlite,
@@ -326,20 +330,20 @@ async fn sequence(seed: u64) {
         log: Vec::new(),
     };
     for step in 1..=STEPS {
-        pair.tick();
+        pair.advance_clock();
         let verb = pair.verb().await;
         pair.step(verb).await;
         if step % COMPARE_EVERY == 0 {
             pair.compare_tables().await;
         }
     }
-    pair.postgres.stage.close().await;
-    pair.sqlite.stage.close().await;
+    pair.postgres.fixture.close().await;
+    pair.sqlite.fixture.close().await;
 }
 
 impl Pair {
-    /// Lets some time pass, at least a millisecond: ids of two steps must sort alike.
-    fn tick(&mut self) {
+    /// Moves the clock by at least a millisecond, because ids of two steps must sort alike.
+    fn advance_clock(&mut self) {
         let micros = match self.chance.below(100) {
             0..=69 => self.chance.below(900_000),
             70..=91 => self.chance.below(5_000_000),
@@ -376,7 +380,8 @@ impl Pair {
     }
 
     async fn compare_tables(&self) {
-        let (postgres, sqlite) = (self.postgres.kept().await, self.sqlite.kept().await);
+        let (postgres, sqlite) =
+            (self.postgres.comparable_tables().await, self.sqlite.comparable_tables().await);
         self.agree("what a run keeps for itself", &self.postgres.marks_hold().await.to_string(), "true");
         let names = |tables: &Tables| format!("{:?}", tables.keys().collect::<Vec<_>>());
         self.agree("the tables differ", &names(&postgres), &names(&sqlite));

@@ -1,37 +1,36 @@
-//! Graphs as they should go: one list of cases, run on each store, with scripted agents and a clock that a test
-//! moves.
-#![expect(clippy::expect_used, reason = "what fails here ends the test, loudly")]
+//! Graphs: one list of cases, run on each store, with scripted agents and a clock that the test moves.
+#![expect(clippy::expect_used, reason = "a failed step must end the test")]
 
 #[path = "graph/agents.rs"]
 mod agents;
-#[path = "graph/arrows.rs"]
-mod arrows;
-#[path = "graph/cancelling.rs"]
-mod cancelling;
-#[path = "graph/chance.rs"]
-mod chance;
+#[path = "graph/cancel.rs"]
+mod cancel;
+#[path = "graph/capacity.rs"]
+mod capacity;
 #[path = "graph/controllers.rs"]
 mod controllers;
+#[path = "graph/fixture.rs"]
+mod fixture;
 #[path = "graph/flags.rs"]
 mod flags;
-#[path = "graph/keeping.rs"]
-mod keeping;
-#[path = "graph/kernel.rs"]
-mod kernel;
-#[path = "graph/placing.rs"]
-mod placing;
-#[path = "graph/reporting.rs"]
-mod reporting;
-#[path = "graph/retrying.rs"]
-mod retrying;
-#[path = "graph/room.rs"]
-mod room;
-#[path = "graph/scene.rs"]
-mod scene;
+#[path = "graph/graph_run.rs"]
+mod graph_run;
+#[path = "graph/placement.rs"]
+mod placement;
+#[path = "graph/random_sequences.rs"]
+mod random_sequences;
+#[path = "graph/reports.rs"]
+mod reports;
+#[path = "graph/retention.rs"]
+mod retention;
+#[path = "graph/retry.rs"]
+mod retry;
 #[path = "graph/size.rs"]
 mod size;
-#[path = "graph/submitting.rs"]
-mod submitting;
+#[path = "graph/submit.rs"]
+mod submit;
+#[path = "graph/transitions.rs"]
+mod transitions;
 #[path = "graph/why.rs"]
 mod why;
 
@@ -39,28 +38,29 @@ mod why;
 macro_rules! on_both {
     ($($module:ident :: $case:ident),+ $(,)?) => {
         mod postgres {
-            use tidemill_testkit::door::Kind;
+            use tidemill_testkit::interface::Kind;
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() { super::$module::$case(Kind::Postgres).await; })+
         }
         mod sqlite {
-            use tidemill_testkit::door::Kind;
+            use tidemill_testkit::interface::Kind;
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() { super::$module::$case(Kind::Sqlite).await; })+
         }
     };
 }
 
-/// Runs each case on PostgreSQL, and on PostgreSQL behind a pooler: in SQLite a frozen process holds the one lock.
+/// Runs each case on PostgreSQL, directly and behind a pooler. On SQLite a frozen process would hold the only write
+/// lock.
 macro_rules! on_servers {
     ($($module:ident :: $case:ident),+ $(,)?) => {
         mod server {
-            use tidemill_testkit::door::Kind;
+            use tidemill_testkit::interface::Kind;
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() { super::$module::$case(Kind::Postgres).await; })+
         }
         mod pgbouncer {
-            use tidemill_testkit::door::Kind;
+            use tidemill_testkit::interface::Kind;
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() { super::$module::$case(Kind::Pgbouncer).await; })+
         }
@@ -68,99 +68,99 @@ macro_rules! on_servers {
 }
 
 on_servers! {
-    controllers::a_controller_that_is_frozen_in_a_step_holds_nobody_up,
-    controllers::a_server_that_is_frozen_in_a_report_holds_nobody_up,
+    controllers::controller_frozen_in_a_transaction_blocks_no_other,
+    controllers::server_frozen_in_a_report_blocks_no_other,
 }
 
 on_both! {
-    agents::a_goodbye_gives_back_what_was_not_begun,
-    agents::a_job_that_may_be_rerun_is_lost_after_its_time,
-    agents::a_job_that_waits_keeps_waiting_for_its_agent,
-    agents::a_silent_agent_loses_what_it_has_not_begun,
-    agents::an_agent_comes_with_another_token_when_its_own_is_over,
-    agents::an_agent_of_a_token_is_nobody_elses,
-    agents::an_agent_of_one_project_gets_only_its_jobs,
-    agents::an_agent_that_never_said_its_secret_is_bound_to_its_token,
-    agents::an_agent_that_drains_gets_nothing_new,
-    agents::an_agent_that_is_forgotten_frees_everything,
-    agents::the_last_task_that_comes_to_nothing_is_lost_or_forgotten_too,
-    agents::an_older_process_of_an_agent_is_refused,
-    arrows::every_stage_of_a_job_is_shown,
-    arrows::every_wait_and_reset_of_the_diagram_is_reached,
-    arrows::the_database_refuses_what_the_diagram_does_not_have,
-    arrows::the_failures_of_the_diagram,
-    arrows::what_a_plain_statement_does_is_on_record,
-    cancelling::an_agent_that_cannot_stop_a_task_is_told_so_often,
-    cancelling::before_there_is_a_task_none_is_stopped,
-    cancelling::in_each_stage_the_room_is_free_when_the_agent_confirms,
-    cancelling::one_job_of_a_graph,
-    cancelling::the_result_of_the_task_confirms_as_well,
-    cancelling::twice_is_once,
-    cancelling::while_the_agent_is_away,
-    chance::whatever_happens_everything_ends_and_nothing_runs_twice,
-    controllers::a_controller_that_was_frozen_writes_nothing,
-    controllers::a_job_that_moved_on_takes_the_step_back,
-    controllers::a_lease_that_is_given_back_is_taken_at_once,
-    controllers::a_takeover_changes_no_job,
-    controllers::only_one_acts,
-    controllers::the_loop_starts_a_dependent_at_once,
-    flags::a_maintenance_stops_only_jobs_of_the_database,
-    flags::a_pause_lets_running_jobs_go_on,
-    flags::a_probe_never_changes_what_a_person_set,
-    flags::a_restart_is_safe_when_nothing_runs,
-    flags::a_step_that_has_not_seen_a_flag_starts_nothing,
-    flags::what_succeeded_before_a_flag_has_succeeded,
-    flags::what_two_probes_found_is_over_when_both_say_so,
-    keeping::nobody_learns_or_removes_what_is_anothers,
-    keeping::what_a_live_run_needs_stays,
-    keeping::what_is_removed_is_not_reused,
-    keeping::what_the_server_has_removed_may_go,
-    kernel::a_graph_is_never_claimed_nor_swept,
-    kernel::a_graph_that_is_cancelled_in_sql_stops_soon,
-    kernel::a_graph_is_not_tried_again_without_its_jobs,
-    kernel::a_job_that_a_statement_ended_is_seen_without_a_pass,
-    kernel::a_run_whose_last_job_a_statement_ended_ends,
-    kernel::a_run_that_is_ended_by_hand_takes_its_jobs_with_it,
-    kernel::cancelling_and_retrying_the_run_is_the_same,
-    kernel::the_run_follows_its_jobs,
-    kernel::what_a_statement_moved_is_stopped_on_its_agent,
-    kernel::what_ended_long_ago_goes_step_by_step,
-    kernel::what_ended_long_ago_is_removed,
-    placing::a_job_goes_where_its_files_are,
-    placing::a_job_joins_the_files_that_will_be_needed_with_its_own,
-    placing::a_job_waits_for_the_agent_that_has_its_files,
-    placing::files_of_an_agent_that_is_forgotten_are_gone,
-    placing::files_on_two_disks_are_brought_together_by_another_try,
-    placing::only_files_that_are_there_are_reused,
-    reporting::a_report_of_an_old_attempt_changes_nothing,
-    reporting::a_sign_of_life_tells_how_far_a_task_is,
-    reporting::a_sign_of_life_tells_only_so_much,
-    reporting::an_agent_with_a_wrong_clock_is_as_good_as_any,
-    reporting::logs_of_every_attempt_are_kept_and_bounded,
-    reporting::outputs_of_the_attempt_that_counts_are_handed_on,
-    reporting::reports_out_of_order_and_twice,
-    reporting::what_is_out_of_bounds_is_refused,
-    retrying::a_command_that_fails_is_tried_again_only_where_asked,
-    retrying::a_graph_is_tried_again_and_what_succeeded_is_reused,
-    retrying::a_job_that_an_agent_cannot_carry_out_goes_to_another,
-    retrying::a_job_whose_secret_an_agent_lacks_goes_to_another,
-    retrying::an_agents_failures_are_bounded_and_backed_off,
-    retrying::named_jobs_and_everything_after_them_run_again,
-    room::a_job_wider_than_its_pool_is_refused,
-    room::a_job_wider_than_every_agent_that_comes_is_given_up,
-    room::a_job_waits_for_the_agent_that_its_submission_counted_on,
-    room::a_pool_bounds_its_jobs_by_weight,
-    room::a_pool_that_shrinks_keeps_its_jobs_waiting,
-    room::a_workspace_that_floods_leaves_room_for_another,
-    room::an_agent_carries_no_more_than_it_can,
-    room::projects_that_name_their_workspaces_alike_share_fairly,
-    size::a_chain_of_five_hundred,
-    size::failure_spreads_in_one_step,
-    size::many_small_graphs,
-    size::ten_thousand_jobs,
-    submitting::a_graph_that_cannot_be_is_refused_whole,
-    submitting::changes_are_told_by_version,
-    submitting::only_some_jobs_and_what_they_need,
-    submitting::the_same_submission_twice,
-    why::every_wait_has_its_reason,
+    agents::leaving_agent_returns_unstarted_tasks,
+    agents::job_with_lost_time_is_rerun_after_it,
+    agents::job_without_lost_time_waits_for_its_silent_agent,
+    agents::silent_agent_loses_unstarted_tasks,
+    agents::agent_registers_with_new_token_once_the_old_one_is_invalid,
+    agents::agent_is_accessible_only_to_its_token,
+    agents::project_agent_gets_only_jobs_of_its_project,
+    agents::agent_without_secret_stays_bound_to_its_token,
+    agents::draining_agent_gets_no_new_tasks,
+    agents::forgotten_agent_frees_jobs_and_capacity,
+    agents::last_task_of_a_job_is_lost_or_forgotten_like_others,
+    agents::older_process_of_an_agent_is_refused,
+    transitions::every_stage_sets_its_job_status,
+    transitions::wait_and_reset_transitions_match_the_diagram,
+    transitions::transitions_outside_the_diagram_are_refused,
+    transitions::failure_transitions_match_the_diagram,
+    transitions::plain_sql_on_jobs_is_recorded,
+    cancel::unconfirmed_cancel_is_ordered_repeatedly,
+    cancel::cancel_before_a_task_exists_stops_none,
+    cancel::cancel_in_each_stage_frees_capacity_when_confirmed,
+    cancel::cancel_of_one_job_leaves_independent_jobs,
+    cancel::task_result_confirms_the_cancel,
+    cancel::repeated_cancel_counts_once,
+    cancel::cancel_while_the_agent_is_away_waits,
+    random_sequences::random_sequences_end_every_job_and_run_none_twice,
+    controllers::thawed_controller_without_lease_writes_nothing,
+    controllers::concurrent_job_change_rolls_the_pass_back,
+    controllers::released_lease_is_acquired_at_once,
+    controllers::controller_takeover_changes_no_job,
+    controllers::only_one_controller_acts,
+    controllers::loop_starts_a_dependent_job_at_once,
+    flags::maintenance_blocks_only_database_jobs,
+    flags::pause_keeps_running_jobs,
+    flags::probe_never_changes_a_flag_set_by_a_person,
+    flags::reboot_is_safe_once_nothing_runs,
+    flags::pass_that_missed_a_flag_starts_no_job,
+    flags::job_that_succeeded_before_a_flag_stays_succeeded,
+    flags::flag_of_two_probes_clears_when_both_recover,
+    retention::agent_cannot_list_or_remove_outputs_of_another,
+    retention::outputs_needed_by_a_live_run_stay,
+    retention::removed_outputs_are_not_reused,
+    retention::outputs_unknown_to_the_server_may_be_removed,
+    graph_run::graph_run_is_never_claimed_or_swept,
+    graph_run::graph_cancelled_by_sql_function_stops_soon,
+    graph_run::retry_of_a_graph_with_pruned_jobs_is_refused,
+    graph_run::job_ended_by_plain_sql_is_noticed_without_a_full_pass,
+    graph_run::graph_run_ends_when_plain_sql_ends_its_last_job,
+    graph_run::graph_run_ended_by_plain_sql_ends_its_jobs,
+    graph_run::cancel_and_retry_of_the_run_apply_to_the_graph,
+    graph_run::graph_run_state_follows_its_jobs,
+    graph_run::job_changed_by_plain_sql_is_stopped_on_its_agent,
+    graph_run::old_graphs_are_pruned_in_batches,
+    graph_run::old_graphs_are_pruned,
+    placement::job_is_placed_on_the_agent_with_its_files,
+    placement::job_is_placed_where_later_jobs_need_its_files,
+    placement::job_waits_for_the_agent_with_its_files,
+    placement::files_of_a_forgotten_agent_are_lost,
+    placement::files_on_two_agents_are_joined_by_a_rerun,
+    placement::only_existing_files_are_reused,
+    reports::report_of_an_old_attempt_changes_nothing,
+    reports::heartbeat_reports_task_stages,
+    reports::heartbeat_records_a_limited_number_of_stages,
+    reports::agent_with_a_wrong_clock_works,
+    reports::logs_of_every_attempt_are_stored_up_to_a_limit,
+    reports::outputs_of_the_successful_attempt_are_passed_on,
+    reports::repeated_and_unordered_reports_change_nothing,
+    reports::report_over_a_limit_is_refused,
+    retry::failed_command_is_retried_only_with_retries,
+    retry::graph_retry_reuses_succeeded_jobs,
+    retry::job_that_an_agent_cannot_execute_goes_to_another,
+    retry::job_without_its_secret_goes_to_another_agent,
+    retry::agent_failures_are_limited_and_back_off,
+    retry::named_jobs_and_their_dependents_run_again,
+    capacity::job_heavier_than_its_pool_is_refused,
+    capacity::job_heavier_than_every_agent_fails,
+    capacity::job_waits_for_an_agent_known_at_submission,
+    capacity::pool_limits_the_total_weight_of_its_jobs,
+    capacity::shrunk_pool_blocks_its_heavier_jobs,
+    capacity::flooding_workspace_leaves_capacity_for_another,
+    capacity::agent_runs_jobs_up_to_its_capacity,
+    capacity::equal_workspace_names_of_two_projects_share_fairly,
+    size::chain_of_five_hundred_jobs_completes,
+    size::failure_spreads_in_one_pass,
+    size::many_small_graphs_complete,
+    size::graph_of_ten_thousand_jobs_completes,
+    submit::invalid_graph_is_refused_completely,
+    submit::job_changes_are_listed_by_version,
+    submit::requested_jobs_run_with_their_dependencies,
+    submit::repeated_submission_returns_the_same_graph,
+    why::every_wait_has_a_reason,
 }

@@ -1,5 +1,5 @@
-//! Webhooks that come in, over the whole door: one list of cases, run on each store.
-#![expect(clippy::expect_used, reason = "what fails here ends the test, loudly")]
+//! Incoming webhooks through the complete HTTP API: one list of cases, run on each store.
+#![expect(clippy::expect_used, reason = "a failed step must end the test")]
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -14,12 +14,12 @@ use tidemill_core::run::Run;
 use tidemill_core::signature::sign;
 use tidemill_engine::clock::Clock;
 use tidemill_engine::sync::{SyncSettings, Syncs};
-use tidemill_engine::{Engine, Patience};
+use tidemill_engine::{Engine, RetryPolicy};
 use tidemill_store::RunFilter;
-use tidemill_testkit::door::{Kind, Stage, at};
+use tidemill_testkit::interface::{Fixture, Kind, at};
 use tower::ServiceExt as _;
 
-/// An environment variable that every test has: its value is the secret.
+/// An environment variable that exists in every test: its value is the secret.
 const SECRET_ENV: &str = "CARGO_PKG_NAME";
 const SHA: &str = "6113728f27ae82c7b1a177c8d03f9e96e0adf246";
 
@@ -27,49 +27,48 @@ macro_rules! on_both {
     ($($case:ident),+ $(,)?) => {
         mod postgres {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { super::$case(tidemill_testkit::door::Kind::Postgres).await; })+
+            async fn $case() { super::$case(tidemill_testkit::interface::Kind::Postgres).await; })+
         }
         mod sqlite {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { super::$case(tidemill_testkit::door::Kind::Sqlite).await; })+
+            async fn $case() { super::$case(tidemill_testkit::interface::Kind::Sqlite).await; })+
         }
     };
 }
 
 on_both! {
-    a_push_queues_a_run_by_its_branch,
-    a_delivery_that_comes_twice_is_one_run,
-    a_wrong_signature_reads_like_an_unknown_hook,
-    what_queues_nothing_is_answered_202,
-    a_body_that_is_too_large_is_refused,
-    an_environment_that_is_missing_is_said_clearly,
-    a_hook_without_its_secret_reads_like_an_unknown_one,
-    anybody_who_signs_time_and_body_may_queue,
-    one_signed_delivery_is_one_run_under_every_key,
-    an_old_or_changed_generic_delivery_is_refused,
-    hooks_are_set_up_listed_and_removed,
+    push_queues_a_run_by_its_branch,
+    repeated_delivery_makes_one_run,
+    wrong_signature_answers_like_an_unknown_hook,
+    delivery_without_matching_rule_is_answered_202,
+    body_over_the_limit_is_refused,
+    missing_environment_is_reported,
+    hook_without_secret_answers_like_an_unknown_hook,
+    signed_generic_delivery_queues_a_run,
+    signed_delivery_with_several_keys_makes_one_run,
+    old_or_modified_generic_delivery_is_refused,
+    hooks_are_created_listed_and_removed,
 }
 
-struct Desk {
-    stage: Stage,
+struct HookFixture {
+    base: Fixture,
     clock: Clock,
     engine: Engine,
-    door: Router,
+    interface: Router,
 }
 
-impl Desk {
+impl HookFixture {
     async fn open(kind: Kind) -> Self {
-        let stage = Stage::open(kind).await;
+        let base = Fixture::open(kind).await;
         let clock = Clock::fixed(at(0));
-        let engine = Engine::new(stage.store.clone(), clock.clone(), Patience::None);
+        let engine = Engine::new(base.store.clone(), clock.clone(), RetryPolicy::None);
         let syncs = Syncs::new(engine.clone(), SyncSettings::default());
-        let door = router(App::new(syncs, Access::Open { name: "test".to_owned() }));
-        stage
-            .store
+        let interface = router(App::new(syncs, Access::Open { name: "test".to_owned() }));
+        base.store
             .create_project("shop", vec!["prod".to_owned(), "dev".to_owned()], Some(at(0)))
             .await
             .expect("the environments are made");
-        Self { stage, clock, engine, door }
+        Self { base, clock, engine, interface }
     }
 
     async fn hook(&self, name: &str, kind: HookKind, rules: Vec<HookRule>) {
@@ -86,19 +85,19 @@ impl Desk {
     }
 
     async fn send(&self, request: Request<Body>) -> (StatusCode, Value) {
-        let answer = self.door.clone().oneshot(request).await.expect("the door answers");
+        let answer = self.interface.clone().oneshot(request).await.expect("the API answers");
         let status = answer.status();
         let body = to_bytes(answer.into_body(), 1 << 20).await.expect("the answer is read");
         (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
     }
 
-    /// A delivery as GitHub sends it.
+    /// Sends a delivery like GitHub.
     async fn github(&self, hook: &str, event: &str, delivery: &str, body: &str) -> (StatusCode, Value) {
         let signature = format!("sha256={}", sign(secret().as_bytes(), &[body.as_bytes()]));
         self.send(github(hook, event, delivery, &signature, body)).await
     }
 
-    /// The run that an answer names.
+    /// Returns the run that an answer names.
     async fn run(&self, answer: &Value) -> Run {
         let mut runs = self.runs().await;
         runs.retain(|run| run.run_id.as_str() == answer["run_id"]);
@@ -107,7 +106,7 @@ impl Desk {
 
     async fn runs(&self) -> Vec<Run> {
         let filter = RunFilter { limit: 100, ..RunFilter::default() };
-        self.stage.store.runs(filter).await.expect("the runs are read")
+        self.base.store.runs(filter).await.expect("the runs are read")
     }
 }
 
@@ -132,7 +131,7 @@ fn generic(hook: &str, time: i64, signature: &str) -> http::request::Builder {
         .header("x-tidemill-signature", signature)
 }
 
-/// The body of a push, in the shape and the order in which GitHub sends it.
+/// Returns the body of a push, in the shape and order of GitHub.
 fn push(git_ref: &str) -> String {
     json!({
         "ref": git_ref,
@@ -156,9 +155,9 @@ fn push(git_ref: &str) -> String {
     .to_string()
 }
 
-async fn a_push_queues_a_run_by_its_branch(kind: Kind) {
-    let desk = Desk::open(kind).await;
-    desk.hook("shop", HookKind::Github, default_rules()).await;
+async fn push_queues_a_run_by_its_branch(kind: Kind) {
+    let fixture = HookFixture::open(kind).await;
+    fixture.hook("shop", HookKind::Github, default_rules()).await;
     for (number, (git_ref, env)) in [
         ("refs/heads/main", "shop/staging"),
         ("refs/heads/release/1.2", "shop/prod"),
@@ -167,9 +166,9 @@ async fn a_push_queues_a_run_by_its_branch(kind: Kind) {
     .into_iter()
     .enumerate()
     {
-        let (status, answer) = desk.github("shop", "push", &format!("d-{number}"), &push(git_ref)).await;
+        let (status, answer) = fixture.github("shop", "push", &format!("d-{number}"), &push(git_ref)).await;
         assert_eq!((status, &answer["created"]), (StatusCode::CREATED, &json!(true)), "{answer}");
-        let run = desk.run(&answer).await;
+        let run = fixture.run(&answer).await;
         assert_eq!(run.env_id.as_str(), env, "{git_ref}");
         assert_eq!(run.git_sha.as_deref(), Some(SHA));
         assert_eq!(run.git_ref.as_deref(), git_ref.strip_prefix("refs/heads/"));
@@ -178,34 +177,36 @@ async fn a_push_queues_a_run_by_its_branch(kind: Kind) {
     }
     let dispatch = json!({"ref": "refs/heads/main", "inputs": {"colour": "blue"}, "workflow": "go.yml",
         "repository": {"full_name": "acme/shop"}, "sender": {"login": "ann"}});
-    let (status, answer) = desk.github("shop", "workflow_dispatch", "d-9", &dispatch.to_string()).await;
+    let (status, answer) = fixture.github("shop", "workflow_dispatch", "d-9", &dispatch.to_string()).await;
     assert_eq!(status, StatusCode::CREATED);
-    let run = desk.run(&answer).await;
+    let run = fixture.run(&answer).await;
     assert_eq!((run.env_id.as_str(), &run.git_sha), ("shop/staging", &None));
     assert_eq!(run.metadata["github"]["inputs"]["colour"], "blue");
 }
 
-async fn a_delivery_that_comes_twice_is_one_run(kind: Kind) {
-    let desk = Desk::open(kind).await;
-    desk.hook("shop", HookKind::Github, default_rules()).await;
+async fn repeated_delivery_makes_one_run(kind: Kind) {
+    let fixture = HookFixture::open(kind).await;
+    fixture.hook("shop", HookKind::Github, default_rules()).await;
     let body = push("refs/heads/main");
-    let (first, one) = desk.github("shop", "push", "d-1", &body).await;
-    let (second, other) = desk.github("shop", "push", "d-1", &body).await;
+    let (first, one) = fixture.github("shop", "push", "d-1", &body).await;
+    let (second, other) = fixture.github("shop", "push", "d-1", &body).await;
     assert_eq!((first, second), (StatusCode::CREATED, StatusCode::OK));
     assert_eq!((&one["run_id"], &other["created"]), (&other["run_id"], &json!(false)));
-    let both =
-        tokio::join!(desk.github("shop", "push", "d-2", &body), desk.github("shop", "push", "d-2", &body));
+    let both = tokio::join!(
+        fixture.github("shop", "push", "d-2", &body),
+        fixture.github("shop", "push", "d-2", &body)
+    );
     assert_eq!(both.0.1["run_id"], both.1.1["run_id"], "{both:?}");
-    assert_eq!(desk.runs().await.len(), 2);
-    assert_eq!(desk.run(&both.0.1).await.idempotency_key.as_deref(), Some("github:d-2"));
+    assert_eq!(fixture.runs().await.len(), 2);
+    assert_eq!(fixture.run(&both.0.1).await.idempotency_key.as_deref(), Some("github:d-2"));
 }
 
-async fn a_wrong_signature_reads_like_an_unknown_hook(kind: Kind) {
-    let desk = Desk::open(kind).await;
-    desk.hook("shop", HookKind::Github, default_rules()).await;
+async fn wrong_signature_answers_like_an_unknown_hook(kind: Kind) {
+    let fixture = HookFixture::open(kind).await;
+    fixture.hook("shop", HookKind::Github, default_rules()).await;
     let body = push("refs/heads/main");
     let right = format!("sha256={}", sign(secret().as_bytes(), &[body.as_bytes()]));
-    let unknown = desk.send(github("nobody", "push", "d-1", &right, &body)).await;
+    let unknown = fixture.send(github("nobody", "push", "d-1", &right, &body)).await;
     assert_eq!(unknown.0, StatusCode::UNAUTHORIZED);
     let flipped = body.replacen("mend", "menD", 1);
     let wrong_secret = format!("sha256={}", sign(b"another", &[body.as_bytes()]));
@@ -215,19 +216,19 @@ async fn a_wrong_signature_reads_like_an_unknown_hook(kind: Kind) {
         ("sha256=", body.as_str()),
         ("", body.as_str()),
         (&right["sha256=".len()..], body.as_str()),
-        // What is not even JSON reads the same: nothing is parsed before.
+        // Invalid JSON gets the same response, because nothing is parsed before the check.
         (right.as_str(), "{"),
     ] {
-        assert_eq!(desk.send(github("shop", "push", "d-1", signature, body)).await, unknown);
+        assert_eq!(fixture.send(github("shop", "push", "d-1", signature, body)).await, unknown);
     }
     let none = Request::post("/v1/hooks/shop").body(Body::from(body)).expect("a request");
-    assert_eq!(desk.send(none).await, unknown);
-    assert_eq!(desk.runs().await.len(), 0);
+    assert_eq!(fixture.send(none).await, unknown);
+    assert_eq!(fixture.runs().await.len(), 0);
 }
 
-async fn what_queues_nothing_is_answered_202(kind: Kind) {
-    let desk = Desk::open(kind).await;
-    desk.hook("shop", HookKind::Github, default_rules()).await;
+async fn delivery_without_matching_rule_is_answered_202(kind: Kind) {
+    let fixture = HookFixture::open(kind).await;
+    fixture.hook("shop", HookKind::Github, default_rules()).await;
     let gone = push("refs/heads/main").replace("\"deleted\":false", "\"deleted\":true");
     for (event, body) in [
         ("ping", json!({"zen": "Keep it logically awesome."}).to_string()),
@@ -235,28 +236,28 @@ async fn what_queues_nothing_is_answered_202(kind: Kind) {
         ("push", gone),
         ("push", push("refs/tags/v1")),
     ] {
-        let (status, answer) = desk.github("shop", event, "d-1", &body).await;
+        let (status, answer) = fixture.github("shop", event, "d-1", &body).await;
         assert_eq!(status, StatusCode::ACCEPTED, "{answer}");
         assert!(answer["ignored"].is_string() && answer["run_id"].is_null(), "{answer}");
     }
-    let (status, answer) = desk.github("shop", "push", "d-1", "{").await;
+    let (status, answer) = fixture.github("shop", "push", "d-1", "{").await;
     assert_eq!((status, &answer["code"]), (StatusCode::BAD_REQUEST, &json!("bad_json")));
-    let (status, _) = desk.github("shop", "push", "d-1", "{}").await;
+    let (status, _) = fixture.github("shop", "push", "d-1", "{}").await;
     assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
-    assert_eq!(desk.runs().await.len(), 0);
+    assert_eq!(fixture.runs().await.len(), 0);
 }
 
-async fn a_body_that_is_too_large_is_refused(kind: Kind) {
-    let desk = Desk::open(kind).await;
-    desk.hook("shop", HookKind::Github, default_rules()).await;
+async fn body_over_the_limit_is_refused(kind: Kind) {
+    let fixture = HookFixture::open(kind).await;
+    fixture.hook("shop", HookKind::Github, default_rules()).await;
     let large = " ".repeat(HOOK_BODY_BYTES_MAX + 1);
-    let (status, answer) = desk.github("shop", "push", "d-1", &large).await;
+    let (status, answer) = fixture.github("shop", "push", "d-1", &large).await;
     assert_eq!((status, &answer["code"]), (StatusCode::PAYLOAD_TOO_LARGE, &json!("too_large")));
 }
 
-async fn an_environment_that_is_missing_is_said_clearly(kind: Kind) {
-    let desk = Desk::open(kind).await;
-    let refused = desk.engine.put_hook(Hook {
+async fn missing_environment_is_reported(kind: Kind) {
+    let fixture = HookFixture::open(kind).await;
+    let refused = fixture.engine.put_hook(Hook {
         hook: "shop".to_owned(),
         project_id: "shop".to_owned(),
         kind: HookKind::Github,
@@ -265,31 +266,34 @@ async fn an_environment_that_is_missing_is_said_clearly(kind: Kind) {
         paused_at: None,
         created_at: at(0),
     });
-    let refused = refused.await.expect_err("a rule that somebody wrote must lead somewhere");
+    let refused = refused.await.expect_err("a configured rule must match");
     assert_eq!(refused.hint().as_deref(), Some("tidemill project create shop --env moon"));
     let hook = json!({"project": "bank", "kind": "github", "secret_env": SECRET_ENV});
     let put = Request::put("/v1/hooks/bank").body(Body::from(hook.to_string())).expect("a request");
-    assert_eq!(desk.send(put).await.0, StatusCode::OK);
-    let (status, answer) = desk.github("bank", "push", "d-1", &push("refs/heads/feature/x")).await;
+    assert_eq!(fixture.send(put).await.0, StatusCode::OK);
+    let (status, answer) = fixture.github("bank", "push", "d-1", &push("refs/heads/feature/x")).await;
     assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{answer}");
-    assert_eq!(answer["message"], "hook bank leads to environment `dev`, which project `bank` has not");
+    assert_eq!(
+        answer["message"],
+        "hook bank uses environment `dev`, but project `bank` has no such environment"
+    );
     assert_eq!(answer["hint"], "tidemill project create bank --env dev");
 }
 
-async fn a_hook_without_its_secret_reads_like_an_unknown_one(kind: Kind) {
-    let desk = Desk::open(kind).await;
+async fn hook_without_secret_answers_like_an_unknown_hook(kind: Kind) {
+    let fixture = HookFixture::open(kind).await;
     let hook = json!({"project": "shop", "kind": "github", "secret_env": "TIDEMILL_TEST_IS_NEVER_SET"});
     let put = Request::put("/v1/hooks/shop").body(Body::from(hook.to_string())).expect("a request");
-    assert_eq!(desk.send(put).await.0, StatusCode::OK);
-    let told = desk.github("shop", "push", "d-1", &push("refs/heads/main")).await;
-    assert_eq!((told.0, &told.1["code"]), (StatusCode::UNAUTHORIZED, &json!("bad_signature")));
-    assert_eq!(told, desk.github("nobody", "push", "d-1", &push("refs/heads/main")).await);
-    assert_eq!(desk.runs().await.len(), 0);
+    assert_eq!(fixture.send(put).await.0, StatusCode::OK);
+    let message = fixture.github("shop", "push", "d-1", &push("refs/heads/main")).await;
+    assert_eq!((message.0, &message.1["code"]), (StatusCode::UNAUTHORIZED, &json!("bad_signature")));
+    assert_eq!(message, fixture.github("nobody", "push", "d-1", &push("refs/heads/main")).await);
+    assert_eq!(fixture.runs().await.len(), 0);
 }
 
-async fn anybody_who_signs_time_and_body_may_queue(kind: Kind) {
-    let desk = Desk::open(kind).await;
-    desk.hook("any", HookKind::Generic, default_rules()).await;
+async fn signed_generic_delivery_queues_a_run(kind: Kind) {
+    let fixture = HookFixture::open(kind).await;
+    fixture.hook("any", HookKind::Generic, default_rules()).await;
     let time = at(0).timestamp();
     let signed = |time: i64, body: &str| {
         let stamp = time.to_string();
@@ -299,40 +303,40 @@ async fn anybody_who_signs_time_and_body_may_queue(kind: Kind) {
     let send = |time: i64, body: &str| {
         generic("any", time, &signed(time, body)).body(Body::from(body.to_owned())).expect("a request")
     };
-    let (status, first) = desk.send(send(time, &body)).await;
+    let (status, first) = fixture.send(send(time, &body)).await;
     assert_eq!(status, StatusCode::CREATED, "{first}");
-    let run = &desk.runs().await[0];
+    let run = &fixture.runs().await[0];
     assert_eq!((run.env_id.as_str(), run.priority, &run.metadata), ("shop/staging", 7, &json!({"a": 1})));
-    let (status, again) = desk.send(send(time, &body)).await;
+    let (status, again) = fixture.send(send(time, &body)).await;
     assert_eq!(
         (status, &again["run_id"]),
         (StatusCode::OK, &first["run_id"]),
-        "what is replayed is the same"
+        "the replayed message is equal"
     );
     let keyed = |time: i64| {
         let request = generic("any", time, &signed(time, &body)).header("idempotency-key", "k-1");
         request.body(Body::from(body.clone())).expect("a request")
     };
-    let (one, other) = (desk.send(keyed(time + 1)).await, desk.send(keyed(time + 2)).await);
+    let (one, other) = (fixture.send(keyed(time + 1)).await, fixture.send(keyed(time + 2)).await);
     assert_eq!((one.0, other.0), (StatusCode::CREATED, StatusCode::OK));
     assert_eq!(one.1["run_id"], other.1["run_id"]);
     for bad in
         [json!({"project": "bank", "env": "staging"}), json!({"env": "staging", "colour": 1}), json!({})]
     {
-        let (status, answer) = desk.send(send(time, &bad.to_string())).await;
+        let (status, answer) = fixture.send(send(time, &bad.to_string())).await;
         assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{answer}");
     }
     let bad = json!({"env": "staging", "colour": 1, "max_attempts": 0, "labels": ["a,b"]});
-    let (_, answer) = desk.send(send(time, &bad.to_string())).await;
+    let (_, answer) = fixture.send(send(time, &bad.to_string())).await;
     let faults = answer["faults"].as_array().map(Vec::len);
     assert_eq!((&answer["code"], faults), (&json!("invalid"), Some(3)), "every fault at once: {answer}");
-    assert_eq!(desk.runs().await.len(), 2);
+    assert_eq!(fixture.runs().await.len(), 2);
 }
 
-async fn one_signed_delivery_is_one_run_under_every_key(kind: Kind) {
-    let desk = Desk::open(kind).await;
-    desk.hook("any", HookKind::Generic, default_rules()).await;
-    desk.hook("other", HookKind::Generic, default_rules()).await;
+async fn signed_delivery_with_several_keys_makes_one_run(kind: Kind) {
+    let fixture = HookFixture::open(kind).await;
+    fixture.hook("any", HookKind::Generic, default_rules()).await;
+    fixture.hook("other", HookKind::Generic, default_rules()).await;
     let (time, body) = (at(0).timestamp(), json!({"git_ref": "main"}).to_string());
     let digits = sign(secret().as_bytes(), &[time.to_string().as_bytes(), b".", body.as_bytes()]);
     let send = async |hook: &str, digits: &str, key: Option<&str>| {
@@ -340,11 +344,11 @@ async fn one_signed_delivery_is_one_run_under_every_key(kind: Kind) {
         if let Some(key) = key {
             request = request.header("idempotency-key", key);
         }
-        desk.send(request.body(Body::from(body.clone())).expect("a request")).await
+        fixture.send(request.body(Body::from(body.clone())).expect("a request")).await
     };
     let (status, first) = send("any", &digits, Some("k-1")).await;
     assert_eq!(status, StatusCode::CREATED, "{first}");
-    // Whoever saw it on its way can choose another key, and nothing that is signed.
+    // An observer can change the key, but nothing that is signed.
     for (digits, key) in [
         (digits.clone(), Some("k-2")),
         (digits.clone(), None),
@@ -354,14 +358,14 @@ async fn one_signed_delivery_is_one_run_under_every_key(kind: Kind) {
         let (status, again) = send("any", &digits, key).await;
         assert_eq!((status, &again["run_id"]), (StatusCode::OK, &first["run_id"]), "{key:?} {digits}");
     }
-    assert_eq!(desk.runs().await.len(), 1);
+    assert_eq!(fixture.runs().await.len(), 1);
     let (status, elsewhere) = send("other", &digits, Some("k-4")).await;
     assert_eq!(status, StatusCode::CREATED, "another hook is another receiver: {elsewhere}");
 }
 
-async fn an_old_or_changed_generic_delivery_is_refused(kind: Kind) {
-    let desk = Desk::open(kind).await;
-    desk.hook("any", HookKind::Generic, default_rules()).await;
+async fn old_or_modified_generic_delivery_is_refused(kind: Kind) {
+    let fixture = HookFixture::open(kind).await;
+    fixture.hook("any", HookKind::Generic, default_rules()).await;
     let body = json!({"env": "staging"}).to_string();
     let sign_at = |time: i64| {
         format!("v1={}", sign(secret().as_bytes(), &[time.to_string().as_bytes(), b".", body.as_bytes()]))
@@ -376,20 +380,20 @@ async fn an_old_or_changed_generic_delivery_is_refused(kind: Kind) {
         (now, sign_at(now - 1)),
         (now, format!("v1={}", sign(secret().as_bytes(), &[body.as_bytes()]))),
     ] {
-        assert_eq!(desk.send(send(time, signature)).await.0, StatusCode::UNAUTHORIZED, "{time}");
+        assert_eq!(fixture.send(send(time, signature)).await.0, StatusCode::UNAUTHORIZED, "{time}");
     }
-    assert_eq!(desk.send(send(now - 300, sign_at(now - 300))).await.0, StatusCode::CREATED);
-    desk.clock.advance(TimeDelta::seconds(301));
-    assert_eq!(desk.send(send(now - 1, sign_at(now - 1))).await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(fixture.send(send(now - 300, sign_at(now - 300))).await.0, StatusCode::CREATED);
+    fixture.clock.advance(TimeDelta::seconds(301));
+    assert_eq!(fixture.send(send(now - 1, sign_at(now - 1))).await.0, StatusCode::UNAUTHORIZED);
 }
 
-async fn hooks_are_set_up_listed_and_removed(kind: Kind) {
-    let desk = Desk::open(kind).await;
+async fn hooks_are_created_listed_and_removed(kind: Kind) {
+    let fixture = HookFixture::open(kind).await;
     let put = |name: &str, body: Value| {
         Request::put(format!("/v1/hooks/{name}")).body(Body::from(body.to_string())).expect("a request")
     };
     let good = json!({"project": "shop", "kind": "github", "secret_env": SECRET_ENV});
-    let (status, answer) = desk.send(put("shop", good.clone())).await;
+    let (status, answer) = fixture.send(put("shop", good.clone())).await;
     assert_eq!((status, &answer["rules"][0]["env"]), (StatusCode::OK, &json!("staging")));
     for (name, body, expected) in [
         ("shop", json!({"project": "nowhere", "kind": "github", "secret_env": "A"}), StatusCode::NOT_FOUND),
@@ -401,17 +405,17 @@ async fn hooks_are_set_up_listed_and_removed(kind: Kind) {
         ),
         ("shop", json!({"project": "bank", "kind": "github", "secret_env": "A"}), StatusCode::CONFLICT),
     ] {
-        assert_eq!(desk.send(put(name, body.clone())).await.0, expected, "{name} {body}");
+        assert_eq!(fixture.send(put(name, body.clone())).await.0, expected, "{name} {body}");
     }
     let mut paused = good;
     paused["paused"] = json!(true);
-    assert_eq!(desk.send(put("shop", paused)).await.0, StatusCode::OK);
-    let (status, _) = desk.github("shop", "push", "d-1", &push("refs/heads/main")).await;
-    assert_eq!(status, StatusCode::ACCEPTED, "a hook that is paused queues nothing");
+    assert_eq!(fixture.send(put("shop", paused)).await.0, StatusCode::OK);
+    let (status, _) = fixture.github("shop", "push", "d-1", &push("refs/heads/main")).await;
+    assert_eq!(status, StatusCode::ACCEPTED, "a paused hook queues nothing");
     let list = || Request::get("/v1/hooks").body(Body::empty()).expect("a request");
-    assert_eq!(desk.send(list()).await.1["items"].as_array().map(Vec::len), Some(1));
+    assert_eq!(fixture.send(list()).await.1["items"].as_array().map(Vec::len), Some(1));
     let remove = || Request::delete("/v1/hooks/shop").body(Body::empty()).expect("a request");
-    assert_eq!(desk.send(remove()).await.0, StatusCode::NO_CONTENT);
-    let (status, answer) = desk.send(remove()).await;
+    assert_eq!(fixture.send(remove()).await.0, StatusCode::NO_CONTENT);
+    let (status, answer) = fixture.send(remove()).await;
     assert_eq!((status, &answer["code"]), (StatusCode::NOT_FOUND, &json!("unknown_hook")));
 }

@@ -1,4 +1,4 @@
-//! One bad row, one burst or one open transaction must not stop anybody else: the kernel on PostgreSQL, in plain SQL.
+//! One bad row, one burst or one open transaction must not block others: the kernel on PostgreSQL, in plain SQL.
 #![expect(clippy::unwrap_used, reason = "a set-up that fails ends the test")]
 
 #[path = "isolation/bursts.rs"]
@@ -12,23 +12,25 @@ mod refusals;
 
 use sqlx::postgres::{PgConnection, PgPool, PgRow};
 use sqlx::{AssertSqlSafe, Connection as _, Row as _};
-use tidemill_testkit::door::{Kind, Plain, Stage};
+use tidemill_testkit::interface::{Fixture, Kind, PlainSql};
 
 /// A migrated database with a project, and plain SQL on it.
 struct Kernel {
-    _stage: Stage,
+    _stage: Fixture,
     pool: PgPool,
 }
 
 impl Kernel {
     async fn open() -> Self {
-        let stage = Stage::open_bare(Kind::Postgres).await;
-        stage.store.create_project("shop", vec!["staging".to_owned()], None).await.unwrap();
-        let Plain::Postgres(pool) = stage.plain.clone() else { panic!("these tests are about PostgreSQL") };
-        Self { _stage: stage, pool }
+        let fixture = Fixture::open_bare(Kind::Postgres).await;
+        fixture.store.create_project("shop", vec!["staging".to_owned()], None).await.unwrap();
+        let PlainSql::Postgres(pool) = fixture.plain.clone() else {
+            panic!("these tests are about PostgreSQL")
+        };
+        Self { _stage: fixture, pool }
     }
 
-    /// A session of its own, for a transaction that stays open.
+    /// Opens a session for a transaction that stays open.
     async fn session(&self) -> PgConnection {
         PgConnection::connect_with(&self.pool.connect_options()).await.unwrap()
     }
@@ -41,7 +43,7 @@ impl Kernel {
         self.try_rows(text).await.unwrap_or_else(|bad| panic!("{text}: {bad}"))
     }
 
-    /// The one value of a statement, as text.
+    /// Returns the only value of a statement as text.
     async fn value(&self, text: &str) -> Option<String> {
         let rows = self.rows(&format!("SELECT (q.x)::text FROM ({text}) q (x)")).await;
         assert_eq!(rows.len(), 1, "{text}");
@@ -55,7 +57,7 @@ impl Kernel {
             .unwrap_or_else(|bad| panic!("{text}: {bad}"));
     }
 
-    /// The SQLSTATE that a statement is refused with.
+    /// Returns the SQLSTATE with which a statement is refused.
     async fn refusal(&self, text: &str) -> String {
         match sqlx::raw_sql(AssertSqlSafe(text.to_owned())).execute(&self.pool).await {
             Ok(_) => panic!("accepted: {text}"),
@@ -63,7 +65,7 @@ impl Kernel {
         }
     }
 
-    /// Queues a run with further arguments of `queue_run`; its id.
+    /// Queues a run with further arguments of `queue_run`; returns its id.
     async fn queue(&self, more: &str) -> String {
         let text = format!("SELECT run_id FROM ops.queue_run('shop', 'staging', NULL, NULL{more})");
         self.value(&text).await.unwrap()

@@ -1,18 +1,18 @@
-//! Live events: nothing is lost and nothing is told twice, however readers go and come back.
-#![expect(clippy::expect_used, reason = "what fails here ends the test, loudly")]
+//! Live events: none is lost and none is repeated, however readers reconnect.
+#![expect(clippy::expect_used, reason = "a failed step must end the test")]
 
-#[path = "live/all.rs"]
-mod all;
+#[path = "live/all_runs.rs"]
+mod all_runs;
 #[path = "live/client.rs"]
 mod client;
-#[path = "live/late.rs"]
-mod late;
-#[path = "live/one.rs"]
-mod one;
+#[path = "live/late_commits.rs"]
+mod late_commits;
+#[path = "live/one_run.rs"]
+mod one_run;
+#[path = "live/reader.rs"]
+mod reader;
 #[path = "live/restart.rs"]
 mod restart;
-#[path = "live/tap.rs"]
-mod tap;
 
 use axum::Router;
 use tidemill_api::App;
@@ -21,62 +21,62 @@ use tidemill_core::RunId;
 use tidemill_core::event::NewEvent;
 use tidemill_core::run::QueueRun;
 use tidemill_engine::sync::{SyncSettings, Syncs};
-use tidemill_engine::{Clock, Engine, Patience};
+use tidemill_engine::{Clock, Engine, RetryPolicy};
 use tidemill_store::{Holder, Store};
-use tidemill_testkit::door::{Kind, Stage, at, info};
+use tidemill_testkit::interface::{Fixture, Kind, at, info};
 
-pub(crate) use tap::Tap;
+pub(crate) use reader::StreamReader;
 
-/// A server without a port, on a database of its own.
+/// A router without a port, on a database of its own.
 #[derive(Clone)]
-pub(crate) struct Scene {
-    pub(crate) stage: Stage,
+pub(crate) struct LiveFixture {
+    pub(crate) base: Fixture,
     pub(crate) app: App,
-    pub(crate) door: Router,
+    pub(crate) interface: Router,
 }
 
-impl Scene {
+impl LiveFixture {
     async fn open(kind: Kind) -> Self {
-        Self::on(Stage::open(kind).await)
+        Self::on(Fixture::open(kind).await)
     }
 
-    pub(crate) fn on(stage: Stage) -> Self {
-        let app = app(&stage.store);
-        Self { door: tidemill_api::router(app.clone()), app, stage }
+    pub(crate) fn on(base: Fixture) -> Self {
+        let app = app(&base.store);
+        Self { interface: tidemill_api::router(app.clone()), app, base }
     }
 
-    /// Another server on the same data.
-    pub(crate) async fn beside(&self) -> Router {
-        tidemill_api::router(app(&self.stage.beside().await))
+    /// Returns another server on the same data.
+    pub(crate) async fn second_server(&self) -> Router {
+        tidemill_api::router(app(&self.base.open_second_store().await))
     }
 
-    pub(crate) async fn tap(&self, path: &str, after: Option<&str>) -> Tap {
-        Tap::open(&self.door, path, after).await
+    pub(crate) async fn reader(&self, path: &str, after: Option<&str>) -> StreamReader {
+        StreamReader::open(&self.interface, path, after).await
     }
 
-    /// A run that runs, in a project.
+    /// Starts a run in a project.
     pub(crate) async fn running(&self, project: &str) -> RunId {
-        self.stage.running(QueueRun::new(project, "staging"), "ann", at(0)).await.run_id
+        self.base.running(QueueRun::new(project, "staging"), "ann", at(0)).await.run_id
     }
 
-    /// Appends events that say these numbers.
-    pub(crate) async fn say(&self, run: &RunId, numbers: std::ops::Range<usize>) {
+    /// Appends events with these numbers.
+    pub(crate) async fn append_numbers(&self, run: &RunId, numbers: std::ops::Range<usize>) {
         let events: Vec<NewEvent> = numbers.map(|number| info(&number.to_string())).collect();
-        let ids = self.stage.append(run, events, Holder::default(), at(1)).await;
+        let ids = self.base.append(run, events, Holder::default(), at(1)).await;
         assert!(ids.iter().all(Option::is_some), "the run is held");
     }
 }
 
-/// The door on a store.
+/// Returns the HTTP API on a store.
 pub(crate) fn app(store: &Store) -> App {
-    let engine = Engine::new(store.clone(), Clock::Database, Patience::None);
+    let engine = Engine::new(store.clone(), Clock::Database, RetryPolicy::None);
     App::new(Syncs::new(engine, SyncSettings::default()), Access::Open { name: "tester".to_owned() })
 }
 
 /// Makes a test of each case on each store.
 macro_rules! cases {
     ($($topic:ident: $($case:ident),+ $(,)?;)+) => {
-        /// The name of every case that is on the list.
+        /// The names of all listed cases.
         const LISTED: &[&str] = &[$($(stringify!($case)),+),+];
         mod postgres { cases! { @store Postgres, $($topic: $($case),+;)+ } }
         mod pgbouncer { cases! { @store Pgbouncer, $($topic: $($case),+;)+ } }
@@ -86,37 +86,37 @@ macro_rules! cases {
         $($(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $case() {
-                let scene = crate::Scene::open(tidemill_testkit::door::Kind::$kind).await;
-                crate::$topic::$case(scene.clone()).await;
-                scene.app.close();
-                scene.stage.close().await;
+                let fixture = crate::LiveFixture::open(tidemill_testkit::interface::Kind::$kind).await;
+                crate::$topic::$case(fixture.clone()).await;
+                fixture.app.close();
+                fixture.base.close().await;
             }
         )+)+
     };
 }
 
 cases! {
-    one:
-        a_run_is_told_from_its_beginning_and_then_live,
-        a_reader_of_a_run_resumes_anywhere,
-        a_run_is_told_in_order_while_others_write_it,
-        a_quiet_stream_says_that_it_lives,
-        what_names_no_place_is_refused,
-        a_stream_ends_when_the_server_closes;
-    all:
-        everything_is_told_as_it_is_written,
-        a_project_is_told_its_own_events_alone,
-        a_reader_resumes_at_every_place_of_a_batch,
-        a_reader_that_got_nothing_yet_misses_nothing,
-        a_reader_goes_from_server_to_server,
-        random_writers_and_random_reconnects_lose_and_double_nothing,
-        a_slow_reader_is_let_go_and_resumes,
-        pruned_events_vanish_and_nothing_else;
+    one_run:
+        run_stream_starts_with_past_events_then_live,
+        run_reader_resumes_at_any_event,
+        run_stream_keeps_order_with_concurrent_writers,
+        quiet_stream_sends_keep_alives,
+        malformed_resume_position_is_refused,
+        stream_ends_when_the_server_closes;
+    all_runs:
+        events_are_streamed_as_they_are_written,
+        project_stream_has_only_its_own_events,
+        reader_resumes_at_every_position_of_a_batch,
+        reader_without_events_yet_misses_nothing,
+        reader_moves_between_servers,
+        random_writers_and_reconnects_lose_and_repeat_nothing,
+        slow_reader_is_disconnected_and_resumes,
+        pruning_removes_only_pruned_events_from_streams;
 }
 
-/// A case that is on no list would never run, and nobody would notice.
+/// An unlisted case would never run.
 #[test]
-fn every_case_is_on_the_list() {
+fn every_case_is_listed() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/live");
     let mut cases = 0;
     for file in std::fs::read_dir(folder).expect("the folder is read") {

@@ -1,5 +1,5 @@
-//! Background loops: one bad item costs itself, and a loop that fails is shown and restarted. Run on each store.
-#![expect(clippy::expect_used, reason = "what fails here ends the test, loudly")]
+//! Background loops: a bad item affects only itself, and a failing loop is shown and restarted. Run on each store.
+#![expect(clippy::expect_used, reason = "a failed step must end the test")]
 
 use chrono::TimeDelta;
 use serde_json::{Value, json};
@@ -9,53 +9,53 @@ use tidemill_api::access::Access;
 use tidemill_core::RunId;
 use tidemill_core::alert::{Alert, AlertKind};
 use tidemill_core::run::{FinalStatus, QueueRun, RunState};
-use tidemill_core::schedule::{Missed, Overlap};
-use tidemill_engine::alerts::{Address, AlertSettings, Shape, Target, Way, Webhook};
+use tidemill_core::schedule::{MissedPolicy, OverlapPolicy};
+use tidemill_engine::alerts::{Address, AlertSettings, BodyFormat, Channel, Target, Webhook};
 use tidemill_engine::sync::{SyncSettings, Syncs};
-use tidemill_engine::{Clock, Engine, NewSchedule, Patience, Upkeep};
+use tidemill_engine::{Clock, Engine, NewSchedule, RetryPolicy, Upkeep};
 use tidemill_store::{AlertFilter, ClaimRuns, Class, Error, FinishRun, Holder};
-use tidemill_testkit::door::{Kind, Plain, Stage, at};
-use tidemill_testkit::post::Receiver;
+use tidemill_testkit::interface::{Fixture, Kind, PlainSql, at};
+use tidemill_testkit::webhook_receiver::WebhookReceiver;
 use tower::ServiceExt as _;
 
 macro_rules! on_both {
     ($($case:ident),+ $(,)?) => {
         mod postgres {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { super::$case(tidemill_testkit::door::Kind::Postgres).await; })+
+            async fn $case() { super::$case(tidemill_testkit::interface::Kind::Postgres).await; })+
         }
         mod sqlite {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { super::$case(tidemill_testkit::door::Kind::Sqlite).await; })+
+            async fn $case() { super::$case(tidemill_testkit::interface::Kind::Sqlite).await; })+
         }
     };
 }
 
 on_both! {
-    panicking_step_costs_its_caller_alone,
-    unreadable_run_costs_its_own_notice,
+    panicking_transaction_fails_its_caller_only,
+    unreadable_run_loses_its_own_notice_only,
     unreadable_notice_does_not_stop_sweep_and_prune,
     unreadable_schedule_is_paused_and_others_fire,
     unreadable_alert_and_message_do_not_stop_others,
     failing_loop_is_shown_and_recovers,
 }
 
-/// How long anything may take; reached only by a failure.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Time limit for every wait; reached only by a failure.
+const TIMEOUT: Duration = Duration::from_mins(1);
 
-struct Bench {
-    stage: Stage,
+struct LoopFixture {
+    base: Fixture,
     clock: Clock,
     engine: Engine,
 }
 
-impl Bench {
+impl LoopFixture {
     async fn open(kind: Kind, targets: Vec<Target>) -> Self {
-        let stage = Stage::open(kind).await;
+        let base = Fixture::open(kind).await;
         let clock = Clock::fixed(at(0));
-        let engine = Engine::new(stage.store.clone(), clock.clone(), Patience::None)
+        let engine = Engine::new(base.store.clone(), clock.clone(), RetryPolicy::None)
             .with_alerts(AlertSettings { targets, ..AlertSettings::default() });
-        Self { stage, clock, engine }
+        Self { base, clock, engine }
     }
 
     /// Queues a run and fails it, which leaves a notice.
@@ -73,13 +73,13 @@ impl Bench {
         run
     }
 
-    /// Changes a row past every check, as damage or an older version would.
+    /// Changes a row without any check, like damage or an older version.
     async fn damage(&self, table: &str, change: &str) {
-        match &self.stage.plain {
-            Plain::Postgres(_) => {
+        match &self.base.plain {
+            PlainSql::Postgres(_) => {
                 self.sql(&format!("ALTER TABLE {{ops}}.{table} DISABLE TRIGGER USER")).await;
             }
-            Plain::Sqlite(pool) => {
+            PlainSql::Sqlite(pool) => {
                 let names = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = $1";
                 let names: Vec<String> =
                     sqlx::query_scalar(names).bind(table).fetch_all(pool).await.expect("triggers are listed");
@@ -92,16 +92,16 @@ impl Bench {
     }
 
     async fn sql(&self, text: &str) {
-        self.stage.plain.execute(text).await.unwrap_or_else(|error| panic!("{text}: {error:?}"));
+        self.base.plain.execute(text).await.unwrap_or_else(|error| panic!("{text}: {error:?}"));
     }
 
     async fn count(&self, text: &str) -> i64 {
-        self.stage.plain.number(text).await.unwrap_or_else(|error| panic!("{text}: {error:?}"))
+        self.base.plain.number(text).await.unwrap_or_else(|error| panic!("{text}: {error:?}"))
     }
 
     async fn alerts(&self) -> Vec<Alert> {
         let filter = AlertFilter { resolved: true, limit: 100, ..AlertFilter::default() };
-        self.stage.store.alerts(filter).await.expect("the alerts are read")
+        self.base.store.alerts(filter).await.expect("the alerts are read")
     }
 
     async fn schedule(&self, name: &str) {
@@ -110,10 +110,10 @@ impl Bench {
             cron: "* * * * *".to_owned(),
             time_zone: "UTC".to_owned(),
             request: request(),
-            missed: Missed::Once,
-            overlap: Overlap::Allow,
+            missed: MissedPolicy::Once,
+            overlap: OverlapPolicy::Allow,
         };
-        self.engine.put_schedule(wanted).await.expect("the schedule is kept");
+        self.engine.put_schedule(wanted).await.expect("the schedule is stored");
     }
 }
 
@@ -123,17 +123,17 @@ fn request() -> QueueRun {
 
 /// Waits until a condition holds.
 async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let waited = tokio::time::timeout(PATIENCE, async {
+    let waited = tokio::time::timeout(TIMEOUT, async {
         while !holds().await {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
-    waited.await.unwrap_or_else(|_| panic!("it did not come to this: {what}"));
+    waited.await.unwrap_or_else(|_| panic!("timed out waiting for: {what}"));
 }
 
-async fn panicking_step_costs_its_caller_alone(kind: Kind) {
-    let bench = Bench::open(kind, Vec::new()).await;
-    let (store, clock) = (&bench.stage.store, Clock::Database);
+async fn panicking_transaction_fails_its_caller_only(kind: Kind) {
+    let fixture = LoopFixture::open(kind, Vec::new()).await;
+    let (store, clock) = (&fixture.base.store, Clock::Database);
     let write = |panics: bool| {
         let id = clock.run_id();
         let run = id.clone();
@@ -146,7 +146,7 @@ async fn panicking_step_costs_its_caller_alone(kind: Kind) {
         });
         (run, step)
     };
-    // At once, so that SQLite commits them as one group.
+    // Concurrently, so that SQLite commits them as one group.
     let (before, broken, after) = (write(false), write(true), write(false));
     let (one, bad, other) = tokio::join!(before.1, broken.1, after.1);
     one.expect("the step before is committed");
@@ -161,75 +161,77 @@ async fn panicking_step_costs_its_caller_alone(kind: Kind) {
         let (_, good) = write(false);
         good.await.expect("the store writes on");
     }
-    assert_eq!(bench.count("SELECT count(*) FROM {ops}.runs").await, 22, "what panicked is rolled back");
+    assert_eq!(fixture.count("SELECT count(*) FROM {ops}.runs").await, 22, "what panicked is rolled back");
     for (run, exists) in [(before.0, true), (broken.0, false), (after.0, true)] {
         assert_eq!(store.run(run).await.expect("it is read").is_some(), exists);
     }
     assert!(store.monitor().loops().iter().all(|state| state.failure.is_none()), "no loop failed");
 }
 
-async fn unreadable_run_costs_its_own_notice(kind: Kind) {
-    let bench = Bench::open(kind, Vec::new()).await;
-    let runs = [bench.fail().await, bench.fail().await, bench.fail().await];
-    // Without its triggers, so that the status can be one that nobody knows.
-    bench.damage("runs", "SET priority = priority").await;
+async fn unreadable_run_loses_its_own_notice_only(kind: Kind) {
+    let fixture = LoopFixture::open(kind, Vec::new()).await;
+    let runs = [fixture.fail().await, fixture.fail().await, fixture.fail().await];
+    // Without triggers, so that the status can be an unknown one.
+    fixture.damage("runs", "SET priority = priority").await;
     let change = format!("UPDATE {{ops}}.runs SET status = 'unheard of' WHERE run_id = '{}'", runs[1]);
     match kind {
-        Kind::Sqlite => bench.sql(&format!("PRAGMA ignore_check_constraints = ON; {change}")).await,
-        Kind::Postgres | Kind::Pgbouncer | Kind::Sql => bench.sql(&change).await,
+        Kind::Sqlite => fixture.sql(&format!("PRAGMA ignore_check_constraints = ON; {change}")).await,
+        Kind::Postgres | Kind::Pgbouncer | Kind::Sql => fixture.sql(&change).await,
     }
-    bench.engine.tell().await.expect("alerts are looked after");
-    assert_eq!(bench.count("SELECT count(*) FROM {ops}.run_notices").await, 0, "no notice is tried again");
-    let alerts = bench.alerts().await;
+    fixture.engine.process_alerts().await.expect("alerts are processed");
+    assert_eq!(fixture.count("SELECT count(*) FROM {ops}.run_notices").await, 0, "no notice is tried again");
+    let alerts = fixture.alerts().await;
     for run in &runs {
         let alert = alerts.iter().find(|alert| alert.run_id.as_ref() == Some(run));
-        let alert = alert.unwrap_or_else(|| panic!("nothing tells of {run}: {alerts:?}"));
+        let alert = alert.unwrap_or_else(|| panic!("no alert about {run}: {alerts:?}"));
         assert_eq!(alert.kind, AlertKind::RunFailed);
         assert_eq!(alert.message.contains("cannot be read"), *run == runs[1], "{}", alert.message);
     }
-    bench.engine.tell().await.expect("the next pass has nothing to complain of");
+    fixture.engine.process_alerts().await.expect("the next pass succeeds");
 }
 
-/// A timestamp that the driver cannot hold panics where it is read; an unknown word fails.
+/// A timestamp that the driver cannot hold would panic when it is read; an unknown label fails.
 async fn unreadable_notice_does_not_stop_sweep_and_prune(kind: Kind) {
-    let bench = Bench::open(kind, Vec::new()).await;
-    let run = bench.fail().await;
+    let fixture = LoopFixture::open(kind, Vec::new()).await;
+    let run = fixture.fail().await;
     let change = match kind {
         Kind::Sqlite => "SET end_cause = 'unheard of'",
         Kind::Postgres | Kind::Pgbouncer | Kind::Sql => "SET expires_at = 'infinity'",
     };
-    bench.damage("runs", &format!("{change} WHERE run_id = '{run}'")).await;
+    fixture.damage("runs", &format!("{change} WHERE run_id = '{run}'")).await;
     let upkeep =
         Upkeep { every: Duration::from_millis(50), idle: Duration::from_millis(50), ..Upkeep::default() };
-    let engine = bench.engine.clone();
-    let keeper = tokio::spawn(async move { engine.keep_up(&upkeep).await });
-    until("the notice is handled", async || bench.count("SELECT count(*) FROM {ops}.run_notices").await == 0)
-        .await;
-    // A run that expires is ended by the sweep, and one that ended long ago is pruned.
+    let engine = fixture.engine.clone();
+    let keeper = tokio::spawn(async move { engine.run_maintenance(&upkeep).await });
+    until("the notice is handled", async || {
+        fixture.count("SELECT count(*) FROM {ops}.run_notices").await == 0
+    })
+    .await;
+    // The sweep ends a run that expires, and an old ended run is pruned.
     let mut late = request();
     late.expires_at = Some(at(60));
-    let late = bench.engine.queue(late).await.expect("it is queued").run_id;
-    bench.clock.advance(TimeDelta::seconds(61));
+    let late = fixture.engine.queue(late).await.expect("it is queued").run_id;
+    fixture.clock.advance(TimeDelta::seconds(61));
     until("the sweep ends the run", async || {
-        let run = bench.stage.store.run(late.clone()).await.ok().flatten();
+        let run = fixture.base.store.run(late.clone()).await.ok().flatten();
         run.is_some_and(|run| run.status == RunState::Cancelled)
     })
     .await;
-    assert!(!keeper.is_finished(), "upkeep goes on");
+    assert!(!keeper.is_finished(), "upkeep continues");
     keeper.abort();
-    let engine = bench.engine.clone();
-    bench.clock.advance(TimeDelta::days(200));
-    let keeper = tokio::spawn(async move { engine.keep_up(&Upkeep::default()).await });
-    until("the runs are pruned", async || bench.count("SELECT count(*) FROM {ops}.runs").await == 0).await;
+    let engine = fixture.engine.clone();
+    fixture.clock.advance(TimeDelta::days(200));
+    let keeper = tokio::spawn(async move { engine.run_maintenance(&Upkeep::default()).await });
+    until("the runs are pruned", async || fixture.count("SELECT count(*) FROM {ops}.runs").await == 0).await;
     keeper.abort();
 }
 
 async fn unreadable_schedule_is_paused_and_others_fire(kind: Kind) {
-    let bench = Bench::open(kind, Vec::new()).await;
+    let fixture = LoopFixture::open(kind, Vec::new()).await;
     for name in ["bad-request", "bad-zone", "bad-cron", "good"] {
-        bench.schedule(name).await;
+        fixture.schedule(name).await;
     }
-    // The broken ones are due first.
+    // The broken schedules are due first.
     for (name, change) in [
         ("bad-request", r#"request = '{"project": 5}'"#),
         ("bad-zone", "time_zone = 'Mars/Olympus'"),
@@ -237,53 +239,53 @@ async fn unreadable_schedule_is_paused_and_others_fire(kind: Kind) {
     ] {
         let earlier =
             "next_fire_at = (SELECT s.next_fire_at FROM {ops}.schedules s WHERE s.schedule_id = 'good')";
-        bench.damage("schedules", &format!("SET {change}, {earlier} WHERE schedule_id = '{name}'")).await;
+        fixture.damage("schedules", &format!("SET {change}, {earlier} WHERE schedule_id = '{name}'")).await;
     }
-    bench.clock.advance(TimeDelta::seconds(61));
-    let fired = bench.engine.fire_due().await.expect("what can fire fires");
+    fixture.clock.advance(TimeDelta::seconds(61));
+    let fired = fixture.engine.fire_due().await.expect("readable schedules fire");
     let names: Vec<&str> = fired.iter().map(|fire| fire.schedule_id.as_str()).collect();
     assert_eq!(names, ["good"]);
-    let paused = "SELECT count(*) FROM {ops}.schedules WHERE paused_note LIKE 'it could not fire: %'";
-    assert_eq!(bench.count(paused).await, 3);
-    bench.clock.advance(TimeDelta::seconds(60));
-    assert_eq!(bench.engine.fire_due().await.expect("it fires again").len(), 1);
+    let paused = "SELECT count(*) FROM {ops}.schedules WHERE paused_note LIKE 'could not fire: %'";
+    assert_eq!(fixture.count(paused).await, 3);
+    fixture.clock.advance(TimeDelta::seconds(60));
+    assert_eq!(fixture.engine.fire_due().await.expect("it fires again").len(), 1);
 }
 
 async fn unreadable_alert_and_message_do_not_stop_others(kind: Kind) {
-    let receiver = Receiver::start().await;
+    let receiver = WebhookReceiver::start().await;
     let target = Target {
         interval: Duration::ZERO,
         ..Target::new(
             "hook",
-            Way::Webhook(Webhook {
+            Channel::Webhook(Webhook {
                 address: Address::Plain(receiver.url.clone()),
-                shape: Shape::Generic,
+                format: BodyFormat::Generic,
                 secret_env: None,
             }),
         )
     };
-    let bench = Bench::open(kind, vec![target]).await;
-    let runs = [bench.fail().await, bench.fail().await, bench.fail().await];
+    let fixture = LoopFixture::open(kind, vec![target]).await;
+    let runs = [fixture.fail().await, fixture.fail().await, fixture.fail().await];
     // The notices become alerts; then one alert is damaged.
-    let listener = Engine::new(bench.stage.store.clone(), bench.clock.clone(), Patience::None);
-    listener.tell().await.expect("alerts are found");
-    bench.damage("alerts", &format!("SET run_id = 'no run id' WHERE run_id = '{}'", runs[0])).await;
-    let sent = bench.engine.tell().await.expect("what can be sent is sent");
-    assert_eq!(sent.sent, 1, "one message stands for both that are left: {sent:?}");
-    assert_eq!(bench.count("SELECT count(*) FROM {ops}.alerts WHERE sent_at IS NULL").await, 0);
-    // A message in the outbox that cannot be read is given up.
-    bench.damage("deliveries", r#"SET alert = '{"kind": 5}', sent_at = NULL, next_at = due_at"#).await;
-    let last = bench.fail().await;
-    bench.clock.advance(TimeDelta::seconds(1));
-    let sent = bench.engine.tell().await.expect("what can be sent is sent");
+    let listener = Engine::new(fixture.base.store.clone(), fixture.clock.clone(), RetryPolicy::None);
+    listener.process_alerts().await.expect("alerts are raised");
+    fixture.damage("alerts", &format!("SET run_id = 'no run id' WHERE run_id = '{}'", runs[0])).await;
+    let sent = fixture.engine.process_alerts().await.expect("deliverable messages are sent");
+    assert_eq!(sent.sent, 1, "one message covers both remaining alerts: {sent:?}");
+    assert_eq!(fixture.count("SELECT count(*) FROM {ops}.alerts WHERE sent_at IS NULL").await, 0);
+    // An unreadable message in the outbox is given up.
+    fixture.damage("deliveries", r#"SET alert = '{"kind": 5}', sent_at = NULL, next_at = due_at"#).await;
+    let last = fixture.fail().await;
+    fixture.clock.advance(TimeDelta::seconds(1));
+    let sent = fixture.engine.process_alerts().await.expect("deliverable messages are sent");
     assert_eq!(sent.sent, 1, "{sent:?} {last}");
-    assert_eq!(bench.count("SELECT count(*) FROM {ops}.deliveries WHERE dead_at IS NOT NULL").await, 1);
+    assert_eq!(fixture.count("SELECT count(*) FROM {ops}.deliveries WHERE dead_at IS NOT NULL").await, 1);
 }
 
 async fn failing_loop_is_shown_and_recovers(kind: Kind) {
     tidemill_api::metrics::install();
-    let bench = Bench::open(kind, Vec::new()).await;
-    let syncs = Syncs::new(bench.engine.clone(), SyncSettings::default());
+    let fixture = LoopFixture::open(kind, Vec::new()).await;
+    let syncs = Syncs::new(fixture.engine.clone(), SyncSettings::default());
     let router = tidemill_api::router(App::new(syncs, Access::Open { name: "ann".to_owned() }));
     let get = async |path: &str| {
         let request = http::Request::get(path).body(axum::body::Body::empty()).expect("a request");
@@ -298,33 +300,35 @@ async fn failing_loop_is_shown_and_recovers(kind: Kind) {
     };
     let upkeep =
         Upkeep { every: Duration::from_millis(50), idle: Duration::from_millis(50), ..Upkeep::default() };
-    let engine = bench.engine.clone();
-    let keeper = tokio::spawn(async move { engine.keep_up(&upkeep).await });
+    let engine = fixture.engine.clone();
+    let keeper = tokio::spawn(async move { engine.run_maintenance(&upkeep).await });
     assert_eq!(health().await, (200, json!({"status": "ready"})));
 
-    bench.sql("ALTER TABLE {ops}.run_notices RENAME TO run_notices_away").await;
+    fixture.sql("ALTER TABLE {ops}.run_notices RENAME TO run_notices_away").await;
     until("the server is degraded", async || health().await.1["status"] == "degraded").await;
-    let (status, told) = health().await;
-    assert_eq!(status, 200, "a load balancer keeps the server: {told}");
-    let loops = told["loops"].as_array().expect("the loops are named").clone();
-    assert_eq!(loops.len(), 1, "only the loop that needs the table fails: {told}");
+    let (status, message) = health().await;
+    assert_eq!(status, 200, "a load balancer must keep the server: {message}");
+    let loops = message["loops"].as_array().expect("the loops are named").clone();
+    assert_eq!(loops.len(), 1, "only the loop that needs the table fails: {message}");
     assert_eq!(loops[0]["name"], "alert_notices");
     assert_eq!(loops[0]["error"], "the database could not read notices");
     let info: Value = serde_json::from_str(&get("/v1/info").await.1).expect("it is JSON");
     let detail = info["loops"].as_array().expect("loops").iter().find(|one| one["name"] == "alert_notices");
     let detail = detail.and_then(|one| one["error"].as_str()).unwrap_or_default().to_owned();
-    assert!(detail.contains("run_notices"), "whoever may see everything is told all: {info}");
+    assert!(detail.contains("run_notices"), "admins get all details: {info}");
     let figures = get("/metrics").await.1;
     assert!(figures.contains(r#"tidemill_loop_restarts_total{loop="alert_notices"}"#), "{figures}");
     assert!(figures.contains(r#"tidemill_loops_failing{loop="alert_notices"} 1"#), "{figures}");
 
-    // The other parts of upkeep go on meanwhile.
-    bench.schedule("good").await;
-    bench.clock.advance(TimeDelta::seconds(61));
-    until("the schedule fires", async || bench.count("SELECT count(*) FROM {ops}.schedule_fires").await > 0)
-        .await;
+    // The other maintenance loops continue.
+    fixture.schedule("good").await;
+    fixture.clock.advance(TimeDelta::seconds(61));
+    until("the schedule fires", async || {
+        fixture.count("SELECT count(*) FROM {ops}.schedule_fires").await > 0
+    })
+    .await;
 
-    bench.sql("ALTER TABLE {ops}.run_notices_away RENAME TO run_notices").await;
+    fixture.sql("ALTER TABLE {ops}.run_notices_away RENAME TO run_notices").await;
     until("the server is ready again", async || health().await.1 == json!({"status": "ready"})).await;
     let figures = get("/metrics").await.1;
     assert!(figures.contains(r#"tidemill_loops_failing{loop="alert_notices"} 0"#), "{figures}");

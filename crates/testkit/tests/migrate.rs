@@ -162,7 +162,7 @@ async fn a_user_function_with_our_signature_is_refused_and_left_alone() {
         let error = upgrade.store.migrate(None).await.unwrap_err();
         let name = function.trim_end_matches("()");
         assert!(error.to_string().contains(name), "{error}");
-        assert!(error.to_string().contains("did not make"), "{error}");
+        assert!(error.to_string().contains("did not create"), "{error}");
         assert!(error.hint().unwrap().contains("--schema"), "{error:?}");
         assert_eq!(upgrade.read(source).await, before, "{function}");
     }

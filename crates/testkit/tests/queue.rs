@@ -1,48 +1,48 @@
-//! The contract of the message queue: one list of cases, run on each store. A broker would have to pass it too.
-#![expect(clippy::expect_used, reason = "what fails here ends the test, loudly")]
+//! The contract of the message queue: one list of cases, run on each store. A message broker would have to pass it too.
+#![expect(clippy::expect_used, reason = "a failed step must end the test")]
 
-#[path = "queue/ending.rs"]
-mod ending;
+#[path = "queue/delivery_end.rs"]
+mod delivery_end;
 #[path = "queue/fairness.rs"]
 mod fairness;
-#[path = "queue/keeping.rs"]
-mod keeping;
-#[path = "queue/receiving.rs"]
-mod receiving;
-#[path = "queue/sending.rs"]
-mod sending;
+#[path = "queue/operations.rs"]
+mod operations;
+#[path = "queue/receive.rs"]
+mod receive;
+#[path = "queue/send.rs"]
+mod send;
 
 use std::sync::Arc;
 
 use serde_json::json;
-use tidemill_core::queue::{Delivery, NewMessage, Receipt, Received, Sent, WORK_ITEMS};
-use tidemill_core::run::Applied;
+use tidemill_core::queue::{Delivery, NewMessage, Receipt, ReceivedMessage, SendOutcome, WORK_ITEMS};
+use tidemill_core::run::ChangeOutcome;
 use tidemill_core::{Timestamp, WorkerId};
 use tidemill_store::{Queue, Receive};
-use tidemill_testkit::door::{Kind, Stage};
+use tidemill_testkit::interface::{Fixture, Kind};
 use uuid::Uuid;
 
 /// A queue under test, on a database of its own, and two workers.
 #[derive(Clone)]
-struct Desk {
+struct QueueFixture {
     queue: Arc<dyn Queue>,
-    stage: Stage,
+    base: Fixture,
     ann: WorkerId,
     bob: WorkerId,
 }
 
-impl Desk {
+impl QueueFixture {
     async fn open(kind: Kind) -> Self {
-        let stage = Stage::open_bare(kind).await;
-        let queue = Arc::new(stage.store.clone());
-        Self { queue, stage, ann: WorkerId(Uuid::new_v4()), bob: WorkerId(Uuid::new_v4()) }
+        let base = Fixture::open_bare(kind).await;
+        let queue = Arc::new(base.store.clone());
+        Self { queue, base, ann: WorkerId(Uuid::new_v4()), bob: WorkerId(Uuid::new_v4()) }
     }
 
-    async fn send(&self, messages: Vec<NewMessage>, now: Timestamp) -> Vec<Sent> {
+    async fn send(&self, messages: Vec<NewMessage>, now: Timestamp) -> Vec<SendOutcome> {
         self.queue.send(messages, Some(now)).await.expect("the messages are sent")
     }
 
-    async fn send_one(&self, id: &str, now: Timestamp) -> Sent {
+    async fn send_one(&self, id: &str, now: Timestamp) -> SendOutcome {
         self.send(vec![item(id)], now).await[0]
     }
 
@@ -50,48 +50,48 @@ impl Desk {
         self.queue.receive(ask, Some(now)).await.expect("the queue answers")
     }
 
-    async fn receive(&self, worker: WorkerId, max: usize, now: Timestamp) -> Vec<Received> {
+    async fn receive(&self, worker: WorkerId, max: usize, now: Timestamp) -> Vec<ReceivedMessage> {
         self.ask(Receive::new(WORK_ITEMS, worker, max), now).await.received
     }
 
-    /// The one message that waits.
-    async fn take(&self, worker: WorkerId, now: Timestamp) -> Received {
+    /// Receives the only waiting message.
+    async fn receive_one(&self, worker: WorkerId, now: Timestamp) -> ReceivedMessage {
         let mut received = self.receive(worker, 10, now).await;
         assert_eq!(received.len(), 1, "{received:?}");
         received.remove(0)
     }
 
-    async fn complete(&self, receipt: &Receipt, now: Timestamp) -> Applied {
+    async fn complete(&self, receipt: &Receipt, now: Timestamp) -> ChangeOutcome {
         let outcomes = self.queue.complete(vec![receipt.clone()], Some(now)).await;
         outcomes.expect("the queue answers")[0]
     }
 
-    /// Rows of the table of messages that a condition holds for.
+    /// Counts the messages that match a condition.
     async fn rows(&self, condition: &str) -> i64 {
         let text = format!("SELECT count(*) FROM {{ops}}.messages WHERE {condition}");
-        self.stage.plain.number(&text).await.expect("the messages are counted")
+        self.base.plain.number(&text).await.expect("the messages are counted")
     }
 }
 
-/// A message of the feed `nivoda`.
+/// Returns a message of the feed `nivoda`.
 fn item(id: &str) -> NewMessage {
     NewMessage::new(WORK_ITEMS, id, "nivoda", json!({ "offset": id }))
 }
 
-/// As many messages of a feed.
+/// Returns this many messages of a feed.
 fn items(feed: &str, count: usize) -> Vec<NewMessage> {
     let one = |n| NewMessage::new(WORK_ITEMS, format!("{feed}:{n:05}"), feed, json!({ "offset": n }));
     (0..count).map(one).collect()
 }
 
-fn ids(received: &[Received]) -> Vec<&str> {
+fn ids(received: &[ReceivedMessage]) -> Vec<&str> {
     received.iter().map(|one| one.receipt.message_id.as_str()).collect()
 }
 
 /// Makes a test of each case on each store.
 macro_rules! cases {
     ($($topic:ident: $($case:ident),+ $(,)?;)+) => {
-        /// The name of every case that is on the list.
+        /// The names of all listed cases.
         const LISTED: &[&str] = &[$($(stringify!($case)),+),+];
         mod postgres { cases! { @store Postgres, $($topic: $($case),+;)+ } }
         mod pgbouncer { cases! { @store Pgbouncer, $($topic: $($case),+;)+ } }
@@ -101,69 +101,69 @@ macro_rules! cases {
         $($(
             #[tokio::test]
             async fn $case() {
-                let desk = crate::Desk::open(tidemill_testkit::door::Kind::$kind).await;
-                crate::$topic::$case(desk.clone()).await;
-                desk.stage.close().await;
+                let fixture = crate::QueueFixture::open(tidemill_testkit::interface::Kind::$kind).await;
+                crate::$topic::$case(fixture.clone()).await;
+                fixture.base.close().await;
             }
         )+)+
     };
 }
 
 cases! {
-    sending:
-        a_message_is_received_as_it_was_sent,
-        a_message_sent_again_is_a_duplicate,
-        a_completed_message_is_a_duplicate_until_the_window_is_over,
-        without_a_window_a_completed_id_is_free_at_once,
-        another_generation_or_queue_is_another_message,
-        a_dead_letter_is_not_sent_again_by_another_door,
-        a_message_is_not_received_before_its_delay,
-        a_message_sent_locked_is_held_by_its_sender,
-        sixteen_senders_at_one_instant_send_it_once,
-        no_duplicate_slips_in_while_the_message_is_completed,
-        what_is_too_large_or_unknown_is_refused_and_nothing_is_sent;
-    receiving:
-        receivers_at_one_instant_never_get_the_same_message,
-        the_oldest_comes_first,
-        a_lock_that_ends_delivers_again_under_a_higher_epoch,
-        what_has_expired_but_was_not_taken_is_still_valid,
-        a_message_that_used_up_its_deliveries_is_a_dead_letter,
-        a_message_that_expired_is_a_dead_letter,
-        a_receive_goes_on_past_dead_letters,
-        what_expires_while_nobody_receives_is_found,
-        groups_that_are_excepted_wait_and_no_delivery_counts,
-        a_receive_is_bounded,
-        a_process_that_drains_receives_nothing;
+    send:
+        message_is_received_unchanged,
+        resent_message_is_a_duplicate,
+        completed_message_is_a_duplicate_within_the_window,
+        completed_id_without_window_is_free_at_once,
+        other_generation_or_queue_is_another_message,
+        dead_letter_is_not_resent_by_send,
+        delayed_message_is_not_received_early,
+        message_sent_locked_is_held_by_its_sender,
+        simultaneous_senders_send_once,
+        duplicate_during_completion_is_detected,
+        oversized_or_unknown_message_is_refused;
+    receive:
+        simultaneous_receivers_never_get_the_same_message,
+        oldest_message_is_received_first,
+        expired_lock_redelivers_with_a_higher_epoch,
+        expired_lock_is_valid_until_the_message_is_received_again,
+        message_over_its_delivery_limit_is_a_dead_letter,
+        expired_message_is_a_dead_letter,
+        receive_skips_dead_letters,
+        message_that_expires_without_receivers_is_found,
+        excluded_groups_wait_without_counting_deliveries,
+        receive_batch_is_limited,
+        draining_process_receives_nothing;
     fairness:
-        a_lone_message_is_not_held_up_by_ten_thousand_others,
-        a_batch_is_shared_between_groups,
-        what_a_group_has_in_flight_counts_as_its_share;
-    ending:
-        a_batch_of_receipts_has_an_outcome_for_each,
-        a_message_given_back_for_ever_waits_for_thirty_days,
-        a_message_given_back_waits_for_its_delay,
-        a_delivery_that_is_forgiven_does_not_count,
-        a_renewed_lock_lasts_longer,
-        a_killed_message_is_a_dead_letter_with_its_reason,
-        the_messages_of_a_dead_worker_are_free_at_once,
-        the_messages_of_every_worker_whose_end_is_on_record_are_free,
-        a_step_that_fails_sends_nothing_and_completes_nothing,
-        a_step_sends_and_completes_together;
-    keeping:
-        the_queues_have_the_settings_of_the_design,
-        changed_settings_hold_from_then_on,
-        a_peek_shows_where_each_message_is_and_takes_none,
-        the_depth_is_counted_by_group,
-        dead_letters_are_listed_page_by_page,
-        a_replay_raises_the_generation_and_is_made_once,
-        a_replay_at_one_instant_is_made_once,
-        a_replay_of_what_was_sent_again_makes_no_second_copy,
-        what_need_not_be_remembered_is_purged_in_batches;
+        lone_message_is_not_delayed_by_ten_thousand_others,
+        batch_is_shared_between_groups,
+        in_flight_messages_count_in_the_share_of_a_group;
+    delivery_end:
+        batch_of_receipts_returns_one_outcome_each,
+        release_delay_is_capped_at_thirty_days,
+        released_message_waits_for_its_delay,
+        forgiven_delivery_is_not_counted,
+        renewed_lock_lasts_longer,
+        killed_message_is_a_dead_letter_with_its_reason,
+        messages_of_a_dead_worker_are_released_at_once,
+        messages_of_every_ended_worker_are_released,
+        failed_transaction_sends_and_completes_nothing,
+        transaction_sends_and_completes_together;
+    operations:
+        queues_have_their_default_settings,
+        changed_settings_apply_immediately,
+        peek_shows_message_states_and_takes_none,
+        depth_is_counted_by_group,
+        dead_letters_are_listed_in_pages,
+        replay_increments_the_generation_once,
+        simultaneous_replays_replay_once,
+        replay_of_a_resent_message_makes_no_copy,
+        expired_message_ids_are_purged_in_batches;
 }
 
-/// A case that is on no list would never run, and nobody would notice.
+/// An unlisted case would never run.
 #[test]
-fn every_case_is_on_the_list() {
+fn every_case_is_listed() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/queue");
     let mut cases = 0;
     for file in std::fs::read_dir(folder).expect("the folder is read") {

@@ -1,31 +1,24 @@
-//! The schema itself: made once, by one of many, beside others, the same on both databases.
+//! The schema: created once by one of many processes, next to foreign tables, and equal on both databases.
 #![expect(clippy::unwrap_used, reason = "a set-up that fails ends the test")]
+
+#[path = "schema/contents.rs"]
+mod contents;
 
 use std::collections::BTreeSet;
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
 use tempfile::TempDir;
-use tidemill_core::access::Role;
 use tidemill_core::alert::AlertKind;
-use tidemill_core::event::{EventKind, Level};
-use tidemill_core::graph::record::TaskEnd;
-use tidemill_core::project::{Flag, FlagName, FlagSource};
-use tidemill_core::run::{EndCause, Gate, Lane, QueueRun, RunState};
-use tidemill_core::schedule::{Decision, Missed, Overlap};
-use tidemill_core::stats::Stats;
-use tidemill_core::task::Stage as TaskStage;
+use tidemill_core::run::{QueueRun, RunState};
 use tidemill_engine::clock::host_now;
-use tidemill_engine::{Clock, Engine, NewSchedule, Patience};
-use tidemill_store::{
-    AlertFilter, ClaimRuns, Error, EventPage, Holder, Migrated, Options, Presence, RunFilter, Store,
-};
+use tidemill_store::{AlertFilter, ClaimRuns, Error, Holder, Migrated, Options, Presence, RunFilter, Store};
 use tidemill_testkit::cluster::{Database, server_url};
 use tidemill_testkit::conformance::at_once;
-use tidemill_testkit::door::{Kind, Stage, at, info, new_run_id, request};
+use tidemill_testkit::interface::{Fixture, Kind, at, info, new_run_id, request};
 
 const BOTH: [Kind; 2] = [Kind::Postgres, Kind::Sqlite];
 
-/// A place for a schema, with nothing in it.
+/// An empty location for a schema.
 enum Empty {
     Postgres(Database),
     Sqlite(TempDir),
@@ -52,7 +45,7 @@ impl Empty {
         Store::open(&Options::new(self.url(), host_now)).await.unwrap()
     }
 
-    /// Runs plain SQL, without any store.
+    /// Runs plain SQL without a store.
     async fn script(&self, text: &str) {
         let text = AssertSqlSafe(text.to_owned());
         match self {
@@ -69,7 +62,7 @@ impl Empty {
         }
     }
 
-    /// Everything that exists, by its definition as far as the database tells it.
+    /// Returns the definitions of all objects.
     async fn contents(&self) -> BTreeSet<String> {
         let names: Vec<String> = match self {
             Self::Postgres(database) => {
@@ -94,7 +87,7 @@ impl Empty {
 }
 
 #[tokio::test]
-async fn migrating_twice_applies_nothing_the_second_time() {
+async fn second_migration_applies_nothing() {
     for kind in BOTH {
         let empty = Empty::new(kind);
         let store = empty.open().await;
@@ -129,9 +122,9 @@ async fn migrating_twice_applies_nothing_the_second_time() {
     }
 }
 
-/// Eight processes start at once, as a deployment does: one of them migrates, the others wait and find it done.
+/// Eight processes start at once, like in a deployment: one of them migrates, the others wait.
 #[tokio::test]
-async fn of_eight_migrators_at_one_instant_one_migrates() {
+async fn simultaneous_migrators_migrate_once() {
     for kind in BOTH {
         let empty = Empty::new(kind);
         let mut stores = Vec::new();
@@ -152,9 +145,9 @@ async fn of_eight_migrators_at_one_instant_one_migrates() {
     }
 }
 
-/// Functions and triggers are code: a binary with other texts makes them anew, and each exists once.
+/// A binary with other texts replaces functions and triggers, and each exists once.
 #[tokio::test]
-async fn code_that_differs_is_made_anew() {
+async fn changed_functions_are_replaced() {
     for kind in BOTH {
         let empty = Empty::new(kind);
         let store = empty.open().await;
@@ -170,9 +163,9 @@ async fn code_that_differs_is_made_anew() {
     }
 }
 
-/// Runs that were queued before there were marks are listed by what they say of themselves, as those that come later.
+/// Runs queued before the marks existed are listed like later ones.
 #[tokio::test]
-async fn runs_of_before_get_their_marks() {
+async fn migration_adds_marks_to_existing_runs() {
     for kind in BOTH {
         let empty = Empty::new(kind);
         let store = empty.open().await;
@@ -217,9 +210,9 @@ async fn runs_of_before_get_their_marks() {
 
 /// `run_stalled` was the kind of alert for a lost worker. Alerts and deliveries of that kind become `run_lost`.
 #[tokio::test]
-async fn alerts_of_lost_workers_get_their_new_kind() {
+async fn migration_changes_the_kind_of_lost_worker_alerts() {
     for kind in BOTH {
-        let stage = Stage::open(kind).await;
+        let fixture = Fixture::open(kind).await;
         let (place, time, migration) = if kind == Kind::Sqlite {
             ("", "0", include_str!("../../store/migrations/sqlite/0015_isolation.sql"))
         } else {
@@ -234,14 +227,14 @@ async fn alerts_of_lost_workers_get_their_new_kind() {
                      '{{\"kind\": \"run_stalled\", \"times\": 2}}', {time}, {time}, {time})",
             uuid::Uuid::nil()
         );
-        stage.plain.script(&before).await.unwrap();
+        fixture.plain.script(&before).await.unwrap();
         let updates =
             migration.split(';').filter_map(|part| part.find("UPDATE ").map(|start| &part[start..]));
         for update in updates {
-            stage.plain.script(&update.replace("{ops}.", place)).await.unwrap();
+            fixture.plain.script(&update.replace("{ops}.", place)).await.unwrap();
         }
         let filter = AlertFilter { limit: 10, ..AlertFilter::default() };
-        let alerts = stage.store.alerts(filter).await.unwrap();
+        let alerts = fixture.store.alerts(filter).await.unwrap();
         assert_eq!(
             alerts.iter().map(|alert| alert.kind).collect::<Vec<_>>(),
             [AlertKind::RunLost],
@@ -251,13 +244,14 @@ async fn alerts_of_lost_workers_get_their_new_kind() {
         let count = format!(
             "SELECT count(*) FROM {{ops}}.deliveries WHERE kind = 'run_lost' AND {text} = 'run_lost'"
         );
-        assert_eq!(stage.plain.number(&count).await.unwrap(), 1, "{kind:?}");
+        assert_eq!(fixture.plain.number(&count).await.unwrap(), 1, "{kind:?}");
     }
 }
 
-/// Our users already have an `ops.runs`: it is shown how it differs, and left alone; another schema works.
+/// Users may already have an `ops.runs`: the error shows the differences, the table is unchanged, and another schema
+/// works.
 #[tokio::test]
-async fn a_foreign_table_of_our_name_is_refused_and_left_alone() {
+async fn foreign_table_with_our_name_is_refused_and_unchanged() {
     let empty = Empty::new(Kind::Postgres);
     empty
         .script(
@@ -282,13 +276,12 @@ async fn a_foreign_table_of_our_name_is_refused_and_left_alone() {
     let options = Options { schema: "tidemill_ops".to_owned(), ..Options::new(empty.url(), host_now) };
     let beside = Store::open(&options).await.unwrap();
     beside.migrate(None).await.unwrap();
-    live_through(&beside).await;
+    run_to_success(&beside).await;
     assert!(empty.contents().await.is_superset(&before));
 }
 
-/// The same for a SQLite file that belongs to something else.
 #[tokio::test]
-async fn a_foreign_file_is_refused_and_left_alone() {
+async fn foreign_file_is_refused_and_unchanged() {
     let empty = Empty::new(Kind::Sqlite);
     empty
         .script("CREATE TABLE runs (id INTEGER PRIMARY KEY, status TEXT); INSERT INTO runs VALUES (1, 'x');")
@@ -301,8 +294,8 @@ async fn a_foreign_file_is_refused_and_left_alone() {
     assert_eq!(empty.contents().await, before, "nothing was changed");
 }
 
-/// A run from queued to done.
-async fn live_through(store: &Store) {
+/// Runs a run from queued to success.
+async fn run_to_success(store: &Store) {
     store.create_project("shop", vec!["staging".to_owned()], None).await.unwrap();
     let queued = store.queue_run(request(), new_run_id(host_now()), None).await.unwrap();
     let claims = store.claim_runs(ClaimRuns::one("worker-001"), None).await.unwrap();
@@ -320,9 +313,9 @@ async fn live_through(store: &Store) {
     assert!(store.sweep(100, 20.0, None).await.unwrap().is_empty());
 }
 
-/// A newer release has changed the schema so that this binary cannot live with it: it says which one can.
+/// A newer release has changed the schema incompatibly: the error names the required version.
 #[tokio::test]
-async fn f20_a_schema_that_excludes_this_binary_is_refused() {
+async fn f20_schema_that_excludes_this_binary_is_refused() {
     for kind in BOTH {
         let empty = Empty::new(kind);
         let store = empty.open().await;
@@ -349,237 +342,12 @@ async fn f20_a_schema_that_excludes_this_binary_is_refused() {
     }
 }
 
-/// A name that could be more than a name is no schema.
+/// A name with special characters is refused.
 #[tokio::test]
-async fn a_schema_has_a_plain_name() {
+async fn schema_name_is_validated() {
     let empty = Empty::new(Kind::Postgres);
     for name in ["", "Ops", "ops; drop", "öps", "1ops", &"o".repeat(60)] {
         let options = Options { schema: name.to_owned(), ..Options::new(empty.url(), host_now) };
         assert!(Store::open(&options).await.is_err(), "{name}");
     }
-}
-
-/// Columns that only one of the databases has, and why.
-const ONLY_POSTGRES: [(&str, &str, &str); 7] = [
-    ("pages", "stone_uuids", "names of stones that are UUIDs take less room as such; SQLite has no UUIDs"),
-    (
-        "runs",
-        "last_seq",
-        "tells a verb, which writes its event itself, from a plain statement; SQLite has row triggers",
-    ),
-    (
-        "run_events",
-        "env_id",
-        "finds the runs of an environment by what never changes; SQLite enters a run anew in no such index",
-    ),
-    (
-        "shelves",
-        "scan_priority",
-        "steps over row versions that a long transaction keeps alive; SQLite has none",
-    ),
-    ("shelves", "scan_ready_at", "as above"),
-    ("shelves", "scan_until", "as above"),
-    ("workers", "locked_runs", "names runs whose rows another transaction has; SQLite has no row locks"),
-];
-
-#[tokio::test]
-async fn both_databases_have_the_same_tables_and_columns() {
-    let postgres = Stage::open_bare(Kind::Postgres).await;
-    let sqlite = Stage::open_bare(Kind::Sqlite).await;
-    let mut ours = postgres.plain.columns().await.unwrap();
-    let theirs = sqlite.plain.columns().await.unwrap();
-    for (table, column, _) in ONLY_POSTGRES {
-        let columns = ours.get_mut(table).unwrap();
-        let before = columns.len();
-        columns.retain(|(name, _)| name != column);
-        assert_eq!(columns.len(), before - 1, "{table}.{column} is not there any more");
-    }
-    assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>());
-    for (table, columns) in ours {
-        let mapped: BTreeSet<(String, &str)> =
-            columns.iter().map(|(name, kind)| (name.clone(), in_sqlite(kind))).collect();
-        let others: BTreeSet<(String, &str)> =
-            theirs[&table].iter().map(|(name, kind)| (name.clone(), kind.as_str())).collect();
-        assert_eq!(mapped, others, "{table}");
-    }
-}
-
-/// The type that stands in SQLite for one of PostgreSQL, as codec.rs has it.
-fn in_sqlite(kind: &str) -> &str {
-    match kind {
-        "text" | "jsonb" | "ARRAY" | "uuid" => "text",
-        "timestamp with time zone" | "integer" | "bigint" | "boolean" => "integer",
-        "bytea" => "blob",
-        "numeric" => "real",
-        other => other,
-    }
-}
-
-/// Every word of core's enums is accepted by the table that keeps it, and a word that is none is not.
-#[tokio::test]
-async fn the_tables_accept_every_label_and_no_other() {
-    for kind in BOTH {
-        let stage = Stage::open(kind).await;
-        let mut number = 0;
-        let mut accepts = async |table: &str, fixed: &str, column: &str, label: &str| {
-            number += 1;
-            let fixed = fixed.replace('#', &number.to_string());
-            let (names, values) = fixed.split_once(" = ").unwrap();
-            let text =
-                format!("INSERT INTO {{ops}}.{table} ({names}, {column}) VALUES ({values}, '{label}')");
-            stage.plain.execute(&text).await.map_err(|bad| format!("{bad:?}"))
-        };
-        let moment = if kind == Kind::Sqlite { "0" } else { "now()" };
-        let run = "run_id, project_id, env_id = 'run-#', 'shop', 'shop/staging'";
-        let event = "run_id, seq, message, kind = 'run-x', #, '', 'log'";
-        let kinds = "run_id, seq, message, level = 'run-x', #, '', 'info'";
-        let fire = format!("schedule_id, fire_at, decided_at = 's-#', {moment}, {moment}");
-        let flag = format!("scope, since = 's-#', {moment}");
-        let missed = format!(
-            "schedule_id, project_id, cron, time_zone, request, created_at, overlap = \
-             's-#', 'shop', '', '', '{{}}', {moment}, 'skip'"
-        );
-        let overlap = missed.replace("overlap", "missed");
-        let uuid = "'00000000-0000-4000-8000-' || substr('00000000000#', -12)";
-        let uuid = if kind == Kind::Sqlite { uuid.to_owned() } else { "gen_random_uuid()".to_owned() };
-        let hash =
-            if kind == Kind::Sqlite { "lower(hex(randomblob(32)))" } else { "encode(sha256('#'), 'hex')" };
-        let token =
-            format!("token_id, name, hash, created_at, created_by = {uuid}, '', {hash}, {moment}, ''");
-        let audit = format!("at, who, action = {moment}, '', ''");
-        let source = format!("flag, scope, since = 'paused', 's-#', {moment}");
-        let (yes, no) = if kind == Kind::Sqlite { ("1", "0") } else { ("true", "false") };
-        let order = |names: &str, values: &str| {
-            format!(
-                "task_id, job_id, run_id, number, agent_id, created_at, kind, active{names} = \
-                 't-#', 'j-#', 'run-x', 1, {uuid}, {moment}, 'RUNJOB', {values}"
-            )
-        };
-        let (task, over) = (order("", yes), order(", ended_at", &format!("{no}, {moment}")));
-        for (table, fixed, column, labels) in [
-            ("flags", source.as_str(), "source", labels(FlagSource::ALL, FlagSource::as_str)),
-            ("tasks", &task, "stage", labels(TaskStage::ALL, TaskStage::as_str)),
-            ("tasks", &over, "end_cause", labels(TaskEnd::ALL, TaskEnd::as_str)),
-            ("runs", run, "lane", labels(Lane::ALL, Lane::as_str)),
-            ("run_events", event, "level", labels(Level::ALL, Level::as_str)),
-            ("run_events", kinds, "kind", labels(EventKind::ALL, EventKind::as_str)),
-            ("runs", run, "gate", labels(Gate::ALL, Gate::as_str)),
-            ("schedule_fires", &fire, "decision", labels(Decision::ALL, Decision::as_str)),
-            ("flags", &flag, "flag", labels(FlagName::ALL, FlagName::as_str)),
-            ("schedules", &missed, "missed", labels(Missed::ALL, Missed::as_str)),
-            ("schedules", &overlap, "overlap", labels(Overlap::ALL, Overlap::as_str)),
-            ("tokens", &token, "role", labels(Role::ALL, Role::as_str)),
-            ("audit", &audit, "role", labels(Role::ALL, Role::as_str)),
-        ] {
-            for label in labels {
-                assert_eq!(
-                    accepts(table, fixed, column, label).await,
-                    Ok(1),
-                    "{kind:?}: {table}.{column} = {label}"
-                );
-            }
-            assert!(accepts(table, fixed, column, "unheard-of").await.is_err(), "{kind:?}: {table}.{column}");
-        }
-        for state in RunState::ALL {
-            let gate = if *state == RunState::Queued { "'open'" } else { "NULL" };
-            let finished = if state.is_terminal() { moment } else { "NULL" };
-            let fixed = format!(
-                "run_id, project_id, env_id, claimed_by, gate, finished_at = \
-                 'run-#', 'shop', 'shop/staging', 'w', {gate}, {finished}"
-            );
-            assert_eq!(accepts("runs", &fixed, "status", state.as_str()).await, Ok(1), "{kind:?}: {state}");
-        }
-        for cause in EndCause::ALL {
-            let fixed = format!(
-                "run_id, project_id, env_id, gate, status, finished_at = \
-                 'run-#', 'shop', 'shop/staging', NULL, 'failed', {moment}"
-            );
-            assert_eq!(
-                accepts("runs", &fixed, "end_cause", cause.as_str()).await,
-                Ok(1),
-                "{kind:?}: {cause}"
-            );
-        }
-    }
-}
-
-fn labels<T: Copy>(all: &[T], text: fn(T) -> &'static str) -> Vec<&'static str> {
-    all.iter().map(|&label| text(label)).collect()
-}
-
-/// Every statement of the catalog runs on both databases: each public function once, on an empty and a filled one.
-#[tokio::test]
-async fn every_statement_runs_on_both_databases() {
-    for kind in BOTH {
-        let stage = Stage::open(kind).await;
-        for filled in [false, true] {
-            let run = if filled { fill(&stage).await } else { new_run_id(at(0)) };
-            let store = &stage.store;
-            assert_eq!(store.run(run.clone()).await.unwrap().is_some(), filled);
-            assert_eq!(store.tries(run.clone()).await.unwrap().len(), usize::from(filled));
-            let page = EventPage { after: 0, limit: 10 };
-            assert_eq!(store.events(run.clone(), page).await.unwrap().is_empty(), !filled);
-            assert!(store.artifacts(run.clone()).await.unwrap().is_empty());
-            let filter = RunFilter {
-                project: Some("shop".to_owned()),
-                env: Some("staging".to_owned()),
-                status: Some(RunState::Claimed),
-                lane: Some(Lane::Ops),
-                before: Some(new_run_id(at(1_000))),
-                limit: 10,
-                ..RunFilter::default()
-            };
-            assert_eq!(store.runs(filter).await.unwrap().len(), usize::from(filled));
-            let all = RunFilter { limit: 10, ..RunFilter::default() };
-            assert_eq!(store.runs(all).await.unwrap().len(), if filled { 2 } else { 0 });
-            assert_eq!(store.projects().await.unwrap().len(), 2);
-            assert_eq!(store.flags().await.unwrap().len(), usize::from(filled));
-            assert_eq!(store.workers().await.unwrap().len(), usize::from(filled));
-            assert_eq!(store.schedules(None).await.unwrap().len(), usize::from(filled));
-            assert_eq!(store.schedules(Some("nightly".to_owned())).await.unwrap().len(), usize::from(filled));
-            assert_eq!(store.fires("nightly".to_owned(), 10).await.unwrap().len(), usize::from(filled));
-            assert_eq!(store.stats(Some(at(9))).await.unwrap() == Stats::default(), !filled);
-            assert_eq!(store.why_facts(run, Some(at(9))).await.unwrap().is_some(), filled);
-            assert_eq!(store.now(Some(at(9))).await.unwrap(), at(9));
-            let health = store.health().await.unwrap();
-            assert_eq!((health.version.is_empty(), health.damage), (false, None));
-            store.prune(at(-1_000), 10).await.unwrap();
-        }
-        assert!(stage.store.clear_flag(FlagName::Paused, "lane:ops".to_owned()).await.unwrap());
-        stage.store.remove_schedule("nightly".to_owned()).await.unwrap();
-    }
-}
-
-/// One of everything; the run that is claimed.
-async fn fill(stage: &Stage) -> tidemill_core::RunId {
-    let worker = stage.register("worker-001", at(0)).await;
-    let run = stage.queue(request(), at(0)).await;
-    stage.claim_registered("worker-001", worker, at(1)).await.unwrap();
-    let flag = FlagName::Paused;
-    let scope = "lane:ops".to_owned();
-    let pause = Flag {
-        flag,
-        scope,
-        note: None,
-        since: at(2),
-        until_at: Some(at(3)),
-        set_by: None,
-        source: FlagSource::Manual,
-    };
-    stage.store.set_flag(pause).await.unwrap();
-    let engine = Engine::new(stage.store.clone(), Clock::fixed(at(0)), Patience::None);
-    let schedule = NewSchedule {
-        name: "nightly".to_owned(),
-        cron: "* * * * *".to_owned(),
-        time_zone: "UTC".to_owned(),
-        request: request(),
-        missed: Missed::Once,
-        overlap: Overlap::Skip,
-    };
-    engine.put_schedule(schedule).await.unwrap();
-    engine.pause_schedule("nightly", None).await.unwrap();
-    engine.resume_schedule("nightly").await.unwrap();
-    engine.clock().advance(chrono::TimeDelta::seconds(60));
-    assert_eq!(engine.fire_due().await.unwrap().len(), 1);
-    run
 }

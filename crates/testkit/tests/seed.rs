@@ -8,19 +8,19 @@ use sqlx::postgres::{PgPool, PgRow};
 use sqlx::{AssertSqlSafe, Row as _};
 use tidemill_core::run::RunState;
 use tidemill_core::{Json, RunId, Timestamp};
-use tidemill_testkit::door::{Kind, Plain, Stage};
+use tidemill_testkit::interface::{Kind, PlainSql, Fixture};
 
 /// The seed's project and environment, and plain SQL on them.
 struct Seed {
-    stage: Stage,
+    stage: Fixture,
     pool: PgPool,
 }
 
 impl Seed {
     async fn open() -> Self {
-        let stage = Stage::open_bare(Kind::Postgres).await;
+        let stage = Fixture::open_bare(Kind::Postgres).await;
         stage.store.create_project("proj-123", vec!["staging".to_owned()], None).await.unwrap();
-        let Plain::Postgres(pool) = stage.plain.clone() else { panic!("the seed speaks PostgreSQL") };
+        let PlainSql::Postgres(pool) = stage.plain.clone() else { panic!("the seed speaks PostgreSQL") };
         Self { stage, pool }
     }
 

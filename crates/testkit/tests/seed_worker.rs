@@ -1,7 +1,7 @@
-//! The worker script of seed 003, as the seed writes it: bash and psql, without heartbeats.
+//! The worker script of seed 003 as written there: bash and psql, without heartbeats.
 //!
 //! The script calls `execute_workflow`, which the seed does not define. Here it waits for a file, so that the script is
-//! really running while the sweep is called with a later time. Only the sweep's clock is moved.
+//! really running while the sweep is called with a later time. Only the clock of the sweep is moved.
 #![expect(clippy::unwrap_used, reason = "a set-up that fails ends the test")]
 
 use std::path::Path;
@@ -14,14 +14,14 @@ use sqlx::postgres::PgPool;
 use tempfile::TempDir;
 use tidemill_core::RunId;
 use tidemill_core::run::{EndCause, Run, RunState};
-use tidemill_testkit::door::{Kind, Plain, Stage};
+use tidemill_testkit::interface::{Fixture, Kind, PlainSql};
 
-/// The script as it stands in the seed.
+/// The script as in the seed.
 const SCRIPT: &str = include_str!("fixtures/seed_003_worker_execute.sh");
 /// Time limit for the script's own steps.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// One execution leaves a line in `executions`, says that it began, and ends when `go` is there.
+/// An execution writes a line to `executions`, reports its start, and ends when the file `go` exists.
 const WITH_EVENT: &str = r#"
 execute_workflow() {
     echo "$1" >> "$FOLDER/executions"
@@ -40,22 +40,22 @@ execute_workflow() {
 export -f execute_workflow
 "#;
 
-/// A database with the seed's project, and a folder for the script.
-struct Bench {
-    stage: Stage,
+/// A database with the seed's project, and a directory for the script.
+struct ScriptFixture {
+    base: Fixture,
     pool: PgPool,
     folder: TempDir,
 }
 
-impl Bench {
+impl ScriptFixture {
     async fn open(workflow: &str) -> Self {
-        let stage = Stage::open_bare(Kind::Postgres).await;
-        stage.store.create_project("proj-123", vec!["staging".to_owned()], None).await.unwrap();
-        let Plain::Postgres(pool) = stage.plain.clone() else { panic!("the seed speaks PostgreSQL") };
+        let base = Fixture::open_bare(Kind::Postgres).await;
+        base.store.create_project("proj-123", vec!["staging".to_owned()], None).await.unwrap();
+        let PlainSql::Postgres(pool) = base.plain.clone() else { panic!("the seed speaks PostgreSQL") };
         let folder = TempDir::new().unwrap();
         std::fs::write(folder.path().join("worker_execute.sh"), SCRIPT).unwrap();
         std::fs::write(folder.path().join("workflow.sh"), workflow).unwrap();
-        Self { stage, pool, folder }
+        Self { base, pool, folder }
     }
 
     async fn queue(&self) -> RunId {
@@ -70,16 +70,16 @@ impl Bench {
         let child = Command::new("bash")
             .args(["-c", "source \"$FOLDER/workflow.sh\"; exec bash \"$FOLDER/worker_execute.sh\""])
             .env("FOLDER", folder)
-            .env("SUPABASE_DB_URL", &self.stage.url)
+            .env("SUPABASE_DB_URL", &self.base.url)
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
         Script(child)
     }
 
-    /// Waits until the script's workflow has begun.
+    /// Waits until the script's workflow has started.
     async fn until_begun(&self, script: &mut Script) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while !self.folder.path().join("began").exists() {
             assert_eq!(script.0.try_wait().unwrap(), None, "the script ended before its workflow began");
             assert!(Instant::now() < until, "the workflow does not begin");
@@ -87,16 +87,16 @@ impl Bench {
         }
     }
 
-    /// Sweeps as if six minutes had passed.
+    /// Sweeps with a time six minutes later.
     async fn sweep_six_minutes_later(&self) {
-        let now = self.stage.store.now(None).await.unwrap() + TimeDelta::minutes(6);
-        self.stage.store.sweep(100, 20.0, Some(now)).await.unwrap();
+        let now = self.base.store.now(None).await.unwrap() + TimeDelta::minutes(6);
+        self.base.store.sweep(100, 20.0, Some(now)).await.unwrap();
     }
 
-    /// Lets the workflow end, and waits for the script; its exit code.
+    /// Lets the workflow end, and waits for the script; returns its exit code.
     async fn finish(&self, mut script: Script) -> Option<i32> {
         std::fs::write(self.folder.path().join("go"), "").unwrap();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         loop {
             if let Some(status) = script.0.try_wait().unwrap() {
                 return status.code();
@@ -112,10 +112,10 @@ impl Bench {
     }
 
     async fn run(&self, run: &RunId) -> Run {
-        self.stage.run(run).await
+        self.base.run(run).await
     }
 
-    /// Whether another worker, which is the same script on another host, would get something now.
+    /// Returns the run that another worker, the same script on another host, would claim now.
     async fn next_claim(&self) -> Option<String> {
         let text = "SELECT run_id FROM ops.claim_next_run('worker-of-another-host')";
         sqlx::query_scalar(text).fetch_optional(&self.pool).await.unwrap()
@@ -133,46 +133,46 @@ impl Drop for Script {
 }
 
 #[tokio::test]
-async fn a_silent_script_that_appended_an_event_keeps_its_run() {
-    let bench = Bench::open(WITH_EVENT).await;
-    let run = bench.queue().await;
-    let mut script = bench.start();
-    bench.until_begun(&mut script).await;
-    assert_eq!(bench.run(&run).await.status, RunState::Running);
+async fn silent_script_with_an_event_keeps_its_run() {
+    let fixture = ScriptFixture::open(WITH_EVENT).await;
+    let run = fixture.queue().await;
+    let mut script = fixture.start();
+    fixture.until_begun(&mut script).await;
+    assert_eq!(fixture.run(&run).await.status, RunState::Running);
 
-    bench.sweep_six_minutes_later().await;
-    let found = bench.run(&run).await;
-    assert_eq!((found.status, found.end_cause), (RunState::Running, None), "it was taken away for silence");
-    assert!(found.stalled_at.is_some(), "nobody is told that it is silent");
-    assert_eq!(bench.next_claim().await, None, "a second execution would start beside the first");
+    fixture.sweep_six_minutes_later().await;
+    let found = fixture.run(&run).await;
+    assert_eq!((found.status, found.end_cause), (RunState::Running, None), "it was lost because of silence");
+    assert!(found.stalled_at.is_some(), "no alert about the silence is sent");
+    assert_eq!(fixture.next_claim().await, None, "a second execution would start beside the first");
 
-    assert_eq!(bench.finish(script).await, Some(0));
-    let found = bench.run(&run).await;
+    assert_eq!(fixture.finish(script).await, Some(0));
+    let found = fixture.run(&run).await;
     assert_eq!((found.status, found.end_cause), (RunState::Success, Some(EndCause::Reported)));
-    assert_eq!(bench.stage.successor(&run).await, None);
-    assert_eq!(bench.executions(), [run.to_string()]);
+    assert_eq!(fixture.base.successor(&run).await, None);
+    assert_eq!(fixture.executions(), [run.to_string()]);
 }
 
 #[tokio::test]
-async fn a_silent_script_without_an_event_is_cancelled_and_not_followed() {
-    let bench = Bench::open(WITHOUT_EVENT).await;
-    let run = bench.queue().await;
-    let mut script = bench.start();
-    bench.until_begun(&mut script).await;
-    let claimed = bench.run(&run).await;
+async fn silent_script_without_event_is_cancelled_without_retry() {
+    let fixture = ScriptFixture::open(WITHOUT_EVENT).await;
+    let run = fixture.queue().await;
+    let mut script = fixture.start();
+    fixture.until_begun(&mut script).await;
+    let claimed = fixture.run(&run).await;
     assert_eq!(claimed.status, RunState::Claimed);
 
-    bench.sweep_six_minutes_later().await;
-    let found = bench.run(&run).await;
+    fixture.sweep_six_minutes_later().await;
+    let found = fixture.run(&run).await;
     assert_eq!((found.status, found.end_cause), (RunState::Cancelled, Some(EndCause::Stale)));
     assert_eq!(found.metadata["cancelled_by"], "system");
     assert_eq!(found.metadata["reason"], "Stale run (claimed for >5 minutes without events)");
     assert_eq!(found.metadata["original_worker"].as_str(), claimed.claimed_by.as_deref());
-    assert_eq!(bench.stage.successor(&run).await, None, "a successor would be a second execution");
-    assert_eq!(bench.next_claim().await, None);
+    assert_eq!(fixture.base.successor(&run).await, None, "a successor would be a second execution");
+    assert_eq!(fixture.next_claim().await, None);
 
-    // The seed's script does not look at what psql answers: it ends as if it had reported.
-    assert_eq!(bench.finish(script).await, Some(0));
-    assert_eq!(bench.run(&run).await.status, RunState::Cancelled);
-    assert_eq!(bench.executions(), [run.to_string()]);
+    // The seed's script ignores the answers of psql, so it ends as if its report counted.
+    assert_eq!(fixture.finish(script).await, Some(0));
+    assert_eq!(fixture.run(&run).await.status, RunState::Cancelled);
+    assert_eq!(fixture.executions(), [run.to_string()]);
 }

@@ -1,31 +1,31 @@
-//! The server on real sockets: limits, bad callers, its end, TLS, and what can be watched.
-#![expect(clippy::expect_used, reason = "what fails here ends the test, loudly")]
+//! The server on real sockets: limits, faulty clients, shutdown, TLS, and metrics.
+#![expect(clippy::expect_used, reason = "a failed step must end the test")]
 
-#[path = "server/ending.rs"]
-mod ending;
-#[path = "server/ground.rs"]
-mod ground;
+#[path = "server/fixture.rs"]
+mod fixture;
 #[path = "server/limits.rs"]
 mod limits;
-#[path = "server/numbers.rs"]
-mod numbers;
-#[path = "server/reading.rs"]
-mod reading;
-#[path = "server/syncing.rs"]
-mod syncing;
-#[path = "server/waiting.rs"]
-mod waiting;
+#[path = "server/metrics.rs"]
+mod metrics;
+#[path = "server/shutdown.rs"]
+mod shutdown;
+#[path = "server/slow_readers.rs"]
+mod slow_readers;
+#[path = "server/sync_metrics.rs"]
+mod sync_metrics;
+#[path = "server/waiting_claims.rs"]
+mod waiting_claims;
 
-/// Runs each of these functions on both stores, as tests of their own.
+/// Runs each of these functions as a test on both stores.
 macro_rules! on_both {
     ($($name:ident),* $(,)?) => {
         mod postgres {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() { super::$name(tidemill_testkit::door::Kind::Postgres).await; })*
+            async fn $name() { super::$name(tidemill_testkit::interface::Kind::Postgres).await; })*
         }
         mod sqlite {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() { super::$name(tidemill_testkit::door::Kind::Sqlite).await; })*
+            async fn $name() { super::$name(tidemill_testkit::interface::Kind::Sqlite).await; })*
         }
     };
 }

@@ -1,55 +1,55 @@
-//! Syncs as they should go: one list of cases, run on each store.
-#![expect(clippy::expect_used, reason = "what fails here ends the test, loudly")]
+//! Syncs: one list of cases, run on each store.
+#![expect(clippy::expect_used, reason = "a failed step must end the test")]
 
-#[path = "sync/answers.rs"]
-mod answers;
-#[path = "sync/bad.rs"]
-mod bad;
-#[path = "sync/bytes.rs"]
-mod bytes;
-#[path = "sync/failing.rs"]
-mod failing;
-#[path = "sync/flow.rs"]
-mod flow;
-#[path = "sync/forced.rs"]
-mod forced;
-#[path = "sync/halfway.rs"]
-mod halfway;
-#[path = "sync/lists.rs"]
-mod lists;
+#[path = "sync/bad_input.rs"]
+mod bad_input;
+#[path = "sync/failed_syncs.rs"]
+mod failed_syncs;
+#[path = "sync/feed_recovery.rs"]
+mod feed_recovery;
+#[path = "sync/feed_responses.rs"]
+mod feed_responses;
+#[path = "sync/fixture.rs"]
+mod fixture;
+#[path = "sync/forced_consolidation.rs"]
+mod forced_consolidation;
+#[path = "sync/interrupted_consolidation.rs"]
+mod interrupted_consolidation;
+#[path = "sync/irregular_lists.rs"]
+mod irregular_lists;
+#[path = "sync/large_records.rs"]
+mod large_records;
 #[path = "sync/outage.rs"]
 mod outage;
+#[path = "sync/partitions.rs"]
+mod partitions;
 #[path = "sync/pauses.rs"]
 mod pauses;
-#[path = "sync/ranges.rs"]
-mod ranges;
-#[path = "sync/rows.rs"]
-mod rows;
+#[path = "sync/pipeline.rs"]
+mod pipeline;
+#[path = "sync/records.rs"]
+mod records;
 #[path = "sync/rules.rs"]
 mod rules;
-#[path = "sync/scene.rs"]
-mod scene;
-#[path = "sync/scheduled.rs"]
-mod scheduled;
-#[path = "sync/slow.rs"]
-mod slow;
-#[path = "sync/vanish.rs"]
-mod vanish;
-#[path = "sync/waiting.rs"]
-mod waiting;
-#[path = "sync/weather.rs"]
-mod weather;
+#[path = "sync/schedules.rs"]
+mod schedules;
+#[path = "sync/slow_feeds.rs"]
+mod slow_feeds;
+#[path = "sync/vanished_stones.rs"]
+mod vanished_stones;
+#[path = "sync/wait_reasons.rs"]
+mod wait_reasons;
 
 /// Runs each case on both stores.
 macro_rules! on_both {
     ($($module:ident :: $case:ident),+ $(,)?) => {
         mod postgres {
-            use tidemill_testkit::door::Kind;
+            use tidemill_testkit::interface::Kind;
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
             async fn $case() { super::$module::$case(Kind::Postgres).await; })+
         }
         mod sqlite {
-            use tidemill_testkit::door::Kind;
+            use tidemill_testkit::interface::Kind;
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
             async fn $case() { super::$module::$case(Kind::Sqlite).await; })+
         }
@@ -57,103 +57,103 @@ macro_rules! on_both {
 }
 
 on_both! {
-    answers::a_count_ahead_of_its_list_is_asked_again,
-    answers::a_huge_retry_after_is_capped,
-    answers::a_limit_is_never_counted_against_a_page,
-    answers::a_single_bad_body_is_asked_again,
-    answers::a_stone_that_comes_while_counting_again_is_stored,
-    answers::an_error_that_mentions_a_token_is_no_refused_login,
-    bad::a_count_that_is_too_low,
-    bad::a_count_that_lies,
-    bad::a_database_that_refuses_a_plan_is_no_success,
-    bad::a_feed_that_cannot_be_scanned_fails_the_run,
-    bad::a_feed_that_cannot_be_used_is_refused_whole,
-    bad::a_page_that_repeats_for_ever,
-    bad::html_while_paging,
-    bad::pages_without_ids,
-    bytes::a_batch_of_large_records_is_bounded_by_bytes,
-    bytes::open_records_are_read_up_to_so_many_bytes,
-    failing::a_page_that_was_taken_away_cannot_fail_its_partition,
-    failing::the_database_refuses_arrows_that_do_not_exist,
-    failing::a_lost_order_to_consolidate_is_given_anew,
-    failing::a_restart_is_heard_while_a_retry_is_queued,
-    failing::a_cancelled_sync_reads_as_failed_and_can_be_retried,
-    failing::a_failed_sync_names_its_first_cause,
-    failing::a_late_retry_of_the_run_is_refused_by_the_scheduler,
-    failing::a_permanent_error_fails_once_and_a_retry_finishes_the_same_sync,
-    failing::a_restart_reads_from_the_beginning,
-    failing::a_retry_is_refused_once_a_newer_sync_is_completed,
-    failing::a_run_ended_by_hand_ends_the_sync,
-    failing::cancelling_the_run_cancels_the_sync,
-    failing::what_a_failed_sync_stored_comes_in_with_the_next,
-    flow::full_then_incremental_then_deleted,
-    flow::incremental_syncs_go_where_nobody_runs_full_ones,
-    flow::what_ended_long_ago_is_removed,
-    forced::a_consolidation_that_keeps_failing_is_given_up_and_resumed,
-    forced::a_full_sync_closes_every_gap,
-    forced::an_order_is_refused_while_a_partition_is_open,
-    forced::force_and_advance_leaves_gaps_that_the_next_sync_covers,
-    forced::force_leaves_the_watermark,
-    halfway::a_cancel_during_consolidation_stops_it,
-    halfway::rules_applied_between_two_batches_stay,
-    lists::a_list_of_one_record_without_an_id_is_read,
-    lists::a_record_that_is_never_shown_is_missed,
-    lists::a_stone_listed_twice_is_read_once_and_noted,
-    lists::ids_with_spaces_are_ordinary_ids,
-    lists::records_without_an_id_are_rejected_and_counted,
-    outage::a_consolidator_that_waits_for_an_answer_ends,
-    outage::a_probe_whose_process_ends_goes_to_the_next,
-    outage::a_worker_ends_within_its_grace,
-    outage::an_outage_at_the_lookup_holds_up_no_other_feed,
-    outage::feeds_that_are_down_leave_room_for_others,
-    outage::two_workers_share_a_rate,
-    pauses::a_pause_of_the_other_lane_holds_no_sync,
-    pauses::pages_outlive_a_long_pause,
-    pauses::what_is_paused_is_not_planned,
-    pauses::why_names_what_holds_the_pages,
-    ranges::a_large_skewed_feed_is_divided_well,
-    ranges::a_scan_asks_for_few_counts_at_a_time,
-    ranges::empty_feed_completes_after_one_empty_page,
-    ranges::every_stone_is_in_exactly_one_partition,
-    ranges::fractions_of_a_dollar,
-    ranges::one_stone,
-    ranges::prices_on_a_boundary,
-    rows::a_row_that_cannot_be_mapped,
-    rows::a_row_that_is_what_it_was_is_no_longer_listed,
-    rows::a_row_that_the_database_refuses,
-    rows::a_row_with_a_nul_character,
-    rows::media_changed_and_price_not,
-    rows::the_same_stone_twice_in_one_page,
-    rules::a_rule_edited_during_consolidation_mixes_no_prices,
-    rules::apply_prices_anew_without_fetching,
-    rules::rules_that_are_applied_twice_at_once_are_not_mixed,
-    rules::prices_worked_out_on_paper,
-    rules::the_first_rule_that_fits_decides,
-    scheduled::a_full_schedule_finds_what_is_gone,
-    slow::cancelled_sync_stops_reading_sold_stones,
-    slow::changes_behind_a_count_of_nothing_are_read,
-    slow::feed_without_a_date_misses_no_change,
-    slow::full_sync_that_counts_nothing_raises_an_alert,
-    slow::hanging_counts_leave_plans_to_other_feeds,
-    slow::hanging_lookup_leaves_consolidation_to_other_feeds,
-    slow::hanging_page_leaves_slots_to_other_feeds,
-    slow::repeated_list_of_sold_stones_is_read_once,
-    slow::watermark_in_the_future_is_refused,
-    vanish::a_feed_without_lookup_needs_two_full_syncs,
-    vanish::a_feed_that_does_not_tell_what_was_sold_is_synced,
-    vanish::a_stone_that_was_only_missed_stays,
-    vanish::beyond_the_limit_nothing_is_deleted,
-    vanish::what_was_sold_is_deleted_by_an_incremental_sync,
-    vanish::what_vanished_is_deleted_and_what_returns_is_active,
-    waiting::a_full_sync_does_not_starve_another_feed,
-    waiting::a_worker_that_leaves_ends_with_the_page_in_hand,
-    waiting::a_role_that_is_drained_takes_no_page_until_it_is_told_otherwise,
-    waiting::one_sync_of_a_feed_at_a_time,
-    waiting::why_tells_what_a_sync_waits_for,
-    weather::a_page_that_never_succeeds_fails_its_partition,
-    weather::a_token_that_ends_is_renewed,
-    weather::an_error_that_passes_leaves_the_partition_open,
-    weather::an_outage_burns_no_delivery_and_needs_nobody,
-    weather::an_outage_during_the_scan_is_waited_through,
-    weather::an_outage_that_lasts_too_long_is_given_up,
+    feed_responses::count_ahead_of_its_list_is_repeated,
+    feed_responses::huge_retry_after_is_capped,
+    feed_responses::rate_limit_is_not_counted_as_a_page_failure,
+    feed_responses::single_unreadable_body_is_retried,
+    feed_responses::stone_added_during_a_recount_is_stored,
+    feed_responses::error_mentioning_a_token_is_not_a_login_failure,
+    bad_input::too_low_count_reads_every_record,
+    bad_input::wrong_count_fails_its_partition,
+    bad_input::plan_refused_by_the_database_fails_the_run,
+    bad_input::feed_that_cannot_be_scanned_fails_the_run,
+    bad_input::invalid_feed_is_refused_completely,
+    bad_input::endlessly_repeated_page_fails_its_partition,
+    bad_input::html_page_fails_its_partition,
+    bad_input::page_without_ids_fails_its_partition,
+    large_records::batch_of_large_records_is_limited_by_bytes,
+    large_records::open_records_are_read_up_to_a_byte_limit,
+    failed_syncs::stale_page_cannot_fail_its_partition,
+    failed_syncs::transitions_outside_the_diagram_are_refused,
+    failed_syncs::lost_consolidation_message_is_sent_again,
+    failed_syncs::restart_request_applies_to_a_queued_retry,
+    failed_syncs::cancelled_sync_is_failed_and_can_be_retried,
+    failed_syncs::failed_sync_reports_its_first_cause,
+    failed_syncs::scheduler_refuses_a_late_retry_of_the_run,
+    failed_syncs::retry_after_permanent_error_finishes_the_same_sync,
+    failed_syncs::restarted_partition_reads_from_the_start,
+    failed_syncs::retry_after_a_newer_completed_sync_is_refused,
+    failed_syncs::run_ended_by_plain_sql_ends_the_sync,
+    failed_syncs::cancel_of_the_run_cancels_the_sync,
+    failed_syncs::records_of_a_failed_sync_are_consolidated_by_the_next,
+    pipeline::full_and_incremental_syncs_update_and_delete,
+    pipeline::incremental_sync_without_recent_full_sync_completes,
+    pipeline::old_syncs_are_pruned,
+    forced_consolidation::repeatedly_failing_consolidation_fails_and_can_resume,
+    forced_consolidation::full_sync_closes_every_gap,
+    forced_consolidation::consolidation_with_an_open_partition_is_refused,
+    forced_consolidation::forced_advance_leaves_gaps_that_the_next_sync_covers,
+    forced_consolidation::forced_consolidation_keeps_the_watermark,
+    interrupted_consolidation::cancel_during_consolidation_stops_it,
+    interrupted_consolidation::rules_applied_between_batches_hold,
+    irregular_lists::list_of_one_record_without_id_is_read,
+    irregular_lists::record_that_is_never_listed_is_missing,
+    irregular_lists::stone_listed_twice_is_read_once_with_a_warning,
+    irregular_lists::ids_with_spaces_are_accepted,
+    irregular_lists::records_without_id_are_rejected_and_counted,
+    outage::consolidator_waiting_for_a_feed_shuts_down,
+    outage::probe_of_an_ended_process_passes_to_the_next,
+    outage::worker_shuts_down_within_its_grace_period,
+    outage::outage_during_lookup_delays_no_other_feed,
+    outage::unavailable_feeds_leave_capacity_for_others,
+    outage::two_workers_share_a_rate_limit,
+    pauses::pause_of_another_lane_blocks_no_sync,
+    pauses::pages_survive_a_long_pause,
+    pauses::paused_sync_is_not_planned,
+    pauses::why_names_the_pause_of_pages,
+    partitions::large_skewed_feed_is_partitioned_evenly,
+    partitions::scan_limits_concurrent_count_requests,
+    partitions::empty_feed_completes_after_one_empty_page,
+    partitions::every_stone_belongs_to_exactly_one_partition,
+    partitions::prices_with_cents_are_read_once,
+    partitions::feed_with_one_stone_completes,
+    partitions::prices_on_a_partition_boundary_are_read_once,
+    records::unmappable_record_is_rejected_until_fixed,
+    records::reverted_record_is_removed_from_the_rejects,
+    records::record_refused_by_the_database_is_rejected,
+    records::record_with_nul_character_is_rejected_until_fixed,
+    records::changed_media_with_equal_price_is_updated,
+    records::stone_twice_in_one_page_is_stored_once,
+    rules::rule_edit_during_consolidation_mixes_no_prices,
+    rules::apply_reprices_without_fetching,
+    rules::concurrent_rule_applications_mix_no_prices,
+    rules::prices_match_manual_calculation,
+    rules::first_matching_rule_sets_the_price,
+    schedules::full_schedule_detects_removed_stones,
+    slow_feeds::cancelled_sync_stops_reading_sold_stones,
+    slow_feeds::changes_behind_a_count_of_nothing_are_read,
+    slow_feeds::feed_without_a_date_misses_no_change,
+    slow_feeds::full_sync_that_counts_nothing_raises_an_alert,
+    slow_feeds::hanging_counts_leave_plans_to_other_feeds,
+    slow_feeds::hanging_lookup_leaves_consolidation_to_other_feeds,
+    slow_feeds::hanging_page_leaves_slots_to_other_feeds,
+    slow_feeds::repeated_list_of_sold_stones_is_read_once,
+    slow_feeds::watermark_in_the_future_is_refused,
+    vanished_stones::feed_without_lookup_deletes_after_two_full_syncs,
+    vanished_stones::feed_without_sold_list_is_synced,
+    vanished_stones::missed_stone_that_still_exists_stays_active,
+    vanished_stones::deletions_over_the_limit_are_skipped,
+    vanished_stones::incremental_sync_deletes_sold_stones,
+    vanished_stones::vanished_stone_is_deleted_and_returned_stone_is_active,
+    wait_reasons::full_sync_does_not_starve_another_feed,
+    wait_reasons::stopping_worker_ends_after_its_current_page,
+    wait_reasons::drained_role_takes_no_page_until_it_is_undrained,
+    wait_reasons::syncs_of_a_feed_run_one_at_a_time,
+    wait_reasons::why_explains_every_wait_of_a_sync,
+    feed_recovery::page_that_never_succeeds_fails_its_partition,
+    feed_recovery::expired_token_is_renewed,
+    feed_recovery::transient_error_leaves_the_partition_open,
+    feed_recovery::outage_counts_no_delivery_and_recovers_alone,
+    feed_recovery::outage_during_the_scan_is_waited_for,
+    feed_recovery::too_long_outage_fails_the_sync,
 }

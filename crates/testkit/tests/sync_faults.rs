@@ -1,38 +1,39 @@
-//! Syncs that are disturbed: whatever dies, comes twice, comes late or moves, the table equals the source.
+//! Syncs with faults: after crashes, repeated, late and unordered messages and changes of the source, the table equals
+//! the source.
 //!
-//! Whatever is left to chance follows a seed that is printed; `TIDEMILL_SEED` repeats it.
-#![expect(clippy::expect_used, reason = "what fails here ends the test, loudly")]
-#![expect(clippy::print_stdout, reason = "seeds and measurements are for whoever reads along")]
+//! Random choices follow a printed seed; `TIDEMILL_SEED` repeats it.
+#![expect(clippy::expect_used, reason = "a failed step must end the test")]
+#![expect(clippy::print_stdout, reason = "seeds and measurements are printed for the reader of the output")]
 
+#[path = "sync_faults/changing_source.rs"]
+mod changing_source;
+#[path = "sync_faults/connection_cuts.rs"]
+mod connection_cuts;
 #[path = "sync_faults/consolidators.rs"]
 mod consolidators;
-#[path = "sync_faults/cuts.rs"]
-mod cuts;
-#[path = "sync_faults/ground.rs"]
-mod ground;
-#[path = "sync_faults/halves.rs"]
-mod halves;
-#[path = "sync_faults/instant.rs"]
-mod instant;
+#[path = "sync_faults/fixture.rs"]
+mod fixture;
 #[path = "sync_faults/kills.rs"]
 mod kills;
 #[path = "sync_faults/messages.rs"]
 mod messages;
-#[path = "sync_faults/moving.rs"]
-mod moving;
-#[path = "sync_faults/stopping.rs"]
-mod stopping;
+#[path = "sync_faults/partial_failures.rs"]
+mod partial_failures;
+#[path = "sync_faults/shutdown.rs"]
+mod shutdown;
+#[path = "sync_faults/simultaneous_end.rs"]
+mod simultaneous_end;
 
 /// Runs each case on both stores.
 macro_rules! on_both {
     ($($module:ident :: $case:ident),+ $(,)?) => {
         mod postgres {
-            use tidemill_testkit::door::Kind;
+            use tidemill_testkit::interface::Kind;
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
             async fn $case() { super::$module::$case(Kind::Postgres).await; })+
         }
         mod sqlite {
-            use tidemill_testkit::door::Kind;
+            use tidemill_testkit::interface::Kind;
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
             async fn $case() { super::$module::$case(Kind::Sqlite).await; })+
         }
@@ -40,66 +41,66 @@ macro_rules! on_both {
 }
 
 on_both! {
-    kills::schedulers_are_killed,
-    kills::workers_are_killed,
-    kills::consolidators_are_killed,
-    kills::all_roles_are_killed_at_once,
-    messages::pages_come_twice_late_and_out_of_order,
-    messages::one_page_comes_to_two_workers_at_once,
-    messages::what_comes_after_the_end_changes_nothing,
-    messages::what_comes_after_a_failure_changes_nothing,
-    messages::consolidation_is_ordered_twice,
-    instant::two_last_partitions_end_at_the_same_instant,
-    consolidators::a_consolidation_longer_than_its_lock_completes_once,
-    moving::stones_are_sold_while_the_sync_pages,
-    moving::stones_change_while_the_sync_pages,
-    moving::changes_around_the_sealed_end_arrive,
-    moving::a_change_after_the_seal_is_not_passed_over,
-    moving::short_pages_are_not_the_end,
-    halves::what_a_failed_sync_stored_is_consolidated_by_the_next,
-    halves::a_first_sync_that_fails_at_half_is_made_good,
-    halves::a_full_sync_does_not_starve_the_incremental_sync_of_another_feed,
-    stopping::a_stop_finishes_the_page_in_hand_and_gives_leases_back,
-    stopping::a_stop_while_scanning_hands_the_run_on,
+    kills::sync_survives_killed_schedulers,
+    kills::sync_survives_killed_workers,
+    kills::sync_survives_killed_consolidators,
+    kills::sync_survives_the_death_of_all_roles,
+    messages::repeated_late_and_unordered_page_messages_are_safe,
+    messages::page_delivered_to_two_workers_is_stored_once,
+    messages::messages_after_completion_change_nothing,
+    messages::messages_after_a_failure_change_nothing,
+    messages::repeated_consolidation_message_consolidates_once,
+    simultaneous_end::simultaneous_last_partitions_trigger_one_consolidation,
+    consolidators::consolidation_longer_than_its_lock_completes_once,
+    changing_source::stones_sold_during_paging_are_handled,
+    changing_source::stones_changed_during_paging_are_handled,
+    changing_source::changes_around_the_window_end_arrive,
+    changing_source::change_after_the_window_end_is_not_skipped,
+    changing_source::short_page_does_not_end_the_partition,
+    partial_failures::records_of_a_failed_sync_are_consolidated_by_the_next,
+    partial_failures::half_failed_first_sync_is_completed_by_the_next,
+    partial_failures::full_sync_does_not_starve_an_incremental_sync,
+    shutdown::shutdown_finishes_the_current_page_and_releases_leases,
+    shutdown::shutdown_during_the_scan_passes_the_run_on,
 }
 
-/// What only PostgreSQL can suffer: rows that are locked one by one, and a server that goes away.
+/// Faults that only PostgreSQL can have: single locked rows, and a server that stops.
 mod on_postgres {
-    use super::{consolidators, cuts, instant};
+    use super::{connection_cuts, consolidators, simultaneous_end};
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn the_second_of_two_last_partitions_sees_the_first() {
-        instant::the_second_of_two_last_partitions_sees_the_first().await;
+    async fn second_last_partition_counts_the_first() {
+        simultaneous_end::second_last_partition_counts_the_first().await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn one_of_two_consolidators_is_frozen_in_a_batch() {
-        consolidators::one_of_two_consolidators_is_frozen_in_a_batch().await;
+    async fn frozen_consolidator_does_not_stop_the_other() {
+        consolidators::frozen_consolidator_does_not_stop_the_other().await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn what_vanished_is_deleted_though_a_helper_is_slow() {
-        consolidators::what_vanished_is_deleted_though_a_helper_is_slow().await;
+    async fn vanished_stones_are_deleted_despite_a_slow_helper() {
+        consolidators::vanished_stones_are_deleted_despite_a_slow_helper().await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn the_server_is_restarted_in_the_middle_of_a_sync() {
-        cuts::the_server_is_restarted_in_the_middle_of_a_sync().await;
+    async fn sync_survives_a_database_restart() {
+        connection_cuts::sync_survives_a_database_restart().await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn a_look_that_failed_is_no_success() {
-        Box::pin(cuts::a_look_that_failed_is_no_success()).await;
+    async fn failed_check_is_not_a_success() {
+        Box::pin(connection_cuts::failed_check_is_not_a_success()).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn connections_are_cut_before_statements_and_after_commits() {
-        cuts::simulation(std::time::Duration::from_secs(10)).await;
+    async fn sync_survives_cut_connections() {
+        connection_cuts::simulation(std::time::Duration::from_secs(10)).await;
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     #[ignore = "long; cargo xtask soak runs it"]
-    async fn soak_connections_are_cut_before_statements_and_after_commits() {
-        cuts::simulation(super::ground::soak()).await;
+    async fn soak_sync_survives_cut_connections() {
+        connection_cuts::simulation(super::fixture::soak()).await;
     }
 }

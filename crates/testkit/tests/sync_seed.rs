@@ -1,11 +1,11 @@
-//! Every SELECT and UPDATE of seeds 000, 002 and 004, with ids filled in: each answers correctly on
-//! PostgreSQL, during a sync and after it. What the seeds' DDL names exists.
+//! Every SELECT and UPDATE of seeds 000, 002 and 004, with ids filled in: each answers correctly on PostgreSQL, during
+//! a sync and after it. Everything in the seeds' DDL exists.
 //!
-//! The statements stand as the seeds write them, but for the ids.
+//! The statements are those of the seeds, except for the ids.
 
-#[path = "sync/scene.rs"]
+#[path = "sync/fixture.rs"]
 #[expect(dead_code, clippy::expect_used, reason = "shared with the other tests of syncs")]
-mod scene;
+mod fixture;
 
 use std::collections::BTreeSet;
 
@@ -14,10 +14,10 @@ use sqlx::{AssertSqlSafe, Row as _};
 use tidemill_core::Timestamp;
 use tidemill_core::records::Sync;
 use tidemill_core::sync::SyncState;
-use tidemill_testkit::door::{Kind, Plain};
-use tidemill_testkit::mill::Mill;
+use tidemill_testkit::interface::{Kind, PlainSql};
+use tidemill_testkit::sync_fixture::SyncFixture;
 
-use scene::{again, consolidate, failed, open, partitions, plan, planned, with_one_failed, work};
+use fixture::{consolidate, failed, open, partitions, plan, planned, reload, with_one_failed, work};
 
 const STATUS: &str = "SELECT
   run_id,
@@ -145,20 +145,22 @@ const COMPLETION: &str = "SELECT
 FROM run_metadata rm
 WHERE rm.completed_at IS NULL;";
 
-/// A mill on PostgreSQL, and the sync that the statements ask for.
+/// A sync fixture on PostgreSQL, and the sync that the statements name.
 struct Seed {
-    mill: Mill,
+    fixture: SyncFixture,
     pool: PgPool,
     sync: Sync,
 }
 
 impl Seed {
-    fn on(mill: Mill, sync: Sync) -> Self {
-        let Plain::Postgres(pool) = mill.stage.plain.clone() else { panic!("the seeds speak PostgreSQL") };
-        Self { mill, pool, sync }
+    fn on(fixture: SyncFixture, sync: Sync) -> Self {
+        let PlainSql::Postgres(pool) = fixture.base.plain.clone() else {
+            panic!("the seeds need PostgreSQL")
+        };
+        Self { fixture, pool, sync }
     }
 
-    /// The rows of a statement, with the id of the sync in it.
+    /// Returns the rows of a statement, with the id of the sync filled in.
     async fn rows(&self, text: &str) -> Vec<PgRow> {
         let text = AssertSqlSafe(text.replace("abc123", &self.sync.run_id.to_string()));
         sqlx::query(text).persistent(false).fetch_all(&self.pool).await.unwrap_or_else(|bad| panic!("{bad}"))
@@ -170,7 +172,7 @@ impl Seed {
         rows.remove(0)
     }
 
-    /// The seeds' status, progress and failed workers.
+    /// Returns the seeds' status, progress and failed workers.
     async fn status(&self) -> (String, String, i32) {
         let row = self.row(STATUS).await;
         assert_eq!(row.get::<uuid::Uuid, _>("run_id"), self.sync.run_id);
@@ -180,29 +182,29 @@ impl Seed {
         (row.get("status"), row.get("progress"), row.get("failed_workers"))
     }
 
-    /// The sync as it is now.
-    async fn again(&self) -> Sync {
-        again(&self.mill, &self.sync).await
+    /// Reads the sync again.
+    async fn reload(&self) -> Sync {
+        reload(&self.fixture, &self.sync).await
     }
 }
 
-fn said(status: &str, progress: String, failed: i32) -> (String, String, i32) {
+fn status_row(status: &str, progress: String, failed: i32) -> (String, String, i32) {
     (status.to_owned(), progress, failed)
 }
 
-/// From planned to completed: each statement tells what is so at that time.
+/// From planned to completed: each statement is correct at every point.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_seeds_statements_follow_a_sync() {
-    let mill = open(Kind::Postgres, 900).await;
-    let sync = planned(&mill, false).await;
-    let seed = Seed::on(mill, sync);
+async fn seed_statements_are_correct_during_a_sync() {
+    let fixture = open(Kind::Postgres, 900).await;
+    let sync = planned(&fixture, false).await;
+    let seed = Seed::on(fixture, sync);
     let all = seed.sync.expected_workers;
 
     // Planned.
-    assert_eq!(seed.status().await, said("in_progress", format!("0/{all}"), 0));
+    assert_eq!(seed.status().await, status_row("in_progress", format!("0/{all}"), 0));
     assert_eq!(seed.rows(ACTIVE).await.len(), 1);
     assert_eq!(seed.rows(COMPLETION).await.len(), 1);
-    assert_eq!(seed.rows(WORKERS).await.len(), 0, "nobody has taken a partition");
+    assert_eq!(seed.rows(WORKERS).await.len(), 0, "no worker has received a partition");
     let progress = seed.rows(PROGRESS).await;
     assert_eq!(progress.len(), usize::try_from(all).unwrap());
     assert!(
@@ -221,10 +223,10 @@ async fn the_seeds_statements_follow_a_sync() {
     assert_eq!(stuck.get::<String, _>("partition_id"), "partition-1");
 
     // Read, and not yet consolidated.
-    work(&seed.mill).await;
+    work(&seed.fixture).await;
     assert_eq!(seed.rows(COMPLETED_PARTITIONS).await.len(), progress.len());
     assert!(seed.row(ONE_PARTITION).await.get::<bool, _>("completed"));
-    assert_eq!(seed.status().await, said("consolidating", format!("{all}/{all}"), 0));
+    assert_eq!(seed.status().await, status_row("consolidating", format!("{all}/{all}"), 0));
     let workers = seed.rows(WORKERS).await;
     assert_eq!(workers.len(), usize::try_from(all).unwrap());
     assert!(workers.iter().all(|row| row.get::<String, _>("status") == "completed"));
@@ -240,8 +242,8 @@ async fn the_seeds_statements_follow_a_sync() {
     assert_eq!(seed.rows(ACTIVE).await.len(), 1);
 
     // Completed.
-    consolidate(&seed.mill).await;
-    assert_eq!(seed.status().await, said("completed", format!("{all}/{all}"), 0));
+    consolidate(&seed.fixture).await;
+    assert_eq!(seed.status().await, status_row("completed", format!("{all}/{all}"), 0));
     assert_eq!(seed.rows(ACTIVE).await.len(), 0);
     assert_eq!(seed.rows(COMPLETION).await.len(), 0);
     let recent = seed.row(RECENT).await;
@@ -250,19 +252,19 @@ async fn the_seeds_statements_follow_a_sync() {
         seed.row("SELECT watermark_before, watermark_after FROM run_metadata WHERE run_id = 'abc123'").await;
     assert_eq!(row.get::<Option<Timestamp>, _>("watermark_before"), None);
     assert_eq!(row.get::<Option<Timestamp>, _>("watermark_after"), Some(seed.sync.updated_to));
-    seed.mill.check_equal().await;
+    seed.fixture.check_equal().await;
 }
 
-/// A partition that failed: the seeds' analysis names it, with its reason.
+/// The seeds' analysis names a failed partition and its reason.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_seeds_analysis_names_what_failed() {
-    let mill = open(Kind::Postgres, 900).await;
-    let sync = with_one_failed(&mill, false).await;
-    let seed = Seed::on(mill, sync);
+async fn seed_analysis_names_the_failed_partition() {
+    let fixture = open(Kind::Postgres, 900).await;
+    let sync = with_one_failed(&fixture, false).await;
+    let seed = Seed::on(fixture, sync);
     let all = seed.sync.expected_workers;
-    assert_eq!(seed.status().await, said("failed", format!("{}/{all}", all - 1), 1));
+    assert_eq!(seed.status().await, status_row("failed", format!("{}/{all}", all - 1), 1));
     assert_eq!(seed.row(RECENT).await.get::<String, _>("status"), "failed");
-    let broken = failed(&seed.mill, &seed.sync).await.remove(0);
+    let broken = failed(&seed.fixture, &seed.sync).await.remove(0);
     let worker = seed.row(FAILED_WORKERS).await;
     assert_eq!(worker.get::<String, _>("partition_id"), broken.partition_id);
     assert!(worker.get::<String, _>("error_message").contains("none has an id"));
@@ -271,22 +273,22 @@ async fn the_seeds_analysis_names_what_failed() {
     assert_eq!(progress.get::<String, _>("partition_id"), broken.partition_id);
     assert_eq!(progress.get::<i32, _>("next_offset"), broken.next_offset);
     assert_eq!(seed.row(ACTIVE).await.get::<i32, _>("failed_workers"), 1, "completed_at stays empty");
-    seed.mill.syncs.retry_sync(&seed.sync.run_id.to_string(), false, None, "ann").await.unwrap();
-    plan(&seed.mill).await;
-    assert_eq!(seed.status().await, said("in_progress", format!("{}/{all}", all - 1), 0));
-    work(&seed.mill).await;
-    consolidate(&seed.mill).await;
-    assert_eq!(seed.status().await, said("completed", format!("{all}/{all}"), 0));
+    seed.fixture.syncs.retry_sync(&seed.sync.run_id.to_string(), false, None, "ann").await.unwrap();
+    plan(&seed.fixture).await;
+    assert_eq!(seed.status().await, status_row("in_progress", format!("{}/{all}", all - 1), 0));
+    work(&seed.fixture).await;
+    consolidate(&seed.fixture).await;
+    assert_eq!(seed.status().await, status_row("completed", format!("{all}/{all}"), 0));
     assert_eq!(seed.rows(FAILED_WORKERS).await.len(), 0);
 }
 
-/// The seeds' counters are plain SQL, and anybody may run them. What they say is not believed: the truth is
-/// derived from the partitions again.
+/// The seeds' counters are plain SQL that every user can run. Their values are ignored: the counts are derived from the
+/// partitions again.
 #[tokio::test(flavor = "multi_thread")]
-async fn counters_that_were_raised_by_hand_are_derived_again() {
-    let mill = open(Kind::Postgres, 900).await;
-    let sync = planned(&mill, false).await;
-    let seed = Seed::on(mill, sync);
+async fn manually_changed_counters_are_derived_again() {
+    let fixture = open(Kind::Postgres, 900).await;
+    let sync = planned(&fixture, false).await;
+    let seed = Seed::on(fixture, sync);
     let all = seed.sync.expected_workers;
     for raised in 1..=all {
         let row = seed.row(COUNT_COMPLETED).await;
@@ -297,29 +299,29 @@ async fn counters_that_were_raised_by_hand_are_derived_again() {
     }
     let row = seed.row(COUNT_FAILED).await;
     assert_eq!(row.get::<i32, _>("failed_workers"), 1);
-    let judged = seed.mill.syncs.evaluate(seed.sync.run_id).await.unwrap();
-    assert_eq!(judged, tidemill_core::sync::Verdict::Wait);
-    let after = seed.again().await;
+    let judged = seed.fixture.syncs.evaluate(seed.sync.run_id).await.unwrap();
+    assert_eq!(judged, tidemill_core::sync::ConsolidationDecision::Wait);
+    let after = seed.reload().await;
     assert_eq!((after.completed_workers, after.failed_workers), (0, 0));
     assert_eq!(after.state, SyncState::Created, "nothing was triggered");
-    work(&seed.mill).await;
+    work(&seed.fixture).await;
     seed.row(COUNT_COMPLETED).await;
     seed.row(COUNT_FAILED).await;
-    consolidate(&seed.mill).await;
-    let done = seed.again().await;
+    consolidate(&seed.fixture).await;
+    let done = seed.reload().await;
     assert_eq!(done.state, SyncState::Completed);
-    seed.mill.syncs.evaluate(seed.sync.run_id).await.unwrap();
-    assert_eq!(seed.status().await, said("completed", format!("{all}/{all}"), 0));
-    seed.mill.check_equal().await;
+    seed.fixture.syncs.evaluate(seed.sync.run_id).await.unwrap();
+    assert_eq!(seed.status().await, status_row("completed", format!("{all}/{all}"), 0));
+    seed.fixture.check_equal().await;
 }
 
-/// The seeds' compare-and-swap by hand: the offset that matches moves, one that does not is left alone; a
-/// message for a page that the hand skipped is a duplicate. The hand answers for what it skips.
+/// The seeds' compare-and-swap by plain SQL: a matching offset moves, another one is unchanged, and a message for a
+/// skipped page is a duplicate. The operator is responsible for the skipped page.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_seeds_compare_and_swap_works_by_hand() {
-    let mill = open(Kind::Postgres, 900).await;
-    let sync = planned(&mill, false).await;
-    let seed = Seed::on(mill, sync);
+async fn seed_compare_and_swap_works_by_plain_sql() {
+    let fixture = open(Kind::Postgres, 900).await;
+    let sync = planned(&fixture, false).await;
+    let seed = Seed::on(fixture, sync);
     let cas = |to: i32, expected: i32| {
         let text = CAS.replace("abc123", &seed.sync.run_id.to_string());
         let query =
@@ -330,15 +332,15 @@ async fn the_seeds_compare_and_swap_works_by_hand() {
     assert_eq!(cas(30, 0).await, 1);
     assert_eq!(cas(30, 0).await, 0, "a duplicate");
     assert_eq!(cas(0, 30).await, 1, "and back");
-    work(&seed.mill).await;
-    let part = partitions(&seed.mill, &seed.sync).await.remove(0);
+    work(&seed.fixture).await;
+    let part = partitions(&seed.fixture, &seed.sync).await.remove(0);
     assert!(part.state.completed());
     assert_eq!(cas(0, part.next_offset).await, 0, "what is completed stays");
-    consolidate(&seed.mill).await;
-    seed.mill.check_equal().await;
+    consolidate(&seed.fixture).await;
+    seed.fixture.check_equal().await;
 }
 
-/// What the seeds' DDL names: table, column, type, whether it may be empty, and the start of its default.
+/// The seeds' DDL: table, column, type, nullability, and the start of the default.
 const COLUMNS: [(&str, &str, &str, bool, &str); 25] = [
     ("run_metadata", "run_id", "uuid", false, ""),
     ("run_metadata", "run_type", "text", false, ""),
@@ -377,9 +379,9 @@ const KEYS: [(&str, &str, &str); 5] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_seeds_ddl_names_exists() {
-    let mill = open(Kind::Postgres, 10).await;
-    let Plain::Postgres(pool) = mill.stage.plain.clone() else { panic!("the seeds speak PostgreSQL") };
+async fn seed_ddl_objects_exist() {
+    let fixture = open(Kind::Postgres, 10).await;
+    let PlainSql::Postgres(pool) = fixture.base.plain.clone() else { panic!("the seeds need PostgreSQL") };
     for (table, column, kind, may_be_empty, default) in COLUMNS {
         let found: Option<(String, String, Option<String>)> = sqlx::query_as(
             "SELECT data_type::text, is_nullable::text, column_default::text FROM information_schema.columns \

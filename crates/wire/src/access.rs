@@ -1,79 +1,79 @@
-//! Tokens, signing in, and the record of what people did.
+//! Tokens, browser sessions and the audit log.
 
 use serde::{Deserialize, Serialize};
 use tidemill_core::Timestamp;
 use tidemill_core::access::{Role, Token};
 use uuid::Uuid;
 
-/// A token to make.
+/// Request to create a token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewToken {
-    /// What it is for, in a person's words.
+    /// Purpose of the token, as a free text.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128)))]
     pub name: String,
-    /// What its holder may do.
+    /// Permissions of the token.
     pub role: Role,
-    /// The only project that its holder sees; all that the caller sees, if it is not named.
+    /// Project that the token is limited to; by default the projects of the caller.
     #[serde(default)]
     pub project: Option<String>,
-    /// How long it is good, if not for ever.
+    /// Lifetime in seconds; without it the token never expires.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 315_360_000)))]
     pub expires_in_secs: Option<u64>,
 }
 
-/// A token that was made.
+/// A created token with its secret.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct TokenMade {
-    /// The token.
+pub struct NewTokenResponse {
+    /// Token without its secret.
     pub token: Token,
-    /// Its secret, which is shown this once.
+    /// Secret of the token. It is shown only in this response.
     pub secret: String,
 }
 
-impl std::fmt::Debug for TokenMade {
+impl std::fmt::Debug for NewTokenResponse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TokenMade").field("token", &self.token).finish_non_exhaustive()
+        f.debug_struct("NewTokenResponse").field("token", &self.token).finish_non_exhaustive()
     }
 }
 
-/// Which tokens to list, the youngest first.
+/// Filter of the list of tokens, newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListTokens {
-    /// Of this project alone.
+    /// Project to filter by.
     pub project: Option<String>,
-    /// The cursor of the page before.
+    /// Cursor: `next` of the previous page.
     pub after: Option<Uuid>,
-    /// At most so many.
+    /// Maximum number of entries.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub limit: Option<u16>,
 }
 
-/// Which part of the record of what people did to read, the latest first.
+/// Filter of the audit log, newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListAudit {
-    /// Of this project alone.
+    /// Project to filter by.
     pub project: Option<String>,
-    /// The cursor of the page before.
+    /// Cursor: `next` of the previous page.
     pub after: Option<i64>,
-    /// At most so many.
+    /// Maximum number of entries.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub limit: Option<u16>,
 }
 
-/// Signing in with a token.
+/// A request to sign in with a token.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SignIn {
-    /// The secret of the token.
+    /// Secret of the token.
     pub token: String,
 }
 
@@ -83,19 +83,19 @@ impl std::fmt::Debug for SignIn {
     }
 }
 
-/// Who is signed in.
+/// The session of the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Session {
-    /// Who is asking.
+    /// Name of the caller.
     pub caller: String,
-    /// What they may do.
+    /// Role of the caller.
     pub role: Role,
-    /// The only project that they see, if not all.
+    /// Project that the caller is limited to; null for all projects.
     pub project: Option<String>,
-    /// What every request that changes something must carry, as `x-csrf-token` or as the field `csrf` of a form;
-    /// nothing where the caller came with a token and not with a cookie.
+    /// CSRF token. Every request that changes something must send it as `x-csrf-token` or as the form field `csrf`.
+    /// Null if the caller authenticated with a token instead of a cookie.
     pub csrf: Option<String>,
-    /// Until when the session lasts, where there is one.
+    /// End of the session, if there is one.
     pub expires_at: Option<Timestamp>,
 }

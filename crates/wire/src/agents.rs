@@ -1,9 +1,8 @@
-//! What agents and the server say to each other. Agents only ask and report; they need outbound HTTP alone.
+//! The protocol between agents and the server. Agents only send requests, so they need only outbound HTTP.
 //!
-//! Both sides are deployed on their own, so each must understand the other one release earlier or later:
-//! requests and answers here may grow fields, fields that nobody knows are ignored on both sides, and words
-//! that may grow (kinds of tasks, stages) are plain texts that are looked up, never a reason to refuse the
-//! rest.
+//! Agents and servers are deployed independently, so each must understand the previous and the next release of the
+//! other. Requests and responses may gain fields, and both sides ignore unknown fields. Values that may be extended
+//! (kinds of tasks, stages) are plain strings; an unknown value does not invalidate the rest.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -14,335 +13,330 @@ use tidemill_core::task::{Output, TaskResult};
 use tidemill_core::{RunId, Timestamp};
 use uuid::Uuid;
 
-/// The version of what is said here. A server takes agents of the version before its own and of the one after.
+/// Version of this protocol. A server accepts agents of the previous and of the next version.
 pub const PROTOCOL: u32 = 1;
 
-/// What only the directory of an agent knows. What is shown for debugging does not tell it.
+/// A secret that is stored in the agent's directory. Its `Debug` output hides it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
-pub struct HomeSecret(#[cfg_attr(feature = "schema", schemars(length(min = 32, max = 256)))] pub String);
+pub struct AgentSecret(#[cfg_attr(feature = "schema", schemars(length(min = 32, max = 256)))] pub String);
 
-impl fmt::Debug for HomeSecret {
+impl fmt::Debug for AgentSecret {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("HomeSecret(•••)")
+        formatter.write_str("AgentSecret(•••)")
     }
 }
 
-/// What an agent says of itself when it starts.
+/// The registration of an agent at its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RegisterAgent {
-    /// The process that speaks from now on for this agent: made at its start.
+    /// Id of the agent process, made at its start. Calls of earlier processes are rejected from now on.
     pub boot: Uuid,
-    /// A name for people.
     pub name: String,
-    /// The machine that it runs on.
+    /// Host name of the machine.
     #[serde(default)]
     pub host: String,
-    /// What it offers.
+    /// Labels that jobs can require.
     #[serde(default)]
     pub labels: Vec<String>,
-    /// How much it carries at once, counted in weights of jobs.
+    /// Total weight of the jobs that it executes at the same time.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub capacity: i32,
-    /// The version of its binary.
+    /// Version of its binary.
     #[serde(default)]
     pub version: String,
-    /// The version of the protocol that it speaks.
+    /// Version of the protocol that it uses.
     #[serde(default)]
     pub protocol: u32,
-    /// Whether it wants no new tasks: it ends when it holds nothing.
+    /// Whether it wants no new tasks and exits when it holds none.
     #[serde(default)]
     pub draining: bool,
-    /// What only its directory knows, at least 32 characters: with it the agent may come with another token when its
+    /// Secret from the agent's directory, at least 32 characters. With it the agent may use another token after its
     /// own was revoked or has expired.
     #[serde(default)]
-    pub secret: Option<HomeSecret>,
+    pub secret: Option<AgentSecret>,
 }
 
-/// How the server wants to be spoken to.
+/// The response to the registration of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct AgentRegistered {
-    /// The version of the protocol that the server speaks.
+pub struct RegisterAgentResponse {
+    /// Version of the protocol that the server uses.
     pub protocol: u32,
-    /// Time between two signs of life.
+    /// Interval between heartbeats in seconds.
     pub beat_secs: u64,
-    /// How long it may be silent before others get what it has not begun.
+    /// Silence in seconds after which tasks that it has not started go to other agents.
     pub silent_secs: u64,
 }
 
-/// A task that an agent holds, and how far it is.
+/// The progress of a task that an agent holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Holding {
-    /// The task.
+pub struct TaskProgress {
+    /// Id of the task.
     pub task_id: String,
-    /// How far it is: see [`tidemill_core::task::Stage`].
+    /// Stage of the task, such as `preparing` or `executing`.
     #[serde(default)]
     pub stage: Option<String>,
 }
 
-/// A sign of life, with everything that the agent holds: it learns what it may forget.
+/// A heartbeat of an agent, with all tasks that it holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct AgentBeat {
-    /// The process that speaks.
+pub struct AgentHeartbeat {
+    /// Id of the agent process.
     pub boot: Uuid,
-    /// What it holds, ended tasks that are still on its disk included.
+    /// Tasks that it holds, including ended ones that are still on its disk.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 1000)))]
-    pub holding: Vec<Holding>,
-    /// Whether it wants no new tasks: it ends when it holds nothing.
+    pub holding: Vec<TaskProgress>,
+    /// Whether it wants no new tasks and exits when it holds none.
     #[serde(default)]
     pub draining: bool,
 }
 
-/// What an agent learns from a beat.
+/// The response to an agent's heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct AgentBeaten {
-    /// Of what it holds: tasks that are over for the server, whose result it has or does not want. What is left
-    /// of them may be removed; a command that still runs is to be stopped.
+pub struct AgentHeartbeatResponse {
+    /// Held tasks that have ended for the server, because it has their result or does not need it. The agent stops
+    /// their commands and may delete their files.
     #[serde(default)]
     pub over: Vec<String>,
-    /// Whether it gets no new tasks.
+    /// Whether it receives no new tasks.
     #[serde(default)]
     pub draining: bool,
-    /// The server's time, for an agent that wonders about its own.
+    /// Time of the server, so that the agent can detect a wrong clock.
     pub now: Timestamp,
 }
 
-/// An agent asks who needs what it keeps of what jobs left, and says what of it it would remove.
+/// An agent's query whether its retained outputs are still needed, with the outputs that it wants to delete.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct AskKept {
-    /// The process that speaks.
+pub struct RetentionRequest {
+    /// Id of the agent process.
     pub boot: Uuid,
-    /// Jobs that it keeps something of.
+    /// Jobs whose outputs it retains.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 500)))]
     pub keeps: Vec<String>,
-    /// Jobs of which it would remove everything.
+    /// Jobs whose outputs it wants to delete.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 500)))]
     pub removes: Vec<String>,
 }
 
-/// What an agent learns about what it keeps. What is not named here is kept.
+/// The response to a retention query. The agent retains all outputs that are not listed here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct KeptOutputs {
-    /// Of what it keeps: what no run that goes on needs.
+pub struct RetentionResponse {
+    /// Retained outputs that no active run needs.
     #[serde(default)]
     pub unused: Vec<UnusedOutputs>,
-    /// Of what it would remove: what it may. Nobody is sent to it for that any more.
+    /// The subset of `removes` that the agent may delete. The server no longer assigns jobs to it because of them.
     #[serde(default)]
     pub gone: Vec<String>,
 }
 
-/// What a job left, and no run that goes on needs.
+/// Outputs of a job that no active run needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UnusedOutputs {
-    /// The job.
+    /// Id of the job.
     pub job_id: String,
-    /// Seconds since the last run ended that had to do with it; none, where no such run is on record any more.
+    /// Seconds since the last run that used them ended; null if no such run is stored any more.
     #[serde(default)]
     pub idle_secs: Option<u64>,
 }
 
-/// An agent asks for tasks, and may wait for them.
+/// A request for new tasks, with optional long polling.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PollTasks {
-    /// The process that speaks.
+    /// Id of the agent process.
     pub boot: Uuid,
-    /// Tasks that it has already: they are not sent again.
+    /// Tasks that the agent already has; they are not sent again.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 1000)))]
     pub have: Vec<String>,
-    /// How long to wait where there is nothing new.
+    /// Time in seconds to wait for a new task.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 60)))]
     pub wait_secs: Option<u16>,
 }
 
-/// The orders for an agent.
+/// The new tasks of an agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Orders {
-    /// Tasks that are active, and that the agent does not have.
+    /// Active tasks that the agent does not have.
     pub tasks: Vec<TaskOrder>,
 }
 
-/// One order.
+/// A task for an agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TaskOrder {
-    /// Its id; it names the attempt, and fences everything that is reported of it.
+    /// Id of the task, which identifies the attempt. Reports for an earlier attempt are stale.
     pub task_id: String,
-    /// `RUNJOB` or `CANCELJOB`; a kind that the agent does not know is reported as such.
+    /// Kind: `RUNJOB` or `CANCELJOB`. An agent reports an unknown kind as a failure.
     pub kind: String,
-    /// The job.
+    /// Id of the job.
     pub job_id: String,
-    /// For `CANCELJOB`: the task that is to be stopped.
+    /// For `CANCELJOB`: task to stop.
     #[serde(default)]
     pub cancels: Option<String>,
-    /// For `RUNJOB`: what is to be done.
+    /// For `RUNJOB`: work to execute.
     #[serde(default)]
     pub work: Option<Work>,
 }
 
-/// What is to be done.
+/// The work of a task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Work {
-    /// The run that the job belongs to.
+    /// Run of the job.
     pub run_id: RunId,
-    /// The project of the run.
+    /// Project of the run.
     pub project_id: String,
-    /// The workspace of the run.
+    /// Workspace of the run.
     pub workspace: String,
-    /// The job's name.
+    /// Name of the job.
     pub job: String,
-    /// Which attempt this is: 1 is the first.
+    /// Number of the attempt, counted from 1.
     pub attempt: i32,
-    /// What is run.
     pub run: Command,
-    /// Variables of its environment.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Names of secrets that the agent adds to its environment. The server does not know their values.
+    /// Names of secrets that the agent adds to the environment. The server does not know their values.
     #[serde(default)]
     pub secrets: Vec<String>,
-    /// What it leaves: a name and a pattern for each.
+    /// Outputs: a name and a path pattern for each.
     #[serde(default)]
     pub outputs: BTreeMap<String, Pattern>,
-    /// What the jobs left that it needs.
+    /// Input files: outputs of the needed jobs.
     #[serde(default)]
     pub inputs: Vec<Input>,
-    /// How long it may run, in seconds.
+    /// Time limit in seconds.
     #[serde(default)]
     pub timeout_secs: Option<u32>,
-    /// The directory, within its own, in which its command starts.
+    /// Working directory, relative to the job's directory.
     #[serde(default)]
     pub workdir: Option<String>,
-    /// Bounds of its command.
+    /// Resource limits of the command.
     #[serde(default)]
     pub limits: Limits,
-    /// What becomes of it when its agent falls silent.
+    /// Policy for the case that the agent loses contact with the server.
     #[serde(default)]
     pub on_agent_lost: OnAgentLost,
-    /// Ties together what belongs to the run, as in the header of the same name.
+    /// Trace context of the run, in the format of the HTTP header `traceparent`.
     #[serde(default)]
     pub traceparent: Option<String>,
 }
 
-/// A file that a needed job left.
+/// An output file of a needed job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Input {
-    /// The needed job's id: the one that made the file.
+    /// Id of the job that produced the file.
     pub job_id: String,
-    /// The needed job's name.
+    /// Name of the needed job.
     pub job: String,
-    /// The agent that made it.
+    /// Agent that produced the file.
     #[serde(default)]
     pub agent_id: Option<Uuid>,
-    /// The file.
     #[serde(flatten)]
     pub output: Output,
 }
 
-/// How far an agent is with a task. Nothing is run before the stage `preparing` was taken: an answer `stale`
-/// means that the task is another's by now.
+/// A report of a task's stage. The agent must not execute anything before the server has accepted the stage
+/// `preparing`: `stale` means that the task belongs to another agent by now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReportStage {
-    /// The agent.
+    /// Id of the agent.
     pub agent: Uuid,
-    /// The process that speaks.
+    /// Id of the agent process.
     pub boot: Uuid,
-    /// How far: see [`tidemill_core::task::Stage`]. One that the server does not know changes nothing.
+    /// Stage, such as `preparing` or `executing`. The server ignores an unknown stage.
     pub stage: String,
 }
 
-/// What came of a task. The agent repeats it until it is taken.
+/// A report of a task's result. The agent repeats it until the server accepts it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReportResult {
-    /// The agent.
+    /// Id of the agent.
     pub agent: Uuid,
-    /// The process that speaks.
+    /// Id of the agent process.
     pub boot: Uuid,
-    /// What came of it.
+    /// Result of the task.
     pub result: TaskResult,
-    /// What it left.
+    /// Output files of the task.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 10000)))]
     pub outputs: Vec<Output>,
-    /// Fields of the order that the agent does not know: it did without them.
+    /// Fields of the task that the agent does not support and ignored.
     #[serde(default)]
     pub unknown: Vec<String>,
 }
 
-/// A piece of what a command wrote. The same piece twice is one piece.
+/// A chunk of a command's output. Sending the same chunk twice has no effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReportLog {
-    /// The agent.
+    /// Id of the agent.
     pub agent: Uuid,
-    /// The process that speaks.
+    /// Id of the agent process.
     pub boot: Uuid,
-    /// Its place among the pieces of the task, from 0. A piece already there is left as it is.
+    /// Sequence number within the task, counted from 0. An existing chunk is not overwritten.
     #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
     pub seq: i32,
-    /// Its lines.
+    /// Lines of the chunk.
     pub lines: Vec<LogLine>,
 }
 
-/// A line that a command wrote.
+/// A line of a command's output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LogLine {
-    /// `stdout` or `stderr`.
     pub stream: String,
-    /// The line, without its end.
+    /// Line without its line break.
     pub text: String,
 }
 
-/// What an agent's probe found.
+/// A report of an agent's maintenance probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReportProbe {
-    /// The process that speaks.
+    /// Id of the agent process.
     pub boot: Uuid,
     /// Whether the database is under maintenance.
     pub maintenance: bool,
-    /// What the probe said, for people.
+    /// Output of the probe, for people.
     #[serde(default)]
     pub note: Option<String>,
 }
 
-/// What became of a report.
+/// The outcome of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Taken {
-    /// It changed something.
+pub enum ReportOutcome {
+    /// The server applied the report.
     Applied,
-    /// It was known already.
+    /// The server had received the report before.
     Duplicate,
-    /// The task is over or another's: what is reported of it does not count any more.
+    /// The task has ended or belongs to another agent, so the report was ignored.
     Stale,
 }
 
-/// The answer to a report.
+/// The response to a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Reported {
-    /// What became of it.
-    pub outcome: Taken,
+pub struct ReportResponse {
+    /// Outcome of the report.
+    pub outcome: ReportOutcome,
 }

@@ -1,42 +1,42 @@
-//! Alerts: which ones, and whether messages arrive.
+//! Alerts: lists, and tests of the targets.
 
 use serde::{Deserialize, Serialize};
 use tidemill_core::alert::AlertKind;
 
-/// Which alerts to list, the newest first; what is not named does not matter.
+/// Filter of the list of alerts, newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListAlerts {
-    /// Of this project.
+    /// Project to filter by.
     pub project: Option<String>,
-    /// Of this kind.
+    /// Kind to filter by.
     pub kind: Option<AlertKind>,
-    /// Those that are over as well.
+    /// Whether to include resolved alerts.
     pub resolved: Option<bool>,
-    /// The cursor of the page before.
+    /// Cursor: `next` of the previous page.
     pub after: Option<i64>,
-    /// At most so many.
+    /// Maximum number of entries.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub limit: Option<u16>,
 }
 
-/// A wish for a test message.
+/// A request to send a test message.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TestAlert {
-    /// To this target; to all of them where none is named.
+    /// Target of the message; by default all targets.
     #[serde(default)]
     pub target: Option<String>,
 }
 
-/// Whether a test message reached a target.
+/// The result of a test message to one target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Tested {
-    /// The target.
+pub struct AlertTestResult {
+    /// Name of the target.
     pub target: String,
-    /// Why it was not reached, where it was not.
+    /// Error of the delivery; null if it succeeded.
     pub error: Option<String>,
 }

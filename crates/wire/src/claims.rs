@@ -1,44 +1,44 @@
-//! Claims: a worker asks for runs, and may wait for them.
+//! Claiming of runs by workers, with optional long polling.
 
 use serde::{Deserialize, Serialize};
 use tidemill_core::WorkerId;
 use tidemill_core::run::Claim;
 
-/// What a worker asks for.
+/// A request to claim runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub struct Ask {
-    /// The worker's name.
+pub struct ClaimRequest {
+    /// Name of the worker.
     pub worker: String,
-    /// The worker's process, where it is registered.
+    /// Id of the worker process, if it is registered.
     #[serde(default)]
     pub worker_id: Option<WorkerId>,
-    /// How many runs it wants: one, unless it says otherwise.
+    /// Maximum number of runs; by default 1.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub limit: Option<u16>,
-    /// What it offers.
+    /// Labels of the worker. A run is claimed only if the worker has all its labels.
     #[serde(default)]
     pub labels: Vec<String>,
-    /// The only projects that it works for, if not all.
+    /// Projects to claim from; by default all projects.
     #[serde(default)]
     pub projects: Option<Vec<String>>,
-    /// Makes asking again the same as asking once: after a lost answer, ask again with the same id.
+    /// Idempotency key: after a lost response, repeat the request with the same id to receive the same runs.
     #[serde(default)]
     pub request_id: Option<String>,
-    /// How long the lease lasts without a sign of life.
+    /// Duration of the lease in seconds without an event or heartbeat.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 86400)))]
     pub lease_secs: Option<u32>,
-    /// How long to wait for something to claim, where there is nothing.
+    /// Time in seconds to wait for a run if none can be claimed now.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 60)))]
     pub wait_secs: Option<u16>,
 }
 
-impl Ask {
-    /// One run for a worker of this name.
+impl ClaimRequest {
+    /// Makes a request for one run.
     pub fn one(worker: impl Into<String>) -> Self {
         Self {
             worker: worker.into(),
@@ -53,45 +53,45 @@ impl Ask {
     }
 }
 
-/// What a worker offers, and for whom it works.
+/// The runs that a worker could claim.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub struct Offer {
-    /// What it offers.
+pub struct WorkerScope {
+    /// Labels of the worker. A run is claimed only if the worker has all its labels.
     #[serde(default)]
     pub labels: Vec<String>,
-    /// The only projects that it works for, if not all.
+    /// Projects to claim from; by default all projects.
     #[serde(default)]
     pub projects: Option<Vec<String>>,
 }
 
-/// What is left for such a worker.
+/// The amount of remaining work for a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Left {
-    /// Runs that could come to it without anybody doing anything: those that wait, and those in hand elsewhere.
+pub struct WorkLeft {
+    /// Number of runs that the worker could still get: queued runs, and runs of other workers that may be requeued.
     pub left: i64,
 }
 
-/// What a worker gets.
+/// Response to a claim: the claimed runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Claimed {
-    /// The id under which the same answer can be had again.
+pub struct ClaimResponse {
+    /// Idempotency key of the request; a repeated request with this id returns the same response.
     pub request_id: String,
-    /// The runs; none where there was nothing to claim.
+    /// Claimed runs; empty if none could be claimed.
     pub runs: Vec<Claim>,
-    /// Why there are none, where it is not that nothing waits.
+    /// Reason for which no run was claimed, if it is not an empty queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<ClaimReason>,
 }
 
-/// Why a worker gets nothing, whatever waits.
+/// The reason for which a worker gets no runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ClaimReason {
-    /// It was asked to drain: to end what it has, and to take nothing new.
+    /// The worker is draining: it finishes its runs and gets no new ones.
     Draining,
 }

@@ -1,4 +1,4 @@
-//! Feeds: where records come from, and how far they are. A password never travels: its variable is named.
+//! Feeds and their progress. Passwords are never sent: requests name the environment variable.
 
 use serde::{Deserialize, Serialize};
 use tidemill_core::feed::Watermark;
@@ -6,56 +6,55 @@ use tidemill_core::records::{FeedRecord, Gap, Partition, Sync, WatermarkChange};
 use tidemill_core::{Json, limits};
 use uuid::Uuid;
 
-/// A feed to add, or to change.
+/// A feed to create or change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PutFeed {
-    /// The project that its runs belong to.
+    /// Project of the feed's runs.
     #[cfg_attr(
         feature = "schema",
         schemars(regex(pattern = r"^[a-z0-9][a-z0-9-]{0,127}$"), example = &"default")
     )]
     pub project_id: String,
-    /// How it is spoken to.
+    /// Type of the feed: nivoda, rest, …
     #[serde(default = "nivoda")]
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 64), example = &"nivoda"))]
     pub kind: String,
-    /// Where it is.
+    /// URL of the source.
     #[cfg_attr(
         feature = "schema",
         schemars(length(min = 1, max = 1024), example = &"https://feed.example/graphql")
     )]
     pub endpoint: String,
-    /// The account.
+    /// Account name at the source.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 256)))]
     pub username: Option<String>,
-    /// The environment variable that holds the password, wherever workers run. The password itself is never kept.
+    /// Environment variable on the workers that contains the password. The password itself is not stored.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(regex(pattern = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")))]
     pub password_env: Option<String>,
-    /// Requests per second, over all workers; 0 for no limit.
+    /// Maximum requests per second, over all workers; 0 for no limit.
     #[serde(default = "rate")]
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1_000_000)))]
     pub rate: u32,
-    /// What else the kind understands: an object.
+    /// Further settings of this type of feed, as an object.
     #[serde(default = "crate::runs::object")]
     pub settings: Json,
-    /// Where a copy of the watermark goes: a path, `s3://bucket/key` or `az://container/key`.
+    /// Target for a copy of the watermark: a path, `s3://bucket/key` or `az://container/key`.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 1024)))]
     pub copy_url: Option<String>,
-    /// When it is brought in by itself: five or six fields of cron.
+    /// Schedule of incremental syncs: a cron pattern with five fields.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 256)))]
     pub schedule: Option<String>,
-    /// When all of it is read by itself, so that what it no longer offers is marked as deleted: five or six fields of
-    /// cron.
+    /// Schedule of full syncs, which detect deleted records: a cron pattern with five fields.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 256)))]
     pub full_schedule: Option<String>,
-    /// On which wall clock.
+    /// IANA name of the time zone of both schedules; by default `UTC`.
     #[serde(default = "crate::schedules::utc")]
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128)))]
     pub time_zone: String,
@@ -69,109 +68,107 @@ const fn rate() -> u32 {
     limits::FEED_RATE
 }
 
-/// A feed, and the last sync of it.
+/// A feed and its last sync.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct FeedLine {
-    /// The feed.
+pub struct FeedSummary {
+    /// Feed and its status.
     #[serde(flatten)]
     pub feed: FeedRecord,
-    /// The last sync of it, if there was one.
+    /// Last sync; null if there was none.
     pub last_sync: Option<Sync>,
 }
 
-/// A feed with what happened lately.
+/// A feed with its recent history.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FeedDetail {
-    /// The feed.
+    /// Feed and its status.
     pub feed: FeedRecord,
-    /// Its last syncs, newest first.
+    /// Last syncs, newest first.
     pub syncs: Vec<Sync>,
-    /// The gaps that are open.
     pub gaps: Vec<Gap>,
-    /// The last changes of its watermark, newest first.
+    /// Last changes of the watermark, newest first.
     pub watermark_changes: Vec<WatermarkChange>,
 }
 
-/// A sync to queue.
+/// A request to queue a sync.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StartSync {
-    /// Everything, and not only what has changed.
+    /// Sync all records, ignoring the watermark.
     #[serde(default)]
     pub full: bool,
 }
 
-/// A watermark to set.
+/// A request to set a watermark.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SetWatermark {
-    /// How far the feed counts as consolidated; `null`: not at all, so that the next sync reads everything.
+    /// New watermark; `null` to make the next sync read all records.
     pub watermark: Option<Watermark>,
-    /// Why, for the others.
+    /// Reason, for other operators.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 1024)))]
     pub note: Option<String>,
 }
 
-/// A feed's watermark, and how it got there.
+/// A feed's watermark and its history.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct WatermarkNow {
-    /// How far the feed is consolidated.
+pub struct WatermarkDetail {
     pub watermark: Option<Watermark>,
-    /// Its last changes, newest first.
+    /// Last changes, newest first.
     pub changes: Vec<WatermarkChange>,
 }
 
-/// What the last scan of a feed counted, and what became of it.
+/// The heatmap of a feed's last scan and the partitions derived from it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Heatmap {
-    /// The sync whose scan it was.
+    /// Id of the sync.
     pub sync: Uuid,
-    /// Records that the scan counted.
+    /// Number of records that the scan counted.
     pub predicted: i64,
-    /// Count calls of the scan.
+    /// Number of count requests of the scan.
     pub count_calls: i32,
-    /// What was counted, range by range.
+    /// Counts by price range.
     pub cells: Json,
-    /// The partitions that were made of it, by price.
+    /// Partitions, sorted by price.
     pub partitions: Vec<Partition>,
 }
 
-/// Which rejected rows to list, newest first.
+/// Filter of the list of rejected records, newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListRejects {
-    /// Of this feed.
+    /// Feed to filter by.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128)))]
     pub feed: Option<String>,
-    /// The cursor of the page before.
+    /// Cursor: `next` of the previous page.
     #[cfg_attr(feature = "schema", schemars(length(max = 4096)))]
     pub after: Option<String>,
-    /// At most so many.
+    /// Maximum number of entries.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub limit: Option<u16>,
 }
 
-/// Which gaps to list, oldest first.
+/// Filter of the list of gaps, oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListGaps {
-    /// Of this feed.
+    /// Feed to filter by.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128)))]
     pub feed: Option<String>,
-    /// The closed ones too.
+    /// Whether to include closed gaps.
     pub all: Option<bool>,
-    /// The cursor of the page before.
+    /// Cursor: `next` of the previous page.
     pub after: Option<i64>,
-    /// At most so many.
+    /// Maximum number of entries.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub limit: Option<u16>,
 }

@@ -1,222 +1,219 @@
-//! Graphs: what people ask and are told about them, their jobs, agents and pools.
+//! Requests and responses about graphs, jobs, agents and pools.
 
 use serde::{Deserialize, Serialize};
-use tidemill_core::graph::GraphFault;
+use tidemill_core::graph::DefinitionError;
 use tidemill_core::graph::record::LogPiece;
 use tidemill_core::job::JobState;
-use tidemill_core::run::Cancelled;
+use tidemill_core::run::CancelOutcome;
 use tidemill_core::{Json, RunId};
 
-/// A text that may be a graph.
+/// A graph definition to check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CheckGraph {
-    /// The definition, as YAML.
     pub text: String,
 }
 
-/// What was found in a text.
+/// The result of checking a graph definition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct GraphChecked {
-    /// Whether it is a graph that can be submitted.
+pub struct CheckGraphResponse {
+    /// Whether the definition is valid.
     pub is_sound: bool,
-    /// Its name.
+    /// Name of the graph.
     pub name: Option<String>,
-    /// Its workspace.
+    /// Workspace of the graph.
     pub workspace: Option<String>,
-    /// Its jobs, in an order in which they could run.
+    /// Names of the jobs, in an order in which they could run.
     pub jobs: Vec<String>,
-    /// Everything that is wrong with it, in the order of the text.
-    pub faults: Vec<GraphFault>,
+    /// Errors, in the order of the text.
+    pub faults: Vec<DefinitionError>,
 }
 
-/// A graph to submit.
+/// Request to submit a graph.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewGraph {
-    /// The project that it belongs to.
+    /// Project of the graph.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128), example = &"shop"))]
     pub project: String,
-    /// The environment, by its name within the project.
+    /// Name of the environment within the project.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128), example = &"staging"))]
     pub env: String,
-    /// The definition, as YAML.
     #[cfg_attr(feature = "schema", schemars(example = &"version: 1\njobs:\n  hello:\n    run: echo hello\n"))]
     pub text: String,
-    /// The jobs that are asked for; all of them where it is empty. What they need is reused where it succeeded.
+    /// Requested jobs; empty for all. Needed jobs that succeeded before are reused.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 1000), inner(length(min = 1, max = 64))))]
     pub only: Vec<String>,
-    /// Whose outputs are shared, if not those that the definition names.
+    /// Workspace; overrides that of the definition.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(regex(pattern = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")))]
     pub workspace: Option<String>,
-    /// Whether jobs that are only needed run again although they have succeeded before.
+    /// Whether needed jobs run again although they succeeded before.
     #[serde(default)]
     pub rerun_needed: bool,
-    /// Larger is first, in lists.
+    /// Priority; higher values come first in lists.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(range(min = -1_000_000, max = 1_000_000)))]
     pub priority: i32,
-    /// The commit that it is about.
+    /// Commit of the graph.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 1024)))]
     pub git_sha: Option<String>,
-    /// The branch or tag that it is about.
+    /// Branch or tag of the graph.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 1024)))]
     pub git_ref: Option<String>,
 }
 
-/// What became of a submission.
+/// The result of a submission.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct GraphSubmitted {
-    /// The run.
+pub struct NewGraphResponse {
+    /// Id of the run.
     pub run_id: RunId,
-    /// Whether this call made it.
+    /// Whether this call created the run.
     pub created: bool,
-    /// Jobs that it has.
     pub jobs: usize,
-    /// Jobs whose results were taken over.
+    /// Number of jobs whose results are reused.
     pub reused: usize,
 }
 
-/// Which jobs of a graph to list.
+/// Filter of the list of a graph's jobs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListJobs {
-    /// Those that changed after this version, in the order of their changes.
+    /// List only jobs that changed after this version, in the order of their changes.
     #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
     pub changed_after: Option<i64>,
-    /// The cursor of the page before, where nothing is said about changes.
+    /// Cursor: `next` of the previous page; only without `changed_after`.
     #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
     pub after: Option<i32>,
-    /// Those in this state, where nothing is said about changes.
+    /// State to filter by; only without `changed_after`.
     pub state: Option<JobState>,
-    /// How long to wait for a change, where there is none.
+    /// Time in seconds to wait for a change if there is none.
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 60)))]
     pub wait_secs: Option<u16>,
-    /// At most so many.
+    /// Maximum number of entries.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub limit: Option<u16>,
 }
 
-/// Which part of a graph's shape to read.
+/// Parameters of the list of a graph's dependencies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListNeeds {
-    /// The cursor of the page before.
+    /// Cursor: `next` of the previous page.
     #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
     pub after: Option<i32>,
-    /// At most so many.
+    /// Maximum number of entries.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub limit: Option<u16>,
 }
 
-/// A wish that a graph stops, or some of its jobs.
+/// A request to cancel a graph or some of its jobs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CancelGraph {
-    /// The jobs by their names; all of them where it is empty.
+    /// Names of the jobs; empty for all.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 1000), inner(length(min = 1, max = 64))))]
     pub jobs: Vec<String>,
-    /// Why.
+    /// Reason of the cancel.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 1024)))]
     pub reason: Option<String>,
 }
 
-/// What a cancel did.
+/// The outcome of a cancel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct GraphCancelled {
-    /// The run.
+pub struct CancelGraphResponse {
+    /// Id of the run.
     pub run_id: RunId,
-    /// Jobs that were asked to stop, and had not been asked before.
+    /// Number of jobs that this call cancelled.
     pub jobs: u64,
-    /// What it means for the run.
-    pub outcome: Cancelled,
+    /// Outcome for the run.
+    pub outcome: CancelOutcome,
 }
 
-/// Another try of a graph that has ended.
+/// A request to retry an ended graph.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RetryGraph {
-    /// The jobs that run again, by their names, with everything after them; what did not succeed where it is empty.
+    /// Names of the jobs that run again, together with the jobs that need them; empty for all jobs that did not
+    /// succeed.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 1000), inner(length(min = 1, max = 64))))]
     pub jobs: Vec<String>,
 }
 
-/// Why a job is where it is.
+/// The reason for the current state of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobWhy {
-    /// The job.
+    /// Id of the job.
     pub job_id: String,
-    /// The reason as a sentence.
+    /// Reason as a sentence.
     pub sentence: String,
-    /// What to do, where there is something to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// The reason as programs read it: `wait` and its details.
+    /// Reason for programs: `wait` and its details.
     #[serde(flatten)]
     pub reason: serde_json::Map<String, Json>,
 }
 
-/// Which part of what a job wrote to read.
+/// Filter of the output of a job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReadLogs {
-    /// Which attempt, from 1; the last one where it is not said.
+    /// Number of the attempt, counted from 1; by default the last one.
     #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub attempt: Option<i32>,
-    /// After this piece.
+    /// Return the chunks after this sequence number.
     #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
     pub after: Option<i32>,
-    /// The last so many pieces, where nothing is said about what they come after.
+    /// Return only the last chunks; only without `after`.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 100)))]
     pub last: Option<u16>,
-    /// How long to wait for more, where there is none and the attempt is not over.
+    /// Time in seconds to wait for more output while the attempt has not ended.
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 60)))]
     pub wait_secs: Option<u16>,
-    /// At most so many pieces.
+    /// Maximum number of chunks.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 100)))]
     pub limit: Option<u16>,
 }
 
-/// A part of what an attempt of a job wrote.
+/// A part of the output of a job's attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobLogs {
-    /// The job.
+    /// Id of the job.
     pub job_id: String,
-    /// The attempt; nothing where there was none yet.
+    /// Number of the attempt; null if there was none yet.
     pub attempt: Option<i32>,
-    /// The pieces, in order.
+    /// Chunks, in order.
     pub pieces: Vec<LogPiece>,
-    /// Whether the attempt is over and this is the last of it.
+    /// Whether the attempt has ended and this is the end of its output.
     pub is_last: bool,
-    /// Whether the job has ended: there is no further attempt.
+    /// Whether the job has ended, so that no attempt follows.
     pub is_over: bool,
 }
 
-/// Whether an agent gets new tasks.
+/// A request to start or stop draining an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DrainAgent {
-    /// Whether it gets none.
+    /// Whether the agent gets no new tasks; by default true.
     #[serde(default = "yes")]
     pub draining: bool,
 }
@@ -231,48 +228,48 @@ impl Default for DrainAgent {
     }
 }
 
-/// Whether an agent is forgotten that may be alive.
+/// A request to forget an agent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ForgetAgent {
-    /// Whether it is forgotten although it was heard just now.
+    /// Forget the agent even if it sent a heartbeat recently.
     #[serde(default)]
     pub force: bool,
 }
 
-/// What forgetting an agent did.
+/// The outcome of forgetting an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct AgentForgotten {
-    /// Whether it was forgotten by this call, and not before.
+pub struct ForgetAgentResponse {
+    /// Whether this call removed the agent; false if it was forgotten before.
     pub forgotten: bool,
 }
 
-/// The process that says goodbye for an agent.
+/// An agent's notice that it signs off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Goodbye {
-    /// The process.
+    /// Id of the agent process.
     pub boot: uuid::Uuid,
 }
 
-/// A pool to make, or to change.
+/// A pool to create or change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PutPool {
-    /// How much of its jobs may run at once, counted in their weights.
+    /// Total weight of jobs that may run at the same time.
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1_000_000)))]
     pub size: i32,
 }
 
-/// A restart to prepare for.
+/// A request to prepare for a restart of the site.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PrepareReboot {
-    /// Why, for the others.
+    /// Reason, for other operators.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 1024)))]
     pub note: Option<String>,

@@ -1,37 +1,36 @@
-//! Webhooks that come in.
+//! Requests and responses of incoming webhooks.
 
 use serde::{Deserialize, Serialize};
 use tidemill_core::RunId;
 use tidemill_core::hook::{HookKind, HookRule};
 
-/// A webhook to set up, or to change.
+/// A webhook to create or change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PutHook {
-    /// The project whose runs it queues.
+    /// Project whose runs it queues.
     pub project: String,
-    /// Who sends.
+    /// Type of the sender.
     pub kind: HookKind,
-    /// The environment variable of the server that holds the secret.
+    /// Environment variable of the server that contains the secret.
     pub secret_env: String,
-    /// Which branch is for which environment; `main` for staging, `release/*` for prod and the others for dev where
-    /// there is none.
+    /// Rules that map branches to environments. Default: `main` to staging, `release/*` to prod, other branches to dev.
     #[serde(default)]
     pub rules: Vec<HookRule>,
-    /// Whether it queues nothing for now.
+    /// Whether the webhook is paused and queues no runs.
     #[serde(default)]
     pub paused: bool,
 }
 
-/// What came of a delivery.
+/// The outcome of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct HookAnswer {
-    /// The run, where one was queued by this delivery, now or before.
+pub struct HookResponse {
+    /// Run that this delivery queued, now or before.
     pub run_id: Option<RunId>,
-    /// Whether this call made it.
+    /// Whether this call created the run.
     pub created: bool,
-    /// Why there is none, where there is none.
+    /// Reason for which the delivery queued no run.
     pub ignored: Option<String>,
 }

@@ -1,50 +1,49 @@
-//! What a server says of itself.
+//! Information about the server.
 
 use serde::{Deserialize, Serialize};
 use tidemill_core::Timestamp;
 
-/// A server, and who it takes the caller for.
+/// The server and the identity of the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Info {
-    /// The version of its binary.
+    /// Version of the server.
     pub version: String,
-    /// The database's time.
+    /// Time of the database.
     pub now: Timestamp,
-    /// Who is asking.
+    /// Name of the caller.
     pub caller: String,
-    /// What they may do.
+    /// Role of the caller.
     pub role: String,
-    /// The only project that they see, if not all.
+    /// Project that the caller is limited to; null for all projects.
     pub project: Option<String>,
-    /// The background loops of the server, for callers that see every project.
+    /// Background loops of the server; only for callers without a project limit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loops: Vec<LoopHealth>,
 }
 
-/// Whether a server lives, or can be used.
+/// The health of the server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Health {
-    /// `lives`, `ready`, or `degraded`: it can be used, but a background loop fails.
+    /// `lives`, `ready`, or `degraded` if the server is usable but a background loop fails.
     pub status: String,
-    /// The background loops that fail.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loops: Vec<LoopHealth>,
 }
 
-/// The state of a background loop of a server.
+/// The health of a background loop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LoopHealth {
-    /// The name of the loop.
+    /// Name of the loop.
     pub name: String,
-    /// How often it was restarted after a failure.
+    /// Number of restarts after failures.
     pub restarts: u64,
-    /// How long it has been failing, in seconds; nothing while it is healthy.
+    /// Time in seconds for which it has been failing; absent while it is healthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing_secs: Option<u64>,
-    /// The last error of a failing loop. Callers without a token get a summary.
+    /// Last error of a failing loop. Callers without a token get a summary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

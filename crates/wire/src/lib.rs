@@ -1,7 +1,7 @@
-//! What is said over HTTP: requests, answers and problems, for the server and its clients alike.
+//! Requests, responses and errors of the HTTP API, for the server and its clients.
 //!
-//! Records that are kept are said as they are: see [`tidemill_core`]. Here stands what exists only on the wire. A
-//! request with a field that nobody knows is refused; an answer may grow fields, and a client ignores them.
+//! Stored records are sent as they are, see [`tidemill_core`]; this crate contains the types that exist only in the
+//! API. A request with an unknown field is rejected. Responses may gain fields, and clients ignore unknown ones.
 
 pub mod access;
 pub mod agents;
@@ -23,4 +23,4 @@ pub mod syncs;
 pub mod workers;
 
 pub use list::Page;
-pub use problem::{Fault, Problem};
+pub use problem::{FieldError, Problem};

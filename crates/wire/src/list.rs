@@ -1,20 +1,20 @@
-//! Lists, a page at a time.
+//! Pages of lists, with their cursors.
 
 use serde::{Deserialize, Serialize};
 
-/// One page of a list.
+/// A page of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Page<T> {
-    /// What is on it.
+    /// Entries of the page.
     pub items: Vec<T>,
-    /// What to pass as `after` to get the next page; nothing on the last one.
+    /// Cursor to pass as `after` for the next page; null on the last page.
     pub next: Option<String>,
 }
 
 impl<T> Page<T> {
-    /// A list that is whole.
-    pub fn whole(items: Vec<T>) -> Self {
+    /// Makes a page that contains the complete list.
+    pub fn complete(items: Vec<T>) -> Self {
         Self { items, next: None }
     }
 }

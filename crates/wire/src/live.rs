@@ -1,28 +1,28 @@
-//! Live events: what a reader asks for. What it gets are events as they are kept, one server-sent event for each.
+//! Parameters of live event streams. Each stored event is sent as one server-sent event.
 
 use serde::{Deserialize, Serialize};
 
-/// Which events of one run to stream.
+/// Parameters of the event stream of one run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FollowRun {
-    /// After this sequence number, from the first unless told. A `Last-Event-ID` header goes before it.
+    /// Start after this sequence number; by default with the first event. A `Last-Event-ID` header takes precedence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
     pub after: Option<i32>,
 }
 
-/// Which events of everybody's runs to stream.
+/// Parameters of the event stream of all runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub struct Follow {
-    /// Of this project, if not of all.
+pub struct FollowEvents {
+    /// Project to filter by; by default all projects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
-    /// After the event with this id, from now on unless told; `0` stands before the first. A `Last-Event-ID` header
-    /// goes before it.
+    /// Start after the event with this id; by default with new events; `0` for the first event. A `Last-Event-ID`
+    /// header takes precedence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[0-9][0-9a-z._-]*$")))]
     pub after: Option<String>,

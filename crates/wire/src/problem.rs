@@ -1,44 +1,43 @@
-//! What went wrong, in the one form that every answer other than a success has.
+//! The body of all error responses.
 
 use serde::{Deserialize, Serialize};
-use tidemill_core::graph::GraphFault;
+use tidemill_core::graph::DefinitionError;
 use tidemill_core::run::RunState;
 
-/// Why a request was not carried out.
+/// The reason for which a request failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Problem {
-    /// What programs read; it does not change.
+    /// Stable error code for programs.
     pub code: String,
-    /// What people read.
+    /// Error message for people.
     pub message: String,
-    /// What to do, where there is one thing to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// Everything that is wrong with the request, where that is why.
+    /// Invalid fields of the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub faults: Vec<Fault>,
-    /// Where the run is now, where the caller believed otherwise.
+    pub faults: Vec<FieldError>,
+    /// Current state of the run, if the caller expected another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<RunState>,
-    /// Everything that is wrong with a graph, with its places in the text, where that is why.
-    #[serde(default, skip_serializing_if = "<[GraphFault]>::is_empty")]
-    #[cfg_attr(feature = "schema", schemars(with = "Vec<GraphFault>"))]
-    pub places: Box<[GraphFault]>,
+    /// Errors of a graph definition, with their positions in the text.
+    #[serde(default, skip_serializing_if = "<[DefinitionError]>::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<DefinitionError>"))]
+    pub places: Box<[DefinitionError]>,
 }
 
-/// One thing that is wrong with a request.
+/// An invalid field of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Fault {
-    /// The part of the request.
+pub struct FieldError {
+    /// Name of the field.
     pub field: String,
-    /// What is wrong with it, as the rest of a sentence.
+    /// Problem, as the rest of a sentence that begins with the field's name.
     pub problem: String,
 }
 
 impl Problem {
-    /// A problem without a hint.
+    /// Makes a problem without a hint.
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             code: code.into(),
@@ -50,7 +49,7 @@ impl Problem {
         }
     }
 
-    /// The same with a hint.
+    /// Sets the hint, a suggested next step.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());

@@ -1,15 +1,15 @@
-//! Projects with their environments, and the flags that hold them.
+//! Projects, environments and flags.
 
 use serde::{Deserialize, Serialize};
 use tidemill_core::Timestamp;
 use tidemill_core::project::FlagName;
 
-/// A project to make, or environments to add to one.
+/// A project to create, or environments to add to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PutProject {
-    /// The environments that it has at least.
+    /// Environments that the project must have; existing ones are not removed.
     #[cfg_attr(
         feature = "schema",
         schemars(length(min = 1, max = 100), inner(regex(pattern = r"^[a-z0-9][a-z0-9-]{0,127}$")))
@@ -17,48 +17,48 @@ pub struct PutProject {
     pub environments: Vec<String>,
 }
 
-/// What became of it.
+/// The project after the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ProjectPut {
-    /// The project.
+pub struct PutProjectResponse {
+    /// Id of the project.
     pub project_id: String,
-    /// All of its environments.
+    /// Names of all its environments.
     pub environments: Vec<String>,
-    /// Whether anything of it was made by this call.
+    /// Whether this call created the project or an environment.
     pub created: bool,
 }
 
-/// A hold on a project or a feed.
+/// A request to pause a project or a feed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Pause {
-    /// Why, for the others.
+    /// Reason, for other operators.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 1024)))]
     pub note: Option<String>,
-    /// Until when, if it ends by itself.
+    /// Time at which it ends by itself.
     #[serde(default)]
     pub until_at: Option<Timestamp>,
 }
 
-/// What a resume did.
+/// The outcome of a resume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Resumed {
-    /// Whether something was held until now.
+pub struct ResumeResponse {
+    /// Whether it was paused until now.
     pub resumed: bool,
 }
 
-/// A flag to switch on, or to change.
+/// A flag to set or change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SetFlag {
-    /// What it does.
+    /// Name of the flag.
     pub flag: FlagName,
-    /// What it holds: `project:ID`, `feed:NAME`, `lane:LANE` or `site`.
+    /// Scope of the flag: `project:ID`, `feed:NAME`, `lane:LANE` or `site`.
     #[cfg_attr(
         feature = "schema",
         schemars(regex(
@@ -66,23 +66,23 @@ pub struct SetFlag {
         ))
     )]
     pub scope: String,
-    /// Why, for the others.
+    /// Reason, for other operators.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 1024)))]
     pub note: Option<String>,
-    /// Until when, if it ends by itself.
+    /// Time at which it ends by itself.
     #[serde(default)]
     pub until_at: Option<Timestamp>,
 }
 
-/// A flag to switch off.
+/// Request to clear a flag.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ClearFlag {
-    /// What it does.
+    /// Name of the flag.
     pub flag: FlagName,
-    /// What it holds.
+    /// Scope of the flag: `project:ID`, `feed:NAME`, `lane:LANE` or `site`.
     #[cfg_attr(
         feature = "schema",
         schemars(regex(

@@ -1,64 +1,64 @@
-//! Queues: what is in them, dead letters, and replays.
+//! Message queues: their depth, dead letters and replays.
 
 use serde::{Deserialize, Serialize};
 use tidemill_core::queue::{QueueDepth, QueueSettings};
 
-/// A queue, and what is in it.
+/// A queue and its depth.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct QueueLine {
-    /// How it treats its messages.
+pub struct QueueSummary {
+    /// Settings of the queue.
     pub settings: QueueSettings,
-    /// What is in it, as far as the caller sees it.
+    /// Numbers of messages that the caller may see.
     pub depth: QueueDepth,
 }
 
-/// How many messages to look at.
+/// Parameters for peeking into a queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Peek {
-    /// At most so many.
+    /// Maximum number of entries.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub limit: Option<u16>,
 }
 
-/// Which dead letters to list, the oldest first.
+/// Parameters of the list of dead letters, oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListDead {
-    /// The cursor of the page before.
+    /// Cursor: `next` of the previous page.
     #[cfg_attr(feature = "schema", schemars(length(max = 4096)))]
     pub after: Option<String>,
-    /// At most so many.
+    /// Maximum number of entries.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub limit: Option<u16>,
 }
 
-/// Dead letters to send again: those of these ids, or all.
+/// Dead letters to replay, by id or all.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReplayDead {
-    /// Those of these ids.
+    /// Ids of the dead letters.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 1000), inner(length(min = 1, max = 1024))))]
     pub ids: Vec<String>,
-    /// All that the caller sees.
+    /// Replay all dead letters that the caller may see.
     #[serde(default)]
     pub all: bool,
 }
 
-/// What a replay did.
+/// The outcome of a replay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Replayed {
-    /// The queue.
+pub struct ReplayResponse {
+    /// Name of the queue.
     pub queue: String,
-    /// How many dead letters were sent again.
+    /// Number of replayed dead letters.
     pub replayed: u64,
-    /// What to do about those that lead to nothing, because their partition or their sync has failed.
+    /// Commands for dead letters whose replay has no effect, because their partition or sync has failed.
     #[serde(default)]
     pub hints: Vec<String>,
 }

@@ -1,60 +1,60 @@
-//! Pricing rules. Prices are cents, weights hundredths of a carat, markups ten-thousandths, as in the records.
+//! Pricing rules. Prices are in cents, weights in hundredths of a carat, markups in ten-thousandths.
 
 use serde::{Deserialize, Serialize};
 use tidemill_core::diamond::Points;
 use tidemill_core::feed::Cents;
 use tidemill_core::pricing::{PricingRule, StoneType};
 
-/// The largest price and weight that the tables hold.
+/// Largest price and weight that the tables can store.
 #[cfg(feature = "schema")]
 const LARGEST: i64 = 999_999_999_999;
 
-/// A rule to add.
+/// A pricing rule to add.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewRule {
-    /// The smaller is tried first.
+    /// Priority; smaller values are tried first.
     #[serde(default = "priority")]
     pub priority: i32,
-    /// Only stones of this feed.
+    /// Matches only stones of this feed.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(regex(pattern = r"^[a-z0-9][a-z0-9-]{0,127}$")))]
     pub feed: Option<String>,
-    /// Only stones of this type.
+    /// Matches only stones of this type.
     #[serde(default)]
     pub stone_type: Option<StoneType>,
-    /// Only stones that were, or were not, grown in a laboratory.
+    /// Matches only laboratory-grown stones (true) or only mined stones (false).
     #[serde(default)]
     pub lab_grown: Option<bool>,
-    /// Only stones of these shapes, in any case of letters; all shapes where it is empty.
+    /// Matches only stones of these shapes, ignoring case; empty for all shapes.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 32)))]
     pub shapes: Vec<String>,
-    /// Only stones of this weight or more, in hundredths of a carat.
+    /// Minimum weight in hundredths of a carat.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = LARGEST)))]
     pub points_min: Option<Points>,
-    /// Only stones of this weight or less, in hundredths of a carat.
+    /// Maximum weight in hundredths of a carat.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = LARGEST)))]
     pub points_max: Option<Points>,
-    /// Only stones for which the feed asks this or more, in cents.
+    /// Minimum price of the feed, in cents.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = LARGEST)))]
     pub price_min: Option<Cents>,
-    /// Only stones for which the feed asks this or less, in cents.
+    /// Maximum price of the feed, in cents.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = LARGEST)))]
     pub price_max: Option<Cents>,
-    /// Selling price by feed price, in ten-thousandths: 11,500 is ×1.15.
+    /// Retail price divided by feed price, in ten-thousandths: 11,500 is ×1.15.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 99_999), example = 11_500))]
     pub markup: i32,
-    /// The rating that it gives.
+    /// Rating that the rule assigns.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 10)))]
     pub rating: Option<i16>,
-    /// Whether it is used at all.
+    /// Whether the rule is used.
     #[serde(default = "yes")]
     pub active: bool,
 }
@@ -68,8 +68,8 @@ const fn yes() -> bool {
 }
 
 impl NewRule {
-    /// The rule under its number.
-    pub fn numbered(self, rule_id: i64) -> PricingRule {
+    /// Makes the rule with this number.
+    pub fn with_id(self, rule_id: i64) -> PricingRule {
         PricingRule {
             rule_id,
             priority: self.priority,
@@ -107,49 +107,47 @@ impl From<PricingRule> for NewRule {
     }
 }
 
-/// Rules to add, all or none.
+/// Pricing rules to add in one transaction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ImportRules {
-    /// The rules.
     #[cfg_attr(feature = "schema", schemars(length(max = 1000)))]
     pub rules: Vec<NewRule>,
-    /// Whether those that are there, as far as the caller sees them, go first.
+    /// Whether to remove the existing rules first, as far as the caller may see them.
     #[serde(default)]
     pub replace: bool,
 }
 
-/// Rules that were added.
+/// Response to an import: the added rules.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct RulesAdded {
-    /// Their numbers, in the order in which they were given.
+pub struct AddRulesResponse {
+    /// Numbers of the rules, in the order of the request.
     pub added: Vec<i64>,
 }
 
-/// A stone to try the rules on.
+/// A sample stone to test the pricing rules.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub struct TryStone {
-    /// Its feed.
+pub struct SampleStone {
+    /// Feed of the stone.
     #[cfg_attr(feature = "schema", schemars(regex(pattern = r"^[a-z0-9][a-z0-9-]{0,127}$")))]
     pub feed: String,
-    /// What the feed asks, in cents.
+    /// Price of the feed, in cents.
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = LARGEST), example = 125_000))]
     pub price: Cents,
-    /// Its weight, in hundredths of a carat.
+    /// Weight in hundredths of a carat.
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = LARGEST), example = 125))]
     pub points: Points,
-    /// Its shape.
+    /// Shape of the stone; by default `ROUND`.
     #[serde(default = "round")]
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128)))]
     pub shape: String,
-    /// Whether it was grown in a laboratory.
     #[serde(default)]
     pub lab_grown: bool,
-    /// Its fancy colour.
+    /// Fancy colour, if the stone has one.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 128)))]
     pub fancy_color: Option<String>,
@@ -159,28 +157,28 @@ fn round() -> String {
     "ROUND".to_owned()
 }
 
-/// Which stones are priced again.
+/// Parameters for repricing a batch of stones.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Reprice {
-    /// What `next` of the answer before says.
+    /// Cursor: `next` of the previous response.
     pub after: Option<String>,
-    /// At most so many stones.
+    /// Maximum number of stones.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 10_000)))]
     pub limit: Option<u16>,
 }
 
-/// What was priced again.
+/// The result of repricing a batch of stones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct RepricedSome {
-    /// The version of the rules.
+pub struct RepriceResponse {
+    /// Version of the rules.
     pub rules_version: i32,
-    /// Stones that were priced again.
+    /// Number of repriced stones.
     pub stones: u64,
-    /// Stones that could not be.
+    /// Number of stones that could not be priced.
     pub rejected: u64,
-    /// Where to go on, unless that was all.
+    /// Cursor for the next batch; null if all stones are done.
     pub next: Option<String>,
 }

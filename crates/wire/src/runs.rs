@@ -1,76 +1,76 @@
-//! Runs: what is asked and said about them.
+//! Requests and responses about runs.
 
 use serde::{Deserialize, Serialize};
 use tidemill_core::artifact::Artifact;
 use tidemill_core::event::{Event, Level};
-use tidemill_core::run::{Applied, Cancelled, FinalStatus, Lane, QueueRun, Run, RunState};
+use tidemill_core::run::{CancelOutcome, ChangeOutcome, FinalStatus, Lane, QueueRun, Run, RunState};
 use tidemill_core::{Json, RunId, Timestamp, limits};
 
-/// A run to queue.
+/// Request to queue a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewRun {
-    /// The project that it belongs to.
+    /// Project of the run.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128), example = &"shop"))]
     pub project: String,
-    /// The environment, by its name within the project.
+    /// Name of the environment within the project.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128), example = &"staging"))]
     pub env: String,
-    /// The commit to work on.
+    /// Commit to work on.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 1024)))]
     pub git_sha: Option<String>,
-    /// The branch or tag to work on.
+    /// Branch or tag to work on.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 1024), example = &"refs/heads/main"))]
     pub git_ref: Option<String>,
-    /// What the worker should know.
+    /// Metadata for the worker.
     #[serde(default = "object")]
     #[cfg_attr(feature = "schema", schemars(extend("type" = "object")))]
     pub metadata: Json,
-    /// Larger is first.
+    /// Priority; higher values are claimed first.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(range(min = -1_000_000, max = 1_000_000)))]
     pub priority: i32,
-    /// Not before this time.
+    /// Earliest time of a claim.
     #[serde(default)]
     pub available_at: Option<Timestamp>,
-    /// Not claimed by this time: cancelled.
+    /// Time at which the run is cancelled if it was not claimed.
     #[serde(default)]
     pub expires_at: Option<Timestamp>,
-    /// Tries in all before a failure that a worker reports is final.
+    /// Number of attempts before a reported failure is final.
     #[serde(default = "attempts")]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub max_attempts: i32,
-    /// Times the run may lose its worker.
+    /// Number of lost workers before the run is quarantined.
     #[serde(default = "losses")]
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1000)))]
     pub max_losses: i32,
-    /// Wait before the first retry of a reported failure; doubles each time.
+    /// Wait before the first retry of a reported failure in seconds; it doubles with each retry.
     #[serde(default = "backoff")]
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 3600)))]
     pub backoff_secs: i32,
-    /// How long the run may be running.
+    /// Time limit for the running state in seconds.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 31_536_000)))]
     pub timeout_secs: Option<i32>,
-    /// At most one run of the project with this key is claimed at a time.
+    /// Concurrency key: at most one run of the project with the same key is claimed at a time.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 1024)))]
     pub concurrency_key: Option<String>,
-    /// What a worker must offer.
+    /// Labels that a worker must have.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 32), inner(regex(pattern = r"^[^,]{1,1024}$"))))]
     pub labels: Vec<String>,
-    /// The id that the run is to have, made by the caller: asked again with it, the answer is the run that exists.
-    /// A caller of one project uses an `Idempotency-Key` instead.
+    /// Id of the new run, chosen by the caller. A repeated request with the same id returns the existing run. Callers
+    /// that are limited to one project use an `Idempotency-Key` instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(schema_with = "new_run_id"))]
     pub run_id: Option<RunId>,
 }
 
-/// The form of a new run's id. Ids in answers may have others, which SQL wrote.
+/// Returns the schema of a new run's id. Ids in responses may have other formats, because SQL may have written them.
 #[cfg(feature = "schema")]
 fn new_run_id(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({"type": ["string", "null"], "pattern": "^run-[a-z0-9-]{1,60}$"})
@@ -93,8 +93,8 @@ const fn backoff() -> i32 {
 }
 
 impl NewRun {
-    /// The request, under the key that makes asking twice the same as asking once.
-    pub fn keyed(self, idempotency_key: Option<String>) -> QueueRun {
+    /// Makes the request with an idempotency key.
+    pub fn into_request(self, idempotency_key: Option<String>) -> QueueRun {
         QueueRun {
             project: self.project,
             env: self.env,
@@ -137,105 +137,103 @@ impl From<QueueRun> for NewRun {
     }
 }
 
-/// Which runs to list, the newest first; what is not named does not matter.
+/// Filter of the list of runs, newest first.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListRuns {
-    /// Of this project.
+    /// Project to filter by.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128)))]
     pub project: Option<String>,
-    /// Of this environment, by name.
+    /// Name of the environment to filter by.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128)))]
     pub env: Option<String>,
-    /// In this state.
+    /// State to filter by.
     pub status: Option<RunState>,
-    /// Of this lane.
+    /// Lane to filter by.
     pub lane: Option<Lane>,
-    /// Runs of syncs of this feed.
+    /// Feed whose syncs to list.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128)))]
     pub feed: Option<String>,
-    /// Queued at this time or later.
+    /// Earliest time of queueing, inclusive.
     pub since: Option<Timestamp>,
-    /// Queued before this time.
+    /// Latest time of queueing, exclusive.
     pub until: Option<Timestamp>,
-    /// With an id that begins so.
+    /// Prefix of the run id.
     #[cfg_attr(feature = "schema", schemars(regex(pattern = r"^run-[a-z0-9-]{0,60}$")))]
     pub id_prefix: Option<String>,
-    /// On a commit whose name begins so; four characters at the least, as with git itself.
+    /// Prefix of the commit, at least four characters, as in git.
     #[cfg_attr(feature = "schema", schemars(length(min = 4, max = 1024)))]
     pub sha_prefix: Option<String>,
-    /// On a branch or tag whose name begins so.
+    /// Prefix of the branch or tag.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 1024)))]
     pub ref_prefix: Option<String>,
-    /// With a name that begins so: that of its graph, or of the feed of its sync. Other runs have none.
+    /// Prefix of the name: that of the graph, or of the feed of the sync. Other runs have no name.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128)))]
     pub name_prefix: Option<String>,
-    /// The cursor of the page before.
+    /// Cursor: `next` of the previous page.
     pub after: Option<RunId>,
-    /// At most so many.
+    /// Maximum number of entries.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub limit: Option<u16>,
 }
 
-/// Which failures to list, the newest first; what is not named does not matter.
+/// Filter of the list of open failures, newest first.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListFailures {
-    /// Of this project.
+    /// Project to filter by.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128)))]
     pub project: Option<String>,
-    /// Queued at this time or later.
+    /// Earliest time of queueing, inclusive.
     pub since: Option<Timestamp>,
-    /// The cursor of the page before.
+    /// Cursor: `next` of the previous page.
     pub after: Option<RunId>,
-    /// At most so many.
+    /// Maximum number of entries.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub limit: Option<u16>,
 }
 
-/// Which runs that wait to list, the oldest first; what is not named does not matter.
+/// Filter of the list of waiting runs, oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListWaiting {
-    /// Of this project.
+    /// Project to filter by.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128)))]
     pub project: Option<String>,
-    /// The cursor of the page before.
+    /// Cursor: `next` of the previous page.
     pub after: Option<RunId>,
-    /// At most so many.
+    /// Maximum number of entries.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub limit: Option<u16>,
 }
 
-/// What a caller believes about its hold on a run. What it does not know is not held against it.
+/// The expected holder of a run. The call is stale if the run has another holder; missing fields are not checked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Hold {
-    /// The name under which it claimed.
+    /// Name of the worker that claimed the run.
     #[serde(default)]
     pub worker: Option<String>,
-    /// The fence that it was given.
+    /// Number of the claim.
     #[serde(default)]
     pub epoch: Option<i32>,
 }
 
-/// An event to append.
+/// An event that is appended to a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewEvent {
-    /// How much it matters.
     pub level: Level,
-    /// A sentence, or a line of output.
+    /// Message or line of output.
     pub message: String,
-    /// Details.
     #[serde(default = "object")]
     pub payload: Json,
-    /// The key that makes appending it twice the same as once.
+    /// Idempotency key: a second event of the run with the same key is not appended.
     #[serde(default)]
     pub key: Option<String>,
 }
@@ -245,63 +243,61 @@ pub struct NewEvent {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Append {
-    /// The events.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 1000)))]
     pub events: Vec<NewEvent>,
-    /// The name under which the caller claimed.
+    /// Name of the worker that claimed the run.
     #[serde(default)]
     pub worker: Option<String>,
-    /// The fence that it was given.
+    /// Number of the claim.
     #[serde(default)]
     pub epoch: Option<i32>,
 }
 
-/// The ids of what was appended; nothing where the caller no longer holds the run.
+/// The ids of the appended events; null if the caller no longer holds the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Appended {
-    /// One for each event.
+pub struct AppendResponse {
+    /// One id for each event.
     pub event_ids: Vec<Option<String>>,
 }
 
-/// The part of a run's record to read.
+/// Parameters of the list of a run's events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListEvents {
-    /// After this place.
+    /// Return events after this sequence number.
     pub after: Option<i32>,
-    /// At most so many.
+    /// Maximum number of entries.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub limit: Option<u16>,
 }
 
-/// The part of a run's record to read from its end.
+/// Filter for reading a run's events from the end.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListTail {
-    /// Before this place; from the end unless told.
+    /// Return events before this sequence number; by default from the end.
     #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub before: Option<i32>,
-    /// Only events that matter so much, or more.
     pub level: Option<Level>,
-    /// Only events whose message has this text in it, in any case of letters.
+    /// Text that the message must contain, ignoring case.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 256)))]
     pub contains: Option<String>,
-    /// At most so many.
+    /// Maximum number of entries.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub limit: Option<u16>,
 }
 
-/// The end of a run's record, or a part before it.
+/// The last events of a run, or a part before them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Tail {
-    /// The events, in their order.
+    /// Events, in order.
     pub items: Vec<Event>,
-    /// What to pass as `before` to read on towards the beginning; nothing where the beginning was reached. One call
-    /// looks at a bounded part of the record, so a narrow search may find nothing in it and go on.
+    /// Value to pass as `before` to continue towards the beginning; null at the beginning. One call scans a bounded
+    /// number of events, so a narrow search may return no events and still continue.
     pub before: Option<i32>,
 }
 
@@ -310,32 +306,30 @@ pub struct Tail {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Finish {
-    /// How it ended.
     pub status: FinalStatus,
-    /// What to add to its metadata.
+    /// Metadata to merge into that of the run.
     #[serde(default = "object")]
     pub metadata: Json,
-    /// The name under which the caller claimed.
+    /// Name of the worker that claimed the run.
     #[serde(default)]
     pub worker: Option<String>,
-    /// The fence that it was given.
+    /// Number of the claim.
     #[serde(default)]
     pub epoch: Option<i32>,
 }
 
-/// The end of one run of several.
+/// The end of one of several runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FinishOne {
-    /// The run.
+    /// Id of the run.
     pub run_id: RunId,
-    /// How it ended.
     pub status: FinalStatus,
-    /// What to add to its metadata.
+    /// Metadata to merge into that of the run.
     #[serde(default = "object")]
     pub metadata: Json,
-    /// The fence that the worker was given.
+    /// Number of the claim.
     #[serde(default)]
     pub epoch: Option<i32>,
 }
@@ -345,50 +339,50 @@ pub struct FinishOne {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FinishMany {
-    /// The ends.
+    /// Ends of the runs.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 1000)))]
     pub ends: Vec<FinishOne>,
-    /// The name under which the caller claimed.
+    /// Name of the worker that claimed the run.
     #[serde(default)]
     pub worker: Option<String>,
 }
 
-/// What became of each end.
+/// The outcomes of several ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Outcomes {
-    /// One for each.
-    pub outcomes: Vec<Applied>,
+    /// One outcome for each end.
+    pub outcomes: Vec<ChangeOutcome>,
 }
 
-/// What became of a change.
+/// The outcome of a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Outcome {
-    /// Whether it was applied now, or had been before.
-    pub outcome: Applied,
+    /// Whether this call or an earlier one applied it, or the call was stale.
+    pub outcome: ChangeOutcome,
 }
 
-/// A wish that a run stops.
+/// A request to cancel a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Cancel {
-    /// Why.
+    /// Reason of the cancel.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 1024)))]
     pub reason: Option<String>,
 }
 
-/// What a cancel did.
+/// The outcome of a cancel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct CancelAnswer {
-    /// The run.
+pub struct CancelResponse {
+    /// Id of the run.
     pub run_id: RunId,
-    /// What was done.
-    pub outcome: Cancelled,
-    /// The try of the same request that has not ended, if it is another one.
+    /// Outcome for this run.
+    pub outcome: CancelOutcome,
+    /// Live run of the same request, if it is another one.
     pub live_successor: Option<RunId>,
 }
 
@@ -397,7 +391,7 @@ pub struct CancelAnswer {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Fail {
-    /// The reason, for the run's record.
+    /// Reason, which is written to the run's events.
     #[serde(default)]
     pub reason: Option<String>,
     /// Whether to queue a successor.
@@ -408,84 +402,81 @@ pub struct Fail {
 /// The outcome of failing a stalled run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct FailAnswer {
-    /// The run.
+pub struct FailResponse {
+    /// Id of the run.
     pub run_id: RunId,
-    /// Whether this call failed the run, or an earlier one did.
-    pub outcome: Applied,
-    /// The successor, if one was queued.
+    /// Whether this call or an earlier one failed the run.
+    pub outcome: ChangeOutcome,
+    /// Id of the successor, if one was queued.
     pub successor: Option<RunId>,
 }
 
-/// Why something is where it is.
+/// The reason for the current state of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Why {
-    /// The run.
+    /// Id of the run.
     pub run_id: RunId,
-    /// The reason as a sentence.
+    /// Reason as a sentence.
     pub sentence: String,
-    /// What to do, where there is something to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// The reason as programs read it: `code` and its details.
+    /// Reason for programs: `code` and its details.
     #[serde(flatten)]
     pub reason: serde_json::Map<String, Json>,
 }
 
-/// A run with what belongs to it.
+/// A run with its reason, attempts and artifacts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunDetail {
-    /// The run.
+    /// Id of the run.
     pub run: Run,
-    /// Why it is where it is.
+    /// Reason for its current state.
     pub why: Why,
-    /// Every try of its request, the first one first.
+    /// All attempts at the request, oldest first.
     pub tries: Vec<Run>,
-    /// The first things that it left; all of them have a list of their own.
+    /// First artifacts of the run; a separate list returns all of them.
     pub artifacts: Vec<Artifact>,
 }
 
-/// Which artifacts of a run to list, the oldest first.
+/// Parameters of the list of a run's artifacts, oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListArtifacts {
-    /// The cursor of the page before.
+    /// Cursor: `next` of the previous page.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128)))]
     pub after: Option<String>,
-    /// At most so many.
+    /// Maximum number of entries.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub limit: Option<u16>,
 }
 
-/// An artifact to record.
+/// Request to record an artifact of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewArtifact {
-    /// What it is.
+    /// Type: image, sbom, logs …
     pub artifact_type: String,
-    /// Where it is.
+    /// Location of the file.
     pub url: String,
-    /// Its digest.
+    /// Digest of the contents.
     #[serde(default)]
     pub digest: Option<String>,
-    /// Its size.
     #[serde(default)]
     pub size_bytes: Option<i64>,
-    /// Details.
     #[serde(default = "object")]
     pub metadata: Json,
 }
 
-/// An artifact that was recorded.
+/// Response with the recorded artifact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ArtifactAnswer {
-    /// Its id.
+pub struct ArtifactResponse {
+    /// Id of the artifact.
     pub artifact_id: String,
-    /// The run.
+    /// Id of the run.
     pub run_id: RunId,
 }

@@ -1,67 +1,67 @@
-//! Syncs: what is asked and said about them.
+//! Requests and responses about syncs.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Which syncs to list, newest first.
+/// Filter of the list of syncs, newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListSyncs {
-    /// Of this feed.
+    /// Feed to filter by.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128)))]
     pub feed: Option<String>,
-    /// The cursor of the page before.
+    /// Cursor: `next` of the previous page.
     pub after: Option<Uuid>,
-    /// At most so many.
+    /// Maximum number of entries.
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
     pub limit: Option<u16>,
 }
 
-/// Another try of a failed sync.
+/// A request to retry a failed sync.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RetrySync {
-    /// Read what failed from its beginning, and not from where it stopped.
+    /// Restart the failed partitions from the beginning instead of continuing them.
     #[serde(default)]
     pub restart: bool,
-    /// Only this partition is read from its beginning.
+    /// Restart only this partition from the beginning.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 128)))]
     pub partition: Option<String>,
 }
 
-/// A wish that a sync stops.
+/// A request to cancel a sync.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CancelSync {
-    /// Why.
+    /// Reason of the cancel.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 1024)))]
     pub reason: Option<String>,
 }
 
-/// What a cancel did.
+/// The outcome of a cancel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct SyncCancelled {
-    /// The sync.
+pub struct CancelSyncResponse {
+    /// Id of the sync.
     pub sync: Uuid,
-    /// Whether it was stopped by this call; it had ended otherwise.
+    /// Whether this call cancelled it; false if it had already ended.
     pub cancelled: bool,
 }
 
-/// An order to consolidate a sync that failed.
+/// An order to consolidate a failed sync.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Consolidate {
-    /// In spite of failed partitions.
+    /// Consolidate in spite of failed partitions.
     #[serde(default)]
     pub force: bool,
-    /// Move the watermark past them, and note the gaps.
+    /// Advance the watermark past the failed partitions and record the gaps.
     #[serde(default)]
     pub advance: bool,
 }

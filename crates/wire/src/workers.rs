@@ -1,46 +1,45 @@
-//! Worker processes: they say that they live, and learn what became of their runs.
+//! Worker processes: registration, heartbeats and draining.
 
 use serde::{Deserialize, Serialize};
 use tidemill_core::RunId;
 
-pub use tidemill_core::worker::Beaten;
+pub use tidemill_core::worker::HeartbeatResponse;
 
-/// What a worker process says of itself.
+/// The registration of a worker process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub struct Register {
-    /// A label for people.
+pub struct RegisterWorker {
     pub name: String,
-    /// The machine that it runs on.
+    /// Host name of the machine.
     pub host: String,
-    /// Its process id on that machine.
+    /// Process id on that machine.
     pub pid: i64,
-    /// What it offers.
+    /// Labels that runs can require.
     #[serde(default)]
     pub labels: Vec<String>,
-    /// The version of its binary.
+    /// Version of its binary.
     #[serde(default)]
     pub version: String,
 }
 
-/// A sign of life, with the runs that the worker believes to hold.
+/// A heartbeat of a worker process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub struct Beat {
-    /// The runs.
+pub struct WorkerHeartbeat {
+    /// Runs that the worker holds; their leases are extended.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 1000)))]
     pub runs: Vec<RunId>,
 }
 
-/// Whether a worker gets nothing new.
+/// A request to start or stop draining a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DrainWorker {
-    /// Whether it gets nothing: yes, unless it says otherwise.
+    /// Whether the worker gets no new runs; by default true.
     #[serde(default = "yes")]
     pub draining: bool,
 }

@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::Fault;
+use super::Finding;
 use crate::workspace::{file_name, files, has_extension};
 
 const DIALECTS: [&str; 2] = ["postgres", "sqlite"];
 /// How a file opens that exists once for each database.
 const DIFFERS: &str = "-- Differs:";
 
-/// One fault for each `.sql` file of the store that breaks a rule.
-pub(super) fn faults(root: &Path) -> Result<Vec<Fault>> {
+/// One finding for each `.sql` file of the store that breaks a rule.
+pub(super) fn findings(root: &Path) -> Result<Vec<Finding>> {
     let store = root.join("crates/store");
     if !store.exists() {
         return Ok(Vec::new());
@@ -29,24 +29,24 @@ pub(super) fn faults(root: &Path) -> Result<Vec<Fault>> {
         }
     }
     let migrations = store.join("migrations");
-    let mut faults = Vec::new();
+    let mut findings = Vec::new();
     for path in all.iter().filter(|path| has_extension(path, "sql")) {
-        let fault = |message: String| Fault::below(root, path, 1, message);
+        let finding = |message: String| Finding::below(root, path, 1, message);
         if path.starts_with(&migrations) {
-            faults.extend(migration_fault(path, &all).map(fault));
+            findings.extend(migration_fault(path, &all).map(finding));
             if !is_named(&code, path) && !names_directory(&code, path) {
-                faults.push(fault("no code of crates/store/src runs this migration; name it there".into()));
+                findings.push(finding("no code of crates/store/src runs this migration; name it there".into()));
             }
             continue;
         }
         if !is_named(&code, path) {
-            faults.push(fault(
+            findings.push(finding(
                 "no code of crates/store/src includes this file; include it or delete it".into(),
             ));
         }
-        faults.extend(pair_faults(path, &all)?.into_iter().map(fault));
+        findings.extend(pair_faults(path, &all)?.into_iter().map(finding));
     }
-    Ok(faults)
+    Ok(findings)
 }
 
 /// Whether the code names this file, alone or at the end of a path.
@@ -74,14 +74,14 @@ fn twin(path: &Path) -> Option<PathBuf> {
 
 fn pair_faults(path: &Path, all: &[PathBuf]) -> Result<Vec<String>> {
     let Some(twin) = twin(path) else { return Ok(Vec::new()) };
-    let mut faults = Vec::new();
+    let mut findings = Vec::new();
     if !all.contains(&twin) {
-        faults.push(format!("the other database has no {}; add it, or drop the ending", file_name(&twin)));
+        findings.push(format!("the other database has no {}; add it, or drop the ending", file_name(&twin)));
     }
     if !fs::read_to_string(path)?.lines().next().is_some_and(|line| line.starts_with(DIFFERS)) {
-        faults.push(format!("the first line does not say why the databases differ; open with `{DIFFERS} …`"));
+        findings.push(format!("the first line does not say why the databases differ; open with `{DIFFERS} …`"));
     }
-    Ok(faults)
+    Ok(findings)
 }
 
 /// What is wrong with a migration, if its twin is missing.
@@ -118,14 +118,14 @@ mod tests {
             ("crates/store/migrations/postgres/0001_run.sql", "CREATE"),
             ("crates/store/migrations/sqlite/0001_run.sql", "CREATE"),
         ]);
-        assert_eq!(shown(&faults(root.path()).unwrap()), Vec::<String>::new());
+        assert_eq!(shown(&findings(root.path()).unwrap()), Vec::<String>::new());
     }
 
     #[test]
     fn a_file_that_only_a_comment_names_is_dead() {
         let root = tree(&[("crates/store/src/catalog.rs", CATALOG), ("crates/store/sql/gone.sql", "SELECT")]);
         assert_eq!(
-            shown(&faults(root.path()).unwrap()),
+            shown(&findings(root.path()).unwrap()),
             [
                 "crates/store/sql/gone.sql:1: no code of crates/store/src includes this file; include it or delete it"
             ]
@@ -145,10 +145,10 @@ mod tests {
             ("crates/store/src/catalog.rs", CATALOG),
             ("crates/store/sql/run_claim.postgres.sql", "SELECT 1"),
         ]);
-        let faults = shown(&faults(root.path()).unwrap());
-        assert_eq!(faults.len(), 2, "{faults:?}");
-        assert!(faults[0].contains("no run_claim.sqlite.sql"), "{faults:?}");
-        assert!(faults[1].contains("`-- Differs: …`"), "{faults:?}");
+        let findings = shown(&findings(root.path()).unwrap());
+        assert_eq!(findings.len(), 2, "{findings:?}");
+        assert!(findings[0].contains("no run_claim.sqlite.sql"), "{findings:?}");
+        assert!(findings[1].contains("`-- Differs: …`"), "{findings:?}");
     }
 
     #[test]
@@ -158,9 +158,9 @@ mod tests {
             ("crates/store/migrations/postgres/0001_run.sql", "CREATE"),
             ("crates/store/migrations/sqlite/0002_other.sql", "CREATE"),
         ]);
-        let faults = shown(&faults(root.path()).unwrap());
-        assert_eq!(faults.len(), 2, "{faults:?}");
-        assert!(faults[0].contains("0001_run.sql:1: migrations/sqlite has no file"), "{faults:?}");
-        assert!(faults[1].contains("0002_other.sql:1: migrations/postgres has no file"), "{faults:?}");
+        let findings = shown(&findings(root.path()).unwrap());
+        assert_eq!(findings.len(), 2, "{findings:?}");
+        assert!(findings[0].contains("0001_run.sql:1: migrations/sqlite has no file"), "{findings:?}");
+        assert!(findings[1].contains("0002_other.sql:1: migrations/postgres has no file"), "{findings:?}");
     }
 }

@@ -1,78 +1,78 @@
-//! Small rules of the house that no other tool checks.
+//! Small source rules that no other tool checks.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::Result;
 
-use super::Fault;
+use super::Finding;
 use crate::workspace::{files, has_extension};
 
 const COLUMNS_MAX: usize = 120;
-const RUST_LINES_MAX: usize = 600;
+const RUST_LINES_MAX: usize = 500;
 const README_LINES_MAX: usize = 120;
 
-// Written in two parts, so that this file obeys its own rules.
+// Written in two parts, so that this file follows its own rules.
 const LATER: [&str; 2] = [concat!("TO", "DO"), concat!("FIX", "ME")];
 const SILENCERS: [&str; 2] = [concat!("#[all", "ow("), concat!("#![all", "ow(")];
 
-/// One fault for each place that breaks a rule.
-pub(super) fn faults(root: &Path) -> Result<Vec<Fault>> {
-    let mut faults = Vec::new();
+/// Returns one finding for each violation.
+pub(super) fn findings(root: &Path) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
     for path in files(root)? {
         let is_rust = has_extension(&path, "rs");
         if is_rust || has_extension(&path, "sql") {
             let text = fs::read_to_string(&path)?;
             let found = lines(&text).into_iter().chain(if is_rust { rust(&text) } else { Vec::new() });
-            faults.extend(found.map(|(line, message)| Fault::below(root, &path, line, message)));
+            findings.extend(found.map(|(line, message)| Finding::below(root, &path, line, message)));
         }
     }
     if let Ok(readme) = fs::read_to_string(root.join("README.md")) {
         let count = readme.lines().count();
         if count > README_LINES_MAX {
             let message = format!("{count} lines are more than {README_LINES_MAX}; move the rest to docs/");
-            faults.push(Fault::new("README.md", README_LINES_MAX + 1, message));
+            findings.push(Finding::new("README.md", README_LINES_MAX + 1, message));
         }
     }
-    Ok(faults)
+    Ok(findings)
 }
 
-/// What is wrong with the lines of any source file.
+/// Checks the lines of a source file.
 fn lines(text: &str) -> Vec<(usize, String)> {
-    let mut faults = Vec::new();
+    let mut findings = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let columns = line.chars().count();
         if columns > COLUMNS_MAX {
-            faults.push((number, format!("{columns} columns are more than {COLUMNS_MAX}; break the line")));
+            findings.push((number, format!("{columns} columns are more than {COLUMNS_MAX}; break the line")));
         }
         if let Some(word) = LATER.into_iter().find(|word| has_without_issue(line, word)) {
-            faults.push((number, format!("`{word}` names no issue; write `{word}(#12): …`, or do it now")));
+            findings.push((number, format!("`{word}` names no issue; write `{word}(#12): …`, or do it now")));
         }
     }
-    faults
+    findings
 }
 
-/// What is wrong with a Rust file.
+/// Checks the rules for Rust files.
 fn rust(text: &str) -> Vec<(usize, String)> {
-    let mut faults = Vec::new();
+    let mut findings = Vec::new();
     if !text.starts_with("//!") {
-        faults.push((1, "the file does not say what it is for; open it with `//! …`".to_owned()));
+        findings.push((1, "the file has no module comment; start it with `//! …`".to_owned()));
     }
     let count = text.lines().count();
     if count > RUST_LINES_MAX {
         let message = format!("{count} lines are more than {RUST_LINES_MAX}; split the file by noun");
-        faults.push((RUST_LINES_MAX + 1, message));
+        findings.push((RUST_LINES_MAX + 1, message));
     }
     for (number, line) in (1..).zip(text.lines()) {
         if SILENCERS.iter().any(|silencer| line.contains(silencer)) {
-            let message = "the lint is silenced for ever; use `#[expect(…, reason = \"…\")]`".to_owned();
-            faults.push((number, message));
+            let message = "the lint is silenced without a reason; use `#[expect(…, reason = \"…\")]`".to_owned();
+            findings.push((number, message));
         }
     }
-    faults
+    findings
 }
 
-/// Whether `word` stands alone in the line and no `(#12)` follows it.
+/// Whether the line contains `word` as a whole word, not followed by an issue such as `(#12)`.
 fn has_without_issue(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let is_letter = |character: char| character.is_alphanumeric() || character == '_';
@@ -91,23 +91,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_fault_of_a_file_is_reported_with_its_line() {
+    fn findings_are_reported_with_their_line() {
         let [later, _] = LATER;
         let [silencer, _] = SILENCERS;
         let text =
             format!("fn main() {{}}\n// {later}: more\n{silencer}dead_code)]\n// {}\n", "x".repeat(120));
         let root = tree(&[("crates/a/src/main.rs", &text), ("target/x.rs", "bad"), ("notes.txt", later)]);
-        let faults = shown(&faults(root.path()).unwrap());
-        let starts = [":4: 123 columns", ":2: `", ":1: the file does not say", ":3: the lint is silenced"];
-        assert_eq!(faults.len(), starts.len(), "{faults:?}");
+        let findings = shown(&findings(root.path()).unwrap());
+        let starts = [":4: 123 columns", ":2: `", ":1: the file has no module", ":3: the lint is silenced"];
+        assert_eq!(findings.len(), starts.len(), "{findings:?}");
         for start in starts {
             let start = format!("crates/a/src/main.rs{start}");
-            assert!(faults.iter().any(|fault| fault.starts_with(&start)), "{start}: {faults:?}");
+            assert!(findings.iter().any(|finding| finding.starts_with(&start)), "{start}: {findings:?}");
         }
     }
 
     #[test]
-    fn an_issue_number_or_a_longer_word_is_fine() {
+    fn issue_number_or_longer_word_is_accepted() {
         let [later, _] = LATER;
         assert!(!has_without_issue(&format!("// {later}(#12): more"), later));
         assert!(!has_without_issue(&format!("const MAS{later}S: u8"), later));
@@ -122,12 +122,12 @@ mod tests {
     }
 
     #[test]
-    fn long_files_and_a_long_readme_are_faults() {
-        let long = format!("//! Long.\n{}", "\n".repeat(600));
+    fn long_files_and_a_long_readme_are_findings() {
+        let long = format!("//! Long.\n{}", "\n".repeat(500));
         let readme = "\n".repeat(121);
         let root = tree(&[("a.rs", &long), ("README.md", &readme)]);
-        let faults = shown(&faults(root.path()).unwrap());
-        assert!(faults[0].starts_with("a.rs:601: 601 lines are more than 600"), "{faults:?}");
-        assert!(faults[1].starts_with("README.md:121: 121 lines are more than 120"), "{faults:?}");
+        let findings = shown(&findings(root.path()).unwrap());
+        assert!(findings[0].starts_with("a.rs:501: 501 lines are more than 500"), "{findings:?}");
+        assert!(findings[1].starts_with("README.md:121: 121 lines are more than 120"), "{findings:?}");
     }
 }

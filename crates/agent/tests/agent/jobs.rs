@@ -1,96 +1,99 @@
-//! Jobs from their order to their result: what commands get, what they leave, and what is told of it.
+//! Jobs from their order to their result: inputs, environment, outputs, logs and reports.
 
-use crate::stage::{Ground, agent_id, cancel, inputs, order, until, well};
+use crate::fixture::{Fixture, agent_id, cancel, inputs, order, success, until};
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::time::Duration;
-use tidemill_agent::{Ending, Probe};
+use tidemill_agent::{ExitPolicy, Probe};
 use tidemill_core::task::{Output, TaskResult};
 
 #[tokio::test]
-async fn a_job_gets_its_inputs_and_leaves_its_outputs() {
-    let ground = Ground::new().await;
-    let agent = ground.agent();
+async fn job_gets_its_inputs_and_produces_outputs() {
+    let fixture = Fixture::new().await;
+    let agent = fixture.agent();
     let script = "mkdir -p 'out dir/ü' && echo hello > 'out dir/ü/part 1.csv' && echo said && echo heard >&2 \
                   && echo 'echo it runs' > run && chmod +x run";
-    let mut first = order(&ground, "first", script);
+    let mut first = order(&fixture, "first", script);
     first["work"]["outputs"] = json!({"parts": "out dir/*/part *.csv", "script": "run"});
-    ground.server.order(first);
-    assert_eq!(ground.result("first-001").await, well());
-    let left = ground.server.result("first-001").unwrap().outputs;
+    fixture.server.order(first);
+    assert_eq!(fixture.result("first-001").await, success());
+    let left = fixture.server.result("first-001").unwrap().outputs;
     assert_eq!(left[0].path, "out dir/ü/part 1.csv");
     assert_eq!(left[0].size_bytes, 6);
     assert_eq!(left[0].sha256, "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03");
-    let mut log = ground.server.log("first-001");
+    let mut log = fixture.server.log("first-001");
     log.sort();
     assert_eq!(log, ["stderr: heard", "stdout: said"]);
 
     let script = "cat 'out dir/ü/part 1.csv' && echo more >> 'out dir/ü/part 1.csv' && env && pwd && ./run \
          && ! test -x 'out dir/ü/part 1.csv'";
-    let mut second = order(&ground, "second", script);
-    second["work"]["inputs"] = inputs("first", Some(agent_id(&ground)), &left);
+    let mut second = order(&fixture, "second", script);
+    second["work"]["inputs"] = inputs("first", Some(agent_id(&fixture)), &left);
     second["work"]["env"] = json!({"GREETING": "good day"});
     second["work"]["workdir"] = json!("sub/dir");
     second["work"]["run"] = json!(["sh", "-c", format!("cd ../.. && {script}")]);
-    ground.server.order(second);
-    assert_eq!(ground.result("second-001").await, well(), "{:?}", ground.server.log("second-001"));
-    let log = ground.server.log("second-001");
+    fixture.server.order(second);
+    assert_eq!(fixture.result("second-001").await, success(), "{:?}", fixture.server.log("second-001"));
+    let log = fixture.server.log("second-001");
     assert_eq!(log[0], "stdout: hello");
     for wanted in
         ["GREETING=good day", "TIDEMILL_TASK_ID=second-001", "TIDEMILL_JOB=second", "LANG=C.UTF-8", "it runs"]
     {
         assert!(log.contains(&format!("stdout: {wanted}")), "{wanted}: {log:?}");
     }
-    assert!(!log.iter().any(|line| line.contains("CARGO")), "nothing of the agent's environment: {log:?}");
-    // What was kept is as it was left: the second job changed a copy.
-    let kept = ground.home().join("workspaces/main/first/out dir/ü/part 1.csv");
-    assert_eq!(fs::read_to_string(kept).unwrap(), "hello\n");
-    ground.until_clean().await;
-    let carried = agent.stop().await.unwrap();
-    assert_eq!((carried.taken, carried.ended, carried.held), (2, 2, 0));
-    assert_eq!(ground.server.known().goodbyes, 1);
+    assert!(
+        !log.iter().any(|line| line.contains("CARGO")),
+        "the command must not inherit the agent's environment: {log:?}"
+    );
+    // The retained output is unchanged: the second job changed a copy.
+    let retained = fixture.agent_dir().join("workspaces/main/first/out dir/ü/part 1.csv");
+    assert_eq!(fs::read_to_string(retained).unwrap(), "hello\n");
+    fixture.until_clean().await;
+    let summary = agent.stop().await.unwrap();
+    assert_eq!((summary.taken, summary.ended, summary.held), (2, 2, 0));
+    assert_eq!(fixture.server.state().retired, 1);
 }
 
 #[tokio::test]
-async fn a_bad_end_is_told_with_its_stages() {
-    let ground = Ground::new().await;
-    let _agent = ground.agent();
-    ground.server.order(order(&ground, "bad", "sleep 0.3; echo oh; exit 7"));
+async fn failed_commands_are_reported_with_their_stages() {
+    let fixture = Fixture::new().await;
+    let _agent = fixture.agent();
+    fixture.server.order(order(&fixture, "bad", "sleep 0.3; echo oh; exit 7"));
     let ended = TaskResult::Ended { exit_code: 7, unmatched: Vec::new(), hint: Vec::new(), message: None };
-    assert_eq!(ground.result("bad-001").await, ended);
+    assert_eq!(fixture.result("bad-001").await, ended);
     for stage in ["preparing", "executing", "error", "executed"] {
-        assert!(ground.server.has_stage("bad-001", stage), "{stage}");
+        assert!(fixture.server.has_stage("bad-001", stage), "{stage}");
     }
-    assert_eq!(ground.server.log("bad-001"), ["stdout: oh"]);
-    let mut words = order(&ground, "words", "");
+    assert_eq!(fixture.server.log("bad-001"), ["stdout: oh"]);
+    let mut words = order(&fixture, "words", "");
     words["work"]["run"] = json!(["no-such-command"]);
-    ground.server.order(words);
+    fixture.server.order(words);
     let message = Some("the command was not started: `no-such-command` was not found".to_owned());
     let ended = TaskResult::Ended { exit_code: 127, unmatched: Vec::new(), hint: Vec::new(), message };
-    assert_eq!(ground.result("words-001").await, ended);
-    let mut late = order(&ground, "late", "sleep 1000");
+    assert_eq!(fixture.result("words-001").await, ended);
+    let mut late = order(&fixture, "late", "sleep 1000");
     late["work"]["timeout_secs"] = json!(1);
-    ground.server.order(late);
+    fixture.server.order(late);
     let message = Some("the command ran longer than 1 s".to_owned());
     let ended = TaskResult::Ended { exit_code: 143, unmatched: Vec::new(), hint: Vec::new(), message };
-    assert_eq!(ground.result("late-001").await, ended);
-    let mut large = order(&ground, "large", "exec head -c 2000000 /dev/zero > large");
+    assert_eq!(fixture.result("late-001").await, ended);
+    let mut large = order(&fixture, "large", "exec head -c 2000000 /dev/zero > large");
     large["work"]["limits"] = json!({"cpu_secs": null, "memory_bytes": null, "output_bytes": 1_000_000});
-    ground.server.order(large);
-    let TaskResult::Ended { exit_code, message, .. } = ground.result("large-001").await else { panic!() };
+    fixture.server.order(large);
+    let TaskResult::Ended { exit_code, message, .. } = fixture.result("large-001").await else { panic!() };
     assert_eq!(exit_code, 128 + 25);
     assert_eq!(message.as_deref(), Some("the command wrote a file of more than 1000000 bytes"));
 }
 
 #[tokio::test]
-async fn a_pattern_that_matches_nothing_is_told_with_a_hint() {
-    let ground = Ground::new().await;
-    let _agent = ground.agent();
-    let mut job = order(&ground, "typo", "echo x > repport.csv; ln -s /etc/passwd link.csv; touch fine.txt");
+async fn unmatched_pattern_is_reported_with_a_hint() {
+    let fixture = Fixture::new().await;
+    let _agent = fixture.agent();
+    let mut job = order(&fixture, "typo", "echo x > repport.csv; ln -s /etc/passwd link.csv; touch fine.txt");
     job["work"]["outputs"] = json!({"report": "report.csv", "link": "link.csv", "fine": "*.txt"});
-    ground.server.order(job);
-    let TaskResult::Ended { exit_code, unmatched, hint, .. } = ground.result("typo-001").await else {
+    fixture.server.order(job);
+    let TaskResult::Ended { exit_code, unmatched, hint, .. } = fixture.result("typo-001").await else {
         panic!()
     };
     assert_eq!(
@@ -101,33 +104,32 @@ async fn a_pattern_that_matches_nothing_is_told_with_a_hint() {
 }
 
 #[tokio::test]
-async fn a_gigabyte_is_measured_and_kept() {
+async fn output_of_a_gigabyte_is_retained() {
     const GIGABYTE: i64 = 1 << 30;
-    let ground = Ground::new().await;
-    let _agent = ground.agent();
-    let mut job = order(&ground, "large", "truncate -s 1G large.bin && echo end >> large.bin");
+    let fixture = Fixture::new().await;
+    let _agent = fixture.agent();
+    let mut job = order(&fixture, "large", "truncate -s 1G large.bin && echo end >> large.bin");
     job["work"]["outputs"] = json!({"large": "*.bin"});
-    ground.server.order(job);
-    assert_eq!(ground.result("large-001").await, well());
-    let left = ground.server.result("large-001").unwrap().outputs;
+    fixture.server.order(job);
+    assert_eq!(fixture.result("large-001").await, success());
+    let left = fixture.server.result("large-001").unwrap().outputs;
     assert_eq!(left[0].size_bytes, GIGABYTE + 4);
-    assert!(ground.server.has_stage("large-001", "finalizing"));
-    let kept = fs::metadata(ground.home().join("workspaces/main/large/large.bin")).unwrap();
-    assert_eq!(kept.len(), 1024 * 1024 * 1024 + 4);
+    assert!(fixture.server.has_stage("large-001", "finalizing"));
+    let retained = fs::metadata(fixture.agent_dir().join("workspaces/main/large/large.bin")).unwrap();
+    assert_eq!(retained.len(), 1024 * 1024 * 1024 + 4);
 }
 
-/// Shows that paths that others report cannot lead out of a directory, neither when they are read nor when
-/// written.
+/// Tries reported paths for reading and for writing.
 #[tokio::test]
-async fn paths_that_climb_are_refused() {
-    let ground = Ground::new().await;
-    let _agent = ground.agent();
-    until("it is there", || !ground.server.known().registered.is_empty()).await;
-    let me = agent_id(&ground);
-    fs::write(ground.path("outside"), "x").unwrap();
-    let kept = ground.home().join("workspaces/main/made");
-    fs::create_dir_all(&kept).unwrap();
-    symlink(ground.path("outside"), kept.join("link")).unwrap();
+async fn paths_outside_of_the_directory_are_rejected() {
+    let fixture = Fixture::new().await;
+    let _agent = fixture.agent();
+    until("the agent is registered", || !fixture.server.state().registered.is_empty()).await;
+    let me = agent_id(&fixture);
+    fs::write(fixture.path("outside"), "x").unwrap();
+    let retained = fixture.agent_dir().join("workspaces/main/made");
+    fs::create_dir_all(&retained).unwrap();
+    symlink(fixture.path("outside"), retained.join("link")).unwrap();
     for (path, job) in [("../../../../outside", "climbs"), ("/etc/passwd", "absolute"), ("link", "link")] {
         let output = Output {
             name: "x".to_owned(),
@@ -136,81 +138,83 @@ async fn paths_that_climb_are_refused() {
             sha256: "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881".to_owned(),
             url: None,
         };
-        let mut order = order(&ground, job, "touch %ran");
+        let mut order = order(&fixture, job, "touch %ran");
         order["work"]["inputs"] = inputs("made", Some(me), &[output]);
-        ground.server.order(order);
-        let result = ground.result(&format!("{job}-001")).await;
+        fixture.server.order(order);
+        let result = fixture.result(&format!("{job}-001")).await;
         assert!(matches!(result, TaskResult::Failed { fatal: true, .. }), "{result:?}");
     }
-    let mut climbing = order(&ground, "workdir", "touch %ran");
+    let mut climbing = order(&fixture, "workdir", "touch %ran");
     climbing["work"]["workdir"] = json!("../../../elsewhere");
-    ground.server.order(climbing);
-    let result = ground.result("workdir-001").await;
+    fixture.server.order(climbing);
+    let result = fixture.result("workdir-001").await;
     assert!(matches!(result, TaskResult::Failed { fatal: true, .. }), "{result:?}");
-    assert!(!ground.path("ran").exists() && !ground.path("elsewhere").exists());
+    assert!(!fixture.path("ran").exists() && !fixture.path("elsewhere").exists());
 }
 
 #[tokio::test]
-async fn what_is_not_known_is_tolerated_and_told() {
-    let ground = Ground::new().await;
-    let _agent = ground.agent();
-    ground.server.order(json!({"nonsense": true}));
-    ground.server.order(json!({"task_id": "../up", "kind": "RUNJOB", "job_id": "x"}));
-    ground.server.order(json!({"task_id": "x-001", "kind": "DANCE", "job_id": "x", "tempo": 3}));
+async fn unknown_fields_and_kinds_are_reported() {
+    let fixture = Fixture::new().await;
+    let _agent = fixture.agent();
+    fixture.server.order(json!({"nonsense": true}));
+    fixture.server.order(json!({"task_id": "../up", "kind": "RUNJOB", "job_id": "x"}));
+    fixture.server.order(json!({"task_id": "x-001", "kind": "DANCE", "job_id": "x", "tempo": 3}));
     let version = env!("CARGO_PKG_VERSION");
-    let message = format!("this agent, version {version}, does not know tasks of kind DANCE: upgrade it");
-    assert_eq!(ground.result("x-001").await, TaskResult::Failed { fatal: true, elsewhere: false, message });
-    let mut job = order(&ground, "new", "true");
+    let message = format!("this agent (version {version}) does not support tasks of kind DANCE: upgrade it");
+    assert_eq!(fixture.result("x-001").await, TaskResult::Failed { fatal: true, elsewhere: false, message });
+    let mut job = order(&fixture, "new", "true");
     job["work"]["gpu"] = json!(2);
-    ground.server.order(job);
-    assert_eq!(ground.result("new-001").await, well());
-    assert_eq!(ground.server.result("new-001").unwrap().unknown, ["work.gpu"]);
+    fixture.server.order(job);
+    assert_eq!(fixture.result("new-001").await, success());
+    assert_eq!(fixture.server.result("new-001").unwrap().unknown, ["work.gpu"]);
 }
 
-/// Shows that secrets reach the command, and nothing else: not the log, not the disk, not the order.
 #[tokio::test]
-async fn secrets_reach_the_command_alone() {
-    let ground = Ground::new().await;
-    let path = ground.path("secrets");
-    fs::write(&path, "# for jobs\nKEY=open-sesame\nOTHER=not-asked-for\n").unwrap();
+async fn secrets_reach_the_command_but_no_log_or_disk() {
+    let fixture = Fixture::new().await;
+    let path = fixture.path("secrets");
+    fs::write(&path, "# for jobs\nKEY=open-sesame\nOTHER=not-requested\n").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-    let mut settings = ground.settings();
+    let mut settings = fixture.settings();
     settings.secrets = Some(path.clone());
-    let _agent = ground.agent_with(settings);
+    let _agent = fixture.agent_with(settings);
     let script = "test \"$KEY\" = open-'ses'ame && echo \"the key is $KEY\" && test -z \"$OTHER\" \
                   && touch %running && while ! test -e %go; do sleep 0.02; done";
-    let mut job = order(&ground, "secret", script);
+    let mut job = order(&fixture, "secret", script);
     job["work"]["secrets"] = json!(["KEY"]);
-    ground.server.order(job);
-    until("it runs", || ground.path("running").exists()).await;
-    let found =
-        std::process::Command::new("grep").args(["-r", "open-sesame"]).arg(ground.home()).output().unwrap();
+    fixture.server.order(job);
+    until("it runs", || fixture.path("running").exists()).await;
+    let found = std::process::Command::new("grep")
+        .args(["-r", "open-sesame"])
+        .arg(fixture.agent_dir())
+        .output()
+        .unwrap();
     assert_eq!(found.status.code(), Some(1), "{}", String::from_utf8_lossy(&found.stdout));
-    fs::write(ground.path("go"), "").unwrap();
-    assert_eq!(ground.result("secret-001").await, well());
-    assert_eq!(ground.server.log("secret-001"), ["stdout: the key is •••"]);
-    let mut missing = order(&ground, "missing", "touch %ran");
+    fs::write(fixture.path("go"), "").unwrap();
+    assert_eq!(fixture.result("secret-001").await, success());
+    assert_eq!(fixture.server.log("secret-001"), ["stdout: the key is •••"]);
+    let mut missing = order(&fixture, "missing", "touch %ran");
     missing["work"]["secrets"] = json!(["NOBODY_HAS_IT"]);
-    ground.server.order(missing);
-    let message = "this agent has no secret `NOBODY_HAS_IT`".to_owned();
+    fixture.server.order(missing);
+    let message = "this agent has no secret `NOBODY_HAS_IT`; add it to the file of --secrets".to_owned();
     // Another agent may have it.
     let failed = TaskResult::Failed { fatal: true, elsewhere: true, message };
-    assert_eq!(ground.result("missing-001").await, failed);
+    assert_eq!(fixture.result("missing-001").await, failed);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-    let mut open = order(&ground, "open", "touch %ran");
+    let mut open = order(&fixture, "open", "touch %ran");
     open["work"]["secrets"] = json!(["KEY"]);
-    ground.server.order(open);
-    let TaskResult::Failed { elsewhere: true, message, .. } = ground.result("open-001").await else {
+    fixture.server.order(open);
+    let TaskResult::Failed { elsewhere: true, message, .. } = fixture.result("open-001").await else {
         panic!()
     };
     assert!(message.contains("can be read by others"), "{message}");
-    assert!(!ground.path("ran").exists());
+    assert!(!fixture.path("ran").exists());
 }
 
-/// Shows that what one agent left reaches another through a store, and that it is what was left.
+/// A changed file and a URL outside of the store are rejected.
 #[tokio::test]
 async fn agents_share_outputs_through_a_store() {
-    let (one, other) = (Ground::new().await, Ground::new().await);
+    let (one, other) = (Fixture::new().await, Fixture::new().await);
     let store = format!("file://{}", one.path("store").display());
     let mut settings = one.settings();
     settings.store = Some(store.clone());
@@ -218,7 +222,7 @@ async fn agents_share_outputs_through_a_store() {
     let mut made = order(&one, "made", "mkdir 'a b'; echo x > 'a b/ü.csv'");
     made["work"]["outputs"] = json!({"all": "*/*.csv"});
     one.server.order(made);
-    assert_eq!(one.result("made-001").await, well());
+    assert_eq!(one.result("made-001").await, success());
     let mut left = one.server.result("made-001").unwrap().outputs;
     assert!(left[0].url.as_ref().unwrap().starts_with(&store));
 
@@ -228,7 +232,7 @@ async fn agents_share_outputs_through_a_store() {
     let mut needs = order(&other, "needs", "cat 'a b/ü.csv'");
     needs["work"]["inputs"] = inputs("made", Some(agent_id(&one)), &left);
     other.server.order(needs);
-    assert_eq!(other.result("needs-001").await, well());
+    assert_eq!(other.result("needs-001").await, success());
     assert_eq!(other.server.log("needs-001"), ["stdout: x"]);
 
     left[0].sha256 = "0".repeat(64);
@@ -239,7 +243,7 @@ async fn agents_share_outputs_through_a_store() {
     else {
         panic!()
     };
-    assert!(message.contains("changed since"), "{message}");
+    assert!(message.contains("was changed after that job"), "{message}");
     left[0].url = Some("file:///etc/passwd".to_owned());
     let mut foreign = order(&other, "foreign", "touch %ran");
     foreign["work"]["inputs"] = inputs("made", None, &left);
@@ -252,12 +256,11 @@ async fn agents_share_outputs_through_a_store() {
     assert!(!other.path("ran").exists());
 }
 
-/// Shows that a job that an agent cannot carry out as it was started may go to another, and that the error says what to
-/// start this one with.
+/// The failure is retryable, and the message names the missing option.
 #[tokio::test]
-async fn an_agent_without_a_store_leaves_the_job_to_another() {
-    let ground = Ground::new().await;
-    let _agent = ground.agent();
+async fn input_in_a_store_needs_an_agent_with_a_store() {
+    let fixture = Fixture::new().await;
+    let _agent = fixture.agent();
     let output = Output {
         name: "x".to_owned(),
         path: "x.csv".to_owned(),
@@ -265,55 +268,56 @@ async fn an_agent_without_a_store_leaves_the_job_to_another() {
         sha256: "0".repeat(64),
         url: Some("s3://bucket/main/made-001/x.csv".to_owned()),
     };
-    let mut job = order(&ground, "needs", "touch %ran");
+    let mut job = order(&fixture, "needs", "touch %ran");
     job["work"]["inputs"] = inputs("made", None, &[output]);
-    ground.server.order(job);
-    let why = "`x.csv`, which `made` left, is in a store, and this agent has none: start it with --store";
+    fixture.server.order(job);
+    let why = "output `x.csv` of job `made` is in a store, but this agent has none: start it with --store";
     let failed = TaskResult::Failed { fatal: false, elsewhere: false, message: why.to_owned() };
-    assert_eq!(ground.result("needs-001").await, failed);
-    assert!(!ground.path("ran").exists());
+    assert_eq!(fixture.result("needs-001").await, failed);
+    assert!(!fixture.path("ran").exists());
 }
 
 #[tokio::test]
-async fn an_agent_that_drains_ends_when_it_holds_nothing() {
-    let ground = Ground::new().await;
-    ground.server.order(order(&ground, "last", "sleep 0.5; echo done >> %done"));
-    let mut settings = ground.settings();
-    settings.ending = Ending::Drained;
-    let carried = ground.agent_with(settings).ended().await.unwrap();
-    assert_eq!((carried.ended, carried.held), (1, 0));
-    assert_eq!(ground.wrote("done"), "done\n");
-    assert!(ground.server.known().registered[0].draining);
-    assert_eq!(ground.server.known().goodbyes, 1);
+async fn draining_agent_exits_when_it_holds_no_task() {
+    let fixture = Fixture::new().await;
+    fixture.server.order(order(&fixture, "last", "sleep 0.5; echo done >> %done"));
+    let mut settings = fixture.settings();
+    settings.exit_policy = ExitPolicy::Drained;
+    let summary = fixture.agent_with(settings).ended().await.unwrap();
+    assert_eq!((summary.ended, summary.held), (1, 0));
+    assert_eq!(fixture.read("done"), "done\n");
+    assert!(fixture.server.state().registered[0].draining);
+    assert_eq!(fixture.server.state().retired, 1);
 }
 
 #[tokio::test]
-async fn a_probe_is_told() {
-    let ground = Ground::new().await;
-    let mut settings = ground.settings();
-    let command = format!("cat {} 2>/dev/null && exit 3; exit 0", ground.path("maintenance").display());
+async fn probe_result_is_reported() {
+    let fixture = Fixture::new().await;
+    let mut settings = fixture.settings();
+    let command = format!("cat {} 2>/dev/null && exit 3; exit 0", fixture.path("maintenance").display());
     settings.probe = Some(Probe { command, every: Duration::from_millis(200) });
-    let _agent = ground.agent_with(settings);
-    until("all is well", || ground.server.known().probes.last().is_some_and(|probe| !probe.maintenance))
-        .await;
-    fs::write(ground.path("maintenance"), "until eight\n").unwrap();
-    until("there is maintenance", || {
-        let known = ground.server.known();
-        let last = known.probes.last().unwrap();
+    let _agent = fixture.agent_with(settings);
+    until("no maintenance is reported", || {
+        fixture.server.state().probes.last().is_some_and(|probe| !probe.maintenance)
+    })
+    .await;
+    fs::write(fixture.path("maintenance"), "until eight\n").unwrap();
+    until("maintenance is reported", || {
+        let state = fixture.server.state();
+        let last = state.probes.last().unwrap();
         last.maintenance && last.note.as_deref() == Some("until eight")
     })
     .await;
 }
 
-/// Shows that an order which comes again and again is carried out once, and so is an order to stop.
 #[tokio::test]
-async fn the_same_order_twice_is_one() {
-    let ground = Ground::new().await;
-    ground.server.known().repeats = true;
-    let _agent = ground.agent();
-    ground.server.order(order(&ground, "once", "echo ran >> %ran; sleep 1"));
-    assert_eq!(ground.result("once-001").await, well());
-    assert_eq!(ground.wrote("ran"), "ran\n");
-    ground.server.order(cancel("once"));
-    assert_eq!(ground.result("once-001-cancel").await, TaskResult::Stopped);
+async fn repeated_order_is_executed_once() {
+    let fixture = Fixture::new().await;
+    fixture.server.state().repeats_orders = true;
+    let _agent = fixture.agent();
+    fixture.server.order(order(&fixture, "once", "echo ran >> %ran; sleep 1"));
+    assert_eq!(fixture.result("once-001").await, success());
+    assert_eq!(fixture.read("ran"), "ran\n");
+    fixture.server.order(cancel("once"));
+    assert_eq!(fixture.result("once-001-cancel").await, TaskResult::Stopped);
 }

@@ -1,17 +1,18 @@
-//! A real agent with real commands against a server that speaks the protocol and does what each test wants of
-//! it. What commands wrote to disk says what was run, and how often.
+//! Tests of a real agent with real commands against a fake server that each test controls.
+//!
+//! Commands write to files, which show what was executed and how often.
 
-#![expect(clippy::expect_used, clippy::unwrap_used, reason = "the functions that tests share are tests too")]
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "shared test functions may panic like tests")]
 
-mod cancels;
-mod directories;
-mod disks;
-mod faults;
+mod cancellation;
+mod file_names;
+mod fixture;
+mod full_disk;
 mod jobs;
-mod kept;
-mod kills;
-mod names;
+mod lost_directories;
 mod panics;
+mod restarts;
+mod retention;
 mod s3;
 mod server;
-mod stage;
+mod server_failures;

@@ -1,170 +1,167 @@
-//! An agent with a fault of its own: what panics ends the task that it happened in, and nothing else.
+//! Panics in the agent: they fail the task in which they happen, and do not affect other tasks.
 
-use crate::stage::{Ground, is_alive, order, until, well};
+use crate::fixture::{Fixture, is_alive, order, success, until};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-use tidemill_agent::{Executor, Fault, Launch, Processes, Settings};
+use tidemill_agent::{Executor, Launch, ProcessExecutor, Settings, TaskError};
 use tidemill_core::task::TaskResult;
-use tidemill_supervisor::{Moment, Seen};
+use tidemill_supervisor::{BootInstant, CommandState};
 
-/// Where an executor is broken. Tasks of jobs whose names begin otherwise are carried out as ever.
+/// Method of the executor that panics. Only tasks of the job `bad` are affected.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum At {
+enum PanicPoint {
     Prepare,
     Start,
-    News,
+    Wait,
     Contact,
 }
 
-/// Processes, but for a fault in the tasks of one job.
-struct Faulty {
-    inner: Processes,
-    at: At,
+/// A process executor that panics for the tasks of one job.
+struct PanickingExecutor {
+    inner: ProcessExecutor,
+    at: PanicPoint,
     hits: &'static AtomicU32,
-    /// What the command writes a line into before the fault of the news happens.
-    said: PathBuf,
+    /// File that the command writes before [`PanicPoint::Wait`] panics.
+    pid_file: PathBuf,
 }
 
-impl Faulty {
-    fn new(ground: &Ground, settings: &Settings, at: At, hits: &'static AtomicU32) -> Self {
-        let inner = Processes::new(settings.supervisor.clone(), settings.supervisor_args.clone());
-        Self { inner, at, hits, said: ground.path("pid") }
+impl PanickingExecutor {
+    fn new(fixture: &Fixture, settings: &Settings, at: PanicPoint, hits: &'static AtomicU32) -> Self {
+        let inner = ProcessExecutor::new(settings.supervisor.clone(), settings.supervisor_args.clone());
+        Self { inner, at, hits, pid_file: fixture.path("pid") }
     }
 
-    fn meet(&self, at: At, place: &Path) {
-        let is_bad = place.file_name().is_some_and(|name| name.to_string_lossy().starts_with("bad-"));
+    fn panic_at(&self, at: PanicPoint, dir: &Path) {
+        let is_bad = dir.file_name().is_some_and(|name| name.to_string_lossy().starts_with("bad-"));
         if is_bad && at == self.at {
             self.hits.fetch_add(1, Ordering::Relaxed);
-            panic!("the floor is gone");
+            panic!("a test panic");
         }
     }
 }
 
-impl Executor for Faulty {
+impl Executor for PanickingExecutor {
     fn adopt(&self, tasks: &Path) -> io::Result<BTreeSet<PathBuf>> {
         self.inner.adopt(tasks)
     }
 
-    fn prepare(&self, place: &Path) -> io::Result<()> {
-        self.meet(At::Prepare, place);
-        self.inner.prepare(place)
+    fn prepare(&self, dir: &Path) -> io::Result<()> {
+        self.panic_at(PanicPoint::Prepare, dir);
+        self.inner.prepare(dir)
     }
 
-    async fn start(&self, place: &Path, launch: Launch) -> Result<(), Fault> {
-        self.meet(At::Start, place);
-        self.inner.start(place, launch).await
+    async fn start(&self, dir: &Path, launch: Launch) -> Result<(), TaskError> {
+        self.panic_at(PanicPoint::Start, dir);
+        self.inner.start(dir, launch).await
     }
 
-    fn look(&self, place: &Path) -> io::Result<Seen> {
-        self.inner.look(place)
+    fn state(&self, dir: &Path) -> io::Result<CommandState> {
+        self.inner.state(dir)
     }
 
-    async fn news(&self, place: &Path) {
-        // Only once it runs: the command itself must be ended too. What ends it waits for news as well.
-        if self.at == At::News
+    async fn wait_for_change(&self, dir: &Path) {
+        // Panics once, after the start, because the command must be stopped too. Stopping it also waits for a change.
+        if self.at == PanicPoint::Wait
             && self.hits.load(Ordering::Relaxed) == 0
-            && matches!(self.look(place), Ok(Seen::Alive { started: true }))
+            && matches!(self.state(dir), Ok(CommandState::Alive { started: true }))
         {
-            let has_said = || std::fs::read_to_string(&self.said).is_ok_and(|text| text.ends_with('\n'));
-            until("the command runs", has_said).await;
-            self.meet(At::News, place);
+            let has_pid = || std::fs::read_to_string(&self.pid_file).is_ok_and(|text| text.ends_with('\n'));
+            until("the command runs", has_pid).await;
+            self.panic_at(PanicPoint::Wait, dir);
         }
-        self.inner.news(place).await;
+        self.inner.wait_for_change(dir).await;
     }
 
-    fn contact(&self, place: &Path, at: Moment) -> io::Result<()> {
-        self.meet(At::Contact, place);
-        self.inner.contact(place, at)
+    fn contact(&self, dir: &Path, at: BootInstant) -> io::Result<()> {
+        self.panic_at(PanicPoint::Contact, dir);
+        self.inner.contact(dir, at)
     }
 
-    fn forbid(&self, place: &Path) -> io::Result<()> {
-        self.inner.forbid(place)
+    fn forbid_start(&self, dir: &Path) -> io::Result<()> {
+        self.inner.forbid_start(dir)
     }
 
-    fn stop(&self, place: &Path, grace: Duration) -> io::Result<()> {
-        self.inner.stop(place, grace)
+    fn stop(&self, dir: &Path, grace: Duration) -> io::Result<()> {
+        self.inner.stop(dir, grace)
     }
 
-    fn is_stopped(&self, place: &Path) -> bool {
-        self.inner.is_stopped(place)
+    fn is_stopped(&self, dir: &Path) -> bool {
+        self.inner.is_stopped(dir)
     }
 
-    fn kill(&self, place: &Path) -> io::Result<()> {
-        self.inner.kill(place)
+    fn kill(&self, dir: &Path) -> io::Result<()> {
+        self.inner.kill(dir)
     }
 
-    fn clean(&self, place: &Path) -> io::Result<bool> {
-        self.inner.clean(place)
+    fn kill_orphans(&self, dir: &Path) -> io::Result<bool> {
+        self.inner.kill_orphans(dir)
     }
 
-    fn release(&self, place: &Path) {
-        self.inner.release(place);
+    fn release(&self, dir: &Path) {
+        self.inner.release(dir);
     }
 }
 
 fn panicked() -> TaskResult {
-    let why = "the agent could not go on with it: a fault in the agent itself: the floor is gone";
+    let why = "the agent could not continue the task: internal error of the agent (panic): a test panic";
     TaskResult::Failed { fatal: false, elsewhere: false, message: why.to_owned() }
 }
 
-/// Shows that a task in which the agent panics is over for the server at once and can be tried elsewhere, and that the
-/// agent goes on with others.
+/// The failure is retryable, and the agent continues with other tasks.
 #[tokio::test]
-async fn a_panic_ends_its_task_and_not_the_agent() {
+async fn panic_fails_its_task_but_not_the_agent() {
     static PREPARE: AtomicU32 = AtomicU32::new(0);
     static START: AtomicU32 = AtomicU32::new(0);
-    for (at, hits) in [(At::Prepare, &PREPARE), (At::Start, &START)] {
-        let ground = Ground::new().await;
-        let settings = ground.settings();
-        let executor = Faulty::new(&ground, &settings, at, hits);
-        let agent = ground.agent_on(settings, executor);
-        ground.server.order(order(&ground, "bad", "touch %ran"));
-        assert_eq!(ground.result("bad-001").await, panicked());
-        ground.server.order(order(&ground, "good", "true"));
-        assert_eq!(ground.result("good-001").await, well());
-        ground.until_clean().await;
-        assert!(!ground.path("ran").exists());
-        let carried = agent.stop().await.unwrap();
-        assert_eq!((carried.taken, carried.ended, carried.held), (2, 2, 0));
-        assert_eq!(hits.load(Ordering::Relaxed), 1, "what broke off is not tried again here");
+    for (at, hits) in [(PanicPoint::Prepare, &PREPARE), (PanicPoint::Start, &START)] {
+        let fixture = Fixture::new().await;
+        let settings = fixture.settings();
+        let executor = PanickingExecutor::new(&fixture, &settings, at, hits);
+        let agent = fixture.agent_on(settings, executor);
+        fixture.server.order(order(&fixture, "bad", "touch %ran"));
+        assert_eq!(fixture.result("bad-001").await, panicked());
+        fixture.server.order(order(&fixture, "good", "true"));
+        assert_eq!(fixture.result("good-001").await, success());
+        fixture.until_clean().await;
+        assert!(!fixture.path("ran").exists());
+        let summary = agent.stop().await.unwrap();
+        assert_eq!((summary.taken, summary.ended, summary.held), (2, 2, 0));
+        assert_eq!(hits.load(Ordering::Relaxed), 1, "a panicked step must not be repeated");
     }
 }
 
-/// Shows that nothing of a command runs any more when it is said that its task broke off.
 #[tokio::test]
-async fn a_panic_ends_the_command_before_it_is_told() {
+async fn panic_stops_the_command_before_it_is_reported() {
     static HITS: AtomicU32 = AtomicU32::new(0);
-    let ground = Ground::new().await;
-    let settings = ground.settings();
-    let executor = Faulty::new(&ground, &settings, At::News, &HITS);
-    let _agent = ground.agent_on(settings, executor);
-    ground.server.known().held = Some("result");
-    ground.server.order(order(&ground, "bad", "echo $$ > %pid; exec sleep 1000"));
-    let pid = ground.pid("pid").await;
-    let manifest = ground.home().join("tasks/bad-001/manifest.json");
-    until("what came of it is written down", || manifest.exists()).await;
+    let fixture = Fixture::new().await;
+    let settings = fixture.settings();
+    let executor = PanickingExecutor::new(&fixture, &settings, PanicPoint::Wait, &HITS);
+    let _agent = fixture.agent_on(settings, executor);
+    fixture.server.state().blocked_route = Some("result");
+    fixture.server.order(order(&fixture, "bad", "echo $$ > %pid; exec sleep 1000"));
+    let pid = fixture.pid("pid").await;
+    let manifest = fixture.agent_dir().join("tasks/bad-001/manifest.json");
+    until("the result is stored", || manifest.exists()).await;
     assert!(!is_alive(pid));
-    ground.server.known().held = None;
-    assert_eq!(ground.result("bad-001").await, panicked());
-    ground.until_clean().await;
+    fixture.server.state().blocked_route = None;
+    assert_eq!(fixture.result("bad-001").await, panicked());
+    fixture.until_clean().await;
 }
 
-/// Shows that an agent which panics over one task still says that it lives, and so keeps the others.
 #[tokio::test]
-async fn a_panic_does_not_stop_the_heart() {
+async fn panic_does_not_stop_the_heartbeat() {
     static HITS: AtomicU32 = AtomicU32::new(0);
-    let ground = Ground::new().await;
-    let settings = ground.settings();
-    let executor = Faulty::new(&ground, &settings, At::Contact, &HITS);
-    let _agent = ground.agent_on(settings, executor);
-    ground.server.order(order(&ground, "bad", "touch %running; while ! test -e %go; do sleep 0.02; done"));
-    until("it runs", || ground.path("running").exists()).await;
-    until("contact broke off", || HITS.load(Ordering::Relaxed) > 0).await;
-    let before = ground.server.known().beats.len();
-    until("the heart beats on", || ground.server.known().beats.len() > before + 1).await;
-    std::fs::write(ground.path("go"), "").unwrap();
-    assert_eq!(ground.result("bad-001").await, well());
+    let fixture = Fixture::new().await;
+    let settings = fixture.settings();
+    let executor = PanickingExecutor::new(&fixture, &settings, PanicPoint::Contact, &HITS);
+    let _agent = fixture.agent_on(settings, executor);
+    fixture.server.order(order(&fixture, "bad", "touch %running; while ! test -e %go; do sleep 0.02; done"));
+    until("it runs", || fixture.path("running").exists()).await;
+    until("the contact panicked", || HITS.load(Ordering::Relaxed) > 0).await;
+    let before = fixture.server.state().heartbeats.len();
+    until("heartbeats continue", || fixture.server.state().heartbeats.len() > before + 1).await;
+    std::fs::write(fixture.path("go"), "").unwrap();
+    assert_eq!(fixture.result("bad-001").await, success());
 }

@@ -1,20 +1,19 @@
-//! Whoever comes with secrets that nobody knows, again and again, has to wait. Bounded in memory, whoever comes.
+//! Throttling of sources that send unknown secrets, with bounded memory.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidemill_core::Timestamp;
 
-/// Unknown secrets from one source within the window.
+/// Unknown secrets per source and window.
 const FAILURES_MAX: u32 = 20;
-/// Unknown secrets in all within the window.
+/// Unknown secrets of all sources per window.
 const FAILURES_TOTAL_MAX: u32 = 1_000;
-/// The window.
 const WINDOW_SECS: i64 = 60;
-/// Sources that are counted one by one. The others count in the total alone.
+/// Maximum number of sources with a counter of their own. Further sources only count towards the total.
 const SOURCES_MAX: usize = 4_096;
 
-/// How often somebody failed, since the window began.
+/// Failures in the current window.
 #[derive(Debug, Clone, Copy)]
 struct Count {
     failures: u32,
@@ -22,26 +21,26 @@ struct Count {
 }
 
 impl Count {
-    /// Seconds of its window that are left at `now`.
-    fn left(self, now: Timestamp) -> i64 {
-        // A clock that was set back must not make anybody wait for longer than a window.
+    /// Remaining seconds of the window at `now`.
+    fn remaining(self, now: Timestamp) -> i64 {
+        // After the clock was set back, the wait must not exceed one window.
         (WINDOW_SECS - (now - self.since).num_seconds()).min(WINDOW_SECS)
     }
 }
 
-/// Counts failures by source and in all.
+/// Failure counters per source and in total.
 #[derive(Debug, Default)]
 pub(crate) struct Throttle {
-    book: Mutex<Book>,
+    counts: Mutex<FailureCounts>,
 }
 
 #[derive(Debug, Default)]
-struct Book {
+struct FailureCounts {
     total: Option<Count>,
     sources: HashMap<Option<IpAddr>, Count>,
 }
 
-/// Where somebody comes from: an address, or the network that one customer gets where addresses are plenty.
+/// Key of a source: the IPv4 address, or the /64 network of an IPv6 address, because one customer gets a whole /64.
 fn network(source: Option<IpAddr>) -> Option<IpAddr> {
     source.map(|address| match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -53,37 +52,37 @@ fn network(source: Option<IpAddr>) -> Option<IpAddr> {
 }
 
 impl Throttle {
-    fn book(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn counts(&self) -> MutexGuard<'_, FailureCounts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Seconds to wait, where a source has to.
+    /// Returns the seconds that a source must wait, if it is throttled.
     pub(crate) fn wait(&self, source: Option<IpAddr>, now: Timestamp) -> Option<u32> {
-        let book = self.book();
-        let own = book.sources.get(&network(source)).map(|count| (*count, FAILURES_MAX));
-        let total = book.total.map(|count| (count, FAILURES_TOTAL_MAX));
+        let counts = self.counts();
+        let own = counts.sources.get(&network(source)).map(|count| (*count, FAILURES_MAX));
+        let total = counts.total.map(|count| (count, FAILURES_TOTAL_MAX));
         let waits = [own, total].into_iter().flatten();
-        let waits = waits.filter(|(count, max)| count.failures >= *max).map(|(count, _)| count.left(now));
+        let waits =
+            waits.filter(|(count, max)| count.failures >= *max).map(|(count, _)| count.remaining(now));
         waits.filter(|left| *left > 0).max().and_then(|left| u32::try_from(left).ok())
     }
 
-    /// Counts a failure.
     pub(crate) fn failed(&self, source: Option<IpAddr>, now: Timestamp) {
-        let mut book = self.book();
-        count(book.total.get_or_insert(Count { failures: 0, since: now }), now);
+        let mut counts = self.counts();
+        count(counts.total.get_or_insert(Count { failures: 0, since: now }), now);
         let source = network(source);
-        if !book.sources.contains_key(&source) && book.sources.len() >= SOURCES_MAX {
-            book.sources.retain(|_, count| count.left(now) > 0);
-            if book.sources.len() >= SOURCES_MAX {
+        if !counts.sources.contains_key(&source) && counts.sources.len() >= SOURCES_MAX {
+            counts.sources.retain(|_, count| count.remaining(now) > 0);
+            if counts.sources.len() >= SOURCES_MAX {
                 return;
             }
         }
-        count(book.sources.entry(source).or_insert(Count { failures: 0, since: now }), now);
+        count(counts.sources.entry(source).or_insert(Count { failures: 0, since: now }), now);
     }
 }
 
 fn count(count: &mut Count, now: Timestamp) {
-    if count.left(now) <= 0 {
+    if count.remaining(now) <= 0 {
         *count = Count { failures: 0, since: now };
     }
     count.failures = count.failures.saturating_add(1);
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_fails_too_often_waits_until_its_window_is_over_and_others_do_not() {
+    fn throttled_source_waits_for_its_window_and_others_do_not() {
         let throttle = Throttle::default();
         for _ in 0..FAILURES_MAX {
             assert_eq!(throttle.wait(Some(source(1)), at(0)), None);
@@ -112,11 +111,11 @@ mod tests {
         assert_eq!(throttle.wait(Some(source(2)), at(10)), None);
         assert_eq!(throttle.wait(Some(source(1)), at(60)), None);
         throttle.failed(Some(source(1)), at(60));
-        assert_eq!(throttle.wait(Some(source(1)), at(60)), None, "the count begins anew");
+        assert_eq!(throttle.wait(Some(source(1)), at(60)), None, "a new window starts");
     }
 
     #[test]
-    fn many_sources_together_wait_and_memory_does_not_grow() {
+    fn total_failures_throttle_all_sources_in_bounded_memory() {
         let throttle = Throttle::default();
         for number in 0..FAILURES_TOTAL_MAX {
             assert_eq!(throttle.wait(Some(source(number)), at(0)), None);
@@ -126,13 +125,13 @@ mod tests {
         for number in 0..5_000 {
             throttle.failed(Some(source(number)), at(0));
         }
-        assert_eq!(throttle.book().sources.len(), SOURCES_MAX);
+        assert_eq!(throttle.counts().sources.len(), SOURCES_MAX);
         throttle.failed(Some(source(30_000)), at(61));
-        assert_eq!(throttle.book().sources.len(), 1, "what is over is forgotten");
+        assert_eq!(throttle.counts().sources.len(), 1, "counters of past windows are removed");
     }
 
     #[test]
-    fn the_addresses_of_one_network_count_together() {
+    fn addresses_of_one_ipv6_network_share_a_counter() {
         let throttle = Throttle::default();
         for number in 0..FAILURES_MAX {
             throttle.failed(format!("2001:db8::{number:x}").parse().ok(), at(0));

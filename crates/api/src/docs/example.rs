@@ -1,17 +1,17 @@
-//! An example of each operation, for pasting into a shell.
+//! A curl example for each operation.
 
-use super::resolved;
+use super::resolve;
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
 
-/// A call of an operation with curl.
-pub(super) fn curl(document: &Value, path: &str, method: &str, operation: &Value, place: &str) -> String {
+/// Renders a curl command for an operation.
+pub(super) fn curl(document: &Value, path: &str, method: &str, operation: &Value, server: &str) -> String {
     let mut url = path.to_owned();
     let mut sign = '?';
     for parameter in operation["parameters"].as_array().into_iter().flatten() {
         let name = parameter["name"].as_str().unwrap_or_default();
         if parameter["in"] == "path" {
-            url = url.replace(&format!("{{{name}}}"), named(name));
+            url = url.replace(&format!("{{{name}}}"), parameter_example(name));
         } else if parameter["in"] == "query" && parameter["required"] == true {
             let value =
                 if name == "scope" { "project:shop".into() } else { plain(document, &parameter["schema"]) };
@@ -19,7 +19,7 @@ pub(super) fn curl(document: &Value, path: &str, method: &str, operation: &Value
             sign = '&';
         }
     }
-    let mut call = format!("curl -sS -X {} '{place}{url}'", method.to_uppercase());
+    let mut call = format!("curl -sS -X {} '{server}{url}'", method.to_uppercase());
     if operation.get("security").is_some() {
         call.push_str(" \\\n  -H \"Authorization: Bearer $TIDEMILL_TOKEN\"");
     }
@@ -31,8 +31,8 @@ pub(super) fn curl(document: &Value, path: &str, method: &str, operation: &Value
     call
 }
 
-/// What stands for a parameter of a path.
-fn named(name: &str) -> &'static str {
+/// Example value of a path parameter.
+fn parameter_example(name: &str) -> &'static str {
     match name {
         "run" => "run-018f3c5e-0000-7000-8000-000000000000",
         "worker" | "token" | "sync" => "018f3c5e-0000-7000-8000-000000000000",
@@ -50,7 +50,7 @@ fn plain(document: &Value, schema: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// A small value that a schema takes: what must be there, and nothing else.
+/// Smallest example value of a schema: only required fields.
 fn example(document: &Value, schema: &Value, depth: usize) -> Value {
     let own = schema["examples"][0].clone();
     if !own.is_null() {
@@ -60,7 +60,7 @@ fn example(document: &Value, schema: &Value, depth: usize) -> Value {
         return Value::Null;
     }
     if schema.get("$ref").is_some() {
-        return example(document, resolved(document, schema), depth + 1);
+        return example(document, resolve(document, schema), depth + 1);
     }
     let choices = schema["anyOf"].as_array().or_else(|| schema["oneOf"].as_array());
     if let Some(choice) = choices.and_then(|choices| choices.first()) {
@@ -107,9 +107,8 @@ fn text(schema: &Value) -> Value {
 mod tests {
     use super::*;
 
-    /// What the page shows is what the server takes: each example has the form that its route asks for.
     #[test]
-    fn every_example_has_the_form_that_its_route_asks_for() {
+    fn every_example_body_matches_its_schema() {
         let document = crate::document();
         for endpoint in crate::endpoints() {
             let operation = &document["paths"][endpoint.path][endpoint.method.as_str().to_lowercase()];
@@ -118,7 +117,7 @@ mod tests {
             let mut generator = schemars::generate::SchemaSettings::draft2020_12().into_generator();
             let mut schema = describe(&mut generator);
             schema.insert("$defs".to_owned(), Value::Object(generator.take_definitions(true)));
-            let faults = crate::extract::Shape::new(schema).faults(&example(document, body, 0));
+            let faults = crate::extract::CompiledSchema::new(schema).validate(&example(document, body, 0));
             assert!(faults.is_empty(), "{} {}: {faults:?}", endpoint.method, endpoint.path);
         }
     }

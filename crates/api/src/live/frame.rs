@@ -1,4 +1,4 @@
-//! How events are written to a stream.
+//! Encoding of events as server-sent events.
 
 use axum::body::{Body, HttpBody};
 use axum::response::Response;
@@ -15,37 +15,37 @@ use tidemill_core::event::Event;
 use tidemill_core::live::{Cursor, Point};
 use tokio::sync::mpsc;
 
-/// How long a reader waits before it comes back.
+/// Reconnect delay for clients.
 const RETRY_MILLIS: u32 = 1_000;
-/// Frames between the task of a stream and its connection. What a reader may fall behind is the hub's to say.
-const FRAMES: usize = 4;
+/// Buffered frames between a stream's task and its connection. The hub decides how far a client may fall behind.
+const FRAMES_BUFFERED: usize = 4;
 
-/// What is said first: when to come back, and where the stream begins, where an id says so.
-pub(super) fn hello(begin: Option<&Point>) -> Bytes {
-    // An id without data is remembered by the reader, and is no event.
-    let id = begin.map_or_else(String::new, |point| format!("id: {point}\n"));
+/// First frame of a stream: the reconnect delay and, if known, the start position.
+pub(super) fn opening(start: Option<&Point>) -> Bytes {
+    // A client remembers an id without data, but does not treat it as an event.
+    let id = start.map_or_else(String::new, |point| format!("id: {point}\n"));
     format!("retry: {RETRY_MILLIS}\n{id}\n").into()
 }
 
-/// What is said when there is nothing to say; with an id, how far that goes.
-pub(super) fn heartbeat(reached: Option<&Point>) -> Bytes {
+/// Keep-alive frame. With a position, the client can resume from there.
+pub(super) fn keep_alive(reached: Option<&Point>) -> Bytes {
     reached.map_or_else(
         || Bytes::from_static(b": still here\n\n"),
         |point| format!(": still here\nid: {point}\n\n").into(),
     )
 }
 
-/// An event on its way to readers; written once for all of them.
+/// An event for delivery. It is encoded once for all readers.
 pub(super) struct Item {
     pub(super) seq: i32,
     cursor: Cursor,
-    said: String,
+    body: String,
     by_seq: OnceLock<Bytes>,
     by_cursor: OnceLock<Bytes>,
 }
 
 impl Item {
-    /// An event that ended between two points.
+    /// Creates an item for an event that was committed between two points.
     pub(super) fn new(event: &Event, since: &Point, until: &Point) -> Self {
         let cursor = Cursor::Within {
             since: since.clone(),
@@ -56,58 +56,58 @@ impl Item {
         Self {
             seq: event.seq,
             cursor,
-            said: said(event),
+            body: encode(event),
             by_seq: OnceLock::new(),
             by_cursor: OnceLock::new(),
         }
     }
 
-    /// For readers of its run.
-    pub(super) fn numbered(&self) -> Bytes {
-        self.by_seq.get_or_init(|| with_id(self.seq, &self.said)).clone()
+    /// Encodes the event for readers of its run, with the sequence number as id.
+    pub(super) fn with_seq_id(&self) -> Bytes {
+        self.by_seq.get_or_init(|| with_id(self.seq, &self.body)).clone()
     }
 
-    /// For readers of everybody's events.
-    pub(super) fn placed(&self) -> Bytes {
-        self.by_cursor.get_or_init(|| with_id(&self.cursor, &self.said)).clone()
+    /// Encodes the event for readers of several runs, with the cursor as id.
+    pub(super) fn with_cursor_id(&self) -> Bytes {
+        self.by_cursor.get_or_init(|| with_id(&self.cursor, &self.body)).clone()
     }
 }
 
-/// An event of one run, for its readers.
-pub(super) fn numbered(event: &Event) -> Bytes {
-    with_id(event.seq, &said(event))
+/// Encodes an event for readers of its run.
+pub(super) fn with_seq_id(event: &Event) -> Bytes {
+    with_id(event.seq, &encode(event))
 }
 
-fn with_id(id: impl Display, said: &str) -> Bytes {
-    format!("id: {id}\n{said}").into()
+fn with_id(id: impl Display, body: &str) -> Bytes {
+    format!("id: {id}\n{body}").into()
 }
 
-/// JSON has no line breaks of its own: an event is one line of data.
-fn said(event: &Event) -> String {
-    // Records are made of texts and numbers, which can always be written.
+/// Encodes kind and data. JSON contains no line breaks, so the data is a single line.
+fn encode(event: &Event) -> String {
+    // Serialization cannot fail: an event contains only strings and numbers.
     let data = serde_json::to_string(event).unwrap_or_default();
     format!("event: {}\ndata: {data}\n\n", event.kind)
 }
 
-/// Answers with a stream that a task of its own writes, for as long as somebody reads.
-pub(super) fn answer<F>(write: impl FnOnce(mpsc::Sender<Bytes>) -> F) -> Response
+/// Responds with an event stream that a separate task writes until the client disconnects.
+pub(super) fn stream_response<F>(write: impl FnOnce(mpsc::Sender<Bytes>) -> F) -> Response
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let (frames, written) = mpsc::channel(FRAMES);
+    let (frames, receiver) = mpsc::channel(FRAMES_BUFFERED);
     tokio::spawn(write(frames));
-    let mut response = Response::new(Body::new(Written(written)));
+    let mut response = Response::new(Body::new(ChannelBody(receiver)));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Proxies that collect answers would keep events back.
+    // Otherwise buffering proxies would delay events.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }
 
-struct Written(mpsc::Receiver<Bytes>);
+struct ChannelBody(mpsc::Receiver<Bytes>);
 
-impl HttpBody for Written {
+impl HttpBody for ChannelBody {
     type Data = Bytes;
     type Error = Infallible;
 

@@ -1,7 +1,8 @@
-//! One task that reads what was committed, for all readers of this process.
+//! One task that reads committed events for all streams of this process.
 //!
-//! However many read, the database is asked once in a while, and only while somebody reads. Each event is written once
-//! and handed to those who want it. A queue that is full ends its reader: memory does not grow with slow readers.
+//! The load on the database does not depend on the number of streams, and there is none without streams. Each event is
+//! encoded once and sent to the queues that want it. A stream whose queue is full is closed, so slow clients cannot
+//! make memory grow.
 
 use super::frame::Item;
 use std::collections::HashMap;
@@ -13,29 +14,26 @@ use tidemill_core::live::Point;
 use tidemill_store::{Error, LiveEvent, LivePage, LoopError, LoopOptions, Next, Store, catch_panic_in};
 use tokio::sync::{Notify, Semaphore, mpsc};
 
-/// How often the database is asked without a hint.
-const LOOK: Duration = Duration::from_millis(100);
-/// The pause between two looks, however many hints come.
-const PAUSE: Duration = Duration::from_millis(10);
-/// The longest pause after a look that failed.
+/// Poll interval without a wake-up.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Minimum pause between two polls, regardless of wake-ups.
+const POLL_PAUSE: Duration = Duration::from_millis(10);
+/// Longest back-off after a failed poll.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// Events that are read at a time.
+/// Page size of event queries.
 pub(super) const PAGE: usize = 200;
-/// Readers that catch up at the same time: a thousand that come back at once leave connections for everybody else.
-const CATCHING_UP: usize = 2;
+/// Maximum number of readers that catch up concurrently. A mass reconnect must leave database connections for others.
+const CATCH_UPS_MAX: usize = 2;
 
-/// What a reader wants.
+/// Events that a reader wants.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Wish {
-    /// The events of one run.
+pub(super) enum StreamFilter {
     Run(RunId),
-    /// Those of a project.
     Project(String),
-    /// All.
     All,
 }
 
-/// What hands events to readers; cheap to clone.
+/// Distributor of events to streams. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Hub {
     inner: Arc<Inner>,
@@ -45,33 +43,32 @@ pub(super) struct Inner {
     pub(super) store: Store,
     pub(super) catching_up: Semaphore,
     streams: Arc<Semaphore>,
-    hint: Notify,
-    desk: Mutex<Desk>,
+    wake: Notify,
+    state: Mutex<HubState>,
     #[cfg(test)]
-    pub(super) panics: Panics,
+    pub(super) panics: PanicInjector,
 }
 
-/// Who reads, and how far they have been told.
-struct Desk {
+/// Subscriptions and delivery positions.
+struct HubState {
     running: bool,
-    /// Everything up to here was handed out.
-    told: Point,
-    told_batch: u64,
-    /// What is being handed out goes up to here: who comes now is told from here on.
+    /// All events up to here are delivered.
+    delivered: Point,
+    delivered_batch: u64,
+    /// End of the batch that is being delivered. New subscriptions start here.
     point: Point,
     batch: u64,
-    /// The batch that is being handed out. A pass that fails in the middle of it is continued by the next one.
+    /// The batch that is being delivered. If a pass fails in the middle, the next one continues it.
     open: Option<OpenBatch>,
-    queues: HashMap<Wish, HashMap<u64, Queue>>,
+    queues: HashMap<StreamFilter, HashMap<u64, Queue>>,
     next_queue: u64,
 }
 
-/// A batch that is being handed out.
+/// A batch that is being delivered.
 #[derive(Debug, Clone)]
 struct OpenBatch {
     since: Point,
     until: Point,
-    /// The last event that was handed out.
     after: Option<(RunId, i32)>,
 }
 
@@ -82,10 +79,10 @@ struct Queue {
 
 impl Hub {
     pub(crate) fn new(store: Store) -> Self {
-        let desk = Desk {
+        let state = HubState {
             running: false,
-            told: Point::START,
-            told_batch: 0,
+            delivered: Point::START,
+            delivered_batch: 0,
             point: Point::START,
             batch: 0,
             open: None,
@@ -95,92 +92,92 @@ impl Hub {
         Self {
             inner: Arc::new(Inner {
                 store,
-                catching_up: Semaphore::new(CATCHING_UP),
+                catching_up: Semaphore::new(CATCH_UPS_MAX),
                 streams: Arc::new(Semaphore::new(LIVE_STREAMS_MAX)),
-                hint: Notify::new(),
-                desk: Mutex::new(desk),
+                wake: Notify::new(),
+                state: Mutex::new(state),
                 #[cfg(test)]
-                panics: Panics::default(),
+                panics: PanicInjector::default(),
             }),
         }
     }
 
-    /// Says that something was committed. Nothing depends on it.
-    pub(crate) fn hint(&self) {
-        self.inner.hint.notify_one();
+    /// Wakes the hub after a commit. It is only a hint: the hub polls anyway.
+    pub(crate) fn wake(&self) {
+        self.inner.wake.notify_one();
     }
 
     pub(super) fn inner(&self) -> &Arc<Inner> {
         &self.inner
     }
 
-    /// A place among the streams of this server, if there is one.
-    pub(super) fn stream(&self) -> Option<tokio::sync::OwnedSemaphorePermit> {
+    /// Reserves one of the server's streams, if one is free.
+    pub(super) fn reserve_stream(&self) -> Option<tokio::sync::OwnedSemaphorePermit> {
         self.inner.streams.clone().try_acquire_owned().ok()
     }
 }
 
 impl Inner {
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, HubState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How far readers have been told, where somebody reads.
-    pub(super) fn told(&self) -> Option<Point> {
-        let desk = self.desk();
-        desk.running.then(|| desk.told.clone())
+    /// Position up to which events are delivered, if the hub is running.
+    pub(super) fn delivered(&self) -> Option<Point> {
+        let state = self.state();
+        state.running.then(|| state.delivered.clone())
     }
 
-    /// Takes a queue of events, from its point on.
-    pub(super) async fn join(self: &Arc<Self>, wish: Wish) -> Result<Seat, Error> {
+    /// Subscribes to events from the current position on.
+    pub(super) async fn subscribe(self: &Arc<Self>, filter: StreamFilter) -> Result<Subscription, Error> {
         loop {
-            if let Some(seat) = self.seat(&wish, None) {
-                return Ok(seat);
+            if let Some(subscription) = self.try_subscribe(&filter, None) {
+                return Ok(subscription);
             }
             let begin = self.store.live_point().await?;
             let begin = Point::START.advance(&begin);
-            if let Some(seat) = self.seat(&wish, Some(begin)) {
-                return Ok(seat);
+            if let Some(subscription) = self.try_subscribe(&filter, Some(begin)) {
+                return Ok(subscription);
             }
         }
     }
 
-    /// A seat with a task that hands out events; where none runs, one that begins here.
-    fn seat(self: &Arc<Self>, wish: &Wish, begin: Option<Point>) -> Option<Seat> {
-        let mut desk = self.desk();
-        if !desk.running {
+    /// Subscribes. If the hub's task is not running, starts it at `begin`, or returns `None` without one.
+    fn try_subscribe(self: &Arc<Self>, filter: &StreamFilter, begin: Option<Point>) -> Option<Subscription> {
+        let mut state = self.state();
+        if !state.running {
             let begin = begin?;
-            desk.running = true;
-            (desk.told, desk.point) = (begin.clone(), begin);
-            desk.told_batch = desk.batch;
-            desk.open = None;
+            state.running = true;
+            (state.delivered, state.point) = (begin.clone(), begin);
+            state.delivered_batch = state.batch;
+            state.open = None;
             let hub = Arc::downgrade(self);
             let options = LoopOptions::new("live_stream").backoff_max(BACKOFF_MAX);
             self.store.monitor().spawn(options, move || pass(hub.clone()));
         }
         let (items, queue) = mpsc::channel(LIVE_EVENTS_MAX);
-        let number = desk.next_queue;
-        desk.next_queue += 1;
-        let batch = desk.batch;
-        let queues = desk.queues.entry(wish.clone()).or_default();
+        let number = state.next_queue;
+        state.next_queue += 1;
+        let batch = state.batch;
+        let queues = state.queues.entry(filter.clone()).or_default();
         queues.insert(number, Queue { items, first_batch: batch + 1 });
-        let point = desk.point.clone();
-        drop(desk);
-        Some(Seat { inner: self.clone(), wish: wish.clone(), number, queue, point, batch })
+        let point = state.point.clone();
+        drop(state);
+        Some(Subscription { inner: self.clone(), filter: filter.clone(), number, queue, point, batch })
     }
 
-    /// Hands out what has ended since the last look. False where nobody reads any more.
+    /// Delivers the events committed since the last poll. Returns false if there are no subscriptions.
     ///
-    /// A look that fails is continued by the next one in the same batch: readers have been promised the rest of it, and
-    /// get each event once.
-    async fn look(&self) -> Result<bool, Error> {
+    /// After a failure, the next poll continues the same batch: subscriptions that started within it must get its other
+    /// events, each exactly once.
+    async fn poll(&self) -> Result<bool, Error> {
         let (open, since) = {
-            let mut desk = self.desk();
-            desk.running = !desk.queues.is_empty();
-            if !desk.running {
+            let mut state = self.state();
+            state.running = !state.queues.is_empty();
+            if !state.running {
                 return Ok(false);
             }
-            (desk.open.clone(), desk.told.clone())
+            (state.open.clone(), state.delivered.clone())
         };
         let mut batch = if let Some(open) = open {
             open
@@ -190,10 +187,10 @@ impl Inner {
                 return Ok(true);
             }
             let open = OpenBatch { since, until, after: None };
-            let mut desk = self.desk();
-            desk.batch += 1;
-            desk.point = open.until.clone();
-            desk.open = Some(open.clone());
+            let mut state = self.state();
+            state.batch += 1;
+            state.point = open.until.clone();
+            state.open = Some(open.clone());
             open
         };
         loop {
@@ -206,120 +203,123 @@ impl Inner {
             };
             let events = self.store.live_page(page).await?;
             #[cfg(test)]
-            self.panics.strike();
+            self.panics.panic_if_armed();
             let Some(last) = events.last() else { break };
             batch.after = Some((last.event.run_id.clone(), last.event.seq));
             let full = events.len() == PAGE;
-            self.hand_out(events, &batch.since, &batch.until);
+            self.deliver(events, &batch.since, &batch.until);
             if !full {
                 break;
             }
         }
-        let mut desk = self.desk();
-        desk.told = batch.until;
-        desk.told_batch = desk.batch;
-        desk.open = None;
+        let mut state = self.state();
+        state.delivered = batch.until;
+        state.delivered_batch = state.batch;
+        state.open = None;
         Ok(true)
     }
 
-    fn hand_out(&self, events: Vec<LiveEvent>, since: &Point, until: &Point) {
-        let mut desk = self.desk();
-        let batch = desk.batch;
+    fn deliver(&self, events: Vec<LiveEvent>, since: &Point, until: &Point) {
+        let mut state = self.state();
+        let batch = state.batch;
         for LiveEvent { event, project_id } in events {
-            if let Some(open) = &mut desk.open {
+            if let Some(open) = &mut state.open {
                 open.after = Some((event.run_id.clone(), event.seq));
             }
-            let wishes = [Wish::Run(event.run_id.clone()), Wish::Project(project_id), Wish::All];
-            let wanted = wishes.into_iter().filter(|wish| desk.queues.contains_key(wish));
-            let wanted: Vec<Wish> = wanted.collect();
-            if wanted.is_empty() {
+            let filters = [
+                StreamFilter::Run(event.run_id.clone()),
+                StreamFilter::Project(project_id),
+                StreamFilter::All,
+            ];
+            let matching = filters.into_iter().filter(|filter| state.queues.contains_key(filter));
+            let matching: Vec<StreamFilter> = matching.collect();
+            if matching.is_empty() {
                 continue;
             }
-            // An event that cannot be written costs itself.
+            // An event that cannot be encoded is skipped; the others are delivered.
             let item = match catch_panic_in(|| Arc::new(Item::new(&event, since, until))) {
                 Ok(item) => item,
                 Err(panic) => {
                     let (run, seq) = (&event.run_id, event.seq);
-                    tracing::error!(run.id = %run, "event {seq} of run {run} is left out of the stream: {panic}");
+                    tracing::error!(run.id = %run, "event {seq} of run {run} is omitted from live streams: {panic}");
                     continue;
                 }
             };
-            for wish in wanted {
-                let Some(queues) = desk.queues.get_mut(&wish) else { continue };
-                // A queue that is full or that nobody reads from goes; its reader gets what is in it, and the end.
+            for filter in matching {
+                let Some(queues) = state.queues.get_mut(&filter) else { continue };
+                // A queue that is full or closed is removed. Its reader still gets the queued events, then the end.
                 queues.retain(|_, queue| {
                     queue.first_batch > batch || queue.items.try_send(item.clone()).is_ok()
                 });
                 if queues.is_empty() {
-                    desk.queues.remove(&wish);
+                    state.queues.remove(&filter);
                 }
             }
         }
     }
 }
 
-/// Looks once, for as long as somebody reads.
+/// One pass of the hub's loop. Ends the loop if there are no subscriptions.
 async fn pass(hub: Weak<Inner>) -> Result<Next, LoopError> {
     let Some(inner) = hub.upgrade() else { return Ok(Next::End) };
-    if !inner.look().await? {
+    if !inner.poll().await? {
         return Ok(Next::End);
     }
-    tokio::time::sleep(PAUSE).await;
-    let _ = tokio::time::timeout(LOOK, inner.hint.notified()).await;
+    tokio::time::sleep(POLL_PAUSE).await;
+    let _ = tokio::time::timeout(POLL_INTERVAL, inner.wake.notified()).await;
     Ok(Next::After(Duration::ZERO))
 }
 
-/// Panics on demand, in the middle of a look.
+/// Test hook that panics in the middle of a poll.
 #[cfg(test)]
 #[derive(Default)]
-pub(super) struct Panics(std::sync::atomic::AtomicU32);
+pub(super) struct PanicInjector(std::sync::atomic::AtomicU32);
 
 #[cfg(test)]
-impl Panics {
-    /// Lets the next looks panic that have read something.
-    pub(super) fn arm(&self, looks: u32) {
-        self.0.store(looks, std::sync::atomic::Ordering::SeqCst);
+impl PanicInjector {
+    /// Makes the next polls that read events panic.
+    pub(super) fn arm(&self, polls: u32) {
+        self.0.store(polls, std::sync::atomic::Ordering::SeqCst);
     }
 
-    fn strike(&self) {
+    fn panic_if_armed(&self) {
         use std::sync::atomic::Ordering::SeqCst;
         let armed = self.0.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok();
-        assert!(!armed, "a panic that a test asked for");
+        assert!(!armed, "panic requested by a test");
     }
 
-    /// How many panics are still to come.
-    pub(super) fn left(&self) -> u32 {
+    /// Number of panics still to come.
+    pub(super) fn remaining(&self) -> u32 {
         self.0.load(std::sync::atomic::Ordering::SeqCst)
     }
 }
 
-/// A reader's place; given up when the reader goes, however it goes.
-pub(super) struct Seat {
+/// A reader's subscription; removed on drop.
+pub(super) struct Subscription {
     inner: Arc<Inner>,
-    wish: Wish,
+    filter: StreamFilter,
     number: u64,
-    /// What the reader is told, from its point on.
     pub(super) queue: mpsc::Receiver<Arc<Item>>,
-    /// What had ended by here is not in the queue.
+    /// Events committed up to here are not in the queue.
     pub(super) point: Point,
     batch: u64,
 }
 
-impl Seat {
-    /// How far the reader was told, where that is known: everything up to there was taken out of the queue.
+impl Subscription {
+    /// Position up to which the reader has received everything, if it is known.
     pub(super) fn reached(&self) -> Option<Point> {
-        let desk = self.inner.desk();
-        (self.queue.is_empty() && desk.told_batch >= self.batch).then(|| desk.told.clone())
+        let state = self.inner.state();
+        (self.queue.is_empty() && state.delivered_batch >= self.batch).then(|| state.delivered.clone())
     }
 }
 
-impl Drop for Seat {
+impl Drop for Subscription {
     fn drop(&mut self) {
-        let mut desk = self.inner.desk();
-        if let Some(queues) = desk.queues.get_mut(&self.wish) {
+        let mut state = self.inner.state();
+        if let Some(queues) = state.queues.get_mut(&self.filter) {
             queues.remove(&self.number);
             if queues.is_empty() {
-                desk.queues.remove(&self.wish);
+                state.queues.remove(&self.filter);
             }
         }
     }

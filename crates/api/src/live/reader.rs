@@ -1,100 +1,99 @@
-//! One reader: catches up from the table, then gets what the hub hands out.
+//! One live stream: catches up from the database, then forwards events from the hub.
 
-use super::frame::{Item, heartbeat, hello, numbered};
-use super::hub::{Hub, Inner, PAGE, Seat, Wish};
-use crate::access::Visit;
-use crate::answer::Fail;
+use super::frame::{Item, keep_alive, opening, with_seq_id};
+use super::hub::{Hub, Inner, PAGE, StreamFilter, Subscription};
+use crate::access::AuthContext;
 use crate::app::App;
+use crate::error::ApiError;
 use bytes::Bytes;
 use http::StatusCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_core::RunId;
 use tidemill_core::live::{Cursor, Point};
-use tidemill_engine::access::Watched;
-use tidemill_engine::patience::chain;
+use tidemill_engine::access::SecretWatch;
+use tidemill_engine::retry_policy::chain;
 use tidemill_store::{Class, Error, EventPage, LivePage};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 
-/// How often something is said when nothing happens.
-const HEARTBEAT: Duration = Duration::from_secs(15);
-/// How long a stream lasts, so that readers spread over the servers that there are.
-const LIFE: Duration = Duration::from_hours(1);
-/// How long a reader may take to take what it is told. It comes back, and is told from there on.
-const TAKEN_WITHIN: Duration = Duration::from_secs(30);
-/// The pause before the database is asked again.
-const AGAIN: Duration = Duration::from_millis(250);
-/// How long the hub may take to get to where a reader has been.
+/// Interval of keep-alive frames.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Maximum lifetime of a stream. After it, clients reconnect and spread over the running servers.
+const STREAM_LIFETIME_MAX: Duration = Duration::from_hours(1);
+/// Time limit for a client to accept a frame. A slower client is disconnected and resumes where it was.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+/// Delay before a failed query is retried.
+const RETRY_DELAY: Duration = Duration::from_millis(250);
+/// Time limit for the hub to reach the position of a reader.
 const BEHIND_MAX: Duration = Duration::from_secs(2);
-/// Numbers that one query covers on SQLite, where they are the order in which events were committed.
-const STRETCH: i64 = 2_000;
+/// Events per query on SQLite, where the numbers follow the order of commits.
+const QUERY_RANGE: i64 = 2_000;
 
-/// The reader is gone, or its time is over: nothing more is to be said.
-struct Over;
+/// The stream must end: the client or the server is gone, or the time is over.
+struct StreamEnd;
 
-/// Where a stream of everybody's events begins.
-pub(super) enum Begin {
-    /// Here, with what comes.
-    Now(Seat),
-    /// After what was told before.
+/// Start of a stream over several runs.
+pub(super) enum StreamStart {
+    Now(Subscription),
+    /// After a position of an earlier stream.
     After(Cursor),
 }
 
-/// A reader, with its place among the streams of this server.
+/// A stream's reader. It holds one of the server's stream permits.
 pub(super) struct Reader {
     inner: Arc<Inner>,
     closing: watch::Receiver<bool>,
-    watched: Option<Watched>,
+    watched: Option<SecretWatch>,
     _stream: OwnedSemaphorePermit,
 }
 
-/// Where a reader's frames go.
-struct Out {
+/// Output of a stream.
+struct StreamWriter {
     frames: mpsc::Sender<Bytes>,
     closing: watch::Receiver<bool>,
-    /// What let the reader in, where something was asked for.
-    watched: Option<Watched>,
+    /// Watches the token or session that opened the stream.
+    watched: Option<SecretWatch>,
     end: Instant,
 }
 
-impl Out {
-    /// Waits for something, for as long as there is a reader and a server.
-    async fn unless_over<T>(&mut self, what: impl Future<Output = T>) -> Result<T, Over> {
+impl StreamWriter {
+    /// Awaits a future, unless the stream must end first.
+    async fn unless_ended<T>(&mut self, what: impl Future<Output = T>) -> Result<T, StreamEnd> {
         tokio::select! {
             biased;
-            _ = self.closing.wait_for(|closing| *closing) => Err(Over),
-            () = self.frames.closed() => Err(Over),
-            () = tokio::time::sleep_until(self.end) => Err(Over),
-            () = over(&mut self.watched) => Err(Over),
+            _ = self.closing.wait_for(|closing| *closing) => Err(StreamEnd),
+            () = self.frames.closed() => Err(StreamEnd),
+            () = tokio::time::sleep_until(self.end) => Err(StreamEnd),
+            () = access_ended(&mut self.watched) => Err(StreamEnd),
             done = what => Ok(done),
         }
     }
 
-    async fn say(&mut self, frame: Bytes) -> Result<(), Over> {
+    async fn send(&mut self, frame: Bytes) -> Result<(), StreamEnd> {
         let frames = self.frames.clone();
-        let sent = tokio::time::timeout(TAKEN_WITHIN, frames.send(frame));
-        match self.unless_over(sent).await? {
+        let sent = tokio::time::timeout(SEND_TIMEOUT, frames.send(frame));
+        match self.unless_ended(sent).await? {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(Over),
+            Ok(Err(_)) | Err(_) => Err(StreamEnd),
         }
     }
 
-    /// Asks the database until it answers; an error that stays is the end of the stream.
-    async fn ask<T, F: Future<Output = Result<T, Error>>>(
+    /// Runs a query until it succeeds. A permanent error ends the stream.
+    async fn query<T, F: Future<Output = Result<T, Error>>>(
         &mut self,
         mut call: impl FnMut() -> F,
-    ) -> Result<T, Over> {
+    ) -> Result<T, StreamEnd> {
         loop {
-            match self.unless_over(call()).await? {
+            match self.unless_ended(call()).await? {
                 Ok(answer) => return Ok(answer),
                 Err(error) if error.class() == Class::Transient => {
-                    tracing::debug!("a live stream waits for the database: {}", chain(&error));
-                    self.unless_over(tokio::time::sleep(AGAIN)).await?;
+                    tracing::debug!("live stream is waiting for the database: {}", chain(&error));
+                    self.unless_ended(tokio::time::sleep(RETRY_DELAY)).await?;
                 }
                 Err(error) => {
-                    tracing::error!("a live stream ends: {}", chain(&error));
-                    return Err(Over);
+                    tracing::error!("live stream ends: {}", chain(&error));
+                    return Err(StreamEnd);
                 }
             }
         }
@@ -102,64 +101,79 @@ impl Out {
 }
 
 impl Reader {
-    pub(super) fn new(app: &App, visit: &Visit) -> Result<Self, Fail> {
+    pub(super) fn new(app: &App, auth: &AuthContext) -> Result<Self, ApiError> {
         let hub: &Hub = app.live();
-        let stream = hub.stream().ok_or_else(|| {
-            let message = "this server has as many live streams as it takes; ask again";
-            Fail::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message).retry_after(1)
+        let stream = hub.reserve_stream().ok_or_else(|| {
+            let message = "the maximum number of live streams is reached; try again";
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message).retry_after(1)
         })?;
-        let shown = visit.hash.as_deref().zip(visit.token_id);
+        let shown = auth.hash.as_deref().zip(auth.token_id);
         let watched = shown.map(|(hash, token)| app.keyring().watch(hash, token));
         Ok(Self { inner: hub.inner().clone(), closing: app.closing(), watched, _stream: stream })
     }
 
-    fn out(&self, frames: mpsc::Sender<Bytes>) -> Out {
+    fn writer(&self, frames: mpsc::Sender<Bytes>) -> StreamWriter {
         let watched = self.watched.clone();
-        Out { frames, closing: self.closing.clone(), watched, end: Instant::now() + LIFE }
+        StreamWriter {
+            frames,
+            closing: self.closing.clone(),
+            watched,
+            end: Instant::now() + STREAM_LIFETIME_MAX,
+        }
     }
 
-    /// Streams one run's events after a number.
+    /// Streams one run's events after a sequence number.
     pub(super) async fn follow_run(self, run: RunId, after: i32, frames: mpsc::Sender<Bytes>) {
-        let mut out = self.out(frames);
-        // Whatever ends it, the reader sees the end of the stream, and comes back.
-        let _ = self.tell_run(run, after, &mut out).await;
+        let mut writer = self.writer(frames);
+        // In every case the client sees the end of the stream and reconnects.
+        let _ = self.stream_run(run, after, &mut writer).await;
     }
 
-    async fn tell_run(&self, run: RunId, mut last: i32, out: &mut Out) -> Result<(), Over> {
-        out.say(hello(None)).await?;
-        // Long records are read before the queue is taken, which would fill up meanwhile.
-        self.catch_up_run(&run, &mut last, out).await?;
-        let mut seat = out.ask(|| self.inner.join(Wish::Run(run.clone()))).await?;
-        self.catch_up_run(&run, &mut last, out).await?;
-        let mut beat = beat();
+    async fn stream_run(
+        &self,
+        run: RunId,
+        mut last: i32,
+        writer: &mut StreamWriter,
+    ) -> Result<(), StreamEnd> {
+        writer.send(opening(None)).await?;
+        // Catch up before subscribing: during a long catch-up, the queue would fill up.
+        self.catch_up_run(&run, &mut last, writer).await?;
+        let mut subscription = writer.query(|| self.inner.subscribe(StreamFilter::Run(run.clone()))).await?;
+        self.catch_up_run(&run, &mut last, writer).await?;
+        let mut timer = keep_alive_timer();
         loop {
-            let next = out.unless_over(next(&mut seat, &mut beat)).await?;
+            let next = writer.unless_ended(next(&mut subscription, &mut timer)).await?;
             match next {
                 Next::Event(item) if item.seq <= last => {}
                 Next::Event(item) if item.seq == last + 1 => {
                     last = item.seq;
-                    out.say(item.numbered()).await?;
+                    writer.send(item.with_seq_id()).await?;
                 }
-                // The table knows what is missing; what it gives beyond this event is passed over when it comes.
-                Next::Event(_) => self.catch_up_run(&run, &mut last, out).await?,
-                Next::Nothing => out.say(heartbeat(None)).await?,
-                Next::TooSlow => return Err(Over),
+                // Events are missing: read them from the table. Duplicates from the queue are skipped later.
+                Next::Event(_) => self.catch_up_run(&run, &mut last, writer).await?,
+                Next::KeepAlive => writer.send(keep_alive(None)).await?,
+                Next::TooSlow => return Err(StreamEnd),
             }
         }
     }
 
-    async fn catch_up_run(&self, run: &RunId, last: &mut i32, out: &mut Out) -> Result<(), Over> {
+    async fn catch_up_run(
+        &self,
+        run: &RunId,
+        last: &mut i32,
+        writer: &mut StreamWriter,
+    ) -> Result<(), StreamEnd> {
         loop {
             let page = EventPage { after: *last, limit: PAGE };
-            let events = out
-                .ask(|| async {
-                    let _turn = self.inner.catching_up.acquire().await;
+            let events = writer
+                .query(|| async {
+                    let _permit = self.inner.catching_up.acquire().await;
                     self.inner.store.events(run.clone(), page).await
                 })
                 .await?;
             for event in &events {
                 *last = event.seq;
-                out.say(numbered(event)).await?;
+                writer.send(with_seq_id(event)).await?;
             }
             if events.len() < PAGE {
                 return Ok(());
@@ -167,86 +181,101 @@ impl Reader {
         }
     }
 
-    /// Streams the events of a project, or of all: after a cursor, or from a seat on.
-    pub(super) async fn follow(self, wish: Wish, begin: Begin, frames: mpsc::Sender<Bytes>) {
-        let mut out = self.out(frames);
-        let _ = self.tell(wish, begin, &mut out).await;
+    /// Streams the events of a project, or of all projects.
+    pub(super) async fn follow(self, filter: StreamFilter, start: StreamStart, frames: mpsc::Sender<Bytes>) {
+        let mut writer = self.writer(frames);
+        let _ = self.stream(filter, start, &mut writer).await;
     }
 
-    async fn tell(&self, wish: Wish, begin: Begin, out: &mut Out) -> Result<(), Over> {
-        let mut seat = match begin {
-            Begin::Now(seat) => {
-                out.say(hello(Some(&seat.point))).await?;
-                seat
+    async fn stream(
+        &self,
+        filter: StreamFilter,
+        start: StreamStart,
+        writer: &mut StreamWriter,
+    ) -> Result<(), StreamEnd> {
+        let mut subscription = match start {
+            StreamStart::Now(subscription) => {
+                writer.send(opening(Some(&subscription.point))).await?;
+                subscription
             }
-            Begin::After(cursor) => {
-                out.say(hello(None)).await?;
-                self.catch_up(&wish, cursor, out).await?
+            StreamStart::After(cursor) => {
+                writer.send(opening(None)).await?;
+                self.catch_up(&filter, cursor, writer).await?
             }
         };
-        let mut beat = beat();
+        let mut timer = keep_alive_timer();
         loop {
-            let next = out.unless_over(next(&mut seat, &mut beat)).await?;
+            let next = writer.unless_ended(next(&mut subscription, &mut timer)).await?;
             match next {
-                Next::Event(item) => out.say(item.placed()).await?,
-                Next::Nothing => out.say(heartbeat(seat.reached().as_ref())).await?,
-                Next::TooSlow => return Err(Over),
+                Next::Event(item) => writer.send(item.with_cursor_id()).await?,
+                Next::KeepAlive => writer.send(keep_alive(subscription.reached().as_ref())).await?,
+                Next::TooSlow => return Err(StreamEnd),
             }
         }
     }
 
-    /// Tells what was missed, up to exactly where the hub goes on.
-    async fn catch_up(&self, wish: &Wish, cursor: Cursor, out: &mut Out) -> Result<Seat, Over> {
+    /// Sends missed events up to the start of a subscription, and returns the subscription.
+    async fn catch_up(
+        &self,
+        filter: &StreamFilter,
+        cursor: Cursor,
+        writer: &mut StreamWriter,
+    ) -> Result<Subscription, StreamEnd> {
         let mut at = match cursor {
             Cursor::At(point) => point,
             Cursor::Within { since, until, run, seq } => {
-                self.tell_between(wish, &since, &until, Some((run, seq)), out).await?;
+                self.send_between(filter, &since, &until, Some((run, seq)), writer).await?;
                 until
             }
         };
-        // Numbers that the database has not given yet are of another database, or of a time before it crashed.
-        let now = out.ask(|| self.inner.store.live_point()).await?;
+        // A number beyond the last one comes from another database, or from before a crash.
+        let now = writer.query(|| self.inner.store.live_point()).await?;
         if at.next() > now.next() {
             at = Point::new(now.next(), at.open().to_vec());
         }
-        // What takes long is told before the queue is taken, which would fill up meanwhile.
-        if let Some(told) = self.inner.told().filter(|told| told.covers(&at)) {
-            self.tell_between(wish, &at, &told, None, out).await?;
-            at = told;
+        // Catch up before subscribing: during a long catch-up, the queue would fill up.
+        if let Some(delivered) = self.inner.delivered().filter(|delivered| delivered.covers(&at)) {
+            self.send_between(filter, &at, &delivered, None, writer).await?;
+            at = delivered;
         }
-        let seat = self.join_beyond(wish, &at, out).await?;
-        self.tell_between(wish, &at, &seat.point, None, out).await?;
-        Ok(seat)
+        let subscription = self.subscribe_beyond(filter, &at, writer).await?;
+        self.send_between(filter, &at, &subscription.point, None, writer).await?;
+        Ok(subscription)
     }
 
-    /// A seat at a point that covers `at`. The hub of another process may have been a moment ahead of ours.
-    async fn join_beyond(&self, wish: &Wish, at: &Point, out: &mut Out) -> Result<Seat, Over> {
-        let patient_until = Instant::now() + BEHIND_MAX;
-        loop {
-            let seat = out.ask(|| self.inner.join(wish.clone())).await?;
-            if seat.point.covers(at) || Instant::now() > patient_until {
-                return Ok(seat);
-            }
-            out.unless_over(tokio::time::sleep(AGAIN / 5)).await?;
-        }
-    }
-
-    /// Tells what ended between two points.
-    async fn tell_between(
+    /// Subscribes at a point that covers `at`. The hub of another process may have been slightly ahead of this one.
+    async fn subscribe_beyond(
         &self,
-        wish: &Wish,
+        filter: &StreamFilter,
+        at: &Point,
+        writer: &mut StreamWriter,
+    ) -> Result<Subscription, StreamEnd> {
+        let deadline = Instant::now() + BEHIND_MAX;
+        loop {
+            let subscription = writer.query(|| self.inner.subscribe(filter.clone())).await?;
+            if subscription.point.covers(at) || Instant::now() > deadline {
+                return Ok(subscription);
+            }
+            writer.unless_ended(tokio::time::sleep(RETRY_DELAY / 5)).await?;
+        }
+    }
+
+    /// Sends the events committed between two points.
+    async fn send_between(
+        &self,
+        filter: &StreamFilter,
         since: &Point,
         until: &Point,
         mut after: Option<(RunId, i32)>,
-        out: &mut Out,
-    ) -> Result<(), Over> {
-        let project = match wish {
-            Wish::Project(project) => Some(project.clone()),
-            Wish::Run(_) | Wish::All => None,
+        writer: &mut StreamWriter,
+    ) -> Result<(), StreamEnd> {
+        let project = match filter {
+            StreamFilter::Project(project) => Some(project.clone()),
+            StreamFilter::Run(_) | StreamFilter::All => None,
         };
         let mut since = since.clone();
         while since != *until {
-            let to = if after.is_none() { self.stretch(&since, until) } else { until.clone() };
+            let to = if after.is_none() { self.query_end(&since, until) } else { until.clone() };
             loop {
                 let page = LivePage {
                     since: since.clone(),
@@ -255,9 +284,9 @@ impl Reader {
                     project: project.clone(),
                     limit: PAGE,
                 };
-                let events = out
-                    .ask(|| async {
-                        let _turn = self.inner.catching_up.acquire().await;
+                let events = writer
+                    .query(|| async {
+                        let _permit = self.inner.catching_up.acquire().await;
                         self.inner.store.live_page(page.clone()).await
                     })
                     .await?;
@@ -265,7 +294,7 @@ impl Reader {
                 after = Some((last.event.run_id.clone(), last.event.seq));
                 for event in &events {
                     let item = Item::new(&event.event, &since, &to);
-                    out.say(item.placed()).await?;
+                    writer.send(item.with_cursor_id()).await?;
                 }
                 if events.len() < PAGE {
                     break;
@@ -277,39 +306,39 @@ impl Reader {
         Ok(())
     }
 
-    /// How far one query goes. On SQLite any number is a point; on PostgreSQL only a snapshot keeps a run in order.
-    fn stretch(&self, since: &Point, until: &Point) -> Point {
-        let to = since.next().saturating_add(STRETCH);
+    /// End of one query. On SQLite any number is a valid point; on PostgreSQL only a snapshot keeps a run's order.
+    fn query_end(&self, since: &Point, until: &Point) -> Point {
+        let to = since.next().saturating_add(QUERY_RANGE);
         let short = !self.inner.store.is_postgres() && to < until.next();
         if short { Point::new(to, Vec::new()) } else { until.clone() }
     }
 }
 
-/// Waits until what let the reader in is worth nothing any more.
-async fn over(watched: &mut Option<Watched>) {
+/// Waits until the token or session that opened the stream is no longer valid.
+async fn access_ended(watched: &mut Option<SecretWatch>) {
     match watched {
         Some(watched) => watched.over().await,
         None => std::future::pending().await,
     }
 }
 
-fn beat() -> tokio::time::Interval {
-    let mut beat = tokio::time::interval_at(Instant::now() + HEARTBEAT, HEARTBEAT);
-    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    beat
+fn keep_alive_timer() -> tokio::time::Interval {
+    let mut timer = tokio::time::interval_at(Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
+    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    timer
 }
 
-/// What happens next in a stream.
+/// Next action of a stream.
 enum Next {
     Event(Arc<Item>),
-    Nothing,
+    KeepAlive,
     TooSlow,
 }
 
-async fn next(seat: &mut Seat, beat: &mut tokio::time::Interval) -> Next {
+async fn next(subscription: &mut Subscription, timer: &mut tokio::time::Interval) -> Next {
     tokio::select! {
         biased;
-        item = seat.queue.recv() => item.map_or(Next::TooSlow, Next::Event),
-        _ = beat.tick() => Next::Nothing,
+        item = subscription.queue.recv() => item.map_or(Next::TooSlow, Next::Event),
+        _ = timer.tick() => Next::KeepAlive,
     }
 }

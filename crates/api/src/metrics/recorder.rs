@@ -1,4 +1,4 @@
-//! Counts what this process does, and writes it in the text format of Prometheus.
+//! Recorder of this process's metrics, with output in the Prometheus text format.
 
 use super::names::{self, Kind};
 use ::metrics::{
@@ -9,27 +9,27 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-/// Upper ends of the buckets of every histogram, in seconds.
+/// Upper bounds of the histogram buckets, in seconds.
 const BUCKETS: [f64; 15] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
-/// Sets of labels that one metric may have. A label with more values than that is a mistake, and must not fill memory.
+/// Maximum number of label sets per metric. A label with more values is a bug and must not exhaust memory.
 const SERIES_MAX: usize = 1_000;
 
 static INSTALLED: OnceLock<Recorder> = OnceLock::new();
 
-/// Counts from now on what this process does; until then counting costs next to nothing.
+/// Installs the recorder of this process. Before that, recording is almost free.
 pub fn install() {
     let recorder = INSTALLED.get_or_init(Recorder::default);
-    // Refused where it is installed already, which is as good.
+    // Fails only if the recorder is already installed.
     let _ = ::metrics::set_global_recorder(recorder.clone());
 }
 
-/// The recorder of this process, where there is one.
+/// The installed recorder of this process.
 pub(super) fn installed() -> Option<&'static Recorder> {
     INSTALLED.get()
 }
 
-/// Counts what this process does; cheap to clone.
+/// Recorder of this process's metrics. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Recorder {
     series: Arc<RwLock<HashMap<Key, Series>>>,
@@ -40,10 +40,10 @@ pub struct Recorder {
 #[derive(Clone)]
 enum Series {
     Number(Arc<Number>),
-    Spread(Arc<Spread>),
+    Histogram(Arc<HistogramData>),
 }
 
-/// A whole number, or the bits of another.
+/// Counter value, or the bits of a gauge's float.
 #[derive(Default)]
 struct Number(AtomicU64);
 
@@ -57,7 +57,7 @@ impl CounterFn for Number {
     }
 }
 
-/// A number that goes up and down, as the bits of a float.
+/// Updates a float that is stored as bits.
 fn change(bits: &AtomicU64, by: impl Fn(f64) -> f64) {
     let _ = bits
         .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| Some(by(f64::from_bits(old)).to_bits()));
@@ -77,15 +77,14 @@ impl GaugeFn for Number {
     }
 }
 
-/// How often each length was met.
 #[derive(Default)]
-struct Spread {
+struct HistogramData {
     buckets: [AtomicU64; BUCKETS.len()],
     count: AtomicU64,
     sum: AtomicU64,
 }
 
-impl HistogramFn for Spread {
+impl HistogramFn for HistogramData {
     fn record(&self, value: f64) {
         if let Some(bucket) = BUCKETS.iter().position(|end| value <= *end) {
             self.buckets[bucket].fetch_add(1, Ordering::Relaxed);
@@ -118,11 +117,11 @@ impl Recorder {
     fn number(&self, key: &Key) -> Option<Arc<Number>> {
         match self.series(key, || Series::Number(Arc::default()))? {
             Series::Number(number) => Some(number),
-            Series::Spread(_) => None,
+            Series::Histogram(_) => None,
         }
     }
 
-    /// Everything that was counted so far.
+    /// Returns all recorded values.
     pub(super) fn families(&self) -> Families {
         let mut families = Families::default();
         for (key, series) in &*self.series.read().unwrap_or_else(PoisonError::into_inner) {
@@ -135,8 +134,8 @@ impl Recorder {
                 (Series::Number(number), Some(Kind::Gauge)) => {
                     families.gauge(key.name(), &labels, f64::from_bits(number.0.load(Ordering::Relaxed)));
                 }
-                (Series::Spread(spread), Some(Kind::Histogram)) => {
-                    families.spread(key.name(), &labels, spread);
+                (Series::Histogram(data), Some(Kind::Histogram)) => {
+                    families.histogram(key.name(), &labels, data);
                 }
                 _ => {}
             }
@@ -148,7 +147,7 @@ impl Recorder {
 }
 
 impl ::metrics::Recorder for Recorder {
-    // What each metric says stands in one table, beside its kind.
+    // The help texts are in the table of names.
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
@@ -162,43 +161,42 @@ impl ::metrics::Recorder for Recorder {
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-        match self.series(key, || Series::Spread(Arc::default())) {
-            Some(Series::Spread(spread)) => Histogram::from_arc(spread),
+        match self.series(key, || Series::Histogram(Arc::default())) {
+            Some(Series::Histogram(data)) => Histogram::from_arc(data),
             Some(Series::Number(_)) | None => Histogram::noop(),
         }
     }
 }
 
-/// Lines, by the metric that they belong to.
+/// Output lines by metric.
 #[derive(Default)]
 pub(super) struct Families(BTreeMap<String, Vec<String>>);
 
 impl Families {
-    /// A number that goes up and down.
     pub(super) fn gauge(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
         self.line(name, "", labels, &value.to_string());
     }
 
-    fn spread(&mut self, name: &str, labels: &[(&str, &str)], spread: &Spread) {
-        // The count is read first, so that no bucket is ahead of it by more than what comes in between.
-        let count = spread.count.load(Ordering::Relaxed);
-        let mut below = 0;
-        for (end, bucket) in BUCKETS.iter().zip(&spread.buckets) {
-            below = (below + bucket.load(Ordering::Relaxed)).min(count);
+    fn histogram(&mut self, name: &str, labels: &[(&str, &str)], data: &HistogramData) {
+        // Reading the count first keeps the buckets from exceeding it by more than concurrent updates.
+        let count = data.count.load(Ordering::Relaxed);
+        let mut cumulative = 0;
+        for (end, bucket) in BUCKETS.iter().zip(&data.buckets) {
+            cumulative = (cumulative + bucket.load(Ordering::Relaxed)).min(count);
             let end = end.to_string();
             let labels = [labels, &[("le", end.as_str())]].concat();
-            self.line(name, "_bucket", &labels, &below.to_string());
+            self.line(name, "_bucket", &labels, &cumulative.to_string());
         }
         self.line(name, "_bucket", &[labels, &[("le", "+Inf")]].concat(), &count.to_string());
-        let sum = f64::from_bits(spread.sum.load(Ordering::Relaxed));
+        let sum = f64::from_bits(data.sum.load(Ordering::Relaxed));
         self.line(name, "_sum", labels, &sum.to_string());
         self.line(name, "_count", labels, &count.to_string());
     }
 
     fn line(&mut self, name: &str, suffix: &str, labels: &[(&str, &str)], value: &str) {
         let mut line = format!("{name}{suffix}");
-        for (place, (label, text)) in labels.iter().enumerate() {
-            let open = if place == 0 { '{' } else { ',' };
+        for (position, (label, text)) in labels.iter().enumerate() {
+            let open = if position == 0 { '{' } else { ',' };
             let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
             let _ = write!(line, "{open}{label}=\"{text}\"");
         }
@@ -209,7 +207,7 @@ impl Families {
         self.0.entry(name.to_owned()).or_default().push(line);
     }
 
-    /// The whole text, in the order of the table.
+    /// Renders all metrics in table order.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         for metric in names::ALL {
@@ -234,7 +232,7 @@ mod tests {
     use ::metrics::{counter, gauge, histogram, with_local_recorder};
 
     #[test]
-    fn what_is_counted_is_written_in_the_text_format() {
+    fn recorded_values_are_rendered_in_the_text_format() {
         let recorder = Recorder::default();
         with_local_recorder(&recorder, || {
             counter!("tidemill_claims_total", "outcome" => "given").increment(2);
@@ -242,7 +240,7 @@ mod tests {
             gauge!("tidemill_http_connections").decrement(1);
             histogram!("tidemill_page_seconds", "feed" => "a\"b").record(0.004);
             histogram!("tidemill_page_seconds", "feed" => "a\"b").record(100.0);
-            counter!("tidemill_nobody_knows_total").increment(1);
+            counter!("tidemill_unknown_total").increment(1);
         });
         let text = recorder.families().text();
         for line in [
@@ -257,11 +255,11 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is missing:\n{text}");
         }
-        assert!(!text.contains("nobody_knows"), "{text}");
+        assert!(!text.contains("tidemill_unknown"), "{text}");
     }
 
     #[test]
-    fn a_label_with_too_many_values_does_not_fill_memory() {
+    fn label_with_too_many_values_is_bounded() {
         let recorder = Recorder::default();
         with_local_recorder(&recorder, || {
             for value in 0..SERIES_MAX + 7 {

@@ -1,8 +1,8 @@
-//! One connection: a seat, a handshake, and requests until it is closed.
+//! One connection: its slot, the TLS handshake, and its requests.
 
 use super::Limits;
-use super::stall::Stalling;
 use super::tls::Tls;
+use super::write_timeout::WriteTimeoutStream;
 use crate::access::Peer;
 use axum::Router;
 use hyper::body::Incoming;
@@ -18,92 +18,91 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tower::ServiceExt as _;
 
-/// The most bytes of the head of a request.
+/// Maximum size of a request's headers.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
-/// The most fields of the head of a request.
+/// Maximum number of a request's headers.
 const HEAD_FIELDS_MAX: usize = 100;
-/// How many callers at once are told that there is no seat; the others are only turned away.
-const TOLD_MAX: usize = 64;
-/// How long they have to hear it.
-const TOLD_TIME: Duration = Duration::from_secs(1);
-/// What they are told.
-const FULL: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
+/// Maximum number of refused connections that get a response at the same time. Further ones are just closed.
+const REFUSALS_MAX: usize = 64;
+/// Time limit for that response.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
+/// Response to a connection without a free slot.
+const REFUSAL: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
                     connection: close\r\ncontent-length: 73\r\n\r\n\
-                    {\"code\":\"busy\",\"message\":\"the server has no room for another connection\"}";
+                    {\"code\":\"busy\",\"message\":\"the server has no claim_waiters for another connection\"}";
 
-/// Seats for connections.
-pub(super) struct Seats {
+pub(super) struct ConnectionSlots {
     free: Arc<Semaphore>,
-    telling: Arc<Semaphore>,
+    refusals: Arc<Semaphore>,
 }
 
-impl Seats {
+impl ConnectionSlots {
     pub(super) fn new(connections: usize) -> Self {
-        Self { free: Arc::new(Semaphore::new(connections)), telling: Arc::new(Semaphore::new(TOLD_MAX)) }
+        Self { free: Arc::new(Semaphore::new(connections)), refusals: Arc::new(Semaphore::new(REFUSALS_MAX)) }
     }
 
-    /// A seat, if one is free.
+    /// Takes a free slot.
     pub(super) fn take(&self) -> Option<OwnedSemaphorePermit> {
         self.free.clone().try_acquire_owned().ok()
     }
 
-    /// Tells a caller that there is no seat.
-    pub(super) fn turn_away(&self, mut stream: TcpStream, connections: &mut JoinSet<()>) {
+    /// Responds with 503 to a connection without a slot.
+    pub(super) fn refuse(&self, mut stream: TcpStream, connections: &mut JoinSet<()>) {
         metrics::counter!("tidemill_http_refused_total", "why" => "connections").increment(1);
-        let Ok(turn) = self.telling.clone().try_acquire_owned() else { return };
+        let Ok(permit) = self.refusals.clone().try_acquire_owned() else { return };
         connections.spawn(async move {
-            let told = async {
-                stream.write_all(FULL.as_bytes()).await?;
+            let respond = async {
+                stream.write_all(REFUSAL.as_bytes()).await?;
                 stream.shutdown().await?;
-                // What the caller sent is read: to close before would take the answer away from it.
+                // The request is read first: closing a socket with unread data resets it, and the response is lost.
                 let mut rest = [0; 1024];
                 while stream.read(&mut rest).await? > 0 {}
                 Ok::<(), std::io::Error>(())
             };
-            let _ = tokio::time::timeout(TOLD_TIME, told).await;
-            drop(turn);
+            let _ = tokio::time::timeout(REFUSAL_TIMEOUT, respond).await;
+            drop(permit);
         });
     }
 }
 
-/// What is behind every connection; cheap to clone.
+/// Handler of connections. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Door {
+pub(super) struct ConnectionHandler {
     router: Router,
     tls: Option<Tls>,
     head_time: Duration,
     write_time: Duration,
 }
 
-impl Door {
+impl ConnectionHandler {
     pub(super) fn new(router: Router, tls: Option<Tls>, limits: &Limits) -> Self {
         Self { router, tls, head_time: limits.head_time, write_time: limits.write_time }
     }
 
-    /// Serves one connection to its end.
+    /// Serves one connection until it is closed.
     pub(super) async fn serve(
         self,
         stream: TcpStream,
         peer: SocketAddr,
-        seat: OwnedSemaphorePermit,
+        slot: OwnedSemaphorePermit,
         watcher: Watcher,
     ) {
-        let _open = Open::count();
-        // An answer is written at once; waiting for more would only delay it.
+        let _open = OpenConnection::count();
+        // Responses are written at once, so Nagle's algorithm would only delay them.
         let _ = stream.set_nodelay(true);
-        let stream = Stalling::new(stream, self.write_time);
+        let stream = WriteTimeoutStream::new(stream, self.write_time);
         match &self.tls {
-            None => self.speak(stream, peer, watcher).await,
+            None => self.serve_stream(stream, peer, watcher).await,
             Some(tls) => match tokio::time::timeout(self.head_time, tls.accept(stream)).await {
-                Ok(Ok(stream)) => self.speak(stream, peer, watcher).await,
-                Ok(Err(fault)) => tracing::debug!("a connection over TLS was not made: {fault}"),
-                Err(_) => tracing::debug!("a connection over TLS was not made in time"),
+                Ok(Ok(stream)) => self.serve_stream(stream, peer, watcher).await,
+                Ok(Err(error)) => tracing::debug!("TLS handshake failed: {error}"),
+                Err(_) => tracing::debug!("TLS handshake timed out"),
             },
         }
-        drop(seat);
+        drop(slot);
     }
 
-    async fn speak<S>(&self, stream: S, peer: SocketAddr, watcher: Watcher)
+    async fn serve_stream<S>(&self, stream: S, peer: SocketAddr, watcher: Watcher)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
@@ -111,7 +110,7 @@ impl Door {
             request.extensions_mut().insert(Peer { address: peer, tls: self.tls.is_some() });
             self.router.clone().oneshot(request)
         });
-        // A caller that ends its side of the connection has gone: what it waits for is dropped at once.
+        // A client that closes its sending side is gone; its request is dropped at once.
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.head_time)
@@ -119,23 +118,23 @@ impl Door {
             .max_headers(HEAD_FIELDS_MAX)
             .half_close(false)
             .serve_connection(TokioIo::new(stream), service);
-        if let Err(fault) = watcher.watch(connection).await {
-            tracing::debug!("a connection ended: {fault}");
+        if let Err(error) = watcher.watch(connection).await {
+            tracing::debug!("connection ended: {error}");
         }
     }
 }
 
-/// An open connection, as long as it is one.
-struct Open;
+/// Counts an open connection in the gauge until it is dropped.
+struct OpenConnection;
 
-impl Open {
+impl OpenConnection {
     fn count() -> Self {
         metrics::gauge!("tidemill_http_connections").increment(1);
         Self
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         metrics::gauge!("tidemill_http_connections").decrement(1);
     }
@@ -146,8 +145,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_caller_without_a_seat_is_told_has_the_length_that_it_says() {
-        let (head, body) = FULL.split_once("\r\n\r\n").unwrap();
+    fn refusal_without_a_slot_has_a_correct_content_length() {
+        let (head, body) = REFUSAL.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("content-length: {}", body.len())), "{}", body.len());
         assert!(body.starts_with("{\"code\":\"busy\""));
     }

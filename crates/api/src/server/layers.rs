@@ -1,9 +1,9 @@
-//! What stands around every route of a server: limits, time, panics, compression, and what is counted and logged.
+//! Middleware of a server: limits, timeouts, panic handling, compression, metrics and logging.
 
 use super::Limits;
 use super::local;
-use crate::answer::Fail;
 use crate::claims::WAIT_SECS_MAX;
+use crate::error::ApiError;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
@@ -23,12 +23,13 @@ use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::predicate::{DefaultPredicate, Predicate as _, SizeAbove};
 use tower_http::compression::{CompressionLayer, CompressionLevel};
 
-/// Answers below this size are sent as they are.
+/// Smaller responses are not compressed.
 const COMPRESSED_BYTES_MIN: u16 = 1024;
-/// How many times the largest body is read past, so that a caller that sends too much hears so.
-const READ_PAST: usize = 8;
+/// How many times the size limit is read and discarded of a body that is too large, so that the client gets to read
+/// the response.
+const DISCARD_FACTOR: usize = 8;
 
-/// What stands around every route; cheap to clone.
+/// Middleware of all routes. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Layers {
     inner: Arc<Inner>,
@@ -37,9 +38,8 @@ pub(super) struct Layers {
 struct Inner {
     limits: Limits,
     is_local: bool,
-    /// Routes that wait for something to happen.
-    waiting: HashSet<(Method, &'static str)>,
-    /// Routes whose bodies may be larger than usual.
+    long_polls: HashSet<(Method, &'static str)>,
+    /// Body size limits of routes that differ from the default.
     large: HashMap<(Method, &'static str), usize>,
     in_flight: Semaphore,
     bodies: Arc<Semaphore>,
@@ -47,54 +47,54 @@ struct Inner {
 
 impl Layers {
     pub(super) fn new(limits: Limits, is_local: bool) -> Self {
-        let (mut waiting, mut large) = (HashSet::new(), HashMap::new());
+        let (mut long_polls, mut large) = (HashSet::new(), HashMap::new());
         for endpoint in crate::endpoints() {
             let route = (endpoint.method, endpoint.path);
-            if let Some(bytes) = endpoint.body_bytes {
+            if let Some(bytes) = endpoint.body_limit {
                 large.insert(route.clone(), bytes);
             }
-            if endpoint.waits {
-                waiting.insert(route);
+            if endpoint.is_long_poll {
+                long_polls.insert(route);
             }
         }
         let in_flight = Semaphore::new(limits.requests);
         let bodies = Arc::new(Semaphore::new(limits.bodies_bytes.min(Semaphore::MAX_PERMITS)));
-        Self { inner: Arc::new(Inner { limits, is_local, waiting, large, in_flight, bodies }) }
+        Self { inner: Arc::new(Inner { limits, is_local, long_polls, large, in_flight, bodies }) }
     }
 
-    /// Puts everything around the routes; what stands last here is the outermost.
-    pub(super) fn around(&self, router: Router) -> Router {
+    /// Wraps a router. The last layer is the outermost one.
+    pub(super) fn wrap(&self, router: Router) -> Router {
         let compressed = DefaultPredicate::new().and(SizeAbove::new(COMPRESSED_BYTES_MIN));
         router
-            .layer(from_fn_with_state(self.clone(), within_limits))
-            .layer(CatchPanicLayer::custom(panicked))
+            .layer(from_fn_with_state(self.clone(), enforce_limits))
+            .layer(CatchPanicLayer::custom(panic_response))
             .layer(CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(compressed))
-            .layer(from_fn_with_state(self.clone(), counted))
+            .layer(from_fn_with_state(self.clone(), record_request))
     }
 }
 
-/// What is said where a handler panicked. Why is in the log alone.
-#[expect(clippy::needless_pass_by_value, reason = "this is how the layer hands it over")]
-fn panicked(cause: Box<dyn Any + Send + 'static>) -> Response {
+/// Response for a handler that panicked. Only the log contains the panic's message.
+#[expect(clippy::needless_pass_by_value, reason = "signature required by CatchPanicLayer")]
+fn panic_response(cause: Box<dyn Any + Send + 'static>) -> Response {
     let text = cause.downcast_ref::<&str>().copied();
     let text = text.or_else(|| cause.downcast_ref::<String>().map(String::as_str));
-    Fail::internal(&format!("a panic: {}", text.unwrap_or("it says nothing"))).into_response()
+    ApiError::internal(&format!("panic: {}", text.unwrap_or("no message"))).into_response()
 }
 
-/// Counts a request, and says it in the log, without what is in it.
-async fn counted(State(layers): State<Layers>, request: Request, next: Next) -> Response {
-    let began = Instant::now();
+/// Records and logs a request, without its contents.
+async fn record_request(State(layers): State<Layers>, request: Request, next: Next) -> Response {
+    let started = Instant::now();
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
     let method = method_label(request.method());
     let checked = if layers.inner.is_local { local::check(&request) } else { Ok(()) };
     let response = match checked {
         Ok(()) => next.run(request).await,
-        Err(fail) => fail.into_response(),
+        Err(error) => error.into_response(),
     };
-    let (status, took) = (response.status(), began.elapsed());
+    let (status, took) = (response.status(), started.elapsed());
     tracing::debug!(
         http.method = method, http.route = %route, http.status = status.as_u16(), took_ms = took.as_millis(),
-        "{method} {route} was answered with {}", status.as_u16()
+            "{method} {route} returned {}", status.as_u16()
     );
     let class = class_label(status);
     metrics::histogram!("tidemill_http_request_seconds", "method" => method, "route" => route, "class" => class)
@@ -125,45 +125,48 @@ fn class_label(status: StatusCode) -> &'static str {
     }
 }
 
-/// Reads the body, and carries a request out in its time, if there is room.
-async fn within_limits(
+/// Reads the body and executes the request, within the limits.
+async fn enforce_limits(
     State(layers): State<Layers>,
     request: Request,
     next: Next,
 ) -> Result<Response, Response> {
     let inner = &layers.inner;
     let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
-    let waits = inner.waiting.iter().any(|(method, route)| method == request.method() && *route == path);
+    let is_long_poll =
+        inner.long_polls.iter().any(|(method, route)| method == request.method() && *route == path);
     let large = inner.large.iter().find(|((method, route), _)| method == request.method() && *route == path);
     let most = large.map_or(inner.limits.body_bytes, |(_, bytes)| inner.limits.body_bytes.max(*bytes));
-    let (request, _held) = inner.read(request, most).await.map_err(closing)?;
-    let (_turn, time) = if waits {
+    let (request, _held) = inner.read(request, most).await.map_err(with_connection_close)?;
+    let (_permit, time) = if is_long_poll {
         (None, inner.limits.request_time + Duration::from_secs(WAIT_SECS_MAX.into()))
     } else {
         (Some(inner.in_flight.try_acquire().map_err(|_| busy("requests"))?), inner.limits.request_time)
     };
     tokio::time::timeout(time, next.run(request)).await.map_err(|_| {
-        tracing::warn!("a request was given up after {} s", time.as_secs());
-        let message = "this took longer than the server waits; it may have been done all the same";
-        Fail::new(StatusCode::SERVICE_UNAVAILABLE, "took_too_long", message).retry_after(1).into_response()
+        tracing::warn!("request timed out after {} s", time.as_secs());
+        let message = "the request timed out; it may have been executed nevertheless";
+        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "took_too_long", message)
+            .retry_after(1)
+            .into_response()
     })
 }
 
-/// There is no room.
+/// Response for a request beyond a limit.
 fn busy(why: &'static str) -> Response {
     metrics::counter!("tidemill_http_refused_total", "why" => why).increment(1);
-    let message = "the server has more to do than it takes at once; ask again";
-    Fail::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message).retry_after(1).into_response()
+    let message = "the server is overloaded; try again";
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message).retry_after(1).into_response()
 }
 
-/// The same answer, after which the connection is closed: the rest of the body is still in it.
-fn closing(mut response: Response) -> Response {
+/// Closes the connection after a response, because the rest of the body is still unread.
+fn with_connection_close(mut response: Response) -> Response {
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
 impl Inner {
-    /// A request with all of its body, and what its body takes of what there is for all.
+    /// Reads the whole body. The permit is its share of the memory for all bodies.
     async fn read(
         &self,
         request: Request,
@@ -176,8 +179,8 @@ impl Inner {
         let read = tokio::time::timeout(self.limits.body_time, self.collect(body, most)).await;
         let (bytes, held) = read.map_err(|_| {
             metrics::counter!("tidemill_http_refused_total", "why" => "slow").increment(1);
-            let message = "the body of this request took too long to arrive";
-            Fail::new(StatusCode::REQUEST_TIMEOUT, "too_slow", message).into_response()
+            let message = "the request body took too long to arrive";
+            ApiError::new(StatusCode::REQUEST_TIMEOUT, "too_slow", message).into_response()
         })??;
         Ok((Request::from_parts(parts, Body::from(bytes)), held))
     }
@@ -191,8 +194,8 @@ impl Inner {
         let mut held: Option<OwnedSemaphorePermit> = None;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|_| {
-                let message = "the body of this request could not be read to its end";
-                Fail::new(StatusCode::BAD_REQUEST, "unread", message).into_response()
+                let message = "the request body could not be read completely";
+                ApiError::new(StatusCode::BAD_REQUEST, "unread", message).into_response()
             })?;
             let Ok(data) = frame.into_data() else { continue };
             if bytes.len() + data.len() > most {
@@ -211,19 +214,19 @@ impl Inner {
     }
 }
 
-/// What is said of a body that is too large, after some of its rest was read: a caller that is still sending does not
-/// listen.
+/// Refuses a body that is too large, after discarding some of it: a client that is still sending does not read the
+/// response.
 async fn too_large(mut body: Body, most: usize) -> Response {
     let mut past = 0;
     while let Some(Ok(frame)) = body.frame().await {
         past += frame.data_ref().map_or(0, Bytes::len);
-        if past > most.saturating_mul(READ_PAST) {
+        if past > most.saturating_mul(DISCARD_FACTOR) {
             break;
         }
     }
     metrics::counter!("tidemill_http_refused_total", "why" => "large").increment(1);
-    let message = format!("a body has at most {most} bytes");
-    Fail::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message).into_response()
+    let message = format!("the request body is larger than {most} bytes");
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message).into_response()
 }
 
 #[cfg(test)]
@@ -233,34 +236,34 @@ mod tests {
     use tower::ServiceExt as _;
 
     async fn panics() -> &'static str {
-        panic!("the secret of the house");
+        panic!("secret in a panic message");
     }
 
     #[tokio::test]
-    async fn a_panic_reaches_a_client_as_a_problem_without_its_text() {
-        let router = Router::new().route("/", get(panics)).route("/well", get(async || "well"));
-        let router = Layers::new(Limits::default(), false).around(router);
-        let ask = |path: &str| http::Request::get(path).body(Body::empty()).unwrap();
-        let answer = router.clone().oneshot(ask("/")).await.unwrap();
-        assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
-        let body = answer.into_body().collect().await.unwrap().to_bytes();
+    async fn panic_becomes_a_problem_without_its_message() {
+        let router = Router::new().route("/", get(panics)).route("/ok", get(async || "ok"));
+        let router = Layers::new(Limits::default(), false).wrap(router);
+        let request = |path: &str| http::Request::get(path).body(Body::empty()).unwrap();
+        let response = router.clone().oneshot(request("/")).await.unwrap();
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        let body = response.into_body().collect().await.unwrap().to_bytes();
         let text = String::from_utf8(body.to_vec()).unwrap();
         assert!(text.contains("\"internal\"") && !text.contains("secret"), "{text}");
-        // Whatever it held was given back.
-        assert_eq!(router.oneshot(ask("/well")).await.unwrap().status(), StatusCode::OK);
+        // The permit of the panicked request was released.
+        assert_eq!(router.oneshot(request("/ok")).await.unwrap().status(), StatusCode::OK);
     }
 
     #[tokio::test]
-    async fn more_requests_than_there_is_room_for_are_told_to_come_back() {
+    async fn requests_beyond_the_limit_get_503_with_retry_after() {
         let limits = Limits { requests: 1, ..Limits::default() };
         let end = Arc::new(tokio::sync::Notify::new());
-        let told = end.clone();
-        let router = Router::new().route("/", get(async move || told.notified().await));
-        let router = Layers::new(limits, false).around(router);
-        let ask = || router.clone().oneshot(http::Request::get("/").body(Body::empty()).unwrap());
-        let first = tokio::spawn(ask());
+        let signal = end.clone();
+        let router = Router::new().route("/", get(async move || signal.notified().await));
+        let router = Layers::new(limits, false).wrap(router);
+        let request = || router.clone().oneshot(http::Request::get("/").body(Body::empty()).unwrap());
+        let first = tokio::spawn(request());
         tokio::time::sleep(Duration::from_millis(50)).await;
-        let second = ask().await.unwrap();
+        let second = request().await.unwrap();
         assert_eq!(second.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(second.headers()[header::RETRY_AFTER], "1");
         end.notify_one();
@@ -268,11 +271,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_takes_too_long_is_given_up() {
+    async fn request_that_takes_too_long_is_aborted() {
         let limits = Limits { request_time: Duration::from_millis(50), ..Limits::default() };
         let router = Router::new().route("/", get(std::future::pending::<&'static str>));
-        let router = Layers::new(limits, false).around(router);
-        let answer = router.oneshot(http::Request::get("/").body(Body::empty()).unwrap()).await.unwrap();
-        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let router = Layers::new(limits, false).wrap(router);
+        let response = router.oneshot(http::Request::get("/").body(Body::empty()).unwrap()).await.unwrap();
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     }
 }

@@ -1,23 +1,24 @@
-//! Who a door without tokens answers: callers that know it as this machine, and no page from elsewhere.
+//! Host and Origin checks for unauthenticated local mode.
 //!
-//! A name that somebody else owns can be made to lead to this machine, and then a page of theirs could ask us as if
-//! it were ours. So could a form on any page, as long as it need not read the answer.
+//! With DNS rebinding, a page of another site can reach this server under that site's name as if it were its own. A
+//! form on any page can send requests without reading the responses.
 
-use crate::access::forgery;
-use crate::answer::Fail;
+use crate::access::csrf;
+use crate::error::ApiError;
 use axum::extract::Request;
 use http::{StatusCode, header};
 
-/// Refuses a request for another name, or from a page of another place.
-pub(super) fn check(request: &Request) -> Result<(), Fail> {
-    let asked = request.uri().authority().map(http::uri::Authority::as_str);
-    let asked = asked.or_else(|| request.headers().get(header::HOST)?.to_str().ok()).unwrap_or_default();
-    forgery::own_name(asked)?;
-    let from = request.headers().get(header::ORIGIN);
-    let is_ours = |origin: &str| origin.split_once("://").is_some_and(|(_, host)| host == asked);
-    if from.is_some_and(|origin| !origin.to_str().is_ok_and(is_ours)) {
-        let message = "a page of another place may not ask this server";
-        return Err(Fail::new(StatusCode::FORBIDDEN, "wrong_origin", message));
+/// Refuses a request with a foreign host name, or from a page of another origin.
+pub(super) fn check(request: &Request) -> Result<(), ApiError> {
+    let host = request.uri().authority().map(http::uri::Authority::as_str);
+    let host = host.or_else(|| request.headers().get(header::HOST)?.to_str().ok()).unwrap_or_default();
+    csrf::check_local_name(host)?;
+    let origin = request.headers().get(header::ORIGIN);
+    let is_own_origin =
+        |origin: &str| origin.split_once("://").is_some_and(|(_, origin_host)| origin_host == host);
+    if origin.is_some_and(|origin| !origin.to_str().is_ok_and(is_own_origin)) {
+        let message = "the request was sent by a page of another origin";
+        return Err(ApiError::new(StatusCode::FORBIDDEN, "wrong_origin", message));
     }
     Ok(())
 }
@@ -38,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_of_this_machine_are_answered() {
+    fn only_local_host_names_are_accepted() {
         for host in ["localhost", "localhost:7171", "127.0.0.1:7171", "127.0.0.2:7171", "[::1]", "[::1]:7171"]
         {
             assert_eq!(code(Some(host), None), None, "{host}");
@@ -52,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_another_place_is_refused_and_one_of_our_own_is_not() {
+    fn foreign_origin_is_refused_and_own_origin_is_accepted() {
         assert_eq!(code(Some("localhost:7171"), Some("http://localhost:7171")), None);
         for origin in ["http://evil.example", "http://localhost:8080", "null"] {
             assert_eq!(

@@ -1,4 +1,4 @@
-//! Certificates from files.
+//! TLS certificates from files.
 
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
@@ -10,32 +10,24 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// Why a server cannot speak TLS.
+/// TLS configuration error.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file cannot be used.
-    #[error("{what} in `{}` cannot be read: {problem}", path.display())]
-    File {
-        /// What it should hold.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        problem: String,
-    },
-    /// The certificate and the key do not fit.
+    #[error("cannot read {what} in `{}`: {problem}", path.display())]
+    File { what: &'static str, path: PathBuf, problem: String },
+    /// The certificate and the key do not match.
     #[error("the certificate and the key cannot be used together: {0}")]
     Pair(String),
 }
 
-/// What a server proves its name with; cheap to clone.
+/// TLS certificate and key of a server. Cheap to clone.
 #[derive(Clone)]
 pub struct Tls {
     acceptor: TlsAcceptor,
 }
 
 impl Tls {
-    /// The certificate, with those that vouch for it, and its key, both in PEM form.
+    /// Loads the certificate chain and its private key from PEM files.
     pub fn from_files(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
         let bad = |what: &'static str, path: &Path, problem: String| TlsError::File {
             what,
@@ -46,7 +38,7 @@ impl Tls {
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
             .map_err(|error| bad("the certificate", certificate, error.to_string()))?;
         if chain.is_empty() {
-            return Err(bad("the certificate", certificate, "there is none".to_owned()));
+            return Err(bad("the certificate", certificate, "the file contains no certificate".to_owned()));
         }
         let key =
             PrivateKeyDer::from_pem_file(key).map_err(|error| bad("the key", key, error.to_string()))?;
@@ -62,7 +54,6 @@ impl Tls {
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)) })
     }
 
-    /// The handshake.
     pub(super) async fn accept<S>(&self, stream: S) -> io::Result<TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,

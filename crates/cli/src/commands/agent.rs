@@ -1,57 +1,53 @@
-//! Agents: `agent run` takes tasks of graphs and carries them out.
+//! `tidemill agent`: runs an agent, and manages agents.
 
-use super::agents;
-use crate::args::Global;
-use crate::args_agent::{AgentCommand, AgentRun};
-use crate::args_server::Up;
+pub(crate) mod args;
+mod manage;
+
+use super::Api;
+use super::up::UpArgs;
 use crate::config::Config;
-use crate::fail::Failure;
+use crate::failure::Failure;
 use crate::out::Out;
 use crate::{environment, remote};
+use args::{AgentCommand, AgentRunArgs};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use tidemill_agent::{Commands, Ending, Error, Keep, Probe, Settings};
+use tidemill_agent::{CommandsOnExit, Error, ExitPolicy, Probe, RetentionPolicy, Settings};
 use tidemill_client::Client;
 use tokio::sync::watch;
 
-/// This very binary, even if its file was replaced since it was started.
+/// The running binary, even if its file was replaced since the start.
 const OWN_BINARY: &str = "/proc/self/exe";
 
-pub(super) async fn command(
-    global: &Global,
-    config: &Config,
-    command: AgentCommand,
-    out: Out,
-) -> Result<ExitCode, Failure> {
+pub(super) async fn command(api: Api<'_>, command: AgentCommand, out: Out) -> Result<ExitCode, Failure> {
     match command {
-        AgentCommand::Run(order) => run(global, config, *order, out).await,
-        AgentCommand::List => {
-            super::reaching(global, config, async |client| agents::list(&client, out).await).await
-        }
+        AgentCommand::Run(args) => run(api, *args, out).await,
+        AgentCommand::List => api.run(async |client| manage::list(&client, out).await).await,
         AgentCommand::Drain { agent, undo } => {
-            super::reaching(global, config, async |client| agents::drain(&client, &agent, undo, out).await)
-                .await
+            api.run(async |client| manage::drain(&client, &agent, undo, out).await).await
         }
         AgentCommand::Forget { agent, force } => {
-            super::reaching(global, config, async |client| agents::forget(&client, &agent, force, out).await)
-                .await
+            api.run(async |client| manage::forget(&client, &agent, force, out).await).await
         }
     }
 }
 
-/// The settings of the agent that accompanies all other roles in one process, on a machine that talks to nobody else.
-pub(super) fn beside(config: &Config, up: &Up, out: Out) -> Option<Settings> {
-    let listen = up.serve.listen.unwrap_or(config.server.listen);
+/// Settings of the agent of `tidemill up`.
+///
+/// Returns `None` if the server listens on an address that is not loopback, because jobs of remote users would run as
+/// the user of the server.
+pub(super) fn local_settings(config: &Config, up: &UpArgs, out: Out) -> Option<Settings> {
+    let listen = up.server.listen.unwrap_or(config.server.listen);
     if up.no_agent || (!up.no_server && !listen.ip().to_canonical().is_loopback()) {
         return None;
     }
     let database = super::options(config);
-    let beside = match database.sqlite_path() {
+    let default_dir = match database.sqlite_path() {
         Some(path) => path.with_extension("agent"),
         None => PathBuf::from("tidemill.agent"),
     };
-    let dir = up.agent_dir.clone().unwrap_or(beside);
-    out.say(format!("an agent carries out jobs in {}", dir.display()));
+    let dir = up.agent_dir.clone().unwrap_or(default_dir);
+    out.inform(format!("an agent executes jobs in {}", dir.display()));
     Some(Settings {
         dir,
         name: environment::host(),
@@ -60,20 +56,20 @@ pub(super) fn beside(config: &Config, up: &Up, out: Out) -> Option<Settings> {
         capacity: up.agent_capacity,
         secrets: up.agent_secrets.clone(),
         store: None,
-        keep: Keep::default(),
+        retention: RetentionPolicy::default(),
         probe: None,
-        ending: Ending::Never,
-        commands: Commands::GoOn,
+        exit_policy: ExitPolicy::Never,
+        commands_on_exit: CommandsOnExit::Continue,
         grace: config.grace,
         supervisor: PathBuf::from(OWN_BINARY),
         supervisor_args: supervisor_args(),
     })
 }
 
-/// Runs an agent beside other roles. They go on without it.
-pub(super) async fn accompany(settings: Settings, client: Client, stop: watch::Receiver<bool>, out: Out) {
+/// Runs the agent of `tidemill up`. Its failure does not end the other services.
+pub(super) async fn run_locally(settings: Settings, client: Client, stop: watch::Receiver<bool>, out: Out) {
     if let Err(error) = tidemill_agent::run(settings, client, stop).await {
-        out.say(format!("warning: the agent does not run: {}", tidemill_engine::patience::chain(&error)));
+        out.inform(format!("warning: the agent stopped: {}", tidemill_engine::retry_policy::chain(&error)));
     }
 }
 
@@ -81,47 +77,47 @@ fn supervisor_args() -> Vec<String> {
     vec!["supervise".to_owned(), "lasting".to_owned()]
 }
 
-async fn run(global: &Global, config: &Config, order: AgentRun, out: Out) -> Result<ExitCode, Failure> {
-    let Some(way) = remote::way(global)? else {
-        let hint = "name one with --server or TIDEMILL_SERVER; `tidemill server` is one";
-        return Err(Failure::usage("an agent asks a server, and none is named").hint(hint));
+async fn run(api: Api<'_>, args: AgentRunArgs, out: Out) -> Result<ExitCode, Failure> {
+    let Some(transport) = remote::transport(api.global)? else {
+        let hint = "tidemill agent run --server http://127.0.0.1:7171";
+        return Err(Failure::usage("an agent needs a server; --server is missing").with_hint(hint));
     };
-    let settings = settings(config, order);
+    let settings = settings(api.config, args);
     let stop = super::work::stop_signal();
-    out.say(format!("agent {} waits for tasks", settings.name));
-    let carried = tidemill_agent::run(settings, Client::new(way), stop).await;
-    let carried = carried.map_err(|error| match error {
-        Error::Directory { .. } => Failure::outage(tidemill_engine::patience::chain(&error)),
+    out.inform(format!("agent {} waits for tasks", settings.name));
+    let outcome = tidemill_agent::run(settings, Client::new(transport), stop).await;
+    let outcome = outcome.map_err(|error| match error {
+        Error::Directory { .. } => Failure::outage(tidemill_engine::retry_policy::chain(&error)),
         Error::Setting(message) => Failure::usage(message),
         Error::Busy { .. } | Error::Refused(_) | Error::Superseded(_) => Failure::refused(error.to_string()),
     })?;
     if out.is_json() {
-        let (taken, ended, held) = (carried.taken, carried.ended, carried.held);
-        out.json(&serde_json::json!({"taken": taken, "ended": ended, "held": held}));
+        let (taken, ended, held) = (outcome.taken, outcome.ended, outcome.held);
+        out.print_json(&serde_json::json!({"taken": taken, "ended": ended, "held": held}));
     } else {
-        let held = match carried.held {
-            0 => "nothing is held".to_owned(),
-            held => format!("{held} held, which go on"),
+        let held = match outcome.held {
+            0 => "no task is left".to_owned(),
+            held => format!("{held} continue without the agent"),
         };
-        out.say(format!("{} taken, {} ended, {held}", carried.taken, carried.ended));
+        out.inform(format!("{} taken, {} ended, {held}", outcome.taken, outcome.ended));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn settings(config: &Config, order: AgentRun) -> Settings {
+fn settings(config: &Config, args: AgentRunArgs) -> Settings {
     Settings {
-        dir: order.dir,
-        name: order.name.unwrap_or_else(environment::host),
+        dir: args.dir,
+        name: args.name.unwrap_or_else(environment::host),
         host: environment::host(),
-        labels: order.labels,
-        capacity: order.capacity,
-        secrets: order.secrets,
-        store: order.store,
-        keep: Keep { time: order.keep, bytes: order.keep_size, ..Keep::default() },
-        probe: order.probe.map(|command| Probe { command, every: order.probe_every }),
-        ending: if order.drain { Ending::Drained } else { Ending::Never },
-        commands: if order.stop_commands { Commands::Stop } else { Commands::GoOn },
-        grace: order.grace.unwrap_or(config.grace),
+        labels: args.labels,
+        capacity: args.capacity,
+        secrets: args.secrets,
+        store: args.store,
+        retention: RetentionPolicy { time: args.keep, bytes: args.keep_size, ..RetentionPolicy::default() },
+        probe: args.probe.map(|command| Probe { command, every: args.probe_every }),
+        exit_policy: if args.drain { ExitPolicy::Drained } else { ExitPolicy::Never },
+        commands_on_exit: if args.stop_commands { CommandsOnExit::Stop } else { CommandsOnExit::Continue },
+        grace: args.grace.unwrap_or(config.grace),
         supervisor: PathBuf::from(OWN_BINARY),
         supervisor_args: supervisor_args(),
     }

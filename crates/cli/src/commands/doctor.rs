@@ -1,190 +1,204 @@
-//! Looking for trouble.
+//! `tidemill doctor`: checks of the database or of a server.
 
 use crate::config::Config;
-use crate::fail::Failure;
+use crate::failure::Failure;
 use crate::out::{Cell, Out, Style};
 use crate::times;
 use std::process::ExitCode;
 use tidemill_client::Client;
 use tidemill_store::{Health, Store};
 
-/// A skew that makes the times people see misleading.
+/// Clock skew that makes the displayed times misleading.
 const SKEW_MAX_SECS: f64 = 2.0;
 
-/// A schedule that is overdue for so long is not fired by anybody.
+/// Delay after which a schedule counts as overdue.
 const OVERDUE: chrono::Duration = chrono::Duration::minutes(2);
 
-/// Stalled runs that are named.
+/// Maximum number of stalled runs that are listed.
 const STALLED_MAX: usize = 20;
 
-/// One thing that was looked at.
+/// Result of one check.
 #[derive(serde::Serialize)]
 struct Finding {
-    what: &'static str,
+    #[serde(rename = "what")]
+    check: &'static str,
     ok: bool,
-    told: String,
+    #[serde(rename = "told")]
+    message: String,
 }
 
-pub(super) async fn doctor(config: &Config, out: Out) -> Result<ExitCode, Failure> {
+pub(super) async fn check_database(config: &Config, out: Out) -> Result<ExitCode, Failure> {
     let engine = super::open(config).await?;
     let store = engine.store();
     let health = store.health().await?;
     let mut findings = vec![
-        Finding { what: "database", ok: true, told: format!("{} at {}", health.version, store.place()) },
-        Finding { what: "schema", ok: true, told: "the tables are those that this binary needs".to_owned() },
+        Finding {
+            check: "database",
+            ok: true,
+            message: format!("{} at {}", health.version, store.location()),
+        },
+        Finding { check: "schema", ok: true, message: "the schema matches this version".to_owned() },
     ];
-    findings.extend(database_findings(&health));
-    findings.push(workers(store, config).await?);
+    findings.extend(check_health(&health));
+    findings.push(check_workers(store, config).await?);
     let stats = store.stats(None).await?;
-    let waiting = stats.oldest_ready_secs.filter(|secs| *secs > 60.0);
+    let waiting_secs = stats.oldest_ready_secs.filter(|secs| *secs > 60.0);
     findings.push(Finding {
-        what: "queue",
-        ok: waiting.is_none(),
-        told: match waiting {
+        check: "queue",
+        ok: waiting_secs.is_none(),
+        message: match waiting_secs {
             Some(secs) => format!(
-                "{} runs could be claimed, the oldest for {secs:.0} s: start workers with what they need",
+                "{} runs are claimable, the oldest for {secs:.0} s; start workers with the labels that they require",
                 stats.ready_count
             ),
-            None => format!("{} queued, {} could be claimed now", stats.queued_count, stats.ready_count),
+            None => format!("{} queued, {} claimable", stats.queued_count, stats.ready_count),
         },
     });
-    findings.push(schedules(store).await?);
-    findings.push(stalled(store).await?);
+    findings.push(check_schedules(store).await?);
+    findings.push(check_stalled(store).await?);
     let pinning = serde_json::json!(health.pinning);
-    Ok(shown(&findings, Some(pinning), out))
+    Ok(print_findings(&findings, Some(pinning), out))
 }
 
-/// Looks at a server: whether it can be used, and whether its background loops are healthy.
-pub(super) async fn server_doctor(client: Client, out: Out) -> Result<ExitCode, Failure> {
+/// Checks that a server answers, and that its background loops succeed.
+pub(super) async fn check_server(client: Client, out: Out) -> Result<ExitCode, Failure> {
     let info = client.info().await?;
     let mut findings =
-        vec![Finding { what: "server", ok: true, told: format!("version {} answers", info.version) }];
+        vec![Finding { check: "server", ok: true, message: format!("version {} answers", info.version) }];
     let failing = info.loops.iter().filter_map(|state| Some((state, state.failing_secs?)));
     findings.extend(failing.map(|(state, secs)| {
-        let error = state.error.as_deref().unwrap_or("the log of the server has the error");
-        let told = format!("{} has failed for {secs} s ({} restarts): {error}", state.name, state.restarts);
-        Finding { what: "loop", ok: false, told }
+        let error = state.error.as_deref().unwrap_or("see the log of the server");
+        let message =
+            format!("{} has failed for {secs} s ({} restarts): {error}", state.name, state.restarts);
+        Finding { check: "loop", ok: false, message }
     }));
     if findings.len() == 1 {
-        let told = match info.loops.len() {
-            0 => "this token may not see the loops of the server".to_owned(),
-            count => format!("{count} background loops run, none of them fails"),
+        let message = match info.loops.len() {
+            0 => "this token has no access to the loops of the server".to_owned(),
+            count => format!("{count} background loops are running, none is failing"),
         };
-        findings.push(Finding { what: "loops", ok: true, told });
+        findings.push(Finding { check: "loops", ok: true, message });
     }
-    Ok(shown(&findings, None, out))
+    Ok(print_findings(&findings, None, out))
 }
 
-/// Overdue schedules: no process fires them, or its loop fails.
-async fn schedules(store: &Store) -> Result<Finding, Failure> {
+/// Checks for overdue schedules, which mean that no process fires schedules.
+async fn check_schedules(store: &Store) -> Result<Finding, Failure> {
     let now = store.now(None).await?;
     let overdue = store.next_fire(now - OVERDUE).await?;
     Ok(Finding {
-        what: "schedules",
+        check: "schedules",
         ok: overdue.is_none(),
-        told: match overdue {
+        message: match overdue {
             Some(fire) => {
-                let due = times::relative(fire, now);
-                format!("a schedule was due {due} and has not fired: tidemill sweep --loop fires schedules")
+                let due = times::format_relative(fire, now);
+                format!("a schedule was due {due} and has not fired; start tidemill sweep --loop")
             }
-            None => "none is overdue".to_owned(),
+            None => "no schedule is overdue".to_owned(),
         },
     })
 }
 
-/// Shows what was found; the exit code says whether all is well.
-fn shown(findings: &[Finding], pinning: Option<serde_json::Value>, out: Out) -> ExitCode {
+/// Prints the findings. The exit code is 0 if all checks passed, and 3 otherwise.
+fn print_findings(findings: &[Finding], pinning: Option<serde_json::Value>, out: Out) -> ExitCode {
     let ok = findings.iter().all(|finding| finding.ok);
     if out.is_json() {
-        let mut told = serde_json::json!({"ok": ok, "findings": findings});
+        let mut body = serde_json::json!({"ok": ok, "findings": findings});
         if let Some(pinning) = pinning {
-            told["pinning"] = pinning;
+            body["pinning"] = pinning;
         }
-        out.json(&told);
+        out.print_json(&body);
     } else {
         let rows: Vec<Vec<Cell>> = findings
             .iter()
             .map(|finding| {
-                let mark =
-                    if finding.ok { Cell("ok".into(), Style::Good) } else { Cell("look".into(), Style::Odd) };
-                vec![mark, finding.what.into(), finding.told.as_str().into()]
+                let mark = if finding.ok {
+                    Cell::new("ok".into(), Style::Success)
+                } else {
+                    Cell::new("warning".into(), Style::Warning)
+                };
+                vec![mark, finding.check.into(), finding.message.as_str().into()]
             })
             .collect();
-        out.table(&["", "WHAT", "FOUND"], &rows);
+        out.print_table(&["", "CHECK", "RESULT"], &rows);
     }
     if ok { ExitCode::SUCCESS } else { ExitCode::from(3) }
 }
 
-fn database_findings(health: &Health) -> Vec<Finding> {
+fn check_health(health: &Health) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(skew) = health.clock_skew_secs {
         let ok = skew.abs() <= SKEW_MAX_SECS;
-        let told = if ok {
-            format!("this host and the database agree within {:.0} ms", skew.abs() * 1_000.0)
+        let message = if ok {
+            format!("this host and the database differ by {:.0} ms", skew.abs() * 1_000.0)
         } else {
-            format!("this host is {:.1} s off; leases follow the database, times shown here do not", -skew)
+            format!("the clock of this host differs by {:+.1} s; leases use the clock of the database", -skew)
         };
-        findings.push(Finding { what: "clock", ok, told });
+        findings.push(Finding { check: "clock", ok, message });
     }
     findings.push(Finding {
-        what: "durability",
+        check: "durability",
         ok: health.durable,
-        told: if health.durable {
+        message: if health.durable {
             "a commit waits for the disk".to_owned()
         } else {
-            "fsync or synchronous_commit is off: a crash of the server can lose what was answered".to_owned()
+            "fsync or synchronous_commit is off; a crash of the server can lose committed data".to_owned()
         },
     });
     findings.push(match health.pinning.first() {
         Some(session) => Finding {
-            what: "old rows",
+            check: "old rows",
             ok: false,
-            told: format!(
-                "session {} ({}) has kept old row versions alive for {:.0} s; claims slow down until it ends: \
-                 SELECT pg_terminate_backend({})",
+            message: format!(
+                "session {} ({}) has prevented the removal of old row versions for {:.0} s, which slows down claims; \
+                 end it with SELECT pg_terminate_backend({})",
                 session.pid, session.what, session.open_secs, session.pid
             ),
         },
-        None => Finding { what: "old rows", ok: true, told: "no old transaction keeps them alive".to_owned() },
+        None => Finding { check: "old rows", ok: true, message: "no old transaction prevents their removal".to_owned() },
     });
     if let Some(damage) = &health.damage {
-        findings.push(Finding { what: "file", ok: false, told: format!("SQLite finds damage: {damage}") });
+        findings.push(Finding {
+            check: "file",
+            ok: false,
+            message: format!("SQLite reports damage: {damage}"),
+        });
     }
     findings
 }
 
-async fn stalled(store: &Store) -> Result<Finding, Failure> {
+async fn check_stalled(store: &Store) -> Result<Finding, Failure> {
     let mut runs = store.stalled_runs(STALLED_MAX + 1).await?;
     let more = if runs.len() > STALLED_MAX { " and more" } else { "" };
     runs.truncate(STALLED_MAX);
-    let told = match runs.first() {
+    let message = match runs.first() {
         Some(first) => format!(
-            "stalled, because their workers give no sign of life and promised none: {}{more}; \
+            "stalled runs, whose workers send no heartbeats: {}{more}; \
              if the worker is gone: tidemill run fail {first}",
             runs.iter().map(tidemill_core::RunId::as_str).collect::<Vec<_>>().join(", ")
         ),
-        None => "no running run is stalled".to_owned(),
+        None => "no run is stalled".to_owned(),
     };
-    Ok(Finding { what: "stalled runs", ok: runs.is_empty(), told })
+    Ok(Finding { check: "stalled runs", ok: runs.is_empty(), message })
 }
 
-async fn workers(store: &Store, config: &Config) -> Result<Finding, Failure> {
+async fn check_workers(store: &Store, config: &Config) -> Result<Finding, Failure> {
     let now = store.now(None).await?;
     let workers = store.workers().await?;
-    let alive: Vec<_> = workers.iter().filter(|worker| worker.ended_at.is_none()).collect();
+    let live: Vec<_> = workers.iter().filter(|worker| worker.ended_at.is_none()).collect();
     let silent =
-        alive.iter().find(|worker| (now - worker.beat_at).to_std().is_ok_and(|age| age > config.dead_after));
+        live.iter().find(|worker| (now - worker.beat_at).to_std().is_ok_and(|age| age > config.dead_after));
     Ok(match silent {
         Some(worker) => Finding {
-            what: "workers",
+            check: "workers",
             ok: false,
-            told: format!(
-                "worker {} on {} was last heard {}; nobody sweeps: tidemill sweep --loop",
+            message: format!(
+                "the last heartbeat of worker {} on {} was {}, and no sweeper runs; start tidemill sweep --loop",
                 worker.name,
                 worker.host,
-                times::relative(worker.beat_at, now)
+                times::format_relative(worker.beat_at, now)
             ),
         },
-        None => Finding { what: "workers", ok: true, told: format!("{} alive", alive.len()) },
+        None => Finding { check: "workers", ok: true, message: format!("{} alive", live.len()) },
     })
 }

@@ -1,16 +1,19 @@
-//! Feeds: add, look, bring in, pause, and their watermarks.
+//! `tidemill feed`: feeds and their watermarks.
 
-use super::watch_sync;
-use crate::args_sync::{FeedAdd, FeedCommand};
-use crate::asking;
-use crate::fail::Failure;
+pub(crate) mod args;
+
+use super::sync::show::{self as sync_show, state_cell};
+use super::sync::watch as watch_sync;
+use crate::failure::Failure;
 use crate::out::{Cell, Out, Style};
+use crate::requests;
 use crate::times::{self, When};
+use args::{FeedAddArgs, FeedCommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tidemill_client::Client;
 use tidemill_core::feed::Watermark;
-use tidemill_core::records::{FeedRecord, Sync};
+use tidemill_core::records::FeedRecord;
 use tidemill_core::run::QueueRun;
 use tidemill_core::{Json, Timestamp, request};
 use tidemill_engine::parse_cron;
@@ -23,25 +26,25 @@ pub(super) async fn command(client: Client, command: FeedCommand, out: Out) -> R
         FeedCommand::Add(add) => add_feed(&client, *add, out).await,
         FeedCommand::List => list(&client, out).await,
         FeedCommand::Show { name } => show(&client, &name, out).await,
-        FeedCommand::Sync { name, full, wait, key } => bring_in(&client, &name, full, wait, key, out).await,
+        FeedCommand::Sync { name, full, wait, key } => start_sync(&client, &name, full, wait, key, out).await,
         FeedCommand::Pause { name, note, until } => pause(&client, &name, note, until, out).await,
         FeedCommand::Resume { name } => resume(&client, &name, out).await,
         FeedCommand::Watermark { name, set, import, note } => {
             watermark(&client, &name, set, import, note, out).await
         }
-        FeedCommand::Heatmap { name } => super::sync_show::heatmap(&client, &name, out).await,
+        FeedCommand::Heatmap { name } => sync_show::heatmap(&client, &name, out).await,
         FeedCommand::Rejects { name, limit } => rejects(&client, name, limit, out).await,
         FeedCommand::Gaps { name, all } => gaps(&client, name, all, out).await,
     }
 }
 
-async fn add_feed(client: &Client, add: FeedAdd, out: Out) -> Result<ExitCode, Failure> {
+async fn add_feed(client: &Client, add: FeedAddArgs, out: Out) -> Result<ExitCode, Failure> {
     request::check_name("feed", &add.name).map_err(Error::from)?;
     request::check_name("project", &add.project).map_err(Error::from)?;
     for cron in add.schedule.iter().chain(&add.full_schedule) {
         parse_cron(cron, &add.time_zone)?;
     }
-    let (scheduled, read_whole) = (add.schedule.is_some(), add.full_schedule.is_some());
+    let (has_schedule, has_full_schedule) = (add.schedule.is_some(), add.full_schedule.is_some());
     let put = PutFeed {
         project_id: add.project,
         kind: add.kind,
@@ -55,20 +58,22 @@ async fn add_feed(client: &Client, add: FeedAdd, out: Out) -> Result<ExitCode, F
         full_schedule: add.full_schedule,
         time_zone: add.time_zone,
     };
-    let kept = client.put_feed(&add.name, &put).await?;
+    let detail = client.put_feed(&add.name, &put).await?;
     if out.is_json() {
-        out.json(&kept);
+        out.print_json(&detail);
         return Ok(ExitCode::SUCCESS);
     }
-    let name = &kept.feed.feed;
-    out.line(format!("feed {name} is read from {}, {}", kept.feed.endpoint, rate(kept.feed.rate)));
-    if scheduled {
-        out.line(format!("schedule feed-{name} brings it in; tidemill up, or a sweeper, must be running"));
+    let name = &detail.feed.feed;
+    out.print(format!("feed {name} reads {}, {}", detail.feed.endpoint, format_rate(detail.feed.rate)));
+    if has_schedule {
+        out.print(format!(
+            "schedule feed-{name} queues syncs while `tidemill up` or `tidemill sweep --loop` is running"
+        ));
     }
-    if read_whole {
-        out.line(format!("schedule full-feed-{name} reads all of it, and finds what it no longer offers"));
+    if has_full_schedule {
+        out.print(format!("schedule full-feed-{name} queues full syncs, which detect removed records"));
     }
-    out.say(format!("hint: tidemill feed sync {name} --wait, while tidemill up is running"));
+    out.inform(format!("hint: tidemill feed sync {name} --wait"));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -76,7 +81,7 @@ async fn list(client: &Client, out: Out) -> Result<ExitCode, Failure> {
     let lines = client.feeds().await?.items;
     if out.is_json() {
         let feeds: Vec<&FeedRecord> = lines.iter().map(|line| &line.feed).collect();
-        out.json(&feeds);
+        out.print_json(&feeds);
         return Ok(ExitCode::SUCCESS);
     }
     let now = client.info().await?.now;
@@ -87,42 +92,30 @@ async fn list(client: &Client, out: Out) -> Result<ExitCode, Failure> {
             vec![
                 feed.feed.feed.as_str().into(),
                 feed.feed.kind.as_str().into(),
-                mark(feed, now).into(),
+                format_watermark(feed, now).into(),
                 line.last_sync.as_ref().map_or_else(|| "never".into(), state_cell),
                 health(feed, now),
             ]
         })
         .collect();
-    out.table(&["FEED", "KIND", "WATERMARK", "LAST SYNC", "ANSWERS"], &rows);
+    out.print_table(&["FEED", "KIND", "WATERMARK", "LAST SYNC", "HEALTH"], &rows);
     if lines.is_empty() {
-        out.say("hint: tidemill feed add NAME --endpoint URL --username U --password-env VAR");
+        out.inform("hint: tidemill feed add NAME --endpoint URL --username USER --password-env VAR");
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A rate, for people.
-fn rate(per_second: u32) -> String {
+fn format_rate(per_second: u32) -> String {
     match per_second {
-        0 => "without a limit of requests".to_owned(),
-        some => format!("at {some} requests/s over all workers"),
+        0 => "without a rate limit".to_owned(),
+        rate => format!("at {rate} requests/s over all workers"),
     }
 }
 
-fn mark(feed: &FeedRecord, now: Timestamp) -> String {
+fn format_watermark(feed: &FeedRecord, now: Timestamp) -> String {
     feed.watermark
         .as_ref()
-        .map_or_else(|| "none".to_owned(), |mark| times::relative(mark.last_updated_at, now))
-}
-
-/// The state of a sync, in its colour.
-pub(super) fn state_cell(sync: &Sync) -> Cell {
-    use tidemill_core::sync::SyncState as S;
-    let style = match sync.state {
-        S::Completed => Style::Good,
-        S::Failed => Style::Bad,
-        S::Created | S::WorkersRunning | S::ConsolidationTriggered | S::Consolidating => Style::Busy,
-    };
-    Cell(format!("{} {}", sync.run_type, sync.state), style)
+        .map_or_else(|| "none".to_owned(), |mark| times::format_relative(mark.last_updated_at, now))
 }
 
 fn health(feed: &FeedRecord, now: Timestamp) -> Cell {
@@ -131,18 +124,18 @@ fn health(feed: &FeedRecord, now: Timestamp) -> Cell {
     match probe {
         Some(at) => {
             let reason = feed.circuit_reason.clone().unwrap_or_default();
-            Cell(format!("down, asked again {}: {reason}", times::relative(at, now)), Style::Bad)
+            Cell::new(format!("down, next probe {}: {reason}", times::format_relative(at, now)), Style::Error)
         }
-        None => Cell("yes".to_owned(), Style::Plain),
+        None => Cell::new("up".to_owned(), Style::Plain),
     }
 }
 
 async fn show(client: &Client, name: &str, out: Out) -> Result<ExitCode, Failure> {
-    asking::feed(name)?;
-    let FeedDetail { feed, syncs: last, gaps, watermark_changes: changes } = client.feed(name).await?;
+    requests::check_feed(name)?;
+    let FeedDetail { feed, syncs, gaps, watermark_changes: changes } = client.feed(name).await?;
     if out.is_json() {
-        out.json(
-            &serde_json::json!({"feed": feed, "syncs": last, "gaps": gaps, "watermark_changes": changes}),
+        out.print_json(
+            &serde_json::json!({"feed": feed, "syncs": syncs, "gaps": gaps, "watermark_changes": changes}),
         );
         return Ok(ExitCode::SUCCESS);
     }
@@ -150,25 +143,29 @@ async fn show(client: &Client, name: &str, out: Out) -> Result<ExitCode, Failure
     let account = feed.feed.username.as_deref().unwrap_or("no account");
     let password =
         feed.feed.password_env.as_deref().map_or_else(String::new, |name| format!(", password in ${name}"));
-    out.line(format!("feed       {name} ({}, project {})", feed.feed.kind, feed.feed.project_id));
-    out.line(format!("endpoint   {} as {account}{password}", feed.feed.endpoint));
-    out.line(format!("rate       {}", rate(feed.feed.rate)));
-    out.line(format!("answers    {}", health(&feed, now).0));
+    out.print(format!("feed       {name} ({}, project {})", feed.feed.kind, feed.feed.project_id));
+    out.print(format!("endpoint   {} as {account}{password}", feed.feed.endpoint));
+    out.print(format!("rate       {}", format_rate(feed.feed.rate)));
+    out.print(format!("health     {}", health(&feed, now).text));
     match &feed.watermark {
         Some(mark) => {
-            out.line(format!("watermark  {} ({})", mark.last_updated_at.to_rfc3339(), mark_age(mark, now)));
+            out.print(format!(
+                "watermark  {} ({})",
+                mark.last_updated_at.to_rfc3339(),
+                format_age(mark, now)
+            ));
         }
-        None => out.line("watermark  none: the next sync reads everything"),
+        None => out.print("watermark  none; the next sync is a full sync"),
     }
     if let Some(url) = &feed.copy_url {
         let state = feed
             .copy_error
             .as_ref()
-            .map_or_else(|| "up to date".to_owned(), |error| format!("late: {error}"));
-        out.line(format!("copy       {url} ({state})"));
+            .map_or_else(|| "up to date".to_owned(), |error| format!("failed: {error}"));
+        out.print(format!("copy       {url} ({state})"));
     }
     for gap in &gaps {
-        out.line(format!(
+        out.print(format!(
             "gap {}     {} to {} dollars: {}",
             gap.gap_id,
             gap.prices.from / 100,
@@ -176,18 +173,18 @@ async fn show(client: &Client, name: &str, out: Out) -> Result<ExitCode, Failure
             gap.reason
         ));
     }
-    if !last.is_empty() {
-        out.line("");
-        super::sync_show::table(&last, now, out);
+    if !syncs.is_empty() {
+        out.print("");
+        sync_show::print_syncs(&syncs, now, out);
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn mark_age(mark: &Watermark, now: Timestamp) -> String {
-    times::relative(mark.last_updated_at, now)
+fn format_age(mark: &Watermark, now: Timestamp) -> String {
+    times::format_relative(mark.last_updated_at, now)
 }
 
-async fn bring_in(
+async fn start_sync(
     client: &Client,
     name: &str,
     full: bool,
@@ -195,20 +192,24 @@ async fn bring_in(
     key: Option<String>,
     out: Out,
 ) -> Result<ExitCode, Failure> {
-    asking::feed(name)?;
-    // In the words of the option, and not in those of the header that carries it.
+    requests::check_feed(name)?;
+    // Checked here, too, so that errors name the option instead of the HTTP header.
     QueueRun { idempotency_key: key.clone(), ..QueueRun::new(name, name) }.check().map_err(Error::from)?;
     let queued = client.start_sync(name, StartSync { full }, key).await?;
     if !out.is_json() {
-        out.say(format!("{} {}", if queued.created { "queued" } else { "there already:" }, queued.run_id));
+        out.inform(format!(
+            "{} {}",
+            if queued.created { "queued" } else { "already queued:" },
+            queued.run_id
+        ));
     }
     if wait {
         return watch_sync::watch(client, &queued.run_id, out).await;
     }
     if out.is_json() {
-        out.json(&queued);
+        out.print_json(&queued);
     } else {
-        out.line(queued.run_id.as_str());
+        out.print(queued.run_id.as_str());
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -220,27 +221,27 @@ async fn pause(
     until: Option<When>,
     out: Out,
 ) -> Result<ExitCode, Failure> {
-    asking::feed(name)?;
+    requests::check_feed(name)?;
     let now = client.info().await?.now;
-    let pause = Pause { note, until_at: until.map(|until| until.from(now)) };
+    let pause = Pause { note, until_at: until.map(|until| until.resolve_future(now)) };
     let flag = client.pause_feed(name, &pause).await?;
     if out.is_json() {
-        out.json(&flag);
+        out.print_json(&flag);
     } else {
-        out.line(format!("feed {name} is paused; pages in hand go on"));
+        out.print(format!("feed {name} is paused; current pages continue"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 async fn resume(client: &Client, name: &str, out: Out) -> Result<ExitCode, Failure> {
-    asking::feed(name)?;
-    let was = client.resume_feed(name).await?.resumed;
+    requests::check_feed(name)?;
+    let was_paused = client.resume_feed(name).await?.resumed;
     if out.is_json() {
-        out.json(&serde_json::json!({"feed": name, "resumed": was}));
-    } else if was {
-        out.line(format!("feed {name} goes on"));
+        out.print_json(&serde_json::json!({"feed": name, "resumed": was_paused}));
+    } else if was_paused {
+        out.print(format!("feed {name} is resumed"));
     } else {
-        out.line(format!("feed {name} was not paused"));
+        out.print(format!("feed {name} was not paused"));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -253,36 +254,38 @@ async fn watermark(
     note: Option<String>,
     out: Out,
 ) -> Result<ExitCode, Failure> {
-    asking::feed(name)?;
+    requests::check_feed(name)?;
     let now = client.info().await?.now;
     let wanted = match (set, import) {
-        (Some(set), _) => {
-            Some(Watermark { last_updated_at: set.from(now), last_run_id: None, last_run_completed_at: None })
-        }
+        (Some(set), _) => Some(Watermark {
+            last_updated_at: set.resolve_future(now),
+            last_run_id: None,
+            last_run_completed_at: None,
+        }),
         (None, Some(file)) => Some(read_watermark(&file)?),
         (None, None) => None,
     };
-    let found = match wanted {
+    let state = match wanted {
         Some(wanted) => client.set_watermark(name, &SetWatermark { watermark: Some(wanted), note }).await?,
         None => client.watermark(name).await?,
     };
     if out.is_json() {
-        out.json(&found.watermark);
+        out.print_json(&state.watermark);
         return Ok(ExitCode::SUCCESS);
     }
     let now = client.info().await?.now;
-    match &found.watermark {
-        Some(mark) => out.line(format!("{} ({})", mark.last_updated_at.to_rfc3339(), mark_age(mark, now))),
-        None => out.line("none: the next sync reads everything"),
+    match &state.watermark {
+        Some(mark) => out.print(format!("{} ({})", mark.last_updated_at.to_rfc3339(), format_age(mark, now))),
+        None => out.print("none; the next sync is a full sync"),
     }
-    let rows: Vec<Vec<Cell>> = found
+    let rows: Vec<Vec<Cell>> = state
         .changes
         .iter()
         .map(|change| {
             let at =
                 |time: Option<Timestamp>| time.map_or_else(|| "none".to_owned(), |time| time.to_rfc3339());
             vec![
-                times::relative(change.changed_at, now).into(),
+                times::format_relative(change.changed_at, now).into(),
                 at(change.before).into(),
                 at(change.after).into(),
                 change.by.as_str().into(),
@@ -291,7 +294,7 @@ async fn watermark(
         })
         .collect();
     if !rows.is_empty() {
-        out.table(&["CHANGED", "FROM", "TO", "BY", "NOTE"], &rows);
+        out.print_table(&["CHANGED", "FROM", "TO", "BY", "NOTE"], &rows);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -300,23 +303,23 @@ fn read_watermark(file: &std::path::Path) -> Result<Watermark, Failure> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| Failure::refused(format!("could not read `{}`: {error}", file.display())))?;
     serde_json::from_str(&text).map_err(|error| {
-        Failure::refused(format!("`{}` holds no watermark: {error}", file.display()))
-            .hint("{\"lastUpdatedAt\": \"2026-01-16T02:00:00Z\", \"lastRunId\": null, \"lastRunCompletedAt\": null}")
+        Failure::refused(format!("`{}` is not a watermark: {error}", file.display()))
+            .with_hint("{\"lastUpdatedAt\": \"2026-01-16T02:00:00Z\", \"lastRunId\": null, \"lastRunCompletedAt\": null}")
     })
 }
 
 async fn rejects(client: &Client, name: Option<String>, limit: usize, out: Out) -> Result<ExitCode, Failure> {
-    name.as_deref().map_or(Ok(()), asking::feed)?;
-    let found = asking::listed(limit, async |after, limit| {
+    name.as_deref().map_or(Ok(()), requests::check_feed)?;
+    let items = requests::read_pages(limit, async |after, limit| {
         client.rejects(&ListRejects { feed: name.clone(), after, limit }).await
     })
     .await?;
     if out.is_json() {
-        out.json(&found);
+        out.print_json(&items);
         return Ok(ExitCode::SUCCESS);
     }
     let now = client.info().await?.now;
-    let rows: Vec<Vec<Cell>> = found
+    let rows: Vec<Vec<Cell>> = items
         .iter()
         .map(|reject| {
             vec![
@@ -324,32 +327,32 @@ async fn rejects(client: &Client, name: Option<String>, limit: usize, out: Out) 
                 reject.stone_id.as_str().into(),
                 reject.stage.as_str().into(),
                 reject.times.to_string().into(),
-                times::relative(reject.last_at, now).into(),
+                times::format_relative(reject.last_at, now).into(),
                 reject.reason.as_str().into(),
             ]
         })
         .collect();
-    out.table(&["FEED", "STONE", "STAGE", "TIMES", "LAST", "REASON"], &rows);
+    out.print_table(&["FEED", "STONE", "STAGE", "TIMES", "LAST", "REASON"], &rows);
     Ok(ExitCode::SUCCESS)
 }
 
 async fn gaps(client: &Client, name: Option<String>, all: bool, out: Out) -> Result<ExitCode, Failure> {
-    name.as_deref().map_or(Ok(()), asking::feed)?;
-    let found = asking::listed(usize::MAX, async |after, limit| {
+    name.as_deref().map_or(Ok(()), requests::check_feed)?;
+    let items = requests::read_pages(usize::MAX, async |after, limit| {
         client.gaps(&ListGaps { feed: name.clone(), all: Some(all), after, limit }).await
     })
     .await?;
     if out.is_json() {
-        out.json(&found);
+        out.print_json(&items);
         return Ok(ExitCode::SUCCESS);
     }
     let now = client.info().await?.now;
-    let rows: Vec<Vec<Cell>> = found
+    let rows: Vec<Vec<Cell>> = items
         .iter()
         .map(|gap| {
             let closed = gap.closed_at.map_or_else(
-                || Cell("open".to_owned(), Style::Odd),
-                |at| Cell(format!("closed {}", times::relative(at, now)), Style::Good),
+                || Cell::new("open".to_owned(), Style::Warning),
+                |at| Cell::new(format!("closed {}", times::format_relative(at, now)), Style::Success),
             );
             vec![
                 gap.gap_id.to_string().into(),
@@ -361,6 +364,6 @@ async fn gaps(client: &Client, name: Option<String>, all: bool, out: Out) -> Res
             ]
         })
         .collect();
-    out.table(&["GAP", "FEED", "DOLLARS", "CHANGED SINCE", "STATE", "REASON"], &rows);
+    out.print_table(&["GAP", "FEED", "DOLLARS", "CHANGED SINCE", "STATE", "REASON"], &rows);
     Ok(ExitCode::SUCCESS)
 }

@@ -1,25 +1,32 @@
-//! Graphs: check, submit, show, watch, cancel, retry, logs, and the schema of their files.
+//! `tidemill graph`: graphs of dependent jobs.
 
-use super::{graph_logs, graph_show, graph_watch};
-use crate::args_graph::{GraphCommand, Submit};
-use crate::fail::Failure;
+pub(crate) mod args;
+mod logs;
+pub(super) mod show;
+pub(super) mod watch;
+
+use crate::failure::Failure;
 use crate::out::{Out, Style, printable};
+use args::{GraphCommand, GraphSubmitArgs};
 use std::io::Read as _;
 use std::path::Path;
 use std::process::ExitCode;
 use tidemill_client::Client;
 use tidemill_core::RunId;
-use tidemill_core::graph::{GraphFault, parse, schema};
+use tidemill_core::graph::{DefinitionError, parse, schema};
 use tidemill_core::limits::GRAPH_BYTES_MAX;
-use tidemill_core::run::Cancelled;
+use tidemill_core::run::CancelOutcome;
 use tidemill_wire::graphs::{CancelGraph, NewGraph, RetryGraph};
 
-/// What needs no database: a file is read, and looked at.
-pub(super) fn alone(command: &GraphCommand, out: Out) -> Option<Result<ExitCode, Failure>> {
+/// Runs a command that needs no database.
+pub(super) fn command_without_database(
+    command: &GraphCommand,
+    out: Out,
+) -> Option<Result<ExitCode, Failure>> {
     match command {
         GraphCommand::Check { file } => Some(check(file, out)),
         GraphCommand::Schema => {
-            out.line(format!("{:#}", schema::schema()));
+            out.print(format!("{:#}", schema::schema()));
             Some(Ok(ExitCode::SUCCESS))
         }
         GraphCommand::Submit(_)
@@ -35,112 +42,115 @@ pub(super) async fn command(client: Client, command: GraphCommand, out: Out) -> 
     match command {
         GraphCommand::Check { file } => check(&file, out),
         GraphCommand::Schema => Ok(ExitCode::SUCCESS),
-        GraphCommand::Submit(order) => submit(&client, order, out).await,
-        GraphCommand::Show { run } => graph_show::show(&client, &run, out).await,
-        GraphCommand::Watch { run } => graph_watch::watch(&client, &run, out).await,
+        GraphCommand::Submit(args) => submit(&client, args, out).await,
+        GraphCommand::Show { run } => show::show(&client, &run, out).await,
+        GraphCommand::Watch { run } => watch::watch(&client, &run, out).await,
         GraphCommand::Cancel { run, jobs, reason } => cancel(&client, &run, jobs, reason, out).await,
         GraphCommand::Retry { run, jobs, watch } => retry(&client, &run, jobs, watch, out).await,
         GraphCommand::Logs { run, job, follow, attempt } => match job {
-            Some(job) => graph_logs::one(&client, &run, &job, attempt, follow, out).await,
-            None => graph_logs::all(&client, &run, follow, out).await,
+            Some(job) => logs::print_job(&client, &run, &job, attempt, follow, out).await,
+            None => logs::print_all(&client, &run, follow, out).await,
         },
     }
 }
 
-/// The text of a file, or of the standard input.
-fn text(file: &Path) -> Result<String, Failure> {
-    let unread = |error: std::io::Error| Failure::usage(format!("could not read {}: {error}", shown(file)));
+/// Reads a file, or standard input.
+fn read_text(file: &Path) -> Result<String, Failure> {
+    let failed =
+        |error: std::io::Error| Failure::usage(format!("could not read {}: {error}", display_name(file)));
     let mut text = String::new();
-    let most = u64::try_from(GRAPH_BYTES_MAX).unwrap_or(u64::MAX);
+    let limit = u64::try_from(GRAPH_BYTES_MAX).unwrap_or(u64::MAX);
     let read = if file == Path::new("-") {
-        std::io::stdin().lock().take(most + 1).read_to_string(&mut text)
+        std::io::stdin().lock().take(limit + 1).read_to_string(&mut text)
     } else {
         let opened = std::fs::File::open(file).map_err(|error| {
-            unread(error).hint("name the file of the graph; tidemill.graph.yaml is the default")
+            failed(error).with_hint("give the path of a graph file; the default is tidemill.graph.yaml")
         })?;
-        opened.take(most + 1).read_to_string(&mut text)
+        opened.take(limit + 1).read_to_string(&mut text)
     };
-    read.map_err(unread)?;
+    read.map_err(failed)?;
     if text.len() > GRAPH_BYTES_MAX {
-        let message = format!("{} is larger than {GRAPH_BYTES_MAX} bytes", shown(file));
+        let message = format!("{} is larger than {GRAPH_BYTES_MAX} bytes", display_name(file));
         return Err(Failure::refused(message));
     }
     Ok(text)
 }
 
-fn shown(file: &Path) -> String {
+fn display_name(file: &Path) -> String {
     if file == Path::new("-") { "standard input".to_owned() } else { file.display().to_string() }
 }
 
 fn check(file: &Path, out: Out) -> Result<ExitCode, Failure> {
-    let text = text(file)?;
+    let text = read_text(file)?;
     match parse(&text) {
         Ok(graph) => {
             let jobs: Vec<&str> = graph.jobs.iter().map(|job| job.name.as_str()).collect();
             if out.is_json() {
-                out.json(
+                out.print_json(
                     &serde_json::json!({"is_sound": true, "name": graph.name, "jobs": jobs, "faults": []}),
                 );
             } else {
                 let count = if jobs.len() == 1 { "1 job".to_owned() } else { format!("{} jobs", jobs.len()) };
-                out.line(format!("{} is sound: {count}", shown(file)));
+                out.print(format!("{} is valid: {count}", display_name(file)));
             }
             Ok(ExitCode::SUCCESS)
         }
-        Err(faults) if out.is_json() => {
-            out.json(&serde_json::json!({"is_sound": false, "name": null, "jobs": [], "faults": faults}));
+        Err(errors) if out.is_json() => {
+            out.print_json(
+                &serde_json::json!({"is_sound": false, "name": null, "jobs": [], "faults": errors}),
+            );
             Ok(ExitCode::from(3))
         }
-        Err(faults) => Err(told(file, &faults, out)),
+        Err(errors) => Err(report(file, &errors, out)),
     }
 }
 
-/// Tells every fault at its place, and what is left to say.
-fn told(file: &Path, faults: &[GraphFault], out: Out) -> Failure {
-    for fault in faults {
-        let place = format!("{}:{}:{}:", shown(file), fault.line, fault.column);
-        out.say(format!("{} {}", out.paint(&place, Style::Bold), printable(&fault.message)));
-        if let Some(hint) = &fault.hint {
-            out.say(format!("    hint: {}", printable(hint)));
+/// Prints every error with its line and column, and returns the summary.
+fn report(file: &Path, errors: &[DefinitionError], out: Out) -> Failure {
+    for error in errors {
+        let position = format!("{}:{}:{}:", display_name(file), error.line, error.column);
+        out.inform(format!("{} {}", out.paint(&position, Style::Bold), printable(&error.message)));
+        if let Some(hint) = &error.hint {
+            out.inform(format!("    hint: {}", printable(hint)));
         }
     }
-    let count = if faults.len() == 1 { "1 fault".to_owned() } else { format!("{} faults", faults.len()) };
-    Failure::refused(format!("{} has {count}", shown(file))).coded("bad_graph")
+    let count = if errors.len() == 1 { "1 error".to_owned() } else { format!("{} errors", errors.len()) };
+    Failure::refused(format!("{} has {count}", display_name(file))).with_code("bad_graph")
 }
 
-async fn submit(client: &Client, order: Submit, out: Out) -> Result<ExitCode, Failure> {
-    let text = text(&order.file)?;
-    if let Err(faults) = parse(&text) {
-        return Err(told(&order.file, &faults, out));
+async fn submit(client: &Client, args: GraphSubmitArgs, out: Out) -> Result<ExitCode, Failure> {
+    let text = read_text(&args.file)?;
+    if let Err(errors) = parse(&text) {
+        return Err(report(&args.file, &errors, out));
     }
     let graph = NewGraph {
-        project: order.project,
-        env: order.env,
+        project: args.project,
+        env: args.env,
         text,
-        only: order.only,
-        workspace: order.workspace,
-        rerun_needed: order.rerun_needed,
+        only: args.only,
+        workspace: args.workspace,
+        rerun_needed: args.rerun_needed,
         priority: 0,
-        git_sha: order.git_sha,
-        git_ref: order.git_ref,
+        git_sha: args.git_sha,
+        git_ref: args.git_ref,
     };
-    // A key of our own makes it safe to ask again where an answer is lost.
-    let given = order.key.is_some();
-    let key = order.key.unwrap_or_else(|| format!("cli-{}", uuid::Uuid::new_v4()));
+    // With a key, the request can be retried when the response is lost.
+    let has_own_key = args.key.is_some();
+    let key = args.key.unwrap_or_else(|| format!("cli-{}", uuid::Uuid::new_v4()));
     let submitted = client.submit_graph(&graph, Some(key)).await?;
     if out.is_json() {
-        out.json(&submitted);
+        out.print_json(&submitted);
     } else {
-        out.line(submitted.run_id.as_str());
-        if given && !submitted.created {
-            out.say("this key was used before: that graph is shown");
+        out.print(submitted.run_id.as_str());
+        if has_own_key && !submitted.created {
+            out.inform("a graph with this key exists already; its run is printed");
         }
         if submitted.reused > 0 {
-            out.say(format!("{} of {} jobs are reused", submitted.reused, submitted.jobs));
+            out.inform(format!("{} of {} jobs are reused", submitted.reused, submitted.jobs));
         }
     }
-    if order.watch {
-        return graph_watch::watch(client, &submitted.run_id, out).await;
+    if args.watch {
+        return watch::watch(client, &submitted.run_id, out).await;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -152,19 +162,19 @@ pub(super) async fn cancel(
     reason: Option<String>,
     out: Out,
 ) -> Result<ExitCode, Failure> {
-    let done = client.cancel_graph(run, &CancelGraph { jobs, reason }).await?;
-    if done.outcome == Cancelled::Ended {
+    let outcome = client.cancel_graph(run, &CancelGraph { jobs, reason }).await?;
+    if outcome.outcome == CancelOutcome::Ended {
         let status = client.graph(run).await?.status;
-        let message = format!("graph {run} has ended as {status}: there is nothing to cancel");
+        let message = format!("graph {run} has already ended: {status}");
         return Err(Failure::refused(message));
     }
     if out.is_json() {
-        out.json(&done);
-    } else if done.jobs == 0 {
-        out.line(format!("nothing of graph {run} was left to stop, or it was asked to before"));
+        out.print_json(&outcome);
+    } else if outcome.jobs == 0 {
+        out.print(format!("graph {run} has no jobs left to cancel"));
     } else {
-        let jobs = if done.jobs == 1 { "1 job".to_owned() } else { format!("{} jobs", done.jobs) };
-        out.line(format!("{jobs} of graph {run} will stop; agents confirm what they had begun"));
+        let jobs = if outcome.jobs == 1 { "1 job".to_owned() } else { format!("{} jobs", outcome.jobs) };
+        out.print(format!("{jobs} of graph {run} will stop; agents confirm started jobs"));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -177,26 +187,26 @@ async fn retry(
     out: Out,
 ) -> Result<ExitCode, Failure> {
     let retried = client.retry_graph(run, &RetryGraph { jobs }).await?;
-    tried_again(client, &retried, watch, out).await
+    print_retry(client, &retried, watch, out).await
 }
 
-/// Says which run tries again, and follows it where asked.
-pub(super) async fn tried_again(
+/// Prints the id of the new run, and follows it if requested.
+pub(super) async fn print_retry(
     client: &Client,
-    retried: &tidemill_core::run::Retried,
+    retried: &tidemill_core::run::RetryOutcome,
     watch: bool,
     out: Out,
 ) -> Result<ExitCode, Failure> {
     if out.is_json() {
-        out.json(retried);
+        out.print_json(retried);
     } else {
-        out.line(retried.run_id.as_str());
+        out.print(retried.run_id.as_str());
         if !retried.created {
-            out.say("this graph had been tried again before; that try is shown");
+            out.inform("this graph was already retried; the id of that run is printed");
         }
     }
     if watch {
-        return graph_watch::watch(client, &retried.run_id, out).await;
+        return watch::watch(client, &retried.run_id, out).await;
     }
     Ok(ExitCode::SUCCESS)
 }

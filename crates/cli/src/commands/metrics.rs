@@ -1,42 +1,49 @@
-//! What a process counts, said at an address of its own: for the roles that run apart from a server.
+//! The metrics endpoint of services that run without a server.
 
+use super::agent::args::AgentCommand;
 use crate::args::Command;
-use crate::args_agent::AgentCommand;
-use crate::args_server::Watched;
-use crate::args_sync::Workers;
-use crate::fail::Failure;
+use crate::failure::Failure;
 use crate::out::Out;
+use clap::Args;
+use std::net::SocketAddr;
 use tokio::net::TcpListener;
 
-/// Begins to say it, where the command asks for that. It ends with the process.
+/// Metrics endpoint of a service; the server has one at its own address
+#[derive(Debug, Clone, Args)]
+pub(crate) struct MetricsArgs {
+    /// Serve Prometheus metrics at http://ADDR/metrics, without authentication
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics_listen: Option<SocketAddr>,
+}
+
+/// Starts the metrics endpoint, if the command has the option. It ends with the process.
 pub(super) async fn listen(command: &Command, out: Out) -> Result<(), Failure> {
-    let Some(address) = watched(command).and_then(|watched| watched.metrics_listen) else { return Ok(()) };
+    let Some(address) = metrics_args(command).and_then(|args| args.metrics_listen) else { return Ok(()) };
     let listener = TcpListener::bind(address).await.map_err(|error| {
-        Failure::outage(format!("could not say metrics on {address}: {error}"))
-            .hint("--metrics-listen names another address")
+        Failure::outage(format!("could not serve metrics on {address}: {error}"))
+            .with_hint("use another address for --metrics-listen")
     })?;
     let local = listener.local_addr().unwrap_or(address);
     tidemill_api::metrics::install();
-    // The server supervises itself, connection by connection; it ends with the process.
+    // The server supervises its own loop, and ends with the process.
     tokio::spawn(tidemill_api::metrics::serve(listener));
     if out.is_json() {
-        out.json(&serde_json::json!({"metrics": format!("http://{local}/metrics")}));
+        out.print_json(&serde_json::json!({"metrics": format!("http://{local}/metrics")}));
     }
-    out.say(format!("metrics are at http://{local}/metrics"));
+    out.inform(format!("the metrics are at http://{local}/metrics"));
     Ok(())
 }
 
-/// How the process of a command is watched, where it is one that goes on.
-fn watched(command: &Command) -> Option<&Watched> {
+fn metrics_args(command: &Command) -> Option<&MetricsArgs> {
     match command {
-        Command::Controller(watched)
-        | Command::Scheduler { watched, .. }
-        | Command::Consolidator { watched, .. }
-        | Command::Sweep { watched, .. }
-        | Command::Worker(Workers { watched, .. }) => Some(watched),
-        Command::Work(work) => Some(&work.watched),
-        Command::Up(up) => Some(&up.watched),
-        Command::Agent { command: AgentCommand::Run(order) } => Some(&order.watched),
+        Command::Controller(metrics) => Some(metrics),
+        Command::Scheduler(args) => Some(&args.metrics),
+        Command::Consolidator(args) => Some(&args.metrics),
+        Command::Sweep(args) => Some(&args.metrics),
+        Command::Worker(args) => Some(&args.metrics),
+        Command::Work(args) => Some(&args.metrics),
+        Command::Up(args) => Some(&args.metrics),
+        Command::Agent { command: AgentCommand::Run(args) } => Some(&args.metrics),
         Command::Agent {
             command: AgentCommand::List | AgentCommand::Drain { .. } | AgentCommand::Forget { .. },
         }
@@ -61,9 +68,9 @@ fn watched(command: &Command) -> Option<&Watched> {
         | Command::Server(_)
         | Command::Supplier(_)
         | Command::Stats
-        | Command::Backup { .. }
+        | Command::Backup(_)
         | Command::Config { .. }
         | Command::Doctor
-        | Command::Completions { .. } => None,
+        | Command::Completions(_) => None,
     }
 }

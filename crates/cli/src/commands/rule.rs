@@ -1,86 +1,88 @@
-//! Rules: add, list, remove, import, apply, test.
+//! `tidemill rule`: pricing rules.
 
-use crate::args_sync::{RuleAdd, RuleCommand, RuleTest};
-use crate::asking;
-use crate::fail::Failure;
+pub(crate) mod args;
+
+use crate::failure::Failure;
 use crate::out::{Cell, Out};
+use crate::requests;
+use args::{RuleAddArgs, RuleCommand, RuleTestArgs};
 use std::path::Path;
 use std::process::ExitCode;
 use tidemill_client::Client;
-use tidemill_core::pricing::{PricingRule, Repriced};
+use tidemill_core::pricing::{PricingRule, RepriceSummary};
 use tidemill_store::Error;
-use tidemill_wire::rules::{ImportRules, NewRule, Reprice, TryStone};
+use tidemill_wire::rules::{ImportRules, NewRule, Reprice, SampleStone};
 use uuid::Uuid;
 
 pub(super) async fn command(client: Client, command: RuleCommand, out: Out) -> Result<ExitCode, Failure> {
     match command {
         RuleCommand::Add(add) => {
-            let rule = rule_of(*add);
+            let rule = pricing_rule(*add);
             rule.check().map_err(Error::from)?;
-            let rule = client.add_rule(&NewRule::from(rule), Some(key())).await?;
+            let rule = client.add_rule(&NewRule::from(rule), Some(new_key())).await?;
             if out.is_json() {
-                out.json(&rule);
+                out.print_json(&rule);
             } else {
-                out.line(format!("rule {} is in place", rule.rule_id));
-                out.say("hint: tidemill rule apply FEED prices the stones that are there");
+                out.print(format!("rule {} added", rule.rule_id));
+                out.inform("hint: tidemill rule apply FEED");
             }
         }
         RuleCommand::List => list(&client, out).await?,
         RuleCommand::Remove { id } => {
             client.remove_rule(id).await?;
             if out.is_json() {
-                out.json(&serde_json::json!({"rule_id": id, "removed": true}));
+                out.print_json(&serde_json::json!({"rule_id": id, "removed": true}));
             } else {
-                out.line(format!("rule {id} is removed"));
+                out.print(format!("rule {id} removed"));
             }
         }
         RuleCommand::Import { file, replace } => {
             let rules = read_rules(&file)?.into_iter().map(NewRule::from).collect();
-            let added = client.import_rules(&ImportRules { rules, replace }, Some(key())).await?.added;
+            let added = client.import_rules(&ImportRules { rules, replace }, Some(new_key())).await?.added;
             if out.is_json() {
-                out.json(&serde_json::json!({"added": added}));
+                out.print_json(&serde_json::json!({"added": added}));
             } else {
-                out.line(format!("{} rules are in place", added.len()));
+                out.print(format!("{} rules added", added.len()));
             }
         }
         RuleCommand::Apply { feed, batch } => {
-            asking::feed(&feed)?;
+            requests::check_feed(&feed)?;
             let done = apply(&client, &feed, batch, out).await?;
             if out.is_json() {
-                out.json(&done);
+                out.print_json(&done);
             } else {
-                out.line(format!(
-                    "{} stones of {feed} were priced again by version {} of the rules; {} were rejected",
+                out.print(format!(
+                    "{} stones of {feed} repriced with version {} of the rules; {} rejected",
                     done.stones, done.rules_version, done.rejected
                 ));
             }
         }
-        RuleCommand::Test(test) => try_stone(&client, *test, out).await?,
+        RuleCommand::Test(test) => test_rules(&client, *test, out).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prices stones until none is left, some with each request. Begun again after a break, it passes over what is done.
-async fn apply(client: &Client, feed: &str, batch: Option<u16>, out: Out) -> Result<Repriced, Failure> {
-    let mut all = Repriced::default();
-    let mut asked = Reprice { after: None, limit: batch };
+/// Reprices stones in batches. A second call skips the stones that already have the current version of the rules.
+async fn apply(client: &Client, feed: &str, batch: Option<u16>, out: Out) -> Result<RepriceSummary, Failure> {
+    let mut total = RepriceSummary::default();
+    let mut request = Reprice { after: None, limit: batch };
     loop {
-        let some = client.reprice(feed, &asked).await?;
-        all.rules_version = some.rules_version;
-        all.stones += some.stones;
-        all.rejected += some.rejected;
-        let Some(next) = some.next else { return Ok(all) };
-        out.say(format!("{} stones of {feed} are priced again so far", all.stones));
-        asked.after = Some(next);
+        let batch = client.reprice(feed, &request).await?;
+        total.rules_version = batch.rules_version;
+        total.stones += batch.stones;
+        total.rejected += batch.rejected;
+        let Some(next) = batch.next else { return Ok(total) };
+        out.inform(format!("{} stones of {feed} repriced so far", total.stones));
+        request.after = Some(next);
     }
 }
 
-/// A key of this one request, so that it can be asked again when the answer is lost.
-fn key() -> String {
+/// Creates an idempotency key, so that the request can be retried when the response is lost.
+fn new_key() -> String {
     format!("cli-{}", Uuid::new_v4())
 }
 
-fn rule_of(add: RuleAdd) -> PricingRule {
+fn pricing_rule(add: RuleAddArgs) -> PricingRule {
     PricingRule {
         rule_id: 0,
         priority: add.priority,
@@ -102,7 +104,7 @@ fn read_rules(file: &Path) -> Result<Vec<PricingRule>, Failure> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| Failure::refused(format!("could not read `{}`: {error}", file.display())))?;
     let rules: Vec<PricingRule> = serde_json::from_str(&text)
-        .map_err(|error| Failure::refused(format!("`{}` holds no rules: {error}", file.display())))?;
+        .map_err(|error| Failure::refused(format!("`{}` is not a list of rules: {error}", file.display())))?;
     for rule in &rules {
         rule.check().map_err(Error::from)?;
     }
@@ -112,7 +114,7 @@ fn read_rules(file: &Path) -> Result<Vec<PricingRule>, Failure> {
 async fn list(client: &Client, out: Out) -> Result<(), Failure> {
     let rules = client.rules().await?.items;
     if out.is_json() {
-        out.json(&rules);
+        out.print_json(&rules);
         return Ok(());
     }
     let rows: Vec<Vec<Cell>> = rules
@@ -121,18 +123,18 @@ async fn list(client: &Client, out: Out) -> Result<(), Failure> {
             vec![
                 rule.rule_id.to_string().into(),
                 rule.priority.to_string().into(),
-                criteria(rule).into(),
-                decimal(i64::from(rule.markup), 4).into(),
+                describe_criteria(rule).into(),
+                format_decimal(i64::from(rule.markup), 4).into(),
                 rule.rating.map_or_else(|| "–".to_owned(), |rating| rating.to_string()).into(),
                 if rule.active { "yes" } else { "no" }.into(),
             ]
         })
         .collect();
-    out.table(&["RULE", "PRIORITY", "STONES", "MARKUP", "RATING", "ACTIVE"], &rows);
+    out.print_table(&["RULE", "PRIORITY", "STONES", "MARKUP", "RATING", "ACTIVE"], &rows);
     Ok(())
 }
 
-fn criteria(rule: &PricingRule) -> String {
+fn describe_criteria(rule: &PricingRule) -> String {
     let mut words = Vec::new();
     words.extend(rule.feed.clone());
     words.extend(rule.stone_type.map(|kind| kind.to_string()));
@@ -142,23 +144,25 @@ fn criteria(rule: &PricingRule) -> String {
     }
     let range = |name: &str, low: Option<i64>, high: Option<i64>| match (low, high) {
         (None, None) => None,
-        (Some(low), None) => Some(format!("{name} ≥ {}", decimal(low, 2))),
-        (None, Some(high)) => Some(format!("{name} ≤ {}", decimal(high, 2))),
-        (Some(low), Some(high)) => Some(format!("{name} {}–{}", decimal(low, 2), decimal(high, 2))),
+        (Some(low), None) => Some(format!("{name} ≥ {}", format_decimal(low, 2))),
+        (None, Some(high)) => Some(format!("{name} ≤ {}", format_decimal(high, 2))),
+        (Some(low), Some(high)) => {
+            Some(format!("{name} {}–{}", format_decimal(low, 2), format_decimal(high, 2)))
+        }
     };
     words.extend(range("carats", rule.points_min, rule.points_max));
     words.extend(range("dollars", rule.price_min, rule.price_max));
     if words.is_empty() { "all".to_owned() } else { words.join(", ") }
 }
 
-/// A whole number as one with so many decimals.
-fn decimal(value: i64, places: u32) -> String {
+/// Formats an integer as a number with `places` decimals.
+fn format_decimal(value: i64, places: u32) -> String {
     let unit = 10_i64.pow(places);
     format!("{}.{:0width$}", value / unit, (value % unit).abs(), width = places as usize)
 }
 
-async fn try_stone(client: &Client, test: RuleTest, out: Out) -> Result<(), Failure> {
-    let stone = TryStone {
+async fn test_rules(client: &Client, test: RuleTestArgs, out: Out) -> Result<(), Failure> {
+    let stone = SampleStone {
         feed: test.feed,
         price: test.price,
         points: test.carats,
@@ -168,17 +172,20 @@ async fn try_stone(client: &Client, test: RuleTest, out: Out) -> Result<(), Fail
     };
     let priced = client.test_rules(&stone).await?;
     if out.is_json() {
-        out.json(&priced);
+        out.print_json(&priced);
         return Ok(());
     }
     match priced.rule_id {
-        Some(rule) => out.line(format!(
-            "rule {rule} prices it at {} dollars (× {}), rating {}",
-            decimal(priced.retail_price, 2),
-            decimal(i64::from(priced.markup), 4),
+        Some(rule) => out.print(format!(
+            "rule {rule} applies: {} dollars (× {}), rating {}",
+            format_decimal(priced.retail_price, 2),
+            format_decimal(i64::from(priced.markup), 4),
             priced.rating.map_or_else(|| "–".to_owned(), |rating| rating.to_string())
         )),
-        None => out.line(format!("no rule fits: it stays at {} dollars", decimal(priced.retail_price, 2))),
+        None => out.print(format!(
+            "no rule matches: the price stays {} dollars",
+            format_decimal(priced.retail_price, 2)
+        )),
     }
     Ok(())
 }

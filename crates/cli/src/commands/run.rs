@@ -1,36 +1,37 @@
-//! Runs: queue, list, show, events, cancel, fail, retry, why, artifacts.
+//! `tidemill run`: runs of the queue.
 
-use super::{show, watch};
-use crate::args::{ArtifactCommand, Request, RunCommand};
-use crate::args_list::{RunFail, RunList};
-use crate::asking;
-use crate::fail::Failure;
-use crate::out::{Cell, Out};
-use crate::times::{self, When};
+pub(crate) mod args;
+mod list;
+mod show;
+mod watch;
+
+use crate::failure::Failure;
+use crate::out::Out;
+use crate::times::When;
+use args::{ArtifactCommand, RunCommand, RunFailArgs, RunRequestArgs};
 use std::process::ExitCode;
 use tidemill_client::Client;
 use tidemill_core::event::Level;
 use tidemill_core::limits::BATCH_MAX;
-use tidemill_core::run::{Applied, Cancelled, Lane, QueueRun, Queued, Run};
-use tidemill_core::shell::pasted;
-use tidemill_core::{Json, RunId, Timestamp};
+use tidemill_core::run::{CancelOutcome, ChangeOutcome, Lane, QueueOutcome, QueueRun};
+use tidemill_core::{Json, RunId};
 use tidemill_engine::Clock;
 use tidemill_store::Error;
-use tidemill_wire::runs::{Fail, ListArtifacts, ListEvents, ListRuns, NewArtifact};
+use tidemill_wire::runs::{Fail, ListArtifacts, ListEvents, NewArtifact};
 
 pub(super) async fn command(client: Client, command: RunCommand, out: Out) -> Result<ExitCode, Failure> {
     match command {
         RunCommand::Queue { request, idempotency_key, available_at, expires_at, watch } => {
-            let mut wanted = asked(*request);
+            let mut wanted = queue_run(*request);
             wanted.idempotency_key = idempotency_key;
             let info = client.info().await?;
-            wanted.available_at = available_at.map(|when: When| when.from(info.now));
-            wanted.expires_at = expires_at.map(|when: When| when.from(info.now));
-            // In the words of the options: the server says the same of the fields of its own requests.
+            wanted.available_at = available_at.map(|when: When| when.resolve_future(info.now));
+            wanted.expires_at = expires_at.map(|when: When| when.resolve_future(info.now));
+            // Checked here, too, so that errors name the options instead of the fields of the request.
             wanted.check().map_err(Error::from)?;
             queue(&client, wanted, info.project.is_some(), watch, out).await
         }
-        RunCommand::List(asked) => list(&client, *asked, out).await,
+        RunCommand::List(args) => list::list(&client, *args, out).await,
         RunCommand::Show { id } => show::show(&client, &id, out).await,
         RunCommand::Events { id, level, after, limit } => {
             events(&client, &id, level, after, limit as usize, out).await
@@ -42,7 +43,7 @@ pub(super) async fn command(client: Client, command: RunCommand, out: Out) -> Re
             }
             cancel(&client, &id, reason, out).await
         }
-        RunCommand::Fail(RunFail { id, retry, reason }) => {
+        RunCommand::Fail(RunFailArgs { id, retry, reason }) => {
             fail(&client, &id, Fail { reason, retry }, out).await
         }
         RunCommand::Retry { id } => retry(&client, &id, out).await,
@@ -51,8 +52,8 @@ pub(super) async fn command(client: Client, command: RunCommand, out: Out) -> Re
     }
 }
 
-/// The request that the options describe.
-pub(super) fn asked(request: Request) -> QueueRun {
+/// Converts the options into a request.
+pub(super) fn queue_run(request: RunRequestArgs) -> QueueRun {
     let secs = |length: std::time::Duration| i32::try_from(length.as_secs()).unwrap_or(i32::MAX);
     QueueRun {
         git_sha: request.git_sha,
@@ -68,135 +69,36 @@ pub(super) fn asked(request: Request) -> QueueRun {
     }
 }
 
-/// Queues a run, under an id that is made here, so that it can be asked again when the answer is lost.
+/// Queues a run with an id of our own, so that the request can be retried when the response is lost.
 async fn queue(
     client: &Client,
     mut wanted: QueueRun,
-    of_one_project: bool,
+    is_project_token: bool,
     follow: bool,
     out: Out,
 ) -> Result<ExitCode, Failure> {
     let id = Clock::Database.run_id();
-    let queued = if of_one_project {
-        // Such a caller may not choose the id: a key does the same.
+    let queued = if is_project_token {
+        // A token of one project may not choose the id. An idempotency key has the same effect.
         wanted.idempotency_key.get_or_insert_with(|| format!("cli-{id}"));
         client.queue_run(wanted).await?
     } else {
         client.queue_run_as(wanted, Some(id.clone())).await?
     };
-    // An answer that was lost and asked again says "not created"; our own id says otherwise.
-    let queued = Queued { created: queued.created || queued.run_id == id, ..queued };
+    // The response to a retry reports "not created", although the first request created the run with our id.
+    let queued = QueueOutcome { created: queued.created || queued.run_id == id, ..queued };
     if out.is_json() {
-        out.json(&queued);
+        out.print_json(&queued);
     } else {
-        out.line(queued.run_id.as_str());
+        out.print(queued.run_id.as_str());
         if !queued.created {
-            out.say(format!(
-                "this key was used before: the run exists since {}",
+            out.inform(format!(
+                "a run with this key exists already; it was queued at {}",
                 queued.queued_at.to_rfc3339()
             ));
         }
     }
     if follow { watch::watch(client, queued.run_id, out).await } else { Ok(ExitCode::SUCCESS) }
-}
-
-/// Where the name stands in the table of runs, where one has a name.
-const NAME_PLACE: usize = 2;
-
-/// The question that the options ask.
-async fn filter(client: &Client, asked: RunList) -> Result<ListRuns, Failure> {
-    asked.project.as_deref().map_or(Ok(()), asking::project)?;
-    asked.feed.as_deref().map_or(Ok(()), asking::feed)?;
-    let is_relative = |when: &Option<When>| matches!(when, Some(When::In(_)));
-    // A duration reaches back from the server's clock, by which runs are queued.
-    let reaches_back = is_relative(&asked.since) || is_relative(&asked.until);
-    let now = if reaches_back { client.info().await?.now } else { Timestamp::UNIX_EPOCH };
-    Ok(ListRuns {
-        project: asked.project,
-        env: asked.env,
-        status: asked.status.or(asked.state),
-        lane: asked.lane,
-        feed: asked.feed,
-        since: asked.since.map(|when| when.before(now)),
-        until: asked.until.map(|when| when.before(now)),
-        id_prefix: asked.id,
-        sha_prefix: asked.sha,
-        ref_prefix: asked.git_ref,
-        name_prefix: asked.name,
-        after: asked.before,
-        limit: Some(asked.limit),
-    })
-}
-
-/// The command that shows the runs after a page, with everything that was asked for.
-fn older(asked: &ListRuns, last: &str) -> String {
-    let time =
-        |time: &Option<Timestamp>| time.map(|time| time.to_rfc3339_opts(chrono::SecondsFormat::Micros, true));
-    let options = [
-        ("--project", asked.project.clone()),
-        ("--env", asked.env.clone()),
-        ("--status", asked.status.map(|status| status.to_string())),
-        ("--lane", asked.lane.map(|lane| lane.to_string())),
-        ("--feed", asked.feed.clone()),
-        ("--since", time(&asked.since)),
-        ("--until", time(&asked.until)),
-        ("--id", asked.id_prefix.clone()),
-        ("--sha", asked.sha_prefix.clone()),
-        ("--ref", asked.ref_prefix.clone()),
-        ("--name", asked.name_prefix.clone()),
-    ];
-    let mut words = vec!["tidemill run list".to_owned()];
-    words.extend(options.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", pasted(&value?)))));
-    words.push(format!("--before {last}"));
-    words.join(" ")
-}
-
-async fn list(client: &Client, asked: RunList, out: Out) -> Result<ExitCode, Failure> {
-    let asked = filter(client, asked).await?;
-    let page = client.runs(&asked).await?;
-    let runs = page.items;
-    if out.is_json() {
-        out.json(&runs.iter().map(show::named).collect::<Vec<_>>());
-        return Ok(ExitCode::SUCCESS);
-    }
-    if runs.is_empty() {
-        out.say("no run fits; queue one: tidemill run queue --project P --env E");
-        return Ok(ExitCode::SUCCESS);
-    }
-    let now = client.info().await?.now;
-    let mut header = vec!["RUN", "STATE", "ENVIRONMENT", "TRY", "QUEUED", "TOOK", "WORKER", "REF"];
-    let mut rows: Vec<Vec<Cell>> = runs.iter().map(|run| row(run, now)).collect();
-    // Runs of lane `ops` have no name: where there are no others, nobody misses the column.
-    if runs.iter().any(|run| run.name().is_some()) {
-        header.insert(NAME_PLACE, "NAME");
-        for (run, row) in runs.iter().zip(&mut rows) {
-            row.insert(NAME_PLACE, run.name().unwrap_or("–").into());
-        }
-    }
-    out.table(&header, &rows);
-    if let Some(last) = page.next {
-        out.say(format!("older ones: {}", older(&asked, &last)));
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn row(run: &Run, now: Timestamp) -> Vec<Cell> {
-    let took = match (run.started_at, run.finished_at) {
-        (Some(started), finished) => times::rough(finished.unwrap_or(now) - started),
-        (None, _) => "–".to_owned(),
-    };
-    let sha: Option<String> = run.git_sha.as_ref().map(|sha| sha.chars().take(9).collect());
-    let reference = [run.git_ref.as_deref(), sha.as_deref()];
-    vec![
-        run.run_id.as_str().into(),
-        Cell(show::state(run), show::style(run)),
-        run.env_id.as_str().into(),
-        run.attempt.to_string().into(),
-        times::relative(run.queued_at, now).into(),
-        took.into(),
-        run.claimed_by.clone().unwrap_or_else(|| "–".to_owned()).into(),
-        reference.into_iter().flatten().collect::<Vec<_>>().join(" ").into(),
-    ]
 }
 
 async fn events(
@@ -210,68 +112,69 @@ async fn events(
     let (mut events, mut after) = (Vec::new(), after);
     while events.len() < limit {
         let rows = (limit - events.len()).min(BATCH_MAX);
-        let asked = ListEvents { after: Some(after), limit: u16::try_from(rows).ok() };
-        let page = client.events(id, &asked).await?.items;
+        let request = ListEvents { after: Some(after), limit: u16::try_from(rows).ok() };
+        let page = client.events(id, &request).await?.items;
         after = page.last().map_or(after, |event| event.seq);
-        let whole = page.len() < rows;
+        let is_last_page = page.len() < rows;
         events.extend(page);
-        if whole {
+        if is_last_page {
             break;
         }
     }
-    let full = events.len() == limit;
+    let is_full = events.len() == limit;
     events.retain(|event| level.is_none_or(|level| event.level >= level));
     if out.is_json() {
-        out.json(&events);
+        out.print_json(&events);
         return Ok(ExitCode::SUCCESS);
     }
     for event in &events {
-        out.line(watch::told(event, out));
+        out.print(watch::format_event(event, out));
     }
-    if full {
-        out.say(format!("there may be more: tidemill run events {} --after {after}", id.in_shell()));
+    if is_full {
+        out.inform(format!("for later events: tidemill run events {} --after {after}", id.in_shell()));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 async fn cancel(client: &Client, id: &RunId, reason: Option<String>, out: Out) -> Result<ExitCode, Failure> {
-    let answer = client.cancel_run(id, reason).await?;
-    let (outcome, live) = (answer.outcome, answer.live_successor);
+    let response = client.cancel_run(id, reason).await?;
+    let (outcome, live) = (response.outcome, response.live_successor);
     if out.is_json() {
-        out.json(&serde_json::json!({"run_id": id, "outcome": outcome, "live_successor": live}));
+        out.print_json(&serde_json::json!({"run_id": id, "outcome": outcome, "live_successor": live}));
     }
     match outcome {
-        Cancelled::Cancelled if !out.is_json() => out.line(format!("run {id} is cancelled")),
-        Cancelled::Requested if !out.is_json() => {
-            out.line(format!("run {id} was asked to stop; its worker confirms, or the sweeper ends it"));
+        CancelOutcome::Cancelled if !out.is_json() => out.print(format!("run {id} is cancelled")),
+        CancelOutcome::Requested if !out.is_json() => {
+            out.print(format!(
+                "cancel of run {id} is requested; its worker confirms it, or the sweeper ends the run"
+            ));
         }
-        Cancelled::Ended => {
+        CancelOutcome::Ended => {
             let run = client.run(id).await?;
-            let failure =
-                Failure::refused(format!("run {id} has ended as {}: there is nothing to cancel", run.status));
+            let message = format!("run {id} has already ended: {}", run.status);
             return Err(match live {
-                Some(next) => failure
-                    .hint(format!("its request goes on as {next}: tidemill run cancel {}", next.in_shell())),
-                None => failure,
+                Some(next) => Failure::refused(format!("{message}; its successor is {next}"))
+                    .with_hint(format!("tidemill run cancel {}", next.in_shell())),
+                None => Failure::refused(message),
             });
         }
-        Cancelled::Cancelled | Cancelled::Requested => {}
+        CancelOutcome::Cancelled | CancelOutcome::Requested => {}
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn fail(client: &Client, id: &RunId, ask: Fail, out: Out) -> Result<ExitCode, Failure> {
-    let answer = client.fail_run(id, &ask).await?;
+async fn fail(client: &Client, id: &RunId, request: Fail, out: Out) -> Result<ExitCode, Failure> {
+    let response = client.fail_run(id, &request).await?;
     if out.is_json() {
-        out.json(&answer);
+        out.print_json(&response);
         return Ok(ExitCode::SUCCESS);
     }
-    match &answer.successor {
-        Some(next) => out.line(format!("run {id} is failed; run {next} carries its request on")),
-        None => out.line(format!("run {id} is failed")),
+    match &response.successor {
+        Some(next) => out.print(format!("run {id} is failed; run {next} is its successor")),
+        None => out.print(format!("run {id} is failed")),
     }
-    if answer.outcome == Applied::Duplicate {
-        out.say("an earlier call had failed it");
+    if response.outcome == ChangeOutcome::Duplicate {
+        out.inform("the run was already failed by an earlier request");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -279,11 +182,11 @@ async fn fail(client: &Client, id: &RunId, ask: Fail, out: Out) -> Result<ExitCo
 async fn retry(client: &Client, id: &RunId, out: Out) -> Result<ExitCode, Failure> {
     let retried = client.retry_run(id).await?;
     if out.is_json() {
-        out.json(&retried);
+        out.print_json(&retried);
     } else {
-        out.line(retried.run_id.as_str());
+        out.print(retried.run_id.as_str());
         if !retried.created {
-            out.say("this run had been tried again before; that try is shown");
+            out.inform("this run was already retried; the id of that run is printed");
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -292,12 +195,12 @@ async fn retry(client: &Client, id: &RunId, out: Out) -> Result<ExitCode, Failur
 async fn why(client: &Client, id: &RunId, out: Out) -> Result<ExitCode, Failure> {
     let why = client.why(id).await?;
     if out.is_json() {
-        out.json(&serde_json::to_value(&why).unwrap_or_default());
+        out.print_json(&serde_json::to_value(&why).unwrap_or_default());
         return Ok(ExitCode::SUCCESS);
     }
-    out.line(crate::out::printable(&why.sentence));
+    out.print(crate::out::printable(&why.sentence));
     if let Some(hint) = why.hint {
-        out.say(format!("hint: {hint}"));
+        out.inform(format!("hint: {hint}"));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -309,27 +212,27 @@ async fn artifact(client: &Client, command: ArtifactCommand, out: Out) -> Result
             let artifact = NewArtifact { artifact_type, url, digest, size_bytes: size, metadata };
             let artifact_id = client.add_artifact(&id, &artifact).await?.artifact_id;
             if out.is_json() {
-                out.json(&serde_json::json!({"artifact_id": artifact_id, "run_id": id}));
+                out.print_json(&serde_json::json!({"artifact_id": artifact_id, "run_id": id}));
             } else {
-                out.line(artifact_id);
+                out.print(artifact_id);
             }
         }
         ArtifactCommand::List { id } => {
-            let mut asked =
+            let mut request =
                 ListArtifacts { limit: u16::try_from(BATCH_MAX).ok(), ..ListArtifacts::default() };
             let mut artifacts = Vec::new();
             loop {
-                let page = client.artifacts(&id, &asked).await?;
+                let page = client.artifacts(&id, &request).await?;
                 artifacts.extend(page.items);
                 if page.next.is_none() {
                     break;
                 }
-                asked.after = page.next;
+                request.after = page.next;
             }
             if out.is_json() {
-                out.json(&artifacts);
+                out.print_json(&artifacts);
             } else {
-                show::artifacts(&artifacts, out);
+                show::print_artifacts(&artifacts, out);
             }
         }
     }

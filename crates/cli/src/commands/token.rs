@@ -1,16 +1,48 @@
-//! Tokens: create, list, revoke.
+//! `tidemill token`: access tokens of the HTTP API.
 
-use crate::args_access::TokenCommand;
-use crate::asking;
-use crate::fail::Failure;
+use crate::failure::Failure;
 use crate::out::{Cell, Out, Style};
+use crate::requests;
 use crate::times;
+use clap::Subcommand;
 use std::process::ExitCode;
+use std::time::Duration;
 use tidemill_client::Client;
 use tidemill_core::Timestamp;
-use tidemill_core::access::{self, Standing, Token, standing};
+use tidemill_core::access::{self, Role, Token, TokenStatus, token_status};
 use tidemill_store::Error;
-use tidemill_wire::access::{ListTokens, NewToken, TokenMade};
+use tidemill_wire::access::{ListTokens, NewToken, NewTokenResponse};
+use uuid::Uuid;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Create a token, and print its secret, which is shown only once
+    #[command(
+        after_help = "Example:\n  tidemill token create ci --role operator --project shop --expires 90d"
+    )]
+    Create {
+        /// Name that describes the purpose of the token
+        name: String,
+        /// Role of the token: viewer, operator, worker, agent or admin
+        #[arg(long, value_name = "ROLE")]
+        role: Role,
+        /// Restrict the token to this project; the default is all projects
+        #[arg(long, value_name = "PROJECT")]
+        project: Option<String>,
+        /// Lifetime of the token, such as 30d; the default is unlimited
+        #[arg(long, value_parser = times::parse_duration, value_name = "TIME")]
+        expires: Option<Duration>,
+    },
+    /// List tokens, newest first
+    #[command(after_help = "Example:\n  tidemill token list")]
+    List,
+    /// Revoke a token permanently
+    #[command(after_help = "Example:\n  tidemill token revoke 0192f5a0-7c1e-7b3a-9d4e-2f6a8b0c1d2e")]
+    Revoke {
+        /// Id of the token
+        id: Uuid,
+    },
+}
 
 pub(super) async fn command(client: Client, command: TokenCommand, out: Out) -> Result<ExitCode, Failure> {
     match command {
@@ -18,72 +50,82 @@ pub(super) async fn command(client: Client, command: TokenCommand, out: Out) -> 
             let expires_in_secs = expires.map(|expires| expires.as_secs());
             let new = NewToken { name, role, project, expires_in_secs };
             check(&new)?;
-            // Asked again after a lost answer, it makes no second token that nobody knows of.
-            let key = format!("cli-{}", uuid::Uuid::new_v4());
-            let TokenMade { token, secret } = client.create_token(&new, Some(key)).await?;
+            // With a key, a retry after a lost response returns the same token instead of creating a second one.
+            let key = format!("cli-{}", Uuid::new_v4());
+            let NewTokenResponse { token, secret } = client.create_token(&new, Some(key)).await?;
             if out.is_json() {
-                out.json(&serde_json::json!({"token": token, "secret": secret}));
+                out.print_json(&serde_json::json!({"token": token, "secret": secret}));
             } else {
-                out.line(secret);
-                out.say(format!("token {} is for {}; it is shown this once", token.token_id, scope(&token)));
+                out.print(secret);
+                out.inform(format!(
+                    "token {} has {}; its secret is shown only once",
+                    token.token_id,
+                    describe_scope(&token)
+                ));
             }
         }
         TokenCommand::List => list(&client, out).await?,
         TokenCommand::Revoke { id } => {
             let token = client.revoke_token(id).await?;
             if out.is_json() {
-                out.json(&token);
+                out.print_json(&token);
             } else {
-                out.line(format!("token {id} ({}) is revoked; servers follow within 5 seconds", token.name));
+                out.print(format!(
+                    "token {id} ({}) is revoked; servers refuse it within 5 seconds",
+                    token.name
+                ));
             }
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses what no token can be, in the words of its own rules.
+/// Checks the arguments before the request, so that errors name the options.
 fn check(new: &NewToken) -> Result<(), Failure> {
     let NewToken { name, role, project, expires_in_secs } = new.clone();
     let new = access::NewToken { name, role, project_id: project, expires_in_secs };
     Ok(new.check().map_err(Error::from)?)
 }
 
-fn scope(token: &Token) -> String {
+fn describe_scope(token: &Token) -> String {
     let projects =
         token.project_id.as_ref().map_or_else(|| "all projects".to_owned(), |name| format!("project {name}"));
     format!("role {} in {projects}", token.role)
 }
 
 async fn list(client: &Client, out: Out) -> Result<(), Failure> {
-    let tokens = asking::listed(usize::MAX, async |after, limit| {
+    let tokens = requests::read_pages(usize::MAX, async |after, limit| {
         client.tokens(&ListTokens { project: None, after, limit }).await
     })
     .await?;
     if out.is_json() {
-        out.json(&tokens);
+        out.print_json(&tokens);
         return Ok(());
     }
     let now = client.info().await?.now;
     let rows: Vec<Vec<Cell>> = tokens.iter().map(|token| row(token, now)).collect();
-    out.table(&["TOKEN", "ROLE", "PROJECT", "STANDING", "LAST USED", "NAME"], &rows);
+    out.print_table(&["TOKEN", "ROLE", "PROJECT", "STATUS", "LAST USED", "NAME"], &rows);
     Ok(())
 }
 
 fn row(token: &Token, now: Timestamp) -> Vec<Cell> {
-    let standing = match standing(token, now) {
-        Standing::Revoked => Cell("revoked".to_owned(), Style::Dim),
-        Standing::Expired => Cell("expired".to_owned(), Style::Dim),
-        Standing::Good => match token.expires_at {
-            Some(end) => Cell(format!("ends {}", times::relative(end, now)), Style::Good),
-            None => Cell("good".to_owned(), Style::Good),
+    let status = match token_status(token, now) {
+        TokenStatus::Revoked => Cell::new("revoked".to_owned(), Style::Dim),
+        TokenStatus::Expired => Cell::new("expired".to_owned(), Style::Dim),
+        TokenStatus::Valid => match token.expires_at {
+            Some(end) => Cell::new(format!("expires {}", times::format_relative(end, now)), Style::Success),
+            None => Cell::new("valid".to_owned(), Style::Success),
         },
     };
     vec![
         token.token_id.to_string().into(),
         token.role.as_str().into(),
         token.project_id.clone().unwrap_or_else(|| "all".to_owned()).into(),
-        standing,
-        token.last_used_at.map_or_else(|| "never".to_owned(), |used| times::relative(used, now)).into(),
+        status,
+        token
+            .last_used_at
+            .map_or_else(|| "never".to_owned(), |used| times::format_relative(used, now))
+            .into(),
         token.name.clone().into(),
     ]
 }

@@ -1,7 +1,7 @@
-//! Turns the engine's spans of runs into spans of OpenTelemetry, each in the trace that its run has.
+//! Converts the engine's spans of runs into OpenTelemetry spans in the trace of the run.
 //!
-//! The usual bridge makes up an id for every trace. Here the id is the run's, so that processes which never meet
-//! write to the same trace.
+//! The usual bridge generates a new id for every trace. Here the trace id is derived from the run, so that
+//! independent processes write to the same trace.
 
 use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState};
 use opentelemetry::{InstrumentationScope, KeyValue};
@@ -17,14 +17,14 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-/// Turns spans of runs into spans of OpenTelemetry.
-pub(super) struct Spans {
+/// Layer that exports the spans of runs.
+pub(super) struct SpanLayer {
     out: Arc<BatchSpanProcessor>,
     role: &'static str,
 }
 
 /// A span that has not ended.
-struct Begun {
+struct OpenSpan {
     trace: TraceId,
     id: SpanId,
     parent: SpanId,
@@ -32,13 +32,12 @@ struct Begun {
     fields: Vec<KeyValue>,
 }
 
-impl Spans {
+impl SpanLayer {
     pub(super) fn new(out: Arc<BatchSpanProcessor>, role: &'static str) -> Self {
         Self { out, role }
     }
 }
 
-/// The fields of a span.
 #[derive(Default)]
 struct Fields {
     trace: Option<TraceId>,
@@ -56,44 +55,44 @@ impl Visit for Fields {
     }
 }
 
-impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for SpanLayer {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let mut fields = Fields::default();
         attributes.record(&mut fields);
         let (Some(trace), Some(span)) = (fields.trace, context.span(id)) else { return };
-        let above = span.parent().and_then(|parent| {
+        let parent = span.parent().and_then(|parent| {
             let extensions = parent.extensions();
-            extensions.get::<Begun>().filter(|begun| begun.trace == trace).map(|begun| begun.id)
+            extensions.get::<OpenSpan>().filter(|open| open.trace == trace).map(|open| open.id)
         });
         fields.others.push(KeyValue::new("tidemill.role", self.role));
-        let begun = Begun {
+        let open = OpenSpan {
             trace,
             id: new_id(),
-            parent: above.unwrap_or(SpanId::INVALID),
+            parent: parent.unwrap_or(SpanId::INVALID),
             at: host_now().into(),
             fields: fields.others,
         };
-        span.extensions_mut().insert(begun);
+        span.extensions_mut().insert(open);
     }
 
     fn on_close(&self, id: Id, context: Context<'_, S>) {
         let Some(span) = context.span(&id) else { return };
-        let Some(begun) = span.extensions_mut().remove::<Begun>() else { return };
+        let Some(open) = span.extensions_mut().remove::<OpenSpan>() else { return };
         self.out.on_end(SpanData {
             span_context: SpanContext::new(
-                begun.trace,
-                begun.id,
+                open.trace,
+                open.id,
                 TraceFlags::SAMPLED,
                 false,
                 TraceState::default(),
             ),
-            parent_span_id: begun.parent,
+            parent_span_id: open.parent,
             parent_span_is_remote: false,
             span_kind: SpanKind::Internal,
             name: span.name().into(),
-            start_time: begun.at,
+            start_time: open.at,
             end_time: host_now().into(),
-            attributes: begun.fields,
+            attributes: open.fields,
             dropped_attributes_count: 0,
             events: SpanEvents::default(),
             links: SpanLinks::default(),
@@ -105,7 +104,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
     }
 }
 
-/// A random id, never the one that means nothing.
+/// Creates a random id, which is never zero.
 fn new_id() -> SpanId {
     let bytes = uuid::Uuid::new_v4().into_bytes();
     let mut half = [0; 8];

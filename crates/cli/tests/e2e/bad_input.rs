@@ -1,14 +1,13 @@
-//! Bad input and bad ground: one clear sentence, a hint where there is one action to take, the documented exit code,
-//! and nothing is written.
+//! Invalid input and unusable databases: one clear message, a hint, the documented exit code, and no write.
 
 mod configuration;
-mod ground;
+mod database;
 mod requests;
 
-use crate::process::Ran;
-use crate::stage::Stage;
+use crate::fixture::Fixture;
+use crate::process::Output;
 
-/// What a command must say when it refuses.
+/// Expected output of a refused command.
 #[derive(Clone, Copy, Debug)]
 struct Refusal<'r> {
     code: i32,
@@ -16,7 +15,7 @@ struct Refusal<'r> {
     hint: Option<&'r str>,
 }
 
-/// The exit codes of `--help`.
+/// Exit codes, as `--help` documents them.
 const OUTAGE: i32 = 1;
 const USAGE: i32 = 2;
 const REFUSED: i32 = 3;
@@ -30,15 +29,15 @@ impl<'r> Refusal<'r> {
         Self { hint: Some(hint), ..self }
     }
 
-    /// Compares what was said: on standard error only, one sentence, and the hint exactly where there is one.
+    /// Checks that only standard error has output: one message, and the hint if one is expected.
     #[track_caller]
-    fn check(self, what: &str, ran: &Ran) {
+    fn check(self, what: &str, ran: &Output) {
         assert_eq!(ran.code, Some(self.code), "{what}: {ran:?}");
         assert_eq!(ran.stdout, "", "{what}: {ran:?}");
         let errors: Vec<&str> = ran.stderr.lines().filter_map(|line| line.strip_prefix("error: ")).collect();
         assert_eq!(errors.len(), 1, "{what}: {ran:?}");
         assert!(errors[0].contains(self.sentence), "{what}: {ran:?}");
-        // What the argument parser says has its own form: the sentence, and how to use the command.
+        // Errors of the argument parser have another format: the message, and the usage text.
         if ran.stderr.contains("For more information, try '--help'") {
             return;
         }
@@ -51,9 +50,9 @@ impl<'r> Refusal<'r> {
         assert_eq!(lines, errors.len() + hints.len(), "{what}: {ran:?}");
     }
 
-    /// The same for machines: one JSON object with a code, the sentence and the hint.
+    /// Checks the JSON output: one object with a code, the message and the hint.
     #[track_caller]
-    fn check_json(self, what: &str, ran: &Ran) {
+    fn check_json(self, what: &str, ran: &Output) {
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(self.code), ""), "{what}: {ran:?}");
         let body: serde_json::Value = serde_json::from_str(&ran.stderr).expect("the failure is JSON");
         assert!(body["code"].as_str().is_some_and(|code| !code.is_empty()), "{what}: {body}");
@@ -62,12 +61,12 @@ impl<'r> Refusal<'r> {
     }
 }
 
-/// Runs a command that must be refused, as a person and as a machine, and compares the database before and after.
+/// Runs a command that must be refused, with and without `--json`, and checks that the database does not change.
 #[track_caller]
-fn must_refuse(stage: &Stage, args: &[&str], expected: Refusal<'_>) {
-    let before = stage.dump();
+fn must_refuse(fixture: &Fixture, args: &[&str], expected: Refusal<'_>) {
+    let before = fixture.dump();
     let what = args.join(" ").chars().take(100).collect::<String>();
-    expected.check(&what, &stage.tidemill(args));
-    expected.check_json(&what, &stage.tidemill(&[&["--json"], args].concat()));
-    assert!(stage.dump() == before, "{what}: something was written");
+    expected.check(&what, &fixture.tidemill(args));
+    expected.check_json(&what, &fixture.tidemill(&[&["--json"], args].concat()));
+    assert!(fixture.dump() == before, "{what}: the database was changed");
 }

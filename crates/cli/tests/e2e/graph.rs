@@ -1,22 +1,24 @@
-//! Graphs with a real server, real controllers and real agents, on both stores. The oracle is what the commands wrote
-//! to disk: no job ever ran twice at the same time, and every job ended once.
+//! Graphs with real servers, controllers and agents, on both databases.
+//!
+//! The commands write a ledger to disk, which shows that no job ran twice at the same time and that every job ended
+//! once.
 
-mod arrows;
-mod cancel_stages;
-mod cancels;
-mod clocks;
+mod agent_death_by_stage;
+mod cancel;
+mod cancel_by_stage;
+mod clock_skew;
 mod controllers;
-mod cuts;
-mod death_stages;
-mod deaths;
-mod directories;
-mod ends;
-mod examples;
+pub(crate) mod doc_commands;
+mod example_graphs;
+mod fixture;
 mod flags;
-mod gate;
-mod ground;
-mod newer;
-pub(crate) mod pasted;
+mod graph_commands;
+mod job_outcomes;
+mod network_cuts;
+mod newer_server;
+mod other_release_agent;
+mod process_deaths;
+mod proxy;
+mod removed_directories;
 mod secrets;
-mod skew;
-mod words;
+mod transitions;

@@ -1,23 +1,23 @@
-//! The binary as people and machines use it: real processes on both stores, with faults and an oracle.
+//! End-to-end tests of the binary: real processes on both databases, with injected faults.
 //!
-//! Every test has its own folder and its own database, every wait has a limit, and a stage that ends checks that no
-//! process of it is left.
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "what does not hold ends the test, loudly")]
-#![expect(clippy::print_stdout, reason = "seeds and measurements are for whoever reads along")]
+//! Every test has its own directory and its own database, every wait has a time limit, and a fixture that is dropped
+//! checks that none of its processes is left.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a failed expectation must end the test")]
+#![expect(clippy::print_stdout, reason = "seeds and measurements help to analyse a failure")]
 
 mod bad_input;
-mod far;
+mod commands;
 mod faults;
 mod feed;
+mod fixture;
 mod graph;
+mod hostile_rows;
 mod ledger;
-mod poison;
+mod metrics;
 mod process;
+mod remote;
 mod server;
-mod settings;
-mod stage;
-mod sync;
+mod sync_kills;
+mod sync_settings;
 mod traces;
-mod walkthrough;
-mod watched;
 mod worker_script;

@@ -1,4 +1,4 @@
-//! Processes: run to their end, or kept running, stopped, continued and killed.
+//! Processes of tests: run to completion, or in the background.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,60 +8,60 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::stage::{PATIENCE, Stage, until, until_within};
+use crate::fixture::{Fixture, TIMEOUT, wait_until, wait_until_within};
 
-/// How a process ended, and what it said.
+/// Exit code and output of a process.
 #[derive(Debug)]
-pub(crate) struct Ran {
+pub(crate) struct Output {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl Ran {
-    /// The standard output of a success.
+impl Output {
+    /// Returns the standard output of a successful process.
     #[track_caller]
     pub(crate) fn ok(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
         self.stdout
     }
 
-    /// The answer as JSON.
+    /// Parses the standard output as JSON.
     #[track_caller]
     pub(crate) fn value(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
 
-/// Runs a command to its end, which must come.
-pub(crate) fn run(command: &mut Command) -> Ran {
-    run_within(command, PATIENCE)
+/// Runs a command to completion.
+pub(crate) fn run(command: &mut Command) -> Output {
+    run_within(command, TIMEOUT)
 }
 
-/// Runs a command to its end, for so long at most. Its output goes through files, so that none of it can block.
-pub(crate) fn run_within(command: &mut Command, longest: Duration) -> Ran {
+/// Runs a command to completion, with a time limit. Its output goes to files, so that no pipe can block it.
+pub(crate) fn run_within(command: &mut Command, longest: Duration) -> Output {
     let (stdout, stderr) = (tempfile::NamedTempFile::new(), tempfile::NamedTempFile::new());
-    let (stdout, stderr) = (stdout.expect("a file is made"), stderr.expect("a file is made"));
+    let (stdout, stderr) = (stdout.expect("the file is created"), stderr.expect("the file is created"));
     command.stdout(stdout.reopen().expect("the file opens")).stderr(stderr.reopen().expect("the file opens"));
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let begun = Instant::now();
+    let started = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait().expect("the process can be waited for") {
             break status;
         }
-        if begun.elapsed() > longest {
+        if started.elapsed() > longest {
             let _ = child.kill();
             let _ = child.wait();
-            let said = fs::read_to_string(stderr.path()).unwrap_or_default();
-            panic!("{command:?} did not end within {longest:?}: {said}");
+            let stderr = fs::read_to_string(stderr.path()).unwrap_or_default();
+            panic!("{command:?} did not end within {longest:?}: {stderr}");
         }
         std::thread::sleep(Duration::from_millis(2));
     };
     let text = |path| String::from_utf8_lossy(&fs::read(path).expect("the output is read")).into_owned();
-    Ran { code: status.code(), stdout: text(stdout.path()), stderr: text(stderr.path()) }
+    Output { code: status.code(), stdout: text(stdout.path()), stderr: text(stderr.path()) }
 }
 
-/// A process that runs beside the test. Dropping it kills it.
+/// A background process. Dropping it kills it.
 pub(crate) struct Process {
     child: Child,
     log: PathBuf,
@@ -69,9 +69,9 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a command; what it says goes to files of the stage.
-    pub(crate) fn start(stage: &Stage, name: &str, command: &mut Command) -> Self {
-        let log = stage.path(&format!("{name}.log"));
+    /// Starts a command. Its output goes to files of the fixture.
+    pub(crate) fn start(fixture: &Fixture, name: &str, command: &mut Command) -> Self {
+        let log = fixture.path(&format!("{name}.log"));
         let open =
             |path: &PathBuf| fs::File::options().create(true).append(true).open(path).expect("a log opens");
         command.stdout(open(&log.with_extension("out"))).stderr(open(&log));
@@ -81,76 +81,74 @@ impl Process {
     }
 
     /// Starts `tidemill work` with these options and this shell script as the command of every run.
-    pub(crate) fn worker(stage: &Stage, name: &str, options: &[&str], script: &str) -> Self {
-        Self::worker_with(stage, name, options, script, &[])
+    pub(crate) fn worker(fixture: &Fixture, name: &str, options: &[&str], script: &str) -> Self {
+        Self::worker_with(fixture, name, options, script, &[])
     }
 
-    /// The same with more in its environment.
+    /// Starts `tidemill work` with additional environment variables.
     pub(crate) fn worker_with(
-        stage: &Stage,
+        fixture: &Fixture,
         name: &str,
         options: &[&str],
         script: &str,
         environment: &[(&str, &str)],
     ) -> Self {
-        let mut command = stage.command(&["work", "--worker", name]);
-        command.args(options).args(["--", "bash", "-c", script]).env("LEDGER", stage.path("ledger"));
+        let mut command = fixture.command(&["work", "--worker", name]);
+        command.args(options).args(["--", "bash", "-c", script]).env("LEDGER", fixture.path("ledger"));
         command.envs(environment.iter().copied());
-        Self::start(stage, name, &mut command)
+        Self::start(fixture, name, &mut command)
     }
 
-    /// Waits until it has said a sentence so often; whatever had the same name before it counts too.
+    /// Waits until standard error contains a text `times` times, including earlier processes of the same name.
     #[track_caller]
-    pub(crate) fn until_said(&mut self, sentence: &str, times: usize) {
-        until(&format!("process {} says {sentence:?}", self.pid()), || {
-            assert!(self.is_running(), "the process ended: {}", self.said());
-            (self.said().matches(sentence).count() >= times).then_some(())
+    pub(crate) fn wait_for_stderr(&mut self, sentence: &str, times: usize) {
+        wait_until(&format!("process {} prints {sentence:?}", self.pid()), || {
+            assert!(self.is_running(), "the process ended: {}", self.stderr());
+            (self.stderr().matches(sentence).count() >= times).then_some(())
         });
     }
 
-    /// Its process id.
     pub(crate) fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).expect("a process id fits")
     }
 
-    /// What it said on standard error so far, with whatever had the same name before it.
-    pub(crate) fn said(&self) -> String {
+    /// Standard error so far, including earlier processes of the same name.
+    pub(crate) fn stderr(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
-    /// What it wrote to standard output so far.
-    pub(crate) fn wrote(&self) -> String {
+    /// Standard output so far.
+    pub(crate) fn stdout(&self) -> String {
         let path = self.log.with_extension("out");
         String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
     }
 
-    /// Whether it has not ended.
     pub(crate) fn is_running(&mut self) -> bool {
         if self.ended.is_none() {
-            self.ended = self.child.try_wait().expect("the process can be looked at");
+            self.ended = self.child.try_wait().expect("the process can be waited for");
         }
         self.ended.is_none()
     }
 
-    /// Sends a signal, unless it has ended.
+    /// Sends a signal, unless the process has ended.
     pub(crate) fn signal(&mut self, signal: Signal) {
         if self.is_running() {
             signal_to(self.pid(), signal);
         }
     }
 
-    /// Kills it with SIGKILL, and waits until it is dead.
+    /// Sends SIGKILL, and waits until the process is dead.
     pub(crate) fn kill(&mut self) {
         self.signal(Signal::KILL);
         self.ended = Some(self.child.wait().expect("the process can be waited for"));
     }
 
-    /// Waits until it has ended by itself; its exit code.
+    /// Waits until the process has ended, and returns its exit code.
     #[track_caller]
-    pub(crate) fn ended_within(&mut self, longest: Duration) -> Option<i32> {
-        let said = self.said();
-        let what = format!("process {} ends (it said: {said})", self.pid());
-        until_within(&what, longest, || (!self.is_running()).then_some(()));
+    pub(crate) fn wait_for_exit(&mut self, longest: Duration) -> Option<i32> {
+        let stderr = self.stderr();
+        let what = format!("process {} ends (standard error: {stderr})", self.pid());
+        wait_until_within(&what, longest, || (!self.is_running()).then_some(()));
         self.ended.and_then(|status| status.code())
     }
 }
@@ -161,7 +159,7 @@ impl Drop for Process {
             self.kill();
         }
         if std::thread::panicking() {
-            eprintln!("--- {} said:\n{}", self.log.display(), self.said());
+            eprintln!("--- {}:\n{}", self.log.display(), self.stderr());
         }
     }
 }
@@ -171,19 +169,19 @@ pub(crate) fn signal_to(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).expect("a process id is not zero"), signal).expect("the process exists");
 }
 
-/// The fields of `/proc/<pid>/stat` from the state on.
+/// Fields of `/proc/<pid>/stat`, beginning with the state.
 fn stat(pid: i32) -> Option<Vec<String>> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(") ")?;
     Some(fields.split(' ').map(str::to_owned).collect())
 }
 
-/// Whether a process runs; one that nobody has collected yet does not.
+/// Returns whether a process runs. A zombie does not.
 pub(crate) fn is_alive(pid: i32) -> bool {
     stat(pid).is_some_and(|fields| !matches!(fields[0].as_str(), "Z" | "X"))
 }
 
-/// Waits until none of these processes runs.
-pub(crate) fn until_dead(pids: &[i32]) {
-    until("the processes die", || (!pids.iter().any(|&pid| is_alive(pid))).then_some(()));
+/// Waits until all of these processes are dead.
+pub(crate) fn wait_until_dead(pids: &[i32]) {
+    wait_until("the processes die", || (!pids.iter().any(|&pid| is_alive(pid))).then_some(()));
 }

@@ -1,4 +1,4 @@
-//! `examples/worker.sh` end to end, as a login that is a member of the worker role and of nothing else.
+//! `examples/worker.sh` with a login that is a member of only the worker role.
 
 mod faults;
 mod rights;
@@ -12,20 +12,20 @@ use tidemill_core::event::EventKind;
 use tidemill_core::run::{EndCause, RunState};
 use tidemill_testkit::cluster::{Address, with_database};
 
+use crate::fixture::{Fixture, Kind, wait_until};
 use crate::ledger::{self, TASK};
-use crate::process::{Process, Ran, is_alive, run, until_dead};
-use crate::stage::{Kind, Stage, until};
+use crate::process::{Output, Process, is_alive, run, wait_until_dead};
 
-/// Roles of a prefix, gone from the server with this value. The database that they own goes before.
+/// Roles of a prefix, which are dropped with this value. The database that they own must be dropped first.
 pub(crate) struct Roles {
     server: String,
     names: Vec<String>,
 }
 
 impl Roles {
-    /// Takes note of the roles that are about to be made.
-    pub(crate) fn new(stage: &Stage, prefix: &str) -> Self {
-        let server = with_database(&stage.url, "postgres").expect("the address is one");
+    /// Registers the roles that will be created.
+    pub(crate) fn new(fixture: &Fixture, prefix: &str) -> Self {
+        let server = with_database(&fixture.url, "postgres").expect("the address is valid");
         let names = ["owner", "worker", "reader", "login"].map(|name| format!("{prefix}_{name}")).to_vec();
         Self { server, names }
     }
@@ -33,7 +33,7 @@ impl Roles {
 
 impl Drop for Roles {
     fn drop(&mut self) {
-        // Only the stage can run plain SQL, and it is gone: psql is what the script under test needs anyway.
+        // The fixture, which runs plain SQL, is gone already. The script under test needs psql anyway.
         for name in &self.names {
             let text = format!("DROP ROLE IF EXISTS {name}");
             let _ = Command::new("psql").args(["-qX", "-d", &self.server, "-c", &text]).output();
@@ -41,10 +41,10 @@ impl Drop for Roles {
     }
 }
 
-/// A stage with a login for the script.
+/// A fixture with a login for the script.
 pub(super) struct Script {
-    pub(super) stage: Stage,
-    /// The database, as the login reaches it.
+    pub(super) fixture: Fixture,
+    /// Address of the database with the login.
     pub(super) url: String,
     pub(super) prefix: String,
     _roles: Roles,
@@ -55,76 +55,80 @@ const PASSWORD_IN_URL: &str = "pass-w%C3%B6rd%27%3B%20--";
 
 impl Script {
     pub(super) fn new() -> Self {
-        Self::on(Stage::new(Kind::Postgres))
+        Self::on(Fixture::new(Kind::Postgres))
     }
 
-    pub(super) fn on(stage: Stage) -> Self {
+    pub(super) fn on(fixture: Fixture) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let prefix = format!("tm_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let roles = Roles::new(&stage, &prefix);
-        stage.ok(&["roles", "create", "--prefix", &prefix]);
+        let roles = Roles::new(&fixture, &prefix);
+        fixture.ok(&["roles", "create", "--prefix", &prefix]);
         let password = PASSWORD.replace('\'', "''");
         let login = format!("CREATE ROLE {prefix}_login LOGIN PASSWORD '{password}' IN ROLE {prefix}_worker");
-        stage.sql(&login).expect("a login is made");
-        let server = Address::parse(&stage.url).expect("the address is one");
-        let name = stage.url.rsplit('/').next().unwrap_or_default().to_owned();
+        fixture.sql(&login).expect("the login is created");
+        let server = Address::parse(&fixture.url).expect("the address is valid");
+        let name = fixture.url.rsplit('/').next().unwrap_or_default().to_owned();
         let url =
             format!("postgres://{prefix}_login:{PASSWORD_IN_URL}@{}:{}/{name}", server.host, server.port);
-        Self { stage, url, prefix, _roles: roles }
+        Self { fixture, url, prefix, _roles: roles }
     }
 
-    /// `worker.sh` with these options, quick, and this script as the command of every run.
+    /// `worker.sh` with these options, short intervals, and this script as the command of every run.
     pub(super) fn command(&self, options: &[&str], script: &str) -> Command {
         let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/worker.sh");
         let mut command = Command::new(file);
-        self.stage.adopt(&mut command);
+        self.fixture.prepare(&mut command);
         command.args(["--name", "scribe", "--beat", "0.3", "--lease", "4", "--poll", "0.2", "--grace", "2"]);
         command.args(options).args(["--", "bash", "-c", script]);
-        command.env("TIDEMILL_DATABASE", &self.url).env("LEDGER", self.stage.path("ledger"));
-        command.env("TMPDIR", self.stage.path(""));
+        command.env("TIDEMILL_DATABASE", &self.url).env("LEDGER", self.fixture.path("ledger"));
+        command.env("TMPDIR", self.fixture.path(""));
         command
     }
 
-    pub(super) fn once(&self, script: &str) -> Ran {
+    pub(super) fn once(&self, script: &str) -> Output {
         run(&mut self.command(&["--once"], script))
     }
 
     pub(super) fn start(&self, name: &str, options: &[&str], script: &str) -> Process {
-        Process::start(&self.stage, name, &mut self.command(options, script))
+        Process::start(&self.fixture, name, &mut self.command(options, script))
     }
 
-    /// Waits until the run's command has said this; the numbers after it.
-    pub(super) fn until_said(&self, id: &RunId, word: &str) -> Vec<i32> {
-        until(&format!("the command says {word}"), || {
-            let events = self.stage.events(id);
-            let said = events.iter().find_map(|event| event.message.strip_prefix(word))?;
-            Some(said.split_whitespace().filter_map(|number| number.parse().ok()).collect())
+    /// Waits for an event that starts with `word`, and returns the numbers after it.
+    pub(super) fn wait_for_event(&self, id: &RunId, word: &str) -> Vec<i32> {
+        wait_until(&format!("the command prints {word}"), || {
+            let events = self.fixture.events(id);
+            let printed = events.iter().find_map(|event| event.message.strip_prefix(word))?;
+            Some(printed.split_whitespace().filter_map(|number| number.parse().ok()).collect())
         })
     }
 }
 
-/// What the command said, with the parts of long lines joined.
-pub(super) fn lines(stage: &Stage, id: &RunId) -> Vec<String> {
+/// Output of the command, with the parts of long lines joined.
+pub(super) fn lines(fixture: &Fixture, id: &RunId) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    let mut goes_on = false;
-    for event in stage.events(id).into_iter().filter(|event| event.kind == EventKind::Log) {
+    let mut is_continued = false;
+    for event in fixture.events(id).into_iter().filter(|event| event.kind == EventKind::Log) {
         if event.payload.get("stream").is_none() {
             continue;
         }
-        match lines.last_mut().filter(|_| goes_on) {
+        match lines.last_mut().filter(|_| is_continued) {
             Some(line) => line.push_str(&event.message),
             None => lines.push(event.message),
         }
-        goes_on = event.payload["part"] == "piece";
+        is_continued = event.payload["part"] == "piece";
     }
     lines
 }
 
 #[test]
-fn a_success_is_reported_with_every_line_as_it_was() {
+fn success_is_reported_with_every_line_unchanged() {
     let script = Script::new();
-    let id =
-        script.stage.queue(&["--git-ref", "it's; DROP TABLE x", "--metadata", r#"{"who": "Änne's \"x\""}"#]);
+    let id = script.fixture.queue(&[
+        "--git-ref",
+        "it's; DROP TABLE x",
+        "--metadata",
+        r#"{"who": "Änne's \"x\""}"#,
+    ]);
     let ran = script.once(
         r#"jq -r .metadata.who; echo "$TIDEMILL_GIT_REF"; echo "'; DROP TABLE ops.runs; --"
            echo '"quoted" $HOME `id` \ %s'
@@ -133,10 +137,10 @@ fn a_success_is_reported_with_every_line_as_it_was() {
            printf 'é😀%.0s' $(seq 5000); echo; echo to-stderr >&2; printf 'no newline'"#,
     );
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    let done = script.stage.run(&id);
+    let done = script.fixture.run(&id);
     assert_eq!((done.status, done.claimed_by.as_deref()), (RunState::Success, Some("scribe")), "{ran:?}");
     assert_eq!(done.metadata["exit_code"], 0);
-    let lines = lines(&script.stage, &id);
+    let lines = lines(&script.fixture, &id);
     let head = [
         "Änne's \"x\"",
         "it's; DROP TABLE x",
@@ -155,27 +159,27 @@ fn a_success_is_reported_with_every_line_as_it_was() {
     let tail = &lines[lines.len() - 3..];
     assert!(
         tail[0] == "é😀".repeat(5000),
-        "a long line is not as it was: {} characters",
+        "the long line was changed: {} characters",
         tail[0].chars().count()
     );
     assert_eq!(tail[1..], ["to-stderr", "no newline"]);
-    let said = format!("{:?}", script.stage.events(&id));
+    let printed = format!("{:?}", script.fixture.events(&id));
     assert!(
-        !said.contains("pass-w") && !said.contains("postgres://"),
-        "the way to the database is in an event"
+        !printed.contains("pass-w") && !printed.contains("postgres://"),
+        "an event contains access to the database"
     );
     assert!(!ran.stderr.contains("pass-w"), "{ran:?}");
 }
 
 #[test]
-fn the_command_gets_the_run_and_no_way_to_the_database() {
+fn command_gets_the_run_and_no_database_access() {
     let script = Script::new();
-    let id = script.stage.queue(&["--git-sha", "abc"]);
+    let id = script.fixture.queue(&["--git-sha", "abc"]);
     let mut command = script.command(&["--once"], "cat; env");
     command.env("PGPASSFILE", "/tmp/x").env("DATABASE_URL", "postgres://u:pw@h/x").env("KEPT", "yes");
     assert_eq!(run(&mut command).code, Some(0));
-    let lines = lines(&script.stage, &id);
-    let given: serde_json::Value = serde_json::from_str(&lines[0]).expect("the run is given as JSON");
+    let lines = lines(&script.fixture, &id);
+    let given: serde_json::Value = serde_json::from_str(&lines[0]).expect("the run is JSON");
     assert_eq!((given["run_id"].as_str(), &given["epoch"]), (Some(id.as_str()), &1.into()));
     for variable in [
         &format!("TIDEMILL_RUN_ID={id}"),
@@ -193,117 +197,117 @@ fn the_command_gets_the_run_and_no_way_to_the_database() {
 }
 
 #[test]
-fn a_failure_is_reported_with_its_reason_and_its_last_lines() {
+fn failure_is_reported_with_reason_and_last_lines() {
     let script = Script::new();
-    let failed = script.stage.queue(&[]);
+    let failed = script.fixture.queue(&[]);
     script.once("echo one; echo \"it's broken\" >&2; exit 3").ok();
-    let run = script.stage.run(&failed);
+    let run = script.fixture.run(&failed);
     assert_eq!((run.status, run.end_cause), (RunState::Failed, Some(EndCause::Reported)));
     assert_eq!((&run.metadata["exit_code"], &run.metadata["error"]), (&3.into(), &"exit code 3".into()));
     assert_eq!(run.metadata["output_tail"], serde_json::json!(["one", "it's broken"]));
 
-    let killed = script.stage.queue(&[]);
+    let killed = script.fixture.queue(&[]);
     script.once("kill -9 $$").ok();
-    let run = script.stage.run(&killed);
+    let run = script.fixture.run(&killed);
     assert_eq!((&run.metadata["signal"], &run.metadata["error"]), (&9.into(), &"killed by signal 9".into()));
 
-    let late = script.stage.queue(&["--timeout", "1s"]);
+    let late = script.fixture.queue(&["--timeout", "1s"]);
     script.once("sleep 600").ok();
-    let run = script.stage.run(&late);
+    let run = script.fixture.run(&late);
     assert_eq!(run.status, RunState::Failed);
     assert_eq!(run.metadata["error"], "the run took longer than 1 s");
 }
 
 #[test]
-fn a_failure_within_its_budget_is_tried_again() {
+fn failure_within_the_attempt_limit_is_retried() {
     let script = Script::new();
-    let first = script.stage.queue(&["--attempts", "3", "--backoff", "0s"]);
+    let first = script.fixture.queue(&["--attempts", "3", "--backoff", "0s"]);
     let ran = run(&mut script.command(&["--drain"], r#"[ "$TIDEMILL_ATTEMPT" = 2 ]"#));
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    let states: Vec<RunState> = script.stage.tries(&first).iter().map(|run| run.status).collect();
+    let states: Vec<RunState> = script.fixture.tries(&first).iter().map(|run| run.status).collect();
     assert_eq!(states, [RunState::Failed, RunState::Success]);
 }
 
 #[test]
-fn a_cancel_stops_the_command_and_all_that_it_started() {
+fn cancel_stops_the_command_and_its_children() {
     let script = Script::new();
-    let id = script.stage.queue(&[]);
+    let id = script.fixture.queue(&[]);
     let mut worker =
         script.start("worker", &[], "sleep 600 & trap 'echo stopping; exit 5' TERM; echo pids $$ $!; wait");
-    let pids = script.until_said(&id, "pids ");
+    let pids = script.wait_for_event(&id, "pids ");
     assert_eq!(pids.len(), 2);
-    script.stage.ok(&["run", "cancel", id.as_str(), "--reason", "enough"]);
-    let run = script.stage.until_ended(&id);
+    script.fixture.ok(&["run", "cancel", id.as_str(), "--reason", "enough"]);
+    let run = script.fixture.wait_for_end(&id);
     assert_eq!(
         (run.status, run.end_cause),
         (RunState::Cancelled, Some(EndCause::Cancelled)),
         "{}",
-        worker.said()
+        worker.stderr()
     );
-    assert_eq!(run.metadata["exit_code"], 5, "the command could end in good order");
-    assert!(lines(&script.stage, &id).contains(&"stopping".to_owned()));
-    until_dead(&pids);
+    assert_eq!(run.metadata["exit_code"], 5, "the command could clean up");
+    assert!(lines(&script.fixture, &id).contains(&"stopping".to_owned()));
+    wait_until_dead(&pids);
 
-    // The worker goes on.
-    let next = script.stage.queue(&[]);
-    script.until_said(&next, "pids ");
-    script.stage.ok(&["run", "cancel", next.as_str()]);
-    script.stage.until(&next, RunState::Cancelled);
+    // The worker continues.
+    let next = script.fixture.queue(&[]);
+    script.wait_for_event(&next, "pids ");
+    script.fixture.ok(&["run", "cancel", next.as_str()]);
+    script.fixture.wait_for_state(&next, RunState::Cancelled);
     worker.signal(rustix::process::Signal::TERM);
-    assert_eq!(worker.ended_within(crate::stage::PATIENCE), Some(0));
+    assert_eq!(worker.wait_for_exit(crate::fixture::TIMEOUT), Some(0));
 }
 
-/// The run ended meanwhile: what the script says about it is refused and recorded once, and its command is killed.
+/// The run ended meanwhile: reports of the script are refused and recorded once, and its command is killed.
 #[test]
-fn a_run_that_belongs_to_others_is_dropped() {
+fn lost_run_is_dropped_and_its_command_killed() {
     let script = Script::new();
-    let id = script.stage.queue(&[]);
+    let id = script.fixture.queue(&[]);
     let mut worker = script.start(
         "worker",
         &[],
         r#"[ "$TIDEMILL_GIT_REF" ] && exit; trap '' TERM; echo pids $$; while :; do echo more; sleep 0.05; done"#,
     );
-    let pids = script.until_said(&id, "pids ");
-    script.stage.sql(&format!("UPDATE ops.runs SET status = 'cancelled' WHERE run_id = '{id}'")).unwrap();
-    until_dead(&pids);
-    // It is free for other runs, and has written nothing about the lost one.
-    let next = script.stage.queue(&["--git-ref", "x"]);
-    script.stage.until(&next, RunState::Success);
-    assert_eq!(script.stage.run(&id).end_cause, Some(EndCause::Statement));
-    let refusals = script.stage.messages(&id, EventKind::Refusal);
+    let pids = script.wait_for_event(&id, "pids ");
+    script.fixture.sql(&format!("UPDATE ops.runs SET status = 'cancelled' WHERE run_id = '{id}'")).unwrap();
+    wait_until_dead(&pids);
+    // The worker executes other runs.
+    let next = script.fixture.queue(&["--git-ref", "x"]);
+    script.fixture.wait_for_state(&next, RunState::Success);
+    assert_eq!(script.fixture.run(&id).end_cause, Some(EndCause::Statement));
+    let refusals = script.fixture.messages(&id, EventKind::Refusal);
     let mut distinct = refusals.clone();
     distinct.dedup();
     assert!(!refusals.is_empty() && distinct == refusals, "recorded once per verb: {refusals:?}");
-    assert!(worker.said().contains("belongs to others by now"), "{}", worker.said());
+    assert!(worker.stderr().contains("belongs to others by now"), "{}", worker.stderr());
     worker.signal(rustix::process::Signal::TERM);
-    assert_eq!(worker.ended_within(crate::stage::PATIENCE), Some(0));
+    assert_eq!(worker.wait_for_exit(crate::fixture::TIMEOUT), Some(0));
 }
 
-/// Three scripts and one `tidemill work` share forty runs: each is carried out exactly once.
+/// Three scripts and one `tidemill work` share the runs: each is executed exactly once.
 #[test]
-fn many_workers_carry_out_each_run_once() {
+fn several_workers_execute_each_run_once() {
     let script = Script::new();
-    let requests = ledger::requests(&script.stage, "shared", 24);
+    let requests = ledger::requests(&script.fixture, "shared", 24);
     let mut workers: Vec<Process> = (0..3)
         .map(|number| script.start(&format!("script-{number}"), &["--drain"], &format!("SECS=0\n{TASK}")))
         .collect();
-    workers.push(Process::worker(&script.stage, "binary", &["--drain"], &format!("SECS=0.1\n{TASK}")));
+    workers.push(Process::worker(&script.fixture, "binary", &["--drain"], &format!("SECS=0.1\n{TASK}")));
     for worker in &mut workers {
-        assert_eq!(worker.ended_within(crate::stage::PATIENCE), Some(0));
+        assert_eq!(worker.wait_for_exit(crate::fixture::TIMEOUT), Some(0));
     }
-    let seen = ledger::verdict(&script.stage, &requests);
-    assert_eq!((seen.tries, seen.begun, seen.done), (24, 24, 24));
+    let summary = ledger::check(&script.fixture, &requests);
+    assert_eq!((summary.tries, summary.begun, summary.done), (24, 24, 24));
 }
 
 #[test]
-fn wrong_use_is_told_in_one_sentence() {
+fn usage_error_is_one_sentence() {
     let script = Script::new();
-    script.stage.queue(&[]);
-    let before = script.stage.dump();
+    script.fixture.queue(&[]);
+    let before = script.fixture.dump();
     let bare = |args: &[&str]| {
         let mut command =
             Command::new(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/worker.sh"));
-        script.stage.adopt(&mut command);
+        script.fixture.prepare(&mut command);
         run(command.args(args).env("TIDEMILL_DATABASE", &script.url))
     };
     let help = bare(&["--help"]).ok();
@@ -326,7 +330,7 @@ fn wrong_use_is_told_in_one_sentence() {
         ("postgres://127.0.0.1:1/x".to_owned(), 1),
         ("mysql://u:secret@h/x".to_owned(), 2),
     ] {
-        // A server that trusts everybody takes any password.
+        // A server with trust authentication accepts any password.
         let ran = run(script
             .command(&["--once"], "true")
             .env("TIDEMILL_DATABASE", &url)
@@ -337,21 +341,21 @@ fn wrong_use_is_told_in_one_sentence() {
         assert_eq!(ran.code, Some(code), "{url}: {ran:?}");
         assert!(!ran.stderr.contains("secret") && !ran.stderr.contains("not-it"), "{ran:?}");
     }
-    if script.stage.runs()[0].status == RunState::Queued {
-        assert_eq!(script.stage.dump(), before);
+    if script.fixture.runs()[0].status == RunState::Queued {
+        assert_eq!(script.fixture.dump(), before);
     }
 }
 
 #[test]
-fn a_bare_end_leaves_nothing_behind() {
+fn command_end_leaves_no_processes_or_files() {
     let script = Script::new();
-    let id = script.stage.queue(&[]);
-    // What the command left running keeps its output open, and is killed when the command has ended.
+    let id = script.fixture.queue(&[]);
+    // A background process of the command keeps the output open, and is killed when the command has ended.
     script.once("sleep 600 & echo pid $!").ok();
-    let pids = script.until_said(&id, "pid ");
+    let pids = script.wait_for_event(&id, "pid ");
     assert!(!is_alive(pids[0]));
-    assert_eq!(script.stage.run(&id).status, RunState::Success);
+    assert_eq!(script.fixture.run(&id).status, RunState::Success);
     let left: Vec<_> =
-        std::fs::read_dir(script.stage.path("")).unwrap().flatten().map(|e| e.file_name()).collect();
+        std::fs::read_dir(script.fixture.path("")).unwrap().flatten().map(|e| e.file_name()).collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().starts_with("tidemill-worker")), "{left:?}");
 }

@@ -1,39 +1,38 @@
-//! The restart of the machines: jobs are stopped first, and it is safe when nothing runs any more.
+//! Panel for a restart of the machines: jobs are stopped first, and it is safe when none is running.
 
-use crate::act;
-use crate::visitor::Visitor;
-use crate::way_back::kept;
-use crate::words::counted;
+use crate::form_return::previous_value;
+use crate::forms;
+use crate::page_context::PageContext;
+use crate::widgets::pluralize;
 use http::Method;
 use maud::{Markup, html};
 use tidemill_core::graph::record::RebootStatus;
 use tidemill_core::shell::command;
 
-/// The panel.
-pub(super) fn panel(visitor: &Visitor, status: &RebootStatus) -> Markup {
-    let acts = visitor.may(Method::POST, "/v1/reboot") && visitor.caller.project.is_none();
+pub(super) fn panel(context: &PageContext, status: &RebootStatus) -> Markup {
+    let acts = context.may(Method::POST, "/v1/reboot") && context.caller.project.is_none();
     html! {
         section.panel #reboot {
-            header { h2 { "Restart of the machines" } }
+            header { h2 { "Restart machines" } }
             div.in {
                 div #reboot-status data-live {
-                    p { (said(status)) }
+                    p { (status_text(status)) }
                     @if acts && status.preparing {
-                        (act::button(visitor, "/reboot/over", &[], "It is over: let jobs go on", "main"))
+                        (forms::button(context, "/reboot/over", &[], "Restart is over: continue jobs", "main"))
                     }
                 }
                 @if acts && !status.preparing {
                     form.form method="post" action="/reboot" {
-                        (act::hidden(visitor))
-                        p.dim { "Every job is stopped, and begins again when the restart is over. No job begins \
-                            meanwhile. It is safe to restart when this page says so." }
-                        label.field { "Why, for the others" input type="text" name="note" maxlength="1024"
-                            value=[kept(visitor, "note")]; }
+                        (forms::hidden(context))
+                        p.dim { "All jobs are stopped and start again after the restart. No job starts \
+                            meanwhile. Restart the machines when this page says that it is safe." }
+                        label.field { "Reason" input type="text" name="note" maxlength="1024"
+                            value=[previous_value(context, "note")]; }
                         div { button.risk type="submit" { "Prepare for a restart" } }
                     }
                 }
                 @if acts {
-                    (act::commands(&[command(["prepare-for-reboot"]), command(["prepare-for-reboot", "--status"]),
+                    (forms::commands(&[command(["prepare-for-reboot"]), command(["prepare-for-reboot", "--status"]),
                         command(["prepare-for-reboot", "--cancel"])]))
                 }
             }
@@ -41,19 +40,18 @@ pub(super) fn panel(visitor: &Visitor, status: &RebootStatus) -> Markup {
     }
 }
 
-/// Whether it is safe, in words.
-fn said(status: &RebootStatus) -> Markup {
+fn status_text(status: &RebootStatus) -> Markup {
     html! {
         @if !status.preparing {
             span.state { "not prepared" } " "
-            @if status.running + status.stopping > 0 { (counted(status.running, "task runs", "tasks run")) "." }
-            @else { "Nothing runs just now; something may begin." }
+            @if status.running + status.stopping > 0 { (pluralize(status.running, "task is", "tasks are")) " running." }
+            @else { "No job is running now, but jobs may start." }
         } @else if status.safe {
-            span.state.s-success { "safe" } " Nothing runs any more, and nothing begins."
+            span.state.s-success { "safe" } " No job is running, and no job starts."
         } @else {
             span.state.s-running { "not safe yet" } " "
-            (counted(status.running, "task still runs", "tasks still run")) ", "
-            (counted(status.stopping, "stop is", "stops are")) " not confirmed."
+            (pluralize(status.running, "task is", "tasks are")) " still running, "
+            (pluralize(status.stopping, "stop is", "stops are")) " not confirmed yet."
         }
     }
 }
@@ -63,17 +61,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_safe_only_where_the_server_says_so_and_a_restart_is_prepared_for() {
-        let said = |preparing, running, stopping, safe| {
-            said(&RebootStatus { preparing, running, stopping, safe }).into_string()
+    fn status_is_safe_only_if_a_restart_is_prepared() {
+        let text = |preparing, running, stopping, safe| {
+            status_text(&RebootStatus { preparing, running, stopping, safe }).into_string()
         };
-        assert!(said(true, 0, 0, true).contains(">safe<"));
+        assert!(text(true, 0, 0, true).contains(">safe<"));
         assert!(
-            said(true, 1, 0, false).contains("not safe yet")
-                && said(true, 1, 0, false).contains("1 task still")
+            text(true, 1, 0, false).contains("not safe yet")
+                && text(true, 1, 0, false).contains("1 task is still")
         );
-        assert!(said(true, 0, 2, false).contains("2 stops are not confirmed"));
-        // Nothing runs by chance: it is not held, so the next moment something may begin.
-        assert!(!said(false, 0, 0, true).contains(">safe<"));
+        assert!(text(true, 0, 2, false).contains("2 stops are not confirmed yet"));
+        // Without a prepared restart, a job may start at any moment.
+        assert!(!text(false, 0, 0, true).contains(">safe<"));
     }
 }

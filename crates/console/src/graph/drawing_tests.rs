@@ -1,4 +1,4 @@
-//! Drawings of graphs with names that want to be more than names, and of graphs that are too large to draw whole.
+//! Tests of graph drawings: escaping, bounds and large graphs.
 
 use super::*;
 use chrono::{TimeDelta, TimeZone as _, Utc};
@@ -9,7 +9,7 @@ fn moment() -> Timestamp {
     Utc.with_ymd_and_hms(2026, 2, 14, 10, 30, 0).unwrap()
 }
 
-fn job(place: usize, name: &str, code: StatusCode) -> JobRecord {
+fn job(index: usize, name: &str, code: StatusCode) -> JobRecord {
     let run = RunId::floor(moment());
     JobRecord {
         job_id: tidemill_core::task::job_id(&run, name),
@@ -17,7 +17,7 @@ fn job(place: usize, name: &str, code: StatusCode) -> JobRecord {
         project_id: "shop".to_owned(),
         workspace: "shop".to_owned(),
         name: name.to_owned(),
-        position: i32::try_from(place).unwrap(),
+        position: i32::try_from(index).unwrap(),
         state: code.state(),
         code,
         message: None,
@@ -43,15 +43,15 @@ fn job(place: usize, name: &str, code: StatusCode) -> JobRecord {
     }
 }
 
-/// A graph of so many jobs in layers of a dozen, each of which needs three of the layer before.
+/// A graph in layers of twelve jobs, each of which needs three jobs of the layer before.
 fn mesh(count: usize) -> (Vec<JobRecord>, Vec<Vec<usize>>) {
-    let name = |place| format!("a-job-with-a-name-of-some-length-{place:06}-and-still-some-more-of-it");
-    let code = |place| StatusCode::ALL[place % StatusCode::ALL.len()];
-    let jobs = (0..count).map(|place| job(place, &name(place), code(place))).collect();
-    let needs = (0..count).map(|place| match place.checked_sub(12) {
+    let name = |index| format!("a-job-with-a-name-of-some-length-{index:06}-and-still-some-more-of-it");
+    let code = |index| StatusCode::ALL[index % StatusCode::ALL.len()];
+    let jobs = (0..count).map(|index| job(index, &name(index), code(index))).collect();
+    let needs = (0..count).map(|index| match index.checked_sub(12) {
         None => Vec::new(),
         Some(above) => {
-            let layer = place / 12 * 12 - 12;
+            let layer = index / 12 * 12 - 12;
             (0..3).map(|other| layer + (above + other * 5) % 12).collect()
         }
     });
@@ -59,7 +59,7 @@ fn mesh(count: usize) -> (Vec<JobRecord>, Vec<Vec<usize>>) {
 }
 
 #[test]
-fn a_box_says_who_it_is_and_where_in_words_and_leads_there() {
+fn box_has_name_state_and_link_and_escapes_markup() {
     let jobs = [job(0, "extract", StatusCode::Succeeded), job(1, "<b>\u{202e}", StatusCode::NonzeroExit)];
     let drawn = draw(&jobs, &[vec![], vec![0]], moment() + TimeDelta::seconds(5)).into_string();
     assert!(drawn.contains(&format!("href=\"/jobs/{}\"", jobs[0].job_id)), "{drawn}");
@@ -74,16 +74,16 @@ fn a_box_says_who_it_is_and_where_in_words_and_leads_there() {
 }
 
 #[test]
-fn two_hundred_jobs_are_drawn_one_by_one_within_bounds() {
+fn two_hundred_jobs_are_drawn_individually_within_bounds() {
     let (jobs, needs) = mesh(JOBS_MAX);
     let drawn = draw(&jobs, &needs, moment()).into_string();
     assert_eq!(drawn.matches("<rect").count(), 200);
-    // The page has a table and more besides, and must be below 300,000 bytes.
+    // The rest of the page needs room as well: the page limit is 300,000 bytes.
     assert!(drawn.len() < 200_000, "{} bytes", drawn.len());
 }
 
 #[test]
-fn a_larger_graph_is_drawn_by_layers_with_their_counts() {
+fn larger_graph_is_drawn_as_layers_with_counts() {
     let (jobs, needs) = mesh(1_000);
     let drawn = draw(&jobs, &needs, moment()).into_string();
     assert!(!drawn.contains("/jobs/") && drawn.len() < 60_000, "{} bytes", drawn.len());
@@ -91,15 +91,15 @@ fn a_larger_graph_is_drawn_by_layers_with_their_counts() {
     let (jobs, needs) = mesh(300);
     let drawn = draw(&jobs, &needs, moment()).into_string();
     assert!(drawn.contains("layer 1: "), "{drawn}");
-    let counted = |word: &str| drawn.matches(&format!(" {word}</title>")).count();
-    assert!(counted("failed") > 0 && counted("running") > 0 && counted("held") > 0, "{drawn}");
+    let count_of = |word: &str| drawn.matches(&format!(" {word}</title>")).count();
+    assert!(count_of("failed") > 0 && count_of("running") > 0 && count_of("held") > 0, "{drawn}");
 }
 
 #[test]
-fn a_graph_with_too_many_arrows_is_drawn_by_layers() {
+fn graph_with_too_many_arrows_is_drawn_as_layers() {
     let (jobs, _) = mesh(100);
     let needs: Vec<Vec<usize>> =
-        (0..100).map(|place| if place < 50 { vec![] } else { (0..50).collect() }).collect();
+        (0..100).map(|index| if index < 50 { vec![] } else { (0..50).collect() }).collect();
     let drawn = draw(&jobs, &needs, moment()).into_string();
     assert!(drawn.contains(">layer 2</text>") && !drawn.contains("/jobs/"), "{drawn}");
 }

@@ -1,92 +1,88 @@
-//! Where the boxes of a graph are drawn: in layers, each after everything that it needs.
+//! Layered layout of a graph: each box comes after all boxes that it depends on.
 //!
-//! A box is in the layer that the longest path to it gives. Within a layer, boxes are put into an order by the
-//! means of the places of their neighbours, a few times over, so that few arrows cross; then each is moved as
-//! close to its neighbours as its place in the order lets it. An arrow that passes over layers has a lane of its
-//! own in each. The same graph is always drawn the same way.
+//! The longest path to a box determines its layer. Within a layer, boxes are sorted by the mean position of their
+//! neighbours, in several sweeps, to reduce crossings. Then each box is moved as close to its neighbours as the order
+//! allows. An arrow that spans several layers has a lane in each. The layout is deterministic.
 
-use super::lanes::settle;
-use crate::picture::number;
+use super::row_placement::place_in_row;
+use crate::chart::number;
 
-/// Sweeps over all layers, there and back, that look for an order with few crossings.
+/// Number of forward and backward sweeps that reduce crossings.
 const SWEEPS: usize = 4;
-/// Boxes of a layer that stand in one row; a layer with more of them is folded.
-const ROW_RIGHT: usize = 20;
-const ROW_DOWN: usize = 8;
-/// Layers from which on a graph that is longer than wide is drawn downwards.
-const LONG: usize = 10;
-/// Lanes that are kept; where more were needed, arrows pass beneath the boxes.
+/// Maximum boxes per row of a layer; a larger layer is wrapped into several rows.
+const ROW_BOXES: usize = 20;
+const ROW_BOXES_TOP_DOWN: usize = 8;
+/// Minimum number of layers for a graph that is drawn top-down.
+const TOP_DOWN_LAYERS_MIN: usize = 10;
+/// Maximum number of lanes. With more, arrows are drawn behind the boxes.
 const LANES_MAX: usize = 1_200;
-/// Room between layers, between the rows of a folded layer, and around everything.
-const BETWEEN: f64 = 44.0;
-const FOLD: f64 = 12.0;
+/// Distances between layers, between the rows of a wrapped layer, and to the edge.
+const LAYER_GAP: f64 = 44.0;
+const WRAP_GAP: f64 = 12.0;
 const EDGE: f64 = 6.0;
-/// How much room a lane takes.
+/// Width of a lane.
 const LANE: f64 = 8.0;
 
-/// How large boxes are.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Size {
     pub(super) width: f64,
     pub(super) height: f64,
-    /// Room between neighbours.
     pub(super) gap: f64,
 }
 
-/// A box, by its corner.
+/// Corner of a box.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Spot {
     pub(super) x: f64,
     pub(super) y: f64,
 }
 
-/// A drawing without its words.
+/// Layout of a graph.
 #[derive(Debug, PartialEq)]
 pub(super) struct Layout {
-    /// A spot for each box, in their order.
+    /// One spot per box.
     pub(super) spots: Vec<Spot>,
-    /// The way of each arrow: points, two for each layer that it touches.
-    pub(super) ways: Vec<Vec<(f64, f64)>>,
-    /// The size of the whole.
+    /// Points of each arrow, two per layer that it touches.
+    pub(super) paths: Vec<Vec<(f64, f64)>>,
     pub(super) width: f64,
     pub(super) height: f64,
-    /// Whether it goes down, and not to the right.
-    pub(super) down: bool,
+    /// Whether the direction is top-down instead of left to right.
+    pub(super) top_down: bool,
 }
 
-/// The layer of each box: one more than the latest of those that it needs. What is needed has a lower place.
+/// Layer of each box: one after the last layer of its dependencies, which have lower indexes.
 pub(super) fn layers(needs: &[Vec<usize>]) -> Vec<usize> {
     let mut layers: Vec<usize> = Vec::with_capacity(needs.len());
-    for (place, needs) in needs.iter().enumerate() {
-        let before = needs.iter().filter(|need| **need < place).filter_map(|need| layers.get(*need)).max();
+    for (index, needs) in needs.iter().enumerate() {
+        let before = needs.iter().filter(|need| **need < index).filter_map(|need| layers.get(*need)).max();
         layers.push(before.map_or(0, |before| before + 1));
     }
     layers
 }
 
-/// Something that takes room in a layer.
+/// An item in a layer.
 struct Node {
     layer: usize,
-    /// The box; without one, it is the lane of an arrow.
+    /// Whether it is the lane of an arrow instead of a box.
     is_lane: bool,
     before: Vec<usize>,
     after: Vec<usize>,
-    /// Its middle across the direction of the drawing, and where it begins and ends along it.
+    /// Centre across the direction of the drawing, and start and end along it.
     middle: f64,
     from: f64,
     to: f64,
 }
 
-/// A graph on its way to a drawing.
+/// Intermediate state of a layout.
 struct Draft {
     nodes: Vec<Node>,
-    /// The nodes of each layer, in order.
+    /// Nodes of each layer in order.
     order: Vec<Vec<usize>>,
-    /// The nodes that each arrow passes, from end to end.
+    /// Nodes of each arrow, from start to end.
     chains: Vec<Vec<usize>>,
 }
 
-/// Lays a graph out. `needs` has the places that each place needs, all of them lower.
+/// Computes the layout. `needs` contains the indexes that each box depends on, all of them lower than its own.
 pub(super) fn lay_out(needs: &[Vec<usize>], size: Size) -> Layout {
     let layer_of = layers(needs);
     let mut draft = Draft::new(needs, &layer_of);
@@ -96,21 +92,23 @@ pub(super) fn lay_out(needs: &[Vec<usize>], size: Size) -> Layout {
     }
     let boxes = |layer: &Vec<usize>| layer.iter().filter(|node| !draft.nodes[**node].is_lane).count();
     let widest = draft.order.iter().map(boxes).max().unwrap_or(0);
-    let down = draft.order.len() >= LONG && draft.order.len() > widest;
-    let (along, across, row) =
-        if down { (size.height, size.width, ROW_DOWN) } else { (size.width, size.height, ROW_RIGHT) };
+    let top_down = draft.order.len() >= TOP_DOWN_LAYERS_MIN && draft.order.len() > widest;
+    let (along, across, row) = if top_down {
+        (size.height, size.width, ROW_BOXES_TOP_DOWN)
+    } else {
+        (size.width, size.height, ROW_BOXES)
+    };
     let length = draft.put_along(along, row);
     let breadth = draft.put_across(across, size.gap, row);
-    draft.finish(needs.len(), &Measure { along, across, length, breadth, down })
+    draft.finish(needs.len(), &Measure { along, across, length, breadth, top_down })
 }
 
-/// What is known of the whole when everything has its place.
 struct Measure {
     along: f64,
     across: f64,
     length: f64,
     breadth: f64,
-    down: bool,
+    top_down: bool,
 }
 
 impl Draft {
@@ -149,18 +147,18 @@ impl Draft {
             chains.push(chain);
         }
         let mut order = vec![Vec::new(); count];
-        for (place, node) in nodes.iter().enumerate() {
-            order[node.layer].push(place);
+        for (index, node) in nodes.iter().enumerate() {
+            order[node.layer].push(index);
         }
         Self { nodes, order, chains }
     }
 
-    /// Puts each layer into the order of the means of its neighbours on one side.
+    /// Sorts each layer by the mean position of its neighbours on one side.
     fn sweep(&mut self, forward: bool) {
         let count = self.order.len();
-        let mut place = vec![0.0; self.nodes.len()];
+        let mut position = vec![0.0; self.nodes.len()];
         for layer in &self.order {
-            note(&mut place, layer);
+            record_positions(&mut position, layer);
         }
         for step in 0..count {
             let layer = if forward { step } else { count - 1 - step };
@@ -169,37 +167,37 @@ impl Draft {
                 .map(|node| {
                     let sides = &self.nodes[*node];
                     let others = if forward { &sides.before } else { &sides.after };
-                    (mean(others, &place).unwrap_or(place[*node]), *node)
+                    (mean(others, &position).unwrap_or(position[*node]), *node)
                 })
                 .collect();
-            // Sorting keeps the order of equals, so nothing depends on chance.
+            // The sort is stable, so the result is deterministic.
             keyed.sort_by(|one, other| one.0.total_cmp(&other.0));
             self.order[layer] = keyed.into_iter().map(|(_, node)| node).collect();
-            note(&mut place, &self.order[layer]);
+            record_positions(&mut position, &self.order[layer]);
         }
     }
 
-    /// Gives each node its place along the direction of the drawing; how long the whole is.
+    /// Positions all nodes along the direction of the drawing. Returns the total length.
     fn put_along(&mut self, along: f64, row: usize) -> f64 {
         let mut from = EDGE;
         for layer in &self.order {
             let boxes: Vec<usize> = layer.iter().copied().filter(|node| !self.nodes[*node].is_lane).collect();
-            let folds = boxes.len().div_ceil(row).max(1);
-            let per_fold = boxes.len().div_ceil(folds).max(1);
-            let deep = along * whole(folds) + FOLD * whole(folds - 1);
+            let rows = boxes.len().div_ceil(row).max(1);
+            let per_row = boxes.len().div_ceil(rows).max(1);
+            let deep = along * to_f64(rows) + WRAP_GAP * to_f64(rows - 1);
             for node in layer {
                 (self.nodes[*node].from, self.nodes[*node].to) = (from, from + deep);
             }
-            for (place, node) in boxes.iter().enumerate() {
-                let begin = from + (along + FOLD) * whole(place / per_fold);
+            for (index, node) in boxes.iter().enumerate() {
+                let begin = from + (along + WRAP_GAP) * to_f64(index / per_row);
                 (self.nodes[*node].from, self.nodes[*node].to) = (begin, begin + along);
             }
-            from += deep + BETWEEN;
+            from += deep + LAYER_GAP;
         }
-        (from - BETWEEN).max(EDGE) + EDGE
+        (from - LAYER_GAP).max(EDGE) + EDGE
     }
 
-    /// Gives each node its place across it; how broad the whole is.
+    /// Positions all nodes across the direction of the drawing. Returns the total breadth.
     fn put_across(&mut self, across: f64, gap: f64, row: usize) -> f64 {
         let layers = self.order.len();
         for layer in 0..layers {
@@ -223,57 +221,58 @@ impl Draft {
         breadth + EDGE
     }
 
-    /// Places the nodes of a layer as close as can be to where their neighbours are.
+    /// Places the nodes of a layer as close as possible to their neighbours.
     fn place_layer(&mut self, layer: usize, middles: &[f64], across: f64, gap: f64, row: usize) {
         let nodes = self.order[layer].clone();
         let boxes: Vec<usize> = nodes.iter().copied().filter(|node| !self.nodes[*node].is_lane).collect();
-        let wish = |node: usize| {
+        let desired = |node: usize| {
             let sides = &self.nodes[node];
             let all: Vec<usize> = sides.before.iter().chain(&sides.after).copied().collect();
             mean(&all, middles)
         };
         if boxes.len() <= row {
-            let room: Vec<f64> = nodes
+            let widths: Vec<f64> = nodes
                 .iter()
                 .map(|node| if self.nodes[*node].is_lane { LANE } else { across + gap })
                 .collect();
-            let wishes: Vec<f64> = nodes.iter().map(|node| wish(*node).unwrap_or(0.0)).collect();
-            for (node, middle) in nodes.iter().zip(settle(&wishes, &room)) {
+            let targets: Vec<f64> = nodes.iter().map(|node| desired(*node).unwrap_or(0.0)).collect();
+            for (node, middle) in nodes.iter().zip(place_in_row(&targets, &widths)) {
                 self.nodes[*node].middle = middle;
             }
             return;
         }
-        // A folded layer is a block around the middle of its neighbours; lanes pass beneath it.
-        let folds = boxes.len().div_ceil(row);
-        let per_fold = boxes.len().div_ceil(folds);
-        let wishes: Vec<f64> = boxes.iter().filter_map(|node| wish(*node)).collect();
-        let centre = if wishes.is_empty() { 0.0 } else { wishes.iter().sum::<f64>() / whole(wishes.len()) };
-        let top = centre - (across + gap) * whole(per_fold - 1) / 2.0;
-        for (place, node) in boxes.iter().enumerate() {
-            self.nodes[*node].middle = top + (across + gap) * whole(place % per_fold);
+        // A wrapped layer is a block around the centre of its neighbours; lanes run below it.
+        let rows = boxes.len().div_ceil(row);
+        let per_row = boxes.len().div_ceil(rows);
+        let targets: Vec<f64> = boxes.iter().filter_map(|node| desired(*node)).collect();
+        let centre =
+            if targets.is_empty() { 0.0 } else { targets.iter().sum::<f64>() / to_f64(targets.len()) };
+        let top = centre - (across + gap) * to_f64(per_row - 1) / 2.0;
+        for (index, node) in boxes.iter().enumerate() {
+            self.nodes[*node].middle = top + (across + gap) * to_f64(index % per_row);
         }
-        let below = top + (across + gap) * whole(per_fold) - across / 2.0;
+        let below = top + (across + gap) * to_f64(per_row) - across / 2.0;
         let lanes = nodes.iter().filter(|node| !boxes.contains(node));
-        for (place, node) in lanes.enumerate() {
-            self.nodes[*node].middle = below + LANE * whole(place);
+        for (index, node) in lanes.enumerate() {
+            self.nodes[*node].middle = below + LANE * to_f64(index);
         }
     }
 
     fn finish(self, count: usize, measure: &Measure) -> Layout {
-        let turn = |along: f64, across: f64| if measure.down { (across, along) } else { (along, across) };
+        let turn = |along: f64, across: f64| if measure.top_down { (across, along) } else { (along, across) };
         let spot = |node: &Node| {
             let (x, y) = turn(node.from, node.middle - measure.across / 2.0);
             Spot { x, y }
         };
-        debug_assert!(measure.along > 0.0, "boxes have a size");
-        let ways = self.chains.iter().map(|chain| {
+        debug_assert!(measure.along > 0.0, "the size of a box must be positive");
+        let paths = self.chains.iter().map(|chain| {
             let last = chain.len() - 1;
-            let points = chain.iter().enumerate().flat_map(|(place, node)| {
+            let points = chain.iter().enumerate().flat_map(|(index, node)| {
                 let node = &self.nodes[*node];
                 let (enter, leave) = (turn(node.from, node.middle), turn(node.to, node.middle));
-                match place {
+                match index {
                     0 => vec![leave],
-                    place if place == last => vec![enter],
+                    index if index == last => vec![enter],
                     _ => vec![enter, leave],
                 }
             });
@@ -281,27 +280,27 @@ impl Draft {
         });
         let (width, height) = turn(measure.length, measure.breadth);
         Layout {
-            ways: ways.collect(),
+            paths: paths.collect(),
             spots: self.nodes.iter().take(count).map(spot).collect(),
             width,
             height,
-            down: measure.down,
+            top_down: measure.top_down,
         }
     }
 }
 
-fn note(place: &mut [f64], layer: &[usize]) {
+fn record_positions(position: &mut [f64], layer: &[usize]) {
     for (number, node) in layer.iter().enumerate() {
-        place[*node] = whole(number);
+        position[*node] = to_f64(number);
     }
 }
 
-fn mean(nodes: &[usize], places: &[f64]) -> Option<f64> {
-    let known: Vec<f64> = nodes.iter().filter_map(|node| places.get(*node).copied()).collect();
-    (!known.is_empty()).then(|| known.iter().sum::<f64>() / whole(known.len()))
+fn mean(nodes: &[usize], positions: &[f64]) -> Option<f64> {
+    let known: Vec<f64> = nodes.iter().filter_map(|node| positions.get(*node).copied()).collect();
+    (!known.is_empty()).then(|| known.iter().sum::<f64>() / to_f64(known.len()))
 }
 
-fn whole(count: usize) -> f64 {
+fn to_f64(count: usize) -> f64 {
     number(i64::try_from(count).unwrap_or(i64::MAX))
 }
 

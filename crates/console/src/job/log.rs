@@ -1,9 +1,9 @@
-//! What a try of a job wrote, from its end: live, and bounded.
+//! Panel with the last output of an attempt, updated live.
 
-use crate::oops::Oops;
+use crate::error_page::ErrorPage;
+use crate::page_context::PageContext;
 use crate::text::{cut, visible};
-use crate::visitor::Visitor;
-use crate::words::{count, counted};
+use crate::widgets::{count, pluralize};
 use axum::extract::Path;
 use axum::response::{Html, IntoResponse as _, Response};
 use http::Uri;
@@ -12,50 +12,49 @@ use tidemill_client::{Client, Error};
 use tidemill_core::graph::record::{JobRecord, LogLine, LogPiece};
 use tidemill_wire::graphs::ReadLogs;
 
-/// Lines of a page, and their characters together.
-const LINES: usize = 400;
-const CHARS: usize = 60_000;
-/// Characters of a line.
-const LINE_CHARS: usize = 2_000;
-/// Pieces that one look reads: a piece has at least a line.
-const PIECES: u16 = 100;
-/// Pieces that one look for news reads.
-const NEW_PIECES: u16 = 20;
+/// Maximum number of lines on the page, and of their characters in total.
+const LINES_MAX: usize = 400;
+const CHARS_MAX: usize = 60_000;
+/// Maximum length of a line.
+const LINE_CHARS_MAX: usize = 2_000;
+/// Log chunks per read; each chunk has at least one line.
+const CHUNKS: u16 = 100;
+/// Log chunks per live update.
+const NEW_CHUNKS: u16 = 20;
 
-/// Which output to show.
-pub(super) struct Wanted {
-    /// The try.
+/// Attempt and position of the output to show.
+pub(super) struct LogSelection {
     pub(super) attempt: i32,
     after: Option<i32>,
 }
 
-impl Wanted {
-    /// As the address says; the last try where it says nothing.
-    pub(super) fn of(uri: &Uri, tries: i32) -> Self {
-        let mut wanted = Self { attempt: tries.max(1), after: None };
+impl LogSelection {
+    /// Reads the selection from the address. The default is the last attempt.
+    pub(super) fn from_uri(uri: &Uri, tries: i32) -> Self {
+        let mut selection = Self { attempt: tries.max(1), after: None };
         for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
             match name.as_ref() {
                 "attempt" => {
                     let named = value.parse().ok().filter(|attempt| *attempt > 0);
-                    wanted.attempt = named.unwrap_or(wanted.attempt);
+                    selection.attempt = named.unwrap_or(selection.attempt);
                 }
-                "after" => wanted.after = value.parse().ok().filter(|after| *after >= 0),
+                "after" => selection.after = value.parse().ok().filter(|after| *after >= 0),
                 _ => {}
             }
         }
-        wanted
+        selection
     }
 
-    /// The last of it.
+    /// Reads the last chunks.
     pub(super) async fn read(&self, client: &Client, job: &JobRecord) -> Result<Vec<LogPiece>, Error> {
-        let last = ReadLogs { attempt: Some(self.attempt), last: Some(PIECES), ..ReadLogs::default() };
-        ask(client, &job.job_id, &last).await
+        let last = ReadLogs { attempt: Some(self.attempt), last: Some(CHUNKS), ..ReadLogs::default() };
+        read_chunks(client, &job.job_id, &last).await
     }
 }
 
-/// Pieces of output; none where the try does not exist yet.
-async fn ask(client: &Client, job: &str, asked: &ReadLogs) -> Result<Vec<LogPiece>, Error> {
-    match client.job_logs(job, asked).await {
+/// Reads log chunks. An attempt that does not exist yet has none.
+async fn read_chunks(client: &Client, job: &str, params: &ReadLogs) -> Result<Vec<LogPiece>, Error> {
+    match client.job_logs(job, params).await {
         Ok(logs) => Ok(logs.pieces),
         Err(Error::Refused { status, problem })
             if status.as_u16() == 404 && problem.code == "unknown_task" =>
@@ -66,69 +65,68 @@ async fn ask(client: &Client, job: &str, asked: &ReadLogs) -> Result<Vec<LogPiec
     }
 }
 
-/// The lines that a page has room for, from the end, each with its name; and how many are left out.
-fn fitting(pieces: &[LogPiece]) -> (Vec<(String, &LogLine)>, usize) {
+/// The last lines that fit on the page, each with its key, and the number of omitted ones.
+fn last_lines(pieces: &[LogPiece]) -> (Vec<(String, &LogLine)>, usize) {
     let all = pieces.iter().flat_map(|piece| {
-        piece.lines.iter().enumerate().map(move |(place, line)| (format!("{}.{place}", piece.seq), line))
+        piece.lines.iter().enumerate().map(move |(index, line)| (format!("{}.{index}", piece.seq), line))
     });
     let all: Vec<_> = all.collect();
-    let mut room = CHARS;
+    let mut remaining = CHARS_MAX;
     let mut fits = |line: &LogLine| {
-        let chars = line.text.len().min(LINE_CHARS) + 1;
-        let fits = chars <= room;
-        room = room.saturating_sub(chars);
+        let chars = line.text.len().min(LINE_CHARS_MAX) + 1;
+        let fits = chars <= remaining;
+        remaining = remaining.saturating_sub(chars);
         fits
     };
-    let kept = all.iter().rev().take(LINES).take_while(|(_, line)| fits(line)).count();
-    let left_out = all.len() - kept;
-    (all.into_iter().skip(left_out).collect(), left_out)
+    let shown = all.iter().rev().take(LINES_MAX).take_while(|(_, line)| fits(line)).count();
+    let omitted = all.len() - shown;
+    (all.into_iter().skip(omitted).collect(), omitted)
 }
 
-/// The output on the page of its job.
-pub(super) fn panel(job: &JobRecord, wanted: &Wanted, pieces: &[LogPiece]) -> Markup {
-    let (lines, _) = fitting(pieces);
+pub(super) fn panel(job: &JobRecord, selection: &LogSelection, pieces: &[LogPiece]) -> Markup {
+    let (lines, _) = last_lines(pieces);
     let is_cut = lines.first().is_some_and(|(name, _)| name != "0.0");
     let last = pieces.last().map_or(-1, |piece| piece.seq);
-    let feed = format!("/jobs/{}/tail?attempt={}&after=", job.job_id, wanted.attempt);
+    let tail_url = format!("/jobs/{}/tail?attempt={}&after=", job.job_id, selection.attempt);
     html! {
         section.panel #log data-live {
-            header { h2 { "Output" } span.dim.small { "of try " (wanted.attempt) }
-                a.more href={ "/v1/jobs/" (job.job_id) "/logs?attempt=" (wanted.attempt) } {
-                    "From the beginning, as JSON" } }
+            header { h2 { "Output" } span.dim.small { "of attempt " (selection.attempt) }
+                a.more href={ "/v1/jobs/" (job.job_id) "/logs?attempt=" (selection.attempt) } {
+                    "From the start, as JSON" } }
             @if is_cut {
-                p.empty.small { "The last " (counted(i64::try_from(lines.len()).unwrap_or(0), "line", "lines"))
-                    ". All of it: " code { "tidemill graph logs " (job.run_id) " " (job.name) } }
+                p.empty.small { "The last " (pluralize(i64::try_from(lines.len()).unwrap_or(0), "line", "lines"))
+                    ". Complete output: " code { "tidemill graph logs " (job.run_id) " " (job.name) } }
             }
-            @if lines.is_empty() { p.empty { (nothing(job)) } }
-            ol.events.output tabindex="0" aria-label="Lines of output" data-tail=(feed) data-after=(last) {
+            @if lines.is_empty() { p.empty { (empty_text(job)) } }
+            ol.events.output tabindex="0" aria-label="Lines of output" data-tail=(tail_url) data-after=(last) {
                 @for (name, line) in &lines { (row(name, line)) }
             }
         }
     }
 }
 
-fn nothing(job: &JobRecord) -> &'static str {
-    if job.code.is_terminal() { "It wrote nothing." } else { "It wrote nothing yet." }
+fn empty_text(job: &JobRecord) -> &'static str {
+    if job.code.is_terminal() { "There was no output." } else { "There is no output yet." }
 }
 
-/// The lines that are new since the page was made: rows alone, for the script.
-pub(super) async fn tail(visitor: Visitor, Path(job): Path<String>) -> Result<Response, Oops> {
-    let wanted = Wanted::of(&visitor.uri, 1);
-    let asked = ReadLogs {
-        attempt: Some(wanted.attempt),
-        after: wanted.after,
-        limit: Some(NEW_PIECES),
+/// New lines since the page was rendered: only table rows, for the script.
+pub(super) async fn tail(context: PageContext, Path(job): Path<String>) -> Result<Response, ErrorPage> {
+    let selection = LogSelection::from_uri(&context.uri, 1);
+    let params = ReadLogs {
+        attempt: Some(selection.attempt),
+        after: selection.after,
+        limit: Some(NEW_CHUNKS),
         ..ReadLogs::default()
     };
-    let pieces = ask(&visitor.client, &job, &asked).await?;
-    let (lines, left_out) = fitting(&pieces);
-    let last = pieces.last().map_or(wanted.after.unwrap_or(-1), |piece| piece.seq);
-    let more = pieces.len() == usize::from(NEW_PIECES);
+    let pieces = read_chunks(&context.client, &job, &params).await?;
+    let (lines, omitted) = last_lines(&pieces);
+    let last = pieces.last().map_or(selection.after.unwrap_or(-1), |piece| piece.seq);
+    let more = pieces.len() == usize::from(NEW_CHUNKS);
     let rows = html! {
         ol data-after=(last) data-more=[more.then_some("yes")] {
-            @if left_out > 0 {
-                li.jump { (count(i64::try_from(left_out).unwrap_or(i64::MAX)))
-                    " lines between are not shown: they came faster than this page" }
+            @if omitted > 0 {
+                li.jump { (count(i64::try_from(omitted).unwrap_or(i64::MAX)))
+                    " lines are omitted: the output is faster than this page" }
             }
             @for (name, line) in &lines { (row(name, line)) }
         }
@@ -137,7 +135,7 @@ pub(super) async fn tail(visitor: Visitor, Path(job): Path<String>) -> Result<Re
 }
 
 fn row(name: &str, line: &LogLine) -> Markup {
-    let (text, more) = cut(&line.text, LINE_CHARS);
+    let (text, more) = cut(&line.text, LINE_CHARS_MAX);
     html! {
         li.stderr[line.stream == "stderr"] data-key=(name) {
             span.message { bdi { (visible(text)) } @if more { "…" } }
@@ -155,19 +153,19 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_the_last_lines_that_fit() {
+    fn page_shows_the_last_lines_that_fit() {
         let short = [piece(3, 300, "a"), piece(4, 200, "b")];
-        let (lines, left_out) = fitting(&short);
-        assert_eq!((lines.len(), left_out), (400, 100));
+        let (lines, omitted) = last_lines(&short);
+        assert_eq!((lines.len(), omitted), (400, 100));
         assert_eq!((lines[0].0.as_str(), lines[399].0.as_str()), ("3.100", "4.199"));
         let long = [piece(0, 100, &"x".repeat(250_000))];
-        let (lines, left_out) = fitting(&long);
-        assert_eq!((lines.len(), left_out), (29, 71));
-        assert_eq!(fitting(&[]).1, 0);
+        let (lines, omitted) = last_lines(&long);
+        assert_eq!((lines.len(), omitted), (29, 71));
+        assert_eq!(last_lines(&[]).1, 0);
     }
 
     #[test]
-    fn a_line_is_escaped_and_what_a_terminal_would_obey_is_shown() {
+    fn line_is_escaped_with_control_characters_visible() {
         let line = LogLine { stream: "stderr".to_owned(), text: "<b>\u{1b}[2J\r".to_owned() };
         let row = row("0.0", &line).into_string();
         assert!(row.contains("&lt;b&gt;⟨ESC⟩[2J⟨CR⟩") && row.contains("class=\"stderr\""), "{row}");

@@ -1,18 +1,18 @@
-//! Agents, a line each.
+//! Panel of agents.
 
-use crate::agents::{lives, room};
-use crate::text::says;
-use crate::visitor::Visitor;
+use crate::agents::{capacity_usage, is_alive};
+use crate::page_context::PageContext;
+use crate::text::safe;
 use maud::{Markup, html};
 use tidemill_core::agent::Agent;
 use tidemill_core::graph::record::JobRecord;
 
-/// Agents that are shown.
+/// Maximum number of agents shown.
 const ROWS: usize = 8;
 
-/// Who carries out jobs. Where there was never an agent, nobody misses one.
-pub(super) fn agents(visitor: &Visitor, agents: &[Agent], jobs: &[JobRecord]) -> Markup {
-    let alive: Vec<&Agent> = agents.iter().filter(|agent| lives(agent, visitor.now)).collect();
+/// Renders the panel; nothing if there has never been an agent.
+pub(super) fn agents(context: &PageContext, agents: &[Agent], jobs: &[JobRecord]) -> Markup {
+    let alive: Vec<&Agent> = agents.iter().filter(|agent| is_alive(agent, context.now)).collect();
     html! {
         @if !agents.is_empty() {
             section.panel #agents {
@@ -22,8 +22,8 @@ pub(super) fn agents(visitor: &Visitor, agents: &[Agent], jobs: &[JobRecord]) ->
                 } @else {
                     div.scroll { table { tbody { @for agent in alive.iter().take(ROWS) {
                         tr data-key=(agent.agent_id) {
-                            td { (says(&agent.name)) @if agent.draining { " " span.chip { "draining" } } }
-                            td.num { (room(agent, jobs)) }
+                            td { (safe(&agent.name)) @if agent.draining { " " span.chip { "draining" } } }
+                            td.num { (capacity_usage(agent, jobs)) }
                         }
                     } } } }
                     @if alive.len() > ROWS { p.empty.small { "and " (alive.len() - ROWS) " more" } }

@@ -1,9 +1,9 @@
-//! The numbers at the top, and who works.
+//! Tiles with the key statistics, and the panel of workers.
 
-use crate::text::says;
+use crate::page_context::PageContext;
+use crate::text::safe;
 use crate::time::{ago, rough_secs};
-use crate::visitor::Visitor;
-use crate::words::{count, counted};
+use crate::widgets::{count, pluralize};
 use maud::{Markup, html};
 use tidemill_core::limits::DEAD_AFTER_SECS;
 use tidemill_core::queue::Message;
@@ -11,12 +11,12 @@ use tidemill_core::run::RunState;
 use tidemill_core::stats::{MeanDuration, Stats};
 use tidemill_core::worker::Worker;
 
-/// Workers that are shown.
+/// Maximum number of workers shown.
 const ROWS: usize = 8;
 
-/// Whether a worker lives, as far as its beats tell.
-pub(crate) fn lives(worker: &Worker, visitor: &Visitor) -> bool {
-    let silent = (visitor.now - worker.beat_at).num_seconds();
+/// Whether the worker's last heartbeat is recent.
+pub(crate) fn is_alive(worker: &Worker, context: &PageContext) -> bool {
+    let silent = (context.now - worker.beat_at).num_seconds();
     worker.ended_at.is_none() && silent < i64::try_from(DEAD_AFTER_SECS).unwrap_or(i64::MAX)
 }
 
@@ -27,54 +27,58 @@ fn rate(success: i64, failed: i64) -> String {
     }
     #[expect(clippy::cast_precision_loss, reason = "counts of runs are far below 2^52")]
     let rate = 100.0 * success as f64 / all as f64;
-    // Rounding must not hide that something failed.
+    // Rounding must not hide a failure.
     if failed > 0 && rate > 99.9 { "> 99.9 %".to_owned() } else { format!("{rate:.1} %") }
 }
 
-/// The numbers.
-pub(super) fn tiles(visitor: &Visitor, stats: &Stats, workers: &[Worker]) -> Markup {
+pub(super) fn tiles(context: &PageContext, stats: &Stats, workers: &[Worker]) -> Markup {
     let running: i64 = stats.active.iter().map(|active| active.active_runs).sum();
     let ended = |status| of(&stats.durations, status).map_or(0, |line| line.runs);
     let week = (ended(RunState::Success), ended(RunState::Failed));
-    let alive = workers.iter().filter(|worker| lives(worker, visitor)).count();
+    let alive = workers.iter().filter(|worker| is_alive(worker, context)).count();
     html! {
         a.tile href="/runs?status=queued" { span { "Waiting" } b { (count(stats.queued_count)) }
             span { @if let Some(oldest) = stats.oldest_ready_secs { "oldest ready " (rough_secs(oldest)) }
                 @else { (count(stats.ready_count)) " ready" } } }
         a.tile href="/runs?status=running" { span { "Running" } b { (count(running)) }
-            span { "on " (counted(i64::try_from(stats.active.len()).unwrap_or(0), "worker", "workers")) } }
+            span { "on " (pluralize(i64::try_from(stats.active.len()).unwrap_or(0), "worker", "workers")) } }
         a.tile href="/runs?status=failed&within=24h" { span { "Success, 24 h" }
             b { (rate(stats.success_count, stats.failed_count)) }
-            span { (count(stats.success_count)) " good, " span.inline.bad[stats.failed_count > 0] {
+            span { (count(stats.success_count)) " successful, " span.inline.bad[stats.failed_count > 0] {
                 (count(stats.failed_count)) " failed" } } }
         a.tile href="/runs?status=failed&within=7d" { span { "Success, 7 d" } b { (rate(week.0, week.1)) }
-            span { (count(week.0)) " good, " (count(week.1)) " failed" } }
-        (mean_time("Mean time, 24 h", &stats.durations_day))
-        (mean_time("Mean time, 7 d", &stats.durations))
+            span { (count(week.0)) " successful, " (count(week.1)) " failed" } }
+            (mean_time("Mean duration, 24 h", &stats.durations_day))
+            (mean_time("Mean duration, 7 d", &stats.durations))
         a.tile href="/workers" { span { "Workers" } b.bad[alive == 0 && stats.queued_count > 0] { (alive) }
-            span { "alive" @if workers.len() > alive { ", " (workers.len() - alive) " ended lately" } } }
+            span { "alive" @if workers.len() > alive { ", " (workers.len() - alive) " ended recently" } } }
     }
 }
 
-/// How long runs took that ended in a state.
+/// Mean duration of the runs that ended in a state.
 fn of(durations: &[MeanDuration], status: RunState) -> Option<&MeanDuration> {
     durations.iter().find(|line| line.status == status)
 }
 
-/// How long runs took that succeeded, and those that did not.
-fn mean_time(words: &str, durations: &[MeanDuration]) -> Markup {
+/// Tile with the mean durations of successful and failed runs.
+fn mean_time(label: &str, durations: &[MeanDuration]) -> Markup {
     let took = |line: &MeanDuration| rough_secs(line.avg_duration_seconds);
     html! {
-        div.tile { span { (words) }
+        div.tile { span { (label) }
             b { (of(durations, RunState::Success).map_or_else(|| "–".to_owned(), took)) }
-            span { @if let Some(line) = of(durations, RunState::Failed) { "failed ones " (took(line)) }
+            span { @if let Some(line) = of(durations, RunState::Failed) { "failed: " (took(line)) }
                 @else { "none failed" } } }
     }
 }
 
-/// Who works.
-pub(super) fn workers(visitor: &Visitor, workers: &[Worker], stats: &Stats, messages: &[Message]) -> Markup {
-    let alive: Vec<&Worker> = workers.iter().filter(|worker| lives(worker, visitor)).collect();
+/// Renders the panel of workers.
+pub(super) fn workers(
+    context: &PageContext,
+    workers: &[Worker],
+    stats: &Stats,
+    messages: &[Message],
+) -> Markup {
+    let alive: Vec<&Worker> = workers.iter().filter(|worker| is_alive(worker, context)).collect();
     let busy = |worker: &Worker| stats.active.iter().find(|active| active.claimed_by == worker.name);
     let held = |worker: &Worker| {
         let own = messages.iter().filter(|message| message.locked_by == Some(worker.worker_id)).count();
@@ -90,12 +94,12 @@ pub(super) fn workers(visitor: &Visitor, workers: &[Worker], stats: &Stats, mess
                 div.scroll { table { tbody {
                     @for worker in alive.iter().take(ROWS) {
                         tr data-key=(worker.worker_id) {
-                            td { (says(&worker.name)) @if worker.draining { " " span.chip { "draining" } } }
+                            td { (safe(&worker.name)) @if worker.draining { " " span.chip { "draining" } } }
                             td.num { @if let Some(active) = busy(worker) {
-                                (counted(active.active_runs, "run", "runs")) }
-                                @else if held(worker) > 0 { (counted(held(worker), "message", "messages")) }
+                                (pluralize(active.active_runs, "run", "runs")) }
+                                @else if held(worker) > 0 { (pluralize(held(worker), "message", "messages")) }
                                 @else { span.dim { "idle" } } }
-                            td.num.dim { (ago(worker.beat_at, visitor.now)) }
+                            td.num.dim { (ago(worker.beat_at, context.now)) }
                         }
                     }
                 } } }
@@ -110,17 +114,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mean_times_of_a_day_and_of_a_week_are_told_apart() {
+    fn mean_durations_of_a_day_and_a_week_are_separate() {
         let mean = |status, avg_duration_seconds| MeanDuration { status, avg_duration_seconds, runs: 1 };
-        let day = mean_time("Mean time, 24 h", &[mean(RunState::Success, 12.0)]).into_string();
-        assert!(day.contains("Mean time, 24 h") && day.contains("<b>12 s</b>"), "{day}");
+        let day = mean_time("Mean duration, 24 h", &[mean(RunState::Success, 12.0)]).into_string();
+        assert!(day.contains("Mean duration, 24 h") && day.contains("<b>12 s</b>"), "{day}");
         assert!(day.contains("none failed"), "{day}");
-        let week = mean_time("Mean time, 7 d", &[mean(RunState::Failed, 90.0)]).into_string();
-        assert!(week.contains("<b>–</b>") && week.contains("failed ones 1 min 30 s"), "{week}");
+        let week = mean_time("Mean duration, 7 d", &[mean(RunState::Failed, 90.0)]).into_string();
+        assert!(week.contains("<b>–</b>") && week.contains("failed: 1 min 30 s"), "{week}");
     }
 
     #[test]
-    fn a_rate_never_hides_a_failure() {
+    fn rate_never_hides_a_failure() {
         assert_eq!(rate(0, 0), "–");
         assert_eq!(rate(1, 1), "50.0 %");
         assert_eq!(rate(1_000_000, 1), "> 99.9 %");

@@ -1,4 +1,4 @@
-//! Which runs a list shows: as the address says it, as its form shows it, and as the door is asked.
+//! Filter of the run list: from the address, as a form, and as an API request.
 
 use chrono::{NaiveDateTime, TimeDelta};
 use http::Uri;
@@ -9,27 +9,27 @@ use tidemill_core::run::{Lane, RunState};
 use tidemill_wire::Problem;
 use tidemill_wire::runs::ListRuns;
 
-/// Times that a list can be narrowed to, by name, in words and in hours.
-const WITHIN: [(&str, &str, i64); 4] = [
+/// Time ranges: form value, label and hours.
+const TIME_RANGES: [(&str, &str, i64); 4] = [
     ("1h", "last hour", 1),
     ("24h", "last 24 hours", 24),
     ("7d", "last 7 days", 168),
     ("30d", "last 30 days", 720),
 ];
-/// What a text is the beginning of, by name and in words.
-const BY: [(&str, &str); 5] = [
-    ("", "whatever fits"),
+/// Meanings of the search text: form value and label.
+const SEARCH_FIELDS: [(&str, &str); 5] = [
+    ("", "detect automatically"),
     ("id", "id"),
     ("sha", "commit"),
     ("ref", "branch or tag"),
-    ("name", "name of a graph or feed"),
+    ("name", "graph or feed name"),
 ];
-/// Projects that can be chosen from a list; where there are more, the name is written.
+/// Maximum number of projects in a select; with more, the name is a text input.
 const PROJECTS_MAX: usize = 100;
-/// The fewest characters of a commit that can be looked for.
+/// Minimum length of a commit prefix.
 const SHA_CHARS_MIN: usize = 4;
 
-/// Which runs to show. Everything is a text, as it stands in the address: what is wrong is said, not dropped.
+/// Filter with its values as in the address, so that invalid ones are reported instead of dropped.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Filter {
     status: String,
@@ -46,8 +46,8 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    /// As the address says.
-    pub(super) fn of(uri: &Uri) -> Self {
+    /// Reads the filter from the address.
+    pub(super) fn from_uri(uri: &Uri) -> Self {
         let mut filter = Self::default();
         for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
             if let Some(field) = filter.field(&name) {
@@ -103,32 +103,32 @@ impl Filter {
         if query.is_empty() { "/runs".to_owned() } else { format!("/runs?{query}") }
     }
 
-    /// The page of the newest runs.
+    /// Address of the first page.
     pub(super) fn first(&self) -> String {
         self.link("")
     }
 
-    /// The page after this one.
+    /// Address of the next page.
     pub(super) fn older(&self, next: &str) -> String {
         self.link(next)
     }
 
-    /// Whether this is not the page of the newest runs.
+    /// Whether this is not the first page.
     pub(super) fn is_further(&self) -> bool {
         !self.after.is_empty()
     }
 
-    /// Whether anything is left out.
+    /// Whether any filter is set.
     pub(super) fn is_narrow(&self) -> bool {
         self.fields().iter().any(|(name, value)| *name != "by" && !value.is_empty())
     }
 
-    /// What is asked of the door.
-    pub(super) fn asked(&self, now: Timestamp, limit: u16) -> Result<ListRuns, Problem> {
+    /// Converts the filter to an API request.
+    pub(super) fn to_request(&self, now: Timestamp, limit: u16) -> Result<ListRuns, Problem> {
         let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-        let hours = WITHIN.iter().find(|(name, ..)| *name == self.within).map(|(.., hours)| *hours);
+        let hours = TIME_RANGES.iter().find(|(name, ..)| *name == self.within).map(|(.., hours)| *hours);
         let since = read(&self.since, "since", moment)?;
-        let mut asked = ListRuns {
+        let mut request = ListRuns {
             status: read(&self.status, "state", |text| text.parse().ok())?,
             lane: read(&self.lane, "lane", |text| text.parse().ok())?,
             project: given(&self.project),
@@ -143,17 +143,17 @@ impl Filter {
         let found = given(&self.find);
         match self.by() {
             "id" => {
-                let whole = |id: String| if id.starts_with("run-") { id } else { format!("run-{id}") };
-                asked.id_prefix = found.map(whole);
+                let full = |id: String| if id.starts_with("run-") { id } else { format!("run-{id}") };
+                request.id_prefix = found.map(full);
             }
-            "sha" => asked.sha_prefix = found,
-            "name" => asked.name_prefix = found,
-            _ => asked.ref_prefix = found,
+            "sha" => request.sha_prefix = found,
+            "name" => request.name_prefix = found,
+            _ => request.ref_prefix = found,
         }
-        Ok(asked)
+        Ok(request)
     }
 
-    /// What the text is taken for: what was said, or what it looks like.
+    /// Meaning of the search text: the selected one, or detected from the text.
     fn by(&self) -> &str {
         let is_hex = self.find.bytes().all(|byte| byte.is_ascii_hexdigit());
         match self.by.as_str() {
@@ -164,7 +164,6 @@ impl Filter {
         }
     }
 
-    /// The form that makes such an address.
     pub(super) fn form(&self, projects: &[Project]) -> Markup {
         let states: Vec<(&str, &str)> =
             RunState::ALL.iter().map(|state| (state.as_str(), state.as_str())).collect();
@@ -173,7 +172,7 @@ impl Filter {
             .iter()
             .map(|project| (project.project_id.as_str(), project.project_id.as_str()))
             .collect();
-        let within: Vec<(&str, &str)> = WITHIN.iter().map(|(name, words, _)| (*name, *words)).collect();
+        let within: Vec<(&str, &str)> = TIME_RANGES.iter().map(|(name, label, _)| (*name, *label)).collect();
         let more = [&self.env, &self.feed, &self.since, &self.until].iter().any(|text| !text.is_empty());
         html! {
             form.filters method="get" action="/runs" role="search" {
@@ -182,10 +181,10 @@ impl Filter {
                 @if names.len() > PROJECTS_MAX { (input("Project", "project", &self.project, "all")) }
                 @else { (select("Project", "project", &self.project, &names)) }
                 (select("Queued", "within", &self.within, &within))
-                (input("Begins with", "find", &self.find, "id, commit, branch, name"))
-                label.field { "Read it as"
+                (input("Starts with", "find", &self.find, "id, commit, branch, name"))
+                label.field { "Search in"
                     select name="by" {
-                        @for (value, words) in BY { option value=(value) selected[value == self.by] { (words)
+                        @for (value, label) in SEARCH_FIELDS { option value=(value) selected[value == self.by] { (label)
                             } }
                     }
                 }
@@ -205,47 +204,47 @@ impl Filter {
     }
 }
 
-fn select(words: &str, name: &str, chosen: &str, options: &[(&str, &str)]) -> Markup {
+fn select(label: &str, name: &str, chosen: &str, options: &[(&str, &str)]) -> Markup {
     let known = chosen.is_empty() || options.iter().any(|(value, _)| *value == chosen);
     html! {
-        label.field { (words)
+        label.field { (label)
             select name=(name) {
                 option value="" { "any" }
-                @for (value, words) in options { option value=(value) selected[*value == chosen] { (words) } }
+                @for (value, label) in options { option value=(value) selected[*value == chosen] { (label) } }
                 @if !known { option value=(chosen) selected { (chosen) } }
             }
         }
     }
 }
 
-fn input(words: &str, name: &str, value: &str, example: &str) -> Markup {
+fn input(label: &str, name: &str, value: &str, example: &str) -> Markup {
     html! {
-        label.field { (words)
+        label.field { (label)
             input type="text" name=(name) value=(value) placeholder=(example) maxlength="1024"
                 autocomplete="off"; }
     }
 }
 
-/// A part of the filter, if it says something that is understood.
+/// Parses a filter value, if there is one.
 fn read<T>(text: &str, name: &str, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>, Problem> {
     if text.is_empty() {
         return Ok(None);
     }
-    let unknown = || Problem::new("bad_filter", format!("the filter `{name}` does not understand `{text}`"));
+    let unknown = || Problem::new("bad_filter", format!("invalid value `{text}` for the filter `{name}`"));
     parse(text).map(Some).ok_or_else(unknown)
 }
 
-/// A time in UTC, exactly or to the minute or the day.
+/// Parses a UTC time in RFC 3339, or to the minute or the day.
 fn moment(text: &str) -> Option<Timestamp> {
     if let Ok(exact) = text.parse::<Timestamp>() {
         return Some(exact);
     }
     let text = text.replace('T', " ");
-    let whole = if text.contains(':') { text } else { format!("{text} 00:00") };
+    let full = if text.contains(':') { text } else { format!("{text} 00:00") };
     let formats = ["%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S"];
     formats
         .iter()
-        .find_map(|format| NaiveDateTime::parse_from_str(&whole, format).ok())
+        .find_map(|format| NaiveDateTime::parse_from_str(&full, format).ok())
         .map(|time| time.and_utc())
 }
 
@@ -255,11 +254,11 @@ mod tests {
     use chrono::{TimeZone as _, Utc};
 
     fn filter(query: &str) -> Filter {
-        Filter::of(&format!("/runs?{query}").parse().unwrap())
+        Filter::from_uri(&format!("/runs?{query}").parse().unwrap())
     }
 
     #[test]
-    fn a_filter_is_kept_in_the_address() {
+    fn filter_round_trips_through_the_address() {
         let one = filter("status=failed&project=shop&find=refs%2Fheads%2Fa+b&after=run-1&junk=1");
         assert_eq!(
             one.older("run-2"),
@@ -271,33 +270,33 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_taken_for_what_it_looks_like_or_what_was_said() {
+    fn search_text_meaning_is_detected_or_selected() {
         let now = Utc.with_ymd_and_hms(2026, 2, 14, 10, 30, 0).unwrap();
-        let asked = |query: &str| filter(query).asked(now, 50).unwrap();
-        assert_eq!(asked("find=run-0199").id_prefix.as_deref(), Some("run-0199"));
-        assert_eq!(asked("find=0199&by=id").id_prefix.as_deref(), Some("run-0199"));
-        assert_eq!(asked("find=c0ffee").sha_prefix.as_deref(), Some("c0ffee"));
-        assert_eq!(asked("find=c0f").ref_prefix.as_deref(), Some("c0f"));
-        assert_eq!(asked("find=c0ffee&by=ref").ref_prefix.as_deref(), Some("c0ffee"));
-        assert_eq!(asked("find=c0ffee&by=name").name_prefix.as_deref(), Some("c0ffee"));
-        assert_eq!(asked("find=run-up&by=name").id_prefix, None);
-        assert_eq!(asked("within=24h").since, Some(now - TimeDelta::hours(24)));
-        assert_eq!(asked("since=2026-02-14T10:30&within=1h").since, Some(now));
-        assert_eq!(asked("until=2026-02-14T10:30:00Z").until, Some(now));
-        assert_eq!(asked("until=2026-02-14").until, Some(now - TimeDelta::minutes(630)));
+        let request = |query: &str| filter(query).to_request(now, 50).unwrap();
+        assert_eq!(request("find=run-0199").id_prefix.as_deref(), Some("run-0199"));
+        assert_eq!(request("find=0199&by=id").id_prefix.as_deref(), Some("run-0199"));
+        assert_eq!(request("find=c0ffee").sha_prefix.as_deref(), Some("c0ffee"));
+        assert_eq!(request("find=c0f").ref_prefix.as_deref(), Some("c0f"));
+        assert_eq!(request("find=c0ffee&by=ref").ref_prefix.as_deref(), Some("c0ffee"));
+        assert_eq!(request("find=c0ffee&by=name").name_prefix.as_deref(), Some("c0ffee"));
+        assert_eq!(request("find=run-up&by=name").id_prefix, None);
+        assert_eq!(request("within=24h").since, Some(now - TimeDelta::hours(24)));
+        assert_eq!(request("since=2026-02-14T10:30&within=1h").since, Some(now));
+        assert_eq!(request("until=2026-02-14T10:30:00Z").until, Some(now));
+        assert_eq!(request("until=2026-02-14").until, Some(now - TimeDelta::minutes(630)));
     }
 
     #[test]
-    fn what_is_not_understood_is_said() {
+    fn invalid_filter_value_is_reported() {
         let now = Utc.with_ymd_and_hms(2026, 2, 14, 10, 30, 0).unwrap();
         for query in ["status=lost", "lane=4", "since=yesterday", "after=7"] {
-            let problem = filter(query).asked(now, 50).unwrap_err();
-            assert!(problem.message.contains("does not understand"), "{query}");
+            let problem = filter(query).to_request(now, 50).unwrap_err();
+            assert!(problem.message.contains("invalid value"), "{query}");
         }
     }
 
     #[test]
-    fn many_projects_are_written_and_not_chosen() {
+    fn many_projects_become_a_text_input() {
         let projects = |count: usize| -> Vec<Project> {
             let project = |number: usize| Project {
                 project_id: format!("project-{number:03}"),
@@ -314,11 +313,11 @@ mod tests {
             !many.contains("project-000") && many.contains("name=\"project\" value=\"project-007\""),
             "{many}"
         );
-        assert!(many.len() < few.len(), "it is bounded");
+        assert!(many.len() < few.len(), "the form is bounded");
     }
 
     #[test]
-    fn the_form_shows_the_filter_and_nothing_of_it_is_markup() {
+    fn form_shows_the_filter_and_escapes_markup() {
         let shown = filter("status=%22%3E%3Cscript%3E&find=%3Cb%3E").form(&[]).into_string();
         assert!(!shown.contains("<script>") && !shown.contains("<b>"), "{shown}");
         assert!(filter("env=staging").form(&[]).into_string().contains("<details open>"));

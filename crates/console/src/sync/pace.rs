@@ -1,11 +1,11 @@
-//! How fast a sync goes, as a picture: what it stored, interval by interval.
+//! Panel with the number of stones that a sync stored per interval.
 //!
-//! The numbers are counted from every page of a sync. A page that is looked at asks for them every second, so that they
-//! are kept for a moment, for everybody who looks.
+//! The API computes it from every page of the sync, and an open page requests it every second. So the result is cached
+//! for a few seconds for all users.
 
-use crate::picture::Columns;
+use crate::chart::Columns;
 use crate::time::rough;
-use crate::words::count;
+use crate::widgets::count;
 use chrono::TimeDelta;
 use maud::{Markup, html};
 use std::collections::HashMap;
@@ -16,33 +16,33 @@ use tidemill_core::pace::Pace;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// How old the numbers may be before they are counted again.
-const FRESH: Duration = Duration::from_secs(3);
-/// Syncs whose numbers are kept.
+/// Time for which a result is cached.
+const CACHE_TIME: Duration = Duration::from_secs(3);
+/// Maximum number of cached syncs.
 const SYNCS_MAX: usize = 64;
 
-/// The numbers by sync.
+/// Cached results by sync.
 #[derive(Default)]
-pub(crate) struct Paces {
-    kept: Mutex<HashMap<Uuid, (Instant, Pace)>>,
+pub(crate) struct PaceCache {
+    entries: Mutex<HashMap<Uuid, (Instant, Pace)>>,
 }
 
-impl Paces {
-    /// The pace of a sync that the caller of `client` sees.
-    pub(crate) async fn of(&self, client: &Client, sync: Uuid) -> Result<Pace, Error> {
-        let known = self.kept.lock().unwrap_or_else(PoisonError::into_inner).get(&sync).cloned();
+impl PaceCache {
+    /// Returns the pace of a sync that the client may see.
+    pub(crate) async fn get(&self, client: &Client, sync: Uuid) -> Result<Pace, Error> {
+        let known = self.entries.lock().unwrap_or_else(PoisonError::into_inner).get(&sync).cloned();
         if let Some((at, pace)) = known
-            && at.elapsed() < FRESH
+            && at.elapsed() < CACHE_TIME
         {
             return Ok(pace);
         }
         let pace = client.pace(&sync.to_string()).await?;
-        self.keep(sync, pace.clone());
+        self.insert(sync, pace.clone());
         Ok(pace)
     }
 
-    fn keep(&self, sync: Uuid, pace: Pace) {
-        let mut all = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+    fn insert(&self, sync: Uuid, pace: Pace) {
+        let mut all = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= SYNCS_MAX && !all.contains_key(&sync) {
             all.clear();
         }
@@ -50,20 +50,20 @@ impl Paces {
     }
 }
 
-/// The panel; nothing where no page was stored.
+/// Renders the panel; nothing if no page was stored.
 pub(super) fn panel(pace: &Pace) -> Markup {
     let secs = pace.interval_secs.max(1);
     let Some(most) = pace.stored.iter().max() else { return html! {} };
     let every = if secs == 1 { "second".to_owned() } else { rough(TimeDelta::seconds(secs)) };
-    let after = |place: usize| match i64::try_from(place).unwrap_or(0) * secs {
+    let after = |index: usize| match i64::try_from(index).unwrap_or(0) * secs {
         0 => "start".to_owned(),
         secs => format!("+{}", rough(TimeDelta::seconds(secs))),
     };
-    let items = pace.stored.iter().enumerate().map(|(place, stored)| (after(place), *stored));
-    let picture = Columns { title: format!("Stones stored in each {every}"), items: items.collect() };
+    let items = pace.stored.iter().enumerate().map(|(index, stored)| (after(index), *stored));
+    let picture = Columns { title: format!("Stones stored per {every}"), items: items.collect() };
     html! {
         section.panel #pace {
-            header { h2 { "Stones per second" } span.dim.small { "stored in each " (every) "; at most "
+            header { h2 { "Stones per second" } span.dim.small { "stored per " (every) "; at most "
                 (count((most + secs - 1) / secs)) " per second" } }
             div.in.picture { (picture.draw()) }
         }
@@ -75,21 +75,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_picture_says_when_and_how_much_in_words_too() {
+    fn chart_has_times_and_counts_in_its_text_alternative() {
         let pace = Pace { from: None, interval_secs: 5, stored: vec![50, 0, 101] };
         let drawn = panel(&pace).into_string();
-        assert!(drawn.contains("<title>Stones stored in each 5 s</title>"), "{drawn}");
+        assert!(drawn.contains("<title>Stones stored per 5 s</title>"), "{drawn}");
         assert!(drawn.contains("<desc>start: 50, +5 s: 0, +10 s: 101</desc>"), "{drawn}");
         assert!(drawn.contains("at most 21 per second"), "{drawn}");
         assert_eq!(panel(&Pace::default()).into_string(), "");
     }
 
     #[test]
-    fn the_numbers_of_many_syncs_take_a_bounded_place() {
-        let paces = Paces::default();
+    fn cache_of_many_syncs_is_bounded() {
+        let cache = PaceCache::default();
         for _ in 0..SYNCS_MAX * 3 {
-            paces.keep(Uuid::new_v4(), Pace::default());
-            assert!(paces.kept.lock().unwrap().len() <= SYNCS_MAX);
+            cache.insert(Uuid::new_v4(), Pace::default());
+            assert!(cache.entries.lock().unwrap().len() <= SYNCS_MAX);
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The partitions of a sync, as a grid that is coloured by how far each is.
+//! Grid of a sync's partitions, coloured by state.
 
 use super::money;
-use crate::act;
-use crate::text::line_of;
+use crate::forms;
+use crate::page_context::PageContext;
+use crate::text::clip;
 use crate::time::took;
-use crate::visitor::Visitor;
-use crate::words::{bar, count, label};
+use crate::widgets::{bar, count, label};
 use maud::{Markup, html};
 use tidemill_core::feed::{PRICE_CEILING, PriceRange};
 use tidemill_core::partition::PartitionState;
@@ -13,26 +13,25 @@ use tidemill_core::records::{Partition, SyncStatus};
 use tidemill_core::shell::command;
 use tidemill_core::sync::SyncState;
 
-/// Prices, in words.
+/// Formats a price range.
 pub(crate) fn range(prices: PriceRange) -> String {
     match (prices.from, prices.to) {
-        (0, PRICE_CEILING) => "every price".to_owned(),
+        (0, PRICE_CEILING) => "all prices".to_owned(),
         (0, to) => format!("below {}", money(to)),
         (from, PRICE_CEILING) => format!("{} and more", money(from)),
         (from, to) => format!("{} to {}", money(from), money(to)),
     }
 }
 
-/// Every partition.
-pub(super) fn grid(visitor: &Visitor, status: &SyncStatus) -> Markup {
+pub(super) fn grid(context: &PageContext, status: &SyncStatus) -> Markup {
     let SyncStatus { sync, partitions, newer } = status;
-    let may_retry = visitor.may_operate() && sync.state == SyncState::Failed && newer.is_none();
+    let may_retry = context.may_operate() && sync.state == SyncState::Failed && newer.is_none();
     let is_failed = |partition: &&Partition| partition.state == PartitionState::Failed;
-    // A try reads everything that failed; what can be chosen is which of it begins anew.
-    let again = if partitions.iter().filter(is_failed).count() > 1 {
-        "Retry all that failed, this one from its start"
+    // A retry reads all failed partitions; the user only selects the one that restarts from its beginning.
+    let retry_label = if partitions.iter().filter(is_failed).count() > 1 {
+        "Retry all failed partitions, this one from its start"
     } else {
-        "Read it again from its start"
+        "Retry from its start"
     };
     html! {
         div.partitions {
@@ -46,14 +45,14 @@ pub(super) fn grid(visitor: &Visitor, status: &SyncStatus) -> Markup {
                     p { (count(partition.fetched)) " of " (count(partition.predicted))
                         @if partition.rejected > 0 { ", " span.bad { (count(partition.rejected)) " rejected" }
                             }
-                        @if let Some(took) = took(partition.first_page_at, partition.ended_at, visitor.now) {
+                        @if let Some(took) = took(partition.first_page_at, partition.ended_at, context.now) {
                             span.dim { " · " (took) } } }
                     @if partition.pass > 1 { p.dim { "pass " (partition.pass) } }
-                    @if let Some(error) = &partition.error { p.bad { (line_of(error, 160)) } }
+                    @if let Some(error) = &partition.error { p.bad { (clip(error, 160)) } }
                     @if failed && may_retry {
-                        (act::button(visitor, &format!("/syncs/{}/retry", sync.run_id),
-                            &[("partition", &partition.partition_id), ("restart", "yes")], again, ""))
-                        (act::commands(&[command(["sync", "retry", &sync.run_id.to_string(), "--restart",
+                        (forms::button(context, &format!("/syncs/{}/retry", sync.run_id),
+                            &[("partition", &partition.partition_id), ("restart", "yes")], retry_label, ""))
+                        (forms::commands(&[command(["sync", "retry", &sync.run_id.to_string(), "--restart",
                             "--partition", &partition.partition_id])]))
                     }
                 }
@@ -75,11 +74,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prices_are_said_as_people_say_them() {
-        let said = |from, to| range(PriceRange { from, to });
-        assert_eq!(said(0, PRICE_CEILING), "every price");
-        assert_eq!(said(0, 50_000), "below $500");
-        assert_eq!(said(50_000, 123_456), "$500 to $1,234.56");
-        assert_eq!(said(123_400, PRICE_CEILING), "$1,234 and more");
+    fn price_ranges_are_readable() {
+        let text = |from, to| range(PriceRange { from, to });
+        assert_eq!(text(0, PRICE_CEILING), "all prices");
+        assert_eq!(text(0, 50_000), "below $500");
+        assert_eq!(text(50_000, 123_456), "$500 to $1,234.56");
+        assert_eq!(text(123_400, PRICE_CEILING), "$1,234 and more");
     }
 }

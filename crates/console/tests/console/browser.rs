@@ -1,9 +1,9 @@
-//! People at a real browser.
+//! Tests with a real browser.
 
-use crate::driver::{Browser, Wish};
-use crate::furnish::{NASTY_NAME, claim, event, finish, furnish, paths};
-use crate::house::House;
-use crate::sizes::fits;
+use crate::driver::{Browser, BrowserOptions};
+use crate::sample_data::{HOSTILE_NAME, claim, event, finish, paths, populate};
+use crate::screen_sizes::fits;
+use crate::server::ConsoleServer;
 use serde_json::json;
 use tidemill_core::access::Role;
 use tidemill_core::event::Level;
@@ -14,258 +14,256 @@ fn request() -> QueueRun {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn somebody_signs_in_and_out() {
-    let house = House::guarded().await;
-    let token = house.token(Role::Operator, None).await;
-    let browser = Browser::open(&Wish::default()).await;
-    browser.go(&house.url("/runs?status=failed")).await;
-    browser.sees("h1", "Sign in").await;
-    browser.write("input[name=token]", "tm_wrong").await;
+async fn user_signs_in_and_out() {
+    let server = ConsoleServer::with_tokens().await;
+    let token = server.token(Role::Operator, None).await;
+    let browser = Browser::open(&BrowserOptions::default()).await;
+    browser.go(&server.url("/runs?status=failed")).await;
+    browser.wait_for_text("h1", "Sign in").await;
+    browser.type_text("input[name=token]", "tm_wrong").await;
     browser.click("button.main").await;
-    browser.sees("[role=alert]", "Nobody knows this token.").await;
-    assert_eq!(browser.complaints(&["401"]).await, Vec::<String>::new());
-    browser.write("input[name=token]", &token).await;
+    browser.wait_for_text("[role=alert]", "Unknown token.").await;
+    assert_eq!(browser.console_errors(&["401"]).await, Vec::<String>::new());
+    browser.type_text("input[name=token]", &token).await;
     browser.click("button.main").await;
-    browser.sees("h1", "Runs").await;
+    browser.wait_for_text("h1", "Runs").await;
     assert!(browser.url().await.ends_with("/runs?status=failed"), "{}", browser.url().await);
-    browser.is_content().await;
+    browser.assert_no_errors().await;
     browser.click(".who button").await;
-    browser.sees("h1", "Sign in").await;
-    browser.go(&house.url("/")).await;
-    browser.sees("h1", "Sign in").await;
-    browser.is_content().await;
+    browser.wait_for_text("h1", "Sign in").await;
+    browser.go(&server.url("/")).await;
+    browser.wait_for_text("h1", "Sign in").await;
+    browser.assert_no_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_goes_from_queued_to_success_before_ones_eyes() {
-    let house = House::open().await;
-    let engine = house.engine();
+async fn run_page_follows_run_from_queued_to_success() {
+    let server = ConsoleServer::without_tokens().await;
+    let engine = server.engine();
     let run = engine.queue(request()).await.expect("a run").run_id;
-    let browser = Browser::open(&Wish::default()).await;
-    browser.go(&house.url(&format!("/runs/{run}"))).await;
-    browser.sees("#head .state", "queued").await;
-    browser.sees("#live", "Live").await;
-    // A page that was loaded again would have forgotten this, what was typed and what was opened.
-    browser.run("window.kept = true; document.querySelector('#head details.cli').open = true").await;
-    browser.write("input[name=find]", "half a wo").await;
-    let holder = claim(&house, &run, "worker-1").await;
-    browser.sees("#head .state", "claimed").await;
+    let browser = Browser::open(&BrowserOptions::default()).await;
+    browser.go(&server.url(&format!("/runs/{run}"))).await;
+    browser.wait_for_text("#head .state", "queued").await;
+    browser.wait_for_text("#live", "Live").await;
+    // A reload of the page would lose this variable, the typed text and the open details.
+    browser.run("window.notReloaded = true; document.querySelector('#head details.cli').open = true").await;
+    browser.type_text("input[name=find]", "half a wo").await;
+    let holder = claim(&server, &run, "worker-1").await;
+    browser.wait_for_text("#head .state", "claimed").await;
     engine
-        .append(&run, vec![event(Level::Warn, NASTY_NAME, json!({"a": 1}))], &holder)
+        .append(&run, vec![event(Level::Warn, HOSTILE_NAME, json!({"a": 1}))], &holder)
         .await
         .expect("an event");
-    browser.sees("#head .state", "running").await;
-    browser.sees("ol.events", "alert(1)").await;
-    finish(&house, &run, &holder, FinalStatus::Success, json!({})).await;
-    browser.sees("#head .state", "success").await;
-    browser.sees("ol.events li:last-child", "Run succeeded").await;
-    let kept = browser
+    browser.wait_for_text("#head .state", "running").await;
+    browser.wait_for_text("ol.events", "alert(1)").await;
+    finish(&server, &run, &holder, FinalStatus::Success, json!({})).await;
+    browser.wait_for_text("#head .state", "success").await;
+    browser.wait_for_text("ol.events li:last-child", "Run succeeded").await;
+    let state = browser
         .run(
-            "return [window.kept, document.querySelector('input[name=find]').value, \
+            "return [window.notReloaded, document.querySelector('input[name=find]').value, \
               document.activeElement.name, document.querySelector('#head details.cli').open]",
         )
         .await;
-    assert_eq!(kept, json!([true, "half a wo", "find", true]));
+    assert_eq!(state, json!([true, "half a wo", "find", true]));
     let twice = browser
         .run(
             "const seen = [...document.querySelectorAll('ol.events > li')].map((row) => row.dataset.key); \
               return seen.length === new Set(seen).size && seen.length >= 5",
         )
         .await;
-    assert_eq!(twice, json!(true), "each event is there once");
-    browser.is_content().await;
+    assert_eq!(twice, json!(true), "each event is listed once");
+    browser.assert_no_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_running_run_is_cancelled() {
-    let house = House::guarded().await;
-    let token = house.token(Role::Operator, None).await;
-    let run = house.engine().queue(request()).await.expect("a run").run_id;
-    let holder = claim(&house, &run, "worker-1").await;
-    house.engine().start(&run, &holder).await.expect("it starts");
-    let browser = Browser::open(&Wish::default()).await;
-    browser.go(&house.url(&format!("/sign-in?next=/runs/{run}"))).await;
-    browser.write("input[name=token]", &token).await;
+async fn running_run_is_cancelled() {
+    let server = ConsoleServer::with_tokens().await;
+    let token = server.token(Role::Operator, None).await;
+    let run = server.engine().queue(request()).await.expect("a run").run_id;
+    let holder = claim(&server, &run, "worker-1").await;
+    server.engine().start(&run, &holder).await.expect("the run starts");
+    let browser = Browser::open(&BrowserOptions::default()).await;
+    browser.go(&server.url(&format!("/sign-in?next=/runs/{run}"))).await;
+    browser.type_text("input[name=token]", &token).await;
     browser.click("button.main").await;
-    browser.sees("#head .state", "running").await;
+    browser.wait_for_text("#head .state", "running").await;
     browser.click("details.drop summary").await;
-    browser.write("input[name=reason]", "too <late>").await;
+    browser.type_text("input[name=reason]", "too <late>").await;
     browser.click("button.risk").await;
-    browser.sees(".flash", "The worker was asked to stop the run.").await;
-    browser.sees("#head .note", "has not confirmed yet").await;
-    assert!(house.engine().run(&run).await.expect("a run").cancel_requested_at.is_some());
-    finish(&house, &run, &holder, FinalStatus::Cancelled, json!({})).await;
-    browser.sees("#head .state", "cancelled").await;
+    browser.wait_for_text(".flash", "The worker was asked to stop the run.").await;
+    browser.wait_for_text("#head .note", "has not confirmed yet").await;
+    assert!(server.engine().run(&run).await.expect("a run").cancel_requested_at.is_some());
+    finish(&server, &run, &holder, FinalStatus::Cancelled, json!({})).await;
+    browser.wait_for_text("#head .state", "cancelled").await;
     browser.click("#head form button.main").await;
-    browser.sees(".flash", "Another try was queued. This is it.").await;
-    browser.sees("#head .state", "queued").await;
-    browser.is_content().await;
+    browser.wait_for_text(".flash", "A retry was queued. This is its page.").await;
+    browser.wait_for_text("#head .state", "queued").await;
+    browser.assert_no_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rows_of_the_list_are_live_and_several_are_cancelled_at_once() {
-    let house = House::open().await;
-    let browser = Browser::open(&Wish::default()).await;
-    browser.go(&house.url("/runs")).await;
-    browser.sees("#runs", "No run was queued yet").await;
-    let first = house.engine().queue(request()).await.expect("a run").run_id;
-    browser.sees("#runs tbody tr td .state", "queued").await;
+async fn run_list_is_live_and_cancels_several_runs() {
+    let server = ConsoleServer::without_tokens().await;
+    let browser = Browser::open(&BrowserOptions::default()).await;
+    browser.go(&server.url("/runs")).await;
+    browser.wait_for_text("#runs", "There are no runs yet").await;
+    let first = server.engine().queue(request()).await.expect("a run").run_id;
+    browser.wait_for_text("#runs tbody tr td .state", "queued").await;
     browser.click(&format!("input[value='{first}']")).await;
-    let second = house.engine().queue(request()).await.expect("a run").run_id;
-    browser.sees("#runs tbody tr:first-child a", &second.as_str()[..17]).await;
+    let second = server.engine().queue(request()).await.expect("a run").run_id;
+    browser.wait_for_text("#runs tbody tr:first-child a", &second.as_str()[..17]).await;
     let ticked = browser
         .run("return [...document.querySelectorAll('input[name=run]')].map((box) => box.checked)")
         .await;
-    assert_eq!(ticked, json!([false, true]), "what was ticked stays ticked as rows come");
+    assert_eq!(ticked, json!([false, true]), "checked boxes stay checked when rows are added");
     browser.click("button[value=cancel]").await;
-    browser.sees(".flash", "1 of 1 cancelled or asked to stop.").await;
-    assert_eq!(house.engine().run(&first).await.expect("a run").status, RunState::Cancelled);
-    assert_eq!(house.engine().run(&second).await.expect("a run").status, RunState::Queued);
-    // Where there are several, what will happen is said first.
+    browser.wait_for_text(".flash", "1 of 1 cancelled or asked to stop.").await;
+    assert_eq!(server.engine().run(&first).await.expect("a run").status, RunState::Cancelled);
+    assert_eq!(server.engine().run(&second).await.expect("a run").status, RunState::Queued);
+    // With several runs, a confirmation page comes first.
     browser.click("input[data-all=run]").await;
     browser.click("button[value=cancel]").await;
-    browser.sees("h1", "Cancel 2 runs?").await;
-    browser.sees("#confirm", "1 waits, and ends at once.").await;
-    assert_eq!(house.engine().run(&second).await.expect("a run").status, RunState::Queued);
+    browser.wait_for_text("h1", "Cancel 2 runs?").await;
+    browser.wait_for_text("#confirm", "1 is waiting and ends at once.").await;
+    assert_eq!(server.engine().run(&second).await.expect("a run").status, RunState::Queued);
     browser.click("#confirm button.risk").await;
-    browser.sees(".flash", "1 of 2 cancelled or asked to stop.").await;
-    assert_eq!(house.engine().run(&second).await.expect("a run").status, RunState::Cancelled);
-    browser.is_content().await;
+    browser.wait_for_text(".flash", "1 of 2 cancelled or asked to stop.").await;
+    assert_eq!(server.engine().run(&second).await.expect("a run").status, RunState::Cancelled);
+    browser.assert_no_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_letter_is_replayed() {
-    let house = House::open().await;
-    furnish(&house).await;
-    let browser = Browser::open(&Wish::default()).await;
-    browser.go(&house.url("/")).await;
-    browser.sees("#queues", "work-items").await;
+async fn dead_letter_is_replayed() {
+    let server = ConsoleServer::without_tokens().await;
+    populate(&server).await;
+    let browser = Browser::open(&BrowserOptions::default()).await;
+    browser.go(&server.url("/")).await;
+    browser.wait_for_text("#queues", "work-items").await;
     browser.click("#queues a[href='/queues/work-items']").await;
-    browser.sees("#dead", "letter-1").await;
-    browser.sees("#dead", "permanent").await;
+    browser.wait_for_text("#dead", "letter-1").await;
+    browser.wait_for_text("#dead", "permanent").await;
     browser.click("#dead td.acts button").await;
-    browser.sees(".flash", "1 of 1 dead letters were sent again.").await;
-    browser.sees("#dead", "nothing was given up").await;
-    browser.sees("#next", "letter-1").await;
-    browser.is_content().await;
+    browser.wait_for_text(".flash", "1 of 1 dead letters were replayed.").await;
+    browser.wait_for_text("#dead", "There are no dead letters.").await;
+    browser.wait_for_text("#next", "letter-1").await;
+    browser.assert_no_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everything_works_without_script() {
-    let house = House::guarded().await;
-    let things = furnish(&house).await;
-    let token = house.token(Role::Operator, None).await;
-    let browser = Browser::open(&Wish { script: false, ..Wish::default() }).await;
-    browser.go(&house.url("/")).await;
-    browser.write("input[name=token]", &token).await;
+async fn pages_work_without_scripts() {
+    let server = ConsoleServer::with_tokens().await;
+    let data = populate(&server).await;
+    let token = server.token(Role::Operator, None).await;
+    let browser = Browser::open(&BrowserOptions { script: false, ..BrowserOptions::default() }).await;
+    browser.go(&server.url("/")).await;
+    browser.type_text("input[name=token]", &token).await;
     browser.click("button.main").await;
-    browser.sees("#attention", "failed").await;
+    browser.wait_for_text("#attention", "failed").await;
     assert_eq!(browser.text("#live").await, "", "the script did not run");
     browser.click("#attention form button").await;
-    browser.sees(".flash", "Another try was queued.").await;
-    browser.go(&house.url("/runs")).await;
-    browser.write("input[name=find]", things.failed.as_str()).await;
+    browser.wait_for_text(".flash", "A retry was queued.").await;
+    browser.go(&server.url("/runs")).await;
+    browser.type_text("input[name=find]", data.failed.as_str()).await;
     browser.click(".filters button.main").await;
-    browser.sees("#runs tbody", &things.failed.as_str()[..17]).await;
-    assert!(browser.url().await.contains(&format!("find={}", things.failed)), "{}", browser.url().await);
-    browser.go(&house.url(&format!("/runs/{}?level=warn", things.failed))).await;
-    browser.sees("ol.events", "alert(1)").await;
+    browser.wait_for_text("#runs tbody", &data.failed.as_str()[..17]).await;
+    assert!(browser.url().await.contains(&format!("find={}", data.failed)), "{}", browser.url().await);
+    browser.go(&server.url(&format!("/runs/{}?level=warn", data.failed))).await;
+    browser.wait_for_text("ol.events", "alert(1)").await;
     browser.click("ol.events details summary").await;
-    browser.go(&house.url(&format!("/runs/{}", things.queued))).await;
+    browser.go(&server.url(&format!("/runs/{}", data.queued))).await;
     browser.click("details.drop summary").await;
     browser.click("button.risk").await;
-    browser.sees("#head .state", "cancelled").await;
+    browser.wait_for_text("#head .state", "cancelled").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_restarted_is_noticed_and_what_was_missed_is_shown() {
-    let mut house = House::open().await;
-    let run = house.engine().queue(request()).await.expect("a run").run_id;
-    let browser = Browser::open(&Wish::default()).await;
-    browser.go(&house.url(&format!("/runs/{run}"))).await;
-    browser.sees("#live", "Live").await;
-    house.stop().await;
-    browser.sees("#live", "No answer; trying again").await;
-    let holder = claim(&house, &run, "worker-1").await;
-    house
+async fn server_restart_is_noticed_and_missed_events_are_shown() {
+    let mut server = ConsoleServer::without_tokens().await;
+    let run = server.engine().queue(request()).await.expect("a run").run_id;
+    let browser = Browser::open(&BrowserOptions::default()).await;
+    browser.go(&server.url(&format!("/runs/{run}"))).await;
+    browser.wait_for_text("#live", "Live").await;
+    server.stop().await;
+    browser.wait_for_text("#live", "No response; retrying").await;
+    let holder = claim(&server, &run, "worker-1").await;
+    server
         .engine()
-        .append(&run, vec![event(Level::Info, "while nobody served", json!({}))], &holder)
+        .append(&run, vec![event(Level::Info, "during the downtime", json!({}))], &holder)
         .await
         .expect("an event");
-    finish(&house, &run, &holder, FinalStatus::Success, json!({})).await;
-    house.start().await;
-    browser.sees("#head .state", "success").await;
-    browser.sees("ol.events", "while nobody served").await;
-    browser.sees("#restarted", "The server was restarted.").await;
-    browser.sees("#live", "Live").await;
+    finish(&server, &run, &holder, FinalStatus::Success, json!({})).await;
+    server.start().await;
+    browser.wait_for_text("#head .state", "success").await;
+    browser.wait_for_text("ol.events", "during the downtime").await;
+    browser.wait_for_text("#restarted", "The server was restarted.").await;
+    browser.wait_for_text("#live", "Live").await;
     let refused =
         ["ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED", "ERR_CONNECTION_RESET", "ERR_EMPTY_RESPONSE"];
-    assert_eq!(browser.complaints(&refused).await, Vec::<String>::new());
+    assert_eq!(browser.console_errors(&refused).await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_record_of_a_busy_run_stays_bounded_on_its_page() {
-    let house = House::open().await;
-    let run = house.engine().queue(request()).await.expect("a run").run_id;
-    let holder = claim(&house, &run, "worker-1").await;
-    let browser = Browser::open(&Wish::default()).await;
-    browser.go(&house.url(&format!("/runs/{run}"))).await;
-    browser.sees("#live", "Live").await;
+async fn event_list_of_busy_run_is_bounded() {
+    let server = ConsoleServer::without_tokens().await;
+    let run = server.engine().queue(request()).await.expect("a run").run_id;
+    let holder = claim(&server, &run, "worker-1").await;
+    let browser = Browser::open(&BrowserOptions::default()).await;
+    browser.go(&server.url(&format!("/runs/{run}"))).await;
+    browser.wait_for_text("#live", "Live").await;
     for batch in 0..30 {
         let lines =
             (0..100).map(|line| event(Level::Info, &format!("line {}", batch * 100 + line), json!({})));
-        house.engine().append(&run, lines.collect(), &holder).await.expect("events");
+        server.engine().append(&run, lines.collect(), &holder).await.expect("events");
         tokio::time::sleep(std::time::Duration::from_millis(30)).await;
     }
-    browser.sees("ol.events li:last-child", "line 2999").await;
+    browser.wait_for_text("ol.events li:last-child", "line 2999").await;
     let rows = browser.run("return document.querySelectorAll('ol.events > li').length").await.as_i64();
     assert!(rows.is_some_and(|rows| (100..=1_000).contains(&rows)), "{rows:?}");
-    let asked = browser
+    let requests = browser
         .run(
             "const all = performance.getEntriesByType('resource'); \
               return all.filter((one) => one.initiatorType === 'fetch').length",
         )
         .await;
-    assert!(asked.as_i64().is_some_and(|asked| asked < 60), "the page asked {asked} times");
-    browser.is_content().await;
+    assert!(requests.as_i64().is_some_and(|requests| requests < 60), "the page sent {requests} requests");
+    browser.assert_no_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_tabs_are_open_and_each_is_live_when_it_is_looked_at() {
-    let house = House::open().await;
-    let run = house.engine().queue(request()).await.expect("a run").run_id;
-    let browser = Browser::open(&Wish::default()).await;
+async fn ten_tabs_are_each_live_when_visible() {
+    let server = ConsoleServer::without_tokens().await;
+    let run = server.engine().queue(request()).await.expect("a run").run_id;
+    let browser = Browser::open(&BrowserOptions::default()).await;
     let mut tabs = Vec::new();
     for _ in 0..10 {
         let tab = browser.another_tab().await;
-        // More streams than a browser opens to one server would keep the next tab from loading at all.
-        browser.go(&house.url(&format!("/runs/{run}"))).await;
-        browser.sees("#live", "Live").await;
+        // Browsers limit the connections per server: streams of hidden tabs would block the next tab from loading.
+        browser.go(&server.url(&format!("/runs/{run}"))).await;
+        browser.wait_for_text("#live", "Live").await;
         tabs.push(tab);
     }
-    let holder = claim(&house, &run, "worker-1").await;
-    finish(&house, &run, &holder, FinalStatus::Success, json!({})).await;
+    let holder = claim(&server, &run, "worker-1").await;
+    finish(&server, &run, &holder, FinalStatus::Success, json!({})).await;
     for tab in [&tabs[0], &tabs[9]] {
-        browser.look_at(tab).await;
-        browser.sees("#head .state", "success").await;
+        browser.switch_to(tab).await;
+        browser.wait_for_text("#head .state", "success").await;
     }
-    browser.is_content().await;
+    browser.assert_no_errors().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_page_fits_a_wide_and_a_narrow_screen() {
-    let house = House::open().await;
-    let things = furnish(&house).await;
-    let mut pages = paths(&things);
+async fn pages_fit_wide_and_narrow_screens() {
+    let server = ConsoleServer::without_tokens().await;
+    let data = populate(&server).await;
+    let mut pages = paths(&data);
     pages.retain(|path| !path.contains("/tail"));
     pages.extend(["/tokens", "/audit", "/sign-in"].map(str::to_owned));
-    let browser = Browser::open(&Wish::default()).await;
+    let browser = Browser::open(&BrowserOptions::default()).await;
     for path in &pages {
-        browser.go(&house.url(path)).await;
+        browser.go(&server.url(path)).await;
         let mut name = path.trim_matches('/').to_owned();
-        for (run, state) in
-            [(&things.failed, "failed"), (&things.running, "running"), (&things.queued, "queued")]
-        {
+        for (run, state) in [(&data.failed, "failed"), (&data.running, "running"), (&data.queued, "queued")] {
             name = name.replace(run.as_str(), state);
         }
         let name = name.replace(|letter: char| !letter.is_ascii_alphanumeric(), "-");

@@ -1,26 +1,26 @@
-//! What others wrote is shown, and nothing of it is obeyed.
+//! User-supplied texts are escaped on every page.
 
-use crate::furnish::{FEED, NASTY, NASTY_NAME, furnish};
-use crate::house::House;
+use crate::sample_data::{FEED, HOSTILE_NAME, HOSTILE_TEXT, populate};
+use crate::server::ConsoleServer;
 use tidemill_core::access::Role;
-use tidemill_testkit::door::Kind;
+use tidemill_testkit::interface::Kind;
 
 on_both! {
-    every_text_of_others_is_shown_as_it_is_and_obeyed_nowhere,
-    texts_at_their_limits_are_cut_and_all_of_them_is_behind_a_link,
+    hostile_texts_are_escaped_on_every_page,
+    long_texts_are_truncated_with_a_link,
 }
 
-/// What the nasty text looks like on a page.
+/// The hostile text as it must appear on a page.
 const SHOWN: &str = "&lt;/td&gt;&lt;script&gt;alert('x')&lt;/script&gt;&quot;'&gt;\
                      &lt;img src=x onerror=alert(1)&gt;&amp;amp;";
 
-async fn every_text_of_others_is_shown_as_it_is_and_obeyed_nowhere(kind: Kind) {
-    let house = House::guarded_on(kind).await;
-    let things = furnish(&house).await;
-    let admin = house.signed_in(Role::Admin, None).await;
-    let failed = format!("/runs/{}", things.failed);
+async fn hostile_texts_are_escaped_on_every_page(kind: Kind) {
+    let server = ConsoleServer::with_tokens_on(kind).await;
+    let data = populate(&server).await;
+    let admin = server.signed_in(Role::Admin, None).await;
+    let failed = format!("/runs/{}", data.failed);
     let pages = [
-        // Where, and what must be seen there.
+        // Path and expected text.
         ("/", "⟨U+202E⟩"),
         ("/runs", SHOWN),
         ("/workers", SHOWN),
@@ -28,34 +28,34 @@ async fn every_text_of_others_is_shown_as_it_is_and_obeyed_nowhere(kind: Kind) {
         ("/flags", SHOWN),
         ("/queues/work-items", SHOWN),
         (&format!("/feeds/{FEED}"), SHOWN),
-        (&format!("/runs/{}", things.running), SHOWN),
-        (&format!("/runs/{}", things.queued), SHOWN),
+        (&format!("/runs/{}", data.running), SHOWN),
+        (&format!("/runs/{}", data.queued), SHOWN),
         (&failed, "⟨ESC⟩[31m⟨U+202E⟩txt.exe"),
         (&failed, SHOWN),
     ];
-    for (path, seen) in pages {
+    for (path, expected) in pages {
         let page = admin.page(path).await;
-        assert!(page.contains(seen), "{path} does not show {seen}: {page}");
+        assert!(page.contains(expected), "{path} does not show {expected}: {page}");
         assert!(!page.contains("<script>alert") && !page.contains("<img src=x"), "{path}");
         for letter in ['\u{1b}', '\u{202e}', '\0', '\u{9b}'] {
             assert!(!page.contains(letter), "{path} has {letter:?} in it");
         }
     }
-    assert!(NASTY.starts_with("</td>") && NASTY_NAME.starts_with("</td>"));
+    assert!(HOSTILE_TEXT.starts_with("</td>") && HOSTILE_NAME.starts_with("</td>"));
 }
 
-async fn texts_at_their_limits_are_cut_and_all_of_them_is_behind_a_link(kind: Kind) {
-    let house = House::guarded_on(kind).await;
-    let things = furnish(&house).await;
-    let admin = house.signed_in(Role::Admin, None).await;
-    let path = format!("/runs/{}", things.failed);
+async fn long_texts_are_truncated_with_a_link(kind: Kind) {
+    let server = ConsoleServer::with_tokens_on(kind).await;
+    let data = populate(&server).await;
+    let admin = server.signed_in(Role::Admin, None).await;
+    let path = format!("/runs/{}", data.failed);
     let page = admin.page(&path).await;
     assert!(page.len() < 100_000, "{} bytes", page.len());
-    let whole = format!("/v1/runs/{}/events?after=", things.failed);
-    assert!(page.contains(&whole), "a long message has a link to all of it");
-    let link = page.split('"').find(|text| text.starts_with(&whole)).expect("a link").replace("&amp;", "&");
+    let url = format!("/v1/runs/{}/events?after=", data.failed);
+    assert!(page.contains(&url), "a long message has a link to its full text");
+    let link = page.split('"').find(|text| text.starts_with(&url)).expect("a link").replace("&amp;", "&");
     let event = admin.page(&link).await;
     assert!(event.contains("x<y ") && event.len() > 8_000);
-    assert!(!page.contains("href=\"javascript:"), "a place that would be run is no link");
-    assert!(page.contains("javascript:alert(1)"), "and is shown");
+    assert!(!page.contains("href=\"javascript:"), "a javascript URL is not a link");
+    assert!(page.contains("javascript:alert(1)"), "the URL is shown as text");
 }

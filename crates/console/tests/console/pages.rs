@@ -1,29 +1,28 @@
-//! Every page, for everybody: nothing is run within it, its forms carry what they must, and nobody is offered what
-//! would be refused.
+//! All pages for all roles: no inline code, CSRF tokens in all forms, and no actions that the API would refuse.
 
-use crate::furnish::{Things, furnish, paths};
-use crate::house::{House, Reader};
+use crate::sample_data::{SampleData, paths, populate};
+use crate::server::{ConsoleServer, WebClient};
 use reqwest::{Method, StatusCode};
 use tidemill_api::access::Access;
 use tidemill_core::access::Role;
-use tidemill_testkit::door::{Kind, Stage};
+use tidemill_testkit::interface::{Fixture, Kind};
 
 on_both! {
-    no_page_has_anything_that_a_browser_would_run_and_every_form_keeps_forgers_out,
-    every_answer_says_what_may_be_run_and_that_it_is_not_to_be_kept,
-    pages_show_what_their_reader_may_see_and_nothing_else,
-    an_empty_house_says_what_to_do_next,
+    pages_have_no_inline_code_and_forms_have_csrf_tokens,
+    responses_have_security_headers_and_are_not_cached,
+    pages_show_only_objects_visible_to_the_user,
+    empty_pages_show_the_next_step,
 }
 
-/// Pages for admins alone.
+/// Pages that only admins may open.
 const ADMIN: [&str; 2] = ["/tokens", "/audit"];
 
-/// The tags of a page, each as it stands.
+/// All tags of a page.
 fn tags(page: &str) -> Vec<&str> {
     page.split('<').skip(1).filter_map(|rest| rest.split_once('>')).map(|(tag, _)| tag).collect()
 }
 
-/// Fails where something within a page would be run or would style it.
+/// Fails if a page contains inline scripts or styles.
 #[track_caller]
 pub(crate) fn check_inert(path: &str, page: &str) {
     for tag in tags(page) {
@@ -32,7 +31,7 @@ pub(crate) fn check_inert(path: &str, page: &str) {
             assert!(tag.starts_with("script src=\"/assets/console."), "{path}: <{tag}>");
         }
         assert!(!matches!(name, "style" | "iframe" | "object" | "embed" | "base"), "{path}: <{tag}>");
-        // Outside of quotes, a word that begins so would be a handler or a style.
+        // An attribute name with this prefix would be an event handler or a style.
         for word in tag.split('"').step_by(2).flat_map(str::split_whitespace) {
             assert!(!word.starts_with("on") && !word.starts_with("style"), "{path}: <{tag}>");
         }
@@ -40,7 +39,7 @@ pub(crate) fn check_inert(path: &str, page: &str) {
     assert!(!page.contains("<script>"), "{path}");
 }
 
-/// The forms of a page that change something.
+/// Forms of a page that change something.
 pub(crate) fn changing(page: &str) -> Vec<&str> {
     page.split("<form")
         .skip(1)
@@ -50,9 +49,9 @@ pub(crate) fn changing(page: &str) -> Vec<&str> {
         .collect()
 }
 
-async fn everything(reader: &Reader, things: &Things, role: Role) -> Vec<(String, String)> {
+async fn everything(reader: &WebClient, data: &SampleData, role: Role) -> Vec<(String, String)> {
     let mut pages = Vec::new();
-    for path in paths(things) {
+    for path in paths(data) {
         pages.push((path.clone(), reader.page(&path).await));
     }
     for path in ADMIN {
@@ -64,13 +63,13 @@ async fn everything(reader: &Reader, things: &Things, role: Role) -> Vec<(String
     pages
 }
 
-async fn no_page_has_anything_that_a_browser_would_run_and_every_form_keeps_forgers_out(kind: Kind) {
-    let house = House::guarded_on(kind).await;
-    let things = furnish(&house).await;
+async fn pages_have_no_inline_code_and_forms_have_csrf_tokens(kind: Kind) {
+    let server = ConsoleServer::with_tokens_on(kind).await;
+    let data = populate(&server).await;
     let mut seen = 0;
     for role in [Role::Viewer, Role::Operator, Role::Admin] {
-        let reader = house.signed_in(role, None).await;
-        for (path, page) in everything(&reader, &things, role).await {
+        let reader = server.signed_in(role, None).await;
+        for (path, page) in everything(&reader, &data, role).await {
             check_inert(&path, &page);
             let forms = changing(&page);
             for form in &forms {
@@ -83,19 +82,19 @@ async fn no_page_has_anything_that_a_browser_would_run_and_every_form_keeps_forg
             seen += others.len();
         }
     }
-    assert!(seen > 20, "only {seen} forms were looked at");
-    check_inert("/sign-in", &house.reader().page("/sign-in?next=%22%3E%3Cscript%3E").await);
+    assert!(seen > 20, "only {seen} forms were checked");
+    check_inert("/sign-in", &server.reader().page("/sign-in?next=%22%3E%3Cscript%3E").await);
     check_inert(
         "404",
-        &house.signed_in(Role::Viewer, None).await.get("/runs/nonsense").await.text().await.expect("a text"),
+        &server.signed_in(Role::Viewer, None).await.get("/runs/nonsense").await.text().await.expect("a text"),
     );
 }
 
-async fn every_answer_says_what_may_be_run_and_that_it_is_not_to_be_kept(kind: Kind) {
-    let house = House::guarded_on(kind).await;
-    let things = furnish(&house).await;
-    let reader = house.signed_in(Role::Admin, None).await;
-    let mut asked = paths(&things);
+async fn responses_have_security_headers_and_are_not_cached(kind: Kind) {
+    let server = ConsoleServer::with_tokens_on(kind).await;
+    let data = populate(&server).await;
+    let reader = server.signed_in(Role::Admin, None).await;
+    let mut asked = paths(&data);
     asked.extend(["/sign-in", "/runs/nonsense", "/feeds/none", "/tokens"].map(str::to_owned));
     for path in asked {
         let answer = reader.get(&path).await;
@@ -118,13 +117,13 @@ async fn every_answer_says_what_may_be_run_and_that_it_is_not_to_be_kept(kind: K
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn assets_are_kept_for_ever_under_a_name_that_their_contents_give() {
-    let house = House::open().await;
-    let reader = house.reader();
+async fn assets_are_immutable_and_named_by_content() {
+    let server = ConsoleServer::without_tokens().await;
+    let reader = server.reader();
     let page = reader.page("/").await;
     let found: Vec<&str> = page.split('"').filter(|text| text.starts_with("/assets/")).collect();
     for (ending, media) in [("css", "text/css"), ("js", "text/javascript"), ("svg", "image/svg+xml")] {
-        let path = found.iter().find(|path| path.ends_with(ending)).expect("it is on the page");
+        let path = found.iter().find(|path| path.ends_with(ending)).expect("the page has the asset");
         let answer = reader.get(path).await;
         assert_eq!(answer.status(), StatusCode::OK, "{path}");
         assert!(answer.headers()["content-type"].to_str().expect("a text").starts_with(media));
@@ -132,32 +131,31 @@ async fn assets_are_kept_for_ever_under_a_name_that_their_contents_give() {
         let other = path.replace("console.", "console.0").replace("icon.", "icon.0");
         assert_eq!(reader.get(&other).await.status(), StatusCode::NOT_FOUND);
     }
-    assert_eq!(page.matches("<script").count(), 1, "one script, and it is ours");
+    assert_eq!(page.matches("<script").count(), 1, "the page has exactly one script");
 }
 
-async fn pages_show_what_their_reader_may_see_and_nothing_else(kind: Kind) {
-    let house = House::guarded_on(kind).await;
-    let things = furnish(&house).await;
-    let bank = house.signed_in(Role::Operator, Some("bank")).await;
-    assert_eq!(bank.get(&format!("/runs/{}", things.failed)).await.status(), StatusCode::NOT_FOUND);
+async fn pages_show_only_objects_visible_to_the_user(kind: Kind) {
+    let server = ConsoleServer::with_tokens_on(kind).await;
+    let data = populate(&server).await;
+    let bank = server.signed_in(Role::Operator, Some("bank")).await;
+    assert_eq!(bank.get(&format!("/runs/{}", data.failed)).await.status(), StatusCode::NOT_FOUND);
     assert_eq!(bank.get("/feeds/stones").await.status(), StatusCode::NOT_FOUND);
     for path in ["/", "/runs", "/feeds", "/flags", "/schedules", "/workers", "/queues/work-items"] {
         let page = bank.page(path).await;
-        for hidden in [things.failed.as_str(), things.queued.as_str(), "nightly", "letter-1", "/feeds/stones"]
-        {
+        for hidden in [data.failed.as_str(), data.queued.as_str(), "nightly", "letter-1", "/feeds/stones"] {
             assert!(!page.contains(hidden), "{path} shows {hidden}");
         }
     }
-    // A worker cannot sign in, and what it shows instead of a session lets it see no page either.
-    let worker = house.token(Role::Worker, None).await;
-    let asked = house.reader().ask(Method::GET, "/runs").bearer_auth(worker).send();
+    // A worker token cannot sign in, and as a bearer token it opens no page either.
+    let worker = server.token(Role::Worker, None).await;
+    let asked = server.reader().request(Method::GET, "/runs").bearer_auth(worker).send();
     assert_eq!(asked.await.expect("an answer").status(), StatusCode::FORBIDDEN);
 }
 
-async fn an_empty_house_says_what_to_do_next(kind: Kind) {
+async fn empty_pages_show_the_next_step(kind: Kind) {
     let access = Access::Open { name: "ann".to_owned() };
-    let house = House::with(Stage::open_bare(kind).await, access).await;
-    let reader = house.reader();
+    let server = ConsoleServer::with(Fixture::open_bare(kind).await, access).await;
+    let reader = server.reader();
     for (path, hint) in [
         ("/", "tidemill feed add"),
         ("/", "tidemill work -- COMMAND"),
@@ -165,22 +163,22 @@ async fn an_empty_house_says_what_to_do_next(kind: Kind) {
         ("/feeds", "tidemill demo --serve"),
         ("/workers", "tidemill up"),
         ("/schedules", "tidemill schedule"),
-        ("/flags", "Nothing is held."),
-        ("/queues/work-items", "nothing was given up"),
-        ("/audit", "Nobody has changed anything yet."),
+        ("/flags", "No flags are set."),
+        ("/queues/work-items", "There are no dead letters."),
+        ("/audit", "There are no changes yet."),
     ] {
         let page = reader.page(path).await;
-        assert!(page.contains(hint), "{path} does not say {hint}: {page}");
+        assert!(page.contains(hint), "{path} does not contain {hint}: {page}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn our_script_gets_a_page_without_its_frame() {
-    let house = House::open().await;
-    let reader = house.reader();
+async fn live_request_gets_page_without_frame() {
+    let server = ConsoleServer::without_tokens().await;
+    let reader = server.reader();
     let whole = reader.page("/runs").await;
     let inner = reader
-        .ask(reqwest::Method::GET, "/runs")
+        .request(reqwest::Method::GET, "/runs")
         .header("x-tidemill-live", "1")
         .send()
         .await
@@ -193,29 +191,29 @@ async fn our_script_gets_a_page_without_its_frame() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_address_that_nobody_knows_is_a_page_to_browsers_and_a_problem_to_programs() {
-    let house = House::guarded().await;
-    let stranger = house.reader();
+async fn unknown_address_is_page_for_browsers_and_json_for_programs() {
+    let server = ConsoleServer::with_tokens().await;
+    let stranger = server.reader();
     let ask = async |method: Method, path: &str, accept: &str| {
-        stranger.ask(method, path).header("accept", accept).send().await.expect("an answer")
+        stranger.request(method, path).header("accept", accept).send().await.expect("an answer")
     };
     let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
-    for path in ["/nowhere", "/runs/run-1/nowhere", "/favicon.ico", "/%3Cscript%3Ealert(1)%3C/script%3E"] {
+    for path in ["/missing", "/runs/run-1/missing", "/favicon.ico", "/%3Cscript%3Ealert(1)%3C/script%3E"] {
         let answer = ask(Method::GET, path, browser).await;
         assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{path}");
         let headers = answer.headers();
         assert_eq!(headers["content-type"], "text/html; charset=utf-8", "{path}");
         assert!(headers.contains_key("content-security-policy"), "{path}: {headers:?}");
         let page = answer.text().await.expect("a text");
-        assert!(page.contains("There is nothing here") && page.contains("No page of this server"), "{page}");
-        assert!(page.contains("href=\"/\"") && page.contains("Overview"), "there is a way on: {page}");
+        assert!(page.contains("Not found") && page.contains("No page has the address"), "{page}");
+        assert!(page.contains("href=\"/\"") && page.contains("Overview"), "the page has a link: {page}");
         assert!(!page.contains("<script>alert"), "{page}");
     }
     let programs = [
-        (Method::GET, "/nowhere", "*/*"),
-        (Method::GET, "/nowhere", "application/json"),
-        (Method::GET, "/v1/nowhere", browser),
-        (Method::POST, "/nowhere", browser),
+        (Method::GET, "/missing", "*/*"),
+        (Method::GET, "/missing", "application/json"),
+        (Method::GET, "/v1/missing", browser),
+        (Method::POST, "/missing", browser),
     ];
     for (method, path, accept) in programs {
         let answer = ask(method.clone(), path, accept).await;
@@ -225,5 +223,5 @@ async fn an_address_that_nobody_knows_is_a_page_to_browsers_and_a_problem_to_pro
     }
     let form = ask(Method::GET, "/runs/run-1/cancel", browser).await;
     assert_eq!(form.status(), StatusCode::METHOD_NOT_ALLOWED);
-    assert!(form.text().await.expect("a text").contains("is for a form, and shows no page"));
+    assert!(form.text().await.expect("a text").contains("only accepts submitted forms"));
 }

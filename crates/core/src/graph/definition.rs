@@ -1,95 +1,92 @@
-//! A graph as somebody wrote it, read and found to be sound.
+//! A graph definition that has passed all checks.
 
 use crate::graph::pattern::Pattern;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A graph: jobs by name, each after everything that it needs.
+/// A graph: its jobs, sorted so that each follows the jobs that it needs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Graph {
-    /// A name for people.
     pub name: Option<String>,
-    /// Whose outputs are shared; the name of the submission where there is none.
+    /// Workspace, whose graphs share outputs; null for the default workspace.
     pub workspace: Option<String>,
-    /// Its jobs, in an order in which they could run.
+    /// Jobs, in an order in which they could run.
     pub jobs: Vec<JobSpec>,
 }
 
-/// How a command is given.
+/// The command of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Command {
-    /// A line for the shell.
+    /// A command line for the shell.
     Shell(String),
-    /// A program and its arguments, as they are.
+    /// A program and its arguments, without a shell.
     Words(Vec<String>),
 }
 
-/// What becomes of a job whose agent falls silent.
+/// Policy for a job whose agent stops sending heartbeats.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnAgentLost {
-    /// It waits for the agent to come back: its command may still run.
+    /// The job waits for the agent to return: its command may still run.
     #[default]
     Wait,
-    /// Its supervisor ends the command after so many seconds without contact, and another agent runs it again.
+    /// After this many seconds without contact, its supervisor stops the command and another agent runs the job again.
     RerunAfter(u32),
 }
 
-/// Bounds of a command.
+/// Resource limits of a command.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Limits {
-    /// Seconds of processor time.
+    /// CPU time in seconds.
     pub cpu_secs: Option<u32>,
-    /// Bytes of memory of one process.
+    /// Memory of one process in bytes.
     pub memory_bytes: Option<u64>,
-    /// Bytes of a file that it may write.
+    /// Size of each file that it writes, in bytes.
     pub output_bytes: Option<u64>,
 }
 
-/// One job.
+/// The definition of a job, as the author wrote it. It has no id and no state; those are in the records of the store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobSpec {
-    /// Its name.
+    /// Name of the job.
     pub name: String,
-    /// What is run.
     pub run: Command,
-    /// The jobs whose outputs it needs.
+    /// Names of the jobs that must succeed first; their outputs become its inputs.
     pub needs: Vec<String>,
-    /// What it leaves: a name and a pattern for each.
+    /// Outputs: a name and a path pattern for each.
     pub outputs: BTreeMap<String, Pattern>,
-    /// Variables of its environment.
     pub env: BTreeMap<String, String>,
-    /// Names of secrets that the agent adds to its environment.
+    /// Names of secrets that the agent adds to the environment.
     pub secrets: Vec<String>,
-    /// How long it may run, in seconds.
+    /// Time limit in seconds.
     pub timeout_secs: Option<u32>,
-    /// How often it is tried again after its command ended badly.
+    /// Number of retries after the command failed.
     pub retries: i32,
-    /// How much room it takes.
+    /// Share of the agent's capacity and of the pool that the job takes.
     pub weight: i32,
-    /// The pool that bounds it.
+    /// Pool that limits how many such jobs run at the same time.
     pub pool: Option<String>,
-    /// The directory, within its own, in which its command starts.
+    /// Working directory, relative to the job's directory.
     pub workdir: Option<String>,
-    /// What an agent must offer.
+    /// Labels that an agent must have.
     pub labels: Vec<String>,
-    /// What becomes of it when its agent falls silent.
+    /// Policy for the case that its agent stops sending heartbeats.
     pub on_agent_lost: OnAgentLost,
-    /// Bounds of its command.
+    /// Resource limits of the command.
     pub limits: Limits,
 }
 
-/// The pool whose jobs use the database, and wait during its maintenance.
+/// The pool whose jobs use the database and therefore wait during maintenance.
 pub const DATABASE_POOL: &str = "database";
 
 impl JobSpec {
-    /// Whether it uses the database.
+    /// Returns whether the job is in the database pool.
     pub fn uses_database(&self) -> bool {
         self.pool.as_deref() == Some(DATABASE_POOL)
     }

@@ -1,76 +1,47 @@
-//! Patterns of outputs: paths within a job's directory, in which `*` stands for anything but a slash.
+//! Path patterns of outputs, relative to the job's directory. `*` matches any characters except a slash.
 
+use crate::glob::Glob;
 use crate::limits::PATTERN_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
-/// A pattern that cannot be used.
+/// An output pattern that is not a valid path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
-pub struct BadPattern {
-    /// What is wrong with it, as the rest of a sentence.
+pub struct InvalidPatternError {
+    /// Problem, as the rest of a sentence that begins with the pattern.
     pub problem: &'static str,
-    /// What to do.
     pub hint: &'static str,
 }
 
-/// A relative path with stars. It cannot leave the directory that it is used in.
+/// A relative path with `*` wildcards. It cannot leave its base directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Pattern(String);
 
 impl Pattern {
-    /// The pattern as it was written.
+    /// Returns the pattern as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The directory below which everything lies that it can match: its parts before the first star.
+    /// Returns the directories before the first `*`: all matches are below them.
     pub fn fixed_parts(&self) -> Vec<&str> {
         let parts: Vec<&str> = self.0.split('/').collect();
         let fixed = parts[..parts.len() - 1].iter().take_while(|part| !part.contains('*'));
         fixed.copied().collect()
     }
 
-    /// Whether it matches a relative path with slashes.
-    pub fn matches(&self, path: &str) -> bool {
-        let (mut ours, mut theirs) = (self.0.split('/'), path.split('/'));
-        loop {
-            match (ours.next(), theirs.next()) {
-                (None, None) => return true,
-                (Some(part), Some(name)) if part_matches(part, name) => {}
-                (Some(_) | None, Some(_) | None) => return false,
-            }
-        }
+    /// Compiles the pattern for matching relative paths.
+    pub fn glob(&self) -> Glob {
+        Glob::new(&self.0)
     }
 }
 
-/// Whether a part of a pattern matches a name: greedy, with one step back, so never slower than the product of both.
-fn part_matches(part: &str, name: &str) -> bool {
-    let (part, name): (Vec<char>, Vec<char>) = (part.chars().collect(), name.chars().collect());
-    let (mut at, mut place) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while place < name.len() {
-        if at < part.len() && part[at] == '*' {
-            star = Some((at, place));
-            at += 1;
-        } else if at < part.len() && part[at] == name[place] {
-            at += 1;
-            place += 1;
-        } else if let Some((back, from)) = star {
-            (at, place) = (back + 1, from + 1);
-            star = Some((back, from + 1));
-        } else {
-            return false;
-        }
-    }
-    part[at..].iter().all(|symbol| *symbol == '*')
-}
-
-/// Checks a path that must stay within the directory it is used in.
-pub(super) fn check_path(path: &str) -> Result<(), BadPattern> {
-    let bad = |problem, hint| Err(BadPattern { problem, hint });
+/// Checks that a path is relative and does not leave its base directory.
+pub(super) fn check_path(path: &str) -> Result<(), InvalidPatternError> {
+    let bad = |problem, hint| Err(InvalidPatternError { problem, hint });
     if path.is_empty() {
         return bad("is empty", "name a path within the job's directory");
     }
@@ -78,16 +49,16 @@ pub(super) fn check_path(path: &str) -> Result<(), BadPattern> {
         return bad("is longer than 512 bytes", "use shorter names");
     }
     if path.chars().any(char::is_control) {
-        return bad("contains a control character", "leave it out");
+        return bad("contains a control character", "remove it");
     }
     if path.contains('\\') {
         return bad("contains a backslash", "separate directories with `/`");
     }
     if path.starts_with('/') || path.starts_with('~') {
-        return bad("is not relative", "paths begin within the job's directory");
+        return bad("is not relative", "use a path relative to the job's directory");
     }
     if path.split('/').any(|part| part == "..") {
-        return bad("climbs out of the job's directory", "leave out `..`");
+        return bad("leaves the job's directory", "remove `..`");
     }
     if path.split('/').any(|part| part.is_empty() || part == ".") {
         return bad(
@@ -99,19 +70,19 @@ pub(super) fn check_path(path: &str) -> Result<(), BadPattern> {
 }
 
 impl FromStr for Pattern {
-    type Err = BadPattern;
+    type Err = InvalidPatternError;
 
-    fn from_str(text: &str) -> Result<Self, BadPattern> {
+    fn from_str(text: &str) -> Result<Self, InvalidPatternError> {
         check_path(text)?;
-        let bad = |problem, hint| Err(BadPattern { problem, hint });
+        let bad = |problem, hint| Err(InvalidPatternError { problem, hint });
         if text.contains("**") {
-            return bad("contains `**`", "`*` stands for one name; write `a/*/b` for a directory between");
+            return bad("contains `**`", "`*` matches one name; write `a/*/b` for one directory level");
         }
         if text.contains(['?', '[', ']', '{', '}']) {
-            return bad("contains `?`, `[`, `]`, `{` or `}`", "only `*` stands for something else");
+            return bad("contains `?`, `[`, `]`, `{` or `}`", "the only wildcard is `*`");
         }
         if text.chars().filter(|symbol| *symbol == '*').count() > 8 {
-            return bad("has more than 8 stars", "name more of the path");
+            return bad("has more than 8 stars", "write out more of the path");
         }
         Ok(Self(text.to_owned()))
     }
@@ -128,24 +99,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_anything_within_one_name() {
+    fn star_matches_within_one_path_component() {
         let pattern: Pattern = "out/*/part-*.csv".parse().unwrap();
-        assert!(pattern.matches("out/a/part-1.csv"));
-        assert!(pattern.matches("out/ü b/part-.csv"));
-        assert!(!pattern.matches("out/part-1.csv"));
-        assert!(!pattern.matches("out/a/b/part-1.csv"));
-        assert!(!pattern.matches("out/a/part-1.csv.gz"));
+        assert!(pattern.glob().matches("out/a/part-1.csv"));
+        assert!(pattern.glob().matches("out/ü b/part-.csv"));
+        assert!(!pattern.glob().matches("out/part-1.csv"));
+        assert!(!pattern.glob().matches("out/a/b/part-1.csv"));
+        assert!(!pattern.glob().matches("out/a/part-1.csv.gz"));
         assert_eq!(pattern.fixed_parts(), ["out"]);
     }
 
     #[test]
-    fn many_stars_take_no_time() {
+    fn pattern_with_many_stars_matches_quickly() {
         let pattern: Pattern = "*a*a*a*a*a*a*a*b".parse().unwrap();
-        assert!(!pattern.matches(&"a".repeat(5_000)));
+        assert!(!pattern.glob().matches(&"a".repeat(5_000)));
     }
 
     #[test]
-    fn nothing_climbs_out() {
+    fn paths_outside_the_directory_are_rejected() {
         let bad = [
             "",
             "/etc/passwd",

@@ -1,135 +1,128 @@
-//! What is to be done about one job, as a pure function of what is known about it.
+//! The next step of one job, as a pure function of its state.
 //!
-//! The order of the decisions is the contract: a wish to stop comes before everything, flags come before results
-//! (so that what failed because of a maintenance is not taken for a failure; a success is one), and results before
-//! waiting.
+//! The order of the decisions is the contract. A request to cancel comes first. Flags come before results, so that a
+//! failure caused by maintenance does not count; a success always counts. Results come before waiting.
 
 use crate::Timestamp;
 use crate::job::{self, JobEvent, JobState, StatusCode};
 use crate::task::{Stage, TaskResult};
 use chrono::Duration;
 
-/// Tasks of one job that may come to nothing by no fault of the job, before it is given up.
+/// Number of failed tasks, not counting failures of the command itself, after which a job fails.
 pub const ERRORS_MAX: i32 = 5;
-/// Wait before the first new task; doubles each time.
+/// Wait before the first new task; it doubles with each task.
 const BACKOFF_SECS: i64 = 5;
 /// Longest wait before a new task.
 const BACKOFF_SECS_MAX: i64 = 3_600;
 
-/// A job, as far as decisions need it.
+/// The part of a job that decides its next step. It has fewer fields than a stored job, so that tests can build every
+/// combination without a database.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
-    /// Where it is.
     pub code: StatusCode,
-    /// Whether somebody wants it to stop.
+    /// Whether a caller asked for the job to be cancelled.
     pub cancelled: bool,
-    /// Whether it uses the database, and so must not run during maintenance.
+    /// Whether the job uses the database and must not run during maintenance.
     pub uses_database: bool,
-    /// Tasks that came to nothing by no fault of its own.
+    /// Failed tasks, not counting failures of the command itself.
     pub errors: i32,
-    /// Times its command ended badly.
+    /// Failures of the command.
     pub failures: i32,
-    /// Times it may be tried again after its command ended badly.
+    /// Allowed retries after failures of the command.
     pub retries: i32,
-    /// No new task before this time.
+    /// No new task starts before this time.
     pub not_before: Option<Timestamp>,
-    /// Whether an order to stop its last task is not confirmed yet: something of it may still run.
+    /// Whether the order to stop the last task is unconfirmed: its command may still run.
     pub stopping: bool,
 }
 
-/// How the jobs that it needs stand, taken together.
+/// Combined state of the jobs that a job needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
-    /// All have succeeded, or there are none.
+    /// All succeeded, or there are none.
     Met,
-    /// Some are not there yet, and none failed.
+    /// Some have not ended, and none failed.
     Open,
-    /// One failed.
     Failed,
-    /// All have succeeded, and no agent can bring together what they left.
+    /// All succeeded, but no agent has access to all of their outputs.
     OutOfReach,
 }
 
-/// What people and probes have switched on for its site.
+/// Flags that operators and probes have set for the site.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Flags {
-    /// Nothing new begins.
+    /// No new tasks start.
     pub paused: bool,
-    /// Nothing touches the database.
+    /// No job uses the database.
     pub maintenance: bool,
-    /// The site is about to restart: nothing runs.
+    /// The site is about to restart: no task runs.
     pub reboot: bool,
 }
 
-/// Whether there is room for it now.
+/// Whether an agent and the pool have capacity for a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Room {
-    /// Yes.
+pub enum Capacity {
     Free,
-    /// Not with any agent, or there is none.
+    /// No agent has free capacity, or there is no matching agent.
     NoWorker,
-    /// Not in its pool.
     PoolFull,
-    /// Never: it is wider than every agent.
+    /// The weight of the job exceeds the capacity of every matching agent.
     Never,
 }
 
-/// What is known of its active task.
+/// The state of a job's active task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// How far the agent is, as it last said.
+    /// Last stage that the agent reported.
     pub stage: Option<Stage>,
-    /// What came of it, once it is over.
+    /// Result, once the task has ended.
     pub result: Option<TaskResult>,
-    /// Whether its agent has been silent for longer than the job lets it be.
+    /// Whether the agent has been silent for longer than the job's `on-agent-lost` policy allows.
     pub lost: bool,
-    /// Whether another agent could take the job that has not failed at it.
-    pub others: Others,
+    /// Whether another agent, on which the job has not failed, could take it.
+    pub others: OtherAgents,
 }
 
-/// Agents that could take a job and have not failed at it.
+/// Availability of agents that could take a job and on which it has not failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Others {
-    /// One is there.
-    There,
-    /// One is known, and is away for now.
+pub enum OtherAgents {
+    /// At least one is connected.
+    Connected,
+    /// At least one is registered, but silent or draining.
     Away,
-    /// There are none.
-    Nobody,
+    None,
 }
 
-/// What is to be done about a job.
+/// The next step of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Nothing: it is where it belongs.
     Keep,
-    /// Another code, and nothing else.
+    /// Set this status code.
     Become(StatusCode),
-    /// A new task, and the code that says so, in one transaction.
+    /// Create a task and set the status code, in one transaction.
     Start,
-    /// Its task is over by our will: an order to stop it, and the code.
+    /// Order the agent to stop the task, and set this status code.
     Stop(StatusCode),
-    /// It ended, for this reason.
+    /// End the job with this status code and message.
     End(StatusCode, Option<String>),
-    /// Its task came to nothing: a new one, not before this time.
+    /// The task failed: create another one later.
     Again {
-        /// When.
+        /// Earliest time of the new task.
         not_before: Timestamp,
-        /// Why.
         message: String,
-        /// Whether the command ended badly; otherwise it was no fault of the job.
+        /// Whether the command failed; otherwise the agent or the system did.
         failure: bool,
-        /// Whether something of the old task may still run, and must be stopped first.
+        /// Whether the command of the old task may still run and must be stopped first.
         stop: bool,
     },
 }
 
-/// What is to be done about a job at `now`.
+/// Returns the next step of a job at `now`.
 pub fn plan(
     job: &Job,
     needs: Needs,
     flags: Flags,
-    room: Room,
+    capacity: Capacity,
     report: Option<&Report>,
     now: Timestamp,
 ) -> Step {
@@ -141,7 +134,7 @@ pub fn plan(
     if job.cancelled {
         return stop_or_end(StatusCode::CancelledByUser, has_task);
     }
-    // What succeeded has succeeded, whatever was switched on meanwhile.
+    // A success counts even if a flag was set in the meantime.
     if let (JobState::Running, Some(Report { result: Some(result), .. })) = (state, report)
         && is_success(result)
     {
@@ -157,7 +150,7 @@ pub fn plan(
         };
     }
     match state {
-        JobState::Pending => pending(job, needs, flags, room, now),
+        JobState::Pending => pending(job, needs, flags, capacity, now),
         JobState::Running => running(job, report, now),
         JobState::Succeeded | JobState::Failed => Step::Keep,
     }
@@ -167,7 +160,7 @@ fn is_success(result: &TaskResult) -> bool {
     matches!(result, TaskResult::Ended { exit_code: 0, unmatched, .. } if unmatched.is_empty())
 }
 
-fn pending(job: &Job, needs: Needs, flags: Flags, room: Room, now: Timestamp) -> Step {
+fn pending(job: &Job, needs: Needs, flags: Flags, capacity: Capacity, now: Timestamp) -> Step {
     if flags.paused || flags.reboot {
         return step(job.code, JobEvent::Pause);
     }
@@ -177,29 +170,29 @@ fn pending(job: &Job, needs: Needs, flags: Flags, room: Room, now: Timestamp) ->
         Needs::OutOfReach => return Step::End(StatusCode::JobError, None),
         Needs::Met => {}
     }
-    // Something of the last task may still run: a second one beside it would do the work twice.
+    // The command of the last task may still run: a second task would do the work twice.
     if job.stopping {
         return Step::Keep;
     }
-    // A pause that is over is no reason any more: what is waited for now is the end of the back-off.
+    // The status may still say `paused`; after a pause, the job waits for the end of its back-off.
     if job.not_before.is_some_and(|at| at > now) {
         return step(job.code, JobEvent::TryAgain);
     }
-    match room {
-        Room::Free => Step::Start,
-        Room::NoWorker => step(job.code, JobEvent::AwaitWorkers),
-        Room::PoolFull => step(job.code, JobEvent::AwaitPool),
-        Room::Never => {
-            let why = "it is wider than every agent that could take it";
-            Step::End(StatusCode::JobError, Some(why.to_owned()))
+    match capacity {
+        Capacity::Free => Step::Start,
+        Capacity::NoWorker => step(job.code, JobEvent::AwaitWorkers),
+        Capacity::PoolFull => step(job.code, JobEvent::AwaitPool),
+        Capacity::Never => {
+            let reason = "its weight exceeds the capacity of every agent that could take it";
+            Step::End(StatusCode::JobError, Some(reason.to_owned()))
         }
     }
 }
 
 fn running(job: &Job, report: Option<&Report>, now: Timestamp) -> Step {
     let Some(report) = report else {
-        // A running job has a task; one without is given another, like one whose agent failed.
-        return again(job, "its task is gone".to_owned(), false, false, now);
+        // A running job must have a task. If it is missing, treat that like a failure of the agent.
+        return again(job, "its task no longer exists".to_owned(), false, false, now);
     };
     match &report.result {
         Some(result) if is_success(result) => Step::End(StatusCode::Succeeded, None),
@@ -212,15 +205,15 @@ fn running(job: &Job, report: Option<&Report>, now: Timestamp) -> Step {
             Step::End(StatusCode::UnmatchedPatterns, Some(message))
         }
         Some(TaskResult::Ended { exit_code, message, .. }) => {
-            let words = message.clone().unwrap_or_else(|| format!("its command ended with {exit_code}"));
+            let message = message.clone().unwrap_or_else(|| format!("its command ended with {exit_code}"));
             if job.failures < job.retries {
-                again(job, words, true, false, now)
+                again(job, message, true, false, now)
             } else {
-                Step::End(StatusCode::NonzeroExit, Some(words))
+                Step::End(StatusCode::NonzeroExit, Some(message))
             }
         }
         Some(TaskResult::Failed { fatal: true, elsewhere: true, message }) => {
-            not_here(job, message, report.others, now)
+            retry_elsewhere(job, message, report.others, now)
         }
         Some(TaskResult::Failed { fatal: true, message, .. }) => {
             Step::End(StatusCode::JobError, Some(message.clone()))
@@ -238,23 +231,23 @@ fn running(job: &Job, report: Option<&Report>, now: Timestamp) -> Step {
     }
 }
 
-/// What follows where this agent will never carry the job out, and another may.
+/// Decides the next step after an agent reported that it can never execute the job, but another agent may.
 ///
-/// Each agent fails at it once, so that tries are bounded by themselves. One that is away may come back, and is waited
-/// for as long as a job is tried again at all.
-fn not_here(job: &Job, message: &str, others: Others, now: Timestamp) -> Step {
+/// Each agent fails at most once, so the attempts are bounded by the number of agents. An agent that is away may
+/// return; the job waits for it within the usual error budget.
+fn retry_elsewhere(job: &Job, message: &str, others: OtherAgents, now: Timestamp) -> Step {
     let message = message.to_owned();
     match others {
-        Others::There => Step::Again { not_before: now, message, failure: false, stop: false },
-        Others::Away => again(job, message, false, false, now),
-        Others::Nobody => Step::End(StatusCode::JobError, Some(message)),
+        OtherAgents::Connected => Step::Again { not_before: now, message, failure: false, stop: false },
+        OtherAgents::Away => again(job, message, false, false, now),
+        OtherAgents::None => Step::End(StatusCode::JobError, Some(message)),
     }
 }
 
-/// A new task after a while, or the end where there were too many.
+/// Returns a new task after the back-off, or the end if the error budget is used up.
 fn again(job: &Job, message: String, failure: bool, stop: bool, now: Timestamp) -> Step {
     if !failure && job.errors + 1 >= ERRORS_MAX {
-        let message = format!("{ERRORS_MAX} tasks came to nothing; the last one: {message}");
+        let message = format!("{ERRORS_MAX} tasks failed; the last error: {message}");
         return Step::End(StatusCode::JobError, Some(message));
     }
     let before = if failure { job.failures } else { job.errors };
@@ -262,7 +255,7 @@ fn again(job: &Job, message: String, failure: bool, stop: bool, now: Timestamp) 
     Step::Again { not_before: now + Duration::seconds(wait), message, failure, stop }
 }
 
-/// Where an event leads, unless the job is there already.
+/// Returns the transition for an event, or [`Step::Keep`] if the code would not change.
 fn step(code: StatusCode, event: JobEvent) -> Step {
     match job::next(code, event) {
         Some(to) if to != code => Step::Become(to),

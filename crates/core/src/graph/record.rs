@@ -1,4 +1,4 @@
-//! Graphs, jobs and tasks as they are kept, and as people and agents get to see them.
+//! Stored graphs, jobs and tasks, as the HTTP API returns them.
 
 use super::definition::JobSpec;
 use crate::job::{JobState, StatusCode};
@@ -9,307 +9,288 @@ use crate::{RunId, Timestamp};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// A graph that was submitted: a run, and what is known of it besides.
+/// A submitted graph and its run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GraphRecord {
-    /// The run.
+    /// Id of the run.
     pub run_id: RunId,
-    /// Its project.
+    /// Project of the run.
     pub project_id: String,
-    /// Where the run is in its life.
+    /// State of the run.
     pub status: RunState,
-    /// A name for people.
     pub name: Option<String>,
-    /// Whose outputs are shared.
+    /// Workspace, whose graphs share outputs.
     pub workspace: String,
     /// SHA-256 of the definition.
     pub digest: String,
-    /// The jobs that were asked for; all of them where it is empty.
+    /// Requested jobs; empty for all.
     pub only: Vec<String>,
-    /// Whether jobs that succeeded before were to run again.
+    /// Whether needed jobs run again although they succeeded before.
     pub rerun_needed: bool,
-    /// Who submitted it.
+    /// Name of the caller who submitted it.
     pub submitted_by: String,
-    /// Who asked for it to stop.
+    /// Name of the caller who cancelled it.
     pub cancelled_by: Option<String>,
-    /// The run that this one follows.
+    /// Run of which this one is a retry.
     pub retry_of: Option<RunId>,
-    /// When it was submitted.
     pub created_at: Timestamp,
-    /// When its first job began.
+    /// Time at which the first job started.
     pub started_at: Option<Timestamp>,
-    /// When its last job ended.
+    /// Time at which the last job ended.
     pub finished_at: Option<Timestamp>,
-    /// How many of its jobs are where.
+    /// Numbers of jobs by state.
     pub counts: JobCounts,
-    /// The highest version among its jobs: what to ask for changes after.
+    /// Highest version of its jobs; pass it as `changed_after` to read later changes.
     pub version: i64,
 }
 
-/// How many jobs are where.
+/// Numbers of jobs by state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobCounts {
-    /// All of them.
     pub total: i64,
-    /// That wait.
     pub pending: i64,
-    /// That agents have.
+    /// Jobs that are assigned to agents.
     pub running: i64,
-    /// That ended well.
+    /// Jobs that succeeded in this run.
     pub succeeded: i64,
-    /// That ended well in an earlier run, and were taken over.
+    /// Jobs that succeeded in an earlier run and were reused.
     pub reused: i64,
-    /// That ended badly, or were stopped.
+    /// Jobs that failed or were cancelled.
     pub failed: i64,
 }
 
-/// A job as it is kept.
+/// A stored job, as the HTTP API returns it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobRecord {
-    /// Its id.
+    /// Id of the job.
     pub job_id: String,
-    /// The run that it belongs to.
+    /// Run of the job.
     pub run_id: RunId,
-    /// Its project.
+    /// Project of the run.
     pub project_id: String,
-    /// Its workspace.
+    /// Workspace of the run.
     pub workspace: String,
-    /// Its name.
+    /// Name of the job.
     pub name: String,
-    /// Its place in the graph, from 0: after everything that it needs.
+    /// Position in the graph, counted from 0; each job follows the jobs that it needs.
     pub position: i32,
-    /// What drives the logic.
+    /// State of the job.
     pub state: JobState,
-    /// Where it is, and why.
+    /// Status code: the detailed state.
     pub code: StatusCode,
-    /// A sentence about that, where there is one.
+    /// Explanation of the status code.
     pub message: Option<String>,
-    /// Whether it was asked for, and not only needed.
+    /// Whether the job was requested; otherwise it is only needed by others.
     pub requested: bool,
-    /// The job of an earlier run whose result it took over.
+    /// Job of an earlier run whose result is reused.
     pub reused_from: Option<String>,
-    /// How much room it takes.
+    /// Share of the agent's capacity and of the pool that the job takes.
     pub weight: i32,
-    /// The pool that bounds it.
+    /// Pool that limits how many such jobs run at the same time.
     pub pool: Option<String>,
-    /// Its last task.
+    /// Id of the last task.
     pub task_id: Option<String>,
-    /// How many tasks it had.
+    /// Number of tasks so far.
     pub tasks: i32,
-    /// The agent of its last task.
+    /// Agent of the last task.
     pub agent_id: Option<Uuid>,
-    /// What its command ended with, the last time.
+    /// Exit code of the last task's command.
     pub exit_code: Option<i32>,
-    /// Tasks that came to nothing by no fault of its own.
+    /// Failed tasks, not counting failures of the command itself.
     pub errors: i32,
-    /// Times its command ended badly.
+    /// Failures of the command.
     pub failures: i32,
-    /// No new task before this time.
+    /// No new task starts before this time.
     pub not_before: Option<Timestamp>,
-    /// Whether an order to stop its last task is not confirmed yet.
+    /// Whether the order to stop the last task is unconfirmed.
     pub stopping: bool,
-    /// When somebody asked for it to stop.
+    /// Time of the request to cancel.
     pub cancelled_at: Option<Timestamp>,
-    /// Who did.
+    /// Name of the caller who cancelled it.
     pub cancelled_by: Option<String>,
-    /// Raised with every change, over all jobs of the site: what to ask for changes after.
+    /// Version, which increases with every change of any job; pass it as `changed_after` to read later changes.
     pub version: i64,
-    /// When it was made.
     pub created_at: Timestamp,
-    /// When its task was made, if it has one.
+    /// Time at which the current task was created.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// Time at which the job ended.
     pub ended_at: Option<Timestamp>,
-    /// When it last changed.
+    /// Time of the last change.
     pub updated_at: Timestamp,
 }
 
-/// What a job needs, by places in the graph.
+/// Dependencies of a job, as positions in the graph.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobNeeds {
-    /// The job's place.
+    /// Position of the job.
     pub position: i32,
-    /// The places of the jobs that it needs.
+    /// Positions of the jobs that it needs.
     pub needs: Vec<i32>,
 }
 
 labelled! {
-    /// Why a task is over.
+    /// The reason for which a task ended.
     "end of a task" TaskEnd {
-        /// Its result was taken.
+        /// The server accepted its result.
         Taken = "taken",
-        /// Its job was stopped: by a person, a maintenance or a restart.
+        /// The job was stopped by an operator, maintenance or a restart.
         Stopped = "stopped",
-        /// Its agent had not begun it, and went away.
+        /// The agent went away before it started the task.
         Withdrawn = "withdrawn",
-        /// Its agent was silent for longer than the job lets it be.
+        /// The agent was silent for longer than the job's `on-agent-lost` policy allows.
         Lost = "lost",
-        /// A person said that its agent does not come back.
+        /// An operator declared the agent gone for good.
         Forgotten = "forgotten",
     }
 }
 
-/// A task as it is kept.
+/// A task as it is stored in the database.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TaskRecord {
-    /// Its id.
+    /// Id of the task.
     pub task_id: String,
-    /// The job.
+    /// Job of the task.
     pub job_id: String,
-    /// What the agent is asked to do.
+    /// Kind of the task: execute a job, or stop another task.
     pub kind: TaskKind,
-    /// Which try of the job it is, from 1; that of the task it stops.
+    /// Attempt of the job, counted from 1; for a stop order, the attempt that it stops.
     pub number: i32,
-    /// The agent.
+    /// Agent of the task.
     pub agent_id: Uuid,
-    /// The task that it stops.
+    /// Task that this order stops.
     pub cancels: Option<String>,
-    /// Whether the order stands.
+    /// Whether the task has not ended.
     pub active: bool,
-    /// How far the agent is.
+    /// Last stage that the agent reported.
     pub stage: Option<Stage>,
-    /// When it said so.
+    /// Time of that report.
     pub stage_at: Option<Timestamp>,
-    /// What came of it.
+    /// Result that the agent reported.
     pub result: Option<TaskResult>,
-    /// Why it is over.
+    /// Reason for which the task ended.
     pub end: Option<TaskEnd>,
-    /// Fields of the order that the agent did not know.
+    /// Fields of the order that the agent does not support.
     pub unknown: Vec<String>,
-    /// Bytes of output that are kept.
+    /// Size of the stored log in bytes.
     pub log_bytes: i64,
-    /// When it was made.
     pub created_at: Timestamp,
-    /// When it was over.
+    /// Time at which the task ended.
     pub ended_at: Option<Timestamp>,
 }
 
-/// One change of a job's code.
+/// One change of a job's status code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobChange {
-    /// Its place among the changes of the job, from 1.
+    /// Sequence number within the job, counted from 1.
     pub seq: i32,
-    /// Where the job was.
     pub from_code: StatusCode,
-    /// Where it went.
     pub to_code: StatusCode,
-    /// What was said about it.
+    /// Explanation of the change.
     pub message: Option<String>,
-    /// When.
+    /// Time of the change.
     pub at: Timestamp,
 }
 
-/// A file that a job left, and who has it.
+/// An output file of a job and its location.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobOutput {
-    /// The job that made it: an earlier one where the result was taken over.
+    /// Job that produced it; a job of an earlier run if the result is reused.
     pub job_id: String,
-    /// The name of the job.
+    /// Name of the job.
     pub job: String,
-    /// The agent that made it.
+    /// Agent that produced it.
     pub agent_id: Option<Uuid>,
-    /// The file.
     #[serde(flatten)]
     pub output: Output,
 }
 
-/// A job with everything that belongs to it.
+/// A job with its definition, tasks, changes and outputs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobDetail {
-    /// The job.
     pub job: JobRecord,
-    /// What was asked for.
+    /// Definition of the job.
     pub spec: JobSpec,
-    /// Its tasks, the oldest first.
+    /// Tasks, oldest first.
     pub tasks: Vec<TaskRecord>,
-    /// How its code changed.
+    /// Changes of the status code, oldest first.
     pub changes: Vec<JobChange>,
-    /// What it left.
     pub outputs: Vec<JobOutput>,
 }
 
-/// A line that a command wrote.
+/// A line of a command's output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LogLine {
-    /// `stdout` or `stderr`.
     pub stream: String,
-    /// The line, without its end.
+    /// Line without its line break.
     pub text: String,
 }
 
-/// A piece of what a command wrote.
+/// A chunk of a command's output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LogPiece {
-    /// Its place among the pieces of the task, from 0: what to ask for more after.
+    /// Sequence number within the task, counted from 0; pass it as `after` to read the next chunks.
     pub seq: i32,
-    /// Its lines.
+    /// Lines of the chunk.
     pub lines: Vec<LogLine>,
 }
 
-/// What an agent is asked to do.
+/// A task with the data that an agent needs to execute it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Order {
-    /// The task.
     pub task_id: String,
-    /// What kind.
     pub kind: TaskKind,
-    /// The job.
     pub job_id: String,
-    /// The task that is to be stopped.
+    /// The task to stop, if this is a stop order.
     pub cancels: Option<String>,
-    /// What is to be done, where a job is to be carried out.
+    /// The work, if a job is to be executed.
     pub work: Option<OrderWork>,
 }
 
-/// What is to be done.
+/// The work of a task that executes a job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OrderWork {
-    /// The run that the job belongs to.
     pub run_id: RunId,
-    /// Its project.
     pub project_id: String,
-    /// Its workspace.
     pub workspace: String,
-    /// Which try of the job it is, from 1.
+    /// Attempt of the job, counted from 1.
     pub attempt: i32,
-    /// The job.
     pub spec: JobSpec,
-    /// What the jobs left that it needs.
+    /// Outputs of the needed jobs.
     pub inputs: Vec<JobOutput>,
 }
 
-/// A pool: how much of its jobs may run at once.
+/// A pool, which limits the total weight of its running jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PoolRecord {
-    /// Its name.
+    /// Name of the pool.
     pub name: String,
-    /// How much may run at once, counted in weights of jobs.
+    /// Total weight of jobs that may run at the same time.
     pub size: i32,
-    /// How much does.
+    /// Total weight of the running jobs.
     pub used: i64,
 }
 
-/// Whether the site can be restarted.
+/// Readiness of the site for a restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RebootStatus {
-    /// Whether the flag is on: nothing begins.
+    /// Whether the reboot flag is set, so that no task starts.
     pub preparing: bool,
-    /// Tasks that still run.
+    /// Number of running tasks.
     pub running: i64,
-    /// Orders to stop that are not confirmed.
+    /// Number of unconfirmed stop orders.
     pub stopping: i64,
-    /// Whether nothing runs any more.
+    /// Whether nothing runs, so that a restart is safe.
     pub safe: bool,
 }

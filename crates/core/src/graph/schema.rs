@@ -1,39 +1,39 @@
-//! The JSON Schema of graph files, for editors: what they offer while somebody types, and underline at once.
+//! The JSON Schema of graph files, for completion and checks in editors.
 //!
-//! It says less than [`parse`](super::parse) checks: whether needs exist, or paths stay where they should, takes a look
-//! at the whole file.
+//! It checks less than [`parse`](super::parse): a schema cannot express that needs exist or that paths stay within the
+//! job's directory.
 
 use crate::Json;
 use crate::limits::{GRAPH_NAME_CHARS_MAX, JOB_WEIGHT_MAX, RETRIES_MAX};
 use serde_json::json;
 
-/// What a name is made of.
+/// Pattern of a name.
 const NAME: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$";
-/// What a variable is called.
+/// Pattern of a variable name.
 const VARIABLE: &str = "^[A-Za-z_][A-Za-z0-9_]*$";
-/// A length of time.
+/// Pattern of a duration.
 const LENGTH: &str = "^[0-9]+ *[smhd]?$";
-/// An amount of memory.
+/// Pattern of a size.
 const AMOUNT: &str = "^[0-9]+ *(B|K|KiB|M|MiB|G|GiB)?$";
 
-/// The schema.
+/// Returns the schema of a graph file.
 pub fn schema() -> Json {
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "A graph of Tidemill",
-        "description": "Jobs with dependencies, carried out by agents: tidemill.graph.yaml.",
+        "title": "Tidemill graph",
+        "description": "Jobs with dependencies, executed by agents: tidemill.graph.yaml.",
         "type": "object",
         "required": ["version", "jobs"],
         "additionalProperties": false,
         "properties": {
-            "version": {"const": 1, "description": "The version of this form."},
+            "version": {"const": 1, "description": "Version of the file format."},
             "name": {"type": "string", "minLength": 1, "maxLength": GRAPH_NAME_CHARS_MAX,
-                "description": "A name for people: runs are found by how it begins."},
+                "description": "Display name; runs can be searched by its prefix."},
             "workspace": {"type": "string", "pattern": NAME,
-                "description": "Whose outputs are shared: later graphs of it may reuse what succeeded."},
-            "env": {"$ref": "#/$defs/variables", "description": "Variables of every job's environment."},
+                "description": "Workspace: its graphs share outputs and may reuse jobs that succeeded."},
+            "env": {"$ref": "#/$defs/variables", "description": "Environment variables of every job."},
             "jobs": {"type": "object", "minProperties": 1, "propertyNames": {"pattern": NAME},
-                "description": "The jobs, by their names.", "additionalProperties": {"$ref": "#/$defs/job"}},
+                "description": "Jobs by name.", "additionalProperties": {"$ref": "#/$defs/job"}},
         },
         "$defs": {
             "job": job(),
@@ -49,41 +49,42 @@ pub fn schema() -> Json {
     })
 }
 
-/// One job.
 fn job() -> Json {
     json!({
         "type": "object",
         "required": ["run"],
         "additionalProperties": false,
         "properties": {
-            "run": {"description": "What is run: a line for the shell, or a program and its arguments.", "oneOf": [
+            "run": {"description": "Command: a line for the shell, or a program and its arguments.", "oneOf": [
                 {"type": "string", "minLength": 1},
                 {"type": "array", "minItems": 1, "items": {"type": ["string", "number", "boolean"]}},
             ]},
             "needs": {"$ref": "#/$defs/names",
-                "description": "The jobs that must succeed first; it gets their outputs."},
+                "description": "Jobs that must succeed first; their outputs become inputs of this job."},
             "outputs": {"type": "object", "propertyNames": {"pattern": NAME},
                 "additionalProperties": {"type": "string", "minLength": 1},
-                "description": "What it leaves: a name, and a path in which `*` stands for anything but a slash."},
-            "env": {"$ref": "#/$defs/variables", "description": "Variables of its environment."},
+                "description": "Outputs: a name and a path each; `*` matches any characters except a slash."},
+            "env": {"$ref": "#/$defs/variables", "description": "Environment variables of the job."},
             "secrets": {"$ref": "#/$defs/names",
-                "description": "Names of secrets that the agent adds to its environment. Their values stay there."},
-            "timeout": {"$ref": "#/$defs/length", "description": "How long it may run, such as 90s, 10m or 2h."},
+                "description": "Names of secrets that the agent adds to the environment. Their values stay there."},
+            "timeout": {"$ref": "#/$defs/length", "description": "Time limit, such as 90s, 10m or 2h."},
             "retries": {"type": "integer", "minimum": 0, "maximum": RETRIES_MAX, "default": 0,
-                "description": "How often it is tried again after its command ended badly."},
+                "description": "Number of retries after the command failed."},
             "weight": {"type": "integer", "minimum": 1, "maximum": JOB_WEIGHT_MAX, "default": 1,
-                "description": "How much room it takes, of its agent and of its pool."},
-            "pool": {"type": "string", "pattern": NAME, "description": "The pool that bounds it."},
+                "description": "Share of the agent's capacity and of the pool that the job takes."},
+            "pool": {"type": "string", "pattern": NAME,
+                "description": "Pool that limits how many such jobs run at the same time."},
             "workdir": {"type": "string", "minLength": 1,
-                "description": "The directory, within its own, in which its command starts."},
-            "labels": {"$ref": "#/$defs/names", "description": "What an agent must offer."},
+                "description": "Working directory, relative to the job's directory."},
+            "labels": {"$ref": "#/$defs/names", "description": "Labels that the agent must have."},
             "on-agent-lost": {"type": "string", "pattern": "^(wait|rerun after [0-9]+ *[smhd]?)$", "default": "wait",
-                "description": "What becomes of it when its agent falls silent: `wait`, or `rerun after 5m`."},
-            "limits": {"type": "object", "additionalProperties": false, "description": "Bounds of its command.",
+                "description": "Policy if the agent stops sending heartbeats: `wait`, or `rerun after 5m`."},
+            "limits": {"type": "object", "additionalProperties": false,
+                "description": "Resource limits of the command.",
                 "properties": {
-                    "cpu": {"$ref": "#/$defs/length", "description": "Processor time."},
+                    "cpu": {"$ref": "#/$defs/length", "description": "CPU time, such as 10m."},
                     "memory": {"$ref": "#/$defs/amount", "description": "Memory of one process, such as 2GiB."},
-                    "output": {"$ref": "#/$defs/amount", "description": "Size of a file that it writes."},
+                    "output": {"$ref": "#/$defs/amount", "description": "Size of each file that it writes."},
                 }},
         },
     })
@@ -100,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn it_knows_the_keys_that_are_read_and_no_others() {
+    fn schema_has_exactly_the_keys_of_the_parser() {
         let schema = schema();
         assert_eq!(keys(&schema), KEYS.into_iter().collect());
         assert_eq!(keys(&schema["$defs"]["job"]), JOB_KEYS.into_iter().collect());

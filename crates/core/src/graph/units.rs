@@ -1,8 +1,8 @@
-//! Lengths of time and amounts of memory, as people write them.
+//! Parsing of durations and sizes with units.
 
 use crate::limits::GRAPH_DAYS_MAX;
 
-/// Seconds of `90`, `90s`, `10m`, `2h` or `1d`.
+/// Parses a duration such as `90`, `90s`, `10m`, `2h` or `1d` to seconds.
 pub(super) fn secs(text: &str) -> Result<u32, &'static str> {
     const HINT: &str = "write a number and a unit, such as 90s, 10m, 2h or 1d";
     let split = text.find(|symbol: char| !symbol.is_ascii_digit()).unwrap_or(text.len());
@@ -21,7 +21,7 @@ pub(super) fn secs(text: &str) -> Result<u32, &'static str> {
         .ok_or("at most 365d are allowed")
 }
 
-/// Bytes of `512`, `64KiB`, `512MiB`, `2GiB`, or the same with one letter.
+/// Parses a size such as `512`, `64KiB`, `512MiB` or `2GiB` to bytes; `K`, `M` and `G` are accepted too.
 pub fn bytes(text: &str) -> Result<u64, &'static str> {
     const HINT: &str = "write a number and a unit, such as 512MiB or 2GiB";
     let split = text.find(|symbol: char| !symbol.is_ascii_digit()).unwrap_or(text.len());

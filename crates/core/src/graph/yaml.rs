@@ -1,35 +1,35 @@
-//! YAML as a tree in which everything knows its place.
+//! YAML as a tree of nodes with positions.
 //!
-//! Anchors, aliases and tags are refused: a graph is a plain text, and nothing in it may grow while it is read.
+//! Anchors, aliases and tags are rejected: aliases could expand a small file to a huge tree.
 
-use super::fault::{At, Faults, shown};
+use super::error::{DefinitionErrors, Position, shown};
 use crate::limits::GRAPH_DEPTH_MAX;
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 use std::collections::HashMap;
 
-/// A value and its place.
+/// A value and its position.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Node {
-    pub(super) at: At,
+    pub(super) at: Position,
     pub(super) value: Value,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Value {
-    /// A word or text; whether it was quoted.
+    /// A scalar, and whether it was quoted.
     Text(String, bool),
     List(Vec<Node>),
-    /// Keys with their places, in the order in which they stand.
-    Map(Vec<(String, At, Node)>),
+    /// Keys with their positions, in the order of the file.
+    Map(Vec<(String, Position, Node)>),
 }
 
 impl Node {
-    /// Whether nothing is written there.
+    /// Returns whether the node is empty or null.
     pub(super) fn is_empty(&self) -> bool {
         matches!(&self.value, Value::Text(text, false) if text.is_empty() || text == "~" || text == "null")
     }
 
-    /// What it is, in the words of a person.
+    /// Returns the type of the node, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match self.value {
             Value::Text(..) if self.is_empty() => "empty",
@@ -40,9 +40,9 @@ impl Node {
     }
 }
 
-/// Reads one document. `None` where it cannot be read to its end.
-pub(super) fn read(text: &str, faults: &mut Faults) -> Option<Node> {
-    let mut reader = Reader { parser: Parser::new_from_str(text), faults };
+/// Parses one document. Returns `None` if the parser cannot reach its end.
+pub(super) fn read(text: &str, errors: &mut DefinitionErrors) -> Option<Node> {
+    let mut reader = Reader { parser: Parser::new_from_str(text), errors };
     let mut documents = Vec::new();
     loop {
         match reader.next()? {
@@ -56,53 +56,53 @@ pub(super) fn read(text: &str, faults: &mut Faults) -> Option<Node> {
         }
     }
     if let Some((at, _)) = documents.get(1) {
-        reader.faults.hint(*at, "the file holds more than one document", "write one graph per file");
+        reader.errors.hint(*at, "the file contains more than one document", "write one graph per file");
     }
     documents.into_iter().next().map(|(_, node)| node)
 }
 
 struct Reader<'a, 'f> {
     parser: Parser<'a, saphyr_parser::StrInput<'a>>,
-    faults: &'f mut Faults,
+    errors: &'f mut DefinitionErrors,
 }
 
-fn place(span: Span) -> At {
-    At { line: span.start.line(), column: span.start.col() + 1 }
+fn position_of(span: Span) -> Position {
+    Position { line: span.start.line(), column: span.start.col() + 1 }
 }
 
 impl<'a> Reader<'a, '_> {
-    fn next(&mut self) -> Option<(Event<'a>, At)> {
+    fn next(&mut self) -> Option<(Event<'a>, Position)> {
         match self.parser.next_event()? {
-            Ok((event, span)) => Some((event, place(span))),
+            Ok((event, span)) => Some((event, position_of(span))),
             Err(error) => {
                 let mark = error.marker();
-                let at = At { line: mark.line(), column: mark.col() + 1 };
-                self.faults.add(at, format!("this is not YAML: {}", shown(error.info())));
+                let at = Position { line: mark.line(), column: mark.col() + 1 };
+                self.errors.add(at, format!("this is not YAML: {}", shown(error.info())));
                 None
             }
         }
     }
 
-    fn node(&mut self, (event, at): (Event<'a>, At), depth: usize) -> Option<Node> {
+    fn node(&mut self, (event, at): (Event<'a>, Position), depth: usize) -> Option<Node> {
         if depth > GRAPH_DEPTH_MAX {
-            self.faults.add(at, format!("this is nested more than {GRAPH_DEPTH_MAX} deep"));
+            self.errors.add(at, format!("the nesting is deeper than {GRAPH_DEPTH_MAX} levels"));
             return None;
         }
         let value = match event {
             Event::Scalar(text, style, anchor, tag) => {
-                self.refuse(at, anchor, tag.is_some());
+                self.reject_anchor_and_tag(at, anchor, tag.is_some());
                 Value::Text(text.into_owned(), style != ScalarStyle::Plain)
             }
             Event::SequenceStart(anchor, tag) => {
-                self.refuse(at, anchor, tag.is_some());
+                self.reject_anchor_and_tag(at, anchor, tag.is_some());
                 self.list(depth)?
             }
             Event::MappingStart(anchor, tag) => {
-                self.refuse(at, anchor, tag.is_some());
+                self.reject_anchor_and_tag(at, anchor, tag.is_some());
                 self.map(depth)?
             }
             Event::Alias(_) => {
-                self.faults.hint(at, "an alias (`*name`) is not allowed here", "write the value out");
+                self.errors.hint(at, "an alias (`*name`) is not allowed here", "write the value out");
                 Value::Text(String::new(), false)
             }
             Event::Nothing
@@ -116,12 +116,12 @@ impl<'a> Reader<'a, '_> {
         Some(Node { at, value })
     }
 
-    fn refuse(&mut self, at: At, anchor: usize, tag: bool) {
+    fn reject_anchor_and_tag(&mut self, at: Position, anchor: usize, tag: bool) {
         if anchor > 0 {
-            self.faults.hint(at, "an anchor (`&name`) is not allowed here", "write the value out");
+            self.errors.hint(at, "an anchor (`&name`) is not allowed here", "write the value out");
         }
         if tag {
-            self.faults.hint(at, "a tag (`!name`) is not allowed here", "leave it out");
+            self.errors.hint(at, "a tag (`!name`) is not allowed here", "remove it");
         }
     }
 
@@ -136,7 +136,7 @@ impl<'a> Reader<'a, '_> {
     }
 
     fn map(&mut self, depth: usize) -> Option<Value> {
-        let mut entries: Vec<(String, At, Node)> = Vec::new();
+        let mut entries: Vec<(String, Position, Node)> = Vec::new();
         let mut lines: HashMap<String, usize> = HashMap::new();
         loop {
             let (event, at) = self.next()?;
@@ -147,13 +147,12 @@ impl<'a> Reader<'a, '_> {
             let event = self.next()?;
             let value = self.node(event, depth + 1)?;
             let Value::Text(name, _) = key.value else {
-                self.faults.add(at, "a key must be text");
+                self.errors.add(at, "a key must be text");
                 continue;
             };
             if let Some(first) = lines.get(&name) {
-                let words =
-                    format!("`{}` stands here a second time; the first is in line {first}", shown(&name));
-                self.faults.hint(at, words, "keep one of them");
+                let message = format!("duplicate key `{}`; first used in line {first}", shown(&name));
+                self.errors.hint(at, message, "remove one of them");
                 continue;
             }
             lines.insert(name.clone(), at.line);

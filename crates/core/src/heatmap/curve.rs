@@ -1,8 +1,8 @@
-//! How many stones cost less than a price: known at some prices, guessed between them.
+//! The number of stones below a price: known at some prices, interpolated between them.
 
 use super::{Cents, Counts};
 
-/// Adjacent prices at which the number of cheaper stones is known.
+/// The range between two adjacent prices at which the number of cheaper stones is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cell {
     pub(super) from: Cents,
@@ -14,23 +14,23 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// Whether it cannot be divided.
+    /// Returns whether the cell cannot be divided.
     pub(super) const fn is_step(&self, granularity: Cents) -> bool {
         self.to - self.from <= granularity
     }
 
-    /// Stones per width on the scale on which prices are spread evenly.
+    /// Returns the stones per unit of the logarithmic scale.
     pub(super) fn density(&self) -> f64 {
         as_f64(self.count) / (scale(self.to) - scale(self.from)).max(f64::MIN_POSITIVE)
     }
 
-    /// The middle of the cell on that scale.
+    /// Returns the middle of the cell on that scale.
     pub(super) fn middle(&self, granularity: Cents) -> Cents {
         self.inside(unscale(f64::midpoint(scale(self.from), scale(self.to))), granularity)
     }
 
-    /// The nearest price at which the cell can be divided: a multiple of the granularity, and in a wide cell one of
-    /// about a dollar, because whole dollars are what many prices are.
+    /// Returns the nearest price at which the cell can be divided: a multiple of the granularity, and in a wide cell
+    /// a multiple of about a dollar, because many prices are whole dollars.
     pub(super) fn inside(&self, price: Cents, granularity: Cents) -> Cents {
         let is_wide = self.to - self.from >= 4 * DOLLAR.max(granularity);
         let unit = if is_wide { (DOLLAR / granularity).max(1) * granularity } else { granularity };
@@ -44,7 +44,7 @@ impl Cell {
 /// A dollar, in cents.
 const DOLLAR: Cents = 100;
 
-/// Everything that is known, in order, without contradictions.
+/// All known counts in order, without contradictions.
 #[derive(Debug, Clone)]
 pub(super) struct Curve {
     pub(super) cells: Vec<Cell>,
@@ -59,7 +59,7 @@ impl Curve {
         let end = (counts.range.to, counts.total.unwrap_or_default());
         let known = counts.below.iter().map(|(&price, &count)| (price, count));
         for (to, cheaper) in known.chain([end]) {
-            // A feed that lives may count fewer stones below a higher price.
+            // The feed changes during the scan and may count fewer stones below a higher price.
             let count = cheaper.saturating_sub(below);
             cells.push(Cell { from, to, below, count });
             from = to;
@@ -68,7 +68,7 @@ impl Curve {
         Self { cells, total: below, granularity }
     }
 
-    /// The price in a cell below which `share` of its stones should lie: a monotone cubic through what is known.
+    /// Returns the price in a cell below which `share` of its stones should be, by monotone cubic interpolation.
     pub(super) fn price_at(&self, index: usize, share: f64) -> Cents {
         let cell = &self.cells[index];
         let (start, width) = (scale(cell.from), scale(cell.to) - scale(cell.from));
@@ -86,8 +86,8 @@ impl Curve {
         cell.inside(unscale(start + width * low), self.granularity)
     }
 
-    /// The density where a cell begins: the harmonic mean of the cells on both sides, which keeps the cubic from
-    /// falling. Nothing lies beyond the ends.
+    /// Returns the density at the start of a cell: the harmonic mean of both neighbours, which keeps the cubic
+    /// monotone. The density beyond the ends is zero.
     fn slope(&self, index: usize) -> f64 {
         let density = |at: Option<usize>| at.and_then(|at| self.cells.get(at)).map_or(0.0, Cell::density);
         let (left, right) = (density(index.checked_sub(1)), density(Some(index)));
@@ -95,7 +95,7 @@ impl Curve {
     }
 }
 
-/// Prices on a scale on which they lie about evenly: logarithmic, and linear below some ten dollars.
+/// Maps a price to a scale on which prices are spread about evenly: logarithmic, but linear for low prices.
 fn scale(price: Cents) -> f64 {
     (as_f64(price.max(0).unsigned_abs()) / BEND).ln_1p()
 }
@@ -105,7 +105,7 @@ fn unscale(at: f64) -> Cents {
     (at.exp_m1() * BEND).round() as Cents
 }
 
-/// Below this price, in cents, the scale is linear.
+/// Price in cents below which the scale is about linear.
 const BEND: f64 = 2_000.0;
 
 #[expect(clippy::cast_precision_loss, reason = "numbers of stones and prices are far below 2^53")]

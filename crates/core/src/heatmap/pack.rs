@@ -1,10 +1,10 @@
-//! Cells packed into partitions: first the smallest largest one, then as even as that allows.
+//! Packing of cells into partitions: first minimises the largest partition, then evens out the others.
 
 use super::curve::{Cell, Curve};
-use super::{Planned, PriceRange};
+use super::{PlannedPartition, PriceRange};
 
-/// Cuts the curve into at most `wanted` partitions.
-pub(super) fn pack(curve: &Curve, wanted: u32, records_min: u64) -> Vec<Planned> {
+/// Divides the curve into at most `wanted` partitions.
+pub(super) fn pack(curve: &Curve, wanted: u32, records_min: u64) -> Vec<PlannedPartition> {
     let cells = merged(curve);
     let wanted = usize::try_from(wanted).unwrap_or(usize::MAX).clamp(1, cells.len());
     let is_step: Vec<bool> = cells.iter().map(|cell| cell.is_step(curve.granularity)).collect();
@@ -20,8 +20,8 @@ pub(super) fn pack(curve: &Curve, wanted: u32, records_min: u64) -> Vec<Planned>
     planned
 }
 
-/// Empty cells cannot make a partition of their own: each goes with the cell before it, and the first ones with the
-/// cell after them. A price that stands alone keeps standing alone where that is possible.
+/// Merges empty cells with the previous cell, and leading ones with the next cell, because a partition must not be
+/// empty. A single price keeps its own cell where possible.
 fn merged(curve: &Curve) -> Vec<Cell> {
     let mut cells: Vec<Cell> = Vec::with_capacity(curve.cells.len());
     for &cell in &curve.cells {
@@ -36,16 +36,17 @@ fn merged(curve: &Curve) -> Vec<Cell> {
     cells
 }
 
-fn sum(cells: &[Cell]) -> Planned {
+fn sum(cells: &[Cell]) -> PlannedPartition {
     let range = match cells {
         [first, .., last] => PriceRange { from: first.from, to: last.to },
         [only] => PriceRange { from: only.from, to: only.to },
         [] => PriceRange { from: 0, to: 0 },
     };
-    Planned { range, predicted: cells.iter().map(|cell| cell.count).sum() }
+    PlannedPartition { range, predicted: cells.iter().map(|cell| cell.count).sum() }
 }
 
-/// The smallest capacity at which at most `wanted` partitions are enough. A single step may exceed it, alone.
+/// Returns the smallest capacity with which at most `wanted` partitions suffice. A single indivisible cell may exceed
+/// it.
 fn capacity(cells: &[Cell], is_step: &[bool], wanted: usize) -> u64 {
     let total: u64 = cells.iter().map(|cell| cell.count).sum();
     let widest = cells.iter().zip(is_step).filter(|(_, step)| !**step).map(|(cell, _)| cell.count).max();
@@ -57,7 +58,7 @@ fn capacity(cells: &[Cell], is_step: &[bool], wanted: usize) -> u64 {
     low
 }
 
-/// How many partitions a capacity needs, filled from the left.
+/// Returns the number of partitions for a capacity, filled from the left.
 fn needed(cells: &[Cell], capacity: u64) -> usize {
     let (mut parts, mut filled) = (0, u64::MAX);
     for cell in cells {
@@ -70,7 +71,7 @@ fn needed(cells: &[Cell], capacity: u64) -> usize {
     parts
 }
 
-/// The ends of the partitions, as indices into `cells`, with the least sum of squares within the capacity.
+/// Returns the ends of the partitions as indices into `cells`, with the smallest sum of squares within the capacity.
 fn even_ends(cells: &[Cell], is_step: &[bool], wanted: usize, capacity: u64) -> Vec<usize> {
     const IMPOSSIBLE: u128 = u128::MAX;
     let count = cells.len();
@@ -101,12 +102,12 @@ fn even_ends(cells: &[Cell], is_step: &[bool], wanted: usize, capacity: u64) -> 
         end = best[parts][end].1;
     }
     ends.reverse();
-    // The first partition begins where the cells do, whatever was found.
+    // The first partition must begin with the first cell; otherwise no division was found.
     if end == 0 { ends } else { vec![count] }
 }
 
-/// Joins what has fewer stones than a partition should have with the smaller neighbour, where the two fit.
-fn join_small(planned: &mut Vec<Planned>, records_min: u64, capacity: u64) {
+/// Merges partitions with too few stones with their smaller neighbour, if the sum is within the capacity.
+fn join_small(planned: &mut Vec<PlannedPartition>, records_min: u64, capacity: u64) {
     let mut index = 0;
     while planned.len() > 1 && index < planned.len() {
         let small = planned[index];

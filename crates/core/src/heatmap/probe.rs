@@ -1,34 +1,34 @@
-//! Where to count next.
+//! The choice of the next prices to count.
 
 use super::curve::{Cell, Curve, as_f64};
 use super::{Cents, PriceRange, pack};
 
-/// The largest partition, by the mean, with which the plan is good enough. Below what is promised, because the feed
-/// goes on living.
+/// Largest partition, relative to the mean, of a plan that is good enough. It is stricter than the guarantee, because
+/// the feed changes after the scan.
 const GOOD_ENOUGH: f64 = 1.25;
 
-/// The sizes of a share, by the mean, with which an end that is known already is taken.
+/// Sizes of a share, relative to the mean, for which a known end is accepted.
 const FITTING: (f64, f64) = (0.75, 1.2);
 
-/// What may be left for the shares after it on average, by the mean: small shares must not add up.
+/// Maximum mean size of the remaining shares, relative to the mean: small shares must not add up.
 const LEFT_OVER: f64 = 1.06;
 
-/// How much denser than its neighbours a cell is that may hide a price which many stones have.
+/// Density relative to the neighbours from which a cell may hide a price with many stones.
 const SUSPICIOUS: f64 = 2.5;
 
-/// A cell is narrow when it is this part of its price wide, or less.
+/// A cell is narrow if its width is at most its price divided by this.
 const NARROW: Cents = 8;
 
-/// Counts in one cell at a time.
+/// Maximum number of counts in one cell per round.
 const AT_ONCE: usize = 4;
 
-/// What prices are multiples of when they are round, in cents.
+/// Units of round prices, in cents.
 const ROUND: [Cents; 6] = [1_000_000, 100_000, 50_000, 10_000, 5_000, 100];
 
-/// Prices, in dollars, at which the first counts are taken: closer where stones mostly are.
+/// Prices of the first counts, in dollars; denser where most stones are.
 const GRID: [Cents; 10] = [100, 250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 40_000, 200_000];
 
-/// The first prices to count at.
+/// Returns the first prices to count.
 pub(super) fn grid(range: PriceRange, granularity: Cents) -> Vec<Cents> {
     let whole = Cell { from: range.from, to: range.to, below: 0, count: 1 };
     if whole.is_step(granularity) {
@@ -38,7 +38,7 @@ pub(super) fn grid(range: PriceRange, granularity: Cents) -> Vec<Cents> {
     let mut prices: Vec<_> =
         GRID.iter().map(|dollars| whole.inside(dollars * 100, granularity)).filter(inside).collect();
     if prices.len() < GRID.len() / 2 {
-        // A narrow range: evenly.
+        // A narrow range is divided evenly.
         let step = (range.width() / 8).max(granularity);
         prices.extend((1..8).map(|part| whole.inside(range.from + part * step, granularity)).filter(inside));
     }
@@ -47,7 +47,7 @@ pub(super) fn grid(range: PriceRange, granularity: Cents) -> Vec<Cents> {
     prices
 }
 
-/// The prices to count at next, the most useful first; none when the plan is good enough.
+/// Returns the next prices to count, the most useful first; empty if the plan is good enough.
 pub(super) fn prices(curve: &Curve, wanted: u32) -> Vec<Cents> {
     let allowed = as_f64(curve.total) / f64::from(wanted) * GOOD_ENOUGH;
     let planned = pack::pack(curve, wanted, 0);
@@ -61,30 +61,32 @@ pub(super) fn prices(curve: &Curve, wanted: u32) -> Vec<Cents> {
             && !cell.is_step(curve.granularity)
             && too_large.iter().any(|range| range.contains(cell.from))
     };
-    let mut wishes = boundaries(curve, wanted);
-    wishes.retain(|wish| is_wanted(&curve.cells[wish.cell]));
-    if wishes.is_empty() {
-        // Every boundary is where it should be, and a partition is still too large: divide its largest cell, or any
-        // other that leaves the partitions around it more room.
+    let mut requests = boundaries(curve, wanted);
+    requests.retain(|request| is_wanted(&curve.cells[request.cell]));
+    if requests.is_empty() {
+        // All boundaries are in place, but a partition is still too large: divide its largest cell, or another cell
+        // that relieves the neighbouring partitions.
         let divisible = |&cell: &usize| !curve.cells[cell].is_step(curve.granularity);
         let cells = (0..curve.cells.len()).filter(divisible).filter(|_| !too_large.is_empty());
         let largest = cells.max_by_key(|&cell| (is_wanted(&curve.cells[cell]), curve.cells[cell].count));
-        wishes.extend(largest.map(|cell| Wish { cell, price: curve.cells[cell].middle(curve.granularity) }));
+        requests.extend(
+            largest.map(|cell| CountRequest { cell, price: curve.cells[cell].middle(curve.granularity) }),
+        );
     }
-    wishes.sort_by_key(|wish| (std::cmp::Reverse(curve.cells[wish.cell].count), wish.price));
-    let mut prices: Vec<Cents> = wishes.iter().map(|wish| wish.price).collect();
+    requests.sort_by_key(|request| (std::cmp::Reverse(curve.cells[request.cell].count), request.price));
+    let mut prices: Vec<Cents> = requests.iter().map(|request| request.price).collect();
     prices.dedup();
     prices
 }
 
-/// A price to count at, and the cell that it divides.
-struct Wish {
+/// A price to count, and the cell that it divides.
+struct CountRequest {
     cell: usize,
     price: Cents,
 }
 
-/// Goes from left to right, and wishes for a count wherever a share should end and nothing is known nearby.
-fn boundaries(curve: &Curve, wanted: u32) -> Vec<Wish> {
+/// Goes from left to right and requests a count wherever a share should end and no known price is near.
+fn boundaries(curve: &Curve, wanted: u32) -> Vec<CountRequest> {
     let total = as_f64(curve.total);
     let mean = total / f64::from(wanted);
     let mut targets: Vec<(usize, f64)> = Vec::new();
@@ -93,7 +95,7 @@ fn boundaries(curve: &Curve, wanted: u32) -> Vec<Wish> {
         if total - filled <= mean * FITTING.1 {
             break;
         }
-        // After a price that many stones have, less is left than there are partitions for.
+        // After a price with many stones, fewer stones remain than the remaining partitions expect.
         let ideal = ((total - filled) / (left + 1.0)).max(mean);
         if let Some(end) = known_end(curve, filled, ideal, mean, left) {
             filled = end;
@@ -107,21 +109,22 @@ fn boundaries(curve: &Curve, wanted: u32) -> Vec<Wish> {
         let cell = &curve.cells[index];
         let (low, high) = (as_f64(cell.below), as_f64(cell.below + cell.count));
         if cell.is_step(curve.granularity) {
-            // It cannot be divided: it begins a partition if the one before is full enough, and ends it if not.
+            // An indivisible cell begins a partition if the previous one is full enough, and ends it otherwise.
             filled = if low - filled > mean * 0.5 { low } else { high };
         } else {
             targets.push((index, (target - low) / (high - low)));
             filled = target;
         }
     }
-    let mut wishes = Vec::with_capacity(targets.len());
+    let mut requests = Vec::with_capacity(targets.len());
     for same_cell in targets.chunk_by(|one, other| one.0 == other.0) {
-        wish(curve, same_cell, &mut wishes);
+        request_in_cell(curve, same_cell, &mut requests);
     }
-    wishes
+    requests
 }
 
-/// The known end nearest to the ideal one, where it fits and `left` further shares can take the rest.
+/// Returns the known end nearest to the ideal one, if its share has a fitting size and `left` more shares can take the
+/// rest.
 fn known_end(curve: &Curve, filled: f64, ideal: f64, mean: f64, left: f64) -> Option<f64> {
     let rest = as_f64(curve.total) - filled;
     let distance = |end: &f64| (end - filled - ideal).abs();
@@ -133,31 +136,31 @@ fn known_end(curve: &Curve, filled: f64, ideal: f64, mean: f64, left: f64) -> Op
     .min_by(|one, other| distance(one).total_cmp(&distance(other)))
 }
 
-/// Wishes for the shares that should end in one cell.
-fn wish(curve: &Curve, targets: &[(usize, f64)], wishes: &mut Vec<Wish>) {
+/// Requests counts for the shares that should end in one cell.
+fn request_in_cell(curve: &Curve, targets: &[(usize, f64)], requests: &mut Vec<CountRequest>) {
     let Some(&(index, _)) = targets.first() else { return };
     let cell = &curve.cells[index];
     let granularity = curve.granularity;
     if is_suspicious(curve, index) {
         match round_price(cell, granularity) {
-            // Just before the round price, and just after: if many stones have it, it stands alone from now on.
+            // Count just below and just above the round price, to isolate it if many stones have it.
             Some(round) => {
                 let prices = [round, round + granularity];
                 let inside = prices.into_iter().filter(|&price| cell.from < price && price < cell.to);
-                wishes.extend(inside.map(|price| Wish { cell: index, price }));
+                requests.extend(inside.map(|price| CountRequest { cell: index, price }));
             }
-            None => wishes.push(Wish { cell: index, price: cell.middle(granularity) }),
+            None => requests.push(CountRequest { cell: index, price: cell.middle(granularity) }),
         }
         return;
     }
-    // Of a cell of which little is known, a few prices say enough to guess the others better.
+    // A few counts in a large cell improve the interpolation for the others.
     let stride = if targets.len() > AT_ONCE { targets.len().div_ceil(AT_ONCE) } else { 1 };
     for &(_, share) in targets.iter().skip(stride / 2).step_by(stride) {
-        wishes.push(Wish { cell: index, price: curve.price_at(index, share) });
+        requests.push(CountRequest { cell: index, price: curve.price_at(index, share) });
     }
 }
 
-/// Whether a cell is narrow, and much denser than both its neighbours.
+/// Returns whether a cell is narrow and much denser than both neighbours.
 fn is_suspicious(curve: &Curve, index: usize) -> bool {
     let cell = &curve.cells[index];
     let left = index.checked_sub(1).and_then(|left| curve.cells.get(left)).map_or(0.0, Cell::density);
@@ -165,7 +168,7 @@ fn is_suspicious(curve: &Curve, index: usize) -> bool {
     cell.to - cell.from <= cell.from / NARROW && cell.density() > left.max(right) * SUSPICIOUS
 }
 
-/// The round price of a cell that is narrow enough to have one, its first price included.
+/// Returns the round price in a narrow cell, including its first price.
 fn round_price(cell: &Cell, granularity: Cents) -> Option<Cents> {
     let units = ROUND.into_iter().filter(|&unit| unit > granularity && cell.to - cell.from <= 2 * unit);
     let prices = units.map(|unit| (cell.from + unit - 1).div_euclid(unit) * unit);

@@ -1,4 +1,4 @@
-//! What follows from deliveries.
+//! Tests of the decisions about deliveries.
 
 use super::*;
 use serde_json::json;
@@ -33,7 +33,7 @@ fn queued(hook: &Hook, event: &str, payload: &Json) -> QueueRun {
 }
 
 #[test]
-fn patterns_fit_parts_and_paths() {
+fn patterns_match_components_and_paths() {
     for (pattern, name, is) in [
         ("main", "main", true),
         ("main", "maintenance", false),
@@ -51,20 +51,20 @@ fn patterns_fit_parts_and_paths() {
         ("ünter*", "ünterwegs", true),
         ("", "", true),
     ] {
-        assert_eq!(fits(pattern, name), is, "{pattern} {name}");
+        assert_eq!(matches(pattern, name), is, "{pattern} {name}");
     }
 }
 
 #[test]
-fn a_pattern_full_of_stars_is_still_quick() {
+fn pattern_with_many_stars_matches_quickly() {
     let began = std::time::Instant::now();
-    assert!(!fits(&"*a".repeat(128), &"a".repeat(1_000).replace("aaaa", "aaab")));
-    // Tried in every way, it would take years.
+    assert!(!matches(&"*a".repeat(128), &"a".repeat(1_000).replace("aaaa", "aaab")));
+    // Exponential backtracking would take years.
     assert!(began.elapsed() < std::time::Duration::from_mins(1));
 }
 
 #[test]
-fn branches_go_to_their_environments_by_default() {
+fn default_rules_map_branches_to_environments() {
     let hook = hook(default_rules());
     for (git_ref, env) in [
         ("refs/heads/main", "staging"),
@@ -84,7 +84,7 @@ fn branches_go_to_their_environments_by_default() {
 }
 
 #[test]
-fn a_tag_is_ignored_unless_a_rule_speaks_of_tags() {
+fn tag_is_ignored_without_a_rule_for_tags() {
     let tag = push("refs/tags/v1");
     assert!(matches!(decide(&hook(default_rules()), "push", "d", &tag), Ok(Decision::Ignore(_))));
     let rule = HookRule { pattern: "refs/tags/v*".to_owned(), env: "prod".to_owned() };
@@ -93,7 +93,7 @@ fn a_tag_is_ignored_unless_a_rule_speaks_of_tags() {
 }
 
 #[test]
-fn a_deleted_branch_and_an_unknown_event_queue_nothing() {
+fn deleted_branch_and_unknown_event_are_ignored() {
     let hook = hook(default_rules());
     let mut gone = push("refs/heads/main");
     gone["deleted"] = true.into();
@@ -104,7 +104,7 @@ fn a_deleted_branch_and_an_unknown_event_queue_nothing() {
 }
 
 #[test]
-fn a_dispatch_brings_its_inputs_and_no_commit() {
+fn dispatch_has_inputs_and_no_commit() {
     let payload = json!({
         "ref": "main", "inputs": {"colour": "blue"}, "workflow": ".github/workflows/go.yml",
         "repository": {"full_name": "acme/shop"}, "sender": {"login": "ann"}, "after": "nonsense",
@@ -115,7 +115,7 @@ fn a_dispatch_brings_its_inputs_and_no_commit() {
 }
 
 #[test]
-fn what_is_taken_over_is_bounded() {
+fn metadata_from_the_payload_is_bounded() {
     let mut payload = push("refs/heads/main");
     payload["sender"]["login"] = "ä".repeat(10_000).into();
     payload["inputs"] = json!({"much": "x".repeat(100_000)});
@@ -127,7 +127,7 @@ fn what_is_taken_over_is_bounded() {
 }
 
 #[test]
-fn a_payload_that_cannot_be_is_a_fault() {
+fn malformed_payload_is_rejected() {
     let hook = hook(default_rules());
     for payload in [json!({}), json!({"ref": 3}), json!({"ref": "refs/heads/main", "after": "x"}), json!(7)] {
         assert!(decide(&hook, "push", "d", &payload).is_err(), "{payload}");
@@ -137,7 +137,7 @@ fn a_payload_that_cannot_be_is_a_fault() {
 }
 
 #[test]
-fn a_generic_body_gets_its_project_and_environment() {
+fn generic_body_gets_project_and_environment() {
     let mut hook = hook(default_rules());
     hook.kind = HookKind::Generic;
     let filled = fill_in(&hook, json!({"git_ref": "main"})).unwrap();
@@ -150,13 +150,13 @@ fn a_generic_body_gets_its_project_and_environment() {
 }
 
 #[test]
-fn every_fault_of_a_hook_is_told_at_once() {
+fn hook_check_reports_every_error() {
     let mut bad = hook(vec![HookRule { pattern: String::new(), env: "Pro d".to_owned() }]);
     bad.hook = "Shop".to_owned();
     bad.secret_env = "whsec=abc/def".to_owned();
-    let faults = bad.check().unwrap_err().0;
-    assert_eq!(faults.len(), 4, "{faults:?}");
-    assert!(!format!("{faults:?}").contains("whsec"), "what may be a secret is not repeated");
+    let errors = bad.check().unwrap_err().0;
+    assert_eq!(errors.len(), 4, "{errors:?}");
+    assert!(!format!("{errors:?}").contains("whsec"), "a possible secret is not repeated");
     assert!(hook(default_rules()).check().is_ok());
     assert!(hook(Vec::new()).check().is_err());
 }

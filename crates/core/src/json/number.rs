@@ -1,32 +1,33 @@
-//! A number as it is written in JSON text.
+//! Numbers in JSON text.
 
-/// Significant decimal digits that every 64-bit floating-point number keeps.
-const DIGITS_KEPT: usize = 15;
+/// Significant decimal digits that every 64-bit floating-point number represents exactly.
+const EXACT_DIGITS: usize = 15;
 /// Digits of the largest 64-bit integer.
 const DIGITS_OF_64_BITS: i64 = 20;
 
 /// The rule for integers of more than 64 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Precision {
-    /// At most 15 significant digits, for what people send.
+    /// At most 15 significant digits: the rule for requests.
     Digits,
-    /// Exactly what a 64-bit floating-point number prints as, for what is stored: Tidemill may have written it.
+    /// The number equals a printed 64-bit floating-point number: the rule for stored documents, which Tidemill may have
+    /// written.
     RoundTrip,
 }
 
-/// A number, taken apart: `0.DIGITS × 10^POINT`.
+/// A parsed number: `0.DIGITS × 10^POINT`.
 #[derive(Debug)]
 pub(super) struct Number<'a> {
     text: &'a str,
     value: f64,
-    /// The significant digits, without zeros at either end.
+    /// Significant digits, without zeros at either end.
     digits: String,
-    /// The number of digits before the decimal point; negative for small fractions.
+    /// Number of digits before the decimal point; negative for small fractions.
     point: i64,
 }
 
 impl<'a> Number<'a> {
-    /// Takes a number apart; `None` if the text is not a number.
+    /// Parses a number; `None` if the text is not a number.
     pub(super) fn parse(text: &'a [u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok()?;
         let value: f64 = text.parse().ok()?;
@@ -36,20 +37,20 @@ impl<'a> Number<'a> {
         let all: String = [whole, fraction].concat();
         let digits = all.trim_start_matches('0');
         let zeros = i64::try_from(all.len() - digits.len()).ok()?;
-        // An exponent beyond 64 bits belongs to zero, or to a number that is out of range anyway.
+        // An exponent beyond 64 bits occurs only with zero or with a number that is out of range anyway.
         let exponent: i64 = exponent.parse().unwrap_or(0);
         let point = i64::try_from(whole.len()).ok()?.saturating_sub(zeros).saturating_add(exponent);
         Some(Self { text, value, digits: digits.trim_end_matches('0').to_owned(), point })
     }
 
-    /// Whether a 64-bit floating-point number can hold it without becoming infinite or zero.
+    /// Returns whether the number is neither rounded to zero nor to infinity.
     pub(super) fn is_in_range(&self) -> bool {
         self.value.is_finite() && (self.value != 0.0 || self.digits.is_empty())
     }
 
-    /// Whether it is an integer of more than 64 bits that would be rounded.
+    /// Returns whether it is an integer of more than 64 bits that would be rounded.
     pub(super) fn is_rounded(&self, precision: Precision) -> bool {
-        if self.digits.len() <= DIGITS_KEPT || self.fits_64_bits() || !self.is_integer() {
+        if self.digits.len() <= EXACT_DIGITS || self.fits_64_bits() || !self.is_integer() {
             return false;
         }
         match precision {
@@ -77,7 +78,7 @@ impl<'a> Number<'a> {
         size <= max
     }
 
-    /// The digits with which the rounded value is written.
+    /// Returns the digits of the rounded value.
     fn shortest_digits(&self) -> String {
         let text = format!("{:e}", self.value.abs());
         let mantissa = text.split('e').next().unwrap_or_default().replace('.', "");

@@ -1,4 +1,4 @@
-//! The bounds on JSON text, and the placeholder.
+//! Tests of the limits and of the placeholder.
 
 use super::*;
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ fn ordinary_documents_pass_the_check() {
         "{}",
         "null",
         r#"{"a": [1, -2.5, 1e30, 0.1, 9223372036854775807, 18446744073709551615, -9223372036854775808]}"#,
-        // A few significant digits are exact at any size.
+        // Numbers with few significant digits are exact at any magnitude.
         "1000000000000000000000000000000",
         "123456789012345000000000",
         "5e-324",
@@ -27,9 +27,9 @@ fn ordinary_documents_pass_the_check() {
 }
 
 #[test]
-fn numbers_that_f64_cannot_hold_are_refused() {
+fn numbers_outside_the_f64_range_are_rejected() {
     for text in ["1e400", "[-1e400]", "1e-400", "1e99999999999999999999", &format!("1{}", "0".repeat(400))] {
-        assert!(matches!(check_text(text), Err(JsonProblem::OutOfRange(_))), "{text}");
+        assert!(matches!(check_text(text), Err(JsonError::OutOfRange(_))), "{text}");
     }
     assert_eq!(
         problem(r#"{"a":1e400}"#).as_deref(),
@@ -38,11 +38,11 @@ fn numbers_that_f64_cannot_hold_are_refused() {
 }
 
 #[test]
-fn integers_beyond_64_bits_are_refused_unless_they_are_exact() {
+fn integers_beyond_64_bits_are_rejected_unless_exact() {
     for text in
         ["123456789012345678901", "18446744073709551617", "-9223372036854775809", "1.2345678901234567e30"]
     {
-        assert!(matches!(check_text(text), Err(JsonProblem::TooPrecise(_))), "{text}");
+        assert!(matches!(check_text(text), Err(JsonError::TooPrecise(_))), "{text}");
     }
     assert_eq!(
         problem(r#"{"id": 123456789012345678901}"#).as_deref(),
@@ -54,7 +54,7 @@ fn integers_beyond_64_bits_are_refused_unless_they_are_exact() {
 fn nesting_is_bounded() {
     let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
     assert_eq!(check_text(nested(JSON_DEPTH_MAX)), Ok(()));
-    assert_eq!(check_text(nested(JSON_DEPTH_MAX + 1)), Err(JsonProblem::TooDeep { max: JSON_DEPTH_MAX }));
+    assert_eq!(check_text(nested(JSON_DEPTH_MAX + 1)), Err(JsonError::TooDeep { max: JSON_DEPTH_MAX }));
     assert!(check_text("[".repeat(50_000_000)).is_err(), "no recursion");
     assert_eq!(check_text("[],".repeat(1_000)), Ok(()), "siblings do not count");
 }
@@ -99,7 +99,7 @@ proptest! {
         if check_text(&text).is_ok() {
             let parsed: Json = serde_json::from_str(&text).unwrap();
             let exact = parsed.as_i64().map(|n| n.to_string()).or_else(|| parsed.as_u64().map(|n| n.to_string()));
-            // Beyond 64 bits only numbers with few digits are left, and they print as they were.
+            // Beyond 64 bits, only numbers with few digits are accepted, and they print unchanged.
             let printed = exact.unwrap_or_else(|| format!("{}", parsed.as_f64().unwrap()));
             prop_assert_eq!(printed, text);
         }

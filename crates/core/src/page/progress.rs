@@ -1,51 +1,51 @@
-//! How far a partition is read.
+//! The progress of reading a partition.
 
-use super::{FeedPage, KNOWN_MIN, Store, meeting};
+use super::{FeedPage, KNOWN_MIN, PageWrite, overlap};
 use crate::feed::Record;
 use sha2::{Digest as _, Sha256};
 
-/// How far a partition is read.
+/// The progress of reading a partition.
 ///
-/// `next_offset` never falls, not even when the partition is read again; the place in the source's list is counted
-/// apart, as the difference to it.
+/// `next_offset` never decreases, not even when the partition is read again. The position in the source's list is
+/// stored as the difference to it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Places of the list that were stored so far, over all passes; what could not be read counts too.
+    /// Positions of the list that were stored so far, over all passes, including rejected records.
     pub next_offset: u64,
-    /// By how many places the list has moved to the left: its next place is `next_offset` − `shift`.
+    /// Number of positions by which the list has moved to the left: the next position is `next_offset` − `shift`.
     pub shift: i64,
-    /// The names at the last places that were stored in this pass, in order: those of the page before, and of pages
-    /// before that one until there are [`KNOWN_MIN`](super::KNOWN_MIN). Empty at the beginning of a pass.
+    /// Names of the last stored records of this pass, in order: those of the previous page, and of earlier pages
+    /// until there are [`KNOWN_MIN`](super::KNOWN_MIN). Empty at the beginning of a pass.
     pub last_ids: Vec<String>,
-    /// The hash of the whole page before; none at the beginning of a pass.
+    /// Hash of the previous page; `None` at the beginning of a pass.
     pub page_hash: Option<[u8; 32]>,
-    /// Which reading of the partition this is, from 1.
+    /// Number of this pass over the partition, counted from 1.
     pub pass: u32,
-    /// Whether it is read to its end.
+    /// Whether the partition is read to its end.
     pub completed: bool,
-    /// Whether it failed, or was stopped.
+    /// Whether the partition failed or was cancelled.
     pub failed: bool,
 }
 
 impl Progress {
-    /// A partition that nobody has begun.
+    /// The progress of a partition that has not been started.
     pub fn new() -> Self {
         Self { pass: 1, ..Self::default() }
     }
 
-    /// The next place in the source's list.
+    /// Returns the next position in the source's list.
     pub fn position(&self) -> u64 {
         self.next_offset.saturating_add_signed(self.shift.saturating_neg())
     }
 
-    /// Places at the end of what was read whose stone stands before them too.
+    /// Returns the number of repeated names at the end of the remembered names.
     pub(super) fn trailing_repeats(&self) -> u32 {
-        u32::try_from(meeting::trailing_repeats(&self.last_ids)).unwrap_or(u32::MAX)
+        u32::try_from(overlap::trailing_repeats(&self.last_ids)).unwrap_or(u32::MAX)
     }
 
-    /// After a page was stored.
+    /// Returns the progress after a page was stored.
     #[must_use]
-    pub fn after(&self, store: &Store, page: &FeedPage) -> Self {
+    pub fn after(&self, store: &PageWrite, page: &FeedPage) -> Self {
         let new: Vec<_> = page.records().skip(store.from_index).map(|one| one.name().into_owned()).collect();
         let older = KNOWN_MIN.saturating_sub(new.len()).min(self.last_ids.len());
         let mut last_ids = self.last_ids[self.last_ids.len() - older..].to_vec();
@@ -59,7 +59,7 @@ impl Progress {
         }
     }
 
-    /// At the beginning of another pass: from the first place, under offsets that were not used yet.
+    /// Returns the progress at the beginning of another pass: from the first position, with unused offsets.
     #[must_use]
     pub fn reread(&self) -> Self {
         Self {
@@ -72,16 +72,16 @@ impl Progress {
     }
 }
 
-/// The hash of a page by the names in it, in order. Payloads are left out: a feed that gives the same page for ever
-/// may put the time into it.
+/// Returns the hash of the names in a page, in order. Payloads are excluded: a feed that repeats a page may put the
+/// current time into it.
 pub fn page_hash(page: &FeedPage) -> [u8; 32] {
     let mut hash = Sha256::new();
     for record in page.records() {
         match record {
-            Record::Good(item) => hash.update(item.stone_id.as_bytes()),
-            Record::Bad(bad) => {
+            Record::Accepted(item) => hash.update(item.stone_id.as_bytes()),
+            Record::Rejected(item) => {
                 hash.update([1]);
-                hash.update(bad.stone_id.as_deref().unwrap_or_default().as_bytes());
+                hash.update(item.stone_id.as_deref().unwrap_or_default().as_bytes());
             }
         }
         hash.update([0]);

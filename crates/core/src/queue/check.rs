@@ -1,16 +1,16 @@
-//! Whether messages and the settings of a queue can be taken as they are: every fault at once, each as a sentence.
+//! Validation of messages and queue settings. A check reports every error at once.
 
 use super::{NewMessage, QueueSettings, WAIT_SECS_MAX};
 use crate::limits::{ATTEMPTS_MAX, BATCH_MAX, BODY_BYTES_MAX, KEY_BYTES_MAX};
-use crate::request::{Fault, Invalid};
+use crate::request::{FieldError, ValidationError};
 use chrono::TimeDelta;
 
 impl QueueSettings {
-    /// Checks the settings.
-    pub fn check(&self) -> Result<(), Invalid> {
-        let mut faults = Vec::new();
-        if let Err(Invalid(more)) = crate::request::check_name("queue", &self.queue) {
-            faults.extend(more);
+    /// Checks all settings and reports every invalid one.
+    pub fn check(&self) -> Result<(), ValidationError> {
+        let mut errors = Vec::new();
+        if let Err(ValidationError(more)) = crate::request::check_name("queue", &self.queue) {
+            errors.extend(more);
         }
         let times = [
             ("lock seconds", self.lock_secs),
@@ -18,15 +18,15 @@ impl QueueSettings {
             ("expiry seconds", self.expiry_secs),
         ];
         for (field, value) in times {
-            range(&mut faults, field, value, WAIT_SECS_MAX);
+            check_range(&mut errors, field, value, WAIT_SECS_MAX);
         }
-        range(&mut faults, "deliveries", self.deliveries_max, ATTEMPTS_MAX);
-        whole(faults)
+        check_range(&mut errors, "deliveries", self.deliveries_max, ATTEMPTS_MAX);
+        finish(errors)
     }
 }
 
 impl NewMessage {
-    fn faults(&self, faults: &mut Vec<Fault>) {
+    fn check_into(&self, errors: &mut Vec<FieldError>) {
         let texts = [
             ("queue", Some(&self.queue)),
             ("message id", Some(&self.message_id)),
@@ -36,72 +36,72 @@ impl NewMessage {
         ];
         for (field, text) in texts {
             if let Some(text) = text {
-                text_faults(faults, field, text);
+                check_text(errors, field, text);
             }
         }
         let body = self.body.to_string();
         if !self.body.is_object() {
-            add(faults, "message body", "must be a JSON object");
+            add(errors, "message body", "must be a JSON object");
         }
         if body.len() > BODY_BYTES_MAX {
             let problem = format!("is {} bytes long; at most {BODY_BYTES_MAX} are allowed", body.len());
-            add(faults, "message body", problem);
+            add(errors, "message body", problem);
         }
         if body.contains("\\u0000") {
-            add(faults, "message body", "contains a NUL character, which PostgreSQL cannot keep");
+            add(errors, "message body", "contains a NUL character, which PostgreSQL cannot store");
         }
         if self.generation < 0 {
-            add(faults, "message generation", "must not be negative");
+            add(errors, "message generation", "must not be negative");
         }
         if self.delay < TimeDelta::zero() || self.delay > TimeDelta::seconds(i64::from(WAIT_SECS_MAX)) {
-            add(faults, "message delay", "must be between nothing and thirty days");
+            add(errors, "message delay", "must be between 0 and 30 days");
         }
     }
 }
 
-/// Checks a batch of messages. Every fault is reported at once.
-pub fn check_messages(messages: &[NewMessage]) -> Result<(), Invalid> {
+/// Checks a batch of messages and reports all errors.
+pub fn check_messages(messages: &[NewMessage]) -> Result<(), ValidationError> {
     check_batch("messages", messages.len())?;
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     for message in messages {
-        message.faults(&mut faults);
+        message.check_into(&mut errors);
     }
-    whole(faults)
+    finish(errors)
 }
 
 /// Checks the size of a batch.
-pub fn check_batch(field: &'static str, count: usize) -> Result<(), Invalid> {
-    let mut faults = Vec::new();
+pub fn check_batch(field: &'static str, count: usize) -> Result<(), ValidationError> {
+    let mut errors = Vec::new();
     if count > BATCH_MAX {
-        add(&mut faults, field, format!("are {count}; at most {BATCH_MAX} are allowed at once"));
+        add(&mut errors, field, format!("are {count}; at most {BATCH_MAX} are allowed at once"));
     }
-    whole(faults)
+    finish(errors)
 }
 
-fn text_faults(faults: &mut Vec<Fault>, field: &'static str, text: &str) {
+fn check_text(errors: &mut Vec<FieldError>, field: &'static str, text: &str) {
     if text.is_empty() {
-        add(faults, field, "must not be empty");
+        add(errors, field, "must not be empty");
     }
     if text.len() > KEY_BYTES_MAX {
-        add(faults, field, format!("is {} bytes long; at most {KEY_BYTES_MAX} are allowed", text.len()));
+        add(errors, field, format!("is {} bytes long; at most {KEY_BYTES_MAX} are allowed", text.len()));
     }
     if text.contains('\0') {
-        add(faults, field, "contains a NUL character, which PostgreSQL cannot keep");
+        add(errors, field, "contains a NUL character, which PostgreSQL cannot store");
     }
 }
 
-fn range(faults: &mut Vec<Fault>, field: &'static str, value: i32, max: i32) {
+fn check_range(errors: &mut Vec<FieldError>, field: &'static str, value: i32, max: i32) {
     if !(1..=max).contains(&value) {
-        add(faults, field, format!("is {value}; it must be between 1 and {max}"));
+        add(errors, field, format!("is {value}; it must be between 1 and {max}"));
     }
 }
 
-fn add(faults: &mut Vec<Fault>, field: &'static str, problem: impl Into<String>) {
-    faults.push(Fault { field, problem: problem.into() });
+fn add(errors: &mut Vec<FieldError>, field: &'static str, problem: impl Into<String>) {
+    errors.push(FieldError { field, problem: problem.into() });
 }
 
-fn whole(faults: Vec<Fault>) -> Result<(), Invalid> {
-    if faults.is_empty() { Ok(()) } else { Err(Invalid(faults)) }
+fn finish(errors: Vec<FieldError>) -> Result<(), ValidationError> {
+    if errors.is_empty() { Ok(()) } else { Err(ValidationError(errors)) }
 }
 
 #[cfg(test)]
@@ -109,22 +109,22 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn fields(checked: Result<(), Invalid>) -> Vec<&'static str> {
+    fn fields(checked: Result<(), ValidationError>) -> Vec<&'static str> {
         checked
             .err()
-            .map(|Invalid(faults)| faults.iter().map(|fault| fault.field).collect())
+            .map(|ValidationError(errors)| errors.iter().map(|error| error.field).collect())
             .unwrap_or_default()
     }
 
     #[test]
-    fn the_queues_that_exist_from_the_start_are_well_formed() {
+    fn built_in_queues_are_valid() {
         for settings in QueueSettings::defaults() {
             assert_eq!(settings.check(), Ok(()));
         }
     }
 
     #[test]
-    fn every_fault_of_the_settings_is_reported_at_once() {
+    fn settings_check_reports_every_error() {
         let settings = QueueSettings {
             queue: "Work items".to_owned(),
             lock_secs: 0,
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_of_a_message_is_reported_at_once() {
+    fn message_check_reports_every_error() {
         let mut message = NewMessage::new("work-items", "", "nivoda", json!("no object"));
         message.generation = -1;
         message.delay = TimeDelta::seconds(-1);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_and_a_batch_have_a_largest_size() {
+    fn body_and_batch_sizes_are_limited() {
         let text = "x".repeat(BODY_BYTES_MAX - r#"{"t":""}"#.len());
         let message = NewMessage::new("work-items", "1", "nivoda", json!({ "t": text }));
         assert_eq!(check_messages(std::slice::from_ref(&message)), Ok(()));

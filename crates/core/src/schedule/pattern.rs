@@ -1,20 +1,21 @@
-//! When a schedule fires: five fields of cron on the wall clock of a time zone.
+//! Cron patterns with five fields, on the wall clock of a time zone.
 
 use chrono::{LocalResult, NaiveDate, NaiveDateTime, NaiveTime, Offset, TimeDelta, TimeZone};
 use chrono_tz::{GapInfo, Tz};
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
 
-use super::bad::BadSchedule;
+use super::error::ScheduleError;
 use crate::Timestamp;
 
-/// Bytes of a cron pattern.
+/// Maximum length of a cron pattern.
 pub const CRON_BYTES_MAX: usize = 256;
 
-/// Days after which the calendar repeats, weekdays included: 400 years. What fires on none of them never does.
+/// Days after which the calendar, including weekdays, repeats: 400 years. A pattern that matches none of them never
+/// fires.
 const CALENDAR_DAYS: usize = 146_097;
 
-/// The short forms and what they stand for.
+/// Short forms and their patterns.
 const NICKNAMES: &[(&str, &str)] = &[
     ("@HOURLY", "0 * * * *"),
     ("@DAILY", "0 0 * * *"),
@@ -25,14 +26,13 @@ const NICKNAMES: &[(&str, &str)] = &[
     ("@ANNUALLY", "0 0 1 1 *"),
 ];
 
-/// What one field of a pattern is called and may say.
+/// The name and the valid values of a field.
 struct Field {
     name: &'static str,
-    /// How many values there are: a longer step would not mean what it says.
+    /// Number of values; a larger step would be meaningless.
     step_max: u16,
-    /// Values that are not numbers.
     words: &'static [&'static str],
-    /// A letter that may follow a value.
+    /// Letter that may follow a value.
     mark: Option<char>,
     takes: &'static str,
 }
@@ -76,48 +76,46 @@ const FIELDS: [Field; 5] = [
     },
 ];
 
-/// How a pattern names its hours; decides what it does when the clocks change.
+/// The form of the hour field, which decides what happens when clocks change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hours {
-    /// One by one: each is meant once a day.
+    /// Listed hours: each is meant once a day.
     Fixed,
-    /// With a wildcard or a step, or all of them: intervals are meant.
+    /// A wildcard, a step or all hours: intervals are meant.
     Running,
 }
 
-/// When a schedule fires, ready to be asked.
+/// A parsed cron pattern with its time zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
-    /// The fields as parsed; asked only which days fit.
+    /// Parsed fields; used only to match days.
     cron: Cron,
-    /// Whose wall clock the fields are read on.
     zone: Tz,
-    /// The times of a day that fits, ascending; never empty.
+    /// Times within a matching day, ascending; never empty.
     times: Vec<NaiveTime>,
-    /// What the pattern does when the clocks change.
     hours: Hours,
 }
 
 impl Pattern {
-    /// Reads a pattern of five fields, or a short form such as `@daily`, and an IANA time zone.
+    /// Parses a pattern of five fields, or a short form such as `@daily`, and an IANA time zone.
     ///
-    /// Fields take names (`mon`, `jan`), lists, ranges, steps, and what croner adds: `L`, `W`, `#` and `?`. Where
-    /// neither day field is `*`, a day fits if either field names it; with a `+` before the day of week, if both do.
-    pub fn parse(cron: &str, time_zone: &str) -> Result<Self, BadSchedule> {
+    /// Fields accept names (`mon`, `jan`), lists, ranges, steps, and croner's `L`, `W`, `#` and `?`. If neither day
+    /// field is `*`, a day matches if either field matches; with a `+` before the day of week, if both match.
+    pub fn parse(cron: &str, time_zone: &str) -> Result<Self, ScheduleError> {
         if cron.len() > CRON_BYTES_MAX {
-            return Err(BadSchedule::TooLong { bytes: cron.len() });
+            return Err(ScheduleError::TooLong { bytes: cron.len() });
         }
         let cron = cron.trim();
         let parsed = parse_fields(cron)?;
-        let zone = time_zone.parse().map_err(|_| BadSchedule::time_zone(time_zone))?;
+        let zone = time_zone.parse().map_err(|_| ScheduleError::time_zone(time_zone))?;
         let pattern = Self { times: times(&parsed.cron), cron: parsed.cron, zone, hours: parsed.hours };
         match pattern.next_wall(NaiveDate::default().into()) {
             Some(_) => Ok(pattern),
-            None => Err(BadSchedule::NeverFires { cron: cron.to_owned() }),
+            None => Err(ScheduleError::NeverFires { cron: cron.to_owned() }),
         }
     }
 
-    /// The first fire strictly after a moment. There is none after the year 5000.
+    /// Returns the first fire strictly after a time. There is none after the year 5000.
     pub fn next_after(&self, after: Timestamp) -> Option<Timestamp> {
         let wall = self.wall_at(after)?;
         match (self.next_ahead(wall, after), self.next_repeated(wall, after)) {
@@ -126,20 +124,21 @@ impl Pattern {
         }
     }
 
-    /// Every fire strictly after a moment, in order.
+    /// Returns every fire strictly after a time, in order.
     pub fn fires_after(&self, after: Timestamp) -> impl Iterator<Item = Timestamp> {
         std::iter::successors(self.next_after(after), |&fire| self.next_after(fire))
     }
 
-    /// A moment in or after `from` with at least `count` times of the wall clock between it and `to`.
+    /// Returns a time at or after `from` with at least `count` wall-clock times between it and `to`, or `from` if
+    /// there are fewer.
     ///
-    /// It is `from` where there are fewer. Whole days are counted, so the work does not grow with the number of
-    /// fires. Times that fall into a gap count, and may turn out to be no fires of their own.
+    /// It counts whole days, so the work does not grow with the number of fires. Times in a gap count, although they
+    /// may make no fire of their own.
     pub(super) fn jump_back(&self, from: Timestamp, to: Timestamp, count: usize) -> Timestamp {
         let today = self.wall_at(to).map(|wall| wall.date());
         let mut counted = 0;
         for day in std::iter::successors(today, NaiveDate::pred_opt).skip(1).take(CALENDAR_DAYS) {
-            // No offset is larger than a day, so this is not after the day's beginning.
+            // No UTC offset exceeds a day, so this is not after the beginning of the day.
             let before = NaiveDateTime::from(day).and_utc().checked_sub_signed(TimeDelta::days(1));
             let Some(before) = before.filter(|&before| before > from) else { return from };
             if self.fits(day) {
@@ -152,13 +151,13 @@ impl Pattern {
         from
     }
 
-    /// What the wall clock shows at a moment.
+    /// Returns the wall-clock time at `at`.
     fn wall_at(&self, at: Timestamp) -> Option<NaiveDateTime> {
         let utc = at.naive_utc();
         utc.checked_add_offset(self.zone.offset_from_utc_datetime(&utc).fix())
     }
 
-    /// The first fire after a moment whose wall time is later than `wall`.
+    /// Returns the first fire after `after` whose wall-clock time is later than `wall`.
     fn next_ahead(&self, mut wall: NaiveDateTime, after: Timestamp) -> Option<Timestamp> {
         loop {
             wall = self.next_wall(wall)?;
@@ -170,7 +169,7 @@ impl Pattern {
                 },
                 LocalResult::None => self.after_gap(wall),
             };
-            // On the second pass, times with fixed hours are behind: the first pass had them.
+            // On the second pass of a repeated hour, fixed times are over: they fired on the first pass.
             if let Some(fire) = fire
                 && fire > after
             {
@@ -179,9 +178,10 @@ impl Pattern {
         }
     }
 
-    /// The first fire of the second pass, if `after` is on the first and the hours are running ones.
+    /// Returns the first fire of the second pass of a repeated hour, if `after` is on the first pass and hours are
+    /// running.
     ///
-    /// Its wall time is at most `wall`: later ones are still to come on the first pass.
+    /// Its wall-clock time is at most `wall`: later times still come on the first pass.
     fn next_repeated(&self, wall: NaiveDateTime, after: Timestamp) -> Option<Timestamp> {
         if self.hours == Hours::Fixed {
             return None;
@@ -202,7 +202,7 @@ impl Pattern {
         }
     }
 
-    /// The fire that makes up for a wall time that was skipped, unless the pattern soon fires by itself.
+    /// Returns the fire that replaces a skipped wall-clock time, unless the pattern soon fires by itself.
     fn after_gap(&self, wall: NaiveDateTime) -> Option<Timestamp> {
         let gap = GapInfo::new(&wall, &self.zone)?;
         let (begin, end) = (gap.begin?.0, gap.end?);
@@ -215,7 +215,7 @@ impl Pattern {
         }
     }
 
-    /// The first wall time strictly after `wall` that fits the pattern, whether or not the clock ever shows it.
+    /// Returns the first matching wall-clock time strictly after `wall`, even if the clock skips it.
     fn next_wall(&self, wall: NaiveDateTime) -> Option<NaiveDateTime> {
         let today = wall.date();
         let passed = self.times.partition_point(|&time| time <= wall.time());
@@ -229,7 +229,7 @@ impl Pattern {
         Some(day.and_time(first))
     }
 
-    /// Whether the pattern fires on a day of the calendar.
+    /// Returns whether the pattern matches a day.
     fn fits(&self, day: NaiveDate) -> bool {
         self.times
             .first()
@@ -243,46 +243,46 @@ struct Parsed {
     hours: Hours,
 }
 
-fn parse_fields(cron: &str) -> Result<Parsed, BadSchedule> {
+fn parse_fields(cron: &str) -> Result<Parsed, ScheduleError> {
     let upper = cron.to_ascii_uppercase();
     let text = match NICKNAMES.iter().find(|(nickname, _)| *nickname == upper) {
         Some((_, text)) => text,
-        None if upper.starts_with('@') => return Err(BadSchedule::Nickname { cron: cron.to_owned() }),
+        None if upper.starts_with('@') => return Err(ScheduleError::Nickname { cron: cron.to_owned() }),
         None => upper.as_str(),
     };
     let texts: Vec<&str> = text.split_whitespace().collect();
     let &[_, hour, _, _, _] = texts.as_slice() else {
-        return Err(BadSchedule::FieldCount { cron: cron.to_owned(), fields: texts.len() });
+        return Err(ScheduleError::FieldCount { cron: cron.to_owned(), fields: texts.len() });
     };
-    let bad = |index: usize| BadSchedule::Field {
+    let invalid = |index: usize| ScheduleError::Field {
         cron: cron.to_owned(),
         field: FIELDS[index].name,
         text: texts[index].to_ascii_lowercase(),
         takes: FIELDS[index].takes,
     };
-    if let Some(index) = (0..FIELDS.len()).find(|&index| !is_spelled(&FIELDS[index], texts[index])) {
-        return Err(bad(index));
+    if let Some(index) = (0..FIELDS.len()).find(|&index| !is_valid(&FIELDS[index], texts[index])) {
+        return Err(invalid(index));
     }
     let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
-    // Croner takes 7 for Sunday, but not in `7L`, which it reads and never matches.
+    // Croner accepts 7 for Sunday, but parses `7L` as a pattern that never matches.
     let Ok(parsed) = parser.parse(&texts.join(" ").replace("7L", "0L")) else {
-        // Croner does not say which field it means: each is tried alone.
+        // Croner does not name the invalid field, so each is parsed alone.
         let alone = |index: usize| {
             let mut fields = ["*"; FIELDS.len()];
             fields[index] = texts[index];
             parser.parse(&fields.join(" ")).is_err()
         };
-        return Err(bad((0..FIELDS.len()).find(|&index| alone(index)).unwrap_or(0)));
+        return Err(invalid((0..FIELDS.len()).find(|&index| alone(index)).unwrap_or(0)));
     };
     let running = hour.contains(['*', '/']) || parsed.pattern.hours.values().len() == 24;
     Ok(Parsed { cron: parsed, hours: if running { Hours::Running } else { Hours::Fixed } })
 }
 
-/// Whether a field is made of values that it may have.
+/// Returns whether a field contains only valid values.
 ///
-/// Croner replaces names anywhere in the pattern, so to it `mon 0 * * *` is a minute and `janfeb` is December. It
-/// takes an empty value in a list for nothing at all, and `*/90` for minute 0.
-fn is_spelled(field: &Field, text: &str) -> bool {
+/// Croner replaces names anywhere in the pattern: it accepts `mon 0 * * *` as a minute and `janfeb` as December. It
+/// also ignores empty values in lists and reads `*/90` as minute 0.
+fn is_valid(field: &Field, text: &str) -> bool {
     let text = if field.name == "day of week" { text.strip_prefix('+').unwrap_or(text) } else { text };
     let step_fits = |item: &str| {
         item.split_once('/')
@@ -296,7 +296,7 @@ fn is_spelled(field: &Field, text: &str) -> bool {
         })
 }
 
-/// The times of a day that the minute and hour fields name, ascending.
+/// Returns the times of a day that the minute and hour fields match, ascending.
 fn times(cron: &Cron) -> Vec<NaiveTime> {
     let minutes = cron.pattern.minutes.values();
     let hours = cron.pattern.hours.values();

@@ -1,76 +1,74 @@
-//! What becomes of the fires that are due: which queue a run, and when the schedule fires next.
+//! The decisions about due fires, and the time of the next fire.
 
 use chrono::TimeDelta;
 
-use super::{Missed, Overlap, Pattern};
+use super::{MissedPolicy, OverlapPolicy, Pattern};
 use crate::Timestamp;
 use crate::label::labelled;
 
-/// Seconds up to which a fire that is due counts as on time. Patterns fire at most once a minute.
+/// Age up to which a due fire is on time. Patterns fire at most once a minute.
 pub const ON_TIME_SECS: i64 = 60;
 
-/// Fires that one plan lists; older ones are only counted.
+/// Maximum number of fires in a plan; older ones are only counted.
 pub const FIRES_MAX: usize = 100;
 
-/// Where counting the fires that are not listed ends.
+/// Limit for counting the fires that are not listed.
 pub const FORGOTTEN_MAX: u64 = 10_000;
 
 labelled! {
-    /// What becomes of a fire.
+    /// The decision about a fire.
     "fire decision" Decision {
-        /// It queues a run.
         Queue = "queued",
-        /// It passed while nothing was running, and is not made up for.
+        /// It was missed while no scheduler was running, and gets no run.
         Missed = "missed",
         /// The run of an earlier fire has not ended.
         Overlapped = "overlapped",
     }
 }
 
-/// Whether the last run that a schedule queued can still do something.
+/// State of the last run that a schedule queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Previous {
-    /// It has not ended.
+pub enum PreviousRun {
     Live,
-    /// It has ended, or there is none.
+    /// The run has ended, or there is none.
     Ended,
 }
 
-/// One fire of a schedule, decided.
+/// A fire of a schedule with its decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fire {
-    /// When it was due: together with the schedule, its name.
+    /// Due time; with the schedule it identifies the fire.
     pub fire_at: Timestamp,
-    /// What becomes of it.
     pub decision: Decision,
 }
 
-/// Everything to write down for one schedule at one moment.
+/// The result of planning one schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// The newest fires that are due, oldest first, at most [`FIRES_MAX`].
+    /// Newest due fires, oldest first, at most [`FIRES_MAX`].
     pub fires: Vec<Fire>,
-    /// When to plan again; later than now.
+    /// Time of the next fire, after now.
     pub next_fire_at: Option<Timestamp>,
-    /// Fires that are due and older than those listed: missed, whatever the policy.
+    /// Number of due fires older than those listed. They count as missed under every policy.
     ///
-    /// Exact below [`FORGOTTEN_MAX`]; that number means *at least as many*, so that a schedule of every minute
-    /// that was down for years costs no more than one that was down for a week.
+    /// Exact below [`FORGOTTEN_MAX`]; that value means *at least as many*. So a minutely schedule that was down for
+    /// years costs no more than one that was down for a week.
     pub forgotten: u64,
 }
 
-/// Decides every fire from `next_fire_at` up to and including `now`.
+/// Decides about every fire from `next_fire_at` up to and including `now`.
 ///
-/// `next_fire_at` is taken for a fire as it is. One that is at most [`ON_TIME_SECS`] old is on time and wants a
-/// run; an older one is missed, and wants a run if the policy says so. What wants a run queues it, unless the
-/// schedule skips overlaps and a run is live: `previous`, or that of an earlier fire of the same plan.
+/// `next_fire_at` counts as a fire even if the pattern no longer matches it. A fire that is at most [`ON_TIME_SECS`]
+/// old is on time and gets a run. An older one is missed and gets a run if the policy says so. With the overlap
+/// policy `skip`, a fire gets no run while another run is live: the previous one, or that of an earlier fire of the
+/// plan.
 pub fn plan(
     pattern: &Pattern,
-    missed: Missed,
-    overlap: Overlap,
+    missed: MissedPolicy,
+    overlap: OverlapPolicy,
     next_fire_at: Timestamp,
     now: Timestamp,
-    previous: Previous,
+    previous: PreviousRun,
 ) -> Plan {
     if next_fire_at > now {
         return Plan { fires: Vec::new(), next_fire_at: Some(next_fire_at), forgotten: 0 };
@@ -81,16 +79,16 @@ pub fn plan(
         let on_time = now - fire_at <= TimeDelta::seconds(ON_TIME_SECS);
         let wants_run = on_time
             || match missed {
-                Missed::Skip => false,
-                Missed::Once => due.last() == Some(&fire_at),
-                Missed::All => true,
+                MissedPolicy::Skip => false,
+                MissedPolicy::Once => due.last() == Some(&fire_at),
+                MissedPolicy::All => true,
             };
         let decision = if !wants_run {
             Decision::Missed
-        } else if overlap == Overlap::Skip && previous == Previous::Live {
+        } else if overlap == OverlapPolicy::Skip && previous == PreviousRun::Live {
             Decision::Overlapped
         } else {
-            previous = Previous::Live;
+            previous = PreviousRun::Live;
             Decision::Queue
         };
         Fire { fire_at, decision }
@@ -102,7 +100,7 @@ pub fn plan(
     }
 }
 
-/// The newest fires from `first`, which is one, up to and including `now`; oldest first.
+/// Returns the newest fires from `first` (inclusive) up to and including `now`, oldest first.
 fn newest(pattern: &Pattern, first: Timestamp, now: Timestamp) -> Vec<Timestamp> {
     let mut wanted = FIRES_MAX;
     loop {
@@ -112,12 +110,12 @@ fn newest(pattern: &Pattern, first: Timestamp, now: Timestamp) -> Vec<Timestamp>
         if due.len() >= FIRES_MAX || start == first {
             return due.split_off(due.len().saturating_sub(FIRES_MAX));
         }
-        // Some of the times fell into a gap, and were one fire or none.
+        // Some of the times were in a gap of the wall clock and made one fire or none.
         wanted = wanted.saturating_mul(2);
     }
 }
 
-/// How many fires there are from `first`, which is one, to before `listed`; at most [`FORGOTTEN_MAX`].
+/// Counts the fires from `first` (inclusive) to `listed` (exclusive), up to [`FORGOTTEN_MAX`].
 fn forgotten(pattern: &Pattern, first: Timestamp, listed: Timestamp) -> u64 {
     let fires = std::iter::once(first).chain(pattern.fires_after(first));
     (0..FORGOTTEN_MAX).zip(fires.take_while(|&fire| fire < listed)).map(|_| 1).sum()
@@ -133,7 +131,13 @@ mod tests {
     }
 
     /// Plans an hourly schedule in UTC.
-    fn hourly(missed: Missed, overlap: Overlap, next: &str, now: &str, previous: Previous) -> Plan {
+    fn hourly(
+        missed: MissedPolicy,
+        overlap: OverlapPolicy,
+        next: &str,
+        now: &str,
+        previous: PreviousRun,
+    ) -> Plan {
         let pattern = Pattern::parse("@hourly", "UTC").unwrap();
         plan(&pattern, missed, overlap, at(next), at(now), previous)
     }
@@ -143,14 +147,20 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_due_before_its_time() {
+    fn plan_is_empty_before_the_next_fire() {
         let next = "2026-03-01T10:00:00Z";
-        let plan = hourly(Missed::All, Overlap::Allow, next, "2026-03-01T09:59:59.999999Z", Previous::Ended);
+        let plan = hourly(
+            MissedPolicy::All,
+            OverlapPolicy::Allow,
+            next,
+            "2026-03-01T09:59:59.999999Z",
+            PreviousRun::Ended,
+        );
         assert_eq!(plan, Plan { fires: Vec::new(), next_fire_at: Some(at(next)), forgotten: 0 });
     }
 
     #[test]
-    fn a_fire_is_on_time_up_to_and_including_sixty_seconds() {
+    fn fire_is_on_time_for_sixty_seconds() {
         let next = "2026-03-01T10:00:00Z";
         for (now, decision) in [
             ("2026-03-01T10:00:00Z", Q),
@@ -158,25 +168,25 @@ mod tests {
             ("2026-03-01T10:01:00.000001Z", M),
             ("2026-03-01T10:59:59Z", M),
         ] {
-            let plan = hourly(Missed::Skip, Overlap::Allow, next, now, Previous::Live);
+            let plan = hourly(MissedPolicy::Skip, OverlapPolicy::Allow, next, now, PreviousRun::Live);
             assert_eq!(plan.fires, [Fire { fire_at: at(next), decision }], "{now}");
             assert_eq!(plan.next_fire_at, Some(at("2026-03-01T11:00:00Z")));
         }
     }
 
     #[test]
-    fn each_policy_decides_a_pause_of_three_hours() {
+    fn policies_decide_about_three_missed_hours() {
         let (next, now) = ("2026-03-01T10:00:00Z", "2026-03-01T12:30:00Z");
         for (missed, overlap, previous, expected) in [
-            (Missed::Skip, Overlap::Allow, Previous::Ended, [M, M, M]),
-            (Missed::Skip, Overlap::Skip, Previous::Live, [M, M, M]),
-            (Missed::Once, Overlap::Allow, Previous::Live, [M, M, Q]),
-            (Missed::Once, Overlap::Skip, Previous::Ended, [M, M, Q]),
-            (Missed::Once, Overlap::Skip, Previous::Live, [M, M, O]),
-            (Missed::All, Overlap::Allow, Previous::Ended, [Q, Q, Q]),
-            (Missed::All, Overlap::Allow, Previous::Live, [Q, Q, Q]),
-            (Missed::All, Overlap::Skip, Previous::Ended, [Q, O, O]),
-            (Missed::All, Overlap::Skip, Previous::Live, [O, O, O]),
+            (MissedPolicy::Skip, OverlapPolicy::Allow, PreviousRun::Ended, [M, M, M]),
+            (MissedPolicy::Skip, OverlapPolicy::Skip, PreviousRun::Live, [M, M, M]),
+            (MissedPolicy::Once, OverlapPolicy::Allow, PreviousRun::Live, [M, M, Q]),
+            (MissedPolicy::Once, OverlapPolicy::Skip, PreviousRun::Ended, [M, M, Q]),
+            (MissedPolicy::Once, OverlapPolicy::Skip, PreviousRun::Live, [M, M, O]),
+            (MissedPolicy::All, OverlapPolicy::Allow, PreviousRun::Ended, [Q, Q, Q]),
+            (MissedPolicy::All, OverlapPolicy::Allow, PreviousRun::Live, [Q, Q, Q]),
+            (MissedPolicy::All, OverlapPolicy::Skip, PreviousRun::Ended, [Q, O, O]),
+            (MissedPolicy::All, OverlapPolicy::Skip, PreviousRun::Live, [O, O, O]),
         ] {
             let plan = hourly(missed, overlap, next, now, previous);
             assert_eq!(decisions(&plan), expected, "{missed} {overlap} {previous:?}");
@@ -190,37 +200,43 @@ mod tests {
         }
     }
 
-    /// Whether the scheduler comes back 59 or 61 seconds after a fire must not change how many runs there are.
+    /// The number of runs must not depend on whether the scheduler returns 59 or 61 seconds after a fire.
     #[test]
-    fn a_fire_on_time_makes_up_for_those_before_it() {
+    fn fire_on_time_replaces_missed_fires() {
         let next = "2026-03-01T10:00:00Z";
         for now in ["2026-03-01T12:00:59Z", "2026-03-01T12:01:01Z"] {
-            let plan = hourly(Missed::Once, Overlap::Allow, next, now, Previous::Ended);
+            let plan = hourly(MissedPolicy::Once, OverlapPolicy::Allow, next, now, PreviousRun::Ended);
             assert_eq!(decisions(&plan), [M, M, Q], "{now}");
         }
     }
 
     #[test]
-    fn a_missed_fire_does_not_keep_one_on_time_from_its_run() {
+    fn missed_fire_does_not_block_a_fire_on_time() {
         let (next, now) = ("2026-03-01T10:00:00Z", "2026-03-01T12:00:10Z");
-        assert_eq!(decisions(&hourly(Missed::Skip, Overlap::Skip, next, now, Previous::Ended)), [M, M, Q]);
-        assert_eq!(decisions(&hourly(Missed::Skip, Overlap::Skip, next, now, Previous::Live)), [M, M, O]);
+        assert_eq!(
+            decisions(&hourly(MissedPolicy::Skip, OverlapPolicy::Skip, next, now, PreviousRun::Ended)),
+            [M, M, Q]
+        );
+        assert_eq!(
+            decisions(&hourly(MissedPolicy::Skip, OverlapPolicy::Skip, next, now, PreviousRun::Live)),
+            [M, M, O]
+        );
     }
 
     #[test]
-    fn two_fires_on_time_overlap_each_other() {
+    fn two_fires_on_time_overlap() {
         let pattern = Pattern::parse("* * * * *", "UTC").unwrap();
         let (next, now) = (at("2026-03-01T10:00:00Z"), at("2026-03-01T10:01:00Z"));
-        let skip = plan(&pattern, Missed::Skip, Overlap::Skip, next, now, Previous::Ended);
+        let skip = plan(&pattern, MissedPolicy::Skip, OverlapPolicy::Skip, next, now, PreviousRun::Ended);
         assert_eq!(decisions(&skip), [Q, O]);
-        let allow = plan(&pattern, Missed::Skip, Overlap::Allow, next, now, Previous::Live);
+        let allow = plan(&pattern, MissedPolicy::Skip, OverlapPolicy::Allow, next, now, PreviousRun::Live);
         assert_eq!(decisions(&allow), [Q, Q]);
     }
 
     #[test]
-    fn at_most_a_hundred_are_listed_and_the_rest_is_counted() {
+    fn plan_lists_a_hundred_fires_and_counts_the_rest() {
         let (next, now) = ("2026-03-01T10:00:00Z", "2026-03-06T10:30:00Z");
-        let plan = hourly(Missed::All, Overlap::Allow, next, now, Previous::Ended);
+        let plan = hourly(MissedPolicy::All, OverlapPolicy::Allow, next, now, PreviousRun::Ended);
         assert_eq!(plan.fires.len(), FIRES_MAX);
         assert_eq!(plan.fires[0].fire_at, at("2026-03-02T07:00:00Z"));
         assert_eq!(plan.fires[99].fire_at, at("2026-03-06T10:00:00Z"));
@@ -228,12 +244,12 @@ mod tests {
         assert!(plan.fires.iter().all(|fire| fire.decision == Q));
     }
 
-    /// Also the bound on the work: without the jump, this walks through more than five million fires.
+    /// Also bounds the work: without `jump_back`, this would iterate over more than five million fires.
     #[test]
-    fn ten_years_of_every_minute_are_planned_at_once() {
+    fn ten_years_of_minutely_fires_are_planned_quickly() {
         let pattern = Pattern::parse("* * * * *", "Europe/Berlin").unwrap();
         let (next, now) = (at("2016-03-01T10:00:00Z"), at("2026-03-29T01:30:30Z"));
-        let plan = plan(&pattern, Missed::Once, Overlap::Skip, next, now, Previous::Ended);
+        let plan = plan(&pattern, MissedPolicy::Once, OverlapPolicy::Skip, next, now, PreviousRun::Ended);
         assert_eq!(plan.fires.len(), FIRES_MAX);
         assert_eq!(plan.fires[99], Fire { fire_at: at("2026-03-29T01:30:00Z"), decision: Q });
         assert_eq!(plan.fires[0], Fire { fire_at: at("2026-03-28T23:51:00Z"), decision: M });
@@ -241,20 +257,26 @@ mod tests {
         assert_eq!(plan.next_fire_at, Some(at("2026-03-29T01:31:00Z")));
     }
 
-    /// Sixty times fall into the same gap every year and are one fire each: the jump must go back far enough.
+    /// Sixty times fall into the same gap every year and make one fire: `jump_back` must go back far enough.
     #[test]
-    fn times_that_fall_into_gaps_do_not_shorten_the_list() {
+    fn times_in_gaps_do_not_shorten_the_list() {
         let pattern = Pattern::parse("* 2 * 3 +7L", "Europe/Berlin").unwrap();
         let (next, now) = (at("2000-03-26T01:00:00Z"), at("2026-04-01T00:00:00Z"));
-        let plan = plan(&pattern, Missed::All, Overlap::Allow, next, now, Previous::Ended);
+        let plan = plan(&pattern, MissedPolicy::All, OverlapPolicy::Allow, next, now, PreviousRun::Ended);
         assert_eq!(plan.fires.len(), 27);
         assert_eq!(plan.fires[26].fire_at, at("2026-03-29T01:00:00Z"));
     }
 
     #[test]
-    fn a_stored_time_that_the_pattern_no_longer_names_is_a_fire() {
+    fn stored_next_fire_counts_even_if_the_pattern_changed() {
         let next = "2026-03-01T10:07:00Z";
-        let plan = hourly(Missed::Skip, Overlap::Allow, next, "2026-03-01T10:07:01Z", Previous::Ended);
+        let plan = hourly(
+            MissedPolicy::Skip,
+            OverlapPolicy::Allow,
+            next,
+            "2026-03-01T10:07:01Z",
+            PreviousRun::Ended,
+        );
         assert_eq!(plan.fires, [Fire { fire_at: at(next), decision: Q }]);
         assert_eq!(plan.next_fire_at, Some(at("2026-03-01T11:00:00Z")));
     }

@@ -1,195 +1,187 @@
-//! Why a job is where it is: which dependency, which pool and who holds it, which flag, which agent.
+//! The reason for the current state of a job.
 
 use crate::Timestamp;
-use crate::graph::place::Held;
-use crate::graph::plan::Room;
+use crate::graph::assignment::{self, Requirements};
+use crate::graph::placement::LocalOutputs;
+use crate::graph::plan::Capacity;
 use crate::graph::record::JobRecord;
-use crate::graph::share::{self, Shape};
 use crate::job::{JobState, StatusCode};
 use crate::project::{Flag, FlagName};
-use crate::shell::pasted;
+use crate::shell::quote;
 use std::collections::BTreeMap;
 
-/// Holders of a pool that are named.
+/// Maximum number of jobs listed as holders of a pool.
 const HOLDERS_MAX: usize = 10;
 
-/// What was read of a job and what is around it.
+/// The input of [`explain_job`].
 #[derive(Debug, Clone)]
 pub struct JobFacts {
-    /// The job.
     pub job: JobRecord,
-    /// What room it needs.
-    pub shape: Shape,
-    /// The jobs that it needs and that have not succeeded.
+    pub requirements: Requirements,
+    /// Needed jobs that have not succeeded.
     pub needs: Vec<(String, StatusCode)>,
-    /// The files that it needs and that one agent alone has.
-    pub held: Vec<Held>,
-    /// The flags that hold it.
+    /// Inputs that only one agent has.
+    pub held: Vec<LocalOutputs>,
+    /// Flags that apply to the job.
     pub flags: Vec<Flag>,
-    /// Its pool: its size, and what runs of it, as weights by `job of run`.
+    /// Its pool: the size, and the weights of the running jobs by `job of run`.
     pub pool: Option<(i32, Vec<(String, i32)>)>,
-    /// The agents, as far as they are there.
     pub agents: Vec<AgentFacts>,
-    /// Whether a controller acts.
+    /// Whether a controller is running.
     pub controller: bool,
-    /// The time at which all this held.
+    /// Time of the snapshot.
     pub now: Timestamp,
 }
 
-/// What was read of an agent.
+/// The part of the input about an agent.
 #[derive(Debug, Clone)]
 pub struct AgentFacts {
-    /// Its name.
     pub name: String,
-    /// Whether the job's last task is with it.
+    /// Whether it has the job's last task.
     pub has_job: bool,
-    /// What it has to give; nothing is free where it gets no new tasks.
-    pub room: share::Agent,
-    /// Since when it is silent, or away, if it is.
+    /// Its capacity; none is free if it gets no new tasks.
+    pub slots: assignment::AgentSlots,
+    /// Time since which it has been silent or signed off.
     pub silent_since: Option<Timestamp>,
 }
 
-/// The one reason.
+/// The reason for the current state of a job.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "wait", rename_all = "snake_case")]
 pub enum JobReason {
-    /// Nobody decides.
+    /// No controller is running.
     NoController,
-    /// A flag holds it.
     Flagged {
-        /// Which.
+        /// Name of the flag.
         flag: FlagName,
-        /// What it holds.
+        /// Scope of the flag.
         scope: String,
-        /// Why.
+        /// Note of the flag.
         note: Option<String>,
-        /// Until when.
+        /// End of the flag, if it ends by itself.
         until: Option<Timestamp>,
     },
-    /// A job that it needs is not there yet.
+    /// A job that it needs has not succeeded.
     Dependency {
-        /// The job that it needs.
+        /// Name of the needed job.
         job: String,
-        /// Where that is.
+        /// Status code of that job.
         code: StatusCode,
-        /// How many it waits for in all.
+        /// Number of needed jobs that have not succeeded.
         open: usize,
     },
-    /// Something of its last task may still run.
+    /// The command of its last task may still run.
     Stopping {
-        /// The agent that has not confirmed.
+        /// Agent that has not confirmed the stop.
         agent: Option<String>,
-        /// Since when that is silent.
+        /// Time since which that agent has been silent.
         silent_since: Option<Timestamp>,
     },
-    /// Its last task came to nothing, and it waits for a while.
+    /// Its last task failed, and it backs off.
     BackingOff {
-        /// Until when.
+        /// End of the back-off.
         until: Timestamp,
-        /// What went wrong.
+        /// Error of the last task.
         message: Option<String>,
     },
-    /// Its pool is full.
     PoolFull {
-        /// The pool.
+        /// Name of the pool.
         pool: String,
-        /// How much may run at once.
+        /// Size of the pool.
         size: i32,
-        /// How much does.
+        /// Total weight of its running jobs.
         used: i32,
-        /// What runs.
+        /// Running jobs of the pool.
         holders: Vec<String>,
     },
-    /// No agent is there.
+    /// No agent is connected.
     NoAgents {
-        /// What it would have to offer.
+        /// Labels that the job requires.
         labels: Vec<String>,
     },
-    /// Agents are there, and none offers what it needs.
+    /// Agents are connected, but none matches.
     NoAgentFits {
-        /// What it needs.
+        /// Labels that the job requires.
         labels: Vec<String>,
-        /// How many agents are there.
+        /// Number of connected agents.
         agents: usize,
-        /// What none of them offers; empty where each lacks something else, or works for another project.
+        /// Labels that no agent has; empty if each agent lacks another label or serves another project.
         lacking: Vec<String>,
     },
-    /// The agents that fit are silent or gone.
+    /// The matching agents are silent or have signed off.
     AgentsSilent {
-        /// The one that was heard last.
+        /// Agent with the latest heartbeat.
         agent: String,
-        /// When that was.
+        /// Time of that heartbeat.
         since: Timestamp,
     },
-    /// The agents that fit are full.
+    /// The matching agents have no free capacity.
     AgentsFull {
-        /// How much room it needs.
+        /// Weight of the job.
         weight: i32,
-        /// How many agents fit.
+        /// Number of matching agents.
         agents: usize,
-        /// The most room that one of them has.
+        /// Largest free capacity among them.
         free: i32,
     },
-    /// One agent alone has what it needs, and is away or has no room.
+    /// Only one agent has its inputs, and that agent is away or has no free capacity.
     HeldFiles {
-        /// The job that left it.
+        /// Job that produced the inputs.
         job: String,
-        /// The agent that has it.
+        /// Agent that has the inputs.
         agent: String,
-        /// Since when that is silent, if it is and somebody remembers.
+        /// Time since which that agent has been silent, if known.
         since: Option<Timestamp>,
-        /// Whether it is away; otherwise it has no room.
+        /// Whether that agent is away; otherwise it has no free capacity.
         away: bool,
     },
-    /// It is next.
+    /// The next agent with free capacity gets it.
     Next,
-    /// An agent has it.
+    /// An agent is executing it.
     OnAgent {
-        /// The agent.
+        /// Name of the agent.
         agent: Option<String>,
-        /// How far it is.
+        /// Status code of the job.
         code: StatusCode,
-        /// Since when.
+        /// Time of the last change.
         since: Timestamp,
     },
-    /// Its agent is silent.
+    /// Its agent has stopped sending heartbeats.
     AgentSilent {
-        /// The agent.
+        /// Name of the agent.
         agent: String,
-        /// Since when.
+        /// Time of the last heartbeat.
         since: Timestamp,
-        /// How far it was.
+        /// Last status code of the job.
         code: StatusCode,
     },
-    /// It is over.
     Ended {
-        /// How.
         code: StatusCode,
-        /// What was said about it.
+        /// Explanation of the status code.
         message: Option<String>,
-        /// The job whose result it took over.
+        /// Job whose result is reused.
         reused_from: Option<String>,
     },
 }
 
-/// Why a graph is where it is: one of its jobs, and how many there are.
+/// The reason for the current state of a graph: that of one of its jobs.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GraphReason {
-    /// The job.
+    /// Name of the job.
     pub job: String,
-    /// Its id.
+    /// Id of the job.
     pub job_id: String,
-    /// Why it is where it is.
+    /// Reason for the current state of the job.
     pub reason: JobReason,
-    /// Jobs that have ended.
+    /// Number of ended jobs.
     pub ended: i64,
-    /// Jobs in all.
+    /// Number of all jobs.
     pub of: i64,
 }
 
-/// Decides why a job is where it is, in the order in which a controller decides about it.
+/// Returns the reason for the state of a job. The order of the checks is that of the controller.
 pub fn explain_job(facts: &JobFacts) -> JobReason {
     let job = &facts.job;
     match job.code.state() {
@@ -239,58 +231,65 @@ fn pending(facts: &JobFacts) -> JobReason {
     if let Some(until) = job.not_before.filter(|until| *until > facts.now) {
         return JobReason::BackingOff { until, message: job.message.clone() };
     }
-    waiting_for_room(facts)
+    wait_for_capacity(facts)
 }
 
-fn waiting_for_room(facts: &JobFacts) -> JobReason {
-    let shape = &facts.shape;
-    if let (Some(name), Some((size, holders))) = (&shape.pool, &facts.pool) {
+fn wait_for_capacity(facts: &JobFacts) -> JobReason {
+    let requirements = &facts.requirements;
+    if let (Some(name), Some((size, holders))) = (&requirements.pool, &facts.pool) {
         let used: i32 = holders.iter().map(|(_, weight)| weight).sum();
-        if used + shape.weight > *size {
+        if used + requirements.weight > *size {
             let holders = holders.iter().take(HOLDERS_MAX).map(|(holder, _)| holder.clone()).collect();
             return JobReason::PoolFull { pool: name.clone(), size: *size, used, holders };
         }
     }
-    if let Some(reason) = waiting_for_files(facts) {
+    if let Some(reason) = wait_for_inputs(facts) {
         return reason;
     }
-    let there: Vec<&AgentFacts> = facts.agents.iter().filter(|agent| agent.silent_since.is_none()).collect();
-    let fitting: Vec<&AgentFacts> = there.iter().copied().filter(|agent| agent.room.fits(shape)).collect();
+    let connected: Vec<&AgentFacts> =
+        facts.agents.iter().filter(|agent| agent.silent_since.is_none()).collect();
+    let fitting: Vec<&AgentFacts> =
+        connected.iter().copied().filter(|agent| agent.slots.fits(requirements)).collect();
     if !fitting.is_empty() {
-        let rooms: Vec<share::Agent> = fitting.iter().map(|agent| agent.room.clone()).collect();
-        if share::room(&Shape { pool: None, ..shape.clone() }, &rooms, &BTreeMap::new()) == Room::Free {
+        let slots: Vec<assignment::AgentSlots> = fitting.iter().map(|agent| agent.slots.clone()).collect();
+        if assignment::check_capacity(
+            &Requirements { pool: None, ..requirements.clone() },
+            &slots,
+            &BTreeMap::new(),
+        ) == Capacity::Free
+        {
             return JobReason::Next;
         }
-        let not = share::passed_over(shape, &rooms);
-        let waited: Vec<i32> =
-            rooms.iter().filter(|agent| !not.contains(&agent.id)).map(|agent| agent.free).collect();
-        let free = waited.iter().copied().max().unwrap_or(0);
-        return JobReason::AgentsFull { weight: shape.weight, agents: waited.len(), free };
+        let excluded = assignment::excluded_agents(requirements, &slots);
+        let candidates: Vec<i32> =
+            slots.iter().filter(|agent| !excluded.contains(&agent.id)).map(|agent| agent.free).collect();
+        let free = candidates.iter().copied().max().unwrap_or(0);
+        return JobReason::AgentsFull { weight: requirements.weight, agents: candidates.len(), free };
     }
-    let away = facts.agents.iter().filter(|agent| agent.room.fits(shape));
+    let away = facts.agents.iter().filter(|agent| agent.slots.fits(requirements));
     let last =
         away.filter_map(|agent| Some((agent.silent_since?, &agent.name))).max_by_key(|(since, _)| *since);
     if let Some((since, name)) = last {
         return JobReason::AgentsSilent { agent: name.clone(), since };
     }
-    if there.is_empty() {
-        return JobReason::NoAgents { labels: shape.labels.clone() };
+    if connected.is_empty() {
+        return JobReason::NoAgents { labels: requirements.labels.clone() };
     }
-    let offered = |label: &String| there.iter().any(|agent| agent.room.labels.contains(label));
-    let lacking = shape.labels.iter().filter(|label| !offered(label)).cloned().collect();
-    JobReason::NoAgentFits { labels: shape.labels.clone(), agents: there.len(), lacking }
+    let offered = |label: &String| connected.iter().any(|agent| agent.slots.labels.contains(label));
+    let lacking = requirements.labels.iter().filter(|label| !offered(label)).cloned().collect();
+    JobReason::NoAgentFits { labels: requirements.labels.clone(), agents: connected.len(), lacking }
 }
 
-/// Why it waits where one agent alone has what it needs.
-fn waiting_for_files(facts: &JobFacts) -> Option<JobReason> {
-    let on = facts.shape.on?;
+/// Returns the reason for waiting for the one agent that has the inputs.
+fn wait_for_inputs(facts: &JobFacts) -> Option<JobReason> {
+    let on = facts.requirements.on?;
     let held =
         facts.held.iter().find(|held| held.agent.as_ref().is_some_and(|agent| agent.agent_id == on))?;
-    let known = facts.agents.iter().find(|agent| agent.room.id == on);
+    let known = facts.agents.iter().find(|agent| agent.slots.id == on);
     let since = known.and_then(|agent| agent.silent_since);
     let away = known.is_none_or(|agent| agent.silent_since.is_some());
-    let has_room = known.is_some_and(|agent| agent.room.free >= facts.shape.weight);
-    if has_room && !away {
+    let has_capacity = known.is_some_and(|agent| agent.slots.free >= facts.requirements.weight);
+    if has_capacity && !away {
         return None;
     }
     let agent = held.agent.as_ref().map(|agent| agent.name.clone())?;
@@ -298,34 +297,34 @@ fn waiting_for_files(facts: &JobFacts) -> Option<JobReason> {
 }
 
 impl JobReason {
-    /// The sentence for people.
+    /// Returns the reason as a sentence.
     pub fn sentence(&self) -> String {
         match self {
-            Self::NoController => "No controller acts, so nothing begins.".to_owned(),
+            Self::NoController => "No controller is running, so no job starts.".to_owned(),
             Self::Flagged { flag, scope, note, until } => flagged(*flag, scope, note.as_deref(), *until),
             Self::Dependency { job, code, open } => {
                 let others = match open.saturating_sub(1) {
                     0 => String::new(),
-                    1 => ", and for another one".to_owned(),
-                    more => format!(", and for {more} others"),
+                    1 => " and for 1 other job".to_owned(),
+                    more => format!(" and for {more} other jobs"),
                 };
                 format!("It waits for job {job}, which is {code}{others}.")
             }
             Self::BackingOff { until, message } => {
                 let message = message.as_ref().map_or_else(String::new, |message| format!(": {message}"));
-                format!("Its last task came to nothing; it backs off until {}{message}.", super::at(*until))
+                format!("Its last task failed; it backs off until {}{message}.", super::at(*until))
             }
-            // Nothing holds it, so it was made smaller than the job.
+            // No job runs in the pool, so the pool is smaller than the job.
             Self::PoolFull { pool, size, holders, .. } if holders.is_empty() => {
                 format!("Pool {pool} has size {size}, which is too small for it.")
             }
             Self::PoolFull { pool, size, used, holders } => {
                 format!("Pool {pool} is full ({used} of {size}): {}.", holders.join(", "))
             }
-            Self::Next => "It is next: an agent with room gets it.".to_owned(),
+            Self::Next => "It is next: an agent with free capacity gets it.".to_owned(),
             Self::Ended { code, message, reused_from } => {
                 let from =
-                    reused_from.as_ref().map_or_else(String::new, |job| format!(", as job {job} before it"));
+                    reused_from.as_ref().map_or_else(String::new, |job| format!(", reused from job {job}"));
                 let message = message.as_ref().map_or_else(String::new, |message| format!(": {message}"));
                 format!("It ended as {code}{from}{message}.")
             }
@@ -344,57 +343,50 @@ impl JobReason {
         match self {
             Self::Stopping { agent, silent_since } => {
                 let agent = agent.as_deref().unwrap_or("unknown");
-                let silent = silent_since
-                    .map_or_else(String::new, |since| format!(", and is silent since {}", super::at(since)));
-                format!("Agent {agent} has not confirmed yet that its last task is stopped{silent}.")
+                let silent = silent_since.map_or_else(String::new, |since| {
+                    format!(" and has been silent since {}", super::at(since))
+                });
+                format!("Agent {agent} has not confirmed that its last task is stopped{silent}.")
             }
             Self::NoAgents { labels } if labels.is_empty() => {
-                "It waits for an agent, and none is there.".to_owned()
+                "It waits for an agent, but no agent is connected.".to_owned()
             }
             Self::NoAgents { labels } => {
-                format!("It waits for an agent that offers {}, and none is there.", labels.join(", "))
+                format!(
+                    "It waits for an agent with the labels {}, but no agent is connected.",
+                    labels.join(", ")
+                )
             }
-            Self::NoAgentFits { labels, agents, lacking } => {
-                let lack = match (*agents, lacking.is_empty()) {
-                    // One that offers everything and does not fit is another project's.
-                    (1, true) => "it works for another project".to_owned(),
-                    (1, false) => format!("it does not offer {}", lacking.join(", ")),
-                    (_, true) => "each lacks something, or works for another project".to_owned(),
-                    (_, false) => format!("none of them offers {}", lacking.join(", ")),
-                };
-                let needs = if labels.is_empty() { "of its project".to_owned() } else { labels.join(", ") };
-                let there =
-                    super::counted(i64::try_from(*agents).unwrap_or(i64::MAX), "agent is", "agents are");
-                format!("It needs an agent that offers {needs}; {there} there, and {lack}.")
-            }
+            Self::NoAgentFits { labels, agents, lacking } => no_agent_fits(labels, *agents, lacking),
             Self::AgentsSilent { agent, since } => format!(
-                "The agents that could take it are away; {agent} was heard last at {}.",
+                "The agents that could take it are silent; the last heartbeat came from {agent} at {}.",
                 super::at(*since)
             ),
             Self::AgentsFull { weight, agents: 1, free } => {
-                format!(
-                    "It needs room for {weight}, and the one agent that could take it has room for {free}."
-                )
+                format!("It needs capacity {weight}; the only agent that could take it has {free} free.")
             }
             Self::AgentsFull { weight, agents, free } => format!(
-                "It needs room for {weight}, and none of the {agents} agents that could take it has room for more \
-                 than {free}."
+                "It needs capacity {weight}; none of the {agents} agents that could take it has more than {free} free."
             ),
             Self::HeldFiles { job, agent, since, away: true } => {
                 let since = since.map_or_else(String::new, |since| format!(" since {}", super::at(since)));
                 format!(
-                    "It waits for agent {agent}, which alone has what job {job} left, and is away{since}."
+                    "It waits for agent {agent}, the only one with the outputs of job {job}, which is away{since}; \
+                     start it again, or start agents with --store to share outputs."
                 )
             }
             Self::HeldFiles { job, agent, .. } => {
-                format!("It waits for room on agent {agent}, which alone has what job {job} left.")
+                format!("It waits for capacity on agent {agent}, the only one with the outputs of job {job}.")
             }
             Self::OnAgent { agent, code, since } => {
                 let agent = agent.as_deref().unwrap_or("unknown");
-                format!("Agent {agent} has it; it is {code} since {}.", super::at(*since))
+                format!("Agent {agent} has it; status {code} since {}.", super::at(*since))
             }
             Self::AgentSilent { agent, since, code } => {
-                format!("Its agent {agent} is silent since {}; it was {code} then.", super::at(*since))
+                format!(
+                    "Its agent {agent} has been silent since {}; the last status is {code}.",
+                    super::at(*since)
+                )
             }
             Self::NoController
             | Self::Flagged { .. }
@@ -406,23 +398,21 @@ impl JobReason {
         }
     }
 
-    /// What a person can do about it, where there is one thing to do.
+    /// Returns a command that helps, if there is one.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::NoController => Some("tidemill up, or tidemill controller".to_owned()),
+            Self::NoController => Some("tidemill controller".to_owned()),
             Self::Flagged { flag, scope, .. } => Some(format!("tidemill flag clear {flag} --scope {scope}")),
             Self::PoolFull { pool, .. } => Some(format!("tidemill pool set {pool} SIZE")),
             Self::NoAgents { labels } | Self::NoAgentFits { labels, .. } => {
                 let mut command = String::from("tidemill agent run");
                 for label in labels {
                     command.push_str(" --label ");
-                    command.push_str(&pasted(label));
+                    command.push_str(&quote(label));
                 }
                 Some(command)
             }
-            Self::HeldFiles { agent, away: true, .. } => {
-                Some(format!("start agent {agent} again; with --store agents share what jobs leave"))
-            }
+            Self::HeldFiles { away: true, .. } => Some("tidemill agent list".to_owned()),
             Self::AgentsSilent { .. } | Self::AgentSilent { .. } | Self::Stopping { .. } => {
                 Some("tidemill agent list".to_owned())
             }
@@ -437,6 +427,23 @@ impl JobReason {
     }
 }
 
+fn no_agent_fits(labels: &[String], agents: usize, lacking: &[String]) -> String {
+    let lack = match (agents, lacking.is_empty()) {
+        // An agent with all labels that does not match serves another project.
+        (1, true) => "it serves another project".to_owned(),
+        (1, false) => format!("it lacks {}", lacking.join(", ")),
+        (_, true) => "each lacks a label or serves another project".to_owned(),
+        (_, false) => format!("none has {}", lacking.join(", ")),
+    };
+    let needs = if labels.is_empty() {
+        "for its project".to_owned()
+    } else {
+        format!("with the labels {}", labels.join(", "))
+    };
+    let connected = super::counted(i64::try_from(agents).unwrap_or(i64::MAX), "agent is", "agents are");
+    format!("It needs an agent {needs}; {connected} connected, but {lack}.")
+}
+
 fn flagged(flag: FlagName, scope: &str, note: Option<&str>, until: Option<Timestamp>) -> String {
     let what = scope.split_once(':').map_or(scope.to_owned(), |(kind, name)| format!("{kind} {name}"));
     let note = note.map_or_else(String::new, |note| format!(" ({note})"));
@@ -445,12 +452,12 @@ fn flagged(flag: FlagName, scope: &str, note: Option<&str>, until: Option<Timest
         FlagName::Paused => format!("Its {what} is paused{until}{note}."),
         FlagName::Maintenance => format!("The database is under maintenance{until}{note}."),
         FlagName::Reboot => format!("The {what} is about to restart{until}{note}."),
-        FlagName::ProbeOff => format!("What probes find does not count{until}{note}."),
+        FlagName::ProbeOff => format!("Results of probes are ignored{until}{note}."),
     }
 }
 
 impl GraphReason {
-    /// The sentence for people.
+    /// Returns the reason as a sentence.
     pub fn sentence(&self) -> String {
         format!("{} of {} jobs have ended. Job {}: {}", self.ended, self.of, self.job, self.reason.sentence())
     }
@@ -461,25 +468,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_agent_is_one_and_several_are_several() {
+    fn sentences_use_singular_and_plural() {
         let full = |agents| JobReason::AgentsFull { weight: 2, agents, free: 1 }.sentence();
-        assert_eq!(full(1), "It needs room for 2, and the one agent that could take it has room for 1.");
-        let several =
-            "It needs room for 2, and none of the 3 agents that could take it has room for more than 1.";
+        assert_eq!(full(1), "It needs capacity 2; the only agent that could take it has 1 free.");
+        let several = "It needs capacity 2; none of the 3 agents that could take it has more than 1 free.";
         assert_eq!(full(3), several);
         let unfit = |agents, lacking: &[&str]| {
             let lacking = lacking.iter().map(|label| (*label).to_owned()).collect();
             let labels = vec!["gpu".to_owned(), "arm".to_owned()];
-            let told = JobReason::NoAgentFits { labels, agents, lacking }.sentence();
-            told.strip_prefix("It needs an agent that offers gpu, arm; ").map(str::to_owned)
+            let sentences = JobReason::NoAgentFits { labels, agents, lacking }.sentence();
+            sentences.strip_prefix("It needs an agent with the labels gpu, arm; ").map(str::to_owned)
         };
-        let told = [unfit(1, &["gpu"]), unfit(1, &[]), unfit(2, &["gpu"]), unfit(2, &[])];
+        let sentences = [unfit(1, &["gpu"]), unfit(1, &[]), unfit(2, &["gpu"]), unfit(2, &[])];
         let expected = [
-            "1 agent is there, and it does not offer gpu.",
-            "1 agent is there, and it works for another project.",
-            "2 agents are there, and none of them offers gpu.",
-            "2 agents are there, and each lacks something, or works for another project.",
+            "1 agent is connected, but it lacks gpu.",
+            "1 agent is connected, but it serves another project.",
+            "2 agents are connected, but none has gpu.",
+            "2 agents are connected, but each lacks a label or serves another project.",
         ];
-        assert_eq!(told.map(Option::unwrap_or_default), expected);
+        assert_eq!(sentences.map(Option::unwrap_or_default), expected);
     }
 }

@@ -1,55 +1,49 @@
-//! Why a sync is where it is: which partition, which wait, since when, and what would change it.
+//! The reason for the current state of a sync.
 
 use crate::Timestamp;
 use crate::records::{Partition, Sync};
 use crate::sync::SyncState;
 use std::collections::BTreeMap;
 
-/// What was read of a sync besides its run.
+/// The input of [`explain_sync`].
 #[derive(Debug, Clone)]
 pub struct SyncFacts {
-    /// The feed.
     pub feed: String,
-    /// The sync, once it is planned.
+    /// The sync; `None` until it is planned.
     pub sync: Option<Sync>,
-    /// Its partitions.
     pub partitions: Vec<Partition>,
-    /// An outage of the feed: since when, and when it is asked again.
+    /// An outage of the feed: its start, and the time of the next probe.
     pub outage: Option<(Timestamp, Timestamp)>,
-    /// What the feed said last.
+    /// Last error of the feed.
     pub outage_reason: Option<String>,
-    /// Whether the feed is paused, and the note.
+    /// `Some` if the feed is paused, with the optional note.
     pub paused: Option<Option<String>>,
-    /// Live schedulers.
-    pub schedulers: Hands,
-    /// Live workers of pages.
-    pub workers: Hands,
-    /// Live consolidators.
-    pub consolidators: Hands,
-    /// The copy of the watermark that this sync left is late, and why.
+    pub schedulers: ProcessCounts,
+    /// Workers that fetch pages.
+    pub workers: ProcessCounts,
+    pub consolidators: ProcessCounts,
+    /// Reason for which the copy of this sync's watermark is late.
     pub copy_error: Option<String>,
-    /// The processes that have a partition's page in hand, by partition.
+    /// Processes that hold a page, by partition.
     pub page_holders: BTreeMap<String, String>,
-    /// The process that has the consolidation in hand.
+    /// Process that holds the consolidation.
     pub consolidation_holder: Option<String>,
-    /// The time now.
     pub now: Timestamp,
 }
 
-/// Time without progress after which a page in hand is said to wait for the feed.
+/// Time without progress after which a held page is reported as waiting for the feed.
 const SLOW_SECS: i64 = 5;
 
-/// The live processes of one role.
+/// Numbers of live processes of one role.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Hands {
-    /// Those that take work.
+pub struct ProcessCounts {
     pub taking: i64,
-    /// Those that were asked to drain.
     pub draining: i64,
 }
 
-impl Hands {
-    /// Why nothing is taken, where it is not: `none` where nobody is there at all.
+impl ProcessCounts {
+    /// Returns the reason for which no process takes work, or `None` if one does. `none` is the reason without any
+    /// process.
     fn missing(self, none: SyncReason) -> Option<SyncReason> {
         if self.taking > 0 {
             None
@@ -61,100 +55,98 @@ impl Hands {
     }
 }
 
-/// The one reason.
+/// The reason for the current state of a sync.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "wait", rename_all = "snake_case")]
 pub enum SyncReason {
-    /// Nobody plans.
+    /// No scheduler is running.
     NoScheduler,
-    /// The feed is being scanned.
+    /// A scheduler is counting the feed's records.
     Scanning,
-    /// The feed answers nobody.
+    /// The feed does not answer.
     FeedDown {
-        /// The feed.
+        /// Name of the feed.
         feed: String,
-        /// Since when.
+        /// Start of the outage.
         since: Timestamp,
-        /// When it is asked again.
+        /// Time of the next probe.
         probe_at: Timestamp,
-        /// What it said last.
+        /// Last error of the feed.
         reason: String,
     },
-    /// A person holds the feed.
     FeedPaused {
-        /// The feed.
+        /// Name of the feed.
         feed: String,
-        /// Why.
+        /// Reason of the pause.
         note: Option<String>,
     },
-    /// Nobody carries out pages.
+    /// No worker is running.
     NoWorkers,
-    /// Whoever could go on with it was asked to drain.
+    /// All processes that could continue it are draining.
     Draining {
-        /// How many there are.
+        /// Number of draining processes.
         processes: i64,
     },
-    /// Pages are carried out.
+    /// Workers are fetching pages.
     Fetching {
-        /// The partition that moved least lately.
+        /// Partition with the oldest progress.
         partition: String,
-        /// How far it is.
+        /// Position of that partition.
         offset: i32,
-        /// How far it should come.
+        /// Expected number of its records.
         predicted: i64,
-        /// When it last moved.
+        /// Time of its last progress.
         since: Timestamp,
-        /// What went wrong with its page, where something did.
+        /// Error of its current page.
         error: Option<String>,
-        /// Partitions that are open.
+        /// Number of open partitions.
         open: usize,
-        /// Partitions in all.
+        /// Number of all partitions.
         of: usize,
     },
-    /// A worker has asked the feed for a page, and the feed has not answered yet.
+    /// A worker has requested a page, and the feed has not answered.
     SlowPage {
-        /// The feed.
+        /// Name of the feed.
         feed: String,
-        /// The partition.
+        /// Partition of the page.
         partition: String,
-        /// The place of the page.
+        /// Position of the page.
         offset: i32,
-        /// The worker that asked.
+        /// Worker that requested it.
         worker: String,
-        /// When the partition last moved.
+        /// Time of the partition's last progress.
         since: Timestamp,
-        /// What went wrong with the page before, where something did.
+        /// Error of an earlier attempt.
         error: Option<String>,
     },
-    /// Every record is in the table, and the feed is asked which records it no longer offers.
+    /// Every record is in the table, and a consolidator requests the withdrawn records from the feed.
     Verifying {
-        /// The feed.
+        /// Name of the feed.
         feed: String,
-        /// The consolidator that asks.
         consolidator: String,
-        /// When the sync last moved.
+        /// Time of the sync's last progress.
         since: Timestamp,
     },
-    /// Nobody consolidates.
+    /// No consolidator is running.
     NoConsolidators,
-    /// It is done, and the copy of its watermark is late.
+    /// It is completed, but the copy of its watermark is late.
     CopyLate {
-        /// The feed.
+        /// Name of the feed.
         feed: String,
-        /// Why.
+        /// Error of the copy.
         reason: String,
     },
-    /// What was fetched is being brought into the table.
+    /// Consolidators are writing its stones to the table.
     Consolidating {
-        /// Stones looked at.
+        /// Number of processed stones.
         done: i64,
-        /// Stones in all.
+        /// Number of all stones.
         of: i64,
     },
 }
 
-/// Decides what a sync waits for. `None`: the run's own reason says it all.
+/// Returns the reason for the state of a sync; `None` if the reason of its run is sufficient.
 pub fn explain_sync(facts: &SyncFacts, planning: bool) -> Option<SyncReason> {
     let down = || {
         facts.outage.map(|(since, probe_at)| SyncReason::FeedDown {
@@ -187,13 +179,14 @@ pub fn explain_sync(facts: &SyncFacts, planning: bool) -> Option<SyncReason> {
 }
 
 fn consolidating(facts: &SyncFacts, sync: &Sync, down: Option<SyncReason>) -> SyncReason {
-    // Once every page is in the table, a sync asks the feed for the records that are gone.
+    // After all pages are in the table, a sync requests the withdrawn records from the feed.
     let partitions = &facts.partitions;
-    let is_in = partitions.iter().all(|partition| partition.consolidated_to >= partition.next_offset);
-    if let (true, Some(down)) = (is_in, down) {
+    let is_consolidated =
+        partitions.iter().all(|partition| partition.consolidated_to >= partition.next_offset);
+    if let (true, Some(down)) = (is_consolidated, down) {
         return down;
     }
-    if let (true, Some(consolidator)) = (is_in, &facts.consolidation_holder)
+    if let (true, Some(consolidator)) = (is_consolidated, &facts.consolidation_holder)
         && facts.is_slow(sync.updated_at)
     {
         let (feed, consolidator) = (facts.feed.clone(), consolidator.clone());
@@ -242,14 +235,15 @@ fn fetching(facts: &SyncFacts, down: Option<SyncReason>) -> SyncReason {
 }
 
 impl SyncFacts {
-    /// Whether a place that last moved at `since` has not moved for too long.
+    /// Returns whether there was no progress since `since` for too long.
     fn is_slow(&self, since: Timestamp) -> bool {
         (self.now - since).num_seconds() >= SLOW_SECS
     }
 }
 
 impl SyncReason {
-    /// Whether a pause of the lane or the project holds what this waits for. Consolidation goes on in spite of it.
+    /// Returns whether a pause of the lane or the project would also block this. Consolidation continues during a
+    /// pause.
     pub fn is_held_by_pauses(&self) -> bool {
         match self {
             Self::NoScheduler
@@ -267,13 +261,13 @@ impl SyncReason {
         }
     }
 
-    /// The sentence for people.
+    /// Returns the reason as a sentence.
     pub fn sentence(&self) -> String {
         match self {
-            Self::NoScheduler => "It waits for a scheduler, and none is alive.".to_owned(),
-            Self::Scanning => "Its scheduler counts the feed.".to_owned(),
+            Self::NoScheduler => "It waits for a scheduler, but no scheduler is running.".to_owned(),
+            Self::Scanning => "Its scheduler is counting the feed's records.".to_owned(),
             Self::FeedDown { feed, since, probe_at, reason } => format!(
-                "Feed {feed} has not answered since {}, and is asked again at {}: {reason}.",
+                "Feed {feed} has not answered since {}; the next attempt is at {}: {reason}.",
                 super::at(*since),
                 super::at(*probe_at)
             ),
@@ -281,13 +275,13 @@ impl SyncReason {
                 let note = note.as_ref().map_or_else(String::new, |note| format!(" ({note})"));
                 format!("Feed {feed} is paused{note}.")
             }
-            Self::NoWorkers => "Its pages wait for a worker, and none is alive.".to_owned(),
+            Self::NoWorkers => "Its pages wait for a worker, but no worker is running.".to_owned(),
             Self::Draining { processes } => format!(
-                "It waits: {} nothing new.",
+                "It waits: {} no new work.",
                 super::counted(
                     *processes,
-                    "process that could go on with it drains, and takes",
-                    "processes that could go on with it drain, and take"
+                    "process that could continue it is draining and takes",
+                    "processes that could continue it are draining and take"
                 )
             ),
             Self::Fetching { partition, offset, predicted, since, error, open, of } => {
@@ -302,19 +296,21 @@ impl SyncReason {
             Self::SlowPage { feed, partition, offset, worker, since, error } => {
                 let error = error
                     .as_ref()
-                    .map_or_else(String::new, |error| format!("; an earlier try failed: {error}"));
+                    .map_or_else(String::new, |error| format!("; an earlier attempt failed: {error}"));
                 format!(
-                    "Worker {worker} waits for feed {feed} to answer the page at {offset} of {partition}, which has \
-                     not moved since {}{error}.",
+                    "Worker {worker} waits for feed {feed} to return the page at {offset} of {partition}, which has \
+                     made no progress since {}{error}.",
                     super::at(*since)
                 )
             }
             Self::Verifying { feed, consolidator, since } => format!(
-                "Every record is in the table; consolidator {consolidator} waits for feed {feed} to say which records \
-                 it no longer offers, since {}.",
+                "Every record is in the table; consolidator {consolidator} waits for feed {feed} to return the \
+                 withdrawn records, since {}.",
                 super::at(*since)
             ),
-            Self::NoConsolidators => "It waits for a consolidator, and none is alive.".to_owned(),
+            Self::NoConsolidators => {
+                "It waits for a consolidator, but no consolidator is running.".to_owned()
+            }
             Self::CopyLate { feed, reason } => {
                 format!("It succeeded. The copy of the watermark of feed {feed} is late: {reason}.")
             }
@@ -322,12 +318,12 @@ impl SyncReason {
         }
     }
 
-    /// What a person can do about it, where there is one thing to do.
+    /// Returns a command that helps, if there is one.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::NoScheduler => Some("tidemill up, or tidemill scheduler".to_owned()),
-            Self::NoWorkers => Some("tidemill up, or tidemill worker".to_owned()),
-            Self::NoConsolidators => Some("tidemill up, or tidemill consolidator".to_owned()),
+            Self::NoScheduler => Some("tidemill scheduler".to_owned()),
+            Self::NoWorkers => Some("tidemill worker".to_owned()),
+            Self::NoConsolidators => Some("tidemill consolidator".to_owned()),
             Self::Draining { .. } => Some("tidemill worker list".to_owned()),
             Self::FeedPaused { feed, .. } => Some(format!("tidemill feed resume {feed}")),
             Self::CopyLate { feed, .. } => Some(format!("tidemill feed show {feed}")),

@@ -1,78 +1,78 @@
-//! Secrets of those who stay, such as readers of live events: a token that is revoked or expires, and a session that
-//! ends, end what they let in.
+//! Watches the secrets of long-lived connections, such as readers of live events. When the token is revoked or expires,
+//! or the session ends, the connection is closed.
 //!
-//! However many stay, the database is asked in one query, once in a while, and only while somebody stays. What ends in
-//! this process ends at once, and everywhere within that time. While the database does not answer, everybody stays.
+//! One periodic query checks all watched secrets, and only while there are any. Revocations in this process take effect
+//! at once, all others within one interval. While the database does not answer, connections stay open.
 
 use crate::Engine;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-use tidemill_core::limits::{BATCH_MAX, TOKEN_TRUST_SECS};
+use tidemill_core::limits::{BATCH_MAX, TOKEN_CACHE_SECS};
 use tidemill_store::{Error, LoopError, LoopOptions, Next};
 use tokio::sync::watch;
 use uuid::Uuid;
 
-/// Time between two looks: as long as a token is trusted elsewhere.
-const LOOK: Duration = Duration::from_secs(TOKEN_TRUST_SECS as u64);
+/// Time between two checks: as long as other processes trust a cached token.
+const CHECK_EVERY: Duration = Duration::from_secs(TOKEN_CACHE_SECS as u64);
 
-/// All that are watched in this process.
-pub(super) struct Watch {
+/// All watched secrets of this process.
+pub(super) struct SecretWatcher {
     engine: Engine,
-    desk: Mutex<Desk>,
+    watched: Mutex<WatchedSecrets>,
 }
 
 #[derive(Default)]
-struct Desk {
+struct WatchedSecrets {
     running: bool,
     secrets: HashMap<String, Entry>,
 }
 
-/// One secret, whoever came with it.
+/// One secret, shared by all connections that use it.
 struct Entry {
     token: Uuid,
     over: watch::Sender<bool>,
 }
 
-/// A secret that is watched, for as long as this is kept; cheap to clone.
+/// A watched secret. Cloning is cheap; the watch ends when all clones are dropped.
 #[derive(Clone)]
-pub struct Watched(watch::Receiver<bool>);
+pub struct SecretWatch(watch::Receiver<bool>);
 
-impl Watched {
-    /// Waits until the secret is worth nothing any more.
+impl SecretWatch {
+    /// Waits until the secret is no longer valid.
     pub async fn over(&mut self) {
-        // Nobody who could say so is left only when the process ends; then nothing is let in either.
+        // The sender is dropped only when the process ends.
         let _ = self.0.wait_for(|over| *over).await;
     }
 }
 
-impl Watch {
+impl SecretWatcher {
     pub(super) fn new(engine: Engine) -> Self {
-        Self { engine, desk: Mutex::default() }
+        Self { engine, watched: Mutex::default() }
     }
 
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        // Nothing in there can be half done.
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn watched(&self) -> MutexGuard<'_, WatchedSecrets> {
+        // The map is valid after every statement, so a poisoned lock can be used.
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes one more that came with a secret.
-    pub(super) fn join(self: &Arc<Self>, hash: &str, token: Uuid) -> Watched {
-        let mut desk = self.desk();
-        if !desk.running {
-            desk.running = true;
+    /// Watches a secret for one more connection.
+    pub(super) fn join(self: &Arc<Self>, hash: &str, token: Uuid) -> SecretWatch {
+        let mut watched = self.watched();
+        if !watched.running {
+            watched.running = true;
             let watch = Arc::downgrade(self);
-            let options = LoopOptions::new("access_watch").first_after(LOOK).backoff_max(LOOK);
-            self.engine.store().monitor().spawn(options, move || look_again(watch.clone()));
+            let options = LoopOptions::new("access_watch").first_after(CHECK_EVERY).backoff_max(CHECK_EVERY);
+            self.engine.store().monitor().spawn(options, move || check_once(watch.clone()));
         }
-        let entry = desk.secrets.entry(hash.to_owned());
+        let entry = watched.secrets.entry(hash.to_owned());
         let entry = entry.or_insert_with(|| Entry { token, over: watch::Sender::new(false) });
-        Watched(entry.over.subscribe())
+        SecretWatch(entry.over.subscribe())
     }
 
-    /// Ends what these let in: by their hash, and by their token.
+    /// Ends the watches for which `wrong(hash, token)` is true.
     pub(super) fn end(&self, wrong: impl Fn(&str, Uuid) -> bool) {
-        self.desk().secrets.retain(|hash, entry| {
+        self.watched().secrets.retain(|hash, entry| {
             let ends = wrong(hash, entry.token);
             if ends {
                 entry.over.send_replace(true);
@@ -81,17 +81,17 @@ impl Watch {
         });
     }
 
-    /// The hashes that somebody stays with; none when nobody does, and then the task is over.
-    fn watched(&self) -> Vec<String> {
-        let mut desk = self.desk();
-        desk.secrets.retain(|_, entry| entry.over.receiver_count() > 0);
-        desk.running = !desk.secrets.is_empty();
-        desk.secrets.keys().cloned().collect()
+    /// Returns the hashes in use. If there are none, the task ends.
+    fn hashes_in_use(&self) -> Vec<String> {
+        let mut watched = self.watched();
+        watched.secrets.retain(|_, entry| entry.over.receiver_count() > 0);
+        watched.running = !watched.secrets.is_empty();
+        watched.secrets.keys().cloned().collect()
     }
 
-    async fn look(&self, hashes: &[String]) -> Result<(), Error> {
+    async fn check(&self, hashes: &[String]) -> Result<(), Error> {
         for some in hashes.chunks(BATCH_MAX) {
-            let good = self.engine.store.good_secrets(some.to_vec(), self.engine.clock.now()).await?;
+            let good = self.engine.store.valid_secrets(some.to_vec(), self.engine.clock.now()).await?;
             let good: HashSet<&str> = good.iter().map(String::as_str).collect();
             let over: HashSet<&str> =
                 some.iter().map(String::as_str).filter(|hash| !good.contains(hash)).collect();
@@ -103,13 +103,13 @@ impl Watch {
     }
 }
 
-/// Looks once, for as long as somebody stays.
-async fn look_again(watch: Weak<Watch>) -> Result<Next, LoopError> {
+/// Checks all secrets once. Ends the loop when none is in use.
+async fn check_once(watch: Weak<SecretWatcher>) -> Result<Next, LoopError> {
     let Some(watch) = watch.upgrade() else { return Ok(Next::End) };
-    let hashes = watch.watched();
+    let hashes = watch.hashes_in_use();
     if hashes.is_empty() {
         return Ok(Next::End);
     }
-    watch.look(&hashes).await?;
-    Ok(Next::After(LOOK))
+    watch.check(&hashes).await?;
+    Ok(Next::After(CHECK_EVERY))
 }

@@ -1,7 +1,7 @@
-//! Mail: one message to everybody of a target, under an id that stays the same at every try.
+//! Delivery by mail: one message to all recipients of a target, with the same message id on each attempt.
 
 use super::target::{Mail, Security, variable};
-use crate::patience::chain;
+use crate::retry_policy::chain;
 use lettre::message::header::{HeaderName, HeaderValue};
 use lettre::message::{Mailbox, Message};
 use lettre::transport::smtp::authentication::Credentials;
@@ -10,19 +10,19 @@ use lettre::{AsyncSmtpTransport, AsyncTransport as _, Tokio1Executor};
 use std::time::Duration;
 use tidemill_store::Delivery;
 
-/// How long each word of the server may take.
-const PATIENCE: Duration = Duration::from_secs(15);
-/// How long all of it may take. It is shorter than the time for which nobody else tries.
-const PATIENCE_IN_ALL: Duration = Duration::from_mins(1);
+/// Time limit for each reply of the mail server.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
+/// Time limit for the whole delivery. It is shorter than the lease of the delivery, so no other process tries
+/// meanwhile.
+const DELIVERY_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Sends one mail.
 pub(super) async fn send(way: &Mail, authorities: Option<&[u8]>, delivery: &Delivery) -> Result<(), String> {
     let message = message(way, delivery)?;
     let transport = transport(way, authorities)?;
-    match tokio::time::timeout(PATIENCE_IN_ALL, transport.send(message)).await {
+    match tokio::time::timeout(DELIVERY_TIMEOUT, transport.send(message)).await {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(chain(&error)),
-        Err(_) => Err("the mail server took too long".to_owned()),
+        Err(_) => Err(format!("the mail server did not finish within {} s", DELIVERY_TIMEOUT.as_secs())),
     }
 }
 
@@ -35,7 +35,7 @@ fn transport(way: &Mail, authorities: Option<&[u8]>) -> Result<AsyncSmtpTranspor
     let mut builder = AsyncSmtpTransport::<Tokio1Executor>::builder_dangerous(way.host.as_str())
         .port(way.port)
         .tls(tls)
-        .timeout(Some(PATIENCE));
+        .timeout(Some(RESPONSE_TIMEOUT));
     if let (Some(username), Some(name)) = (&way.username, &way.password_env) {
         builder = builder.credentials(Credentials::new(username.clone(), variable(name)?));
     }
@@ -53,7 +53,7 @@ fn parameters(way: &Mail, authorities: Option<&[u8]>) -> Result<TlsParameters, S
 
 fn message(way: &Mail, delivery: &Delivery) -> Result<Message, String> {
     let mailbox = |address: &str| {
-        address.parse::<Mailbox>().map_err(|error| format!("`{address}` is no mail address: {error}"))
+        address.parse::<Mailbox>().map_err(|error| format!("`{address}` is not a mail address: {error}"))
     };
     let from = mailbox(&way.from)?;
     let id = format!("<{}@{}>", delivery.delivery_id, from.email.domain());
@@ -63,7 +63,7 @@ fn message(way: &Mail, delivery: &Delivery) -> Result<Message, String> {
         .subject(alert.headline())
         .date(std::time::SystemTime::from(alert.last_at))
         .message_id(Some(id))
-        // Nobody's holiday notice should answer this.
+        // Prevents automatic replies.
         .raw_header(header("Auto-Submitted", "auto-generated"))
         .raw_header(header("X-Tidemill-Delivery", &delivery.delivery_id))
         .raw_header(header("X-Tidemill-Alert", alert.kind.as_str()));

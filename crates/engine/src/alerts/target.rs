@@ -1,4 +1,4 @@
-//! Who is told: by mail or by webhook, of which kinds, how often.
+//! Alert targets: the channel (mail or webhook), the alert kinds, and the interval.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,117 +6,106 @@ use std::time::Duration;
 use tidemill_core::alert::AlertKind;
 use tidemill_core::limits::ALERT_INTERVAL_SECS;
 
-/// Somebody who is told.
+/// A receiver of alerts: a channel with its filters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Its name, which the outbox knows it by.
+    /// Name by which the outbox identifies the target.
     pub name: String,
-    /// The kinds that it wants to hear of; none for all.
+    /// Kinds of alerts to send; empty for all.
     pub kinds: Vec<AlertKind>,
-    /// At most one message about a group in so long.
+    /// At most one message per group is sent in this time.
     pub interval: Duration,
-    /// A file with certificates that are trusted beside those of the web.
+    /// File with certificate authorities that are trusted in addition to those of the web.
     pub ca_file: Option<PathBuf>,
-    /// How it is told.
-    pub way: Way,
+    pub channel: Channel,
 }
 
 impl Target {
-    /// A target that wants to hear of everything, once an hour.
-    pub fn new(name: impl Into<String>, way: Way) -> Self {
+    /// Creates a target for all kinds of alerts, with at most one message per group and hour.
+    pub fn new(name: impl Into<String>, channel: Channel) -> Self {
         Self {
             name: name.into(),
             kinds: Vec::new(),
             interval: Duration::from_secs(ALERT_INTERVAL_SECS),
             ca_file: None,
-            way,
+            channel,
         }
     }
 
-    /// Whether it wants to hear of this kind.
+    /// Whether alerts of this kind are sent to the target.
     pub fn wants(&self, kind: AlertKind) -> bool {
         self.kinds.is_empty() || self.kinds.contains(&kind)
     }
 }
 
-/// How somebody is told.
+/// Delivery channel of a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Way {
-    /// By mail.
+pub enum Channel {
     Mail(Mail),
-    /// By a request to an address.
     Webhook(Webhook),
 }
 
-/// How the connection to a mail server is protected.
+/// Encryption of the connection to a mail server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Security {
-    /// It begins in the clear, and must become TLS before anything is said.
+    /// STARTTLS is required before anything else is sent.
     StartTls,
     /// TLS from the first byte.
     Tls,
-    /// Not at all: for a server on this machine.
+    /// No encryption, for a server on this machine.
     None,
 }
 
-/// A mail server, and whom it is to tell.
+/// A mail server and the addresses of the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mail {
-    /// The server's name.
     pub host: String,
-    /// Its port.
     pub port: u16,
-    /// How the connection is protected.
     pub security: Security,
-    /// Who signs in, where the server asks for it.
+    /// User name, if the server requires a login.
     pub username: Option<String>,
-    /// The environment variable that holds the password.
+    /// Environment variable with the password.
     pub password_env: Option<String>,
-    /// Who the mail is from.
     pub from: String,
-    /// Who it is to.
     pub to: Vec<String>,
 }
 
-/// What the body of a request looks like.
+/// Format of a webhook's request body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
-    /// `{"text": …}`, as Slack and those who copy it take it.
+pub enum BodyFormat {
+    /// `{"text": …}`, which Slack and compatible services accept.
     Slack,
-    /// The alert itself, signed.
+    /// The alert as JSON, signed.
     Generic,
 }
 
-/// The address of a webhook. It may hold a token, so it is never shown.
+/// URL of a webhook. It may contain a token, so it is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Address {
-    /// As it stands.
     Plain(String),
-    /// In this environment variable.
+    /// The environment variable that contains the URL.
     Variable(String),
 }
 
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an address that is not shown")
+        f.write_str("***")
     }
 }
 
-/// An address that takes requests.
+/// A webhook that receives alerts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Webhook {
-    /// Where.
     pub address: Address,
-    /// What is sent.
-    pub shape: Shape,
-    /// The environment variable that holds the secret to sign with.
+    pub format: BodyFormat,
+    /// Environment variable with the signing secret.
     pub secret_env: Option<String>,
 }
 
-/// What an environment variable of this process holds.
+/// Reads an environment variable.
 pub(super) fn variable(name: &str) -> Result<String, String> {
     std::env::var(name)
         .ok()
         .filter(|value| !value.is_empty())
-        .ok_or_else(|| format!("the environment variable {name} is not set"))
+        .ok_or_else(|| format!("environment variable {name} is not set"))
 }

@@ -1,6 +1,6 @@
-//! Webhooks that go out: one request, with the id of the message and, where there is a secret, a signature.
+//! Delivery by webhook: one request with the message id and, if a secret is configured, a signature.
 
-use super::target::{Address, Shape, Webhook, variable};
+use super::target::{Address, BodyFormat, Webhook, variable};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -10,10 +10,10 @@ use tidemill_core::Timestamp;
 use tidemill_core::signature::sign;
 use tidemill_store::Delivery;
 
-/// How long the answer may take. It is shorter than the time for which nobody else tries.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit for the response. It is shorter than the lease of the delivery, so no other process tries meanwhile.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Sends one request. Any success is enough; what the answer says is not read.
+/// Sends one request. Any success status counts; the response body is not read.
 pub(super) async fn send(
     way: &Webhook,
     authorities: Option<&[u8]>,
@@ -24,9 +24,9 @@ pub(super) async fn send(
         Address::Plain(address) => address.clone(),
         Address::Variable(name) => variable(name)?,
     };
-    let address: reqwest::Url = address.parse().map_err(|_| "its address is none".to_owned())?;
+    let address: reqwest::Url = address.parse().map_err(|_| "the webhook's URL is invalid".to_owned())?;
     let host = address.host_str().unwrap_or_default().to_owned();
-    let body = body(way.shape, delivery);
+    let body = body(way.format, delivery);
     let mut request = client(authorities, &host)?
         .post(address)
         .header("content-type", "application/json")
@@ -40,21 +40,21 @@ pub(super) async fn send(
             .header("x-tidemill-signature", format!("v1={signature}"));
     }
     let answer = request.body(body).send().await.map_err(|error| {
-        // The address may hold a token; only the host is told.
+        // The URL may contain a token, so only the host is reported.
         format!("{host} does not answer: {}", innermost(&error.without_url()))
     })?;
     let status = answer.status();
     if status.is_success() { Ok(()) } else { Err(format!("{host} answered with status {}", status.as_u16())) }
 }
 
-fn body(shape: Shape, delivery: &Delivery) -> String {
+fn body(format: BodyFormat, delivery: &Delivery) -> String {
     let alert = &delivery.alert;
-    match shape {
-        Shape::Slack => {
+    match format {
+        BodyFormat::Slack => {
             let text = format!("*{}*\n{}", alert.headline(), alert.text(delivery.held));
             serde_json::json!({"text": escaped(&text)}).to_string()
         }
-        Shape::Generic => serde_json::json!({
+        BodyFormat::Generic => serde_json::json!({
             "delivery_id": delivery.delivery_id,
             "alert": alert,
             "text": alert.text(delivery.held),
@@ -64,7 +64,7 @@ fn body(shape: Shape, delivery: &Delivery) -> String {
     }
 }
 
-/// What means something to Slack, and must not: a message names nobody and links nowhere by itself.
+/// Escapes characters that Slack interprets, so that a message contains no mentions and no links.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
@@ -72,8 +72,8 @@ fn escaped(text: &str) -> String {
 fn client(authorities: Option<&[u8]>, host: &str) -> Result<reqwest::Client, String> {
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     for certificate in CertificateDer::pem_slice_iter(authorities.unwrap_or_default()) {
-        let certificate = certificate.map_err(|error| format!("the certificates cannot be read: {error}"))?;
-        roots.add(certificate).map_err(|error| format!("a certificate cannot be used: {error}"))?;
+        let certificate = certificate.map_err(|error| format!("invalid certificate in ca_file: {error}"))?;
+        roots.add(certificate).map_err(|error| format!("unusable certificate in ca_file: {error}"))?;
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = rustls::ClientConfig::builder_with_provider(provider)
@@ -83,8 +83,8 @@ fn client(authorities: Option<&[u8]>, host: &str) -> Result<reqwest::Client, Str
         .with_no_client_auth();
     let mut builder = reqwest::Client::builder()
         .tls_backend_preconfigured(tls)
-        .timeout(PATIENCE)
-        // A redirect would carry the message to wherever it points.
+        .timeout(RESPONSE_TIMEOUT)
+        // Following a redirect would send the message to its target.
         .redirect(reqwest::redirect::Policy::none())
         .user_agent(concat!("tidemill/", env!("CARGO_PKG_VERSION")));
     if matches!(host, "localhost" | "127.0.0.1" | "[::1]") {

@@ -1,7 +1,7 @@
-//! Agents: who they are, what they are ordered to do, and what people say about them.
+//! Agents: registration, polling for tasks, draining and forgetting.
 
 use super::Graphs;
-use super::reports::{Speaker, silence, speaks};
+use super::reports::{AgentIdentity, authenticate_agent, silence};
 use std::time::Duration;
 use tidemill_core::Timestamp;
 use tidemill_core::agent::{Agent, NewAgent};
@@ -14,137 +14,146 @@ use uuid::Uuid;
 
 /// Longest wait of one poll.
 const WAIT_MAX: Duration = Duration::from_mins(1);
-/// First time between two looks of an agent that has nothing to do; it doubles.
-const LOOK_FIRST: Duration = Duration::from_millis(50);
+/// First time between two reads of an idle agent's poll; it doubles.
+const POLL_FIRST: Duration = Duration::from_millis(50);
 
-/// When a person's word counts that nothing of an agent runs any more.
+/// Under which condition an operator may declare that nothing of an agent runs any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Forget {
-    /// Where the agent was not heard for a while: otherwise it lives, and so may its commands.
+pub enum ForgetMode {
+    /// Only if the agent has been silent for a while. Otherwise it lives, and so may its commands.
     IfSilent,
-    /// Whatever was heard of it.
-    Anyway,
+    /// Also if the agent sent heartbeats recently.
+    Always,
 }
 
 impl Graphs {
-    /// Registers an agent, or the next process of one: an earlier process of it is refused from now on.
+    /// Registers an agent, or a new process of a known agent. The earlier process is refused from now on.
     pub async fn register(&self, agent: NewAgent) -> Result<Agent, Error> {
         request::check_worker_name(&agent.name)?;
         request::check_labels(&agent.labels)?;
         if !(1..=WEIGHT_MAX).contains(&agent.capacity) {
-            let message = format!("an agent carries between 1 and {WEIGHT_MAX}, and not {}", agent.capacity);
+            let message =
+                format!("agent capacity must be between 1 and {WEIGHT_MAX}, but is {}", agent.capacity);
             return Err(Error::refused(RefusalCode::BadValue, message));
         }
         if agent.host.len().max(agent.version.len()) > KEY_BYTES_MAX {
-            let message = format!("a host or a version has at most {KEY_BYTES_MAX} bytes");
+            let message = format!("host and version may have at most {KEY_BYTES_MAX} bytes each");
             return Err(Error::refused(RefusalCode::TooLarge, message));
         }
         let registered = self
             .engine
-            .patience
-            .settle("register an agent", || {
+            .retry_policy
+            .retry("register an agent", || {
                 let (agent, now) = (agent.clone(), self.now());
                 self.engine
                     .store()
                     .write(move |mut tx| Box::pin(async move { tx.register_agent(&agent, now).await }))
             })
             .await?;
-        self.bells().ring_controller();
+        self.notifiers().wake_controller();
         Ok(registered)
     }
 
-    /// The orders for an agent that it does not have yet; waits for some where there is none.
-    pub async fn poll(&self, who: &Speaker, have: &[String], wait: Duration) -> Result<Vec<Order>, Error> {
+    /// Returns the tasks that the agent does not have yet. Waits if there are none.
+    pub async fn poll(
+        &self,
+        who: &AgentIdentity,
+        have: &[String],
+        wait: Duration,
+    ) -> Result<Vec<Order>, Error> {
         if have.len() > AGENT_TASKS_MAX {
-            let message = format!("an agent holds at most {AGENT_TASKS_MAX} tasks");
+            let message = format!("an agent may hold at most {AGENT_TASKS_MAX} tasks");
             return Err(Error::refused(RefusalCode::TooLarge, message));
         }
         let until = Instant::now() + wait.min(WAIT_MAX);
-        let mut bell = self.bells().agents.subscribe();
-        let mut pause = LOOK_FIRST;
+        let mut wakeups = self.notifiers().agents.subscribe();
+        let mut pause = POLL_FIRST;
         let mut first = true;
         loop {
-            bell.mark_unchanged();
+            wakeups.mark_unchanged();
             let orders = self.orders(who, have, first).await?;
             let left = until.saturating_duration_since(Instant::now());
             if !orders.is_empty() || left.is_zero() {
                 return Ok(orders);
             }
             first = false;
-            // Who has tasks is likely to get more.
-            pause =
-                if have.is_empty() { (pause * 2).min(self.settings.look_idle) } else { self.settings.look };
+            // An agent with tasks is likely to get more.
+            pause = if have.is_empty() {
+                (pause * 2).min(self.settings.poll_idle_every)
+            } else {
+                self.settings.poll_every
+            };
             tokio::select! {
-                rung = bell.changed() => if rung.is_err() { return Ok(Vec::new()) },
+                rung = wakeups.changed() => if rung.is_err() { return Ok(Vec::new()) },
                 () = tokio::time::sleep(pause.min(left)) => {}
             }
         }
     }
 
-    async fn orders(&self, who: &Speaker, have: &[String], first: bool) -> Result<Vec<Order>, Error> {
+    async fn orders(&self, who: &AgentIdentity, have: &[String], first: bool) -> Result<Vec<Order>, Error> {
         let (who, have, now) = (*who, have.to_vec(), self.now());
         let store = self.engine.store();
         if first {
-            // To ask is a sign of life.
-            let asked = store.write(move |mut tx| {
+            // A poll counts as a heartbeat.
+            let orders = store.write(move |mut tx| {
                 Box::pin(async move {
-                    speaks(&mut tx, &who).await?;
-                    tx.beat_agent(who.agent_id, now).await?;
+                    authenticate_agent(&mut tx, &who).await?;
+                    tx.record_agent_heartbeat(who.agent_id, now).await?;
                     tx.orders(who.agent_id, have).await
                 })
             });
-            return asked.await;
+            return orders.await;
         }
         store
             .snapshot(move |mut tx| {
                 Box::pin(async move {
-                    speaks(&mut tx, &who).await?;
+                    authenticate_agent(&mut tx, &who).await?;
                     tx.orders(who.agent_id, have).await
                 })
             })
             .await
     }
 
-    /// Notes that an agent says goodbye: what it has not begun goes to others, what it has begun waits for it.
-    pub async fn leave(&self, who: &Speaker) -> Result<(), Error> {
+    /// Records that an agent shuts down. Its tasks that have not started go to other agents; started ones wait for it.
+    pub async fn leave(&self, who: &AgentIdentity) -> Result<(), Error> {
         let (who, now) = (*who, self.now());
         self.engine
             .store()
             .write(move |mut tx| {
                 Box::pin(async move {
-                    speaks(&mut tx, &who).await?;
-                    tx.leave_agent(who.agent_id, now).await?;
-                    note_jobs(&mut tx, who.agent_id).await
+                    authenticate_agent(&mut tx, &who).await?;
+                    tx.record_agent_leave(who.agent_id, now).await?;
+                    mark_jobs_changed(&mut tx, who.agent_id).await
                 })
             })
             .await?;
-        self.bells().ring_controller();
+        self.notifiers().wake_controller();
         Ok(())
     }
 
-    /// The agents that work for a project, or all.
+    /// Lists the agents of a project, or all.
     pub async fn agents(&self, project: Option<&str>) -> Result<Vec<Agent>, Error> {
         self.engine.store().agents(project.map(str::to_owned), BATCH_MAX).await
     }
 
-    /// An agent that must exist.
+    /// Returns an agent, or an error if it does not exist.
     pub async fn agent(&self, agent: Uuid) -> Result<Agent, Error> {
         let known = self.engine.store().agent(agent).await?.filter(|known| known.forgotten_at.is_none());
         known.map(|known| known.agent).ok_or_else(|| unknown(agent))
     }
 
-    /// Lets an agent get no new tasks, or get them again.
+    /// Sets or clears the drain flag of an agent. A draining agent gets no new tasks.
     pub async fn drain(&self, agent: Uuid, draining: bool) -> Result<Agent, Error> {
         let store = self.engine.store();
         let known =
             store.write(move |mut tx| Box::pin(async move { tx.drain_agent(agent, draining).await })).await?;
-        self.bells().ring_controller();
+        self.notifiers().wake_controller();
         if known { self.agent(agent).await } else { Err(unknown(agent)) }
     }
 
-    /// Takes a person's word that nothing of an agent runs any more: its tasks are over, and its jobs go to
-    /// others. Told twice, it is told once; false then.
-    pub async fn forget(&self, agent: Uuid, when: Forget) -> Result<bool, Error> {
+    /// Declares on behalf of an operator that nothing of an agent runs any more. Its tasks end, and its jobs go to
+    /// other agents. Returns false if the agent was forgotten before.
+    pub async fn forget(&self, agent: Uuid, when: ForgetMode) -> Result<bool, Error> {
         let now = self.now();
         let forgotten = self
             .engine
@@ -153,44 +162,44 @@ impl Graphs {
                 Box::pin(async move {
                     let Some(known) = tx.agent(agent).await? else { return Err(unknown(agent)) };
                     let moment = tx.database_now(now).await?;
-                    if when == Forget::IfSilent && known.forgotten_at.is_none() {
+                    if when == ForgetMode::IfSilent && known.forgotten_at.is_none() {
                         refuse_alive(&known.agent, moment)?;
                     }
                     let forgotten = tx.forget_agent(agent, now).await?;
-                    note_jobs(&mut tx, agent).await?;
-                    // Jobs that need what it alone has wait for nothing any more.
+                    mark_jobs_changed(&mut tx, agent).await?;
+                    // Jobs that need outputs on this agent's disk can no longer get them.
                     for run in tx.runs_of_agent(agent).await? {
-                        tx.note_change(&run).await?;
+                        tx.mark_changed(&run).await?;
                     }
                     Ok(forgotten)
                 })
             })
             .await?;
-        self.bells().ring_controller();
+        self.notifiers().wake_controller();
         Ok(forgotten)
     }
 }
 
-/// Names the jobs of an agent to the controller.
-async fn note_jobs(tx: &mut Tx<'_>, agent: Uuid) -> Result<(), Error> {
+/// Marks the jobs of an agent as changed, for the controller.
+async fn mark_jobs_changed(tx: &mut Tx<'_>, agent: Uuid) -> Result<(), Error> {
     for job in tx.jobs_of_agent(agent).await? {
-        tx.note_change(&job).await?;
+        tx.mark_changed(&job).await?;
     }
     Ok(())
 }
 
-/// Refuses to forget an agent that lives: its commands would go on beside those that take their place.
+/// Refuses to forget a live agent: its commands would run beside those that replace them.
 fn refuse_alive(agent: &Agent, now: Timestamp) -> Result<(), Error> {
-    let heard = now - agent.seen_at;
-    if agent.left_at.is_some() || heard > silence() {
+    let silent_for = now - agent.seen_at;
+    if agent.left_at.is_some() || silent_for > silence() {
         return Ok(());
     }
-    let secs = heard.num_seconds().max(0);
+    let secs = silent_for.num_seconds().max(0);
     Err(Error::Refused(Refusal {
         code: RefusalCode::Frozen,
-        message: format!("agent {} was heard {secs} s ago, and its commands may still run", agent.name),
+        message: format!("agent {} sent a heartbeat {secs} s ago, so its commands may still run", agent.name),
         hint: Some(format!(
-            "stop it and its commands first; if nothing of it runs: tidemill agent forget {} --force",
+            "stop the agent and its commands; if nothing of it runs: tidemill agent forget {} --force",
             agent.agent_id
         )),
     }))

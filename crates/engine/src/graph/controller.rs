@@ -1,67 +1,66 @@
-//! The controller: the only one that changes the state of jobs.
+//! The controller: the only process that changes the state of jobs.
 //!
-//! It keeps the live jobs in memory, because nobody else changes them; reads what was named to it; decides; and
-//! writes one step in one transaction, guarded by its lease. Now and then it reads everything again. Whatever goes
-//! wrong with a step, it forgets what it believed and reads everything.
+//! It holds the live jobs in memory, because no other process changes them. It reads the changes, decides, and writes
+//! in one transaction, fenced by its lease. From time to time it reads everything again. After any error in a write
+//! it discards its state and reads everything.
 
 mod decide;
+mod failed_agents;
+mod free_slots;
+mod job;
 mod memory;
-mod stops;
-mod tried;
+mod stop_orders;
 mod write;
 
-pub use write::{Draft, Written};
+pub use write::{Draft, WriteOutcome};
 
 use super::Graphs;
 use super::reports::silence;
-use crate::patience::chain;
 use crate::presence::Identity;
+use crate::retry_policy::chain;
 use chrono::TimeDelta;
 use memory::Memory;
 use tidemill_core::Timestamp;
 use tidemill_core::limits::AGENT_MEMORY_DAYS;
-use tidemill_store::{Class, Error, Held, Lease, Look, catch_panic};
+use tidemill_store::{Class, ControllerSnapshot, Error, Lease, LeaseOutcome, catch_panic};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// Subjects that are read at once.
+/// Changes that are read at once.
 const CHANGES_MAX: usize = 1_000;
 
-/// What one look led to.
+/// Report of one pass.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pass {
-    /// Whether this process acts at all.
+    /// Whether this process is the controller.
     pub acts: bool,
-    /// Whether everything was read.
     pub full: bool,
-    /// Jobs that were changed.
     pub changed: usize,
-    /// Live jobs.
     pub live: usize,
     /// Whether there is more to do at once.
     pub more: bool,
 }
 
-/// One process that would control, or does.
+/// A controller process, active or standby.
 #[derive(Debug)]
 pub struct Controller {
     graphs: Graphs,
     id: Uuid,
     name: String,
     lease: Option<Lease>,
-    /// When the lease was last renewed, and since when it is ours.
+    /// When the lease was last renewed; `since` is when this process acquired it.
     renewed_at: Option<Timestamp>,
     since: Timestamp,
     memory: Memory,
-    /// When everything was last read; not yet, or not to be trusted any more, without it.
+    /// When everything was last read; `None` if the state is missing or outdated.
     read_at: Option<Timestamp>,
-    /// The last time that the database told, and when that was here.
-    told: Option<(Timestamp, Instant)>,
+    /// The database's last known time, and when it was read by our clock.
+    database_time: Option<(Timestamp, Instant)>,
 }
 
 impl Graphs {
-    /// A controller of this name, which holds nothing yet.
+    /// Creates a controller without a lease.
     pub fn controller(&self, name: &str) -> Controller {
         Controller {
             graphs: self.clone(),
@@ -72,40 +71,40 @@ impl Graphs {
             since: Timestamp::MIN_UTC,
             memory: Memory::default(),
             read_at: None,
-            told: None,
+            database_time: None,
         }
     }
 
-    /// Controls until told to stop. Several processes may: one acts, and another takes over when it does not renew
-    /// its lease.
+    /// Controls until `stop` is set. Several processes may run this: one is active, and another takes over when the
+    /// lease expires.
     pub async fn control(&self, identity: Identity, mut stop: watch::Receiver<bool>) -> Result<(), Error> {
         let mut controller = self.controller(&identity.name);
-        let mut bell = self.bells().controller.subscribe();
+        let mut wakeups = self.notifiers().controller.subscribe();
         while !*stop.borrow() {
-            bell.mark_unchanged();
+            wakeups.mark_unchanged();
             let tick = catch_panic(controller.tick()).await;
             let tick = tick.unwrap_or_else(|panic| Err(Error::Panicked { panic }));
             if let Err(Error::Panicked { .. }) = &tick {
-                // What it believed may be half changed: everything is read again.
+                // The state may be inconsistent after a panic, so everything is read again.
                 controller.memory = Memory::default();
                 controller.read_at = None;
             }
             let wait = match tick {
                 Ok(pass) if pass.more => continue,
-                Ok(pass) if pass.acts && pass.live > 0 => self.settings.look,
-                Ok(_) => self.settings.look_idle,
+                Ok(pass) if pass.acts && pass.live > 0 => self.settings.poll_every,
+                Ok(_) => self.settings.poll_idle_every,
                 Err(error) if error.class() == Class::Transient => {
-                    tracing::warn!("the controller could not go on: {}", chain(&error));
-                    self.settings.look_idle
+                    tracing::warn!("the controller pass failed: {}", chain(&error));
+                    self.settings.poll_idle_every
                 }
                 Err(error) => {
-                    tracing::error!("the controller could not go on: {}", chain(&error));
-                    self.settings.look_idle
+                    tracing::error!("the controller pass failed: {}", chain(&error));
+                    self.settings.poll_idle_every
                 }
             };
             tokio::select! {
                 _ = stop.changed() => {}
-                _ = bell.changed() => {}
+                _ = wakeups.changed() => {}
                 () = tokio::time::sleep(wait) => {}
             }
         }
@@ -115,7 +114,7 @@ impl Graphs {
 }
 
 impl Controller {
-    /// Looks, decides and writes, once.
+    /// Reads, decides and writes once.
     pub async fn tick(&mut self) -> Result<Pass, Error> {
         let Some(draft) = self.draft().await? else {
             return Ok(Pass::default());
@@ -123,79 +122,79 @@ impl Controller {
         let (full, changed) = (draft.full, draft.jobs.len());
         let more = draft.more;
         let written = self.write(draft).await?;
-        let again =
-            written == Written::Moved || (written == Written::Done && (more || !self.memory.is_settled()));
-        let acts = written != Written::Stale;
+        let again = written == WriteOutcome::Moved
+            || (written == WriteOutcome::Done && (more || !self.memory.is_settled()));
+        let acts = written != WriteOutcome::Stale;
         Ok(Pass { acts, full, changed, live: self.memory.live(), more: again })
     }
 
-    /// Looks and decides, and writes nothing yet. Nothing: another process acts.
+    /// Reads and decides, but writes nothing yet. Returns `None` if another process controls.
     pub async fn draft(&mut self) -> Result<Option<Draft>, Error> {
-        if !self.hold().await? {
+        if !self.hold_lease().await? {
             return Ok(None);
         }
         let full = self.is_pass_due();
         let runs = self.memory.take_runs();
         let store = self.graphs.engine.store();
         let memory = TimeDelta::days(AGENT_MEMORY_DAYS);
-        let look = store.look(full, runs, CHANGES_MAX, memory, self.graphs.now()).await;
-        let look = match look {
-            Ok(look) => look,
+        let snapshot = store.controller_snapshot(full, runs, CHANGES_MAX, memory, self.graphs.now()).await;
+        let snapshot = match snapshot {
+            Ok(snapshot) => snapshot,
             Err(error) => {
-                // The runs that were to be read are not remembered.
+                // The runs to read were taken from the state and are lost now.
                 self.read_at = None;
                 return Err(error);
             }
         };
-        self.told = Some((look.now, Instant::now()));
-        Ok(Some(self.decide(look)))
+        self.database_time = Some((snapshot.now, Instant::now()));
+        Ok(Some(self.decide(snapshot)))
     }
 
-    fn decide(&mut self, look: Look) -> Draft {
-        let (now, full) = (look.now, look.full);
-        let more = look.changes.len() >= CHANGES_MAX;
-        let (changes, open) = (look.changes.clone(), look.open.clone());
+    fn decide(&mut self, snapshot: ControllerSnapshot) -> Draft {
+        let (now, full) = (snapshot.now, snapshot.full);
+        let more = snapshot.changes.len() >= CHANGES_MAX;
+        let (changes, open) = (snapshot.changes.clone(), snapshot.open.clone());
         if full {
-            self.memory = self.memory.anew();
+            self.memory = self.memory.reset();
             self.read_at = Some(now);
         }
-        self.memory.take_in(look, self.since, silence());
+        self.memory.apply_snapshot(snapshot, self.since, silence());
         let mut draft = decide::decide(&mut self.memory, now, self.graphs.settings.batch);
         draft.full = full;
         draft.changes = changes;
         draft.run_ends.extend(open);
-        draft.more = more || self.memory.has_runs() || self.memory.is_wrong();
-        if self.memory.is_wrong() {
+        draft.more = more || self.memory.has_runs() || self.memory.is_outdated();
+        if self.memory.is_outdated() {
             self.read_at = None;
         }
         draft
     }
 
-    /// Writes what was decided, if this process still controls.
-    pub async fn write(&mut self, draft: Draft) -> Result<Written, Error> {
-        let Some(lease) = self.lease else { return Ok(Written::Stale) };
+    /// Writes a draft if this process still controls.
+    pub async fn write(&mut self, draft: Draft) -> Result<WriteOutcome, Error> {
+        let Some(lease) = self.lease else { return Ok(WriteOutcome::Stale) };
         if draft.is_empty() {
-            return Ok(Written::Done);
+            return Ok(WriteOutcome::Done);
         }
         let has_orders = !draft.tasks.is_empty();
         let written = write::write(self.graphs.engine.store(), lease, &self.name, draft).await;
         match written {
-            Ok(Written::Done) => {
+            Ok(WriteOutcome::Done) => {
                 if has_orders {
-                    self.graphs.bells().ring_agents();
+                    self.graphs.notifiers().wake_agents();
                 }
             }
-            Ok(Written::Moved) | Err(_) => self.read_at = None,
-            Ok(Written::Stale) => self.lose(),
+            Ok(WriteOutcome::Moved) | Err(_) => self.read_at = None,
+            Ok(WriteOutcome::Stale) => self.lose(),
         }
         written
     }
 
-    /// Whether this process controls: it renews its lease, or takes one that is over.
-    async fn hold(&mut self) -> Result<bool, Error> {
+    /// Whether this process controls: it renews its lease, or acquires an expired one.
+    async fn hold_lease(&mut self) -> Result<bool, Error> {
         let span = TimeDelta::from_std(self.graphs.settings.lease).unwrap_or(TimeDelta::MAX);
         let fresh =
-            self.renewed_at.zip(self.about_now()).is_some_and(|(renewed, now)| now - renewed < span / 3);
+            self.renewed_at.zip(self.estimated_now()).is_some_and(|(renewed, now)| now - renewed < span / 3);
         if self.lease.is_some() && fresh {
             return Ok(true);
         }
@@ -207,58 +206,58 @@ impl Controller {
             .write(move |mut tx| {
                 Box::pin(async move {
                     let now = tx.database_now(now).await?;
-                    let held = tx.hold_controller(id, &name, ours, now + span, now).await?;
+                    let held = tx.acquire_lease(id, &name, ours, now + span, now).await?;
                     Ok((held, now))
                 })
             })
             .await?;
         match held {
-            Held::Renewed(lease) => self.lease = Some(lease),
-            Held::Taken(lease) => {
-                tracing::info!(epoch = lease.epoch, "{} controls from now on", self.name);
+            LeaseOutcome::Renewed(lease) => self.lease = Some(lease),
+            LeaseOutcome::Acquired(lease) => {
+                tracing::info!(epoch = lease.epoch, "{} is the controller now", self.name);
                 self.lease = Some(lease);
                 self.since = now;
                 self.read_at = None;
             }
-            Held::Others(_) => {
+            LeaseOutcome::HeldByOther(_) => {
                 if self.lease.is_some() {
                     self.lose();
                 }
                 return Ok(false);
             }
         }
-        (self.renewed_at, self.told) = (Some(now), Some((now, Instant::now())));
+        (self.renewed_at, self.database_time) = (Some(now), Some((now, Instant::now())));
         Ok(true)
     }
 
     fn is_pass_due(&self) -> bool {
         let every = TimeDelta::from_std(self.graphs.settings.pass).unwrap_or(TimeDelta::MAX);
-        self.read_at.zip(self.about_now()).is_none_or(|(read, now)| now - read >= every)
+        self.read_at.zip(self.estimated_now()).is_none_or(|(read, now)| now - read >= every)
     }
 
-    /// About what time it is, without asking the database.
-    fn about_now(&self) -> Option<Timestamp> {
-        let passed = |(told, since): (Timestamp, Instant)| {
-            told + TimeDelta::from_std(since.elapsed()).unwrap_or(TimeDelta::zero())
+    /// Estimates the database's time without a query.
+    fn estimated_now(&self) -> Option<Timestamp> {
+        let passed = |(time, since): (Timestamp, Instant)| {
+            time + TimeDelta::from_std(since.elapsed()).unwrap_or(TimeDelta::zero())
         };
-        self.graphs.now().or_else(|| self.told.map(passed))
+        self.graphs.now().or_else(|| self.database_time.map(passed))
     }
 
-    /// Another process controls: nothing that is believed here counts.
+    /// Discards the state because another process controls.
     fn lose(&mut self) {
-        tracing::warn!("{} does not control any more", self.name);
+        tracing::warn!("{} is no longer the controller", self.name);
         self.lease = None;
         self.renewed_at = None;
         self.read_at = None;
         self.memory = Memory::default();
     }
 
-    /// Lets another process take over at once.
+    /// Releases the lease, so that another process can take over at once.
     pub async fn release(&mut self) {
         let Some(lease) = self.lease.take() else { return };
-        let released = self.graphs.engine.store().release_controller(lease, self.graphs.now()).await;
+        let released = self.graphs.engine.store().release_lease(lease, self.graphs.now()).await;
         if let Err(error) = released {
-            tracing::warn!("could not give the lease back: {}", chain(&error));
+            tracing::warn!("could not release the controller lease: {}", chain(&error));
         }
     }
 }

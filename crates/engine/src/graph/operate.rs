@@ -1,38 +1,37 @@
-//! What people do to graphs that exist: cancel, retry.
+//! Operations on existing graphs: cancel and retry.
 
 use super::Graphs;
-use super::reuse::Reach;
+use super::reuse::OutputLocations;
 use super::submit::{check_room, keep, new_job, quoted};
 use std::collections::{BTreeSet, HashSet};
 use tidemill_core::event::Level;
 use tidemill_core::job::StatusCode;
-use tidemill_core::run::{Cancelled, Lane, QueueRun, Retried, Run, RunState};
+use tidemill_core::run::{CancelOutcome, Lane, QueueRun, RetryOutcome, Run, RunState};
 use tidemill_core::{RunId, Timestamp};
 use tidemill_store::{Error, NewGraph, NewJob, OldJob, RefusalCode, Tx};
 
-/// What a cancel did.
+/// Outcome of a cancel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CancelledGraph {
-    /// Jobs that were asked to stop, and had not been asked before.
+pub struct GraphCancelOutcome {
+    /// Number of jobs for which a cancel was newly requested.
     pub jobs: u64,
-    /// What it means for the run.
-    pub outcome: Cancelled,
+    pub outcome: CancelOutcome,
 }
 
 impl Graphs {
-    /// Stops a graph, or some of its jobs by their names. The controller does it; asked twice, it is one wish.
+    /// Requests that a graph, or some of its jobs by name, stops. The controller executes the request. Idempotent.
     pub async fn cancel(
         &self,
         run: &RunId,
         jobs: &[String],
         by: &str,
         reason: Option<&str>,
-    ) -> Result<CancelledGraph, Error> {
+    ) -> Result<GraphCancelOutcome, Error> {
         tidemill_core::request::check_request_by(by, reason)?;
         let cancelled = self
             .engine
-            .patience
-            .settle("cancel a graph", || {
+            .retry_policy
+            .retry("cancel a graph", || {
                 let (run, jobs, by, now) = (run.clone(), jobs.to_vec(), by.to_owned(), self.now());
                 let reason = reason.map(str::to_owned);
                 self.engine.store().write(move |mut tx| {
@@ -40,19 +39,19 @@ impl Graphs {
                 })
             })
             .await?;
-        self.bells().ring_controller();
+        self.notifiers().wake_controller();
         Ok(cancelled)
     }
 
-    /// Queues a successor of a graph that has ended. What succeeded is reused; what did not runs again, or the
-    /// named jobs and everything after them.
-    pub async fn retry(&self, run: &RunId, jobs: &[String], by: &str) -> Result<Retried, Error> {
+    /// Queues a successor of an ended graph. Succeeded jobs are reused. All other jobs run again; if `jobs` is not
+    /// empty, these jobs and all that depend on them run again instead.
+    pub async fn retry(&self, run: &RunId, jobs: &[String], by: &str) -> Result<RetryOutcome, Error> {
         tidemill_core::request::check_request_by(by, None)?;
         let next = self.engine.clock().run_id();
         let retried = self
             .engine
-            .patience
-            .settle("retry a graph", || {
+            .retry_policy
+            .retry("retry a graph", || {
                 let (run, jobs, by, now) = (run.clone(), jobs.to_vec(), by.to_owned(), self.now());
                 let next = next.clone();
                 self.engine.store().write(move |mut tx| {
@@ -60,19 +59,19 @@ impl Graphs {
                 })
             })
             .await?;
-        self.bells().ring_controller();
+        self.notifiers().wake_controller();
         Ok(retried)
     }
 }
 
-/// The run of a graph, which must exist.
+/// Returns the run of a graph, or an error if it does not exist.
 async fn graph_run(tx: &mut Tx<'_>, run: &RunId) -> Result<Run, Error> {
     let found = tx.run(run).await?.filter(|found| found.lane == Lane::Graph);
     found.ok_or_else(|| unknown(run))
 }
 
 pub(super) fn unknown(run: &RunId) -> Error {
-    Error::refused(RefusalCode::UnknownRun, format!("there is no graph `{run}`"))
+    Error::refused(RefusalCode::UnknownRun, format!("graph `{run}` does not exist"))
 }
 
 async fn cancel(
@@ -82,12 +81,12 @@ async fn cancel(
     by: &str,
     reason: Option<&str>,
     now: Option<Timestamp>,
-) -> Result<CancelledGraph, Error> {
+) -> Result<GraphCancelOutcome, Error> {
     let found = graph_run(tx, run).await?;
     check_names(tx, run, names).await?;
     if found.status.is_terminal() {
-        tx.unchanged();
-        return Ok(CancelledGraph { jobs: 0, outcome: Cancelled::Ended });
+        tx.skip_audit();
+        return Ok(GraphCancelOutcome { jobs: 0, outcome: CancelOutcome::Ended });
     }
     let jobs = tx.cancel_jobs(run, names, by, now).await?;
     if jobs > 0 {
@@ -96,12 +95,12 @@ async fn cancel(
         }
         let what = if names.is_empty() { "the graph".to_owned() } else { names_of(names) };
         let why = reason.map_or_else(String::new, |reason| format!(": {reason}"));
-        let told = format!("{by} asked {what} to stop{why}");
-        tx.note_request(run, Level::Warn, &told, now).await?;
-        // Last, as in a step of the controller: jobs, runs, changes.
-        tx.note_change(run.as_str()).await?;
+        let text = format!("{by} asked {what} to stop{why}");
+        tx.record_request(run, Level::Warn, &text, now).await?;
+        // Last, in the same lock order as the controller: jobs, runs, changes.
+        tx.mark_changed(run.as_str()).await?;
     }
-    Ok(CancelledGraph { jobs, outcome: Cancelled::Requested })
+    Ok(GraphCancelOutcome { jobs, outcome: CancelOutcome::Requested })
 }
 
 fn names_of(names: &[String]) -> String {
@@ -109,18 +108,18 @@ fn names_of(names: &[String]) -> String {
     format!("job {}", quoted(&names))
 }
 
-/// Refuses names that no job of the run has.
+/// Refuses names of unknown jobs.
 async fn check_names(tx: &mut Tx<'_>, run: &RunId, names: &[String]) -> Result<(), Error> {
     if names.is_empty() {
         return Ok(());
     }
     let known = tx.job_names(run, names.to_vec()).await?;
-    let strange: Vec<&str> =
+    let unknown_names: Vec<&str> =
         names.iter().map(String::as_str).filter(|name| !known.iter().any(|known| known == name)).collect();
-    if strange.is_empty() {
+    if unknown_names.is_empty() {
         return Ok(());
     }
-    Err(Error::refused(RefusalCode::UnknownJob, format!("graph {run} has no job {}", quoted(&strange))))
+    Err(Error::refused(RefusalCode::UnknownJob, format!("graph {run} has no job {}", quoted(&unknown_names))))
 }
 
 async fn retry(
@@ -130,14 +129,14 @@ async fn retry(
     by: &str,
     next: &RunId,
     now: Option<Timestamp>,
-) -> Result<Retried, Error> {
+) -> Result<RetryOutcome, Error> {
     let found = graph_run(tx, run).await?;
     check_names(tx, run, names).await?;
     if let Some(run_id) = tx.successor(run).await? {
-        return Ok(Retried { created: run_id == *next, run_id });
+        return Ok(RetryOutcome { created: run_id == *next, run_id });
     }
     if !found.status.is_terminal() {
-        let message = format!("graph {run} is {}: only what has ended is tried again", found.status);
+        let message = format!("graph {run} is {}; only an ended graph can be retried", found.status);
         return Err(Error::refused(RefusalCode::NotRetryable, message));
     }
     let moment = tx.database_now(now).await?;
@@ -162,12 +161,12 @@ async fn retry(
     };
     keep(tx, &new, &jobs, moment).await?;
     let reused = jobs.iter().filter(|job| job.reused.is_some()).count();
-    let told = format!("{by} tries graph {run} again; {reused} of {} jobs are reused", jobs.len());
-    tx.note_request(&run_id, Level::Info, &told, now).await?;
-    Ok(Retried { run_id, created: true })
+    let text = format!("{by} tries graph {run} again; {reused} of {} jobs are reused", jobs.len());
+    tx.record_request(&run_id, Level::Info, &text, now).await?;
+    Ok(RetryOutcome { run_id, created: true })
 }
 
-/// A successor of a run that succeeded, of which somebody wants jobs again.
+/// Creates a successor of a succeeded run whose jobs are to run again.
 async fn follow(tx: &mut Tx<'_>, found: &Run, next: &RunId, now: Option<Timestamp>) -> Result<RunId, Error> {
     let mut request = QueueRun::new(&found.project_id, found.env_id.name());
     request.metadata = serde_json::json!({"graph": found.metadata.get("graph")});
@@ -179,7 +178,7 @@ async fn follow(tx: &mut Tx<'_>, found: &Run, next: &RunId, now: Option<Timestam
     Ok(next.clone())
 }
 
-/// The jobs of a successor.
+/// Selects the jobs of a successor.
 async fn choose_again(
     tx: &mut Tx<'_>,
     run: &RunId,
@@ -192,17 +191,19 @@ async fn choose_again(
         old.iter().filter(|job| succeeded(job)).map(|job| job.spec.name.as_str()).collect();
     let names: HashSet<&str> = names.iter().map(String::as_str).collect();
     let mut again: BTreeSet<&str> = BTreeSet::new();
-    // From the beginning: what is needed stands before what needs it.
+    // Forwards: needed jobs come before the jobs that need them.
     for job in &old {
-        let asked = if names.is_empty() { !succeeded(job) } else { names.contains(job.spec.name.as_str()) };
-        if asked || job.spec.needs.iter().any(|need| again.contains(need.as_str())) {
+        let is_requested =
+            if names.is_empty() { !succeeded(job) } else { names.contains(job.spec.name.as_str()) };
+        if is_requested || job.spec.needs.iter().any(|need| again.contains(need.as_str())) {
             again.insert(&job.spec.name);
         }
     }
-    let reach = Reach::read(tx, old.iter().filter(|job| succeeded(job)).map(|job| &job.last)).await?;
+    let locations =
+        OutputLocations::read(tx, old.iter().filter(|job| succeeded(job)).map(|job| &job.last)).await?;
     let mut good = good;
-    // From the end: what did not succeed and is needed after all runs too, and so does what succeeded and whose files
-    // nobody can bring any more; what is not needed is left out.
+    // Backwards: a needed job also runs again if it did not succeed or if its outputs can no longer be brought. Jobs
+    // that are not needed are left out.
     let mut wanted = again.clone();
     if names.is_empty() {
         wanted.extend(old.iter().map(|job| job.spec.name.as_str()));
@@ -210,7 +211,7 @@ async fn choose_again(
     for job in old.iter().rev() {
         if again.contains(job.spec.name.as_str()) {
             let reused = job.spec.needs.iter().filter(|need| !again.contains(need.as_str()));
-            for need in reach.lacking(reused) {
+            for need in locations.unreachable_needs(reused) {
                 good.remove(need.as_str());
             }
             for need in &job.spec.needs {
@@ -222,7 +223,7 @@ async fn choose_again(
         }
     }
     if again.is_empty() {
-        let message = format!("every job of graph {run} succeeded: name the ones to run again");
+        let message = format!("every job of graph {run} succeeded; name the jobs to run again");
         return Err(Error::refused(RefusalCode::NotRetryable, message));
     }
     let chosen = old.iter().filter(|job| wanted.contains(job.spec.name.as_str()) || succeeded(job));

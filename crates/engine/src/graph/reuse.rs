@@ -1,30 +1,29 @@
-//! Which results of earlier runs can be reused: those whose files are still there, and can be brought together.
+//! Which results of earlier runs can be reused: those whose files still exist and can be brought together.
 
 use std::collections::BTreeMap;
-use tidemill_core::graph::place::{Held, out_of_reach};
+use tidemill_core::graph::placement::{LocalOutputs, jobs_to_rerun};
 use tidemill_store::{Error, LatestJob, Tx};
 
-/// Where the files are that jobs left and no store has, by the names of the jobs.
-pub(super) struct Reach(BTreeMap<String, Vec<Held>>);
+/// Locations of outputs that are only on agents' disks, by job name.
+pub(super) struct OutputLocations(BTreeMap<String, Vec<LocalOutputs>>);
 
-impl Reach {
-    /// Reads where they are. Until the step ends nobody removes any of them.
+impl OutputLocations {
+    /// Reads the locations. They cannot be released before the transaction ends.
     pub(super) async fn read<'a>(
         tx: &mut Tx<'_>,
         jobs: impl Iterator<Item = &'a LatestJob>,
     ) -> Result<Self, Error> {
-        let held = tx.held_by(jobs.map(|job| job.job_id.clone()).collect()).await?;
-        let mut files: BTreeMap<String, Vec<Held>> = BTreeMap::new();
+        let held = tx.held_outputs(jobs.map(|job| job.job_id.clone()).collect()).await?;
+        let mut files: BTreeMap<String, Vec<LocalOutputs>> = BTreeMap::new();
         for (_, held) in held {
             files.entry(held.job.clone()).or_default().push(held);
         }
         Ok(Self(files))
     }
 
-    /// Of needed jobs whose results would be reused: those that have to run again, because a job that needs all of them
-    /// could not get what they left.
-    pub(super) fn lacking<'a>(&self, needs: impl Iterator<Item = &'a String>) -> Vec<String> {
-        let held: Vec<Held> = needs.filter_map(|need| self.0.get(need)).flatten().cloned().collect();
-        out_of_reach(&held).into_iter().map(str::to_owned).collect()
+    /// Returns the jobs among `needs` that have to run again, because one job could not get the outputs of all of them.
+    pub(super) fn unreachable_needs<'a>(&self, needs: impl Iterator<Item = &'a String>) -> Vec<String> {
+        let held: Vec<LocalOutputs> = needs.filter_map(|need| self.0.get(need)).flatten().cloned().collect();
+        jobs_to_rerun(&held).into_iter().map(str::to_owned).collect()
     }
 }

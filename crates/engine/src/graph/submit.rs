@@ -1,14 +1,14 @@
-//! Submitting a graph: every fault at once, and everything of it in one commit.
+//! Submission of a graph: reports all errors of the definition at once, and writes everything in one commit.
 
 use super::Graphs;
-use super::reuse::Reach;
+use super::reuse::OutputLocations;
 use chrono::TimeDelta;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use tidemill_core::digest::sha256_hex;
 use tidemill_core::event::Level;
-use tidemill_core::graph::share::{self, Shape};
-use tidemill_core::graph::{Graph, GraphFault, JobSpec, parse, plan};
+use tidemill_core::graph::assignment::{self, Requirements};
+use tidemill_core::graph::{DefinitionError, Graph, JobSpec, parse, plan};
 use tidemill_core::job::StatusCode;
 use tidemill_core::limits::{AGENT_MEMORY_DAYS, GRAPH_BYTES_MAX};
 use tidemill_core::run::QueueRun;
@@ -16,38 +16,34 @@ use tidemill_core::task::job_id;
 use tidemill_core::{RunId, Timestamp};
 use tidemill_store::{Error, LatestJob, NewGraph, NewJob, Refusal, RefusalCode, Tx};
 
-/// Faults that are told at once, where they are not in the text.
-const TOLD_MAX: usize = 20;
+/// Most errors or names that one message lists.
+const LISTED_MAX: usize = 20;
 
-/// What somebody submits.
+/// Request to submit a graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubmitGraph {
-    /// The project.
     pub project: String,
-    /// The environment, by its name within the project.
+    /// Name of the environment within the project.
     pub env: String,
-    /// The definition, as text.
     pub text: String,
-    /// The jobs that are asked for; all of them where it is empty.
+    /// Names of the requested jobs; empty for all.
     pub only: Vec<String>,
-    /// Whose outputs are shared, if not those that the definition names.
+    /// Workspace whose outputs are shared; the default is the definition's.
     pub workspace: Option<String>,
-    /// Whether jobs that are only needed run again although they have succeeded before.
+    /// Runs needed jobs again even if an earlier result could be reused.
     pub rerun_needed: bool,
-    /// Larger is first, in lists.
+    /// Higher values come first in lists.
     pub priority: i32,
-    /// Makes asking twice the same as asking once.
+    /// A repeated request with the same key returns the first run.
     pub idempotency_key: Option<String>,
-    /// The commit that it is about.
     pub git_sha: Option<String>,
-    /// The branch or tag that it is about.
     pub git_ref: Option<String>,
-    /// Who submits it.
+    /// The user that submits it.
     pub by: String,
 }
 
 impl SubmitGraph {
-    /// A submission with every default.
+    /// Creates a submission with defaults.
     pub fn new(
         project: impl Into<String>,
         env: impl Into<String>,
@@ -70,33 +66,30 @@ impl SubmitGraph {
     }
 }
 
-/// What became of a submission.
+/// Outcome of a submission.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Submitted {
-    /// The run.
+pub struct SubmitOutcome {
     pub run_id: RunId,
-    /// Whether this call made it.
+    /// Whether this call created the run.
     pub created: bool,
-    /// Jobs that it has.
+    /// Number of jobs of the run.
     pub jobs: usize,
-    /// Jobs whose results were taken over.
+    /// Number of jobs whose earlier result is reused.
     pub reused: usize,
 }
 
-/// Why a submission was refused.
+/// Error of a submission.
 #[derive(Debug, thiserror::Error)]
-pub enum SubmitFault {
-    /// The definition is not sound.
-    #[error("the graph has {} faults", .0.len())]
-    Faults(Vec<GraphFault>),
-    /// Something else.
+pub enum SubmitError {
+    #[error("the graph definition has {} errors", .0.len())]
+    Definition(Vec<DefinitionError>),
     #[error(transparent)]
     Store(#[from] Error),
 }
 
-/// A submission that was read and found to be sound.
-struct Prepared {
-    ask: SubmitGraph,
+/// A parsed and validated submission.
+struct Submission {
+    input: SubmitGraph,
     graph: Graph,
     workspace: String,
     digest: String,
@@ -104,67 +97,68 @@ struct Prepared {
 }
 
 impl Graphs {
-    /// Submits a graph. The same key and the same request give the run that exists.
-    pub async fn submit(&self, ask: SubmitGraph) -> Result<Submitted, SubmitFault> {
-        let prepared = Arc::new(prepare(ask)?);
+    /// Submits a graph. A repeated request with the same idempotency key returns the existing run.
+    pub async fn submit(&self, input: SubmitGraph) -> Result<SubmitOutcome, SubmitError> {
+        let prepared = Arc::new(prepare(input)?);
         let run_id = self.engine.clock().run_id();
         let submitted = self
             .engine
-            .patience
-            .settle("submit a graph", || {
+            .retry_policy
+            .retry("submit a graph", || {
                 let (prepared, run_id, now) = (prepared.clone(), run_id.clone(), self.now());
                 self.engine.store().write(move |mut tx| {
                     Box::pin(async move { submit(&mut tx, &prepared, &run_id, now).await })
                 })
             })
             .await?;
-        self.bells().ring_controller();
-        // An answer that was lost and asked again says "not created"; our own id says otherwise.
+        self.notifiers().wake_controller();
+        // If the first answer was lost, the retry returns `created: false`, but with our own id.
         let created = submitted.created || submitted.run_id == run_id;
-        Ok(Submitted { created, ..submitted })
+        Ok(SubmitOutcome { created, ..submitted })
     }
 }
 
-fn prepare(ask: SubmitGraph) -> Result<Prepared, SubmitFault> {
-    if ask.text.len() > GRAPH_BYTES_MAX {
-        let message = format!("the graph has {} bytes; {GRAPH_BYTES_MAX} are allowed", ask.text.len());
+fn prepare(input: SubmitGraph) -> Result<Submission, SubmitError> {
+    if input.text.len() > GRAPH_BYTES_MAX {
+        let message =
+            format!("the graph has {} bytes, more than the limit of {GRAPH_BYTES_MAX}", input.text.len());
         return Err(Error::refused(RefusalCode::TooLarge, message).into());
     }
-    let graph = parse(&ask.text).map_err(SubmitFault::Faults)?;
+    let graph = parse(&input.text).map_err(SubmitError::Definition)?;
     let names: BTreeSet<&str> = graph.jobs.iter().map(|job| job.name.as_str()).collect();
-    let strange: Vec<&str> =
-        ask.only.iter().map(String::as_str).filter(|name| !names.contains(name)).collect();
-    if !strange.is_empty() {
-        let message = format!("the graph has no job {}", quoted(&strange));
+    let unknown_names: Vec<&str> =
+        input.only.iter().map(String::as_str).filter(|name| !names.contains(name)).collect();
+    if !unknown_names.is_empty() {
+        let message = format!("the graph has no job {}", quoted(&unknown_names));
         return Err(Error::refused(RefusalCode::BadValue, message).into());
     }
-    let shared = ask.workspace.clone().or_else(|| graph.workspace.clone()).or_else(|| graph.name.clone());
+    let shared = input.workspace.clone().or_else(|| graph.workspace.clone()).or_else(|| graph.name.clone());
     let workspace = shared.unwrap_or_else(|| "default".to_owned());
-    let digest = sha256_hex(ask.text.as_bytes());
-    let mut request = QueueRun::new(&ask.project, &ask.env);
+    let digest = sha256_hex(input.text.as_bytes());
+    let mut request = QueueRun::new(&input.project, &input.env);
     request.metadata = serde_json::json!({"graph": {
         "name": graph.name,
         "workspace": workspace,
         "digest": digest,
-        "only": ask.only,
-        "rerun_needed": ask.rerun_needed,
+        "only": input.only,
+        "rerun_needed": input.rerun_needed,
     }});
-    request.idempotency_key.clone_from(&ask.idempotency_key);
-    request.git_sha.clone_from(&ask.git_sha);
-    request.git_ref.clone_from(&ask.git_ref);
-    request.priority = ask.priority;
+    request.idempotency_key.clone_from(&input.idempotency_key);
+    request.git_sha.clone_from(&input.git_sha);
+    request.git_ref.clone_from(&input.git_ref);
+    request.priority = input.priority;
     request.check().map_err(Error::from)?;
-    let request = request.normal();
-    Ok(Prepared { ask, graph, workspace, digest, request })
+    let request = request.normalized();
+    Ok(Submission { input, graph, workspace, digest, request })
 }
 
 async fn submit(
     tx: &mut Tx<'_>,
-    prepared: &Prepared,
+    prepared: &Submission,
     run_id: &RunId,
     now: Option<Timestamp>,
-) -> Result<Submitted, Error> {
-    let Prepared { ask, graph, workspace, digest, request } = prepared;
+) -> Result<SubmitOutcome, Error> {
+    let Submission { input, graph, workspace, digest, request } = prepared;
     let moment = tx.database_now(now).await?;
     let queued = tx.queue_run(request, run_id, now).await?;
     if !queued.created {
@@ -172,29 +166,29 @@ async fn submit(
         let counts = known.map(|known| known.counts).unwrap_or_default();
         let count = |count: i64| usize::try_from(count).unwrap_or(0);
         let (jobs, reused) = (count(counts.total), count(counts.reused));
-        return Ok(Submitted { run_id: queued.run_id, created: false, jobs, reused });
+        return Ok(SubmitOutcome { run_id: queued.run_id, created: false, jobs, reused });
     }
     tx.mark_graph_run(run_id).await?;
     let jobs = choose(tx, prepared, run_id).await?;
-    check_room(tx, &jobs, &ask.project, moment).await?;
+    check_room(tx, &jobs, &input.project, moment).await?;
     let new = NewGraph {
         run_id: run_id.clone(),
-        project_id: ask.project.clone(),
+        project_id: input.project.clone(),
         name: graph.name.clone(),
         workspace: workspace.clone(),
         digest: digest.clone(),
-        only: ask.only.clone(),
-        rerun_needed: ask.rerun_needed,
-        submitted_by: ask.by.clone(),
+        only: input.only.clone(),
+        rerun_needed: input.rerun_needed,
+        submitted_by: input.by.clone(),
     };
     let reused = jobs.iter().filter(|job| job.reused.is_some()).count();
     keep(tx, &new, &jobs, moment).await?;
-    let told = format!("{} submitted a graph of {} jobs; {reused} of them are reused", ask.by, jobs.len());
-    tx.note_request(run_id, Level::Info, &told, now).await?;
-    Ok(Submitted { run_id: run_id.clone(), created: true, jobs: jobs.len(), reused })
+    let text = format!("{} submitted a graph of {} jobs; {reused} of them are reused", input.by, jobs.len());
+    tx.record_request(run_id, Level::Info, &text, now).await?;
+    Ok(SubmitOutcome { run_id: run_id.clone(), created: true, jobs: jobs.len(), reused })
 }
 
-/// Writes a graph with its jobs, and names it to the controller.
+/// Writes a graph with its jobs, and marks it as changed for the controller.
 pub(super) async fn keep(
     tx: &mut Tx<'_>,
     graph: &NewGraph,
@@ -203,36 +197,36 @@ pub(super) async fn keep(
 ) -> Result<(), Error> {
     tx.add_graph(graph, Some(now)).await?;
     tx.add_jobs(&graph.run_id, &graph.project_id, &graph.workspace, jobs, now).await?;
-    tx.note_change(graph.run_id.as_str()).await
+    tx.mark_changed(graph.run_id.as_str()).await
 }
 
-/// The jobs of the run: what was asked for, and what that needs, reused where it has succeeded before.
-async fn choose(tx: &mut Tx<'_>, prepared: &Prepared, run_id: &RunId) -> Result<Vec<NewJob>, Error> {
-    let Prepared { ask, graph, workspace, .. } = prepared;
+/// Selects the jobs of the run: the requested ones and their needs, reusing earlier results where possible.
+async fn choose(tx: &mut Tx<'_>, prepared: &Submission, run_id: &RunId) -> Result<Vec<NewJob>, Error> {
+    let Submission { input, graph, workspace, .. } = prepared;
     let specs = &graph.jobs;
-    let only: BTreeSet<&str> = ask.only.iter().map(String::as_str).collect();
+    let only: BTreeSet<&str> = input.only.iter().map(String::as_str).collect();
     let requested = |spec: &JobSpec| only.is_empty() || only.contains(spec.name.as_str());
-    let mut latest = if only.is_empty() || ask.rerun_needed {
+    let mut latest = if only.is_empty() || input.rerun_needed {
         HashMap::new()
     } else {
         let names = specs.iter().filter(|spec| !requested(spec)).map(|spec| spec.name.clone()).collect();
-        let latest = tx.latest_jobs(&ask.project, workspace, names).await?;
+        let latest = tx.latest_jobs(&input.project, workspace, names).await?;
         let good = latest.into_iter().filter(|last| last.code == StatusCode::Succeeded);
         good.map(|last| (last.name.clone(), last)).collect::<HashMap<String, LatestJob>>()
     };
-    let reach = Reach::read(tx, latest.values()).await?;
-    // From the end to the beginning: a job is needed by jobs that stand after it.
+    let locations = OutputLocations::read(tx, latest.values()).await?;
+    // Backwards: a job is only needed by jobs after it.
     let mut wanted: BTreeSet<&str> = BTreeSet::new();
     for spec in specs.iter().rev() {
-        let asked = requested(spec);
-        if asked || (wanted.contains(spec.name.as_str()) && !latest.contains_key(&spec.name)) {
+        let is_requested = requested(spec);
+        if is_requested || (wanted.contains(spec.name.as_str()) && !latest.contains_key(&spec.name)) {
             wanted.extend(spec.needs.iter().map(String::as_str));
             let reused = spec.needs.iter().filter(|need| latest.contains_key(*need));
-            for need in reach.lacking(reused) {
+            for need in locations.unreachable_needs(reused) {
                 latest.remove(&need);
             }
         }
-        if asked {
+        if is_requested {
             wanted.insert(&spec.name);
         }
     }
@@ -245,7 +239,7 @@ async fn choose(tx: &mut Tx<'_>, prepared: &Prepared, run_id: &RunId) -> Result<
     Ok(jobs.collect())
 }
 
-/// A job of a run. One whose result is taken over needs nothing any more.
+/// Creates a job of a run. A job with a reused result has no needs.
 pub(super) fn new_job(
     run_id: &RunId,
     spec: &JobSpec,
@@ -264,8 +258,8 @@ pub(super) fn new_job(
     }
 }
 
-/// Refuses jobs that can never run: their pool does not exist, or they are wider than it, or than every agent that
-/// could take them.
+/// Refuses jobs that can never run: the pool does not exist, or their weight exceeds the pool or every agent that could
+/// take them.
 pub(super) async fn check_room(
     tx: &mut Tx<'_>,
     jobs: &[NewJob],
@@ -274,10 +268,10 @@ pub(super) async fn check_room(
 ) -> Result<(), Error> {
     let sizes: BTreeMap<String, i32> = tx.pool_sizes().await?.into_iter().collect();
     let known = tx.live_agents(now - TimeDelta::days(AGENT_MEMORY_DAYS)).await?;
-    let agents: Vec<share::Agent> = known
+    let agents: Vec<assignment::AgentSlots> = known
         .into_iter()
         .filter(|known| known.forgotten_at.is_none())
-        .map(|known| share::Agent {
+        .map(|known| assignment::AgentSlots {
             id: known.agent.agent_id,
             labels: known.agent.labels,
             project: known.agent.project_id,
@@ -286,12 +280,12 @@ pub(super) async fn check_room(
             away: false,
         })
         .collect();
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     let mut hint = None;
     for job in jobs.iter().filter(|job| job.reused.is_none()) {
         let spec = &job.spec;
         let pool = spec.pool.as_ref().map(|name| (name, sizes.get(name)));
-        let fault = match pool {
+        let error = match pool {
             Some((name, None)) => {
                 hint = Some(format!("tidemill pool set {name} SIZE"));
                 format!("pool `{name}` of job `{}` does not exist", spec.name)
@@ -299,29 +293,31 @@ pub(super) async fn check_room(
             Some((name, Some(size))) if *size < spec.weight => {
                 hint = Some(format!("tidemill pool set {name} SIZE"));
                 let weight = spec.weight;
-                format!("job `{}` has weight {weight}, and pool `{name}` has size {size}", spec.name)
+                format!("job `{}` has weight {weight}, but pool `{name}` has size {size}", spec.name)
             }
-            _ if share::room(&shape_of(spec, project), &agents, &BTreeMap::new()) == plan::Room::Never => {
+            _ if assignment::check_capacity(&requirements_of(spec, project), &agents, &BTreeMap::new())
+                == plan::Capacity::Never =>
+            {
                 let weight = spec.weight;
                 format!(
-                    "job `{}` has weight {weight}: more than any agent carries that could take it",
+                    "job `{}` has weight {weight}, more than the capacity of every agent that could take it",
                     spec.name
                 )
             }
             _ => continue,
         };
-        if faults.len() < TOLD_MAX {
-            faults.push(fault);
+        if errors.len() < LISTED_MAX {
+            errors.push(error);
         }
     }
-    if faults.is_empty() {
+    if errors.is_empty() {
         return Ok(());
     }
-    Err(Error::Refused(Refusal { code: RefusalCode::BadValue, message: faults.join("; "), hint }))
+    Err(Error::Refused(Refusal { code: RefusalCode::BadValue, message: errors.join("; "), hint }))
 }
 
-fn shape_of(spec: &JobSpec, project: &str) -> Shape {
-    Shape {
+fn requirements_of(spec: &JobSpec, project: &str) -> Requirements {
+    Requirements {
         project: project.to_owned(),
         uses_database: spec.uses_database(),
         weight: spec.weight,
@@ -332,8 +328,8 @@ fn shape_of(spec: &JobSpec, project: &str) -> Shape {
     }
 }
 
-/// Names in a sentence.
+/// Formats names for a message.
 pub(super) fn quoted(names: &[&str]) -> String {
-    let shown: Vec<String> = names.iter().take(TOLD_MAX).map(|name| format!("`{name}`")).collect();
+    let shown: Vec<String> = names.iter().take(LISTED_MAX).map(|name| format!("`{name}`")).collect();
     shown.join(", ")
 }

@@ -1,4 +1,4 @@
-//! Why a job or a graph is where it is.
+//! Explanations of the state of a job or a graph.
 
 use super::Graphs;
 use super::read::unknown_job;
@@ -8,7 +8,7 @@ use tidemill_core::why::{GraphReason, JobReason, explain_job};
 use tidemill_store::Error;
 
 impl Graphs {
-    /// Why a job is where it is.
+    /// Explains the state of a job.
     pub async fn why_job(&self, job: &str) -> Result<JobReason, Error> {
         let facts = self.engine.store().job_facts(job.to_owned(), self.now()).await?;
         Ok(explain_job(&facts.ok_or_else(|| unknown_job(job))?))
@@ -16,7 +16,7 @@ impl Graphs {
 }
 
 impl Engine {
-    /// What a graph waits for; `None` where it has ended.
+    /// Explains what a graph waits for; `None` if it has ended.
     pub(crate) async fn why_graph(&self, run: &RunId) -> Result<Option<GraphReason>, Error> {
         let Some(facts) = self.store.graph_facts(run.clone(), self.clock.now()).await? else {
             return Ok(None);

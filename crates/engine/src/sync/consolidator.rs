@@ -1,16 +1,16 @@
-//! The consolidator: evaluates syncs whose partitions end, and consolidates those that are ready. Any number of
-//! replicas share the work: one holds the message and completes, the others help with the batches.
+//! The consolidator: evaluates syncs whose partitions end, and consolidates those that are ready. Several replicas
+//! share the work: one holds the message and completes the sync, the others help with the batches.
 //!
-//! A replica consolidates one sync at a time. One that waits for a slow feed does not count, so that a lookup that
-//! hangs holds up no other feed.
+//! A replica consolidates one sync at a time. Syncs that wait for a slow feed do not count, so that a hanging lookup
+//! does not delay other feeds.
 
-use super::circuit::{Asked, FeedWait};
-use super::consolidate::{Batch, Bench, BenchFault};
+use super::circuit::{FeedAccessError, FeedWait};
+use super::consolidate::{BatchOutcome, ConsolidationContext, ConsolidationSetupError};
 use super::evaluate::fail;
 use super::slots::FeedTasks;
 use super::{CONSOLIDATOR_LABEL, Syncs, delta};
-use crate::patience::chain;
 use crate::presence::{Identity, Presence};
+use crate::retry_policy::chain;
 use crate::trace::of_sync;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use std::time::Duration;
 use tidemill_core::Timestamp;
 use tidemill_core::alert::AlertKind;
 use tidemill_core::message::Message;
-use tidemill_core::queue::{CONSOLIDATE, Counts, DeadLetter, Received, WORK_DONE};
+use tidemill_core::queue::{CONSOLIDATE, DeadLetter, DeliveryCounting, ReceivedMessage, WORK_DONE};
 use tidemill_core::records::Sync;
 use tidemill_core::sync::SyncState;
 use tidemill_store::{Class, Error, Queue as _, Receive, RefusalCode, catch_panic};
@@ -28,10 +28,10 @@ use tokio::time::Instant;
 use tracing::Instrument as _;
 use uuid::Uuid;
 
-/// How a consolidator behaves.
+/// Settings of a consolidator.
 #[derive(Debug, Clone)]
 pub struct ConsolidatorOptions {
-    /// Batches at a time.
+    /// Number of concurrent batches.
     pub concurrency: usize,
     /// Whether it ends when there is nothing to do.
     pub once: bool,
@@ -45,21 +45,20 @@ impl Default for ConsolidatorOptions {
 
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_millis(250);
-/// The wait before a consolidation that failed is tried again.
-const AGAIN: Duration = Duration::from_secs(5);
-/// The longest wait before a feed that is down is thought of again: a person may have said that it is up.
+/// Wait before a failed consolidation is retried.
+const RETRY_WAIT: Duration = Duration::from_secs(5);
+/// Longest wait before a sync of a feed that is down is tried again: an operator may have reset the outage.
 const DOWN_MAX: Duration = Duration::from_secs(30);
-/// Messages of `work-done` in one go.
+/// Most `work-done` messages that are received at once.
 const DONE_MAX: usize = 64;
 
 /// The outcomes of the consolidations of one process.
 #[derive(Default)]
 struct Outcomes {
-    /// Syncs that were completed.
     completed: u64,
     /// The database did not answer, so a message may be locked for this process without its knowledge.
     database_unreachable: bool,
-    /// The last error, for a caller who asked for one look.
+    /// The last error, for a caller that asked for one pass.
     failure: Option<Error>,
 }
 
@@ -70,81 +69,74 @@ impl Outcomes {
             Ok(Err(error)) => self.fail(error),
             // A panic outside of the consolidation itself, which catches its own.
             Err(error) => {
-                tracing::error!("a consolidation was broken off: {error}");
+                tracing::error!("the task of a consolidation broke off: {error}");
                 self.database_unreachable = true;
             }
         }
     }
 
     fn fail(&mut self, error: Error) {
-        tracing::warn!("could not look for work: {}", chain(&error));
+        tracing::warn!("consolidator pass failed: {}", chain(&error));
         self.database_unreachable = true;
         self.failure = Some(error);
     }
 }
 
-/// How a consolidation went.
+/// Why a consolidation did not complete.
 #[derive(Debug, thiserror::Error)]
-enum Fault {
-    /// It may be tried again.
+enum ConsolidationError {
+    /// It failed and is retried; the delivery counts.
     #[error("{0}")]
-    Again(String),
-    /// The database did not answer, which is not the sync's fault.
+    Retry(String),
+    /// The database did not answer; the delivery does not count.
     #[error("{0}")]
-    Away(String),
-    /// The feed is down, which is not the sync's fault either.
+    DatabaseUnreachable(String),
+    /// The feed is down; the delivery does not count.
     #[error("{reason}")]
-    Down {
-        /// When it is asked again.
-        until: Timestamp,
-        /// The sentence.
-        reason: String,
-    },
-    /// Somebody else has it.
-    #[error("another consolidator has it")]
+    Down { until: Timestamp, reason: String },
+    /// Another consolidator holds the message.
+    #[error("another consolidator holds the message")]
     Stale,
-    /// The process is to end.
-    #[error("the process was told to end")]
+    #[error("the process is shutting down")]
     Stopped,
-    /// Somebody cancelled the sync.
     #[error("the sync was cancelled")]
     Cancelled,
 }
 
-impl From<Asked> for Fault {
-    fn from(asked: Asked) -> Self {
-        let told = asked.to_string();
-        match asked {
-            Asked::Store(error) => Self::from(error),
-            Asked::Down { until, .. } => Self::Down { until, reason: told },
-            Asked::Stopped => Self::Stopped,
-            Asked::Cancelled => Self::Cancelled,
-            Asked::Feed(_) | Asked::GivenUp { .. } => Self::Again(told),
+impl From<FeedAccessError> for ConsolidationError {
+    fn from(error: FeedAccessError) -> Self {
+        let text = error.to_string();
+        match error {
+            FeedAccessError::Store(error) => Self::from(error),
+            FeedAccessError::Down { until, .. } => Self::Down { until, reason: text },
+            FeedAccessError::Stopped => Self::Stopped,
+            FeedAccessError::Cancelled => Self::Cancelled,
+            FeedAccessError::Feed(_) | FeedAccessError::GivenUp { .. } => Self::Retry(text),
         }
     }
 }
 
-impl From<BenchFault> for Fault {
-    fn from(fault: BenchFault) -> Self {
-        match fault {
-            BenchFault::Store(error) => error.into(),
-            BenchFault::Refused(reason) => Self::Again(reason),
+impl From<ConsolidationSetupError> for ConsolidationError {
+    fn from(error: ConsolidationSetupError) -> Self {
+        match error {
+            ConsolidationSetupError::Store(error) => error.into(),
+            ConsolidationSetupError::Refused(reason) => Self::Retry(reason),
         }
     }
 }
 
-impl From<Error> for Fault {
+impl From<Error> for ConsolidationError {
     fn from(error: Error) -> Self {
         match error.class() {
             _ if error.refusal_code() == Some(RefusalCode::Stale) => Self::Stale,
-            Class::Transient => Self::Away(chain(&error)),
-            Class::Permanent => Self::Again(chain(&error)),
+            Class::Transient => Self::DatabaseUnreachable(chain(&error)),
+            Class::Permanent => Self::Retry(chain(&error)),
         }
     }
 }
 
 impl Syncs {
-    /// Consolidates until told to stop; how many syncs it completed.
+    /// Consolidates until `stop` is set, and returns the number of completed syncs.
     pub async fn consolidate(
         &self,
         identity: Identity,
@@ -153,14 +145,16 @@ impl Syncs {
     ) -> Result<u64, Error> {
         let identity = Identity { labels: vec![CONSOLIDATOR_LABEL.to_owned()], ..identity };
         let presence =
-            Presence::begin(&self.engine, identity, self.settings.process, self.settings.beat).await?;
+            Presence::begin(&self.engine, identity, self.settings.process, self.settings.heartbeat_every)
+                .await?;
         let (mut tasks, mut outcomes, mut pause) = (FeedTasks::new(), Outcomes::default(), PAUSE_MIN);
         while !*stop.borrow() {
             while let Some(ended) = tasks.try_next() {
                 outcomes.add(ended);
             }
             if outcomes.database_unreachable && tasks.is_empty() {
-                // Nothing is in hand: what is locked for this process is what it was never told of.
+                // No task is running, so any message that is locked for this process was received without its
+                // knowledge.
                 let released = self.engine.store().release_worker(presence.worker(), self.now()).await;
                 outcomes.database_unreachable = released.is_err();
             }
@@ -170,7 +164,7 @@ impl Syncs {
                 outcomes.fail(error);
                 false
             });
-            // Whoever asked for one look hears that there was none.
+            // A caller that asked for one pass gets the error.
             if let (true, Some(error)) = (options.once, outcomes.failure.take()) {
                 presence.end().await;
                 return Err(error);
@@ -184,12 +178,12 @@ impl Syncs {
             }
             tokio::select! {
                 _ = stop.changed() => {}
-                () = self.bell.notified() => pause = PAUSE_MIN,
+                () = self.wakeup.notified() => pause = PAUSE_MIN,
                 Some(ended) = tasks.next() => { outcomes.add(ended); pause = PAUSE_MIN; }
                 () = tokio::time::sleep(pause) => pause = (pause * 2).min(PAUSE_MAX),
             }
         }
-        // Each of them ends soon: it sees the stop between two steps, and lets a question go that a feed leaves open.
+        // Each task ends soon: it checks `stop` between two steps, and stops waiting for a feed's answer.
         while let Some(ended) = tasks.next().await {
             outcomes.add(ended);
         }
@@ -197,7 +191,7 @@ impl Syncs {
         Ok(outcomes.completed)
     }
 
-    /// One look at everything that a consolidator does; whether there was anything.
+    /// Runs one pass over all duties of a consolidator. Returns whether there was any work.
     async fn consolidator_turn(
         &self,
         presence: &Presence,
@@ -208,16 +202,16 @@ impl Syncs {
         if presence.is_draining() {
             return Ok(false);
         }
-        let mut found = self.hear_done(presence).await?;
+        let mut found = self.evaluate_done(presence).await?;
         if !tasks.has_room() {
             return Ok(found);
         }
-        let mut ask = Receive::new(CONSOLIDATE, presence.worker(), 1);
-        ask.except = tasks.feeds();
-        let delivery = self.engine.store().receive(ask, self.now()).await?;
+        let mut request = Receive::new(CONSOLIDATE, presence.worker(), 1);
+        request.except = tasks.feeds();
+        let delivery = self.engine.store().receive(request, self.now()).await?;
         for dead in &delivery.dead {
             metrics::counter!("tidemill_dead_letters_total", "queue" => CONSOLIDATE).increment(1);
-            self.bury_consolidation(dead).await?;
+            self.fail_dead_consolidation(dead).await?;
             found = true;
         }
         for message in delivery.received {
@@ -225,16 +219,16 @@ impl Syncs {
             let (syncs, options, stop) = (self.clone(), options.clone(), stop.clone());
             let (feed, wait) = (message.group.clone(), Arc::<FeedWait>::default());
             tasks.start(feed, wait.clone(), async move {
-                Box::pin(syncs.hold_consolidation(message, &options, &stop, &wait)).await
+                Box::pin(syncs.execute_consolidation(message, &options, &stop, &wait)).await
             });
         }
         Ok(found || self.help(options, stop).await?)
     }
 
-    /// Consolidates the sync of one message, and settles the message; whether the sync was completed.
-    async fn hold_consolidation(
+    /// Consolidates the sync of one message and handles the outcome. Returns whether the sync was completed.
+    async fn execute_consolidation(
         &self,
-        message: Received,
+        message: ReceivedMessage,
         options: &ConsolidatorOptions,
         stop: &watch::Receiver<bool>,
         wait: &Arc<FeedWait>,
@@ -242,35 +236,35 @@ impl Syncs {
         let held = Instant::now();
         let trace = message.trace_id.clone().unwrap_or_default();
         let span = of_sync!("consolidate", trace, message.run_id.as_deref().unwrap_or_default());
-        // A panic costs this sync alone: its message is given back, and counts.
-        let carried = async {
-            let carried =
-                catch_panic(Box::pin(self.carry_consolidation(&message, options, stop, wait))).await;
-            carried.unwrap_or_else(|panic| Err(Fault::Again(panic.to_string())))
+        // A panic affects only this sync: its message is released, and the delivery counts.
+        let executed = async {
+            let executed = catch_panic(Box::pin(self.run_consolidation(&message, options, stop, wait))).await;
+            executed.unwrap_or_else(|panic| Err(ConsolidationError::Retry(panic.to_string())))
         };
-        let outcome = self.while_renewing(&message.receipt, carried).instrument(span).await;
+        let outcome = self.while_renewing(&message.receipt, executed).instrument(span).await;
         metrics::histogram!("tidemill_message_hold_seconds", "queue" => CONSOLIDATE).record(held.elapsed());
         self.consolidation_ended(&message, outcome).await
     }
 
-    /// Partitions that have ended: their syncs are evaluated.
-    async fn hear_done(&self, presence: &Presence) -> Result<bool, Error> {
-        let ask = Receive::new(WORK_DONE, presence.worker(), DONE_MAX);
-        let delivery = self.engine.store().receive(ask, self.now()).await?;
-        let sync_of = |message: &Received| match serde_json::from_value(message.body.clone()) {
+    /// Evaluates the syncs of ended partitions.
+    async fn evaluate_done(&self, presence: &Presence) -> Result<bool, Error> {
+        let request = Receive::new(WORK_DONE, presence.worker(), DONE_MAX);
+        let delivery = self.engine.store().receive(request, self.now()).await?;
+        let sync_of = |message: &ReceivedMessage| match serde_json::from_value(message.body.clone()) {
             Ok(Message::WorkDone(done)) => Some(done.run_id),
             Ok(Message::WorkItem(_) | Message::Consolidate(_)) | Err(_) => None,
         };
         let syncs: BTreeSet<Uuid> = delivery.received.iter().filter_map(sync_of).collect();
         let mut failed = BTreeSet::new();
         for sync in syncs {
-            // Its message comes back when its lock ends. Until then the other syncs go on.
+            // Its message is delivered again when the lock expires. The other syncs continue.
             if let Err(error) = self.evaluate(sync).await {
-                tracing::warn!(sync.id = %sync, "could not evaluate: {}", chain(&error));
+                tracing::warn!(sync.id = %sync, "could not evaluate sync {sync}: {}", chain(&error));
                 failed.insert(sync);
             }
         }
-        let is_done = |message: &&Received| sync_of(message).is_none_or(|sync| !failed.contains(&sync));
+        let is_done =
+            |message: &&ReceivedMessage| sync_of(message).is_none_or(|sync| !failed.contains(&sync));
         let receipts: Vec<_> =
             delivery.received.iter().filter(is_done).map(|message| message.receipt.clone()).collect();
         if receipts.is_empty() {
@@ -280,16 +274,16 @@ impl Syncs {
         Ok(true)
     }
 
-    /// Consolidates one sync to its end.
-    async fn carry_consolidation(
+    /// Consolidates one sync completely.
+    async fn run_consolidation(
         &self,
-        message: &Received,
+        message: &ReceivedMessage,
         options: &ConsolidatorOptions,
         stop: &watch::Receiver<bool>,
         wait: &Arc<FeedWait>,
-    ) -> Result<bool, Fault> {
+    ) -> Result<bool, ConsolidationError> {
         let Ok(Message::Consolidate(order)) = serde_json::from_value(message.body.clone()) else {
-            return Err(Fault::Again("the message is no order to consolidate".to_owned()));
+            return Err(ConsolidationError::Retry("the message is not a consolidation order".to_owned()));
         };
         let (id, now) = (order.run_id, self.now());
         let begun = self
@@ -301,44 +295,44 @@ impl Syncs {
             return Ok(false);
         }
         let feed = self.engine.store().sync(id.to_string()).await?.feed;
-        tracing::info!(sync.id = %id, "sync {id} of feed {feed} is being consolidated");
+        tracing::info!(sync.id = %id, "consolidating sync {id} of feed {feed}");
         loop {
             if *stop.borrow() {
-                return Err(Fault::Stopped);
+                return Err(ConsolidationError::Stopped);
             }
-            // Read each time: somebody may have stopped it, or applied other rules.
+            // Read in each round: it may have been cancelled, or other rules may have been applied.
             let sync = self.engine.store().sync(id.to_string()).await?;
             if sync.state != SyncState::Consolidating {
                 return Ok(false);
             }
-            let bench = Bench { wait: wait.clone(), ..self.bench(&sync).await? };
-            self.batches(&bench, options, stop).await?;
-            let is_whole = Box::pin(self.delete_vanished(&sync, &bench, stop)).await?;
-            // Done means that no page is open, those that another replica has at hand included.
-            if is_whole && self.complete(id, &message.receipt).await? {
+            let context = ConsolidationContext { wait: wait.clone(), ..self.context(&sync).await? };
+            self.batches(&context, options, stop).await?;
+            let is_clean = Box::pin(self.delete_vanished(&sync, &context, stop)).await?;
+            // Complete only when no page is open, including those in the batches of other replicas.
+            if is_clean && self.complete(id, &message.receipt).await? {
                 return Ok(true);
             }
             tokio::time::sleep(PAUSE_MAX).await;
         }
     }
 
-    /// Runs batches side by side until none is left.
+    /// Runs concurrent batches until none is left.
     async fn batches(
         &self,
-        bench: &Bench,
+        context: &ConsolidationContext,
         options: &ConsolidatorOptions,
         stop: &watch::Receiver<bool>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ConsolidationError> {
         let mut tasks: JoinSet<Result<(), Error>> = JoinSet::new();
         for _ in 0..options.concurrency.max(1) {
-            let (syncs, bench, stop) = (self.clone(), bench.clone(), stop.clone());
+            let (syncs, context, stop) = (self.clone(), context.clone(), stop.clone());
             let work = async move {
                 while !*stop.borrow() {
-                    match syncs.consolidate_batch(&bench).await? {
-                        Batch::Done { looked_at, rejected } => {
-                            tracing::debug!(sync.id = %bench.sync, looked_at, rejected, "a batch is in the table");
+                    match syncs.consolidate_batch(&context).await? {
+                        BatchOutcome::Done { stones_read, rejected } => {
+                            tracing::debug!(sync.id = %context.sync, stones_read, rejected, "batch written");
                         }
-                        Batch::Nothing => return Ok(()),
+                        BatchOutcome::Nothing => return Ok(()),
                     }
                 }
                 Ok(())
@@ -346,7 +340,7 @@ impl Syncs {
             tasks.spawn(work.in_current_span());
         }
         while let Some(done) = tasks.join_next().await {
-            done.map_err(|error| Fault::Again(error.to_string()))??;
+            done.map_err(|error| ConsolidationError::Retry(error.to_string()))??;
         }
         Ok(())
     }
@@ -358,25 +352,25 @@ impl Syncs {
             if sync.state != SyncState::Consolidating {
                 continue;
             }
-            let Ok(bench) = self.bench(&sync).await else { continue };
+            let Ok(context) = self.context(&sync).await else { continue };
             for _ in 0..options.concurrency.max(1) * 4 {
                 if *stop.borrow() {
                     return Ok(helped);
                 }
-                match self.consolidate_batch(&bench).await? {
-                    Batch::Done { .. } => helped = true,
-                    Batch::Nothing => break,
+                match self.consolidate_batch(&context).await? {
+                    BatchOutcome::Done { .. } => helped = true,
+                    BatchOutcome::Nothing => break,
                 }
             }
         }
         Ok(helped)
     }
 
-    /// What the outcome of a consolidation means for its message; whether the sync was completed.
+    /// Handles the message after a consolidation. Returns whether the sync was completed.
     async fn consolidation_ended(
         &self,
-        message: &Received,
-        outcome: Result<bool, Fault>,
+        message: &ReceivedMessage,
+        outcome: Result<bool, ConsolidationError>,
     ) -> Result<bool, Error> {
         let store = self.engine.store();
         let give_back = |delay, counts, reason: String| {
@@ -384,32 +378,42 @@ impl Syncs {
         };
         match outcome {
             Ok(true) => return Ok(true),
-            // There is nothing to consolidate: a duplicate, or a sync that was stopped.
-            Ok(false) | Err(Fault::Cancelled) => {
+            // The message is a duplicate, or the sync was cancelled.
+            Ok(false) | Err(ConsolidationError::Cancelled) => {
                 store.complete(vec![message.receipt.clone()], self.now()).await?;
             }
-            Err(Fault::Stale) => {}
-            Err(Fault::Stopped) => {
-                give_back(Duration::ZERO, Counts::Forgiven, Fault::Stopped.to_string()).await?;
+            Err(ConsolidationError::Stale) => {}
+            Err(ConsolidationError::Stopped) => {
+                give_back(
+                    Duration::ZERO,
+                    DeliveryCounting::Forgiven,
+                    ConsolidationError::Stopped.to_string(),
+                )
+                .await?;
             }
-            Err(Fault::Away(reason)) => {
-                tracing::warn!("consolidation was cut off, and goes on: {reason}");
-                give_back(PAUSE_MAX, Counts::Forgiven, reason).await?;
+            Err(ConsolidationError::DatabaseUnreachable(reason)) => {
+                tracing::warn!("consolidation was interrupted and continues: {reason}");
+                give_back(PAUSE_MAX, DeliveryCounting::Forgiven, reason).await?;
             }
-            Err(Fault::Down { until, reason }) => {
+            Err(ConsolidationError::Down { until, reason }) => {
                 let wait = (until - store.now(self.now()).await?).to_std().unwrap_or_default();
-                give_back(wait.clamp(PAUSE_MAX, DOWN_MAX), Counts::Forgiven, reason).await?;
+                give_back(wait.clamp(PAUSE_MAX, DOWN_MAX), DeliveryCounting::Forgiven, reason).await?;
             }
-            Err(Fault::Again(reason)) => {
-                tracing::warn!("consolidation failed, and is tried again: {reason}");
-                give_back(AGAIN.min(self.settings.tuning.backoff_max), Counts::Counted, reason).await?;
+            Err(ConsolidationError::Retry(reason)) => {
+                tracing::warn!("consolidation failed, retrying: {reason}");
+                give_back(
+                    RETRY_WAIT.min(self.settings.tuning.backoff_max),
+                    DeliveryCounting::Counted,
+                    reason,
+                )
+                .await?;
             }
         }
         Ok(false)
     }
 
-    /// A consolidation that failed as often as it may: the sync fails, with a command to go on.
-    async fn bury_consolidation(&self, dead: &DeadLetter) -> Result<(), Error> {
+    /// Fails the sync of a consolidation that used up its deliveries.
+    async fn fail_dead_consolidation(&self, dead: &DeadLetter) -> Result<(), Error> {
         let Ok(Message::Consolidate(order)) = serde_json::from_value(dead.body.clone()) else {
             return Ok(());
         };

@@ -1,7 +1,7 @@
-//! Fan-in: whoever ends a partition asks whether the sync is ready. Asked any number of times, it acts once.
+//! Fan-in: each ended partition triggers an evaluation of its sync. Evaluations are idempotent.
 
 use super::Syncs;
-use super::plan::say;
+use super::plan::record_event;
 use tidemill_core::alert::{AlertKind, feed_subject};
 use tidemill_core::broken::Break;
 use tidemill_core::event::Level;
@@ -10,60 +10,61 @@ use tidemill_core::message::{Consolidate, Message};
 use tidemill_core::queue::{CONSOLIDATE, NewMessage};
 use tidemill_core::records::{Partition, Sync, failure_reason};
 use tidemill_core::run::{EndCause, RunState};
-use tidemill_core::sync::{SyncState, Verdict, evaluate};
+use tidemill_core::sync::{ConsolidationDecision, SyncState, evaluate};
 use tidemill_core::{Json, Timestamp};
 use tidemill_store::{Error, Tx};
 use uuid::Uuid;
 
 impl Syncs {
-    /// Counts a sync's partitions, and does what follows from the counts.
-    pub async fn evaluate(&self, sync: Uuid) -> Result<Verdict, Error> {
+    /// Counts a sync's partitions and acts on the result.
+    pub async fn evaluate(&self, sync: Uuid) -> Result<ConsolidationDecision, Error> {
         let now = self.now();
-        let verdict = self
+        let decision = self
             .engine
             .store()
-            .write(move |mut tx| Box::pin(async move { judge(&mut tx, sync, now).await }))
+            .write(move |mut tx| Box::pin(async move { decide(&mut tx, sync, now).await }))
             .await?;
-        if verdict != Verdict::Wait {
-            self.ring();
+        if decision != ConsolidationDecision::Wait {
+            self.wake();
         }
-        Ok(verdict)
+        Ok(decision)
     }
 }
 
-async fn judge(tx: &mut Tx<'_>, id: Uuid, now: Option<Timestamp>) -> Result<Verdict, Error> {
-    let Some(found) = tx.sync(id).await? else { return Ok(Verdict::Wait) };
-    // Statements of their own, before the count: of two last partitions, the second waits here and sees the first.
+async fn decide(tx: &mut Tx<'_>, id: Uuid, now: Option<Timestamp>) -> Result<ConsolidationDecision, Error> {
+    let Some(found) = tx.sync(id).await? else { return Ok(ConsolidationDecision::Wait) };
+    // Locked by separate statements before the count: of two concurrent last partitions, the second waits here and
+    // sees the first.
     let found = if Break::CountWithoutLock.is_on() {
         Some(found)
     } else {
         tx.lock_run(&found.ops_run_id).await?;
         tx.lock_sync(id).await?
     };
-    let Some(sync) = found else { return Ok(Verdict::Wait) };
+    let Some(sync) = found else { return Ok(ConsolidationDecision::Wait) };
     let counts = tx.count_partitions(id).await?;
     tx.write_counts(id, counts, now).await?;
     if !matches!(sync.state, SyncState::Created | SyncState::WorkersRunning) {
-        return Ok(Verdict::Wait);
+        return Ok(ConsolidationDecision::Wait);
     }
     let count = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
-    let verdict = evaluate(count(counts.expected), count(counts.completed), count(counts.failed));
-    match verdict {
-        Verdict::Wait => {}
-        Verdict::Trigger => {
+    let decision = evaluate(count(counts.expected), count(counts.completed), count(counts.failed));
+    match decision {
+        ConsolidationDecision::Wait => {}
+        ConsolidationDecision::Trigger => {
             trigger(tx, &sync, false, false, now).await?;
         }
-        Verdict::Skip => {
+        ConsolidationDecision::Skip => {
             let partitions = tx.partitions(id).await?;
             let failures = partitions.iter().filter_map(Partition::failure);
             let reason = failure_reason(counts.failed, counts.expected, failures);
             fail(tx, &sync, AlertKind::SyncFailed, &reason, now).await?;
         }
     }
-    Ok(verdict)
+    Ok(decision)
 }
 
-/// Gives a sync to the consolidators: its state and their message are one commit.
+/// Hands a sync to the consolidators: its state and the message are one commit.
 pub(super) async fn trigger(
     tx: &mut Tx<'_>,
     sync: &Sync,
@@ -73,8 +74,9 @@ pub(super) async fn trigger(
 ) -> Result<bool, Error> {
     let rules = tx.pin_rules(now).await?;
     if sync.rules_version.is_some_and(|before| before != rules) {
-        // It was stopped or given up halfway, and goes on by the rules as they stand now: one sync, one set of prices.
-        tx.consolidate_anew(sync.run_id).await?;
+        // An earlier consolidation was interrupted. It restarts with the current rules, so that one sync has one set
+        // of prices.
+        tx.restart_consolidation(sync.run_id).await?;
     }
     let Some(generation) = tx.trigger_sync(sync.run_id, sync.state, forced, advance, rules, now).await?
     else {
@@ -84,7 +86,7 @@ pub(super) async fn trigger(
     Ok(true)
 }
 
-/// The message that tells consolidators of a sync.
+/// Creates the message that orders a consolidation.
 pub(super) fn order_for(sync: &Sync, generation: i32, forced: bool) -> NewMessage {
     let message = Consolidate {
         run_id: sync.run_id,
@@ -102,7 +104,7 @@ pub(super) fn order_for(sync: &Sync, generation: i32, forced: bool) -> NewMessag
     message
 }
 
-/// Fails a sync and its run, leaves the watermark where it is, and tells people.
+/// Fails a sync and its run, leaves the watermark unchanged, and raises an alert.
 pub(super) async fn fail(
     tx: &mut Tx<'_>,
     sync: &Sync,
@@ -113,16 +115,16 @@ pub(super) async fn fail(
     if !tx.move_sync(sync.run_id, sync.state, SyncState::Failed, Some(reason), now).await? {
         return Ok(());
     }
-    say(tx, sync, Level::Error, &format!("{reason}; the watermark stays where it is"), now).await?;
-    let told = format!("sync {} of feed {} failed: {reason}", sync.run_id, sync.feed);
-    tx.alert_feed(alert, &sync.feed, Some(&sync.ops_run_id), &told, now).await?;
+    record_event(tx, sync, Level::Error, &format!("{reason}; the watermark is unchanged"), now).await?;
+    let text = format!("sync {} of feed {} failed: {reason}", sync.run_id, sync.feed);
+    tx.alert_feed(alert, &sync.feed, Some(&sync.ops_run_id), &text, now).await?;
     let metadata: Json = serde_json::json!({"sync": sync.run_id, "error": reason});
     tx.end_sync_run(&sync.ops_run_id, RunState::Failed, EndCause::Reported, metadata, now).await?;
-    tracing::error!(sync.id = %sync.run_id, "{told}");
+    tracing::error!(sync.id = %sync.run_id, "{text}");
     Ok(())
 }
 
-/// Ends what people were told of a feed, in the commit that makes it good; and tells them.
+/// Resolves the alerts of a feed in the commit that completes its sync, and raises a recovery alert.
 pub(super) async fn recovered(tx: &mut Tx<'_>, sync: &Sync, now: Option<Timestamp>) -> Result<(), Error> {
     let subject = feed_subject(&sync.feed);
     let mut was_bad = false;
@@ -133,8 +135,8 @@ pub(super) async fn recovered(tx: &mut Tx<'_>, sync: &Sync, now: Option<Timestam
         tx.resolve_alert(AlertKind::DeleteLimit, &subject, now).await?;
     }
     if was_bad {
-        let told = format!("feed {} is in the table again: sync {} is completed", sync.feed, sync.run_id);
-        tx.alert_feed(AlertKind::SyncRecovered, &sync.feed, Some(&sync.ops_run_id), &told, now).await?;
+        let text = format!("feed {} has recovered: sync {} is completed", sync.feed, sync.run_id);
+        tx.alert_feed(AlertKind::SyncRecovered, &sync.feed, Some(&sync.ops_run_id), &text, now).await?;
     }
     Ok(())
 }

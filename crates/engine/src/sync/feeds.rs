@@ -1,4 +1,4 @@
-//! Feeds as they are asked for and spoken to.
+//! Feeds: configuration, opened clients, and their share of the rate limit.
 
 use super::{PAGES_LABEL, SYNC_LABEL, SyncSettings, Syncs};
 use crate::NewSchedule;
@@ -10,65 +10,63 @@ use std::time::Duration;
 use tidemill_core::feed::{Feed, RunType, Watermark};
 use tidemill_core::records::{FeedRecord, WatermarkChange};
 use tidemill_core::run::QueueRun;
-use tidemill_core::schedule::{Missed, Overlap};
+use tidemill_core::schedule::{MissedPolicy, OverlapPolicy};
 use tidemill_core::{Json, Timestamp, limits, request};
 use tidemill_feeds::{Feed as Source, FeedError, Secret};
-use tidemill_store::{Error, Queued, Refusal, RefusalCode};
+use tidemill_store::{Error, QueueOutcome, Refusal, RefusalCode};
 use tokio::time::Instant;
 
-/// The environment, within a feed's project, that its runs belong to.
+/// Environment of sync runs within a feed's project.
 pub(super) const SYNC_ENV: &str = "sync";
 
-/// A feed that somebody wants, or wants changed.
+/// A feed to add or change.
 #[derive(Debug, Clone)]
 pub struct FeedChange {
-    /// The feed.
     pub feed: Feed,
-    /// Where a copy of its watermark goes.
+    /// Where a copy of its watermark is written.
     pub copy_url: Option<String>,
-    /// When it is brought in by itself.
+    /// Cron expression of incremental syncs.
     pub schedule: Option<String>,
-    /// When all of it is read by itself, so that what the feed no longer offers is found.
+    /// Cron expression of full syncs, which find records that the feed no longer offers.
     pub full_schedule: Option<String>,
-    /// On which wall clock.
+    /// IANA time zone of the cron expressions.
     pub time_zone: String,
 }
 
-/// Something of each feed.
 type ByName<T> = Arc<Mutex<HashMap<String, T>>>;
 
-/// The feeds that this process speaks to.
+/// The opened feeds of this process.
 #[derive(Clone)]
 pub struct Feeds {
     settings: Arc<SyncSettings>,
     open: ByName<(Feed, Arc<dyn Source>)>,
-    /// What the database said of each feed, and when.
+    /// The last read record of each feed, and when it was read.
     recent: ByName<(Instant, Arc<FeedRecord>)>,
-    /// The number of questions that wait for each feed that is down or slow.
+    /// Number of requests that wait for each feed that is down or slow.
     waiting: ByName<usize>,
-    /// The processes that share the rates, as far as is known.
+    /// Number of processes that share the rates, as far as is known.
     processes: Arc<AtomicUsize>,
 }
 
-/// One question that waits for a feed that is down or slow, for as long as this is held.
-pub(super) struct Waits {
+/// Counts one request as waiting for a feed that is down or slow, until it is dropped.
+pub(super) struct FeedWaitGuard {
     feed: String,
     waiting: ByName<usize>,
 }
 
-impl Drop for Waits {
+impl Drop for FeedWaitGuard {
     fn drop(&mut self) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(questions) = waiting.get_mut(&self.feed) {
-            *questions -= 1;
-            if *questions == 0 {
+        if let Some(requests) = waiting.get_mut(&self.feed) {
+            *requests -= 1;
+            if *requests == 0 {
                 waiting.remove(&self.feed);
             }
         }
     }
 }
 
-/// How long what the database said of a feed is good enough for a page.
+/// How long a feed's record is cached for pages.
 const RECENT: Duration = Duration::from_secs(1);
 
 impl Feeds {
@@ -82,24 +80,24 @@ impl Feeds {
         }
     }
 
-    /// Notes that a question waits for a feed that is down or slow.
-    pub(super) fn wait_for(&self, feed: &str) -> Waits {
+    /// Counts a request as waiting for a feed that is down or slow.
+    pub(super) fn wait_for(&self, feed: &str) -> FeedWaitGuard {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         *waiting.entry(feed.to_owned()).or_default() += 1;
-        Waits { feed: feed.to_owned(), waiting: self.waiting.clone() }
+        FeedWaitGuard { feed: feed.to_owned(), waiting: self.waiting.clone() }
     }
 
-    /// The number of feeds, down or slow, that questions of this process wait for.
-    pub(super) fn waited_for(&self) -> usize {
+    /// Returns the number of feeds, down or slow, that requests of this process wait for.
+    pub(super) fn waiting_feeds(&self) -> usize {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Whether a feed of that name was opened before.
+    /// Whether the feed with this name is open.
     pub(super) fn is_open(&self, name: &str) -> bool {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).contains_key(name)
     }
 
-    /// The feed, opened once for as long as what was asked for stays the same.
+    /// Opens a feed, or returns the open one if its configuration is unchanged.
     pub fn open(&self, feed: &Feed) -> Result<Arc<dyn Source>, FeedError> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, source)) = open.get(&feed.feed)
@@ -114,7 +112,7 @@ impl Feeds {
         Ok(source)
     }
 
-    /// What the database said of a feed a moment ago, or says now.
+    /// Returns the cached record of a feed, or reads it.
     pub(super) async fn recent<F>(&self, name: &str, read: impl Fn() -> F) -> Result<Arc<FeedRecord>, Error>
     where
         F: Future<Output = Result<FeedRecord, Error>>,
@@ -132,12 +130,12 @@ impl Feeds {
         Ok(feed)
     }
 
-    /// Asks the database about a feed at the next page.
+    /// Drops the cached record of a feed.
     pub(super) fn forget(&self, name: &str) {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
-    /// Divides the rate of each feed by the processes that ask it.
+    /// Divides the rate of each feed by the number of processes.
     pub(super) fn share(&self, processes: usize) {
         self.processes.store(processes.max(1), Ordering::Relaxed);
         let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -146,7 +144,7 @@ impl Feeds {
         }
     }
 
-    /// This process' share of a feed's rate.
+    /// Returns this process's share of a feed's rate.
     #[expect(clippy::cast_precision_loss, reason = "there are few processes")]
     fn rate_of(&self, feed: &Feed) -> f64 {
         let rate = if self.settings.unlimited { 0.0 } else { f64::from(feed.rate) };
@@ -154,24 +152,24 @@ impl Feeds {
     }
 }
 
-/// The name of the schedule that a feed may have.
+/// Returns the name of a feed's schedule of incremental syncs.
 pub fn schedule_name(feed: &str) -> String {
     format!("feed-{feed}")
 }
 
-/// The name of the schedule by which all of a feed is read. No other feed's schedule is named like that.
+/// Returns the name of a feed's schedule of full syncs. It differs from the schedule names of all other feeds.
 pub fn full_schedule_name(feed: &str) -> String {
     format!("full-feed-{feed}")
 }
 
 impl Syncs {
-    /// Adds a feed, or changes how it is reached, with its schedule.
+    /// Adds or changes a feed with its schedules.
     pub async fn put_feed(&self, change: FeedChange) -> Result<FeedRecord, Error> {
         let feed = &change.feed;
         request::check_name("feed", &feed.feed)?;
         request::check_name("project", &feed.project_id)?;
-        // A feed that cannot be opened is refused here, and not by a worker in the night.
-        // The password is where the workers are, and not asked for here.
+        // An invalid configuration is refused here instead of failing in a worker later. The password is only
+        // available to the workers, so a placeholder is used.
         let password = feed.password_env.as_ref().map(|_| Secret::new("unknown"));
         tidemill_feeds::open(feed, password, self.settings.tuning.clone())
             .map_err(|error| Error::refused(RefusalCode::BadValue, error.to_string()))?;
@@ -179,17 +177,17 @@ impl Syncs {
             .copy_url
             .as_deref()
             .map_or(Ok(()), super::check_copy_url)
-            .map_err(|told| Error::refused(RefusalCode::BadValue, told))?;
+            .map_err(|reason| Error::refused(RefusalCode::BadValue, reason))?;
         for cron in change.schedule.iter().chain(&change.full_schedule) {
             crate::schedules::parse(cron, &change.time_zone)?;
         }
-        let (kept, copy_url, now) = (feed.clone(), change.copy_url.clone(), self.now());
+        let (stored, copy_url, now) = (feed.clone(), change.copy_url.clone(), self.now());
         self.engine
             .store()
             .write(move |mut tx| {
                 Box::pin(async move {
-                    tx.create_project(&kept.project_id, &[SYNC_ENV.to_owned()], now).await?;
-                    tx.put_feed(&kept, copy_url.as_deref(), now).await
+                    tx.create_project(&stored.project_id, &[SYNC_ENV.to_owned()], now).await?;
+                    tx.put_feed(&stored, copy_url.as_deref(), now).await
                 })
             })
             .await?;
@@ -202,27 +200,26 @@ impl Syncs {
                 cron,
                 time_zone: change.time_zone.clone(),
                 request: request_for(&feed.feed, &feed.project_id, run_type),
-                missed: Missed::Once,
-                overlap: Overlap::Skip,
+                missed: MissedPolicy::Once,
+                overlap: OverlapPolicy::Skip,
             };
             self.engine.put_schedule(wanted).await?;
         }
         self.engine.store().feed(feed.feed.clone()).await
     }
 
-    /// Queues a sync of a feed.
     pub async fn start(
         &self,
         feed: &str,
         full: bool,
         idempotency_key: Option<String>,
-    ) -> Result<Queued, Error> {
+    ) -> Result<QueueOutcome, Error> {
         let record = self.engine.store().feed(feed.to_owned()).await?;
         let run_type = full.then_some(RunType::Full);
         let mut request = request_for(feed, &record.feed.project_id, run_type);
         request.idempotency_key = idempotency_key;
         request.check()?;
-        let request = request.normal();
+        let request = request.normalized();
         let (run_id, now) = (self.engine.clock().run_id(), self.now());
         let queued = self
             .engine
@@ -236,11 +233,11 @@ impl Syncs {
             })
             .await?;
         self.engine.store().wake_soon();
-        self.ring();
+        self.wake();
         Ok(queued)
     }
 
-    /// Moves a feed's watermark because a person said so, with the reason on record.
+    /// Sets a feed's watermark on behalf of an operator, and records the reason.
     pub async fn set_watermark(
         &self,
         feed: &str,
@@ -274,7 +271,7 @@ impl Syncs {
         self.engine.store().feed(feed.to_owned()).await
     }
 
-    /// Divides the rates of feeds by the processes that carry out pages now.
+    /// Divides the rates of feeds by the number of live page workers.
     pub(super) async fn share_rates(&self) {
         let Ok(workers) = self.engine.store().workers().await else { return };
         let Ok(now) = self.engine.store().now(self.now()).await else { return };
@@ -289,7 +286,7 @@ impl Syncs {
     }
 }
 
-/// Refuses a watermark in the future: syncs would miss every change until then.
+/// Refuses a watermark in the future: syncs would miss all changes until then.
 fn check_passed(feed: &str, watermark: Option<&Watermark>, now: Timestamp) -> Result<(), Error> {
     let Some(mark) = watermark.map(|mark| mark.last_updated_at).filter(|mark| *mark > now) else {
         return Ok(());
@@ -298,7 +295,7 @@ fn check_passed(feed: &str, watermark: Option<&Watermark>, now: Timestamp) -> Re
     Err(Error::Refused(Refusal {
         code: RefusalCode::BadValue,
         message: format!(
-            "watermark {} of feed {feed} is in the future, and syncs would miss every change until then; it is {} now",
+            "watermark {} of feed {feed} is in the future (now: {}), so syncs would miss all changes until then",
             time(mark),
             time(now)
         ),
@@ -306,16 +303,16 @@ fn check_passed(feed: &str, watermark: Option<&Watermark>, now: Timestamp) -> Re
     }))
 }
 
-/// The end of a sync's window in the source's time, which is the next watermark.
+/// Returns the end of a sync's time window in the source's time. It becomes the next watermark.
 ///
-/// A source that does not tell its time may be behind ours. A watermark by our clock would then pass changes that the
-/// source has yet to stamp, so the window ends as far back as a source can plausibly be behind.
+/// If the source does not report its time, its clock may be behind ours. A watermark by our clock could then skip
+/// changes that the source stamps later, so the window ends as far back as a source can plausibly be behind.
 pub(super) fn sealed_end(ours: Timestamp, theirs: Option<Timestamp>) -> Timestamp {
     let unknown = chrono::TimeDelta::seconds(i64::from(limits::UNKNOWN_CLOCK_SECS));
     theirs.map_or(ours - unknown, |theirs| theirs.min(ours))
 }
 
-/// What a run of a feed asks for. One sync of a feed at a time: its name is the key.
+/// Creates the request of a sync run. The concurrency key allows one sync per feed at a time.
 fn request_for(feed: &str, project: &str, run_type: Option<RunType>) -> QueueRun {
     let mut request = QueueRun::new(project, SYNC_ENV);
     let mut metadata = serde_json::Map::new();

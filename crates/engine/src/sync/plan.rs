@@ -1,6 +1,6 @@
-//! Planning: from a claimed run to partitions and their first messages, in one commit.
+//! Planning: turns a claimed run into partitions and their first messages, in one commit.
 
-use super::circuit::Asked;
+use super::circuit::FeedAccessError;
 use super::feeds::sealed_end;
 use super::{Syncs, delta};
 use std::sync::Arc;
@@ -17,40 +17,37 @@ use tidemill_feeds::Feed as Source;
 use tidemill_store::{Error, Holder, NewPartition, RefusalCode, Tx};
 use uuid::Uuid;
 
-/// What became of a run that a scheduler claimed.
+/// Outcome of planning a run.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
-pub enum Planned {
-    /// A new sync, with its partitions.
+pub enum PlanOutcome {
+    /// A new sync with its partitions.
     Begun {
-        /// The sync.
         run_id: Uuid,
-        /// Partitions.
         partitions: usize,
-        /// Records.
+        /// Expected number of records.
         predicted: u64,
-        /// Count calls.
+        /// Number of count calls.
         calls: u32,
     },
-    /// A failed sync goes on.
+    /// A failed sync continues with its open partitions.
     Resumed {
-        /// The sync.
         run_id: Uuid,
-        /// Partitions that were opened again.
+        /// Number of reopened partitions.
         partitions: u64,
     },
 }
 
-impl Planned {
-    /// What came of planning a sync of a feed, for the log.
+impl PlanOutcome {
+    /// Returns a summary for the log.
     pub(super) fn sentence(&self, feed: &str) -> String {
         match self {
             Self::Begun { run_id, partitions, predicted, calls } => format!(
-                "sync {run_id} of feed {feed} is begun: {partitions} partitions, {predicted} records expected after \
-                 {calls} counts"
+                "sync {run_id} of feed {feed} started: {partitions} partitions, {predicted} records expected after \
+{calls} counts"
             ),
             Self::Resumed { run_id, partitions } => {
-                format!("sync {run_id} of feed {feed} goes on: {partitions} partitions are open again")
+                format!("sync {run_id} of feed {feed} resumed: {partitions} partitions reopened")
             }
         }
     }
@@ -58,31 +55,31 @@ impl Planned {
 
 /// Why a run could not be planned.
 #[derive(Debug, thiserror::Error)]
-pub enum PlanFault {
-    /// For good: the run fails with this sentence.
+pub enum PlanError {
+    /// A permanent error: the run fails with this reason.
     #[error("{0}")]
     Refused(String),
-    /// The database did not answer; the run stays where it is.
+    /// A database error: the run stays claimed.
     #[error(transparent)]
     Store(#[from] Error),
-    /// Somebody cancelled the run while it was planned.
     #[error("the run was cancelled")]
     Cancelled,
 }
 
-impl From<Asked> for PlanFault {
-    fn from(asked: Asked) -> Self {
-        match asked {
-            Asked::Store(error) => Self::Store(error),
-            Asked::Cancelled => Self::Cancelled,
-            Asked::Feed(_) | Asked::GivenUp { .. } | Asked::Down { .. } | Asked::Stopped => {
-                Self::Refused(asked.to_string())
-            }
+impl From<FeedAccessError> for PlanError {
+    fn from(error: FeedAccessError) -> Self {
+        match error {
+            FeedAccessError::Store(error) => Self::Store(error),
+            FeedAccessError::Cancelled => Self::Cancelled,
+            FeedAccessError::Feed(_)
+            | FeedAccessError::GivenUp { .. }
+            | FeedAccessError::Down { .. }
+            | FeedAccessError::Stopped => Self::Refused(error.to_string()),
         }
     }
 }
 
-/// One partition that is about to be written.
+/// A price range that becomes a partition.
 struct Slice {
     prices: PriceRange,
     predicted: u64,
@@ -92,25 +89,26 @@ struct Slice {
 
 impl Syncs {
     /// Plans a claimed run: a new sync, or the rest of a failed one.
-    pub(super) async fn plan(&self, claim: &Claim, holder: &Holder) -> Result<Planned, PlanFault> {
+    pub(super) async fn plan(&self, claim: &Claim, holder: &Holder) -> Result<PlanOutcome, PlanError> {
         let store = self.engine.store();
         let name = claim.metadata.get("feed").and_then(Json::as_str).unwrap_or_default().to_owned();
         let feed = match store.feed(name.clone()).await {
-            Err(Error::Refused(refusal)) => return Err(PlanFault::Refused(refusal.message)),
+            Err(Error::Refused(refusal)) => return Err(PlanError::Refused(refusal.message)),
             other => other?,
         };
-        self.ask_anew(&name).await?;
+        self.restart_outage(&name).await?;
         if let Some(planned) = self.resume(claim, holder).await? {
             return Ok(planned);
         }
-        let source = self.feeds.open(&feed.feed).map_err(|error| PlanFault::Refused(error.to_string()))?;
-        let asked = claim.metadata.get("run_type").and_then(Json::as_str).and_then(|word| word.parse().ok());
-        let run_type = match (asked, &feed.watermark) {
+        let source = self.feeds.open(&feed.feed).map_err(|error| PlanError::Refused(error.to_string()))?;
+        let requested =
+            claim.metadata.get("run_type").and_then(Json::as_str).and_then(|word| word.parse().ok());
+        let run_type = match (requested, &feed.watermark) {
             (Some(RunType::Full), _) | (_, None) => RunType::Full,
             (_, Some(_)) => RunType::Incremental,
         };
         let began = std::time::Instant::now();
-        // Sealed before the first question: what changes from now on belongs to the next sync.
+        // Taken before the first request: later changes belong to the next sync.
         let sealed = store.now(self.now()).await?;
         let updated_from = match (run_type, &feed.watermark) {
             (RunType::Incremental, Some(mark)) => Some(mark.last_updated_at - delta(self.settings.overlap)),
@@ -129,28 +127,21 @@ impl Syncs {
             })
             .collect();
         let mut calls = scanned.calls;
-        // A full sync reads every price, and so covers every gap by itself.
+        // A full sync reads every price and so covers all gaps.
         if run_type == RunType::Incremental {
             calls += self.add_gaps((&name, &claim.run_id), &source, goal, &mut slices).await?;
         }
-        // A count of zero may be wrong, and a record that was sold is in no count. One partition over every price lets
-        // the pages and the consolidation find out.
+        // A count of zero may be wrong, and sold records are not counted. One partition over all prices lets the
+        // pages and the consolidation find out.
         if slices.is_empty() {
             slices.push(Slice { prices: PriceRange::ALL, predicted: 0, updated_from, gap: None });
         }
         let page_size = self.settings.page_size.clamp(1, source.page_limit());
         let sync = Sync {
-            run_id: bare(&claim.run_id),
-            ops_run_id: claim.run_id.clone(),
             feed: name,
             run_type,
-            state: SyncState::Created,
-            trace_id: claim.run_id.trace_id(),
             expected_workers: i32::try_from(slices.len()).unwrap_or(i32::MAX),
-            completed_workers: 0,
-            failed_workers: 0,
             watermark_before: feed.watermark.as_ref().map(|mark| mark.last_updated_at),
-            watermark_after: None,
             updated_from,
             updated_to: sealed_end(sealed, scanned.source_time),
             page_size: i32::try_from(page_size).unwrap_or(i32::MAX),
@@ -160,33 +151,19 @@ impl Syncs {
             count_calls: i32::try_from(calls).unwrap_or(i32::MAX),
             scan_ms: i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX),
             heatmap: scanned.heatmap(),
-            generation: 0,
-            rules_version: None,
-            forced: false,
-            advance: false,
-            error: None,
-            started_at: sealed,
-            completed_at: None,
-            consolidation_started_at: None,
-            consolidation_completed_at: None,
-            consolidation_processed: 0,
-            consolidation_errors: 0,
-            consolidation_total: 0,
-            deleted: 0,
-            delete_note: None,
-            updated_at: sealed,
+            ..new_sync(&claim.run_id, sealed)
         };
         self.begin(sync, slices, holder.clone(), calls).await
     }
 
-    /// Adds what covers the gaps of a feed; how many count calls that took.
+    /// Adds partitions for the gaps of a feed. Returns the number of count calls.
     async fn add_gaps(
         &self,
         (feed, run): (&str, &RunId),
         source: &Arc<dyn Source>,
         goal: Goal,
         slices: &mut Vec<Slice>,
-    ) -> Result<u32, PlanFault> {
+    ) -> Result<u32, PlanError> {
         let mut calls = 0;
         for gap in self.engine.store().gaps(Some(feed.to_owned()), false).await? {
             let found = self.scan((feed, run), source, gap.prices, gap.updated_from, goal).await?;
@@ -198,7 +175,7 @@ impl Syncs {
                 gap: Some(gap.gap_id),
             }));
             if found.partitions.is_empty() {
-                // Nothing is there any more: one empty partition says so, and closes it.
+                // No records are left: one empty partition closes the gap.
                 slices.push(Slice {
                     prices: gap.prices,
                     predicted: 0,
@@ -210,14 +187,14 @@ impl Syncs {
         Ok(calls)
     }
 
-    /// Writes a sync with everything that belongs to it, in one commit.
+    /// Writes a sync with its partitions and messages in one commit.
     async fn begin(
         &self,
         sync: Sync,
         slices: Vec<Slice>,
         holder: Holder,
         calls: u32,
-    ) -> Result<Planned, PlanFault> {
+    ) -> Result<PlanOutcome, PlanError> {
         let now = self.now();
         let planned = self
             .engine
@@ -227,7 +204,7 @@ impl Syncs {
                     take_run(&mut tx, &sync.ops_run_id, &holder, now).await?;
                     let (run_id, predicted) = (sync.run_id, sync.predicted.unsigned_abs());
                     if !tx.insert_sync(&sync, now).await? {
-                        return Ok(Planned::Begun { run_id, partitions: slices.len(), predicted, calls });
+                        return Ok(PlanOutcome::Begun { run_id, partitions: slices.len(), predicted, calls });
                     }
                     let mut messages = Vec::with_capacity(slices.len());
                     for (number, slice) in slices.iter().enumerate() {
@@ -245,18 +222,18 @@ impl Syncs {
                         messages.push(first_message(&sync, &name, slice));
                     }
                     tx.send_messages(&messages, now).await?;
-                    let told = format!("{} partitions planned for {} records", slices.len(), sync.predicted);
-                    say(&mut tx, &sync, Level::Info, &told, now).await?;
-                    Ok(Planned::Begun { run_id, partitions: slices.len(), predicted, calls })
+                    let text = format!("{} partitions planned for {} records", slices.len(), sync.predicted);
+                    record_event(&mut tx, &sync, Level::Info, &text, now).await?;
+                    Ok(PlanOutcome::Begun { run_id, partitions: slices.len(), predicted, calls })
                 })
             })
             .await?;
-        self.ring();
+        self.wake();
         Ok(planned)
     }
 
-    /// Goes on with the failed sync that this run is the next try of, where there is one.
-    async fn resume(&self, claim: &Claim, holder: &Holder) -> Result<Option<Planned>, PlanFault> {
+    /// Resumes the failed sync that this run retries, if there is one.
+    async fn resume(&self, claim: &Claim, holder: &Holder) -> Result<Option<PlanOutcome>, PlanError> {
         let (run, holder, now) = (claim.run_id.clone(), holder.clone(), self.now());
         let resumed = self
             .engine
@@ -273,7 +250,7 @@ impl Syncs {
                     take_run(&mut tx, &run, &holder, now).await?;
                     let Some(sync) = tx.lock_sync(found.run_id).await? else { return Ok(None) };
                     if sync.state.is_live() {
-                        // Its run was ended from outside, and nobody has told the sync yet.
+                        // The run was ended from outside, and the sync has not been updated yet.
                         tx.fail_open_partitions(sync.run_id, "its run was ended", now).await?;
                         let why = Some("its run was ended");
                         tx.move_sync(sync.run_id, sync.state, SyncState::Failed, why, now).await?;
@@ -295,40 +272,88 @@ impl Syncs {
                     tx.send_messages(&messages, now).await?;
                     let counts = tx.count_partitions(sync.run_id).await?;
                     tx.write_counts(sync.run_id, counts, now).await?;
-                    say(&mut tx, &sync, Level::Info, &format!("{partitions} partitions opened again"), now)
-                        .await?;
-                    Ok(Some(Planned::Resumed { run_id: sync.run_id, partitions }))
+                    record_event(
+                        &mut tx,
+                        &sync,
+                        Level::Info,
+                        &format!("{partitions} partitions opened again"),
+                        now,
+                    )
+                    .await?;
+                    Ok(Some(PlanOutcome::Resumed { run_id: sync.run_id, partitions }))
                 })
             })
             .await;
         match resumed {
             Err(Error::Refused(refusal)) if refusal.code == RefusalCode::Superseded => {
-                Err(PlanFault::Refused(refusal.message))
+                Err(PlanError::Refused(refusal.message))
             }
             other => {
-                self.ring();
+                self.wake();
                 Ok(other?)
             }
         }
     }
 }
 
-/// Moves the claimed run to running, and takes its lease off: from here on its parts tell whether it lives.
+/// Creates a sync without a plan, named after its run.
+fn new_sync(run: &RunId, now: Timestamp) -> Sync {
+    Sync {
+        run_id: bare(run),
+        ops_run_id: run.clone(),
+        feed: String::new(),
+        run_type: RunType::Full,
+        state: SyncState::Created,
+        trace_id: run.trace_id(),
+        expected_workers: 0,
+        completed_workers: 0,
+        failed_workers: 0,
+        watermark_before: None,
+        watermark_after: None,
+        updated_from: None,
+        updated_to: now,
+        page_size: 0,
+        granularity: 1,
+        predicted: 0,
+        count_calls: 0,
+        scan_ms: 0,
+        heatmap: Json::Null,
+        generation: 0,
+        rules_version: None,
+        forced: false,
+        advance: false,
+        error: None,
+        started_at: now,
+        completed_at: None,
+        consolidation_started_at: None,
+        consolidation_completed_at: None,
+        consolidation_processed: 0,
+        consolidation_errors: 0,
+        consolidation_total: 0,
+        deleted: 0,
+        delete_note: None,
+        updated_at: now,
+    }
+}
+
+/// Starts the claimed run and removes its lease: from here on, its messages and partitions show its progress.
 async fn take_run(
     tx: &mut Tx<'_>,
     run: &RunId,
     holder: &Holder,
     now: Option<Timestamp>,
 ) -> Result<(), Error> {
-    use tidemill_core::run::Applied;
+    use tidemill_core::run::ChangeOutcome;
     match tx.start_run(run, holder, now).await? {
-        Applied::Applied | Applied::Duplicate => tx.unlease_run(run, now).await,
-        Applied::Stale => Err(Error::refused(RefusalCode::Stale, format!("the lease on run {run} is gone"))),
+        ChangeOutcome::Applied | ChangeOutcome::Duplicate => tx.clear_lease(run, now).await,
+        ChangeOutcome::Stale => {
+            Err(Error::refused(RefusalCode::Stale, format!("the lease on run {run} is gone")))
+        }
     }
 }
 
-/// Writes a line into the record of the run.
-pub(super) async fn say(
+/// Adds an event to the sync's run.
+pub(super) async fn record_event(
     tx: &mut Tx<'_>,
     sync: &Sync,
     level: Level,
@@ -346,7 +371,7 @@ fn first_message(sync: &Sync, partition: &str, slice: &Slice) -> NewMessage {
     envelope(sync, item)
 }
 
-/// The message for the next page of a partition.
+/// Creates the message for the next page of a partition.
 pub(super) fn message_for(sync: &Sync, partition: &tidemill_core::records::Partition) -> NewMessage {
     let predicted = partition.predicted.unsigned_abs();
     let offset = partition.next_offset.unsigned_abs().into();
@@ -381,7 +406,7 @@ fn work_item(
     item
 }
 
-/// Puts a page's message into its envelope.
+/// Wraps a work item in a queue message.
 pub(super) fn envelope(sync: &Sync, item: WorkItem) -> NewMessage {
     let (id, group) = (item.id(), item.feed.clone());
     let body = serde_json::to_value(Message::WorkItem(item)).unwrap_or_default();
@@ -392,12 +417,12 @@ pub(super) fn envelope(sync: &Sync, item: WorkItem) -> NewMessage {
     message
 }
 
-/// A sync bears the id of its first attempt, without the prefix.
+/// Returns the id of a sync: the id of its first run without the prefix.
 fn bare(run: &RunId) -> Uuid {
     run.as_str().strip_prefix("run-").and_then(|text| text.parse().ok()).unwrap_or_else(Uuid::new_v4)
 }
 
-/// A failed sync whose place a newer one has taken.
+/// Error for a failed sync after which a newer sync of the feed has completed.
 pub(super) fn superseded(sync: &Sync, newer: &str) -> Error {
     Error::Refused(tidemill_store::Refusal {
         code: RefusalCode::Superseded,

@@ -1,64 +1,57 @@
-//! New rules for stones that are there: priced again, without fetching anything.
+//! Repricing: applies changed rules to stored stones, without fetching anything.
 
 use super::Syncs;
-use super::consolidate::{Bench, Written};
+use super::consolidate::{ConsolidationContext, WriteCounts};
 use std::sync::Arc;
 use tidemill_core::Timestamp;
+use tidemill_core::batch_size::BatchSize;
 use tidemill_core::limits::READ_BYTES_MAX;
-use tidemill_core::portion::Portion;
 use tidemill_core::pricing::PricingRule;
-use tidemill_store::{Asked, Built, Error, RefusalCode, RequestKey};
+use tidemill_store::{BuildVersions, Error, KeyClaim, RefusalCode, RequestKey};
 use uuid::Uuid;
 
-pub use tidemill_core::pricing::Repriced;
+pub use tidemill_core::pricing::RepriceSummary;
 
-/// Stones that are priced in one step.
+/// Most stones that are priced in one transaction.
 const BATCH_STONES_MAX: usize = 500;
 
-/// Live syncs that are looked at. A feed has one at the most.
+/// Most live syncs that are read. A feed has at most one.
 const LIVE_MAX: usize = 1_000;
 
-/// Where a pricing goes on: the rules that it goes by, and the last stone that it looked at.
+/// Position of a repricing: the rules that it applies, and the last stone that it processed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RepricePlace {
-    /// The version of the rules.
+pub struct RepriceCursor {
     pub rules_version: i32,
-    /// The stone.
+    /// Id of the last processed stone.
     pub after: String,
 }
 
-/// What came of some stones.
-enum Batch {
-    /// They are priced.
+/// Outcome of one batch.
+enum RepriceBatch {
     Priced {
-        /// The last one.
         last: String,
-        /// How many there were.
         count: usize,
-        /// How many of them could not be.
         rejected: usize,
-        /// Bytes of their records.
+        /// Bytes of the records.
         bytes: usize,
     },
-    /// There were none.
-    Over,
-    /// The rules are others by now.
+    /// No stone was left.
+    Empty,
+    /// The rules have changed since the repricing started.
     Outdated,
 }
 
-/// Which rules go when others come.
+/// Which existing rules are removed when new ones are added.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Replaced {
-    /// None.
+pub enum ReplaceScope {
     Nothing,
-    /// All.
     All,
-    /// Those that name one of these feeds.
+    /// Rules that name one of these feeds.
     OfFeeds(Vec<String>),
 }
 
-impl Replaced {
-    /// Whether a rule goes.
+impl ReplaceScope {
+    /// Whether a rule is removed.
     fn names(&self, rule: &PricingRule) -> bool {
         match self {
             Self::Nothing => false,
@@ -69,12 +62,12 @@ impl Replaced {
 }
 
 impl Syncs {
-    /// Adds rules, all or none; their numbers. Those that are there go first, where asked. Under a key, asked twice is
-    /// asked once.
+    /// Adds rules in one transaction and returns their ids. Removes existing rules first if requested. A repeated
+    /// request with the same key returns the same ids.
     pub async fn add_rules(
         &self,
         rules: Vec<PricingRule>,
-        goes: Replaced,
+        replace: ReplaceScope,
         key: Option<RequestKey>,
     ) -> Result<Vec<i64>, Error> {
         for rule in &rules {
@@ -86,14 +79,15 @@ impl Syncs {
             .write(move |mut tx| {
                 Box::pin(async move {
                     if let Some(key) = &key
-                        && let Asked::Answered(answer) = tx.take_key(key, now).await?
+                        && let KeyClaim::Answered(answer) = tx.claim_key(key, now).await?
                     {
-                        tx.unchanged();
+                        tx.skip_audit();
                         let numbers = answer.as_array().into_iter().flatten();
                         return Ok(numbers.filter_map(tidemill_core::Json::as_i64).collect());
                     }
-                    let before = if goes == Replaced::Nothing { Vec::new() } else { tx.rules().await? };
-                    for rule in before.iter().filter(|rule| goes.names(rule)) {
+                    let before =
+                        if replace == ReplaceScope::Nothing { Vec::new() } else { tx.rules().await? };
+                    for rule in before.iter().filter(|rule| replace.names(rule)) {
                         tx.remove_rule(rule.rule_id).await?;
                     }
                     let mut added = Vec::with_capacity(rules.len());
@@ -101,11 +95,11 @@ impl Syncs {
                         added.push(tx.add_rule(rule).await?);
                     }
                     if let Some(key) = &key {
-                        tx.keep_answer(key, added.as_slice().into()).await?;
+                        tx.save_answer(key, added.as_slice().into()).await?;
                     }
                     let numbers: Vec<String> = added.iter().map(i64::to_string).collect();
-                    tx.note(|line| {
-                        line.names(&numbers.join(","));
+                    tx.annotate_audit(|line| {
+                        line.set_subject(&numbers.join(","));
                     });
                     Ok(added)
                 })
@@ -113,14 +107,14 @@ impl Syncs {
             .await
     }
 
-    /// Prices the stones of a feed by the rules as they stand now. Calls `progress` after each part. Rules that change
-    /// meanwhile are those by which it ends, for every stone.
+    /// Reprices the stones of a feed with the current rules. Calls `progress` after each batch. If the rules change
+    /// meanwhile, all stones end up priced by the new ones.
     pub async fn apply_rules(
         &self,
         feed: &str,
-        mut progress: impl FnMut(&Repriced) + Send,
-    ) -> Result<Repriced, Error> {
-        let mut all = Repriced::default();
+        mut progress: impl FnMut(&RepriceSummary) + Send,
+    ) -> Result<RepriceSummary, Error> {
+        let mut all = RepriceSummary::default();
         let mut from = None;
         loop {
             let (done, next) = self.apply_some_rules(feed, from, self.settings.batch).await?;
@@ -135,16 +129,16 @@ impl Syncs {
         }
     }
 
-    /// Prices some stones of a feed, at most so many: from the beginning, or from a place on, by the rules as they
-    /// stand now. Where it goes on, unless that was all: at the beginning, where the rules are others than those of
-    /// whoever began, so that two who price at once mix nothing. Asked twice, it is done once: stones that have these
-    /// prices are passed over.
+    /// Reprices at most `stones_max` stones of a feed, from the beginning or from a position. Returns the next
+    /// position unless all stones are done. If the rules have changed since the position was created, the next
+    /// position is the beginning, so that two concurrent repricings do not mix their rules. Idempotent: stones with
+    /// current prices are skipped.
     pub async fn apply_some_rules(
         &self,
         feed: &str,
-        from: Option<RepricePlace>,
+        from: Option<RepriceCursor>,
         stones_max: usize,
-    ) -> Result<(Repriced, Option<RepricePlace>), Error> {
+    ) -> Result<(RepriceSummary, Option<RepriceCursor>), Error> {
         let record = self.engine.store().feed(feed.to_owned()).await?;
         let source = self
             .feeds
@@ -152,61 +146,38 @@ impl Syncs {
             .map_err(|error| Error::refused(RefusalCode::BadValue, error.to_string()))?;
         let now = self.now();
         let (version, mut after) = match from {
-            Some(place) => (place.rules_version, place.after),
+            Some(cursor) => (cursor.rules_version, cursor.after),
             None => (self.pin_now(feed, now).await?, String::new()),
         };
-        let bench = Bench {
+        let context = ConsolidationContext {
             sync: Uuid::nil(),
             trace: String::new(),
             feed: feed.to_owned(),
-            built: Built { mapper_version: source.mapper_version(), rules_version: version },
+            built: BuildVersions { mapper_version: source.mapper_version(), rules_version: version },
             source,
             rules: Arc::new(self.pinned(version).await?),
             wait: Arc::default(),
         };
-        let mut done = Repriced { rules_version: version, ..Repriced::default() };
-        let mut portion = Portion::default();
+        let mut done = RepriceSummary { rules_version: version, ..RepriceSummary::default() };
+        let mut batch_size = BatchSize::default();
         loop {
-            let looked = usize::try_from(done.stones + done.rejected).unwrap_or(usize::MAX);
-            let limit = self.settings.batch.min(BATCH_STONES_MAX).min(portion.records(READ_BYTES_MAX).max(1));
-            let limit = limit.min(stones_max.saturating_sub(looked));
+            let processed = usize::try_from(done.stones + done.rejected).unwrap_or(usize::MAX);
+            let limit = self.settings.batch.min(BATCH_STONES_MAX).min(batch_size.next(READ_BYTES_MAX).max(1));
+            let limit = limit.min(stones_max.saturating_sub(processed));
             if limit == 0 {
-                return Ok((done, Some(RepricePlace { rules_version: version, after })));
+                return Ok((done, Some(RepriceCursor { rules_version: version, after })));
             }
-            let (here, bench, settings) = (after.clone(), bench.clone(), self.settings.clone());
-            let batch = self
-                .engine
-                .store()
-                .write(move |mut tx| {
-                    Box::pin(async move {
-                        // Whoever prices the feed by other rules waits until this is done, and goes over it again.
-                        tx.lock_feed(&bench.feed).await?;
-                        if tx.pin_rules(now).await? != bench.built.rules_version {
-                            tx.unchanged();
-                            return Ok(Batch::Outdated);
-                        }
-                        let stones = tx.stale_stones(&bench.feed, &here, bench.built, limit).await?;
-                        if stones.is_empty() {
-                            tx.unchanged();
-                        }
-                        let Some(last) = stones.last().cloned() else { return Ok(Batch::Over) };
-                        let count = stones.len();
-                        let Written { rejected, bytes } =
-                            bench.write_open(&mut tx, stones, settings.upsert, now).await?;
-                        Ok(Batch::Priced { last, count, rejected, bytes })
-                    })
-                })
-                .await?;
+            let batch = self.reprice_batch(context.clone(), after.clone(), limit).await?;
             let (count, rejected) = match batch {
-                Batch::Priced { last, count, rejected, bytes } => {
+                RepriceBatch::Priced { last, count, rejected, bytes } => {
                     after = last;
-                    portion.learn(count, bytes);
+                    batch_size.record(count, bytes);
                     (count, rejected)
                 }
-                Batch::Over => return Ok((done, None)),
-                Batch::Outdated => {
+                RepriceBatch::Empty => return Ok((done, None)),
+                RepriceBatch::Outdated => {
                     done.rules_version = self.pin_now(feed, now).await?;
-                    let begin = RepricePlace { rules_version: done.rules_version, after: String::new() };
+                    let begin = RepriceCursor { rules_version: done.rules_version, after: String::new() };
                     return Ok((done, Some(begin)));
                 }
             };
@@ -215,17 +186,49 @@ impl Syncs {
         }
     }
 
-    /// The version of the rules as they stand now. A consolidation of the feed that is under way goes on by them too:
-    /// it would take back what is applied.
+    /// Reprices up to `limit` stones after a stone, in one transaction.
+    async fn reprice_batch(
+        &self,
+        context: ConsolidationContext,
+        after: String,
+        limit: usize,
+    ) -> Result<RepriceBatch, Error> {
+        let (settings, now) = (self.settings.clone(), self.now());
+        self.engine
+            .store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    // A repricing with other rules waits for this lock, and then processes these stones again.
+                    tx.lock_feed(&context.feed).await?;
+                    if tx.pin_rules(now).await? != context.built.rules_version {
+                        tx.skip_audit();
+                        return Ok(RepriceBatch::Outdated);
+                    }
+                    let stones = tx.stale_stones(&context.feed, &after, context.built, limit).await?;
+                    if stones.is_empty() {
+                        tx.skip_audit();
+                    }
+                    let Some(last) = stones.last().cloned() else { return Ok(RepriceBatch::Empty) };
+                    let count = stones.len();
+                    let WriteCounts { rejected, bytes } =
+                        context.write_open(&mut tx, stones, settings.upsert, now).await?;
+                    Ok(RepriceBatch::Priced { last, count, rejected, bytes })
+                })
+            })
+            .await
+    }
+
+    /// Pins the current rules and returns their version. A consolidation of the feed in progress continues with them
+    /// too: otherwise it would overwrite the new prices.
     async fn pin_now(&self, feed: &str, now: Option<Timestamp>) -> Result<i32, Error> {
         let feed = feed.to_owned();
         let pin = self.engine.store().write(move |mut tx| {
             Box::pin(async move {
-                // What goes on record is the first price that changes.
-                tx.unchanged();
+                // The audit entry is written with the first changed price.
+                tx.skip_audit();
                 let mut consolidating = Vec::new();
                 for live in tx.live_syncs(LIVE_MAX).await?.into_iter().filter(|sync| sync.feed == feed) {
-                    // Locked before the rules are pinned: whoever is handing the sync over has done so, or pins later.
+                    // Locked before the rules are pinned: a concurrent trigger has committed already, or pins later.
                     consolidating.extend(tx.lock_sync(live.run_id).await?);
                 }
                 let version = tx.pin_rules(now).await?;

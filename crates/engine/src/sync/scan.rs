@@ -1,34 +1,34 @@
-//! The scan: counts the feed's prices until the partitions are known, several counts at a time.
+//! The scan: counts the feed's records by price until the partitions are known, with several concurrent counts.
 
-use super::circuit::Asked;
+use super::circuit::FeedAccessError;
 use super::{SyncSettings, Syncs};
 use std::sync::Arc;
 use tidemill_core::feed::{Cents, FeedQuery, PriceRange};
-use tidemill_core::heatmap::{Counts, Goal, Planned, next_counts, partitions};
+use tidemill_core::heatmap::{Counts, Goal, PlannedPartition, next_counts, partitions};
 use tidemill_core::{Json, RunId, Timestamp};
 use tidemill_feeds::Feed as Source;
 use tokio::task::JoinSet;
 
-/// What a scan found.
+/// Result of a scan.
 #[derive(Debug, Clone)]
-pub struct Scanned {
-    /// The partitions, by price.
-    pub partitions: Vec<Planned>,
-    /// Every range that was counted, with its count: for the picture.
+pub struct ScanResult {
+    /// The partitions, ordered by price.
+    pub partitions: Vec<PlannedPartition>,
+    /// All counted ranges with their counts, for the heat map.
     pub cells: Vec<(PriceRange, u64)>,
-    /// Count calls.
+    /// Number of count calls.
     pub calls: u32,
-    /// Records in all.
+    /// Total number of records.
     pub total: u64,
-    /// The source's time when it was first asked.
+    /// The source's time at the first count.
     pub source_time: Option<Timestamp>,
 }
 
-impl Scanned {
-    /// The counted prices as cells that follow one another, as the sync keeps them.
+impl ScanResult {
+    /// Returns the counts as adjacent cells, in the stored format.
     ///
-    /// A scan counts from the lowest price up to some price; the difference between two such counts is a cell. The
-    /// feed lives while it is counted, so a difference below nothing counts as nothing.
+    /// A scan counts from the lowest price up to some price; the difference of two such counts is a cell. Records
+    /// change during the scan, so a negative difference counts as zero.
     pub fn heatmap(&self) -> Json {
         let mut cells = Vec::new();
         let (mut from, mut below) = (self.cells.first().map_or(0, |(range, _)| range.from), 0);
@@ -44,8 +44,8 @@ impl Scanned {
 }
 
 impl Syncs {
-    /// Counts what changed since `updated_from` within `range`, until it is divided well enough, for as long as `run`
-    /// is wanted.
+    /// Counts the records that changed since `updated_from` within `range`, until they can be partitioned, unless
+    /// `run` is cancelled.
     pub(super) async fn scan(
         &self,
         (feed, run): (&str, &RunId),
@@ -53,7 +53,7 @@ impl Syncs {
         range: PriceRange,
         updated_from: Option<Timestamp>,
         goal: Goal,
-    ) -> Result<Scanned, Asked> {
+    ) -> Result<ScanResult, FeedAccessError> {
         let mut counts = Counts::new(range);
         let mut cells = Vec::new();
         let mut source_time = None;
@@ -63,18 +63,18 @@ impl Syncs {
                 break;
             }
             for together in wanted.chunks(self.settings.count_concurrency.max(1)) {
-                let mut asked = JoinSet::new();
+                let mut tasks = JoinSet::new();
                 for &prices in together {
                     let (syncs, feed, run) = (self.clone(), feed.to_owned(), run.clone());
                     let source = source.clone();
                     let query = FeedQuery { prices, updated_from };
-                    asked.spawn(async move {
-                        let counted = syncs.asking(&feed, &run, || source.count(&query)).await;
+                    tasks.spawn(async move {
+                        let counted = syncs.query_feed(&feed, &run, || source.count(&query)).await;
                         counted.map(|counted| (prices, counted))
                     });
                 }
-                while let Some(answer) = asked.join_next().await {
-                    let (prices, counted) = answer.map_err(|_| Asked::Stopped)??;
+                while let Some(answer) = tasks.join_next().await {
+                    let (prices, counted) = answer.map_err(|_| FeedAccessError::Stopped)??;
                     counts.record(prices, counted.count);
                     cells.push((prices, counted.count));
                     source_time = source_time.or(counted.source_time);
@@ -82,7 +82,7 @@ impl Syncs {
             }
         }
         cells.sort_unstable();
-        Ok(Scanned {
+        Ok(ScanResult {
             partitions: partitions(&counts, &goal),
             cells,
             calls: counts.calls(),
@@ -93,9 +93,9 @@ impl Syncs {
 }
 
 impl SyncSettings {
-    /// What a scan aims at.
+    /// Returns the goal of a scan.
     pub(super) fn goal(&self, full: bool, granularity: Cents) -> Goal {
-        // Three calls for each partition, as with the defaults.
+        // Three calls per partition, as with the defaults.
         let incremental = Goal::INCREMENTAL.calls_max.max(self.partitions_incremental.saturating_mul(3));
         Goal {
             target: self.partition_target,
@@ -111,9 +111,9 @@ impl SyncSettings {
 mod tests {
     use super::*;
 
-    // The shapes of feeds are tried out with these two goals: what ships aims at nothing else.
+    // The tests of the partitioning use these two goals, so the defaults must be equal to them.
     #[test]
-    fn the_goals_that_ship_are_those_that_were_tried_out() {
+    fn default_goals_are_the_tested_ones() {
         let settings = SyncSettings::default();
         assert_eq!(settings.goal(true, Goal::FULL.granularity), Goal::FULL);
         assert_eq!(settings.goal(false, Goal::INCREMENTAL.granularity), Goal::INCREMENTAL);

@@ -1,4 +1,4 @@
-//! The tasks that a role has in hand, by feed, and how many more pages a worker may start.
+//! The running tasks of a role, by feed, and how many more pages a worker may start.
 //!
 //! A task that waits for a slow feed uses no processor and no connection, so it does not count against the width of its
 //! role. Without that rule a single page that hangs would occupy a worker whose width is one, and with it every other
@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::task::{Id, JoinError, JoinSet};
 
-/// Tasks in hand of one role, however many feeds are slow.
-const IN_HAND_MAX: usize = 256;
+/// Limit of running tasks of one role, however many feeds are slow.
+const RUNNING_MAX: usize = 256;
 
 /// The running tasks of one role, each for one feed.
 pub(super) struct FeedTasks<T> {
@@ -18,7 +18,6 @@ pub(super) struct FeedTasks<T> {
     slots: HashMap<Id, Slot>,
 }
 
-/// One running task.
 struct Slot {
     feed: String,
     wait: Arc<FeedWait>,
@@ -50,9 +49,9 @@ impl<T: Send + 'static> FeedTasks<T> {
         self.slots.values().map(|slot| slot.feed.clone()).collect()
     }
 
-    /// Whether a role that works on one feed at a time may start another task: those in hand all wait for slow feeds.
+    /// Whether a role that works on one feed at a time may start another task: all running ones wait for slow feeds.
     pub(super) fn has_room(&self) -> bool {
-        self.quick() == 0 && self.slots.len() < IN_HAND_MAX
+        self.quick() == 0 && self.slots.len() < RUNNING_MAX
     }
 
     /// Decides how many pages a worker of this width may start.
@@ -76,12 +75,11 @@ impl<T: Send + 'static> FeedTasks<T> {
         self.tasks.try_join_next_with_id().map(|done| self.ended(done))
     }
 
-    /// Waits for the next task to end; `None` where there is no task.
+    /// Waits for the next task to end; `None` if there is no task.
     pub(super) async fn next(&mut self) -> Option<Result<T, JoinError>> {
         self.tasks.join_next_with_id().await.map(|done| self.ended(done))
     }
 
-    /// Aborts every task.
     pub(super) async fn abort(&mut self) {
         self.tasks.shutdown().await;
         self.slots.clear();
@@ -94,20 +92,20 @@ impl<T: Send + 'static> FeedTasks<T> {
     }
 }
 
-/// Decides how many pages may be started beside those in hand, each given as its feed and whether that feed is slow.
+/// Decides how many pages may be started in addition to the running ones, each given as its feed and whether it is
+/// slow.
 ///
-/// - Pages of quick feeds fill the width; pages that wait for a slow feed do not count.
-/// - One feed has at most `pages_max` pages in hand.
-/// - Pages beyond the first of each feed are bounded in all, so that several slow feeds leave room. A feed without a
-///   page in hand can always start one.
+/// Pages of quick feeds fill the width; pages that wait for a slow feed do not count. One feed has at most `pages_max`
+/// running pages. Pages beyond the first of each feed are also limited over all feeds, so that slow feeds leave room.
+/// A feed without a running page can always start one.
 fn room<'a>(held: impl Iterator<Item = (&'a str, bool)>, wanted: usize, pages_max: usize) -> Room {
-    let (mut by_feed, mut quick, mut in_hand) = (HashMap::<&str, usize>::new(), 0, 0);
+    let (mut by_feed, mut quick, mut running) = (HashMap::<&str, usize>::new(), 0, 0);
     for (feed, is_slow) in held {
         *by_feed.entry(feed).or_default() += 1;
         quick += usize::from(!is_slow);
-        in_hand += 1;
+        running += 1;
     }
-    let is_crowded = in_hand - by_feed.len() >= 2 * pages_max;
+    let is_crowded = running - by_feed.len() >= 2 * pages_max;
     let is_full = |pages: usize| is_crowded || pages >= pages_max;
     let most = by_feed.values().copied().filter(|&pages| !is_full(pages)).max().unwrap_or(0);
     let mut full_feeds: Vec<String> =
@@ -116,7 +114,7 @@ fn room<'a>(held: impl Iterator<Item = (&'a str, bool)>, wanted: usize, pages_ma
     let pages = wanted
         .saturating_sub(quick)
         .min(pages_max.saturating_sub(most))
-        .min(IN_HAND_MAX.saturating_sub(in_hand));
+        .min(RUNNING_MAX.saturating_sub(running));
     Room { pages, full_feeds }
 }
 
@@ -135,7 +133,7 @@ mod tests {
     fn room_excludes_slow_pages_and_full_feeds() {
         const QUICK: bool = false;
         const SLOW: bool = true;
-        // The pages in hand, the width, and what is expected: pages, and full feeds.
+        // The running pages, the width, and the expected number of pages and full feeds.
         type Case =
             (&'static str, &'static [(&'static str, usize, bool)], usize, usize, &'static [&'static str]);
         let cases: &[Case] = &[
@@ -163,7 +161,7 @@ mod tests {
 
     #[test]
     fn room_is_bounded_over_all_feeds() {
-        let names: Vec<String> = (0..IN_HAND_MAX).map(|number| format!("feed-{number}")).collect();
+        let names: Vec<String> = (0..RUNNING_MAX).map(|number| format!("feed-{number}")).collect();
         let found = room(names.iter().map(|name| (name.as_str(), true)), 8, 8);
         assert_eq!(found.pages, 0);
     }

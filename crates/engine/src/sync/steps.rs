@@ -1,33 +1,30 @@
-//! How long pages take, but for the fetch: counted in buckets, so that it costs nothing however many there are.
+//! Histogram of the durations of pages without the fetch. Its size does not depend on the number of pages.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Each bucket is a tenth wider than the one before; the last is above ten minutes.
+/// Each bucket is a tenth wider than the previous one; the last is above ten minutes.
 const BUCKETS: usize = 220;
 const GROWTH: f64 = 1.1;
 
-/// A count for each length of time.
-pub(super) struct Steps([AtomicU64; BUCKETS]);
+/// Number of pages by duration.
+pub(super) struct StepHistogram([AtomicU64; BUCKETS]);
 
-impl Default for Steps {
+impl Default for StepHistogram {
     fn default() -> Self {
         Self([const { AtomicU64::new(0) }; BUCKETS])
     }
 }
 
-/// How long pages took in this process, but for the fetch.
+/// Durations of pages in this process, without the fetch.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct StepTimes {
-    /// Pages.
     pub count: u64,
-    /// Half of them took no longer, in milliseconds.
     pub p50_ms: f64,
-    /// Ninety-nine of a hundred took no longer.
     pub p99_ms: f64,
 }
 
-impl Steps {
+impl StepHistogram {
     pub(super) fn add(&self, took: Duration) {
         let micros = took.as_secs_f64() * 1e6;
         #[expect(
@@ -62,8 +59,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_right_within_a_tenth() {
-        let steps = Steps::default();
+    fn percentiles_are_accurate_to_a_tenth() {
+        let steps = StepHistogram::default();
         for millis in 1..=100 {
             steps.add(Duration::from_millis(millis));
         }

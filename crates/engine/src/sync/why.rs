@@ -1,17 +1,17 @@
-//! The facts that `why` is decided from, for syncs.
+//! Collects the facts that explain the state of a sync.
 
 use super::{CONSOLIDATOR_LABEL, PAGES_LABEL, SYNC_LABEL};
 use crate::Engine;
 use tidemill_core::project::FlagName;
 use tidemill_core::queue::{CONSOLIDATE, WORK_ITEMS};
 use tidemill_core::run::{Gate, Run, RunState};
-use tidemill_core::why::{Hands, SyncFacts, SyncReason, explain_sync};
+use tidemill_core::why::{ProcessCounts, SyncFacts, SyncReason, explain_sync};
 use tidemill_core::{Json, Timestamp, limits};
 use tidemill_feeds::Circuit;
 use tidemill_store::{Error, SyncMessage};
 
 impl Engine {
-    /// What a sync waits for that is its own; `None` where the kernel's reasons say it.
+    /// Explains what a sync waits for; `None` if the reasons of its run already explain it.
     pub(crate) async fn why_sync(&self, run: &Run, now: Timestamp) -> Result<Option<SyncReason>, Error> {
         let waits_in_line = run.status == RunState::Queued && run.gate != Some(Gate::Open);
         let name = run.metadata.get("feed").and_then(Json::as_str);
@@ -39,7 +39,7 @@ impl Engine {
             .filter(|message| message.queue == WORK_ITEMS)
             .filter_map(|message| Some((message.partition()?.to_owned(), holder_of(message)?)));
         let hands = |label: &str| {
-            let mut hands = Hands::default();
+            let mut hands = ProcessCounts::default();
             for worker in workers.iter().filter(|worker| worker.ended_at.is_none() && worker.beat_at > since)
             {
                 let fits = i64::from(worker.labels.iter().any(|own| own == label));
@@ -54,7 +54,7 @@ impl Engine {
                 && flag.scope == scope
                 && flag.until_at.is_none_or(|until| until > now)
         });
-        // Only the sync that left the watermark has to do with its copy.
+        // Only the sync that set the watermark is concerned by its copy.
         let last = feed.watermark.as_ref().and_then(|mark| mark.last_run_id.clone());
         let is_last = sync.as_ref().is_some_and(|sync| last == Some(sync.run_id.to_string()));
         let outage = match super::circuit::circuit_of(&feed) {

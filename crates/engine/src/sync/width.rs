@@ -1,35 +1,35 @@
-//! How many pages a worker carries out at a time: as many as bring something.
+//! Number of pages that a worker executes concurrently.
 //!
-//! More pages help while the feed is what is waited for. Where pages wait for a connection to the database, another one
-//! only makes all of them slower.
+//! More pages help while they wait for the feed. If pages wait for a database connection, another page only slows
+//! down all of them.
 
 use super::PagerOptions;
-use tidemill_store::Waits;
+use tidemill_store::PoolWaits;
 
-/// Calls of the database after which the waits among them are judged.
+/// Number of database calls after which the share of waits is evaluated.
 const JUDGED_CALLS: u64 = 64;
-/// One in so many may wait before there are too many pages. One in four gave 3.3 ms for a page where one in ten gives
-/// less than 3, and hardly more pages per second.
+/// At most one in this many calls may wait. With one in four, a page took 3.3 ms; with one in ten, less than 3 ms, at
+/// hardly fewer pages per second.
 const CALLS_PER_WAIT: u64 = 10;
-/// Judgements in a row without a crowd, after which one more page is tried than was too many before.
+/// Consecutive evaluations without contention after which the ceiling is raised by one.
 const CALM_MAX: u32 = 8;
 
-/// The number of pages at a time.
+/// The number of concurrent pages.
 #[derive(Debug)]
 pub(super) struct Width {
     wanted: usize,
     min: usize,
     max: usize,
-    /// As many as did not wait for each other.
+    /// The largest number without contention.
     ceiling: usize,
-    /// What was judged last.
-    judged: Waits,
-    /// Judgements at the ceiling since there was a crowd.
+    /// Counters at the last evaluation.
+    judged: PoolWaits,
+    /// Evaluations at the ceiling since the last contention.
     calm: u32,
 }
 
 impl Width {
-    pub(super) fn new(options: &PagerOptions, waits: Waits) -> Self {
+    pub(super) fn new(options: &PagerOptions, waits: PoolWaits) -> Self {
         let min = options.pages_min.max(1);
         let max = options.pages_max.max(min);
         Self { wanted: min, min, max, ceiling: max, judged: waits, calm: 0 }
@@ -43,23 +43,23 @@ impl Width {
         self.max
     }
 
-    /// Learns from a look at the queue: `asked` for, `found`, and how many are at hand now.
-    pub(super) fn learn(&mut self, asked: usize, found: usize, at_hand: usize, waits: Waits) {
-        // What is at hand ends by itself; until then there is a crowd that was seen before.
-        if self.is_crowded(waits) && at_hand <= self.wanted {
+    /// Adapts to a read of the queue: pages `requested` for, pages `found`, and running pages.
+    pub(super) fn learn(&mut self, requested: usize, found: usize, running: usize, waits: PoolWaits) {
+        // Running pages end by themselves; until then, the contention is the one that was detected before.
+        if self.is_crowded(waits) && running <= self.wanted {
             self.ceiling = self.wanted.saturating_sub(1).max(self.min);
             self.wanted = self.ceiling;
             return;
         }
         self.wanted = match found {
-            // As many as asked for: there is more.
-            found if found > 0 && found == asked => (self.wanted * 2).min(self.ceiling),
-            0 if at_hand < self.wanted => self.wanted.saturating_sub(1).max(self.min),
+            // As many as requested for, so there are more.
+            found if found > 0 && found == requested => (self.wanted * 2).min(self.ceiling),
+            0 if running < self.wanted => self.wanted.saturating_sub(1).max(self.min),
             _ => self.wanted,
         };
     }
 
-    fn is_crowded(&mut self, waits: Waits) -> bool {
+    fn is_crowded(&mut self, waits: PoolWaits) -> bool {
         let calls = waits.calls.saturating_sub(self.judged.calls);
         if calls < JUDGED_CALLS {
             return false;
@@ -82,36 +82,36 @@ mod tests {
 
     fn width() -> Width {
         let options = PagerOptions { pages_min: 1, pages_max: 8, once: false };
-        Width::new(&options, Waits::default())
+        Width::new(&options, PoolWaits::default())
     }
 
-    fn waits(calls: u64, waited: u64) -> Waits {
-        Waits { calls, waited }
+    fn waits(calls: u64, waited: u64) -> PoolWaits {
+        PoolWaits { calls, waited }
     }
 
     #[test]
-    fn it_doubles_while_there_is_more_and_nobody_waits() {
+    fn width_doubles_while_pages_are_found_without_waits() {
         let mut width = width();
-        let mut seen = vec![width.wanted()];
+        let mut widths = vec![width.wanted()];
         for round in 1..=4 {
-            let asked = width.wanted();
-            width.learn(asked, asked, asked, waits(round * 100, 0));
-            seen.push(width.wanted());
+            let requested = width.wanted();
+            width.learn(requested, requested, requested, waits(round * 100, 0));
+            widths.push(width.wanted());
         }
-        assert_eq!(seen, [1, 2, 4, 8, 8]);
+        assert_eq!(widths, [1, 2, 4, 8, 8]);
     }
 
     #[test]
-    fn it_shrinks_where_pages_wait_for_connections_and_comes_back_slowly() {
+    fn width_shrinks_on_connection_waits_and_recovers_slowly() {
         let mut width = width();
         for _ in 0..3 {
-            let asked = width.wanted();
-            width.learn(asked, asked, asked, waits(0, 0));
+            let requested = width.wanted();
+            width.learn(requested, requested, requested, waits(0, 0));
         }
         width.learn(0, 0, 8, waits(100, 50));
         assert_eq!(width.wanted(), 7);
         width.learn(0, 0, 8, waits(200, 100));
-        assert_eq!(width.wanted(), 7, "what is at hand has not ended yet");
+        assert_eq!(width.wanted(), 7, "the running pages have not ended yet");
         width.learn(0, 0, 7, waits(300, 150));
         assert_eq!(width.wanted(), 6);
         for round in 0..u64::from(CALM_MAX) {
@@ -122,11 +122,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_learned_outlasts_an_empty_queue() {
+    fn learned_ceiling_outlasts_an_empty_queue() {
         let mut width = width();
         for _ in 0..3 {
-            let asked = width.wanted();
-            width.learn(asked, asked, asked, waits(0, 0));
+            let requested = width.wanted();
+            width.learn(requested, requested, requested, waits(0, 0));
         }
         width.learn(0, 0, 8, waits(100, 50));
         for _ in 0..9 {
@@ -134,14 +134,14 @@ mod tests {
         }
         assert_eq!(width.wanted(), 1);
         for _ in 0..4 {
-            let asked = width.wanted();
-            width.learn(asked, asked, asked, waits(100, 50));
+            let requested = width.wanted();
+            width.learn(requested, requested, requested, waits(100, 50));
         }
         assert_eq!(width.wanted(), 7);
     }
 
     #[test]
-    fn it_never_falls_below_its_minimum_and_shrinks_with_an_empty_queue() {
+    fn width_shrinks_with_an_empty_queue_down_to_its_minimum() {
         let mut width = width();
         width.learn(1, 1, 1, waits(0, 0));
         width.learn(2, 0, 0, waits(0, 0));

@@ -1,15 +1,15 @@
-//! How a worker claims runs and begins to carry them out.
+//! How a worker claims runs and starts to execute them.
 //!
-//! One bad run or one bad answer must not end a worker. A claim that fails costs that attempt: the worker logs it,
-//! waits, and claims again, one run at a time until a claim succeeds. Only an error that every later claim would meet
-//! too ends the worker: no permission, no schema, a version that is refused.
+//! One bad run or one bad answer must not end a worker. After a failed claim the worker logs the error, waits, and
+//! claims again, one run at a time until a claim succeeds. Only an error that every later claim would also meet ends
+//! the worker: missing permission, missing schema, a refused version.
 
-use super::active::{Active, Asked};
-use super::carrier::Sign;
-use super::door::Door;
+use super::active_run::{ActiveRun, RequestTime};
+use super::executor::RunSignal;
 use super::report::Report;
-use super::{Carrier, Dispatch, Ended, Over, RunLog, in_time};
-use crate::patience::{Passing as _, chain};
+use super::transport::Transport;
+use super::{Dispatch, ExecutionOutcome, Executor, FinishedRun, RunLog, with_timeout};
+use crate::retry_policy::{RetryableError as _, chain};
 use crate::trace::of_run;
 use std::time::Duration;
 use tidemill_core::run::{Claim, FinalStatus};
@@ -22,16 +22,16 @@ use tracing::Instrument as _;
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 
-/// The pause after claims that failed for good.
+/// Back-off after claims that failed permanently.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
-    /// How long the last pause was; zero while claims succeed.
+    /// Length of the last pause; zero while claims succeed.
     length: Duration,
     until: Option<Instant>,
 }
 
 impl Backoff {
-    /// Whether a pause is going on.
+    /// Whether a pause is in progress.
     pub(super) fn is_waiting(&self) -> bool {
         self.until.is_some_and(|until| Instant::now() < until)
     }
@@ -41,7 +41,7 @@ impl Backoff {
         !self.length.is_zero()
     }
 
-    /// Begins a pause, longer than the one before.
+    /// Starts a pause, twice as long as the previous one.
     fn extend(&mut self) -> Duration {
         self.length = (self.length * 2).clamp(BACKOFF_FIRST, BACKOFF_MAX);
         self.until = Some(Instant::now() + self.length);
@@ -49,17 +49,17 @@ impl Backoff {
     }
 }
 
-/// A claim that may begin: the database has confirmed it at `contact`.
+/// A claim that the database confirmed at `contact`, so its execution may start.
 struct Confirmed<M> {
     claim: Claim,
     contact: M,
     is_cancelled: bool,
 }
 
-impl<D: Door, C: Carrier> Dispatch<D, C> {
-    /// The request for as many runs as there are free slots. After a failure it is one run, so that a bad run takes no
-    /// other with it.
-    pub(super) fn ask(&self) -> ClaimRuns {
+impl<D: Transport, C: Executor> Dispatch<D, C> {
+    /// Builds a request for as many runs as there are free slots. After a failure it requests one run, so that a bad
+    /// run does not affect others.
+    pub(super) fn claim_request(&self) -> ClaimRuns {
         let free = self.options.slots.saturating_sub(self.active.len());
         ClaimRuns {
             worker: self.options.name.clone(),
@@ -72,41 +72,43 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
         }
     }
 
-    fn asked(&self) -> Asked<C::Moment> {
-        Asked { moment: self.carrier.moment(), at: Instant::now() }
+    fn request_time(&self) -> RequestTime<C::Moment> {
+        RequestTime { moment: self.executor.moment(), at: Instant::now() }
     }
 
-    /// Notes that a request for runs is about to be sent.
-    pub(super) fn note_asked(&mut self) -> Asked<C::Moment> {
-        let now = self.asked();
-        *self.asked.get_or_insert(now)
+    /// Records that a claim is about to be sent.
+    pub(super) fn record_request(&mut self) -> RequestTime<C::Moment> {
+        let now = self.request_time();
+        *self.first_request.get_or_insert(now)
     }
 
-    /// Claims as many runs as there are free slots, and begins to carry them out.
+    /// Claims as many runs as there are free slots, and starts to execute them.
     pub(super) async fn claim(&mut self) -> Result<usize, D::Error> {
-        let ask = self.ask();
-        if ask.limit == 0 || self.backoff.is_waiting() {
+        let request = self.claim_request();
+        if request.limit == 0 || self.backoff.is_waiting() {
             return Ok(0);
         }
-        let first = self.note_asked();
-        let longest = self.options.loop_answer_max();
-        let answer = in_time(&self.door, "claim runs", longest, self.door.claim(ask)).await;
+        let first = self.record_request();
+        let longest = self.options.loop_timeout();
+        let answer =
+            with_timeout(&self.transport, "claim runs", longest, self.transport.claim(request)).await;
         self.is_answered = answer.is_ok();
         let claims = match answer {
             Ok(claims) => claims,
             Err(error) if D::is_stale(&error) => {
-                tracing::warn!("this worker was found dead; it stops what it runs, and begins anew");
-                let result = self.start_over().await;
-                return self.survive("begin anew", result).map(|()| 0);
+                tracing::warn!("this worker was declared dead; it stops its runs and registers again");
+                let result = self.register_again().await;
+                return self.handle_error("register again", result).map(|()| 0);
             }
-            // The answer may be lost: ask again under the same request id, after a while.
-            Err(error) if error.passes() => {
-                tracing::warn!("could not claim: {}", chain(&error));
+            // The answer may be lost: claim again with the same request id, after a while.
+            Err(error) if error.is_retryable() => {
+                tracing::warn!("could not claim runs: {}", chain(&error));
                 return Ok(0);
             }
             Err(error) => {
-                self.survive("claim runs", Err(error))?;
-                // Runs that this request may hold are left to their lease: asked again, it would fail again.
+                self.handle_error("claim runs", Err(error))?;
+                // Runs that this request may have claimed are left to their lease: repeating the request would fail
+                // again.
                 self.forget_request();
                 self.is_answered = true;
                 return Ok(0);
@@ -114,11 +116,11 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
         };
         self.backoff = Backoff::default();
         if claims.is_empty() {
-            self.asked = None;
+            self.first_request = None;
             return Ok(0);
         }
         let Some(confirmed) = self.confirm(claims, first).await else { return Ok(0) };
-        // Not before: runs that a request brought whose answer was lost are found under the same id.
+        // Only now: if the answer was lost, the runs are found with the same request id.
         self.forget_request();
         let count = confirmed.len();
         for claim in confirmed {
@@ -129,92 +131,96 @@ impl<D: Door, C: Carrier> Dispatch<D, C> {
 
     pub(super) fn forget_request(&mut self) {
         self.request_id = uuid::Uuid::new_v4().to_string();
-        self.asked = None;
+        self.first_request = None;
     }
 
-    /// Decides what a failure means: the end of this worker, or a pause.
-    pub(super) fn survive(
+    /// Decides whether an error ends this worker or causes a pause.
+    pub(super) fn handle_error(
         &mut self,
         what: &'static str,
         result: Result<(), D::Error>,
     ) -> Result<(), D::Error> {
         let Err(error) = result else { return Ok(()) };
-        if D::is_hopeless(&error) {
+        if D::is_fatal(&error) {
             return Err(error);
         }
         let pause = self.backoff.extend();
-        tracing::error!("could not {what}; the next try is in {} ms: {}", pause.as_millis(), chain(&error));
+        tracing::error!("could not {what}; retrying in {} ms: {}", pause.as_millis(), chain(&error));
         Ok(())
     }
 
-    /// Makes sure that the claims are good now: a command must not begin on an answer that says little about now.
+    /// Confirms claims whose answer is old, because a command must not start on outdated information.
     ///
     /// The runs may have been claimed long ago, by a request whose answer was lost or late. Since then a cancel may
-    /// have been requested, or the lease may be over. A heartbeat tells. Without its answer nothing begins, and the
-    /// same request id gives the same runs later.
+    /// have been requested, or the lease may have expired; a heartbeat tells. If the heartbeat fails, nothing starts,
+    /// and the same request id returns the same runs later.
     async fn confirm(
         &mut self,
         claims: Vec<Claim>,
-        first: Asked<C::Moment>,
+        first: RequestTime<C::Moment>,
     ) -> Option<Vec<Confirmed<C::Moment>>> {
-        if first.at.elapsed() < self.options.beat {
+        if first.at.elapsed() < self.options.heartbeat_every {
             let fresh = |claim| Confirmed { claim, contact: first.moment, is_cancelled: false };
             return Some(claims.into_iter().map(fresh).collect());
         }
-        let contact = self.carrier.moment();
+        let contact = self.executor.moment();
         let runs: Vec<RunId> = claims.iter().map(|claim| claim.run_id.clone()).collect();
-        let beat =
-            in_time(&self.door, "confirm a claim", self.options.beat, self.door.beat(self.worker_id, runs));
-        let beaten = match beat.await {
-            Ok(beaten) => beaten,
+        let heartbeat = with_timeout(
+            &self.transport,
+            "confirm a claim",
+            self.options.heartbeat_every,
+            self.transport.heartbeat(self.worker_id, runs),
+        );
+        let response = match heartbeat.await {
+            Ok(response) => response,
             Err(error) => {
                 tracing::warn!("could not confirm a claim: {}", chain(&error));
                 return None;
             }
         };
-        let both = claims.into_iter().zip(beaten.held).filter(|(_, held)| held.held);
+        let both = claims.into_iter().zip(response.held).filter(|(_, held)| held.held);
         let confirmed =
             both.map(|(claim, held)| Confirmed { claim, contact, is_cancelled: held.cancel_requested });
         Some(confirmed.collect())
     }
 
-    fn begin(&mut self, confirmed: Confirmed<C::Moment>, asked: Asked<C::Moment>) {
+    fn begin(&mut self, confirmed: Confirmed<C::Moment>, request: RequestTime<C::Moment>) {
         let Confirmed { claim, contact, is_cancelled } = confirmed;
         tracing::info!(run.id = %claim.run_id, "worker {} claimed run {}", self.options.name, claim.run_id);
-        self.worked.claimed += 1;
+        self.summary.claimed += 1;
         let (run_id, lease_until) = (claim.run_id.clone(), claim.lease_until);
         let key = run_id.clone();
-        let cancelled = is_cancelled.then_some(asked.moment);
-        let (sign, signs) = watch::channel(Sign { cancelled, ..Sign::new(contact) });
-        let (door, answer_max) = (self.door.clone(), self.options.answer_max());
+        let cancelled = is_cancelled.then_some(request.moment);
+        let (signal, signals) = watch::channel(RunSignal { cancelled, ..RunSignal::new(contact) });
+        let (transport, call_timeout) = (self.transport.clone(), self.options.call_timeout());
         let holder = Holder { worker: Some(self.options.name.clone()), epoch: Some(claim.epoch) };
-        let (carrier, lost) = (self.carrier.clone(), self.lost.clone());
+        let (executor, lost) = (self.executor.clone(), self.lost.clone());
         let task = self.tasks.spawn(async move {
-            let log = RunLog::open(door.clone(), run_id.clone(), holder.clone(), answer_max, lost);
+            let log = RunLog::open(transport.clone(), run_id.clone(), holder.clone(), call_timeout, lost);
             let writer = log.writer();
             let ended = match unreadable(&claim) {
                 Some(failed) => failed,
-                None => carrier.carry(claim, log, signs).instrument(of_run!("carry", run_id)).await,
+                None => executor.execute(claim, log, signals).instrument(of_run!("carry", run_id)).await,
             };
             writer.flush().await;
-            let report = Report { door: &door, run: &run_id, holder: &holder, answer_max };
+            let report = Report { transport: &transport, run: &run_id, holder: &holder, call_timeout };
             let applied = match &ended {
-                Ended::With(status, metadata) => report.send(*status, metadata).await,
-                Ended::Interrupted => None,
+                ExecutionOutcome::Finished(status, metadata) => report.send(*status, metadata).await,
+                ExecutionOutcome::Interrupted => None,
             };
-            carrier.finished(&run_id, &ended, applied);
-            Over { run_id, applied, interrupted: matches!(ended, Ended::Interrupted) }
+            executor.finished(&run_id, &ended, applied);
+            FinishedRun { run_id, applied, interrupted: matches!(ended, ExecutionOutcome::Interrupted) }
         });
-        self.active.insert(key, Active::new(sign, task.id(), asked, lease_until));
+        self.active.insert(key, ActiveRun::new(signal, task.id(), request, lease_until));
     }
 }
 
-/// The end of a run whose metadata cannot be read: a command must not begin with other metadata than was asked for.
-fn unreadable(claim: &Claim) -> Option<Ended> {
+/// Fails a run whose metadata cannot be read: its command must not start with other metadata than requested.
+fn unreadable(claim: &Claim) -> Option<ExecutionOutcome> {
     let reason = json::unreadable_reason(&claim.metadata)?;
     let error = format!("the metadata of this run cannot be read: it {reason}");
     tracing::warn!(run.id = %claim.run_id, "run {} fails: {error}", claim.run_id);
-    Some(Ended::With(FinalStatus::Failed, serde_json::json!({ "error": error })))
+    Some(ExecutionOutcome::Finished(FinalStatus::Failed, serde_json::json!({ "error": error })))
 }
 
 #[cfg(test)]
@@ -222,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pause_grows_to_its_limit() {
+    fn backoff_doubles_up_to_its_limit() {
         let mut backoff = Backoff::default();
         assert!(!backoff.is_failing() && !backoff.is_waiting());
         let lengths: Vec<u64> = (0..8).map(|_| backoff.extend().as_secs()).collect();

@@ -1,31 +1,31 @@
-//! What a run says while it is carried out: written in batches, in order, each line once.
+//! Writer of a run's events: in batches, in order, each event once.
 
-use super::{Door, in_time};
-use crate::patience::{Patience, chain};
+use super::{Transport, with_timeout};
+use crate::retry_policy::{RetryPolicy, chain};
 use std::time::Duration;
 use tidemill_core::RunId;
 use tidemill_core::event::NewEvent;
 use tidemill_store::Holder;
 use tokio::sync::{mpsc, oneshot};
 
-/// Lines that wait to be written; a command that talks faster waits.
+/// Events waiting to be written; a command with more output is slowed down.
 const WAITING_MAX: usize = 2_000;
-/// Lines in one commit.
+/// Events in one commit.
 const BATCH_MAX: usize = 500;
-/// Bytes in one commit, as they are said over HTTP: a server takes only so much in one call.
+/// Bytes in one commit, encoded for HTTP: a server limits the size of a request.
 const BATCH_BYTES_MAX: usize = 256 * 1024;
-/// What is said of an event beside its message, its details and its key.
+/// Encoded size of an event without its message, payload and key.
 const FRAME_BYTES: usize = 64;
-/// How long a line waits for company.
-const COMPANY: Duration = Duration::from_millis(50);
+/// How long an event waits for others to join its batch.
+const BATCH_WAIT: Duration = Duration::from_millis(50);
 
-/// Room for one event.
+/// A reserved slot for one event.
 #[derive(Debug)]
-pub struct Place<'l>(Option<mpsc::Permit<'l, Entry>>);
+pub struct LogSlot<'l>(Option<mpsc::Permit<'l, Entry>>);
 
-impl Place<'_> {
-    /// Puts the event there.
-    pub fn put(self, event: NewEvent) {
+impl LogSlot<'_> {
+    /// Sends the event into the slot.
+    pub fn send(self, event: NewEvent) {
         if let Some(permit) = self.0 {
             permit.send(Entry::Event(event));
         }
@@ -37,7 +37,7 @@ enum Entry {
     Flush(oneshot::Sender<()>),
 }
 
-/// A run's log, to write to. Cheap to clone.
+/// Handle to the log of a run. Cloning is cheap.
 #[derive(Debug, Clone)]
 pub struct RunLog {
     entries: mpsc::Sender<Entry>,
@@ -50,15 +50,15 @@ impl std::fmt::Debug for Entry {
 }
 
 impl RunLog {
-    pub(super) fn open<D: Door>(
-        door: D,
+    pub(super) fn open<D: Transport>(
+        transport: D,
         run: RunId,
         holder: Holder,
-        answer_max: Duration,
+        call_timeout: Duration,
         lost: mpsc::UnboundedSender<RunId>,
     ) -> Self {
         let (entries, inbox) = mpsc::channel(WAITING_MAX);
-        tokio::spawn(Writer { door, run, holder, answer_max, lost, is_stale: false }.write(inbox));
+        tokio::spawn(Writer { transport, run, holder, call_timeout, lost, is_stale: false }.write(inbox));
         Self { entries }
     }
 
@@ -66,19 +66,19 @@ impl RunLog {
         self.clone()
     }
 
-    /// Appends an event. Waits while too many are waiting already.
+    /// Appends an event. Waits while too many are pending.
     ///
-    /// An event that matters should carry a key: it is then written once, however often it is sent.
+    /// An important event should have a key: then it is written once, however often it is sent.
     pub async fn append(&self, event: NewEvent) {
         let _ = self.entries.send(Entry::Event(event)).await;
     }
 
-    /// Waits until there is room for one more event. Giving up waiting loses nothing.
-    pub async fn place(&self) -> Place<'_> {
-        Place(self.entries.reserve().await.ok())
+    /// Waits for a slot for one event. Cancelling the wait loses nothing.
+    pub async fn reserve(&self) -> LogSlot<'_> {
+        LogSlot(self.entries.reserve().await.ok())
     }
 
-    /// Waits until everything so far is written, or known to be too late.
+    /// Waits until all events so far are written or rejected.
     pub async fn flush(&self) {
         let (done, written) = oneshot::channel();
         if self.entries.send(Entry::Flush(done)).await.is_ok() {
@@ -87,18 +87,18 @@ impl RunLog {
     }
 }
 
-/// Whoever writes what one run says.
+/// Task that writes the events of one run.
 struct Writer<D> {
-    door: D,
+    transport: D,
     run: RunId,
     holder: Holder,
-    answer_max: Duration,
+    call_timeout: Duration,
     lost: mpsc::UnboundedSender<RunId>,
-    /// Whether the run turned out to belong to others: nothing more is written.
+    /// True when the run belongs to another worker: nothing more is written.
     is_stale: bool,
 }
 
-impl<D: Door> Writer<D> {
+impl<D: Transport> Writer<D> {
     async fn write(mut self, mut inbox: mpsc::Receiver<Entry>) {
         let mut first = inbox.recv().await;
         while let Some(entry) = first.take() {
@@ -119,13 +119,13 @@ impl<D: Door> Writer<D> {
     async fn append(&mut self, events: Vec<NewEvent>) {
         let run = &self.run;
         let append = || {
-            let asked = self.door.append(run, events.clone(), &self.holder);
-            in_time(&self.door, "append events", self.answer_max, asked)
+            let request = self.transport.append(run, events.clone(), &self.holder);
+            with_timeout(&self.transport, "append events", self.call_timeout, request)
         };
-        match Patience::Endless.settle("append events", append).await {
+        match RetryPolicy::Endless.retry("append events", append).await {
             Ok(ids) => self.is_stale = ids.iter().any(Option::is_none),
             Err(error) => {
-                tracing::error!(run.id = %run, "events of run {run} were not written: {}", chain(&error));
+                tracing::error!(run.id = %run, "could not write events of run {run}: {}", chain(&error));
             }
         }
         if self.is_stale {
@@ -134,17 +134,17 @@ impl<D: Door> Writer<D> {
     }
 }
 
-/// What goes into one commit.
+/// Events of one commit, and the callers that wait for it.
 #[derive(Default)]
 struct Batch {
     events: Vec<NewEvent>,
     flushed: Vec<oneshot::Sender<()>>,
 }
 
-/// Waits a moment for company; the batch, and what was taken and no longer fits into it.
+/// Collects a batch for a short time. Returns it with an entry that no longer fits, if any.
 async fn gather(first: Entry, inbox: &mut mpsc::Receiver<Entry>) -> (Batch, Option<Entry>) {
     let (mut batch, mut bytes) = (Batch::default(), 0);
-    let deadline = tokio::time::Instant::now() + COMPANY;
+    let deadline = tokio::time::Instant::now() + BATCH_WAIT;
     let mut next = Some(first);
     while let Some(entry) = next.take() {
         match entry {
@@ -155,7 +155,7 @@ async fn gather(first: Entry, inbox: &mut mpsc::Receiver<Entry>) -> (Batch, Opti
                 }
                 batch.events.push(event);
             }
-            // Somebody waits: write what there is.
+            // A caller waits, so the batch is written at once.
             Entry::Flush(done) => {
                 batch.flushed.push(done);
                 break;
@@ -168,7 +168,7 @@ async fn gather(first: Entry, inbox: &mut mpsc::Receiver<Entry>) -> (Batch, Opti
     (batch, None)
 }
 
-/// The bytes of an event over HTTP, where a character may take six of them.
+/// Returns the encoded size of an event over HTTP, where a character may take six bytes.
 fn wire_bytes(event: &NewEvent) -> usize {
     let text = |text: &str| serde_json::to_string(text).map_or(text.len() * 6, |json| json.len());
     text(&event.message)
@@ -183,7 +183,7 @@ mod tests {
     use tidemill_core::event::Level;
 
     #[tokio::test]
-    async fn a_batch_is_bounded_by_its_bytes_on_the_way_and_loses_nothing() {
+    async fn batch_is_bounded_by_encoded_size_and_loses_nothing() {
         let (entries, mut inbox) = mpsc::channel(WAITING_MAX);
         // A control character takes six bytes in JSON.
         let long = || NewEvent::new(Level::Info, "\u{1}".repeat(8 * 1024));

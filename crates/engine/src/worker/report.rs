@@ -1,35 +1,35 @@
-//! How a worker reports the end of a run: until it was taken, or turned out to be too late.
+//! Reports the end of a run, until it is recorded or turns out to be too late.
 //!
-//! A run's metadata is bounded, and what was asked for may fill it. An end that does not fit is reported with less: how
-//! the run ended counts, and what is left out was written as events before.
+//! The size of a run's metadata is limited. If a result does not fit, it is reported without the large parts: the
+//! status of the run matters most, and the command's output was written as events before.
 
-use super::door::Door;
-use super::in_time;
-use crate::patience::{Patience, chain};
+use super::transport::Transport;
+use super::with_timeout;
+use crate::retry_policy::{RetryPolicy, chain};
 use std::time::Duration;
 use tidemill_core::event::{Level, NewEvent};
-use tidemill_core::run::{Applied, FinalStatus};
+use tidemill_core::run::{ChangeOutcome, FinalStatus};
 use tidemill_core::{Json, RunId};
 use tidemill_store::{FinishRun, Holder};
 
-/// What says in a few bytes how a command ended.
-const KEPT_FIRST: [&str; 2] = ["exit_code", "signal"];
+/// Metadata that is reported even if the rest does not fit.
+const SHORT_FIELDS: [&str; 2] = ["exit_code", "signal"];
 
-/// The end of one run, on its way to the database.
+/// Reports the end of one run.
 pub(super) struct Report<'a, D> {
-    pub(super) door: &'a D,
+    pub(super) transport: &'a D,
     pub(super) run: &'a RunId,
     pub(super) holder: &'a Holder,
-    /// How long one ask may take: each can be asked twice.
-    pub(super) answer_max: Duration,
+    /// Time limit of one attempt.
+    pub(super) call_timeout: Duration,
 }
 
-impl<D: Door> Report<'_, D> {
-    /// Reports until the end was taken, or turned out to be too late.
-    pub(super) async fn send(&self, status: FinalStatus, metadata: &Json) -> Option<Applied> {
+impl<D: Transport> Report<'_, D> {
+    /// Retries until the end is recorded or turns out to be too late.
+    pub(super) async fn send(&self, status: FinalStatus, metadata: &Json) -> Option<ChangeOutcome> {
         let mut answer = self.finish(status, metadata.clone()).await;
         if answer.as_ref().is_err_and(D::is_too_large) {
-            self.say_what_is_left_out(metadata).await;
+            self.record_omission(metadata).await;
             for less in [shortened(metadata), Json::Object(serde_json::Map::new())] {
                 answer = self.finish(status, less).await;
                 if !answer.as_ref().is_err_and(D::is_too_large) {
@@ -40,40 +40,42 @@ impl<D: Door> Report<'_, D> {
         let run = self.run;
         answer
             .inspect_err(|error| {
-                tracing::error!(run.id = %run, "the end of run {run} was not recorded: {}", chain(error));
+                tracing::error!(run.id = %run, "could not record the end of run {run}: {}", chain(error));
             })
             .ok()
     }
 
-    async fn finish(&self, status: FinalStatus, metadata: Json) -> Result<Applied, D::Error> {
+    async fn finish(&self, status: FinalStatus, metadata: Json) -> Result<ChangeOutcome, D::Error> {
         let end = FinishRun { run_id: self.run.clone(), status, metadata, epoch: self.holder.epoch };
         let finish = || {
-            let asked = self.door.finish(end.clone(), self.holder.worker.clone());
-            in_time(self.door, "finish a run", self.answer_max, asked)
+            let request = self.transport.finish(end.clone(), self.holder.worker.clone());
+            with_timeout(self.transport, "finish a run", self.call_timeout, request)
         };
-        Patience::Endless.settle("finish a run", finish).await
+        RetryPolicy::Endless.retry("finish a run", finish).await
     }
 
-    /// Before the end: a run that has ended takes no events.
-    async fn say_what_is_left_out(&self, metadata: &Json) {
+    /// Writes an event that lists the omitted fields. This comes before the end, because an ended run accepts no
+    /// events.
+    async fn record_omission(&self, metadata: &Json) {
         let run = self.run;
-        tracing::warn!(run.id = %run, "what run {run} reports does not fit into its metadata, and is left out");
-        let message = "What this run reports does not fit into its metadata, and is left out";
+        tracing::warn!(run.id = %run, "the result of run {run} exceeds the metadata limit; it is recorded without it");
+        let message = "The result of this run exceeds the metadata limit and is not recorded";
         let mut event = NewEvent::new(Level::Warn, message).keyed("left-out");
         let names: Vec<&String> =
             metadata.as_object().into_iter().flat_map(serde_json::Map::keys).take(32).collect();
         event.payload = serde_json::json!({"reported": names});
         let append = || {
-            let asked = self.door.append(run, vec![event.clone()], self.holder);
-            in_time(self.door, "append events", self.answer_max, asked)
+            let request = self.transport.append(run, vec![event.clone()], self.holder);
+            with_timeout(self.transport, "append events", self.call_timeout, request)
         };
-        if let Err(error) = Patience::Endless.settle("append events", append).await {
-            tracing::error!(run.id = %run, "events of run {run} were not written: {}", chain(&error));
+        if let Err(error) = RetryPolicy::Endless.retry("append events", append).await {
+            tracing::error!(run.id = %run, "could not write events of run {run}: {}", chain(&error));
         }
     }
 }
 
 fn shortened(metadata: &Json) -> Json {
-    let kept = KEPT_FIRST.into_iter().filter_map(|name| Some((name.to_owned(), metadata.get(name)?.clone())));
-    Json::Object(kept.collect())
+    let fields =
+        SHORT_FIELDS.into_iter().filter_map(|name| Some((name.to_owned(), metadata.get(name)?.clone())));
+    Json::Object(fields.collect())
 }

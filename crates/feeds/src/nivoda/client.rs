@@ -1,6 +1,6 @@
-//! One question over HTTP: the rate limit, the retries, the bounds, and what each kind of answer means.
+//! HTTP client of the feed: rate limit, retries, size limits, and the classification of responses.
 
-use crate::bucket::Bucket;
+use crate::rate_limiter::RateLimiter;
 use crate::{FeedError, Tuning};
 use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, RETRY_AFTER};
 use reqwest::{StatusCode, Url};
@@ -8,83 +8,85 @@ use std::time::Duration;
 use tidemill_core::Timestamp;
 use tidemill_core::limits::RETRY_AFTER_SECS_MAX;
 
-/// Characters of the source's own words in a reason.
-const WORDS_MAX: usize = 300;
+/// Longest quotation of the source's own message in an error, in characters.
+const QUOTE_CHARS_MAX: usize = 300;
 
-/// Asks one address.
+/// HTTP client of one endpoint.
 #[derive(Debug)]
 pub(super) struct Client {
     http: reqwest::Client,
     url: Url,
-    /// Host and path: who was asked, in messages.
+    /// Host and path, for messages.
     pub(super) at: String,
     pub(super) tuning: Tuning,
-    pub(super) bucket: Bucket,
+    pub(super) rate_limiter: RateLimiter,
 }
 
-/// An answer with a good status.
+/// A response with a success status.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) body: Vec<u8>,
-    /// The source's time.
+    /// Time by the source's clock.
     pub(super) date: Option<Timestamp>,
 }
 
-/// Why a question has no answer.
+/// Why a request has no usable answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fault {
-    pub(super) nature: Nature,
+pub(super) struct RequestError {
+    pub(super) kind: ErrorKind,
     pub(super) reason: String,
     pub(super) retry_after: Option<Duration>,
 }
 
-/// What follows from a fault.
+/// Classification of a failed request. It decides about retries and the error that the caller sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Nature {
-    /// Nobody answers. Tried again; in the end an outage.
+pub(super) enum ErrorKind {
+    /// No connection or no answer. Retried; then an outage.
     Unreachable,
-    /// The account asks too often. Tried again, and nobody else of this process asks meanwhile; in the end an outage:
-    /// a limit is the feed's, and not of the question.
-    Limited,
-    /// Not now. Tried again; in the end transient.
+    /// The account exceeded its rate limit. Retried while the whole process pauses; then an outage, because the limit
+    /// applies to the feed and not to this request.
+    RateLimited,
+    /// A temporary error. Retried; then transient.
     Busy,
-    /// The body is not what was asked for. Tried again; in the end permanent.
-    Garbled,
-    /// The answer has too many bytes. Not tried again as it is.
+    /// The body is not the expected JSON. Retried; then permanent.
+    Malformed,
+    /// The response is too large. Not retried unchanged.
     TooLarge,
-    /// The token or the account is refused. Not tried again with the same token.
-    Account,
-    /// Another try would not change it.
-    Final,
-    /// The question was not sent.
-    Query,
+    /// The token or the account is refused. Not retried with the same token.
+    Unauthorized,
+    /// The server rejects the request for good. Not retried.
+    Rejected,
+    /// The query is invalid and was not sent.
+    InvalidQuery,
 }
 
-impl Fault {
-    pub(super) fn new(nature: Nature, reason: impl Into<String>) -> Self {
-        Self { nature, reason: reason.into(), retry_after: None }
+impl RequestError {
+    pub(super) fn new(kind: ErrorKind, reason: impl Into<String>) -> Self {
+        Self { kind, reason: reason.into(), retry_after: None }
     }
 
     pub(super) fn query(reason: String) -> Self {
-        Self::new(Nature::Query, reason)
+        Self::new(ErrorKind::InvalidQuery, reason)
     }
 
-    /// The error that a caller sees.
-    pub(super) fn error(self, at: &str) -> FeedError {
-        let Self { nature, reason, retry_after } = self;
+    /// Converts this to the error that the caller sees.
+    pub(super) fn into_feed_error(self, at: &str) -> FeedError {
+        let Self { kind, reason, retry_after } = self;
         let at = at.to_owned();
-        match nature {
-            Nature::Unreachable | Nature::Limited => FeedError::Outage { at, reason, retry_after },
-            Nature::Busy => FeedError::Transient { at, reason, retry_after },
-            Nature::Account => FeedError::Auth { at, reason },
-            Nature::Garbled | Nature::TooLarge | Nature::Final => FeedError::Permanent { at, reason },
-            Nature::Query => FeedError::BadQuery { reason },
+        match kind {
+            ErrorKind::Unreachable | ErrorKind::RateLimited => FeedError::Outage { at, reason, retry_after },
+            ErrorKind::Busy => FeedError::Transient { at, reason, retry_after },
+            ErrorKind::Unauthorized => FeedError::Auth { at, reason },
+            ErrorKind::Malformed | ErrorKind::TooLarge | ErrorKind::Rejected => {
+                FeedError::Permanent { at, reason }
+            }
+            ErrorKind::InvalidQuery => FeedError::InvalidQuery { reason },
         }
     }
 }
 
 impl Client {
-    /// `tls` says whose certificates are believed.
+    /// Creates a client. `tls` contains the trusted certificate authorities.
     pub(super) fn new(
         url: Url,
         per_second: f64,
@@ -100,61 +102,64 @@ impl Client {
             .tls_backend_preconfigured(tls)
             .connect_timeout(tuning.connect_timeout)
             .timeout(tuning.answer_timeout)
-            // A redirect would carry the password to wherever it points.
+            // Following a redirect would send the password to its target.
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("tidemill/", env!("CARGO_PKG_VERSION")));
         if is_loopback(&url) {
             builder = builder.no_proxy();
         }
         let http = builder.build().map_err(|error| innermost(&error))?;
-        Ok(Self { http, url, at, tuning, bucket: Bucket::new(per_second) })
+        Ok(Self { http, url, at, tuning, rate_limiter: RateLimiter::new(per_second) })
     }
 
-    /// Asks until there is an answer that `read` accepts, or the retries are used up.
-    pub(super) async fn ask<T>(
+    /// Sends a request until `read` accepts the response or the retries are exhausted.
+    pub(super) async fn send<T>(
         &self,
         body: &[u8],
         bytes_max: usize,
-        read: impl Fn(&Reply) -> Result<T, Fault>,
-    ) -> Result<T, Fault> {
+        read: impl Fn(&Reply) -> Result<T, RequestError>,
+    ) -> Result<T, RequestError> {
         let (mut retries, mut spent) = (0, Duration::ZERO);
         loop {
-            self.bucket.take().await;
+            self.rate_limiter.acquire().await;
             let began = tokio::time::Instant::now();
-            let fault = match self.post(body, bytes_max).await.and_then(|reply| read(&reply)) {
+            let error = match self.post(body, bytes_max).await.and_then(|reply| read(&reply)) {
                 Ok(answer) => return Ok(answer),
-                Err(fault) => fault,
+                Err(error) => error,
             };
-            let again = match fault.nature {
-                Nature::Unreachable | Nature::Limited | Nature::Busy | Nature::Garbled => {
+            let may_retry = match error.kind {
+                ErrorKind::Unreachable | ErrorKind::RateLimited | ErrorKind::Busy | ErrorKind::Malformed => {
                     retries < self.tuning.retries_max
                 }
-                Nature::Account | Nature::TooLarge | Nature::Final | Nature::Query => false,
+                ErrorKind::Unauthorized
+                | ErrorKind::TooLarge
+                | ErrorKind::Rejected
+                | ErrorKind::InvalidQuery => false,
             };
-            let asked = fault.retry_after.unwrap_or_default();
-            if fault.nature == Nature::Limited {
-                // The limit is the account's, so nobody else of this process need find it out again.
-                let rest = asked.max(self.tuning.backoff_of(retries));
-                self.bucket.rest(rest.min(self.tuning.retry_after_max));
+            let requested = error.retry_after.unwrap_or_default();
+            if error.kind == ErrorKind::RateLimited {
+                // The limit applies to the account, so all other requests of this process pause too.
+                let pause = requested.max(self.tuning.backoff_of(retries));
+                self.rate_limiter.pause(pause.min(self.tuning.retry_after_max));
             }
-            if !again || asked > self.tuning.retry_after_max {
-                return Err(fault);
+            if !may_retry || requested > self.tuning.retry_after_max {
+                return Err(error);
             }
-            let wait = asked.max(self.tuning.backoff_of(retries)) + jitter(self.tuning.jitter_max);
+            let wait = requested.max(self.tuning.backoff_of(retries)) + jitter(self.tuning.jitter_max);
             spent += began.elapsed() + wait;
             if spent > self.tuning.question_timeout {
-                return Err(fault);
+                return Err(error);
             }
-            // The reason is left out: it may repeat the token, and only the caller can tell.
-            let (nature, wait_ms) = (fault.nature, wait.as_millis());
-            tracing::debug!(feed.at = %self.at, ?nature, retries, wait_ms, "{} is asked again", self.at);
+            // The reason is not logged: it may quote the token, and only the caller can mask that.
+            let (kind, wait_ms) = (error.kind, wait.as_millis());
+            tracing::debug!(feed.at = %self.at, ?kind, retries, wait_ms, "retrying the request to {}", self.at);
             tokio::time::sleep(wait).await;
             retries += 1;
         }
     }
 
-    /// One try.
-    async fn post(&self, body: &[u8], bytes_max: usize) -> Result<Reply, Fault> {
+    /// Sends the request once.
+    async fn post(&self, body: &[u8], bytes_max: usize) -> Result<Reply, RequestError> {
         let request =
             self.http.post(self.url.clone()).header(CONTENT_TYPE, "application/json").body(body.to_vec());
         let mut response = request.send().await.map_err(|error| self.broken(&error))?;
@@ -163,8 +168,8 @@ impl Client {
         let mut body = Vec::with_capacity(expected(response.content_length(), bytes_max));
         while let Some(chunk) = response.chunk().await.map_err(|error| self.broken(&error))? {
             if body.len() + chunk.len() > bytes_max {
-                let reason = format!("answered more than {bytes_max} bytes; ask for fewer records at a time");
-                return Err(Fault::new(Nature::TooLarge, reason));
+                let reason = format!("answered more than {bytes_max} bytes; request fewer records at a time");
+                return Err(RequestError::new(ErrorKind::TooLarge, reason));
             }
             body.extend_from_slice(&chunk);
         }
@@ -174,44 +179,44 @@ impl Client {
         Err(refused(status, retry_after, &body))
     }
 
-    /// What became of a connection.
-    fn broken(&self, error: &reqwest::Error) -> Fault {
+    /// Classifies a transport error.
+    fn broken(&self, error: &reqwest::Error) -> RequestError {
         let reason = if error.is_timeout() {
             format!("did not answer within {} s", self.tuning.answer_timeout.as_secs_f32())
         } else if error.is_connect() {
             format!("could not be reached ({})", innermost(error))
         } else {
-            format!("broke the connection off ({})", innermost(error))
+            format!("closed the connection early ({})", innermost(error))
         };
-        Fault::new(Nature::Unreachable, reason)
+        RequestError::new(ErrorKind::Unreachable, reason)
     }
 }
 
-/// What a status other than success means.
-fn refused(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> Fault {
-    let said = super::envelope::errors(body);
-    let words = said.as_ref().map(|fault| format!(": {}", fault.reason)).unwrap_or_default();
-    let told_of_account = said.is_some_and(|fault| fault.nature == Nature::Account);
-    let nature = match status {
-        StatusCode::TOO_MANY_REQUESTS => Nature::Limited,
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Nature::Account,
-        _ if told_of_account => Nature::Account,
-        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY => Nature::Unreachable,
-        _ if status.is_server_error() => Nature::Unreachable,
-        _ => Nature::Final,
+/// Classifies a response with an error status.
+fn refused(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> RequestError {
+    let quoted = super::envelope::find_error(body);
+    let suffix = quoted.as_ref().map(|error| format!(": {}", error.reason)).unwrap_or_default();
+    let is_account_error = quoted.is_some_and(|error| error.kind == ErrorKind::Unauthorized);
+    let kind = match status {
+        StatusCode::TOO_MANY_REQUESTS => ErrorKind::RateLimited,
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => ErrorKind::Unauthorized,
+        _ if is_account_error => ErrorKind::Unauthorized,
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY => ErrorKind::Unreachable,
+        _ if status.is_server_error() => ErrorKind::Unreachable,
+        _ => ErrorKind::Rejected,
     };
     let hint = match status {
-        _ if status.is_redirection() => "; give the feed the address that it points to",
-        StatusCode::NOT_FOUND => "; check the path of the address",
+        _ if status.is_redirection() => "; set the endpoint of the feed to the redirect's target",
+        StatusCode::NOT_FOUND => "; check the path of the endpoint",
         _ => "",
     };
-    Fault { nature, reason: format!("answered {status}{words}{hint}"), retry_after }
+    RequestError { kind, reason: format!("answered {status}{suffix}{hint}"), retry_after }
 }
 
-/// Words of the source, fit for a sentence: one line, of bounded length.
-pub(super) fn words(text: &str) -> String {
+/// Shortens a message of the source to one line of bounded length.
+pub(super) fn quote(text: &str) -> String {
     let line: String = text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
-    line.trim().chars().take(WORDS_MAX).collect()
+    line.trim().chars().take(QUOTE_CHARS_MAX).collect()
 }
 
 fn is_loopback(url: &Url) -> bool {
@@ -219,16 +224,16 @@ fn is_loopback(url: &Url) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// What the library below everything said, which names the cause and no address.
+/// Returns the message of the innermost error, which names the cause but not the URL.
 fn innermost(error: &reqwest::Error) -> String {
     let mut error: &dyn std::error::Error = error;
     while let Some(source) = error.source() {
         error = source;
     }
-    words(&error.to_string())
+    quote(&error.to_string())
 }
 
-/// Room for an answer whose length was announced; no more than is accepted, and no trust in a large number.
+/// Initial capacity for a body of the announced length. It is capped, because the announcement is not trusted.
 fn expected(announced: Option<u64>, bytes_max: usize) -> usize {
     announced.and_then(|length| usize::try_from(length).ok()).unwrap_or(0).min(bytes_max).min(1024 * 1024)
 }
@@ -241,7 +246,7 @@ fn http_date(text: &str) -> Option<Timestamp> {
     chrono::DateTime::parse_from_rfc2822(text).ok().map(|time| time.to_utc())
 }
 
-/// The wait that the source asks for, up to the cap: in seconds, or until a time by its own clock.
+/// Parses `Retry-After`, which is in seconds or a time by the source's clock, and caps it.
 fn retry_after(headers: &HeaderMap, date: Option<Timestamp>) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -262,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_is_read_in_seconds_or_as_a_time() {
+    fn retry_after_is_parsed_as_seconds_or_as_a_time() {
         let mut headers = HeaderMap::new();
         let now = http_date("Sun, 06 Nov 1994 08:49:37 GMT");
         for (text, expected) in [
@@ -286,28 +291,28 @@ mod tests {
     }
 
     #[test]
-    fn a_status_has_a_nature() {
-        for (status, nature) in [
-            (429, Nature::Limited),
-            (401, Nature::Account),
-            (403, Nature::Account),
-            (408, Nature::Unreachable),
-            (500, Nature::Unreachable),
-            (503, Nature::Unreachable),
-            (302, Nature::Final),
-            (400, Nature::Final),
-            (404, Nature::Final),
+    fn http_statuses_are_classified() {
+        for (status, kind) in [
+            (429, ErrorKind::RateLimited),
+            (401, ErrorKind::Unauthorized),
+            (403, ErrorKind::Unauthorized),
+            (408, ErrorKind::Unreachable),
+            (500, ErrorKind::Unreachable),
+            (503, ErrorKind::Unreachable),
+            (302, ErrorKind::Rejected),
+            (400, ErrorKind::Rejected),
+            (404, ErrorKind::Rejected),
         ] {
-            let fault = refused(StatusCode::from_u16(status).unwrap(), None, b"<html>");
-            assert_eq!(fault.nature, nature, "{status}");
+            let error = refused(StatusCode::from_u16(status).unwrap(), None, b"<html>");
+            assert_eq!(error.kind, kind, "{status}");
         }
-        let told = refused(StatusCode::BAD_REQUEST, None, br#"{"errors":[{"message":"token expired"}]}"#);
-        assert_eq!(told.nature, Nature::Account);
+        let expired = refused(StatusCode::BAD_REQUEST, None, br#"{"errors":[{"message":"token expired"}]}"#);
+        assert_eq!(expired.kind, ErrorKind::Unauthorized);
     }
 
     #[test]
-    fn words_are_one_bounded_line() {
-        assert_eq!(words(" a\nb\0 "), "a b");
-        assert_eq!(words(&"x".repeat(1_000)).len(), WORDS_MAX);
+    fn quoted_message_is_one_line_of_bounded_length() {
+        assert_eq!(quote(" a\nb\0 "), "a b");
+        assert_eq!(quote(&"x".repeat(1_000)).len(), QUOTE_CHARS_MAX);
     }
 }

@@ -1,16 +1,16 @@
-//! What is asked: the documents, which never change, and the variables, which do.
+//! GraphQL documents and their variables.
 //!
-//! A document is a constant, so that the server may keep it parsed. The token, the filters and the place in
-//! the list are variables.
+//! A document is a constant, so that the server can cache its parsed form. The token, the filters and the offset are
+//! variables.
 
-use super::client::Fault;
+use super::client::RequestError;
 use serde::{Deserialize, Serialize};
 use tidemill_core::Timestamp;
 use tidemill_core::feed::{Cents, FeedQuery, PriceRange};
 
-/// The filter floors prices to whole dollars.
+/// The source's price filter rounds down to whole dollars.
 pub(super) const GRANULARITY: Cents = 100;
-/// Most records that the source gives at once.
+/// Maximum number of records that the source returns at once.
 pub(super) const PAGE_MAX: u32 = 50;
 
 pub(super) const LOGIN: &str = "query Login($username: String!, $password: String!) { authenticate { \
@@ -19,7 +19,7 @@ pub(super) const LOGIN: &str = "query Login($username: String!, $password: Strin
 pub(super) const COUNT: &str = "query Count($token: String!, $query: DiamondQuery!) { as(token: $token) { \
     diamonds_by_query_count(query: $query) } }";
 
-/// `total_count` is not asked for: it is the length of the page, not of the list.
+/// `total_count` is not requested: it is the length of the page, not of the list.
 pub(super) const PAGE: &str = "query Page(\
     $token: String!, $query: DiamondQuery!, $offset: Int!, $limit: Int!) { as(token: $token) { \
     diamonds_by_query(query: $query, offset: $offset, limit: $limit, \
@@ -31,7 +31,7 @@ pub(super) const PAGE: &str = "query Page(\
     f_intensity f_overtone labgrown treated product_images { id url display_index } } \
     supplier { id name legal_name } } } } } }";
 
-/// A request: a document and its variables.
+/// A request: a GraphQL document and its variables.
 #[derive(Serialize)]
 pub(super) struct Request<V> {
     pub(super) query: &'static str,
@@ -58,7 +58,7 @@ pub(super) struct PageVariables<'a> {
     pub(super) limit: u32,
 }
 
-/// Which stones the feed is about, whatever is asked of it. The names are those of the source's filters.
+/// Filters that every request of this feed uses, with the source's names.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a filter of the source, by its name")]
@@ -68,19 +68,19 @@ pub(super) struct Settings {
     has_image: bool,
     has_v360: bool,
     availability: Vec<String>,
-    /// What a stone is that was offered and is not any more: an incremental sync asks for these. Not a filter by
-    /// itself.
+    /// Availability values of stones that are no longer offered. Incremental syncs query for them. This is not a
+    /// filter of the source.
     #[serde(skip_serializing)]
     withdrawn: Vec<String>,
     #[serde(rename = "excludeFairPoorCuts")]
     exclude_fair_poor_cuts: bool,
     hide_memo: bool,
-    /// Grown in a laboratory, or not; both without it.
+    /// Whether stones are laboratory-grown; `None` selects both kinds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) labgrown: Option<bool>,
 }
 
-/// Weights in carats, both ends included.
+/// Range of weights in carats, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Sizes {
@@ -125,7 +125,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The settings of a feed; what they do not say is as it is by default.
+    /// Parses the settings of a feed; missing ones have their default.
     pub(super) fn read(settings: &tidemill_core::Json) -> Result<Self, String> {
         if settings.is_null() {
             return Ok(Self::default());
@@ -134,16 +134,16 @@ impl Settings {
         let Sizes { from, to } = settings.sizes;
         if !(0.0 <= from && from < to) {
             return Err(format!(
-                "`sizes` goes from {from} to {to}; it must begin at 0 or later and end after that"
+                "`sizes` ranges from {from} to {to}; `from` must be at least 0 and less than `to`"
             ));
         }
         if settings.shapes.is_empty() {
-            return Err("`shapes` is empty; name a shape, or leave it out".to_owned());
+            return Err("`shapes` is empty; list at least one shape or omit it".to_owned());
         }
         Ok(settings)
     }
 
-    /// The same stones once they are not offered any more; `None` where there is no word for those.
+    /// Returns the settings that select withdrawn stones; `None` if no availability value is left for them.
     pub(super) fn of_withdrawn(&self) -> Option<Self> {
         let availability: Vec<String> =
             self.withdrawn.iter().filter(|word| !self.availability.contains(word)).cloned().collect();
@@ -151,7 +151,7 @@ impl Settings {
     }
 }
 
-/// The filters of one question.
+/// Filters of one request.
 #[derive(Debug, Serialize)]
 pub(super) struct Filter<'a> {
     #[serde(flatten)]
@@ -164,7 +164,7 @@ pub(super) struct Filter<'a> {
     ids: Option<&'a [String]>,
 }
 
-/// Whole dollars, both ends included. A stone of 10.99 is in 10.
+/// Price range in whole dollars, both ends included. A price of 10.99 counts as 10.
 #[derive(Debug, Serialize)]
 struct Dollars {
     from: i64,
@@ -177,45 +177,47 @@ struct Updated {
 }
 
 impl Updated {
-    /// Cut to milliseconds, which asks for more rather than less.
+    /// Truncates to milliseconds, which may select more records but never fewer.
     fn since(from: Timestamp) -> Self {
         Self { from: from.to_rfc3339_opts(chrono::SecondsFormat::Millis, true) }
     }
 }
 
 impl<'a> Filter<'a> {
-    /// The filters of a query: the same for counting as for paging.
-    pub(super) fn of(base: &'a Settings, query: &FeedQuery) -> Result<Self, Fault> {
+    /// Filters of a query, the same for counting and paging.
+    pub(super) fn of(base: &'a Settings, query: &FeedQuery) -> Result<Self, RequestError> {
         let updated = query.updated_from.map(Updated::since);
         Ok(Self { base, dollar_value: Some(dollars(query.prices)?), updated, ids: None })
     }
 
-    /// The filters that find what was withdrawn since then.
+    /// Filters that select stones withdrawn since `since`.
     pub(super) fn of_withdrawn(base: &'a Settings, since: Timestamp) -> Self {
         Self { base, dollar_value: None, updated: Some(Updated::since(since)), ids: None }
     }
 
-    /// The filters that find these stones, if they are offered still.
+    /// Filters that select these stones if they are still offered.
     pub(super) const fn of_ids(base: &'a Settings, ids: &'a [String]) -> Self {
         Self { base, dollar_value: None, updated: None, ids: Some(ids) }
     }
 }
 
-/// A half-open range in cents as a closed one in dollars. The source answers an inverted range with arbitrary
-/// stones, so none may be sent.
-fn dollars(prices: PriceRange) -> Result<Dollars, Fault> {
+/// Converts a half-open range in cents to a closed range in dollars. An inverted range is an error here, because the
+/// source would answer it with arbitrary stones.
+fn dollars(prices: PriceRange) -> Result<Dollars, RequestError> {
     let PriceRange { from, to } = prices;
     if from < 0 || from >= to {
-        return Err(Fault::query(format!("the prices from {from} up to {to} cents are no range")));
+        return Err(RequestError::query(format!(
+            "the price range from {from} to {to} cents is empty or negative"
+        )));
     }
     if from % GRANULARITY != 0 || to % GRANULARITY != 0 {
-        return Err(Fault::query(format!(
-            "the prices from {from} up to {to} cents do not begin and end at whole dollars"
+        return Err(RequestError::query(format!(
+            "the price range from {from} to {to} cents does not consist of whole dollars"
         )));
     }
     let (from, to) = (from / GRANULARITY, to / GRANULARITY - 1);
     if i32::try_from(to).is_err() {
-        return Err(Fault::query(format!("the source cannot compare with {to} dollars")));
+        return Err(RequestError::query(format!("{to} dollars do not fit the feed's 32-bit price filter")));
     }
     Ok(Dollars { from, to })
 }
@@ -235,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_filters_are_those_of_the_pipeline() {
+    fn default_filters_match_the_seed_pipeline() {
         let mut query = query(10_000, 25_000);
         query.updated_from = Some("2026-02-03T04:05:06.789999Z".parse().unwrap());
         let expected = json!({
@@ -265,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_withdrawn_is_asked_for_by_the_same_filters_but_one() {
+    fn withdrawn_filter_differs_only_in_availability() {
         let since = "2026-02-03T04:05:06.789999Z".parse().unwrap();
         let sent = |settings: &tidemill_core::Json| {
             let withdrawn = Settings::read(settings).unwrap().of_withdrawn()?;
@@ -283,12 +285,12 @@ mod tests {
         });
         assert_eq!(sent(&json!(null)), Some(expected));
         let offered = sent(&json!({ "availability": ["AVAILABLE", "ON_HOLD"] })).unwrap();
-        assert_eq!(offered["availability"], json!(["SOLD"]), "what is on hold is offered there");
+        assert_eq!(offered["availability"], json!(["SOLD"]), "this feed offers stones that are on hold");
         assert_eq!(sent(&json!({ "withdrawn": [] })), None);
     }
 
     #[test]
-    fn settings_that_make_no_sense_are_refused() {
+    fn invalid_settings_are_refused() {
         for (settings, word) in [
             (json!({ "lab_grown": true }), "lab_grown"),
             (json!({ "sizes": { "from": 2.0, "to": 1.0 } }), "sizes"),
@@ -302,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn every_price_is_in_one_of_two_ranges_that_meet() {
+    fn adjacent_ranges_cover_every_price_once() {
         let (low, high) =
             (dollars(query(0, 50_000).prices).unwrap(), dollars(query(50_000, 50_100).prices).unwrap());
         assert_eq!((low.from, low.to, high.from, high.to), (0, 499, 500, 500));
@@ -311,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_the_source_would_misread_is_not_sent() {
+    fn range_that_the_source_would_misread_is_not_sent() {
         for (from, to) in
             [(100, 100), (200, 100), (-100, 100), (50, 100), (100, 250), (0, i64::MAX / 100 * 100)]
         {

@@ -1,83 +1,88 @@
-//! What an answer is wrapped in: the data, or errors, and what an error means.
+//! The GraphQL envelope of a response (data or errors), and the classification of errors.
 
-use super::client::{Fault, Nature, words};
+use super::client::{ErrorKind, RequestError, quote};
 use serde::Deserialize;
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Deserialize)]
 struct Envelope<D> {
     data: Option<D>,
-    errors: Option<Vec<Complaint>>,
+    errors: Option<Vec<GraphqlError>>,
 }
 
-/// One error of the source.
 #[derive(Deserialize)]
-struct Complaint {
+struct GraphqlError {
     #[serde(default)]
     message: String,
     extensions: Option<serde_json::Value>,
 }
 
-/// The data of an answer. With errors there is none, whatever stands beside them.
-pub(super) fn open<'a, D: Deserialize<'a>>(body: &'a [u8]) -> Result<D, Fault> {
+/// Returns the data of a response. If it contains errors, partial data is ignored.
+pub(super) fn read_data<'a, D: Deserialize<'a>>(body: &'a [u8]) -> Result<D, RequestError> {
     let envelope: Envelope<D> = serde_json::from_slice(body).map_err(|error| {
-        // An error beside data of another form is still the error.
-        errors(body).unwrap_or_else(|| unreadable(body, &error))
+        // The body may contain an error next to data of an unexpected shape; then the error counts.
+        find_error(body).unwrap_or_else(|| unreadable(body, &error))
     })?;
-    if let Some(fault) = envelope.errors.as_deref().and_then(judge) {
-        return Err(fault);
+    if let Some(error) = envelope.errors.as_deref().and_then(classify) {
+        return Err(error);
     }
-    envelope.data.ok_or_else(|| Fault::new(Nature::Garbled, "answered without data and without an error"))
+    envelope
+        .data
+        .ok_or_else(|| RequestError::new(ErrorKind::Malformed, "answered without data and without an error"))
 }
 
-/// The errors of an answer, whatever else is in it.
-pub(super) fn errors(body: &[u8]) -> Option<Fault> {
+/// Returns the classified errors of a response, if it contains any.
+pub(super) fn find_error(body: &[u8]) -> Option<RequestError> {
     let envelope: Envelope<serde::de::IgnoredAny> = serde_json::from_slice(body).ok()?;
-    envelope.errors.as_deref().and_then(judge)
+    envelope.errors.as_deref().and_then(classify)
 }
 
-fn unreadable(body: &[u8], error: &serde_json::Error) -> Fault {
+fn unreadable(body: &[u8], error: &serde_json::Error) -> RequestError {
     if body.trim_ascii_start().starts_with(b"<") {
-        return Fault::new(Nature::Garbled, "answered HTML instead of JSON; check the address of the feed");
+        return RequestError::new(
+            ErrorKind::Malformed,
+            "answered HTML instead of JSON; check the endpoint of the feed",
+        );
     }
     if error.is_eof() {
-        return Fault::new(Nature::Unreachable, "broke its answer off");
+        return RequestError::new(ErrorKind::Unreachable, "answered with truncated JSON");
     }
-    let reason = format!("answered something that is not the expected JSON ({})", words(&error.to_string()));
-    Fault::new(Nature::Garbled, reason)
+    let reason = format!("answered with unexpected JSON ({})", quote(&error.to_string()));
+    RequestError::new(ErrorKind::Malformed, reason)
 }
 
-/// What the errors of an answer mean together: the worst of them decides.
-fn judge(complaints: &[Complaint]) -> Option<Fault> {
-    let first = complaints.first()?;
-    let nature = complaints.iter().map(nature).min_by_key(|nature| rank(*nature)).unwrap_or(Nature::Busy);
-    let said = complaints.iter().find(|complaint| self::nature(complaint) == nature).unwrap_or(first);
-    let said = words(&said.message);
-    let reason = match nature {
-        Nature::Account => format!("refused the account or the token (`{said}`)"),
-        Nature::Final | Nature::Query => format!("does not accept the question (`{said}`)"),
-        Nature::Limited => format!("limits the requests (`{said}`)"),
-        Nature::Busy | Nature::Unreachable | Nature::Garbled | Nature::TooLarge => {
-            format!("reported an error (`{said}`)")
+/// Classifies the errors of a response; the most severe one decides.
+fn classify(errors: &[GraphqlError]) -> Option<RequestError> {
+    let first = errors.first()?;
+    let kind = errors.iter().map(kind_of).min_by_key(|kind| rank(*kind)).unwrap_or(ErrorKind::Busy);
+    let error = errors.iter().find(|error| kind_of(error) == kind).unwrap_or(first);
+    let message = quote(&error.message);
+    let reason = match kind {
+        ErrorKind::Unauthorized => format!("refused the account or the token (`{message}`)"),
+        ErrorKind::Rejected | ErrorKind::InvalidQuery => format!("rejected the query (`{message}`)"),
+        ErrorKind::RateLimited => format!("limits the request rate (`{message}`)"),
+        ErrorKind::Busy | ErrorKind::Unreachable | ErrorKind::Malformed | ErrorKind::TooLarge => {
+            format!("reported an error (`{message}`)")
         }
     };
-    Some(Fault::new(nature, reason))
+    Some(RequestError::new(kind, reason))
 }
 
-const fn rank(nature: Nature) -> u8 {
-    match nature {
-        Nature::Final | Nature::Query => 0,
-        Nature::Account => 1,
-        Nature::Limited => 2,
-        Nature::Busy | Nature::Unreachable | Nature::Garbled | Nature::TooLarge => 3,
+const fn rank(kind: ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::Rejected | ErrorKind::InvalidQuery => 0,
+        ErrorKind::Unauthorized => 1,
+        ErrorKind::RateLimited => 2,
+        ErrorKind::Busy | ErrorKind::Unreachable | ErrorKind::Malformed | ErrorKind::TooLarge => 3,
     }
 }
 
-/// Codes by which servers refuse a question for its form.
-const CODES_OF_FORM: [&str; 3] = ["GRAPHQL_PARSE_FAILED", "GRAPHQL_VALIDATION_FAILED", "BAD_USER_INPUT"];
+/// Codes of servers that reject a request as invalid.
+const INVALID_REQUEST_CODES: [&str; 3] =
+    ["GRAPHQL_PARSE_FAILED", "GRAPHQL_VALIDATION_FAILED", "BAD_USER_INPUT"];
 
-/// Codes by which they refuse a token or an account.
-const CODES_OF_ACCOUNT: [&str; 7] = [
+/// Codes of servers that refuse a token or an account.
+const ACCOUNT_CODES: [&str; 7] = [
     "UNAUTHENTICATED",
     "UNAUTHORIZED",
     "FORBIDDEN",
@@ -87,11 +92,11 @@ const CODES_OF_ACCOUNT: [&str; 7] = [
     "INVALID_CREDENTIALS",
 ];
 
-/// Codes by which they say that the account asks too often.
-const CODES_OF_LIMIT: [&str; 4] = ["TOO_MANY_REQUESTS", "RATE_LIMITED", "RATE_LIMIT_EXCEEDED", "THROTTLED"];
+/// Codes of servers that report an exceeded rate limit.
+const RATE_LIMIT_CODES: [&str; 4] = ["TOO_MANY_REQUESTS", "RATE_LIMITED", "RATE_LIMIT_EXCEEDED", "THROTTLED"];
 
-/// How messages begin by which servers refuse a question for its form.
-const OF_FORM: [&str; 10] = [
+/// Beginnings of messages that reject a request as invalid.
+const INVALID_REQUEST_PREFIXES: [&str; 10] = [
     "syntax error",
     "cannot query field",
     "unknown argument",
@@ -104,12 +109,12 @@ const OF_FORM: [&str; 10] = [
     "expected type",
 ];
 
-/// What such a message says of a variable.
-const OF_VARIABLE: [&str; 3] = ["is not defined", "got invalid value", "expected type"];
+/// Phrases of such a message about a variable.
+const INVALID_VARIABLE_PHRASES: [&str; 3] = ["is not defined", "got invalid value", "expected type"];
 
-/// Whole messages by which they refuse a token or an account where they give no code. What follows after a colon or
-/// another mark is a remark. A word somewhere in a sentence decides nothing: "unexpected token <" is a parser's error.
-const OF_ACCOUNT: [&str; 24] = [
+/// Complete messages that refuse a token or an account, for servers that send no code. Text after a colon or another
+/// mark is ignored. A phrase inside a sentence does not count: "unexpected token <" is a parser's error.
+const ACCOUNT_MESSAGES: [&str; 24] = [
     "unauthorized",
     "unauthorised",
     "unauthenticated",
@@ -136,34 +141,34 @@ const OF_ACCOUNT: [&str; 24] = [
     "wrong password",
 ];
 
-/// What one error means: its code decides, and its words where the code does not.
-fn nature(complaint: &Complaint) -> Nature {
-    let code = complaint.extensions.as_ref().and_then(|extensions| extensions.get("code"));
+/// Classifies one error: by its code, or by its message if the code is not known.
+fn kind_of(error: &GraphqlError) -> ErrorKind {
+    let code = error.extensions.as_ref().and_then(|extensions| extensions.get("code"));
     if let Some(code) = code.and_then(serde_json::Value::as_str) {
-        for (codes, nature) in [
-            (&CODES_OF_FORM[..], Nature::Final),
-            (&CODES_OF_ACCOUNT, Nature::Account),
-            (&CODES_OF_LIMIT, Nature::Limited),
+        for (codes, kind) in [
+            (&INVALID_REQUEST_CODES[..], ErrorKind::Rejected),
+            (&ACCOUNT_CODES, ErrorKind::Unauthorized),
+            (&RATE_LIMIT_CODES, ErrorKind::RateLimited),
         ] {
             if codes.contains(&code) {
-                return nature;
+                return kind;
             }
         }
     }
-    let message = complaint.message.trim().to_lowercase();
-    let is_of_variable =
-        message.starts_with("variable \"$") && OF_VARIABLE.iter().any(|phrase| message.contains(phrase));
-    if is_of_variable || OF_FORM.iter().any(|phrase| message.starts_with(phrase)) {
-        Nature::Final
-    } else if OF_ACCOUNT.iter().any(|phrase| is_whole(&message, phrase)) {
-        Nature::Account
+    let message = error.message.trim().to_lowercase();
+    let is_of_variable = message.starts_with("variable \"$")
+        && INVALID_VARIABLE_PHRASES.iter().any(|phrase| message.contains(phrase));
+    if is_of_variable || INVALID_REQUEST_PREFIXES.iter().any(|phrase| message.starts_with(phrase)) {
+        ErrorKind::Rejected
+    } else if ACCOUNT_MESSAGES.iter().any(|phrase| is_phrase(&message, phrase)) {
+        ErrorKind::Unauthorized
     } else {
-        Nature::Busy
+        ErrorKind::Busy
     }
 }
 
-/// Whether a message is this phrase, or this phrase and a remark.
-fn is_whole(message: &str, phrase: &str) -> bool {
+/// Whether a message is this phrase, optionally followed by a remark.
+fn is_phrase(message: &str, phrase: &str) -> bool {
     message.strip_prefix(phrase).is_some_and(|rest| {
         let rest = rest.trim_start();
         rest.is_empty() || rest.starts_with([':', '.', ',', ';', '!', '(', '`', '-'])
@@ -174,64 +179,64 @@ fn is_whole(message: &str, phrase: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn of(body: &str) -> Fault {
-        open::<serde::de::IgnoredAny>(body.as_bytes()).unwrap_err()
+    fn of(body: &str) -> RequestError {
+        read_data::<serde::de::IgnoredAny>(body.as_bytes()).unwrap_err()
     }
 
     #[test]
-    fn the_words_of_an_error_decide_what_follows() {
-        for (message, nature) in [
-            ("Syntax Error: Expected Name, found }", Nature::Final),
-            ("Cannot query field \\\"updatedAt\\\" on type X", Nature::Final),
-            ("Unknown argument \\\"token\\\" on field \\\"as\\\"", Nature::Final),
-            ("Invalid value for argument \\\"query.shape\\\"", Nature::Final),
-            ("Variable \\\"$query\\\" got invalid value 7", Nature::Final),
-            ("Token expired", Nature::Account),
-            ("Invalid token.", Nature::Account),
-            ("Unauthorized: the token is invalid or has expired", Nature::Account),
-            ("Unexpected token < in JSON at position 0", Nature::Busy),
-            ("worker died while serving a token", Nature::Busy),
-            ("could not read the password policy", Nature::Busy),
-            ("the authentication service timed out", Nature::Busy),
-            ("the validation service timed out", Nature::Busy),
-            ("invalid tokenizer state", Nature::Busy),
-            ("jwt malformed", Nature::Account),
-            ("Wrong username or password", Nature::Account),
-            ("Unauthorized", Nature::Account),
-            ("canceling statement due to timeout", Nature::Busy),
-            ("", Nature::Busy),
+    fn error_message_determines_the_class() {
+        for (message, kind) in [
+            ("Syntax Error: Expected Name, found }", ErrorKind::Rejected),
+            ("Cannot query field \\\"updatedAt\\\" on type X", ErrorKind::Rejected),
+            ("Unknown argument \\\"token\\\" on field \\\"as\\\"", ErrorKind::Rejected),
+            ("Invalid value for argument \\\"query.shape\\\"", ErrorKind::Rejected),
+            ("Variable \\\"$query\\\" got invalid value 7", ErrorKind::Rejected),
+            ("Token expired", ErrorKind::Unauthorized),
+            ("Invalid token.", ErrorKind::Unauthorized),
+            ("Unauthorized: the token is invalid or has expired", ErrorKind::Unauthorized),
+            ("Unexpected token < in JSON at position 0", ErrorKind::Busy),
+            ("worker died while serving a token", ErrorKind::Busy),
+            ("could not read the password policy", ErrorKind::Busy),
+            ("the authentication service timed out", ErrorKind::Busy),
+            ("the validation service timed out", ErrorKind::Busy),
+            ("invalid tokenizer state", ErrorKind::Busy),
+            ("jwt malformed", ErrorKind::Unauthorized),
+            ("Wrong username or password", ErrorKind::Unauthorized),
+            ("Unauthorized", ErrorKind::Unauthorized),
+            ("canceling statement due to timeout", ErrorKind::Busy),
+            ("", ErrorKind::Busy),
         ] {
-            let fault = of(&format!(r#"{{"data":null,"errors":[{{"message":"{message}"}}]}}"#));
-            assert_eq!(fault.nature, nature, "{message}");
+            let error = of(&format!(r#"{{"data":null,"errors":[{{"message":"{message}"}}]}}"#));
+            assert_eq!(error.kind, kind, "{message}");
         }
     }
 
     #[test]
-    fn a_code_goes_before_the_words() {
+    fn error_code_takes_precedence_over_the_message() {
         let coded =
             |code| of(&format!(r#"{{"errors":[{{"message":"no","extensions":{{"code":"{code}"}}}}]}}"#));
-        assert_eq!(coded("UNAUTHENTICATED").nature, Nature::Account);
-        assert_eq!(coded("GRAPHQL_VALIDATION_FAILED").nature, Nature::Final);
-        assert_eq!(coded("INTERNAL_SERVER_ERROR").nature, Nature::Busy);
-        assert_eq!(coded("TOKEN_EXPIRED").nature, Nature::Account);
-        assert_eq!(coded("RATE_LIMITED").nature, Nature::Limited);
+        assert_eq!(coded("UNAUTHENTICATED").kind, ErrorKind::Unauthorized);
+        assert_eq!(coded("GRAPHQL_VALIDATION_FAILED").kind, ErrorKind::Rejected);
+        assert_eq!(coded("INTERNAL_SERVER_ERROR").kind, ErrorKind::Busy);
+        assert_eq!(coded("TOKEN_EXPIRED").kind, ErrorKind::Unauthorized);
+        assert_eq!(coded("RATE_LIMITED").kind, ErrorKind::RateLimited);
     }
 
     #[test]
-    fn the_worst_error_decides() {
+    fn most_severe_error_determines_the_class() {
         let both = of(r#"{"errors":[{"message":"busy"},{"message":"token expired"}]}"#);
-        assert_eq!((both.nature, both.reason.contains("token expired")), (Nature::Account, true));
+        assert_eq!((both.kind, both.reason.contains("token expired")), (ErrorKind::Unauthorized, true));
     }
 
     #[test]
-    fn an_answer_that_is_no_json_is_told_apart_from_one_that_is_cut() {
+    fn non_json_and_truncated_answers_are_distinguished() {
         assert_eq!(
             of("  <!doctype html>").reason,
-            "answered HTML instead of JSON; check the address of the feed"
+            "answered HTML instead of JSON; check the endpoint of the feed"
         );
-        assert_eq!(of(r#"{"data":{"as""#).nature, Nature::Unreachable);
+        assert_eq!(of(r#"{"data":{"as""#).kind, ErrorKind::Unreachable);
         for body in ["  <!doctype html>", "[]", "{}", "{]", r#"{"data":null,"errors":[]}"#] {
-            assert_eq!(of(body).nature, Nature::Garbled, "{body}");
+            assert_eq!(of(body).kind, ErrorKind::Malformed, "{body}");
         }
     }
 }

@@ -1,10 +1,10 @@
-//! The names of fancy colours: the source has several for one.
+//! Names of fancy colours. The source has several spellings for one colour.
 
-/// Values that stand where a colour should, and are none.
+/// Values of the colour field that are not colours.
 const NOISE: [&str; 2] = ["EVEN", "U-V"];
 
-/// Colours that may stand in a pair in either order. Words such as `Orangy` are no colours of their own: they
-/// say which of the two is the stronger, so their order is kept.
+/// Colours whose order in a pair does not matter. Words such as `Orangy` are modifiers: they tell which of the two
+/// colours is stronger, so their order is preserved.
 const PLAIN: [&str; 15] = [
     "Black",
     "Blue",
@@ -23,7 +23,7 @@ const PLAIN: [&str; 15] = [
     "Yellow",
 ];
 
-/// The one name of a fancy colour; `None` when it is none.
+/// Normalises the name of a fancy colour. `None` if the text is not a colour.
 pub(super) fn color(raw: &str) -> Option<String> {
     let raw = raw.trim();
     if NOISE.iter().any(|noise| raw.eq_ignore_ascii_case(noise)) {
@@ -43,7 +43,7 @@ pub(super) fn color(raw: &str) -> Option<String> {
     Some(words.join("-"))
 }
 
-/// A word with a capital first letter, in the American spelling of the trade.
+/// Capitalises a word and uses the American spelling of the trade.
 fn word(raw: &str) -> Option<String> {
     if raw.eq_ignore_ascii_case("grey") {
         return Some("Gray".to_owned());
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_colour_has_one_name() {
+    fn spellings_of_a_colour_have_one_name() {
         for (raw, expected) in [
             ("YELLOW", Some("Yellow")),
             ("blue", Some("Blue")),

@@ -1,27 +1,28 @@
-//! From a record to a stone of the canonical table. The same record always gives the same stone.
+//! Maps a record to a stone of the canonical table. The mapping is deterministic.
 
 use super::fancy;
 use super::text::Text;
-use crate::MapFault;
-use crate::number::{measure, scaled};
+use crate::MapError;
+use crate::number::{parse_measure, parse_scaled};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidemill_core::diamond::{Availability, Diamond, Points};
 use tidemill_core::feed::{Cents, PRICE_CEILING};
 
-/// Raise it when a record may give another stone than before: everything is then mapped again.
+/// Version of the mapping rules. Increase it when a record may map to a different stone: all records are then mapped
+/// again.
 const VERSION: i32 = 1;
-/// No stone weighs this many carats; what does is a misprint that the table cannot hold.
+/// Upper limit for weights, in points. Larger values are typing errors and do not fit the column.
 const POINTS_CEILING: Points = 10_000 * 100;
 
-/// The rules, with what the feed's settings add to them.
+/// Mapping rules, with the parts that depend on the feed's settings.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mapper {
-    /// Whether all stones of the feed are grown in a laboratory, or none; the record says it otherwise.
+    /// Overrides the record's own value if the feed lists only laboratory-grown or only natural stones.
     pub(super) lab_grown: Option<bool>,
 }
 
-/// A number as it stands in the record: money and weights must not pass through floating point.
+/// A number as written in the record: money and weights must not pass through floating point.
 type Number<'a> = Option<&'a RawValue>;
 
 #[derive(Deserialize)]
@@ -115,7 +116,7 @@ struct Supplier<'a> {
 }
 
 impl Mapper {
-    /// The version of the rules, together with what the settings make of them.
+    /// Version of the rules, combined with the settings that affect them.
     pub(super) const fn version(self) -> i32 {
         let variant = match self.lab_grown {
             None => 0,
@@ -125,10 +126,10 @@ impl Mapper {
         VERSION * 4 + variant
     }
 
-    /// The stone that a record describes.
-    pub(super) fn map(self, payload: &str) -> Result<Diamond, MapFault> {
+    /// Maps a record to a stone.
+    pub(super) fn map(self, payload: &str) -> Result<Diamond, MapError> {
         let offer: Offer<'_> = serde_json::from_str(payload)
-            .map_err(|error| MapFault::new(format!("the record cannot be read: {error}")))?;
+            .map_err(|error| MapError::new(format!("invalid record: {error}")))?;
         let stone = offer.diamond.ok_or_else(|| missing("diamond"))?;
         let certificate = stone.certificate.ok_or_else(|| missing("diamond.certificate"))?;
         let (length, width) = (size(certificate.length), size(certificate.width));
@@ -172,51 +173,51 @@ impl Mapper {
     }
 }
 
-fn missing(field: &str) -> MapFault {
-    MapFault::new(format!("`{field}` is missing"))
+fn missing(field: &str) -> MapError {
+    MapError::new(format!("`{field}` is missing"))
 }
 
-/// The digits of a number, whether it is given as a number or as a text.
+/// Returns the digits of a number that is written as a JSON number or string.
 fn digits(number: Number<'_>) -> Option<&str> {
     let text = number?.get().trim_matches('"').trim();
     (!text.is_empty()).then_some(text)
 }
 
-fn bad_number(field: &str, text: &str, what: &str) -> MapFault {
+fn bad_number(field: &str, text: &str, what: &str) -> MapError {
     let text: String = text.chars().take(64).collect();
-    MapFault::new(format!("`{field}` is `{text}`, which is not {what}"))
+    MapError::new(format!("`{field}` is `{text}`, which is not {what}"))
 }
 
-fn price(number: Number<'_>) -> Result<Cents, MapFault> {
+fn price(number: Number<'_>) -> Result<Cents, MapError> {
     let text = digits(number).ok_or_else(|| missing("price"))?;
-    let cents = scaled(text, 0).filter(|cents| (0..PRICE_CEILING).contains(cents));
+    let cents = parse_scaled(text, 0).filter(|cents| (0..PRICE_CEILING).contains(cents));
     cents.ok_or_else(|| bad_number("price", text, "a price in cents"))
 }
 
-fn points(number: Number<'_>) -> Result<Points, MapFault> {
+fn points(number: Number<'_>) -> Result<Points, MapError> {
     const FIELD: &str = "diamond.certificate.carats";
     let text = digits(number).ok_or_else(|| missing(FIELD))?;
-    let points = scaled(text, 2).filter(|points| (1..POINTS_CEILING).contains(points));
+    let points = parse_scaled(text, 2).filter(|points| (1..POINTS_CEILING).contains(points));
     points.ok_or_else(|| bad_number(FIELD, text, "a weight in carats"))
 }
 
 fn size(number: Number<'_>) -> Option<f32> {
-    digits(number).and_then(measure)
+    digits(number).and_then(parse_measure)
 }
 
-/// Length by width, to three decimals.
+/// Length divided by width, rounded to three decimals.
 fn ratio(length: Option<f32>, width: Option<f32>) -> Option<f32> {
     let (length, width) = (f64::from(length?), f64::from(width?));
     if length <= 0.0 || width <= 0.0 {
         return None;
     }
-    #[expect(clippy::cast_possible_truncation, reason = "a ratio needs no more than four digits")]
+    #[expect(clippy::cast_possible_truncation, reason = "three decimals fit an f32")]
     let ratio = ((length / width * 1_000.0).round() / 1_000.0) as f32;
     ratio.is_finite().then_some(ratio)
 }
 
-/// The colour and the fancy colour: a stone that has the second has `Fancy` for the first, and the other way
-/// round.
+/// Returns the colour and the fancy colour. A stone with a fancy colour has the colour `Fancy`; a stone with the colour
+/// `Fancy` and no fancy colour has the fancy colour `Unknown`.
 fn colors(certificate: &Certificate<'_>) -> (Option<String>, Option<String>) {
     let fancy_color = certificate.fancy_color.get().and_then(fancy::color);
     let color = certificate.color.get();
@@ -229,7 +230,7 @@ fn colors(certificate: &Certificate<'_>) -> (Option<String>, Option<String>) {
     (color.map(str::to_owned), None)
 }
 
-/// The source has many words for it, and they contain each other: `UNAVAILABLE` is not available.
+/// Maps the source's many spellings. The order of the checks matters: `UNAVAILABLE` contains `AVAILABLE`.
 fn availability(raw: Option<&str>) -> Availability {
     let raw = raw.unwrap_or_default().to_ascii_lowercase();
     let has = |part: &str| raw.contains(part);

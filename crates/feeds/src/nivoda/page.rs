@@ -1,11 +1,11 @@
-//! From an answer to records. A record is kept as the text that came; only its names are read here.
+//! Reads the records of a page. The payload is stored verbatim; only the ids are parsed here.
 
-use super::client::{Fault, Nature};
+use super::client::{ErrorKind, RequestError};
 use super::envelope;
 use super::text::Text;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tidemill_core::feed::{BadItem, FeedPage, Item};
+use tidemill_core::feed::{FeedPage, Item, RejectedItem};
 use tidemill_core::limits::KEY_BYTES_MAX;
 
 #[derive(Deserialize)]
@@ -26,7 +26,7 @@ struct List<'a> {
     items: Option<Vec<&'a RawValue>>,
 }
 
-/// A record, as far as its names are concerned.
+/// The ids of a record.
 #[derive(Deserialize)]
 struct Offer<'a> {
     #[serde(borrow, default)]
@@ -41,52 +41,53 @@ struct Stone<'a> {
     id: Text<'a>,
 }
 
-/// The page in an answer. Records beyond `limit` were not asked for, and the next page brings them.
-pub(super) fn read(body: &[u8], limit: usize, item_bytes_max: usize) -> Result<FeedPage, Fault> {
-    let data: Data<'_> = envelope::open(body)?;
+/// Reads a page from a response body. Records beyond `limit` are dropped; the next page contains them.
+pub(super) fn read(body: &[u8], limit: usize, item_bytes_max: usize) -> Result<FeedPage, RequestError> {
+    let data: Data<'_> = envelope::read_data(body)?;
     let items = data.account.and_then(|account| account.diamonds_by_query).and_then(|list| list.items);
     let Some(mut items) = items else {
-        return Err(Fault::new(Nature::Garbled, "answered a page without a list of items"));
+        return Err(RequestError::new(ErrorKind::Malformed, "answered a page without a list of items"));
     };
     items.truncate(limit);
-    let mut page = FeedPage { items: Vec::with_capacity(items.len()), bad: Vec::new(), is_last: false };
-    for (place, item) in items.iter().enumerate() {
-        match record(item.get(), place, item_bytes_max) {
+    let mut page = FeedPage { items: Vec::with_capacity(items.len()), rejected: Vec::new(), is_last: false };
+    for (position, item) in items.iter().enumerate() {
+        match record(item.get(), position, item_bytes_max) {
             Ok(item) => page.items.push(item),
-            Err(bad) => page.bad.push(bad),
+            Err(bad) => page.rejected.push(bad),
         }
     }
     Ok(page)
 }
 
-/// One record, or why it is none.
-fn record(payload: &str, place: usize, bytes_max: usize) -> Result<Item, BadItem> {
-    let bad =
-        |stone_id: Option<&str>, reason| BadItem::new(stone_id.map(str::to_owned), place, reason, payload);
+/// Reads one record, or reports why it is bad.
+fn record(payload: &str, position: usize, bytes_max: usize) -> Result<Item, RejectedItem> {
+    let bad = |stone_id: Option<&str>, reason| {
+        RejectedItem::new(stone_id.map(str::to_owned), position, reason, payload)
+    };
     let offer: Offer<'_> = serde_json::from_str(payload)
-        .map_err(|error| bad(None, format!("the record does not have the form of an offer ({error})")))?;
-    // The id as it came: two that differ in a space are two stones, and the source finds them by nothing else.
+        .map_err(|error| bad(None, format!("the record is not an offer ({error})")))?;
+    // The id is not trimmed: ids that differ only in a space are different stones, and the source matches them exactly.
     let stone_id = offer.diamond.as_ref().and_then(|stone| stone.id.verbatim());
     let Some(stone_id) = stone_id else { return Err(bad(None, "`diamond.id` is missing".to_owned())) };
     if stone_id.len() > KEY_BYTES_MAX {
-        return Err(bad(None, format!("`diamond.id` has more than {KEY_BYTES_MAX} bytes")));
+        return Err(bad(None, format!("`diamond.id` is longer than {KEY_BYTES_MAX} bytes")));
     }
     if payload.len() > bytes_max {
-        let reason = format!("the record has {} bytes, which is more than {bytes_max}", payload.len());
+        let reason = format!("the record has {} bytes, more than the limit of {bytes_max}", payload.len());
         return Err(bad(Some(stone_id), reason));
     }
     if let Some(what) = unstorable(payload) {
-        // An id with such a character cannot be kept either.
+        // An id that contains NUL cannot be stored either.
         let stone_id = (!stone_id.contains('\0')).then_some(stone_id);
-        return Err(bad(stone_id, format!("the record has {what}, which a database cannot hold")));
+        return Err(bad(stone_id, format!("the record contains {what}, which databases cannot store")));
     }
     Ok(Item::new(stone_id, offer.id.owned(), payload.to_owned()))
 }
 
-/// What is in a JSON text that no database holds: the character NUL, or half of a surrogate pair.
+/// Finds a character in a JSON text that databases cannot store: NUL, or an unpaired surrogate.
 ///
-/// JSON forbids the plain character, so only escapes have to be looked at; `\\u0000` is a backslash and five
-/// letters.
+/// JSON forbids both as plain characters, so only escapes are checked. `\\u0000` is an escaped backslash and five plain
+/// characters.
 fn unstorable(json: &str) -> Option<&'static str> {
     let mut rest = json;
     while let Some(at) = rest.find('\\') {
@@ -96,9 +97,9 @@ fn unstorable(json: &str) -> Option<&'static str> {
             Some(0) => return Some("a NUL character"),
             Some(0xd800..=0xdbff) => match escape.get(6..).and_then(code_unit) {
                 Some(0xdc00..=0xdfff) => 12,
-                _ => return Some("half of a character"),
+                _ => return Some("an unpaired surrogate"),
             },
-            Some(0xdc00..=0xdfff) => return Some("half of a character"),
+            Some(0xdc00..=0xdfff) => return Some("an unpaired surrogate"),
             Some(_) => 6,
         };
         rest = rest.get(at + skipped..)?;
@@ -106,7 +107,7 @@ fn unstorable(json: &str) -> Option<&'static str> {
     None
 }
 
-/// The code unit of an escape such as `\u00e9` at the start of `bytes`.
+/// Parses an escape such as `\u00e9` at the start of `bytes` to its UTF-16 code unit.
 fn code_unit(bytes: &[u8]) -> Option<u16> {
     let digits = bytes.strip_prefix(br"\u")?.get(..4)?;
     u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_kept_as_the_text_that_came() {
+    fn payload_is_stored_verbatim() {
         let page = page(
             r#"[{"id":"O-1", "price":  1.0,"diamond":{"x":[1],"id":"S-1"}},{"id":7,"diamond":{"id":8}}]"#,
         );
@@ -140,29 +141,29 @@ mod tests {
             page.items[0].payload_hash,
             tidemill_core::digest::sha256(page.items[0].payload.as_bytes())
         );
-        assert_eq!((page.bad.len(), page.is_last), (0, false));
+        assert_eq!((page.rejected.len(), page.is_last), (0, false));
     }
 
     #[test]
-    fn a_record_without_a_name_is_bad_and_the_page_goes_on() {
+    fn record_without_an_id_is_bad_and_the_rest_is_read() {
         let page =
             page(r#"[{"id":"O-1","diamond":{"id":"S-1"}},{"id":"O-2"},{"diamond":{"id":" "}},null,"x"]"#);
-        assert_eq!((page.items.len(), page.bad.len()), (1, 4));
-        assert_eq!(page.bad[0].reason, "`diamond.id` is missing");
-        assert_eq!((page.bad[2].payload.as_str(), page.bad[3].payload.as_str()), ("null", "\"x\""));
-        assert_eq!(page.bad.iter().map(|bad| bad.place).collect::<Vec<_>>(), [1, 2, 3, 4]);
+        assert_eq!((page.items.len(), page.rejected.len()), (1, 4));
+        assert_eq!(page.rejected[0].reason, "`diamond.id` is missing");
+        assert_eq!((page.rejected[2].payload.as_str(), page.rejected[3].payload.as_str()), ("null", "\"x\""));
+        assert_eq!(page.rejected.iter().map(|bad| bad.place).collect::<Vec<_>>(), [1, 2, 3, 4]);
     }
 
     #[test]
-    fn a_page_without_a_list_is_garbled_and_an_empty_one_is_not() {
+    fn page_without_a_list_is_malformed_but_an_empty_list_is_not() {
         assert_eq!(read(&body("[]"), 50, KB).unwrap(), FeedPage::default());
         for odd in ["null", "7"] {
-            assert_eq!(read(&body(odd), 50, KB).unwrap_err().nature, Nature::Garbled, "{odd}");
+            assert_eq!(read(&body(odd), 50, KB).unwrap_err().kind, ErrorKind::Malformed, "{odd}");
         }
     }
 
     #[test]
-    fn an_id_is_kept_as_it_came() {
+    fn stone_id_is_not_trimmed() {
         let page =
             page(r#"[{"diamond":{"id":"S 1"}},{"diamond":{"id":" S 1 "}},{"diamond":{"id":"S\t/é"}}]"#);
         let names: Vec<_> = page.items.iter().map(|item| item.stone_id.as_str()).collect();
@@ -170,16 +171,20 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_is_too_large_is_bad_and_cut() {
+    fn oversized_record_is_bad_and_its_payload_is_truncated() {
         let large = format!(r#"[{{"diamond":{{"id":"S-1"}},"x":"{}"}}]"#, "é".repeat(8 * KB));
         let page = page(&large);
-        assert_eq!(page.bad[0].stone_id.as_deref(), Some("S-1"));
-        assert!(page.bad[0].reason.contains("more than 1024"), "{}", page.bad[0].reason);
-        assert!(page.bad[0].payload.len() <= tidemill_core::limits::MESSAGE_BYTES_MAX);
+        assert_eq!(page.rejected[0].stone_id.as_deref(), Some("S-1"));
+        assert!(
+            page.rejected[0].reason.contains("more than the limit of 1024"),
+            "{}",
+            page.rejected[0].reason
+        );
+        assert!(page.rejected[0].payload.len() <= tidemill_core::limits::MESSAGE_BYTES_MAX);
     }
 
     #[test]
-    fn a_nul_is_found_where_it_is_one() {
+    fn unstorable_characters_are_found_only_in_real_escapes() {
         for (text, expected) in [
             (r"a\u0000b", Some("a NUL character")),
             (r"\\\u0000", Some("a NUL character")),
@@ -189,9 +194,9 @@ mod tests {
             (r"\u0001", None),
             (r"\n\u0000", Some("a NUL character")),
             (r"\ud83d\ude00", None),
-            (r"\ud83d", Some("half of a character")),
-            (r"\ud83d\u0041", Some("half of a character")),
-            (r"\uDE00", Some("half of a character")),
+            (r"\ud83d", Some("an unpaired surrogate")),
+            (r"\ud83d\u0041", Some("an unpaired surrogate")),
+            (r"\uDE00", Some("an unpaired surrogate")),
             ("plain", None),
         ] {
             assert_eq!(unstorable(&format!("\"{text}\"")), expected, "{text}");
@@ -199,10 +204,13 @@ mod tests {
     }
 
     #[test]
-    fn a_record_with_a_nul_is_bad_with_its_name() {
+    fn record_with_nul_is_bad_and_keeps_its_id() {
         let page = page(r#"[{"diamond":{"id":"S-1","x":"\u0000"}},{"diamond":{"id":"S-2","x":"\\u0000"}}]"#);
-        assert_eq!(page.bad[0].stone_id.as_deref(), Some("S-1"));
-        assert_eq!(page.bad[0].reason, "the record has a NUL character, which a database cannot hold");
+        assert_eq!(page.rejected[0].stone_id.as_deref(), Some("S-1"));
+        assert_eq!(
+            page.rejected[0].reason,
+            "the record contains a NUL character, which databases cannot store"
+        );
         assert_eq!(page.items[0].stone_id, "S-2");
     }
 }

@@ -1,36 +1,36 @@
-//! A text of a record: the source gives numbers, booleans and nothing in the same places.
+//! A text field of a record. The source also writes numbers, booleans and null into text fields.
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
 use std::fmt;
 
-/// A text, borrowed from the record where it has no escapes. What is no text, number or boolean is nothing.
+/// A text, borrowed from the record if it contains no escapes. Arrays, objects and null become the empty text.
 #[derive(Debug, Default)]
 pub(super) struct Text<'a>(Cow<'a, str>);
 
 impl Text<'_> {
-    /// The text without the space around it; nothing when nothing is left.
+    /// Returns the trimmed text; `None` if it is empty.
     pub(super) fn get(&self) -> Option<&str> {
         let text = self.0.trim();
         (!text.is_empty()).then_some(text)
     }
 
-    /// The text as it came, with the space around it; nothing when it is only space.
+    /// Returns the text with its surrounding spaces; `None` if it is blank.
     pub(super) fn verbatim(&self) -> Option<&str> {
         self.get().map(|_| &*self.0)
     }
 
-    /// The text without the space around it, to be kept.
+    /// Returns the trimmed text as a `String`; `None` if it is empty.
     pub(super) fn owned(&self) -> Option<String> {
         self.get().map(str::to_owned)
     }
 
-    /// The same, in capitals.
+    /// Returns the trimmed text in upper case; `None` if it is empty.
     pub(super) fn capitals(&self) -> Option<String> {
         self.get().map(str::to_uppercase)
     }
 
-    /// Yes or no, in the words that the source has for it.
+    /// Parses a boolean in any of the source's spellings.
     pub(super) fn flag(&self) -> Option<bool> {
         let text = self.get()?;
         let is = |words: &[&str]| words.iter().any(|word| text.eq_ignore_ascii_case(word));
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_stands_there_is_a_text_or_nothing() {
+    fn any_json_value_is_a_text_or_empty() {
         for (json, expected) in [
             (r#"" EX ""#, Some("EX")),
             (r#""a\"b""#, Some("a\"b")),
@@ -120,13 +120,13 @@ mod tests {
     }
 
     #[test]
-    fn a_text_without_escapes_is_borrowed() {
+    fn text_without_escapes_is_borrowed() {
         let json = r#""borrowed""#;
         assert!(matches!(serde_json::from_str::<Text<'_>>(json).unwrap().0, Cow::Borrowed("borrowed")));
     }
 
     #[test]
-    fn a_flag_has_several_words() {
+    fn flag_accepts_several_spellings() {
         for (json, expected) in [
             ("true", Some(true)),
             (r#""No""#, Some(false)),

@@ -1,14 +1,15 @@
-//! Whose certificates are believed, and which library checks them.
+//! TLS configuration: trusted certificate authorities and the crypto provider.
 
 use rustls::{ClientConfig, RootCertStore};
 use std::sync::Arc;
 
-/// The authorities of the web. They are part of the program, so that it needs nothing of the machine.
+/// The web's certificate authorities. They are compiled in, so the program does not depend on the machine's
+/// certificates.
 pub(super) fn web() -> RootCertStore {
     RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() }
 }
 
-/// Believes these authorities. The provider is named, because nobody has installed one for the process.
+/// Builds a configuration that trusts these authorities. The provider is explicit, because the process has no default.
 pub(super) fn config(roots: RootCertStore) -> Result<ClientConfig, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
@@ -21,11 +22,11 @@ pub(super) fn config(roots: RootCertStore) -> Result<ClientConfig, String> {
 mod tests {
     use super::*;
     use crate::Tuning;
-    use crate::nivoda::client::{Client, Fault, Nature};
+    use crate::nivoda::client::{Client, ErrorKind, RequestError};
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-    /// A server that answers `{}` over TLS to everybody who believes its certificate, which is given.
+    /// A TLS server that answers `{}`. Returns its endpoint and its self-signed certificate.
     async fn server() -> (String, CertificateDer<'static>) {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         let certificate = made.cert.der().clone();
@@ -51,25 +52,25 @@ mod tests {
         (format!("https://localhost:{port}/api/diamonds"), certificate)
     }
 
-    async fn ask(endpoint: &str, roots: RootCertStore) -> Result<Vec<u8>, Fault> {
+    async fn request(endpoint: &str, roots: RootCertStore) -> Result<Vec<u8>, RequestError> {
         let tuning = Tuning { retries_max: 0, ..Tuning::default() };
         let client = Client::new(endpoint.parse().unwrap(), 0.0, config(roots).unwrap(), tuning).unwrap();
-        client.ask(b"{}", 100, |reply| Ok(reply.body.clone())).await
+        client.send(b"{}", 100, |reply| Ok(reply.body.clone())).await
     }
 
     #[tokio::test]
-    async fn an_endpoint_is_asked_over_tls() {
+    async fn request_over_tls_with_trusted_certificate_succeeds() {
         let (endpoint, certificate) = server().await;
         let mut roots = RootCertStore::empty();
         roots.add(certificate).unwrap();
-        assert_eq!(ask(&endpoint, roots).await.unwrap(), b"{}");
+        assert_eq!(request(&endpoint, roots).await.unwrap(), b"{}");
     }
 
     #[tokio::test]
-    async fn a_certificate_that_nobody_vouches_for_is_refused() {
+    async fn untrusted_certificate_is_refused() {
         let (endpoint, _) = server().await;
-        let fault = ask(&endpoint, web()).await.unwrap_err();
-        assert_eq!(fault.nature, Nature::Unreachable);
-        assert!(fault.reason.contains("certificate"), "{}", fault.reason);
+        let error = request(&endpoint, web()).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Unreachable);
+        assert!(error.reason.contains("certificate"), "{}", error.reason);
     }
 }

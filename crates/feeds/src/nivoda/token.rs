@@ -1,28 +1,27 @@
-//! The token of the account: kept, renewed early, and fetched by one caller for all.
+//! Cache of the account's token. It is renewed before it expires, by one login for all callers.
 
 use crate::{Secret, Tuning};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-/// The token that is in use.
+/// The current token and the login in progress.
 #[derive(Debug)]
-pub(super) struct Tokens<E> {
+pub(super) struct TokenCache<E> {
     state: Mutex<State<E>>,
 }
 
 #[derive(Debug)]
 struct State<E> {
     token: Option<Arc<Token>>,
-    /// The login that is under way. Whoever comes meanwhile waits for the same one, and shares its failure
-    /// too.
-    login: Option<Arc<Flight<E>>>,
+    /// The login in progress. Concurrent callers wait for it and share its result, also if it fails.
+    login: Option<Arc<PendingLogin<E>>>,
 }
 
-/// What a login will give.
-type Flight<E> = OnceCell<Result<Arc<Token>, E>>;
+/// The result of a login in progress.
+type PendingLogin<E> = OnceCell<Result<Arc<Token>, E>>;
 
-/// A token, and how long it may be used.
+/// A token and when to renew it.
 #[derive(Debug)]
 pub(super) struct Token {
     pub(super) secret: Secret,
@@ -30,41 +29,41 @@ pub(super) struct Token {
 }
 
 impl Token {
-    /// A token that was asked for at `asked_at`: its life may have begun as early as that.
+    /// Creates a token that was requested at `asked_at`. Its lifetime may have started that early.
     pub(super) fn new(secret: Secret, asked_at: Instant, tuning: &Tuning) -> Self {
         let renew_at = asked_at + tuning.token_lifetime.saturating_sub(tuning.token_margin);
         Self { secret, renew_at }
     }
 }
 
-impl<E: Clone> Tokens<E> {
+impl<E: Clone> TokenCache<E> {
     pub(super) const fn new() -> Self {
         Self { state: Mutex::new(State { token: None, login: None }) }
     }
 
-    /// The token; `login` fetches one if there is none that may be used.
+    /// Returns the current token, or calls `login` if there is no valid one.
     pub(super) async fn get<F>(&self, login: impl FnOnce() -> F) -> Result<Arc<Token>, E>
     where
         F: Future<Output = Result<Token, E>>,
     {
-        let flight = {
+        let pending = {
             let mut state = self.lock();
             if let Some(token) = state.token.as_ref().filter(|token| Instant::now() < token.renew_at) {
                 return Ok(Arc::clone(token));
             }
             Arc::clone(state.login.get_or_insert_with(Arc::default))
         };
-        // Should the caller that logs in go away, the cell lets the next one in line do it.
-        let result = flight.get_or_init(|| async { login().await.map(Arc::new) }).await.clone();
+        // If the caller that logs in is cancelled, the cell lets the next waiter log in.
+        let result = pending.get_or_init(|| async { login().await.map(Arc::new) }).await.clone();
         let mut state = self.lock();
-        if state.login.as_ref().is_some_and(|current| Arc::ptr_eq(current, &flight)) {
+        if state.login.as_ref().is_some_and(|current| Arc::ptr_eq(current, &pending)) {
             state.login = None;
             state.token = result.as_ref().ok().cloned();
         }
         result
     }
 
-    /// Forgets a token that the source has refused, unless there is another one by now.
+    /// Drops a token that the source has refused, unless it was replaced already.
     pub(super) fn forget(&self, refused: &Arc<Token>) {
         let mut state = self.lock();
         if state.token.as_ref().is_some_and(|token| Arc::ptr_eq(token, refused)) {
@@ -83,7 +82,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
 
-    /// A source that counts the logins, and gives each a token of its own.
+    /// A source that counts logins and issues a different token for each.
     #[derive(Default)]
     struct Source(AtomicU32);
 
@@ -97,10 +96,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_is_renewed_five_minutes_before_its_end() {
-        let (tokens, source) = (Tokens::<String>::new(), Source::default());
+    async fn token_is_renewed_five_minutes_before_expiry() {
+        let (tokens, source) = (TokenCache::<String>::new(), Source::default());
         tokens.get(|| source.login()).await.unwrap();
-        // The login took a tenth of a second, and the life of the token began before it.
+        // The login took a tenth of a second, and the token's lifetime began before it.
         tokio::time::sleep(Duration::from_mins(355) - Duration::from_millis(101)).await;
         assert_eq!(tokens.get(|| source.login()).await.unwrap().secret.expose(), "0");
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -108,8 +107,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_refused_token_is_forgotten_once() {
-        let (tokens, source) = (Tokens::<String>::new(), Source::default());
+    async fn refused_token_is_dropped_only_if_still_current() {
+        let (tokens, source) = (TokenCache::<String>::new(), Source::default());
         let first = tokens.get(|| source.login()).await.unwrap();
         tokens.forget(&first);
         let second = tokens.get(|| source.login()).await.unwrap();
@@ -119,8 +118,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn everybody_shares_a_login_and_its_failure() {
-        let (tokens, tries) = (Arc::new(Tokens::<String>::new()), Arc::new(AtomicU32::new(0)));
+    async fn concurrent_callers_share_a_login_and_its_failure() {
+        let (tokens, tries) = (Arc::new(TokenCache::<String>::new()), Arc::new(AtomicU32::new(0)));
         let callers: Vec<_> = (0..20)
             .map(|_| {
                 let (tokens, tries) = (Arc::clone(&tokens), Arc::clone(&tries));
@@ -141,8 +140,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_caller_that_goes_away_leaves_the_login_to_the_next() {
-        let (tokens, source) = (Tokens::<String>::new(), Source::default());
+    async fn cancelled_login_is_taken_over_by_the_next_caller() {
+        let (tokens, source) = (TokenCache::<String>::new(), Source::default());
         let gone = tokio::time::timeout(Duration::from_millis(50), tokens.get(|| source.login()));
         let (gone, token) = tokio::join!(gone, tokens.get(|| source.login()));
         assert!(gone.is_err());

@@ -1,12 +1,12 @@
-//! Logging in: once for all, again when the token is refused, never twice for a wrong password.
+//! Login: one for all callers, a new one when the token is refused, no retry for a wrong password.
 
-use crate::stage::{Server, Step, all, checked, quick};
+use crate::fixture::{Server, Step, all, checked, quick};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tidemill_feeds::{ErrorClass, Feed, Tuning};
 
-/// Asks for the count fifty times at once.
+/// Sends fifty concurrent count requests.
 async fn fifty(feed: &Arc<dyn Feed>) -> Vec<Result<u64, ErrorClass>> {
     let tasks: Vec<_> = (0..50)
         .map(|_| {
@@ -26,61 +26,61 @@ async fn fifty(feed: &Arc<dyn Feed>) -> Vec<Result<u64, ErrorClass>> {
 #[tokio::test]
 async fn fifty_callers_share_one_login() {
     let server = Server::start().await;
-    server.door.forget_permits(10_000);
+    server.login_permits.forget_permits(10_000);
     let feed = server.feed(quick());
     let callers = tokio::spawn({
         let feed = Arc::clone(&feed);
         async move { fifty(&feed).await }
     });
-    // The door is shut until a login has arrived, so all callers meet while it is under way.
-    while server.asked_for("Login").is_empty() {
+    // Logins are held back until one has arrived, so all callers wait for the same login.
+    while server.requests_of("Login").is_empty() {
         tokio::task::yield_now().await;
     }
-    server.door.add_permits(10_000);
+    server.login_permits.add_permits(10_000);
     assert_eq!(callers.await.unwrap(), vec![Ok(4_711); 50]);
-    assert_eq!(server.asked_for("Login").len(), 1);
+    assert_eq!(server.requests_of("Login").len(), 1);
 }
 
 #[tokio::test]
-async fn a_token_that_is_refused_is_renewed_once_for_all() {
+async fn refused_token_is_renewed_once_for_all_callers() {
     let server = Server::start().await;
     let feed = server.feed(quick());
     feed.count(&all()).await.unwrap();
     server.token.fetch_add(1, Ordering::SeqCst);
     assert_eq!(fifty(&feed).await, vec![Ok(4_711); 50]);
-    assert_eq!(server.asked_for("Login").len(), 2);
+    assert_eq!(server.requests_of("Login").len(), 2);
 }
 
 #[tokio::test]
-async fn a_token_that_is_refused_again_is_an_error_of_the_account() {
+async fn token_refused_twice_is_an_auth_error() {
     for refusal in [Step::error("Unauthorized"), Step::status(401)] {
         let server = Server::start().await;
         server.then(vec![refusal; 2]);
         let error = server.feed(quick()).count(&all()).await.unwrap_err();
         assert_eq!(checked(&server, error).class(), ErrorClass::Auth);
-        assert_eq!((server.asked_for("Login").len(), server.asked_for("Count").len()), (2, 2));
+        assert_eq!((server.requests_of("Login").len(), server.requests_of("Count").len()), (2, 2));
     }
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_tried_once_for_everybody() {
+async fn wrong_password_is_tried_once_for_all_callers() {
     let server = Server::start().await;
     server.logins.lock().unwrap().push_back(Step::error("Invalid username or password"));
     let feed = server.feed(quick());
-    // Polled in one task and in turn, so that all have joined the login before its answer comes.
+    // Both are polled in one task, so both have joined the login before its answer arrives.
     let (one, other) = (all(), all());
     let (one, other) = tokio::join!(feed.count(&one), feed.count(&other));
     for error in [one.unwrap_err(), other.unwrap_err()] {
         let error = checked(&server, error);
         assert_eq!(error.class(), ErrorClass::Auth);
-        assert!(error.to_string().ends_with("check the user name, and the variable that holds the password"));
+        assert!(error.to_string().ends_with("the environment variable that holds the password"));
     }
-    assert_eq!(server.asked_for("Login").len(), 1);
-    assert_eq!(server.asked_for("Login")[0]["variables"]["password"], "open sesame");
+    assert_eq!(server.requests_of("Login").len(), 1);
+    assert_eq!(server.requests_of("Login")[0]["variables"]["password"], "open sesame");
 }
 
 #[tokio::test]
-async fn a_login_without_a_token_is_an_error_of_the_account() {
+async fn login_without_a_token_is_an_auth_error() {
     let server = Server::start().await;
     let empty = r#"{"data":{"authenticate":{"username_and_password":null}}}"#;
     server.logins.lock().unwrap().push_back(Step::body(&empty));
@@ -89,20 +89,20 @@ async fn a_login_without_a_token_is_an_error_of_the_account() {
 }
 
 #[tokio::test]
-async fn a_login_that_fails_for_another_reason_is_tried_again() {
+async fn login_that_fails_for_another_reason_is_retried() {
     let server = Server::start().await;
     server.logins.lock().unwrap().extend([Step::status(500), Step::error("try later")]);
     server.feed(quick()).count(&all()).await.unwrap();
-    assert_eq!(server.asked_for("Login").len(), 3);
+    assert_eq!(server.requests_of("Login").len(), 3);
 }
 
 #[tokio::test]
-async fn a_token_is_renewed_before_its_end() {
+async fn token_is_renewed_before_expiry() {
     let server = Server::start().await;
     let brief = Tuning { token_lifetime: Duration::from_mins(5), ..quick() };
     let feed = server.feed(brief);
     feed.count(&all()).await.unwrap();
     feed.count(&all()).await.unwrap();
-    // Five minutes of life less five minutes of margin: each question needs a new one.
-    assert_eq!(server.asked_for("Login").len(), 2);
+    // A lifetime of five minutes minus a margin of five minutes: each request needs a new token.
+    assert_eq!(server.requests_of("Login").len(), 2);
 }

@@ -1,10 +1,10 @@
-//! The Nivoda feed over real HTTP, against servers that answer as they are told.
+//! Tests of the Nivoda feed over real HTTP, against scripted servers.
 
 #![expect(clippy::unwrap_used, reason = "the functions that tests share are tests too")]
 
-mod faults;
+mod errors;
+mod fixture;
 mod login;
 mod pages;
 mod rate;
-mod stage;
 mod supplier;

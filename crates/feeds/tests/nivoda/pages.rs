@@ -1,13 +1,13 @@
-//! Counts, pages and lookups, as they are asked and as they are answered.
+//! Counts, pages and lookups: the requests that are sent and the answers that are read.
 
-use crate::stage::{Server, Step, all, quick, record};
+use crate::fixture::{Server, Step, all, quick, record};
 use serde_json::json;
 use std::sync::atomic::Ordering;
 use tidemill_core::feed::{FeedQuery, PriceRange};
 use tidemill_feeds::{Secret, Tuning, open};
 
 #[tokio::test]
-async fn a_count_brings_the_sources_time() {
+async fn count_returns_the_sources_time() {
     let server = Server::start().await;
     let body = json!({ "data": { "as": { "diamonds_by_query_count": 12 } } }).to_string();
     server.then([Step::Answer(200, vec![("date", "Sun, 06 Nov 1994 08:49:37 GMT")], body)]);
@@ -17,7 +17,7 @@ async fn a_count_brings_the_sources_time() {
 }
 
 #[tokio::test]
-async fn counting_and_paging_ask_for_the_same_stones() {
+async fn count_and_page_use_the_same_filters() {
     let server = Server::start().await;
     let mut feed = record(&server.endpoint);
     feed.settings = json!({ "labgrown": true, "sizes": { "from": 1.0, "to": 3.0 } });
@@ -27,7 +27,7 @@ async fn counting_and_paging_ask_for_the_same_stones() {
     feed.count(&query).await.unwrap();
     feed.page(&query, 29, 31).await.unwrap();
     let (count, page) =
-        (&server.asked_for("Count")[0]["variables"], &server.asked_for("Page")[0]["variables"]);
+        (&server.requests_of("Count")[0]["variables"], &server.requests_of("Page")[0]["variables"]);
     assert_eq!(count["query"], page["query"]);
     assert_eq!(count["query"]["dollar_value"], json!({ "from": 500, "to": 899 }));
     assert_eq!(count["query"]["labgrown"], json!(true));
@@ -35,14 +35,14 @@ async fn counting_and_paging_ask_for_the_same_stones() {
 }
 
 #[tokio::test]
-async fn the_text_of_a_question_is_always_the_same() {
+async fn graphql_document_is_constant() {
     let server = Server::start().await;
     let feed = server.feed(quick());
     feed.page(&all(), 0, 50).await.unwrap();
     server.token.fetch_add(1, Ordering::SeqCst);
     feed.page(&all(), 50, 10).await.unwrap();
-    let pages = server.asked_for("Page");
-    // The one in the middle is the one whose token was refused.
+    let pages = server.requests_of("Page");
+    // The second request is the one whose token was refused.
     assert_eq!(pages.len(), 3);
     assert!(pages.iter().all(|page| page["query"] == pages[0]["query"]));
     let text = pages[0]["query"].as_str().unwrap();
@@ -53,7 +53,7 @@ async fn the_text_of_a_question_is_always_the_same() {
 }
 
 #[tokio::test]
-async fn a_page_keeps_the_order_and_sorts_out_what_is_no_record() {
+async fn page_keeps_the_order_and_separates_bad_records() {
     let server = Server::start().await;
     *server.items.lock().unwrap() = json!([
         { "id": "O-2", "price": 5, "diamond": { "id": "S-2" } },
@@ -67,19 +67,19 @@ async fn a_page_keeps_the_order_and_sorts_out_what_is_no_record() {
     let page = feed.page(&all(), 0, 50).await.unwrap();
     let names: Vec<_> = page.items.iter().map(|item| item.stone_id.as_str()).collect();
     assert_eq!(names, ["S-2", "S-3", "S-2"]);
-    let bad: Vec<_> = page.bad.iter().map(|bad| bad.stone_id.as_deref()).collect();
+    let bad: Vec<_> = page.rejected.iter().map(|bad| bad.stone_id.as_deref()).collect();
     assert_eq!(bad, [None, Some("S-1"), Some("S-4")]);
     assert!(!page.is_last);
 }
 
 #[tokio::test]
-async fn records_without_ids_are_bad_and_no_lookup_takes_them_for_gone() {
+async fn records_without_ids_are_bad_and_make_no_lookup_miss() {
     let server = Server::start().await;
     let feed = server.feed(quick());
     *server.items.lock().unwrap() = json!([{ "id": "O-1" }, { "id": "O-2" }]);
     let page = feed.page(&all(), 0, 50).await.unwrap();
-    assert_eq!((page.items.len(), page.bad.len()), (0, 2));
-    assert_ne!(page.bad[0].name(), page.bad[1].name());
+    assert_eq!((page.items.len(), page.rejected.len()), (0, 2));
+    assert_ne!(page.rejected[0].name(), page.rejected[1].name());
     let ids = ["S-1".to_owned(), "S-2".to_owned()];
     let mut found = feed.lookup(&ids).unwrap().await.unwrap();
     found.sort();
@@ -87,22 +87,22 @@ async fn records_without_ids_are_bad_and_no_lookup_takes_them_for_gone() {
 }
 
 #[tokio::test]
-async fn a_page_of_too_many_bytes_is_asked_for_in_smaller_parts() {
+async fn oversized_page_is_requested_in_smaller_parts() {
     let server = Server::start().await;
-    // Forty records of 240 KB are more than eight megabytes.
+    // Forty records of 240 KB exceed eight megabytes.
     *server.large.lock().unwrap() = Some((40, 240_000));
     let feed = server.feed(quick());
     let page = feed.page(&all(), 0, 50).await.unwrap();
     let bytes: usize = page.items.iter().map(|item| item.payload.len()).sum();
-    assert!(page.bad.is_empty() && !page.items.is_empty(), "{:?}", page.bad.len());
+    assert!(page.rejected.is_empty() && !page.items.is_empty(), "{:?}", page.rejected.len());
     assert!(bytes <= tidemill_core::limits::READ_BYTES_MAX, "{bytes}");
     let limits: Vec<_> =
-        server.asked_for("Page").iter().map(|page| page["variables"]["limit"].as_u64().unwrap()).collect();
+        server.requests_of("Page").iter().map(|page| page["variables"]["limit"].as_u64().unwrap()).collect();
     assert_eq!(limits, [50, 25]);
 }
 
 #[tokio::test]
-async fn what_was_not_asked_for_is_not_taken() {
+async fn surplus_records_are_dropped() {
     let server = Server::start().await;
     *server.items.lock().unwrap() = json!([{ "diamond": { "id": "1" } }, { "diamond": { "id": "2" } }]);
     let page = server.feed(quick()).page(&all(), 0, 1).await.unwrap();
@@ -110,7 +110,7 @@ async fn what_was_not_asked_for_is_not_taken() {
 }
 
 #[tokio::test]
-async fn a_lookup_asks_for_fifty_at_a_time_and_believes_only_what_it_asked_for() {
+async fn lookup_sends_fifty_ids_at_a_time_and_ignores_other_ids() {
     let server = Server::start().await;
     *server.items.lock().unwrap() = json!([
         { "id": "O-7", "diamond": { "id": "S-7" } },
@@ -122,14 +122,13 @@ async fn a_lookup_asks_for_fifty_at_a_time_and_believes_only_what_it_asked_for()
     let found = feed.lookup(&ids).unwrap().await.unwrap();
     let found: std::collections::BTreeSet<_> = found.iter().map(String::as_str).collect();
     assert_eq!(found, ["S-7", "S-8"].into());
-    let asked = server.asked_for("Page");
+    let requests = server.requests_of("Page");
     let lengths: Vec<_> =
-        asked.iter().map(|page| page["variables"]["query"]["ids"].as_array().unwrap().len()).collect();
-    // An answer may be short: those that it lacks are asked for until nobody is found any more.
+        requests.iter().map(|page| page["variables"]["query"]["ids"].as_array().unwrap().len()).collect();
+    // An answer may be short: missing ids are requested again until an answer contains none of them.
     assert_eq!(lengths, [50, 48, 50, 20]);
-    // What is still offered has to pass the feed's own filters, or a stone that was sold would seem to be
-    // there.
-    assert_eq!(asked[0]["variables"]["query"]["availability"], json!(["AVAILABLE"]));
-    assert_eq!(asked[0]["variables"]["query"].get("dollar_value"), None);
+    // A lookup uses the feed's own filters; otherwise a sold stone would seem to be offered.
+    assert_eq!(requests[0]["variables"]["query"]["availability"], json!(["AVAILABLE"]));
+    assert_eq!(requests[0]["variables"]["query"].get("dollar_value"), None);
     assert!(feed.lookup(&[]).unwrap().await.unwrap().is_empty());
 }

@@ -1,13 +1,13 @@
-//! The rate limit, as the server sees it.
+//! The rate limit, measured at the server.
 
-use crate::stage::{Server, all, quick, record};
+use crate::fixture::{Server, all, quick, record};
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_feeds::{Secret, open};
 use tokio::time::Instant;
 
 #[tokio::test]
-async fn the_rate_holds_for_all_callers_together_and_can_be_lifted() {
+async fn rate_holds_for_all_callers_and_can_be_lifted() {
     let server = Server::start().await;
     let mut feed = record(&server.endpoint);
     feed.rate = 50;
@@ -29,7 +29,7 @@ async fn the_rate_holds_for_all_callers_together_and_can_be_lifted() {
             begun.elapsed()
         }
     };
-    // Twenty-five at fifty per second. Faster would break the limit; how much slower depends on the machine.
+    // Twenty-five requests at fifty per second. Faster breaks the limit; how much slower depends on the machine.
     let limited = ask(25).await;
     assert!(limited >= Duration::from_millis(480), "{limited:?}");
     feed.set_rate(500.0);
@@ -37,5 +37,5 @@ async fn the_rate_holds_for_all_callers_together_and_can_be_lifted() {
     assert!(faster < limited, "{faster:?} at ten times the rate, {limited:?} before");
     feed.set_rate(0.0);
     ask(25).await;
-    assert_eq!(server.asked_for("Count").len(), 76);
+    assert_eq!(server.requests_of("Count").len(), 76);
 }

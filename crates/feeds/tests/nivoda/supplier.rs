@@ -1,56 +1,56 @@
-//! The feed against the stand-in supplier: another implementation of the same API, with its own truth.
+//! Tests against the simulated supplier, an independent implementation of the same API that knows the expected data.
 
-use crate::stage::{all, quick, record};
+use crate::fixture::{all, quick, record};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tidemill_core::digest::sha256_hex;
 use tidemill_core::feed::{FeedQuery, Item, PRICE_CEILING, PriceRange};
 use tidemill_feeds::{ErrorClass, Feed, FeedError, Secret, open};
-use tidemill_supplier::{Account, Change, Config, FailWith, Running, Supplier, Truth, What};
+use tidemill_supplier::{Account, Change, ChangeKind, Config, FailWith, RunningSupplier, Supplier, Truth};
 
-/// A supplier, and the feed that asks it.
-async fn meet(config: Config) -> (Running, Arc<dyn Feed>) {
+/// Starts a supplier and opens the feed that queries it.
+async fn start_supplier(config: Config) -> (RunningSupplier, Arc<dyn Feed>) {
     let supplier = Supplier::bind(config).await.unwrap().spawn();
     let feed = open(&record(&supplier.endpoint), Some(Secret::new("open sesame")), quick()).unwrap();
     (supplier, feed)
 }
 
-/// Everything that a query has, page by page.
-async fn drain(feed: &dyn Feed, query: &FeedQuery) -> Result<(Vec<Item>, usize), FeedError> {
+/// Reads all records of a query, page by page.
+async fn read_all(feed: &dyn Feed, query: &FeedQuery) -> Result<(Vec<Item>, usize), FeedError> {
     let (mut items, mut bad) = (Vec::new(), 0);
     loop {
         let offset = (items.len() + bad) as u64;
         let page = feed.page(query, offset, 50).await?;
-        if page.items.is_empty() && page.bad.is_empty() {
+        if page.items.is_empty() && page.rejected.is_empty() {
             return Ok((items, bad));
         }
-        bad += page.bad.len();
+        bad += page.rejected.len();
         items.extend(page.items);
     }
 }
 
-/// Stones by id, with the hash of the payload.
+/// Hashes of the payloads by stone id.
 fn hashes(items: &[Item]) -> BTreeMap<String, String> {
     items.iter().map(|item| (item.stone_id.clone(), sha256_hex(item.payload.as_bytes()))).collect()
 }
 
-fn truth(supplier: &Running) -> BTreeMap<String, Truth> {
+fn truth(supplier: &RunningSupplier) -> BTreeMap<String, Truth> {
     let available = supplier.handle.truth().into_iter().filter(|stone| stone.available);
     available.map(|stone| (stone.id.clone(), stone)).collect()
 }
 
 #[tokio::test]
-async fn every_stone_is_counted_paged_and_mapped_as_the_supplier_has_it() {
-    let (supplier, feed) = meet(Config { stones: 1_234, ..Config::default() }).await;
+async fn every_stone_is_counted_paged_and_mapped() {
+    let (supplier, feed) = start_supplier(Config { stones: 1_234, ..Config::default() }).await;
     let truth = truth(&supplier);
     assert_eq!(feed.count(&all()).await.unwrap().count, truth.len() as u64);
-    let (items, bad) = drain(&*feed, &all()).await.unwrap();
+    let (items, bad) = read_all(&*feed, &all()).await.unwrap();
     assert_eq!((items.len(), bad), (1_234, 0));
     let expected = truth.values().map(|stone| (stone.id.clone(), stone.sha256.clone()));
     assert_eq!(hashes(&items), expected.collect());
-    // The text of the question never changes, so the supplier has read it once: the first page, and no other.
+    // The document is constant, so the supplier has parsed it only for the first page.
     let stats = supplier.handle.stats();
-    assert_eq!((stats.logins, stats.pages, stats.general), (1, 26, 3), "{stats:?}");
+    assert_eq!((stats.logins, stats.pages, stats.compiled), (1, 26, 3), "{stats:?}");
     for item in &items {
         let stone = feed.map(&item.payload).unwrap();
         let known = &truth[&stone.stone_id];
@@ -64,15 +64,15 @@ async fn every_stone_is_counted_paged_and_mapped_as_the_supplier_has_it() {
 }
 
 #[tokio::test]
-async fn ranges_of_prices_part_the_stones() {
-    let (supplier, feed) = meet(Config { stones: 500, ..Config::default() }).await;
+async fn price_ranges_partition_the_stones() {
+    let (supplier, feed) = start_supplier(Config { stones: 500, ..Config::default() }).await;
     let edges = [0, 100_000, 200_000, 200_100, 1_000_000, PRICE_CEILING];
     let (mut seen, mut counted) = (Vec::new(), 0);
     for range in edges.windows(2) {
         let prices = PriceRange { from: range[0], to: range[1] };
         let query = FeedQuery { prices, updated_from: None };
         counted += feed.count(&query).await.unwrap().count;
-        let (items, _) = drain(&*feed, &query).await.unwrap();
+        let (items, _) = read_all(&*feed, &query).await.unwrap();
         for item in &items {
             assert!(prices.contains(feed.map(&item.payload).unwrap().feed_price));
         }
@@ -84,11 +84,11 @@ async fn ranges_of_prices_part_the_stones() {
 }
 
 #[tokio::test]
-async fn only_what_has_changed_since_is_asked_for() {
-    let (supplier, feed) = meet(Config { stones: 300, ..Config::default() }).await;
-    let changed = supplier.handle.change(&Change::some(What::Payload, 7, 3)).unwrap();
+async fn incremental_query_returns_only_changed_stones() {
+    let (supplier, feed) = start_supplier(Config { stones: 300, ..Config::default() }).await;
+    let changed = supplier.handle.change(&Change::random(ChangeKind::Payload, 7, 3)).unwrap();
     let query = FeedQuery { updated_from: Some(changed.at), ..all() };
-    let (items, _) = drain(&*feed, &query).await.unwrap();
+    let (items, _) = read_all(&*feed, &query).await.unwrap();
     let mut expected = changed.ids;
     expected.sort();
     assert_eq!(hashes(&items).into_keys().collect::<Vec<_>>(), expected);
@@ -96,21 +96,22 @@ async fn only_what_has_changed_since_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_lookup_finds_what_is_still_offered() {
-    let (supplier, feed) = meet(Config { stones: 200, ..Config::default() }).await;
+async fn lookup_finds_stones_that_are_still_offered() {
+    let (supplier, feed) = start_supplier(Config { stones: 200, ..Config::default() }).await;
     let ids: Vec<String> = truth(&supplier).into_keys().take(120).collect();
-    supplier.handle.change(&Change::these(What::Sell, ids[..10].to_vec())).unwrap();
-    supplier.handle.change(&Change::these(What::Remove, ids[10..20].to_vec())).unwrap();
+    supplier.handle.change(&Change::of_ids(ChangeKind::Sell, ids[..10].to_vec())).unwrap();
+    supplier.handle.change(&Change::of_ids(ChangeKind::Remove, ids[10..20].to_vec())).unwrap();
     let found = feed.lookup(&ids).unwrap().await.unwrap();
     assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), ids[20..].iter().cloned().collect());
     supplier.stop().await;
 }
 
 #[tokio::test]
-async fn stones_that_cannot_be_kept_or_mapped_are_told_apart() {
+async fn unstorable_and_unmappable_stones_are_distinguished() {
     let (supplier, feed) =
-        meet(Config { stones: 300, nul_stones: 3, uncertified_stones: 4, ..Config::default() }).await;
-    let (items, bad) = drain(&*feed, &all()).await.unwrap();
+        start_supplier(Config { stones: 300, nul_stones: 3, uncertified_stones: 4, ..Config::default() })
+            .await;
+    let (items, bad) = read_all(&*feed, &all()).await.unwrap();
     assert_eq!((items.len(), bad), (297, 3));
     let faults: Vec<_> = items.iter().filter_map(|item| feed.map(&item.payload).err()).collect();
     assert_eq!(faults.len(), 4);
@@ -119,8 +120,8 @@ async fn stones_that_cannot_be_kept_or_mapped_are_told_apart() {
 }
 
 #[tokio::test]
-async fn all_that_the_supplier_can_do_to_a_caller_is_survived_or_classed() {
-    let (supplier, feed) = meet(Config { stones: 200, ..Config::default() }).await;
+async fn supplier_faults_are_retried_or_classified() {
+    let (supplier, feed) = start_supplier(Config { stones: 200, ..Config::default() }).await;
     for fail_with in [
         FailWith::Internal,
         FailWith::BadGateway,
@@ -136,13 +137,13 @@ async fn all_that_the_supplier_can_do_to_a_caller_is_survived_or_classed() {
             behaviour.fail_next = 1;
             behaviour.fail_with = fail_with;
         });
-        let (items, _) = drain(&*feed, &all()).await.unwrap();
+        let (items, _) = read_all(&*feed, &all()).await.unwrap();
         assert_eq!(items.len(), 200, "{fail_with:?}");
     }
     supplier.handle.expire_tokens();
-    assert_eq!(drain(&*feed, &all()).await.unwrap().0.len(), 200);
+    assert_eq!(read_all(&*feed, &all()).await.unwrap().0.len(), 200);
     supplier.handle.behave(|behaviour| behaviour.without_ids_next = 1);
-    assert_eq!(feed.page(&all(), 0, 50).await.unwrap().bad.len(), 50);
+    assert_eq!(feed.page(&all(), 0, 50).await.unwrap().rejected.len(), 50);
     supplier.handle.behave(|behaviour| behaviour.outage = tidemill_supplier::Outage::Closed);
     assert_eq!(feed.count(&all()).await.unwrap_err().class(), ErrorClass::Outage);
     supplier.handle.behave(|behaviour| {
@@ -154,9 +155,9 @@ async fn all_that_the_supplier_can_do_to_a_caller_is_survived_or_classed() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_an_error_of_the_account() {
+async fn wrong_password_is_an_auth_error() {
     let account = Account { username: "ali".into(), password: "another".into() };
-    let (supplier, feed) = meet(Config { account: Some(account), ..Config::default() }).await;
+    let (supplier, feed) = start_supplier(Config { account: Some(account), ..Config::default() }).await;
     let error = feed.count(&all()).await.unwrap_err();
     assert_eq!(error.class(), ErrorClass::Auth);
     assert!(error.to_string().contains("invalid username or password"), "{error}");

@@ -8,7 +8,7 @@ use chrono::TimeDelta;
 use tidemill_core::Timestamp;
 use tidemill_core::limits::{BATCH_MAX, DEAD_LETTER_DAYS};
 use tidemill_core::queue::{
-    DeadCursor, DeadLetter, Kept, Message, QueueDepth, QueueSettings, Replay, check_batch,
+    DeadCursor, DeadLetter, Message, QueueDepth, QueueSettings, Replay, StoredState, check_batch,
 };
 use tidemill_core::time::later;
 
@@ -161,8 +161,9 @@ impl Tx<'_> {
         let mut purged = Purged::default();
         for settings in self.queues().await? {
             let window = TimeDelta::seconds(i64::from(settings.window_secs.unwrap_or(0)));
-            purged.done += self.purge_kept(&settings, Kept::Done, later(moment, -window), limit).await?;
-            purged.dead += self.purge_kept(&settings, Kept::Dead, dead_before, limit).await?;
+            purged.done +=
+                self.purge_kept(&settings, StoredState::Done, later(moment, -window), limit).await?;
+            purged.dead += self.purge_kept(&settings, StoredState::Dead, dead_before, limit).await?;
         }
         Ok(purged)
     }
@@ -170,7 +171,7 @@ impl Tx<'_> {
     async fn purge_kept(
         &mut self,
         settings: &QueueSettings,
-        kept: Kept,
+        kept: StoredState,
         before: Timestamp,
         limit: usize,
     ) -> Result<u64, Error> {

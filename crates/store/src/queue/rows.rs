@@ -3,7 +3,8 @@
 use crate::codec::Columns;
 use crate::tx::FromColumns;
 use tidemill_core::queue::{
-    DeadLetter, GroupDepth, Kept, Message, MessageState, NewMessage, QueueSettings, Receipt, Received,
+    DeadLetter, GroupDepth, Message, MessageState, NewMessage, QueueSettings, Receipt, ReceivedMessage,
+    StoredState,
 };
 use tidemill_core::{Json, Timestamp, WorkerId};
 
@@ -29,17 +30,17 @@ impl FromColumns for Touched {
 
 /// What a receive has done to a row.
 pub(super) enum Taken {
-    Received(Box<Received>),
+    Received(Box<ReceivedMessage>),
     Dead(Box<DeadLetter>),
 }
 
 impl FromColumns for Taken {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
-        if row.parsed::<Kept>("state")? == Kept::Dead {
+        if row.parsed::<StoredState>("state")? == StoredState::Dead {
             return Ok(Self::Dead(Box::new(DeadLetter::read(row)?)));
         }
         let worker = row.worker_or_null("locked_by")?.ok_or(sqlx::Error::RowNotFound)?;
-        Ok(Self::Received(Box::new(Received {
+        Ok(Self::Received(Box::new(ReceivedMessage {
             receipt: Receipt {
                 queue: row.text("queue")?,
                 message_id: row.text("message_id")?,
@@ -85,7 +86,7 @@ pub(super) struct Live(Message);
 impl Live {
     /// The message as it is at `now`.
     pub(super) fn at(self, now: Timestamp) -> Message {
-        let state = Kept::Live.state(self.0.locked_by, self.0.visible_at, now);
+        let state = StoredState::Live.state(self.0.locked_by, self.0.visible_at, now);
         Message { state, ..self.0 }
     }
 }
@@ -114,7 +115,7 @@ impl FromColumns for Live {
 
 /// What a row says of the last delivery: enough to recognise a report that was made before.
 pub(super) struct Last {
-    pub(super) kept: Kept,
+    pub(super) kept: StoredState,
     pub(super) epoch: i32,
     pub(super) locked_by: Option<WorkerId>,
 }

@@ -10,10 +10,10 @@ use chrono::TimeDelta;
 use std::collections::{HashMap, HashSet};
 use tidemill_core::limits::{BATCH_MAX, MESSAGE_BYTES_MAX};
 use tidemill_core::queue::{
-    Counts, DeadReason, Delivery, Kept, NewMessage, QueueSettings, Receipt, Received, Sent, WAIT_SECS_MAX,
-    check_batch, check_messages,
+    DeadReason, Delivery, DeliveryCounting, NewMessage, QueueSettings, Receipt, ReceivedMessage, SendOutcome,
+    StoredState, WAIT_SECS_MAX, check_batch, check_messages,
 };
-use tidemill_core::run::Applied;
+use tidemill_core::run::ChangeOutcome;
 use tidemill_core::time::later;
 use tidemill_core::{Timestamp, WorkerId};
 
@@ -26,13 +26,17 @@ impl Tx<'_> {
         &mut self,
         messages: &[NewMessage],
         now: Option<Timestamp>,
-    ) -> Result<Vec<Sent>, Error> {
+    ) -> Result<Vec<SendOutcome>, Error> {
         let mut touched: HashSet<Key> =
             self.insert(messages, None, now).await?.into_iter().map(|row| row.key).collect();
         // Within a batch the first of two equal ones is sent.
         Ok(messages
             .iter()
-            .map(|message| if touched.remove(&key_of(message)) { Sent::Sent } else { Sent::Duplicate })
+            .map(
+                |message| {
+                    if touched.remove(&key_of(message)) { SendOutcome::Sent } else { SendOutcome::Duplicate }
+                },
+            )
             .collect())
     }
 
@@ -42,12 +46,12 @@ impl Tx<'_> {
         message: &NewMessage,
         worker: WorkerId,
         now: Option<Timestamp>,
-    ) -> Result<Option<Received>, Error> {
+    ) -> Result<Option<ReceivedMessage>, Error> {
         let settings = self.queue_settings(&message.queue).await?;
         let rows = self.insert(std::slice::from_ref(message), Some(worker), now).await?;
         Ok(rows.into_iter().next().map(|row| {
             let enqueued_at = later(row.visible_at, -TimeDelta::seconds(i64::from(settings.lock_secs)));
-            Received {
+            ReceivedMessage {
                 receipt: Receipt {
                     queue: message.queue.clone(),
                     message_id: message.message_id.clone(),
@@ -161,7 +165,8 @@ impl Tx<'_> {
         if delivery.received.is_empty() && delivery.dead.is_empty() {
             self.queue_settings(&ask.queue).await?;
         }
-        let key = |one: &Received| (one.enqueued_at, one.receipt.message_id.clone(), one.receipt.generation);
+        let key =
+            |one: &ReceivedMessage| (one.enqueued_at, one.receipt.message_id.clone(), one.receipt.generation);
         delivery.received.sort_by_cached_key(key);
         Ok(delivery)
     }
@@ -208,13 +213,13 @@ impl Tx<'_> {
         &mut self,
         receipts: &[Receipt],
         now: Option<Timestamp>,
-    ) -> Result<Vec<Applied>, Error> {
+    ) -> Result<Vec<ChangeOutcome>, Error> {
         let touched = self.touch(catalog::MESSAGE_COMPLETE, receipts, now, "complete messages").await?;
         let mut outcomes = Vec::with_capacity(receipts.len());
         for (receipt, touched) in receipts.iter().zip(touched) {
             outcomes.push(match touched {
-                Some(_) => Applied::Applied,
-                None => self.refusal(receipt, Kept::Done, Some(receipt.worker)).await?,
+                Some(_) => ChangeOutcome::Applied,
+                None => self.refusal(receipt, StoredState::Done, Some(receipt.worker)).await?,
             });
         }
         Ok(outcomes)
@@ -276,16 +281,16 @@ impl Tx<'_> {
         &mut self,
         receipt: &Receipt,
         delay: TimeDelta,
-        counts: Counts,
+        counts: DeliveryCounting,
         error: Option<&str>,
         now: Option<Timestamp>,
-    ) -> Result<Applied, Error> {
+    ) -> Result<ChangeOutcome, Error> {
         // A delay may come from outside, as that of a feed does. No message waits longer than one may be sent for.
         let delay = delay.clamp(TimeDelta::zero(), TimeDelta::seconds(i64::from(WAIT_SECS_MAX)));
         let visible_at = later(self.database_now(now).await?, delay);
         let given_back = match counts {
-            Counts::Counted => 0,
-            Counts::Forgiven => 1,
+            DeliveryCounting::Counted => 0,
+            DeliveryCounting::Forgiven => 1,
         };
         let changed = on!(
             self,
@@ -304,9 +309,9 @@ impl Tx<'_> {
             "give a message back"
         )?;
         if changed.count() > 0 {
-            return Ok(Applied::Applied);
+            return Ok(ChangeOutcome::Applied);
         }
-        self.refusal(receipt, Kept::Live, None).await
+        self.refusal(receipt, StoredState::Live, None).await
     }
 
     /// Makes a message a dead letter at once.
@@ -316,7 +321,7 @@ impl Tx<'_> {
         reason: DeadReason,
         error: Option<&str>,
         now: Option<Timestamp>,
-    ) -> Result<Applied, Error> {
+    ) -> Result<ChangeOutcome, Error> {
         let moment = self.database_now(now).await?;
         let changed = on!(
             self,
@@ -335,9 +340,9 @@ impl Tx<'_> {
             "make a dead letter"
         )?;
         if changed.count() > 0 {
-            return Ok(Applied::Applied);
+            return Ok(ChangeOutcome::Applied);
         }
-        self.refusal(receipt, Kept::Dead, Some(receipt.worker)).await
+        self.refusal(receipt, StoredState::Dead, Some(receipt.worker)).await
     }
 
     /// Ends the locks of one worker process, or of all whose end is on record; how many.
@@ -362,9 +367,9 @@ impl Tx<'_> {
     async fn refusal(
         &mut self,
         receipt: &Receipt,
-        kept: Kept,
+        kept: StoredState,
         locked_by: Option<WorkerId>,
-    ) -> Result<Applied, Error> {
+    ) -> Result<ChangeOutcome, Error> {
         let action = "read a message";
         let last: Option<Last> = on!(
             self,
@@ -377,7 +382,7 @@ impl Tx<'_> {
         let same = last.is_some_and(|last| {
             last.kept == kept && last.epoch == receipt.epoch && last.locked_by == locked_by
         });
-        Ok(if same { Applied::Duplicate } else { Applied::Stale })
+        Ok(if same { ChangeOutcome::Duplicate } else { ChangeOutcome::Stale })
     }
 
     /// The settings of a queue, or the refusal of a name that is none.

@@ -1,6 +1,6 @@
 //! The verbs on PostgreSQL: each is one call of the function that psql users call too.
 
-use super::{Cancelled, ClaimRuns, FinishRun, Holder, Queued, Retried};
+use super::{CancelOutcome, ClaimRuns, FinishRun, Holder, QueueOutcome, RetryOutcome};
 use crate::codec::{At, Boot, Columns, Doc, Words};
 use crate::tx::{Context, FromColumns};
 use crate::{Error, RefusalCode};
@@ -9,8 +9,8 @@ use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres};
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::event::NewEvent;
-use tidemill_core::run::{Applied, Claim, FailRun, Failed, FinalStatus, QueueRun};
-use tidemill_core::worker::Held;
+use tidemill_core::run::{ChangeOutcome, Claim, FailOutcome, FailRun, FinalStatus, QueueRun};
+use tidemill_core::worker::RunLease;
 use tidemill_core::{Json, RunId, Timestamp};
 
 /// A call of one of our functions. Of all that is rendered into SQL, these texts hold only the schema's name.
@@ -32,7 +32,7 @@ pub(super) async fn queue(
     request: &QueueRun,
     run_id: &RunId,
     now: Option<Timestamp>,
-) -> Result<Queued, Error> {
+) -> Result<QueueOutcome, Error> {
     let text = "SELECT run_id, status, queued_at, created FROM {ops}.queue_run(\
                 $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, false, $17)";
     let row = call(context, text)
@@ -56,8 +56,8 @@ pub(super) async fn queue(
         .fetch_one(conn)
         .await
         .map_err(|source| Error::database("queue a run", source))?;
-    let read = || -> sqlx::Result<Queued> {
-        Ok(Queued {
+    let read = || -> sqlx::Result<QueueOutcome> {
+        Ok(QueueOutcome {
             run_id: row.run_id("run_id")?,
             status: row.parsed("status")?,
             queued_at: row.time("queued_at")?,
@@ -97,7 +97,7 @@ pub(super) async fn start(
     run: &RunId,
     holder: &Holder,
     now: Option<Timestamp>,
-) -> Result<Applied, Error> {
+) -> Result<ChangeOutcome, Error> {
     let action = "start a run";
     let row = call(context, "SELECT {ops}.start_run($1, $2, $3, $4)")
         .bind(run.as_str())
@@ -107,7 +107,7 @@ pub(super) async fn start(
         .fetch_one(conn)
         .await
         .map_err(|source| Error::database(action, source))?;
-    Ok(if value::<bool>(&row, action)? { Applied::Applied } else { Applied::Stale })
+    Ok(if value::<bool>(&row, action)? { ChangeOutcome::Applied } else { ChangeOutcome::Stale })
 }
 
 pub(super) async fn append(
@@ -144,7 +144,7 @@ pub(super) async fn heartbeat(
     run: &RunId,
     holder: &Holder,
     now: Option<Timestamp>,
-) -> Result<Held, Error> {
+) -> Result<RunLease, Error> {
     let action = "renew a lease";
     let row =
         call(context, "SELECT held, cancel_requested, lease_until FROM {ops}.heartbeat($1, $2, $3, $4)")
@@ -155,7 +155,7 @@ pub(super) async fn heartbeat(
             .fetch_one(conn)
             .await
             .map_err(|source| Error::database(action, source))?;
-    Held::read(&row).map_err(|source| Error::database(action, source))
+    RunLease::read(&row).map_err(|source| Error::database(action, source))
 }
 
 pub(super) async fn finish(
@@ -164,7 +164,7 @@ pub(super) async fn finish(
     ends: &[FinishRun],
     worker: Option<&str>,
     now: Option<Timestamp>,
-) -> Result<Vec<Applied>, Error> {
+) -> Result<Vec<ChangeOutcome>, Error> {
     let action = "finish runs";
     if let [end] = ends {
         let row = call(context, "SELECT {ops}.finish_run_outcome($1, $2, $3, $4, $5, $6)")
@@ -197,11 +197,11 @@ pub(super) async fn finish(
 }
 
 /// What became of a report.
-fn outcome(row: &PgRow) -> Result<Applied, Error> {
+fn outcome(row: &PgRow) -> Result<ChangeOutcome, Error> {
     Ok(match value::<String>(row, "finish runs")?.as_str() {
-        "applied" => Applied::Applied,
-        "duplicate" => Applied::Duplicate,
-        _ => Applied::Stale,
+        "applied" => ChangeOutcome::Applied,
+        "duplicate" => ChangeOutcome::Duplicate,
+        _ => ChangeOutcome::Stale,
     })
 }
 
@@ -212,7 +212,7 @@ pub(super) async fn cancel(
     by: &str,
     reason: Option<&str>,
     now: Option<Timestamp>,
-) -> Result<Cancelled, Error> {
+) -> Result<CancelOutcome, Error> {
     let action = "cancel a run";
     let row = call(context, "SELECT {ops}.cancel_run($1, $2, $3, $4)")
         .bind(run.as_str())
@@ -223,9 +223,9 @@ pub(super) async fn cancel(
         .await
         .map_err(|source| Error::database(action, source))?;
     match value::<String>(&row, action)?.as_str() {
-        "cancelled" => Ok(Cancelled::Cancelled),
-        "requested" => Ok(Cancelled::Requested),
-        "ended" => Ok(Cancelled::Ended),
+        "cancelled" => Ok(CancelOutcome::Cancelled),
+        "requested" => Ok(CancelOutcome::Requested),
+        "ended" => Ok(CancelOutcome::Ended),
         other => Err(Error::refused(RefusalCode::BadValue, format!("`{other}` is no answer to a cancel"))),
     }
 }
@@ -237,7 +237,7 @@ pub(super) async fn retry(
     by: &str,
     with_jobs: bool,
     now: Option<Timestamp>,
-) -> Result<Retried, Error> {
+) -> Result<RetryOutcome, Error> {
     let action = "retry a run";
     let row = call(context, "SELECT run_id, created FROM {ops}.retry_run($1, $2, $3, $4)")
         .bind(run.as_str())
@@ -247,8 +247,8 @@ pub(super) async fn retry(
         .fetch_one(conn)
         .await
         .map_err(|source| Error::database(action, source))?;
-    let read = || -> sqlx::Result<Retried> {
-        Ok(Retried { run_id: row.run_id("run_id")?, created: row.truth("created")? })
+    let read = || -> sqlx::Result<RetryOutcome> {
+        Ok(RetryOutcome { run_id: row.run_id("run_id")?, created: row.truth("created")? })
     };
     read().map_err(|source| Error::database(action, source))
 }
@@ -258,7 +258,7 @@ pub(super) async fn fail(
     context: &Context,
     ask: &FailRun,
     now: Option<Timestamp>,
-) -> Result<Failed, Error> {
+) -> Result<FailOutcome, Error> {
     let action = "fail a run";
     let row = call(context, "SELECT outcome, successor FROM {ops}.fail_run($1, $2, $3, $4, $5)")
         .bind(ask.run_id.as_str())
@@ -269,10 +269,10 @@ pub(super) async fn fail(
         .fetch_one(conn)
         .await
         .map_err(|source| Error::database(action, source))?;
-    let read = || -> sqlx::Result<Failed> {
+    let read = || -> sqlx::Result<FailOutcome> {
         let is_new = row.text("outcome")? == "applied";
-        let outcome = if is_new { Applied::Applied } else { Applied::Duplicate };
-        Ok(Failed { outcome, successor: row.run_id_or_null("successor")? })
+        let outcome = if is_new { ChangeOutcome::Applied } else { ChangeOutcome::Duplicate };
+        Ok(FailOutcome { outcome, successor: row.run_id_or_null("successor")? })
     };
     read().map_err(|source| Error::database(action, source))
 }

@@ -1,4 +1,4 @@
-//! Tests of the writer: it outlives the failures of its steps and of its connection.
+//! Tests of the writer: it survives failures of its transactions and of its connection.
 
 use super::*;
 
@@ -29,7 +29,7 @@ async fn count(sqlite: &Sqlite) -> i64 {
 }
 
 #[tokio::test]
-async fn panicking_step_is_rolled_back_alone() {
+async fn panicking_transaction_is_rolled_back_alone() {
     let folder = tempfile::tempdir().unwrap();
     let (sqlite, monitor) = open(&folder).await;
     let panics = sqlite.write::<(), _>(|conn| {
@@ -54,10 +54,10 @@ async fn panicking_step_is_rolled_back_alone() {
 }
 
 #[tokio::test]
-async fn file_that_is_gone_fails_the_writer_until_it_is_back() {
+async fn missing_file_fails_the_writer_until_it_returns() {
     let folder = tempfile::tempdir().unwrap();
     let (sqlite, monitor) = open(&folder).await;
-    // A connection that cannot write to its file any more stands for one that is broken.
+    // Moving the file away breaks the writer's connection.
     let away = folder.path().join("away.db");
     let options = SqliteConnectOptions::new().filename(sqlite.path()).read_only(true);
     let mut useless = SqliteConnection::connect_with(&options).await.unwrap();
@@ -71,10 +71,10 @@ async fn file_that_is_gone_fails_the_writer_until_it_is_back() {
     swap.await.unwrap_err();
     run(&sqlite, "INSERT INTO t VALUES (1)").await.unwrap_err();
     let error = run(&sqlite, "INSERT INTO t VALUES (1)").await.unwrap_err();
-    assert_eq!(error.class(), Class::Transient, "callers may ask again: {error:?}");
+    assert_eq!(error.class(), Class::Transient, "callers may retry: {error:?}");
     let state = monitor.loops().remove(0);
     let failure = state.failure.expect("the writer fails");
-    assert_eq!(failure.error.summary, "the database could not open the file again");
+    assert_eq!(failure.error.summary, "the database could not reopen the file");
     std::fs::rename(&away, sqlite.path()).unwrap();
     let mut tries = 0;
     while run(&sqlite, "INSERT INTO t VALUES (1)").await.is_err() {

@@ -12,7 +12,7 @@ use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteRow;
 use std::collections::BTreeMap;
 use tidemill_core::broken::Break;
-use tidemill_core::retry::{self, Follow};
+use tidemill_core::retry::{self, RetryDecision};
 use tidemill_core::run::{self, EndCause, Gate, Run, RunEvent, RunState};
 use tidemill_core::{Json, RunId, Timestamp};
 
@@ -52,7 +52,7 @@ enum Verdict {
     /// Its worker is silent and has promised nothing: it stays, and a person decides.
     Stall,
     /// It ends.
-    End { status: RunState, cause: EndCause, notes: Json, follow: Follow },
+    End { status: RunState, cause: EndCause, notes: Json, follow: RetryDecision },
 }
 
 pub(super) async fn sweep(
@@ -110,14 +110,16 @@ async fn sweep_run(
         Verdict::Open => Sqlite::open_gate(conn, run, now, ACTION).await.map(|()| None),
         Verdict::Stall => Sqlite::stall_run(conn, run, now, ACTION).await.map(|()| None),
         Verdict::End { status, cause, mut notes, follow } => {
-            if follow == Follow::Quarantine {
+            if follow == RetryDecision::Quarantine {
                 notes["output_tail"] = output_tail(conn, &run.run_id).await?;
             }
             Sqlite::end_run(conn, run, (status, cause, notes), now, ACTION).await?;
             let successor = match follow {
-                Follow::Successor(_) if Break::CommitThenSend.is_on() => None,
-                Follow::Successor(next) => Some(Sqlite::follow_run(conn, run, &next, now, ACTION).await?),
-                Follow::Nothing | Follow::Quarantine => None,
+                RetryDecision::Successor(_) if Break::CommitThenSend.is_on() => None,
+                RetryDecision::Successor(next) => {
+                    Some(Sqlite::follow_run(conn, run, &next, now, ACTION).await?)
+                }
+                RetryDecision::Nothing | RetryDecision::Quarantine => None,
             };
             Ok(Some(Swept { run_id: run.run_id.clone(), action: cause, successor }))
         }
@@ -279,7 +281,7 @@ fn lose(run: &Run, signs: &Signs, now: Timestamp) -> Verdict {
     let cause = if stopped { EndCause::Interrupted } else { EndCause::Stale };
     if !signs.promised {
         // Whether its work was begun is not known, so nothing is started beside it.
-        return Verdict::End { status: RunState::Cancelled, cause, notes, follow: Follow::Nothing };
+        return Verdict::End { status: RunState::Cancelled, cause, notes, follow: RetryDecision::Nothing };
     }
     end(run, RunEvent::Expire, cause, notes, now)
 }
@@ -287,8 +289,8 @@ fn lose(run: &Run, signs: &Signs, now: Timestamp) -> Verdict {
 /// The end that an event leads to, and what follows it.
 fn end(run: &Run, event: RunEvent, cause: EndCause, mut notes: Json, now: Timestamp) -> Verdict {
     let Some(status) = run::next(run.status, event) else { return Verdict::Nothing };
-    let follow = retry::follow(run, status, cause, now);
-    if follow != Follow::Quarantine {
+    let follow = retry::decide_retry(run, status, cause, now);
+    if follow != RetryDecision::Quarantine {
         return Verdict::End { status, cause, notes, follow };
     }
     notes["quarantined"] = json!(true);

@@ -1,12 +1,11 @@
-//! The kernel on SQLite: each verb, each trigger, and the plain SQL that an operator may type.
+//! The kernel on SQLite: each operation, each trigger, and plain SQL by an operator.
 //!
-//! The conformance suite holds both databases to the same answers; these cases are about what is SQLite's
-//! own.
+//! The conformance suite checks that both databases behave alike; these cases cover what is specific to SQLite.
 
-#![expect(clippy::expect_used, clippy::unwrap_used, reason = "the functions that tests share are tests too")]
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "test helpers may unwrap")]
 
-mod bench;
-mod by_hand;
-mod ends;
+mod fixture;
 mod groups;
-mod waiting;
+mod plain_sql;
+mod queue_and_claim;
+mod run_end;

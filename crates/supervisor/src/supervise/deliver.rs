@@ -1,53 +1,57 @@
-//! The last part: the command is dead, and the worker is told the rest of its output and its end.
+//! The last phase: the command is dead, and the worker receives its remaining output and its end.
 
 use std::time::Duration;
 
-use super::master::Master as _;
-use super::parent::Parent;
+use super::controller::Controller as _;
 use super::pipes::Output;
-use super::{Failure, sleep};
-use crate::moment::Moment;
+use super::worker_connection::WorkerConnection;
+use super::{SupervisorError, sleep};
+use crate::boot_instant::BootInstant;
 use crate::report::{End, Report};
 
-/// How long the last reports wait for a worker that gives no sign of contact.
+/// Time limit for the last reports to a worker that does not confirm contact.
 const REPORT_MAX: Duration = Duration::from_secs(10);
 
-/// Reports what is left in the pipes, then the end, and waits until the worker has read it.
+/// Reports the remaining output and the end, and waits until the worker has read them.
 ///
-/// A worker that is in contact may take its time; one that is not is given up after a while.
-pub(super) fn deliver(parent: &mut Parent, outputs: &mut [Output], end: End) -> Result<(), Failure> {
-    let begun = Moment::now();
+/// While the worker confirms contact, there is no time limit.
+pub(super) fn deliver(
+    worker: &mut WorkerConnection,
+    outputs: &mut [Output],
+    end: End,
+) -> Result<(), SupervisorError> {
+    let started_at = BootInstant::now();
     let mut end = Some(end);
     loop {
-        let now = Moment::now();
-        // Only signs of contact still matter: what is dead can be neither stopped nor killed.
-        parent.hear();
-        if parent.has_room() {
+        let now = BootInstant::now();
+        // Only contact messages matter now: a dead command can be neither stopped nor killed.
+        worker.receive();
+        if worker.has_room() {
             for output in outputs.iter_mut() {
-                output.read_rest(parent);
+                output.read_rest(worker);
             }
         }
         if outputs.iter().all(Output::is_closed)
             && let Some(end) = end.take()
         {
-            parent.report(&Report::Exited(end));
+            worker.report(&Report::Exited(end));
         }
-        parent.flush();
-        // A worker that is gone does not want to know.
-        if parent.is_gone() || (end.is_none() && !parent.has_outgoing()) {
+        worker.flush();
+        // If the worker has ended, no process reads the report.
+        if worker.is_gone() || (end.is_none() && !worker.has_outgoing()) {
             return Ok(());
         }
-        let give_up_at = parent.contact_ends().max(begun).after(REPORT_MAX);
+        let give_up_at = worker.contact_ends().max(started_at).after(REPORT_MAX);
         if now >= give_up_at {
-            return Err(Failure::Unread);
+            return Err(SupervisorError::Unread);
         }
         let closed = {
-            let mut fds = parent.poll_fds();
+            let mut fds = worker.poll_fds();
             sleep(&mut fds, now, give_up_at)?;
-            Parent::is_closed(&fds)
+            WorkerConnection::is_closed(&fds)
         };
         if closed {
-            parent.note_closed();
+            worker.mark_closed();
         }
     }
 }

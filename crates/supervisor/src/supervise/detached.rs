@@ -1,4 +1,4 @@
-//! The outliving mode: the command belongs to a directory, and not to the process that started it.
+//! The detached mode: the command belongs to a directory, not to the process that started it.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, IsTerminal, Read as _, Write as _};
@@ -9,86 +9,87 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{getpid, set_child_subreaper, setsid};
 
-use super::desk::Desk;
-use super::master::Master as _;
+use super::controller::Controller as _;
 use super::pipes::Output;
-use super::start::{self, Ordered};
-use super::{Failure, complain, watch};
+use super::start::{self, StartOptions};
+use super::task_directory::TaskDirectory;
+use super::{SupervisorError, monitor, print_error};
 use crate::mask::Mask;
-use crate::order::Program;
 use crate::process_table::DIRECTORY_VARIABLE;
+use crate::protocol::Program;
 use crate::record::{
-    ALIVE, Begun, EXIT, Exit, FORBIDDEN, Handover, LastingSpec, SPEC, STARTED, create, machine_start,
-    reserve_record, sync_folder, write_reserved,
+    ALIVE, DetachedSpec, EXIT, Exit, FORBIDDEN, SPEC, STARTED, StartInput, StartRecord, boot_id,
+    private_file, reserve_record, sync_parent, write_reserved,
 };
 use crate::report::End;
 
-/// How long to wait for those who only look whether somebody is there.
-const LOCK_WAIT: Duration = Duration::from_secs(5);
-const LOCK_PAUSE: Duration = Duration::from_millis(5);
+/// Time to wait for processes that hold the lock briefly to check whether a supervisor is alive.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
-/// How long a launch step may take to listen.
-const LAUNCH_PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit for the launch step to read its request.
+const LAUNCH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The body of the hidden subcommand for commands that outlive whoever started them.
+/// The body of the hidden subcommand for detached commands.
 ///
-/// To be called first thing in `main`, in the main thread, with an empty environment and the directory of the
-/// task as the current one; see [`Lasting`](crate::Lasting), which starts it. `launch_args` are as for
+/// [`DetachedCommand`](crate::DetachedCommand) starts it with an empty environment and the directory of the task as the
+/// current directory. Call it first in `main`, in the main thread. `launch_args` are as for
 /// [`supervise`](crate::supervise).
 ///
-/// # What is promised
+/// # Guarantees
 ///
-/// - A command is started at most once in a directory, however often and by however many processes this is called.
-/// - It is not started where [`Lasting::forbid`](crate::Lasting::forbid) was called before.
-/// - It goes on when whoever started it dies. Its output and its end are on the disk.
-/// - It, and everything that descends from it, is dead before its end is written down, and when no sign of
-///   contact came for `contact_max`, where there is one.
+/// - A command is started at most once per directory, regardless of how many processes call this function.
+/// - It is not started after [`DetachedCommand::forbid_start`](crate::DetachedCommand::forbid_start) was called.
+/// - It continues when the process that started it dies. Its output and its end are written to disk.
+/// - The command and its descendants are dead before its end is recorded. If `contact_max` is set, they are also killed
+///   when no contact was confirmed for that time.
 ///
-/// What is not promised is the same as for [`supervise`](crate::supervise). The end of a command whose
-/// supervisor was killed is not known: see [`Lasting::kill_remains`](crate::Lasting::kill_remains).
+/// The exceptions are the same as for [`supervise`](crate::supervise). The end of a command whose supervisor was
+/// killed is unknown: see [`DetachedCommand::kill_orphans`](crate::DetachedCommand::kill_orphans).
 pub fn supervise_detached(launch_args: &[&str]) -> ExitCode {
     match run(launch_args) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            complain(&failure);
+        Err(error) => {
+            print_error(&error);
             ExitCode::FAILURE
         }
     }
 }
 
-fn run(launch_args: &[&str]) -> Result<(), Failure> {
+fn run(launch_args: &[&str]) -> Result<(), SupervisorError> {
     if io::stdin().is_terminal() {
-        return Err(Failure::ByHand);
+        return Err(SupervisorError::FromTerminal);
     }
-    // A session of its own: what is sent to the terminal or the group of whoever started us is not for us.
-    setsid().map_err(Failure::Session)?;
-    set_child_subreaper(Some(getpid())).map_err(Failure::Subreaper)?;
-    let Some(handover) = handover().map_err(Failure::Header)? else { return Ok(()) };
-    let Some(lock) = lock().map_err(Failure::Directory)? else { return Ok(()) };
+    // Signals to the terminal or the process group of the starting process must not reach this process.
+    setsid().map_err(SupervisorError::Session)?;
+    set_child_subreaper(Some(getpid())).map_err(SupervisorError::Subreaper)?;
+    let Some(input) = read_input().map_err(SupervisorError::Header)? else { return Ok(()) };
+    let Some(lock) = lock().map_err(SupervisorError::Directory)? else { return Ok(()) };
     if Path::new(FORBIDDEN).exists() || Path::new(STARTED).exists() || Path::new(EXIT).exists() {
         return Ok(());
     }
-    let done = carry_out(launch_args, handover);
-    // Held to the very end: who sees it free knows that we are gone.
+    let result = execute(launch_args, input);
+    // Released last: a free lock tells other processes that this supervisor has ended.
     drop(lock);
-    done
+    result
 }
 
-fn carry_out(launch_args: &[&str], handover: Handover) -> Result<(), Failure> {
-    let spec: LastingSpec = std::fs::read(SPEC)
+fn execute(launch_args: &[&str], input: StartInput) -> Result<(), SupervisorError> {
+    let spec: DetachedSpec = std::fs::read(SPEC)
         .and_then(|bytes| Ok(serde_json::from_slice(&bytes)?))
-        .map_err(Failure::Directory)?;
-    let mask = Mask::new(handover.secrets.iter().map(|(_, value)| value.as_str()));
-    let mut desk = Desk::open(spec.clone(), &mask, handover.contact).map_err(Failure::Directory)?;
-    // Whoever started us may have been frozen since; then the task may already be another's.
-    if desk.is_late() {
-        return leave(&desk, End::LostContact);
+        .map_err(SupervisorError::Directory)?;
+    let mask = Mask::new(input.secrets.iter().map(|(_, value)| value.as_str()));
+    let mut directory =
+        TaskDirectory::open(spec.clone(), &mask, input.contact).map_err(SupervisorError::Directory)?;
+    // If the starting process was frozen since, another agent may already hold the task.
+    if directory.is_expired() {
+        return record_exit(&directory, End::LostContact);
     }
-    // A command can fill the disk, also that of other commands: how it ended must still fit on it.
-    reserve_record(Path::new(EXIT)).map_err(Failure::Directory)?;
-    begin().map_err(Failure::Directory)?;
+    // This command, or another one, can fill the disk. The exit record must still fit on it.
+    reserve_record(Path::new(EXIT)).map_err(SupervisorError::Directory)?;
+    record_start().map_err(SupervisorError::Directory)?;
     let mut env = spec.env;
-    env.extend(handover.secrets);
+    env.extend(input.secrets);
     let program = Program {
         command: spec.command,
         env,
@@ -96,62 +97,64 @@ fn carry_out(launch_args: &[&str], handover: Handover) -> Result<(), Failure> {
         dir: Some(spec.dir),
         limits: spec.limits,
     };
-    let ordered = Ordered {
+    let options = StartOptions {
         program,
         stdin: Vec::new(),
         line_bytes_max: spec.line_bytes_max,
-        patience: spec.contact_max.unwrap_or(LAUNCH_PATIENCE).min(LAUNCH_PATIENCE),
+        launch_timeout: spec.contact_max.unwrap_or(LAUNCH_TIMEOUT).min(LAUNCH_TIMEOUT),
     };
-    match start::start(launch_args, ordered) {
-        Ok(started) => {
-            let (end, mut outputs) = watch::watch(&mut desk, started)?;
+    match start::start(launch_args, options) {
+        Ok(command) => {
+            let (end, mut outputs) = monitor::monitor(&mut directory, command)?;
             while !outputs.iter().all(Output::is_closed) {
                 for output in &mut outputs {
-                    output.read_rest(&mut desk);
+                    output.read_rest(&mut directory);
                 }
-                desk.flush();
+                directory.flush();
             }
-            leave(&desk, end)
+            record_exit(&directory, end)
         }
-        Err(reason) => leave(&desk, End::NotStarted { reason }),
+        Err(reason) => record_exit(&directory, End::NotStarted { reason }),
     }
 }
 
-/// What came through the pipe; none if whoever started us died before all of it was there.
-fn handover() -> io::Result<Option<Handover>> {
+/// Reads the start parameters; returns `None` if the starting process died before it had written all of them.
+fn read_input() -> io::Result<Option<StartInput>> {
     let mut bytes = Vec::new();
     io::stdin().lock().read_to_end(&mut bytes)?;
     match bytes.strip_suffix(b"\n") {
-        Some(whole) => Ok(Some(serde_json::from_slice(whole)?)),
+        Some(line) => Ok(Some(serde_json::from_slice(line)?)),
         None => Ok(None),
     }
 }
 
-/// The lock that says that we live; none if another supervisor of this directory has it.
+/// Takes the lock that marks this supervisor as alive; returns `None` if another supervisor of the directory holds it.
 fn lock() -> io::Result<Option<File>> {
-    let file = create().create(true).truncate(false).open(ALIVE)?;
-    let begun = Instant::now();
+    let file = private_file().create(true).truncate(false).open(ALIVE)?;
+    let started = Instant::now();
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(Some(file)),
-            Err(TryLockError::WouldBlock) if begun.elapsed() < LOCK_WAIT => thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::WouldBlock) if started.elapsed() < LOCK_TIMEOUT => {
+                thread::sleep(LOCK_RETRY_INTERVAL);
+            }
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error),
         }
     }
 }
 
-/// Writes down that the command may run from now on. It is there once, or this fails.
-fn begin() -> io::Result<()> {
-    let begun = Begun { session: getpid().as_raw_nonzero().get(), machine_start: machine_start() };
-    let mut file = create().create_new(true).open(STARTED)?;
-    file.write_all(&serde_json::to_vec(&begun)?)?;
+/// Records that the command may run from now on. Fails if the record already exists.
+fn record_start() -> io::Result<()> {
+    let record = StartRecord { session: getpid().as_raw_nonzero().get(), machine_start: boot_id() };
+    let mut file = private_file().create_new(true).open(STARTED)?;
+    file.write_all(&serde_json::to_vec(&record)?)?;
     file.sync_all()?;
-    sync_folder(Path::new(STARTED))
+    sync_parent(Path::new(STARTED))
 }
 
-fn leave(desk: &Desk, end: End) -> Result<(), Failure> {
-    let exit = Exit { end, timed_out: desk.timed_out, stopped: desk.stopped };
-    let bytes = serde_json::to_vec(&exit).map_err(|error| Failure::Directory(error.into()))?;
-    write_reserved(Path::new(EXIT), &bytes).map_err(Failure::Directory)
+fn record_exit(directory: &TaskDirectory, end: End) -> Result<(), SupervisorError> {
+    let exit = Exit { end, timed_out: directory.timed_out, stopped: directory.stopped };
+    let bytes = serde_json::to_vec(&exit).map_err(|error| SupervisorError::Directory(error.into()))?;
+    write_reserved(Path::new(EXIT), &bytes).map_err(SupervisorError::Directory)
 }

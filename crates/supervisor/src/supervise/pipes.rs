@@ -1,4 +1,4 @@
-//! The supervisor's ends of the command's three pipes, none of which ever blocks.
+//! The supervisor's ends of the command's three pipes, all non-blocking.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -6,29 +6,29 @@ use std::os::fd::OwnedFd;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::{Errno, ioctl_fionbio, read, write};
 
-use super::master::Master;
+use super::controller::Controller;
 use crate::lines::Lines;
 use crate::report::{Report, Stream};
 
-/// How much output is read at once: the most that is held in memory besides what waits for the worker.
-const PORTION_BYTES: usize = 16 * 1024;
+/// Bytes per read, which bounds the memory for output that is not yet queued for the worker.
+const READ_BYTES: usize = 16 * 1024;
 
-/// The writing end of the command's standard input.
+/// Writes the command's standard input.
 #[derive(Debug)]
-pub(super) struct Feed {
-    /// Closed as soon as everything is written, or the command no longer reads.
+pub(super) struct StdinWriter {
+    /// `None` after all bytes were written or the command closed its end.
     pipe: Option<OwnedFd>,
     bytes: Vec<u8>,
     written: usize,
 }
 
-impl Feed {
+impl StdinWriter {
     pub(super) fn new(pipe: OwnedFd, bytes: Vec<u8>) -> io::Result<Self> {
         ioctl_fionbio(&pipe, true)?;
         Ok(Self { pipe: Some(pipe), bytes, written: 0 })
     }
 
-    /// Writes what the command is ready to take.
+    /// Writes as many bytes as the pipe accepts.
     pub(super) fn write(&mut self) {
         let Some(pipe) = &self.pipe else { return };
         while self.written < self.bytes.len() {
@@ -36,7 +36,7 @@ impl Feed {
                 Ok(written) => self.written += written,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
-                // The command does not want the rest, which is its right.
+                // The command closed its standard input before it had read all of it.
                 Err(_) => break,
             }
         }
@@ -45,17 +45,17 @@ impl Feed {
         self.written = 0;
     }
 
-    /// What to wait for, if anything.
+    /// Descriptor to poll, unless the pipe is closed.
     pub(super) fn poll_fd(&self) -> Option<PollFd<'_>> {
         self.pipe.as_ref().map(|pipe| PollFd::new(pipe, PollFlags::OUT))
     }
 }
 
-/// The reading end of one output of the command.
+/// Reads one output stream of the command.
 #[derive(Debug)]
 pub(super) struct Output {
     stream: Stream,
-    /// Closed when no process can write to it any more.
+    /// `None` after the pipe has reached end-of-file.
     pipe: Option<OwnedFd>,
     lines: Lines,
 }
@@ -66,53 +66,54 @@ impl Output {
         Ok(Self { stream, pipe: Some(pipe), lines: Lines::new(line_bytes_max) })
     }
 
-    /// Reports one portion, if there is one.
-    pub(super) fn read(&mut self, master: &mut impl Master) {
-        self.read_portion(master);
+    /// Reports the output of one read, if there is any.
+    pub(super) fn read(&mut self, controller: &mut impl Controller) {
+        self.read_once(controller);
     }
 
-    /// Reports one portion, or the end where nothing is left to read: no process of the command lives any more.
-    pub(super) fn read_rest(&mut self, master: &mut impl Master) {
-        if !self.read_portion(master) {
-            self.close(master);
+    /// Reports the output of one read, and closes the stream if the pipe is empty.
+    ///
+    /// Only for a command without live processes, because no more output can follow.
+    pub(super) fn read_rest(&mut self, controller: &mut impl Controller) {
+        if !self.read_once(controller) {
+            self.close(controller);
         }
     }
 
-    /// Whether everything was read.
     pub(super) fn is_closed(&self) -> bool {
         self.pipe.is_none()
     }
 
-    /// What to wait for, if anything.
+    /// Descriptor to poll, unless the pipe is closed.
     pub(super) fn poll_fd(&self) -> Option<PollFd<'_>> {
         self.pipe.as_ref().map(|pipe| PollFd::new(pipe, PollFlags::IN))
     }
 
-    /// Whether there was something to read.
-    fn read_portion(&mut self, master: &mut impl Master) -> bool {
+    /// Returns whether there was output to read.
+    fn read_once(&mut self, controller: &mut impl Controller) -> bool {
         let Some(pipe) = &self.pipe else { return false };
-        let mut portion = [0; PORTION_BYTES];
-        match read(pipe, &mut portion) {
+        let mut buffer = [0; READ_BYTES];
+        match read(pipe, &mut buffer) {
             Ok(count) if count > 0 => {
                 let stream = self.stream;
-                self.lines.push(&portion[..count], &mut |text, part| {
-                    master.report(&Report::Output { stream, text, part });
+                self.lines.push(&buffer[..count], &mut |text, part| {
+                    controller.report(&Report::Output { stream, text, part });
                 });
                 true
             }
             Err(Errno::INTR) => true,
             Err(Errno::AGAIN) => false,
             Ok(_) | Err(_) => {
-                self.close(master);
+                self.close(controller);
                 false
             }
         }
     }
 
-    fn close(&mut self, master: &mut impl Master) {
+    fn close(&mut self, controller: &mut impl Controller) {
         if self.pipe.take().is_some() {
             let stream = self.stream;
-            self.lines.finish(&mut |text, part| master.report(&Report::Output { stream, text, part }));
+            self.lines.finish(&mut |text, part| controller.report(&Report::Output { stream, text, part }));
         }
     }
 }

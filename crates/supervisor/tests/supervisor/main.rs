@@ -1,11 +1,11 @@
-//! Real commands under a real supervisor: what is promised about their life, their output and their end.
+//! Tests with real commands under a real supervisor: lifetime, output and exit.
 
-#![expect(clippy::expect_used, clippy::unwrap_used, reason = "the functions that tests share are tests too")]
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "shared test functions may panic like tests")]
 
 mod contact;
-mod ends;
-mod lasting;
+mod detached;
+mod environment;
+mod exit;
+mod fixture;
 mod output;
-mod stage;
 mod stopping;
-mod surroundings;

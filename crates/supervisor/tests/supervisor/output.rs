@@ -1,4 +1,4 @@
-//! Every line arrives, in order, once, and memory stays bounded when nobody reads.
+//! Every line arrives once and in order, and memory stays bounded when the worker does not read.
 
 use std::fmt::Write;
 use std::fs;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tidemill_supervisor::{End, Part, Report, Stream};
 
-use crate::stage::{command, next, rest, run, shell, start, until};
+use crate::fixture::{command, next, rest, run, shell, start, until};
 
 #[tokio::test]
-async fn a_hundred_thousand_equal_lines_all_arrive() {
+async fn hundred_thousand_equal_lines_all_arrive() {
     let outcome = run(&shell("yes same | head -n 100000; exit 5")).await;
     assert_eq!(outcome.end, End::Code(5));
     assert_eq!(outcome.output.len(), 100_000);
@@ -17,7 +17,7 @@ async fn a_hundred_thousand_equal_lines_all_arrive() {
 }
 
 #[tokio::test]
-async fn both_streams_keep_their_own_order() {
+async fn each_stream_keeps_its_order() {
     let outcome =
         run(&shell("i=0; while [ $i -lt 2000 ]; do echo o$i; echo e$i >&2; i=$((i+1)); done")).await;
     let expected = |letter: char| (0..2000).map(|number| format!("{letter}{number}")).collect::<Vec<_>>();
@@ -26,7 +26,7 @@ async fn both_streams_keep_their_own_order() {
 }
 
 #[tokio::test]
-async fn a_line_of_a_megabyte_comes_in_parts_that_join() {
+async fn line_of_a_megabyte_arrives_in_parts() {
     let mut line = String::new();
     while line.len() < 1_000_000 {
         write!(line, "{}äöü€😀", line.len()).unwrap();
@@ -44,36 +44,35 @@ async fn a_line_of_a_megabyte_comes_in_parts_that_join() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_text_are_replaced() {
+async fn invalid_utf8_and_nul_are_replaced() {
     let outcome = run(&shell(r"printf 'a\377b\000c\r\n\nd'")).await;
     assert_eq!(outcome.stdout(), ["a\u{FFFD}b\u{FFFD}c", "", "d"]);
     assert_eq!(outcome.end, End::Code(0));
 }
 
 #[tokio::test]
-async fn a_last_line_needs_no_line_end() {
+async fn last_line_without_line_end_is_reported() {
     let outcome = run(&shell("printf 'one\ntwo'; printf three >&2")).await;
     assert_eq!(outcome.stdout(), ["one", "two"]);
     assert_eq!(outcome.texts(Stream::Stderr), ["three"]);
 }
 
 #[tokio::test]
-async fn silence_is_no_line() {
+async fn command_without_output_gives_no_lines() {
     assert_eq!(run(&command(&["true"])).await.output, []);
 }
 
-/// Shows that no report is lost when the future is dropped, as `select!` does: each wait is given up many times.
 #[tokio::test]
-async fn waiting_for_a_report_can_be_given_up() {
+async fn waiting_for_a_report_is_cancel_safe() {
     let mut supervised = start(&command(&["seq", "20000"])).await;
     let mut expected = 1..=20_000;
-    let mut given_up = 0;
+    let mut cancelled = 0;
     loop {
         let report = tokio::select! {
             biased;
             report = supervised.next() => report.unwrap(),
             () = tokio::task::yield_now() => {
-                given_up += 1;
+                cancelled += 1;
                 continue;
             }
         };
@@ -86,11 +85,11 @@ async fn waiting_for_a_report_can_be_given_up() {
                 assert_eq!(end, End::Code(0));
                 break;
             }
-            None => panic!("the end comes first"),
+            None => panic!("no end was reported"),
         }
     }
     assert_eq!(expected.next(), None);
-    assert!(given_up > 0);
+    assert!(cancelled > 0);
 }
 
 fn bytes_written(pid: i32) -> u64 {
@@ -105,12 +104,14 @@ fn memory_peak_kib(pid: u32) -> u64 {
     peak.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Shows that a worker which does not read holds the command back instead of filling memory, and that the command
-/// can be killed in that state. One endless line of NUL bytes is the worst case: each byte becomes three.
+/// The command waits instead of filling memory, and can be killed in that state. One endless line of NUL bytes is
+/// the worst case: each byte becomes three.
 #[tokio::test]
-async fn a_worker_that_does_not_read_holds_the_command_back() {
+async fn worker_that_does_not_read_blocks_the_command() {
     let mut supervised = start(&command(&["dd", "if=/dev/zero", "bs=64k"])).await;
-    let Report::Started { pid } = next(&mut supervised).await else { panic!("the start comes first") };
+    let Report::Started { pid } = next(&mut supervised).await else {
+        panic!("the first report is not the start")
+    };
     let mut before = 0;
     let mut quiet = 0;
     until("the command waits", || {
@@ -120,41 +121,40 @@ async fn a_worker_that_does_not_read_holds_the_command_back() {
         quiet > 100
     })
     .await;
-    assert!(bytes_written(pid) < 8 * 1024 * 1024, "{} bytes were taken", bytes_written(pid));
+    assert!(bytes_written(pid) < 8 * 1024 * 1024, "{} bytes were read", bytes_written(pid));
     let peak = memory_peak_kib(supervised.supervisor_id().unwrap());
-    assert!(peak < 32 * 1024, "the supervisor took {peak} KiB");
+    assert!(peak < 32 * 1024, "the supervisor used {peak} KiB");
 
     supervised.control().kill().await;
     assert_eq!(rest(&mut supervised).await.end, End::Signal(9));
 }
 
-/// Shows that memory is bounded for a worker that reads all the time, but more slowly than the command writes.
 #[tokio::test]
-async fn a_worker_that_cannot_keep_up_costs_no_memory() {
+async fn worker_that_reads_slowly_costs_no_memory() {
     let mut supervised = start(&command(&["yes", &"x".repeat(1000)])).await;
     for number in 0..40_000 {
         next(&mut supervised).await;
         if number % 64 == 0 {
-            // Not to wait for anything: this is what makes the reader slow.
+            // Makes the reader slow.
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
     let peak = memory_peak_kib(supervised.supervisor_id().unwrap());
-    assert!(peak < 32 * 1024, "the supervisor took {peak} KiB");
+    assert!(peak < 32 * 1024, "the supervisor used {peak} KiB");
     supervised.control().kill().await;
     rest(&mut supervised).await;
 }
 
-/// Shows that the end waits for the output, however late it is read: long after the command and its time to drain.
+/// The output is read long after the command ended and after the time limit for open output pipes.
 #[tokio::test]
-async fn the_end_comes_after_all_output_for_a_slow_reader_too() {
+async fn slow_reader_gets_all_output_before_the_end() {
     let dir = tempfile::tempdir().unwrap();
-    let mark = dir.path().join("done");
-    // Little enough for the command to end while nobody reads, more than fits on the way once it is reported.
+    let marker = dir.path().join("done");
+    // Small enough for the command to end before the output is read, and too large for the buffers once reported.
     let mut spec = shell("seq 12000; touch \"$MARK\"");
-    spec.env = vec![("MARK".to_owned(), mark.to_str().unwrap().to_owned())];
+    spec.env = vec![("MARK".to_owned(), marker.to_str().unwrap().to_owned())];
     let mut supervised = start(&spec).await;
-    until("the command ends", || mark.exists()).await;
+    until("the command ends", || marker.exists()).await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
     let outcome = rest(&mut supervised).await;
     assert_eq!(outcome.output.len(), 12_000);

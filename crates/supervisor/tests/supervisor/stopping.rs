@@ -1,4 +1,4 @@
-//! How a command is ended on demand, and that nothing of it is left behind.
+//! Stopping and killing commands, including their descendants.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tidemill_supervisor::{End, Error};
 
-use crate::stage::{
-    LONG, PATIENCE, is_alive, next_line, next_pid, rest, run, shell, signal, start, until_dead,
+use crate::fixture::{
+    LONG, TIMEOUT, is_alive, next_line, next_pid, rest, run, shell, signal, start, until_dead,
 };
 
-/// Long enough to be told from "at once", short enough to wait for.
+/// Long enough to distinguish from an immediate kill, short enough to wait for.
 const GRACE: Duration = Duration::from_millis(700);
 
 #[tokio::test]
-async fn a_command_that_heeds_the_stop_ends_in_its_own_way() {
+async fn command_that_handles_sigterm_exits_by_itself() {
     let script = "trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.01; done";
     let mut supervised = start(&shell(script)).await;
     assert_eq!(next_line(&mut supervised).await, "ready");
@@ -24,24 +24,24 @@ async fn a_command_that_heeds_the_stop_ends_in_its_own_way() {
     assert_eq!(outcome.end, End::Code(7));
 }
 
-/// Shows that a supervisor which its command stopped is noticed, also where it is stopped over and over.
+/// Tries a command that stops its supervisor once, and one that does so repeatedly.
 #[tokio::test]
-async fn stopped_supervisor_costs_its_command() {
+async fn command_that_stops_its_supervisor_is_killed() {
     let once = "sleep 1000 & echo $! $$ > pids; kill -STOP $PPID; wait";
-    let always = "sleep 1000 & echo $! $$ > pids; while true; do kill -STOP $PPID; done";
-    for (script, kills_all) in [(once, true), (always, false)] {
+    let repeatedly = "sleep 1000 & echo $! $$ > pids; while true; do kill -STOP $PPID; done";
+    for (script, kills_all) in [(once, true), (repeatedly, false)] {
         let dir = tempfile::tempdir().unwrap();
         let mut spec = shell(script);
         spec.dir = Some(dir.path().to_owned());
         let mut supervised = start(&spec).await;
-        let error = tokio::time::timeout(PATIENCE, async {
+        let error = tokio::time::timeout(TIMEOUT, async {
             loop {
                 if let Err(error) = supervised.next().await {
                     return error;
                 }
             }
         });
-        assert!(matches!(error.await.expect("it is noticed"), Error::Stopped));
+        assert!(matches!(error.await.expect("the stop was not detected in time"), Error::Stopped));
         let pids = std::fs::read_to_string(dir.path().join("pids")).unwrap();
         let pids: Vec<i32> = pids.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
         let (child, main) = (pids[0], pids[1]);
@@ -49,14 +49,14 @@ async fn stopped_supervisor_costs_its_command() {
         if kills_all {
             until_dead(&[child]).await;
         } else if is_alive(child) {
-            // What a killed supervisor leaves is not promised to die.
+            // The children of the main process may survive a killed supervisor.
             signal(child, Signal::KILL);
         }
     }
 }
 
 #[tokio::test]
-async fn a_command_that_knows_no_better_ends_by_the_signal() {
+async fn command_without_handler_ends_by_sigterm() {
     let mut supervised = start(&shell("echo ready; exec sleep 1000")).await;
     assert_eq!(next_line(&mut supervised).await, "ready");
     supervised.control().stop(LONG).await;
@@ -64,19 +64,19 @@ async fn a_command_that_knows_no_better_ends_by_the_signal() {
 }
 
 #[tokio::test]
-async fn a_command_that_ignores_the_stop_is_killed_after_the_grace() {
+async fn command_that_ignores_sigterm_is_killed_after_grace() {
     let mut supervised = start(&shell("trap '' TERM; echo $$; while :; do sleep 0.01; done")).await;
     let pid = next_pid(&mut supervised).await;
-    let begun = Instant::now();
+    let started = Instant::now();
     supervised.control().stop(GRACE).await;
     assert_eq!(rest(&mut supervised).await.end, End::Signal(9));
-    assert!(begun.elapsed() >= GRACE);
+    assert!(started.elapsed() >= GRACE);
     assert!(!is_alive(pid));
 }
 
-/// Shows that the grace is for the whole group: the shell dies at once, what it started may still finish.
+/// The shell dies immediately; its child may finish within the grace period.
 #[tokio::test]
-async fn what_the_command_started_has_the_same_grace() {
+async fn grace_applies_to_the_whole_process_group() {
     let script =
         "sh -c 'trap \"sleep 2; echo saved; exit\" TERM; echo ready; while :; do sleep 0.01; done'; true";
     let mut supervised = start(&shell(script)).await;
@@ -88,7 +88,7 @@ async fn what_the_command_started_has_the_same_grace() {
 }
 
 #[tokio::test]
-async fn a_second_stop_can_only_shorten_the_grace() {
+async fn second_stop_can_only_shorten_the_grace() {
     let mut supervised = start(&shell("trap '' TERM; echo $$; while :; do sleep 0.01; done")).await;
     next_pid(&mut supervised).await;
     supervised.control().stop(LONG).await;
@@ -97,9 +97,8 @@ async fn a_second_stop_can_only_shorten_the_grace() {
     assert_eq!(rest(&mut supervised).await.end, End::Signal(9));
 }
 
-/// Shows that a kill reaches every descendant, in its group or not, and nobody else.
 #[tokio::test]
-async fn a_kill_reaches_all_descendants_and_nobody_else() {
+async fn kill_reaches_all_descendants_and_no_other_process() {
     let mut bystander = tokio::process::Command::new("sleep");
     let bystander = bystander.arg("1000").stdout(Stdio::null()).kill_on_drop(true).spawn().unwrap();
     let script = "
@@ -115,12 +114,12 @@ async fn a_kill_reaches_all_descendants_and_nobody_else() {
     assert!(pids.iter().all(|&pid| is_alive(pid)));
     supervised.control().kill().await;
     assert_eq!(rest(&mut supervised).await.end, End::Signal(9));
-    assert!(!pids.iter().any(|&pid| is_alive(pid)), "the end is told after the death of all");
+    assert!(!pids.iter().any(|&pid| is_alive(pid)), "a process was alive after the end was reported");
     assert!(is_alive(bystander.id().unwrap().try_into().unwrap()));
 }
 
 #[tokio::test]
-async fn a_stopped_process_is_killed_too() {
+async fn stopped_process_is_killed_too() {
     let mut supervised = start(&shell("echo $$; kill -STOP $$; echo never")).await;
     let pid = next_pid(&mut supervised).await;
     supervised.control().kill().await;
@@ -129,7 +128,7 @@ async fn a_stopped_process_is_killed_too() {
 }
 
 #[tokio::test]
-async fn background_processes_neither_hold_up_the_end_nor_survive_it() {
+async fn background_processes_do_not_delay_or_survive_the_end() {
     for background in ["sleep 1000", "setsid sleep 1000", "sleep 1000 > /dev/null 2>&1"] {
         let outcome = run(&shell(&format!("{background} & echo $!; exit 4"))).await;
         assert_eq!(outcome.end, End::Code(4));
@@ -137,22 +136,20 @@ async fn background_processes_neither_hold_up_the_end_nor_survive_it() {
     }
 }
 
-/// Shows that a background process which floods the pipe cannot keep the command from ending.
 #[tokio::test]
-async fn a_background_flood_does_not_hold_up_the_end() {
+async fn flooding_background_process_does_not_delay_the_end() {
     let outcome = run(&shell("yes & echo $! >&2; exit 0")).await;
     assert_eq!(outcome.end, End::Code(0));
     let pid = outcome.texts(tidemill_supervisor::Stream::Stderr)[0].parse().unwrap();
     assert!(!is_alive(pid));
 }
 
-/// Shows that descendants which lost their parent and ended do not pile up while the command runs.
 #[tokio::test]
-async fn ended_orphans_are_collected_while_the_command_runs() {
+async fn ended_orphans_are_reaped_while_the_command_runs() {
     let mut supervised = start(&shell("(true & echo $!); exec sleep 1000")).await;
     let orphan = next_pid(&mut supervised).await;
     let path = format!("/proc/{orphan}");
-    crate::stage::until("the orphan is collected", || !std::path::Path::new(&path).exists()).await;
+    crate::fixture::until("the orphan is reaped", || !std::path::Path::new(&path).exists()).await;
     supervised.control().kill().await;
     rest(&mut supervised).await;
 }
@@ -167,14 +164,16 @@ async fn dropping_the_handle_kills_the_command() {
     drop(control);
 }
 
-/// Shows what is left of the promise when the supervisor itself is killed: the main process dies with it.
 #[tokio::test]
-async fn the_command_does_not_outlive_its_supervisor() {
+async fn main_process_dies_with_its_killed_supervisor() {
     let mut supervised = start(&shell("echo $$; exec sleep 1000")).await;
     let pid = next_pid(&mut supervised).await;
     signal(supervised.supervisor_id().unwrap().try_into().unwrap(), Signal::KILL);
     until_dead(&[pid]).await;
     let error = supervised.next().await.unwrap_err();
-    assert_eq!(error.to_string(), "the supervisor ended without a word on the command (signal: 9 (SIGKILL))");
+    assert_eq!(
+        error.to_string(),
+        "the supervisor ended without reporting the end of the command (signal: 9 (SIGKILL))"
+    );
     assert!(matches!(supervised.next().await, Ok(None)));
 }

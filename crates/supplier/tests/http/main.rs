@@ -1,8 +1,9 @@
-//! The stand-in supplier over real HTTP: its API, each way of misbehaving, and how its stones live.
-#![expect(clippy::unwrap_used, reason = "a set-up that fails ends the test")]
+//! Tests of the stand-in supplier over real HTTP: its API, its configured misbehaviour and its changes.
+#![expect(clippy::unwrap_used, reason = "a failed set-up ends the test")]
 
-mod answers;
-mod knobs;
-mod life;
-mod stage;
+mod api;
+mod behaviour;
+mod changes;
+mod fixture;
+mod graphql;
 mod throughput;

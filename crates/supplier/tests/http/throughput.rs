@@ -1,6 +1,6 @@
-//! How fast pages come: not a test of the machine it happens to run on, so it is run by hand.
+//! Throughput of pages. The measurement is ignored by default, because it depends on the machine.
 
-use crate::stage::{Stage, page_document, usual};
+use crate::fixture::{SupplierFixture, default_query, page_document};
 use serde_json::json;
 use std::time::Instant;
 use tidemill_supplier::{Config, STANDARD_SELECTION};
@@ -10,13 +10,13 @@ use tokio::net::TcpStream;
 const STONES: u32 = 500_000;
 const READERS: u64 = 4;
 
-/// Reads every page of a partition of prices over one connection, and looks at nothing but the length.
-async fn drain(address: std::net::SocketAddr, token: &str, dollars: (u64, u64)) -> u64 {
+/// Reads all pages of a price range over one connection; parses only `total_count`.
+async fn read_pages(address: std::net::SocketAddr, token: &str, dollars: (u64, u64)) -> u64 {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.set_nodelay(true).unwrap();
     let (mut offset, mut buffer) = (0, vec![0; 1 << 17]);
     loop {
-        let mut query = usual();
+        let mut query = default_query();
         query["dollar_value"] = json!({"from": dollars.0, "to": dollars.1});
         let variables = json!({"token": token, "query": query, "offset": offset, "limit": 30});
         let body = json!({"query": page_document(STANDARD_SELECTION), "variables": variables}).to_string();
@@ -32,11 +32,11 @@ async fn drain(address: std::net::SocketAddr, token: &str, dollars: (u64, u64)) 
             have += stream.read(&mut buffer[have..]).await.unwrap();
         };
         let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
-        let whole = start + length.trim().parse::<usize>().unwrap();
-        while have < whole {
+        let end = start + length.trim().parse::<usize>().unwrap();
+        while have < end {
             have += stream.read(&mut buffer[have..]).await.unwrap();
         }
-        let text = String::from_utf8_lossy(&buffer[start..whole.min(start + 80)]);
+        let text = String::from_utf8_lossy(&buffer[start..end.min(start + 80)]);
         let (_, rest) = text.split_once("\"total_count\":").unwrap_or_else(|| panic!("{text}"));
         let count: u64 = rest.split(',').next().unwrap().parse().unwrap();
         if count == 0 {
@@ -47,28 +47,28 @@ async fn drain(address: std::net::SocketAddr, token: &str, dollars: (u64, u64)) 
 }
 
 #[tokio::test]
-async fn one_connection_serves_every_page() {
-    let stage = Stage::stones(200).await;
-    let all = drain(stage.supplier.local_addr, &stage.token, (0, 99_999_999)).await;
-    assert_eq!((all, stage.supplier.handle.stats().pages), (200, 8));
+async fn one_connection_serves_all_pages() {
+    let fixture = SupplierFixture::stones(200).await;
+    let all = read_pages(fixture.supplier.local_addr, &fixture.token, (0, 99_999_999)).await;
+    assert_eq!((all, fixture.supplier.handle.stats().pages), (200, 8));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement: run it with optimisation, on a quiet machine"]
-async fn stones_per_second() {
-    let stage = Stage::new(Config { stones: STONES, ..Config::default() }).await;
-    let address = stage.supplier.local_addr;
+async fn throughput_in_stones_per_second() {
+    let fixture = SupplierFixture::new(Config { stones: STONES, ..Config::default() }).await;
+    let address = fixture.supplier.local_addr;
     let borders = [0, 500, 1_000, 1_500, 2_000, 2_500, 3_500, 6_000, 12_000, 99_999_999];
     let start = Instant::now();
     let mut readers = Vec::new();
     for reader in 0..READERS {
-        let token = stage.token.clone();
+        let token = fixture.token.clone();
         let mine = borders.windows(2).enumerate().filter(move |(at, _)| *at as u64 % READERS == reader);
         let mine: Vec<(u64, u64)> = mine.map(|(_, pair)| (pair[0], pair[1] - 1)).collect();
         readers.push(tokio::spawn(async move {
             let mut sum = 0;
             for dollars in mine {
-                sum += drain(address, &token, dollars).await;
+                sum += read_pages(address, &token, dollars).await;
             }
             sum
         }));
@@ -84,6 +84,6 @@ async fn stones_per_second() {
     println!(
         "{:.0} stones per second; {peak}; {:?}",
         f64::from(STONES) / seconds,
-        stage.supplier.handle.stats()
+        fixture.supplier.handle.stats()
     );
 }

@@ -1,24 +1,20 @@
-//! The parts of a PostgreSQL URL, as far as the testkit needs them.
+//! The parts of a PostgreSQL URL that the testkit needs.
 
 use anyhow::{Context as _, Result};
 
-/// Where a server is, and as whom to log in.
+/// Address and login of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// User and password as they stand in the URL, without the `@`.
+    /// User and password as in the URL, without the `@`.
     pub credentials: String,
-    /// The user's name.
     pub user: String,
-    /// The password, if the URL has one.
     pub password: Option<String>,
-    /// The name or number of the host.
     pub host: String,
-    /// The port; 5432 when the URL names none.
     pub port: u16,
 }
 
 impl Address {
-    /// Takes a URL such as `postgres://user:password@host:port/database` apart.
+    /// Parses a URL such as `postgres://user:password@host:port/database`.
     pub fn parse(url: &str) -> Result<Self> {
         let (authority, _, _) =
             split(url).with_context(|| format!("not a PostgreSQL URL: {}", shown(url)))?;
@@ -47,14 +43,14 @@ impl Address {
     }
 }
 
-/// The same URL for another database.
+/// Returns the same URL for another database.
 pub fn with_database(url: &str, database: &str) -> Result<String> {
     let (authority, _, query) =
         split(url).with_context(|| format!("not a PostgreSQL URL: {}", shown(url)))?;
     Ok(format!("postgres://{authority}/{database}{query}"))
 }
 
-/// Authority, database, and the query with its question mark.
+/// Splits a URL into authority, database, and the query with its question mark.
 fn split(url: &str) -> Option<(&str, &str, &str)> {
     let rest = url.strip_prefix("postgres://").or_else(|| url.strip_prefix("postgresql://"))?;
     let (rest, query) = rest.find('?').map_or((rest, ""), |at| rest.split_at(at));
@@ -62,12 +58,12 @@ fn split(url: &str) -> Option<(&str, &str, &str)> {
     Some((authority, database, query))
 }
 
-/// A URL for a message: what may be a password is left out.
+/// Returns a URL without its password, for messages.
 fn shown(url: &str) -> &str {
     url.rsplit_once('@').map_or(url, |(_, tail)| tail)
 }
 
-/// Text with its `%41`-like parts resolved; a broken part stays as it is.
+/// Resolves `%41`-like sequences; malformed ones stay unchanged.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -1,6 +1,6 @@
-//! Where PostgreSQL's server programs are on this machine.
+//! Finds PostgreSQL's server programs on this machine.
 //!
-//! Distributions keep `initdb` and `postgres` off the `PATH`, so the usual places are searched too.
+//! Distributions keep `initdb` and `postgres` off the `PATH`, so the usual directories are searched too.
 
 use std::env;
 use std::fs;
@@ -10,22 +10,20 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-/// The oldest PostgreSQL that the product supports.
+/// The oldest supported PostgreSQL version.
 pub const POSTGRES_MAJOR_MIN: u32 = 15;
 
 /// The programs of one PostgreSQL installation.
 #[derive(Clone, Debug)]
 pub struct ServerBinaries {
-    /// Makes a new data directory.
     pub initdb: PathBuf,
-    /// The server itself.
     pub postgres: PathBuf,
-    /// The version of the server, its first number only.
+    /// Major version of the server.
     pub version_major: u32,
 }
 
 impl ServerBinaries {
-    /// The first installation that is new enough: on the `PATH`, of Debian's packages, or of `pg_config`.
+    /// Finds the first installation that is new enough: on the `PATH`, from Debian packages, or by `pg_config`.
     pub fn find() -> Result<Self> {
         let mut too_old = None;
         for directory in candidates() {
@@ -49,7 +47,7 @@ impl ServerBinaries {
 
     fn in_directory(directory: &Path) -> Option<Self> {
         let postgres = executable(&directory.join("postgres"))?;
-        // A link on the PATH may name only one of the two, so the real home decides.
+        // A link on the `PATH` may name only one of the two programs, so the link is resolved.
         let home = fs::canonicalize(&postgres).ok()?.parent()?.to_owned();
         let initdb = executable(&home.join("initdb"))?;
         let output = Command::new(&postgres).arg("--version").output().ok()?;
@@ -58,7 +56,7 @@ impl ServerBinaries {
     }
 }
 
-/// The first program of this name on the `PATH`.
+/// Returns the first program of this name on the `PATH`.
 pub fn find_on_path(name: &str) -> Option<PathBuf> {
     path_directories().iter().find_map(|directory| executable(&directory.join(name)))
 }
@@ -86,13 +84,13 @@ fn candidates() -> Vec<PathBuf> {
     directories
 }
 
-/// The path itself, when it is a file that may be run.
+/// Returns the path if it is an executable file.
 pub(crate) fn executable(path: &Path) -> Option<PathBuf> {
     let metadata = fs::metadata(path).ok()?;
     (metadata.is_file() && metadata.permissions().mode() & 0o111 != 0).then(|| path.to_owned())
 }
 
-/// The first number in what a program says about its version.
+/// Returns the first number in the version output of a program.
 fn major(text: &str) -> Option<u32> {
     let digits = text.trim_start_matches(|character: char| !character.is_ascii_digit());
     let end = digits.find(|character: char| !character.is_ascii_digit()).unwrap_or(digits.len());

@@ -1,4 +1,4 @@
-//! A database of its own for each test.
+//! A separate database for each test.
 
 use std::thread;
 
@@ -9,25 +9,23 @@ use uuid::Uuid;
 use super::address::with_database;
 use super::template;
 
-/// A database; dropping the value drops the database, together with its sessions.
+/// A database. Dropping the value drops the database and ends its sessions.
 #[derive(Debug)]
 pub struct Database {
-    /// Where a client reaches the database.
     pub url: String,
-    /// The name of the database on its server.
     pub name: String,
-    /// Where to say that the database may go.
+    /// URL of the database from which this one is dropped.
     maintenance_url: String,
 }
 
 impl Database {
-    /// Creates an empty database on a server, from its URL; the database named there does not matter.
+    /// Creates an empty database on a server. The database in the URL is ignored.
     pub fn create(server_url: &str) -> Result<Self> {
         Self::make(server_url, None)
     }
 
-    /// Creates a database that will be migrated: a copy of the server's template, on which little is left to do, or
-    /// an empty one where there is none.
+    /// Creates a database to migrate: a copy of the server's template, which is nearly migrated, or an empty one
+    /// without a template.
     pub fn create_for_store(server_url: &str) -> Result<Self> {
         Self::make(server_url, template::on_server(server_url))
     }
@@ -44,12 +42,12 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        // The server may be gone already, on purpose; a throwaway server takes its databases with it.
+        // The server may be stopped on purpose; a throwaway server is removed with its databases.
         let _ = execute(&self.maintenance_url, format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name));
     }
 }
 
-/// Runs one statement in a thread of its own, so that callers inside and outside a runtime may block on it.
+/// Runs one statement in a thread of its own, so that callers inside and outside a runtime can block on it.
 fn execute(url: &str, statement: String) -> Result<()> {
     let options: PgConnectOptions = url.parse()?;
     let work = thread::spawn(move || -> Result<()> {

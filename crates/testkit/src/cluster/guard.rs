@@ -1,10 +1,10 @@
-//! A directory and a server process that cannot outlive their owner, however the owner ends.
+//! A directory and a server process that cannot outlive their owner, even if the owner is killed.
 //!
-//! A small shell process, the watcher, reads a pipe whose other end only the owner holds. When the pipe
-//! closes, be it by a drop, the end of the process or `kill -9`, the watcher ends the server and removes the
-//! directory. Rejected: the parent-death signal of Linux (`setpriv --pdeathsig`), as it fires when the
-//! *thread* that started the child ends, and each test of libtest runs in a thread of its own; and waiting
-//! for PostgreSQL to notice that its directory is gone, as that takes a minute.
+//! A small shell process, the watcher, reads a pipe whose other end only the owner holds. When the pipe closes, by a
+//! drop, the end of the process or `kill -9`, the watcher ends the server and removes the directory. Rejected: the
+//! parent-death signal of Linux (`setpriv --pdeathsig`), because it fires when the *thread* that started the child
+//! ends, and libtest runs each test in a thread of its own. Also rejected: waiting for PostgreSQL to notice that its
+//! directory is gone, because that takes a minute.
 
 use std::fs;
 use std::io::Write as _;
@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
-/// Arguments: the directory, and the signal that ends the server. Each line of input is the id of the
-/// server process, or empty when there is none. An orphan may stay a zombie for a while, which is ended too.
+/// Arguments: the directory, and the signal that ends the server. Each input line is the id of the server process, or
+/// empty if there is none. An orphan may remain a zombie for a while, so zombies count as ended.
 const WATCHER: &str = r#"
 server=
 while read -r line; do server=$line; done
@@ -39,14 +39,12 @@ rm -rf "$1" || { sleep 1; rm -rf "$1"; }
 /// A system account that a server runs as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Account {
-    /// The number of the user.
     pub(crate) uid: u32,
-    /// The number of the user's own group.
     pub(crate) gid: u32,
 }
 
 impl Account {
-    /// The account for servers that refuse to run as root; none when we are not root.
+    /// Returns the account for servers that refuse to run as root, or `None` if this process is not root.
     pub(crate) fn for_server() -> Result<Option<Self>> {
         if !geteuid().is_root() {
             return Ok(None);
@@ -74,17 +72,17 @@ impl Account {
     }
 }
 
-/// A temporary directory and the watcher that outlives us just long enough to clear up.
+/// A temporary directory, and the watcher that removes it.
 #[derive(Debug)]
 pub(crate) struct Guard {
     directory: PathBuf,
     watcher: Child,
-    /// Closed to let the watcher go; `None` only while dropping.
+    /// Closing it ends the watcher; `None` only while dropping.
     orders: Option<ChildStdin>,
 }
 
 impl Guard {
-    /// Makes a directory in `parent` that `account` owns, and a watcher that ends its server by `signal`.
+    /// Creates a directory in `parent` owned by `account`, and a watcher that ends its server with `signal`.
     pub(crate) fn new(parent: &Path, account: Option<Account>, signal: Signal) -> Result<Self> {
         let directory = tempfile::Builder::new()
             .prefix("tidemill-test-")
@@ -101,27 +99,28 @@ impl Guard {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // An interrupt at the terminal must not reach the watcher: it still has to clear up.
+            // Ctrl-C at the terminal must not reach the watcher, because it still has to clean up.
             .process_group(0)
             .spawn()
-            .context("could not start `sh`, which watches over a server")?;
+            .context("could not start `sh`, which runs the watcher")?;
         let orders = watcher.stdin.take();
         Ok(Self { directory: directory.keep(), watcher, orders })
     }
 
-    /// The directory that goes away with this guard.
+    /// Returns the directory that this guard removes.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Tells the watcher which process to end; none when the server has ended.
+    /// Tells the watcher which process to end, or none if the server has ended.
     pub(crate) fn watch(&mut self, server: Option<u32>) -> Result<()> {
         let order = server.map_or_else(String::new, |pid| pid.to_string());
         let Some(orders) = &mut self.orders else { return Ok(()) };
         writeln!(orders, "{order}").context("the process that watches over a server has ended")
     }
 
-    /// A command inside the directory, as `account`, deaf to the terminal and to the caller's `PG…` settings.
+    /// Returns a command that runs in the directory as `account`, detached from the terminal and from the caller's
+    /// `PG…` variables.
     pub(crate) fn command(&self, program: &Path, account: Option<Account>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.directory).stdin(Stdio::null()).process_group(0);
@@ -140,12 +139,12 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         drop(self.orders.take());
-        // The watcher clears up whether or not we can wait for it.
+        // The watcher cleans up even if this wait fails.
         let _ = self.watcher.wait();
     }
 }
 
-/// Ends a server by `signal`, and by force when it has not ended after `timeout`.
+/// Ends a server with `signal`, and kills it if it has not ended after `timeout`.
 pub(crate) fn end(server: &mut Child, signal: Signal, timeout: Duration) -> Result<()> {
     if server.try_wait()?.is_some() {
         return Ok(());
@@ -165,7 +164,7 @@ pub(crate) fn end(server: &mut Child, signal: Signal, timeout: Duration) -> Resu
     Ok(())
 }
 
-/// The last lines of a log, for a message.
+/// Returns the last lines of a log, for a message.
 pub(crate) fn tail(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_else(|error| format!("(no log: {error})"));
     let lines: Vec<&str> = text.lines().collect();

@@ -1,5 +1,5 @@
-//! A migrated database that the databases of tests are copied from: a copy takes half as long as the migrations, and
-//! there are a thousand of them in a run.
+//! A migrated template for test databases: copying it takes half as long as migrating, and a test run creates a
+//! thousand databases.
 
 use std::thread;
 
@@ -11,15 +11,15 @@ use tidemill_store::{Options, Store};
 use super::SERVER_URL_VARIABLE;
 use super::database::Database;
 
-/// The environment variable that names the template on the server of the tests.
+/// Environment variable with the name of the template on the test server.
 pub const TEMPLATE_VARIABLE: &str = "TIDEMILL_TEST_TEMPLATE";
 
-/// A migrated database that nobody is connected to; dropping the value drops the database.
+/// A migrated database without connections. Dropping the value drops the database.
 #[derive(Debug)]
 pub struct Template(Database);
 
 impl Template {
-    /// Makes one on a server.
+    /// Creates a template on a server.
     pub fn create(server_url: &str, now: Timestamp) -> Result<Self> {
         let database = Database::create(server_url)?;
         let options = Options::new(&database.url, host_now);
@@ -35,13 +35,13 @@ impl Template {
         Ok(Self(database))
     }
 
-    /// Its name on the server, for [`TEMPLATE_VARIABLE`].
+    /// Returns the database name, for [`TEMPLATE_VARIABLE`].
     pub fn name(&self) -> &str {
         &self.0.name
     }
 }
 
-/// The template on a server, if it is the one that has it.
+/// Returns the template, if it is on this server.
 pub(super) fn on_server(server_url: &str) -> Option<String> {
     let is_it = std::env::var(SERVER_URL_VARIABLE).is_ok_and(|url| url == server_url);
     std::env::var(TEMPLATE_VARIABLE).ok().filter(|_| is_it)

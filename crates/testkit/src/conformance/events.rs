@@ -1,4 +1,4 @@
-//! A run's record: in order, without gaps, each event once.
+//! Events of a run: in order, without gaps, each once.
 
 use chrono::TimeDelta;
 use serde_json::json;
@@ -9,29 +9,29 @@ use tidemill_core::run::{FinalStatus, RunState};
 use tidemill_store::{EventTail, Holder, RefusalCode};
 
 use super::at_once;
-use crate::door::{Stage, at, info, refused, request};
+use crate::interface::{Fixture, at, info, refused, request};
 
-/// The seed's automatic transition, as a named step: the event follows it in the record.
-pub async fn the_first_event_starts_the_run(stage: Stage) {
-    let claim = stage.claimed(request(), "worker-001", at(0)).await;
+/// The seed's automatic transition: a state change event precedes the first event.
+pub async fn first_event_starts_the_run(fixture: Fixture) {
+    let claim = fixture.claimed(request(), "worker-001", at(0)).await;
     let event = NewEvent { payload: json!({"step": "build"}), ..info("Starting build process") };
-    let id = stage.say(&claim.run_id, event, at(5)).await;
+    let id = fixture.append_event(&claim.run_id, event, at(5)).await;
     assert_eq!(id, Some(format!("evt-{}-4", claim.run_id.as_str().trim_start_matches("run-"))));
-    let run = stage.run(&claim.run_id).await;
+    let run = fixture.run(&claim.run_id).await;
     assert_eq!(
         (run.status, run.started_at, run.lease_until),
         (RunState::Running, Some(at(0)), Some(at(305)))
     );
     let messages = ["Run queued", "Run claimed by worker", "Run started", "Starting build process"];
-    assert_eq!(stage.messages(&claim.run_id).await, messages);
+    assert_eq!(fixture.messages(&claim.run_id).await, messages);
 }
 
-/// Every change of state is in the record, by the trigger, with what it was and what it became.
-pub async fn every_change_of_state_is_on_record(stage: Stage) {
-    let claim = stage.claimed(request(), "worker-001", at(1)).await;
-    stage.say(&claim.run_id, info("hello"), at(2)).await;
-    stage.finish(&claim.run_id, FinalStatus::Failed, json!({"exit_code": 1}), at(3)).await;
-    let record: Vec<_> = stage
+/// The trigger records the old and the new state.
+pub async fn every_state_change_is_an_event(fixture: Fixture) {
+    let claim = fixture.claimed(request(), "worker-001", at(1)).await;
+    fixture.append_event(&claim.run_id, info("hello"), at(2)).await;
+    fixture.finish(&claim.run_id, FinalStatus::Failed, json!({"exit_code": 1}), at(3)).await;
+    let record: Vec<_> = fixture
         .events(&claim.run_id)
         .await
         .into_iter()
@@ -64,19 +64,19 @@ pub async fn every_change_of_state_is_on_record(stage: Stage) {
     );
 }
 
-/// Eight writers at once: their events are numbered one by one, and each gets the id of its own.
-pub async fn events_are_numbered_without_gaps(stage: Stage) {
-    let claim = stage.running(request(), "worker-001", at(0)).await;
+/// Eight concurrent writers: each gets the ids of its own events.
+pub async fn event_numbers_have_no_gaps(fixture: Fixture) {
+    let claim = fixture.running(request(), "worker-001", at(0)).await;
     let run = claim.run_id.clone();
     let ids = at_once(8, |number| {
-        let (stage, run) = (stage.clone(), run.clone());
+        let (fixture, run) = (fixture.clone(), run.clone());
         async move {
             let mut ids = Vec::new();
             for line in 0..6 {
-                let one = stage.say(&run, info(&format!("{number}: {line}")), at(1)).await;
+                let one = fixture.append_event(&run, info(&format!("{number}: {line}")), at(1)).await;
                 let events = vec![info(&format!("{number}: {line} a")), info(&format!("{number}: {line} b"))];
                 ids.push(one);
-                ids.extend(stage.append(&run, events, Holder::default(), at(1)).await);
+                ids.extend(fixture.append(&run, events, Holder::default(), at(1)).await);
             }
             ids
         }
@@ -84,7 +84,7 @@ pub async fn events_are_numbered_without_gaps(stage: Stage) {
     .await;
     let unique: BTreeSet<_> = ids.iter().flatten().flatten().collect();
     assert_eq!(unique.len(), 8 * 18, "an id for every event");
-    let events = stage.events(&run).await;
+    let events = fixture.events(&run).await;
     let numbers: Vec<_> = events.iter().map(|event| event.seq).collect();
     assert_eq!(numbers, (1..=3 + 8 * 18).collect::<Vec<_>>());
     for event in events {
@@ -92,39 +92,38 @@ pub async fn events_are_numbered_without_gaps(stage: Stage) {
     }
 }
 
-/// A key says that it is the same event, whatever else is in it and however late it comes.
-pub async fn the_same_key_is_the_same_event(stage: Stage) {
-    let run = stage.running(request(), "worker-001", at(0)).await.run_id;
-    let first = stage.say(&run, info("line").keyed("out-1"), at(1)).await;
-    let again = stage.say(&run, info("line").keyed("out-1"), at(200)).await;
-    let other_words = stage.say(&run, info("another line").keyed("out-1"), at(201)).await;
+/// A key identifies an event, regardless of its content and time.
+pub async fn repeated_event_key_is_stored_once(fixture: Fixture) {
+    let run = fixture.running(request(), "worker-001", at(0)).await.run_id;
+    let first = fixture.append_event(&run, info("line").keyed("out-1"), at(1)).await;
+    let again = fixture.append_event(&run, info("line").keyed("out-1"), at(200)).await;
+    let other_words = fixture.append_event(&run, info("another line").keyed("out-1"), at(201)).await;
     assert!(first.is_some());
     assert_eq!((&again, &other_words), (&first, &first));
-    let equal_line = stage.say(&run, info("line").keyed("out-2"), at(201)).await;
+    let equal_line = fixture.append_event(&run, info("line").keyed("out-2"), at(201)).await;
     assert_ne!(equal_line, first, "equal lines with keys of their own are two lines");
-    let lines = stage.messages(&run).await.iter().filter(|message| *message == "line").count();
+    let lines = fixture.messages(&run).await.iter().filter(|message| *message == "line").count();
     assert_eq!(lines, 2);
 }
 
-/// The seed's rule: without a key, the same level, message and payload within ten seconds are the same event.
-pub async fn without_a_key_the_same_words_within_ten_seconds_are_one_event(stage: Stage) {
-    let run = stage.running(request(), "worker-001", at(0)).await.run_id;
-    let first = stage.say(&run, info("tick"), at(10)).await;
-    assert_eq!(stage.say(&run, info("tick"), at(11)).await, first);
+/// The seed's rule: without a key, equal level, message and payload within ten seconds are one event.
+pub async fn equal_events_without_key_within_ten_seconds_are_one(fixture: Fixture) {
+    let run = fixture.running(request(), "worker-001", at(0)).await.run_id;
+    let first = fixture.append_event(&run, info("tick"), at(10)).await;
+    assert_eq!(fixture.append_event(&run, info("tick"), at(11)).await, first);
     let last_moment = at(20) - TimeDelta::microseconds(1);
-    assert_eq!(stage.say(&run, info("tick"), last_moment).await, first);
-    let later = stage.say(&run, info("tick"), at(20)).await;
+    assert_eq!(fixture.append_event(&run, info("tick"), last_moment).await, first);
+    let later = fixture.append_event(&run, info("tick"), at(20)).await;
     assert_ne!(later, first, "ten seconds have passed since the first");
-    assert_eq!(stage.say(&run, info("tick"), at(25)).await, later, "and the window begins anew");
+    assert_eq!(fixture.append_event(&run, info("tick"), at(25)).await, later, "and the window starts again");
 }
 
-/// What differs in level, message or payload is another event.
-pub async fn another_level_message_or_payload_is_another_event(stage: Stage) {
-    let run = stage.running(request(), "worker-001", at(0)).await.run_id;
+pub async fn different_level_message_or_payload_is_a_new_event(fixture: Fixture) {
+    let run = fixture.running(request(), "worker-001", at(0)).await.run_id;
     let base = NewEvent { payload: json!({"a": 1, "b": 2}), ..info("tick") };
     let same = NewEvent { payload: json!({"b": 2, "a": 1}), ..info("tick") };
-    let first = stage.say(&run, base.clone(), at(1)).await;
-    assert_eq!(stage.say(&run, same, at(2)).await, first, "the order of keys means nothing");
+    let first = fixture.append_event(&run, base.clone(), at(1)).await;
+    assert_eq!(fixture.append_event(&run, same, at(2)).await, first, "the order of keys is irrelevant");
     let mut ids = BTreeSet::from([first]);
     for other in [
         NewEvent { payload: json!({"a": 1, "b": 3}), ..base.clone() },
@@ -133,13 +132,16 @@ pub async fn another_level_message_or_payload_is_another_event(stage: Stage) {
         NewEvent { message: "tock".to_owned(), ..base.clone() },
         base.keyed("k"),
     ] {
-        assert!(ids.insert(stage.say(&run, other.clone(), at(3)).await), "{other:?} was taken for another");
+        assert!(
+            ids.insert(fixture.append_event(&run, other.clone(), at(3)).await),
+            "{other:?} was confused with another"
+        );
     }
 }
 
-/// A batch is written in its order; what repeats within it is one event, and gets one id.
-pub async fn a_batch_of_events_keeps_its_order(stage: Stage) {
-    let run = stage.claimed(request(), "worker-001", at(0)).await.run_id;
+/// Repeated events within a batch are stored once and get one id.
+pub async fn event_batch_keeps_its_order(fixture: Fixture) {
+    let run = fixture.claimed(request(), "worker-001", at(0)).await.run_id;
     let batch = vec![
         info("one").keyed("1"),
         info("two").keyed("2"),
@@ -148,16 +150,15 @@ pub async fn a_batch_of_events_keeps_its_order(stage: Stage) {
         info("three"),
         NewEvent::new(Level::Debug, ""),
     ];
-    let ids = stage.append(&run, batch, Holder::default(), at(1)).await;
+    let ids = fixture.append(&run, batch, Holder::default(), at(1)).await;
     assert_eq!(ids.len(), 6);
     assert!(ids.iter().all(Option::is_some));
     assert_eq!((&ids[2], &ids[4]), (&ids[0], &ids[3]));
-    assert_eq!(stage.messages(&run).await[3..], ["one", "two", "three", ""]);
+    assert_eq!(fixture.messages(&run).await[3..], ["one", "two", "three", ""]);
 }
 
-/// Texts and documents come back as they went in.
-pub async fn an_event_is_kept_as_it_was_said(stage: Stage) {
-    let run = stage.running(request(), "worker-001", at(0)).await.run_id;
+pub async fn event_is_stored_unchanged(fixture: Fixture) {
+    let run = fixture.running(request(), "worker-001", at(0)).await.run_id;
     let payload = json!({"text": "ä\u{1F600}\n\t\"'\\", "number": 1.5, "big": 9_007_199_254_740_991_i64,
                          "list": [null, true, {}]});
     let event = NewEvent {
@@ -166,62 +167,64 @@ pub async fn an_event_is_kept_as_it_was_said(stage: Stage) {
         payload,
         key: Some("k:1".to_owned()),
     };
-    stage.say(&run, event.clone(), at(1)).await;
-    let events = stage.events(&run).await;
-    let Some(kept) = events.last() else { panic!("there are no events") };
-    assert_eq!((kept.level, &kept.message, &kept.payload), (event.level, &event.message, &event.payload));
-    assert_eq!((&kept.event_key, kept.kind, kept.created_at), (&event.key, EventKind::Log, at(1)));
+    fixture.append_event(&run, event.clone(), at(1)).await;
+    let events = fixture.events(&run).await;
+    let Some(stored) = events.last() else { panic!("there are no events") };
+    assert_eq!(
+        (stored.level, &stored.message, &stored.payload),
+        (event.level, &event.message, &event.payload)
+    );
+    assert_eq!((&stored.event_key, stored.kind, stored.created_at), (&event.key, EventKind::Log, at(1)));
 }
 
-/// The largest message and payload are taken; one byte more is refused, with nothing written.
-pub async fn an_event_has_a_largest_size(stage: Stage) {
-    let run = stage.running(request(), "worker-001", at(0)).await.run_id;
+/// The maximum size is accepted; one more byte is refused, and nothing is written.
+pub async fn event_over_the_size_limit_is_refused(fixture: Fixture) {
+    let run = fixture.running(request(), "worker-001", at(0)).await.run_id;
     let quotes = r#"{"text": ""}"#.len();
     let sized = |message: usize, payload: usize| NewEvent {
         payload: json!({"text": "x".repeat(payload - quotes)}),
         ..info(&"m".repeat(message))
     };
-    assert!(stage.say(&run, sized(MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX), at(1)).await.is_some());
-    let before = stage.tables().await;
+    assert!(fixture.append_event(&run, sized(MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX), at(1)).await.is_some());
+    let before = fixture.tables().await;
     for event in [sized(MESSAGE_BYTES_MAX + 1, 100), sized(10, PAYLOAD_BYTES_MAX + 100)] {
         let events = vec![info("fine"), event];
-        let answer = stage.door.append(run.clone(), events, Holder::default(), at(2)).await;
+        let answer = fixture.interface.append(run.clone(), events, Holder::default(), at(2)).await;
         refused(answer, RefusalCode::TooLarge);
     }
-    stage.unchanged(&before).await;
+    fixture.unchanged(&before).await;
 }
 
-/// An event renews the lease once a fifth of it is gone.
-pub async fn an_event_renews_the_lease(stage: Stage) {
-    let run = stage.running(request(), "worker-001", at(0)).await.run_id;
-    stage.say(&run, info("soon"), at(10)).await;
-    assert_eq!(stage.run(&run).await.lease_until, Some(at(300)), "not for every line");
-    stage.say(&run, info("later"), at(70)).await;
-    assert_eq!(stage.run(&run).await.lease_until, Some(at(370)));
-    assert!(stage.sweep(at(301)).await.is_empty());
+/// An event renews the lease once a fifth of it has passed.
+pub async fn event_renews_the_lease(fixture: Fixture) {
+    let run = fixture.running(request(), "worker-001", at(0)).await.run_id;
+    fixture.append_event(&run, info("soon"), at(10)).await;
+    assert_eq!(fixture.run(&run).await.lease_until, Some(at(300)), "not for every line");
+    fixture.append_event(&run, info("later"), at(70)).await;
+    assert_eq!(fixture.run(&run).await.lease_until, Some(at(370)));
+    assert!(fixture.sweep(at(301)).await.is_empty());
 }
 
-/// The worker's answer was lost, and the run has ended: a key that is known is answered, and nothing is written.
-pub async fn an_event_that_is_known_is_answered_after_the_end(stage: Stage) {
-    let run = stage.running(request(), "worker-001", at(0)).await.run_id;
-    let first = stage.say(&run, info("line").keyed("out-1"), at(1)).await;
-    stage.succeed(&run, at(2)).await;
-    let before = stage.tables().await;
-    assert_eq!(stage.say(&run, info("line").keyed("out-1"), at(3)).await, first);
-    stage.unchanged(&before).await;
+/// After a lost answer and the end of the run, a known key is answered and nothing is written.
+pub async fn repeated_event_is_answered_after_the_end(fixture: Fixture) {
+    let run = fixture.running(request(), "worker-001", at(0)).await.run_id;
+    let first = fixture.append_event(&run, info("line").keyed("out-1"), at(1)).await;
+    fixture.succeed(&run, at(2)).await;
+    let before = fixture.tables().await;
+    assert_eq!(fixture.append_event(&run, info("line").keyed("out-1"), at(3)).await, first);
+    fixture.unchanged(&before).await;
 }
 
-/// Nobody has claimed it, so nobody may speak for it.
-pub async fn a_run_that_waits_takes_no_events(stage: Stage) {
-    let run = stage.queue(request(), at(0)).await;
-    assert_eq!(stage.say(&run, info("hello"), at(1)).await, None);
-    assert_eq!(stage.status(&run).await, RunState::Queued);
-    assert_eq!(stage.messages(&run).await, ["Run queued", "Refused append: the lease is gone"]);
+pub async fn queued_run_accepts_no_events(fixture: Fixture) {
+    let run = fixture.queue(request(), at(0)).await;
+    assert_eq!(fixture.append_event(&run, info("hello"), at(1)).await, None);
+    assert_eq!(fixture.status(&run).await, RunState::Queued);
+    assert_eq!(fixture.messages(&run).await, ["Run queued", "Refused append: the lease is gone"]);
 }
 
-/// A record is read from its end: in order, a page at a time, by level and by text, whatever signs the text has.
-pub async fn a_record_is_read_from_its_end(stage: Stage) {
-    let claim = stage.running(request(), "worker-001", at(0)).await;
+/// In order, in pages, filtered by level and by text with special characters.
+pub async fn events_are_read_from_the_end(fixture: Fixture) {
+    let claim = fixture.running(request(), "worker-001", at(0)).await;
     let run = claim.run_id;
     let said = [
         (Level::Debug, "one"),
@@ -231,11 +234,11 @@ pub async fn a_record_is_read_from_its_end(stage: Stage) {
         (Level::Info, "UnderXscore"),
     ];
     for (second, (level, message)) in (1..).zip(said) {
-        stage.say(&run, NewEvent { level, ..info(message) }, at(second)).await;
+        fixture.append_event(&run, NewEvent { level, ..info(message) }, at(second)).await;
     }
     let read = async |wanted: EventTail| {
         let wanted = EventTail { limit: if wanted.limit == 0 { 100 } else { wanted.limit }, ..wanted };
-        let (events, before) = match stage.store.event_tail(run.clone(), wanted).await {
+        let (events, before) = match fixture.store.event_tail(run.clone(), wanted).await {
             Ok(found) => found,
             Err(error) => panic!("the record is not read: {error}"),
         };

@@ -1,8 +1,8 @@
-//! What the proxy knows of one connection, and what it decides for each message.
+//! The state of one proxied connection, and the decision about each message.
 //!
-//! No I/O: messages in, decisions out. A statement runs with its Execute or Query message; Parse and Bind only
-//! say what its text is. A commit is seen as the tag `COMMIT`, or, in autocommit, as the ReadyForQuery that
-//! ends the batch: CommandComplete is too early there, as the server commits only at Sync.
+//! No I/O: messages in, decisions out. A statement runs with its Execute or Query message; Parse and Bind only provide
+//! its text. A commit is detected by the tag `COMMIT`, or, in autocommit, by the ReadyForQuery that ends the batch:
+//! CommandComplete is too early there, because the server commits only at Sync.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,50 +10,49 @@ use std::sync::Arc;
 use super::wire::Frame;
 use super::{Action, Trigger};
 
-/// What to do with a message of the client.
+/// Decision about a message of the client.
 #[derive(Debug)]
 pub(super) enum FromClient {
-    /// Send it on.
     Pass,
-    /// Cut both connections; the message is not sent.
+    /// Cut both connections without forwarding the message.
     Cut,
-    /// Wait for this fault to be released, then send it on.
+    /// Wait until this fault is released, then forward the message.
     Stall(Arc<Trigger>),
 }
 
-/// What to do with a message of the server.
+/// Decision about a message of the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FromServer {
-    /// Send on all that was held, then this.
+    /// Forward the held messages, then this one.
     Pass,
-    /// Keep it back for now.
+    /// Hold the message back.
     Hold,
-    /// Cut both connections; neither this nor what was held is sent.
+    /// Cut both connections without forwarding this or held messages.
     Cut,
 }
 
-/// A statement that a fault waits for, from its sending to the end of its transaction.
+/// A statement that a fault matches, from its sending to the end of its transaction.
 #[derive(Debug)]
 struct Mark {
     trigger: Arc<Trigger>,
-    /// Which ReadyForQuery of the connection answers the statement.
+    /// Number of the ReadyForQuery that answers the statement.
     answered_by: u64,
     /// Whether the statement ran in a transaction block that is still open.
     in_block: bool,
 }
 
-/// One connection.
+/// The state of one connection.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// The text of each prepared statement, by name.
+    /// Text of each prepared statement, by name.
     statements: HashMap<Vec<u8>, String>,
-    /// The text of the statement behind each portal, by name.
+    /// Text of the statement behind each portal, by name.
     portals: HashMap<Vec<u8>, String>,
-    /// How many ReadyForQuery the client has asked for; the start-up asks for the first.
+    /// Number of ReadyForQuery messages that the client has requested; the start-up requests the first.
     readies_asked: u64,
-    /// How many ReadyForQuery the server has sent.
+    /// Number of ReadyForQuery messages that the server has sent.
     readies_sent: u64,
-    /// Whether the batch that the server answers now has failed or rolled back.
+    /// Whether the current batch has failed or rolled back.
     undone: bool,
     marks: Vec<Mark>,
 }
@@ -72,7 +71,7 @@ impl Default for Session {
 }
 
 impl Session {
-    /// Notes a message of the client and decides about it.
+    /// Tracks a message of the client and decides about it.
     pub(super) fn client_sends(&mut self, frame: &Frame, triggers: &[Arc<Trigger>]) -> FromClient {
         let mut strings = frame.strings();
         let mut string = || strings.next().unwrap_or_default();
@@ -131,7 +130,7 @@ impl Session {
         FromClient::Pass
     }
 
-    /// Notes a message of the server and decides about it.
+    /// Tracks a message of the server and decides about it.
     pub(super) fn server_sends(&mut self, frame: &Frame, triggers: &[Arc<Trigger>]) -> FromServer {
         let cut = match frame.kind() {
             b'C' => match frame.strings().next() {
@@ -158,7 +157,7 @@ impl Session {
         }
     }
 
-    /// A transaction block has been committed; says whether to cut.
+    /// Handles the commit of a transaction block; returns whether to cut.
     fn committed(&mut self, triggers: &[Arc<Trigger>]) -> bool {
         let answering = self.readies_sent + 1;
         let (ended, later) = self.marks.drain(..).partition(|mark| mark.answered_by <= answering);
@@ -167,11 +166,11 @@ impl Session {
         let any = triggers.iter().filter(|trigger| {
             trigger.fault.action == Action::CutAfterCommit && trigger.fault.substring.is_none()
         });
-        // Every fault counts the match, so no short circuit.
+        // Every fault must count the match, so no short circuit.
         fire_all(any.chain(ended.iter().map(|mark| &mark.trigger)))
     }
 
-    /// The server has answered a batch; says whether to cut.
+    /// Handles the end of a batch; returns whether to cut.
     fn ready(&mut self, status: Option<u8>) -> bool {
         self.readies_sent += 1;
         let undone = std::mem::take(&mut self.undone);
@@ -183,12 +182,12 @@ impl Session {
             mark.in_block = true;
         }
         self.marks = later;
-        // What ran in a block either committed, which was seen before, or rolled back.
+        // Statements in a block were either committed, which was handled before, or rolled back.
         fire_all(ended.iter().filter(|mark| !mark.in_block && !undone).map(|mark| &mark.trigger))
     }
 }
 
-/// Counts one match for each distinct fault, and says whether any of them acts.
+/// Counts one match for each distinct fault; returns whether any of them acts.
 fn fire_all<'a>(triggers: impl Iterator<Item = &'a Arc<Trigger>>) -> bool {
     let mut distinct: Vec<&Arc<Trigger>> = Vec::new();
     for trigger in triggers {

@@ -1,50 +1,49 @@
-//! PostgreSQL's messages, cut out of a stream of bytes.
+//! PostgreSQL messages, parsed from a byte stream.
 
 use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-/// More than any message of a test; a longer one means that we misread the stream.
+/// Larger than any message of a test; a longer one means that the stream was misread.
 const FRAME_BYTES_MAX: usize = 256 * 1024 * 1024;
 
-/// Asks for TLS, or for GSSAPI encryption.
+/// Requests for TLS and for GSSAPI encryption.
 const ENCRYPTION_REQUESTS: [u32; 2] = [80_877_103, 80_877_104];
 const CANCEL_REQUEST: u32 = 80_877_102;
 
-/// One typed message: a letter, its length, its body.
+/// One typed message: a type byte, its length, its body.
 #[derive(Debug)]
 pub(super) struct Frame(Vec<u8>);
 
 impl Frame {
-    /// The letter that says what the message is.
+    /// Returns the type byte of the message.
     pub(super) fn kind(&self) -> u8 {
         self.0[0]
     }
 
-    /// The message without letter and length.
+    /// Returns the message without type byte and length.
     pub(super) fn body(&self) -> &[u8] {
         &self.0[5..]
     }
 
-    /// The whole message, as it came.
+    /// Returns the complete message.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The strings at the start of the body, each up to its zero byte.
+    /// Returns the zero-terminated strings at the start of the body.
     pub(super) fn strings(&self) -> impl Iterator<Item = &[u8]> {
         self.body().split(|byte| *byte == 0)
     }
 }
 
-/// The first message of a client, which has no letter.
+/// The first message of a client, which has no type byte.
 #[derive(Debug)]
 pub(super) enum Startup {
-    /// The client asks for encryption, and waits for one letter in reply.
+    /// The client requests encryption and waits for one byte in reply.
     Encryption,
-    /// The client asks to cancel a statement of another connection.
+    /// The client requests to cancel a statement of another connection.
     Cancel(Vec<u8>),
-    /// A session begins.
     Session(Vec<u8>),
 }
 
@@ -53,7 +52,7 @@ pub(super) enum Startup {
 pub(super) struct Frames<R> {
     reader: R,
     buffer: Vec<u8>,
-    /// Where the first unread byte of the buffer is.
+    /// Index of the first unread byte in the buffer.
     start: usize,
 }
 
@@ -63,25 +62,25 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         Self { reader, buffer: Vec::new(), start: 0 }
     }
 
-    /// The next message that has arrived in full, without waiting.
+    /// Returns the next complete message in the buffer, without waiting.
     pub(super) fn buffered(&mut self) -> io::Result<Option<Frame>> {
         Ok(self.take(1)?.map(Frame))
     }
 
-    /// Waits for more bytes and returns how many came; none means that the stream has ended.
+    /// Waits for more bytes and returns how many arrived; 0 means the end of the stream.
     pub(super) async fn fill(&mut self) -> io::Result<usize> {
         self.buffer.drain(..self.start);
         self.start = 0;
         self.reader.read_buf(&mut self.buffer).await
     }
 
-    /// Returns when the stream has ended; what arrives until then is kept.
+    /// Waits for the end of the stream, and buffers arriving bytes.
     pub(super) async fn ended(&mut self) -> io::Result<()> {
         while self.fill().await? > 0 {}
         Ok(())
     }
 
-    /// Waits for a start-up message; `None` when the client has gone.
+    /// Waits for a start-up message; returns `None` if the client has disconnected.
     pub(super) async fn startup(&mut self) -> io::Result<Option<Startup>> {
         let message = loop {
             if let Some(message) = self.take(0)? {
@@ -99,7 +98,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         }))
     }
 
-    /// Takes a message whose length, which counts itself, stands after `letters` bytes.
+    /// Takes a message whose length, which includes itself, follows after `letters` bytes.
     fn take(&mut self, letters: usize) -> io::Result<Option<Vec<u8>>> {
         let unread = &self.buffer[self.start..];
         let Some(length) = unread.get(letters..letters + 4).and_then(number) else { return Ok(None) };

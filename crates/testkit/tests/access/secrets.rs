@@ -1,4 +1,4 @@
-//! Where secrets are not.
+//! Secrets are not stored or logged in plain text.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex};
 use http::{Method, StatusCode};
 use serde_json::json;
 use tidemill_core::access::{Role, Secret};
-use tidemill_testkit::door::{Kind, Stage};
+use tidemill_testkit::interface::{Fixture, Kind};
 use tracing_subscriber::fmt::MakeWriter;
 use uuid::Uuid;
 
-use crate::ground::{Ground, ask, get, post};
+use crate::fixture::{AccessFixture, ask, get, post};
 use crate::sessions::sign_in;
 
-/// Keeps what is logged.
+/// A writer that captures the log.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -36,66 +36,66 @@ impl<'a> MakeWriter<'a> for Log {
     }
 }
 
-/// Everything that the database holds, as text.
-async fn everything(stage: &Stage) -> String {
-    if stage.kind == Kind::Sqlite {
-        let files = [stage.url.clone(), format!("{}-wal", stage.url)];
+/// Returns the content of the database as text.
+async fn everything(base: &Fixture) -> String {
+    if base.kind == Kind::Sqlite {
+        let files = [base.url.clone(), format!("{}-wal", base.url)];
         let read = files.iter().filter_map(|file| std::fs::read(file).ok());
         return read.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect();
     }
     let tables = "SELECT tablename::text FROM pg_tables WHERE schemaname = 'ops'";
     let mut text = String::new();
-    for table in stage.plain.texts(tables).await.expect("tables") {
-        let rows = stage.plain.texts(&format!("SELECT t::text FROM {{ops}}.{table} t")).await;
+    for table in base.plain.texts(tables).await.expect("tables") {
+        let rows = base.plain.texts(&format!("SELECT t::text FROM {{ops}}.{table} t")).await;
         text.push_str(&rows.expect("rows").join("\n"));
     }
     text
 }
 
-pub(crate) async fn no_secret_is_in_the_database_the_log_or_the_record(ground: &Ground) {
+pub(crate) async fn secrets_are_absent_from_database_log_and_audit(fixture: &AccessFixture) {
     let log = Log::default();
-    // Where there is one subscriber alone, a place in the code that another test's thread reaches first is taken for
-    // one that nobody listens to. Beside another one, all are asked.
+    // With a single subscriber, tracing caches a callsite first reached by another test's thread as disabled. A second
+    // subscriber makes it ask for every callsite.
     let beside = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::new());
     let subscriber =
         tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(log.clone()).finish();
     let guard = tracing::subscriber::set_default(subscriber);
 
-    let made = ground.post("/v1/tokens", &ground.admin, &json!({"name": "ci", "role": "operator"})).await;
+    let made = fixture.post("/v1/tokens", &fixture.admin, &json!({"name": "ci", "role": "operator"})).await;
     let secret = made.json()["secret"].as_str().expect("a secret").to_owned();
-    let signed = sign_in(ground, &secret).await;
+    let signed = sign_in(fixture, &secret).await;
     assert_eq!(signed.status, StatusCode::CREATED);
     let cookie = signed.header("set-cookie").split(['=', ';']).nth(1).expect("a value").to_owned();
     let csrf = signed.json()["csrf"].as_str().expect("a csrf token").to_owned();
     let queue = post("/v1/runs", &json!({"project": "shop", "env": "staging"}));
     let queue = queue.header("cookie", &format!("tidemill_session={cookie}")).header("x-csrf-token", &csrf);
-    assert_eq!(queue.at(&ground.door).await.status, StatusCode::CREATED);
-    let (_, expired) = ground.make(Role::Admin, None, Some(1)).await;
-    ground.wait(1);
-    assert_eq!(ground.get("/v1/info", expired.reveal()).await.code(), "token_expired");
+    assert_eq!(queue.at(&fixture.interface).await.status, StatusCode::CREATED);
+    let (_, expired) = fixture.make(Role::Admin, None, Some(1)).await;
+    fixture.wait(1);
+    assert_eq!(fixture.get("/v1/info", expired.reveal()).await.code(), "token_expired");
     let home = "5".repeat(64);
     let agent = json!({"boot": Uuid::new_v4(), "name": "press", "capacity": 1, "secret": home});
     let path = format!("/v1/agents/{}", Uuid::new_v4());
-    let registered = ask(&Method::PUT, &path).body(&agent).token(&ground.admin).at(&ground.door).await;
+    let registered = ask(&Method::PUT, &path).body(&agent).token(&fixture.admin).at(&fixture.interface).await;
     assert_eq!(registered.status, StatusCode::OK, "{registered:?}");
     let guess = Secret::token([7; 32]);
-    let refused = ground.get("/v1/info", guess.reveal()).await;
-    let listed = ground.get("/v1/tokens", &ground.admin).await;
-    let record = ground.get("/v1/audit", &ground.admin).await;
+    let refused = fixture.get("/v1/info", guess.reveal()).await;
+    let listed = fixture.get("/v1/tokens", &fixture.admin).await;
+    let record = fixture.get("/v1/audit", &fixture.admin).await;
     let shown =
-        get("/v1/info").header("cookie", &format!("tidemill_session={cookie}")).at(&ground.door).await;
+        get("/v1/info").header("cookie", &format!("tidemill_session={cookie}")).at(&fixture.interface).await;
     drop((guard, beside));
 
     let logged = String::from_utf8(log.0.lock().expect("the log").clone()).expect("text");
-    assert!(logged.contains("that nobody knows"), "the log was watched");
+    assert!(logged.contains("unknown token or session"), "the log was watched");
     assert!(record.body.contains("session.create") && record.body.contains("runs.create"), "{record:?}");
-    let kept = everything(&ground.stage).await;
-    assert!(kept.contains(&secret.parse::<Secret>().expect("a secret").hash()), "the database was read");
-    let secrets = [&ground.admin, &secret, &cookie, &csrf, expired.reveal(), guess.reveal(), &home];
+    let stored = everything(&fixture.base).await;
+    assert!(stored.contains(&secret.parse::<Secret>().expect("a secret").hash()), "the database was read");
+    let secrets = [&fixture.admin, &secret, &cookie, &csrf, expired.reveal(), guess.reveal(), &home];
     for secret in secrets.map(|secret| secret.trim_start_matches("tms_").trim_start_matches("tm_").to_owned())
     {
         for (place, text) in [
-            ("the database", &kept),
+            ("the database", &stored),
             ("the log", &logged),
             ("the list", &listed.body),
             ("the record", &record.body),
@@ -107,17 +107,17 @@ pub(crate) async fn no_secret_is_in_the_database_the_log_or_the_record(ground: &
     }
 }
 
-/// On PostgreSQL, the roles of the SQL door see as little as they need.
+/// On PostgreSQL, the database roles see only what they need.
 #[tokio::test]
-async fn readers_see_no_hash_and_workers_see_nothing_of_access() {
-    let stage = Stage::open(Kind::Sql).await;
+async fn reader_role_sees_no_hashes_and_worker_role_no_access_tables() {
+    let base = Fixture::open(Kind::Sql).await;
     let prefix = "SELECT value FROM {ops}.tidemill_settings WHERE setting = 'roles'";
-    let prefix = stage.plain.texts(prefix).await.expect("the roles")[0].clone();
+    let prefix = base.plain.texts(prefix).await.expect("the roles")[0].clone();
     let may = async |role: &str, table: &str, column: &str| {
         let text = format!(
             "SELECT CAST(has_column_privilege('{prefix}_{role}', 'ops.{table}', '{column}', 'SELECT') AS text)"
         );
-        stage.plain.texts(&text).await.expect("an answer")[0] == "true"
+        base.plain.texts(&text).await.expect("an answer")[0] == "true"
     };
     for (table, column, reader) in [
         ("tokens", "hash", false),
@@ -133,5 +133,5 @@ async fn readers_see_no_hash_and_workers_see_nothing_of_access() {
         assert_eq!(may("reader", table, column).await, reader, "reader: {table}.{column}");
         assert!(!may("worker", table, column).await, "worker: {table}.{column}");
     }
-    stage.close().await;
+    base.close().await;
 }

@@ -6,32 +6,33 @@ use tidemill_api::access::Access;
 use tidemill_core::access::Role;
 use tidemill_core::limits::{SESSION_SECS, SESSIONS_MAX};
 use tidemill_engine::Clock;
-use tidemill_testkit::door::{at, request};
+use tidemill_testkit::interface::{at, request};
 
-use crate::ground::{Ground, Reply, ask, door, get, post};
+use crate::fixture::{AccessFixture, Reply, ask, get, interface, post};
 
-pub(crate) async fn sign_in(ground: &Ground, secret: &str) -> Reply {
-    post("/v1/session", &json!({"token": secret})).at(&ground.door).await
+pub(crate) async fn sign_in(fixture: &AccessFixture, secret: &str) -> Reply {
+    post("/v1/session", &json!({"token": secret})).at(&fixture.interface).await
 }
 
-/// The cookie that the browser sends back, and what its changes carry.
-pub(crate) async fn signed_in(ground: &Ground, secret: &str) -> (String, String) {
-    let reply = sign_in(ground, secret).await;
+/// Signs in; returns the cookie and the CSRF token.
+pub(crate) async fn signed_in(fixture: &AccessFixture, secret: &str) -> (String, String) {
+    let reply = sign_in(fixture, secret).await;
     assert_eq!(reply.status, StatusCode::CREATED, "{reply:?}");
     let csrf = reply.json()["csrf"].as_str().expect("a csrf token").to_owned();
     let cookie = reply.header("set-cookie").split(';').next().unwrap_or_default().to_owned();
     (format!("theme=dark; {cookie}"), csrf)
 }
 
-pub(crate) async fn the_cookie_cannot_be_read_by_scripts_or_sent_by_other_sites(ground: &Ground) {
-    let body = json!({"token": ground.admin});
-    let plain = post("/v1/session", &body).at(&ground.door).await;
+pub(crate) async fn session_cookie_is_http_only_and_same_site(fixture: &AccessFixture) {
+    let body = json!({"token": fixture.admin});
+    let plain = post("/v1/session", &body).at(&fixture.interface).await;
     let set = plain.header("set-cookie");
     let (value, flags) = set.split_once("; ").expect("flags");
     assert!(value.starts_with("tidemill_session=tms_"), "{set}");
     assert_eq!(flags, format!("Path=/; Max-Age={SESSION_SECS}; HttpOnly; SameSite=Lax"));
-    let over_tls = post("/v1/session", &body).from([10, 0, 0, 1], true).at(&ground.door).await;
-    let proxied = post("/v1/session", &body).header("x-forwarded-proto", "https").at(&ground.door).await;
+    let over_tls = post("/v1/session", &body).from([10, 0, 0, 1], true).at(&fixture.interface).await;
+    let proxied =
+        post("/v1/session", &body).header("x-forwarded-proto", "https").at(&fixture.interface).await;
     for reply in [over_tls, proxied] {
         assert!(reply.header("set-cookie").ends_with("; HttpOnly; SameSite=Lax; Secure"), "{reply:?}");
     }
@@ -39,12 +40,12 @@ pub(crate) async fn the_cookie_cannot_be_read_by_scripts_or_sent_by_other_sites(
     assert_eq!((&who["caller"], &who["role"]), (&json!("first admin"), &json!("admin")));
 }
 
-pub(crate) async fn a_change_by_cookie_needs_the_csrf_token(ground: &Ground) {
-    let operator = ground.secret(Role::Operator, None).await;
-    let (cookie, csrf) = signed_in(ground, &operator).await;
-    let (_, other) = signed_in(ground, &operator).await;
-    let run = ground.stage.queue(request(), at(0)).await;
-    let show = get("/v1/session").header("cookie", &cookie).at(&ground.door).await;
+pub(crate) async fn change_by_cookie_requires_the_csrf_token(fixture: &AccessFixture) {
+    let operator = fixture.secret(Role::Operator, None).await;
+    let (cookie, csrf) = signed_in(fixture, &operator).await;
+    let (_, other) = signed_in(fixture, &operator).await;
+    let run = fixture.base.queue(request(), at(0)).await;
+    let show = get("/v1/session").header("cookie", &cookie).at(&fixture.interface).await;
     assert_eq!((show.status, &show.json()["csrf"]), (StatusCode::OK, &json!(csrf)));
 
     let cancel = || ask(&Method::POST, &format!("/v1/runs/{run}/cancel")).header("cookie", &cookie);
@@ -58,7 +59,7 @@ pub(crate) async fn a_change_by_cookie_needs_the_csrf_token(ground: &Ground) {
         cancel().body(&json!({})).header("x-csrf-token", &csrf).header("origin", "https://evil.example"),
     ];
     for (number, ask) in forged.into_iter().enumerate() {
-        let reply = ask.at(&ground.door).await;
+        let reply = ask.at(&fixture.interface).await;
         assert_eq!(
             (reply.status, reply.code().as_str()),
             (StatusCode::FORBIDDEN, "csrf"),
@@ -66,93 +67,89 @@ pub(crate) async fn a_change_by_cookie_needs_the_csrf_token(ground: &Ground) {
         );
     }
     let run_is = async |state: &str| {
-        let shown = ground.get(&format!("/v1/runs/{run}"), &ground.admin).await.json();
+        let shown = fixture.get(&format!("/v1/runs/{run}"), &fixture.admin).await.json();
         assert_eq!(shown["status"], json!(state));
     };
     run_is("queued").await;
-    // A form passes the guard; that the run cannot be retried is what the route itself says.
+    // A form passes the CSRF check; the refusal comes from the route itself.
     let retry = ask(&Method::POST, &format!("/v1/runs/{run}/retry")).header("cookie", &cookie);
-    let reply = retry.form(&format!("reason=x&csrf={csrf}")).at(&ground.door).await;
+    let reply = retry.form(&format!("reason=x&csrf={csrf}")).at(&fixture.interface).await;
     assert_eq!(reply.code(), "not_retryable", "{reply:?}");
-    let reply = cancel().body(&json!({})).header("x-csrf-token", &csrf).at(&ground.door).await;
+    let reply = cancel().body(&json!({})).header("x-csrf-token", &csrf).at(&fixture.interface).await;
     assert_eq!(reply.status, StatusCode::OK, "{reply:?}");
     run_is("cancelled").await;
-    // A token in a header needs none: no other site can make a browser send it.
-    let reply = cancel().token(&operator).body(&json!({})).at(&ground.door).await;
+    // A token in a header needs no CSRF token, because no other site can make a browser send it.
+    let reply = cancel().token(&operator).body(&json!({})).at(&fixture.interface).await;
     assert!(reply.status != StatusCode::FORBIDDEN, "{reply:?}");
 }
 
-pub(crate) async fn a_session_ends_with_its_time_its_sign_out_and_its_token(ground: &Ground) {
-    let (token, secret) = ground.make(Role::Viewer, None, None).await;
-    let show = async |cookie: &str| get("/v1/session").header("cookie", cookie).at(&ground.door).await;
+pub(crate) async fn session_ends_on_expiry_sign_out_and_token_revocation(fixture: &AccessFixture) {
+    let (token, secret) = fixture.make(Role::Viewer, None, None).await;
+    let show = async |cookie: &str| get("/v1/session").header("cookie", cookie).at(&fixture.interface).await;
 
-    let (cookie, csrf) = signed_in(ground, secret.reveal()).await;
+    let (cookie, csrf) = signed_in(fixture, secret.reveal()).await;
     assert_eq!(show(&cookie).await.status, StatusCode::OK);
     let out = ask(&Method::DELETE, "/v1/session").header("cookie", &cookie).header("x-csrf-token", &csrf);
-    let out = out.at(&ground.door).await;
+    let out = out.at(&fixture.interface).await;
     assert_eq!(out.status, StatusCode::NO_CONTENT);
     assert!(out.header("set-cookie").starts_with("tidemill_session=; Path=/; Max-Age=0;"), "{out:?}");
-    assert_eq!(
-        show(&cookie).await.code(),
-        "unauthenticated",
-        "the cookie is worth nothing, if somebody kept it"
-    );
+    assert_eq!(show(&cookie).await.code(), "unauthenticated", "a kept cookie is invalid");
 
-    let (cookie, _) = signed_in(ground, secret.reveal()).await;
-    ground.wait(i64::from(SESSION_SECS) - 1);
+    let (cookie, _) = signed_in(fixture, secret.reveal()).await;
+    fixture.wait(i64::from(SESSION_SECS) - 1);
     assert_eq!(show(&cookie).await.status, StatusCode::OK);
-    ground.wait(1);
+    fixture.wait(1);
     assert_eq!(show(&cookie).await.code(), "session_over");
 
-    let (cookie, _) = signed_in(ground, secret.reveal()).await;
+    let (cookie, _) = signed_in(fixture, secret.reveal()).await;
     assert_eq!(show(&cookie).await.status, StatusCode::OK);
     let path = format!("/v1/tokens/{}", token.token_id);
-    let revoked = ask(&Method::DELETE, &path).token(&ground.admin).at(&ground.door).await;
+    let revoked = ask(&Method::DELETE, &path).token(&fixture.admin).at(&fixture.interface).await;
     assert_eq!(revoked.status, StatusCode::OK);
     assert_eq!(show(&cookie).await.code(), "token_revoked");
-    assert_eq!(sign_in(ground, secret.reveal()).await.code(), "token_revoked");
-    // A cookie is no token, and a token no cookie.
+    assert_eq!(sign_in(fixture, secret.reveal()).await.code(), "token_revoked");
+    // A cookie is not accepted as a token, and a token not as a cookie.
     let value = cookie.rsplit('=').next().unwrap_or_default();
-    assert_eq!(ground.get("/v1/info", value).await.code(), "unauthenticated");
-    let swapped = format!("tidemill_session={}", ground.admin);
+    assert_eq!(fixture.get("/v1/info", value).await.code(), "unauthenticated");
+    let swapped = format!("tidemill_session={}", fixture.admin);
     assert_eq!(show(&swapped).await.code(), "unauthenticated");
 }
 
-pub(crate) async fn a_token_has_only_so_many_sessions(ground: &Ground) {
-    let (first, _) = signed_in(ground, &ground.admin).await;
+pub(crate) async fn sessions_per_token_are_limited(fixture: &AccessFixture) {
+    let (first, _) = signed_in(fixture, &fixture.admin).await;
     for _ in 0..SESSIONS_MAX {
-        ground.wait(1);
-        signed_in(ground, &ground.admin).await;
+        fixture.wait(1);
+        signed_in(fixture, &fixture.admin).await;
     }
-    let count = ground.stage.plain.number("SELECT count(*) FROM {ops}.sessions").await;
+    let count = fixture.base.plain.number("SELECT count(*) FROM {ops}.sessions").await;
     assert_eq!(count.ok(), Some(SESSIONS_MAX.into()));
-    let reply = get("/v1/session").header("cookie", &first).at(&ground.door).await;
+    let reply = get("/v1/session").header("cookie", &first).at(&fixture.interface).await;
     assert_eq!(reply.code(), "unauthenticated", "the oldest made room");
 }
 
-pub(crate) async fn failed_sign_ins_have_to_wait(ground: &Ground) {
+pub(crate) async fn failed_sign_ins_are_throttled(fixture: &AccessFixture) {
     let from = [198, 51, 100, 7];
     let try_in = async |secret: &str| {
-        post("/v1/session", &json!({"token": secret})).from(from, false).at(&ground.door).await
+        post("/v1/session", &json!({"token": secret})).from(from, false).at(&fixture.interface).await
     };
     for _ in 0..20 {
         assert_eq!(try_in("tm_guess").await.code(), "unauthenticated");
     }
-    let told = try_in("tm_guess").await;
-    assert_eq!((told.status, told.header("retry-after")), (StatusCode::TOO_MANY_REQUESTS, "60"));
-    assert_eq!(try_in(&ground.admin).await.status, StatusCode::TOO_MANY_REQUESTS);
-    ground.wait(61);
-    assert_eq!(try_in(&ground.admin).await.status, StatusCode::CREATED);
+    let response = try_in("tm_guess").await;
+    assert_eq!((response.status, response.header("retry-after")), (StatusCode::TOO_MANY_REQUESTS, "60"));
+    assert_eq!(try_in(&fixture.admin).await.status, StatusCode::TOO_MANY_REQUESTS);
+    fixture.wait(61);
+    assert_eq!(try_in(&fixture.admin).await.status, StatusCode::CREATED);
 }
 
-pub(crate) async fn another_site_can_neither_sign_in_nor_use_an_open_door(ground: &Ground) {
-    let body = json!({"token": ground.admin});
+pub(crate) async fn cross_site_requests_are_refused(fixture: &AccessFixture) {
+    let body = json!({"token": fixture.admin});
     let forged =
         post("/v1/session", &body).header("host", "mill.example").header("origin", "https://evil.example");
-    assert_eq!(forged.at(&ground.door).await.code(), "csrf");
+    assert_eq!(forged.at(&fixture.interface).await.code(), "csrf");
 
     let access = Access::Open { name: "ann".to_owned() };
-    let open = door(&ground.stage.store, Clock::fixed(at(0)), access);
+    let open = interface(&fixture.base.store, Clock::fixed(at(0)), access);
     let queue = || post("/v1/runs", &json!({"project": "shop", "env": "staging"}));
     let local = ("host", "127.0.0.1:7070");
     let forged = queue().header(local.0, local.1).header("origin", "https://evil.example").at(&open).await;

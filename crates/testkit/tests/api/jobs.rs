@@ -1,6 +1,6 @@
-//! Jobs of graphs: those that agents have, those in one state, and the end of what one wrote.
+//! Jobs of graphs: held jobs, jobs by state, and the tail of job logs.
 
-use crate::doorway::{Doorway, refused};
+use crate::fixture::{ApiFixture, refused};
 use http::{Method, StatusCode};
 use std::time::Duration;
 use tidemill_core::RunId;
@@ -8,24 +8,24 @@ use tidemill_core::agent::NewAgent;
 use tidemill_core::graph::record::{LogLine, Order};
 use tidemill_core::job::JobState;
 use tidemill_core::task::{TaskResult, job_id};
-use tidemill_engine::graph::{Controller, GraphSettings, Graphs, Speaker, SubmitGraph, TaskReport};
-use tidemill_testkit::door::Kind;
+use tidemill_engine::graph::{AgentIdentity, Controller, GraphSettings, Graphs, SubmitGraph, TaskReport};
+use tidemill_testkit::interface::Kind;
 use tidemill_wire::graphs::{ListJobs, ReadLogs};
 use uuid::Uuid;
 
 const GRAPH: &str = "version: 1\njobs:\n  good: {run: work}\n  bad: {run: work}\n  runs: {run: work}\n  \
                      waits: {run: work, needs: runs}\n";
 
-/// An agent that does what a test says, and a controller that acts when it is told to.
+/// A scripted agent, and a controller that acts on request.
 struct Robot {
     graphs: Graphs,
     controller: Controller,
-    who: Speaker,
+    who: AgentIdentity,
 }
 
 impl Robot {
-    async fn register(door: &Doorway) -> Self {
-        let graphs = Graphs::new(door.syncs.engine().clone(), GraphSettings::default());
+    async fn register(api: &ApiFixture) -> Self {
+        let graphs = Graphs::new(api.syncs.engine().clone(), GraphSettings::default());
         let new = NewAgent {
             agent_id: Uuid::new_v4(),
             name: "robot".to_owned(),
@@ -38,7 +38,7 @@ impl Robot {
             secret_hash: None,
             boot_id: Uuid::new_v4(),
         };
-        let who = Speaker { agent_id: new.agent_id, boot_id: new.boot_id, token_id: None };
+        let who = AgentIdentity { agent_id: new.agent_id, boot_id: new.boot_id, token_id: None };
         graphs.register(new).await.expect("the agent is registered");
         let controller = graphs.controller("test");
         Self { graphs, controller, who }
@@ -50,7 +50,7 @@ impl Robot {
 
     async fn submit(&mut self) -> (RunId, Vec<Order>) {
         let ask = SubmitGraph::new("shop", "staging", GRAPH, "ann");
-        let run = self.graphs.submit(ask).await.expect("the graph is taken").run_id;
+        let run = self.graphs.submit(ask).await.expect("the graph is accepted").run_id;
         self.act().await;
         let orders = self.graphs.poll(&self.who, &[], Duration::ZERO).await.expect("orders");
         for order in &orders {
@@ -79,38 +79,38 @@ fn order<'a>(orders: &'a [Order], name: &str) -> &'a Order {
     orders.iter().find(of).unwrap_or_else(|| panic!("{name} was not ordered: {orders:?}"))
 }
 
-pub(crate) async fn jobs_that_agents_have_are_listed_to_those_who_may_see_them(kind: Kind) {
-    let door = Doorway::open(kind).await;
-    let mut robot = Robot::register(&door).await;
-    assert!(door.admin.held_jobs().await.expect("a list").items.is_empty());
+pub(crate) async fn held_jobs_are_listed_to_permitted_callers_only(kind: Kind) {
+    let api = ApiFixture::open(kind).await;
+    let mut robot = Robot::register(&api).await;
+    assert!(api.admin.held_jobs().await.expect("a list").items.is_empty());
     let (run, orders) = robot.submit().await;
-    let names = async |door: &Doorway| {
-        let held = door.admin.held_jobs().await.expect("a list").items;
+    let names = async |api: &ApiFixture| {
+        let held = api.admin.held_jobs().await.expect("a list").items;
         assert!(held.iter().all(|job| job.run_id == run && job.agent_id == Some(robot.who.agent_id)));
         let mut names: Vec<String> = held.into_iter().map(|job| job.name).collect();
         names.sort();
         names
     };
-    assert_eq!(names(&door).await, ["bad", "good", "runs"]);
-    assert_eq!(names(&door.of_project("shop")).await, ["bad", "good", "runs"]);
-    assert!(names(&door.of_project("bank")).await.is_empty());
+    assert_eq!(names(&api).await, ["bad", "good", "runs"]);
+    assert_eq!(names(&api.of_project("shop")).await, ["bad", "good", "runs"]);
+    assert!(names(&api.of_project("bank")).await.is_empty());
     robot.end(order(&orders, "good"), 0).await;
     robot.end(order(&orders, "bad"), 3).await;
-    let held = door.admin.held_jobs().await.expect("a list").items;
+    let held = api.admin.held_jobs().await.expect("a list").items;
     assert_eq!(held.iter().map(|job| job.name.as_str()).collect::<Vec<_>>(), ["runs"]);
 }
 
-pub(crate) async fn jobs_are_listed_by_state_page_by_page(kind: Kind) {
-    let door = Doorway::open(kind).await;
-    let mut robot = Robot::register(&door).await;
+pub(crate) async fn jobs_are_listed_by_state_in_pages(kind: Kind) {
+    let api = ApiFixture::open(kind).await;
+    let mut robot = Robot::register(&api).await;
     let (run, orders) = robot.submit().await;
     robot.end(order(&orders, "good"), 0).await;
     robot.end(order(&orders, "bad"), 3).await;
     let listed = async |state: Option<JobState>| {
         let (mut names, mut after) = (Vec::new(), None);
         loop {
-            let asked = ListJobs { state, after, limit: Some(1), ..ListJobs::default() };
-            let page = door.admin.jobs(&run, &asked).await.expect("a page");
+            let request = ListJobs { state, after, limit: Some(1), ..ListJobs::default() };
+            let page = api.admin.jobs(&run, &request).await.expect("a page");
             assert!(page.items.len() <= 1, "{page:?}");
             names.extend(page.items.into_iter().map(|job| job.name));
             let Some(next) = page.next else { break };
@@ -125,20 +125,20 @@ pub(crate) async fn jobs_are_listed_by_state_page_by_page(kind: Kind) {
     assert_eq!(listed(Some(JobState::Pending)).await, ["waits"]);
     assert_eq!(listed(None).await, ["bad", "good", "runs", "waits"]);
     let path = format!("/v1/graphs/{run}/jobs?state=wrong");
-    assert_eq!(door.raw(Method::GET, &path, "").await.0, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(api.raw(Method::GET, &path, "").await.0, StatusCode::UNPROCESSABLE_ENTITY);
 }
 
-pub(crate) async fn the_end_of_what_a_job_wrote_is_read_without_the_rest(kind: Kind) {
-    let door = Doorway::open(kind).await;
-    let mut robot = Robot::register(&door).await;
+pub(crate) async fn job_log_tail_is_read_without_the_rest(kind: Kind) {
+    let api = ApiFixture::open(kind).await;
+    let mut robot = Robot::register(&api).await;
     let (run, orders) = robot.submit().await;
     let order = order(&orders, "runs");
     for seq in 0..5 {
         robot.write(order, seq, &format!("line {seq}")).await;
     }
     let job = job_id(&run, "runs");
-    let read = async |asked: ReadLogs| {
-        let said = door.admin.job_logs(&job, &asked).await.expect("what it wrote");
+    let read = async |request: ReadLogs| {
+        let said = api.admin.job_logs(&job, &request).await.expect("what it wrote");
         let lines = said.pieces.iter().flat_map(|piece| piece.lines.iter().map(|line| line.text.clone()));
         (lines.collect::<Vec<_>>(), said.is_last)
     };
@@ -151,9 +151,9 @@ pub(crate) async fn the_end_of_what_a_job_wrote_is_read_without_the_rest(kind: K
     assert_eq!(read(early).await.0.len(), 4, "and is not cut short");
     robot.end(order, 0).await;
     assert_eq!(read(last(1)).await, (vec!["line 4".to_owned()], true));
-    let waits = door.admin.job_logs(&job_id(&run, "waits"), &last(3)).await.expect("nothing yet");
+    let waits = api.admin.job_logs(&job_id(&run, "waits"), &last(3)).await.expect("nothing yet");
     assert!(waits.pieces.is_empty() && !waits.is_over, "{waits:?}");
-    assert_eq!(refused(door.admin.job_logs(&job, &last(0)).await).0, 422);
-    let foreign = door.of_project("bank").admin.job_logs(&job, &last(1)).await;
+    assert_eq!(refused(api.admin.job_logs(&job, &last(0)).await).0, 422);
+    let foreign = api.of_project("bank").admin.job_logs(&job, &last(1)).await;
     assert_eq!(refused(foreign), (404, "unknown_job".to_owned()));
 }

@@ -1,215 +1,223 @@
-//! Agents that fall silent, leave, drain, are forgotten, come again, or are not who they say they are.
+//! Agents that are silent, leave, drain, are forgotten, return, or use a wrong identity.
 
 use tidemill_core::access::{Role, Token};
 use tidemill_core::agent::NewAgent;
 use tidemill_core::graph::record::TaskEnd;
 use tidemill_core::job::StatusCode as C;
-use tidemill_core::run::Applied;
-use tidemill_engine::graph::{Forget, Speaker, TaskReport};
+use tidemill_core::run::ChangeOutcome;
+use tidemill_engine::graph::{AgentIdentity, ForgetMode, TaskReport};
 use tidemill_store::RefusalCode;
-use tidemill_testkit::door::Kind;
+use tidemill_testkit::interface::Kind;
 use uuid::Uuid;
 
-use crate::scene::{Scene, ask, ended, new_agent, one};
+use crate::fixture::{GraphFixture, ask, ended, new_agent, one};
 
-pub(crate) async fn a_silent_agent_loses_what_it_has_not_begun(kind: Kind) {
-    let mut scene = Scene::open(kind).await;
-    let mut quiet = scene.agent("quiet", 1).await;
-    let run = scene.submit(&one("")).await;
-    scene.act().await;
+pub(crate) async fn silent_agent_loses_unstarted_tasks(kind: Kind) {
+    let mut fixture = GraphFixture::open(kind).await;
+    let mut quiet = fixture.agent("quiet", 1).await;
+    let run = fixture.submit(&one("")).await;
+    fixture.act().await;
     let order = quiet.order().await;
-    scene.advance(19);
-    scene.act().await;
-    assert_eq!(scene.code(&run, "a").await, C::Initiated, "it is not silent for long enough");
-    let mut other = scene.agent("other", 1).await;
-    scene.advance(2);
+    fixture.advance(19);
+    fixture.act().await;
+    assert_eq!(fixture.code(&run, "a").await, C::Initiated, "it is not silent for long enough");
+    let mut other = fixture.agent("other", 1).await;
+    fixture.advance(2);
     other.beat().await;
-    scene.act().await;
-    let job = scene.job(&run, "a").await;
+    fixture.act().await;
+    let job = fixture.job(&run, "a").await;
     assert_eq!((job.code, job.errors, job.tasks), (C::Initiated, 0, 2), "no error is counted");
     assert_eq!(job.agent_id, Some(other.who.agent_id));
-    assert_eq!(quiet.stage(&order.task_id, "preparing").await, Applied::Stale, "it may not begin any more");
-    assert_eq!(quiet.result(&order.task_id, ended(0)).await, Applied::Stale);
+    assert_eq!(
+        quiet.stage(&order.task_id, "preparing").await,
+        ChangeOutcome::Stale,
+        "it may not begin any more"
+    );
+    assert_eq!(quiet.result(&order.task_id, ended(0)).await, ChangeOutcome::Stale);
     let order = other.order().await;
     other.succeed(&order).await;
-    scene.act().await;
-    assert_eq!(scene.code(&run, "a").await, C::Succeeded);
-    let detail = scene.graphs.job(&job.job_id).await.expect("the job is read");
+    fixture.act().await;
+    assert_eq!(fixture.code(&run, "a").await, C::Succeeded);
+    let detail = fixture.graphs.job(&job.job_id).await.expect("the job is read");
     assert_eq!(detail.tasks[0].end, Some(TaskEnd::Withdrawn));
-    assert!(scene.path(&run, "a").await.contains(&C::WaitingOnNewTask));
+    assert!(fixture.path(&run, "a").await.contains(&C::WaitingOnNewTask));
 }
 
-pub(crate) async fn a_goodbye_gives_back_what_was_not_begun(kind: Kind) {
-    let mut scene = Scene::open(kind).await;
-    let mut leaving = scene.agent("leaving", 2).await;
-    let begun = scene.submit(&one("")).await;
-    let untouched = scene.submit(&one("")).await;
-    scene.act().await;
+pub(crate) async fn leaving_agent_returns_unstarted_tasks(kind: Kind) {
+    let mut fixture = GraphFixture::open(kind).await;
+    let mut leaving = fixture.agent("leaving", 2).await;
+    let begun = fixture.submit(&one("")).await;
+    let untouched = fixture.submit(&one("")).await;
+    fixture.act().await;
     let orders = leaving.poll().await;
     let mine = orders.iter().find(|order| order.work.as_ref().is_some_and(|work| work.run_id == begun));
     leaving.stage(&mine.expect("it is ordered").task_id, "executing").await;
-    leaving.graphs.leave(&leaving.who).await.expect("it says goodbye");
-    let mut other = scene.agent("other", 2).await;
-    scene.act().await;
-    assert_eq!(scene.job(&untouched, "a").await.agent_id, Some(other.who.agent_id));
-    assert_eq!(scene.job(&begun, "a").await.agent_id, Some(leaving.who.agent_id), "it waits for its agent");
+    leaving.graphs.leave(&leaving.who).await.expect("it shuts down");
+    let mut other = fixture.agent("other", 2).await;
+    fixture.act().await;
+    assert_eq!(fixture.job(&untouched, "a").await.agent_id, Some(other.who.agent_id));
+    assert_eq!(fixture.job(&begun, "a").await.agent_id, Some(leaving.who.agent_id), "it waits for its agent");
     assert_eq!(other.poll().await.len(), 1);
-    // It comes back, and goes on.
+    // It returns and continues.
     leaving.beat().await;
     leaving.result(&mine.expect("it is ordered").task_id, ended(0)).await;
-    scene.act().await;
-    assert_eq!(scene.code(&begun, "a").await, C::Succeeded);
+    fixture.act().await;
+    assert_eq!(fixture.code(&begun, "a").await, C::Succeeded);
 }
 
-pub(crate) async fn a_job_that_waits_keeps_waiting_for_its_agent(kind: Kind) {
-    let mut scene = Scene::open(kind).await;
-    let mut away = scene.agent("away", 1).await;
-    let run = scene.submit(&one("on-agent-lost: wait")).await;
-    scene.act().await;
+pub(crate) async fn job_without_lost_time_waits_for_its_silent_agent(kind: Kind) {
+    let mut fixture = GraphFixture::open(kind).await;
+    let mut away = fixture.agent("away", 1).await;
+    let run = fixture.submit(&one("on-agent-lost: wait")).await;
+    fixture.act().await;
     let order = away.order().await;
     away.stage(&order.task_id, "executing").await;
-    scene.act().await;
-    let mut other = scene.agent("other", 1).await;
-    scene.advance(7 * 86_400);
+    fixture.act().await;
+    let mut other = fixture.agent("other", 1).await;
+    fixture.advance(7 * 86_400);
     other.beat().await;
-    scene.act().await;
-    assert_eq!(scene.code(&run, "a").await, C::Executing);
+    fixture.act().await;
+    assert_eq!(fixture.code(&run, "a").await, C::Executing);
     assert!(other.poll().await.is_empty());
     away.result(&order.task_id, ended(0)).await;
-    scene.act().await;
-    assert_eq!(scene.code(&run, "a").await, C::Succeeded);
+    fixture.act().await;
+    assert_eq!(fixture.code(&run, "a").await, C::Succeeded);
 }
 
-pub(crate) async fn a_job_that_may_be_rerun_is_lost_after_its_time(kind: Kind) {
-    let mut scene = Scene::open(kind).await;
-    let mut away = scene.agent("away", 1).await;
-    let run = scene.submit(&one("on-agent-lost: rerun after 2m")).await;
-    scene.act().await;
+pub(crate) async fn job_with_lost_time_is_rerun_after_it(kind: Kind) {
+    let mut fixture = GraphFixture::open(kind).await;
+    let mut away = fixture.agent("away", 1).await;
+    let run = fixture.submit(&one("on-agent-lost: rerun after 2m")).await;
+    fixture.act().await;
     let order = away.order().await;
     away.stage(&order.task_id, "executing").await;
-    scene.act().await;
-    let mut other = scene.agent("other", 1).await;
-    // Its supervisor ends the command after two minutes; the controller waits for a while longer.
-    scene.advance(149);
+    fixture.act().await;
+    let mut other = fixture.agent("other", 1).await;
+    // Its supervisor ends the command after two minutes; the controller waits a little longer.
+    fixture.advance(149);
     other.beat().await;
-    scene.act().await;
-    assert_eq!(scene.code(&run, "a").await, C::Executing);
-    scene.advance(2);
+    fixture.act().await;
+    assert_eq!(fixture.code(&run, "a").await, C::Executing);
+    fixture.advance(2);
     other.beat().await;
-    scene.act().await;
-    let job = scene.job(&run, "a").await;
+    fixture.act().await;
+    let job = fixture.job(&run, "a").await;
     assert_eq!((job.code, job.errors), (C::WaitingOnNewTask, 1));
-    assert_eq!(away.result(&order.task_id, ended(0)).await, Applied::Stale);
-    scene.advance(6);
+    assert_eq!(away.result(&order.task_id, ended(0)).await, ChangeOutcome::Stale);
+    fixture.advance(6);
     other.beat().await;
-    scene.act().await;
+    fixture.act().await;
     let again = other.order().await;
     assert_eq!(again.work.as_ref().expect("it is work").attempt, 2);
     other.succeed(&again).await;
-    scene.act().await;
-    assert_eq!(scene.code(&run, "a").await, C::Succeeded);
-    let detail = scene.graphs.job(&job.job_id).await.expect("the job is read");
+    fixture.act().await;
+    assert_eq!(fixture.code(&run, "a").await, C::Succeeded);
+    let detail = fixture.graphs.job(&job.job_id).await.expect("the job is read");
     assert_eq!(detail.tasks[0].end, Some(TaskEnd::Lost));
-    let over = away.beat_in(None).await;
-    assert_eq!(over, away.have, "what it holds of it may go");
+    let over = away.heartbeat_with_stage(None).await;
+    assert_eq!(over, away.have, "its outputs may be removed");
 }
 
-/// The last task that a job may have ends as what it was, and is not taken for one that was answered.
-pub(crate) async fn the_last_task_that_comes_to_nothing_is_lost_or_forgotten_too(kind: Kind) {
+/// The last task of a job ends with its real cause, and does not count as answered.
+pub(crate) async fn last_task_of_a_job_is_lost_or_forgotten_like_others(kind: Kind) {
     for end in [TaskEnd::Lost, TaskEnd::Forgotten] {
-        let mut scene = Scene::open(kind).await;
-        let run = scene.submit(&one("on-agent-lost: rerun after 1m")).await;
+        let mut fixture = GraphFixture::open(kind).await;
+        let run = fixture.submit(&one("on-agent-lost: rerun after 1m")).await;
         for number in 1..=5 {
-            let mut robot = scene.agent(&format!("agent-{number}"), 1).await;
-            scene.act().await;
-            let order = robot.order().await;
-            robot.stage(&order.task_id, "executing").await;
-            scene.act().await;
-            scene.advance(25);
+            let mut agent = fixture.agent(&format!("agent-{number}"), 1).await;
+            fixture.act().await;
+            let order = agent.order().await;
+            agent.stage(&order.task_id, "executing").await;
+            fixture.act().await;
+            fixture.advance(25);
             if end == TaskEnd::Forgotten {
-                scene.graphs.forget(robot.who.agent_id, Forget::IfSilent).await.expect("it is forgotten");
+                fixture
+                    .graphs
+                    .forget(agent.who.agent_id, ForgetMode::IfSilent)
+                    .await
+                    .expect("it is forgotten");
             }
-            scene.act().await;
-            scene.advance(100);
-            scene.act().await;
-            // Longer than any of the waits before another task.
-            scene.advance(60);
+            fixture.act().await;
+            fixture.advance(100);
+            fixture.act().await;
+            // Longer than any back-off before another task.
+            fixture.advance(60);
         }
-        let job = scene.job(&run, "a").await;
+        let job = fixture.job(&run, "a").await;
         assert_eq!((job.code, job.tasks), (C::JobError, 5));
-        let detail = scene.graphs.job(&job.job_id).await.expect("the job is read");
+        let detail = fixture.graphs.job(&job.job_id).await.expect("the job is read");
         assert!(detail.tasks.iter().all(|task| task.end == Some(end)), "{end:?}: {:?}", detail.tasks);
     }
 }
 
-pub(crate) async fn an_agent_that_is_forgotten_frees_everything(kind: Kind) {
-    let mut scene = Scene::open(kind).await;
-    let mut gone = scene.agent("gone", 2).await;
-    let running = scene.submit(&one("")).await;
-    let stopping = scene.submit(&one("")).await;
-    scene.act().await;
-    for order in gone.poll().await {
-        gone.stage(&order.task_id, "executing").await;
+pub(crate) async fn forgotten_agent_frees_jobs_and_capacity(kind: Kind) {
+    let mut fixture = GraphFixture::open(kind).await;
+    let mut absent = fixture.agent("gone", 2).await;
+    let running = fixture.submit(&one("")).await;
+    let stopping = fixture.submit(&one("")).await;
+    fixture.act().await;
+    for order in absent.poll().await {
+        absent.stage(&order.task_id, "executing").await;
     }
-    scene.graphs.cancel(&stopping, &[], "ann", None).await.expect("it is cancelled");
-    scene.act().await;
-    assert!(scene.job(&stopping, "a").await.stopping);
-    // One that was heard just now lives, and so do its commands.
-    let id = gone.who.agent_id;
-    let refused = scene.graphs.forget(id, Forget::IfSilent).await.expect_err("it lives");
-    assert_eq!(refused.to_string(), "agent gone was heard 0 s ago, and its commands may still run");
+    fixture.graphs.cancel(&stopping, &[], "ann", None).await.expect("it is cancelled");
+    fixture.act().await;
+    assert!(fixture.job(&stopping, "a").await.stopping);
+    // An agent with a recent heartbeat is live, and so are its commands.
+    let id = absent.who.agent_id;
+    let refused = fixture.graphs.forget(id, ForgetMode::IfSilent).await.expect_err("it lives");
+    assert_eq!(refused.to_string(), "agent gone sent a heartbeat 0 s ago, so its commands may still run");
     assert!(refused.hint().is_some_and(|hint| hint.contains("--force")));
-    scene.act().await;
-    assert_eq!(scene.code(&running, "a").await, C::Executing, "nothing has changed");
-    assert!(scene.graphs.forget(id, Forget::Anyway).await.expect("it is forgotten"));
-    let twice = scene.graphs.forget(id, Forget::IfSilent).await.expect("it is known");
-    assert!(!twice, "told twice is told once");
-    scene.act().await;
-    assert!(!scene.job(&stopping, "a").await.stopping);
-    let job = scene.job(&running, "a").await;
+    fixture.act().await;
+    assert_eq!(fixture.code(&running, "a").await, C::Executing, "no row has changed");
+    assert!(fixture.graphs.forget(id, ForgetMode::Always).await.expect("it is forgotten"));
+    let twice = fixture.graphs.forget(id, ForgetMode::IfSilent).await.expect("it exists");
+    assert!(!twice, "a repeated report counts once");
+    fixture.act().await;
+    assert!(!fixture.job(&stopping, "a").await.stopping);
+    let job = fixture.job(&running, "a").await;
     assert_eq!((job.code, job.errors), (C::WaitingOnNewTask, 1));
-    let refused = gone.graphs.beat(&gone.who, &[]).await.expect_err("it has to register anew");
+    let refused = absent.graphs.heartbeat(&absent.who, &[]).await.expect_err("it must register again");
     assert_eq!(refused.refusal_code(), Some(RefusalCode::UnknownAgent), "a stale process would end");
-    let listed = scene.graphs.agents(None).await.expect("agents are listed");
+    let listed = fixture.graphs.agents(None).await.expect("agents are listed");
     assert!(listed.is_empty(), "{listed:?}");
-    // It comes back, and learns that what it has is over.
-    let again = NewAgent { agent_id: id, boot_id: gone.who.boot_id, ..new_agent("gone", 2) };
-    scene.graphs.register(again).await.expect("it registers anew");
-    let over = gone.beat_in(None).await;
-    assert_eq!((over.len(), over), (2, gone.have.clone()));
+    // It returns and learns that its tasks have ended.
+    let again = NewAgent { agent_id: id, boot_id: absent.who.boot_id, ..new_agent("gone", 2) };
+    fixture.graphs.register(again).await.expect("it registers again");
+    let over = absent.heartbeat_with_stage(None).await;
+    assert_eq!((over.len(), over), (2, absent.have.clone()));
 }
 
-pub(crate) async fn an_agent_that_drains_gets_nothing_new(kind: Kind) {
-    let mut scene = Scene::open(kind).await;
-    let mut robot = scene.agent("one", 4).await;
-    let first = scene.submit(&one("")).await;
-    scene.act().await;
-    scene.graphs.drain(robot.who.agent_id, true).await.expect("it drains");
-    let second = scene.submit(&one("")).await;
-    scene.act().await;
-    let order = robot.order().await;
-    robot.succeed(&order).await;
-    assert!(robot.graphs.beat(&robot.who, &[]).await.expect("the beat is heard").draining);
-    scene.act().await;
-    assert_eq!(scene.code(&first, "a").await, C::Succeeded);
-    assert_eq!(scene.code(&second, "a").await, C::WaitingOnWorkers);
-    scene.graphs.drain(robot.who.agent_id, false).await.expect("it works again");
-    scene.act().await;
-    assert_eq!(scene.code(&second, "a").await, C::Initiated);
+pub(crate) async fn draining_agent_gets_no_new_tasks(kind: Kind) {
+    let mut fixture = GraphFixture::open(kind).await;
+    let mut agent = fixture.agent("one", 4).await;
+    let first = fixture.submit(&one("")).await;
+    fixture.act().await;
+    fixture.graphs.drain(agent.who.agent_id, true).await.expect("it drains");
+    let second = fixture.submit(&one("")).await;
+    fixture.act().await;
+    let order = agent.order().await;
+    agent.succeed(&order).await;
+    assert!(agent.graphs.heartbeat(&agent.who, &[]).await.expect("the heartbeat is received").draining);
+    fixture.act().await;
+    assert_eq!(fixture.code(&first, "a").await, C::Succeeded);
+    assert_eq!(fixture.code(&second, "a").await, C::WaitingOnWorkers);
+    fixture.graphs.drain(agent.who.agent_id, false).await.expect("it works again");
+    fixture.act().await;
+    assert_eq!(fixture.code(&second, "a").await, C::Initiated);
 }
 
-pub(crate) async fn an_older_process_of_an_agent_is_refused(kind: Kind) {
-    let mut scene = Scene::open(kind).await;
+pub(crate) async fn older_process_of_an_agent_is_refused(kind: Kind) {
+    let mut fixture = GraphFixture::open(kind).await;
     let new = new_agent("one", 1);
-    let mut old = scene.agent_with(new.clone()).await;
-    let run = scene.submit(&one("")).await;
-    scene.act().await;
+    let mut old = fixture.agent_with(new.clone()).await;
+    let run = fixture.submit(&one("")).await;
+    fixture.act().await;
     let order = old.order().await;
     old.stage(&order.task_id, "executing").await;
-    let mut young = scene.agent_with(NewAgent { boot_id: Uuid::new_v4(), ..new }).await;
-    let words = "another process speaks for agent one";
+    let mut young = fixture.agent_with(NewAgent { boot_id: Uuid::new_v4(), ..new }).await;
+    let words = "another process of agent one has registered";
     let refused = [
-        old.graphs.beat(&old.who, &[]).await.map(|_| ()),
+        old.graphs.heartbeat(&old.who, &[]).await.map(|_| ()),
         old.graphs.poll(&old.who, &[], std::time::Duration::ZERO).await.map(|_| ()),
         old.graphs.report_stage(&old.who, &order.task_id, "executed").await.map(|_| ()),
         old.graphs.report_result(&old.who, &order.task_id, TaskReport::new(ended(0))).await.map(|_| ()),
@@ -219,37 +227,37 @@ pub(crate) async fn an_older_process_of_an_agent_is_refused(kind: Kind) {
     ];
     for (place, refused) in refused.into_iter().enumerate() {
         let error = refused.expect_err("it is refused");
-        // A log without lines is refused before anybody looks who speaks.
+        // A log without lines is refused before the identity is checked.
         if place != 4 {
             assert_eq!((error.refusal_code(), error.to_string().as_str()), (Some(RefusalCode::Stale), words));
         }
     }
-    // The next process of the same agent goes on where the old one was.
+    // The next process of the same agent continues its tasks.
     young.have.clone_from(&old.have);
     assert!(young.poll().await.is_empty());
-    assert_eq!(young.stage(&order.task_id, "executing").await, Applied::Duplicate);
-    assert_eq!(young.result(&order.task_id, ended(0)).await, Applied::Applied);
-    scene.act().await;
-    assert_eq!(scene.code(&run, "a").await, C::Succeeded);
+    assert_eq!(young.stage(&order.task_id, "executing").await, ChangeOutcome::Duplicate);
+    assert_eq!(young.result(&order.task_id, ended(0)).await, ChangeOutcome::Applied);
+    fixture.act().await;
+    assert_eq!(fixture.code(&run, "a").await, C::Succeeded);
 }
 
-pub(crate) async fn an_agent_of_a_token_is_nobody_elses(kind: Kind) {
-    let mut scene = Scene::open(kind).await;
+pub(crate) async fn agent_is_accessible_only_to_its_token(kind: Kind) {
+    let mut fixture = GraphFixture::open(kind).await;
     let token = Uuid::new_v4();
     let new = NewAgent { token_id: Some(token), ..new_agent("one", 1) };
-    let mut robot = scene.agent_with(new.clone()).await;
-    scene.submit(&one("")).await;
-    scene.act().await;
-    let order = robot.order().await;
+    let mut agent = fixture.agent_with(new.clone()).await;
+    fixture.submit(&one("")).await;
+    fixture.act().await;
+    let order = agent.order().await;
     for stranger in [None, Some(Uuid::new_v4())] {
-        let who = Speaker { token_id: stranger, ..robot.who };
-        let refused = scene.graphs.beat(&who, &[]).await.expect_err("it is not theirs");
+        let who = AgentIdentity { token_id: stranger, ..agent.who };
+        let refused = fixture.graphs.heartbeat(&who, &[]).await.expect_err("it is not theirs");
         assert_eq!(refused.refusal_code(), Some(RefusalCode::UnknownAgent));
-        let again = scene.graphs.register(NewAgent { token_id: stranger, ..new.clone() }).await;
-        assert_eq!(again.expect_err("it is taken").refusal_code(), Some(RefusalCode::UnknownAgent));
+        let again = fixture.graphs.register(NewAgent { token_id: stranger, ..new.clone() }).await;
+        assert_eq!(again.expect_err("it is accepted").refusal_code(), Some(RefusalCode::UnknownAgent));
     }
-    // Another agent sees nothing of its task.
-    let other = scene.agent("other", 1).await;
+    // Another agent does not see the task.
+    let other = fixture.agent("other", 1).await;
     for task in [order.task_id.as_str(), "no-such-task-001"] {
         let stage = other.graphs.report_stage(&other.who, task, "preparing").await;
         let refused = stage.expect_err("it is not theirs");
@@ -257,110 +265,114 @@ pub(crate) async fn an_agent_of_a_token_is_nobody_elses(kind: Kind) {
     }
 }
 
-/// A token that is kept, so that it has a standing.
-async fn token(scene: &Scene, project: Option<&str>) -> Uuid {
+/// Stores a token, so that it is valid.
+async fn token(fixture: &GraphFixture, project: Option<&str>) -> Uuid {
     let token = Token {
         token_id: Uuid::new_v4(),
         name: "site".to_owned(),
         role: Role::Agent,
         project_id: project.map(str::to_owned),
-        created_at: scene.now(),
+        created_at: fixture.now(),
         created_by: "ann".to_owned(),
-        expires_at: Some(scene.now() + chrono::TimeDelta::hours(1)),
+        expires_at: Some(fixture.now() + chrono::TimeDelta::hours(1)),
         revoked_at: None,
         revoked_by: None,
         last_used_at: None,
     };
     let id = token.token_id;
-    scene
-        .stage
+    fixture
+        .base
         .store
         .add_token(token, id.simple().to_string().repeat(2), None)
         .await
-        .expect("the token is kept");
+        .expect("the token is stored");
     id
 }
 
-pub(crate) async fn an_agent_comes_with_another_token_when_its_own_is_over(kind: Kind) {
-    let mut scene = Scene::open(kind).await;
-    let (first, second) = (token(&scene, None).await, token(&scene, None).await);
+pub(crate) async fn agent_registers_with_new_token_once_the_old_one_is_invalid(kind: Kind) {
+    let mut fixture = GraphFixture::open(kind).await;
+    let (first, second) = (token(&fixture, None).await, token(&fixture, None).await);
     let secret_hash = Some("7".repeat(64));
     let new = NewAgent { token_id: Some(first), secret_hash, ..new_agent("one", 1) };
-    let mut robot = scene.agent_with(new.clone()).await;
-    let run = scene.submit(&one("")).await;
-    scene.act().await;
-    let order = robot.order().await;
-    robot.stage(&order.task_id, "executing").await;
+    let mut agent = fixture.agent_with(new.clone()).await;
+    let run = fixture.submit(&one("")).await;
+    fixture.act().await;
+    let order = agent.order().await;
+    agent.stage(&order.task_id, "executing").await;
     let next = NewAgent { token_id: Some(second), boot_id: Uuid::new_v4(), ..new.clone() };
-    let still = scene.graphs.register(next.clone()).await.expect_err("the first token is good");
+    let still = fixture.graphs.register(next.clone()).await.expect_err("the first token is good");
     assert_eq!(still.refusal_code(), Some(RefusalCode::Frozen));
-    assert!(still.to_string().contains("belongs to token `site`, which is still good"), "{still}");
-    robot.beat().await;
+    assert!(still.to_string().contains("belongs to token `site`, which is still valid"), "{still}");
+    agent.beat().await;
 
-    scene
-        .stage
+    fixture
+        .base
         .store
-        .revoke_token(first, None, "ann".to_owned(), scene.engine.clock().now())
+        .revoke_token(first, None, "ann".to_owned(), fixture.engine.clock().now())
         .await
         .expect("revoked");
-    // Neither a stranger with a good token, nor one whose project is another, nor one who knows but the agent's id.
-    let bank = token(&scene, Some("bank")).await;
+    // Refused: another valid token, a token of another project, and a caller that knows only the agent's id.
+    let bank = token(&fixture, Some("bank")).await;
     let strangers = [
         NewAgent { secret_hash: None, ..next.clone() },
         NewAgent { secret_hash: Some("8".repeat(64)), ..next.clone() },
         NewAgent { token_id: Some(bank), project_id: Some("bank".to_owned()), ..next.clone() },
     ];
     for stranger in strangers {
-        let refused = scene.graphs.register(stranger).await.expect_err("it is not theirs");
+        let refused = fixture.graphs.register(stranger).await.expect_err("it is not theirs");
         assert_eq!(refused.refusal_code(), Some(RefusalCode::UnknownAgent));
     }
-    robot.beat().await;
-    let moved = scene.agent_with(next.clone()).await;
+    agent.beat().await;
+    let moved = fixture.agent_with(next.clone()).await;
     assert_eq!(
-        scene.graphs.beat(&robot.who, &[]).await.expect_err("it was").refusal_code(),
+        fixture.graphs.heartbeat(&agent.who, &[]).await.expect_err("it was").refusal_code(),
         Some(RefusalCode::UnknownAgent)
     );
-    assert_eq!(moved.result(&order.task_id, ended(0)).await, Applied::Applied, "its task is still its own");
-    scene.act().await;
-    assert_eq!(scene.code(&run, "a").await, C::Succeeded);
-    // The same when a token expires, and when it was removed long ago.
-    scene.advance(3_601);
-    let third = token(&scene, None).await;
-    scene.agent_with(NewAgent { token_id: Some(third), ..next.clone() }).await;
-    scene.stage.plain.execute("DELETE FROM {ops}.tokens").await.expect("a person may");
-    scene.agent_with(NewAgent { token_id: Some(token(&scene, None).await), ..next }).await;
+    assert_eq!(
+        moved.result(&order.task_id, ended(0)).await,
+        ChangeOutcome::Applied,
+        "its task is still its own"
+    );
+    fixture.act().await;
+    assert_eq!(fixture.code(&run, "a").await, C::Succeeded);
+    // Also after a token has expired, and after it was deleted long ago.
+    fixture.advance(3_601);
+    let third = token(&fixture, None).await;
+    fixture.agent_with(NewAgent { token_id: Some(third), ..next.clone() }).await;
+    fixture.base.plain.execute("DELETE FROM {ops}.tokens").await.expect("a person may");
+    fixture.agent_with(NewAgent { token_id: Some(token(&fixture, None).await), ..next }).await;
 }
 
-pub(crate) async fn an_agent_that_never_said_its_secret_is_bound_to_its_token(kind: Kind) {
-    let scene = Scene::open(kind).await;
-    let (first, second) = (token(&scene, None).await, token(&scene, None).await);
+pub(crate) async fn agent_without_secret_stays_bound_to_its_token(kind: Kind) {
+    let fixture = GraphFixture::open(kind).await;
+    let (first, second) = (token(&fixture, None).await, token(&fixture, None).await);
     let old = NewAgent { token_id: Some(first), ..new_agent("old", 1) };
-    scene.agent_with(old.clone()).await;
-    scene
-        .stage
+    fixture.agent_with(old.clone()).await;
+    fixture
+        .base
         .store
-        .revoke_token(first, None, "ann".to_owned(), scene.engine.clock().now())
+        .revoke_token(first, None, "ann".to_owned(), fixture.engine.clock().now())
         .await
         .expect("revoked");
-    // Whoever comes first with a secret and another token has proven nothing.
+    // The first caller with a secret and another token proves nothing.
     let taker = NewAgent { token_id: Some(second), secret_hash: Some("7".repeat(64)), ..old.clone() };
-    let refused = scene.graphs.register(taker.clone()).await.expect_err("it is not theirs");
+    let refused = fixture.graphs.register(taker.clone()).await.expect_err("it is not theirs");
     assert_eq!(refused.refusal_code(), Some(RefusalCode::UnknownAgent));
-    // Its next version says it with its own token, and may move then.
-    scene.agent_with(NewAgent { secret_hash: Some("7".repeat(64)), ..old }).await;
-    scene.agent_with(taker).await;
+    // Its next version sends the secret with its own token, and can then change the token.
+    fixture.agent_with(NewAgent { secret_hash: Some("7".repeat(64)), ..old }).await;
+    fixture.agent_with(taker).await;
 }
 
-pub(crate) async fn an_agent_of_one_project_gets_only_its_jobs(kind: Kind) {
-    let mut scene = Scene::open(kind).await;
+pub(crate) async fn project_agent_gets_only_jobs_of_its_project(kind: Kind) {
+    let mut fixture = GraphFixture::open(kind).await;
     let bound = NewAgent { project_id: Some("bank".to_owned()), ..new_agent("bank", 8) };
-    let mut robot = scene.agent_with(bound).await;
-    let shop = scene.submit(&one("")).await;
+    let mut agent = fixture.agent_with(bound).await;
+    let shop = fixture.submit(&one("")).await;
     let mut bank = ask(&one(""));
     "bank".clone_into(&mut bank.project);
-    let bank = scene.graphs.submit(bank).await.expect("the graph is taken").run_id;
-    scene.act().await;
-    let order = robot.order().await;
+    let bank = fixture.graphs.submit(bank).await.expect("the graph is accepted").run_id;
+    fixture.act().await;
+    let order = agent.order().await;
     assert_eq!(order.work.expect("it is work").run_id, bank);
-    assert_eq!(scene.code(&shop, "a").await, C::WaitingOnWorkers);
+    assert_eq!(fixture.code(&shop, "a").await, C::WaitingOnWorkers);
 }

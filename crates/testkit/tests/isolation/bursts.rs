@@ -1,4 +1,4 @@
-//! Bursts: many claimers, and every verb at once, with concurrency keys.
+//! Bursts: many claimers, and all operations at once, with concurrency keys.
 
 use crate::{Kernel, sqlstate};
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 const LONGEST: Duration = Duration::from_mins(1);
 
-/// 200 delayed runs of 30 keys that are all due.
+/// Queues 200 delayed runs of 30 keys that are all due.
 async fn queue_due_runs(kernel: &Kernel) {
     kernel
         .execute(
@@ -27,7 +27,8 @@ async fn drain(mut session: PgConnection, worker: usize, left: Arc<AtomicUsize>)
         let text = format!("SELECT run_id FROM ops.claim_next_run(p_worker_id => 'worker-{worker}')");
         let claimed = sqlx::query(AssertSqlSafe(text)).fetch_optional(&mut session).await?;
         let Some(run) = claimed.map(|row| row.get::<String, _>(0)) else {
-            // A key is left without a head where another transaction had its line: the upkeep of workers repairs it.
+            // A key may be left without a head while another transaction holds a lock; the maintenance of workers
+            // repairs it.
             if worker == 0 {
                 sqlx::query("SELECT ops.sweep(100, 20, clock_timestamp())").execute(&mut session).await?;
             }
@@ -60,16 +61,16 @@ async fn drained_by(kernel: &Kernel, claimers: usize) -> Duration {
 }
 
 #[tokio::test]
-async fn eight_claimers_drain_a_burst_of_keyed_runs() {
+async fn concurrent_claimers_finish_a_burst_of_keyed_runs() {
     let kernel = Kernel::open().await;
     let alone = drained_by(&kernel, 1).await;
     let together = drained_by(&kernel, 8).await;
-    // A generous bound for a busy machine; before, eight claimers did one run in 40 s.
+    // A generous limit for a busy machine. Before the fix, eight claimers finished one run in 40 s.
     let longest = alone * 3 + Duration::from_secs(30);
     assert!(together < longest, "one claimer took {alone:?}, eight took {together:?}");
 }
 
-/// The statements of one caller in a burst of all verbs.
+/// Returns the statements of one caller in a burst of all operations.
 fn verbs(caller: usize, round: usize) -> Vec<String> {
     let worker = format!("worker-{caller}");
     let key = |n: usize| format!("key-{}", (caller * 3 + round + n) % 6);
@@ -101,14 +102,14 @@ fn verbs(caller: usize, round: usize) -> Vec<String> {
     ]
 }
 
-/// How often two runs of one key are held, and how often a key with an open run has another head.
+/// Counts two held runs of one key, and keys with an open run but a wrong head.
 const BROKEN: &str = "SELECT (SELECT count(*) FROM (SELECT FROM ops.runs WHERE concurrency_key IS NOT NULL \
     AND claimed_by IS NOT NULL AND finished_at IS NULL GROUP BY concurrency_key HAVING count(*) > 1) d) \
     + (SELECT count(*) FROM ops.runs r LEFT JOIN ops.concurrency_keys k USING (project_id, concurrency_key) \
         WHERE r.concurrency_key IS NOT NULL AND r.gate = 'open' AND k.head_run_id IS DISTINCT FROM r.run_id)";
 
 #[tokio::test]
-async fn a_burst_of_every_verb_meets_no_deadlock() {
+async fn burst_of_all_operations_meets_no_deadlock() {
     let kernel = Kernel::open().await;
     let mut tasks = Vec::new();
     for caller in 0..8 {
@@ -119,7 +120,7 @@ async fn a_burst_of_every_verb_meets_no_deadlock() {
                     if let Err(error) = sqlx::raw_sql(AssertSqlSafe(text.clone())).execute(&mut session).await
                     {
                         let state = sqlstate(&error);
-                        // A run that another caller retried or ended first.
+                        // Another caller retried or ended the run first.
                         assert_eq!(state.as_deref(), Some("TM009"), "{text}: {error}");
                     }
                 }
@@ -133,7 +134,7 @@ async fn a_burst_of_every_verb_meets_no_deadlock() {
     for task in tasks {
         task.await.unwrap();
     }
-    // Everything that was queued comes to its end: nothing is stuck behind a key.
+    // Every queued run ends: none is stuck behind a key.
     for _ in 0..600 {
         kernel.execute("SELECT ops.sweep(500, 20, clock_timestamp() + interval '10 seconds')").await;
         match kernel.claim("last", "").await {

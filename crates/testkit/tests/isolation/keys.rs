@@ -5,7 +5,7 @@ use crate::Kernel;
 const INSERT: &str = "INSERT INTO ops.runs (run_id, project_id, env_id, concurrency_key) VALUES";
 
 #[tokio::test]
-async fn plain_inserts_with_one_key_run_one_after_the_other() {
+async fn plain_inserts_with_one_key_run_one_at_a_time() {
     let kernel = Kernel::open().await;
     for run in ["run-a", "run-b"] {
         kernel.execute(&format!("{INSERT} ('{run}', 'shop', 'shop/staging', 'deploy')")).await;
@@ -23,7 +23,7 @@ async fn plain_inserts_with_one_key_run_one_after_the_other() {
 }
 
 #[tokio::test]
-async fn the_key_of_a_held_run_cannot_be_changed() {
+async fn key_of_a_held_run_cannot_be_changed() {
     let kernel = Kernel::open().await;
     let held = kernel.queue(", p_concurrency_key => 'deploy'").await;
     let next = kernel.queue(", p_concurrency_key => 'deploy'").await;
@@ -37,13 +37,13 @@ async fn the_key_of_a_held_run_cannot_be_changed() {
         "TM008"
     );
     kernel.execute(&format!("SELECT ops.finish_run('{held}', 'success')")).await;
-    // PostgreSQL reports an error before it lets the row go: then the key has no head until the sweep.
+    // PostgreSQL reports an error before it releases the row, so the key can be without a head until the sweep.
     kernel.execute("SELECT ops.sweep()").await;
     assert_eq!(kernel.claim("worker", "").await, Some(next));
 }
 
 #[tokio::test]
-async fn a_queued_run_that_changes_its_key_passes_the_old_one_on() {
+async fn queued_run_that_changes_its_key_passes_the_old_one_on() {
     let kernel = Kernel::open().await;
     let first = kernel.queue(", p_concurrency_key => 'deploy'").await;
     let second = kernel.queue(", p_concurrency_key => 'deploy'").await;
@@ -58,7 +58,7 @@ async fn a_queued_run_that_changes_its_key_passes_the_old_one_on() {
 }
 
 #[tokio::test]
-async fn keys_that_bypassed_the_triggers_are_repaired() {
+async fn keys_written_without_triggers_are_repaired() {
     let kernel = Kernel::open().await;
     let held = kernel.queue(", p_concurrency_key => 'deploy'").await;
     let next = kernel.queue(", p_concurrency_key => 'deploy'").await;
@@ -82,20 +82,20 @@ async fn keys_that_bypassed_the_triggers_are_repaired() {
 }
 
 #[tokio::test]
-async fn sqlite_keys_that_lost_their_head_are_repaired() {
-    use tidemill_testkit::door::{Kind, Stage, at, request};
-    let stage = Stage::open(Kind::Sqlite).await;
+async fn sqlite_keys_without_a_head_are_repaired() {
+    use tidemill_testkit::interface::{Fixture, Kind, at, request};
+    let fixture = Fixture::open(Kind::Sqlite).await;
     let keyed = || tidemill_core::run::QueueRun { concurrency_key: Some("deploy".to_owned()), ..request() };
-    let first = stage.queue(keyed(), at(0)).await;
-    let second = stage.queue(keyed(), at(1)).await;
+    let first = fixture.queue(keyed(), at(0)).await;
+    let second = fixture.queue(keyed(), at(1)).await;
     let text = "UPDATE concurrency_keys SET head_run_id = 'run-gone'";
-    assert_eq!(stage.plain.execute(text).await.ok(), Some(1));
+    assert_eq!(fixture.plain.execute(text).await.ok(), Some(1));
     let text = format!("UPDATE runs SET gate = 'key' WHERE run_id = '{first}'");
-    assert_eq!(stage.plain.execute(&text).await.ok(), Some(1));
-    assert_eq!(stage.claim("worker-001", at(2)).await, None);
-    assert_eq!(stage.store.repair_keys(10).await.unwrap(), 1);
-    assert_eq!(stage.claim_id("worker-001", at(3)).await, Some(first.clone()));
-    assert_eq!(stage.claim("worker-002", at(3)).await, None);
-    stage.succeed(&first, at(4)).await;
-    assert_eq!(stage.claim_id("worker-002", at(5)).await, Some(second));
+    assert_eq!(fixture.plain.execute(&text).await.ok(), Some(1));
+    assert_eq!(fixture.claim("worker-001", at(2)).await, None);
+    assert_eq!(fixture.store.repair_keys(10).await.unwrap(), 1);
+    assert_eq!(fixture.claim_id("worker-001", at(3)).await, Some(first.clone()));
+    assert_eq!(fixture.claim("worker-002", at(3)).await, None);
+    fixture.succeed(&first, at(4)).await;
+    assert_eq!(fixture.claim_id("worker-002", at(5)).await, Some(second));
 }

@@ -1,12 +1,12 @@
-//! Rows that somebody has locked, and rows that cannot be swept.
+//! Locked rows, and rows that cannot be swept.
 
 use crate::Kernel;
 use sqlx::AssertSqlSafe;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Far longer than a statement takes on a busy machine. The open transaction lasts until the test ends it.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Much longer than a statement takes on a busy machine. The open transaction lasts until the test ends it.
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 async fn open_transaction(kernel: &Kernel, text: &str) -> sqlx::PgConnection {
     let mut session = kernel.session().await;
@@ -20,7 +20,7 @@ async fn commit(mut session: sqlx::PgConnection) {
 }
 
 #[tokio::test]
-async fn a_sweep_does_not_wait_for_a_key_in_an_open_transaction() {
+async fn sweep_does_not_wait_for_a_key_in_an_open_transaction() {
     let kernel = Kernel::open().await;
     let keyed = kernel.queue(", p_concurrency_key => 'deploy'").await;
     let other = kernel.queue("").await;
@@ -43,7 +43,7 @@ async fn a_sweep_does_not_wait_for_a_key_in_an_open_transaction() {
     let sweep = "SELECT ops.sweep(100, 20, clock_timestamp() + interval '1 minute')";
     let claim = "SELECT ops.claim_next_run('worker', p_now => clock_timestamp() + interval '1 minute')";
     for text in [sweep, claim] {
-        timeout(PATIENCE, kernel.execute(text)).await.unwrap_or_else(|_| panic!("{text} waits for the key"));
+        timeout(TIMEOUT, kernel.execute(text)).await.unwrap_or_else(|_| panic!("{text} waits for the key"));
     }
     assert_eq!(kernel.of_run("end_cause", &other).await.as_deref(), Some("stale"));
     assert_eq!(kernel.of_run("status", &keyed).await.as_deref(), Some("claimed"), "its key is not free");
@@ -55,13 +55,13 @@ async fn a_sweep_does_not_wait_for_a_key_in_an_open_transaction() {
 }
 
 #[tokio::test]
-async fn a_run_that_cannot_be_swept_costs_only_itself() {
+async fn unsweepable_run_does_not_stop_the_sweep() {
     let kernel = Kernel::open().await;
     let bad = kernel.queue("").await;
     kernel.claim("worker", ", p_lease_secs => 1").await.unwrap();
     let other = kernel.queue("").await;
     kernel.claim("worker", ", p_lease_secs => 1").await.unwrap();
-    // An event that went past the triggers: the number of the run's next event is taken.
+    // An event inserted without triggers: the number of the run's next event is taken.
     kernel
         .execute(&format!(
             "BEGIN; SET LOCAL session_replication_role = replica; \
@@ -75,13 +75,13 @@ async fn a_run_that_cannot_be_swept_costs_only_itself() {
     let noted =
         format!("SELECT message FROM ops.run_events WHERE run_id = '{bad}' ORDER BY seq DESC LIMIT 1");
     assert_eq!(kernel.value(&noted).await.as_deref(), Some("Sweep failed"));
-    // Its count of events was repaired: the next look ends it.
+    // Its event counter was repaired: the next sweep ends it.
     kernel.execute("SELECT ops.sweep(100, 20, clock_timestamp() + interval '10 minutes')").await;
     assert_eq!(kernel.of_run("end_cause", &bad).await.as_deref(), Some("stale"));
 }
 
 #[tokio::test]
-async fn a_beat_does_not_wait_for_a_locked_run() {
+async fn heartbeat_does_not_wait_for_a_locked_run() {
     let kernel = Kernel::open().await;
     let boot = "'00000000-0000-4000-8000-000000000001'";
     kernel.execute(&format!("SELECT ops.register_worker({boot}, 'worker', 'host', 1, '{{}}', '1')")).await;
@@ -96,7 +96,7 @@ async fn a_beat_does_not_wait_for_a_locked_run() {
     for minutes in [2, 6] {
         let at = format!("clock_timestamp() + interval '{minutes} minutes'");
         let beat = format!("SELECT ops.beat_worker({boot}, {ids}, {at})");
-        timeout(PATIENCE, kernel.execute(&beat)).await.expect("the beat waits for the locked run");
+        timeout(TIMEOUT, kernel.execute(&beat)).await.expect("the beat waits for the locked run");
     }
     let left = format!(
         "SELECT lease_until > clock_timestamp() + interval '10 minutes' FROM ops.runs \
@@ -105,7 +105,7 @@ async fn a_beat_does_not_wait_for_a_locked_run() {
     );
     assert_eq!(kernel.value(&left).await.as_deref(), Some("true"), "the lease of the other run is renewed");
     commit(session).await;
-    // The lease of the locked run is over by now, but its worker said that it lives.
+    // The lease of the locked run has expired, but its worker sent a heartbeat.
     kernel.execute("SELECT ops.sweep(100, 20, clock_timestamp() + interval '6 minutes 5 seconds')").await;
     for run in &runs {
         assert_eq!(kernel.of_run("finished_at", run).await, None, "run {run} was taken away");

@@ -1,14 +1,14 @@
-//! What PostgreSQL would accept and Rust cannot read, and reports that nobody may make.
+//! Values that PostgreSQL accepts and Rust cannot read, and forbidden reports.
 
 use crate::Kernel;
 
-/// A document nested so many levels deep.
+/// Returns a document with this nesting depth.
 fn nested(levels: usize) -> String {
     format!("{{\"a\": {}1{}}}", "[".repeat(levels - 1), "]".repeat(levels - 1))
 }
 
 #[tokio::test]
-async fn functions_refuse_what_rust_cannot_read() {
+async fn functions_refuse_values_that_rust_cannot_read() {
     let kernel = Kernel::open().await;
     let queue = |more: &str| format!("SELECT ops.queue_run('shop', 'staging', NULL, NULL, {more})");
     let run = kernel.queue("").await;
@@ -43,7 +43,7 @@ async fn functions_refuse_what_rust_cannot_read() {
             "{state}: {text}"
         );
     }
-    // The bounds themselves are accepted, and large numbers that lose nothing.
+    // The limits themselves are accepted, and large numbers without loss.
     for text in [
         queue(&format!("p_metadata => '{}'", nested(64))),
         queue(
@@ -56,7 +56,7 @@ async fn functions_refuse_what_rust_cannot_read() {
 }
 
 #[tokio::test]
-async fn plain_statements_are_refused_what_rust_cannot_read() {
+async fn plain_statements_refuse_values_that_rust_cannot_read() {
     let kernel = Kernel::open().await;
     let run = kernel.queue("").await;
     let insert = |columns: &str, values: &str| {
@@ -101,7 +101,7 @@ async fn plain_statements_are_refused_what_rust_cannot_read() {
 }
 
 #[tokio::test]
-async fn a_row_that_is_bad_already_can_still_be_ended() {
+async fn existing_unreadable_row_can_still_be_ended() {
     let kernel = Kernel::open().await;
     kernel
         .execute(
@@ -122,7 +122,7 @@ async fn a_row_that_is_bad_already_can_still_be_ended() {
 }
 
 #[tokio::test]
-async fn a_plain_event_gets_its_number_and_the_run_goes_on_from_it() {
+async fn plain_event_insert_continues_the_numbering() {
     let kernel = Kernel::open().await;
     let run = kernel.queue("").await;
     kernel.claim("worker", "").await.unwrap();
@@ -143,7 +143,7 @@ async fn a_plain_event_gets_its_number_and_the_run_goes_on_from_it() {
 }
 
 #[tokio::test]
-async fn a_worker_cannot_finish_a_graph_or_a_sync() {
+async fn worker_cannot_finish_a_graph_or_a_sync() {
     let kernel = Kernel::open().await;
     for lane in ["graph", "sync"] {
         let run = kernel.queue("").await;
@@ -165,13 +165,13 @@ async fn a_worker_cannot_finish_a_graph_or_a_sync() {
         kernel
             .execute(&format!("SELECT ops.finish_run('{run}', 'cancelled', '{{\"reason\": \"enough\"}}')"))
             .await;
-        assert_eq!(kernel.of_run("finished_at", &run).await, None, "its parts are asked to stop first");
+        assert_eq!(kernel.of_run("finished_at", &run).await, None, "its jobs are requested to stop first");
         kernel.execute(&format!("SELECT ops.finish_run('{other}', 'success')")).await;
     }
 }
 
 #[tokio::test]
-async fn a_repeated_report_with_a_wrong_epoch_is_stale() {
+async fn repeated_report_with_a_wrong_epoch_is_stale() {
     let kernel = Kernel::open().await;
     let run = kernel.queue("").await;
     kernel.claim("worker", "").await.unwrap();

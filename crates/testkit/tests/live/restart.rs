@@ -1,19 +1,19 @@
-//! A database that goes away and comes back under open streams.
+//! A database restart under open streams.
 
 use std::time::Duration;
 
 use tidemill_core::RunId;
 use tidemill_store::{Class, Holder};
 use tidemill_testkit::cluster::{Cluster, Durability, Options, Shutdown};
-use tidemill_testkit::door::{Stage, at, info};
+use tidemill_testkit::interface::{Fixture, at, info};
 
-use crate::Scene;
+use crate::LiveFixture;
 
-/// Appends under a key until the database has it: asked twice, it is one event.
-async fn keep_saying(scene: &Scene, run: &RunId, number: usize) {
+/// Appends an event under a key until the database has stored it.
+async fn append_until_stored(fixture: &LiveFixture, run: &RunId, number: usize) {
     loop {
         let event = info(&number.to_string()).keyed(number.to_string());
-        match scene.stage.store.append_events(run.clone(), vec![event], Holder::default(), Some(at(1))).await
+        match fixture.base.store.append_events(run.clone(), vec![event], Holder::default(), Some(at(1))).await
         {
             Ok(ids) => {
                 assert!(ids[0].is_some(), "the run is held");
@@ -28,42 +28,42 @@ async fn keep_saying(scene: &Scene, run: &RunId, number: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn streams_outlive_a_restart_and_a_crash_of_the_database() {
+async fn streams_survive_restart_and_crash_of_the_database() {
     let options = Options { durability: Durability::Full, ..Options::default() };
     let mut cluster = tokio::task::spawn_blocking(move || Cluster::start(&options))
         .await
         .expect("the task ends")
         .expect("a server starts");
-    let stage = Stage::open_on(&cluster.url("postgres")).await;
-    stage.store.create_project("shop", vec!["staging".to_owned()], None).await.expect("a project");
-    let scene = Scene::on(stage);
-    let run = scene.running("shop").await;
-    let mut all = scene.tap("/v1/stream?after=0", None).await;
-    let mut one = scene.tap(&format!("/v1/runs/{run}/stream"), None).await;
-    all.places(3).await;
-    one.places(3).await;
+    let base = Fixture::open_on(&cluster.url("postgres")).await;
+    base.store.create_project("shop", vec!["staging".to_owned()], None).await.expect("a project");
+    let fixture = LiveFixture::on(base);
+    let run = fixture.running("shop").await;
+    let mut all = fixture.reader("/v1/stream?after=0", None).await;
+    let mut one = fixture.reader(&format!("/v1/runs/{run}/stream"), None).await;
+    all.positions(3).await;
+    one.positions(3).await;
     let mut number = 0;
     for shutdown in [Shutdown::Fast, Shutdown::Immediate, Shutdown::Immediate] {
         let writing = async {
             for _ in 0..30 {
-                keep_saying(&scene, &run, number).await;
+                append_until_stored(&fixture, &run, number).await;
                 number += 1;
             }
         };
         let restarting = tokio::task::spawn_blocking(move || {
             std::thread::sleep(Duration::from_millis(40));
-            cluster.restart(shutdown).expect("the server comes back");
+            cluster.restart(shutdown).expect("the server restarts");
             cluster
         });
         let ((), back) = tokio::join!(writing, restarting);
         cluster = back.expect("the task ends");
-        for tap in [&mut all, &mut one] {
+        for reader in [&mut all, &mut one] {
             for seq in number - 30..number {
-                assert_eq!(tap.next().await.1.message, seq.to_string());
+                assert_eq!(reader.next().await.1.message, seq.to_string());
             }
         }
     }
-    all.silent().await;
-    one.silent().await;
-    scene.stage.close().await;
+    all.check_silent().await;
+    one.check_silent().await;
+    fixture.base.close().await;
 }

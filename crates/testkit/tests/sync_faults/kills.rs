@@ -1,104 +1,106 @@
-//! Processes that die at any point. A killed task leaves what a killed process leaves: nothing is given back.
+//! Processes that die at any point. A killed task, like a killed process, releases nothing.
 
 use tidemill_core::sync::SyncState;
-use tidemill_supplier::{Change, What};
-use tidemill_testkit::door::Kind;
-use tidemill_testkit::mill::Mill;
+use tidemill_supplier::{Change, ChangeKind};
+use tidemill_testkit::interface::Kind;
+use tidemill_testkit::sync_fixture::SyncFixture;
 
-use crate::ground::{Crew, Dice, Role, good, mill, planned, until};
+use crate::fixture::{Rng, Role, RoleSet, fixture, planned, succeeded, until};
 
 /// Syncs in one test.
 const ROUNDS: u64 = 3;
 
-/// Lets something happen at the source, so that each sync has something to bring.
-fn disturb(mill: &Mill, round: u64) {
-    for (what, count) in [(What::Price, 150), (What::Media, 50), (What::Add, 20), (What::Vanish, 20)] {
-        mill.supplier.handle.change(&Change::some(what, count, round)).expect("stones change");
+/// Changes the source, so that each sync has something to do.
+fn change_source(fixture: &SyncFixture, round: u64) {
+    for (what, count) in
+        [(ChangeKind::Price, 150), (ChangeKind::Media, 50), (ChangeKind::Add, 20), (ChangeKind::Vanish, 20)]
+    {
+        fixture.supplier.handle.change(&Change::random(what, count, round)).expect("stones change");
     }
 }
 
-pub(crate) async fn schedulers_are_killed(kind: Kind) {
-    let (mut dice, mill) = (Dice::thrown(), mill(kind).await);
-    let mut crew = Crew::whole(&mill.syncs);
+pub(crate) async fn sync_survives_killed_schedulers(kind: Kind) {
+    let (mut dice, fixture) = (Rng::seeded(), fixture(kind).await);
+    let mut roles = RoleSet::full(&fixture.syncs);
     for round in 0..ROUNDS {
-        let run = mill.queue(true).await;
-        // A request may lose three schedulers; here it loses two, in the middle of claim, scan and commit.
+        let run = fixture.queue(true).await;
+        // A request may lose three schedulers; here it loses two, during claim, scan and commit.
         for _ in 0..2 {
             dice.pause(150).await;
-            crew.kill_one(Role::Scheduler);
+            roles.kill_one(Role::Scheduler);
         }
-        good(&mill, &run).await;
-        mill.check_equal().await;
-        disturb(&mill, round);
+        succeeded(&fixture, &run).await;
+        fixture.check_equal().await;
+        change_source(&fixture, round);
     }
-    crew.stop().await;
+    roles.stop().await;
 }
 
-pub(crate) async fn workers_are_killed(kind: Kind) {
-    let (mut dice, mill) = (Dice::thrown(), mill(kind).await);
-    let mut crew = Crew::whole(&mill.syncs);
+pub(crate) async fn sync_survives_killed_workers(kind: Kind) {
+    let (mut dice, fixture) = (Rng::seeded(), fixture(kind).await);
+    let mut roles = RoleSet::full(&fixture.syncs);
     for round in 0..ROUNDS {
-        let run = mill.queue(true).await;
-        planned(&mill, &run).await;
-        // A page may lose five workers before it counts as deadly. There are two, and four die.
+        let run = fixture.queue(true).await;
+        planned(&fixture, &run).await;
+        // A page may lose five workers before it counts as poisonous. There are two, and four die.
         for _ in 0..4 {
             dice.pause(200).await;
-            crew.kill_one(Role::Worker);
+            roles.kill_one(Role::Worker);
         }
-        let sync = good(&mill, &run).await;
+        let sync = succeeded(&fixture, &run).await;
         assert!(sync.expected_workers > 4, "{sync:?}");
-        mill.check_equal().await;
-        disturb(&mill, round);
+        fixture.check_equal().await;
+        change_source(&fixture, round);
     }
-    crew.stop().await;
+    roles.stop().await;
 }
 
-pub(crate) async fn consolidators_are_killed(kind: Kind) {
-    let (mut dice, mill) = (Dice::thrown(), mill(kind).await);
-    let mut crew = Crew::whole(&mill.syncs);
+pub(crate) async fn sync_survives_killed_consolidators(kind: Kind) {
+    let (mut dice, fixture) = (Rng::seeded(), fixture(kind).await);
+    let mut roles = RoleSet::full(&fixture.syncs);
     for round in 0..ROUNDS {
-        let run = mill.queue(true).await;
-        let sync = planned(&mill, &run).await;
-        // A consolidation may lose three; here both that there are die at once, and later one more.
+        let run = fixture.queue(true).await;
+        let sync = planned(&fixture, &run).await;
+        // A consolidation may lose three; here both die at once, and later one more.
         for count in [2, 1] {
             until("consolidation begins", || async {
-                let now = mill.stage.store.sync(sync.run_id.to_string()).await.expect("the sync is read");
+                let now = fixture.base.store.sync(sync.run_id.to_string()).await.expect("the sync is read");
                 now.state != SyncState::Created && now.state != SyncState::WorkersRunning
             })
             .await;
             dice.pause(60).await;
             for _ in 0..count {
-                crew.kill_one(Role::Consolidator);
+                roles.kill_one(Role::Consolidator);
             }
         }
-        good(&mill, &run).await;
-        mill.check_equal().await;
-        disturb(&mill, round);
+        succeeded(&fixture, &run).await;
+        fixture.check_equal().await;
+        change_source(&fixture, round);
     }
-    crew.stop().await;
+    roles.stop().await;
 }
 
-pub(crate) async fn all_roles_are_killed_at_once(kind: Kind) {
-    let (mut dice, mill) = (Dice::thrown(), mill(kind).await);
-    let mut crew = Crew::whole(&mill.syncs);
+pub(crate) async fn sync_survives_the_death_of_all_roles(kind: Kind) {
+    let (mut dice, fixture) = (Rng::seeded(), fixture(kind).await);
+    let mut roles = RoleSet::full(&fixture.syncs);
     for round in 0..ROUNDS {
-        let run = mill.queue(true).await;
+        let run = fixture.queue(true).await;
         for _ in 0..2 {
             dice.pause(700).await;
-            crew.kill_all();
+            roles.kill_all();
         }
-        good(&mill, &run).await;
-        mill.check_equal().await;
-        disturb(&mill, round);
-        let run = mill.queue(false).await;
+        succeeded(&fixture, &run).await;
+        fixture.check_equal().await;
+        change_source(&fixture, round);
+        let run = fixture.queue(false).await;
         dice.pause(300).await;
-        crew.kill_all();
-        good(&mill, &run).await;
-        disturb(&mill, round + 100);
+        roles.kill_all();
+        succeeded(&fixture, &run).await;
+        change_source(&fixture, round + 100);
     }
-    // What vanished since is gone after a full sync.
-    let last = mill.queue(true).await;
-    good(&mill, &last).await;
-    mill.check_equal().await;
-    crew.stop().await;
+    // A full sync finds the stones that vanished since.
+    let last = fixture.queue(true).await;
+    succeeded(&fixture, &last).await;
+    fixture.check_equal().await;
+    roles.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Messages that come twice, late and out of order, under every generation.
+//! Messages that arrive twice, late and unordered, with every generation.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -10,16 +10,17 @@ use tidemill_core::run::RunState;
 use tidemill_core::sync::SyncState;
 use tidemill_engine::sync::{PagerOptions, Syncs};
 use tidemill_store::Queue as _;
-use tidemill_testkit::door::Kind;
-use tidemill_testkit::mill::{Mill, Offsets};
+use tidemill_testkit::interface::Kind;
+use tidemill_testkit::sync_fixture::{Offsets, SyncFixture};
 use tokio::time::sleep;
 
-use crate::ground::{
-    Crew, Dice, Role, check_marked_once, drained, ended, good, mill, planned, stored, until,
+use crate::fixture::{
+    Rng, Role, RoleSet, check_watermark_moved_once, drained, ended, fixture, planned, stored, succeeded,
+    until,
 };
 
-/// Sends a message once more, as if a broker had lost count.
-async fn again(mill: &Mill, message: &Message, generation: i32, offset: Option<u64>) {
+/// Sends a message again, like a broker that lost track.
+async fn resend(fixture: &SyncFixture, message: &Message, generation: i32, offset: Option<u64>) {
     let mut body = message.body.clone();
     if let Some(offset) = offset {
         body["offset"] = offset.into();
@@ -31,111 +32,111 @@ async fn again(mill: &Mill, message: &Message, generation: i32, offset: Option<u
     };
     let mut sent = NewMessage::new(&message.queue, id, message.group.clone(), body);
     (sent.generation, sent.run_id) = (generation, message.run_id.clone());
-    mill.stage.store.send(vec![sent], None).await.expect("it is sent");
+    fixture.base.store.send(vec![sent], None).await.expect("it is sent");
 }
 
-async fn peek(mill: &Mill, queue: &str) -> Vec<Message> {
-    mill.stage.store.peek(queue.to_owned(), 500, None).await.expect("the queue is looked at")
+async fn peek(fixture: &SyncFixture, queue: &str) -> Vec<Message> {
+    fixture.base.store.peek(queue.to_owned(), 500, None).await.expect("the queue is read")
 }
 
-/// What must not change after the end.
-async fn picture(mill: &Mill, sync: &Sync) -> String {
-    let sync = mill.stage.store.sync(sync.run_id.to_string()).await.expect("the sync is read");
+/// Returns the state that must not change after the end.
+async fn state_text(fixture: &SyncFixture, sync: &Sync) -> String {
+    let sync = fixture.base.store.sync(sync.run_id.to_string()).await.expect("the sync is read");
     let sync = Sync { updated_at: sync.started_at, ..sync };
-    let partitions = mill.stage.store.partitions(sync.run_id).await.expect("the partitions are read");
-    let feed = mill.stage.store.feed(sync.feed.clone()).await.expect("the feed is read");
+    let partitions = fixture.base.store.partitions(sync.run_id).await.expect("the partitions are read");
+    let feed = fixture.base.store.feed(sync.feed.clone()).await.expect("the feed is read");
     format!("{sync:?} {partitions:?} {:?}", feed.watermark)
 }
 
-/// While the sync runs, everything that was ever seen in the queues is sent again, at other places too.
-pub(crate) async fn pages_come_twice_late_and_out_of_order(kind: Kind) {
-    let (mut dice, mill) = (Dice::thrown(), mill(kind).await);
-    let crew = Crew::of(&mill.syncs, &[Role::Scheduler]);
-    let run = mill.queue(true).await;
-    let sync = planned(&mill, &run).await;
-    let offsets = Offsets::watch(&mill, &sync);
-    let mut seen = peek(&mill, WORK_ITEMS).await;
+/// During the sync, every message ever seen in the queues is sent again, also with other offsets.
+pub(crate) async fn repeated_late_and_unordered_page_messages_are_safe(kind: Kind) {
+    let (mut dice, fixture) = (Rng::seeded(), fixture(kind).await);
+    let roles = RoleSet::of(&fixture.syncs, &[Role::Scheduler]);
+    let run = fixture.queue(true).await;
+    let sync = planned(&fixture, &run).await;
+    let offsets = Offsets::watch(&fixture, &sync);
+    let mut seen = peek(&fixture, WORK_ITEMS).await;
     for message in &seen {
-        again(&mill, message, 900, None).await;
-        again(&mill, message, 901, None).await;
-        // A place that is not reached yet, and one that no page begins at.
-        again(&mill, message, 902, Some(30)).await;
-        again(&mill, message, 903, Some(7)).await;
+        resend(&fixture, message, 900, None).await;
+        resend(&fixture, message, 901, None).await;
+        // An offset that is not reached yet, and one at which no page begins.
+        resend(&fixture, message, 902, Some(30)).await;
+        resend(&fixture, message, 903, Some(7)).await;
     }
-    let mut crew = crew;
+    let mut roles = roles;
     for role in [Role::Worker, Role::Worker, Role::Consolidator, Role::Consolidator] {
-        crew.start(role);
+        roles.start(role);
     }
     let mut generation = 1_000;
     loop {
-        let now = mill.stage.store.sync(sync.run_id.to_string()).await.expect("the sync is read");
+        let now = fixture.base.store.sync(sync.run_id.to_string()).await.expect("the sync is read");
         if now.state == SyncState::Completed || now.state == SyncState::Failed {
             break;
         }
-        seen.extend(peek(&mill, WORK_ITEMS).await);
-        seen.extend(peek(&mill, WORK_DONE).await);
-        seen.extend(peek(&mill, CONSOLIDATE).await);
+        seen.extend(peek(&fixture, WORK_ITEMS).await);
+        seen.extend(peek(&fixture, WORK_DONE).await);
+        seen.extend(peek(&fixture, CONSOLIDATE).await);
         for _ in 0..5 {
             let place = usize::try_from(dice.below(seen.len() as u64)).unwrap_or(0);
             generation += 1;
-            again(&mill, &seen[place].clone(), generation, None).await;
+            resend(&fixture, &seen[place].clone(), generation, None).await;
         }
         sleep(Duration::from_millis(5)).await;
     }
-    let done = good(&mill, &run).await;
+    let done = succeeded(&fixture, &run).await;
     assert_eq!(done.consolidation_processed, 2_000, "each stone is counted once");
-    assert_eq!(stored(&mill, &done).await, 2_000, "each stone is stored once");
-    mill.check_equal().await;
+    assert_eq!(stored(&fixture, &done).await, 2_000, "each stone is stored once");
+    fixture.check_equal().await;
     for queue in [WORK_ITEMS, WORK_DONE, CONSOLIDATE] {
-        drained(&mill, queue).await;
+        drained(&fixture, queue).await;
     }
-    good(&mill, &run).await;
+    succeeded(&fixture, &run).await;
     offsets.check().await;
-    crew.stop().await;
+    roles.stop().await;
 }
 
 /// Two workers fetch the same page at the same time: one of them commits.
-pub(crate) async fn one_page_comes_to_two_workers_at_once(kind: Kind) {
-    let mill = mill(kind).await;
-    let mut crew = Crew::of(&mill.syncs, &[Role::Scheduler]);
-    let run = mill.queue(true).await;
-    let sync = planned(&mill, &run).await;
-    let offsets = Offsets::watch(&mill, &sync);
-    for message in peek(&mill, WORK_ITEMS).await {
-        again(&mill, &message, 900, None).await;
+pub(crate) async fn page_delivered_to_two_workers_is_stored_once(kind: Kind) {
+    let fixture = fixture(kind).await;
+    let mut roles = RoleSet::of(&fixture.syncs, &[Role::Scheduler]);
+    let run = fixture.queue(true).await;
+    let sync = planned(&fixture, &run).await;
+    let offsets = Offsets::watch(&fixture, &sync);
+    for message in peek(&fixture, WORK_ITEMS).await {
+        resend(&fixture, &message, 900, None).await;
     }
-    // Long enough that both are between guard and commit together.
-    mill.supplier.handle.behave(|behaviour| behaviour.latency_ms = 300);
+    // Long enough that both are between guard and commit at the same time.
+    fixture.supplier.handle.behave(|behaviour| behaviour.latency_ms = 300);
     for role in [Role::Worker, Role::Worker, Role::Consolidator] {
-        crew.start(role);
+        roles.start(role);
     }
     until("one page is in two hands", || async {
-        let messages = peek(&mill, WORK_ITEMS).await;
+        let messages = peek(&fixture, WORK_ITEMS).await;
         let held: Vec<_> =
             messages.iter().filter(|message| message.state == MessageState::InFlight).collect();
         let ids: HashSet<_> = held.iter().map(|message| &message.message_id).collect();
         ids.len() < held.len()
     })
     .await;
-    mill.supplier.handle.behave(|behaviour| behaviour.latency_ms = 3);
-    let done = good(&mill, &run).await;
-    assert_eq!((done.consolidation_processed, stored(&mill, &done).await), (2_000, 2_000));
-    mill.check_equal().await;
+    fixture.supplier.handle.behave(|behaviour| behaviour.latency_ms = 3);
+    let done = succeeded(&fixture, &run).await;
+    assert_eq!((done.consolidation_processed, stored(&fixture, &done).await), (2_000, 2_000));
+    fixture.check_equal().await;
     offsets.check().await;
-    crew.stop().await;
+    roles.stop().await;
 }
 
-pub(crate) async fn what_comes_after_the_end_changes_nothing(kind: Kind) {
-    let mill = mill(kind).await;
-    let mut crew = Crew::of(&mill.syncs, &[Role::Scheduler]);
-    let run = mill.queue(true).await;
-    let sync = planned(&mill, &run).await;
-    let mut seen = peek(&mill, WORK_ITEMS).await;
+pub(crate) async fn messages_after_completion_change_nothing(kind: Kind) {
+    let fixture = fixture(kind).await;
+    let mut roles = RoleSet::of(&fixture.syncs, &[Role::Scheduler]);
+    let run = fixture.queue(true).await;
+    let sync = planned(&fixture, &run).await;
+    let mut seen = peek(&fixture, WORK_ITEMS).await;
     for role in [Role::Worker, Role::Consolidator] {
-        crew.start(role);
+        roles.start(role);
     }
-    let done = good(&mill, &run).await;
-    let before = picture(&mill, &done).await;
+    let done = succeeded(&fixture, &run).await;
+    let before = state_text(&fixture, &done).await;
     let order = Body::Consolidate(tidemill_core::message::Consolidate {
         run_id: sync.run_id,
         trace_id: sync.trace_id.clone(),
@@ -148,77 +149,76 @@ pub(crate) async fn what_comes_after_the_end_changes_nothing(kind: Kind) {
     seen.push(Message { queue: CONSOLIDATE.to_owned(), body, ..model });
     for generation in 5..8 {
         for message in &seen {
-            again(&mill, message, generation, None).await;
+            resend(&fixture, message, generation, None).await;
         }
     }
     for queue in [WORK_ITEMS, WORK_DONE, CONSOLIDATE] {
-        drained(&mill, queue).await;
+        drained(&fixture, queue).await;
     }
-    assert_eq!(picture(&mill, &done).await, before);
-    check_marked_once(&mill, &done).await;
-    mill.check_equal().await;
-    crew.stop().await;
+    assert_eq!(state_text(&fixture, &done).await, before);
+    check_watermark_moved_once(&fixture, &done).await;
+    fixture.check_equal().await;
+    roles.stop().await;
 }
 
-pub(crate) async fn what_comes_after_a_failure_changes_nothing(kind: Kind) {
-    let mill = mill(kind).await;
-    let mut crew = Crew::of(&mill.syncs, &[Role::Scheduler]);
-    let run = mill.queue(true).await;
-    let sync = planned(&mill, &run).await;
-    let seen = peek(&mill, WORK_ITEMS).await;
-    mill.supplier.handle.behave(|behaviour| behaviour.html = true);
+pub(crate) async fn messages_after_a_failure_change_nothing(kind: Kind) {
+    let fixture = fixture(kind).await;
+    let mut roles = RoleSet::of(&fixture.syncs, &[Role::Scheduler]);
+    let run = fixture.queue(true).await;
+    let sync = planned(&fixture, &run).await;
+    let seen = peek(&fixture, WORK_ITEMS).await;
+    fixture.supplier.handle.behave(|behaviour| behaviour.html = true);
     for role in [Role::Worker, Role::Consolidator] {
-        crew.start(role);
+        roles.start(role);
     }
-    assert_eq!(ended(&mill, &run).await.status, RunState::Failed);
-    drained(&mill, WORK_ITEMS).await;
-    mill.supplier.handle.behave(|behaviour| behaviour.html = false);
-    let before = picture(&mill, &sync).await;
+    assert_eq!(ended(&fixture, &run).await.status, RunState::Failed);
+    drained(&fixture, WORK_ITEMS).await;
+    fixture.supplier.handle.behave(|behaviour| behaviour.html = false);
+    let before = state_text(&fixture, &sync).await;
     for generation in 5..8 {
         for message in &seen {
-            again(&mill, message, generation, None).await;
+            resend(&fixture, message, generation, None).await;
         }
     }
-    drained(&mill, WORK_ITEMS).await;
-    assert_eq!(picture(&mill, &sync).await, before);
-    assert!(mill.rows("active").await.is_empty(), "nothing of a failed sync is in the table");
-    // The same messages are about again while the sync is retried, and nothing doubles.
-    let retried = mill.syncs.retry_sync(&sync.run_id.to_string(), false, None, "ann").await;
+    drained(&fixture, WORK_ITEMS).await;
+    assert_eq!(state_text(&fixture, &sync).await, before);
+    assert!(fixture.rows("active").await.is_empty(), "the table has no record of a failed sync");
+    // The same messages are sent again during the retry, and nothing is duplicated.
+    let retried = fixture.syncs.retry_sync(&sync.run_id.to_string(), false, None, "ann").await;
     let retried = retried.expect("it is retried").run_id;
     for message in &seen {
-        again(&mill, message, 20, None).await;
+        resend(&fixture, message, 20, None).await;
     }
-    let done = good(&mill, &retried).await;
+    let done = succeeded(&fixture, &retried).await;
     assert_eq!((done.run_id, done.consolidation_processed), (sync.run_id, 2_000));
-    mill.check_equal().await;
-    crew.stop().await;
+    fixture.check_equal().await;
+    roles.stop().await;
 }
 
-/// Two orders to consolidate, carried out side by side.
-pub(crate) async fn consolidation_is_ordered_twice(kind: Kind) {
-    let mill = mill(kind).await;
-    let mut crew = Crew::of(&mill.syncs, &[Role::Scheduler]);
-    let run = mill.queue(true).await;
-    let sync = planned(&mill, &run).await;
-    read_all(&mill.syncs).await;
-    mill.syncs.evaluate(sync.run_id).await.expect("it is evaluated");
-    until("consolidation is triggered", || async { peek(&mill, CONSOLIDATE).await.len() == 1 }).await;
-    let order = peek(&mill, CONSOLIDATE).await.remove(0);
-    again(&mill, &order, order.generation + 1, None).await;
-    again(&mill, &order, order.generation + 2, None).await;
+/// Two consolidation messages, processed at the same time.
+pub(crate) async fn repeated_consolidation_message_consolidates_once(kind: Kind) {
+    let fixture = fixture(kind).await;
+    let mut roles = RoleSet::of(&fixture.syncs, &[Role::Scheduler]);
+    let run = fixture.queue(true).await;
+    let sync = planned(&fixture, &run).await;
+    read_all(&fixture.syncs).await;
+    fixture.syncs.evaluate(sync.run_id).await.expect("it is evaluated");
+    until("consolidation is triggered", || async { peek(&fixture, CONSOLIDATE).await.len() == 1 }).await;
+    let order = peek(&fixture, CONSOLIDATE).await.remove(0);
+    resend(&fixture, &order, order.generation + 1, None).await;
+    resend(&fixture, &order, order.generation + 2, None).await;
     for _ in 0..3 {
-        crew.start(Role::Consolidator);
+        roles.start(Role::Consolidator);
     }
-    let done = good(&mill, &run).await;
+    let done = succeeded(&fixture, &run).await;
     assert_eq!(done.consolidation_processed, 2_000);
-    drained(&mill, CONSOLIDATE).await;
-    drained(&mill, WORK_DONE).await;
-    good(&mill, &run).await;
-    mill.check_equal().await;
-    crew.stop().await;
+    drained(&fixture, CONSOLIDATE).await;
+    drained(&fixture, WORK_DONE).await;
+    succeeded(&fixture, &run).await;
+    fixture.check_equal().await;
+    roles.stop().await;
 }
 
-/// Carries out every page that there is.
 async fn read_all(syncs: &Syncs) {
     let stop = tokio::sync::watch::Sender::new(false);
     let name = tidemill_engine::Identity {
@@ -227,5 +227,5 @@ async fn read_all(syncs: &Syncs) {
         labels: Vec::new(),
     };
     let options = PagerOptions { once: true, ..PagerOptions::default() };
-    syncs.work_pages(name, &options, stop.subscribe()).await.expect("the pages are carried out");
+    syncs.work_pages(name, &options, stop.subscribe()).await.expect("the pages are executed");
 }

@@ -1,68 +1,68 @@
-//! Decides by when the command of a run must be dead.
+//! Deadline by which the command of a run must be dead.
 //!
-//! The database gives a run's concurrency key to the next run at a time of its own: when a cancel or a timeout has not
-//! been confirmed within the cancel grace, when the worker was silent for too long, or when the lease ends. Several of
-//! these can apply at once, beside the end of the worker process. The earliest one counts: each reason has a deadline
-//! of its own, with a margin before the database acts, and a new reason can only move the deadline forward in time.
+//! The database gives the concurrency key of a run to the next run in three cases. A cancel or timeout was not
+//! confirmed within the cancel grace, the heartbeats of the worker stopped, or the lease ended. Several of these can
+//! apply at once, and the worker itself may be shutting down. Each reason has a deadline with a margin before the
+//! database acts. The earliest deadline counts: a new reason can only make it earlier.
 
 use std::time::Duration;
 use tidemill_core::limits::CANCEL_GRACE_SECS;
-use tidemill_engine::worker::Sign;
-use tidemill_supervisor::Moment;
+use tidemill_engine::worker::RunSignal;
+use tidemill_supervisor::BootInstant;
 
-/// The database ends a run so long after a cancel or a timeout that nobody confirmed.
+/// The database ends a run this long after a cancel or a timeout that the worker did not confirm.
 const CANCEL_GRACE: Duration = Duration::from_secs(CANCEL_GRACE_SECS);
-/// Time between the kill and the moment at which the database may give the key away.
+/// Time between the kill and the earliest time at which the database may give the key to another run.
 const KILL_MARGIN: Duration = Duration::from_secs(5);
-/// The smallest margin where the times are short.
+/// Minimum margin if the configured times are short.
 const KILL_MARGIN_MIN: Duration = Duration::from_millis(500);
 
-/// How long a command may live after the last heartbeat that the database confirmed.
+/// Time that a command may live after the last heartbeat that the database confirmed.
 ///
-/// Shorter than `dead_after`, because then the worker's runs go to others. Shorter than the cancel grace too: a cancel
-/// that the worker could not learn of takes effect all the same.
-pub(super) fn contact_max(dead_after: Duration, beat: Duration) -> Duration {
-    dead_after.saturating_sub(beat.max(KILL_MARGIN_MIN)).min(CANCEL_GRACE.saturating_sub(KILL_MARGIN))
+/// Shorter than `dead_after`, because after it the runs of the worker go to other workers. Shorter than the cancel
+/// grace, too, because a cancel takes effect even if the worker did not receive it.
+pub(super) fn contact_max(dead_after: Duration, heartbeat_every: Duration) -> Duration {
+    dead_after
+        .saturating_sub(heartbeat_every.max(KILL_MARGIN_MIN))
+        .min(CANCEL_GRACE.saturating_sub(KILL_MARGIN))
 }
 
 /// A reason to end a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reason {
-    /// The run belongs to others.
+    /// The run no longer belongs to this worker.
     Lost,
-    /// A cancel was requested at some time after this moment.
-    Cancelled(Moment),
-    /// The run's own time limit ended at this moment.
-    TimedOut(Moment),
-    /// The worker process was told to end.
+    /// A cancel was requested after this time.
+    Cancelled(BootInstant),
+    /// The time limit of the run ended at this time.
+    TimedOut(BootInstant),
+    /// The worker process is shutting down.
     Shutdown,
 }
 
 /// All reasons that apply to one command, and the deadline that follows from them.
 #[derive(Debug, Default)]
-pub(super) struct Ending {
+pub(super) struct CommandEnding {
     reasons: Vec<Reason>,
-    deadline: Option<Moment>,
+    deadline: Option<BootInstant>,
 }
 
-/// What the end of a command means, by the strongest reason.
+/// Cause of the end of a command, by the strongest reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// No reason: the command ended by itself.
+    /// The command ended by itself.
     Own,
-    /// The worker ends, or the run belongs to others.
+    /// The worker is shutting down, or the run no longer belongs to it.
     Interrupted,
-    /// The run's own time limit ended.
     TimedOut,
-    /// Somebody cancelled the run.
     Cancelled,
 }
 
-impl Ending {
-    /// Adds a reason. Returns the deadline if it is earlier than before, so that the command has to be told.
+impl CommandEnding {
+    /// Adds a reason. Returns the deadline if it became earlier, so that the supervisor must be informed.
     ///
-    /// `grace` is the time that the command may take to end after it was told.
-    pub(super) fn add(&mut self, reason: Reason, grace: Duration, now: Moment) -> Option<Moment> {
+    /// `grace` is the time between SIGTERM and SIGKILL.
+    pub(super) fn add(&mut self, reason: Reason, grace: Duration, now: BootInstant) -> Option<BootInstant> {
         if self.reasons.iter().any(|known| std::mem::discriminant(known) == std::mem::discriminant(&reason)) {
             return None;
         }
@@ -82,12 +82,17 @@ impl Ending {
         self.deadline
     }
 
-    /// Adds the reasons that the worker's loop names. Returns the deadline if it is earlier than before.
-    pub(super) fn heed(&mut self, sign: &Sign<Moment>, grace: Duration, now: Moment) -> Option<Moment> {
+    /// Adds the reasons of a signal of the worker loop. Returns the deadline if it became earlier.
+    pub(super) fn add_signal(
+        &mut self,
+        signal: &RunSignal<BootInstant>,
+        grace: Duration,
+        now: BootInstant,
+    ) -> Option<BootInstant> {
         let reasons = [
-            sign.lost.then_some(Reason::Lost),
-            sign.cancelled.map(Reason::Cancelled),
-            sign.shutdown.then_some(Reason::Shutdown),
+            signal.lost.then_some(Reason::Lost),
+            signal.cancelled.map(Reason::Cancelled),
+            signal.shutdown.then_some(Reason::Shutdown),
         ];
         let deadlines = reasons.into_iter().flatten().filter_map(|reason| self.add(reason, grace, now));
         deadlines.last()
@@ -98,7 +103,7 @@ impl Ending {
     }
 
     pub(super) fn cause(&self) -> Cause {
-        let has = |is_it: fn(&Reason) -> bool| self.reasons.iter().any(is_it);
+        let has = |matches: fn(&Reason) -> bool| self.reasons.iter().any(matches);
         if has(|reason| matches!(reason, Reason::Lost)) {
             Cause::Interrupted
         } else if has(|reason| matches!(reason, Reason::Cancelled(_))) {
@@ -120,16 +125,16 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const LONG: Duration = Duration::from_hours(1);
 
-    fn start() -> Moment {
-        Moment::now()
+    fn start() -> BootInstant {
+        BootInstant::now()
     }
 
-    fn at(start: Moment, secs: u64) -> Moment {
+    fn at(start: BootInstant, secs: u64) -> BootInstant {
         start.after(SECOND * u32::try_from(secs).unwrap())
     }
 
-    /// The latest deadline at which the key is certain not to have moved.
-    fn limit(reason: Reason, now: Moment) -> Moment {
+    /// Latest deadline at which the key cannot have moved to another run.
+    fn limit(reason: Reason, now: BootInstant) -> BootInstant {
         match reason {
             Reason::Lost => now,
             Reason::Cancelled(since) | Reason::TimedOut(since) => since.after(SECOND * 25),
@@ -138,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn every_order_of_reasons_gives_the_earliest_deadline() {
+    fn earliest_deadline_counts_in_every_order_of_reasons() {
         let zero = start();
         let reasons =
             [Reason::Lost, Reason::Cancelled(at(zero, 3)), Reason::TimedOut(at(zero, 1)), Reason::Shutdown];
@@ -158,8 +163,8 @@ mod tests {
         }
         assert!(sequences.len() > 64);
         for sequence in sequences {
-            let mut ending = Ending::default();
-            let mut expected: Option<Moment> = None;
+            let mut ending = CommandEnding::default();
+            let mut expected: Option<BootInstant> = None;
             for (reason, now) in sequence.iter().zip((5..).step_by(10).map(|secs| at(zero, secs))) {
                 let limit = limit(*reason, now);
                 let is_earlier = expected.is_none_or(|earlier| limit < earlier);
@@ -171,38 +176,38 @@ mod tests {
     }
 
     #[test]
-    fn a_short_grace_ends_the_command_before_the_limit() {
-        let (zero, mut ending) = (start(), Ending::default());
+    fn short_grace_ends_the_command_before_the_limit() {
+        let (zero, mut ending) = (start(), CommandEnding::default());
         assert_eq!(ending.add(Reason::Cancelled(zero), SECOND, at(zero, 4)), Some(at(zero, 5)));
         assert_eq!(ending.cause(), Cause::Cancelled);
     }
 
     #[test]
-    fn a_cancel_that_was_learned_late_leaves_less_grace() {
-        let (zero, mut ending) = (start(), Ending::default());
+    fn late_cancel_leaves_less_grace() {
+        let (zero, mut ending) = (start(), CommandEnding::default());
         // Heartbeats failed for 22 seconds.
         assert_eq!(ending.add(Reason::Cancelled(zero), LONG, at(zero, 22)), Some(at(zero, 25)));
-        let mut ending = Ending::default();
+        let mut ending = CommandEnding::default();
         assert_eq!(ending.add(Reason::Cancelled(zero), LONG, at(zero, 40)), Some(at(zero, 25)));
     }
 
     #[test]
-    fn a_cancel_decides_what_a_shutdown_means() {
-        let (zero, mut ending) = (start(), Ending::default());
+    fn cancel_takes_precedence_over_shutdown() {
+        let (zero, mut ending) = (start(), CommandEnding::default());
         assert_eq!(ending.cause(), Cause::Own);
-        let sign = Sign { contact: zero, lost: false, cancelled: None, shutdown: true };
-        assert_eq!(ending.heed(&sign, LONG, zero), Some(zero.after(LONG)));
+        let signal = RunSignal { contact: zero, lost: false, cancelled: None, shutdown: true };
+        assert_eq!(ending.add_signal(&signal, LONG, zero), Some(zero.after(LONG)));
         assert_eq!(ending.cause(), Cause::Interrupted);
-        let sign = Sign { cancelled: Some(zero), ..sign };
-        assert_eq!(ending.heed(&sign, LONG, at(zero, 1)), Some(at(zero, 25)));
+        let signal = RunSignal { cancelled: Some(zero), ..signal };
+        assert_eq!(ending.add_signal(&signal, LONG, at(zero, 1)), Some(at(zero, 25)));
         assert_eq!(ending.cause(), Cause::Cancelled);
-        let sign = Sign { lost: true, ..sign };
-        assert_eq!(ending.heed(&sign, LONG, at(zero, 2)), Some(at(zero, 2)));
+        let signal = RunSignal { lost: true, ..signal };
+        assert_eq!(ending.add_signal(&signal, LONG, at(zero, 2)), Some(at(zero, 2)));
         assert_eq!(ending.cause(), Cause::Interrupted);
     }
 
     #[test]
-    fn silence_ends_a_command_before_its_worker_or_a_cancel_is_given_up() {
+    fn contact_limit_is_shorter_than_death_and_cancel_grace() {
         let beat = SECOND * 5;
         assert_eq!(contact_max(SECOND * 20, beat), SECOND * 15);
         assert_eq!(contact_max(SECOND * 2, SECOND / 10), SECOND * 3 / 2);

@@ -1,4 +1,4 @@
-//! Turns the output of a command into events: bounded in number and size, each with a key of its own.
+//! Converts the output of a command into events, limited in size, each with its own key.
 
 use std::collections::VecDeque;
 use tidemill_core::event::{Level, NewEvent};
@@ -7,25 +7,25 @@ use tidemill_supervisor::{Part, Stream};
 
 /// Lines of standard error that go into the metadata of a failure.
 const TAIL_LINES: usize = 20;
-/// Characters of each of these lines.
+/// Maximum number of characters of each of these lines.
 const TAIL_CHARS: usize = 1_000;
 
-/// The output of one command so far.
+/// Output of one command.
 pub(super) struct Output {
-    /// Lines so far; each has its own key, so that it is written once.
+    /// Number of lines so far, which is the key of each line.
     lines: u64,
-    /// Bytes that are left before the rest is dropped.
-    left: u64,
+    /// Remaining bytes. Output beyond them is dropped.
+    remaining: u64,
     is_full: bool,
     tail: VecDeque<String>,
 }
 
 impl Output {
     pub(super) fn new(bytes_max: u64) -> Self {
-        Self { lines: 0, left: bytes_max, is_full: false, tail: VecDeque::new() }
+        Self { lines: 0, remaining: bytes_max, is_full: false, tail: VecDeque::new() }
     }
 
-    /// The events for one report of the supervisor. Output beyond the bound is dropped, with one event that says so.
+    /// Converts one report of the supervisor. Output beyond the limit is dropped, with one event that records it.
     pub(super) fn events(&mut self, stream: Stream, text: &str, part: Part) -> Vec<NewEvent> {
         if stream == Stream::Stderr {
             if self.tail.len() == TAIL_LINES {
@@ -36,21 +36,21 @@ impl Output {
         if self.is_full {
             return Vec::new();
         }
-        let pieces = pieces(text, limits::MESSAGE_BYTES_MAX);
+        let pieces = split_text(text, limits::MESSAGE_BYTES_MAX);
         let last = pieces.len() - 1;
         let mut events = Vec::with_capacity(pieces.len());
-        for (place, piece) in pieces.into_iter().enumerate() {
+        for (index, piece) in pieces.into_iter().enumerate() {
             let bytes = piece.len() as u64 + limits::RUN_LOG_LINE_BYTES;
-            if bytes > self.left {
+            if bytes > self.remaining {
                 self.is_full = true;
-                events.push(note());
+                events.push(limit_event());
                 break;
             }
-            self.left -= bytes;
+            self.remaining -= bytes;
             self.lines += 1;
             let part = match part {
                 Part::Whole if last == 0 => None,
-                Part::Whole | Part::Last if place == last => Some("last"),
+                Part::Whole | Part::Last if index == last => Some("last"),
                 Part::Whole | Part::Last | Part::Piece => Some("piece"),
             };
             events.push(line(stream, piece, part, self.lines));
@@ -58,7 +58,7 @@ impl Output {
         events
     }
 
-    /// The last lines of standard error; those beyond the bound too.
+    /// Returns the last lines of standard error, including those beyond the limit.
     pub(super) fn tail(self) -> Option<String> {
         let lines: Vec<String> = self.tail.into();
         (!lines.is_empty()).then(|| lines.join("\n"))
@@ -78,15 +78,15 @@ fn line(stream: Stream, text: &str, part: Option<&str>, number: u64) -> NewEvent
     event
 }
 
-/// The event that stands for everything that is dropped.
-fn note() -> NewEvent {
+/// Event that replaces all dropped output.
+fn limit_event() -> NewEvent {
     let megabytes = limits::RUN_LOG_BYTES_MAX / (1024 * 1024);
     let message = format!("Output is larger than {megabytes} MB; the rest is not recorded");
     NewEvent::new(Level::Warn, message).keyed("output-limit")
 }
 
-/// A text in pieces of at most so many bytes, cut between characters. Never empty.
-fn pieces(text: &str, bytes_max: usize) -> Vec<&str> {
+/// Splits a text between characters into pieces of at most `bytes_max` bytes. Returns at least one piece.
+fn split_text(text: &str, bytes_max: usize) -> Vec<&str> {
     let mut pieces = Vec::new();
     let mut rest = text;
     while rest.len() > bytes_max {
@@ -104,16 +104,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_text_is_cut_between_characters_and_loses_nothing() {
+    fn long_text_is_split_between_characters() {
         let text = "äöü".repeat(10);
-        let cut = pieces(&text, 7);
+        let cut = split_text(&text, 7);
         assert!(cut.iter().all(|piece| piece.len() <= 7) && cut.len() > 8);
         assert_eq!(cut.concat(), text);
-        assert_eq!(pieces("", 7), [""]);
+        assert_eq!(split_text("", 7), [""]);
     }
 
     #[test]
-    fn output_beyond_the_bound_leaves_one_note_and_the_tail() {
+    fn output_beyond_the_limit_keeps_one_event_and_the_tail() {
         let mut output = Output::new(3 * limits::RUN_LOG_LINE_BYTES + 3);
         let mut messages = Vec::new();
         for number in 0..100 {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_lines_are_bounded_too() {
+    fn empty_lines_count_towards_the_limit() {
         let mut output = Output::new(10 * limits::RUN_LOG_LINE_BYTES);
         let count: usize = (0..1_000).map(|_| output.events(Stream::Stdout, "", Part::Whole).len()).sum();
         assert_eq!(count, 11);

@@ -1,71 +1,74 @@
-//! A configuration with faults, and secrets that must not be told.
+//! Invalid configurations, and secrets that must not be printed.
 
 use super::{OUTAGE, REFUSED, USAGE, refusal};
+use crate::fixture::{Fixture, Kind};
 use crate::process::run;
-use crate::stage::{Kind, Stage};
 
 #[test]
-fn every_fault_of_the_configuration_is_told_at_once() {
-    let stage = Stage::new(Kind::Sqlite);
-    stage.queue(&[]);
-    let before = stage.dump();
-    stage.write(
+fn all_configuration_errors_are_reported_together() {
+    let fixture = Fixture::new(Kind::Sqlite);
+    fixture.queue(&[]);
+    let before = fixture.dump();
+    fixture.write(
         "tidemill.toml",
         "[worker]\nbeat = \"fast\"\nslot = 3\nslots = 0\n[database]\nconnections = 1.5\npooler = \"maybe\"\n\
          schema = \"No!\"\n[upkeep]\nretention = \"1s\"\n[colour]\nred = true\n",
     );
     for args in [&["config", "check"][..], &["run", "list"], &["work", "--drain", "--", "true"]] {
-        let mut command = stage.command(args);
+        let mut command = fixture.command(args);
         let ran = run(command.env("TIDEMILL_WORKER_GRACE", "later").env("TIDEMILL_UPKEEP_EVERY", "0"));
-        refusal(USAGE, "the configuration is wrong: ").hint("tidemill config default").check("faults", &ran);
-        for fault in [
+        refusal(USAGE, "invalid configuration: ").hint("tidemill config default").check("invalid", &ran);
+        for error in [
             "worker.beat: ",
-            "worker.slot: there is no such key",
+            "worker.slot is not a configuration key",
             "worker.slots: it must be a number between 1 and 256",
             "database.connections: ",
             "database.pooler: it must be session or transaction",
             "database.schema: `No!`",
             "upkeep.retention: it must be between 1h and ",
-            "colour.red: there is no such key",
+            "colour.red is not a configuration key",
             "TIDEMILL_WORKER_GRACE: write a number and a unit",
             "TIDEMILL_UPKEEP_EVERY: ",
         ] {
-            assert!(ran.stderr.contains(fault), "{fault}: {ran:?}");
+            assert!(ran.stderr.contains(error), "{error}: {ran:?}");
         }
     }
-    stage.write("tidemill.toml", "[worker\n");
+    fixture.write("tidemill.toml", "[worker\n");
     refusal(USAGE, "tidemill.toml: ")
         .hint("config default")
-        .check("not TOML", &stage.tidemill(&["config", "check"]));
-    std::fs::remove_file(stage.path("tidemill.toml")).unwrap();
-    let ran = stage.tidemill(&["--config", "nowhere.toml", "run", "list"]);
+        .check("not TOML", &fixture.tidemill(&["config", "check"]));
+    std::fs::remove_file(fixture.path("tidemill.toml")).unwrap();
+    let ran = fixture.tidemill(&["--config", "nowhere.toml", "run", "list"]);
     refusal(USAGE, "could not read `nowhere.toml`").check("no file", &ran);
-    let ran = run(stage
+    let ran = run(fixture
         .command(&["config", "check"])
         .env("TIDEMILL_WORKER_DEAD_AFTER", "1s")
         .env("TIDEMILL_WORKER_BEAT", "1s"));
-    refusal(USAGE, "three beats must fit into worker.dead-after").hint("config default").check("beats", &ran);
-    let ran = run(stage.command(&["--database", "@nowhere", "run", "list"]).env_remove("TIDEMILL_DATABASE"));
-    refusal(USAGE, "could not read the address from `nowhere`").check("no address", &ran);
-    assert!(stage.dump() == before, "something was written");
+    refusal(USAGE, "worker.beat must be at most a third of worker.dead-after")
+        .hint("config default")
+        .check("heartbeat interval", &ran);
+    let ran =
+        run(fixture.command(&["--database", "@nowhere", "run", "list"]).env_remove("TIDEMILL_DATABASE"));
+    refusal(USAGE, "could not read the database address from `nowhere`").check("no address", &ran);
+    assert!(fixture.dump() == before, "the database was changed");
 }
 
 #[test]
-fn a_password_on_the_command_line_earns_a_warning_and_is_never_told() {
+fn password_on_command_line_is_warned_of_and_never_printed() {
     const SECRET: &str = "s3cr3t-wort";
-    let stage = Stage::new(Kind::Postgres);
-    let authority = stage.url.split("://").nth(1).unwrap();
-    let place = authority.rsplit_once('@').unwrap().1;
-    let (host, name) = place.split_once('/').unwrap();
+    let fixture = Fixture::new(Kind::Postgres);
+    let authority = fixture.url.split("://").nth(1).unwrap();
+    let address = authority.rsplit_once('@').unwrap().1;
+    let (host, name) = address.split_once('/').unwrap();
     let warned = |url: &str| {
-        let ran = run(stage.command(&["--database", url, "run", "list"]).env_remove("TIDEMILL_DATABASE"));
+        let ran = run(fixture.command(&["--database", url, "run", "list"]).env_remove("TIDEMILL_DATABASE"));
         assert!(!format!("{ran:?}").contains(SECRET), "{ran:?}");
-        (ran.stderr.contains("warning: the password on the command line can be seen by others"), ran)
+        (ran.stderr.contains("warning: other users can read the password on the command line"), ran)
     };
-    // A server that trusts everybody takes the password; one that does not refuses it.
-    assert!(warned(&format!("postgres://postgres:{SECRET}@{place}")).0);
-    assert!(warned(&format!("postgres://postgres@{place}?password={SECRET}")).0);
-    assert!(!warned(&stage.url).0, "there is no password in it");
+    // A server with trust authentication accepts the password; another one refuses it.
+    assert!(warned(&format!("postgres://postgres:{SECRET}@{address}")).0);
+    assert!(warned(&format!("postgres://postgres@{address}?password={SECRET}")).0);
+    assert!(!warned(&fixture.url).0, "the address contains no password");
     for (url, code) in [
         (format!("postgres://postgres:{SECRET}@127.0.0.1:1/{name}"), OUTAGE),
         (format!("postgres://postgres:{SECRET}@{host}/nowhere"), REFUSED),
@@ -79,12 +82,12 @@ fn a_password_on_the_command_line_earns_a_warning_and_is_never_told() {
         assert_eq!(ran.code, Some(code), "{url}: {ran:?}");
         for args in [&["--json", "stats"][..], &["migrate"], &["work", "--drain", "--", "true"], &["doctor"]]
         {
-            let ran = run(stage.command(args).env("TIDEMILL_DATABASE", &url).env("TIDEMILL_LOG", "debug"));
+            let ran = run(fixture.command(args).env("TIDEMILL_DATABASE", &url).env("TIDEMILL_LOG", "debug"));
             assert_eq!(ran.code, Some(code), "{args:?} {url}: {ran:?}");
             assert!(!format!("{ran:?}").contains(SECRET), "{ran:?}");
         }
     }
-    // A password from the environment is used, and no warning is due.
-    let ran = run(stage.command(&["run", "list"]).env("PGPASSWORD", SECRET));
+    // A password from the environment is used without a warning.
+    let ran = run(fixture.command(&["run", "list"]).env("PGPASSWORD", SECRET));
     assert!(ran.code == Some(0) && !ran.stderr.contains("warning"), "{ran:?}");
 }

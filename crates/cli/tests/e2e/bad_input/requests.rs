@@ -1,34 +1,35 @@
-//! Requests that cannot be taken as they are.
+//! Invalid requests of commands and SQL functions.
 
+use tidemill_core::RunId;
 use tidemill_core::event::EventKind;
 use tidemill_core::limits::METADATA_BYTES_MAX;
 use tidemill_core::run::RunState;
 
 use super::{REFUSED, USAGE, must_refuse, refusal};
+use crate::fixture::{Fixture, Kind, on_both};
 use crate::process::run;
-use crate::stage::{Kind, Stage, on_both};
 
 on_both!(
-    a_run_that_cannot_be_queued_is_refused,
-    metadata_comes_from_a_file_or_from_standard_input,
-    what_does_not_exist_is_refused,
-    a_schedule_that_cannot_fire_is_refused,
-    what_is_not_understood_is_wrong_use,
-    what_has_ended_cannot_be_changed,
+    invalid_queue_request_is_refused,
+    metadata_is_read_from_a_file_or_standard_input,
+    unknown_objects_are_refused,
+    invalid_schedule_is_refused,
+    invalid_arguments_are_usage_errors,
+    ended_run_cannot_be_changed,
 );
 
-fn a_run_that_cannot_be_queued_is_refused(stage: &Stage) {
+fn invalid_queue_request_is_refused(fixture: &Fixture) {
     let queue = |more: &[&str], expected| {
         let usual = ["run", "queue", "--project", "shop", "--env", "staging"];
-        must_refuse(stage, &[&usual, more].concat(), expected);
+        must_refuse(fixture, &[&usual, more].concat(), expected);
     };
-    stage.queue(&["--idempotency-key", "push-1", "--git-sha", "a"]);
-    let place = |project, env| ["run", "queue", "--project", project, "--env", env];
+    fixture.queue(&["--idempotency-key", "push-1", "--git-sha", "a"]);
+    let queue_in = |project, env| ["run", "queue", "--project", project, "--env", env];
     let expected = refusal(REFUSED, "project `nope` does not exist");
     let expected = expected.hint("tidemill project create nope --env staging");
-    must_refuse(stage, &place("nope", "staging"), expected);
+    must_refuse(fixture, &queue_in("nope", "staging"), expected);
     let expected = refusal(REFUSED, "project `shop` has no environment `nope`").hint("production, staging");
-    must_refuse(stage, &place("shop", "nope"), expected);
+    must_refuse(fixture, &queue_in("shop", "nope"), expected);
     let expected = refusal(REFUSED, "idempotency key `push-1` belongs to run run-").hint("another key");
     queue(&["--idempotency-key", "push-1", "--git-sha", "b"], expected);
 
@@ -44,67 +45,67 @@ fn a_run_that_cannot_be_queued_is_refused(stage: &Stage) {
     queue(&["--backoff", "2h"], refusal(REFUSED, "back-off seconds is 7200; it must be between 0 and 3600"));
     queue(&["--at", "2h", "--expires", "1h"], refusal(REFUSED, "expires at must be later than available at"));
     queue(&["--metadata", r#"{"a": "\u0000"}"#], refusal(REFUSED, "metadata contains a NUL character"));
-    // All faults at once.
-    let faults =
+    // All errors at once.
+    let errors =
         "git sha must not be empty; priority is 2000000; it must be between -1000000 and 1000000; max ";
-    queue(&["--git-sha", "", "--priority", "2000000", "--attempts", "0"], refusal(REFUSED, faults));
-    // The command line of the system carries 128 KiB, half of what metadata may have; the door carries more.
+    queue(&["--git-sha", "", "--priority", "2000000", "--attempts", "0"], refusal(REFUSED, errors));
+    // The system limits an argument to 128 KiB, half of the limit of metadata.
     let metadata = format!(r#"{{"a": "{}"}}"#, "x".repeat(120_000));
-    stage.queue(&["--metadata", &metadata]);
+    fixture.queue(&["--metadata", &metadata]);
 }
 
-/// Metadata that no argument can carry comes from a file or from standard input, and both have an end.
-fn metadata_comes_from_a_file_or_from_standard_input(stage: &Stage) {
+/// Metadata that is too large for an argument is read from a file or from standard input, with a size limit.
+fn metadata_is_read_from_a_file_or_standard_input(fixture: &Fixture) {
     let text = format!(r#"{{"a": "{}"}}"#, "x".repeat(METADATA_BYTES_MAX - 10));
-    let whole = stage.write("whole.json", &format!("  {text}\n"));
-    let given = format!("@{}", whole.display());
-    let id = stage.queue(&["--metadata", &given]);
-    let length = |id| stage.run(id).metadata["a"].as_str().map(str::len);
+    let file = fixture.write("metadata.json", &format!("  {text}\n"));
+    let given = format!("@{}", file.display());
+    let id = fixture.queue(&["--metadata", &given]);
+    let length = |id| fixture.run(id).metadata["a"].as_str().map(str::len);
     assert_eq!(length(&id), Some(METADATA_BYTES_MAX - 10));
     let queue = ["run", "queue", "--project", "shop", "--env", "staging", "--metadata"];
-    let mut piped = stage.command(&[&queue[..], &["@-"]].concat());
-    let piped = run(piped.stdin(std::fs::File::open(&whole).expect("the file opens")));
-    assert_eq!(length(&piped.ok().trim().parse().expect("the answer is a run id")), length(&id));
+    let mut piped = fixture.command(&[&queue[..], &["@-"]].concat());
+    let piped = run(piped.stdin(std::fs::File::open(&file).expect("the file opens")));
+    assert_eq!(length(&piped.ok().trim().parse().expect("the output is a run id")), length(&id));
 
-    let refuse = |given: &str, expected| must_refuse(stage, &[&queue[..], &[given]].concat(), expected);
-    stage.write("large.json", &format!(r#"{{"a": "{}"}}"#, "x".repeat(METADATA_BYTES_MAX)));
+    let refuse = |given: &str, expected| must_refuse(fixture, &[&queue[..], &[given]].concat(), expected);
+    fixture.write("large.json", &format!(r#"{{"a": "{}"}}"#, "x".repeat(METADATA_BYTES_MAX)));
     let sentence = "metadata is 262152 bytes long; at most 262144 are allowed";
     refuse("@large.json", refusal(REFUSED, sentence));
-    refuse("@/dev/zero", refusal(USAGE, "there are more than 1048576 bytes of it"));
+    refuse("@/dev/zero", refusal(USAGE, "it is larger than 1048576 bytes"));
     refuse("@nowhere.json", refusal(USAGE, "could not read it: No such file"));
-    stage.write("no.json", "[1]");
+    fixture.write("no.json", "[1]");
     refuse("@no.json", refusal(USAGE, "it must be a JSON object"));
     refuse("@-", refusal(USAGE, "it is not JSON"));
 }
 
-fn what_does_not_exist_is_refused(stage: &Stage) {
+fn unknown_objects_are_refused(fixture: &Fixture) {
     let unknown = "run-00000000-0000-7000-8000-000000000000";
     let sentence = format!("run `{unknown}` does not exist");
     for verb in ["show", "events", "why", "watch", "cancel", "fail", "retry"] {
-        must_refuse(stage, &["run", verb, unknown], refusal(REFUSED, &sentence));
+        must_refuse(fixture, &["run", verb, unknown], refusal(REFUSED, &sentence));
     }
     let add = ["run", "artifact", "add", unknown, "--type", "image", "--url", "oci://x"];
-    must_refuse(stage, &add, refusal(REFUSED, &sentence));
-    must_refuse(stage, &["run", "artifact", "list", unknown], refusal(REFUSED, &sentence));
+    must_refuse(fixture, &add, refusal(REFUSED, &sentence));
+    must_refuse(fixture, &["run", "artifact", "list", unknown], refusal(REFUSED, &sentence));
     for verb in ["pause", "resume"] {
         let expected = refusal(REFUSED, "project `nope` does not exist");
         let expected = expected.hint("tidemill project create nope --env production");
-        must_refuse(stage, &["project", verb, "nope"], expected);
+        must_refuse(fixture, &["project", verb, "nope"], expected);
         let expected = refusal(REFUSED, "project `no;pe` does not exist").hint("tidemill project list");
-        must_refuse(stage, &["project", verb, "no;pe"], expected);
+        must_refuse(fixture, &["project", verb, "no;pe"], expected);
     }
     for verb in ["pause", "resume", "remove"] {
-        must_refuse(stage, &["schedule", verb, "nope"], refusal(REFUSED, "schedule `nope` does not exist"));
+        must_refuse(fixture, &["schedule", verb, "nope"], refusal(REFUSED, "schedule `nope` does not exist"));
     }
     let create = ["project", "create", "Not A Name", "--env", "staging"];
-    must_refuse(stage, &create, refusal(REFUSED, "project `Not A Name` must be lower-case letters"));
+    must_refuse(fixture, &create, refusal(REFUSED, "project `Not A Name` must be lower-case letters"));
     let create = ["project", "create", "bank", "--env", "../x"];
-    must_refuse(stage, &create, refusal(REFUSED, "environment `../x` must be lower-case letters"));
+    must_refuse(fixture, &create, refusal(REFUSED, "environment `../x` must be lower-case letters"));
 }
 
-fn a_schedule_that_cannot_fire_is_refused(stage: &Stage) {
+fn invalid_schedule_is_refused(fixture: &Fixture) {
     let add =
-        |name: &str, cron: &str, zone: &str, place: (&str, &str), sentence: &str, hint: Option<&str>| {
+        |name: &str, cron: &str, zone: &str, target: (&str, &str), sentence: &str, hint: Option<&str>| {
             let args = [
                 "schedule",
                 "add",
@@ -114,26 +115,26 @@ fn a_schedule_that_cannot_fire_is_refused(stage: &Stage) {
                 "--time-zone",
                 zone,
                 "--project",
-                place.0,
+                target.0,
                 "--env",
-                place.1,
+                target.1,
             ];
             let expected = super::Refusal { hint, ..refusal(REFUSED, sentence) };
-            must_refuse(stage, &args, expected);
+            must_refuse(fixture, &args, expected);
         };
-    let here = ("shop", "staging");
-    add("nightly", "61 * * * *", "UTC", here, "the minute field `61` of cron pattern", Some("0 to 59"));
-    add("nightly", "every day", "UTC", here, "every day", Some(""));
-    add("nightly", "", "UTC", here, "", Some(""));
-    add("nightly", "0 2 * * *", "Mars/Olympus", here, "Mars/Olympus", Some(""));
-    add("No Name", "0 2 * * *", "UTC", here, "schedule `No Name` must be lower-case letters", None);
+    let target = ("shop", "staging");
+    add("nightly", "61 * * * *", "UTC", target, "the minute field `61` of cron pattern", Some("0 to 59"));
+    add("nightly", "every day", "UTC", target, "every day", Some(""));
+    add("nightly", "", "UTC", target, "", Some(""));
+    add("nightly", "0 2 * * *", "Mars/Olympus", target, "Mars/Olympus", Some(""));
+    add("No Name", "0 2 * * *", "UTC", target, "schedule `No Name` must be lower-case letters", None);
     let (sentence, hint) = ("project `nope` does not exist", "tidemill project create nope --env staging");
     add("nightly", "0 2 * * *", "UTC", ("nope", "staging"), sentence, Some(hint));
     let sentence = "project `shop` has no environment `nope`";
     add("nightly", "0 2 * * *", "UTC", ("shop", "nope"), sentence, Some("production, staging"));
 }
 
-fn what_is_not_understood_is_wrong_use(stage: &Stage) {
+fn invalid_arguments_are_usage_errors(fixture: &Fixture) {
     let queue = ["run", "queue", "--project", "shop", "--env", "staging"];
     for (more, sentence) in [
         (&["--metadata", "{"][..], "it is not JSON"),
@@ -143,29 +144,29 @@ fn what_is_not_understood_is_wrong_use(stage: &Stage) {
         (&["--priority", "high"], "invalid digit"),
         (&["--frobnicate"], "unexpected argument"),
     ] {
-        must_refuse(stage, &[&queue, more].concat(), refusal(USAGE, sentence));
+        must_refuse(fixture, &[&queue, more].concat(), refusal(USAGE, sentence));
     }
-    must_refuse(stage, &["run", "list", "--status", "done"], refusal(USAGE, "done"));
-    must_refuse(stage, &["run", "list", "--state", "done"], refusal(USAGE, "--state <"));
-    must_refuse(stage, &["run", "list", "--name", ""], refusal(USAGE, "give 1 to 128 characters of it"));
-    must_refuse(stage, &["run", "list", "--limit", "0"], refusal(USAGE, "0"));
-    must_refuse(stage, &["run", "list", "--lane", "fast"], refusal(USAGE, "fast"));
-    must_refuse(stage, &["run", "list", "--since", "monday"], refusal(USAGE, "write a time such as"));
+    must_refuse(fixture, &["run", "list", "--status", "done"], refusal(USAGE, "done"));
+    must_refuse(fixture, &["run", "list", "--state", "done"], refusal(USAGE, "--state <"));
+    must_refuse(fixture, &["run", "list", "--name", ""], refusal(USAGE, "give 1 to 128 characters of it"));
+    must_refuse(fixture, &["run", "list", "--limit", "0"], refusal(USAGE, "0"));
+    must_refuse(fixture, &["run", "list", "--lane", "fast"], refusal(USAGE, "fast"));
+    must_refuse(fixture, &["run", "list", "--since", "monday"], refusal(USAGE, "write a time such as"));
     must_refuse(
-        stage,
+        fixture,
         &["run", "list", "--id", "RUN 7"],
-        refusal(USAGE, "an id is `run-` and then small letters"),
+        refusal(USAGE, "a run id is `run-` followed by lower-case letters"),
     );
     must_refuse(
-        stage,
+        fixture,
         &["run", "list", "--sha", "abc"],
-        refusal(USAGE, "give four characters of it, or more"),
+        refusal(USAGE, "give at least 4 characters of it"),
     );
-    must_refuse(stage, &["run", "list", "--ref", ""], refusal(USAGE, "give 1 to 1024 characters of it"));
+    must_refuse(fixture, &["run", "list", "--ref", ""], refusal(USAGE, "give 1 to 1024 characters of it"));
     let unknown = refusal(REFUSED, "feed `No Feed` does not exist").hint("tidemill feed list");
-    must_refuse(stage, &["run", "list", "--feed", "No Feed"], unknown);
-    must_refuse(stage, &["run", "show", "7"], refusal(USAGE, "7"));
-    must_refuse(stage, &["run", "events", "run-x", "--level", "loud"], refusal(USAGE, ""));
+    must_refuse(fixture, &["run", "list", "--feed", "No Feed"], unknown);
+    must_refuse(fixture, &["run", "show", "7"], refusal(USAGE, "7"));
+    must_refuse(fixture, &["run", "events", "run-x", "--level", "loud"], refusal(USAGE, ""));
     let add = [
         "schedule",
         "add",
@@ -179,51 +180,51 @@ fn what_is_not_understood_is_wrong_use(stage: &Stage) {
         "--env",
         "staging",
     ];
-    must_refuse(stage, &add, refusal(USAGE, "maybe"));
-    // What the argument parser finds missing is told over several lines.
+    must_refuse(fixture, &add, refusal(USAGE, "maybe"));
+    // Missing arguments produce an error of several lines.
     for args in [&["work"][..], &["run", "queue", "--project", "shop"], &["project", "create", "x"], &["run"]]
     {
-        let before = stage.dump();
-        let ran = stage.tidemill(args);
+        let before = fixture.dump();
+        let ran = fixture.tidemill(args);
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(USAGE), ""), "{ran:?}");
-        let ran = stage.tidemill(&[args, &["--json"]].concat());
+        let ran = fixture.tidemill(&[args, &["--json"]].concat());
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(USAGE), ""), "{ran:?}");
-        let told: serde_json::Value = serde_json::from_str(&ran.stderr).expect("the failure is JSON");
-        assert_eq!(told["code"], "usage", "{told}");
-        assert!(told["message"].as_str().is_some_and(|message| !message.is_empty()), "{told}");
-        assert!(stage.dump() == before);
+        let message: serde_json::Value = serde_json::from_str(&ran.stderr).expect("the error is JSON");
+        assert_eq!(message["code"], "usage", "{message}");
+        assert!(message["message"].as_str().is_some_and(|message| !message.is_empty()), "{message}");
+        assert!(fixture.dump() == before);
     }
 }
 
-fn what_has_ended_cannot_be_changed(stage: &Stage) {
-    let id = stage.queue(&[]);
-    stage.ok(&["work", "--drain", "--", "true"]);
+fn ended_run_cannot_be_changed(fixture: &Fixture) {
+    let id = fixture.queue(&[]);
+    fixture.ok(&["work", "--drain", "--", "true"]);
     let id = id.as_str();
-    let expected = refusal(REFUSED, "has ended as success: there is nothing to cancel");
-    let before = stage.dump();
-    expected.check("cancel", &stage.tidemill(&["run", "cancel", id]));
+    let expected = refusal(REFUSED, "has already ended: success");
+    let before = fixture.dump();
+    expected.check("cancel", &fixture.tidemill(&["run", "cancel", id]));
     let sentence = format!("run {id} is success, and only a failed or cancelled run can be retried");
-    must_refuse(stage, &["run", "retry", id], refusal(REFUSED, &sentence));
-    assert!(stage.dump() == before, "something was written");
-    // Plain SQL may not either.
+    must_refuse(fixture, &["run", "retry", id], refusal(REFUSED, &sentence));
+    assert!(fixture.dump() == before, "the database was changed");
+    // Plain SQL is refused, too.
     for text in [
         format!("UPDATE ops.runs SET status = 'failed' WHERE run_id = '{id}'"),
         format!("UPDATE ops.runs SET git_ref = 'x' WHERE run_id = '{id}'"),
         format!("UPDATE ops.run_events SET message = 'x' WHERE run_id = '{id}'"),
         format!("DELETE FROM ops.run_events WHERE run_id = '{id}'"),
     ] {
-        stage.sql(&text).expect_err(&text);
+        fixture.sql(&text).expect_err(&text);
     }
-    assert!(stage.dump() == before, "something was written");
+    assert!(fixture.dump() == before, "the database was changed");
 }
 
-/// The SQL door says the same with a code of its own; a finish of an ended run is an answer, recorded once.
+/// The SQL functions report the same errors with their own codes. A finish of an ended run is recorded once.
 #[test]
-fn the_sql_door_refuses_with_a_code_and_a_sentence() {
-    let stage = Stage::new(Kind::Postgres);
-    let id = stage.queue(&[]);
+fn sql_functions_refuse_with_a_code_and_a_message() {
+    let fixture = Fixture::new(Kind::Postgres);
+    let id = fixture.queue(&[]);
     let big = "x".repeat(300_000);
-    let before = stage.dump();
+    let before = fixture.dump();
     for (text, code, sentence) in [
         (
             "SELECT run_id FROM ops.queue_run('nope', 'staging', NULL, NULL)",
@@ -271,24 +272,28 @@ fn the_sql_door_refuses_with_a_code_and_a_sentence() {
         (&format!("UPDATE ops.runs SET status = 'done' WHERE run_id = '{id}'"), "TM008", ""),
     ] {
         let what = text.chars().take(90).collect::<String>();
-        let error = stage.sql(text).expect_err(&what);
+        let error = fixture.sql(text).expect_err(&what);
         let error = error.as_database_error().expect("the database answered");
         assert_eq!(error.code().as_deref(), Some(code), "{what}: {error}");
         assert!(error.message().contains(sentence) && !error.message().contains('\n'), "{what}: {error}");
     }
-    assert!(stage.dump() == before, "something was written");
+    assert!(fixture.dump() == before, "the database was changed");
+    refuse_late_calls(&fixture, &id);
+}
 
-    stage.ok(&["work", "--drain", "--", "sh", "-c", "exit 4"]);
-    let ended = stage.run(&id);
+/// Late calls of the SQL functions do not change an ended run, and are recorded once.
+fn refuse_late_calls(fixture: &Fixture, id: &RunId) {
+    fixture.ok(&["work", "--drain", "--", "sh", "-c", "exit 4"]);
+    let ended = fixture.run(id);
     for status in ["success", "cancelled", "failed", "success"] {
         assert_eq!(
-            stage
+            fixture
                 .sql(&format!("SELECT ops.finish_run('{id}', '{status}', '{{\"late\": 1}}')::text"))
                 .unwrap(),
             ["false"]
         );
     }
-    assert_eq!(stage.sql(&format!("SELECT ops.append_event('{id}', 'info', 'late')")).unwrap(), [""]);
-    assert_eq!(stage.run(&id), ended, "a late call changed the run");
-    assert_eq!((ended.status, stage.messages(&id, EventKind::Refusal).len()), (RunState::Failed, 2));
+    assert_eq!(fixture.sql(&format!("SELECT ops.append_event('{id}', 'info', 'late')")).unwrap(), [""]);
+    assert_eq!(fixture.run(id), ended, "a late call changed the run");
+    assert_eq!((ended.status, fixture.messages(id, EventKind::Refusal).len()), (RunState::Failed, 2));
 }

@@ -1,4 +1,4 @@
-//! Controllers: any number may run, one acts. A frozen one that thaws changes nothing.
+//! Several controllers, of which one is active. A frozen controller changes nothing after its replacement.
 
 use std::time::Duration;
 
@@ -8,31 +8,29 @@ use sqlx::Connection as _;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use tidemill_core::run::RunState;
 
-use super::ground::{Site, controller, graph};
+use super::fixture::{GraphFixture, controller, graph};
+use crate::fixture::{Fixture, Kind, TIMEOUT, on_both, wait_until};
 use crate::process::Process;
-use crate::stage::{Kind, PATIENCE, Stage, on_both, until};
 
-on_both!(
-    a_frozen_controller_is_replaced_and_changes_nothing_when_it_thaws,
-    a_controller_that_is_killed_is_replaced,
-);
+on_both!(thawed_controller_changes_nothing_after_its_replacement, killed_controller_is_replaced,);
 
-/// Who acts, and under which epoch.
-fn lease(stage: &Stage) -> String {
-    let cast = match stage.kind {
+/// Epoch of the active controller.
+fn read_epoch(fixture: &Fixture) -> String {
+    let cast = match fixture.kind {
         Kind::Postgres => "epoch::text",
         Kind::Sqlite => "CAST(epoch AS TEXT)",
     };
     let text = format!("SELECT {cast} FROM ops.controller_leases WHERE site = 'default'");
-    stage.sql(&text).expect("the lease is read").pop().unwrap_or_default()
+    fixture.sql(&text).expect("the lease is read").pop().unwrap_or_default()
 }
 
-/// Freezes a process outside of its transactions. On SQLite one that is frozen within one has the only lock that there
-/// is: everybody waits for it, and nobody could take over before it thaws or dies.
-fn freeze(stage: &Stage, process: &mut Process) {
-    until("it is frozen outside of its transactions", || {
+/// Freezes a process outside of its transactions.
+///
+/// On SQLite, a process that is frozen in a transaction holds the only write lock, so that no other could take over.
+fn freeze(fixture: &Fixture, process: &mut Process) {
+    wait_until("the process is frozen outside of its transactions", || {
         process.signal(Signal::STOP);
-        if stage.kind == Kind::Postgres || can_be_written(stage) {
+        if fixture.kind == Kind::Postgres || is_writable(fixture) {
             return Some(());
         }
         process.signal(Signal::CONT);
@@ -40,10 +38,10 @@ fn freeze(stage: &Stage, process: &mut Process) {
     });
 }
 
-/// Whether the file of a stage on SQLite can be written within a while in which everybody else is done.
-fn can_be_written(stage: &Stage) -> bool {
-    let options = SqliteConnectOptions::new().filename(&stage.url).busy_timeout(Duration::from_secs(2));
-    stage.block(async {
+/// Returns whether the SQLite file can be locked for writing within two seconds.
+fn is_writable(fixture: &Fixture) -> bool {
+    let options = SqliteConnectOptions::new().filename(&fixture.url).busy_timeout(Duration::from_secs(2));
+    fixture.block(async {
         let mut file = SqliteConnection::connect_with(&options).await.expect("the file opens");
         let written = sqlx::query("BEGIN IMMEDIATE; ROLLBACK").execute(&mut file).await;
         file.close().await.expect("the file closes");
@@ -51,56 +49,56 @@ fn can_be_written(stage: &Stage) -> bool {
     })
 }
 
-fn a_frozen_controller_is_replaced_and_changes_nothing_when_it_thaws(stage: &Stage) {
-    let mut site = Site::start(stage);
-    let _agent = site.agent("ann", &[]);
+fn thawed_controller_changes_nothing_after_its_replacement(fixture: &Fixture) {
+    let mut graphs = GraphFixture::start(fixture);
+    let _agent = graphs.agent("ann", &[]);
     let names: Vec<String> = (0..60).map(|number| format!("job-{number:02}")).collect();
     let mut steps = Vec::new();
     for (number, name) in names.iter().enumerate() {
         let needs: Vec<&str> = if number < 4 { Vec::new() } else { vec![names[number - 4].as_str()] };
-        steps.push(site.step(name, &needs, "sleep 0.3", ""));
+        steps.push(graphs.step(name, &needs, "sleep 0.3", ""));
     }
-    let run = site.submit(&graph(&steps));
-    site.until_written("end job-05");
-    let before = lease(stage);
-    let mut second = controller(stage, "second");
-    freeze(stage, &mut site.controller);
-    // The lease lasts 15 seconds; the rest of the minute is for a busy machine.
-    until("another controller acts", || (lease(stage) != before).then_some(()));
-    // Both believe that they act, for a moment.
-    site.controller.signal(Signal::CONT);
-    until("the first one has noticed", || {
-        site.controller.said().contains("does not control any more").then_some(())
+    let run = graphs.submit(&graph(&steps));
+    graphs.wait_for_line("end job-05");
+    let before = read_epoch(fixture);
+    let mut second = controller(fixture, "second");
+    freeze(fixture, &mut graphs.controller);
+    // The lease lasts 15 seconds.
+    wait_until("another controller is active", || (read_epoch(fixture) != before).then_some(()));
+    // For a moment, both consider themselves active.
+    graphs.controller.signal(Signal::CONT);
+    wait_until("the first controller has stepped down", || {
+        graphs.controller.stderr().contains("is no longer the controller").then_some(())
     });
-    assert_eq!(site.until_ended(&run), RunState::Success, "{:?}", site.codes(&run));
-    let ledger = site.ledger();
+    assert_eq!(graphs.wait_for_end(&run), RunState::Success, "{:?}", graphs.codes(&run));
+    let ledger = graphs.ledger();
     for name in &names {
         assert_eq!(ledger.count(&format!("begin {name} ")), 1, "{name}: {ledger:?}");
     }
-    site.check(&run);
+    graphs.check(&run);
     second.signal(Signal::TERM);
-    assert_eq!(second.ended_within(PATIENCE), Some(0));
+    assert_eq!(second.wait_for_exit(TIMEOUT), Some(0));
 }
 
-fn a_controller_that_is_killed_is_replaced(stage: &Stage) {
-    let mut site = Site::start(stage);
-    let _agent = site.agent("ann", &[]);
-    let run = site.submit(&graph(&[
-        site.step("first", &[], "sleep 2", ""),
-        site.step("second", &["first"], "true", ""),
+fn killed_controller_is_replaced(fixture: &Fixture) {
+    let mut graphs = GraphFixture::start(fixture);
+    let _agent = graphs.agent("ann", &[]);
+    let run = graphs.submit(&graph(&[
+        graphs.step("first", &[], "sleep 2", ""),
+        graphs.step("second", &["first"], "true", ""),
     ]));
-    site.until_written("begin first");
-    site.controller.kill();
-    site.until_written("end first");
-    // What agents report is kept; nobody decides.
-    assert_ne!(site.code(&run, "second"), "initiated");
-    let _second = controller(stage, "second");
-    assert_eq!(site.until_ended(&run), RunState::Success);
-    let job = site.job(&run, "first");
+    graphs.wait_for_line("begin first");
+    graphs.controller.kill();
+    graphs.wait_for_line("end first");
+    // Reports of agents are stored, but no controller handles them.
+    assert_ne!(graphs.code(&run, "second"), "initiated");
+    let _second = controller(fixture, "second");
+    assert_eq!(graphs.wait_for_end(&run), RunState::Success);
+    let job = graphs.job(&run, "first");
     assert_eq!(
         (&job["job"]["tasks"], &job["job"]["errors"]),
         (&json!(1), &json!(0)),
         "no task was lost: {job}"
     );
-    site.check(&run);
+    graphs.check(&run);
 }

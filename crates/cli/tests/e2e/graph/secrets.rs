@@ -1,5 +1,4 @@
-//! Secrets are at the agent, and nowhere else: not in the database, not on its disk, not in a log, not on a command
-//! line.
+//! Secrets of an agent: not in the database, on its disk, in a log or on a command line.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -7,26 +6,26 @@ use std::path::Path;
 
 use tidemill_core::run::RunState;
 
-use super::deaths::{command_of, parent};
-use super::ground::{Site, graph};
-use crate::stage::{Stage, on_both};
+use super::fixture::{GraphFixture, graph};
+use super::process_deaths::{command_of, parent};
+use crate::fixture::{Fixture, on_both};
 
-on_both!(a_secret_reaches_the_command_and_nothing_else, secret_in_a_file_name_is_masked);
+on_both!(secret_reaches_only_the_command, secret_in_a_file_name_is_masked);
 
 const SECRET: &str = "hush-7f3a9c5e1b";
 
-fn a_secret_reaches_the_command_and_nothing_else(stage: &Stage) {
-    let site = Site::start(stage);
-    let file = stage.write("secrets.env", &format!("PRESS_TOKEN={SECRET}\n"));
+fn secret_reaches_only_the_command(fixture: &Fixture) {
+    let graphs = GraphFixture::start(fixture);
+    let file = fixture.write("secrets.env", &format!("PRESS_TOKEN={SECRET}\n"));
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("the mode is set");
     let path = file.display().to_string();
-    // Others could read it: it is refused with a sentence.
-    let mut open = site.agent("open", &["--secrets", &path]);
-    assert_eq!(open.ended_within(super::ground::PATIENCE), Some(2), "{}", open.said());
+    // Other users could read the file, so it is refused.
+    let mut open = graphs.agent("open", &["--secrets", &path]);
+    assert_eq!(open.wait_for_exit(super::fixture::TIMEOUT), Some(2), "{}", open.stderr());
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("the mode is set");
-    let mut agent = site.agent("ann", &["--secrets", &path]);
-    let (proof, go) = (stage.path("proof"), stage.path("go"));
-    // It prints the secret, leaves it in a file that is no output, and ends badly, so that its last lines are shown.
+    let mut agent = graphs.agent("ann", &["--secrets", &path]);
+    let (proof, go) = (fixture.path("proof"), fixture.path("go"));
+    // The command prints the secret and fails, so that its last lines are stored.
     let work = format!(
         "while ! test -e {}; do sleep 0.05; done; \
          printf %s \"$PRESS_TOKEN\" | sha256sum > {}; echo \"it is $PRESS_TOKEN\"; \
@@ -34,73 +33,73 @@ fn a_secret_reaches_the_command_and_nothing_else(stage: &Stage) {
         go.display(),
         proof.display()
     );
-    let run = site.submit(&graph(&[site.step(
+    let run = graphs.submit(&graph(&[graphs.step(
         "press",
         &[],
         &work,
         "secrets: [PRESS_TOKEN]\noutputs: {words: words.txt}",
     )]));
-    site.until_written("begin press");
-    let command = site.ledger().pid("press");
+    graphs.wait_for_line("begin press");
+    let command = graphs.ledger().pid("press");
     let supervisor = parent(command);
-    for pid in stage.processes().into_iter().chain([agent.pid(), supervisor, command]) {
+    for pid in fixture.processes().into_iter().chain([agent.pid(), supervisor, command]) {
         let line = command_of(pid);
         assert!(!line.is_empty() && !line.contains(SECRET), "{pid}: {line}");
     }
     assert!(command_of(supervisor).contains("lasting"), "{}", command_of(supervisor));
-    stage.write("go", "");
-    assert_eq!(site.until_ended(&run), RunState::Failed);
-    // The command had it.
-    let digest = fs::read_to_string(proof).expect("the proof is there");
+    fixture.write("go", "");
+    assert_eq!(graphs.wait_for_end(&run), RunState::Failed);
+    // The command received the secret.
+    let digest = fs::read_to_string(proof).expect("the proof exists");
     let expected = tidemill_core::digest::sha256_hex(SECRET.as_bytes());
     assert!(digest.starts_with(&expected), "{digest}");
-    let logs = stage.ok(&["graph", "logs", run.as_str(), "press"]);
+    let logs = fixture.ok(&["graph", "logs", run.as_str(), "press"]);
     assert!(logs.contains("it is •••") && logs.contains("and •••"), "{logs}");
     agent.kill();
-    // Nobody else has it.
-    let rows = stage.dump();
-    assert!(rows.iter().any(|row| row.contains("PRESS_TOKEN")), "the name of the secret is no secret");
+    // The secret is nowhere else.
+    let rows = fixture.dump();
+    assert!(rows.iter().any(|row| row.contains("PRESS_TOKEN")), "the name of the secret is stored");
     let leaked: Vec<&String> = rows.iter().filter(|row| row.contains(SECRET)).collect();
     assert!(leaked.is_empty(), "{leaked:?}");
     let mut found = Vec::new();
-    grep(&site.dir("ann"), &mut found);
+    grep(&graphs.dir("ann"), &mut found);
     for log in ["ann.log", "server.log", "controller.log"] {
-        grep(&stage.path(log), &mut found);
+        grep(&fixture.path(log), &mut found);
     }
     assert!(found.is_empty(), "the secret is in {found:?}");
-    assert!(!site.job(&run, "press").to_string().contains(SECRET));
-    site.check(&run);
+    assert!(!graphs.job(&run, "press").to_string().contains(SECRET));
+    graphs.check(&run);
 }
 
-/// A file whose name holds the secret, and which no output matches, is told of as what may have been meant.
-fn secret_in_a_file_name_is_masked(stage: &Stage) {
-    let site = Site::start(stage);
-    let file = stage.write("secrets.env", &format!("PRESS_TOKEN={SECRET}\n"));
+/// Error messages list new files. A secret in such a file name is masked.
+fn secret_in_a_file_name_is_masked(fixture: &Fixture) {
+    let graphs = GraphFixture::start(fixture);
+    let file = fixture.write("secrets.env", &format!("PRESS_TOKEN={SECRET}\n"));
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("the mode is set");
-    let mut agent = site.agent("ann", &["--secrets", &file.display().to_string()]);
+    let mut agent = graphs.agent("ann", &["--secrets", &file.display().to_string()]);
     let hint = "secrets: [PRESS_TOKEN]\noutputs: {wanted: lost.txt}";
     let taken = "secrets: [PRESS_TOKEN]\noutputs: {all: '*.csv'}";
-    let run = site.submit(&graph(&[
-        site.step("hint", &[], "touch \"$PRESS_TOKEN.txt\"", hint),
-        site.step("taken", &[], "touch \"$PRESS_TOKEN.csv\"", taken),
+    let run = graphs.submit(&graph(&[
+        graphs.step("hint", &[], "touch \"$PRESS_TOKEN.txt\"", hint),
+        graphs.step("taken", &[], "touch \"$PRESS_TOKEN.csv\"", taken),
     ]));
-    assert_eq!(site.until_ended(&run), RunState::Failed);
-    let told = |name: &str| stage.ok(&["job", "why", &format!("{run}/{name}")]);
+    assert_eq!(graphs.wait_for_end(&run), RunState::Failed);
+    let message = |name: &str| fixture.ok(&["job", "why", &format!("{run}/{name}")]);
     let expected = "no file matches wanted (lost.txt); new files are •••.txt";
-    assert!(told("hint").contains(expected), "{}", told("hint"));
-    assert!(told("taken").contains("•••.csv"), "{}", told("taken"));
+    assert!(message("hint").contains(expected), "{}", message("hint"));
+    assert!(message("taken").contains("•••.csv"), "{}", message("taken"));
     agent.kill();
-    let leaked: Vec<String> = stage.dump().into_iter().filter(|row| row.contains(SECRET)).collect();
+    let leaked: Vec<String> = fixture.dump().into_iter().filter(|row| row.contains(SECRET)).collect();
     assert!(leaked.is_empty(), "{leaked:?}");
     let mut found = Vec::new();
     for log in ["ann.log", "server.log", "controller.log"] {
-        grep(&stage.path(log), &mut found);
+        grep(&fixture.path(log), &mut found);
     }
     assert!(found.is_empty(), "the secret is in {found:?}");
-    site.check(&run);
+    graphs.check(&run);
 }
 
-/// Files below a path that hold the secret.
+/// Collects the files below a path that contain the secret.
 fn grep(path: &Path, found: &mut Vec<String>) {
     if path.is_dir() {
         for entry in fs::read_dir(path).expect("a directory is read").flatten() {

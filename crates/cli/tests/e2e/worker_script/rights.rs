@@ -1,4 +1,4 @@
-//! What the worker role may do: call the documented functions, and nothing else.
+//! Privileges of the worker role: only the documented functions.
 
 use std::collections::BTreeSet;
 
@@ -6,11 +6,11 @@ use rustix::process::Signal;
 use tidemill_core::run::RunState;
 
 use super::Script;
+use crate::fixture::{TIMEOUT, wait_until};
 use crate::process::{Process, run};
-use crate::stage::{PATIENCE, until};
 
-/// The functions of `docs/sql-door.md`.
-const VERBS: [&str; 21] = [
+/// Functions that the worker role may call, as listed in `docs/sql-functions.md`.
+const FUNCTIONS: [&str; 21] = [
     "add_artifact",
     "append_event",
     "append_events",
@@ -35,18 +35,18 @@ const VERBS: [&str; 21] = [
 ];
 
 #[test]
-fn the_worker_role_may_call_the_verbs_and_nothing_else() {
+fn worker_role_may_only_call_the_documented_functions() {
     let script = Script::new();
-    let stage = &script.stage;
-    let id = stage.queue(&[]);
-    let before = stage.dump();
+    let fixture = &script.fixture;
+    let id = fixture.queue(&[]);
+    let before = fixture.dump();
     let denied = |text: &str| {
-        let error = stage.sql_at(&script.url, text).expect_err(text);
+        let error = fixture.sql_at(&script.url, text).expect_err(text);
         let code = error.as_database_error().and_then(|error| error.code().map(std::borrow::Cow::into_owned));
         assert_eq!(code.as_deref(), Some("42501"), "{text}: {error}");
     };
-    let tables =
-        stage.sql("SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'ops'::regnamespace");
+    let tables = fixture
+        .sql("SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'ops'::regnamespace");
     for table in tables.unwrap() {
         if !table.starts_with("tidemill_") {
             denied(&format!("SELECT 1::text FROM ops.{table}"));
@@ -67,44 +67,44 @@ fn the_worker_role_may_call_the_verbs_and_nothing_else() {
          AND has_function_privilege('{}_login', p.oid, 'EXECUTE')",
         script.prefix
     );
-    let may: BTreeSet<String> = stage.sql(&of_role).unwrap().into_iter().collect();
-    assert_eq!(may, VERBS.into_iter().map(str::to_owned).collect());
+    let may: BTreeSet<String> = fixture.sql(&of_role).unwrap().into_iter().collect();
+    assert_eq!(may, FUNCTIONS.into_iter().map(str::to_owned).collect());
     let all =
-        stage.sql("SELECT proname || '' FROM pg_proc WHERE pronamespace = 'ops'::regnamespace").unwrap();
+        fixture.sql("SELECT proname || '' FROM pg_proc WHERE pronamespace = 'ops'::regnamespace").unwrap();
     let overloads: BTreeSet<&String> = all.iter().collect();
     assert_eq!(overloads.len(), all.len(), "exactly one function of each name exists");
-    assert!(all.len() > VERBS.len() + 5, "there are functions that a worker may not call");
-    assert_eq!(stage.dump(), before, "nothing was written");
+    assert!(all.len() > FUNCTIONS.len() + 5, "there are functions that a worker may not call");
+    assert_eq!(fixture.dump(), before, "the database was not changed");
 }
 
-/// `tidemill work` needs no more rights than the script, except that it leaves upkeep to others.
+/// `tidemill work` needs the same privileges as the script, except for its maintenance loops.
 #[test]
-fn the_binary_works_as_the_worker_role_too() {
+fn binary_works_as_the_worker_role() {
     let script = Script::new();
-    let stage = &script.stage;
-    let (first, second) = (stage.queue(&[]), stage.queue(&["--attempts", "2", "--backoff", "0s"]));
-    let mut command = stage.command(&["work", "--worker", "mill", "--drain", "--", "sh", "-c"]);
+    let fixture = &script.fixture;
+    let (first, second) = (fixture.queue(&[]), fixture.queue(&["--attempts", "2", "--backoff", "0s"]));
+    let mut command = fixture.command(&["work", "--worker", "builder", "--drain", "--", "sh", "-c"]);
     command.arg(r#"[ "$TIDEMILL_ATTEMPT" = 2 ] || [ -z "$(echo)" ]"#).env("TIDEMILL_DATABASE", &script.url);
     let ran = run(&mut command);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     for id in [&first, &second] {
-        assert_eq!(stage.run(id).status, RunState::Success);
+        assert_eq!(fixture.run(id).status, RunState::Success);
     }
     assert!(!ran.stderr.contains("pass-w"), "{ran:?}");
-    let queued = run(stage
+    let queued = run(fixture
         .command(&["run", "queue", "--project", "shop", "--env", "staging"])
         .env("TIDEMILL_DATABASE", &script.url));
     assert_eq!(queued.code, Some(0), "{queued:?}");
 
-    // A cancel reaches it, although it may not read the run.
+    // The worker receives a cancel, although it may not read the run.
     let id = queued.stdout.trim().parse().unwrap();
-    let mut command = stage.command(&["work", "--worker", "mill", "--", "sleep", "600"]);
-    let mut worker = Process::start(stage, "mill", command.env("TIDEMILL_DATABASE", &script.url));
-    stage.until(&id, RunState::Running);
-    stage.ok(&["run", "cancel", id.as_str()]);
-    stage.until(&id, RunState::Cancelled);
-    until("it complains once", || worker.said().contains("loop sweep failed").then_some(()));
+    let mut command = fixture.command(&["work", "--worker", "builder", "--", "sleep", "600"]);
+    let mut worker = Process::start(fixture, "builder", command.env("TIDEMILL_DATABASE", &script.url));
+    fixture.wait_for_state(&id, RunState::Running);
+    fixture.ok(&["run", "cancel", id.as_str()]);
+    fixture.wait_for_state(&id, RunState::Cancelled);
+    wait_until("the failure is logged", || worker.stderr().contains("loop sweep failed").then_some(()));
     worker.signal(Signal::TERM);
-    assert_eq!(worker.ended_within(PATIENCE), Some(0));
-    assert_eq!(worker.said().matches("loop sweep failed").count(), 1, "{}", worker.said());
+    assert_eq!(worker.wait_for_exit(TIMEOUT), Some(0));
+    assert_eq!(worker.stderr().matches("loop sweep failed").count(), 1, "{}", worker.stderr());
 }

@@ -1,4 +1,4 @@
-//! The decision order, and what each decision is.
+//! Tests of the decision order and of each decision.
 
 use super::*;
 use crate::job::StatusCode as C;
@@ -21,11 +21,11 @@ fn now() -> Timestamp {
 }
 
 fn decide(job: &Job, report: Option<&Report>) -> Step {
-    plan(job, Needs::Met, Flags::default(), Room::Free, report, now())
+    plan(job, Needs::Met, Flags::default(), Capacity::Free, report, now())
 }
 
 fn report(result: Option<TaskResult>) -> Report {
-    Report { stage: Some(Stage::Executing), result, lost: false, others: Others::There }
+    Report { stage: Some(Stage::Executing), result, lost: false, others: OtherAgents::Connected }
 }
 
 fn ended(exit_code: i32) -> TaskResult {
@@ -33,19 +33,19 @@ fn ended(exit_code: i32) -> TaskResult {
 }
 
 #[test]
-fn a_wish_to_stop_comes_before_everything() {
+fn cancel_comes_before_flags_and_results() {
     let flags = Flags { paused: true, maintenance: true, reboot: true };
     for &code in C::ALL.iter().filter(|code| !code.is_terminal()) {
         let job = Job { cancelled: true, uses_database: true, ..job(code) };
-        let without = plan(&job, Needs::Failed, flags, Room::Never, None, now());
+        let without = plan(&job, Needs::Failed, flags, Capacity::Never, None, now());
         assert_eq!(without, Step::End(C::CancelledByUser, None), "{code}");
-        let with = plan(&job, Needs::Failed, flags, Room::Never, Some(&report(Some(ended(0)))), now());
+        let with = plan(&job, Needs::Failed, flags, Capacity::Never, Some(&report(Some(ended(0)))), now());
         assert_eq!(with, Step::Stop(C::CancelledByUser), "{code}");
     }
 }
 
 #[test]
-fn what_has_ended_stays() {
+fn ended_jobs_do_not_change() {
     for &code in C::ALL.iter().filter(|code| code.is_terminal()) {
         let job = Job { cancelled: true, ..job(code) };
         assert_eq!(decide(&job, Some(&report(Some(ended(1))))), Step::Keep, "{code}");
@@ -53,58 +53,59 @@ fn what_has_ended_stays() {
 }
 
 #[test]
-fn a_failure_during_maintenance_is_not_taken_for_a_failure() {
+fn failure_during_maintenance_does_not_count() {
     let job = Job { uses_database: true, ..job(C::Executing) };
     let flags = Flags { maintenance: true, ..Flags::default() };
-    let step = plan(&job, Needs::Met, flags, Room::Free, Some(&report(Some(ended(1)))), now());
+    let step = plan(&job, Needs::Met, flags, Capacity::Free, Some(&report(Some(ended(1)))), now());
     assert_eq!(step, Step::Stop(C::WaitingDbMaintenance));
 }
 
 #[test]
-fn maintenance_leaves_jobs_alone_that_do_not_use_the_database() {
+fn maintenance_ignores_jobs_without_the_database() {
     let flags = Flags { maintenance: true, ..Flags::default() };
-    let step = plan(&job(C::Created), Needs::Met, flags, Room::Free, None, now());
+    let step = plan(&job(C::Created), Needs::Met, flags, Capacity::Free, None, now());
     assert_eq!(step, Step::Start);
 }
 
 #[test]
-fn a_pause_stops_nothing_that_runs_and_begins_nothing() {
+fn pause_starts_no_job_and_stops_none() {
     let flags = Flags { paused: true, ..Flags::default() };
-    let running = plan(&job(C::Executing), Needs::Met, flags, Room::Free, Some(&report(None)), now());
+    let running = plan(&job(C::Executing), Needs::Met, flags, Capacity::Free, Some(&report(None)), now());
     assert_eq!(running, Step::Keep);
-    let pending = plan(&job(C::Created), Needs::Met, flags, Room::Free, None, now());
+    let pending = plan(&job(C::Created), Needs::Met, flags, Capacity::Free, None, now());
     assert_eq!(pending, Step::Become(C::Paused));
-    let rebooting = plan(&job(C::WaitingOnReboot), Needs::Met, flags, Room::Free, None, now());
+    let rebooting = plan(&job(C::WaitingOnReboot), Needs::Met, flags, Capacity::Free, None, now());
     assert_eq!(rebooting, Step::Keep);
 }
 
 #[test]
-fn a_restart_resets_what_runs() {
+fn reboot_flag_resets_running_jobs() {
     let flags = Flags { paused: true, reboot: true, ..Flags::default() };
-    let step = plan(&job(C::Prepared), Needs::Met, flags, Room::Free, Some(&report(None)), now());
+    let step = plan(&job(C::Prepared), Needs::Met, flags, Capacity::Free, Some(&report(None)), now());
     assert_eq!(step, Step::Stop(C::WaitingOnReboot));
 }
 
 #[test]
-fn a_job_waits_for_what_it_needs_and_fails_with_it() {
-    let ask = |needs, room| plan(&job(C::Created), needs, Flags::default(), room, None, now());
-    assert_eq!(ask(Needs::Open, Room::Free), Step::Become(C::WaitingOnDependencies));
-    assert_eq!(ask(Needs::Failed, Room::Free), Step::End(C::DependencyFailed, None));
-    assert_eq!(ask(Needs::OutOfReach, Room::Free), Step::End(C::JobError, None));
-    assert_eq!(ask(Needs::Met, Room::NoWorker), Step::Become(C::WaitingOnWorkers));
-    assert_eq!(ask(Needs::Met, Room::PoolFull), Step::Become(C::WaitingOnPool));
-    assert_eq!(ask(Needs::Met, Room::Free), Step::Start);
-    assert!(matches!(ask(Needs::Met, Room::Never), Step::End(C::JobError, Some(_))));
+fn pending_job_waits_for_needs_and_fails_with_them() {
+    let decide_with =
+        |needs, capacity| plan(&job(C::Created), needs, Flags::default(), capacity, None, now());
+    assert_eq!(decide_with(Needs::Open, Capacity::Free), Step::Become(C::WaitingOnDependencies));
+    assert_eq!(decide_with(Needs::Failed, Capacity::Free), Step::End(C::DependencyFailed, None));
+    assert_eq!(decide_with(Needs::OutOfReach, Capacity::Free), Step::End(C::JobError, None));
+    assert_eq!(decide_with(Needs::Met, Capacity::NoWorker), Step::Become(C::WaitingOnWorkers));
+    assert_eq!(decide_with(Needs::Met, Capacity::PoolFull), Step::Become(C::WaitingOnPool));
+    assert_eq!(decide_with(Needs::Met, Capacity::Free), Step::Start);
+    assert!(matches!(decide_with(Needs::Met, Capacity::Never), Step::End(C::JobError, Some(_))));
 }
 
 #[test]
-fn nothing_begins_while_something_of_the_last_task_may_still_run() {
+fn no_task_starts_while_the_last_one_may_still_run() {
     let job = Job { stopping: true, ..job(C::WaitingOnReboot) };
     assert_eq!(decide(&job, None), Step::Keep);
 }
 
 #[test]
-fn a_task_that_comes_to_nothing_is_followed_by_another_until_there_were_too_many() {
+fn failed_tasks_are_repeated_until_the_error_budget_ends() {
     let failed =
         || TaskResult::Failed { fatal: false, elsewhere: false, message: "the disk is full".to_owned() };
     let mut waits = Vec::new();
@@ -112,20 +113,20 @@ fn a_task_that_comes_to_nothing_is_followed_by_another_until_there_were_too_many
         let job = Job { errors, ..job(C::Executing) };
         let Step::Again { not_before, failure: false, .. } = decide(&job, Some(&report(Some(failed()))))
         else {
-            panic!("a new task")
+            panic!("a new task is expected")
         };
         waits.push((not_before - now()).num_seconds());
     }
     assert_eq!(waits, [5, 10, 20, 40]);
     let last = Job { errors: ERRORS_MAX - 1, ..job(C::Executing) };
     let Step::End(C::JobError, Some(message)) = decide(&last, Some(&report(Some(failed())))) else {
-        panic!("it is given up")
+        panic!("the end of the job is expected")
     };
-    assert_eq!(message, "5 tasks came to nothing; the last one: the disk is full");
+    assert_eq!(message, "5 tasks failed; the last error: the disk is full");
 }
 
 #[test]
-fn a_fatal_error_is_not_tried_again() {
+fn fatal_error_is_not_retried() {
     let message = "no such program".to_owned();
     let result = TaskResult::Failed { fatal: true, elsewhere: false, message };
     let step = decide(&job(C::Executing), Some(&report(Some(result))));
@@ -133,26 +134,26 @@ fn a_fatal_error_is_not_tried_again() {
 }
 
 #[test]
-fn what_one_agent_will_never_do_is_tried_by_the_others() {
-    let ask = |errors, others| {
+fn error_of_one_agent_is_retried_on_other_agents() {
+    let decide_with = |errors, others| {
         let result = TaskResult::Failed { fatal: true, elsewhere: true, message: "no secret".to_owned() };
         let report = Report { others, ..report(Some(result)) };
         decide(&Job { errors, ..job(C::Prepared) }, Some(&report))
     };
-    // However many agents have failed at it: each does so once.
+    // The error budget does not apply: each agent fails at most once.
     for errors in [0, ERRORS_MAX, 100] {
-        let step = ask(errors, Others::There);
+        let step = decide_with(errors, OtherAgents::Connected);
         let at_once = matches!(step, Step::Again { not_before, failure: false, .. } if not_before == now());
         assert!(at_once, "{errors}: {step:?}");
     }
-    let waits = ask(0, Others::Away);
+    let waits = decide_with(0, OtherAgents::Away);
     assert!(matches!(waits, Step::Again { not_before, .. } if not_before > now()), "{waits:?}");
-    assert!(matches!(ask(ERRORS_MAX - 1, Others::Away), Step::End(C::JobError, Some(_))));
-    assert_eq!(ask(0, Others::Nobody), Step::End(C::JobError, Some("no secret".to_owned())));
+    assert!(matches!(decide_with(ERRORS_MAX - 1, OtherAgents::Away), Step::End(C::JobError, Some(_))));
+    assert_eq!(decide_with(0, OtherAgents::None), Step::End(C::JobError, Some("no secret".to_owned())));
 }
 
 #[test]
-fn a_bad_exit_is_tried_again_only_where_asked() {
+fn nonzero_exit_is_retried_only_within_retries() {
     let step = decide(&job(C::Executed), Some(&report(Some(ended(3)))));
     assert_eq!(step, Step::End(C::NonzeroExit, Some("its command ended with 3".to_owned())));
     let retried = Job { retries: 2, failures: 1, ..job(C::Executed) };
@@ -163,7 +164,7 @@ fn a_bad_exit_is_tried_again_only_where_asked() {
 }
 
 #[test]
-fn a_missing_output_fails_a_command_that_ended_well_and_names_what_is_there() {
+fn missing_output_fails_the_job_and_lists_new_files() {
     let result = TaskResult::Ended {
         exit_code: 0,
         unmatched: vec!["table (out/*.csv)".to_owned()],
@@ -171,12 +172,12 @@ fn a_missing_output_fails_a_command_that_ended_well_and_names_what_is_there() {
         message: None,
     };
     let step = decide(&job(C::Finalized), Some(&report(Some(result))));
-    let words = "no file matches table (out/*.csv); new files are out/table.tsv";
-    assert_eq!(step, Step::End(C::UnmatchedPatterns, Some(words.to_owned())));
+    let message = "no file matches table (out/*.csv); new files are out/table.tsv";
+    assert_eq!(step, Step::End(C::UnmatchedPatterns, Some(message.to_owned())));
 }
 
 #[test]
-fn a_job_that_was_held_while_it_backs_off_says_afterwards_what_it_waits_for() {
+fn job_paused_during_backoff_waits_for_its_new_task() {
     let not_before = Some(now() + Duration::seconds(9));
     let held = Job { not_before, ..job(C::Paused) };
     assert_eq!(decide(&held, None), Step::Become(C::WaitingOnNewTask));
@@ -187,37 +188,37 @@ fn a_job_that_was_held_while_it_backs_off_says_afterwards_what_it_waits_for() {
 }
 
 #[test]
-fn stages_are_mirrored_and_never_go_back() {
-    let at = |stage| Report { stage: Some(stage), result: None, lost: false, others: Others::There };
+fn stages_advance_the_code_and_never_move_back() {
+    let at = |stage| Report { stage: Some(stage), result: None, lost: false, others: OtherAgents::Connected };
     assert_eq!(decide(&job(C::Initiated), Some(&at(Stage::Executing))), Step::Become(C::Executing));
     assert_eq!(decide(&job(C::Executed), Some(&at(Stage::Executing))), Step::Keep);
 }
 
 #[test]
-fn a_lost_agent_costs_a_task_and_its_command_is_stopped_first() {
+fn lost_agent_fails_the_task_and_its_command_is_stopped() {
     let report = Report { lost: true, ..report(None) };
     let step = decide(&job(C::Executing), Some(&report));
     assert!(matches!(step, Step::Again { stop: true, failure: false, .. }), "{step:?}");
 }
 
 #[test]
-fn every_step_is_an_arrow_of_the_lifecycle() {
+fn every_step_is_a_legal_transition() {
     let mut flags = Vec::new();
     for bits in 0..8 {
         flags.push(Flags { paused: bits & 1 > 0, maintenance: bits & 2 > 0, reboot: bits & 4 > 0 });
     }
     let results = [None, Some(ended(0)), Some(ended(1)), Some(TaskResult::Stopped)];
-    let mut seen = 0;
+    let mut transitions = 0;
     for &code in C::ALL {
         for &flags in &flags {
             for needs in [Needs::Met, Needs::Open, Needs::Failed, Needs::OutOfReach] {
-                for room in [Room::Free, Room::NoWorker, Room::PoolFull, Room::Never] {
+                for capacity in [Capacity::Free, Capacity::NoWorker, Capacity::PoolFull, Capacity::Never] {
                     for result in &results {
                         for cancelled in [false, true] {
                             let job = Job { cancelled, uses_database: true, ..job(code) };
                             let has_task = code.state() == JobState::Running;
                             let report = has_task.then(|| report(result.clone()));
-                            let step = plan(&job, needs, flags, room, report.as_ref(), now());
+                            let step = plan(&job, needs, flags, capacity, report.as_ref(), now());
                             let to = match step {
                                 Step::Keep => continue,
                                 Step::Become(to) | Step::Stop(to) | Step::End(to, _) => to,
@@ -225,12 +226,12 @@ fn every_step_is_an_arrow_of_the_lifecycle() {
                                 Step::Again { .. } => C::WaitingOnNewTask,
                             };
                             assert!(job::pairs().contains(&(code, to)), "{code} to {to}");
-                            seen += 1;
+                            transitions += 1;
                         }
                     }
                 }
             }
         }
     }
-    assert!(seen > 1_000);
+    assert!(transitions > 1_000);
 }

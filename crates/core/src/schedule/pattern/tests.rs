@@ -1,4 +1,4 @@
-//! Tests of when a schedule fires, with dates of clock changes that did happen or are law.
+//! Tests of fire times, with real dates of clock changes.
 
 use super::*;
 
@@ -6,19 +6,19 @@ fn pattern(cron: &str, zone: &str) -> Pattern {
     Pattern::parse(cron, zone).unwrap_or_else(|bad| panic!("{bad}"))
 }
 
-/// The wall clock and offset at the first fires after a moment in UTC.
+/// Returns the wall-clock time and offset of the first fires after a UTC time.
 fn fires(cron: &str, zone: &str, after: &str, count: usize) -> Vec<String> {
     let pattern = pattern(cron, zone);
     let shown = |fire: Timestamp| fire.with_timezone(&pattern.zone).format("%d %H:%M %z").to_string();
     pattern.fires_after(after.parse().unwrap()).take(count).map(shown).collect()
 }
 
-fn refused(cron: &str, zone: &str) -> BadSchedule {
+fn parse_error(cron: &str, zone: &str) -> ScheduleError {
     Pattern::parse(cron, zone).expect_err(cron)
 }
 
 #[test]
-fn the_next_fire_is_strictly_after() {
+fn next_fire_is_strictly_after_the_argument() {
     let pattern = pattern("30 2 * * *", "UTC");
     for (after, next) in [
         ("2026-03-01T02:29:59.999999Z", "2026-03-01T02:30:00Z"),
@@ -31,7 +31,7 @@ fn the_next_fire_is_strictly_after() {
 }
 
 #[test]
-fn names_ranges_steps_lists_and_short_forms_are_understood() {
+fn names_ranges_steps_lists_and_short_forms_are_parsed() {
     let after = "2026-02-27T12:00:00Z"; // A Friday.
     for (cron, expected) in [
         ("0 9 * * mon-fri", ["02 09:00", "03 09:00", "04 09:00"]),
@@ -60,14 +60,14 @@ fn names_ranges_steps_lists_and_short_forms_are_understood() {
 }
 
 #[test]
-fn a_leap_day_is_waited_for_even_past_2100() {
+fn leap_day_is_found_past_2100() {
     let pattern = pattern("0 0 29 2 *", "UTC");
     let next = pattern.next_after("2096-03-01T00:00:00Z".parse().unwrap());
     assert_eq!(next, Some("2104-02-29T00:00:00Z".parse().unwrap()));
 }
 
 #[test]
-fn the_ends_of_time_are_answered_without_a_panic() {
+fn extreme_times_do_not_panic() {
     for zone in ["UTC", "Pacific/Kiritimati", "America/Los_Angeles"] {
         let pattern = pattern("* * * * *", zone);
         assert_eq!(pattern.next_after(Timestamp::MAX_UTC), None);
@@ -77,7 +77,7 @@ fn the_ends_of_time_are_answered_without_a_panic() {
 }
 
 #[test]
-fn a_fixed_time_in_the_gap_fires_once_right_after_it() {
+fn fixed_time_in_a_gap_fires_right_after_it() {
     // Berlin, 29 March 2026: 02:00 becomes 03:00.
     let after = "2026-03-28T12:00:00Z";
     assert_eq!(fires("30 2 * * *", "Europe/Berlin", after, 2), ["29 03:00 +0200", "30 02:30 +0200"]);
@@ -95,7 +95,7 @@ fn a_fixed_time_in_the_gap_fires_once_right_after_it() {
 }
 
 #[test]
-fn a_midnight_that_does_not_exist_fires_at_one() {
+fn skipped_midnight_fires_at_one() {
     // Sao Paulo, 4 November 2018, and Cairo, 24 April 2026: 00:00 becomes 01:00.
     let after = "2018-11-03T12:00:00Z";
     assert_eq!(fires("@daily", "America/Sao_Paulo", after, 2), ["04 01:00 -0200", "05 00:00 -0200"]);
@@ -105,14 +105,14 @@ fn a_midnight_that_does_not_exist_fires_at_one() {
 }
 
 #[test]
-fn a_day_that_does_not_exist_fires_at_the_beginning_of_the_next() {
+fn skipped_day_fires_at_the_start_of_the_next() {
     // Samoa had no 30 December 2011.
     let after = "2011-12-30T00:00:00Z";
     assert_eq!(fires("0 9 30 * *", "Pacific/Apia", after, 2), ["31 00:00 +1400", "30 09:00 +1400"]);
 }
 
 #[test]
-fn a_time_before_midnight_that_does_not_exist_fires_at_midnight() {
+fn skipped_time_before_midnight_fires_at_midnight() {
     // Nuuk, 28 March 2026: 23:00 becomes 00:00 of the next day.
     let after = "2026-03-28T12:00:00Z";
     assert_eq!(fires("30 23 * * *", "America/Nuuk", after, 2), ["29 00:00 -0100", "29 23:30 -0100"]);
@@ -137,7 +137,7 @@ fn several_times_in_one_gap_are_one_fire() {
 }
 
 #[test]
-fn running_hours_stay_even_over_a_gap() {
+fn running_hours_keep_even_intervals_over_a_gap() {
     let after = "2026-03-28T23:30:00Z"; // 00:30 in Berlin.
     for cron in ["30 * * * *", "30 0-23 * * *", "30 */1 * * *"] {
         let expected = ["29 01:30 +0100", "29 03:30 +0200", "29 04:30 +0200"];
@@ -160,7 +160,7 @@ fn running_hours_stay_even_over_a_gap() {
 }
 
 #[test]
-fn a_fixed_time_in_the_repeated_hour_fires_on_the_first_pass() {
+fn fixed_time_in_a_repeated_hour_fires_on_the_first_pass() {
     // Berlin, 25 October 2026: 03:00 becomes 02:00.
     let after = "2026-10-24T12:00:00Z";
     assert_eq!(fires("30 2 * * *", "Europe/Berlin", after, 2), ["25 02:30 +0200", "26 02:30 +0100"]);
@@ -181,7 +181,7 @@ fn a_fixed_time_in_the_repeated_hour_fires_on_the_first_pass() {
 }
 
 #[test]
-fn asked_on_the_second_pass_a_fixed_time_is_over() {
+fn fixed_time_does_not_fire_on_the_second_pass() {
     let second_pass = "2026-10-25T01:10:00Z"; // 02:10 in Berlin for the second time.
     assert_eq!(fires("30 2 * * *", "Europe/Berlin", second_pass, 1), ["26 02:30 +0100"]);
     assert_eq!(fires("30 2,4 * * *", "Europe/Berlin", second_pass, 1), ["25 04:30 +0100"]);
@@ -219,10 +219,10 @@ fn running_hours_fire_on_both_passes() {
 }
 
 #[test]
-fn a_pattern_that_never_fires_is_refused() {
+fn pattern_that_never_fires_is_rejected() {
     for cron in ["0 0 30 2 *", "0 0 31 apr,jun,sep,nov *", "0 0 1 * +fri#2"] {
-        let bad = refused(cron, "UTC");
-        assert_eq!(bad, BadSchedule::NeverFires { cron: cron.to_owned() });
+        let bad = parse_error(cron, "UTC");
+        assert_eq!(bad, ScheduleError::NeverFires { cron: cron.to_owned() });
     }
     for cron in ["0 0 29 2 *", "0 0 29 2 +mon", "0 0 31 * *"] {
         assert!(Pattern::parse(cron, "UTC").is_ok(), "{cron}");
@@ -230,7 +230,7 @@ fn a_pattern_that_never_fires_is_refused() {
 }
 
 #[test]
-fn a_field_that_is_wrong_is_named() {
+fn invalid_field_is_named_in_the_error() {
     for (cron, field, text) in [
         ("60 * * * *", "minute", "60"),
         ("*/0 * * * *", "minute", "*/0"),
@@ -255,36 +255,36 @@ fn a_field_that_is_wrong_is_named() {
         ("0 0 * * ++1", "day of week", "++1"),
         ("0 0 * * \u{131}", "day of week", "\u{131}"),
     ] {
-        let bad = refused(cron, "UTC");
-        let BadSchedule::Field { field: named, text: shown, .. } = bad else { panic!("{cron}: {bad}") };
+        let bad = parse_error(cron, "UTC");
+        let ScheduleError::Field { field: named, text: shown, .. } = bad else { panic!("{cron}: {bad}") };
         assert_eq!((named, shown.as_str()), (field, text));
     }
-    let bad = refused("0 25 * * *", "UTC");
+    let bad = parse_error("0 25 * * *", "UTC");
     assert_eq!(bad.to_string(), "the hour field `25` of cron pattern `0 25 * * *` is not valid");
     assert_eq!(bad.hint(), "hours are 0 to 23, as in `5`, `8,20`, `9-17` or `*/2`; a step is at most 24");
 }
 
 #[test]
-fn seconds_years_and_unknown_short_forms_are_refused_with_a_hint() {
-    let seconds = refused("*/10 * * * * *", "UTC");
+fn seconds_years_and_unknown_short_forms_are_rejected() {
+    let seconds = parse_error("*/10 * * * * *", "UTC");
     assert_eq!(seconds.to_string(), "cron pattern `*/10 * * * * *` has 6 fields; it must have 5");
-    assert_eq!(seconds.hint(), "leave out the seconds and the year: a schedule fires at most once a minute");
+    assert_eq!(seconds.hint(), "omit the seconds and the year: a schedule fires at most once a minute");
     for cron in ["", " ", "5", "0 0", "0 0 * *", "0 0 0 * * * 2030", "0 0 0 0 0 0 0 0"] {
-        assert!(matches!(refused(cron, "UTC"), BadSchedule::FieldCount { .. }), "{cron}");
+        assert!(matches!(parse_error(cron, "UTC"), ScheduleError::FieldCount { .. }), "{cron}");
     }
     for cron in ["@reboot", "@every 5m", "@", "@daily 3"] {
-        assert!(matches!(refused(cron, "UTC"), BadSchedule::Nickname { .. }), "{cron}");
+        assert!(matches!(parse_error(cron, "UTC"), ScheduleError::Nickname { .. }), "{cron}");
     }
-    assert!(matches!(refused(&"*".repeat(257), "UTC"), BadSchedule::TooLong { bytes: 257 }));
+    assert!(matches!(parse_error(&"*".repeat(257), "UTC"), ScheduleError::TooLong { bytes: 257 }));
 }
 
 #[test]
-fn an_unknown_time_zone_is_refused_with_the_nearest() {
-    let bad = refused("@daily", "Europe/Munich");
+fn unknown_time_zone_is_rejected_with_a_suggestion() {
+    let bad = parse_error("@daily", "Europe/Munich");
     assert_eq!(bad.to_string(), "`Europe/Munich` is not a time zone");
-    assert_eq!(refused("@daily", "europe/berlin").hint(), "did you mean `Europe/Berlin`?");
+    assert_eq!(parse_error("@daily", "europe/berlin").hint(), "did you mean `Europe/Berlin`?");
     assert_eq!(
-        refused("@daily", "PST").hint(),
+        parse_error("@daily", "PST").hint(),
         "use an IANA name, such as `UTC`, `Europe/Berlin` or `America/New_York`"
     );
 }

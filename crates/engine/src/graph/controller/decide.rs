@@ -1,26 +1,28 @@
-//! What is to be done, from what is remembered. What is decided is remembered at once: a step that fails makes the
-//! controller forget all of it.
+//! Decides about jobs from the state in memory. Decisions change that state at once; if the write fails, the controller
+//! discards it.
 
 use super::super::clean;
-use super::memory::{Job, Memory, Rooms};
-use super::stops::is_refused;
+use super::free_slots::FreeSlots;
+use super::job::Job;
+use super::memory::Memory;
+use super::stop_orders::is_refused;
 use super::write::{Draft, Failure};
 use std::collections::{BTreeSet, VecDeque};
 use tidemill_core::Timestamp;
-use tidemill_core::graph::place::Place;
-use tidemill_core::graph::plan::{self, Report, Room, Step, plan};
+use tidemill_core::graph::assignment;
+use tidemill_core::graph::placement::Placement;
+use tidemill_core::graph::plan::{self, Capacity, Report, Step, plan};
 use tidemill_core::graph::record::TaskEnd;
-use tidemill_core::graph::share;
 use tidemill_core::job::{JobState, StatusCode};
 use tidemill_core::run::RunState;
 use tidemill_core::task::{TaskKind, TaskResult, task_id};
 use tidemill_store::{EndTask, JobWrite, LiveTask, NewTask};
 use uuid::Uuid;
 
-/// Bytes of what is said about a job.
+/// Longest message about a job in bytes.
 pub(super) const MESSAGE_BYTES_MAX: usize = 2_000;
 
-/// Decides about every job that has to be looked at, until `batch` jobs are to be written.
+/// Decides about all dirty jobs, until `batch` jobs have changed.
 pub(super) fn decide(memory: &mut Memory, now: Timestamp, batch: usize) -> Draft {
     let mut decision = Decision { draft: Draft::new(now, memory.flags.clone()), moved: BTreeSet::new(), now };
     let mut queue: VecDeque<usize> = std::mem::take(&mut memory.dirty).into_iter().collect();
@@ -30,109 +32,108 @@ pub(super) fn decide(memory: &mut Memory, now: Timestamp, batch: usize) -> Draft
             memory.dirty.insert(index);
             continue;
         }
-        match look(memory, index, now) {
-            Look::Nothing => memory.line.remove(index),
-            Look::Ready => {
-                if !memory.line.contains(index) {
+        match assess(memory, index, now) {
+            Assessment::Nothing => memory.ready_queue.remove(index),
+            Assessment::Ready => {
+                if !memory.ready_queue.contains(index) {
                     waiting.push(index);
-                    memory.line.add(memory.ready(index));
+                    memory.ready_queue.add(memory.ready(index));
                 }
             }
-            Look::Later(at) => {
-                memory.line.remove(index);
+            Assessment::Later(at) => {
+                memory.ready_queue.remove(index);
                 memory.timers.insert((at, index));
             }
-            Look::Do(step) => {
-                memory.line.remove(index);
-                queue.extend(decision.carry_out(memory, index, step));
+            Assessment::Act(step) => {
+                memory.ready_queue.remove(index);
+                queue.extend(decision.apply(memory, index, step));
             }
         }
     }
-    // Room is given when everything is known: otherwise a job could begin that a flag holds.
+    // Slots are assigned last, when all flags and changes are known: otherwise a held job could start.
     if decision.draft.jobs.len() < batch {
-        decision.give_room(memory, waiting, batch);
+        decision.assign_slots(memory, waiting, batch);
     } else {
-        put_off(memory, waiting);
+        postpone(memory, waiting);
     }
     decision.draft
 }
 
-/// What a look at a job says.
-enum Look {
-    /// It is where it belongs.
+/// Assessment of a job.
+enum Assessment {
+    /// No action is needed.
     Nothing,
-    /// It could begin, where there is room.
+    /// It can start when a slot is free.
     Ready,
-    /// It is to be looked at again then.
+    /// It has to be assessed again at this time.
     Later(Timestamp),
-    /// Something is to be done.
-    Do(Move),
+    Act(Action),
 }
 
-/// What is to be done with a job.
-enum Move {
-    /// What the plan says.
+/// An action on a job.
+enum Action {
+    /// A step of the plan.
     Step(Step),
-    /// Its agent had not begun its task, and is away: another one gets it.
+    /// Withdraws a task that its agent has not started, because the agent is away; another agent gets the job.
     Withdraw,
-    /// Nothing of its last task runs any more.
+    /// Confirms that nothing of its last task runs any more.
     Confirm,
-    /// Its agent could not stop its last task: it is told again, or not any more.
+    /// Repeats the order to stop its last task, or gives up.
     StopAgain,
-    /// A task of it goes on, though it does not run: a plain statement moved it.
+    /// Stops a task of a job that does not run: a manual SQL statement changed the job's state.
     Recall,
 }
 
-fn look(memory: &Memory, index: usize, now: Timestamp) -> Look {
+fn assess(memory: &Memory, index: usize, now: Timestamp) -> Assessment {
     let job = &memory.jobs[index];
     if job.live.stopping && memory.is_stopped(job, now) {
-        return Look::Do(Move::Confirm);
+        return Assessment::Act(Action::Confirm);
     }
     if job.live.stopping && job.stop.as_ref().is_some_and(is_refused) {
-        return Look::Do(Move::StopAgain);
+        return Assessment::Act(Action::StopAgain);
     }
     if job.task.is_some() && job.state() != JobState::Running && !job.live.stopping {
-        return Look::Do(Move::Recall);
+        return Assessment::Act(Action::Recall);
     }
     if job.is_over() {
-        return Look::Nothing;
+        return Assessment::Nothing;
     }
     let report = job.task.as_ref().map(|task| Report {
         stage: task.stage,
         result: task.result.clone(),
         lost: memory.is_forgotten(task) || memory.is_lost(job, task, now),
-        others: memory.others(index, task),
+        others: memory.other_agents(index, task),
     });
     let flags = memory.flags_of(job);
-    match plan(&planned(job), job.needs(), flags, Room::Free, report.as_ref(), now) {
-        Step::Start => Look::Ready,
-        Step::Keep => keep(memory, job, now),
+    match plan(&planned(job), job.needs(), flags, Capacity::Free, report.as_ref(), now) {
+        Step::Start => Assessment::Ready,
+        Step::Keep => assess_unchanged(memory, job, now),
         step @ (Step::Become(_) | Step::Stop(_) | Step::End(..) | Step::Again { .. }) => {
-            Look::Do(Move::Step(step))
+            Assessment::Act(Action::Step(step))
         }
     }
 }
 
-fn keep(memory: &Memory, job: &Job, now: Timestamp) -> Look {
+fn assess_unchanged(memory: &Memory, job: &Job, now: Timestamp) -> Assessment {
     if let Some(task) = &job.task
         && job.state() == JobState::Running
         && is_untouched(task)
         && memory.is_away(task)
     {
-        return Look::Do(Move::Withdraw);
+        return Assessment::Act(Action::Withdraw);
     }
     match job.live.not_before {
-        Some(at) if job.state() == JobState::Pending && at > now => Look::Later(at),
-        Some(_) | None => Look::Nothing,
+        Some(at) if job.state() == JobState::Pending && at > now => Assessment::Later(at),
+        Some(_) | None => Assessment::Nothing,
     }
 }
 
-/// How the task of a job ended, of which the plan wants nothing more.
+/// Returns how the task of a job ended, once the plan is done with it.
 fn end_of(memory: &Memory, index: usize) -> TaskEnd {
     match &memory.jobs[index].task {
         Some(task) if task.result.is_some() => TaskEnd::Taken,
         Some(task) if memory.is_forgotten(task) => TaskEnd::Forgotten,
-        // Its supervisor has ended its command long ago: there is nothing to stop.
+        // The supervisor has ended the command long ago, so there is nothing to stop.
         Some(_) => TaskEnd::Lost,
         None => TaskEnd::Taken,
     }
@@ -155,7 +156,7 @@ fn planned(job: &Job) -> plan::Job {
     }
 }
 
-/// What was decided so far.
+/// Decisions of the current pass, collected in a draft.
 pub(super) struct Decision {
     pub(super) draft: Draft,
     moved: BTreeSet<usize>,
@@ -163,28 +164,28 @@ pub(super) struct Decision {
 }
 
 impl Decision {
-    /// Carries out what is to be done with a job, in memory and in the draft; the jobs to look at because of it.
-    fn carry_out(&mut self, memory: &mut Memory, index: usize, step: Move) -> Vec<usize> {
+    /// Applies an action to the state and the draft. Returns the jobs that have to be assessed because of it.
+    fn apply(&mut self, memory: &mut Memory, index: usize, step: Action) -> Vec<usize> {
         let (from, was_over) = (memory.jobs[index].live.code, memory.jobs[index].is_over());
-        // Where it goes back to the start, there is more to say about it, once this is written: when it may begin.
-        let again = !matches!(step, Move::Step(Step::Become(code)) if code != StatusCode::WaitingOnNewTask);
+        // A job that goes back to the start has to be assessed again after this write, to determine when it may start.
+        let again = !matches!(step, Action::Step(Step::Become(code)) if code != StatusCode::WaitingOnNewTask);
         match step {
-            Move::Confirm => {
+            Action::Confirm => {
                 let job = &mut memory.jobs[index];
                 job.live.stopping = false;
                 if let Some(order) = job.stop.take() {
                     self.draft.ends.push(EndTask { task_id: order.task_id, end: TaskEnd::Stopped });
                 }
             }
-            Move::Withdraw => {
+            Action::Withdraw => {
                 let job = &mut memory.jobs[index];
                 job.live.message = Some("its agent went away before it began".to_owned());
                 self.end_task(job, TaskEnd::Withdrawn);
                 become_code(job, StatusCode::WaitingOnNewTask, self.now);
             }
-            Move::StopAgain => self.stop_again(memory, index),
-            Move::Recall => self.stop_task(memory, index),
-            Move::Step(step) => self.carry_out_step(memory, index, step),
+            Action::StopAgain => self.stop_again(memory, index),
+            Action::Recall => self.stop_task(memory, index),
+            Action::Step(step) => self.apply_step(memory, index, step),
         }
         let more = self.write(memory, index, from, was_over);
         if again && !memory.jobs[index].is_over() {
@@ -193,7 +194,7 @@ impl Decision {
         more
     }
 
-    fn carry_out_step(&mut self, memory: &mut Memory, index: usize, step: Step) {
+    fn apply_step(&mut self, memory: &mut Memory, index: usize, step: Step) {
         let now = self.now;
         match step {
             Step::Keep | Step::Start => {}
@@ -205,22 +206,22 @@ impl Decision {
             Step::Stop(code) => self.stop(memory, index, code),
             Step::End(code, message) => {
                 let job = &memory.jobs[index];
-                let message = match (code, &job.broken, job.place()) {
+                let message = match (code, &job.failed_need, job.placement()) {
                     (StatusCode::DependencyFailed, Some(name), _) => {
                         Some(format!("job {name} did not succeed"))
                     }
-                    (StatusCode::JobError, _, Place::Nowhere(why)) if message.is_none() => Some(why),
+                    (StatusCode::JobError, _, Placement::Nowhere(why)) if message.is_none() => Some(why),
                     (StatusCode::JobError, _, _) => message.map(|message| memory.given_up(index, message)),
                     _ => message,
                 };
                 let kept_on = job.task.as_ref().filter(|task| task.keeps).map(|task| task.agent_id);
                 if let Some(agent) = kept_on.filter(|_| code == StatusCode::Succeeded) {
-                    memory.keep_on(index, agent);
+                    memory.record_local_outputs(index, agent);
                 }
                 let end = end_of(memory, index);
                 let job = &mut memory.jobs[index];
                 job.live.message = message.map(|message| clean(&message, MESSAGE_BYTES_MAX));
-                note_exit(job);
+                record_exit(job);
                 self.end_task(job, end);
                 become_code(job, code, now);
             }
@@ -232,12 +233,12 @@ impl Decision {
                     .filter(|task| task.result.is_some())
                     .map(|task| task.agent_id);
                 if let Some(agent) = answered.filter(|_| !failure) {
-                    memory.note_failed(index, agent);
+                    memory.record_failed_agent(index, agent);
                 }
                 let forgotten = end == TaskEnd::Forgotten;
                 let message = if forgotten { "its agent does not come back".to_owned() } else { message };
                 let job = &mut memory.jobs[index];
-                note_exit(job);
+                record_exit(job);
                 self.end_task(job, end);
                 job.live.not_before = Some(not_before);
                 job.live.message = Some(clean(&message, MESSAGE_BYTES_MAX));
@@ -253,34 +254,34 @@ impl Decision {
         }
     }
 
-    /// Gives room to those who wait, and says of those who came now and got none what they wait for.
-    fn give_room(&mut self, memory: &mut Memory, waiting: Vec<usize>, batch: usize) {
-        if memory.line.is_empty() {
+    /// Assigns free slots to ready jobs, and records what the newly ready jobs wait for if they get none.
+    fn assign_slots(&mut self, memory: &mut Memory, waiting: Vec<usize>, batch: usize) {
+        if memory.ready_queue.is_empty() {
             return;
         }
-        let Rooms { ids, mut agents, mut pools, running } = memory.free_rooms();
+        let FreeSlots { ids, mut agents, mut pools, running } = memory.free_slots();
         let max = batch.saturating_sub(self.draft.jobs.len());
-        let given = memory.line.give(&running, &mut agents, &mut pools, max);
-        for share::Given { index, agent } in given {
+        let given = memory.ready_queue.assign(&running, &mut agents, &mut pools, max);
+        for assignment::Assignment { index, agent } in given {
             self.start(memory, index, ids[agent]);
         }
         for index in waiting {
-            if self.moved.contains(&index) || !memory.line.contains(index) {
+            if self.moved.contains(&index) || !memory.ready_queue.contains(index) {
                 continue;
             }
             if self.draft.jobs.len() >= batch {
-                put_off(memory, vec![index]);
+                postpone(memory, vec![index]);
                 continue;
             }
             let job = &memory.jobs[index];
-            let room = match share::room(&memory.shape(index), &agents, &pools) {
-                // There is room, and this step is full: the next one gives it.
-                Room::Free => Room::NoWorker,
-                room @ (Room::NoWorker | Room::PoolFull | Room::Never) => room,
+            let room = match assignment::check_capacity(&memory.requirements(index), &agents, &pools) {
+                // A slot is free, but this batch is full: the next pass assigns it.
+                Capacity::Free => Capacity::NoWorker,
+                room @ (Capacity::NoWorker | Capacity::PoolFull | Capacity::Never) => room,
             };
             let step = plan(&planned(job), job.needs(), memory.flags_of(job), room, None, self.now);
             if matches!(step, Step::Become(_) | Step::End(..)) {
-                let more = self.carry_out(memory, index, Move::Step(step));
+                let more = self.apply(memory, index, Action::Step(step));
                 memory.dirty.extend(more);
             }
         }
@@ -330,7 +331,7 @@ impl Decision {
         memory.dirty.extend(more);
     }
 
-    /// Notes a job as it is now, and what follows from it.
+    /// Adds the current state of a job to the draft and updates its run and dependents.
     fn write(&mut self, memory: &mut Memory, index: usize, from: StatusCode, was_over: bool) -> Vec<usize> {
         let live = &memory.jobs[index].live;
         self.moved.insert(index);
@@ -366,7 +367,7 @@ impl Decision {
             });
         }
         let ends = memory.jobs[index].is_over() && !was_over;
-        let more = memory.settle(index, was_over);
+        let more = memory.follow_up(index, was_over);
         if ends && memory.runs.get(&run).is_some_and(|known| known.open == 0) {
             memory.runs.remove(&run);
             self.draft.run_ends.push(run);
@@ -375,23 +376,23 @@ impl Decision {
     }
 }
 
-/// Leaves jobs for the next step.
-fn put_off(memory: &mut Memory, waiting: Vec<usize>) {
+/// Postpones jobs to the next pass.
+fn postpone(memory: &mut Memory, waiting: Vec<usize>) {
     for index in waiting {
-        memory.line.remove(index);
+        memory.ready_queue.remove(index);
         memory.dirty.insert(index);
     }
 }
 
-/// Notes what the command of a job ended with.
-fn note_exit(job: &mut Job) {
+/// Records the exit code of a job's command.
+fn record_exit(job: &mut Job) {
     let result = job.task.as_ref().and_then(|task| task.result.as_ref());
     if let Some(TaskResult::Ended { exit_code, .. }) = result {
         job.live.exit_code = Some(*exit_code);
     }
 }
 
-/// Brings a job to a code, with the times that belong to it.
+/// Sets the code of a job and the times that belong to it.
 pub(super) fn become_code(job: &mut Job, code: StatusCode, now: Timestamp) {
     job.live.code = code;
     match code.state() {

@@ -1,4 +1,4 @@
-//! One step of a controller: everything that it decided, in one transaction, guarded by its lease.
+//! Writes the decisions of a controller in one transaction, fenced by its lease.
 
 use super::super::clean;
 use std::collections::{BTreeMap, HashMap};
@@ -9,36 +9,34 @@ use tidemill_core::project::Flag;
 use tidemill_core::run::{EndCause, RunState};
 use tidemill_core::{Json, RunId, Timestamp};
 use tidemill_store::{
-    Change, EndTask, Ending, Error, Holder, JobWrite, Lease, NewTask, RefusalCode, Store, Tx,
+    Change, EndTask, Error, Holder, JobEnding, JobWrite, Lease, NewTask, RefusalCode, Store, Tx,
 };
 
-/// Jobs that are named at the end of a run.
+/// Most jobs that the end of a run names.
 const NAMED_MAX: usize = 20;
-/// Failures whose output is shown, in one step.
+/// Most failures whose output is recorded in one transaction.
 const SHOWN_MAX: usize = 50;
-/// Bytes of a line that is shown.
+/// Longest recorded line of output in bytes.
 const LINE_BYTES_MAX: usize = 1_000;
 
-/// What became of a step.
+/// Outcome of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Written {
-    /// It was written.
+pub enum WriteOutcome {
     Done,
-    /// Something was switched on or off meanwhile: nothing was written.
+    /// A flag changed meanwhile, so nothing was written.
     Moved,
-    /// Another process controls: nothing was written.
+    /// Another process controls, so nothing was written.
     Stale,
 }
 
-/// What a controller decided, and has not written yet.
+/// Decisions of a controller that are not written yet.
 #[derive(Debug)]
 pub struct Draft {
     pub(super) now: Timestamp,
-    /// What was switched on when it was decided.
+    /// The flags on which the decisions are based.
     flags: Vec<Flag>,
     pub(super) full: bool,
     pub(super) more: bool,
-    /// Whether a job begins.
     pub(super) begins: bool,
     pub(super) changes: Vec<Change>,
     pub(super) jobs: Vec<JobWrite>,
@@ -47,17 +45,17 @@ pub struct Draft {
     pub(super) starts: Vec<RunId>,
     pub(super) run_ends: Vec<RunId>,
     pub(super) failures: Vec<Failure>,
-    pub(super) notes: Vec<Note>,
+    pub(super) run_messages: Vec<RunMessage>,
 }
 
-/// Something that people should know of a run, also where it has ended.
+/// An error message for the record of a run, which may have ended.
 #[derive(Debug)]
-pub(super) struct Note {
+pub(super) struct RunMessage {
     pub(super) run_id: RunId,
     pub(super) text: String,
 }
 
-/// A job that failed by itself, as it is told in the record of its run.
+/// A failed job, for the events of its run.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) run_id: RunId,
@@ -83,7 +81,7 @@ impl Draft {
             starts: Vec::new(),
             run_ends: Vec::new(),
             failures: Vec::new(),
-            notes: Vec::new(),
+            run_messages: Vec::new(),
         }
     }
 
@@ -92,25 +90,32 @@ impl Draft {
         self.jobs.is_empty() && self.changes.is_empty() && self.run_ends.is_empty()
     }
 
-    /// Jobs that it changes.
+    /// Returns the number of changed jobs.
     pub fn jobs(&self) -> usize {
         self.jobs.len()
     }
 }
 
-pub(super) async fn write(store: &Store, lease: Lease, name: &str, draft: Draft) -> Result<Written, Error> {
+pub(super) async fn write(
+    store: &Store,
+    lease: Lease,
+    name: &str,
+    draft: Draft,
+) -> Result<WriteOutcome, Error> {
     let name = name.to_owned();
     store.write(move |mut tx| Box::pin(async move { step(&mut tx, lease, &name, draft).await })).await
 }
 
-async fn step(tx: &mut Tx<'_>, lease: Lease, name: &str, draft: Draft) -> Result<Written, Error> {
+async fn step(tx: &mut Tx<'_>, lease: Lease, name: &str, draft: Draft) -> Result<WriteOutcome, Error> {
     let now = draft.now;
-    let Some(version) = tx.raise_version(lease, draft.jobs.len()).await? else { return Ok(Written::Stale) };
+    let Some(version) = tx.reserve_versions(lease, draft.jobs.len()).await? else {
+        return Ok(WriteOutcome::Stale);
+    };
     if draft.begins {
-        // The version's row is locked: what is switched on from now on waits until this step is there.
+        // The version's row is locked: changes of flags wait until this transaction ends.
         let on: Vec<Flag> = tx.flags().await?.into_iter().filter(|flag| flag.is_on(now)).collect();
         if on != draft.flags {
-            return Ok(Written::Moved);
+            return Ok(WriteOutcome::Moved);
         }
     }
     if tx.end_tasks(&draft.ends, now).await? != draft.ends.len() as u64 {
@@ -123,28 +128,28 @@ async fn step(tx: &mut Tx<'_>, lease: Lease, name: &str, draft: Draft) -> Result
     for run in &draft.starts {
         tx.start_graph_run(run, name, now).await?;
     }
-    tell_failures(tx, &draft.failures, now).await?;
+    record_failures(tx, &draft.failures, now).await?;
     for run in &draft.run_ends {
         end_run(tx, run, name, now).await?;
     }
-    for note in &draft.notes {
-        tx.note_request(&note.run_id, Level::Error, &note.text, Some(now)).await?;
+    for message in &draft.run_messages {
+        tx.record_request(&message.run_id, Level::Error, &message.text, Some(now)).await?;
     }
-    tx.seen_changes(&draft.changes).await?;
-    Ok(Written::Done)
+    tx.remove_changes(&draft.changes).await?;
+    Ok(WriteOutcome::Done)
 }
 
-/// What the controller believed is not so any more: it takes the step back, and reads everything.
+/// The controller's state is outdated: it rolls back and reads everything again.
 fn moved() -> Error {
-    Error::refused(RefusalCode::Stale, "jobs or tasks have moved on since the controller looked")
+    Error::refused(RefusalCode::Stale, "jobs or tasks have changed since the controller read them")
 }
 
-/// Puts jobs that failed on the record of their runs, with the last lines of their output.
-async fn tell_failures(tx: &mut Tx<'_>, failures: &[Failure], now: Timestamp) -> Result<(), Error> {
+/// Adds events for failed jobs to their runs, with the last lines of their output.
+async fn record_failures(tx: &mut Tx<'_>, failures: &[Failure], now: Timestamp) -> Result<(), Error> {
     let mut events: BTreeMap<&RunId, Vec<NewEvent>> = BTreeMap::new();
-    for (place, failure) in failures.iter().enumerate() {
+    for (position, failure) in failures.iter().enumerate() {
         let tail = match &failure.task_id {
-            Some(task) if place < SHOWN_MAX => tx.log_tail(task, TAIL_LINES).await?,
+            Some(task) if position < SHOWN_MAX => tx.log_tail(task, TAIL_LINES).await?,
             Some(_) | None => Vec::new(),
         };
         let said = failure.message.as_ref().map_or_else(String::new, |message| format!(": {message}"));
@@ -171,7 +176,7 @@ async fn end_run(tx: &mut Tx<'_>, run: &RunId, name: &str, now: Timestamp) -> Re
     let endings = tx.graph_endings(run, NAMED_MAX).await?;
     let (status, cause) = outcome(&endings);
     if status != RunState::Cancelled {
-        // It may end without a job that began; a run that was not running does not end otherwise.
+        // No job may have started, and only a running run can end with this status.
         tx.start_graph_run(run, name, now).await?;
     }
     let counts = graph.counts;
@@ -192,8 +197,8 @@ async fn end_run(tx: &mut Tx<'_>, run: &RunId, name: &str, now: Timestamp) -> Re
     Ok(())
 }
 
-/// How a run ends: the jobs that failed by themselves stand first, then those that people stopped.
-fn outcome(endings: &[Ending]) -> (RunState, EndCause) {
+/// Returns the status of a run. Failed jobs come first in the list, then cancelled ones.
+fn outcome(endings: &[JobEnding]) -> (RunState, EndCause) {
     match endings.first().map(|job| job.code) {
         None => (RunState::Success, EndCause::Reported),
         Some(StatusCode::CancelledByUser) => (RunState::Cancelled, EndCause::Cancelled),
@@ -201,7 +206,7 @@ fn outcome(endings: &[Ending]) -> (RunState, EndCause) {
     }
 }
 
-fn sentence(endings: &[Ending], failed: i64, total: i64) -> String {
+fn sentence(endings: &[JobEnding], failed: i64, total: i64) -> String {
     let named: Vec<String> =
         endings.iter().take(3).map(|job| format!("{} ({})", job.name, job.code)).collect();
     let more = if failed > 3 { " and others" } else { "" };

@@ -1,4 +1,4 @@
-//! Records made by hand, and the stones that they describe.
+//! Handwritten records and the stones that they map to.
 
 use super::*;
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ fn record() -> Value {
     serde_json::from_str(RECORD).unwrap()
 }
 
-/// The record with one field changed; `Null` in an object takes the field away.
+/// Returns the record with one field replaced.
 fn with(pointer: &str, value: Value) -> String {
     let mut record = record();
     let (parent, field) = pointer.rsplit_once('/').unwrap();
@@ -118,7 +118,7 @@ fn every_column_comes_from_its_field() {
 }
 
 #[test]
-fn a_stone_without_certificate_image_or_video_is_a_fault() {
+fn record_without_certificate_image_or_video_is_rejected() {
     for field in ["certificate", "image", "video", "id"] {
         for nothing in [Value::Null, json!("")] {
             if field == "certificate" && !nothing.is_null() {
@@ -133,7 +133,7 @@ fn a_stone_without_certificate_image_or_video_is_a_fault() {
 }
 
 #[test]
-fn a_price_is_in_cents_as_a_number_or_a_text() {
+fn price_is_in_cents_as_a_number_or_a_text() {
     for (given, cents) in [(json!(0), 0), (json!("123456"), 123_456), (json!(99.5), 100), (json!(1e3), 1_000)]
     {
         assert_eq!(mapped("/price", given).feed_price, cents);
@@ -161,7 +161,7 @@ fn carats_become_points_half_up() {
 }
 
 #[test]
-fn availability_is_found_in_the_words() {
+fn availability_spellings_are_normalised() {
     for (given, expected) in [
         (json!("AVAILABLE"), Availability::Available),
         (json!("Available on request"), Availability::Available),
@@ -180,7 +180,7 @@ fn availability_is_found_in_the_words() {
 }
 
 #[test]
-fn a_fancy_colour_makes_the_colour_fancy() {
+fn fancy_colour_sets_the_colour_to_fancy() {
     for (color, fancy, expected) in [
         (json!("F"), json!("GREY"), (Some("Fancy"), Some("Gray"))),
         (Value::Null, json!("ORANGE BROWN"), (Some("Fancy"), Some("Brown-Orange"))),
@@ -198,7 +198,7 @@ fn a_fancy_colour_makes_the_colour_fancy() {
 }
 
 #[test]
-fn the_feeds_variant_goes_before_the_record() {
+fn lab_grown_setting_overrides_the_record() {
     let grown = with("/diamond/certificate/labgrown", json!(true));
     let lab_grown = |lab_grown: Option<bool>| Mapper { lab_grown }.map(&grown).unwrap().lab_grown;
     assert_eq!([None, Some(false), Some(true)].map(lab_grown), [true, false, true]);
@@ -206,13 +206,13 @@ fn the_feeds_variant_goes_before_the_record() {
 }
 
 #[test]
-fn the_variant_is_part_of_the_version() {
+fn lab_grown_setting_is_part_of_the_mapper_version() {
     let versions = [None, Some(false), Some(true)].map(|lab_grown| Mapper { lab_grown }.version());
     assert_eq!(versions, [4, 5, 6]);
 }
 
 #[test]
-fn a_ratio_has_three_decimals() {
+fn ratio_is_rounded_to_three_decimals() {
     for (length, width, expected) in [
         (json!("6.51"), json!(6.47), Some(1.006)),
         (json!(2), json!(3), Some(0.667)),
@@ -229,7 +229,7 @@ fn a_ratio_has_three_decimals() {
 }
 
 #[test]
-fn a_record_of_another_form_is_a_fault_that_says_where() {
+fn malformed_record_error_names_the_field() {
     for (record, words) in [
         ("7", "an offer: an object with `id`, `price` and `diamond`"),
         (r#"{"diamond":7}"#, "an object in `diamond`"),
@@ -237,12 +237,12 @@ fn a_record_of_another_form_is_a_fault_that_says_where() {
         ("{", "EOF"),
     ] {
         let fault = ANY.map(record).unwrap_err().to_string();
-        assert!(fault.starts_with("the record cannot be read: ") && fault.contains(words), "{fault}");
+        assert!(fault.starts_with("invalid record: ") && fault.contains(words), "{fault}");
     }
 }
 
 #[test]
-fn what_the_rules_do_not_name_is_no_matter() {
+fn unknown_and_missing_optional_fields_are_ignored() {
     let mut record = record();
     record["more"] = json!({ "deep": [1, { "x": null }] });
     record["diamond"].as_object_mut().unwrap().remove("supplier");

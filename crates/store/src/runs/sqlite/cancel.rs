@@ -1,6 +1,6 @@
 //! Cancels a run that waits, at once; asks the worker of a held one to stop.
 
-use super::super::Cancelled;
+use super::super::CancelOutcome;
 use super::json::{merged, object_of};
 use super::{event, failed, run_by_id};
 use crate::Error;
@@ -19,15 +19,15 @@ pub(in crate::runs) async fn cancel(
     by: &str,
     reason: Option<&str>,
     now: Timestamp,
-) -> Result<Cancelled, Error> {
+) -> Result<CancelOutcome, Error> {
     tidemill_core::request::check_request_by(by, reason)?;
     let run = run_by_id(conn, run, ACTION).await?;
     if run.status.is_terminal() {
-        return Ok(Cancelled::Ended);
+        return Ok(CancelOutcome::Ended);
     }
     if run.lane == Lane::Graph {
         cancel_graph(conn, &run.run_id, by, reason, now).await?;
-        return Ok(Cancelled::Requested);
+        return Ok(CancelOutcome::Requested);
     }
     if run.status == RunState::Queued {
         let notes = object_of([("cancelled_by", Some(Json::from(by))), ("reason", reason.map(Json::from))]);
@@ -44,7 +44,7 @@ pub(in crate::runs) async fn cancel(
         .execute(conn)
         .await
         .map_err(failed(ACTION))?;
-        return Ok(Cancelled::Cancelled);
+        return Ok(CancelOutcome::Cancelled);
     }
     if run.cancel_requested_at.is_none() {
         let grace = chrono::Duration::seconds(i64::try_from(CANCEL_GRACE_SECS).unwrap_or(0));
@@ -62,7 +62,7 @@ pub(in crate::runs) async fn cancel(
         .map_err(failed(ACTION))?;
         request(conn, &run.run_id, by, reason, now).await?;
     }
-    Ok(Cancelled::Requested)
+    Ok(CancelOutcome::Requested)
 }
 
 /// Asks every live job of a graph to stop, and names the run to the controller. Asked twice, it is one wish.

@@ -6,7 +6,7 @@ use crate::sqlite::Sqlite;
 use crate::{Error, RefusalCode};
 use sqlx::SqliteConnection;
 use tidemill_core::retry::Successor;
-use tidemill_core::run::{Applied, EndCause, FailRun, Failed, Run, RunState};
+use tidemill_core::run::{ChangeOutcome, EndCause, FailOutcome, FailRun, Run, RunState};
 use tidemill_core::{Json, Timestamp};
 
 const ACTION: &str = "fail a run";
@@ -15,14 +15,14 @@ pub(in crate::runs) async fn fail(
     conn: &mut SqliteConnection,
     ask: &FailRun,
     now: Timestamp,
-) -> Result<Failed, Error> {
+) -> Result<FailOutcome, Error> {
     let run = run_by_id(conn, &ask.run_id, ACTION).await?;
     let outcome = match (run.status, run.stalled_at, run.end_cause) {
-        (RunState::Running, Some(_), _) => Applied::Applied,
-        (RunState::Failed, Some(_), Some(EndCause::Lost)) => Applied::Duplicate,
+        (RunState::Running, Some(_), _) => ChangeOutcome::Applied,
+        (RunState::Failed, Some(_), Some(EndCause::Lost)) => ChangeOutcome::Duplicate,
         _ => return Err(not_stalled(&run)),
     };
-    if outcome == Applied::Applied {
+    if outcome == ChangeOutcome::Applied {
         let notes = object_of([
             ("error", Some(Json::from("worker lost"))),
             ("original_worker", run.claimed_by.as_deref().map(Json::from)),
@@ -38,7 +38,7 @@ pub(in crate::runs) async fn fail(
     } else {
         retry::successor_of(conn, &run.run_id, ACTION).await?
     };
-    Ok(Failed { outcome, successor })
+    Ok(FailOutcome { outcome, successor })
 }
 
 fn not_stalled(run: &Run) -> Error {

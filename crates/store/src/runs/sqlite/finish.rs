@@ -12,8 +12,8 @@ use std::collections::{HashMap, HashSet};
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::broken::Break;
 use tidemill_core::limits::METADATA_BYTES_MAX;
-use tidemill_core::retry::{self, Follow};
-use tidemill_core::run::{Applied, EndCause, FinalStatus, Lane, Run, RunState};
+use tidemill_core::retry::{self, RetryDecision};
+use tidemill_core::run::{ChangeOutcome, EndCause, FinalStatus, Lane, Run, RunState};
 use tidemill_core::{Json, RunId, Timestamp};
 
 const ACTION: &str = "finish runs";
@@ -32,7 +32,7 @@ pub(in crate::runs) async fn finish(
     ends: &[FinishRun],
     worker: Option<&str>,
     now: Timestamp,
-) -> Result<Vec<Applied>, Error> {
+) -> Result<Vec<ChangeOutcome>, Error> {
     ends.iter().try_for_each(check)?;
     let distinct: HashSet<&RunId> = ends.iter().map(|end| &end.run_id).collect();
     if distinct.len() == ends.len() {
@@ -52,7 +52,7 @@ async fn finish_distinct(
     ends: &[FinishRun],
     worker: Option<&str>,
     now: Timestamp,
-) -> Result<Vec<Applied>, Error> {
+) -> Result<Vec<ChangeOutcome>, Error> {
     let ids: Vec<&RunId> = ends.iter().map(|end| &end.run_id).collect();
     let found = Sqlite::runs_by_id(conn, &ids, ACTION).await?;
     let mut runs: HashMap<RunId, Run> = found.into_iter().map(|run| (run.run_id.clone(), run)).collect();
@@ -69,7 +69,7 @@ async fn finish_distinct(
         }
         let outcome = judge(run, end, worker);
         match outcome {
-            Applied::Applied => {
+            ChangeOutcome::Applied => {
                 if run.status == RunState::Claimed && end.status != FinalStatus::Cancelled {
                     claimed.push(&end.run_id);
                 }
@@ -80,8 +80,8 @@ async fn finish_distinct(
                 rows.push(row(run, changes));
                 ended.push(&end.run_id);
             }
-            Applied::Duplicate => {}
-            Applied::Stale => refused.push((&end.run_id, run.epoch)),
+            ChangeOutcome::Duplicate => {}
+            ChangeOutcome::Stale => refused.push((&end.run_id, run.epoch)),
         }
         outcomes.push(outcome);
     }
@@ -104,7 +104,7 @@ async fn finish_other_lane(
     end: &FinishRun,
     worker: Option<&str>,
     now: Timestamp,
-) -> Result<Applied, Error> {
+) -> Result<ChangeOutcome, Error> {
     if end.status != FinalStatus::Cancelled {
         let problem = format!(
             "run {} is a {}, which ends when its parts have ended; it cannot be finished as {}",
@@ -117,7 +117,7 @@ async fn finish_other_lane(
     }
     let reason = end.metadata.get("reason").and_then(Json::as_str);
     super::cancel(conn, &run.run_id, worker.unwrap_or("local"), reason, now).await?;
-    Ok(Applied::Applied)
+    Ok(ChangeOutcome::Applied)
 }
 
 fn check(end: &FinishRun) -> Result<(), Error> {
@@ -135,7 +135,7 @@ fn check(end: &FinishRun) -> Result<(), Error> {
 
 /// Whether a report is taken: from its holder while it is held, or as a cancel from anybody while the run
 /// lives.
-fn judge(run: &Run, end: &FinishRun, worker: Option<&str>) -> Applied {
+fn judge(run: &Run, end: &FinishRun, worker: Option<&str>) -> ChangeOutcome {
     let allowed = if end.status == FinalStatus::Cancelled {
         !run.status.is_terminal() || Break::NoFence.is_on()
     } else {
@@ -150,9 +150,9 @@ fn judge(run: &Run, end: &FinishRun, worker: Option<&str>) -> Applied {
         && matches!(run.end_cause, Some(EndCause::Reported | EndCause::Cancelled))
         && json::contains(&run.metadata, &end.metadata);
     match (allowed, again) {
-        (true, _) => Applied::Applied,
-        (false, true) => Applied::Duplicate,
-        (false, false) => Applied::Stale,
+        (true, _) => ChangeOutcome::Applied,
+        (false, true) => ChangeOutcome::Duplicate,
+        (false, false) => ChangeOutcome::Stale,
     }
 }
 
@@ -218,11 +218,11 @@ async fn after(conn: &mut SqliteConnection, run: &Run, now: Timestamp) -> Result
         let problem = format!("with this, metadata is larger than {METADATA_BYTES_MAX} bytes");
         return Err(Error::refused(RefusalCode::TooLarge, problem));
     }
-    for artifact in NewArtifact::named_in(&run.metadata) {
+    for artifact in NewArtifact::from_metadata(&run.metadata) {
         artifact::put(conn, &run.run_id, &artifact, now, ACTION).await?;
     }
     let cause = run.end_cause.unwrap_or(EndCause::Reported);
-    if let Follow::Successor(successor) = retry::follow(run, run.status, cause, now)
+    if let RetryDecision::Successor(successor) = retry::decide_retry(run, run.status, cause, now)
         && !Break::CommitThenSend.is_on()
     {
         Sqlite::follow_run(conn, run, &successor, now, ACTION).await?;

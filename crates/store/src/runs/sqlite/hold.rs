@@ -11,8 +11,8 @@ use sqlx::SqliteConnection;
 use tidemill_core::broken::Break;
 use tidemill_core::event::Level;
 use tidemill_core::limits::{CANCEL_GRACE_SECS, LEASE_SECS};
-use tidemill_core::run::{Applied, Run, RunState};
-use tidemill_core::worker::Held;
+use tidemill_core::run::{ChangeOutcome, Run, RunState};
+use tidemill_core::worker::RunLease;
 use tidemill_core::{Json, RunId, Timestamp};
 
 /// A run's status and lease.
@@ -127,17 +127,17 @@ pub(in crate::runs) async fn start(
     run: &RunId,
     holder: &Holder,
     now: Timestamp,
-) -> Result<Applied, Error> {
+) -> Result<ChangeOutcome, Error> {
     let action = "start a run";
     let hold = read(conn, run, action).await?;
     if hold.is_lost_to(holder) {
         event::record_refusal(conn, run, "start", hold.epoch, holder.worker.as_deref(), now, action).await?;
-        return Ok(Applied::Stale);
+        return Ok(ChangeOutcome::Stale);
     }
     if hold.status == RunState::Claimed {
         enter_running(conn, run, now, action).await?;
     }
-    Ok(Applied::Applied)
+    Ok(ChangeOutcome::Applied)
 }
 
 pub(in crate::runs) async fn heartbeat(
@@ -145,16 +145,16 @@ pub(in crate::runs) async fn heartbeat(
     run: &RunId,
     holder: &Holder,
     now: Timestamp,
-) -> Result<Held, Error> {
+) -> Result<RunLease, Error> {
     let action = "renew a lease";
     let hold = read(conn, run, action).await?;
     if hold.is_lost_to(holder) {
         event::record_refusal(conn, run, "heartbeat", hold.epoch, holder.worker.as_deref(), now, action)
             .await?;
-        return Ok(Held { held: false, cancel_requested: hold.cancel_requested, lease_until: None });
+        return Ok(RunLease { held: false, cancel_requested: hold.cancel_requested, lease_until: None });
     }
     let lease_until = renew(conn, run, Promise::Made, now, action).await?;
-    Ok(Held { held: true, cancel_requested: hold.cancel_requested, lease_until })
+    Ok(RunLease { held: true, cancel_requested: hold.cancel_requested, lease_until })
 }
 
 /// Whether a sign of life promises more of them: from then on, silence means that the worker is lost.

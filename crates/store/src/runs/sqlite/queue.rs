@@ -1,7 +1,7 @@
 //! Queues a run. The same key with the same request gives the run that exists; with another request, a
 //! refusal.
 
-use super::super::Queued;
+use super::super::QueueOutcome;
 use super::gate::Arrival;
 use super::{failed, json, refused_with_hint};
 use crate::codec::{At, Columns as _, Doc, Words};
@@ -56,7 +56,7 @@ pub(in crate::runs) async fn queue(
     request: &QueueRun,
     run_id: &RunId,
     now: Timestamp,
-) -> Result<Queued, Error> {
+) -> Result<QueueOutcome, Error> {
     check(request)?;
     tidemill_core::request::check_new_run_id(run_id)?;
     let mut labels = request.labels.clone();
@@ -105,7 +105,7 @@ pub(in crate::runs) async fn queue(
         .execute(conn)
         .await
         .map_err(failed(ACTION))?;
-    Ok(Queued { run_id: run_id.clone(), status: RunState::Queued, queued_at: now, created: true })
+    Ok(QueueOutcome { run_id: run_id.clone(), status: RunState::Queued, queued_at: now, created: true })
 }
 
 /// The bounds of a request, in the words of `check_request`. The engine reports all faults at once, before.
@@ -189,7 +189,7 @@ fn answer(
     run_id: &RunId,
     earlier: Earlier,
     body: Option<&Json>,
-) -> Result<Queued, Error> {
+) -> Result<QueueOutcome, Error> {
     if earlier.project_id != request.project {
         return Err(Error::refused(RefusalCode::KeyConflict, format!("run id {run_id} is taken")));
     }
@@ -208,7 +208,7 @@ fn answer(
         ));
     }
     let Earlier { run_id, status, queued_at, .. } = earlier;
-    Ok(Queued { run_id, status, queued_at, created: false })
+    Ok(QueueOutcome { run_id, status, queued_at, created: false })
 }
 
 /// The whole request, as it is kept to be compared with.

@@ -1,6 +1,6 @@
 //! Another try of a run that has ended: a run of its own, at most one per run.
 
-use super::super::Retried;
+use super::super::RetryOutcome;
 use super::gate::{self, Arrival};
 use super::json::object_of;
 use super::{event, failed, run_by_id};
@@ -31,7 +31,7 @@ pub(in crate::runs) async fn retry(
     by: &str,
     with_jobs: bool,
     now: Timestamp,
-) -> Result<Retried, Error> {
+) -> Result<RetryOutcome, Error> {
     tidemill_core::request::check_request_by(by, None)?;
     let run = run_by_id(conn, run, ACTION).await?;
     if run.lane == Lane::Graph && !with_jobs {
@@ -40,7 +40,7 @@ pub(in crate::runs) async fn retry(
         return Err(Error::refused(RefusalCode::NotRetryable, problem));
     }
     if let Some(run_id) = successor_of(conn, &run.run_id, ACTION).await? {
-        return Ok(Retried { run_id, created: false });
+        return Ok(RetryOutcome { run_id, created: false });
     }
     if !matches!(run.status, RunState::Failed | RunState::Cancelled) {
         let problem = format!(
@@ -55,7 +55,7 @@ pub(in crate::runs) async fn retry(
     let payload = object_of([("by", Some(Json::from(by))), ("successor", Some(Json::from(run_id.as_str())))]);
     let request = (Level::Info, "Retry requested", payload);
     event::record_request(conn, &run.run_id, request, now, ACTION).await?;
-    Ok(Retried { run_id, created: true })
+    Ok(RetryOutcome { run_id, created: true })
 }
 
 impl Sqlite {

@@ -1,0 +1,327 @@
+//! The directory of an agent: its identity, its tasks and the retained outputs of jobs.
+//!
+//! ```text
+//! agent.json                          id and secret of the agent
+//! lock                                locked by the one process that uses the directory
+//! tasks/<task>/                       see `task_dir`
+//! workspaces/<workspace>/<job>/…      retained outputs for jobs that need them
+//! ```
+
+use crate::order::is_id;
+use crate::run::Error;
+use crate::task_dir::{TaskDir, remove_all};
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+use tidemill_supervisor::write_durable;
+use tracing::warn;
+use uuid::Uuid;
+
+/// Time that the lock of an ended agent may still be held, and the interval of retries.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The directory of an agent, locked by this process.
+#[derive(Debug)]
+pub(crate) struct AgentDir {
+    dir: PathBuf,
+    agent_id: Uuid,
+    secret: String,
+    /// The kernel releases the lock when this process ends.
+    lock: Mutex<File>,
+}
+
+/// The retained outputs of one job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RetainedOutputs {
+    pub(crate) job_id: String,
+    pub(crate) dir: PathBuf,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Identity {
+    agent_id: Uuid,
+    /// Directories of earlier versions have no secret yet.
+    #[serde(default)]
+    secret: Option<String>,
+}
+
+impl AgentDir {
+    /// Opens and locks the directory; creates it if it does not exist.
+    pub(crate) fn open(dir: &Path) -> Result<Self, Error> {
+        let failed = |source| Error::Directory { path: dir.to_owned(), source };
+        for part in ["tasks", "workspaces"] {
+            make_dir(&dir.join(part)).map_err(failed)?;
+        }
+        // Task directories need absolute paths, because commands have other working directories.
+        let dir = &dir.canonicalize().map_err(failed)?;
+        let lock = File::create(dir.join("lock")).map_err(failed)?;
+        if !try_lock(&lock).map_err(failed)? {
+            return Err(Error::Busy { path: dir.clone() });
+        }
+        let (agent_id, secret) = identity(&dir.join("agent.json")).map_err(failed)?;
+        let agent_dir = Self { dir: dir.clone(), agent_id, secret, lock: Mutex::new(lock) };
+        agent_dir.remove_leftovers().map_err(failed)?;
+        Ok(agent_dir)
+    }
+
+    /// Creates a removed directory again, with the same identity and lock, so that the next process is the same agent.
+    pub(crate) fn restore(&self) -> io::Result<()> {
+        if self.dir.join("agent.json").exists() {
+            return Ok(());
+        }
+        for part in ["tasks", "workspaces"] {
+            make_dir(&self.dir.join(part))?;
+        }
+        let lock = File::create(self.dir.join("lock"))?;
+        if try_lock(&lock)? {
+            *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = lock;
+            write_identity(&self.dir.join("agent.json"), self.agent_id, &self.secret)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn tasks_dir(&self) -> PathBuf {
+        self.dir.join("tasks")
+    }
+
+    pub(crate) fn agent_id(&self) -> Uuid {
+        self.agent_id
+    }
+
+    /// Proves the identity of the agent to the server.
+    pub(crate) fn secret(&self) -> &str {
+        &self.secret
+    }
+
+    /// The directory of a task, which may not exist.
+    pub(crate) fn task_dir(&self, task_id: &str) -> TaskDir {
+        TaskDir::new(self.tasks_dir(), task_id)
+    }
+
+    /// Ids of the tasks on disk.
+    pub(crate) fn tasks(&self) -> io::Result<Vec<String>> {
+        let mut tasks = Vec::new();
+        let entries = match fs::read_dir(self.tasks_dir()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(tasks),
+            entries => entries?,
+        };
+        for entry in entries {
+            if let Some(name) = entry?.file_name().to_str().filter(|name| is_id(name)) {
+                tasks.push(name.to_owned());
+            }
+        }
+        tasks.sort_unstable();
+        Ok(tasks)
+    }
+
+    /// The directory for the retained outputs of a job.
+    pub(crate) fn retained_dir(&self, workspace: &str, job_id: &str) -> PathBuf {
+        self.dir.join("workspaces").join(escaped(workspace)).join(job_id)
+    }
+
+    /// Lists all retained outputs.
+    pub(crate) fn retained(&self) -> io::Result<Vec<RetainedOutputs>> {
+        let mut retained = Vec::new();
+        for workspace in self.workspaces()? {
+            for entry in fs::read_dir(workspace)? {
+                let entry = entry?;
+                if let Some(job_id) = entry.file_name().to_str().filter(|name| is_id(name)) {
+                    retained.push(RetainedOutputs { job_id: job_id.to_owned(), dir: entry.path() });
+                }
+            }
+        }
+        retained.sort_unstable_by(|one, other| one.job_id.cmp(&other.job_id));
+        Ok(retained)
+    }
+
+    /// Removes retained outputs. They are renamed first, so that no reader finds them incomplete.
+    pub(crate) fn remove_retained(&self, outputs: &RetainedOutputs) -> io::Result<()> {
+        let aside = self.dir.join("workspaces").join(format!(".{}", outputs.job_id));
+        remove_all(&aside)?;
+        match fs::rename(&outputs.dir, &aside) {
+            Ok(()) => remove_all(&aside),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Lists the workspace directories. Their names never begin with a dot.
+    fn workspaces(&self) -> io::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        let entries = match fs::read_dir(self.dir.join("workspaces")) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            if !entry.file_name().to_string_lossy().starts_with('.') && entry.file_type()?.is_dir() {
+                found.push(entry.path());
+            }
+        }
+        Ok(found)
+    }
+
+    /// Removes files of unfinished operations of an earlier process.
+    fn remove_leftovers(&self) -> io::Result<()> {
+        for part in ["tasks", "workspaces"] {
+            for entry in fs::read_dir(self.dir.join(part))? {
+                let entry = entry?;
+                if entry.file_name().to_string_lossy().starts_with('.') {
+                    remove_leftover(&entry.path());
+                }
+            }
+        }
+        for workspace in self.workspaces()? {
+            for entry in fs::read_dir(&workspace)? {
+                let entry = entry?;
+                if entry.file_name().to_string_lossy().ends_with(".new") {
+                    remove_leftover(&entry.path());
+                }
+            }
+            // An empty workspace is created again when it is needed.
+            match fs::remove_dir(&workspace) {
+                Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(Uuid, String)> {
+    let known = match fs::read(path) {
+        Ok(bytes) => Some(serde_json::from_slice::<Identity>(&bytes)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    if let Some(Identity { agent_id, secret: Some(secret) }) = known {
+        return Ok((agent_id, secret));
+    }
+    let agent_id = known.map_or_else(Uuid::new_v4, |known| known.agent_id);
+    // Two random ids are 244 random bits.
+    let secret = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
+    write_identity(path, agent_id, &secret)?;
+    Ok((agent_id, secret))
+}
+
+fn write_identity(path: &Path, agent_id: Uuid, secret: &str) -> io::Result<()> {
+    write_durable(path, &serde_json::to_vec(&Identity { agent_id, secret: Some(secret.to_owned()) })?)
+}
+
+/// Removes an unfinished file or directory. A failure costs disk space only.
+fn remove_leftover(path: &Path) {
+    if let Err(error) = remove_all(path) {
+        warn!("could not remove {}, which an earlier process left incomplete: {error}", path.display());
+    }
+}
+
+/// Creates a directory that only its owner can read, and its parents.
+pub(crate) fn make_dir(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Converts any text to a directory name: special characters are percent-encoded.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut name = String::with_capacity(text.len());
+    for (byte, index) in text.bytes().zip(0..) {
+        let is_plain =
+            byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') || (byte == b'.' && index > 0);
+        if is_plain {
+            name.push(char::from(byte));
+        } else {
+            let _ = write!(name, "%{byte:02X}");
+        }
+    }
+    name
+}
+
+/// Tries to lock a file, for a short time. A child process that an ended agent has just started holds the lock until
+/// it executes its program.
+fn try_lock(file: &File) -> io::Result<bool> {
+    let started = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::WouldBlock) if started.elapsed() < LOCK_TIMEOUT => {
+                thread::sleep(LOCK_RETRY_INTERVAL);
+            }
+            Err(TryLockError::WouldBlock) => return Ok(false),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directory_has_one_identity_and_one_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let agent_dir = AgentDir::open(dir.path()).unwrap();
+        let id = agent_dir.agent_id();
+        let error = AgentDir::open(dir.path()).unwrap_err();
+        assert!(matches!(error, Error::Busy { .. }), "{error}");
+        // A child process may hold the lock a little longer than the agent itself.
+        drop(agent_dir);
+        let child = File::open(dir.path().join("lock")).unwrap();
+        child.lock().unwrap();
+        let held = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(100));
+            drop(child);
+        });
+        let again = AgentDir::open(dir.path()).unwrap();
+        held.join().unwrap();
+        let secret = again.secret().to_owned();
+        assert_eq!((again.agent_id(), secret.len()), (id, 64));
+        drop(again);
+        assert_eq!(AgentDir::open(dir.path()).unwrap().secret(), secret);
+        // A directory of an earlier version keeps its id and gets a secret.
+        fs::write(dir.path().join("agent.json"), format!("{{\"agent_id\":\"{id}\"}}")).unwrap();
+        let older = AgentDir::open(dir.path()).unwrap();
+        assert_eq!(older.agent_id(), id);
+        assert_ne!(older.secret(), secret);
+    }
+
+    #[test]
+    fn open_removes_incomplete_outputs_and_keeps_complete_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let agent_dir = AgentDir::open(dir.path()).unwrap();
+        let (first, second) =
+            (agent_dir.retained_dir("a/b", "job-1"), agent_dir.retained_dir("other", "job-2"));
+        for path in [&first, &second] {
+            make_dir(path).unwrap();
+            fs::write(path.join("file"), "x").unwrap();
+        }
+        // The process was killed while it retained a third job and removed a fourth.
+        make_dir(&agent_dir.retained_dir("other", "job-3.new")).unwrap();
+        make_dir(&dir.path().join("workspaces/.job-4/half")).unwrap();
+        let retained = agent_dir.retained().unwrap();
+        assert_eq!(
+            retained.iter().map(|outputs| outputs.job_id.as_str()).collect::<Vec<_>>(),
+            ["job-1", "job-2"]
+        );
+        agent_dir.remove_retained(&retained[0]).unwrap();
+        agent_dir.remove_retained(&retained[0]).unwrap();
+        assert!(!first.exists());
+        drop(agent_dir);
+        let agent_dir = AgentDir::open(dir.path()).unwrap();
+        assert_eq!(agent_dir.retained().unwrap(), retained[1..]);
+        let left: Vec<_> = fs::read_dir(dir.path().join("workspaces")).unwrap().collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+    }
+
+    #[test]
+    fn workspace_name_is_escaped_for_a_directory() {
+        assert_eq!(escaped("main-2.0_x"), "main-2.0_x");
+        assert_eq!(escaped(".."), "%2E.");
+        assert_eq!(escaped("a/ü b"), "a%2F%C3%BC%20b");
+    }
+}

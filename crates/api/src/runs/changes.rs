@@ -1,0 +1,208 @@
+//! Endpoints that change runs.
+
+use crate::access::{Caller, invisible_project};
+use crate::app::App;
+use crate::error::ApiError;
+use crate::extract::{Body, Id, IdempotencyKey, ValidBody};
+use axum::Json;
+use axum::extract::State;
+use http::StatusCode;
+use tidemill_core::RunId;
+use tidemill_core::limits::BATCH_MAX;
+use tidemill_core::run::{ChangeOutcome, FailRun, QueueOutcome, RetryOutcome};
+use tidemill_core::worker::RunLease;
+use tidemill_store::{FinishRun, Holder, annotate_audit};
+use tidemill_wire::FieldError;
+use tidemill_wire::runs::{
+    self, Append, AppendResponse, ArtifactResponse, Cancel, CancelResponse, FailResponse, Finish, FinishMany,
+    Hold, NewArtifact, NewRun, Outcome, Outcomes,
+};
+
+pub(super) async fn queue(
+    State(app): State<App>,
+    caller: Caller,
+    IdempotencyKey(key): IdempotencyKey,
+    ValidBody(mut run): ValidBody<NewRun>,
+) -> Result<(StatusCode, Json<QueueOutcome>), ApiError> {
+    if !caller.can_see(&run.project) {
+        return Err(invisible_project(&run.project));
+    }
+    annotate_audit(|line| {
+        line.set_project(Some(&run.project));
+    });
+    let queued = match run.run_id.take() {
+        // A conflict on the id would reveal that another project has that run.
+        Some(_) if caller.project.is_some() => {
+            let problem =
+                "requires a token that sees every project; use an Idempotency-Key instead".to_owned();
+            return Err(ApiError::invalid(vec![FieldError { field: "run_id".to_owned(), problem }]));
+        }
+        Some(id) => app.engine().queue_as(run.into_request(key), id).await?,
+        None => app.engine().queue(run.into_request(key)).await?,
+    };
+    let status = if queued.created { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, Json(queued)))
+}
+
+pub(super) async fn cancel(
+    State(app): State<App>,
+    caller: Caller,
+    Id(run): Id<RunId>,
+    Body(cancel): Body<Cancel>,
+) -> Result<Json<CancelResponse>, ApiError> {
+    caller.check_run_access(&app, &run).await?;
+    let outcome = app.engine().cancel(&run, &caller.name, cancel.reason.as_deref()).await?;
+    let tries = app.engine().store().tries(run.clone()).await?;
+    let live = tries.into_iter().find(|other| !other.status.is_terminal() && other.run_id != run);
+    let answer = CancelResponse { run_id: run, outcome, live_successor: live.map(|run| run.run_id) };
+    Ok(Json(answer))
+}
+
+pub(super) async fn fail(
+    State(app): State<App>,
+    caller: Caller,
+    Id(run): Id<RunId>,
+    Body(fail): Body<runs::Fail>,
+) -> Result<Json<FailResponse>, ApiError> {
+    caller.check_run_access(&app, &run).await?;
+    let (reason, retry) = (fail.reason, fail.retry);
+    let request = FailRun { run_id: run.clone(), by: caller.name.clone(), reason, retry };
+    let failed = app.engine().fail_run(request).await?;
+    Ok(Json(FailResponse { run_id: run, outcome: failed.outcome, successor: failed.successor }))
+}
+
+pub(super) async fn retry(
+    State(app): State<App>,
+    caller: Caller,
+    Id(run): Id<RunId>,
+) -> Result<Json<RetryOutcome>, ApiError> {
+    caller.check_run_access(&app, &run).await?;
+    Ok(Json(app.engine().retry(&run, &caller.name).await?))
+}
+
+/// Error for a caller that no longer holds a run.
+async fn stale_error(app: &App, run: &RunId) -> ApiError {
+    let current = app.engine().run(run).await.ok().map(|run| run.status);
+    let message = match current {
+        Some(state) => format!("run {run} is {state} and no longer held by this worker; nothing was changed"),
+        None => format!("run {run} is no longer held by this worker; nothing was changed"),
+    };
+    ApiError::stale(message, current)
+}
+
+async fn outcome(app: &App, run: &RunId, applied: ChangeOutcome) -> Result<Json<Outcome>, ApiError> {
+    match applied {
+        ChangeOutcome::Applied | ChangeOutcome::Duplicate => Ok(Json(Outcome { outcome: applied })),
+        ChangeOutcome::Stale => Err(stale_error(app, run).await),
+    }
+}
+
+pub(super) async fn start(
+    State(app): State<App>,
+    caller: Caller,
+    Id(run): Id<RunId>,
+    Body(hold): Body<Hold>,
+) -> Result<Json<Outcome>, ApiError> {
+    caller.check_run_access(&app, &run).await?;
+    let holder = Holder { worker: hold.worker, epoch: hold.epoch };
+    let applied = app.engine().start(&run, &holder).await?;
+    outcome(&app, &run, applied).await
+}
+
+/// Checks the number of items in a request.
+fn check_batch_size(field: &str, count: usize) -> Result<(), ApiError> {
+    if (1..=BATCH_MAX).contains(&count) {
+        return Ok(());
+    }
+    let problem = format!("has {count} items; it must have 1 to {BATCH_MAX}");
+    Err(ApiError::invalid(vec![FieldError { field: field.to_owned(), problem }]))
+}
+
+pub(super) async fn append(
+    State(app): State<App>,
+    caller: Caller,
+    Id(run): Id<RunId>,
+    Body(append): Body<Append>,
+) -> Result<Json<AppendResponse>, ApiError> {
+    check_batch_size("events", append.events.len())?;
+    caller.check_run_access(&app, &run).await?;
+    let holder = Holder { worker: append.worker, epoch: append.epoch };
+    let events = append.events.into_iter().map(|event| tidemill_core::event::NewEvent {
+        level: event.level,
+        message: event.message,
+        payload: event.payload,
+        key: event.key,
+    });
+    let event_ids = app.engine().append(&run, events.collect(), &holder).await?;
+    if event_ids.iter().all(Option::is_none) {
+        return Err(stale_error(&app, &run).await);
+    }
+    Ok(Json(AppendResponse { event_ids }))
+}
+
+pub(super) async fn heartbeat(
+    State(app): State<App>,
+    caller: Caller,
+    Id(run): Id<RunId>,
+    Body(hold): Body<Hold>,
+) -> Result<Json<RunLease>, ApiError> {
+    caller.check_run_access(&app, &run).await?;
+    let holder = Holder { worker: hold.worker, epoch: hold.epoch };
+    let answer = app.engine().heartbeat(&run, &holder).await?;
+    if answer.held { Ok(Json(answer)) } else { Err(stale_error(&app, &run).await) }
+}
+
+pub(super) async fn finish(
+    State(app): State<App>,
+    caller: Caller,
+    Id(run): Id<RunId>,
+    Body(finish): Body<Finish>,
+) -> Result<Json<Outcome>, ApiError> {
+    caller.check_run_access(&app, &run).await?;
+    let end = FinishRun {
+        run_id: run.clone(),
+        status: finish.status,
+        metadata: finish.metadata,
+        epoch: finish.epoch,
+    };
+    let applied = app.engine().finish(vec![end], finish.worker.as_deref()).await?;
+    let applied = applied.first().copied().ok_or_else(|| ApiError::internal("the finish has no outcome"))?;
+    outcome(&app, &run, applied).await
+}
+
+pub(super) async fn finish_many(
+    State(app): State<App>,
+    caller: Caller,
+    Body(finish): Body<FinishMany>,
+) -> Result<Json<Outcomes>, ApiError> {
+    check_batch_size("ends", finish.ends.len())?;
+    for end in &finish.ends {
+        caller.check_run_access(&app, &end.run_id).await?;
+    }
+    let ends = finish.ends.into_iter().map(|end| FinishRun {
+        run_id: end.run_id,
+        status: end.status,
+        metadata: end.metadata,
+        epoch: end.epoch,
+    });
+    let outcomes = app.engine().finish(ends.collect(), finish.worker.as_deref()).await?;
+    Ok(Json(Outcomes { outcomes }))
+}
+
+pub(super) async fn add_artifact(
+    State(app): State<App>,
+    caller: Caller,
+    Id(run): Id<RunId>,
+    Body(artifact): Body<NewArtifact>,
+) -> Result<(StatusCode, Json<ArtifactResponse>), ApiError> {
+    caller.check_run_access(&app, &run).await?;
+    let artifact = tidemill_core::artifact::NewArtifact {
+        artifact_type: artifact.artifact_type,
+        url: artifact.url,
+        digest: artifact.digest,
+        size_bytes: artifact.size_bytes,
+        metadata: artifact.metadata,
+    };
+    let artifact_id = app.engine().add_artifact(&run, artifact).await?;
+    Ok((StatusCode::CREATED, Json(ArtifactResponse { artifact_id, run_id: run })))
+}

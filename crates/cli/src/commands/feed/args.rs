@@ -1,0 +1,140 @@
+//! Command-line arguments of `tidemill feed`.
+
+use crate::times::{self, When};
+use crate::values::parse_json_object;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FeedCommand {
+    /// Add a feed, or change the settings of an existing one
+    #[command(
+        after_help = "Example:\n  tidemill feed add mine --endpoint http://127.0.0.1:8700/api/diamonds \
+                            --username a --password-env P"
+    )]
+    Add(Box<FeedAddArgs>),
+    /// List feeds
+    #[command(after_help = "Example:\n  tidemill feed list")]
+    List,
+    /// Show a feed: its watermark, whether it answers, and its last syncs
+    #[command(after_help = "Example:\n  tidemill feed show nivoda")]
+    Show {
+        /// Name of the feed
+        name: String,
+    },
+    /// Queue a sync of the changes since the watermark, or of all records
+    #[command(
+        after_help = "Examples:\n  tidemill feed sync nivoda --wait\n  tidemill feed sync nivoda --full"
+    )]
+    Sync {
+        /// Name of the feed
+        name: String,
+        /// Sync all records, ignoring the watermark
+        #[arg(long)]
+        full: bool,
+        /// Follow the sync until it ends; the exit code is 0 if it succeeded, and 3 otherwise
+        #[arg(long)]
+        wait: bool,
+        /// Idempotency key: a repeated request with the same key returns the first run
+        #[arg(long, value_name = "KEY")]
+        key: Option<String>,
+    },
+    /// Stop workers from fetching pages of a feed
+    #[command(after_help = "Example:\n  tidemill feed pause nivoda --until 2h --note maintenance")]
+    Pause {
+        /// Name of the feed
+        name: String,
+        /// Reason, shown to other operators
+        #[arg(long)]
+        note: Option<String>,
+        /// End of the pause: a time, or a duration from now such as 2h; the default is until the feed is resumed
+        #[arg(long, value_parser = times::parse_when)]
+        until: Option<When>,
+    },
+    /// Let workers fetch pages of a paused feed again
+    #[command(after_help = "Example:\n  tidemill feed resume nivoda")]
+    Resume {
+        /// Name of the feed
+        name: String,
+    },
+    /// Show the watermark of a feed and its history, or set it
+    #[command(after_help = "Examples:\n  tidemill feed watermark nivoda\n  \
+                            tidemill feed watermark nivoda --set 2026-01-16T02:00:00Z --note restored")]
+    Watermark {
+        /// Name of the feed
+        name: String,
+        /// Set the watermark to this time
+        #[arg(long, value_parser = times::parse_when, conflicts_with = "import")]
+        set: Option<When>,
+        /// Set the watermark from a JSON file: {"lastUpdatedAt": …}
+        #[arg(long, value_name = "FILE")]
+        import: Option<PathBuf>,
+        /// Reason to record with the change
+        #[arg(long)]
+        note: Option<String>,
+    },
+    /// Show the record counts of the last scan, by price range, and how many of them were fetched and stored
+    #[command(after_help = "Example:\n  tidemill feed heatmap nivoda")]
+    Heatmap {
+        /// Name of the feed
+        name: String,
+    },
+    /// List records that were rejected, and why
+    #[command(after_help = "Example:\n  tidemill feed rejects nivoda --limit 100")]
+    Rejects {
+        /// Name of the feed; the default is all feeds
+        name: Option<String>,
+        /// Maximum number of records
+        #[arg(long, default_value_t = 50)]
+        limit: usize,
+    },
+    /// List gaps: price ranges that the watermark passed without covering them
+    #[command(after_help = "Example:\n  tidemill feed gaps nivoda --all")]
+    Gaps {
+        /// Name of the feed; the default is all feeds
+        name: Option<String>,
+        /// Include gaps that a later sync has closed
+        #[arg(long)]
+        all: bool,
+    },
+}
+
+/// The feed to add
+#[derive(Debug, Args)]
+pub(crate) struct FeedAddArgs {
+    /// Name of the feed: lower-case letters, digits and hyphens
+    pub(crate) name: String,
+    /// Type of the feed: nivoda, rest, …
+    #[arg(long, default_value = "nivoda")]
+    pub(crate) kind: String,
+    /// Address of the feed's API
+    #[arg(long, value_name = "URL")]
+    pub(crate) endpoint: String,
+    /// User name of the account at the feed
+    #[arg(long, value_name = "NAME")]
+    pub(crate) username: Option<String>,
+    /// Environment variable with the password, on every machine that runs workers; the password is never stored
+    #[arg(long, value_name = "VAR")]
+    pub(crate) password_env: Option<String>,
+    /// Project that the runs of the feed belong to
+    #[arg(long, default_value = "default", value_name = "PROJECT")]
+    pub(crate) project: String,
+    /// Cron expression of incremental syncs, with five or six fields
+    #[arg(long, value_name = "CRON")]
+    pub(crate) schedule: Option<String>,
+    /// Cron expression of full syncs, which mark the records that the feed removed as deleted
+    #[arg(long, value_name = "CRON")]
+    pub(crate) full_schedule: Option<String>,
+    /// Time zone of the cron expressions
+    #[arg(long, default_value = "UTC", value_name = "ZONE")]
+    pub(crate) time_zone: String,
+    /// Maximum requests per second over all workers; 0 means no limit
+    #[arg(long, default_value_t = tidemill_core::limits::FEED_RATE, value_name = "N")]
+    pub(crate) rate: u32,
+    /// Destination for a copy of the watermark: a path, s3://bucket/key or az://container/key
+    #[arg(long, value_name = "URL")]
+    pub(crate) watermark_copy: Option<String>,
+    /// Further settings of this type of feed, as a JSON object
+    #[arg(long, value_parser = parse_json_object, value_name = "JSON")]
+    pub(crate) settings: Option<tidemill_core::Json>,
+}

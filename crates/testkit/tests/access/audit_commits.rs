@@ -1,0 +1,150 @@
+//! A change and its audit entry are committed together, or neither is.
+
+use std::collections::BTreeSet;
+
+use http::{Method, StatusCode};
+use serde_json::json;
+use tidemill_core::access::Role;
+use tidemill_testkit::interface::{at, request};
+
+use crate::fixture::{AccessFixture, Reply, ask, post};
+use crate::roles::things;
+use crate::route_list::{Row, Who, rows};
+
+/// Changes outside the database: a test message, and the end of a session that the caller does not have.
+const WITHOUT_A_STEP: [&str; 2] = ["POST /v1/alerts/test", "DELETE /v1/session"];
+/// Routes for changes that can change nothing: checks, and repricing with equal prices.
+const WITHOUT_A_CHANGE: [&str; 3] =
+    ["POST /v1/graphs/check", "POST /v1/rules/test", "POST /v1/feeds/{feed}/reprice"];
+
+fn name(row: &Row) -> String {
+    format!("{} {}", row.method, row.path)
+}
+
+/// Returns the routes by which people change things.
+fn changes() -> Vec<Row> {
+    let by_people = |row: &Row| match row.who {
+        Who::Everybody(_) => false,
+        Who::Roles(roles) => roles.contains(&Role::Operator) || roles == [Role::Admin],
+    };
+    rows().into_iter().filter(|row| row.method != Method::GET && by_people(row)).collect()
+}
+
+/// Returns every row of the database, except the last use of tokens.
+async fn contents(fixture: &AccessFixture) -> BTreeSet<String> {
+    let plain = &fixture.base.plain;
+    let tables = if fixture.base.store.is_postgres() {
+        "SELECT table_schema || '.' || table_name FROM information_schema.tables \
+          WHERE table_schema IN ('ops', 'public') AND table_type = 'BASE TABLE'"
+    } else {
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    };
+    let mut found = BTreeSet::new();
+    for table in plain.texts(tables).await.expect("the tables are listed") {
+        let text = if fixture.base.store.is_postgres() {
+            format!("SELECT CAST(to_jsonb(t) - 'last_used_at' AS text) FROM {table} t")
+        } else {
+            let columns = format!(
+                "SELECT group_concat('quote(\"' || name || '\")', ' || '','' || ') \
+                   FROM pragma_table_info('{table}') WHERE name <> 'last_used_at'"
+            );
+            let columns = plain.texts(&columns).await.expect("the columns are listed").remove(0);
+            format!("SELECT {columns} FROM {table}")
+        };
+        let rows = plain.texts(&text).await.expect("the rows are read");
+        found.extend(rows.into_iter().map(|row| format!("{table}: {row}")));
+    }
+    found
+}
+
+async fn lines(fixture: &AccessFixture) -> i64 {
+    fixture.base.plain.number("SELECT count(*) FROM {ops}.audit").await.expect("lines are counted")
+}
+
+/// Checks that the reply to an internal error reveals no details.
+fn tells_nothing(reply: &Reply) {
+    if !reply.status.is_server_error() {
+        return;
+    }
+    assert_eq!(reply.code(), "internal", "{reply:?}");
+    let said = reply.body.to_lowercase();
+    for inside in ["audit", "insert", "select", "relation", "table", "sql", "column", "ops."] {
+        assert!(!said.contains(inside), "{inside}: {reply:?}");
+    }
+}
+
+pub(crate) async fn change_without_audit_entry_is_rolled_back(fixture: &AccessFixture) {
+    let mut theirs = things(fixture).await;
+    // An ended run, so that it can be retried.
+    let ended = fixture.base.queue(request(), at(0)).await;
+    let cancel = fixture.post(&format!("/v1/runs/{ended}/cancel"), &fixture.admin, &json!({})).await;
+    assert_eq!(cancel.status, StatusCode::OK);
+    let plain = &fixture.base.plain;
+    plain.execute("ALTER TABLE {ops}.audit RENAME TO audit_away").await.expect("the record is out of reach");
+    let mut refused = BTreeSet::new();
+    for row in changes() {
+        let name = name(&row);
+        if WITHOUT_A_STEP.contains(&name.as_str()) || WITHOUT_A_CHANGE.contains(&name.as_str()) {
+            continue;
+        }
+        if name == "POST /v1/runs/{run}/retry" {
+            ended.as_str().clone_into(&mut theirs.run);
+        }
+        let before = contents(fixture).await;
+        let reply = row.ask(&theirs).token(&fixture.admin).at(&fixture.interface).await;
+        assert!(!reply.status.is_success(), "{name} was done, and is not on record: {reply:?}");
+        tells_nothing(&reply);
+        let after = contents(fixture).await;
+        let changed: Vec<_> = after.symmetric_difference(&before).collect();
+        assert!(changed.is_empty(), "{name} left something behind: {changed:?}");
+        if reply.status == StatusCode::INTERNAL_SERVER_ERROR {
+            refused.insert(name);
+        }
+    }
+    let sign_in = post("/v1/session", &json!({"token": fixture.admin})).at(&fixture.interface).await;
+    assert_eq!(sign_in.status, StatusCode::INTERNAL_SERVER_ERROR, "{sign_in:?}");
+    tells_nothing(&sign_in);
+    let sessions = plain.number("SELECT count(*) FROM {ops}.sessions").await;
+    assert_eq!(sessions.ok(), Some(0), "somebody signed in, and it is not on record");
+    plain.execute("ALTER TABLE {ops}.audit_away RENAME TO audit").await.expect("the record is back");
+
+    // Once the audit log is writable again, the refused changes succeed, with one entry each.
+    let mut done = BTreeSet::new();
+    for row in changes() {
+        let name = name(&row);
+        let theirs = things(fixture).await;
+        if name == "POST /v1/runs/{run}/retry" {
+            let cancel = theirs.path("/v1/runs/{run}/cancel");
+            assert_eq!(fixture.post(&cancel, &fixture.admin, &json!({})).await.status, StatusCode::OK);
+        }
+        let before = lines(fixture).await;
+        let reply = row.ask(&theirs).token(&fixture.admin).at(&fixture.interface).await;
+        let added = lines(fixture).await - before;
+        if WITHOUT_A_CHANGE.contains(&name.as_str()) || !reply.status.is_success() {
+            assert_eq!(added, 0, "{name} changed nothing: {reply:?}");
+            continue;
+        }
+        assert_eq!(added, 1, "{name}: {reply:?}");
+        if !WITHOUT_A_STEP.contains(&name.as_str()) {
+            done.insert(name);
+        }
+    }
+    assert_eq!(refused, done, "what was refused for the record's sake is what can be done");
+    assert!(done.len() > 25, "{done:?}");
+}
+
+pub(crate) async fn repeated_request_is_audited_once(fixture: &AccessFixture) {
+    let queue = || {
+        let body = json!({"project": "shop", "env": "staging"});
+        post("/v1/runs", &body).header("idempotency-key", "once").token(&fixture.admin)
+    };
+    assert_eq!(queue().at(&fixture.interface).await.status, StatusCode::CREATED);
+    let again = queue().at(&fixture.interface).await;
+    assert_eq!((again.status, lines(fixture).await), (StatusCode::OK, 1));
+    let id = again.json()["run_id"].as_str().expect("a run").to_owned();
+    for _ in 0..2 {
+        let cancel = ask(&Method::POST, &format!("/v1/runs/{id}/cancel")).body(&json!({}));
+        assert_eq!(cancel.token(&fixture.admin).at(&fixture.interface).await.status, StatusCode::OK);
+    }
+    assert_eq!(lines(fixture).await, 2, "what has ended is not cancelled again");
+}
