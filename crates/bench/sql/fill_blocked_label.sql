@@ -1,6 +1,6 @@
 -- Runs that require a label that no worker offers. The caller has disabled the triggers.
-INSERT INTO ops.runs (run_id, project_id, env_id, shelf_id, last_seq, ready_at)
-SELECT ops.new_run_id(clock_timestamp() - interval '1 hour'), 'bench', 'bench/main', s.shelf_id, 1,
+INSERT INTO ops.runs (run_id, project_id, env_id, label_set_id, last_seq, ready_at)
+SELECT ops.new_run_id(clock_timestamp() - interval '1 hour'), 'bench', 'bench/main', s.label_set_id, 1,
        clock_timestamp() - interval '1 hour'
-  FROM ops.shelves s, generate_series(1, $1) n
+  FROM ops.label_sets s, generate_series(1, $1) n
  WHERE s.project_id = 'bench' AND s.labels = '{gpu}'

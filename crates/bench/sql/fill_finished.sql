@@ -1,10 +1,10 @@
 -- Finished runs with one event each. The caller has disabled the triggers.
 WITH inserted AS (
-    INSERT INTO ops.runs (run_id, project_id, env_id, shelf_id, status, gate, claimed_by, epoch, end_cause,
+    INSERT INTO ops.runs (run_id, project_id, env_id, label_set_id, status, gate, claimed_by, epoch, end_cause,
                           last_seq, started_at, finished_at)
-    SELECT ops.new_run_id(clock_timestamp() - interval '1 day'), 'bench', 'bench/main', s.shelf_id, 'success', NULL,
+    SELECT ops.new_run_id(clock_timestamp() - interval '1 day'), 'bench', 'bench/main', s.label_set_id, 'success', NULL,
            'past', 1, 'reported', 1, clock_timestamp(), clock_timestamp()
-      FROM ops.shelves s, generate_series(1, $1) n
+      FROM ops.label_sets s, generate_series(1, $1) n
      WHERE s.project_id = 'bench' AND s.labels = '{}'
     RETURNING run_id, env_id)
 INSERT INTO ops.run_events (run_id, seq, event_id, kind, level, message, env_id)

@@ -47,7 +47,7 @@ impl BenchCluster {
         engine.store().create_project(PROJECT, vec![ENVIRONMENT.to_owned()], None).await?;
         let mut conn = PgConnection::connect(&database.url).await?;
         conn.execute(
-            "INSERT INTO ops.shelves (project_id, labels) VALUES ('bench', '{}'), ('bench', '{gpu}')",
+            "INSERT INTO ops.label_sets (project_id, labels) VALUES ('bench', '{}'), ('bench', '{gpu}')",
         )
         .await?;
         conn.close().await?;
@@ -178,14 +178,15 @@ pub(crate) async fn database_with_runs(
     let mut conn = PgConnection::connect(&database.url).await?;
     engine.store().create_project("rare", vec!["main".to_owned()], None).await?;
     engine.store().create_project(PROJECT, vec!["rare".to_owned()], None).await?;
-    let shelf = "INSERT INTO ops.shelves (project_id, labels) VALUES ('rare', '{}') ON CONFLICT DO NOTHING";
-    sqlx::query(shelf).execute(&mut conn).await?;
+    let label_set =
+        "INSERT INTO ops.label_sets (project_id, labels) VALUES ('rare', '{}') ON CONFLICT DO NOTHING";
+    sqlx::query(label_set).execute(&mut conn).await?;
     fill(&mut conn, include_str!("../sql/runs_to_list.sql"), rows, Triggers::Off).await?;
     Ok((database, engine, conn))
 }
 
 /// Vacuums the tables, so that both sides start in the same state.
 pub(crate) async fn vacuum(conn: &mut PgConnection) -> Result<()> {
-    conn.execute("VACUUM ANALYZE ops.runs, ops.run_events, ops.run_marks, ops.run_ends").await?;
+    conn.execute("VACUUM ANALYZE ops.runs, ops.run_events, ops.run_lookup, ops.unsuccessful_runs").await?;
     Ok(())
 }

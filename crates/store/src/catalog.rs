@@ -1,7 +1,8 @@
-//! Every statement that both databases share, or that differs between them in a file that says why.
+//! The statements of both databases, by name. Their texts are the sections of the files in `sql/`.
 
 use crate::Schema;
-use std::sync::Arc;
+use crate::sections::{Dialect, Sections};
+use std::sync::{Arc, LazyLock};
 
 /// One statement of the catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,10 +14,10 @@ pub(crate) struct Catalog(Vec<Arc<str>>);
 
 impl Catalog {
     pub(crate) fn new(schema: &Schema) -> Self {
-        let texts = TEXTS.iter().map(|(postgres, sqlite)| {
-            let text = if schema.name().is_empty() { sqlite } else { postgres };
-            Arc::from(schema.render(text))
-        });
+        let sections = if schema.is_sqlite() { Sections::sqlite() } else { Sections::postgres() };
+        let texts = NAMES
+            .iter()
+            .map(|(name, _)| Arc::from(schema.render(sections.statement(&name.to_ascii_lowercase()))));
         Self(texts.collect())
     }
 
@@ -25,345 +26,139 @@ impl Catalog {
     }
 }
 
-/// Numbers the statements in the order in which they stand.
+/// The text of a statement on SQLite, where it is the same for every store.
+pub(crate) fn sqlite(statement: Statement) -> &'static str {
+    static CATALOG: LazyLock<Catalog> = LazyLock::new(|| Catalog::new(&Schema::sqlite()));
+    &CATALOG.0[statement.0]
+}
+
+/// Declares a constant for each statement. Its section has the same name in lower case.
 macro_rules! catalog {
-    ($($name:ident = $postgres:literal $(| $sqlite:literal)?),+ $(,)?) => {
+    ($($dialect:ident { $($name:ident),+ $(,)? })+) => {
         #[expect(non_camel_case_types, reason = "named as the statements are")]
         #[derive(Clone, Copy)]
-        enum Number { $($name),+ }
-        $(pub(crate) const $name: Statement = Statement(Number::$name as usize);)+
-        const TEXTS: &[(&str, &str)] = &[$(catalog!(@pair $postgres $(, $sqlite)?)),+];
-
-        #[cfg(test)]
-        const NAMES: &[&str] = &[$(stringify!($name)),+];
-    };
-    (@pair $both:literal) => {
-        (include_str!(concat!("../sql/", $both)), include_str!(concat!("../sql/", $both)))
-    };
-    (@pair $postgres:literal, $sqlite:literal) => {
-        (include_str!(concat!("../sql/", $postgres)), include_str!(concat!("../sql/", $sqlite)))
+        enum Number { $($($name),+),+ }
+        $($(pub(crate) const $name: Statement = Statement(Number::$name as usize);)+)+
+        pub(crate) const NAMES: &[(&str, Dialect)] = &[$($((stringify!($name), Dialect::$dialect)),+),+];
     };
 }
 
 catalog! {
-    RUN_GET = "run_get.sql",
-    RUN_LIST = "run_list.sql",
-    RUN_LIST_ENDED = "run_list_ended.postgres.sql" | "run_list_ended.sqlite.sql",
-    RUN_FAILURES = "run_failures.postgres.sql" | "run_failures.sqlite.sql",
-    RUN_FAILURES_END = "run_failures_end.sql",
-    RUN_LIST_HELD = "run_list_held.sql",
-    RUN_LIST_QUEUED = "run_list_queued.sql",
-    RUN_WAITING = "run_waiting.sql",
-    RUN_LIST_ENV = "run_list_env.postgres.sql" | "run_list_env.sqlite.sql",
-    RUN_LIST_MARK = "run_list_mark.postgres.sql" | "run_list_mark.sqlite.sql",
-    RUN_LIST_NAME = "run_list_name.postgres.sql" | "run_list_name.sqlite.sql",
-    RUN_LIST_NAMED = "run_list_named.postgres.sql" | "run_list_named.sqlite.sql",
-    RUN_QUEUED_COUNT = "run_queued_count.sql",
-    RUN_MARKS = "run_marks.sql",
-    RUN_GRAPHS = "run_graphs.sql",
-    RUN_SUCCESSOR = "run_successor.sql",
-    EVENT_LIST = "event_list.sql",
-    EVENT_TAIL = "event_tail.sql",
-    EVENT_LAST = "event_last.sql",
-    LIVE_POINT = "live_point.postgres.sql" | "live_point.sqlite.sql",
-    LIVE_PAGE = "live_page.postgres.sql" | "live_page.sqlite.sql",
-    ARTIFACT_LIST = "artifact_list.sql",
-    PROJECT_CREATE = "project_create.sql",
-    PROJECT_LIST = "project_list.sql",
-    ENVIRONMENT_CREATE = "environment_create.sql",
-    ENVIRONMENT_LIST = "environment_list.sql",
-    ENVIRONMENT_IDS = "environment_ids.sql",
-    REQUEST_KEY_TAKE = "request_key_take.sql",
-    REQUEST_KEY_GET = "request_key_get.sql",
-    REQUEST_KEY_ANSWER = "request_key_answer.sql",
-    FLAG_SET = "flag_set.sql",
-    FLAG_CLEAR = "flag_clear.sql",
-    FLAG_LIST = "flag_list.sql",
-    WORKER_LIST = "worker_list.sql",
-    WORKER_GET = "worker_get.sql",
-    WORKER_DRAIN = "worker_drain.sql",
-    PRUNE_RUNS = "prune_runs.sql",
-    PRUNE_EVENTS = "prune_events.sql",
-    PRUNE_LEFT = "prune_left.sql",
-    PRUNE_ARTIFACTS = "prune_artifacts.sql",
-    PRUNE_WORKERS = "prune_workers.sql",
-    PRUNE_FIRES = "prune_fires.sql",
-    PRUNE_REQUEST_KEYS = "prune_request_keys.sql",
-    RUNS_STALLED = "runs_stalled.sql",
-    WHY_KEY = "why_key.sql",
-    WHY_AHEAD = "why_ahead.sql",
-    WHY_WORKERS = "why_workers.postgres.sql" | "why_workers.sqlite.sql",
-    WHY_BEAT = "why_beat.sql",
-    WHY_LAST_EVENT = "why_last_event.sql",
-    STATS_QUEUE = "stats_queue.postgres.sql" | "stats_queue.sqlite.sql",
-    STATS_ACTIVE = "stats_active.sql",
-    STATS_OUTCOMES = "stats_outcomes.sql",
-    STATS_DURATIONS = "stats_durations.postgres.sql" | "stats_durations.sqlite.sql",
-    STANDING_NOW = "standing_now.sql",
-    SCHEDULE_PUT = "schedule_put.sql",
-    SCHEDULE_LIST = "schedule_list.sql",
-    SCHEDULE_REMOVE = "schedule_remove.sql",
-    SCHEDULE_PAUSE = "schedule_pause.sql",
-    SCHEDULE_DUE = "schedule_due.postgres.sql" | "schedule_due.sqlite.sql",
-    SCHEDULE_NEXT = "schedule_next.sql",
-    SCHEDULE_ADVANCE = "schedule_advance.sql",
-    FIRE_RECORD = "fire_record.sql",
-    FIRE_LIST = "fire_list.sql",
-    MESSAGE_SEND = "message_send.postgres.sql" | "message_send.sqlite.sql",
-    MESSAGE_RECEIVE = "message_receive.postgres.sql" | "message_receive.sqlite.sql",
-    MESSAGE_COMPLETE = "message_complete.postgres.sql" | "message_complete.sqlite.sql",
-    MESSAGE_RENEW = "message_renew.postgres.sql" | "message_renew.sqlite.sql",
-    MESSAGE_ABANDON = "message_abandon.sql",
-    MESSAGE_KILL = "message_kill.sql",
-    MESSAGE_RELEASE = "message_release.postgres.sql" | "message_release.sqlite.sql",
-    MESSAGE_GET = "message_get.sql",
-    MESSAGE_PEEK = "message_peek.sql",
-    MESSAGE_HELD = "message_held.sql",
-    MESSAGE_DEAD = "message_dead.sql",
-    MESSAGE_REPLAY_COPY = "message_replay_copy.sql",
-    MESSAGE_REPLAY_DONE = "message_replay_done.sql",
-    MESSAGE_DEPTH = "message_depth.sql",
-    MESSAGE_EXPIRE = "message_expire.sql",
-    MESSAGE_PROLONG = "message_prolong.postgres.sql" | "message_prolong.sqlite.sql",
-    MESSAGE_PURGE = "message_purge.sql",
-    QUEUE_PUT = "queue_put.sql",
-    QUEUE_LIST = "queue_list.sql",
-    FEED_ADD = "feed_add.sql",
-    FEED_LIST = "feed_list.sql",
-    FEED_LOCK = "feed_lock.postgres.sql" | "feed_lock.sqlite.sql",
-    FEED_WATERMARK = "feed_watermark.sql",
-    FEED_CIRCUIT = "feed_circuit.sql",
-    FEED_COPIED = "feed_copied.sql",
-    WATERMARK_NOTE = "watermark_note.sql",
-    WATERMARK_LIST = "watermark_list.sql",
-    SYNC_INSERT = "sync_insert.sql",
-    SYNC_GET = "sync_get.sql",
-    SYNC_OF_RUN = "sync_of_run.sql",
-    SYNC_LIST = "sync_list.sql",
-    SYNC_LIVE = "sync_live.sql",
-    SYNC_LOCK = "sync_lock.postgres.sql" | "sync_lock.sqlite.sql",
-    SYNC_COUNT = "sync_count.sql",
-    SYNC_COUNTED = "sync_counted.sql",
-    SYNC_STATE = "sync_state.sql",
-    SYNC_TRIGGER = "sync_trigger.sql",
-    SYNC_REPIN = "sync_repin.sql",
-    SYNC_CONSUME = "sync_consume.sql",
-    SYNC_PROGRESS = "sync_progress.sql",
-    SYNC_DELETE_NOTE = "sync_delete_note.sql",
-    SYNC_COMPLETE = "sync_complete.sql",
-    SYNC_RESUME = "sync_resume.sql",
-    SYNC_NEWER = "sync_newer.sql",
-    SYNC_OLD = "sync_old.sql",
-    PRUNE_PAGES = "prune_pages.sql",
-    PRUNE_WORKER_RUNS = "prune_worker_runs.sql",
-    PRUNE_PARTITIONS = "prune_partitions.sql",
-    PRUNE_SYNC = "prune_sync.sql",
-    PARTITION_INSERT = "partition_insert.sql",
-    PARTITION_GET = "partition_get.sql",
-    PARTITION_LIST = "partition_list.sql",
-    PARTITION_ADVANCE = "partition_advance.sql",
-    PARTITION_END = "partition_end.sql",
-    PARTITION_AGAIN = "partition_again.sql",
-    PARTITION_RECEIVE = "partition_receive.sql",
-    PARTITION_FAULT = "partition_fault.sql",
-    PARTITION_FAIL = "partition_fail.sql",
-    PARTITION_FAIL_OPEN = "partition_fail_open.sql",
-    PARTITION_REOPEN = "partition_reopen.sql",
-    PARTITION_RESTART = "partition_restart.sql",
-    PARTITION_FORGET = "partition_forget.sql",
-    PARTITION_OPEN = "partition_open.postgres.sql" | "partition_open.sqlite.sql",
-    PARTITION_CONSOLIDATED = "partition_consolidated.sql",
-    PARTITION_ANEW = "partition_anew.sql",
-    WORKER_RUN_BEGIN = "worker_run_begin.sql",
-    WORKER_RUN_COUNT = "worker_run_count.sql",
-    WORKER_RUN_END = "worker_run_end.sql",
-    WORKER_RUN_END_ALL = "worker_run_end_all.sql",
-    PAGE_STORE = "page_store.sql",
-    PAGE_INSERT = "page_insert.sql",
-    PAGE_PACE = "page_pace.postgres.sql" | "page_pace.sqlite.sql",
-    PAGE_LAST = "page_last.postgres.sql" | "page_last.sqlite.sql",
-    PAGE_RANGE = "page_range.postgres.sql" | "page_range.sqlite.sql",
-    PAGE_SEEN = "page_seen.postgres.sql" | "page_seen.sqlite.sql",
-    RAW_UPSERT = "raw_upsert.postgres.sql" | "raw_upsert.sqlite.sql",
-    STONE_OPEN = "stone_open.postgres.sql" | "stone_open.sqlite.sql",
-    STONE_STALE = "stone_stale.sql",
-    STONE_PROOF = "stone_proof.sql",
-    STONE_ACTIVE = "stone_active.sql",
-    STONE_ACTIVE_COUNT = "stone_active_count.sql",
-    STONE_UNSEEN = "stone_unseen.postgres.sql" | "stone_unseen.sqlite.sql",
-    STONE_UNSEEN_COUNT = "stone_unseen_count.postgres.sql" | "stone_unseen_count.sqlite.sql",
-    STONE_DELETE = "stone_delete.postgres.sql" | "stone_delete.sqlite.sql",
-    STONE_MISSED = "stone_missed.sql",
-    STONE_ALSO_UNSEEN = "stone_also_unseen.postgres.sql" | "stone_also_unseen.sqlite.sql",
-    DIAMOND_UPSERT = "diamond_upsert.postgres.sql" | "diamond_upsert.sqlite.sql",
-    RULE_LIST = "rule_list.postgres.sql" | "rule_list.sqlite.sql",
-    RULE_ADD = "rule_add.postgres.sql" | "rule_add.sqlite.sql",
-    RULE_REMOVE = "rule_remove.sql",
-    RULE_SET_FIND = "rule_set_find.sql",
-    RULE_SET_ADD = "rule_set_add.sql",
-    RULE_SET_GET = "rule_set_get.sql",
-    REJECT_PUT = "reject_put.sql",
-    REJECT_LIST = "reject_list.sql",
-    REJECT_CLEAR = "reject_clear.postgres.sql" | "reject_clear.sqlite.sql",
-    GAP_ADD = "gap_add.sql",
-    GAP_LIST = "gap_list.sql",
-    GAP_PAGE = "gap_page.sql",
-    GAP_CLOSE = "gap_close.sql",
-    ALERT_ADD = "alert_add.sql",
-    ALERT_RESOLVE = "alert_resolve.sql",
-    ALERT_LASTING = "alert_lasting.sql",
-    ALERT_LIST = "alert_list.sql",
-    ALERT_UNSENT = "alert_unsent.sql",
-    ALERT_UNSENT_NEXT = "alert_unsent_next.sql",
-    ALERT_SENT = "alert_sent.sql",
-    ALERT_SET_ASIDE = "alert_set_aside.sql",
-    ALERT_LOCK = "alert_lock.postgres.sql" | "alert_lock.sqlite.sql",
-    NOTICE_TAKE = "notice_take.postgres.sql" | "notice_take.sqlite.sql",
-    NOTICE_REMOVE = "notice_remove.sql",
-    LOOK_DEAD = "look_dead.sql",
-    LOOK_DEAD_SINCE = "look_dead_since.sql",
-    LOOK_DEEP = "look_deep.sql",
-    LOOK_STUCK = "look_stuck.sql",
-    DELIVERY_LAST = "delivery_last.sql",
-    DELIVERY_ADD = "delivery_add.sql",
-    DELIVERY_CLAIM = "delivery_claim.postgres.sql" | "delivery_claim.sqlite.sql",
-    DELIVERY_SENT = "delivery_sent.sql",
-    DELIVERY_FAILED = "delivery_failed.sql",
-    PRUNE_ALERTS = "prune_alerts.sql",
-    PRUNE_DELIVERIES = "prune_deliveries.sql",
-    HOOK_PUT = "hook_put.sql",
-    HOOK_LIST = "hook_list.sql",
-    HOOK_REMOVE = "hook_remove.sql",
-    RUN_LANE = "run_lane.sql",
-    RUN_LOCK = "run_lock.postgres.sql" | "run_lock.sqlite.sql",
-    RUN_UNLEASE = "run_unlease.sql",
-    RUN_TAKE = "run_take.sql",
-    RUN_GO = "run_go.sql",
-    SYNC_REBIND = "sync_rebind.sql",
-    MESSAGE_OF_RUN = "message_of_run.sql",
-    RUN_END = "run_end.postgres.sql" | "run_end.sqlite.sql",
-    TOKEN_LOCK = "token_lock.postgres.sql" | "token_lock.sqlite.sql",
-    TOKEN_ADMINS = "token_admins.sql",
-    TOKEN_ADD = "token_add.sql",
-    TOKEN_LIST = "token_list.sql",
-    TOKEN_GET = "token_get.sql",
-    TOKEN_REVOKE = "token_revoke.sql",
-    TOKEN_FIND = "token_find.sql",
-    TOKEN_USE = "token_use.sql",
-    SESSION_FIND = "session_find.sql",
-    SECRET_GOOD = "secret_good.postgres.sql" | "secret_good.sqlite.sql",
-    SESSION_USE = "session_use.sql",
-    SESSION_ADD = "session_add.sql",
-    SESSION_TRIM = "session_trim.sql",
-    SESSION_REMOVE = "session_remove.sql",
-    AUDIT_ADD = "audit_add.sql",
-    AUDIT_MAY = "audit_may.postgres.sql" | "audit_may.sqlite.sql",
-    AUDIT_LIST = "audit_list.sql",
-    PRUNE_SESSIONS = "prune_sessions.sql",
-    PRUNE_TOKENS = "prune_tokens.sql",
-    PRUNE_AUDIT = "prune_audit.sql",
-    GRAPH_ADD = "graph_add.sql",
-    GRAPH_GET = "graph_get.sql",
-    GRAPH_COUNTS = "graph_counts.sql",
-    GRAPH_CANCEL = "graph_cancel.sql",
-    GRAPH_ENDS = "graph_ends.sql",
-    GRAPH_NOTE = "graph_note.sql",
-    GRAPH_RUN = "graph_run.sql",
-    GRAPH_RUN_FOLLOW = "graph_run_follow.sql",
-    GRAPH_RUN_TAKE = "graph_run_take.sql",
-    GRAPH_RUN_END = "graph_run_end.postgres.sql" | "graph_run_end.sqlite.sql",
-    GRAPH_RUN_STATES = "graph_run_states.sql",
-    GRAPH_RUN_OPEN = "graph_run_open.sql",
-    JOB_INSERT = "job_insert.postgres.sql" | "job_insert.sqlite.sql",
-    JOB_LATEST = "job_latest.sql",
-    JOB_GET = "job_get.sql",
-    JOB_SPEC = "job_spec.sql",
-    JOB_SPECS = "job_specs.sql",
-    JOB_FIND = "job_find.sql",
-    JOB_NAMES = "job_names.sql",
-    JOB_LIST = "job_list.sql",
-    JOB_LIST_CHANGED = "job_list_changed.sql",
-    JOB_LIST_CODES = "job_list_codes.sql",
-    JOB_HELD = "job_held.sql",
-    NEED_LIST = "need_list.sql",
-    JOB_ASTRAY = "job_astray.sql",
-    JOB_LIVE = "job_live.sql",
-    JOB_LIVE_OF_RUNS = "job_live_of_runs.sql",
-    JOB_WISHES = "job_wishes.sql",
-    JOB_CANCEL = "job_cancel.sql",
-    JOB_CANCEL_NAMED = "job_cancel_named.sql",
-    JOB_WRITE = "job_write.postgres.sql" | "job_write.sqlite.sql",
-    JOB_WHY_NEXT = "job_why_next.sql",
-    JOB_EVENT_LIST = "job_event_list.sql",
-    NEED_INSERT = "need_insert.postgres.sql" | "need_insert.sqlite.sql",
-    NEED_LIVE = "need_live.sql",
-    NEED_LIVE_OF_RUNS = "need_live_of_runs.sql",
-    NEED_OPEN = "need_open.sql",
-    NEED_HELD = "need_held.sql",
-    NEED_HELD_OF_RUNS = "need_held_of_runs.sql",
-    NEED_HELD_OF_JOB = "need_held_of_job.sql",
-    CHANGE_PUT = "change_put.sql",
-    CHANGE_LIST = "change_list.sql",
-    CHANGE_SEEN = "change_seen.postgres.sql" | "change_seen.sqlite.sql",
-    TASK_ADD = "task_add.postgres.sql" | "task_add.sqlite.sql",
-    TASK_END = "task_end.postgres.sql" | "task_end.sqlite.sql",
-    TASK_GET = "task_get.sql",
-    TASK_LOCK = "task_lock.postgres.sql" | "task_lock.sqlite.sql",
-    TASK_LIST = "task_list.sql",
-    TASK_ACTIVE = "task_active.sql",
-    TASK_ACTIVE_OF_JOBS = "task_active_of_jobs.sql",
-    TASK_HELD = "task_held.sql",
-    TASK_ORDERS = "task_orders.sql",
-    TASK_INPUTS = "task_inputs.sql",
-    TASK_STAGE = "task_stage.sql",
-    TASK_RESULT = "task_result.sql",
-    TASK_LOGGED = "task_logged.sql",
-    TASK_STANDING = "task_standing.sql",
-    OUTPUT_ADD = "output_add.postgres.sql" | "output_add.sqlite.sql",
-    OUTPUT_COPY = "output_copy.sql",
-    OUTPUT_LIST = "output_list.sql",
-    OUTPUT_HELD = "output_held.sql",
-    OUTPUT_USES = "output_uses.sql",
-    OUTPUT_LET_GO = "output_let_go.sql",
-    LOG_ADD = "log_add.sql",
-    LOG_LIST = "log_list.sql",
-    LOG_TAIL = "log_tail.sql",
-    AGENT_PUT = "agent_put.sql",
-    AGENT_REBIND = "agent_rebind.sql",
-    AGENT_GET = "agent_get.sql",
-    AGENT_LOCK = "agent_lock.postgres.sql" | "agent_lock.sqlite.sql",
-    AGENT_LIST = "agent_list.sql",
-    AGENT_LIVE = "agent_live.sql",
-    AGENT_BEAT = "agent_beat.sql",
-    AGENT_LEAVE = "agent_leave.sql",
-    AGENT_DRAIN = "agent_drain.sql",
-    AGENT_FORGET = "agent_forget.sql",
-    AGENT_JOBS = "agent_jobs.sql",
-    AGENT_RUNS = "agent_runs.sql",
-    AGENT_SHARE = "agent_share.postgres.sql" | "agent_share.sqlite.sql",
-    AGENT_ROOM = "agent_room.sql",
-    POOL_LIST = "pool_list.sql",
-    POOL_SIZES = "pool_sizes.sql",
-    POOL_PUT = "pool_put.sql",
-    POOL_REMOVE = "pool_remove.sql",
-    POOL_HOLDERS = "pool_holders.sql",
-    LEASE_GET = "lease_get.sql",
-    LEASE_LOCK = "lease_lock.postgres.sql" | "lease_lock.sqlite.sql",
-    LEASE_TAKE = "lease_take.sql",
-    LEASE_RENEW = "lease_renew.sql",
-    LEASE_RAISE = "lease_raise.sql",
-    LEASE_TOUCH = "lease_touch.sql",
-    FLAG_PROBE_CLEAR = "flag_probe_clear.sql",
-    PRUNE_GRAPH = "prune_graph.sql",
-    PRUNE_LEFT_JOBS = "prune_left_jobs.sql",
-    PRUNE_JOBS_NEXT = "prune_jobs_next.sql",
-    PRUNE_TASK_LOGS = "prune_task_logs.sql",
-    PRUNE_TASKS = "prune_tasks.sql",
-    PRUNE_JOB_OUTPUTS = "prune_job_outputs.sql",
-    PRUNE_JOB_EVENTS = "prune_job_events.sql",
-    PRUNE_JOB_NEEDS = "prune_job_needs.sql",
-    PRUNE_JOBS = "prune_jobs.sql",
-    PRUNE_AGENTS = "prune_agents.sql",
+    Both {
+        // run.sql
+        RUN_GET, RUN_SUCCESSOR, ARTIFACT_LIST, RUNS_STALLED, RUN_LANE, RUN_LOCK, RUN_UNLEASE,
+        RUN_TAKE, RUN_GO, RUN_END,
+        // run_list.sql
+        RUN_LIST, RUN_LIST_ENDED, RUN_FAILURES, RUN_FAILURES_END, RUN_LIST_HELD, RUN_LIST_QUEUED,
+        RUN_WAITING, RUN_LIST_ENV, RUN_LIST_LOOKUP, RUN_LIST_NAME, RUN_LIST_NAMED,
+        RUN_QUEUED_COUNT, RUN_LOOKUP_VALUES, RUN_GRAPHS,
+        // event.sql
+        EVENT_LIST, EVENT_TAIL, EVENT_LAST, LIVE_POINT, LIVE_PAGE,
+        // project.sql
+        PROJECT_CREATE, PROJECT_LIST, ENVIRONMENT_CREATE, ENVIRONMENT_LIST, ENVIRONMENT_IDS,
+        REQUEST_KEY_TAKE, REQUEST_KEY_GET, REQUEST_KEY_ANSWER, FLAG_SET, FLAG_CLEAR, FLAG_LIST,
+        FLAG_PROBE_CLEAR,
+        // worker.sql
+        WORKER_LIST, WORKER_GET, WORKER_DRAIN,
+        // prune.sql
+        PRUNE_RUNS, PRUNE_EVENTS, PRUNE_LEFT, PRUNE_ARTIFACTS, PRUNE_WORKERS, PRUNE_FIRES,
+        PRUNE_REQUEST_KEYS, PRUNE_PAGES, PRUNE_WORKER_RUNS, PRUNE_PARTITIONS, PRUNE_SYNC,
+        PRUNE_ALERTS, PRUNE_DELIVERIES, PRUNE_SESSIONS, PRUNE_TOKENS, PRUNE_AUDIT, PRUNE_GRAPH,
+        PRUNE_LEFT_JOBS, PRUNE_JOBS_NEXT, PRUNE_TASK_LOGS, PRUNE_TASKS, PRUNE_JOB_OUTPUTS,
+        PRUNE_JOB_EVENTS, PRUNE_JOB_NEEDS, PRUNE_JOBS, PRUNE_AGENTS,
+        // why.sql
+        WHY_KEY, WHY_AHEAD, WHY_WORKERS, WHY_BEAT, WHY_LAST_EVENT,
+        // stats.sql
+        STATS_QUEUE, STATS_ACTIVE, STATS_OUTCOMES, STATS_DURATIONS, STANDING_NOW,
+        // schedule.sql
+        SCHEDULE_PUT, SCHEDULE_LIST, SCHEDULE_REMOVE, SCHEDULE_PAUSE, SCHEDULE_DUE, SCHEDULE_NEXT,
+        SCHEDULE_ADVANCE, FIRE_RECORD, FIRE_LIST, HOOK_PUT, HOOK_LIST, HOOK_REMOVE,
+        // message.sql
+        MESSAGE_SEND, MESSAGE_RECEIVE, MESSAGE_COMPLETE, MESSAGE_RENEW, MESSAGE_ABANDON,
+        MESSAGE_KILL, MESSAGE_RELEASE, MESSAGE_GET, MESSAGE_PEEK, MESSAGE_HELD, MESSAGE_DEAD,
+        MESSAGE_REPLAY_COPY, MESSAGE_REPLAY_DONE, MESSAGE_DEPTH, MESSAGE_EXPIRE, MESSAGE_PROLONG,
+        MESSAGE_PURGE, QUEUE_PUT, QUEUE_LIST, MESSAGE_OF_RUN,
+        // feed.sql
+        FEED_ADD, FEED_LIST, FEED_LOCK, FEED_WATERMARK, FEED_CIRCUIT, FEED_COPIED, WATERMARK_NOTE,
+        WATERMARK_LIST, GAP_ADD, GAP_LIST, GAP_PAGE, GAP_CLOSE,
+        // sync.sql
+        SYNC_INSERT, SYNC_GET, SYNC_OF_RUN, SYNC_LIST, SYNC_LIVE, SYNC_LOCK, SYNC_COUNT,
+        SYNC_COUNTED, SYNC_STATE, SYNC_TRIGGER, SYNC_REPIN, SYNC_CONSUME, SYNC_PROGRESS,
+        SYNC_DELETE_NOTE, SYNC_COMPLETE, SYNC_RESUME, SYNC_NEWER, SYNC_OLD, SYNC_REBIND,
+        // partition.sql
+        PARTITION_INSERT, PARTITION_GET, PARTITION_LIST, PARTITION_END, PARTITION_AGAIN,
+        PARTITION_RECEIVE, PARTITION_FAULT, PARTITION_FAIL, PARTITION_FAIL_OPEN, PARTITION_REOPEN,
+        PARTITION_RESTART, PARTITION_FORGET, PARTITION_OPEN, PARTITION_CONSOLIDATED,
+        PARTITION_ANEW, WORKER_RUN_BEGIN, WORKER_RUN_COUNT, WORKER_RUN_END, WORKER_RUN_END_ALL,
+        // page.sql
+        PAGE_PACE, PAGE_LAST, PAGE_RANGE, PAGE_SEEN, RAW_UPSERT,
+        // stone.sql
+        STONE_OPEN, STONE_STALE, STONE_PROOF, STONE_ACTIVE, STONE_ACTIVE_COUNT, STONE_UNSEEN,
+        STONE_UNSEEN_COUNT, STONE_DELETE, STONE_MISSED, STONE_ALSO_UNSEEN, DIAMOND_UPSERT,
+        // rule.sql
+        RULE_LIST, RULE_ADD, RULE_REMOVE, RULE_SET_FIND, RULE_SET_ADD, RULE_SET_GET,
+        // reject.sql
+        REJECT_PUT, REJECT_LIST, REJECT_CLEAR,
+        // alert.sql
+        ALERT_ADD, ALERT_RESOLVE, ALERT_LASTING, ALERT_LIST, ALERT_UNSENT, ALERT_UNSENT_NEXT,
+        ALERT_SENT, ALERT_SET_ASIDE, ALERT_LOCK, NOTICE_TAKE, NOTICE_REMOVE, LOOK_DEAD,
+        LOOK_DEAD_SINCE, LOOK_DEEP, LOOK_STUCK, DELIVERY_LAST, DELIVERY_ADD, DELIVERY_CLAIM,
+        DELIVERY_SENT, DELIVERY_FAILED,
+        // access.sql
+        TOKEN_LOCK, TOKEN_ADMINS, TOKEN_ADD, TOKEN_LIST, TOKEN_GET, TOKEN_REVOKE, TOKEN_FIND,
+        TOKEN_USE, SESSION_FIND, SECRET_GOOD, SESSION_USE, SESSION_ADD, SESSION_TRIM,
+        SESSION_REMOVE, AUDIT_ADD, AUDIT_MAY, AUDIT_LIST,
+        // graph.sql
+        GRAPH_ADD, GRAPH_GET, GRAPH_COUNTS, GRAPH_CANCEL, GRAPH_ENDS, GRAPH_NOTE, GRAPH_RUN,
+        GRAPH_RUN_FOLLOW, GRAPH_RUN_TAKE, GRAPH_RUN_END, GRAPH_RUN_STATES, GRAPH_RUN_OPEN,
+        CHANGE_PUT, CHANGE_LIST, CHANGE_SEEN,
+        // job.sql
+        JOB_INSERT, JOB_LATEST, JOB_GET, JOB_SPEC, JOB_SPECS, JOB_FIND, JOB_NAMES, JOB_LIST,
+        JOB_LIST_CHANGED, JOB_LIST_CODES, JOB_HELD, NEED_LIST, JOB_ASTRAY, JOB_LIVE,
+        JOB_LIVE_OF_RUNS, JOB_WISHES, JOB_CANCEL, JOB_CANCEL_NAMED, JOB_WRITE, JOB_WHY_NEXT,
+        JOB_EVENT_LIST, NEED_INSERT, NEED_LIVE, NEED_LIVE_OF_RUNS, NEED_OPEN, NEED_HELD,
+        NEED_HELD_OF_RUNS, NEED_HELD_OF_JOB,
+        // task.sql
+        TASK_ADD, TASK_END, TASK_GET, TASK_LOCK, TASK_LIST, TASK_ACTIVE, TASK_ACTIVE_OF_JOBS,
+        TASK_HELD, TASK_ORDERS, TASK_INPUTS, TASK_STAGE, TASK_RESULT, TASK_LOGGED, TASK_STANDING,
+        LOG_ADD, LOG_LIST, LOG_TAIL,
+        // output.sql
+        OUTPUT_ADD, OUTPUT_COPY, OUTPUT_LIST, OUTPUT_HELD, OUTPUT_USES, OUTPUT_LET_GO,
+        // agent.sql
+        AGENT_PUT, AGENT_REBIND, AGENT_GET, AGENT_LOCK, AGENT_LIST, AGENT_LIVE, AGENT_BEAT,
+        AGENT_LEAVE, AGENT_DRAIN, AGENT_FORGET, AGENT_JOBS, AGENT_RUNS, AGENT_SHARE, AGENT_ROOM,
+        POOL_LIST, POOL_SIZES, POOL_PUT, POOL_REMOVE, POOL_HOLDERS,
+        LEASE_GET, LEASE_LOCK, LEASE_TAKE, LEASE_RENEW, LEASE_RAISE, LEASE_TOUCH,
+    }
+    Postgres {
+        // page.sql
+        PAGE_STORE,
+    }
+    Sqlite {
+        // page.sql and partition.sql
+        PAGE_INSERT, PARTITION_ADVANCE,
+        // kernel/sqlite/queue.sql
+        QUEUE_LOOKUP, QUEUE_INSERT, QUEUE_LABEL_SET_INSERT, QUEUE_ENVIRONMENT_NAMES,
+        // kernel/sqlite/claim.sql
+        CLAIM_PRECHECK, CLAIM_REPEAT, CLAIM_RUNS,
+        // kernel/sqlite/append_event.sql
+        APPEND_LOOKUP, APPEND_INSERT, APPEND_REQUEST, APPEND_REFUSAL,
+        // kernel/sqlite/heartbeat.sql
+        RUN_LEASE_READ, RUN_LEASE_START, RUN_LEASE_EXTEND, RUN_STALL, RUN_STALL_NOTICE,
+        WORKER_REGISTER, WORKER_BEAT, WORKER_BEAT_EXTEND, WORKER_BEAT_RUN, WORKER_IS_DRAINING,
+        WORKER_RETIRE,
+        // kernel/sqlite/finish.sql
+        FINISH_LOOKUP, FINISH_START, FINISH_RUNS, FINISH_RUNS_BY_ID,
+        // kernel/sqlite/cancel.sql
+        CANCEL_QUEUED, CANCEL_REQUEST, CANCEL_JOBS, CANCEL_GRAPH, RETRY_INSERT, ARTIFACT_INSERT,
+        // kernel/sqlite/concurrency_keys.sql
+        KEY_ENTER, KEY_DISPLACE_HEAD, KEY_SET_HEAD, GATE_READY_AT, GATE_DUE, GATE_SET,
+        KEY_REPAIR_REMOVE, KEY_REPAIR_INSERT, KEY_REPAIR_OPEN,
+        // kernel/sqlite/sweep.sql
+        SWEEP_DEAD_WORKERS, SWEEP_CANDIDATES, SWEEP_OUTPUT_TAIL,
+        // kernel/sqlite/work_left.sql
+        WORK_LEFT,
+    }
 }
 
 #[cfg(test)]
@@ -371,13 +166,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_statement_has_its_own_number_and_no_name_is_left_unrendered() {
-        assert_eq!(NAMES.len(), TEXTS.len());
+    fn statements_are_rendered_without_a_name_in_braces() {
         for schema in [Schema::postgres("ops").unwrap(), Schema::sqlite()] {
-            for (name, text) in NAMES.iter().zip(&Catalog::new(&schema).0) {
-                for part in ["{ops}", "{sync}", "{now}"] {
-                    assert!(!text.contains(part), "{name}: {text}");
-                }
+            for ((name, _), text) in NAMES.iter().zip(&Catalog::new(&schema).0) {
+                let is_name = |part: &str| {
+                    part.split_once('}').is_some_and(|(name, _)| {
+                        !name.is_empty() && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase())
+                    })
+                };
+                assert!(!text.split('{').skip(1).any(is_name), "{name}: {text}");
             }
         }
     }

@@ -62,8 +62,6 @@ pub(crate) struct SqlWorkerId(pub(crate) WorkerId);
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct SqlUuid(pub(crate) Uuid);
 
-pub(crate) use {SqlJson as Doc, SqlTextList as Words, SqlTime as At, SqlUuid as Bare, SqlWorkerId as Boot};
-
 /// Encodes a type as one that sqlx knows, for one database.
 macro_rules! encode_as {
     ($type:ty, $db:ty, $info:ty, $buffer:ty, $native:ty, $to:expr) => {

@@ -3,7 +3,7 @@
 //! PostgreSQL does all of it in one function, which is one round trip and one commit. SQLite, which has no functions
 //! and no round trips, does it statement by statement within the step.
 
-use crate::codec::{At, Bare, Boot, Words};
+use crate::codec::{SqlTime, SqlUuid, SqlWorkerId, SqlTextList};
 use crate::partitions::{Advance, Place};
 use crate::tx::{Conn, on};
 use crate::{Error, RefusalCode, Tx, catalog};
@@ -46,7 +46,7 @@ pub struct PageStep<'a> {
 
 impl Tx<'_> {
     /// Stores a page. What to show for the next one, where the worker keeps it and it was not sent before; a refusal
-    /// where somebody else has carried out the page.
+    /// where another worker has already stored the page.
     pub async fn store_page(
         &mut self,
         step: &PageStep<'_>,
@@ -70,7 +70,7 @@ impl Tx<'_> {
         let words = uuids.is_none().then_some(step.stone_ids);
         let (receipt, next, items) = (step.receipt, step.next, step.items);
         let epoch: Option<i32> = sqlx::query_scalar(sql)
-            .bind(Bare(step.place.run_id))
+            .bind(SqlUuid(step.place.run_id))
             .bind(step.place.partition)
             .bind(step.place.offset)
             .bind(step.place.pass)
@@ -91,14 +91,14 @@ impl Tx<'_> {
             .bind(&receipt.message_id)
             .bind(receipt.generation)
             .bind(receipt.epoch)
-            .bind(Boot(receipt.worker))
+            .bind(SqlWorkerId(receipt.worker))
             .bind(&next.message_id)
             .bind(sqlx::types::Json(&next.body))
             .bind(next.run_id.as_deref())
             .bind(next.trace_id.as_deref())
             .bind(step.keeps)
             .bind(step.worker)
-            .bind(now.map(At))
+            .bind(now.map(SqlTime))
             .persistent(self.context.named)
             .fetch_one(&mut **conn)
             .await
@@ -145,12 +145,12 @@ impl Tx<'_> {
         now: Option<Timestamp>,
     ) -> Result<(), Error> {
         let (place, now) = (step.place, self.time(now));
-        let (hash, stones) = (step.hash, Words(step.stone_ids.to_vec()));
+        let (hash, stones) = (step.hash, SqlTextList(step.stone_ids.to_vec()));
         on!(
             self,
             catalog::PAGE_INSERT,
             [
-                Bare(place.run_id),
+                SqlUuid(place.run_id),
                 place.partition,
                 place.offset,
                 place.pass,
@@ -185,7 +185,7 @@ impl PageStep<'_> {
 }
 
 fn stale() -> Error {
-    Error::refused(RefusalCode::Stale, "somebody else has carried out the page")
+    Error::refused(RefusalCode::Stale, "another worker has already stored the page")
 }
 
 /// The names as UUIDs, where each of them is one and is written as one is.

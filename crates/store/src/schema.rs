@@ -1,49 +1,53 @@
-//! Names and numbers that are rendered into the SQL when a store is opened.
+//! The names of the database schemas, and the names and numbers that are put into SQL texts.
 
+use crate::sections::Sections;
 use tidemill_core::broken::Break;
 use tidemill_core::sync::SYNC_LABEL;
 use tidemill_core::{diagram, limits};
 
-/// What stands between us and PostgreSQL.
+/// The kind of pooler between Tidemill and PostgreSQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pooler {
-    /// Nothing, or a pooler that keeps a session together.
+    /// No pooler, or one that keeps sessions.
     #[default]
     Session,
-    /// A pooler that keeps only transactions together: no named statements, no LISTEN.
+    /// A pooler that keeps only transactions: prepared statements have no names, and LISTEN does not work.
     Transaction,
 }
 
-/// Where the tables are: a schema of PostgreSQL, or the one file of SQLite.
+/// The location of the tables: schemas of PostgreSQL, or the one file of SQLite.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema {
     name: Option<String>,
-    /// Where the tables of syncs are that operators know by name.
+    /// The schema of the sync tables, which operators know by name.
     sync: Option<String>,
 }
 
-/// The schema of the tables of syncs, unless somebody says otherwise.
+/// The default schema of the sync tables.
 pub(crate) const SYNC_SCHEMA: &str = "public";
 
 impl Schema {
     /// A schema of PostgreSQL.
     ///
-    /// The name is used in SQL as it stands, so only plain lower-case names are taken.
+    /// SQL texts contain the name without quotes, so only lower-case letters, digits and underscores are accepted.
     pub fn postgres(name: &str) -> Result<Self, crate::Error> {
         check_plain(name)?;
         Ok(Self { name: Some(name.to_owned()), sync: Some(SYNC_SCHEMA.to_owned()) })
     }
 
-    /// The same, with the tables of syncs in another schema.
+    /// Puts the sync tables into another schema.
     pub fn with_sync(mut self, sync: &str) -> Result<Self, crate::Error> {
         check_plain(sync)?;
         self.sync = Some(sync.to_owned());
         Ok(self)
     }
 
-    /// The one file of SQLite.
     pub(crate) fn sqlite() -> Self {
         Self { name: None, sync: None }
+    }
+
+    pub(crate) fn is_sqlite(&self) -> bool {
+        self.name.is_none()
     }
 
     /// The schema's name; empty on SQLite.
@@ -51,7 +55,7 @@ impl Schema {
         self.name.as_deref().unwrap_or_default()
     }
 
-    /// The schema of the tables of syncs; empty on SQLite.
+    /// The schema of the sync tables; empty on SQLite.
     pub fn sync_name(&self) -> &str {
         self.sync.as_deref().unwrap_or_default()
     }
@@ -61,8 +65,8 @@ impl Schema {
         format!("tidemill_{}", self.name())
     }
 
-    /// Puts the names and numbers into a text, in one pass: every process renders some hundreds of texts when it
-    /// starts, and few of them name what is long to make.
+    /// Replaces the names in braces: schemas, numbers and fragments. One pass, because every process renders some
+    /// hundreds of texts when it starts.
     pub(crate) fn render(&self, text: &str) -> String {
         #[cfg(feature = "broken")]
         let text = &crate::broken::without_follow(text);
@@ -78,77 +82,71 @@ impl Schema {
             rest = &rest[at..];
             let named = rest.find('}').and_then(|end| Some((self.value(&rest[1..end])?, end + 1)));
             let Some((value, end)) = named else {
-                // A brace of SQL's own, as in an array or in JSON.
+                // A brace of SQL, as in an array or in JSON.
                 rendered.push('{');
                 rest = &rest[1..];
                 continue;
             };
             rest = &rest[end..];
             match value {
-                // A place brings its own dot, or none where there are no schemas.
-                Value::Place(name) => {
+                // The dot after a schema goes with it where there are no schemas.
+                Value::Schema(name) => {
                     rest = rest.strip_prefix('.').unwrap_or(rest);
                     if let Some(name) = name {
                         rendered.push_str(name);
                         rendered.push('.');
                     }
                 }
-                Value::Text(text) => self.render_into(rendered, text),
-                Value::Made(text) => rendered.push_str(&text),
+                Value::Fragment(text) => self.render_into(rendered, text),
+                Value::Text(text) => rendered.push_str(&text),
             }
         }
         rendered.push_str(rest);
     }
 
-    /// What stands for a name in braces, if it is one of ours.
+    /// The value of a name in braces, if it is one of ours.
     fn value(&self, name: &str) -> Option<Value<'_>> {
-        let by_store = |postgres, sqlite| Value::Text(if self.name.is_some() { postgres } else { sqlite });
-        let finish = || if Break::NoFence.is_on() { "r.status IS NOT NULL" } else { FINISH_ALLOWED };
-        Some(match name {
-            "ops" => Value::Place(self.name.as_deref()),
-            "sync" => Value::Place(self.sync.as_deref()),
-            "run_columns" => Value::Text(RUN_COLUMNS),
-            "run_filter" => Value::Text(RUN_FILTER),
-            "waiting" => Value::Text(WAITING),
-            "binary" => by_store("COLLATE \"C\"", "COLLATE BINARY"),
-            "in" => by_store("= ANY (", "IN (SELECT value FROM json_each("),
-            "ni" => by_store(")", "))"),
-            "each" => by_store("unnest(", "json_each("),
-            "as_u" => by_store("::text[]) AS u (value)", ") AS u"),
-            // SQLite has no clock that is fit for this: there a time is always given.
-            "now" => by_store("clock_timestamp()", "NULL"),
-            "schema" => Value::Text(self.name()),
-            "channel" => Value::Made(self.channel()),
-            "verb" => Value::Text(VERB),
-            "sync_label" => Value::Text(SYNC_LABEL),
-            "finish_allowed" => Value::Text(finish()),
-            "finish_allowed_one" => Value::Made(of_one(finish())),
-            "fence" => Value::Text(if Break::NoFence.is_on() { "false" } else { FENCE }),
-            "run_pairs" => Value::Made(diagram::run_pairs_sql()),
-            "sync_pairs" => Value::Made(diagram::sync_pairs_sql()),
-            "partition_pairs" => Value::Made(diagram::partition_pairs_sql()),
-            "worker_run_pairs" => Value::Made(diagram::worker_run_pairs_sql()),
-            "job_pairs" => Value::Made(diagram::job_pairs_sql()),
-            "job_terminal" => Value::Made(diagram::job_terminal_sql()),
-            "run_terminal" => Value::Made(diagram::run_terminal_sql()),
-            "end_causes" => Value::Made(diagram::end_causes_sql()),
-            "time_min" => Value::Text(TIME_MIN),
-            "time_max" => Value::Text(TIME_MAX),
-            _ => Value::Made(NUMBERS.iter().find(|(known, _)| *known == name)?.1.to_string()),
-        })
+        let text = match name {
+            "ops" => return Some(Value::Schema(self.name.as_deref())),
+            "sync" => return Some(Value::Schema(self.sync.as_deref())),
+            "schema" => self.name().to_owned(),
+            "channel" => self.channel(),
+            // The clock of SQLite has only milliseconds: there, the caller always gives the time.
+            "now" => (if self.is_sqlite() { "NULL" } else { "clock_timestamp()" }).to_owned(),
+            "sync_label" => SYNC_LABEL.to_owned(),
+            "run_pairs" => diagram::run_pairs_sql(),
+            "sync_pairs" => diagram::sync_pairs_sql(),
+            "partition_pairs" => diagram::partition_pairs_sql(),
+            "worker_run_pairs" => diagram::worker_run_pairs_sql(),
+            "job_pairs" => diagram::job_pairs_sql(),
+            "job_terminal" => diagram::job_terminal_sql(),
+            "run_terminal" => diagram::run_terminal_sql(),
+            "end_causes" => diagram::end_causes_sql(),
+            "caller_holds_run" if Break::NoFence.is_on() => "true".to_owned(),
+            "finish_allowed" if Break::NoFence.is_on() => "true".to_owned(),
+            _ => match NUMBERS.iter().find(|(known, _)| *known == name) {
+                Some((_, number)) => number.to_string(),
+                None => return self.sections().fragment(name).map(Value::Fragment),
+            },
+        };
+        Some(Value::Text(text))
+    }
+
+    fn sections(&self) -> &'static Sections {
+        if self.is_sqlite() { Sections::sqlite() } else { Sections::postgres() }
     }
 }
 
-/// What stands for a name.
+/// The value of a name in braces.
 enum Value<'a> {
-    /// A schema, if the store has any.
-    Place(Option<&'a str>),
-    /// May hold names itself.
-    Text(&'a str),
-    Made(String),
+    /// A schema, if the store has schemas.
+    Schema(Option<&'a str>),
+    /// A piece of SQL that may contain names itself.
+    Fragment(&'a str),
+    Text(String),
 }
 
-/// Names are used in SQL as they stand: only plain lower-case ones are taken.
+/// SQL texts contain these names without quotes.
 fn check_plain(name: &str) -> Result<(), crate::Error> {
     let plain = matches!(name.bytes().next(), Some(b'a'..=b'z' | b'_'))
         && name.len() <= 48
@@ -157,58 +155,9 @@ fn check_plain(name: &str) -> Result<(), crate::Error> {
         return Ok(());
     }
     let problem = "use lower-case letters, digits and underscores";
-    let message = format!("`{name}` cannot be the name of the schema: {problem}");
+    let message = format!("invalid schema name `{name}`: {problem}");
     Err(crate::Error::refused(crate::RefusalCode::BadValue, message))
 }
-
-/// What every statement that reads whole runs reads: `r` is the run, `s` its shelf.
-const RUN_COLUMNS: &str = "\
-    r.run_id, r.project_id, r.env_id, r.lane, r.status, r.gate, r.git_sha, r.git_ref, r.metadata, \
-    r.idempotency_key, r.priority, s.labels, r.concurrency_key, r.available_at, r.expires_at, \
-    r.timeout_secs, r.attempt, r.failures, r.losses, r.max_attempts, r.max_losses, r.backoff_secs, \
-    r.retry_of, r.claimed_by, r.worker_id, r.epoch, r.lease_until, r.deadline_at, r.cancel_requested_at, \
-    r.cancel_requested_by, r.cancel_reason, r.stalled_at, r.end_cause, r.queued_at, r.started_at, r.finished_at, \
-    r.created_at, r.updated_at";
-
-/// What every list of runs asks of a run besides the one thing that its index is about. Times and prefixes of ids
-/// are the two bounds of the id; the parameters are the same in every such statement.
-const RUN_FILTER: &str = "r.run_id >= $1 AND r.run_id < $2 AND ($4 IS NULL OR r.project_id = $4) \
-    AND ($5 IS NULL OR r.env_id = r.project_id || '/' || $5) AND ($6 IS NULL OR r.status = $6) \
-    AND ($7 IS NULL OR r.lane = $7) AND ($8 IS NULL OR (r.concurrency_key = $8 AND r.lane = 'sync')) \
-    AND ($9 IS NULL OR (r.git_sha >= $9 {binary} AND r.git_sha < $10 {binary})) \
-    AND ($11 IS NULL OR (r.git_ref >= $11 {binary} AND r.git_ref < $12 {binary})) \
-    AND ($13 IS NULL OR CASE r.lane \
-         WHEN 'graph' THEN (SELECT c.name >= $13 {binary} AND c.name < $14 {binary} \
-                              FROM {ops}.graphs c WHERE c.run_id = r.run_id) \
-         WHEN 'sync' THEN r.concurrency_key >= 'feed:' || $13 AND r.concurrency_key < 'feed:' || $14 END)";
-
-/// Every run that waits, whatever it waits for: one look into each of the indexes of what waits.
-const WAITING: &str = "SELECT o.run_id FROM {ops}.runs o WHERE o.gate = 'open' \
-    UNION ALL SELECT k.run_id FROM {ops}.runs k WHERE k.gate = 'key' \
-    UNION ALL SELECT t.run_id FROM {ops}.runs t WHERE t.gate = 'time'";
-
-/// Whether a caller no longer holds the run: NULL beliefs are not held against it.
-const FENCE: &str = "coalesce(v_run.status NOT IN ('claimed', 'running') OR v_run.epoch <> p_epoch \
-                     OR v_run.claimed_by <> p_worker_id, false)";
-
-/// Whether a finish is taken: from its holder while it is held, or as a cancel from anybody while it lives.
-const FINISH_ALLOWED: &str = "coalesce(CASE WHEN a.asked = 'cancelled' \
-                              THEN r.status IN ('queued', 'claimed', 'running') \
-                              ELSE r.status IN ('claimed', 'running') AND coalesce(r.epoch = a.epoch, true) \
-                              AND coalesce(r.claimed_by = p_worker_id, true) END, false)";
-
-/// The same question for one run, in the words of a function that finishes one.
-fn of_one(finish: &str) -> String {
-    finish.replace("r.", "v_run.").replace("a.asked", "p_status").replace("a.epoch", "p_epoch")
-}
-
-/// How a verb runs: with its owner's rights, names from nowhere but the catalog, and plans made once per session.
-const VERB: &str =
-    "SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan";
-
-/// The bounds of a time that Rust can read and RFC 3339 can write.
-const TIME_MIN: &str = "'0001-01-01 00:00:00+00'::pg_catalog.timestamptz";
-const TIME_MAX: &str = "'9999-12-31 00:00:00+00'::pg_catalog.timestamptz";
 
 const NUMBERS: &[(&str, u64)] = &[
     ("message_max", limits::MESSAGE_BYTES_MAX as u64),
@@ -235,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_rendered_also_within_each_other_and_braces_of_sql_stay() {
+    fn names_in_braces_are_rendered_and_braces_of_sql_stay() {
         let text =
             "SELECT '{a,b}', '{\"to\": 1}', {batch_max} FROM {ops}.runs r, {sync}.stones WHERE {run_filter}";
         let postgres = Schema::postgres("mill").unwrap().with_sync("public").unwrap().render(text);

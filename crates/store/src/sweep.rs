@@ -3,7 +3,7 @@
 mod sqlite;
 
 use crate::Store;
-use crate::codec::{At, Columns};
+use crate::codec::{SqlTime, Columns};
 #[cfg(not(feature = "broken"))]
 use crate::sqlite::Boxed;
 use crate::tx::{Conn, FromColumns};
@@ -56,7 +56,7 @@ impl Tx<'_> {
                 let rows = sqlx::query(AssertSqlSafe(self.context.schema.render(text)))
                     .bind(i32::try_from(limit).unwrap_or(i32::MAX))
                     .bind(dead_after_secs)
-                    .bind(now.map(At))
+                    .bind(now.map(SqlTime))
                     .persistent(self.context.named)
                     .fetch_all(&mut **conn)
                     .await
@@ -81,7 +81,7 @@ impl Tx<'_> {
 
 #[cfg(not(feature = "broken"))]
 impl Store {
-    /// Sweeps once: finds dead workers, and ends what they and others left behind. At most `limit` runs.
+    /// Sweeps once: finds dead workers, and ends what they and others left behind. SqlTime most `limit` runs.
     pub async fn sweep(
         &self,
         limit: usize,

@@ -39,8 +39,8 @@ impl FromColumns for RunLease {
 fn found_dead(worker: WorkerId) -> Error {
     Error::Refused(Refusal {
         code: RefusalCode::Stale,
-        message: format!("worker {worker} was found dead, and its runs were given to others"),
-        hint: Some("Stop what it runs, and register anew.".to_owned()),
+        message: format!("worker {worker} was declared dead, and its runs were given to other workers"),
+        hint: Some("Stop its commands, and register again.".to_owned()),
     })
 }
 
@@ -65,20 +65,17 @@ impl Tx<'_> {
                     .map_err(failed)?;
             }
             Conn::Sqlite(conn) => {
-                sqlx::query(
-                    "INSERT INTO workers (worker_id, name, host, pid, labels, version, started_at, beat_at) \
-                     VALUES ($1, $2, $3, $4, $5, $6, $7, $7) ON CONFLICT (worker_id) DO NOTHING",
-                )
-                .bind(SqlWorkerId(worker.worker_id))
-                .bind(&worker.name)
-                .bind(&worker.host)
-                .bind(worker.pid)
-                .bind(SqlTextList(worker.labels.clone()))
-                .bind(&worker.version)
-                .bind(SqlTime(moment))
-                .execute(&mut **conn)
-                .await
-                .map_err(failed)?;
+                sqlx::query(catalog::sqlite(catalog::WORKER_REGISTER))
+                    .bind(SqlWorkerId(worker.worker_id))
+                    .bind(&worker.name)
+                    .bind(&worker.host)
+                    .bind(worker.pid)
+                    .bind(SqlTextList(worker.labels.clone()))
+                    .bind(&worker.version)
+                    .bind(SqlTime(moment))
+                    .execute(&mut **conn)
+                    .await
+                    .map_err(failed)?;
             }
         }
         Ok(())
@@ -116,40 +113,30 @@ impl Tx<'_> {
                 rows.iter().map(RunLease::read).collect::<sqlx::Result<_>>().map_err(failed)
             }
             Conn::Sqlite(conn) => {
-                let alive = sqlx::query(
-                    "UPDATE workers SET beat_at = max(beat_at, $2) WHERE worker_id = $1 AND ended_at IS NULL",
-                )
-                .bind(SqlWorkerId(worker))
-                .bind(SqlTime(moment))
-                .execute(&mut **conn)
-                .await
-                .map_err(failed)?;
-                if alive.rows_affected() == 0 {
-                    return Err(found_dead(worker));
-                }
-                let mut held = Vec::with_capacity(runs.len());
-                for run in runs {
-                    sqlx::query(
-                        "UPDATE runs SET lease_until = $3 + lease_secs * 1000000, updated_at = $3 \
-                         WHERE run_id = $1 AND worker_id = $2 AND status IN ('claimed', 'running') \
-                         AND lease_until < $3 + lease_secs * 800000",
-                    )
-                    .bind(run.as_str())
+                let alive = sqlx::query(catalog::sqlite(catalog::WORKER_BEAT))
                     .bind(SqlWorkerId(worker))
                     .bind(SqlTime(moment))
                     .execute(&mut **conn)
                     .await
                     .map_err(failed)?;
-                    let row = sqlx::query(
-                        "SELECT status IN ('claimed', 'running') AND worker_id IS $2 AS held, \
-                         cancel_requested_at IS NOT NULL AS cancel_requested, lease_until \
-                         FROM runs WHERE run_id = $1",
-                    )
-                    .bind(run.as_str())
-                    .bind(SqlWorkerId(worker))
-                    .fetch_optional(&mut **conn)
-                    .await
-                    .map_err(failed)?;
+                if alive.rows_affected() == 0 {
+                    return Err(found_dead(worker));
+                }
+                let mut held = Vec::with_capacity(runs.len());
+                for run in runs {
+                    sqlx::query(catalog::sqlite(catalog::WORKER_BEAT_EXTEND))
+                        .bind(run.as_str())
+                        .bind(SqlWorkerId(worker))
+                        .bind(SqlTime(moment))
+                        .execute(&mut **conn)
+                        .await
+                        .map_err(failed)?;
+                    let row = sqlx::query(catalog::sqlite(catalog::WORKER_BEAT_RUN))
+                        .bind(run.as_str())
+                        .bind(SqlWorkerId(worker))
+                        .fetch_optional(&mut **conn)
+                        .await
+                        .map_err(failed)?;
                     let lost = RunLease { held: false, cancel_requested: false, lease_until: None };
                     held.push(row.map_or(Ok(lost), |row| RunLease::read(&row)).map_err(failed)?);
                 }
@@ -171,13 +158,11 @@ impl Tx<'_> {
                     .await
                     .map_err(failed)
             }
-            Conn::Sqlite(conn) => sqlx::query_scalar(
-                "SELECT EXISTS (SELECT 1 FROM workers WHERE worker_id = $1 AND ended_at IS NULL AND draining)",
-            )
-            .bind(SqlWorkerId(worker))
-            .fetch_one(&mut **conn)
-            .await
-            .map_err(failed),
+            Conn::Sqlite(conn) => sqlx::query_scalar(catalog::sqlite(catalog::WORKER_IS_DRAINING))
+                .bind(SqlWorkerId(worker))
+                .fetch_one(&mut **conn)
+                .await
+                .map_err(failed),
         }
     }
 
@@ -226,15 +211,12 @@ impl Tx<'_> {
                     .map_err(failed)?;
             }
             Conn::Sqlite(conn) => {
-                sqlx::query(
-                    "UPDATE workers SET ended_at = $2, end_cause = 'stopped' \
-                     WHERE worker_id = $1 AND ended_at IS NULL",
-                )
-                .bind(SqlWorkerId(worker))
-                .bind(SqlTime(moment))
-                .execute(&mut **conn)
-                .await
-                .map_err(failed)?;
+                sqlx::query(catalog::sqlite(catalog::WORKER_RETIRE))
+                    .bind(SqlWorkerId(worker))
+                    .bind(SqlTime(moment))
+                    .execute(&mut **conn)
+                    .await
+                    .map_err(failed)?;
             }
         }
         Ok(())

@@ -173,7 +173,7 @@ impl Poison {
         row.push(("run_id", self.run_id()));
         row.push(("project_id", "'shop'".to_owned()));
         row.push(("env_id", Self::text(self.one_of(&ENVIRONMENTS))));
-        row.push(("shelf_id", "(SELECT min(shelf_id) FROM {ops}.shelves)".to_owned()));
+        row.push(("label_set_id", "(SELECT min(label_set_id) FROM {ops}.label_sets)".to_owned()));
         row.push(("priority", self.one_of(&[i32::MIN, 0, i32::MAX]).to_string()));
         row.push(("timeout_secs", self.one_of(&["NULL", "-5", "2147483647"]).to_owned()));
         if self.is_postgres {

@@ -5,15 +5,15 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a set-up that fails ends the test")]
 #![expect(clippy::print_stdout, reason = "seeds are for whoever reads along")]
 
+#[path = "sync_faults/changing_source.rs"]
+#[expect(dead_code, reason = "only a part of it is needed here")]
+mod changing_source;
 #[path = "sync_faults/fixture.rs"]
 #[expect(dead_code, reason = "only a part of it is needed here")]
 mod fixture;
 #[path = "sync_faults/simultaneous_end.rs"]
 #[expect(dead_code, reason = "only a part of it is needed here")]
 mod simultaneous_end;
-#[path = "sync_faults/changing_source.rs"]
-#[expect(dead_code, reason = "only a part of it is needed here")]
-mod changing_source;
 
 use std::future::Future;
 use std::pin::pin;
@@ -25,7 +25,7 @@ use tidemill_core::run::{FinalStatus, QueueRun, RunState};
 use tidemill_engine::clock::host_now;
 use tidemill_store::{FinishRun, Options, Store};
 use tidemill_testkit::conformance::finish;
-use tidemill_testkit::interface::{Kind, Fixture, at, request};
+use tidemill_testkit::interface::{Fixture, Kind, at, request};
 use tidemill_testkit::proxy::{Fault, Proxy};
 
 /// No fence: a zombie's reports are taken, or break.

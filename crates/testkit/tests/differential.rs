@@ -265,17 +265,17 @@ impl Side {
     /// Returns the tables in the form in which both sides must be equal.
     async fn comparable_tables(&self) -> Tables {
         let mut tables = self.fixture.tables().await;
-        // A label set is identified by its labels; its id depends on failed insert attempts.
-        let shelves: Vec<(Json, String)> = tables["shelves"]
+        // A label set is identified by its labels: its id depends on how often an insert was tried.
+        let label_sets: Vec<(Json, String)> = tables["label_sets"]
             .iter()
-            .map(|shelf| (shelf["shelf_id"].clone(), format!("{} {}", shelf["project_id"], shelf["labels"])))
+            .map(|set| (set["label_set_id"].clone(), format!("{} {}", set["project_id"], set["labels"])))
             .collect();
         // PostgreSQL keeps an unused key until the next sweep.
         tables.get_mut("concurrency_keys").expect("a table").retain(|key| !key["head_run_id"].is_null());
         for (table, rows) in &mut tables {
             for row in rows.iter_mut() {
-                if let Some(shelf) = shelves.iter().find(|(id, _)| row.get("shelf_id") == Some(id)) {
-                    row["shelf_id"] = json!(shelf.1);
+                if let Some(set) = label_sets.iter().find(|(id, _)| row.get("label_set_id") == Some(id)) {
+                    row["label_set_id"] = json!(set.1);
                 }
                 let fields = row.as_object_mut().expect("a row is an object");
                 // Random, dependent on the login, from another digest, or only on PostgreSQL and checked by

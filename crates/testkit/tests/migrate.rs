@@ -1,9 +1,11 @@
-//! Upgrades of a database that has other owners too: their functions and grants stay.
+//! Upgrades: migrations that follow the first one, and functions and grants of users, which stay.
 #![expect(clippy::unwrap_used, reason = "a set-up that fails ends the test")]
 
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
+use tidemill_core::run::QueueRun;
+use tidemill_core::{RunId, Timestamp};
 use tidemill_engine::clock::host_now;
-use tidemill_store::{Migrated, Options, Store};
+use tidemill_store::{Error, Migrated, Migration, Options, Presence, Store};
 use tidemill_testkit::cluster::{Database, server_url, with_database};
 
 /// A database with a connection of the user's own.
@@ -67,17 +69,6 @@ async fn user_functions_with_our_names_survive_an_upgrade() {
     }
     upgrade.run("CREATE PROCEDURE ops.tidy() LANGUAGE sql AS 'SELECT 1'").await;
     upgrade.run(format!("ALTER FUNCTION ops.wake(text) OWNER TO {owner}")).await;
-    upgrade.renew().await;
-    // A database from a build that kept no list of its functions.
-    upgrade.run("DELETE FROM ops.tidemill_settings WHERE setting = 'functions'").await;
-    // It had none of the functions that were added since.
-    let known = include_str!("../../store/sql/known_functions.txt");
-    let newer = "SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'ops'::regnamespace";
-    for function in upgrade.read(newer).await {
-        if ours.contains(&function) && !known.contains(function.trim_start_matches("ops.")) {
-            upgrade.run(format!("DROP FUNCTION {function} CASCADE")).await;
-        }
-    }
     upgrade.renew().await;
     let mut expected = ours;
     expected.extend(
@@ -221,5 +212,175 @@ async fn readers_see_the_tables_of_syncs() {
         assert!(denied.is_err(), "a table that is not ours");
         upgrade.run("RESET ROLE").await;
         drop_roles(&mut upgrade, &prefix).await;
+    }
+}
+
+/// An empty database of either kind, with plain SQL on it.
+enum Place {
+    Postgres(Database),
+    Sqlite(tempfile::TempDir),
+}
+
+impl Place {
+    fn both() -> [Self; 2] {
+        let postgres = Database::create(&server_url().unwrap()).unwrap();
+        [Self::Postgres(postgres), Self::Sqlite(tempfile::tempdir().unwrap())]
+    }
+
+    fn url(&self) -> String {
+        match self {
+            Self::Postgres(database) => database.url.clone(),
+            Self::Sqlite(directory) => format!("sqlite://{}", directory.path().join("tidemill.db").display()),
+        }
+    }
+
+    async fn open(&self) -> Store {
+        Store::open(&Options::new(self.url(), host_now)).await.unwrap()
+    }
+
+    /// Runs plain SQL, in which `{ops}` names the schema.
+    async fn run(&self, text: &str) -> Result<(), sqlx::Error> {
+        match self {
+            Self::Postgres(_) => {
+                let text = AssertSqlSafe(text.replace("{ops}", "ops"));
+                let mut conn = PgConnection::connect(&self.url()).await?;
+                sqlx::raw_sql(text).execute(&mut conn).await.map(|_| ())
+            }
+            Self::Sqlite(_) => {
+                let text = AssertSqlSafe(text.replace("{ops}.", ""));
+                let mut conn = SqliteConnection::connect(&self.url()).await?;
+                sqlx::raw_sql(text).execute(&mut conn).await?;
+                conn.close().await
+            }
+        }
+    }
+
+    /// The texts that a query returns.
+    async fn read(&self, text: &str) -> Vec<String> {
+        match self {
+            Self::Postgres(_) => {
+                let text = AssertSqlSafe(text.replace("{ops}", "ops"));
+                let mut conn = PgConnection::connect(&self.url()).await.unwrap();
+                sqlx::query_scalar(text).fetch_all(&mut conn).await.unwrap()
+            }
+            Self::Sqlite(_) => {
+                let text = AssertSqlSafe(text.replace("{ops}.", ""));
+                let mut conn = SqliteConnection::connect(&self.url()).await.unwrap();
+                sqlx::query_scalar(text).fetch_all(&mut conn).await.unwrap()
+            }
+        }
+    }
+}
+
+async fn queue(store: &Store, sha: &str) -> RunId {
+    let request = QueueRun { git_sha: Some(sha.to_owned()), ..QueueRun::new("shop", "staging") };
+    let now: Timestamp = host_now();
+    store.queue_run(request, RunId::new(now, uuid::Uuid::new_v4()), None).await.unwrap().run_id
+}
+
+/// A second migration after those of this binary.
+fn with_second(postgres: &'static str, sqlite: &'static str) -> &'static [Migration] {
+    let second = Migration { version: 2, name: "second", oldest_binary: "0.1.0", postgres, sqlite };
+    Box::leak(Store::migrations().iter().copied().chain([second]).collect())
+}
+
+#[tokio::test]
+async fn second_migration_backfills_rows_that_exist() {
+    let postgres = "CREATE TABLE {ops}.shas (run_id text COLLATE \"C\" PRIMARY KEY, sha text);
+        INSERT INTO {ops}.shas (run_id, sha) SELECT run_id, git_sha FROM {ops}.runs;
+        ALTER TABLE {ops}.runs ADD COLUMN copied boolean NOT NULL DEFAULT false";
+    let sqlite = "CREATE TABLE shas (run_id TEXT PRIMARY KEY, sha TEXT);
+        INSERT INTO shas (run_id, sha) SELECT run_id, git_sha FROM runs;
+        ALTER TABLE runs ADD COLUMN copied INTEGER NOT NULL DEFAULT 0";
+    for place in Place::both() {
+        let store = place.open().await;
+        store.migrate(None).await.unwrap();
+        store.create_project("shop", vec!["staging".to_owned()], None).await.unwrap();
+        let before = queue(&store, "abc").await;
+        let migrations = with_second(postgres, sqlite);
+        let migrated = store.migrate_with(migrations, None).await.unwrap();
+        assert_eq!(migrated, Migrated { applied: vec!["0002_second".to_owned()], code_renewed: false });
+        assert_eq!(
+            place.read("SELECT run_id || ' ' || sha FROM {ops}.shas").await,
+            [format!("{before} abc")]
+        );
+        let again = store.migrate_with(migrations, None).await.unwrap();
+        assert_eq!(again, Migrated { applied: Vec::new(), code_renewed: false });
+        // A binary that does not know the second migration can work with it, and applies nothing.
+        assert!(store.check_schema().await.is_ok());
+        assert_eq!(store.migrate(None).await.unwrap().applied, Vec::<String>::new());
+        queue(&store, "def").await;
+    }
+}
+
+#[tokio::test]
+async fn migration_that_fails_changes_nothing() {
+    let text = "CREATE TABLE {ops}.half (a integer); INSERT INTO {ops}.no_such_table VALUES (1)";
+    for place in Place::both() {
+        let store = place.open().await;
+        store.migrate(None).await.unwrap();
+        store.migrate_with(with_second(text, text), None).await.unwrap_err();
+        let versions = "SELECT CAST(version AS text) FROM {ops}.tidemill_migrations";
+        assert_eq!(place.read(versions).await, ["1"]);
+        assert!(place.run("SELECT * FROM {ops}.half").await.is_err(), "the first statement was rolled back");
+    }
+}
+
+/// SQLite changes a table by creating it again, which drops its triggers: `migrate` creates them again.
+#[tokio::test]
+async fn rebuilt_sqlite_table_keeps_its_rows_and_triggers() {
+    let rebuild = "PRAGMA legacy_alter_table = ON;
+        CREATE TABLE run_events_rebuilt (
+            xact INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, seq INTEGER NOT NULL,
+            event_id TEXT NOT NULL GENERATED ALWAYS AS ('evt-' || substr(run_id, 5) || '-' || seq) VIRTUAL,
+            kind TEXT NOT NULL DEFAULT 'log', level TEXT NOT NULL, message TEXT NOT NULL,
+            payload TEXT NOT NULL DEFAULT '{}', event_key TEXT, same_as TEXT,
+            actor TEXT NOT NULL DEFAULT 'local', created_at INTEGER NOT NULL DEFAULT 0, UNIQUE (run_id, seq)) STRICT;
+        INSERT INTO run_events_rebuilt (run_id, seq, kind, level, message, payload, created_at)
+        SELECT run_id, seq, kind, level, message, payload, created_at FROM run_events ORDER BY run_id, seq;
+        DROP TABLE run_events;
+        ALTER TABLE run_events_rebuilt RENAME TO run_events;
+        PRAGMA legacy_alter_table = OFF";
+    let [_, place] = Place::both();
+    let store = place.open().await;
+    store.migrate(None).await.unwrap();
+    store.create_project("shop", vec!["staging".to_owned()], None).await.unwrap();
+    let run = queue(&store, "abc").await;
+    store.migrate_with(with_second("SELECT 1", rebuild), None).await.unwrap();
+    place
+        .run(&format!(
+            "INSERT INTO run_events (run_id, seq, level, message) VALUES ('{run}', 2, 'info', 'more')"
+        ))
+        .await
+        .unwrap();
+    let suffix = run.as_str().trim_start_matches("run-");
+    let events = place.read("SELECT xact || ' ' || event_id FROM run_events ORDER BY xact").await;
+    assert_eq!(events, [format!("1 evt-{suffix}-1"), format!("2 evt-{suffix}-2")]);
+    assert!(place.run("UPDATE run_events SET message = 'x'").await.is_err());
+    assert!(place.run("DELETE FROM run_events").await.is_err());
+}
+
+/// Builds before the first release had other migrations. Their databases are refused, and stay as they are.
+#[tokio::test]
+async fn database_of_an_unreleased_build_is_refused_with_a_hint() {
+    for place in Place::both() {
+        for change in [
+            "UPDATE {ops}.tidemill_migrations SET name = 'kernel' WHERE version = 1",
+            "UPDATE {ops}.tidemill_settings SET value = 'other' WHERE setting = 'migration_1'",
+            "DELETE FROM {ops}.tidemill_settings WHERE setting = 'migration_1'",
+        ] {
+            let store = place.open().await;
+            if store.presence().await.unwrap() == Presence::Absent {
+                store.migrate(None).await.unwrap();
+            }
+            place.run(change).await.unwrap();
+            assert_eq!(store.presence().await.unwrap(), Presence::Unreleased, "{change}");
+            for refusal in [store.check_schema().await, store.migrate(None).await.map(|_| ())] {
+                let error = refusal.unwrap_err();
+                assert!(matches!(error, Error::Schema { .. }), "{error:?}");
+                assert!(error.to_string().contains("unreleased build of Tidemill"), "{error}");
+                assert!(error.hint().unwrap().contains("create a new database"), "{error:?}");
+            }
+        }
     }
 }

@@ -8,13 +8,12 @@ use std::collections::BTreeSet;
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
 use tempfile::TempDir;
-use tidemill_core::alert::AlertKind;
-use tidemill_core::run::{QueueRun, RunState};
+use tidemill_core::run::RunState;
 use tidemill_engine::clock::host_now;
-use tidemill_store::{AlertFilter, ClaimRuns, Error, Holder, Migrated, Options, Presence, RunFilter, Store};
+use tidemill_store::{ClaimRuns, Error, Holder, Migrated, Options, Presence, Store};
 use tidemill_testkit::cluster::{Database, server_url};
 use tidemill_testkit::conformance::at_once;
-use tidemill_testkit::interface::{Fixture, Kind, at, info, new_run_id, request};
+use tidemill_testkit::interface::{Kind, info, new_run_id, request};
 
 const BOTH: [Kind; 2] = [Kind::Postgres, Kind::Sqlite];
 
@@ -95,24 +94,7 @@ async fn second_migration_applies_nothing() {
         let missing = store.check_schema().await.unwrap_err();
         assert_eq!(missing.hint().as_deref(), Some("tidemill migrate"));
         let first = store.migrate(None).await.unwrap();
-        let all = [
-            "0001_kernel",
-            "0002_queue",
-            "0003_sync",
-            "0004_access",
-            "0005_lists",
-            "0006_alerts",
-            "0007_live",
-            "0008_checks",
-            "0009_graph",
-            "0010_steps",
-            "0011_homes",
-            "0012_drain",
-            "0013_names",
-            "0014_marks",
-            "0015_isolation",
-        ];
-        assert_eq!(first.applied, all);
+        assert_eq!(first.applied, ["0001_schema"]);
         assert!(first.code_renewed);
         assert!(store.check_schema().await.is_ok());
         let before = empty.contents().await;
@@ -160,91 +142,6 @@ async fn changed_functions_are_replaced() {
         let again = store.migrate(None).await.unwrap();
         assert_eq!(again, Migrated { applied: Vec::new(), code_renewed: true });
         assert_eq!(empty.contents().await, before, "the same, and nothing twice");
-    }
-}
-
-/// Runs queued before the marks existed are listed like later ones.
-#[tokio::test]
-async fn migration_adds_marks_to_existing_runs() {
-    for kind in BOTH {
-        let empty = Empty::new(kind);
-        let store = empty.open().await;
-        store.migrate(None).await.unwrap();
-        store.create_project("shop", vec!["staging".to_owned()], None).await.unwrap();
-        let request = |git_ref: &str| QueueRun {
-            git_ref: Some(git_ref.to_owned()),
-            git_sha: Some("abc".to_owned()),
-            ..QueueRun::new("shop", "staging")
-        };
-        let before = store.queue_run(request("main"), new_run_id(at(0)), None).await.unwrap().run_id;
-        let place = if kind == Kind::Sqlite { "" } else { "ops." };
-        let drop_triggers = if kind == Kind::Sqlite {
-            "DROP VIEW marks_of_runs; DROP TRIGGER run_marked_first; DROP TRIGGER run_marked; \
-             DROP TRIGGER run_unmarked;"
-        } else {
-            "DROP TRIGGER run_marked ON ops.runs; DROP TRIGGER run_unmarked ON ops.runs; \
-             ALTER TABLE ops.workers DROP COLUMN locked_runs;"
-        };
-        empty
-            .script(&format!(
-                "{drop_triggers} DROP TABLE {place}run_marks; \
-                 CREATE INDEX runs_of_lane ON {place}runs (lane); CREATE INDEX runs_of_feed ON {place}runs (lane); \
-                 CREATE INDEX runs_of_sha ON {place}runs (git_sha); CREATE INDEX runs_of_ref ON {place}runs (git_ref); \
-                 DELETE FROM {place}tidemill_migrations WHERE version >= 14; \
-                 ALTER TABLE {place}runs DROP COLUMN stalled_at; \
-                 UPDATE {place}tidemill_settings SET value = 'older' WHERE setting = 'code'"
-            ))
-            .await;
-        let again = store.migrate(None).await.unwrap();
-        let applied = vec!["0014_marks".to_owned(), "0015_isolation".to_owned()];
-        assert_eq!(again, Migrated { applied, code_renewed: true });
-        let after = store.queue_run(request("maintenance"), new_run_id(at(1)), None).await.unwrap().run_id;
-        let found = store
-            .runs(RunFilter { ref_prefix: Some("main".to_owned()), limit: 10, ..RunFilter::default() })
-            .await
-            .unwrap();
-        let found: Vec<_> = found.into_iter().map(|run| run.run_id).collect();
-        assert_eq!(found, [after, before], "{kind:?}");
-    }
-}
-
-/// `run_stalled` was the kind of alert for a lost worker. Alerts and deliveries of that kind become `run_lost`.
-#[tokio::test]
-async fn migration_changes_the_kind_of_lost_worker_alerts() {
-    for kind in BOTH {
-        let fixture = Fixture::open(kind).await;
-        let (place, time, migration) = if kind == Kind::Sqlite {
-            ("", "0", include_str!("../../store/migrations/sqlite/0015_isolation.sql"))
-        } else {
-            ("ops.", "now()", include_str!("../../store/migrations/postgres/0015_isolation.sql"))
-        };
-        let before = format!(
-            "INSERT INTO {place}alerts (kind, subject, message, created_at) \
-             VALUES ('run_stalled', 'run:run-1', 'lost', {time}); \
-             INSERT INTO {place}deliveries \
-                 (delivery_id, target, kind, grp, alert_id, alert, due_at, next_at, created_at) \
-             VALUES ('{}', 'ops', 'run_stalled', 'shop', 1, \
-                     '{{\"kind\": \"run_stalled\", \"times\": 2}}', {time}, {time}, {time})",
-            uuid::Uuid::nil()
-        );
-        fixture.plain.script(&before).await.unwrap();
-        let updates =
-            migration.split(';').filter_map(|part| part.find("UPDATE ").map(|start| &part[start..]));
-        for update in updates {
-            fixture.plain.script(&update.replace("{ops}.", place)).await.unwrap();
-        }
-        let filter = AlertFilter { limit: 10, ..AlertFilter::default() };
-        let alerts = fixture.store.alerts(filter).await.unwrap();
-        assert_eq!(
-            alerts.iter().map(|alert| alert.kind).collect::<Vec<_>>(),
-            [AlertKind::RunLost],
-            "{kind:?}"
-        );
-        let text = if kind == Kind::Sqlite { "alert ->> '$.kind'" } else { "alert ->> 'kind'" };
-        let count = format!(
-            "SELECT count(*) FROM {{ops}}.deliveries WHERE kind = 'run_lost' AND {text} = 'run_lost'"
-        );
-        assert_eq!(fixture.plain.number(&count).await.unwrap(), 1, "{kind:?}");
     }
 }
 

@@ -8,7 +8,7 @@ use sqlx::postgres::{PgPool, PgRow};
 use sqlx::{AssertSqlSafe, Row as _};
 use tidemill_core::run::RunState;
 use tidemill_core::{Json, RunId, Timestamp};
-use tidemill_testkit::interface::{Kind, PlainSql, Fixture};
+use tidemill_testkit::interface::{Fixture, Kind, PlainSql};
 
 /// The seed's project and environment, and plain SQL on them.
 struct Seed {
@@ -563,7 +563,7 @@ async fn a_bad_level_or_status_is_refused_and_nothing_is_written() {
             "ops.append_event('{run}', 'fatal', 'x')",
             "`fatal` is not a level; it is one of debug, info, warn, error",
         ),
-        ("ops.append_event('{run}', 'info', NULL)", "an event has a message"),
+        ("ops.append_event('{run}', 'info', NULL)", "event message is required"),
         (
             "ops.finish_run('{run}', 'done')",
             "`done` is not a final status; it is one of success, failed, cancelled",

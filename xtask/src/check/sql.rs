@@ -1,6 +1,7 @@
-//! SQL that is read by somebody, in pairs that say why they differ, and migrations that keep step.
+//! Checks the SQL files of the store: every file is used, differences between the databases have a reason, and both
+//! databases have the same migrations.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -10,10 +11,12 @@ use super::Finding;
 use crate::workspace::{file_name, files, has_extension};
 
 const DIALECTS: [&str; 2] = ["postgres", "sqlite"];
-/// How a file opens that exists once for each database.
-const DIFFERS: &str = "-- Differs:";
+/// The comment of a section that exists once for each database.
+const DIFFERS: &str = "-- Differs: ";
+/// The comment of a kernel file that the other database does not have.
+const ONLY: [&str; 2] = ["PostgreSQL only: ", "SQLite only: "];
 
-/// One finding for each `.sql` file of the store that breaks a rule.
+/// Returns one finding for each rule that a `.sql` file of the store breaks.
 pub(super) fn findings(root: &Path) -> Result<Vec<Finding>> {
     let store = root.join("crates/store");
     if !store.exists() {
@@ -22,79 +25,82 @@ pub(super) fn findings(root: &Path) -> Result<Vec<Finding>> {
     let all = files(&store)?;
     let mut code = String::new();
     for path in all.iter().filter(|path| has_extension(path, "rs") && path.starts_with(store.join("src"))) {
-        // A name in a comment does not read the file.
+        // A name in a comment does not include the file.
         for line in fs::read_to_string(path)?.lines().filter(|line| !line.trim_start().starts_with("//")) {
             code.push_str(line);
             code.push('\n');
         }
     }
-    let migrations = store.join("migrations");
     let mut findings = Vec::new();
     for path in all.iter().filter(|path| has_extension(path, "sql")) {
-        let finding = |message: String| Finding::below(root, path, 1, message);
-        if path.starts_with(&migrations) {
-            findings.extend(migration_fault(path, &all).map(finding));
-            if !is_named(&code, path) && !names_directory(&code, path) {
-                findings.push(finding("no code of crates/store/src runs this migration; name it there".into()));
+        let mut add = |line, message| findings.push(Finding::below(root, path, line, message));
+        let below = path.strip_prefix(&store).unwrap_or(path);
+        if !code.contains(&format!("{}\"", below.display())) {
+            add(1, "no code of crates/store/src includes this file; include it or delete it".to_owned());
+        }
+        if path.starts_with(store.join("migrations")) {
+            if let Some(dialect) = missing_twin(path, &all) {
+                add(1, format!("migrations/{dialect} has no file of this name; add it"));
             }
             continue;
         }
-        if !is_named(&code, path) {
-            findings.push(finding(
-                "no code of crates/store/src includes this file; include it or delete it".into(),
-            ));
+        let text = fs::read_to_string(path)?;
+        if path.starts_with(store.join("sql/kernel")) {
+            let has_reason =
+                text.replace("\n-- ", " ").lines().any(|line| ONLY.iter().any(|only| line.contains(only)));
+            if let Some(dialect) = missing_twin(path, &all).filter(|_| !has_reason) {
+                add(
+                    1,
+                    format!("kernel/{dialect} has no file of this name; add it, or a comment `{}…`", ONLY[0]),
+                );
+            }
+            continue;
         }
-        findings.extend(pair_faults(path, &all)?.into_iter().map(finding));
+        for (line, message) in section_findings(&text) {
+            add(line, message);
+        }
     }
     Ok(findings)
 }
 
-/// Whether the code names this file, alone or at the end of a path.
-fn is_named(code: &str, path: &Path) -> bool {
-    let name = file_name(path);
-    ["\"", "/"].iter().any(|before| code.contains(&format!("{before}{name}\"")))
-}
-
-/// Whether the code names the directory of this file, as `sqlx::migrate!` does.
-fn names_directory(code: &str, path: &Path) -> bool {
-    let directory = path.parent().map(file_name).unwrap_or_default();
-    code.contains(&format!("migrations/{directory}"))
-}
-
-/// A file of the same name for the other database, where there is an other.
-fn twin(path: &Path) -> Option<PathBuf> {
-    let name = file_name(path);
-    let [postgres, sqlite] = DIALECTS.map(|dialect| format!(".{dialect}.sql"));
-    let twin = name
-        .strip_suffix(&postgres)
-        .map(|stem| format!("{stem}{sqlite}"))
-        .or_else(|| name.strip_suffix(&sqlite).map(|stem| format!("{stem}{postgres}")))?;
-    Some(path.with_file_name(twin))
-}
-
-fn pair_faults(path: &Path, all: &[PathBuf]) -> Result<Vec<String>> {
-    let Some(twin) = twin(path) else { return Ok(Vec::new()) };
-    let mut findings = Vec::new();
-    if !all.contains(&twin) {
-        findings.push(format!("the other database has no {}; add it, or drop the ending", file_name(&twin)));
-    }
-    if !fs::read_to_string(path)?.lines().next().is_some_and(|line| line.starts_with(DIFFERS)) {
-        findings.push(format!("the first line does not say why the databases differ; open with `{DIFFERS} …`"));
-    }
-    Ok(findings)
-}
-
-/// What is wrong with a migration, if its twin is missing.
-fn migration_fault(path: &Path, all: &[PathBuf]) -> Option<String> {
+/// The database that has no file of this name, if there is one.
+fn missing_twin(path: &Path, all: &[PathBuf]) -> Option<&'static str> {
     let own = path.parent().map(file_name)?;
     let directory = path.parent()?.parent()?;
-    let absent: BTreeSet<&str> = DIALECTS
-        .into_iter()
-        .filter(|dialect| *dialect != own)
-        .filter(|dialect| !all.contains(&directory.join(dialect).join(file_name(path))))
-        .collect();
-    let dialect = absent.first()?;
-    Some(format!("migrations/{dialect} has no file of this name; both databases go through the same steps"))
+    let mut others = DIALECTS.into_iter().filter(|dialect| *dialect != own);
+    others.find(|dialect| !all.contains(&directory.join(dialect).join(file_name(path))))
+}
+
+/// The findings of sections such as `-- name: run_lock (postgres)`, with their lines.
+fn section_findings(text: &str) -> Vec<(usize, String)> {
+    let mut pairs: BTreeMap<&str, Vec<(usize, &str)>> = BTreeMap::new();
+    let mut reasons: BTreeMap<&str, bool> = BTreeMap::new();
+    let mut current = None;
+    for (number, line) in text.lines().enumerate() {
+        let heading = line.strip_prefix("-- name: ").or_else(|| line.strip_prefix("-- fragment: "));
+        if let Some(heading) = heading {
+            current = heading.strip_suffix(')').and_then(|heading| heading.split_once(" ("));
+            if let Some((name, dialect)) = current {
+                pairs.entry(name).or_default().push((number + 1, dialect));
+            }
+        } else if let Some((name, _)) = current {
+            *reasons.entry(name).or_default() |= line.starts_with(DIFFERS);
+        }
+    }
+    let mut findings = Vec::new();
+    for (name, sections) in pairs {
+        let line = sections[0].0;
+        let unknown = sections.iter().find(|(_, dialect)| !DIALECTS.contains(dialect));
+        if let Some((line, dialect)) = unknown {
+            findings.push((*line, format!("`{dialect}` is not a database; use postgres or sqlite")));
+        } else if sections.len() == 2 && !reasons.get(name).is_some_and(|has_reason| *has_reason) {
+            findings.push((
+                line,
+                format!("section `{name}` does not say why the databases differ; add `{DIFFERS}…`"),
+            ));
+        }
+    }
+    findings
 }
 
 #[cfg(test)]
@@ -102,65 +108,76 @@ mod tests {
     use super::super::{shown, tree};
     use super::*;
 
-    const CATALOG: &str = "//! Statements.\npub const A: &str = include_str!(\"../sql/run_apply.sql\");\n\
-                           catalog!(\"run_claim.postgres.sql\" | \"run_claim.sqlite.sql\");\n\
-                           static M: Migrator = sqlx::migrate!(\"migrations/postgres\");\n\
-                           static N: Migrator = sqlx::migrate!(\"migrations/sqlite\");\n\
-                           // include_str!(\"../sql/gone.sql\")\n";
+    const CODE: &str = "//! Statements.\nconst A: &str = include_str!(\"../sql/run.sql\");\n\
+                        const B: &str = include_str!(\"../sql/kernel/postgres/claim.sql\");\n\
+                        const C: &str = include_str!(\"../sql/kernel/sqlite/claim.sql\");\n\
+                        const D: &str = include_str!(\"../migrations/postgres/0001_schema.sql\");\n\
+                        const E: &str = include_str!(\"../migrations/sqlite/0001_schema.sql\");\n\
+                        // include_str!(\"../sql/unused.sql\")\n";
+    const PAIR: &str = "-- name: run_lock (postgres)\n-- Differs: row locks.\nSELECT 1 FOR UPDATE\n\
+                        -- name: run_lock (sqlite)\nSELECT 1\n-- name: run_get\nSELECT 2\n";
 
     #[test]
-    fn included_files_pairs_and_twins_pass() {
+    fn included_files_with_reasons_and_twins_pass() {
         let root = tree(&[
-            ("crates/store/src/catalog.rs", CATALOG),
-            ("crates/store/sql/run_apply.sql", "UPDATE run"),
-            ("crates/store/sql/run_claim.postgres.sql", "-- Differs: row locks.\nSELECT"),
-            ("crates/store/sql/run_claim.sqlite.sql", "-- Differs: one writer.\nSELECT"),
-            ("crates/store/migrations/postgres/0001_run.sql", "CREATE"),
-            ("crates/store/migrations/sqlite/0001_run.sql", "CREATE"),
+            ("crates/store/src/catalog.rs", CODE),
+            ("crates/store/sql/run.sql", PAIR),
+            ("crates/store/sql/kernel/postgres/claim.sql", "CREATE"),
+            ("crates/store/sql/kernel/sqlite/claim.sql", "UPDATE"),
+            ("crates/store/migrations/postgres/0001_schema.sql", "CREATE"),
+            ("crates/store/migrations/sqlite/0001_schema.sql", "CREATE"),
         ]);
         assert_eq!(shown(&findings(root.path()).unwrap()), Vec::<String>::new());
     }
 
     #[test]
-    fn a_file_that_only_a_comment_names_is_dead() {
-        let root = tree(&[("crates/store/src/catalog.rs", CATALOG), ("crates/store/sql/gone.sql", "SELECT")]);
+    fn file_that_only_a_comment_names_is_unused() {
+        let root = tree(&[("crates/store/src/catalog.rs", CODE), ("crates/store/sql/unused.sql", "SELECT")]);
+        let message = "no code of crates/store/src includes this file; include it or delete it";
         assert_eq!(
             shown(&findings(root.path()).unwrap()),
-            [
-                "crates/store/sql/gone.sql:1: no code of crates/store/src includes this file; include it or delete it"
-            ]
+            [format!("crates/store/sql/unused.sql:1: {message}")]
         );
     }
 
     #[test]
-    fn a_name_is_not_found_inside_a_longer_one() {
-        let code = "include_str!(\"../sql/rerun_apply.sql\")";
-        assert!(!is_named(code, Path::new("sql/run_apply.sql")));
-        assert!(is_named(code, Path::new("sql/rerun_apply.sql")));
+    fn file_is_not_found_by_the_end_of_a_longer_name() {
+        let code = "const A: &str = include_str!(\"../sql/rerun.sql\");";
+        let root = tree(&[("crates/store/src/a.rs", code), ("crates/store/sql/run.sql", "SELECT")]);
+        assert_eq!(shown(&findings(root.path()).unwrap()).len(), 1);
     }
 
     #[test]
-    fn a_pair_needs_its_twin_and_its_reason() {
-        let root = tree(&[
-            ("crates/store/src/catalog.rs", CATALOG),
-            ("crates/store/sql/run_claim.postgres.sql", "SELECT 1"),
-        ]);
-        let findings = shown(&findings(root.path()).unwrap());
-        assert_eq!(findings.len(), 2, "{findings:?}");
-        assert!(findings[0].contains("no run_claim.sqlite.sql"), "{findings:?}");
-        assert!(findings[1].contains("`-- Differs: …`"), "{findings:?}");
+    fn section_of_each_database_needs_a_reason_and_a_known_database() {
+        let without = PAIR.replace("-- Differs: row locks.\n", "");
+        assert_eq!(section_findings(PAIR), []);
+        assert_eq!(section_findings(&without)[0].0, 1);
+        assert!(section_findings(&without)[0].1.contains("`run_lock`"));
+        assert!(section_findings("-- name: a (mysql)\nSELECT 1\n")[0].1.contains("`mysql`"));
     }
 
     #[test]
-    fn migrations_keep_step() {
+    fn kernel_file_needs_a_twin_or_a_reason() {
+        let file = "crates/store/sql/kernel/postgres/claim.sql";
+        let root = tree(&[("crates/store/src/a.rs", CODE), (file, "CREATE")]);
+        let faults_of = |root: &Path| shown(&findings(root).unwrap());
+        assert!(faults_of(root.path())[0].contains("kernel/sqlite has no file of this name"));
+        let root =
+            tree(&[("crates/store/src/a.rs", CODE), (file, "-- Claims. PostgreSQL only: why.\nCREATE")]);
+        assert_eq!(faults_of(root.path()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn migrations_exist_for_both_databases() {
+        let code = CODE.replace("sqlite/0001_schema.sql", "sqlite/0002_other.sql");
         let root = tree(&[
-            ("crates/store/src/catalog.rs", CATALOG),
-            ("crates/store/migrations/postgres/0001_run.sql", "CREATE"),
+            ("crates/store/src/catalog.rs", &code),
+            ("crates/store/migrations/postgres/0001_schema.sql", "CREATE"),
             ("crates/store/migrations/sqlite/0002_other.sql", "CREATE"),
         ]);
         let findings = shown(&findings(root.path()).unwrap());
         assert_eq!(findings.len(), 2, "{findings:?}");
-        assert!(findings[0].contains("0001_run.sql:1: migrations/sqlite has no file"), "{findings:?}");
+        assert!(findings[0].contains("0001_schema.sql:1: migrations/sqlite has no file"), "{findings:?}");
         assert!(findings[1].contains("0002_other.sql:1: migrations/postgres has no file"), "{findings:?}");
     }
 }

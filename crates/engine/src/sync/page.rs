@@ -226,7 +226,7 @@ async fn progress_of(tx: &mut Tx<'_>, partition: &Partition) -> Result<Progress,
 }
 
 fn stale() -> Error {
-    Error::refused(RefusalCode::Stale, "another worker has executed the page")
+    Error::refused(RefusalCode::Stale, "another worker has already stored the page")
 }
 
 fn int(count: u64) -> i32 {

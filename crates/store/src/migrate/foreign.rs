@@ -1,20 +1,21 @@
-//! Tables of our names that somebody else made: found, compared, and left alone.
+//! Finds tables with the names of ours that Tidemill did not create, and compares them with ours.
 
-use super::{Books as _, failed};
+use super::bookkeeping::Bookkeeping as _;
+use super::{failed, sync_tables_of};
 use crate::{Error, Schema};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use std::collections::BTreeMap;
 
-/// Differences that are listed, at most; the first few tell the story.
+/// Number of differences that an error lists at most.
 const LISTED_MAX: usize = 12;
 
 /// Tables, each with its columns and their types.
 type Tables = BTreeMap<String, BTreeMap<String, String>>;
 
-/// How the tables of our names differ from ours. Empty: there are none.
+/// Lists how tables with our names differ from ours. Empty if the schema holds none.
 ///
-/// Our own tables are made in a schema of another name and compared; the caller's transaction is not committed, and
-/// the probe is dropped, so that nothing of this is ever seen.
+/// Creates our tables in two other schemas, compares, and drops them again. The caller does not commit the transaction,
+/// so that no other session ever sees them.
 pub(super) async fn differences_postgres(
     conn: &mut PgConnection,
     schema: &Schema,
@@ -24,28 +25,27 @@ pub(super) async fn differences_postgres(
     if theirs.is_empty() {
         return Ok(Vec::new());
     }
-    let probe = Schema::postgres("tidemill_probe_of_tables")?;
-    conn.script(format!("CREATE SCHEMA {0}; {1}", probe.name(), probe.render(migration))).await?;
-    let ours = tables_postgres(conn, probe.name()).await?;
-    conn.script(format!("DROP SCHEMA {} CASCADE", probe.name())).await?;
+    let probe = Schema::postgres("tidemill_probe_of_tables")?.with_sync("tidemill_probe_of_syncs")?;
+    let (name, sync) = (probe.name(), probe.sync_name());
+    conn.script(format!("CREATE SCHEMA {name}; CREATE SCHEMA {sync}; {}", probe.render(migration))).await?;
+    let ours = tables_postgres(conn, name).await?;
+    conn.script(format!("DROP SCHEMA {sync} CASCADE; DROP SCHEMA {name} CASCADE")).await?;
     Ok(compare(&ours, &theirs))
 }
 
-/// How the tables of syncs differ from what is in their schema. Empty: there are none of these names.
+/// Lists how the tables in the schema of the sync tables differ from ours. Empty if it holds none with these names.
 pub(super) async fn differences_of_syncs(
     conn: &mut PgConnection,
     schema: &Schema,
     migration: &str,
 ) -> Result<Vec<String>, Error> {
     let theirs = tables_postgres(conn, schema.sync_name()).await?;
-    let tables = migration.lines().filter_map(|line| line.strip_prefix("CREATE TABLE {sync}."));
-    let names: Vec<&str> = tables.filter_map(|line| line.split_whitespace().next()).collect();
-    if !names.iter().any(|name| theirs.contains_key(*name)) {
+    if !sync_tables_of(migration).any(|name| theirs.contains_key(name)) {
         return Ok(Vec::new());
     }
     let probe = "tidemill_probe_of_syncs";
     let text = Schema::postgres(schema.name())?.with_sync(probe)?.render(migration);
-    // What is not in the schema of syncs is made where it belongs in any case, and taken back with the rest.
+    // The other tables are created in their own schema, and rolled back with the rest.
     conn.script(format!("SAVEPOINT probe; CREATE SCHEMA {probe}; {text}")).await?;
     let ours = tables_postgres(conn, probe).await?;
     conn.script("ROLLBACK TO SAVEPOINT probe; RELEASE SAVEPOINT probe".to_owned()).await?;
@@ -65,7 +65,7 @@ async fn tables_postgres(conn: &mut PgConnection, schema: &str) -> Result<Tables
     Ok(collect(rows))
 }
 
-/// The same for a SQLite file; ours are made in memory.
+/// Lists how tables of a SQLite file differ from ours, which are created in memory.
 pub(super) async fn differences_sqlite(
     conn: &mut SqliteConnection,
     migration: String,
@@ -100,7 +100,7 @@ fn collect(rows: Vec<(String, String, String)>) -> Tables {
     tables
 }
 
-/// Names what tables of ours have that theirs of the same name lack, or have otherwise.
+/// Lists the columns of ours that their tables of the same name lack, or have with another type.
 fn compare(ours: &Tables, theirs: &Tables) -> Vec<String> {
     let mut differences = Vec::new();
     for (table, columns) in ours {

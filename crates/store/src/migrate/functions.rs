@@ -1,19 +1,17 @@
-//! Replaces the functions that Tidemill made, and only those. Other functions of the schema are the user's.
+//! Replaces the functions that Tidemill created, and only those. Other functions of the schema belong to the user.
 //!
-//! A name does not tell whose a function is: PostgreSQL allows many functions of one name. So `migrate` keeps a list of
-//! the signatures that it made, in the table of settings, where it survives a dump and cannot be changed by accident
-//! (a comment on the function can). Databases from builds that kept no list get the signatures of the last such build.
-//! A user's function with exactly our signature cannot stay beside ours: it is refused, and nothing is changed.
+//! PostgreSQL allows many functions with one name, so a name does not tell who created a function. `migrate` keeps a list
+//! of the signatures that it created in the table of settings, where it survives a dump and cannot be changed by
+//! accident, unlike a comment on the function. A user's function with exactly the signature of one of ours is refused,
+//! and nothing is changed.
 
-use super::{Books as _, failed};
+use super::bookkeeping::Bookkeeping as _;
+use super::failed;
 use crate::{Error, Schema};
 use sqlx::{AssertSqlSafe, PgConnection};
 use std::collections::HashSet;
 
-/// The signatures of the last build that kept no list.
-const KNOWN: &str = include_str!("../../sql/known_functions.txt");
-
-/// The functions of the schema. Signatures do not depend on `search_path`, and write the schema as `@`.
+/// All functions of the schema. Signatures do not depend on `search_path`; the schema itself is written as `@`.
 const FUNCTIONS: &str = "
 SELECT p.oid::bigint AS oid, p.oid::regprocedure::text AS shown, p.proname::text AS name,
        p.proname || '(' || coalesce((
@@ -27,7 +25,7 @@ SELECT p.oid::bigint AS oid, p.oid::regprocedure::text AS shown, p.proname::text
        p.xmin = pg_current_xact_id()::xid AS is_new
   FROM pg_proc p WHERE p.pronamespace = $1::regnamespace ORDER BY p.oid";
 
-/// The rights to call functions that somebody gave, other than their owner's own.
+/// Rights to call functions, other than those of their owners.
 const GRANTS: &str = "
 SELECT p.proname::text AS name,
        CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS grantee,
@@ -39,13 +37,13 @@ SELECT p.proname::text AS name,
 #[derive(Debug)]
 pub(crate) struct Function {
     oid: i64,
-    /// As PostgreSQL writes it, for use in a statement.
+    /// The signature as PostgreSQL writes it, for use in a statement.
     pub(crate) shown: String,
     pub(crate) name: String,
     signature: String,
-    /// Whether something depends on it.
+    /// Whether another object depends on it.
     is_used: bool,
-    /// Whether this transaction has made or replaced it.
+    /// Whether this transaction has created or replaced it.
     is_new: bool,
 }
 
@@ -56,11 +54,10 @@ struct Grant {
     is_grantable: bool,
 }
 
-/// The functions of the schema that Tidemill made.
+/// The functions of the schema that Tidemill created.
 pub(crate) async fn ours(conn: &mut PgConnection, schema: &Schema) -> Result<Vec<Function>, Error> {
-    let read = schema.render("SELECT value FROM {ops}.tidemill_settings WHERE setting = $1");
-    let list = conn.value(read, "functions").await?;
-    let signatures: HashSet<&str> = list.as_deref().unwrap_or(KNOWN).lines().collect();
+    let list = conn.setting(schema, "functions").await?.unwrap_or_default();
+    let signatures: HashSet<&str> = list.lines().collect();
     let mut functions = all(conn, schema).await?;
     functions.retain(|function| signatures.contains(function.signature.as_str()));
     Ok(functions)
@@ -84,7 +81,7 @@ async fn all(conn: &mut PgConnection, schema: &Schema) -> Result<Vec<Function>, 
     Ok(functions.collect())
 }
 
-/// The rights to call these functions that somebody gave.
+/// Reads the rights to call these functions.
 async fn grants(conn: &mut PgConnection, oids: &[i64]) -> Result<Vec<Grant>, Error> {
     let rows: Vec<(String, String, bool)> =
         sqlx::query_as(GRANTS).bind(oids).persistent(false).fetch_all(conn).await.map_err(failed)?;
@@ -92,9 +89,9 @@ async fn grants(conn: &mut PgConnection, oids: &[i64]) -> Result<Vec<Grant>, Err
     Ok(grants.collect())
 }
 
-/// Makes the functions and triggers anew. Exactly one of each remains, and rights that somebody gave stay.
+/// Replaces the functions and triggers. Exactly one of each remains, and granted rights stay.
 ///
-/// `templates` is the code before, and `code` after it was rendered. `before` are the functions that Tidemill made.
+/// `code` is the rendered form of `templates`. `before` are the functions that Tidemill created earlier.
 pub(super) async fn renew(
     conn: &mut PgConnection,
     schema: &Schema,
@@ -118,15 +115,11 @@ pub(super) async fn renew(
         return Err(refused(schema, &format!("function `{}`", function.shown)));
     }
     let list: Vec<&str> = made.iter().map(|function| function.signature.as_str()).collect();
-    let keep = schema.render(
-        "INSERT INTO {ops}.tidemill_settings (setting, value) VALUES ('functions', $1) \
-         ON CONFLICT (setting) DO UPDATE SET value = excluded.value",
-    );
-    conn.put(keep, &[&list.join("\n")]).await?;
+    conn.set(schema, "functions", &list.join("\n")).await?;
     give_rights(conn, &made, &grants).await
 }
 
-/// Drops the functions that the code makes anew, and those that it no longer makes and nothing uses.
+/// Drops the functions that the code creates again, and those that it no longer creates and no object uses.
 async fn drop_functions(
     conn: &mut PgConnection,
     templates: &[&str],
@@ -146,17 +139,17 @@ async fn drop_functions(
     conn.script(format!("DROP FUNCTION {}", dropped.join(", "))).await
 }
 
-/// The names of the functions that the code makes in this way.
-fn names<'t>(templates: &[&'t str], way: &str) -> HashSet<&'t str> {
+/// The names of the functions that the code creates with this command.
+fn names<'t>(templates: &[&'t str], command: &str) -> HashSet<&'t str> {
     let lines = templates.iter().flat_map(|text| text.lines());
     let names = lines.filter_map(|line| {
-        let (name, _) = line.strip_prefix(way)?.strip_prefix(" {ops}.")?.split_once('(')?;
+        let (name, _) = line.strip_prefix(command)?.strip_prefix(" {ops}.")?.split_once('(')?;
         Some(name)
     });
     names.collect()
 }
 
-/// Takes the right to call our functions from everybody, and gives back what somebody gave before.
+/// Revokes the right to call our functions from PUBLIC, and grants the earlier rights again.
 async fn give_rights(conn: &mut PgConnection, made: &[Function], grants: &[Grant]) -> Result<(), Error> {
     let shown: Vec<&str> = made.iter().map(|function| function.shown.as_str()).collect();
     conn.script(format!("REVOKE ALL ON FUNCTION {} FROM PUBLIC", shown.join(", "))).await?;
@@ -170,7 +163,7 @@ async fn give_rights(conn: &mut PgConnection, made: &[Function], grants: &[Grant
     Ok(())
 }
 
-/// A user's function has the signature of one of ours.
+/// The error for a user's function that has the signature of one of ours.
 fn collision(schema: &Schema, error: sqlx::Error) -> Error {
     let database = error.as_database_error();
     match database.filter(|error| error.code().as_deref() == Some("42723")) {
@@ -182,7 +175,7 @@ fn collision(schema: &Schema, error: sqlx::Error) -> Error {
 fn refused(schema: &Schema, what: &str) -> Error {
     Error::Schema {
         what: format!(
-            "schema `{}` holds {what} that Tidemill did not make, with the name and parameters of one of its own",
+            "schema `{}` holds {what} that Tidemill did not create, with the name and parameters of one of its own",
             schema.name()
         ),
         hint: "rename that function, or give Tidemill a schema of its own: --schema NAME".to_owned(),
@@ -194,11 +187,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_function_of_the_code_is_found_by_its_name() {
-        let made = names(super::super::POSTGRES_CODE, "CREATE FUNCTION");
+    fn functions_of_the_code_are_found_by_name() {
+        let made = names(super::super::code::POSTGRES_CODE, "CREATE FUNCTION");
         for name in ["queue_run", "claim_next_run", "append_event", "finish_run", "sweep", "lease_guard"] {
             assert!(made.contains(name), "{name}");
         }
-        assert!(names(super::super::POSTGRES_CODE, "CREATE OR REPLACE FUNCTION").contains("guard_step"));
+        assert!(
+            names(super::super::code::POSTGRES_CODE, "CREATE OR REPLACE FUNCTION").contains("guard_step")
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! What people and upkeep do with messages: look, replay, and remove what need not be remembered.
 
 use super::rows::Live;
-use crate::codec::{At, Words};
+use crate::codec::{SqlTime, SqlTextList};
 use crate::tx::on;
 use crate::{Error, Tx, catalog};
 use chrono::TimeDelta;
@@ -47,7 +47,7 @@ impl Tx<'_> {
         let rows: Vec<Live> = on!(
             self,
             catalog::MESSAGE_HELD,
-            [At(moment), bounded(limit)],
+            [SqlTime(moment), bounded(limit)],
             fetch_all,
             "look at held messages"
         )?
@@ -68,7 +68,7 @@ impl Tx<'_> {
         Ok(on!(
             self,
             catalog::MESSAGE_DEAD,
-            [queue, At(after.dead_at), after.message_id.as_str(), after.generation, bounded(limit)],
+            [queue, SqlTime(after.dead_at), after.message_id.as_str(), after.generation, bounded(limit)],
             fetch_all,
             "list dead letters"
         )?
@@ -99,12 +99,12 @@ impl Tx<'_> {
             let sent = on!(
                 self,
                 catalog::MESSAGE_REPLAY_COPY,
-                [queue, id, At(moment), At(expires_at)],
+                [queue, id, SqlTime(moment), SqlTime(expires_at)],
                 execute,
                 "replay dead letters"
             )?;
             replayed += sent.count();
-            on!(self, catalog::MESSAGE_REPLAY_DONE, [queue, id, At(moment)], execute, "replay dead letters")?;
+            on!(self, catalog::MESSAGE_REPLAY_DONE, [queue, id, SqlTime(moment)], execute, "replay dead letters")?;
         }
         Ok(replayed)
     }
@@ -113,7 +113,7 @@ impl Tx<'_> {
     pub async fn queue_depth(&mut self, queue: &str, now: Option<Timestamp>) -> Result<QueueDepth, Error> {
         self.queue_settings(queue).await?;
         let moment = self.database_now(now).await?;
-        let parts = on!(self, catalog::MESSAGE_DEPTH, [queue, At(moment)], fetch_all, "count messages")?
+        let parts = on!(self, catalog::MESSAGE_DEPTH, [queue, SqlTime(moment)], fetch_all, "count messages")?
             .records("count messages")?;
         Ok(QueueDepth::of(parts))
     }
@@ -125,11 +125,11 @@ impl Tx<'_> {
         now: Option<Timestamp>,
     ) -> Result<u64, Error> {
         let moment = self.database_now(now).await?;
-        let groups = Words(groups);
+        let groups = SqlTextList(groups);
         let mut prolonged = 0;
         for settings in self.queues().await? {
             let whole = TimeDelta::seconds(i64::from(settings.expiry_secs));
-            let (near, later) = (At(moment + whole / 2), At(moment + whole));
+            let (near, later) = (SqlTime(moment + whole / 2), SqlTime(moment + whole));
             let queue = settings.queue.as_str();
             let kept = on!(
                 self,
@@ -150,7 +150,7 @@ impl Tx<'_> {
         now: Option<Timestamp>,
     ) -> Result<Vec<DeadLetter>, Error> {
         let moment = self.database_now(now).await?;
-        Ok(on!(self, catalog::MESSAGE_EXPIRE, [At(moment), bounded(limit)], fetch_all, "expire messages")?
+        Ok(on!(self, catalog::MESSAGE_EXPIRE, [SqlTime(moment), bounded(limit)], fetch_all, "expire messages")?
             .readable("messages", "message_id"))
     }
 
@@ -178,7 +178,7 @@ impl Tx<'_> {
         let gone = on!(
             self,
             catalog::MESSAGE_PURGE,
-            [settings.queue.as_str(), kept.as_str(), At(before), bounded(limit)],
+            [settings.queue.as_str(), kept.as_str(), SqlTime(before), bounded(limit)],
             execute,
             "purge messages"
         )?;

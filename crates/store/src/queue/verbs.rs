@@ -3,7 +3,7 @@
 use super::Receive;
 use super::rows::{Key, Last, Taken, Touched, delay_micros, messages_json, receipts_json};
 use crate::catalog::Statement;
-use crate::codec::{At, Boot, Words};
+use crate::codec::{SqlTime, SqlWorkerId, SqlTextList};
 use crate::tx::{Conn, Of, on};
 use crate::{Error, RefusalCode, Tx, catalog};
 use chrono::TimeDelta;
@@ -107,7 +107,7 @@ impl Tx<'_> {
         let (sql, named, moment) = (self.sql(catalog::MESSAGE_SEND), self.context.named, self.moment(now));
         let rows: Vec<Touched> = match &mut self.conn {
             Conn::Postgres(conn) => sqlx::query(sql)
-                .bind(now.map(At))
+                .bind(now.map(SqlTime))
                 .bind(sorted.iter().map(|one| one.queue.as_str()).collect::<Vec<_>>())
                 .bind(sorted.iter().map(|one| one.message_id.as_str()).collect::<Vec<_>>())
                 .bind(sorted.iter().map(|one| one.generation).collect::<Vec<_>>())
@@ -116,15 +116,15 @@ impl Tx<'_> {
                 .bind(sorted.iter().map(|one| one.run_id.as_deref()).collect::<Vec<_>>())
                 .bind(sorted.iter().map(|one| one.trace_id.as_deref()).collect::<Vec<_>>())
                 .bind(sorted.iter().map(|one| delay_micros(one)).collect::<Vec<_>>())
-                .bind(worker.map(Boot))
+                .bind(worker.map(SqlWorkerId))
                 .persistent(named)
                 .fetch_all(&mut **conn)
                 .await
                 .map(Of::Postgres),
             Conn::Sqlite(conn) => sqlx::query(sql)
-                .bind(At(moment))
+                .bind(SqlTime(moment))
                 .bind(messages_json(&sorted))
-                .bind(worker.map(Boot))
+                .bind(worker.map(SqlWorkerId))
                 .fetch_all(&mut **conn)
                 .await
                 .map(Of::Sqlite),
@@ -180,9 +180,9 @@ impl Tx<'_> {
         let rows = match &mut self.conn {
             Conn::Postgres(conn) => sqlx::query(sql)
                 .bind(&ask.queue)
-                .bind(Boot(ask.worker))
+                .bind(SqlWorkerId(ask.worker))
                 .bind(max)
-                .bind(now.map(At))
+                .bind(now.map(SqlTime))
                 .bind(&ask.except)
                 .bind(turn)
                 .persistent(named)
@@ -191,10 +191,10 @@ impl Tx<'_> {
                 .map(Of::Postgres),
             Conn::Sqlite(conn) => sqlx::query(sql)
                 .bind(&ask.queue)
-                .bind(Boot(ask.worker))
+                .bind(SqlWorkerId(ask.worker))
                 .bind(max)
-                .bind(At(moment))
-                .bind(Words(ask.except.clone()))
+                .bind(SqlTime(moment))
+                .bind(SqlTextList(ask.except.clone()))
                 .bind(turn)
                 .fetch_all(&mut **conn)
                 .await
@@ -251,7 +251,7 @@ impl Tx<'_> {
         let (sql, named, moment) = (self.sql(statement), self.context.named, self.moment(now));
         let rows: Vec<Touched> = match &mut self.conn {
             Conn::Postgres(conn) => sqlx::query(sql)
-                .bind(now.map(At))
+                .bind(now.map(SqlTime))
                 .bind(sorted.iter().map(|one| one.queue.as_str()).collect::<Vec<_>>())
                 .bind(sorted.iter().map(|one| one.message_id.as_str()).collect::<Vec<_>>())
                 .bind(sorted.iter().map(|one| one.generation).collect::<Vec<_>>())
@@ -262,7 +262,7 @@ impl Tx<'_> {
                 .await
                 .map(Of::Postgres),
             Conn::Sqlite(conn) => sqlx::query(sql)
-                .bind(At(moment))
+                .bind(SqlTime(moment))
                 .bind(receipts_json(&sorted))
                 .fetch_all(&mut **conn)
                 .await
@@ -300,8 +300,8 @@ impl Tx<'_> {
                 receipt.message_id.as_str(),
                 receipt.generation,
                 receipt.epoch,
-                Boot(receipt.worker),
-                At(visible_at),
+                SqlWorkerId(receipt.worker),
+                SqlTime(visible_at),
                 given_back,
                 error.map(cut),
             ],
@@ -331,8 +331,8 @@ impl Tx<'_> {
                 receipt.message_id.as_str(),
                 receipt.generation,
                 receipt.epoch,
-                Boot(receipt.worker),
-                At(moment),
+                SqlWorkerId(receipt.worker),
+                SqlTime(moment),
                 reason.as_str(),
                 error.map(cut),
             ],
@@ -355,7 +355,7 @@ impl Tx<'_> {
         let released = on!(
             self,
             catalog::MESSAGE_RELEASE,
-            [At(moment), worker.map(Boot)],
+            [SqlTime(moment), worker.map(SqlWorkerId)],
             execute,
             "release the messages of a worker"
         )?;

@@ -4,7 +4,7 @@
 //! So the most telling part of the filter chooses the statement, and the rest is asked of each run that it finds.
 
 use crate::catalog::Statement;
-use crate::codec::Words;
+use crate::codec::SqlTextList;
 use crate::tx::{Conn, Of, Rows, on};
 use crate::{Error, Store, Tx, catalog};
 use sqlx::Row as _;
@@ -118,7 +118,7 @@ impl Shape {
 
     /// The runs that are entered under a mark.
     fn marked(mark: Mark, value: String) -> Self {
-        Self { values: vec![value], mark: Some(mark), ..Self::plain(catalog::RUN_LIST_MARK) }
+        Self { values: vec![value], mark: Some(mark), ..Self::plain(catalog::RUN_LIST_LOOKUP) }
     }
 }
 
@@ -158,8 +158,8 @@ macro_rules! bound {
             .bind($asked.name.as_ref().map(|range| range.to.as_str()));
         match ($asked.shape.values.is_empty(), $asked.shape.mark) {
             (true, _) => query,
-            (false, None) => query.bind(Words($asked.shape.values.clone())),
-            (false, Some(mark)) => query.bind(Words($asked.shape.values.clone())).bind(mark.as_str()),
+            (false, None) => query.bind(SqlTextList($asked.shape.values.clone())),
+            (false, Some(mark)) => query.bind(SqlTextList($asked.shape.values.clone())).bind(mark.as_str()),
         }
     }};
 }
@@ -250,7 +250,7 @@ impl Tx<'_> {
             let found = self.marks(mark, range).await?;
             // Where there are too many to be looked up, a name tells more: it leaves out what has none.
             if found.len() <= VALUES_MAX || name.is_none() {
-                let shape = by_values(catalog::RUN_LIST_MARK, found);
+                let shape = by_values(catalog::RUN_LIST_LOOKUP, found);
                 return Ok(shape.map(|shape| Shape { mark: Some(mark), ..shape }));
             }
         }
@@ -322,7 +322,8 @@ impl Tx<'_> {
     async fn marks(&mut self, mark: Mark, range: &Range) -> Result<Vec<String>, Error> {
         let limit = i64::try_from(VALUES_MAX + 1).unwrap_or(i64::MAX);
         let (from, to, kind) = (range.from.as_str(), range.to.as_str(), mark.as_str());
-        on!(self, catalog::RUN_MARKS, [from, to, limit, kind], fetch_all, "list runs")?.records("list runs")
+        on!(self, catalog::RUN_LOOKUP_VALUES, [from, to, limit, kind], fetch_all, "list runs")?
+            .records("list runs")
     }
 
     /// The names of graphs that lie in a range, as many as are looked up one by one, and one more.

@@ -1,7 +1,7 @@
 //! The verbs on PostgreSQL: each is one call of the function that psql users call too.
 
 use super::{CancelOutcome, ClaimRuns, FinishRun, Holder, QueueOutcome, RetryOutcome};
-use crate::codec::{At, Boot, Columns, Doc, Words};
+use crate::codec::{SqlTime, SqlWorkerId, Columns, SqlJson, SqlTextList};
 use crate::tx::{Context, FromColumns};
 use crate::{Error, RefusalCode};
 use sqlx::postgres::{PgArguments, PgRow};
@@ -40,19 +40,19 @@ pub(super) async fn queue(
         .bind(&request.env)
         .bind(&request.git_sha)
         .bind(&request.git_ref)
-        .bind(Doc(request.metadata.clone()))
+        .bind(SqlJson(request.metadata.clone()))
         .bind(&request.idempotency_key)
         .bind(request.priority)
-        .bind(request.available_at.map(At))
-        .bind(request.expires_at.map(At))
+        .bind(request.available_at.map(SqlTime))
+        .bind(request.expires_at.map(SqlTime))
         .bind(request.max_attempts)
         .bind(request.max_losses)
         .bind(request.backoff_secs)
         .bind(request.timeout_secs)
         .bind(&request.concurrency_key)
-        .bind(Words(request.labels.clone()))
+        .bind(SqlTextList(request.labels.clone()))
         .bind(run_id.as_str())
-        .bind(now.map(At))
+        .bind(now.map(SqlTime))
         .fetch_one(conn)
         .await
         .map_err(|source| Error::database("queue a run", source))?;
@@ -78,12 +78,12 @@ pub(super) async fn claim(
     let rows = call(context, text)
         .bind(&ask.worker)
         .bind(i32::try_from(ask.limit).unwrap_or(i32::MAX))
-        .bind(Words(ask.labels.clone()))
-        .bind(ask.projects.clone().map(Words))
-        .bind(ask.worker_id.map(Boot))
+        .bind(SqlTextList(ask.labels.clone()))
+        .bind(ask.projects.clone().map(SqlTextList))
+        .bind(ask.worker_id.map(SqlWorkerId))
         .bind(&ask.request_id)
         .bind(ask.lease_secs.map(|secs| i32::try_from(secs).unwrap_or(i32::MAX)))
-        .bind(now.map(At))
+        .bind(now.map(SqlTime))
         .fetch_all(conn)
         .await
         .map_err(|source| Error::database("claim runs", source))?;
@@ -103,7 +103,7 @@ pub(super) async fn start(
         .bind(run.as_str())
         .bind(&holder.worker)
         .bind(holder.epoch)
-        .bind(now.map(At))
+        .bind(now.map(SqlTime))
         .fetch_one(conn)
         .await
         .map_err(|source| Error::database(action, source))?;
@@ -131,7 +131,7 @@ pub(super) async fn append(
         .bind(keys)
         .bind(&holder.worker)
         .bind(holder.epoch)
-        .bind(now.map(At))
+        .bind(now.map(SqlTime))
         .fetch_all(conn)
         .await
         .map_err(|source| Error::database(action, source))?;
@@ -151,7 +151,7 @@ pub(super) async fn heartbeat(
             .bind(run.as_str())
             .bind(&holder.worker)
             .bind(holder.epoch)
-            .bind(now.map(At))
+            .bind(now.map(SqlTime))
             .fetch_one(conn)
             .await
             .map_err(|source| Error::database(action, source))?;
@@ -170,10 +170,10 @@ pub(super) async fn finish(
         let row = call(context, "SELECT {ops}.finish_run_outcome($1, $2, $3, $4, $5, $6)")
             .bind(end.run_id.as_str())
             .bind(FinalStatus::as_str(end.status))
-            .bind(Doc(end.metadata.clone()))
+            .bind(SqlJson(end.metadata.clone()))
             .bind(worker)
             .bind(end.epoch)
-            .bind(now.map(At))
+            .bind(now.map(SqlTime))
             .fetch_one(conn)
             .await
             .map_err(|source| Error::database(action, source))?;
@@ -189,7 +189,7 @@ pub(super) async fn finish(
         .bind(metadata)
         .bind(worker)
         .bind(epochs)
-        .bind(now.map(At))
+        .bind(now.map(SqlTime))
         .fetch_all(conn)
         .await
         .map_err(|source| Error::database(action, source))?;
@@ -218,7 +218,7 @@ pub(super) async fn cancel(
         .bind(run.as_str())
         .bind(by)
         .bind(reason)
-        .bind(now.map(At))
+        .bind(now.map(SqlTime))
         .fetch_one(conn)
         .await
         .map_err(|source| Error::database(action, source))?;
@@ -242,7 +242,7 @@ pub(super) async fn retry(
     let row = call(context, "SELECT run_id, created FROM {ops}.retry_run($1, $2, $3, $4)")
         .bind(run.as_str())
         .bind(by)
-        .bind(now.map(At))
+        .bind(now.map(SqlTime))
         .bind(with_jobs)
         .fetch_one(conn)
         .await
@@ -265,7 +265,7 @@ pub(super) async fn fail(
         .bind(&ask.by)
         .bind(&ask.reason)
         .bind(ask.retry)
-        .bind(now.map(At))
+        .bind(now.map(SqlTime))
         .fetch_one(conn)
         .await
         .map_err(|source| Error::database(action, source))?;
@@ -292,8 +292,8 @@ pub(super) async fn add_artifact(
         .bind(&artifact.url)
         .bind(&artifact.digest)
         .bind(artifact.size_bytes)
-        .bind(Doc(metadata.clone()))
-        .bind(now.map(At))
+        .bind(SqlJson(metadata.clone()))
+        .bind(now.map(SqlTime))
         .fetch_one(conn)
         .await
         .map_err(|source| Error::database(action, source))?;

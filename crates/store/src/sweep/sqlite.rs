@@ -4,9 +4,9 @@
 //! silence is counted from its last beat, whoever was down meanwhile, because no server's start is known.
 
 use super::Swept;
-use crate::codec::{At, Columns as _};
+use crate::codec::{SqlTime, Columns as _};
 use crate::sqlite::Sqlite;
-use crate::{Class, Error};
+use crate::{Class, Error, catalog};
 use serde_json::json;
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteRow;
@@ -17,20 +17,6 @@ use tidemill_core::run::{self, EndCause, Gate, Run, RunEvent, RunState};
 use tidemill_core::{Json, RunId, Timestamp};
 
 const ACTION: &str = "sweep";
-
-/// Runs whose time to be looked at has come, and runs of workers that have ended.
-const CANDIDATES: &str = "\
-    SELECT r.run_id, r.cancel_deadline_at, r.worker_id IS NOT NULL OR r.lease_secs IS NOT NULL AS promised, \
-           (SELECT w.end_cause FROM workers w WHERE w.worker_id = r.worker_id) AS worker_end \
-      FROM runs r WHERE r.run_id IN ( \
-           SELECT a.run_id FROM ( \
-               SELECT run_id FROM runs WHERE attention_at <= $1 ORDER BY attention_at LIMIT +$2) a \
-            UNION ALL \
-           SELECT d.run_id FROM ( \
-               SELECT h.run_id FROM workers w CROSS JOIN runs h ON h.claimed_by = w.name \
-                  AND h.worker_id = w.worker_id AND h.status IN ('claimed', 'running') \
-                WHERE w.ended_at IS NOT NULL LIMIT +$2) d) \
-     ORDER BY r.run_id";
 
 /// What a decision needs to know besides the run.
 #[derive(Debug, Clone, Default)]
@@ -126,39 +112,15 @@ async fn sweep_run(
     }
 }
 
-/// Keys whose head is not a live run of the key.
-const WRONG_HEAD: &str = "\
-    SELECT k.project_id, k.concurrency_key FROM concurrency_keys k WHERE NOT EXISTS ( \
-        SELECT 1 FROM runs r WHERE r.run_id = k.head_run_id AND r.status NOT IN ('success', 'failed', 'cancelled') \
-           AND r.project_id = k.project_id AND r.concurrency_key = k.concurrency_key) LIMIT +$1";
-
 /// Gives keys whose head is gone to the first in line, and lines without a key a key.
 pub(super) async fn repair_keys(conn: &mut SqliteConnection, limit: usize) -> Result<u64, Error> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let removed = sqlx::query(sqlx::AssertSqlSafe(format!(
-        "DELETE FROM concurrency_keys WHERE (project_id, concurrency_key) IN ({WRONG_HEAD})"
-    )));
+    let removed = sqlx::query(catalog::sqlite(catalog::KEY_REPAIR_REMOVE));
     let removed = removed.bind(limit).execute(&mut *conn).await.map_err(failed)?.rows_affected();
-    let made = sqlx::query(
-        "INSERT INTO concurrency_keys (project_id, concurrency_key, head_run_id) \
-         SELECT w.project_id, w.concurrency_key, w.run_id FROM ( \
-             SELECT r.project_id, r.concurrency_key, r.run_id, row_number() OVER ( \
-                    PARTITION BY r.project_id, r.concurrency_key \
-                    ORDER BY r.priority DESC, r.ready_at, r.run_id) AS place \
-               FROM runs r WHERE r.gate = 'key' AND r.concurrency_key IS NOT NULL \
-                AND NOT EXISTS (SELECT 1 FROM concurrency_keys k WHERE k.project_id = r.project_id \
-                                   AND k.concurrency_key = r.concurrency_key)) w \
-          WHERE w.place = 1 LIMIT +$1",
-    );
+    let made = sqlx::query(catalog::sqlite(catalog::KEY_REPAIR_INSERT));
     let made = made.bind(limit).execute(&mut *conn).await.map_err(failed)?.rows_affected();
     if made > 0 {
-        sqlx::query(
-            "UPDATE runs SET gate = 'open' WHERE gate = 'key' AND concurrency_key IS NOT NULL \
-                AND run_id IN (SELECT k.head_run_id FROM concurrency_keys k)",
-        )
-        .execute(conn)
-        .await
-        .map_err(failed)?;
+        sqlx::query(catalog::sqlite(catalog::KEY_REPAIR_OPEN)).execute(conn).await.map_err(failed)?;
     }
     Ok(removed.max(made))
 }
@@ -169,15 +131,12 @@ async fn bury_workers(
     dead_after_secs: f64,
     now: Timestamp,
 ) -> Result<(), Error> {
-    sqlx::query(
-        "UPDATE workers SET ended_at = $1, end_cause = 'dead', waiting = 0 \
-         WHERE ended_at IS NULL AND beat_at < $1 - $2 * 1000000",
-    )
-    .bind(At(now))
-    .bind(dead_after_secs)
-    .execute(conn)
-    .await
-    .map_err(failed)?;
+    sqlx::query(catalog::sqlite(catalog::SWEEP_DEAD_WORKERS))
+        .bind(SqlTime(now))
+        .bind(dead_after_secs)
+        .execute(conn)
+        .await
+        .map_err(failed)?;
     Ok(())
 }
 
@@ -186,8 +145,8 @@ async fn candidates(
     limit: usize,
     now: Timestamp,
 ) -> Result<BTreeMap<RunId, Signs>, Error> {
-    let rows = sqlx::query(CANDIDATES)
-        .bind(At(now))
+    let rows = sqlx::query(catalog::sqlite(catalog::SWEEP_CANDIDATES))
+        .bind(SqlTime(now))
         // More than the limit: runs that cannot be handled must not use it up.
         .bind(i64::try_from(limit.saturating_mul(4)).unwrap_or(i64::MAX))
         .fetch_all(conn)
@@ -198,7 +157,7 @@ async fn candidates(
         let worker_end = row.text_or_null("worker_end")?;
         Ok((
             row.run_id("run_id")?,
-            Signs { worker_end, cancel_deadline_at, promised: row.truth("promised")? },
+            Signs { worker_end, cancel_deadline_at, promised: row.truth("is_promised")? },
         ))
     };
     rows.iter().map(read).collect::<sqlx::Result<_>>().map_err(failed)
@@ -206,14 +165,11 @@ async fn candidates(
 
 /// The last lines that a run's worker said, the first of them first.
 async fn output_tail(conn: &mut SqliteConnection, run: &RunId) -> Result<Json, Error> {
-    let mut lines: Vec<String> = sqlx::query_scalar(
-        "SELECT substr(message, 1, 1000) FROM run_events WHERE run_id = $1 AND kind = 'log' \
-         ORDER BY seq DESC LIMIT 20",
-    )
-    .bind(run.as_str())
-    .fetch_all(conn)
-    .await
-    .map_err(failed)?;
+    let mut lines: Vec<String> = sqlx::query_scalar(catalog::sqlite(catalog::SWEEP_OUTPUT_TAIL))
+        .bind(run.as_str())
+        .fetch_all(conn)
+        .await
+        .map_err(failed)?;
     lines.reverse();
     Ok(Json::from(lines))
 }

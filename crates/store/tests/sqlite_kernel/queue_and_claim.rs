@@ -165,7 +165,7 @@ async fn repeated_claim_returns_same_runs_and_dead_worker_gets_none() {
     let reason = fixture.run(&swept[0].run_id).await.metadata["reason"].clone();
     assert_eq!(reason, "Stale run (its worker died before the first event)");
     let error = fixture.store.claim_runs(ask, Some(at(22))).await.unwrap_err();
-    assert_eq!(error.hint().as_deref(), Some("Stop what it runs, and register anew."));
+    assert_eq!(error.hint().as_deref(), Some("Stop its commands, and register again."));
     assert_eq!(code(Err::<(), _>(error)), RefusalCode::Stale);
 }
 

@@ -282,7 +282,7 @@ pub async fn event_counter_cannot_be_decreased(fixture: Fixture) {
 
 async fn marks(fixture: &Fixture) -> Vec<String> {
     let read =
-        "SELECT kind || ' ' || value || ' ' || run_id FROM {ops}.run_marks ORDER BY kind, value, run_id";
+        "SELECT kind || ' ' || value || ' ' || run_id FROM {ops}.run_lookup ORDER BY kind, value, run_id";
     fixture.plain.texts(read).await.unwrap_or_default()
 }
 

@@ -23,11 +23,11 @@ const KERNEL: [&str; 12] = [
     "flags",
     "projects",
     "run_events",
-    "run_marks",
+    "run_lookup",
     "runs",
     "schedule_fires",
     "schedules",
-    "shelves",
+    "label_sets",
     "workers",
 ];
 

@@ -42,8 +42,8 @@ async fn fill(api: &ApiFixture) {
         // The estimated number of environments comes from a sample and varies. With an estimate of 1, the worst case, a
         // scan of all events looks as cheap as the index.
         let guess = "ALTER TABLE ops.run_events ALTER COLUMN env_id SET (n_distinct = 1)";
-        let tables =
-            ["runs", "run_events", "run_ends", "run_marks"].map(|table| format!("; ANALYZE ops.{table}"));
+        let tables = ["runs", "run_events", "unsuccessful_runs", "run_lookup"]
+            .map(|table| format!("; ANALYZE ops.{table}"));
         api.base.plain.script(&format!("{guess}{}", tables.concat())).await.expect("it is analysed");
     }
 }
@@ -54,9 +54,9 @@ pub(crate) async fn every_filter_uses_an_index(kind: Kind) {
     let none = || RunFilter { limit: 50, ..RunFilter::default() };
     let text = |text: &str| Some(text.to_owned());
     let primary = if kind == Kind::Sqlite { "sqlite_autoindex_runs_1" } else { "runs_pkey" };
-    let ended = if kind == Kind::Sqlite { "PRIMARY KEY" } else { "run_ends_pkey" };
+    let ended = if kind == Kind::Sqlite { "PRIMARY KEY" } else { "unsuccessful_runs_pkey" };
     let marks =
-        if kind == Kind::Sqlite { "q USING PRIMARY KEY (kind=? AND value=?" } else { "run_marks_pkey" };
+        if kind == Kind::Sqlite { "q USING PRIMARY KEY (kind=? AND value=?" } else { "run_lookup_pkey" };
     let cases = [
         ("everything", none(), primary),
         ("project", RunFilter { project: text("bank"), ..none() }, "runs_of_env"),

@@ -106,7 +106,7 @@ async fn existing_unreadable_row_can_still_be_ended() {
     kernel
         .execute(
             "BEGIN; SET LOCAL session_replication_role = replica; \
-             INSERT INTO ops.runs (run_id, project_id, env_id, shelf_id, gate, available_at, expires_at, metadata, \
+             INSERT INTO ops.runs (run_id, project_id, env_id, label_set_id, gate, available_at, expires_at, metadata, \
                                    last_seq) \
              SELECT 'run-BAD', 'shop', 'shop/staging', 1, 'time', now(), 'infinity', '{\"a\": 1e400}', 1; COMMIT",
         )

@@ -28,12 +28,12 @@ const ONLY_POSTGRES: [(&str, &str, &str); 7] = [
         "finds the runs of an environment by what never changes; SQLite enters a run anew in no such index",
     ),
     (
-        "shelves",
+        "label_sets",
         "scan_priority",
         "steps over row versions that a long transaction keeps alive; SQLite has none",
     ),
-    ("shelves", "scan_ready_at", "as above"),
-    ("shelves", "scan_until", "as above"),
+    ("label_sets", "scan_ready_at", "as above"),
+    ("label_sets", "scan_until", "as above"),
     ("workers", "locked_runs", "names runs whose rows another transaction has; SQLite has no row locks"),
 ];
 

@@ -1,8 +1,8 @@
 //! Records what a run made. The same type and URL is the same artifact.
 
 use super::{failed, run_by_id};
-use crate::codec::At;
-use crate::{Error, RefusalCode};
+use crate::codec::SqlTime;
+use crate::{Error, RefusalCode, catalog};
 use sqlx::SqliteConnection;
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::limits::{KEY_BYTES_MAX, PAYLOAD_BYTES_MAX};
@@ -29,30 +29,24 @@ pub(super) async fn put(
     action: &'static str,
 ) -> Result<String, Error> {
     check(artifact)?;
-    sqlx::query_scalar(
-        "INSERT INTO artifacts AS a (artifact_id, run_id, artifact_type, url, digest, size_bytes, metadata, \
-         created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) \
-         ON CONFLICT (run_id, artifact_type, url) DO UPDATE \
-         SET digest = coalesce(excluded.digest, a.digest), \
-             size_bytes = coalesce(excluded.size_bytes, a.size_bytes) RETURNING artifact_id",
-    )
-    .bind(format!("art-{}", Uuid::new_v4()))
-    .bind(run.as_str())
-    .bind(&artifact.artifact_type)
-    .bind(&artifact.url)
-    .bind(&artifact.digest)
-    .bind(artifact.size_bytes)
-    .bind(artifact.metadata.to_string())
-    .bind(At(now))
-    .fetch_one(conn)
-    .await
-    .map_err(failed(action))
+    sqlx::query_scalar(catalog::sqlite(catalog::ARTIFACT_INSERT))
+        .bind(format!("art-{}", Uuid::new_v4()))
+        .bind(run.as_str())
+        .bind(&artifact.artifact_type)
+        .bind(&artifact.url)
+        .bind(&artifact.digest)
+        .bind(artifact.size_bytes)
+        .bind(artifact.metadata.to_string())
+        .bind(SqlTime(now))
+        .fetch_one(conn)
+        .await
+        .map_err(failed(action))
 }
 
 fn check(artifact: &NewArtifact) -> Result<(), Error> {
     let NewArtifact { artifact_type, url, digest, size_bytes, metadata } = artifact;
     if artifact_type.is_empty() || url.is_empty() || size_bytes.is_some_and(|size| size < 0) {
-        let problem = "an artifact has a type, a URL and no negative size";
+        let problem = "artifact type and URL are required, and the size must not be negative";
         return Err(Error::refused(RefusalCode::BadValue, problem));
     }
     if artifact_type.len() > 64

@@ -8,9 +8,9 @@ use super::super::Holder;
 use super::hold::{self, Hold};
 use super::json::{list, object_of};
 use super::{failed, unknown_run};
-use crate::codec::{At, Columns as _};
+use crate::codec::{SqlTime, Columns as _};
 use crate::tx::FromColumns as _;
-use crate::{Error, RefusalCode};
+use crate::{Error, RefusalCode, catalog};
 use serde_json::json;
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteRow;
@@ -23,23 +23,6 @@ use tidemill_core::{Json, RunId, Timestamp};
 
 const ACTION: &str = "append events";
 
-/// The run, and which of the named events its record has: digest or key → event id, as a JSON object.
-pub(super) const LOOK: &str = "\
-    SELECT r.status, r.epoch, r.claimed_by, r.lease_until, r.lease_secs, r.stalled_at, r.cancel_requested_at, \
-           (SELECT json_group_object(known.same_as, known.event_id) FROM ( \
-                SELECT e.same_as, e.event_id, min(e.seq) FROM run_events e \
-                 WHERE e.run_id = r.run_id AND e.same_as IN (SELECT value FROM json_each($2)) \
-                   AND (e.event_key IS NOT NULL OR e.created_at > $3) \
-                 GROUP BY e.same_as) known) AS known \
-      FROM runs r WHERE r.run_id = $1";
-
-pub(super) const INSERT: &str = "\
-    INSERT INTO run_events (run_id, seq, level, message, payload, event_key, same_as, created_at) \
-    SELECT $1, (SELECT coalesce(max(e.seq), 0) FROM run_events e WHERE e.run_id = $1) + new.key + 1, \
-           new.value ->> 0, new.value ->> 1, new.value ->> 2, new.value ->> 3, new.value ->> 4, $3 \
-      FROM json_each($2) new ORDER BY new.key \
-    RETURNING seq, event_id";
-
 pub(in crate::runs) async fn append(
     conn: &mut SqliteConnection,
     run: &RunId,
@@ -48,9 +31,9 @@ pub(in crate::runs) async fn append(
     now: Timestamp,
 ) -> Result<Vec<Option<String>>, Error> {
     let sames: Vec<String> = events.iter().map(same_as).collect();
-    let (hold, mut known) = look(conn, run, &sames, now).await?;
+    let (hold, mut known) = look(conn, run, holder, &sames, now).await?;
     events.iter().try_for_each(check)?;
-    if hold.is_lost_to(holder) {
+    if !hold.is_held {
         // What was appended before is answered with its id even after the end: the caller's answer was lost.
         let answer =
             |(event, same): (&NewEvent, &String)| known.get(same).filter(|_| event.key.is_some()).cloned();
@@ -104,14 +87,17 @@ fn check(event: &NewEvent) -> Result<(), Error> {
 async fn look(
     conn: &mut SqliteConnection,
     run: &RunId,
+    holder: &Holder,
     sames: &[String],
     now: Timestamp,
 ) -> Result<(Hold, HashMap<String, String>), Error> {
     let window = chrono::Duration::seconds(i64::try_from(EVENT_REPEAT_SECS).unwrap_or(0));
-    let row = sqlx::query(LOOK)
+    let row = sqlx::query(catalog::sqlite(catalog::APPEND_LOOKUP))
         .bind(run.as_str())
+        .bind(&holder.worker)
+        .bind(holder.epoch)
         .bind(list(sames.iter().map(|same| Json::from(same.as_str()))))
-        .bind(At(now - window))
+        .bind(SqlTime(now - window))
         .fetch_optional(conn)
         .await
         .map_err(failed(ACTION))?;
@@ -137,10 +123,10 @@ async fn insert(
         // The payload goes as a text within the text, so that it is kept as it is spelled.
         json!([event.level.as_str(), event.message, event.payload.to_string(), event.key, same])
     });
-    let written = sqlx::query(INSERT)
+    let written = sqlx::query(catalog::sqlite(catalog::APPEND_INSERT))
         .bind(run.as_str())
         .bind(list(rows))
-        .bind(At(now))
+        .bind(SqlTime(now))
         .fetch_all(conn)
         .await
         .map_err(failed(ACTION))?;
@@ -160,19 +146,15 @@ pub(super) async fn record_request(
     now: Timestamp,
     action: &'static str,
 ) -> Result<(), Error> {
-    sqlx::query(
-        "INSERT INTO run_events (run_id, seq, kind, level, message, payload, created_at) \
-         SELECT $1, coalesce(max(e.seq), 0) + 1, 'request', $2, $3, $4, $5 \
-         FROM run_events e WHERE e.run_id = $1",
-    )
-    .bind(run.as_str())
-    .bind(level.as_str())
-    .bind(message)
-    .bind(payload.to_string())
-    .bind(At(now))
-    .execute(conn)
-    .await
-    .map_err(failed(action))?;
+    sqlx::query(catalog::sqlite(catalog::APPEND_REQUEST))
+        .bind(run.as_str())
+        .bind(level.as_str())
+        .bind(message)
+        .bind(payload.to_string())
+        .bind(SqlTime(now))
+        .execute(conn)
+        .await
+        .map_err(failed(action))?;
     Ok(())
 }
 
@@ -192,19 +174,14 @@ pub(super) async fn record_refusal(
         ("epoch", Some(Json::from(epoch))),
         ("worker_id", worker.map(Json::from)),
     ]);
-    sqlx::query(
-        "INSERT INTO run_events (run_id, seq, kind, level, message, payload, same_as, created_at) \
-         SELECT $1, (SELECT coalesce(max(e.seq), 0) + 1 FROM run_events e WHERE e.run_id = $1), \
-                'refusal', 'warn', $2, $3, $4, $5 \
-          WHERE NOT EXISTS (SELECT 1 FROM run_events e WHERE e.run_id = $1 AND e.same_as = $4)",
-    )
-    .bind(run.as_str())
-    .bind(format!("Refused {verb}: the lease is gone"))
-    .bind(payload.to_string())
-    .bind(format!("r:{verb}:{epoch}"))
-    .bind(At(now))
-    .execute(conn)
-    .await
-    .map_err(failed(action))?;
+    sqlx::query(catalog::sqlite(catalog::APPEND_REFUSAL))
+        .bind(run.as_str())
+        .bind(format!("Refused {verb}: the lease is gone"))
+        .bind(payload.to_string())
+        .bind(format!("r:{verb}:{epoch}"))
+        .bind(SqlTime(now))
+        .execute(conn)
+        .await
+        .map_err(failed(action))?;
     Ok(())
 }

@@ -1,13 +1,14 @@
 //! Ends runs as their workers report it, with what follows: artifacts, and another try where the budget
 //! allows one.
 
-use super::super::{FinishRun, Holder};
-use super::hold::is_run_stale;
+use super::super::FinishRun;
 use super::{artifact, event, failed, json, refused_with_hint, unknown_run};
-use crate::codec::At;
+use crate::codec::{SqlTime, Columns as _};
 use crate::sqlite::Sqlite;
-use crate::{Error, RefusalCode};
+use crate::tx::Of;
+use crate::{Error, RefusalCode, catalog};
 use sqlx::SqliteConnection;
+use sqlx::sqlite::SqliteRow;
 use std::collections::{HashMap, HashSet};
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::broken::Break;
@@ -17,15 +18,6 @@ use tidemill_core::run::{ChangeOutcome, EndCause, FinalStatus, Lane, Run, RunSta
 use tidemill_core::{Json, RunId, Timestamp};
 
 const ACTION: &str = "finish runs";
-
-/// Ends the runs of a list: id, status, cause, metadata as text, and whether that differs from before.
-pub(super) const END: &str = "\
-    UPDATE runs \
-       SET status = e.status, finished_at = $2, updated_at = $2, gate = NULL, end_cause = e.cause, \
-           input = iif(e.changed, coalesce(input, metadata), input), metadata = e.metadata_now \
-      FROM (SELECT value ->> 0 AS id, value ->> 1 AS status, value ->> 2 AS cause, \
-                   value ->> 3 AS metadata_now, value ->> 4 AS changed FROM json_each($1)) e \
-     WHERE runs.run_id = e.id";
 
 pub(in crate::runs) async fn finish(
     conn: &mut SqliteConnection,
@@ -53,21 +45,19 @@ async fn finish_distinct(
     worker: Option<&str>,
     now: Timestamp,
 ) -> Result<Vec<ChangeOutcome>, Error> {
-    let ids: Vec<&RunId> = ends.iter().map(|end| &end.run_id).collect();
-    let found = Sqlite::runs_by_id(conn, &ids, ACTION).await?;
-    let mut runs: HashMap<RunId, Run> = found.into_iter().map(|run| (run.run_id.clone(), run)).collect();
-    if let Some(unknown) = ids.iter().filter(|id| !runs.contains_key(**id)).min() {
+    let mut runs = look_up(conn, ends, worker).await?;
+    if let Some(unknown) = ends.iter().map(|end| &end.run_id).filter(|id| !runs.contains_key(id)).min() {
         return Err(unknown_run(unknown));
     }
     let mut outcomes = Vec::with_capacity(ends.len());
     let (mut claimed, mut ended, mut rows, mut refused) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for end in ends {
-        let Some(run) = runs.get_mut(&end.run_id) else { return Err(unknown_run(&end.run_id)) };
+        let Some((run, caller)) = runs.get_mut(&end.run_id) else { return Err(unknown_run(&end.run_id)) };
         if run.lane != Lane::Ops && !run.status.is_terminal() {
             outcomes.push(finish_other_lane(conn, run, end, worker, now).await?);
             continue;
         }
-        let outcome = judge(run, end, worker);
+        let outcome = judge(run, *caller, end);
         match outcome {
             ChangeOutcome::Applied => {
                 if run.status == RunState::Claimed && end.status != FinalStatus::Cancelled {
@@ -87,7 +77,7 @@ async fn finish_distinct(
     }
     begin(conn, &claimed, now).await?;
     write(conn, rows, now, ACTION).await?;
-    for run in ended.into_iter().filter_map(|run| runs.get(run)) {
+    for (run, _) in ended.into_iter().filter_map(|run| runs.get(run)) {
         after(conn, run, now).await?;
     }
     for (run, epoch) in refused {
@@ -133,23 +123,49 @@ fn check(end: &FinishRun) -> Result<(), Error> {
     })
 }
 
-/// Whether a report is taken: from its holder while it is held, or as a cancel from anybody while the run
-/// lives.
-fn judge(run: &Run, end: &FinishRun, worker: Option<&str>) -> ChangeOutcome {
-    let allowed = if end.status == FinalStatus::Cancelled {
-        !run.status.is_terminal() || Break::NoFence.is_on()
-    } else {
-        let holder = Holder { worker: worker.map(str::to_owned), epoch: end.epoch };
-        !is_run_stale(run, &holder)
+/// How the caller of a finish relates to the run, as `conditions.sql` defines it.
+#[derive(Debug, Clone, Copy)]
+struct Caller {
+    /// Whether this report may end the run.
+    is_allowed: bool,
+    /// Whether the caller names the current claim of the run.
+    is_holder: bool,
+}
+
+/// Reads the runs of the reports. Runs that do not exist or cannot be read are left out.
+async fn look_up(
+    conn: &mut SqliteConnection,
+    ends: &[FinishRun],
+    worker: Option<&str>,
+) -> Result<HashMap<RunId, (Run, Caller)>, Error> {
+    let reports = ends.iter().map(|end| serde_json::json!([end.run_id, end.status.as_str(), end.epoch]));
+    let rows = sqlx::query(catalog::sqlite(catalog::FINISH_LOOKUP))
+        .bind(json::list(reports))
+        .bind(worker)
+        .fetch_all(conn)
+        .await
+        .map_err(failed(ACTION))?;
+    let read = |row: &SqliteRow| -> sqlx::Result<(String, Caller)> {
+        let caller = Caller { is_allowed: row.truth("is_allowed")?, is_holder: row.truth("is_holder")? };
+        Ok((row.text("run_id")?, caller))
     };
-    // The same report once more: the first answer was lost. From its holder, or a cancel from anybody.
-    let is_holder = end.epoch.is_none_or(|epoch| epoch == run.epoch)
-        && worker.is_none_or(|worker| run.claimed_by.as_deref() == Some(worker));
+    let callers: HashMap<String, Caller> =
+        rows.iter().map(read).collect::<sqlx::Result<_>>().map_err(failed(ACTION))?;
+    let runs: Vec<Run> = Of::Sqlite(rows).readable("runs", "run_id");
+    let pair = |run: Run| {
+        let caller = *callers.get(run.run_id.as_str())?;
+        Some((run.run_id.clone(), (run, caller)))
+    };
+    Ok(runs.into_iter().filter_map(pair).collect())
+}
+
+fn judge(run: &Run, caller: Caller, end: &FinishRun) -> ChangeOutcome {
+    // The same report again: the first answer was lost. From its holder, or a cancel from any caller.
     let again = run.status.as_str() == end.status.as_str()
-        && (end.status == FinalStatus::Cancelled || is_holder)
+        && (end.status == FinalStatus::Cancelled || caller.is_holder)
         && matches!(run.end_cause, Some(EndCause::Reported | EndCause::Cancelled))
         && json::contains(&run.metadata, &end.metadata);
-    match (allowed, again) {
+    match (caller.is_allowed, again) {
         (true, _) => ChangeOutcome::Applied,
         (false, true) => ChangeOutcome::Duplicate,
         (false, false) => ChangeOutcome::Stale,
@@ -175,7 +191,7 @@ enum Metadata {
     Changed,
 }
 
-/// One row of the list that [`END`] reads: the run as it will be.
+/// One row of the list that `finish_runs` reads: the run as it will be.
 fn row(run: &Run, metadata: Metadata) -> Json {
     let changed = metadata == Metadata::Changed;
     serde_json::json!([run.run_id, run.status, run.end_cause, run.metadata.to_string(), changed])
@@ -186,15 +202,12 @@ async fn begin(conn: &mut SqliteConnection, claimed: &[&RunId], now: Timestamp) 
     if claimed.is_empty() {
         return Ok(());
     }
-    sqlx::query(
-        "UPDATE runs SET status = 'running', updated_at = $2 \
-         WHERE run_id IN (SELECT value FROM json_each($1))",
-    )
-    .bind(json::ids(claimed))
-    .bind(At(now))
-    .execute(conn)
-    .await
-    .map_err(failed(ACTION))?;
+    sqlx::query(catalog::sqlite(catalog::FINISH_START))
+        .bind(json::ids(claimed))
+        .bind(SqlTime(now))
+        .execute(conn)
+        .await
+        .map_err(failed(ACTION))?;
     Ok(())
 }
 
@@ -207,7 +220,11 @@ async fn write(
     if rows.is_empty() {
         return Ok(());
     }
-    let result = sqlx::query(END).bind(json::list(rows)).bind(At(now)).execute(conn).await;
+    let result = sqlx::query(catalog::sqlite(catalog::FINISH_RUNS))
+        .bind(json::list(rows))
+        .bind(SqlTime(now))
+        .execute(conn)
+        .await;
     result.map_err(failed(action))?;
     Ok(())
 }
@@ -215,7 +232,7 @@ async fn write(
 /// What follows a reported end.
 async fn after(conn: &mut SqliteConnection, run: &Run, now: Timestamp) -> Result<(), Error> {
     if run.metadata.to_string().len() > METADATA_BYTES_MAX {
-        let problem = format!("with this, metadata is larger than {METADATA_BYTES_MAX} bytes");
+        let problem = format!("the merged metadata is larger than {METADATA_BYTES_MAX} bytes");
         return Err(Error::refused(RefusalCode::TooLarge, problem));
     }
     for artifact in NewArtifact::from_metadata(&run.metadata) {

@@ -5,9 +5,9 @@
 //! to step over, which is why PostgreSQL has such keys and a sweep for them.
 
 use super::{count, failed, json};
-use crate::Error;
-use crate::codec::{At, Columns as _};
+use crate::codec::{SqlTime, Columns as _};
 use crate::sqlite::Sqlite;
+use crate::{Error, catalog};
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteRow;
 use tidemill_core::limits::BATCH_MAX;
@@ -46,46 +46,35 @@ impl Arrival<'_> {
         action: &'static str,
     ) -> Result<Gate, Error> {
         let Some(key) = self.key else { return Ok(Gate::Open) };
-        let head: String = sqlx::query_scalar(
-            "INSERT INTO concurrency_keys AS k (project_id, concurrency_key, head_run_id) \
-             VALUES ($1, $2, $3) \
-             ON CONFLICT (project_id, concurrency_key) \
-             DO UPDATE SET head_run_id = coalesce(k.head_run_id, excluded.head_run_id) RETURNING head_run_id",
-        )
-        .bind(self.project)
-        .bind(key)
-        .bind(self.run.as_str())
-        .fetch_one(&mut *conn)
-        .await
-        .map_err(failed(action))?;
+        let head: String = sqlx::query_scalar(catalog::sqlite(catalog::KEY_ENTER))
+            .bind(self.project)
+            .bind(key)
+            .bind(self.run.as_str())
+            .fetch_one(&mut *conn)
+            .await
+            .map_err(failed(action))?;
         if head == self.run.as_str() {
             return Ok(Gate::Open);
         }
         // A head that nobody has claimed yet gives way to a run of higher priority, and to one of the same priority
         // that was asked for earlier: the successor of a lost run takes its old place.
-        let gives_way = sqlx::query(
-            "UPDATE runs SET gate = iif(gate = 'open', 'key', gate) \
-             WHERE run_id = $1 AND ((gate IN ('open', 'time') AND priority < $2) \
-                OR (gate = 'open' AND priority = $2 AND ready_at > $3))",
-        )
-        .bind(head)
-        .bind(self.priority)
-        .bind(At(self.ready_at))
-        .execute(&mut *conn)
-        .await
-        .map_err(failed(action))?;
-        if gives_way.rows_affected() == 0 {
+        let displaced = sqlx::query(catalog::sqlite(catalog::KEY_DISPLACE_HEAD))
+            .bind(head)
+            .bind(self.priority)
+            .bind(SqlTime(self.ready_at))
+            .execute(&mut *conn)
+            .await
+            .map_err(failed(action))?;
+        if displaced.rows_affected() == 0 {
             return Ok(Gate::Key);
         }
-        sqlx::query(
-            "UPDATE concurrency_keys SET head_run_id = $3 WHERE project_id = $1 AND concurrency_key = $2",
-        )
-        .bind(self.project)
-        .bind(key)
-        .bind(self.run.as_str())
-        .execute(conn)
-        .await
-        .map_err(failed(action))?;
+        sqlx::query(catalog::sqlite(catalog::KEY_SET_HEAD))
+            .bind(self.project)
+            .bind(key)
+            .bind(self.run.as_str())
+            .execute(conn)
+            .await
+            .map_err(failed(action))?;
         Ok(Gate::Open)
     }
 }
@@ -117,7 +106,7 @@ pub(super) async fn ready_at(
     run: &RunId,
     action: &'static str,
 ) -> Result<Timestamp, Error> {
-    let at: At = sqlx::query_scalar("SELECT ready_at FROM runs WHERE run_id = $1")
+    let at: SqlTime = sqlx::query_scalar(catalog::sqlite(catalog::GATE_READY_AT))
         .bind(run.as_str())
         .fetch_one(conn)
         .await
@@ -131,17 +120,15 @@ pub(super) async fn open_due(
     now: Timestamp,
     action: &'static str,
 ) -> Result<(), Error> {
-    let rows = sqlx::query(
-        "SELECT run_id, concurrency_key IS NOT NULL AS keyed FROM runs \
-         WHERE gate = 'time' AND available_at <= $1 ORDER BY available_at LIMIT +$2",
-    )
-    .bind(At(now))
-    .bind(count(BATCH_MAX))
-    .fetch_all(&mut *conn)
-    .await
-    .map_err(failed(action))?;
-    let read =
-        |row: &SqliteRow| -> sqlx::Result<(RunId, bool)> { Ok((row.run_id("run_id")?, row.truth("keyed")?)) };
+    let rows = sqlx::query(catalog::sqlite(catalog::GATE_DUE))
+        .bind(SqlTime(now))
+        .bind(count(BATCH_MAX))
+        .fetch_all(&mut *conn)
+        .await
+        .map_err(failed(action))?;
+    let read = |row: &SqliteRow| -> sqlx::Result<(RunId, bool)> {
+        Ok((row.run_id("run_id")?, row.truth("has_key")?))
+    };
     let due: Vec<(RunId, bool)> =
         rows.iter().map(read).collect::<sqlx::Result<_>>().map_err(failed(action))?;
     let of = |keyed: bool| due.iter().filter(move |run| run.1 == keyed).map(|run| &run.0).collect::<Vec<_>>();
@@ -162,14 +149,12 @@ async fn set_gate(
     now: Timestamp,
     action: &'static str,
 ) -> Result<(), Error> {
-    sqlx::query(
-        "UPDATE runs SET gate = $2, updated_at = $3 WHERE run_id IN (SELECT value FROM json_each($1))",
-    )
-    .bind(json::ids(runs))
-    .bind(gate.as_str())
-    .bind(At(now))
-    .execute(conn)
-    .await
-    .map_err(failed(action))?;
+    sqlx::query(catalog::sqlite(catalog::GATE_SET))
+        .bind(json::ids(runs))
+        .bind(gate.as_str())
+        .bind(SqlTime(now))
+        .execute(conn)
+        .await
+        .map_err(failed(action))?;
     Ok(())
 }

@@ -3,14 +3,13 @@
 use super::super::Holder;
 use super::json::object_of;
 use super::{event, failed, unknown_run};
-use crate::Error;
-use crate::codec::{At, Columns};
+use crate::codec::{SqlTime, Columns};
 use crate::sqlite::Sqlite;
 use crate::tx::FromColumns;
+use crate::{Error, catalog};
 use sqlx::SqliteConnection;
-use tidemill_core::broken::Break;
 use tidemill_core::event::Level;
-use tidemill_core::limits::{CANCEL_GRACE_SECS, LEASE_SECS};
+use tidemill_core::limits::LEASE_SECS;
 use tidemill_core::run::{ChangeOutcome, Run, RunState};
 use tidemill_core::worker::RunLease;
 use tidemill_core::{Json, RunId, Timestamp};
@@ -19,11 +18,12 @@ use tidemill_core::{Json, RunId, Timestamp};
 pub(super) struct Hold {
     pub(super) status: RunState,
     pub(super) epoch: i32,
-    pub(super) claimed_by: Option<String>,
     pub(super) lease_until: Option<Timestamp>,
     pub(super) lease_secs: Option<i32>,
     pub(super) is_stalled: bool,
     pub(super) cancel_requested: bool,
+    /// Whether the caller holds the run: the fence, which is written in `conditions.sql`.
+    pub(super) is_held: bool,
 }
 
 impl FromColumns for Hold {
@@ -31,42 +31,22 @@ impl FromColumns for Hold {
         Ok(Self {
             status: row.parsed("status")?,
             epoch: row.int("epoch")?,
-            claimed_by: row.text_or_null("claimed_by")?,
             lease_until: row.time_or_null("lease_until")?,
             lease_secs: row.int_or_null("lease_secs")?,
             is_stalled: row.time_or_null("stalled_at")?.is_some(),
             cancel_requested: row.time_or_null("cancel_requested_at")?.is_some(),
+            is_held: row.truth("is_held")?,
         })
     }
 }
 
 impl Hold {
-    /// Whether the caller no longer holds the run.
-    pub(super) fn is_lost_to(&self, holder: &Holder) -> bool {
-        is_stale(self.status, self.epoch, self.claimed_by.as_deref(), holder)
-    }
-
     /// Whether a fifth of the lease is gone: events need not rewrite the run each time.
     pub(super) fn is_due_for_renewal(&self, now: Timestamp) -> bool {
         let secs = self.lease_secs.map_or(default_lease_secs(), i64::from);
         self.is_stalled
             || self.lease_until.is_some_and(|until| until < now + chrono::Duration::milliseconds(secs * 800))
     }
-}
-
-/// Whether a caller that believes this does not hold the run. What it does not know is not held against it.
-pub(super) fn is_stale(status: RunState, epoch: i32, claimed_by: Option<&str>, holder: &Holder) -> bool {
-    let other_worker = match (claimed_by, holder.worker.as_deref()) {
-        (Some(claimed_by), Some(worker)) => claimed_by != worker,
-        (Some(_) | None, None) | (None, Some(_)) => false,
-    };
-    let stale = !status.is_held() || holder.epoch.is_some_and(|known| known != epoch) || other_worker;
-    stale && !Break::NoFence.is_on()
-}
-
-/// The same for a run that was read whole.
-pub(super) fn is_run_stale(run: &Run, holder: &Holder) -> bool {
-    is_stale(run.status, run.epoch, run.claimed_by.as_deref(), holder)
 }
 
 /// Moves a claimed run to running: the named step that the first event takes.
@@ -76,19 +56,12 @@ pub(super) async fn enter_running(
     now: Timestamp,
     action: &'static str,
 ) -> Result<(), Error> {
-    // A registered worker ends the command itself, and reports it: give it the time to.
-    sqlx::query(
-        "UPDATE runs SET status = 'running', updated_at = $2, lease_until = $2 + coalesce(lease_secs, $4) * 1000000, \
-         deadline_at = $2 + (timeout_secs + iif(worker_id IS NULL, 0, $3)) * 1000000 \
-         WHERE run_id = $1 AND status = 'claimed'",
-    )
-    .bind(run.as_str())
-    .bind(At(now))
-    .bind(i64::try_from(CANCEL_GRACE_SECS).unwrap_or(i64::MAX))
-    .bind(default_lease_secs())
-    .execute(conn)
-    .await
-    .map_err(failed(action))?;
+    sqlx::query(catalog::sqlite(catalog::RUN_LEASE_START))
+        .bind(run.as_str())
+        .bind(SqlTime(now))
+        .execute(conn)
+        .await
+        .map_err(failed(action))?;
     Ok(())
 }
 
@@ -100,9 +73,9 @@ impl Sqlite {
         now: Timestamp,
         action: &'static str,
     ) -> Result<(), Error> {
-        sqlx::query("UPDATE runs SET stalled_at = $2, lease_until = NULL, updated_at = $2 WHERE run_id = $1")
+        sqlx::query(catalog::sqlite(catalog::RUN_STALL))
             .bind(run.run_id.as_str())
-            .bind(At(now))
+            .bind(SqlTime(now))
             .execute(&mut *conn)
             .await
             .map_err(failed(action))?;
@@ -113,7 +86,7 @@ impl Sqlite {
         ]);
         let message = "Run stalled: no sign of life from its worker";
         event::record_request(conn, &run.run_id, (Level::Warn, message, payload), now, action).await?;
-        sqlx::query("INSERT INTO run_notices (run_id) VALUES ($1) ON CONFLICT DO NOTHING")
+        sqlx::query(catalog::sqlite(catalog::RUN_STALL_NOTICE))
             .bind(run.run_id.as_str())
             .execute(conn)
             .await
@@ -129,8 +102,8 @@ pub(in crate::runs) async fn start(
     now: Timestamp,
 ) -> Result<ChangeOutcome, Error> {
     let action = "start a run";
-    let hold = read(conn, run, action).await?;
-    if hold.is_lost_to(holder) {
+    let hold = read(conn, run, holder, action).await?;
+    if !hold.is_held {
         event::record_refusal(conn, run, "start", hold.epoch, holder.worker.as_deref(), now, action).await?;
         return Ok(ChangeOutcome::Stale);
     }
@@ -147,8 +120,8 @@ pub(in crate::runs) async fn heartbeat(
     now: Timestamp,
 ) -> Result<RunLease, Error> {
     let action = "renew a lease";
-    let hold = read(conn, run, action).await?;
-    if hold.is_lost_to(holder) {
+    let hold = read(conn, run, holder, action).await?;
+    if !hold.is_held {
         event::record_refusal(conn, run, "heartbeat", hold.epoch, holder.worker.as_deref(), now, action)
             .await?;
         return Ok(RunLease { held: false, cancel_requested: hold.cancel_requested, lease_until: None });
@@ -177,30 +150,29 @@ pub(super) async fn renew(
     now: Timestamp,
     action: &'static str,
 ) -> Result<Option<Timestamp>, Error> {
-    let until: Option<At> = sqlx::query_scalar(
-        "UPDATE runs SET lease_until = $2 + coalesce(lease_secs, $3) * 1000000, stalled_at = NULL, \
-         lease_secs = iif($4, coalesce(lease_secs, $3), lease_secs), updated_at = $2 \
-         WHERE run_id = $1 RETURNING lease_until",
-    )
-    .bind(run.as_str())
-    .bind(At(now))
-    .bind(default_lease_secs())
-    .bind(promise == Promise::Made)
-    .fetch_one(conn)
-    .await
-    .map_err(failed(action))?;
+    let until: Option<SqlTime> = sqlx::query_scalar(catalog::sqlite(catalog::RUN_LEASE_EXTEND))
+        .bind(run.as_str())
+        .bind(SqlTime(now))
+        .bind(promise == Promise::Made)
+        .fetch_one(conn)
+        .await
+        .map_err(failed(action))?;
     Ok(until.map(|at| at.0))
 }
 
-async fn read(conn: &mut SqliteConnection, run: &RunId, action: &'static str) -> Result<Hold, Error> {
-    let row = sqlx::query(
-        "SELECT status, epoch, claimed_by, lease_until, lease_secs, stalled_at, cancel_requested_at FROM runs \
-         WHERE run_id = $1",
-    )
-    .bind(run.as_str())
-    .fetch_optional(conn)
-    .await
-    .map_err(failed(action))?;
+async fn read(
+    conn: &mut SqliteConnection,
+    run: &RunId,
+    holder: &Holder,
+    action: &'static str,
+) -> Result<Hold, Error> {
+    let row = sqlx::query(catalog::sqlite(catalog::RUN_LEASE_READ))
+        .bind(run.as_str())
+        .bind(&holder.worker)
+        .bind(holder.epoch)
+        .fetch_optional(conn)
+        .await
+        .map_err(failed(action))?;
     let row = row.ok_or_else(|| unknown_run(run))?;
     Hold::read(&row).map_err(failed(action))
 }

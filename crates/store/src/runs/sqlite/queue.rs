@@ -4,8 +4,8 @@
 use super::super::QueueOutcome;
 use super::gate::Arrival;
 use super::{failed, json, refused_with_hint};
-use crate::codec::{At, Columns as _, Doc, Words};
-use crate::{Error, RefusalCode};
+use crate::codec::{SqlTime, Columns as _, SqlJson, SqlTextList};
+use crate::{Error, RefusalCode, catalog};
 use sqlx::SqliteConnection;
 use tidemill_core::json::check_text;
 use tidemill_core::limits::{
@@ -19,27 +19,10 @@ const ACTION: &str = "queue a run";
 /// Longest timeout: a year.
 const TIMEOUT_SECS_MAX: i32 = 365 * 24 * 3_600;
 
-/// The place that is asked for, and the run that answers the request already, if there is one.
-pub(super) const LOOK: &str = "\
-    SELECT e.env_id, s.shelf_id, k.run_id, k.project_id, k.status, k.queued_at, k.request \
-      FROM environments e \
-      LEFT JOIN shelves s ON s.project_id = e.project_id AND s.labels = $3 \
-      LEFT JOIN runs k ON k.run_id = coalesce( \
-           (SELECT i.run_id FROM runs i WHERE i.project_id = $1 AND i.idempotency_key = $4), $5) \
-     WHERE e.project_id = $1 AND e.env_type = $2";
-
-const INSERT: &str = "\
-    INSERT INTO runs (run_id, project_id, env_id, git_sha, git_ref, metadata, idempotency_key, request, \
-        priority, shelf_id, concurrency_key, gate, ready_at, available_at, expires_at, timeout_secs, \
-        max_attempts, max_losses, backoff_secs, queued_at, created_at, updated_at) \
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, \
-        $9, $10, $11, $12, $13, $14, $15, $16, \
-        $17, $18, $19, $20, $20, $20)";
-
 /// Where a run goes.
 struct Place {
     env_id: String,
-    shelf_id: Option<i64>,
+    label_set_id: Option<i64>,
 }
 
 /// A run that has the key, or the id, of the request.
@@ -62,15 +45,15 @@ pub(in crate::runs) async fn queue(
     let mut labels = request.labels.clone();
     labels.sort();
     labels.dedup();
-    let labels = Words(labels);
+    let labels = SqlTextList(labels);
     let (place, earlier) = look(conn, request, run_id, &labels).await?;
     let body = request.idempotency_key.is_some().then(|| body(request, &labels.0));
     if let Some(earlier) = earlier {
         return answer(request, run_id, earlier, body.as_ref());
     }
-    let shelf_id = match place.shelf_id {
-        Some(shelf) => shelf,
-        None => make_shelf(conn, &request.project, &labels).await?,
+    let label_set_id = match place.label_set_id {
+        Some(id) => id,
+        None => insert_label_set(conn, &request.project, &labels).await?,
     };
     let arrival = Arrival {
         run: run_id,
@@ -81,7 +64,7 @@ pub(in crate::runs) async fn queue(
         available_at: request.available_at,
     };
     let gate = arrival.enter(conn, now, ACTION).await?;
-    sqlx::query(INSERT)
+    sqlx::query(catalog::sqlite(catalog::QUEUE_INSERT))
         .bind(run_id.as_str())
         .bind(&request.project)
         .bind(place.env_id)
@@ -89,19 +72,19 @@ pub(in crate::runs) async fn queue(
         .bind(&request.git_ref)
         .bind(request.metadata.to_string())
         .bind(&request.idempotency_key)
-        .bind(body.map(Doc))
+        .bind(body.map(SqlJson))
         .bind(request.priority)
-        .bind(shelf_id)
+        .bind(label_set_id)
         .bind(&request.concurrency_key)
         .bind(gate.as_str())
-        .bind(At(request.available_at.map_or(now, |at| at.max(now))))
-        .bind(request.available_at.map(At))
-        .bind(request.expires_at.map(At))
+        .bind(SqlTime(request.available_at.map_or(now, |at| at.max(now))))
+        .bind(request.available_at.map(SqlTime))
+        .bind(request.expires_at.map(SqlTime))
         .bind(request.timeout_secs)
         .bind(request.max_attempts)
         .bind(request.max_losses)
         .bind(request.backoff_secs)
-        .bind(At(now))
+        .bind(SqlTime(now))
         .execute(conn)
         .await
         .map_err(failed(ACTION))?;
@@ -135,7 +118,7 @@ fn check(request: &QueueRun) -> Result<(), Error> {
     } else if request.labels.len() > LABELS_MAX {
         (RefusalCode::BadValue, format!("a run has at most {LABELS_MAX} labels, and none of them is NULL"))
     } else if texts.into_iter().flatten().chain(&request.labels).any(String::is_empty) {
-        let rule = "git sha, git ref, keys and labels are either left out or not empty";
+        let rule = "git sha, git ref, keys and labels must not be empty";
         (RefusalCode::BadValue, rule.to_owned())
     } else if texts.into_iter().flatten().any(|text| text.len() > KEY_BYTES_MAX) {
         (RefusalCode::TooLarge, format!("git sha, git ref and keys are at most {KEY_BYTES_MAX} bytes each"))
@@ -155,9 +138,9 @@ async fn look(
     conn: &mut SqliteConnection,
     request: &QueueRun,
     run_id: &RunId,
-    labels: &Words,
+    labels: &SqlTextList,
 ) -> Result<(Place, Option<Earlier>), Error> {
-    let row = sqlx::query(LOOK)
+    let row = sqlx::query(catalog::sqlite(catalog::QUEUE_LOOKUP))
         .bind(&request.project)
         .bind(&request.env)
         .bind(labels)
@@ -168,7 +151,7 @@ async fn look(
         .map_err(failed(ACTION))?;
     let Some(row) = row else { return Err(refuse_place(conn, &request.project, &request.env).await?) };
     let read = || -> sqlx::Result<(Place, Option<Earlier>)> {
-        let place = Place { env_id: row.text("env_id")?, shelf_id: row.long_or_null("shelf_id")? };
+        let place = Place { env_id: row.text("env_id")?, label_set_id: row.long_or_null("label_set_id")? };
         let Some(found) = row.parsed_or_null("run_id")? else { return Ok((place, None)) };
         let asked = row.text_or_null("request")?.map(|_| row.json("request")).transpose()?;
         let earlier = Earlier {
@@ -203,7 +186,7 @@ fn answer(
         let holder = &earlier.run_id;
         return Err(refused_with_hint(
             RefusalCode::KeyConflict,
-            format!("idempotency key `{key}` belongs to run {holder}, which was asked for with other values"),
+            format!("idempotency key `{key}` belongs to run {holder}, which was requested with other values"),
             "Use another key for another request.",
         ));
     }
@@ -232,8 +215,8 @@ fn body(request: &QueueRun, labels: &[String]) -> Json {
     })
 }
 
-async fn make_shelf(conn: &mut SqliteConnection, project: &str, labels: &Words) -> Result<i64, Error> {
-    sqlx::query_scalar("INSERT INTO shelves (project_id, labels) VALUES ($1, $2) RETURNING shelf_id")
+async fn insert_label_set(conn: &mut SqliteConnection, project: &str, labels: &SqlTextList) -> Result<i64, Error> {
+    sqlx::query_scalar(catalog::sqlite(catalog::QUEUE_LABEL_SET_INSERT))
         .bind(project)
         .bind(labels)
         .fetch_one(conn)
@@ -243,15 +226,11 @@ async fn make_shelf(conn: &mut SqliteConnection, project: &str, labels: &Words) 
 
 /// Says which of the two does not exist: the project, or its environment.
 async fn refuse_place(conn: &mut SqliteConnection, project: &str, env: &str) -> Result<Error, Error> {
-    let names: Option<Option<String>> = sqlx::query_scalar(
-        "SELECT (SELECT group_concat(e.env_type, ', ') FROM \
-         (SELECT env_type FROM environments WHERE project_id = $1 ORDER BY env_type) e) \
-         FROM projects p WHERE p.project_id = $1",
-    )
-    .bind(project)
-    .fetch_optional(conn)
-    .await
-    .map_err(failed(ACTION))?;
+    let names: Option<Option<String>> = sqlx::query_scalar(catalog::sqlite(catalog::QUEUE_ENVIRONMENT_NAMES))
+        .bind(project)
+        .fetch_optional(conn)
+        .await
+        .map_err(failed(ACTION))?;
     Ok(match names {
         None => Error::unknown_project(project, Some(env)),
         Some(names) => refused_with_hint(

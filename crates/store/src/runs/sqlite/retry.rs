@@ -4,9 +4,9 @@ use super::super::RetryOutcome;
 use super::gate::{self, Arrival};
 use super::json::object_of;
 use super::{event, failed, run_by_id};
-use crate::codec::At;
+use crate::codec::SqlTime;
 use crate::sqlite::Sqlite;
-use crate::{Error, RefusalCode};
+use crate::{Error, RefusalCode, catalog};
 use sqlx::SqliteConnection;
 use tidemill_core::event::Level;
 use tidemill_core::retry::Successor;
@@ -15,15 +15,6 @@ use tidemill_core::{Json, RunId, Timestamp};
 use uuid::Uuid;
 
 const ACTION: &str = "retry a run";
-
-pub(super) const FOLLOW: &str = "\
-    INSERT INTO runs (run_id, project_id, env_id, lane, git_sha, git_ref, metadata, priority, \
-        shelf_id, concurrency_key, gate, ready_at, available_at, timeout_secs, attempt, failures, losses, \
-        max_attempts, max_losses, backoff_secs, retry_of, queued_at, created_at, updated_at) \
-    SELECT $2, project_id, env_id, lane, git_sha, git_ref, coalesce(input, metadata), priority, \
-           shelf_id, concurrency_key, $3, $4, $5, timeout_secs, $6, $7, $8, \
-           max_attempts, max_losses, backoff_secs, run_id, $9, $9, $9 \
-      FROM runs WHERE run_id = $1";
 
 pub(in crate::runs) async fn retry(
     conn: &mut SqliteConnection,
@@ -36,7 +27,7 @@ pub(in crate::runs) async fn retry(
     let run = run_by_id(conn, run, ACTION).await?;
     if run.lane == Lane::Graph && !with_jobs {
         // A try without jobs would wait for ever.
-        let problem = format!("run {} is a graph, and is tried again with its jobs", run.run_id);
+        let problem = format!("run {} is a graph and must be retried with its jobs", run.run_id);
         return Err(Error::refused(RefusalCode::NotRetryable, problem));
     }
     if let Some(run_id) = successor_of(conn, &run.run_id, ACTION).await? {
@@ -79,7 +70,7 @@ pub(super) async fn successor_of(
     run: &RunId,
     action: &'static str,
 ) -> Result<Option<RunId>, Error> {
-    let found: Option<String> = sqlx::query_scalar("SELECT run_id FROM runs WHERE retry_of = $1")
+    let found: Option<String> = sqlx::query_scalar(catalog::sqlite(catalog::RUN_SUCCESSOR))
         .bind(run.as_str())
         .fetch_optional(conn)
         .await
@@ -114,16 +105,16 @@ async fn queue_successor(
     };
     let entered = arrival.enter_key(conn, action).await?;
     let gate = if successor.available_at.is_some_and(|at| at > now) { Gate::Time } else { entered };
-    sqlx::query(FOLLOW)
+    sqlx::query(catalog::sqlite(catalog::RETRY_INSERT))
         .bind(run.run_id.as_str())
         .bind(next.as_str())
         .bind(gate.as_str())
-        .bind(At(ready_at))
-        .bind(successor.available_at.map(At))
+        .bind(SqlTime(ready_at))
+        .bind(successor.available_at.map(SqlTime))
         .bind(successor.attempt)
         .bind(successor.failures)
         .bind(successor.losses)
-        .bind(At(now))
+        .bind(SqlTime(now))
         .execute(conn)
         .await
         .map_err(failed(action))?;

@@ -1,0 +1,948 @@
+-- All tables.
+--
+-- Foreign keys are left out where rows are written on the hot path: each would lock the same parent row for every run
+-- of a project (ADR 9). The functions check the same. Functions and triggers are in sql/kernel.
+
+------------------------------------------------------------------------------
+-- Runs: projects, runs and their events, workers, flags, schedules
+------------------------------------------------------------------------------
+
+CREATE TABLE {ops}.projects (
+    project_id text COLLATE "C" PRIMARY KEY,
+    name       text NOT NULL,
+    repo_slug  text UNIQUE,
+    metadata   jsonb NOT NULL DEFAULT '{}',
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT project_id_is_a_name CHECK (project_id ~ '^[a-z0-9][a-z0-9-]*$')
+);
+
+CREATE TABLE {ops}.environments (
+    env_id         text COLLATE "C" PRIMARY KEY,
+    project_id     text COLLATE "C" NOT NULL REFERENCES {ops}.projects,
+    env_type       text COLLATE "C" NOT NULL,
+    branch_pattern text,
+    config         jsonb NOT NULL DEFAULT '{}',
+    created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT environment_name_is_a_name CHECK (env_type ~ '^[a-z0-9][a-z0-9-]*$'),
+    UNIQUE (project_id, env_type)
+);
+
+-- The runs of one project that require the same labels. A claim compares the first run of each label set that fits, so
+-- that runs for other workers cost it nothing (ADR 4).
+CREATE TABLE {ops}.label_sets (
+    label_set_id  integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    project_id    text COLLATE "C" NOT NULL,
+    labels        text[] NOT NULL,
+    -- Where claims start to read while old row versions cannot be removed, and until when that holds (ADR 12).
+    scan_priority integer,
+    scan_ready_at timestamptz,
+    scan_until    timestamptz,
+    UNIQUE (project_id, labels)
+) WITH (fillfactor = 50);
+
+CREATE DOMAIN {ops}.run_lane AS text COLLATE "C"
+    CONSTRAINT run_lane_is_known CHECK (VALUE = ANY ('{ops,graph,sync}'));
+CREATE DOMAIN {ops}.run_gate AS text COLLATE "C"
+    CONSTRAINT run_gate_is_known CHECK (VALUE = ANY ('{open,time,key}'));
+CREATE DOMAIN {ops}.event_kind AS text COLLATE "C"
+    CONSTRAINT event_kind_is_known CHECK (VALUE = ANY ('{log,transition,refusal,request}'));
+CREATE DOMAIN {ops}.event_level AS text COLLATE "C"
+    CONSTRAINT event_level_is_known CHECK (VALUE = ANY ('{debug,info,warn,error}'));
+
+CREATE TABLE {ops}.runs (
+    run_id              text COLLATE "C" PRIMARY KEY,
+    project_id          text COLLATE "C" NOT NULL,
+    env_id              text COLLATE "C" NOT NULL,
+    lane                {ops}.run_lane NOT NULL DEFAULT 'ops',
+    status              text COLLATE "C" NOT NULL DEFAULT 'queued',
+    gate                {ops}.run_gate DEFAULT 'open',
+    git_sha             text,
+    git_ref             text,
+    metadata            jsonb NOT NULL DEFAULT '{}',
+    -- The metadata of the request, once a report has changed it: the metadata of a successor.
+    input               jsonb,
+    idempotency_key     text COLLATE "C",
+    -- The whole request if it has an idempotency key, to compare repeated requests with.
+    request             jsonb,
+    priority            integer NOT NULL DEFAULT 0,
+    label_set_id        integer NOT NULL,
+    concurrency_key     text COLLATE "C",
+    ready_at            timestamptz NOT NULL DEFAULT clock_timestamp(),
+    available_at        timestamptz,
+    expires_at          timestamptz,
+    timeout_secs        integer,
+    attempt             integer NOT NULL DEFAULT 1,
+    failures            integer NOT NULL DEFAULT 0,
+    losses              integer NOT NULL DEFAULT 0,
+    max_attempts        integer NOT NULL DEFAULT 1,
+    max_losses          integer NOT NULL DEFAULT 3,
+    backoff_secs        integer NOT NULL DEFAULT 5,
+    retry_of            text COLLATE "C",
+    claimed_by          text COLLATE "C",
+    worker_id           uuid,
+    claim_request       text COLLATE "C",
+    epoch               integer NOT NULL DEFAULT 0,
+    lease_secs          integer,
+    lease_until         timestamptz,
+    deadline_at         timestamptz,
+    cancel_requested_at timestamptz,
+    cancel_requested_by text,
+    cancel_reason       text,
+    cancel_deadline_at  timestamptz,
+    end_cause           text COLLATE "C",
+    queued_at           timestamptz NOT NULL DEFAULT clock_timestamp(),
+    started_at          timestamptz,
+    finished_at         timestamptz,
+    created_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+    updated_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- The number of the run's last event. A statement that changes the status and raises this writes the event itself;
+    -- for other statements the triggers write it.
+    last_seq            integer NOT NULL DEFAULT 0,
+    -- When the sweeper has to examine the run, or earlier: renewing a lease leaves it unchanged, so that no index is
+    -- written, and the sweeper moves it on. Verbs set it; triggers do for plain SQL statements. A generated column or a
+    -- check would be prepared again for every statement (ADR 19).
+    attention_at        timestamptz,
+    -- When a running run went silent whose worker has promised no heartbeats. The run stays with its worker (ADR 24).
+    stalled_at          timestamptz
+) WITH (fillfactor = 75);
+
+CREATE INDEX runs_ready ON {ops}.runs (label_set_id, priority DESC, ready_at, run_id) WHERE gate = 'open';
+CREATE INDEX runs_waiting_for_key ON {ops}.runs (project_id, concurrency_key, priority DESC, ready_at, run_id)
+    WHERE gate = 'key';
+CREATE INDEX runs_delayed ON {ops}.runs (available_at) WHERE gate = 'time';
+CREATE INDEX runs_attention ON {ops}.runs (attention_at) WHERE attention_at IS NOT NULL;
+-- With claim_request, so that a repeated claim does not read all runs of its worker. Held is expressed without the
+-- status, so that the transition from claimed to running changes no index.
+CREATE INDEX runs_held ON {ops}.runs (claimed_by, claim_request) WHERE claimed_by IS NOT NULL AND finished_at IS NULL;
+CREATE UNIQUE INDEX runs_idempotency ON {ops}.runs (project_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
+CREATE UNIQUE INDEX runs_successor ON {ops}.runs (retry_of) WHERE retry_of IS NOT NULL;
+
+CREATE TABLE {ops}.run_events (
+    run_id     text COLLATE "C" NOT NULL,
+    seq        integer NOT NULL,
+    -- Consists of the run's id and the number. A trigger adds it to a plain INSERT.
+    event_id   text COLLATE "C" NOT NULL,
+    kind       {ops}.event_kind NOT NULL DEFAULT 'log',
+    level      {ops}.event_level NOT NULL,
+    message    text NOT NULL,
+    payload    jsonb NOT NULL DEFAULT '{}',
+    event_key  text COLLATE "C",
+    -- Identifies repeated appends: the key, or a digest of level, message and payload.
+    same_as    text COLLATE "C",
+    actor      text NOT NULL DEFAULT session_user,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- The transaction that wrote the event: readers of live events compare it with a snapshot. A sequence would not do:
+    -- its numbers commit in another order than they are taken. Numbers in commit order would make every commit wait
+    -- for the one before.
+    xact       bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
+    -- The environment of the run, only on its first event (seq 1): lists by environment read runs_of_env.
+    env_id     text COLLATE "C",
+    PRIMARY KEY (run_id, seq)
+);
+CREATE INDEX run_events_same ON {ops}.run_events (run_id, same_as) WHERE same_as IS NOT NULL;
+-- Events are in the table in about the order of their transactions, so a BRIN index suffices. A B-tree would cost each
+-- event a page and a lock.
+CREATE INDEX run_events_xact ON {ops}.run_events USING brin (xact) WITH (pages_per_range = 32, autosummarize = on);
+-- Runs by environment, by their first event: an event never changes and is indexed once, whereas every claim and every
+-- finish writes all indexes of a run again (ADR 19).
+CREATE INDEX runs_of_env ON {ops}.run_events (env_id, run_id) WHERE env_id IS NOT NULL;
+
+CREATE TABLE {ops}.artifacts (
+    artifact_id   text COLLATE "C" PRIMARY KEY,
+    run_id        text COLLATE "C" NOT NULL,
+    artifact_type text COLLATE "C" NOT NULL,
+    url           text NOT NULL,
+    digest        text,
+    size_bytes    bigint,
+    metadata      jsonb NOT NULL DEFAULT '{}',
+    created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    UNIQUE (run_id, artifact_type, url)
+);
+
+-- The head of a key is its only run that may be claimed, is claimed or is running. The other runs wait in line.
+CREATE TABLE {ops}.concurrency_keys (
+    project_id      text COLLATE "C" NOT NULL,
+    concurrency_key text COLLATE "C" NOT NULL,
+    head_run_id     text COLLATE "C",
+    PRIMARY KEY (project_id, concurrency_key)
+) WITH (fillfactor = 75);
+CREATE INDEX concurrency_keys_headless ON {ops}.concurrency_keys (project_id) WHERE head_run_id IS NULL;
+
+CREATE TABLE {ops}.workers (
+    worker_id   uuid PRIMARY KEY,
+    name        text COLLATE "C" NOT NULL,
+    host        text NOT NULL,
+    pid         bigint NOT NULL,
+    labels      text[] NOT NULL,
+    version     text NOT NULL,
+    started_at  timestamptz NOT NULL,
+    beat_at     timestamptz NOT NULL,
+    -- Whether the process listens for a wake-up.
+    waiting     boolean NOT NULL DEFAULT false,
+    ended_at    timestamptz,
+    end_cause   text COLLATE "C",
+    -- Whether an operator asked it to drain: it finishes its runs and gets no new ones.
+    draining    boolean NOT NULL DEFAULT false,
+    -- Runs whose lease the last heartbeat could not renew, because another transaction had locked their rows.
+    locked_runs text[],
+    CONSTRAINT worker_end_is_known CHECK (end_cause IN ('stopped', 'dead'))
+) WITH (fillfactor = 50);
+
+CREATE TABLE {ops}.flags (
+    flag     text COLLATE "C" NOT NULL,
+    scope    text COLLATE "C" NOT NULL,
+    note     text,
+    since    timestamptz NOT NULL,
+    until_at timestamptz,
+    set_by   text,
+    source   text COLLATE "C" NOT NULL DEFAULT 'manual',
+    PRIMARY KEY (flag, scope),
+    CONSTRAINT flag_is_known CHECK (flag IN ('paused', 'maintenance', 'reboot', 'probe_off')),
+    CONSTRAINT flag_source_is_known CHECK (source IN ('manual', 'probe'))
+);
+
+CREATE TABLE {ops}.schedules (
+    schedule_id  text COLLATE "C" PRIMARY KEY,
+    project_id   text COLLATE "C" NOT NULL REFERENCES {ops}.projects,
+    cron         text NOT NULL,
+    time_zone    text NOT NULL,
+    request      jsonb NOT NULL,
+    missed       text COLLATE "C" NOT NULL,
+    overlap      text COLLATE "C" NOT NULL,
+    paused_at    timestamptz,
+    paused_note  text,
+    next_fire_at timestamptz,
+    last_fire_at timestamptz,
+    last_run_id  text COLLATE "C",
+    created_at   timestamptz NOT NULL,
+    CONSTRAINT schedule_missed_is_known CHECK (missed IN ('skip', 'once', 'all')),
+    CONSTRAINT schedule_overlap_is_known CHECK (overlap IN ('allow', 'skip'))
+);
+
+-- One row per schedule and fire time, for every decision: the primary key ensures that a schedule fires once.
+CREATE TABLE {ops}.schedule_fires (
+    schedule_id text COLLATE "C" NOT NULL,
+    fire_at     timestamptz NOT NULL,
+    decision    text COLLATE "C" NOT NULL,
+    run_id      text COLLATE "C",
+    decided_at  timestamptz NOT NULL,
+    PRIMARY KEY (schedule_id, fire_at),
+    CONSTRAINT fire_decision_is_known CHECK (decision IN ('queued', 'missed', 'overlapped'))
+);
+
+-- Failed and cancelled runs, for lists. A table and not an index: an index on the status would make the transition from
+-- claimed to running write every index of the run again. record_end and triggers maintain it.
+CREATE TABLE {ops}.unsuccessful_runs (
+    status text COLLATE "C" NOT NULL,
+    run_id text COLLATE "C" NOT NULL,
+    PRIMARY KEY (status, run_id)
+);
+
+-- Commit, branch, lane and feed of runs, for lists. Every claim and every finish writes all indexes of a run again, and
+-- opens each index that it could be in. These rows are written once (ADR 22).
+CREATE TABLE {ops}.run_lookup (
+    -- lane, feed, sha or ref.
+    kind   text COLLATE "C" NOT NULL,
+    value  text COLLATE "C" NOT NULL,
+    run_id text COLLATE "C" NOT NULL,
+    PRIMARY KEY (kind, value, run_id)
+);
+
+-- Answers to requests with an idempotency key: a repeated request gets the same answer. Kept for a day.
+CREATE TABLE {ops}.request_keys (
+    -- The caller: keys of different callers are independent.
+    scope      text COLLATE "C" NOT NULL,
+    route      text COLLATE "C" NOT NULL,
+    key        text COLLATE "C" NOT NULL,
+    -- SHA-256 of the request, to detect another request with the same key.
+    body_hash  text COLLATE "C" NOT NULL,
+    answer     jsonb NOT NULL,
+    created_at timestamptz NOT NULL,
+    PRIMARY KEY (scope, route, key)
+);
+CREATE INDEX request_keys_old ON {ops}.request_keys (created_at);
+
+------------------------------------------------------------------------------
+-- Queues: leased messages
+------------------------------------------------------------------------------
+
+CREATE TABLE {ops}.queues (
+    queue          text COLLATE "C" PRIMARY KEY,
+    lock_secs      integer NOT NULL,
+    deliveries_max integer NOT NULL,
+    -- Seconds for which a completed message is remembered (deduplication window). NULL: not at all.
+    window_secs    integer,
+    expiry_secs    integer NOT NULL,
+    CONSTRAINT queue_name_is_a_name CHECK (queue ~ '^[a-z0-9][a-z0-9-]*$'),
+    CONSTRAINT queue_lock_is_positive CHECK (lock_secs > 0),
+    CONSTRAINT queue_delivers_at_least_once CHECK (deliveries_max > 0),
+    CONSTRAINT queue_window_is_positive CHECK (window_secs > 0),
+    CONSTRAINT queue_expiry_is_positive CHECK (expiry_secs > 0)
+);
+
+INSERT INTO {ops}.queues (queue, lock_secs, deliveries_max, window_secs, expiry_secs) VALUES
+    ('work-items', 120, 5, 600, 86400),
+    ('work-done', 60, 3, NULL, 86400),
+    ('consolidate', 300, 3, NULL, 86400);
+
+-- A message is one row for its whole life. A completed one stays, without its body, for the deduplication window: the
+-- primary key refuses a duplicate from any sender at any time. A second table for completed messages would cost as much
+-- to write, and a duplicate could slip between the two. No checks and no foreign keys: each would be prepared again for
+-- every statement of the hot path.
+CREATE TABLE {ops}.messages (
+    queue       text COLLATE "C" NOT NULL,
+    message_id  text COLLATE "C" NOT NULL,
+    generation  integer NOT NULL,
+    -- The group, such as a feed. Groups take turns.
+    grp         text COLLATE "C" NOT NULL,
+    state       text COLLATE "C" NOT NULL DEFAULT 'live',
+    -- NULL once the message is completed.
+    body        jsonb,
+    run_id      text COLLATE "C",
+    trace_id    text COLLATE "C",
+    enqueued_at timestamptz NOT NULL,
+    -- The position in the queue: when the message was sent or returned, plus its delay. A lock does not change it.
+    ready_at    timestamptz NOT NULL,
+    -- When the message may be received: after its delay, or when its lock expires.
+    visible_at  timestamptz NOT NULL,
+    expires_at  timestamptz NOT NULL,
+    -- The worker process that holds the message, or held it when it was completed.
+    locked_by   uuid,
+    epoch       integer NOT NULL DEFAULT 0,
+    deliveries  integer NOT NULL DEFAULT 0,
+    -- When the message was completed, or became a dead letter.
+    ended_at    timestamptz,
+    dead_reason text COLLATE "C",
+    last_error  text,
+    PRIMARY KEY (queue, message_id, generation)
+) WITH (fillfactor = 55, autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
+
+-- The only index of the hot path: waiting and locked messages, by group. Receiving and renewing change no indexed
+-- column: with free space on its page, the new row version goes there, and no index is written. The price is that a
+-- receive reads past locked messages, of which there are few.
+CREATE INDEX messages_ready ON {ops}.messages (queue, grp, ready_at) WHERE state = 'live';
+CREATE INDEX messages_dead ON {ops}.messages (queue, ended_at, message_id, generation) WHERE state = 'dead';
+
+------------------------------------------------------------------------------
+-- Syncs: feeds, partitions, pages, stones, prices. Operators know six of these tables by name: they are in {sync}
+------------------------------------------------------------------------------
+
+CREATE TABLE {ops}.feeds (
+    feed                  text COLLATE "C" PRIMARY KEY,
+    project_id            text COLLATE "C" NOT NULL REFERENCES {ops}.projects,
+    kind                  text COLLATE "C" NOT NULL,
+    endpoint              text NOT NULL,
+    username              text,
+    -- The name of an environment variable. No password is stored.
+    password_env          text,
+    rate                  integer NOT NULL,
+    settings              jsonb NOT NULL DEFAULT '{}',
+    -- The watermark: up to which time of the source the feed is consolidated.
+    last_updated_at       timestamptz,
+    last_run_id           uuid,
+    last_run_completed_at timestamptz,
+    -- The destination of the copy of the watermark, the last copied one, and the last error.
+    copy_url              text,
+    copied_updated_at     timestamptz,
+    copied_at             timestamptz,
+    copy_error            text,
+    -- The circuit breaker. circuit_rev is for compare-and-swap.
+    circuit               jsonb NOT NULL DEFAULT '{"state": "closed", "outages": 0}',
+    circuit_rev           integer NOT NULL DEFAULT 0,
+    circuit_reason        text,
+    created_at            timestamptz NOT NULL,
+    CONSTRAINT feed_is_a_name CHECK (feed ~ '^[a-z0-9][a-z0-9-]*$'),
+    CONSTRAINT feed_rate_is_not_negative CHECK (rate >= 0)
+) WITH (fillfactor = 50);
+
+CREATE TABLE {sync}.run_metadata (
+    run_id                     uuid PRIMARY KEY,
+    run_type                   text COLLATE "C" NOT NULL,
+    expected_workers           integer NOT NULL,
+    completed_workers          integer DEFAULT 0,
+    failed_workers             integer DEFAULT 0,
+    watermark_before           timestamptz,
+    watermark_after            timestamptz,
+    started_at                 timestamptz DEFAULT now(),
+    completed_at               timestamptz,
+    feed                       text COLLATE "C" NOT NULL,
+    trace_id                   text NOT NULL,
+    -- The current run of the sync: the first has the same id, its successors have their own.
+    ops_run_id                 text COLLATE "C" NOT NULL,
+    state                      text COLLATE "C" NOT NULL,
+    updated_from               timestamptz,
+    updated_to                 timestamptz NOT NULL,
+    page_size                  integer NOT NULL,
+    granularity                bigint NOT NULL,
+    predicted                  bigint NOT NULL DEFAULT 0,
+    count_calls                integer NOT NULL DEFAULT 0,
+    scan_ms                    bigint NOT NULL DEFAULT 0,
+    -- The counts of the scan by price range, for display.
+    heatmap                    jsonb NOT NULL DEFAULT '[]',
+    -- Raised whenever messages are sent again, so that old ones are recognised.
+    generation                 integer NOT NULL DEFAULT 0,
+    rules_version              integer,
+    -- Consolidate despite failed partitions; advance the watermark despite them.
+    forced                     boolean NOT NULL DEFAULT false,
+    advance                    boolean NOT NULL DEFAULT false,
+    error                      text,
+    consolidation_started_at   timestamptz,
+    consolidation_completed_at timestamptz,
+    consolidation_processed    bigint NOT NULL DEFAULT 0,
+    consolidation_errors       bigint NOT NULL DEFAULT 0,
+    consolidation_total        bigint NOT NULL DEFAULT 0,
+    deleted                    bigint NOT NULL DEFAULT 0,
+    -- Why no stones were deleted, if some would have been.
+    delete_note                text,
+    updated_at                 timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT run_type_is_known CHECK (run_type = ANY ('{full,incremental}')),
+    CONSTRAINT sync_state_is_known CHECK (state = ANY
+        ('{created,workers_running,consolidation_triggered,consolidating,completed,failed}')),
+    CONSTRAINT sync_completed_iff_at CHECK ((state = 'completed') = (completed_at IS NOT NULL))
+) WITH (fillfactor = 50);
+CREATE INDEX run_metadata_feed ON {sync}.run_metadata (feed, started_at);
+CREATE UNIQUE INDEX run_metadata_attempt ON {sync}.run_metadata (ops_run_id);
+CREATE INDEX run_metadata_live ON {sync}.run_metadata (started_at) WHERE state <> ALL ('{completed,failed}');
+
+CREATE TABLE {sync}.worker_runs (
+    id                uuid PRIMARY KEY,
+    run_id            uuid NOT NULL REFERENCES {sync}.run_metadata (run_id),
+    partition_id      text COLLATE "C" NOT NULL,
+    worker_id         text NOT NULL,
+    status            text COLLATE "C" NOT NULL,
+    records_processed integer DEFAULT 0,
+    error_message     text,
+    work_item_payload jsonb,
+    started_at        timestamptz DEFAULT now(),
+    completed_at      timestamptz,
+    UNIQUE (run_id, partition_id),
+    CONSTRAINT worker_run_status_is_known CHECK (status = ANY ('{running,completed,failed}'))
+) WITH (fillfactor = 50);
+
+CREATE TABLE {sync}.partition_progress (
+    run_id            uuid NOT NULL,
+    partition_id      text COLLATE "C" NOT NULL,
+    next_offset       integer NOT NULL DEFAULT 0,
+    completed         boolean NOT NULL DEFAULT false,
+    created_at        timestamptz DEFAULT now(),
+    updated_at        timestamptz DEFAULT now(),
+    failed            boolean NOT NULL DEFAULT false,
+    state             text COLLATE "C" NOT NULL DEFAULT 'pending',
+    price_from        bigint NOT NULL,
+    price_to          bigint NOT NULL,
+    predicted         bigint NOT NULL,
+    -- By how many records the source's list has shrunk before the offset, and how often it is read from the start.
+    shift             integer NOT NULL DEFAULT 0,
+    pass              integer NOT NULL DEFAULT 1,
+    -- The count of the source after the last page.
+    recount           bigint,
+    fetched           bigint NOT NULL DEFAULT 0,
+    stored            bigint NOT NULL DEFAULT 0,
+    changed           bigint NOT NULL DEFAULT 0,
+    rejected          bigint NOT NULL DEFAULT 0,
+    -- The offset up to which pages are consolidated, the number of their stones, and the number of rejected ones.
+    consolidated_to   integer NOT NULL DEFAULT 0,
+    consolidated      bigint NOT NULL DEFAULT 0,
+    refused           bigint NOT NULL DEFAULT 0,
+    -- Consecutive failures of the current page, and the last error.
+    faults            integer NOT NULL DEFAULT 0,
+    error             text,
+    -- Requested for a retry: read the partition again from its beginning.
+    restart           boolean NOT NULL DEFAULT false,
+    -- Read only records that were updated since. NULL: all records.
+    updated_from      timestamptz,
+    -- The gap that this partition covers.
+    gap_id            bigint,
+    first_page_at     timestamptz,
+    ended_at          timestamptz,
+    PRIMARY KEY (run_id, partition_id),
+    CONSTRAINT partition_state_is_known
+        CHECK (state = ANY ('{pending,in_progress,fetching_pages,completed,failed}')),
+    CONSTRAINT partition_completed_iff CHECK (completed = (state = 'completed')),
+    CONSTRAINT partition_failed_iff CHECK (failed = (state = 'failed')),
+    CONSTRAINT partition_is_a_range CHECK (price_from < price_to)
+) WITH (fillfactor = 40);
+
+-- One row per stored page: its counts, the stones that it contained, and the unit of consolidation.
+CREATE TABLE {ops}.pages (
+    run_id       uuid NOT NULL,
+    partition_id text COLLATE "C" NOT NULL,
+    page_offset  integer NOT NULL,
+    pass         integer NOT NULL,
+    fetched      integer NOT NULL,
+    stored       integer NOT NULL,
+    changed      integer NOT NULL,
+    page_hash    bytea NOT NULL,
+    -- Names of stones are usually UUIDs, which take less than half the space as such. One of the two columns is set.
+    stone_ids    text[],
+    stone_uuids  uuid[],
+    stored_at    timestamptz NOT NULL,
+    PRIMARY KEY (run_id, partition_id, page_offset),
+    CONSTRAINT page_has_stones CHECK ((stone_ids IS NULL) <> (stone_uuids IS NULL))
+);
+
+-- The last record of each stone from its feed. For all feeds: the name is the one that operators know.
+CREATE TABLE {sync}.raw_diamonds_nivoda (
+    feed              text COLLATE "C" NOT NULL,
+    supplier_stone_id text COLLATE "C" NOT NULL,
+    offer_id          text,
+    run_id            uuid NOT NULL,
+    payload           jsonb NOT NULL,
+    payload_hash      bytea NOT NULL,
+    source_updated_at timestamptz,
+    created_at        timestamptz NOT NULL,
+    updated_at        timestamptz NOT NULL,
+    PRIMARY KEY (feed, supplier_stone_id)
+);
+
+CREATE TABLE {sync}.diamonds (
+    feed                  text COLLATE "C" NOT NULL,
+    supplier_stone_id     text COLLATE "C" NOT NULL,
+    offer_id              text,
+    status                text COLLATE "C" NOT NULL DEFAULT 'active',
+    shape                 text NOT NULL,
+    carats                numeric(8, 2) NOT NULL,
+    color                 text,
+    clarity               text,
+    cut                   text,
+    polish                text,
+    symmetry              text,
+    fluorescence          text,
+    fancy_color           text,
+    fancy_intensity       text,
+    fancy_overtone        text,
+    lab_grown             boolean NOT NULL,
+    treated               boolean NOT NULL,
+    ratio                 real,
+    availability          text COLLATE "C" NOT NULL,
+    raw_availability      text,
+    hold_id               text,
+    feed_price_cents      bigint NOT NULL,
+    price_per_carat_cents bigint NOT NULL,
+    retail_price_cents    bigint NOT NULL,
+    markup_ratio          numeric(7, 4) NOT NULL,
+    rating                integer,
+    rule_id               bigint,
+    image_url             text,
+    video_url             text,
+    certificate_lab       text,
+    certificate_number    text,
+    certificate_url       text,
+    table_pct             real,
+    depth_pct             real,
+    length_mm             real,
+    width_mm              real,
+    depth_mm              real,
+    girdle                text,
+    culet_size            text,
+    eye_clean             boolean,
+    supplier_name         text,
+    -- The payload, mapper and rules that the row was built from. The consolidator rebuilds a row when they differ.
+    payload_hash          bytea NOT NULL,
+    mapper_version        integer NOT NULL,
+    rules_version         integer NOT NULL,
+    created_at            timestamptz NOT NULL,
+    updated_at            timestamptz NOT NULL,
+    deleted_at            timestamptz,
+    PRIMARY KEY (feed, supplier_stone_id),
+    CONSTRAINT stone_status_is_known CHECK (status = ANY ('{active,deleted}')),
+    CONSTRAINT stone_deleted_iff_at CHECK ((status = 'deleted') = (deleted_at IS NOT NULL))
+);
+
+CREATE TABLE {sync}.pricing_rules (
+    id           bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,
+    priority     integer NOT NULL DEFAULT 100,
+    feed         text COLLATE "C",
+    stone_type   text COLLATE "C",
+    lab_grown    boolean,
+    shapes       text[] NOT NULL DEFAULT '{}',
+    carat_min    numeric(8, 2),
+    carat_max    numeric(8, 2),
+    price_min    numeric(12, 2),
+    price_max    numeric(12, 2),
+    markup_ratio numeric(7, 4) NOT NULL,
+    rating       integer,
+    active       boolean NOT NULL DEFAULT true,
+    created_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    updated_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT rule_stone_type_is_known CHECK (stone_type = ANY ('{natural,lab,fancy}')),
+    CONSTRAINT rule_carats_are_a_range CHECK (carat_min <= carat_max),
+    CONSTRAINT rule_prices_are_a_range CHECK (price_min <= price_max),
+    CONSTRAINT rule_rating_is_known CHECK (rating BETWEEN 1 AND 10),
+    CONSTRAINT rule_markup_is_positive CHECK (markup_ratio > 0)
+);
+-- The default rule.
+INSERT INTO {sync}.pricing_rules (priority, markup_ratio, rating) VALUES (1000, 1.15, 5);
+
+-- Snapshots of the rules: a sync uses one snapshot, so that a change of the rules cannot mix prices.
+CREATE TABLE {ops}.rule_sets (
+    version    integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    digest     text COLLATE "C" NOT NULL UNIQUE,
+    rules      jsonb NOT NULL,
+    created_at timestamptz NOT NULL
+);
+
+-- Records that could not be stored or mapped, with the reason. Removed once the stone is in the canonical table.
+CREATE TABLE {ops}.rejected_rows (
+    feed              text COLLATE "C" NOT NULL,
+    supplier_stone_id text COLLATE "C" NOT NULL,
+    run_id            uuid NOT NULL,
+    partition_id      text COLLATE "C",
+    stage             text COLLATE "C" NOT NULL,
+    reason            text NOT NULL,
+    payload           text NOT NULL,
+    times             integer NOT NULL DEFAULT 1,
+    first_at          timestamptz NOT NULL,
+    last_at           timestamptz NOT NULL,
+    PRIMARY KEY (feed, supplier_stone_id),
+    CONSTRAINT reject_stage_is_known CHECK (stage = ANY ('{fetch,store,map,upsert}'))
+);
+
+-- Price ranges that the watermark passed without their records.
+CREATE TABLE {ops}.feed_gaps (
+    gap_id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    feed         text COLLATE "C" NOT NULL,
+    price_from   bigint NOT NULL,
+    price_to     bigint NOT NULL,
+    updated_from timestamptz,
+    updated_to   timestamptz NOT NULL,
+    -- The sync that left the gap, and the one that closed it.
+    left_by      uuid NOT NULL,
+    reason       text NOT NULL,
+    created_at   timestamptz NOT NULL,
+    closed_by    uuid,
+    closed_at    timestamptz
+);
+CREATE INDEX feed_gaps_open ON {ops}.feed_gaps (feed) WHERE closed_at IS NULL;
+
+-- Every change of a feed's watermark, by syncs and by operators.
+CREATE TABLE {ops}.watermark_changes (
+    feed       text COLLATE "C" NOT NULL,
+    changed_at timestamptz NOT NULL,
+    before_at  timestamptz,
+    after_at   timestamptz,
+    run_id     uuid,
+    by_whom    text NOT NULL,
+    note       text,
+    PRIMARY KEY (feed, changed_at)
+);
+
+------------------------------------------------------------------------------
+-- Alerts and webhooks
+------------------------------------------------------------------------------
+
+-- Alerts. Each is written in the transaction that it reports on. created_at is when it began, sent_at when it was
+-- handed to the deliveries (NULL: not yet). Alerts with the same kind and subject count on one row until it is
+-- resolved; an empty subject stands for itself.
+CREATE TABLE {ops}.alerts (
+    alert_id    bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    kind        text COLLATE "C" NOT NULL,
+    feed        text COLLATE "C",
+    run_id      text COLLATE "C",
+    message     text NOT NULL,
+    created_at  timestamptz NOT NULL,
+    sent_at     timestamptz,
+    subject     text COLLATE "C" NOT NULL DEFAULT '',
+    project_id  text COLLATE "C",
+    last_at     timestamptz,
+    times       integer NOT NULL DEFAULT 1,
+    resolved_at timestamptz
+);
+CREATE INDEX alerts_unsent ON {ops}.alerts (alert_id) WHERE sent_at IS NULL;
+CREATE UNIQUE INDEX alerts_open ON {ops}.alerts (kind, subject) WHERE resolved_at IS NULL AND subject <> '';
+CREATE INDEX alerts_project ON {ops}.alerts (project_id, alert_id);
+
+-- Runs whose end may raise or resolve an alert. Written in the transaction that ends the run.
+CREATE TABLE {ops}.run_notices (
+    run_id text COLLATE "C" PRIMARY KEY
+);
+
+CREATE TABLE {ops}.deliveries (
+    -- The same for every attempt, so that a receiver can ignore repeated ones.
+    delivery_id text COLLATE "C" PRIMARY KEY,
+    target      text COLLATE "C" NOT NULL,
+    kind        text COLLATE "C" NOT NULL,
+    grp         text COLLATE "C" NOT NULL,
+    alert_id    bigint NOT NULL,
+    -- The alert as it is sent: the same in every attempt.
+    alert       jsonb NOT NULL,
+    -- The number of further alerts of the group that this delivery covers.
+    held        integer NOT NULL DEFAULT 0,
+    attempt     integer NOT NULL DEFAULT 0,
+    due_at      timestamptz NOT NULL,
+    -- When the next attempt may start: when due, after a back-off, or when the current attempt has timed out.
+    next_at     timestamptz NOT NULL,
+    sent_at     timestamptz,
+    dead_at     timestamptz,
+    error       text,
+    created_at  timestamptz NOT NULL,
+    CONSTRAINT delivery_is_sent_or_dead CHECK (sent_at IS NULL OR dead_at IS NULL)
+);
+CREATE UNIQUE INDEX deliveries_waiting ON {ops}.deliveries (target, kind, grp)
+    WHERE attempt = 0 AND sent_at IS NULL AND dead_at IS NULL;
+CREATE INDEX deliveries_due ON {ops}.deliveries (next_at) WHERE sent_at IS NULL AND dead_at IS NULL;
+CREATE INDEX deliveries_of_group ON {ops}.deliveries (target, kind, grp, due_at);
+
+CREATE TABLE {ops}.hooks (
+    hook       text COLLATE "C" PRIMARY KEY,
+    project_id text COLLATE "C" NOT NULL REFERENCES {ops}.projects,
+    kind       text COLLATE "C" NOT NULL,
+    -- The name of an environment variable. No secret is stored.
+    secret_env text NOT NULL,
+    rules      jsonb NOT NULL,
+    paused_at  timestamptz,
+    created_at timestamptz NOT NULL,
+    CONSTRAINT hook_is_a_name CHECK (hook ~ '^[a-z0-9][a-z0-9-]*$'),
+    CONSTRAINT hook_kind_is_known CHECK (kind = ANY ('{github,generic}'))
+);
+
+------------------------------------------------------------------------------
+-- Access: tokens, browser sessions, audit log. Tokens and cookies are stored as SHA-256 only
+------------------------------------------------------------------------------
+
+CREATE TABLE {ops}.tokens (
+    token_id     uuid PRIMARY KEY,
+    name         text NOT NULL,
+    hash         text COLLATE "C" NOT NULL UNIQUE,
+    role         text COLLATE "C" NOT NULL,
+    -- NULL: all projects.
+    project_id   text COLLATE "C" REFERENCES {ops}.projects,
+    created_at   timestamptz NOT NULL,
+    created_by   text NOT NULL,
+    expires_at   timestamptz,
+    revoked_at   timestamptz,
+    revoked_by   text,
+    -- Written at most once a minute.
+    last_used_at timestamptz,
+    CONSTRAINT token_role_is_known CHECK (role IN ('viewer', 'operator', 'worker', 'agent', 'admin')),
+    CONSTRAINT token_hash_is_a_hash CHECK (hash ~ '^[0-9a-f]{64}$')
+);
+
+CREATE TABLE {ops}.sessions (
+    hash         text COLLATE "C" PRIMARY KEY,
+    -- A session is valid as long as its token.
+    token_id     uuid NOT NULL REFERENCES {ops}.tokens ON DELETE CASCADE,
+    created_at   timestamptz NOT NULL,
+    expires_at   timestamptz NOT NULL,
+    last_used_at timestamptz,
+    CONSTRAINT session_hash_is_a_hash CHECK (hash ~ '^[0-9a-f]{64}$')
+);
+CREATE INDEX sessions_of_token ON {ops}.sessions (token_id);
+CREATE INDEX sessions_by_end ON {ops}.sessions (expires_at);
+
+-- Without foreign keys: entries stay when their project or token is removed.
+CREATE TABLE {ops}.audit (
+    audit_id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at         timestamptz NOT NULL,
+    who        text NOT NULL,
+    token_id   uuid,
+    role       text COLLATE "C" NOT NULL,
+    action     text COLLATE "C" NOT NULL,
+    subject    text COLLATE "C",
+    project_id text COLLATE "C",
+    detail     jsonb NOT NULL DEFAULT '{}',
+    source     text,
+    CONSTRAINT audit_role_is_known CHECK (role IN ('viewer', 'operator', 'worker', 'agent', 'admin'))
+);
+CREATE INDEX audit_of_project ON {ops}.audit (project_id, audit_id);
+CREATE INDEX audit_by_time ON {ops}.audit (at);
+
+------------------------------------------------------------------------------
+-- Graphs: jobs and tasks, agents, pools. Only the holder of the controller lease changes the code of a job; others
+-- write columns of their own, and name the job in job_changes in the same transaction
+------------------------------------------------------------------------------
+
+CREATE TABLE {ops}.graphs (
+    run_id        text COLLATE "C" PRIMARY KEY,
+    project_id    text COLLATE "C" NOT NULL,
+    name          text,
+    workspace     text COLLATE "C" NOT NULL,
+    -- SHA-256 of the definition.
+    digest        text COLLATE "C" NOT NULL,
+    only_jobs     text[] NOT NULL DEFAULT '{}',
+    rerun_needed  boolean NOT NULL DEFAULT false,
+    submitted_by  text NOT NULL,
+    cancelled_at  timestamptz,
+    cancelled_by  text,
+    cancel_reason text,
+    created_at    timestamptz NOT NULL
+);
+CREATE INDEX graphs_of_name ON {ops}.graphs (name COLLATE "C", run_id) WHERE name IS NOT NULL;
+
+CREATE TABLE {ops}.jobs (
+    job_id       text COLLATE "C" PRIMARY KEY,
+    run_id       text COLLATE "C" NOT NULL,
+    position     integer NOT NULL,
+    project_id   text COLLATE "C" NOT NULL,
+    workspace    text COLLATE "C" NOT NULL,
+    name         text COLLATE "C" NOT NULL,
+    spec         jsonb NOT NULL,
+    requested    boolean NOT NULL,
+    reused_from  text COLLATE "C",
+    -- Columns of the spec that the controller reads often.
+    labels       text[] NOT NULL,
+    weight       integer NOT NULL,
+    pool         text COLLATE "C",
+    retries      integer NOT NULL,
+    -- Seconds of silence of the agent after which the job is lost. NULL: the job waits for its agent.
+    lost_secs    integer,
+    -- Only the controller writes these columns.
+    code         text COLLATE "C" NOT NULL DEFAULT 'created',
+    message      text,
+    errors       integer NOT NULL DEFAULT 0,
+    failures     integer NOT NULL DEFAULT 0,
+    not_before   timestamptz,
+    task_number  integer NOT NULL DEFAULT 0,
+    task_id      text COLLATE "C",
+    agent_id     uuid,
+    exit_code    integer,
+    -- Whether the cancel of its last task is not confirmed yet: until then the job uses capacity.
+    stopping     boolean NOT NULL DEFAULT false,
+    version      bigint NOT NULL DEFAULT 0,
+    created_at   timestamptz NOT NULL,
+    started_at   timestamptz,
+    ended_at     timestamptz,
+    updated_at   timestamptz NOT NULL,
+    -- Users write these columns.
+    cancelled_at timestamptz,
+    cancelled_by text,
+    UNIQUE (run_id, position),
+    UNIQUE (run_id, name),
+    CONSTRAINT job_code_is_known CHECK (code IN (
+            'created', 'paused', 'waiting_on_dependencies', 'waiting_on_workers', 'waiting_on_pool',
+            'waiting_db_maintenance', 'waiting_on_reboot', 'waiting_on_new_task', 'initiated', 'preparing',
+            'prepared', 'executing', 'error', 'executed', 'finalizing', 'finalized', 'succeeded',
+            'dependency_failed', 'nonzero_exit', 'cancelled_by_user', 'unmatched_patterns', 'job_error')),
+    CONSTRAINT job_is_over_iff_ended CHECK ((ended_at IS NOT NULL) = (code IN (
+            'succeeded', 'dependency_failed', 'nonzero_exit', 'cancelled_by_user', 'unmatched_patterns',
+            'job_error'))),
+    CONSTRAINT job_weight_is_positive CHECK (weight > 0)
+) WITH (fillfactor = 75);
+-- The controller reads all live jobs: this index contains no ended ones.
+CREATE INDEX jobs_live ON {ops}.jobs (job_id) WHERE ended_at IS NULL OR stopping;
+CREATE INDEX jobs_live_of_run ON {ops}.jobs (run_id) WHERE ended_at IS NULL OR stopping;
+CREATE INDEX jobs_latest ON {ops}.jobs (project_id, workspace, name, run_id);
+CREATE INDEX jobs_changed ON {ops}.jobs (run_id, version);
+
+CREATE TABLE {ops}.job_needs (
+    job_id text COLLATE "C" NOT NULL,
+    needs  text COLLATE "C" NOT NULL,
+    PRIMARY KEY (job_id, needs)
+);
+
+-- Jobs that the controller has to read, or whole runs that are new or cancelled. The version shows whether there was
+-- another change while it read.
+CREATE TABLE {ops}.job_changes (
+    subject text COLLATE "C" PRIMARY KEY,
+    version bigint NOT NULL
+) WITH (fillfactor = 50);
+
+-- Every change of a job's code. A trigger writes the rows.
+CREATE TABLE {ops}.job_events (
+    job_id    text COLLATE "C" NOT NULL,
+    seq       integer NOT NULL,
+    from_code text COLLATE "C" NOT NULL,
+    to_code   text COLLATE "C" NOT NULL,
+    message   text,
+    at        timestamptz NOT NULL,
+    PRIMARY KEY (job_id, seq)
+);
+
+CREATE TABLE {ops}.tasks (
+    task_id    text COLLATE "C" PRIMARY KEY,
+    job_id     text COLLATE "C" NOT NULL,
+    run_id     text COLLATE "C" NOT NULL,
+    kind       text COLLATE "C" NOT NULL,
+    number     integer NOT NULL,
+    agent_id   uuid NOT NULL,
+    cancels    text COLLATE "C",
+    -- Only the controller writes these columns.
+    active     boolean NOT NULL DEFAULT true,
+    end_cause  text COLLATE "C",
+    created_at timestamptz NOT NULL,
+    ended_at   timestamptz,
+    -- Only the agent writes these columns.
+    stage      text COLLATE "C",
+    stage_at   timestamptz,
+    result     jsonb,
+    result_at  timestamptz,
+    unknown    text[] NOT NULL DEFAULT '{}',
+    log_bytes  bigint NOT NULL DEFAULT 0,
+    CONSTRAINT task_kind_is_known CHECK (kind IN ('RUNJOB', 'CANCELJOB')),
+    CONSTRAINT task_end_is_known CHECK (end_cause IN ('taken', 'stopped', 'withdrawn', 'lost', 'forgotten')),
+    CONSTRAINT task_is_over_iff_ended CHECK (active = (ended_at IS NULL)),
+    CONSTRAINT task_cancels_iff_it_is_a_cancel CHECK ((kind = 'CANCELJOB') = (cancels IS NOT NULL)),
+    CONSTRAINT task_stage_is_known CHECK (
+        stage IN ('preparing', 'prepared', 'executing', 'error', 'executed', 'finalizing', 'finalized'))
+) WITH (fillfactor = 75);
+CREATE UNIQUE INDEX tasks_one_active ON {ops}.tasks (job_id) WHERE active AND kind = 'RUNJOB';
+CREATE INDEX tasks_of_agent ON {ops}.tasks (agent_id) WHERE active;
+CREATE INDEX tasks_of_job ON {ops}.tasks (job_id, number);
+
+CREATE TABLE {ops}.job_outputs (
+    job_id     text COLLATE "C" NOT NULL,
+    task_id    text COLLATE "C" NOT NULL,
+    name       text COLLATE "C" NOT NULL,
+    path       text COLLATE "C" NOT NULL,
+    size_bytes bigint NOT NULL,
+    sha256     text COLLATE "C" NOT NULL,
+    url        text,
+    -- The job and the agent that created the file. They differ from job_id if the result was reused.
+    made_by    text COLLATE "C" NOT NULL,
+    agent_id   uuid,
+    PRIMARY KEY (job_id, task_id, name, path)
+);
+-- The outputs that an agent made and still has.
+CREATE INDEX job_outputs_of_agent ON {ops}.job_outputs (agent_id, made_by) WHERE agent_id IS NOT NULL;
+
+CREATE TABLE {ops}.task_logs (
+    task_id text COLLATE "C" NOT NULL,
+    seq     integer NOT NULL,
+    lines   jsonb NOT NULL,
+    bytes   bigint NOT NULL,
+    at      timestamptz NOT NULL,
+    PRIMARY KEY (task_id, seq)
+);
+
+CREATE TABLE {ops}.agents (
+    agent_id      uuid PRIMARY KEY,
+    name          text NOT NULL,
+    host          text NOT NULL,
+    labels        text[] NOT NULL,
+    capacity      integer NOT NULL,
+    version       text NOT NULL,
+    project_id    text COLLATE "C",
+    -- The token with which the agent registered: no other token may speak for it.
+    token_id      uuid,
+    -- The current process of the agent: an earlier process is refused.
+    boot_id       uuid NOT NULL,
+    draining      boolean NOT NULL DEFAULT false,
+    registered_at timestamptz NOT NULL,
+    seen_at       timestamptz NOT NULL,
+    left_at       timestamptz,
+    forgotten_at  timestamptz,
+    -- SHA-256 of a secret in the agent's directory. An agent that proves it may present another token.
+    secret_hash   text COLLATE "C",
+    CONSTRAINT agent_capacity_is_positive CHECK (capacity > 0)
+) WITH (fillfactor = 50);
+
+CREATE TABLE {ops}.pools (
+    name text COLLATE "C" PRIMARY KEY,
+    size integer NOT NULL,
+    CONSTRAINT pool_size_is_not_negative CHECK (size >= 0)
+);
+INSERT INTO {ops}.pools (name, size) VALUES ('database', 4);
+
+-- The lease of the controller. A takeover raises the epoch, which fences off the previous holder. version is the last
+-- version of a job: only the holder raises it, so that it has no gaps.
+CREATE TABLE {ops}.controller_leases (
+    site     text COLLATE "C" PRIMARY KEY,
+    holder   uuid,
+    name     text,
+    epoch    bigint NOT NULL DEFAULT 0,
+    until_at timestamptz,
+    since    timestamptz,
+    version  bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 50);
+INSERT INTO {ops}.controller_leases (site) VALUES ('default');

@@ -1,1 +1,0 @@
-UPDATE {ops}.agents SET draining = $2 WHERE agent_id = $1

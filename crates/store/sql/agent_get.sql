@@ -1,4 +1,0 @@
-SELECT agent_id, name, host, labels, capacity, version, project_id, token_id, boot_id, draining,
-       registered_at, seen_at, left_at,
-       forgotten_at, secret_hash
-  FROM {ops}.agents WHERE agent_id = $1

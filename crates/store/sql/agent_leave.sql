@@ -1,1 +1,0 @@
-UPDATE {ops}.agents SET left_at = coalesce($2, {now}) WHERE agent_id = $1

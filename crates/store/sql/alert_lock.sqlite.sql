@@ -1,2 +1,0 @@
--- Differs: this is the only writer.
-SELECT $1 AS value

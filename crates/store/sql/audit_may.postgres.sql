@@ -1,2 +1,0 @@
--- Differs: SQLite has no roles.
-SELECT has_table_privilege('{ops}.audit', 'INSERT') AS value

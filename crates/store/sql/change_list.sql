@@ -1,1 +1,0 @@
-SELECT subject, version FROM {ops}.job_changes ORDER BY subject LIMIT $1

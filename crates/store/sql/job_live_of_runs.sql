@@ -1,5 +1,0 @@
-SELECT j.job_id, j.run_id, j.position, j.project_id, j.workspace, j.name, j.labels, j.weight, j.pool,
-       j.retries, j.lost_secs,
-       j.code, j.message, j.errors, j.failures, j.not_before, j.task_number, j.task_id, j.agent_id, j.exit_code,
-       j.stopping, j.created_at, j.started_at, j.ended_at, j.cancelled_at
-  FROM {ops}.jobs j WHERE j.run_id {in} $1 {ni} AND (j.ended_at IS NULL OR j.stopping)

@@ -1,1 +1,0 @@
-SELECT spec FROM {ops}.jobs WHERE job_id = $1

@@ -1,9 +1,0 @@
--- The job that says what a graph waits for: one that an agent has, else the first that could be next.
-SELECT j.job_id, j.run_id, j.position, j.project_id, j.workspace, j.name, j.requested, j.reused_from,
-       j.weight, j.pool, j.code,
-       j.message, j.errors, j.failures, j.not_before, j.task_number, j.task_id, j.agent_id, j.exit_code,
-       j.stopping,
-       j.version, j.created_at, j.started_at, j.ended_at, j.updated_at, j.cancelled_at, j.cancelled_by
-  FROM {ops}.jobs j WHERE j.run_id = $1 AND j.ended_at IS NULL
- ORDER BY CASE WHEN j.code {in} $2 {ni} THEN 0 WHEN j.code = 'waiting_on_dependencies' THEN 2 ELSE 1 END, j.position
- LIMIT 1

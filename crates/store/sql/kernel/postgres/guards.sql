@@ -1,0 +1,149 @@
+-- Changes that the database refuses from every caller: deleting a run that has not ended, changing events or the audit
+-- log, and transitions that a lifecycle does not have. Changes of runs are in run_by_hand.sql.
+
+CREATE OR REPLACE FUNCTION {ops}.refuse_run_delete()
+RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RAISE EXCEPTION 'run % is %, and only a run that has ended can be deleted', OLD.run_id, OLD.status
+        USING ERRCODE = 'TM008';
+END
+$$;
+
+CREATE OR REPLACE TRIGGER run_d_live BEFORE DELETE ON {ops}.runs
+    FOR EACH ROW WHEN (OLD.status NOT IN ({run_terminal}))
+    EXECUTE FUNCTION {ops}.refuse_run_delete();
+
+CREATE OR REPLACE FUNCTION {ops}.refuse_event_change()
+RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF TG_OP = 'DELETE' AND NOT EXISTS (SELECT FROM {ops}.runs r WHERE r.run_id = OLD.run_id) THEN
+        RETURN OLD;
+    END IF;
+    RAISE EXCEPTION 'events are append-only' USING ERRCODE = 'TM008',
+        HINT = 'Events are removed with their run when it is pruned.';
+END
+$$;
+
+CREATE OR REPLACE TRIGGER run_event_is_kept BEFORE UPDATE OR DELETE ON {ops}.run_events
+    FOR EACH ROW EXECUTE FUNCTION {ops}.refuse_event_change();
+
+CREATE OR REPLACE TRIGGER run_events_are_kept BEFORE TRUNCATE ON {ops}.run_events
+    FOR EACH STATEMENT EXECUTE FUNCTION {ops}.refuse_event_change();
+
+-- Transitions of syncs. The WHEN clauses are short, because they are prepared again for every page; a state changes
+-- only a few times in the life of a partition.
+
+CREATE OR REPLACE FUNCTION {ops}.check_sync_change()
+RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF (OLD.state, NEW.state) NOT IN ({sync_pairs}) THEN
+        RAISE EXCEPTION 'sync % is %, and cannot become %', OLD.run_id, OLD.state, NEW.state USING ERRCODE = 'TM008';
+    END IF;
+    RETURN NEW;
+END
+$$;
+
+CREATE OR REPLACE TRIGGER sync_change BEFORE UPDATE ON {sync}.run_metadata
+    FOR EACH ROW WHEN (OLD.state <> NEW.state) EXECUTE FUNCTION {ops}.check_sync_change();
+
+CREATE OR REPLACE FUNCTION {ops}.check_partition_change()
+RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF (OLD.state, NEW.state) NOT IN ({partition_pairs}) THEN
+        RAISE EXCEPTION '% of sync % is %, and cannot become %', OLD.partition_id, OLD.run_id, OLD.state, NEW.state
+            USING ERRCODE = 'TM008';
+    END IF;
+    RETURN NEW;
+END
+$$;
+
+CREATE OR REPLACE TRIGGER partition_change BEFORE UPDATE ON {sync}.partition_progress
+    FOR EACH ROW WHEN (OLD.state <> NEW.state) EXECUTE FUNCTION {ops}.check_partition_change();
+
+CREATE OR REPLACE FUNCTION {ops}.check_worker_run_change()
+RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF (OLD.status, NEW.status) NOT IN ({worker_run_pairs}) THEN
+        RAISE EXCEPTION 'the worker run of % is %, and cannot become %', OLD.partition_id, OLD.status, NEW.status
+            USING ERRCODE = 'TM008';
+    END IF;
+    RETURN NEW;
+END
+$$;
+
+CREATE OR REPLACE TRIGGER worker_run_change BEFORE UPDATE ON {sync}.worker_runs
+    FOR EACH ROW WHEN (OLD.status <> NEW.status) EXECUTE FUNCTION {ops}.check_worker_run_change();
+
+-- Audit entries never change. Pruning removes old ones.
+
+CREATE OR REPLACE FUNCTION {ops}.refuse_audit_change()
+RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RAISE EXCEPTION 'recorded entries cannot change' USING ERRCODE = 'TM008';
+END
+$$;
+
+CREATE OR REPLACE TRIGGER audit_change BEFORE UPDATE ON {ops}.audit
+    FOR EACH ROW EXECUTE FUNCTION {ops}.refuse_audit_change();
+
+-- Transitions of jobs, and the events that record them.
+
+CREATE OR REPLACE FUNCTION {ops}.check_job_change()
+RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF (OLD.code, NEW.code) NOT IN ({job_pairs}) THEN
+        RAISE EXCEPTION 'job % is %, and cannot become %', OLD.job_id, OLD.code, NEW.code USING ERRCODE = 'TM008';
+    END IF;
+    RETURN NEW;
+END
+$$;
+
+CREATE OR REPLACE TRIGGER job_change BEFORE UPDATE ON {ops}.jobs
+    FOR EACH ROW WHEN (OLD.code <> NEW.code) EXECUTE FUNCTION {ops}.check_job_change();
+
+-- An ended job keeps its outcome. Only `stopping` and the columns of a cancel request may still change.
+CREATE OR REPLACE FUNCTION {ops}.check_job_end()
+RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RAISE EXCEPTION 'job % has ended and cannot change', OLD.job_id USING ERRCODE = 'TM008';
+END
+$$;
+
+CREATE OR REPLACE TRIGGER job_end BEFORE UPDATE ON {ops}.jobs
+    FOR EACH ROW WHEN (OLD.ended_at IS NOT NULL AND OLD.code = NEW.code
+        AND (OLD.message, OLD.exit_code, OLD.task_id, OLD.ended_at, OLD.reused_from)
+            IS DISTINCT FROM (NEW.message, NEW.exit_code, NEW.task_id, NEW.ended_at, NEW.reused_from))
+    EXECUTE FUNCTION {ops}.check_job_end();
+
+CREATE OR REPLACE FUNCTION {ops}.record_job_change()
+RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO {ops}.job_events (job_id, seq, from_code, to_code, message, at)
+    VALUES (NEW.job_id,
+            (SELECT coalesce(max(e.seq), 0) + 1 FROM {ops}.job_events e WHERE e.job_id = NEW.job_id),
+            OLD.code, NEW.code, NEW.message,
+            -- A plain SQL statement may leave updated_at unchanged.
+            CASE WHEN NEW.updated_at = OLD.updated_at THEN clock_timestamp() ELSE NEW.updated_at END);
+    IF NEW.version = OLD.version THEN
+        -- A plain SQL statement made this change: the controller raises the version with each of its own, and must read
+        -- this one.
+        INSERT INTO {ops}.job_changes AS c (subject, version) VALUES (NEW.job_id, 1)
+        ON CONFLICT (subject) DO UPDATE SET version = c.version + 1;
+    END IF;
+    RETURN NULL;
+END
+$$;
+
+CREATE OR REPLACE TRIGGER job_changed AFTER UPDATE ON {ops}.jobs
+    FOR EACH ROW WHEN (OLD.code <> NEW.code) EXECUTE FUNCTION {ops}.record_job_change();
+
+-- Events of a job never change.
+CREATE OR REPLACE FUNCTION {ops}.check_job_record()
+RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RAISE EXCEPTION 'recorded entries cannot change' USING ERRCODE = 'TM008';
+END
+$$;
+
+CREATE OR REPLACE TRIGGER job_record BEFORE UPDATE ON {ops}.job_events
+    FOR EACH ROW EXECUTE FUNCTION {ops}.check_job_record();

@@ -1,0 +1,140 @@
+-- Queues a run. A repeated request with the same idempotency key returns the existing run; another request with that
+-- key is an error.
+CREATE FUNCTION {ops}.queue_run(
+    p_project_id      text,
+    p_env             text,
+    p_git_sha         text,
+    p_git_ref         text,
+    p_metadata        jsonb DEFAULT '{}'::jsonb,
+    p_idempotency_key text DEFAULT NULL,
+    p_priority        integer DEFAULT 0,
+    p_available_at    timestamptz DEFAULT NULL,
+    p_expires_at      timestamptz DEFAULT NULL,
+    p_max_attempts    integer DEFAULT {attempts_default},
+    p_max_losses      integer DEFAULT {losses_default},
+    p_backoff_secs    integer DEFAULT {backoff_secs},
+    p_timeout_secs    integer DEFAULT NULL,
+    p_concurrency_key text DEFAULT NULL,
+    p_labels          text[] DEFAULT '{}',
+    p_run_id          text DEFAULT NULL,
+    p_wake            boolean DEFAULT true,
+    p_now             timestamptz DEFAULT NULL)
+RETURNS TABLE (run_id text, status text, queued_at timestamptz, created boolean)
+LANGUAGE plpgsql {verb} AS $$
+#variable_conflict use_column
+DECLARE
+    v_now     timestamptz := coalesce(p_now, clock_timestamp());
+    v_run_id  text := coalesce(p_run_id, {ops}.new_run_id(v_now));
+    v_labels  text[] := p_labels;
+    v_request jsonb;
+    v_env_id  text;
+    v_label_set   integer;
+    v_gate    text := 'open';
+    v_found   record;
+    -- An expression is cheaper than PERFORM, which is a query.
+    v_fits    boolean := {ops}.check_request(p_metadata, p_priority, p_max_attempts, p_max_losses, p_backoff_secs,
+        p_timeout_secs, p_labels, ARRAY[p_git_sha, p_git_ref, p_idempotency_key, p_concurrency_key]);
+BEGIN
+    IF p_available_at IS NOT NULL AND NOT {ops}.is_readable_time(p_available_at) THEN
+        PERFORM {ops}.refuse_time('p_available_at', p_available_at);
+    ELSIF p_expires_at IS NOT NULL AND NOT {ops}.is_readable_time(p_expires_at) THEN
+        PERFORM {ops}.refuse_time('p_expires_at', p_expires_at);
+    ELSIF p_expires_at <= p_available_at THEN
+        RAISE EXCEPTION 'a run cannot expire before it is available' USING ERRCODE = 'TM006';
+    END IF;
+    IF cardinality(v_labels) > 1 THEN
+        v_labels := ARRAY(SELECT DISTINCT l COLLATE "C" FROM unnest(v_labels) l ORDER BY 1);
+    END IF;
+
+    SELECT e.env_id, s.label_set_id INTO v_env_id, v_label_set
+      FROM {ops}.environments e
+      LEFT JOIN {ops}.label_sets s ON s.project_id = e.project_id AND s.labels = v_labels
+     WHERE e.project_id = p_project_id AND e.env_type = p_env;
+    IF v_env_id IS NULL THEN
+        PERFORM {ops}.refuse_environment(p_project_id, p_env);
+    END IF;
+
+    IF p_idempotency_key IS NOT NULL THEN
+        v_request := jsonb_build_object('env', p_env, 'git_sha', p_git_sha, 'git_ref', p_git_ref,
+            'metadata', p_metadata, 'priority', p_priority, 'max_attempts', p_max_attempts,
+            'max_losses', p_max_losses, 'backoff_secs', p_backoff_secs, 'timeout_secs', p_timeout_secs,
+            'concurrency_key', p_concurrency_key, 'labels', v_labels,
+            -- As numbers: the text of a time depends on the session's time zone.
+            'available_at', extract(epoch FROM p_available_at), 'expires_at', extract(epoch FROM p_expires_at));
+    END IF;
+    -- Answer a repeated request before its concurrency key is entered. Without keys, the INSERT detects it.
+    IF p_idempotency_key IS NOT NULL OR (p_run_id IS NOT NULL AND p_concurrency_key IS NOT NULL) THEN
+        SELECT r.run_id, r.status, r.queued_at, r.request INTO v_found FROM {ops}.runs r
+         WHERE r.project_id = p_project_id AND r.idempotency_key = p_idempotency_key;
+        IF NOT FOUND THEN
+            SELECT r.run_id, r.status, r.queued_at, r.request INTO v_found FROM {ops}.runs r
+             WHERE r.run_id = p_run_id AND r.project_id = p_project_id;
+        END IF;
+        IF FOUND THEN
+            IF v_found.request IS DISTINCT FROM v_request THEN
+                PERFORM {ops}.refuse_key(p_idempotency_key, v_found.run_id);
+            END IF;
+            RETURN QUERY SELECT v_found.run_id, v_found.status, v_found.queued_at, false;
+            RETURN;
+        END IF;
+    END IF;
+
+    IF v_label_set IS NULL THEN
+        INSERT INTO {ops}.label_sets (project_id, labels) VALUES (p_project_id, v_labels) ON CONFLICT DO NOTHING;
+        SELECT s.label_set_id INTO v_label_set FROM {ops}.label_sets s
+         WHERE s.project_id = p_project_id AND s.labels = v_labels;
+    END IF;
+    IF p_available_at > v_now THEN
+        v_gate := 'time';
+    ELSIF p_concurrency_key IS NOT NULL THEN
+        v_gate := {ops}.enter_key(v_run_id, p_project_id, p_concurrency_key, p_priority, v_now, true);
+    END IF;
+
+    WITH queued AS (
+        INSERT INTO {ops}.runs (run_id, project_id, env_id, git_sha, git_ref, metadata, idempotency_key, request,
+            priority, label_set_id, concurrency_key, gate, ready_at, available_at, expires_at, attention_at,
+            timeout_secs, max_attempts, max_losses, backoff_secs, last_seq, queued_at, created_at, updated_at)
+        VALUES (v_run_id, p_project_id, v_env_id, p_git_sha, p_git_ref, p_metadata, p_idempotency_key, v_request,
+            p_priority, v_label_set, p_concurrency_key, v_gate, greatest(v_now, p_available_at), p_available_at,
+            p_expires_at, CASE v_gate WHEN 'time' THEN least(p_available_at, p_expires_at) ELSE p_expires_at END,
+            p_timeout_secs, p_max_attempts, p_max_losses, p_backoff_secs, 1, v_now, v_now, v_now)
+        ON CONFLICT DO NOTHING
+        RETURNING run_id)
+    INSERT INTO {ops}.run_events (run_id, seq, event_id, kind, level, message, payload, env_id, created_at)
+    SELECT q.run_id, 1, 'evt-' || substr(q.run_id, 5) || '-1', 'transition', 'info', 'Run queued',
+           '{"to": "queued"}', v_env_id, v_now
+      FROM queued q;
+
+    IF NOT FOUND THEN
+        -- The run exists: the call is repeated, or another caller with this key committed after the query above. Return
+        -- the existing run, and release the concurrency key that was entered for the new one. If both calls name the
+        -- same run id, that run keeps the key, unless it has ended or waits.
+        IF p_concurrency_key IS NOT NULL AND NOT EXISTS (
+            SELECT FROM {ops}.runs r
+             WHERE r.run_id = v_run_id AND r.project_id = p_project_id AND r.concurrency_key = p_concurrency_key
+               AND r.finished_at IS NULL AND r.gate IS DISTINCT FROM 'key' AND r.gate IS DISTINCT FROM 'time')
+        THEN
+            PERFORM {ops}.pass_key(p_project_id, p_concurrency_key, v_run_id);
+        END IF;
+        SELECT r.run_id, r.status, r.queued_at, r.request INTO v_found FROM {ops}.runs r
+         WHERE r.project_id = p_project_id
+           AND (r.idempotency_key = p_idempotency_key OR r.run_id = p_run_id);
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'run id % is taken', p_run_id USING ERRCODE = 'TM004';
+        ELSIF v_found.request IS DISTINCT FROM v_request THEN
+            PERFORM {ops}.refuse_key(p_idempotency_key, v_found.run_id);
+        END IF;
+        RETURN QUERY SELECT v_found.run_id, v_found.status, v_found.queued_at, false;
+        RETURN;
+    END IF;
+
+    IF p_wake THEN
+        PERFORM {ops}.wake();
+    END IF;
+    run_id := v_run_id;
+    status := 'queued';
+    queued_at := v_now;
+    created := true;
+    RETURN NEXT;
+END
+$$;

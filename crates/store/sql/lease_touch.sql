@@ -1,1 +1,0 @@
-UPDATE {ops}.controller_leases SET version = version WHERE site = $1

@@ -1,1 +1,0 @@
-SELECT seq, lines FROM {ops}.task_logs WHERE task_id = $1 AND seq > $2 ORDER BY seq LIMIT $3

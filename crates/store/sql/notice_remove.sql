@@ -1,1 +1,0 @@
-DELETE FROM {ops}.run_notices WHERE run_id = $1

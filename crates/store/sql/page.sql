@@ -1,0 +1,92 @@
+-- Pages of syncs, and the raw records that they bring.
+
+-- name: page_store (postgres)
+-- Stores a page in one function call. SQLite uses several statements: see page_insert and partition_advance.
+SELECT {ops}.store_page($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16,
+                        $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29)
+
+-- name: page_insert (sqlite)
+-- On PostgreSQL, store_page does this.
+INSERT INTO {ops}.pages (run_id, partition_id, page_offset, pass, fetched, stored, changed, page_hash, stone_ids,
+    stored_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, coalesce($10, {now}))
+
+-- name: page_pace (postgres)
+-- The number of stored records per interval of $3 seconds since $2.
+-- Differs: times are timestamps on PostgreSQL and microseconds on SQLite.
+SELECT least(greatest(floor(extract(epoch FROM stored_at - $2) / $3)::bigint, 0), $4 - 1) AS place,
+       sum(stored) AS stored
+  FROM {ops}.pages WHERE run_id = $1 GROUP BY 1
+
+-- name: page_pace (sqlite)
+SELECT min(max((stored_at - $2) / ($3 * 1000000), 0), $4 - 1) AS place, sum(stored) AS stored
+  FROM pages WHERE run_id = $1 GROUP BY 1
+
+-- name: page_last (postgres)
+-- Differs: names of stones that are UUIDs are stored as UUIDs on PostgreSQL. On SQLite all names are JSON.
+SELECT p.page_offset, p.page_hash, coalesce(p.stone_ids, p.stone_uuids::text[]) AS stone_ids
+  FROM {ops}.pages p
+ WHERE run_id = $1 AND partition_id = $2 AND pass = $3 AND page_offset < $4
+ ORDER BY page_offset DESC LIMIT $5
+
+-- name: page_last (sqlite)
+SELECT page_offset, page_hash, stone_ids FROM {ops}.pages
+ WHERE run_id = $1 AND partition_id = $2 AND pass = $3 AND page_offset < $4
+ ORDER BY page_offset DESC LIMIT $5
+
+-- name: page_range (postgres)
+-- Differs: names of stones that are UUIDs are stored as UUIDs on PostgreSQL. On SQLite all names are JSON.
+SELECT p.page_offset, p.page_hash, coalesce(p.stone_ids, p.stone_uuids::text[]) AS stone_ids
+  FROM {ops}.pages p
+ WHERE run_id = $1 AND partition_id = $2 AND page_offset >= $3
+ ORDER BY page_offset LIMIT $4
+
+-- name: page_range (sqlite)
+SELECT page_offset, page_hash, stone_ids FROM {ops}.pages
+ WHERE run_id = $1 AND partition_id = $2 AND page_offset >= $3
+ ORDER BY page_offset LIMIT $4
+
+-- name: page_seen (postgres)
+-- Names that begin with $4 stand for records without an id.
+-- Differs: lists are arrays on PostgreSQL and JSON on SQLite.
+WITH named AS (
+    SELECT p.pass, s.id, starts_with(s.id, $4) AS nameless
+      FROM {ops}.pages p CROSS JOIN LATERAL unnest(coalesce(p.stone_ids, p.stone_uuids::text[])) AS s (id)
+     WHERE p.run_id = $1 AND p.partition_id = $2)
+SELECT count(DISTINCT id) FILTER (WHERE NOT nameless) AS seen,
+       count(DISTINCT id) FILTER (WHERE NOT nameless AND pass = $3) AS seen_in_pass,
+       count(*) FILTER (WHERE nameless AND pass = $3) AS nameless,
+       (SELECT coalesce(sum(p.fetched), 0)::bigint FROM {ops}.pages p
+         WHERE p.run_id = $1 AND p.partition_id = $2 AND p.pass = $3) AS places
+  FROM named
+
+-- name: page_seen (sqlite)
+WITH named AS (
+    SELECT p.pass, s.value AS id, substr(s.value, 1, length($4)) = $4 AS nameless
+      FROM {ops}.pages p, json_each(p.stone_ids) s
+     WHERE p.run_id = $1 AND p.partition_id = $2)
+SELECT count(DISTINCT id) FILTER (WHERE NOT nameless) AS seen,
+       count(DISTINCT id) FILTER (WHERE NOT nameless AND pass = $3) AS seen_in_pass,
+       count(*) FILTER (WHERE nameless AND pass = $3) AS nameless,
+       (SELECT coalesce(sum(p.fetched), 0) FROM {ops}.pages p
+         WHERE p.run_id = $1 AND p.partition_id = $2 AND p.pass = $3) AS places
+  FROM named
+
+-- name: raw_upsert (postgres)
+-- An equal hash leaves the row unchanged: nothing is written for unchanged records.
+-- Differs: PostgreSQL stores a page with one statement over arrays, SQLite with one statement per row.
+INSERT INTO {sync}.raw_diamonds_nivoda AS r (feed, supplier_stone_id, offer_id, run_id, payload, payload_hash,
+    created_at, updated_at)
+SELECT $1, g.id, g.offer, $2, g.payload::jsonb, g.hash, coalesce($7, {now}), coalesce($7, {now})
+  FROM unnest($3::text[], $4::text[], $5::text[], $6::bytea[]) AS g (id, offer, payload, hash)
+ON CONFLICT (feed, supplier_stone_id) DO UPDATE SET offer_id = excluded.offer_id, run_id = excluded.run_id,
+    payload = excluded.payload, payload_hash = excluded.payload_hash, updated_at = excluded.updated_at
+ WHERE r.payload_hash <> excluded.payload_hash
+
+-- name: raw_upsert (sqlite)
+INSERT INTO {sync}.raw_diamonds_nivoda AS r (feed, supplier_stone_id, offer_id, run_id, payload, payload_hash,
+    created_at, updated_at)
+VALUES ($1, $3, $4, $2, $5, $6, $7, $7)
+ON CONFLICT (feed, supplier_stone_id) DO UPDATE SET offer_id = excluded.offer_id, run_id = excluded.run_id,
+    payload = excluded.payload, payload_hash = excluded.payload_hash, updated_at = excluded.updated_at
+ WHERE r.payload_hash <> excluded.payload_hash

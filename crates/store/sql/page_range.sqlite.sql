@@ -1,4 +1,0 @@
--- Differs: names of stones are JSON here; those that are UUIDs are kept as such there.
-SELECT page_offset, page_hash, stone_ids FROM {ops}.pages
- WHERE run_id = $1 AND partition_id = $2 AND page_offset >= $3
- ORDER BY page_offset LIMIT $4

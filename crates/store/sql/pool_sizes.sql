@@ -1,1 +1,0 @@
-SELECT name, size FROM {ops}.pools

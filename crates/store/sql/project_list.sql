@@ -1,1 +1,0 @@
-SELECT project_id, created_at FROM {ops}.projects ORDER BY project_id

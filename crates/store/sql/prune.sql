@@ -1,0 +1,162 @@
+-- Removes old rows, step by step.
+
+-- name: prune_runs
+-- Ids sort by age: the oldest come first, and no younger run is read. Runs are removed while those before them have
+-- fewer than $4 events. A run with more is removed too, and its events follow step by step.
+DELETE FROM {ops}.runs WHERE run_id IN (
+    SELECT told.run_id FROM (
+        SELECT old.run_id, sum(old.events) OVER (ORDER BY old.run_id) - old.events AS events_before
+          FROM (SELECT r.run_id, (SELECT coalesce(max(e.seq), 0) FROM {ops}.run_events e
+                                   WHERE e.run_id = r.run_id) AS events
+                  FROM {ops}.runs r
+                 WHERE r.run_id < $1 AND r.finished_at < $2 ORDER BY r.run_id LIMIT $3) old) told
+     WHERE told.events_before < $4)
+RETURNING run_id AS value
+
+-- name: prune_events
+-- Events are numbered without gaps: removes at most $2 of them, the oldest first.
+DELETE FROM {ops}.run_events
+ WHERE run_id = $1
+   AND seq < (SELECT min(e.seq) FROM {ops}.run_events e WHERE e.run_id = $1) + $2
+
+-- name: prune_left
+-- The oldest run that was removed while it still has events. Steps from run to run, not from event to event. Few runs
+-- older than the next one to remove still exist: they are unfinished, or ended recently.
+WITH RECURSIVE bound (run_id) AS (
+    SELECT coalesce((SELECT min(r.run_id) FROM {ops}.runs r WHERE r.run_id < $1 AND r.finished_at < $2), $1)
+), walk (run_id) AS (
+    SELECT (SELECT min(e.run_id) FROM {ops}.run_events e WHERE e.run_id < (SELECT b.run_id FROM bound b))
+    UNION ALL
+    SELECT (SELECT min(e.run_id) FROM {ops}.run_events e
+             WHERE e.run_id > w.run_id AND e.run_id < (SELECT b.run_id FROM bound b))
+      FROM walk w
+     WHERE w.run_id IS NOT NULL AND EXISTS (SELECT 1 FROM {ops}.runs r WHERE r.run_id = w.run_id)
+)
+SELECT w.run_id AS value FROM walk w
+ WHERE w.run_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {ops}.runs r WHERE r.run_id = w.run_id)
+ LIMIT 1
+
+-- name: prune_artifacts
+DELETE FROM {ops}.artifacts WHERE run_id = $1
+
+-- name: prune_workers
+-- The sweeper needs an ended worker as long as a run may name it.
+DELETE FROM {ops}.workers
+ WHERE ended_at < $1
+   AND NOT EXISTS (SELECT 1 FROM {ops}.runs r WHERE r.claimed_by = workers.name
+                      AND r.status IN ('claimed', 'running') AND r.finished_at IS NULL)
+
+-- name: prune_fires
+DELETE FROM {ops}.schedule_fires WHERE fire_at < $1
+
+-- name: prune_request_keys
+DELETE FROM {ops}.request_keys WHERE created_at < $1
+
+-- name: prune_pages
+DELETE FROM {ops}.pages WHERE run_id = $1
+
+-- name: prune_worker_runs
+DELETE FROM {sync}.worker_runs WHERE run_id = $1
+
+-- name: prune_partitions
+DELETE FROM {sync}.partition_progress WHERE run_id = $1
+
+-- name: prune_sync
+DELETE FROM {sync}.run_metadata WHERE run_id = $1
+
+-- name: prune_alerts
+DELETE FROM {ops}.alerts
+ WHERE alert_id IN (SELECT a.alert_id FROM {ops}.alerts a
+                     WHERE coalesce(a.last_at, a.created_at) < $1 ORDER BY a.alert_id LIMIT $2)
+
+-- name: prune_deliveries
+DELETE FROM {ops}.deliveries
+ WHERE delivery_id IN (SELECT d.delivery_id FROM {ops}.deliveries d WHERE d.created_at < $1 LIMIT $2)
+
+-- name: prune_sessions
+DELETE FROM {ops}.sessions
+ WHERE hash IN (SELECT s.hash FROM {ops}.sessions s WHERE s.expires_at <= $1 ORDER BY s.expires_at LIMIT $2)
+
+-- name: prune_tokens
+DELETE FROM {ops}.tokens
+ WHERE token_id IN (SELECT t.token_id FROM {ops}.tokens t WHERE t.revoked_at < $1 OR t.expires_at < $1 LIMIT $2)
+
+-- name: prune_audit
+DELETE FROM {ops}.audit
+ WHERE audit_id IN (SELECT a.audit_id FROM {ops}.audit a WHERE a.at < $1 ORDER BY a.at LIMIT $2)
+
+-- name: prune_graph
+DELETE FROM {ops}.graphs WHERE run_id = $1
+
+-- name: prune_left_jobs
+-- The oldest run that was removed while it still has jobs. Steps as prune_left does.
+WITH RECURSIVE bound (run_id) AS (
+    SELECT coalesce((SELECT min(r.run_id) FROM {ops}.runs r WHERE r.run_id < $1 AND r.finished_at < $2), $1)
+), walk (run_id) AS (
+    SELECT (SELECT min(j.run_id) FROM {ops}.jobs j WHERE j.run_id < (SELECT b.run_id FROM bound b))
+    UNION ALL
+    SELECT (SELECT min(j.run_id) FROM {ops}.jobs j
+             WHERE j.run_id > w.run_id AND j.run_id < (SELECT b.run_id FROM bound b))
+      FROM walk w
+     WHERE w.run_id IS NOT NULL AND EXISTS (SELECT 1 FROM {ops}.runs r WHERE r.run_id = w.run_id)
+)
+SELECT w.run_id AS value FROM walk w
+ WHERE w.run_id IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {ops}.runs r WHERE r.run_id = w.run_id)
+ LIMIT 1
+
+-- name: prune_jobs_next
+-- The next jobs of a run to remove, at most $2, while those before them have fewer than $3 output files. A job with
+-- more is removed too, as a whole: a part of its outputs cannot be reused.
+SELECT told.job_id AS value FROM (
+    SELECT part.job_id, sum(part.files) OVER (ORDER BY part.position) - part.files AS files_before
+      FROM (SELECT j.job_id, j.position, (SELECT CAST(count(*) AS integer) FROM {ops}.job_outputs o
+                                           WHERE o.job_id = j.job_id) AS files
+              FROM {ops}.jobs j WHERE j.run_id = $1 ORDER BY j.position LIMIT $2) part) told
+ WHERE told.files_before < $3
+
+-- name: prune_task_logs
+-- Removes at most $2 log chunks of the tasks of a run.
+DELETE FROM {ops}.task_logs
+ WHERE (task_id, seq) IN (SELECT l.task_id, l.seq
+                            FROM {ops}.jobs j JOIN {ops}.tasks t ON t.job_id = j.job_id
+                            JOIN {ops}.task_logs l ON l.task_id = t.task_id
+                           WHERE j.run_id = $1 LIMIT $2)
+
+-- name: prune_tasks (postgres)
+-- Differs: lists are arrays on PostgreSQL and JSON on SQLite.
+DELETE FROM {ops}.tasks WHERE job_id = ANY ($1)
+
+-- name: prune_tasks (sqlite)
+DELETE FROM {ops}.tasks WHERE job_id IN (SELECT value FROM json_each($1))
+
+-- name: prune_job_outputs (postgres)
+-- Differs: lists are arrays on PostgreSQL and JSON on SQLite.
+DELETE FROM {ops}.job_outputs WHERE job_id = ANY ($1)
+
+-- name: prune_job_outputs (sqlite)
+DELETE FROM {ops}.job_outputs WHERE job_id IN (SELECT value FROM json_each($1))
+
+-- name: prune_job_events (postgres)
+-- Differs: lists are arrays on PostgreSQL and JSON on SQLite.
+DELETE FROM {ops}.job_events WHERE job_id = ANY ($1)
+
+-- name: prune_job_events (sqlite)
+DELETE FROM {ops}.job_events WHERE job_id IN (SELECT value FROM json_each($1))
+
+-- name: prune_job_needs (postgres)
+-- Differs: lists are arrays on PostgreSQL and JSON on SQLite.
+DELETE FROM {ops}.job_needs WHERE job_id = ANY ($1)
+
+-- name: prune_job_needs (sqlite)
+DELETE FROM {ops}.job_needs WHERE job_id IN (SELECT value FROM json_each($1))
+
+-- name: prune_jobs (postgres)
+-- Differs: lists are arrays on PostgreSQL and JSON on SQLite.
+DELETE FROM {ops}.jobs WHERE job_id = ANY ($1)
+
+-- name: prune_jobs (sqlite)
+DELETE FROM {ops}.jobs WHERE job_id IN (SELECT value FROM json_each($1))
+
+-- name: prune_agents
+DELETE FROM {ops}.agents
+ WHERE seen_at < $1 AND NOT EXISTS (SELECT 1 FROM {ops}.tasks t WHERE t.agent_id = agents.agent_id AND t.active)

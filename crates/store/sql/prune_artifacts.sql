@@ -1,1 +1,0 @@
-DELETE FROM {ops}.artifacts WHERE run_id = $1

@@ -1,1 +1,0 @@
-DELETE FROM {ops}.schedule_fires WHERE fire_at < $1

@@ -1,1 +1,0 @@
-DELETE FROM {ops}.graphs WHERE run_id = $1

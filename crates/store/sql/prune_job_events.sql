@@ -1,1 +1,0 @@
-DELETE FROM {ops}.job_events WHERE job_id {in} $1 {ni}

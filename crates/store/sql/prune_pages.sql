@@ -1,1 +1,0 @@
-DELETE FROM {ops}.pages WHERE run_id = $1

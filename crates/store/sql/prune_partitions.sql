@@ -1,1 +1,0 @@
-DELETE FROM {sync}.partition_progress WHERE run_id = $1

@@ -1,1 +1,0 @@
-DELETE FROM {ops}.request_keys WHERE created_at < $1

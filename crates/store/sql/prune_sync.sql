@@ -1,1 +1,0 @@
-DELETE FROM {sync}.run_metadata WHERE run_id = $1

@@ -1,1 +1,0 @@
-DELETE FROM {ops}.tasks WHERE job_id {in} $1 {ni}

@@ -1,1 +1,0 @@
-DELETE FROM {sync}.worker_runs WHERE run_id = $1

@@ -1,1 +1,0 @@
-DELETE FROM {sync}.pricing_rules WHERE id = $1

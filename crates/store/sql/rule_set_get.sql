@@ -1,1 +1,0 @@
-SELECT rules FROM {ops}.rule_sets WHERE version = $1

@@ -1,1 +1,0 @@
-SELECT run_id AS value FROM {ops}.runs WHERE retry_of = $1

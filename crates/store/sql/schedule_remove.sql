@@ -1,1 +1,0 @@
-DELETE FROM {ops}.schedules WHERE schedule_id = $1

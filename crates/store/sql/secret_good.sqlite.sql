@@ -1,8 +1,0 @@
--- Differs: a list is JSON.
-SELECT t.hash AS value FROM {ops}.tokens t
- WHERE t.hash IN (SELECT j.value FROM json_each($1) j)
-   AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > $2)
-UNION ALL
-SELECT s.hash FROM {ops}.sessions s JOIN {ops}.tokens t ON t.token_id = s.token_id
- WHERE s.hash IN (SELECT j.value FROM json_each($1) j) AND s.expires_at > $2
-   AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > $2)

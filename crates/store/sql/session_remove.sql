@@ -1,1 +1,0 @@
-DELETE FROM {ops}.sessions WHERE hash = $1

@@ -1,1 +1,0 @@
-SELECT count(*) AS value FROM {sync}.diamonds d WHERE d.feed = $1 AND d.status = 'active'

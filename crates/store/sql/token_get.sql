@@ -1,2 +1,0 @@
-SELECT token_id, name, role, project_id, created_at, created_by, expires_at, revoked_at, revoked_by, last_used_at
-  FROM {ops}.tokens WHERE token_id = $1 AND ($2 IS NULL OR project_id = $2)

@@ -1,2 +1,0 @@
--- Differs: there is one writer at a time anyway.
-SELECT 1
