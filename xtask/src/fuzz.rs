@@ -45,7 +45,10 @@ pub(crate) fn fuzz() -> Result<()> {
         .stdin(Stdio::null())
         .status()
         .context("could not run schemathesis")?;
-    ensure!(status.success(), "the API does not match its document; fix the failures that schemathesis reports");
+    ensure!(
+        status.success(),
+        "the API does not match its document; fix the failures that schemathesis reports"
+    );
     Ok(())
 }
 

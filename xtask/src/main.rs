@@ -1,7 +1,7 @@
-//! The project's own commands: `cargo xtask test | check | generate | bench | soak | stress`.
+//! The project's own commands: `cargo xtask test | faults | check | generate | bench | soak | stress`.
 
-mod broken;
 mod check;
+mod faults;
 mod fuzz;
 mod generate;
 mod out;
@@ -20,6 +20,8 @@ Usage: cargo xtask <command>
 
   test [-- <filter and options of libtest>]
              install missing programs and run every test of the workspace
+  faults [<name>]
+             check that the tests catch each fault of faults/*.patch, or the named one
   fuzz       fuzz the API from its OpenAPI document, as `test` does
   check      check generated files, dependencies between crates, SQL files and texts
   generate   write the generated files
@@ -52,6 +54,8 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
     match arguments.as_slice() {
         ["test"] => test::test(&[]),
         ["test", "--", libtest @ ..] => test::test(libtest),
+        ["faults"] => test::faults(None),
+        ["faults", name] => test::faults(Some(name)),
         ["fuzz"] => fuzz::fuzz().map(|()| ExitCode::SUCCESS),
         ["check"] => check::check(),
         ["generate"] => generate::generate(),

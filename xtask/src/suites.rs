@@ -80,8 +80,14 @@ pub(crate) fn run(libtest: &[&str], variables: &[(&str, &str)]) -> Result<bool> 
 
 /// Builds all test binaries and returns them.
 pub(crate) fn build() -> Result<Vec<Suite>> {
-    let mut cargo = workspace::cargo()
+    build_with(workspace::cargo(), &[])
+}
+
+/// Builds the tests that the arguments select, with a cargo of the caller.
+pub(crate) fn build_with(mut cargo: Command, arguments: &[&str]) -> Result<Vec<Suite>> {
+    let mut cargo = cargo
         .args(["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"])
+        .args(arguments)
         .stdout(Stdio::piped())
         .spawn()
         .context("could not run cargo")?;

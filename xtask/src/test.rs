@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, anyhow};
 use tidemill_testkit::cluster::{Cluster, Options, SERVER_URL_VARIABLE, TEMPLATE_VARIABLE, Template};
 use tidemill_testkit::interface::at;
 
-use crate::{broken, fuzz, out, setup, suites, workspace};
+use crate::{faults, fuzz, out, setup, suites, workspace};
 
 /// Duration of each long simulation in minutes.
 const SOAK_MINUTES_VARIABLE: &str = "TIDEMILL_SOAK_MINUTES";
@@ -25,13 +25,23 @@ pub(crate) fn test(libtest: &[&str]) -> Result<ExitCode> {
         // The fuzzer always uses its whole time limit and only one core, so the faults are built beside it.
         thread::scope(|scope| {
             let fuzzed = scope.spawn(fuzz::fuzz);
-            let caught = broken::faults(&server.url);
+            let caught = faults::check(&server.url, None);
             fuzzed.join().map_err(|_| anyhow!("the fuzzer panicked"))??;
             caught
         })?;
     } else {
-        out::line("skipped fuzzing and faults because of the filter; run `cargo xtask test` without one to include them");
+        out::line(
+            "skipped fuzzing and faults because of the filter; run `cargo xtask test` without one to include them",
+        );
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Checks that the tests catch each fault, or the one called `name`.
+pub(crate) fn faults(name: Option<&str>) -> Result<ExitCode> {
+    setup::ensure_programs()?;
+    let server = Server::for_tests()?;
+    faults::check(&server.url, name)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -8,7 +8,6 @@ pub mod agent;
 pub mod alert;
 pub mod artifact;
 pub mod batch_size;
-pub mod broken;
 pub mod diagram;
 pub mod diamond;
 pub mod digest;

@@ -17,7 +17,6 @@ pub use error::{PageError, RereadReason};
 pub use pass_end::{PassEnd, RECOUNTS_MAX, ReadCounts, decide_pass_end};
 pub use progress::{Progress, page_hash};
 
-use crate::broken::Break;
 use crate::feed::FeedPage;
 use overlap::{Overlap, compare, occupied};
 
@@ -176,13 +175,12 @@ fn store(
     positions: usize,
 ) -> PageDecision {
     let next_offset = progress.next_offset + positions as u64;
-    let is_short = page.record_count() < fetch.limit as usize;
     PageDecision::Store(PageWrite {
         from_index,
         next_offset,
         shift: next_offset.cast_signed() - (fetch.offset + page.record_count() as u64).cast_signed(),
         // A short page is not the end: feeds may return fewer records than requested.
-        ends: page.is_last || (Break::ShortPageEnds.is_on() && is_short),
+        ends: page.is_last,
     })
 }
 

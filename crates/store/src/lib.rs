@@ -10,8 +10,6 @@ mod alerts;
 mod artifacts;
 mod audit_entry;
 mod backup;
-#[cfg(feature = "broken")]
-mod broken;
 mod catalog;
 mod codec;
 mod controller;

@@ -3,7 +3,7 @@
 //! PostgreSQL does all of it in one function, which is one round trip and one commit. SQLite, which has no functions
 //! and no round trips, does it statement by statement within the step.
 
-use crate::codec::{SqlTime, SqlUuid, SqlWorkerId, SqlTextList};
+use crate::codec::{SqlTextList, SqlTime, SqlUuid, SqlWorkerId};
 use crate::partitions::{Advance, Place};
 use crate::tx::{Conn, on};
 use crate::{Error, RefusalCode, Tx, catalog};

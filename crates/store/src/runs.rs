@@ -272,7 +272,6 @@ store_verb! {
     /// Renews a run's lease. See [`Tx::heartbeat`].
     heartbeat(run: RunId => &run, holder: Holder => &holder) -> RunLease
 }
-#[cfg(not(feature = "broken"))]
 store_verb! {
     /// Finishes runs. See [`Tx::finish_runs`].
     finish_runs(ends: Vec<FinishRun> => &ends, worker: Option<String> => worker.as_deref()) -> Vec<ChangeOutcome>

@@ -1,7 +1,6 @@
 //! The names of the database schemas, and the names and numbers that are put into SQL texts.
 
 use crate::sections::Sections;
-use tidemill_core::broken::Break;
 use tidemill_core::sync::SYNC_LABEL;
 use tidemill_core::{diagram, limits};
 
@@ -68,8 +67,6 @@ impl Schema {
     /// Replaces the names in braces: schemas, numbers and fragments. One pass, because every process renders some
     /// hundreds of texts when it starts.
     pub(crate) fn render(&self, text: &str) -> String {
-        #[cfg(feature = "broken")]
-        let text = &crate::broken::without_follow(text);
         let mut rendered = String::with_capacity(text.len() * 2);
         self.render_into(&mut rendered, text);
         rendered
@@ -122,8 +119,6 @@ impl Schema {
             "job_terminal" => diagram::job_terminal_sql(),
             "run_terminal" => diagram::run_terminal_sql(),
             "end_causes" => diagram::end_causes_sql(),
-            "caller_holds_run" if Break::NoFence.is_on() => "true".to_owned(),
-            "finish_allowed" if Break::NoFence.is_on() => "true".to_owned(),
             _ => match NUMBERS.iter().find(|(known, _)| *known == name) {
                 Some((_, number)) => number.to_string(),
                 None => return self.sections().fragment(name).map(Value::Fragment),

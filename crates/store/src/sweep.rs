@@ -3,8 +3,7 @@
 mod sqlite;
 
 use crate::Store;
-use crate::codec::{SqlTime, Columns};
-#[cfg(not(feature = "broken"))]
+use crate::codec::{Columns, SqlTime};
 use crate::sqlite::Boxed;
 use crate::tx::{Conn, FromColumns};
 use crate::{Error, Tx};
@@ -79,9 +78,8 @@ impl Tx<'_> {
     }
 }
 
-#[cfg(not(feature = "broken"))]
 impl Store {
-    /// Sweeps once: finds dead workers, and ends what they and others left behind. SqlTime most `limit` runs.
+    /// Sweeps once: finds dead workers, and ends what they and others left behind. At most `limit` runs.
     pub async fn sweep(
         &self,
         limit: usize,

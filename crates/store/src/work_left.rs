@@ -1,6 +1,6 @@
 //! Counts the runs that a worker could still have to execute, for workers that end when there is none.
 
-use crate::codec::{SqlTime, SqlTextList};
+use crate::codec::{SqlTextList, SqlTime};
 use crate::tx::Conn;
 use crate::{Error, Store, Tx, catalog};
 use sqlx::AssertSqlSafe;
@@ -18,7 +18,8 @@ impl Tx<'_> {
     ) -> Result<i64, Error> {
         let moment = self.moment(now);
         let failed = |source| Error::database("count the remaining work", source);
-        let (labels, projects) = (SqlTextList(labels.to_vec()), projects.map(|projects| SqlTextList(projects.to_vec())));
+        let (labels, projects) =
+            (SqlTextList(labels.to_vec()), projects.map(|projects| SqlTextList(projects.to_vec())));
         match &mut self.conn {
             Conn::Postgres(conn) => {
                 let text = self.context.schema.render("SELECT {ops}.work_left($1, $2, $3, $4)");
@@ -45,7 +46,7 @@ impl Tx<'_> {
 }
 
 impl Store {
-    /// Counts the runs that a worker with `labels` could still have to execute. SqlTime most 100, because only zero matters.
+    /// Counts the runs that a worker with `labels` could still have to execute. At most 100, because only zero matters.
     pub async fn work_left(
         &self,
         labels: Vec<String>,

@@ -1,9 +1,8 @@
-//! What a product with a fault put in must fail at; `cargo xtask test` sees to it that it does.
+//! Tests that catch faults of `faults/*.patch` and need neither the suite of a whole lane nor much time.
 //!
-//! In the ordinary build all of this holds. Built with the feature `broken`, a process has the one fault that the
-//! variable of [`tidemill_core::broken::Break`] names, and the module of that fault here must notice.
+//! `cargo xtask faults` runs them in a copy of the repository that contains the faults.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a set-up that fails ends the test")]
-#![expect(clippy::print_stdout, reason = "seeds are for whoever reads along")]
+#![expect(clippy::print_stdout, reason = "seeds are printed to reproduce a failure")]
 
 #[path = "sync_faults/changing_source.rs"]
 #[expect(dead_code, reason = "only a part of it is needed here")]
@@ -24,40 +23,10 @@ use tidemill_core::RunId;
 use tidemill_core::run::{FinalStatus, QueueRun, RunState};
 use tidemill_engine::clock::host_now;
 use tidemill_store::{FinishRun, Options, Store};
-use tidemill_testkit::conformance::finish;
 use tidemill_testkit::interface::{Fixture, Kind, at, request};
 use tidemill_testkit::proxy::{Fault, Proxy};
 
-/// No fence: a zombie's reports are taken, or break.
-mod fence {
-    use super::*;
-
-    #[tokio::test]
-    async fn f6_a_zombie_changes_nothing_on_postgres() {
-        finish::f6_a_zombie_is_refused_once_on_record_and_changes_nothing(
-            Fixture::open(Kind::Postgres).await,
-        )
-        .await;
-    }
-
-    #[tokio::test]
-    async fn f6_a_zombie_changes_nothing_on_sqlite() {
-        finish::f6_a_zombie_is_refused_once_on_record_and_changes_nothing(Fixture::open(Kind::Sqlite).await)
-            .await;
-    }
-
-    #[tokio::test]
-    async fn only_the_holder_may_write_on_postgres() {
-        finish::only_the_holder_may_write(Fixture::open(Kind::Postgres).await).await;
-    }
-
-    #[tokio::test]
-    async fn only_the_holder_may_write_on_sqlite() {
-        finish::only_the_holder_may_write(Fixture::open(Kind::Sqlite).await).await;
-    }
-}
-
-/// Count without lock: of two last partitions, the counts of the first come last.
+/// The fault `count-without-lock`.
 mod count {
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn second_last_partition_counts_the_first_on_postgres() {
@@ -65,7 +34,7 @@ mod count {
     }
 }
 
-/// Watermark = now: what changed while the sync ran is passed over.
+/// The fault `watermark-now`.
 mod watermark {
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn change_after_the_window_end_is_not_skipped_on_sqlite() {
@@ -73,7 +42,7 @@ mod watermark {
     }
 }
 
-/// Short page = end: what follows is never read.
+/// The fault `short-page-ends`.
 mod short {
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn short_page_does_not_end_the_partition_on_sqlite() {
@@ -81,7 +50,7 @@ mod short {
     }
 }
 
-/// Commit, then send: a crash between the two loses the request.
+/// The fault `commit-then-send`: a crash between the two commits loses the request.
 mod send {
     use super::*;
 
@@ -93,14 +62,14 @@ mod send {
         QueueRun { max_attempts: 2, backoff_secs: 0, ..request() }
     }
 
-    /// Checks that the request goes on, as somebody sees it who comes after the crash.
+    /// Checks that the run has a successor, as a process sees it that starts after the crash.
     async fn goes_on(stage: &Fixture, run: &RunId) {
         let successor = stage.successor(run).await;
-        assert!(successor.is_some(), "run {run} has ended, and the request with it: nobody tries again");
+        assert!(successor.is_some(), "run {run} has ended without a successor");
     }
 
-    /// Lets a call begin, and drops it as soon as others see that the run has ended: the caller is killed while its
-    /// answer is on the way.
+    /// Starts a call and drops it as soon as the end of the run is visible to others, like a caller that is killed
+    /// before it reads the response.
     async fn killed_at_the_end<T>(stage: &Fixture, run: &RunId, call: impl Future<Output = T>) {
         let mut call = pin!(call);
         let begun =
@@ -128,7 +97,7 @@ mod send {
         goes_on(&stage, &run).await;
     }
 
-    /// A store whose connections are cut before it could send anything after a commit.
+    /// Opens a store whose connections are cut before a second transaction could queue a successor.
     async fn cut_off(stage: &Fixture) -> (Store, Proxy) {
         let proxy = Proxy::in_front_of(&stage.url).await.unwrap();
         let database = stage.url.rsplit('/').next().unwrap();
@@ -142,7 +111,7 @@ mod send {
         let stage = Fixture::open(Kind::Postgres).await;
         let run = stage.running(tried_again(), "worker-001", at(0)).await.run_id;
         let (worker, _proxy) = cut_off(&stage).await;
-        // Whether it is answered does not matter: the worker is gone.
+        // The worker is gone, so its answer does not matter.
         let _ = worker.finish_runs(vec![end(&run)], None, Some(at(1))).await;
         assert_eq!(stage.status(&run).await, RunState::Failed);
         goes_on(&stage, &run).await;

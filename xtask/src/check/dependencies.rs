@@ -117,8 +117,8 @@ pub(super) fn findings(root: &Path) -> Result<Vec<Finding>> {
                 continue;
             };
             let dependency = (member.directory.as_str(), other.directory.as_str());
-            let for_tests =
-                purpose == Use::Tests && (other.directory == FOR_TESTS || ALSO_FOR_TESTS.contains(&dependency));
+            let for_tests = purpose == Use::Tests
+                && (other.directory == FOR_TESTS || ALSO_FOR_TESTS.contains(&dependency));
             if for_tests || allowed.contains(&other.directory.as_str()) {
                 continue;
             }

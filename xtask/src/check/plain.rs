@@ -22,8 +22,7 @@ use source::Text;
 const SUBJECTS_SINCE: &str = "36e2ea59b2e49fa335404c6a57fd556f6373460a";
 const SUBJECT_MAX: usize = 72;
 const NAME_MAX: usize = 70;
-const NAME_OPENINGS: [&str; 7] =
-    ["what_", "who_", "whoever_", "nobody_", "nothing_", "whatever_", "whose_"];
+const NAME_OPENINGS: [&str; 7] = ["what_", "who_", "whoever_", "nobody_", "nothing_", "whatever_", "whose_"];
 /// Files whose text is generated from texts that are checked elsewhere, or that others wrote.
 const SKIPPED: [&str; 3] = ["docs/reference/", "docs/states/", "crates/testkit/azurite/"];
 
@@ -43,7 +42,8 @@ pub(super) fn findings(root: &Path) -> Result<Vec<Finding>> {
             let is_skipped = matches!(found.text, Text::Message(_)) && is_test(&name);
             if !is_skipped {
                 let rules = prose::broken_rules(&found.text);
-                broken.extend(rules.into_iter().map(|rule| (found.line, rule, found.text.as_str().to_owned())));
+                broken
+                    .extend(rules.into_iter().map(|rule| (found.line, rule, found.text.as_str().to_owned())));
             }
         }
         if has_extension(&path, "rs") {
@@ -53,7 +53,8 @@ pub(super) fn findings(root: &Path) -> Result<Vec<Finding>> {
             }
         }
         let reported = broken.into_iter().filter(|(_, _, text)| !exceptions.covers(&name, text));
-        findings.extend(reported.map(|(line, rule, text)| Finding::new(&name, line, format!("{rule}: {text}"))));
+        findings
+            .extend(reported.map(|(line, rule, text)| Finding::new(&name, line, format!("{rule}: {text}"))));
     }
     findings.extend(subjects(root));
     findings.extend(exceptions.unused());
@@ -131,12 +132,15 @@ fn has_docs(before: &[&str]) -> bool {
 /// Commit subjects since [`SUBJECTS_SINCE`] that are too long, name no crate or open like a riddle.
 fn subjects(root: &Path) -> Vec<Finding> {
     let range = format!("{SUBJECTS_SINCE}..HEAD");
-    let log = Command::new("git").args(["log", "--no-merges", "--format=%h %s", &range]).current_dir(root).output();
+    let log =
+        Command::new("git").args(["log", "--no-merges", "--format=%h %s", &range]).current_dir(root).output();
     // An unpacked archive has no history, and a shallow clone may lack the first commit.
     let Some(log) = log.ok().filter(|log| log.status.success()) else { return Vec::new() };
     let log = String::from_utf8_lossy(&log.stdout).into_owned();
     let commits = log.lines().filter_map(|line| line.split_once(' '));
-    commits.filter_map(|(commit, subject)| Some(Finding::new("commit", 1, broken_subject(commit, subject)?))).collect()
+    commits
+        .filter_map(|(commit, subject)| Some(Finding::new("commit", 1, broken_subject(commit, subject)?)))
+        .collect()
 }
 
 fn broken_subject(commit: &str, subject: &str) -> Option<String> {
@@ -206,11 +210,17 @@ mod tests {
     fn exception_covers_its_text_and_an_unused_one_is_a_finding() {
         let root = tree(&[
             ("a.sql", "-- The shelf of a run.\n"),
-            ("xtask/plain-exceptions.txt", "# Reasons.\na.sql | The shelf of | a table of others\nb.sql | x | gone\n"),
+            (
+                "xtask/plain-exceptions.txt",
+                "# Reasons.\na.sql | The shelf of | a table of others\nb.sql | x | gone\n",
+            ),
         ]);
         let found = shown(&findings(root.path()).unwrap());
         assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].starts_with("xtask/plain-exceptions.txt:3: the exception covers no text"), "{found:?}");
+        assert!(
+            found[0].starts_with("xtask/plain-exceptions.txt:3: the exception covers no text"),
+            "{found:?}"
+        );
     }
 
     #[test]

@@ -65,7 +65,8 @@ fn rust(text: &str) -> Vec<(usize, String)> {
     }
     for (number, line) in (1..).zip(text.lines()) {
         if SILENCERS.iter().any(|silencer| line.contains(silencer)) {
-            let message = "the lint is silenced without a reason; use `#[expect(…, reason = \"…\")]`".to_owned();
+            let message =
+                "the lint is silenced without a reason; use `#[expect(…, reason = \"…\")]`".to_owned();
             findings.push((number, message));
         }
     }

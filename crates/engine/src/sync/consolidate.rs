@@ -13,7 +13,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tidemill_core::Timestamp;
 use tidemill_core::batch_size::BatchSize;
-use tidemill_core::broken::Break;
 use tidemill_core::event::Level;
 use tidemill_core::feed::RunType;
 use tidemill_core::limits::READ_BYTES_MAX;
@@ -356,7 +355,7 @@ impl ConsolidationContext {
 async fn advance(tx: &mut Tx<'_>, sync: &Sync, now: Option<Timestamp>) -> Result<Timestamp, Error> {
     let locked = tx.lock_feed(&sync.feed).await?;
     let before = locked.and_then(|feed| feed.watermark).map(|mark| mark.last_updated_at);
-    let end = if Break::WatermarkDetail.is_on() { tx.database_now(now).await? } else { sync.updated_to };
+    let end = sync.updated_to;
     let after = before.map_or(end, |before| before.max(end));
     let change = WatermarkChange {
         changed_at: end,

@@ -3,7 +3,6 @@
 use super::Syncs;
 use super::plan::record_event;
 use tidemill_core::alert::{AlertKind, feed_subject};
-use tidemill_core::broken::Break;
 use tidemill_core::event::Level;
 use tidemill_core::feed::RunType;
 use tidemill_core::message::{Consolidate, Message};
@@ -35,13 +34,8 @@ async fn decide(tx: &mut Tx<'_>, id: Uuid, now: Option<Timestamp>) -> Result<Con
     let Some(found) = tx.sync(id).await? else { return Ok(ConsolidationDecision::Wait) };
     // Locked by separate statements before the count: of two concurrent last partitions, the second waits here and
     // sees the first.
-    let found = if Break::CountWithoutLock.is_on() {
-        Some(found)
-    } else {
-        tx.lock_run(&found.ops_run_id).await?;
-        tx.lock_sync(id).await?
-    };
-    let Some(sync) = found else { return Ok(ConsolidationDecision::Wait) };
+    tx.lock_run(&found.ops_run_id).await?;
+    let Some(sync) = tx.lock_sync(id).await? else { return Ok(ConsolidationDecision::Wait) };
     let counts = tx.count_partitions(id).await?;
     tx.write_counts(id, counts, now).await?;
     if !matches!(sync.state, SyncState::Created | SyncState::WorkersRunning) {

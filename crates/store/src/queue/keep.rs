@@ -1,7 +1,7 @@
 //! What people and upkeep do with messages: look, replay, and remove what need not be remembered.
 
 use super::rows::Live;
-use crate::codec::{SqlTime, SqlTextList};
+use crate::codec::{SqlTextList, SqlTime};
 use crate::tx::on;
 use crate::{Error, Tx, catalog};
 use chrono::TimeDelta;
@@ -104,7 +104,13 @@ impl Tx<'_> {
                 "replay dead letters"
             )?;
             replayed += sent.count();
-            on!(self, catalog::MESSAGE_REPLAY_DONE, [queue, id, SqlTime(moment)], execute, "replay dead letters")?;
+            on!(
+                self,
+                catalog::MESSAGE_REPLAY_DONE,
+                [queue, id, SqlTime(moment)],
+                execute,
+                "replay dead letters"
+            )?;
         }
         Ok(replayed)
     }
@@ -150,8 +156,14 @@ impl Tx<'_> {
         now: Option<Timestamp>,
     ) -> Result<Vec<DeadLetter>, Error> {
         let moment = self.database_now(now).await?;
-        Ok(on!(self, catalog::MESSAGE_EXPIRE, [SqlTime(moment), bounded(limit)], fetch_all, "expire messages")?
-            .readable("messages", "message_id"))
+        Ok(on!(
+            self,
+            catalog::MESSAGE_EXPIRE,
+            [SqlTime(moment), bounded(limit)],
+            fetch_all,
+            "expire messages"
+        )?
+        .readable("messages", "message_id"))
     }
 
     /// Removes what need not be remembered any longer, at most as many rows of each kind and queue.

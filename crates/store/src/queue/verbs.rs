@@ -3,7 +3,7 @@
 use super::Receive;
 use super::rows::{Key, Last, Taken, Touched, delay_micros, messages_json, receipts_json};
 use crate::catalog::Statement;
-use crate::codec::{SqlTime, SqlWorkerId, SqlTextList};
+use crate::codec::{SqlTextList, SqlTime, SqlWorkerId};
 use crate::tx::{Conn, Of, on};
 use crate::{Error, RefusalCode, Tx, catalog};
 use chrono::TimeDelta;

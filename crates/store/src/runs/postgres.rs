@@ -1,7 +1,7 @@
 //! The verbs on PostgreSQL: each is one call of the function that psql users call too.
 
 use super::{CancelOutcome, ClaimRuns, FinishRun, Holder, QueueOutcome, RetryOutcome};
-use crate::codec::{SqlTime, SqlWorkerId, Columns, SqlJson, SqlTextList};
+use crate::codec::{Columns, SqlJson, SqlTextList, SqlTime, SqlWorkerId};
 use crate::tx::{Context, FromColumns};
 use crate::{Error, RefusalCode};
 use sqlx::postgres::{PgArguments, PgRow};

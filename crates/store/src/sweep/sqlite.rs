@@ -4,14 +4,13 @@
 //! silence is counted from its last beat, whoever was down meanwhile, because no server's start is known.
 
 use super::Swept;
-use crate::codec::{SqlTime, Columns as _};
+use crate::codec::{Columns as _, SqlTime};
 use crate::sqlite::Sqlite;
 use crate::{Class, Error, catalog};
 use serde_json::json;
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteRow;
 use std::collections::BTreeMap;
-use tidemill_core::broken::Break;
 use tidemill_core::retry::{self, RetryDecision};
 use tidemill_core::run::{self, EndCause, Gate, Run, RunEvent, RunState};
 use tidemill_core::{Json, RunId, Timestamp};
@@ -101,7 +100,6 @@ async fn sweep_run(
             }
             Sqlite::end_run(conn, run, (status, cause, notes), now, ACTION).await?;
             let successor = match follow {
-                RetryDecision::Successor(_) if Break::CommitThenSend.is_on() => None,
                 RetryDecision::Successor(next) => {
                     Some(Sqlite::follow_run(conn, run, &next, now, ACTION).await?)
                 }

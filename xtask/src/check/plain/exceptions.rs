@@ -36,7 +36,8 @@ impl Exceptions {
 
     /// Whether an exception names this file and a part of this text.
     pub(super) fn covers(&mut self, path: &str, text: &str) -> bool {
-        let found = self.0.iter_mut().find(|exception| exception.path == path && text.contains(&exception.text));
+        let found =
+            self.0.iter_mut().find(|exception| exception.path == path && text.contains(&exception.text));
         found.map(|exception| exception.is_used = true).is_some()
     }
 

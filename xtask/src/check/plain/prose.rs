@@ -2,8 +2,7 @@
 
 use super::source::Text;
 
-const PRONOUNS: [&str; 8] =
-    ["what", "who", "whoever", "whatever", "whose", "nobody", "nothing", "somebody"];
+const PRONOUNS: [&str; 8] = ["what", "who", "whoever", "whatever", "whose", "nobody", "nothing", "somebody"];
 const VAGUE: [&str; 13] = [
     "whoever",
     "whomever",
@@ -43,12 +42,18 @@ pub(super) fn broken_rules(text: &Text) -> Vec<String> {
     }
     let without_names = without_code(prose);
     let lower = without_names.to_lowercase();
-    broken.extend(VAGUE.into_iter().filter(|word| has_word(&lower, word)).map(|word| {
-        format!("vague word `{word}`; name the actor or the thing")
-    }));
-    broken.extend(HOUSEHOLD.into_iter().filter(|word| has_word(&lower, word)).map(|word| {
-        format!("household word `{word}`; use the standard term")
-    }));
+    broken.extend(
+        VAGUE
+            .into_iter()
+            .filter(|word| has_word(&lower, word))
+            .map(|word| format!("vague word `{word}`; name the actor or the thing")),
+    );
+    broken.extend(
+        HOUSEHOLD
+            .into_iter()
+            .filter(|word| has_word(&lower, word))
+            .map(|word| format!("household word `{word}`; use the standard term")),
+    );
     if !matches!(text, Text::Message(_)) {
         let long = sentences(&without_names).into_iter().map(words).find(|count| *count > SENTENCE_WORDS_MAX);
         broken.extend(long.map(|count| format!("a sentence of {count} words; split it")));
@@ -104,7 +109,8 @@ fn sentences(text: &str) -> Vec<&str> {
 }
 
 fn is_short_doc(text: &str) -> bool {
-    let is_plain = |character: char| character.is_alphanumeric() || matches!(character, ' ' | '-' | '_' | '.');
+    let is_plain =
+        |character: char| character.is_alphanumeric() || matches!(character, ' ' | '-' | '_' | '.');
     text.ends_with('.') && words(text) <= SHORT_DOC_WORDS && text.chars().all(is_plain)
 }
 

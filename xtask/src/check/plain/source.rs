@@ -148,7 +148,8 @@ fn messages(text: &str) -> Vec<Found> {
             }
             b'"' => {
                 let end = string_end(bytes, at + 1);
-                let literal = text[at + 1..end].replace("\\n", " ").replace("\\\n", " ").replace("\\\"", "\"");
+                let literal =
+                    text[at + 1..end].replace("\\n", " ").replace("\\\n", " ").replace("\\\"", "\"");
                 found.push(Found { line, text: Text::Message(squeeze(&literal)) });
                 end + 1
             }
@@ -184,7 +185,9 @@ fn string_end(bytes: &[u8], start: usize) -> usize {
 /// The end of a character literal; a lifetime ends after its quote.
 fn char_end(bytes: &[u8], at: usize) -> usize {
     match bytes.get(at + 1) {
-        Some(b'\\') => bytes[at + 3..].iter().position(|byte| *byte == b'\'').map_or(bytes.len(), |end| at + end + 4),
+        Some(b'\\') => {
+            bytes[at + 3..].iter().position(|byte| *byte == b'\'').map_or(bytes.len(), |end| at + end + 4)
+        }
         Some(_) if bytes.get(at + 2) == Some(&b'\'') => at + 3,
         _ => at + 1,
     }

@@ -63,7 +63,8 @@ async fn cancel_graph(
     reason: Option<&str>,
     now: Timestamp,
 ) -> Result<(), Error> {
-    let jobs = sqlx::query(catalog::sqlite(catalog::CANCEL_JOBS)).bind(run.as_str()).bind(SqlTime(now)).bind(by);
+    let jobs =
+        sqlx::query(catalog::sqlite(catalog::CANCEL_JOBS)).bind(run.as_str()).bind(SqlTime(now)).bind(by);
     let cancelled = jobs.execute(&mut *conn).await.map_err(failed(ACTION))?;
     if cancelled.rows_affected() == 0 {
         return Ok(());

@@ -2,7 +2,7 @@
 
 use super::super::ClaimRuns;
 use super::{count, failed, gate, refused_with_hint};
-use crate::codec::{SqlTime, SqlWorkerId, Columns as _, SqlTextList};
+use crate::codec::{Columns as _, SqlTextList, SqlTime, SqlWorkerId};
 use crate::tx::FromColumns as _;
 use crate::{Error, RefusalCode, catalog};
 use sqlx::SqliteConnection;

@@ -8,7 +8,7 @@ use super::super::Holder;
 use super::hold::{self, Hold};
 use super::json::{list, object_of};
 use super::{failed, unknown_run};
-use crate::codec::{SqlTime, Columns as _};
+use crate::codec::{Columns as _, SqlTime};
 use crate::tx::FromColumns as _;
 use crate::{Error, RefusalCode, catalog};
 use serde_json::json;

@@ -3,7 +3,7 @@
 
 use super::super::FinishRun;
 use super::{artifact, event, failed, json, refused_with_hint, unknown_run};
-use crate::codec::{SqlTime, Columns as _};
+use crate::codec::{Columns as _, SqlTime};
 use crate::sqlite::Sqlite;
 use crate::tx::Of;
 use crate::{Error, RefusalCode, catalog};
@@ -11,7 +11,6 @@ use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteRow;
 use std::collections::{HashMap, HashSet};
 use tidemill_core::artifact::NewArtifact;
-use tidemill_core::broken::Break;
 use tidemill_core::limits::METADATA_BYTES_MAX;
 use tidemill_core::retry::{self, RetryDecision};
 use tidemill_core::run::{ChangeOutcome, EndCause, FinalStatus, Lane, Run, RunState};
@@ -239,9 +238,7 @@ async fn after(conn: &mut SqliteConnection, run: &Run, now: Timestamp) -> Result
         artifact::put(conn, &run.run_id, &artifact, now, ACTION).await?;
     }
     let cause = run.end_cause.unwrap_or(EndCause::Reported);
-    if let RetryDecision::Successor(successor) = retry::decide_retry(run, run.status, cause, now)
-        && !Break::CommitThenSend.is_on()
-    {
+    if let RetryDecision::Successor(successor) = retry::decide_retry(run, run.status, cause, now) {
         Sqlite::follow_run(conn, run, &successor, now, ACTION).await?;
     }
     Ok(())

@@ -5,7 +5,7 @@
 //! to step over, which is why PostgreSQL has such keys and a sweep for them.
 
 use super::{count, failed, json};
-use crate::codec::{SqlTime, Columns as _};
+use crate::codec::{Columns as _, SqlTime};
 use crate::sqlite::Sqlite;
 use crate::{Error, catalog};
 use sqlx::SqliteConnection;

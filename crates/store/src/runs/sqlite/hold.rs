@@ -3,7 +3,7 @@
 use super::super::Holder;
 use super::json::object_of;
 use super::{event, failed, unknown_run};
-use crate::codec::{SqlTime, Columns};
+use crate::codec::{Columns, SqlTime};
 use crate::sqlite::Sqlite;
 use crate::tx::FromColumns;
 use crate::{Error, catalog};

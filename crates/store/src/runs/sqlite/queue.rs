@@ -4,7 +4,7 @@
 use super::super::QueueOutcome;
 use super::gate::Arrival;
 use super::{failed, json, refused_with_hint};
-use crate::codec::{SqlTime, Columns as _, SqlJson, SqlTextList};
+use crate::codec::{Columns as _, SqlJson, SqlTextList, SqlTime};
 use crate::{Error, RefusalCode, catalog};
 use sqlx::SqliteConnection;
 use tidemill_core::json::check_text;
@@ -215,7 +215,11 @@ fn body(request: &QueueRun, labels: &[String]) -> Json {
     })
 }
 
-async fn insert_label_set(conn: &mut SqliteConnection, project: &str, labels: &SqlTextList) -> Result<i64, Error> {
+async fn insert_label_set(
+    conn: &mut SqliteConnection,
+    project: &str,
+    labels: &SqlTextList,
+) -> Result<i64, Error> {
     sqlx::query_scalar(catalog::sqlite(catalog::QUEUE_LABEL_SET_INSERT))
         .bind(project)
         .bind(labels)
