@@ -19,7 +19,6 @@ use crate::{generate, out, workspace};
 pub(crate) struct Finding {
     /// Relative to the root of the repository.
     path: String,
-    /// Starts at 1.
     line: usize,
     /// States the problem and the remedy.
     message: String,

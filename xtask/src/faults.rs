@@ -59,7 +59,7 @@ pub(crate) fn check(server_url: &str, only: Option<&str>) -> Result<()> {
 fn build(tree: &Path, targets: &BTreeSet<&str>) -> Result<BTreeMap<String, Suite>> {
     let mut command = workspace::cargo();
     command.current_dir(tree).env("CARGO_TARGET_DIR", workspace::target()?);
-    // Only the crates of the workspace have debug information, and nobody reads that of the copy.
+    // Only the crates of the workspace have debug information, and the copy needs none.
     command.env("CARGO_PROFILE_DEV_DEBUG", "0");
     let arguments: Vec<&str> = targets.iter().flat_map(|target| ["--test", target]).collect();
     let suites = suites::build_with(command, &arguments).context(

@@ -1,7 +1,7 @@
 //! Fuzzes the API from its OpenAPI document: no response of 500 or more, and none that the document does not describe.
 //!
-//! The fuzzer is schemathesis, in a virtual environment below `target/` with pinned packages. Its seed and the number of
-//! examples are fixed, so that runs take the same time and findings can be reproduced.
+//! The fuzzer is schemathesis, in a virtual environment below `target/` with pinned packages. Its seed and the number
+//! of examples are fixed, so that runs take the same time and findings can be reproduced.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};

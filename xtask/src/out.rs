@@ -1,8 +1,8 @@
-//! What people read: the one place of this program that prints, always to standard error.
+//! Output of this program, always to standard error.
 
 use std::fmt::Display;
 
-/// Prints one line.
+/// Prints one line to standard error.
 pub(crate) fn line(text: impl Display) {
     eprintln!("{text}");
 }

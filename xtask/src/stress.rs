@@ -1,7 +1,7 @@
 //! `stress`: runs time-dependent tests repeatedly on a busy machine.
 //!
-//! A test that assumes that something has already happened passes on a quiet machine. Here it must pass repeatedly beside
-//! processes that use every core. The tests are found by their sources, so there is no list to maintain.
+//! A test that assumes that something has already happened passes on a quiet machine. Here it must pass repeatedly
+//! beside processes that use every core. The tests are found by their sources, so there is no list to maintain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

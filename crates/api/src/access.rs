@@ -1,4 +1,4 @@
-//! Authentication and authorization.
+//! Authentication of callers, and authorization of their requests.
 //!
 //! A caller sends a token in a header, or the cookie of a session that was opened with a token. The token determines
 //! the caller's role and the project that it sees. Changes made by people are written to the audit log in the same
@@ -63,7 +63,7 @@ pub struct AuthContext {
     pub source: Option<IpAddr>,
 }
 
-/// Browser session.
+/// The session of a signed-in browser.
 #[derive(Debug, Clone)]
 pub struct BrowserSession {
     /// Value of the session cookie.
@@ -85,7 +85,7 @@ impl<S: Sync> FromRequestParts<S> for AuthContext {
     }
 }
 
-/// Authenticated caller.
+/// The authenticated caller of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     /// Name for the audit log.

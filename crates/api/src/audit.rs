@@ -1,4 +1,4 @@
-//! The audit log.
+//! The endpoint that lists the audit log.
 
 use crate::access::Caller;
 use crate::app::App;

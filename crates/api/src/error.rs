@@ -16,7 +16,7 @@ use tidemill_wire::{FieldError, Problem};
 /// Number of graph errors in the message; the problem document lists all of them.
 const PLACES_IN_MESSAGE_MAX: usize = 10;
 
-/// Error response.
+/// An error that is sent as an HTTP response.
 #[derive(Debug)]
 pub struct ApiError {
     status: StatusCode,
@@ -40,7 +40,7 @@ impl ApiError {
         Self { status, problem, retry_after_secs: None, cause: None }
     }
 
-    /// Sets the hint.
+    /// Sets the hint, a suggested next step.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.problem.hint = Some(hint.into());

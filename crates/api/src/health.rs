@@ -1,4 +1,4 @@
-//! Liveness and readiness.
+//! The liveness and readiness endpoints.
 
 use crate::app::App;
 use crate::endpoint::{Endpoint, Permission};

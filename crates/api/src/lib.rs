@@ -48,7 +48,7 @@ pub use openapi::document;
 
 use axum::Router;
 
-/// Returns all routes.
+/// Returns all routes of the API.
 pub fn endpoints() -> Vec<Endpoint> {
     let groups = [
         info::endpoints(),

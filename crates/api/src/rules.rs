@@ -1,4 +1,4 @@
-//! Pricing rules.
+//! Endpoints that manage pricing rules.
 
 use crate::access::Caller;
 use crate::app::App;

@@ -1,4 +1,4 @@
-//! Schedules.
+//! Endpoints that manage schedules.
 
 use crate::access::{Caller, invisible_project};
 use crate::app::App;

@@ -1,4 +1,4 @@
-//! Worker processes.
+//! Endpoints for worker processes.
 //!
 //! A worker belongs to no project, but its token may. Worker ids from callers of one project are mapped to separate
 //! ids. So these callers cannot reach other workers, and get the same error for a foreign id as for an unknown one.

@@ -1,7 +1,7 @@
 -- Ended runs for every list filter, most of them equal. The caller has disabled the triggers.
 WITH inserted AS (
-    INSERT INTO ops.runs (run_id, project_id, env_id, label_set_id, lane, status, gate, git_sha, git_ref, concurrency_key,
-                          claimed_by, epoch, end_cause, last_seq, queued_at, started_at, finished_at)
+    INSERT INTO ops.runs (run_id, project_id, env_id, label_set_id, lane, status, gate, git_sha, git_ref,
+                          concurrency_key, claimed_by, epoch, end_cause, last_seq, queued_at, started_at, finished_at)
     SELECT ops.new_run_id(clock_timestamp() - interval '1 day'), s.project_id,
            CASE WHEN s.project_id = 'rare' THEN 'rare/main' WHEN n % 50000 = 1 THEN 'bench/rare' ELSE 'bench/main' END,
            s.label_set_id,

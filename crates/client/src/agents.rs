@@ -66,7 +66,7 @@ impl Client {
         self.request_no_content(Method::POST, format!("/v1/agents/{agent}/probe"), Some(probe)).await
     }
 
-    /// Unregisters an agent.
+    /// Unregisters an agent that leaves.
     pub async fn retire_agent(&self, agent: Uuid, boot: Uuid) -> Result<(), Error> {
         self.request_no_content(Method::DELETE, format!("/v1/agents/{agent}?boot={boot}"), None::<&()>).await
     }

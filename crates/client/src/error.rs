@@ -1,4 +1,4 @@
-//! Client errors.
+//! Errors of API calls, as the client reports them.
 
 use http::StatusCode;
 use tidemill_wire::Problem;

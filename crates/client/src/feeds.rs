@@ -1,4 +1,4 @@
-//! Feeds.
+//! API calls that manage feeds.
 
 use crate::{Client, Error, path_segment, query};
 use http::Method;
@@ -45,7 +45,7 @@ impl Client {
         self.post(format!("/v1/feeds/{}/pause", path_segment(feed)), pause).await
     }
 
-    /// Resumes a feed.
+    /// Resumes the syncs of a feed.
     pub async fn resume_feed(&self, feed: &str) -> Result<ResumeResponse, Error> {
         self.request(Method::POST, format!("/v1/feeds/{}/resume", path_segment(feed)), None::<&()>, None)
             .await

@@ -98,7 +98,7 @@ impl Client {
             .await
     }
 
-    /// Lists agents.
+    /// Lists the agents that are registered.
     pub async fn agents(&self) -> Result<Page<Agent>, Error> {
         self.get("/v1/agents".to_owned()).await
     }
@@ -115,7 +115,7 @@ impl Client {
         self.post(path, &serde_json::json!({})).await
     }
 
-    /// Lists pools.
+    /// Lists the pools with their use.
     pub async fn pools(&self) -> Result<Page<PoolRecord>, Error> {
         self.get("/v1/pools".to_owned()).await
     }
@@ -126,7 +126,7 @@ impl Client {
             .await
     }
 
-    /// Removes a pool.
+    /// Removes the limit of a pool.
     pub async fn remove_pool(&self, name: &str) -> Result<(), Error> {
         self.request_no_content(Method::DELETE, format!("/v1/pools/{}", path_segment(name)), None::<&()>)
             .await

@@ -1,4 +1,4 @@
-//! Webhooks and alerts.
+//! API calls for webhooks and alerts.
 
 use crate::{Client, Error, path_segment, query};
 use http::Method;
@@ -9,7 +9,7 @@ use tidemill_wire::alerts::{AlertTestResult, ListAlerts, TestAlert};
 use tidemill_wire::hooks::PutHook;
 
 impl Client {
-    /// Lists webhooks.
+    /// Lists the webhooks of all projects.
     pub async fn hooks(&self) -> Result<Page<Hook>, Error> {
         self.get("/v1/hooks".to_owned()).await
     }
@@ -19,7 +19,7 @@ impl Client {
         self.request(Method::PUT, format!("/v1/hooks/{}", path_segment(name)), Some(hook), None).await
     }
 
-    /// Removes a webhook.
+    /// Removes a webhook by its name.
     pub async fn remove_hook(&self, name: &str) -> Result<(), Error> {
         self.request_no_content(Method::DELETE, format!("/v1/hooks/{}", path_segment(name)), None::<&()>)
             .await

@@ -1,4 +1,4 @@
-//! Transport over HTTP.
+//! The transport that sends requests over HTTP.
 
 use crate::{ApiRequest, ApiResponse, Chunks, Error, StreamResponse, Transport, TransportFuture};
 use bytes::Bytes;

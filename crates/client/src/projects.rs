@@ -13,7 +13,7 @@ impl Client {
         self.get("/v1/projects".to_owned()).await
     }
 
-    /// Returns a project.
+    /// Returns a project with its environments.
     pub async fn project(&self, project: &str) -> Result<Project, Error> {
         self.get(format!("/v1/projects/{}", path_segment(project))).await
     }
@@ -28,7 +28,7 @@ impl Client {
         self.post(format!("/v1/projects/{}/pause", path_segment(project)), pause).await
     }
 
-    /// Resumes a project.
+    /// Resumes a project that is paused.
     pub async fn resume_project(&self, project: &str) -> Result<ResumeResponse, Error> {
         self.request(
             Method::POST,
@@ -49,7 +49,7 @@ impl Client {
         self.request(Method::PUT, "/v1/flags".to_owned(), Some(flag), None).await
     }
 
-    /// Clears a flag.
+    /// Clears a flag in its scope.
     pub async fn clear_flag(&self, flag: &ClearFlag) -> Result<ResumeResponse, Error> {
         self.request(Method::DELETE, format!("/v1/flags{}", query(flag)?), None::<&()>, None).await
     }

@@ -1,4 +1,4 @@
-//! Queues.
+//! API calls for message queues.
 
 use crate::{Client, Error, path_segment, query};
 use tidemill_core::queue::{DeadLetter, Message};
@@ -11,7 +11,7 @@ impl Client {
         self.get("/v1/queues".to_owned()).await
     }
 
-    /// Returns a queue.
+    /// Returns a queue with its depth.
     pub async fn queue(&self, queue: &str) -> Result<QueueSummary, Error> {
         self.get(format!("/v1/queues/{}", path_segment(queue))).await
     }

@@ -1,4 +1,4 @@
-//! Pricing rules.
+//! API calls that manage pricing rules.
 
 use crate::{Client, Error};
 use http::Method;
@@ -30,7 +30,7 @@ impl Client {
         self.request(Method::POST, "/v1/rules/import".to_owned(), Some(import), idempotency_key).await
     }
 
-    /// Removes a rule.
+    /// Removes a rule by its number.
     pub async fn remove_rule(&self, rule: i64) -> Result<(), Error> {
         self.request_no_content(Method::DELETE, format!("/v1/rules/{rule}"), None::<&()>).await
     }

@@ -1,4 +1,4 @@
-//! Runs.
+//! API calls for runs and their events.
 
 use crate::{ApiRequest, Client, Error, REQUEST_TIMEOUT, decode, encode, query};
 use http::Method;
@@ -48,7 +48,7 @@ impl Client {
         self.get(format!("/v1/waiting{}", query(params)?)).await
     }
 
-    /// Returns a run.
+    /// Returns a run with its details.
     pub async fn run(&self, run: &RunId) -> Result<Run, Error> {
         self.get(format!("/v1/runs/{}", run.in_path())).await
     }
@@ -131,7 +131,7 @@ impl Client {
         self.post(format!("/v1/runs/{}/heartbeat", run.in_path()), hold).await
     }
 
-    /// Finishes a run.
+    /// Finishes a run that this worker holds.
     pub async fn finish_run(&self, run: &RunId, finish: &Finish) -> Result<ChangeOutcome, Error> {
         outcome(self.post(format!("/v1/runs/{}/finish", run.in_path()), finish).await)
     }

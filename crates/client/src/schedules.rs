@@ -1,4 +1,4 @@
-//! Schedules.
+//! API calls that manage schedules.
 
 use crate::{Client, Error, path_segment};
 use http::Method;
@@ -7,12 +7,12 @@ use tidemill_wire::Page;
 use tidemill_wire::schedules::{PauseSchedule, PutSchedule};
 
 impl Client {
-    /// Lists schedules.
+    /// Lists the schedules of all projects.
     pub async fn schedules(&self) -> Result<Page<Schedule>, Error> {
         self.get("/v1/schedules".to_owned()).await
     }
 
-    /// Returns a schedule.
+    /// Returns a schedule by its name.
     pub async fn schedule(&self, name: &str) -> Result<Schedule, Error> {
         self.get(format!("/v1/schedules/{}", path_segment(name))).await
     }
@@ -28,7 +28,7 @@ impl Client {
             .await
     }
 
-    /// Pauses a schedule.
+    /// Pauses or resumes a schedule by its name.
     pub async fn pause_schedule(&self, name: &str, pause: &PauseSchedule) -> Result<Schedule, Error> {
         self.post(format!("/v1/schedules/{}/pause", path_segment(name)), pause).await
     }

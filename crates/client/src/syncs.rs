@@ -1,4 +1,4 @@
-//! Syncs.
+//! API calls for syncs.
 
 use crate::{Client, Error, path_segment, query};
 use tidemill_core::pace::Pace;
@@ -32,7 +32,7 @@ impl Client {
         self.post(format!("/v1/syncs/{}/retry", path_segment(sync)), retry).await
     }
 
-    /// Cancels a sync.
+    /// Cancels a sync that has not ended.
     pub async fn cancel_sync(&self, sync: &str, reason: Option<String>) -> Result<CancelSyncResponse, Error> {
         self.post(format!("/v1/syncs/{}/cancel", path_segment(sync)), &CancelSync { reason }).await
     }

@@ -1,4 +1,4 @@
-//! Worker processes.
+//! API calls for worker processes.
 
 use crate::{Client, Error};
 use http::Method;
@@ -8,7 +8,7 @@ use tidemill_wire::Page;
 use tidemill_wire::workers::{DrainWorker, HeartbeatResponse, RegisterWorker, WorkerHeartbeat};
 
 impl Client {
-    /// Lists worker processes.
+    /// Lists worker processes and their runs.
     pub async fn workers(&self) -> Result<Page<Worker>, Error> {
         self.get("/v1/workers".to_owned()).await
     }

@@ -1,4 +1,4 @@
-//! The audit page.
+//! The page that shows the audit log.
 
 use crate::error_page::ErrorPage;
 use crate::json_view;

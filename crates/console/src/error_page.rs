@@ -1,4 +1,4 @@
-//! Error pages.
+//! Pages that show API errors.
 
 use crate::form_return::ReturnAddress;
 use crate::layout;

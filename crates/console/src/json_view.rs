@@ -1,4 +1,4 @@
-//! Collapsed JSON documents.
+//! JSON documents in collapsible sections.
 
 use crate::text::{cut, visible_lines};
 use crate::widgets::count;

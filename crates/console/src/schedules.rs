@@ -1,4 +1,4 @@
-//! The schedules page.
+//! The page that lists schedules.
 
 use crate::Console;
 use crate::error_page::ErrorPage;

@@ -1,4 +1,4 @@
-//! Sign-in and sign-out.
+//! The pages for sign-in and sign-out.
 
 use crate::Console;
 use crate::error_page::{ErrorPage, sentence};

@@ -100,6 +100,7 @@ pub fn check_labels(labels: &[String]) -> Result<(), ValidationError> {
     errors.finish()
 }
 
+/// Checks the name under which a worker claims runs.
 pub fn check_worker_name(name: &str) -> Result<(), ValidationError> {
     let mut errors = FieldErrors::default();
     errors.text("worker name", name, crate::limits::NAME_BYTES_MAX);
@@ -140,6 +141,7 @@ pub fn check_request_by(by: &str, reason: Option<&str>) -> Result<(), Validation
     errors.finish()
 }
 
+/// Checks the level, message, payload and key of an event.
 pub fn check_event(event: &NewEvent) -> Result<(), ValidationError> {
     let mut errors = FieldErrors::default();
     if event.message.len() > MESSAGE_BYTES_MAX {
@@ -156,6 +158,7 @@ pub fn check_event(event: &NewEvent) -> Result<(), ValidationError> {
     errors.finish()
 }
 
+/// Checks the type, URL, digest and metadata of an artifact.
 pub fn check_artifact(artifact: &NewArtifact) -> Result<(), ValidationError> {
     let mut errors = FieldErrors::default();
     errors.text("artifact type", &artifact.artifact_type, 64);

@@ -1,10 +1,10 @@
-//! One page, stored: rows, ledger, progress, the next message and the end of this one.
+//! Stores a page: rows, ledger, progress, the next message and the end of this one.
 //!
-//! PostgreSQL does all of it in one function, which is one round trip and one commit. SQLite, which has no functions
-//! and no round trips, does it statement by statement within the step.
+//! On PostgreSQL one function does all of it, in one round trip and one commit. SQLite has no functions and no round
+//! trips, so it runs the statements one by one within the transaction.
 
 use crate::codec::{SqlTextList, SqlTime, SqlUuid, SqlWorkerId};
-use crate::partitions::{Advance, Place};
+use crate::partitions::{Advance, PartitionPosition};
 use crate::tx::{Conn, on};
 use crate::{Error, RefusalCode, Tx, catalog};
 use tidemill_core::Timestamp;
@@ -13,40 +13,38 @@ use tidemill_core::queue::{NewMessage, Receipt, check_messages};
 use tidemill_core::run::ChangeOutcome;
 use uuid::Uuid;
 
-/// A page to store.
+/// A fetched page with everything that is stored for it.
 #[derive(Debug, Clone)]
 pub struct PageStep<'a> {
-    /// Where its partition is believed to be.
-    pub place: Place<'a>,
-    /// Where the next page begins.
+    /// Expected position of the partition.
+    pub place: PartitionPosition<'a>,
+    /// Offset of the next page.
     pub next_offset: i32,
-    /// How far the source's list has moved.
+    /// Distance by which the source's list has moved.
     pub shift: i32,
-    /// Records that the source gave.
+    /// Number of records that the source returned.
     pub fetched: i32,
-    /// Records that cannot be stored.
+    /// Number of records that cannot be stored.
     pub rejected: i32,
-    /// What the page was.
+    /// Ledger entry of the page.
     pub hash: &'a [u8],
-    /// The stones on it, in the feed's order.
+    /// Ids of the stones on the page, in the feed's order.
     pub stone_ids: &'a [String],
-    /// The feed.
     pub feed: &'a str,
-    /// The records, sorted by stone, each stone once.
+    /// Records sorted by stone, each stone once.
     pub items: &'a [&'a Item],
-    /// The page's message, which ends.
+    /// Receipt of the page's message, which is completed.
     pub receipt: &'a Receipt,
-    /// The message of the next page, on the same queue, of the same generation, in the group of the feed.
+    /// Message of the next page, in the same queue, generation and group.
     pub next: &'a NewMessage,
-    /// Whether the worker keeps the next page.
+    /// Whether the worker continues with the next page.
     pub keeps: bool,
-    /// The worker's name.
     pub worker: &'a str,
 }
 
 impl Tx<'_> {
-    /// Stores a page. What to show for the next one, where the worker keeps it and it was not sent before; a refusal
-    /// where another worker has already stored the page.
+    /// Stores a page. Returns the receipt of the next message if the worker continues with it. Refuses a page that
+    /// another worker has already stored.
     pub async fn store_page(
         &mut self,
         step: &PageStep<'_>,
@@ -137,7 +135,7 @@ impl Tx<'_> {
         Ok(None)
     }
 
-    /// Writes a page into the ledger.
+    /// Inserts the ledger row of a page.
     async fn insert_page(
         &mut self,
         step: &PageStep<'_>,
@@ -188,7 +186,7 @@ fn stale() -> Error {
     Error::refused(RefusalCode::Stale, "another worker has already stored the page")
 }
 
-/// The names as UUIDs, where each of them is one and is written as one is.
+/// Parses the ids as UUIDs, if all of them are UUIDs in canonical form.
 fn as_uuids(names: &[String]) -> Option<Vec<Uuid>> {
     let mut buffer = Uuid::encode_buffer();
     let mut uuid = |name: &String| {

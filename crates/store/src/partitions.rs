@@ -62,8 +62,6 @@ pub struct PartitionPosition<'a> {
     pub pass: i32,
 }
 
-pub(crate) use PartitionPosition as Place;
-
 /// Counts that a page adds to its partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Advance {

@@ -62,8 +62,8 @@ struct CachedConnection {
     since: Instant,
 }
 
-/// A connection for one call, returned with [`Self::cache`] or [`Self::return_to_pool`]. If it is dropped without either, the
-/// call was cancelled and a transaction may be open on it, so it is closed.
+/// A connection for one call, returned with [`Self::cache`] or [`Self::return_to_pool`]. If it is dropped without
+/// either, the call was cancelled and a transaction may be open on it, so it is closed.
 #[derive(Debug)]
 pub(crate) struct PooledConnection {
     /// `None` once it has been returned.

@@ -1,21 +1,19 @@
-//! The queue: messages that are leased to one worker at a time, in the same database as everything else.
+//! The queue: messages that are leased to one worker at a time, in the same database as all other data.
 //!
-//! Sending and completing are statements of the step that they belong to ([`Tx::send_messages`],
-//! [`Tx::complete_messages`] …), so that a page's rows, its next message and the end of its message are one commit.
-//! [`Queue`] is what needs no step: what workers and people ask for by itself. Its contract is tested, so that a
-//! broker can stand behind it.
+//! Sending and completing are statements of a larger transaction ([`Tx::send_messages`], [`Tx::complete_messages`] …).
+//! So a page's rows, its next message and the end of its own message are one commit. [`Queue`] holds the operations
+//! that need no larger transaction. Conformance tests define its contract, so that a broker could implement it.
 //!
-//! A broker cannot take part in our transaction. Behind this trait it would be fed by an outbox: `send_messages` in a
-//! step writes to a table; after the commit a relay hands each row to the broker under the same id, as often as it
-//! takes, and then deletes it. What the broker delivers twice is met as here, by (id, generation) in the step that
-//! completes it; the broker's own acknowledgement follows the commit. So a step keeps its guarantees, and what is
-//! added is the relay's delay.
+//! A broker cannot take part in our transaction. An outbox would feed it: `send_messages` writes to a table, and after
+//! the commit a relay passes each row to the broker under the same id, with retries, and then deletes it. The
+//! transaction that completes a message detects duplicates by (id, generation). The broker's acknowledgement follows
+//! the commit. All guarantees stay; the relay adds a delay.
 
 mod keep;
 mod rows;
 mod verbs;
 
-use crate::sqlite::Boxed;
+use crate::sqlite::BoxFuture;
 use crate::{Error, Store};
 use chrono::TimeDelta;
 use tidemill_core::queue::{
@@ -27,46 +25,45 @@ use tidemill_core::{Timestamp, WorkerId};
 
 pub use keep::Purged;
 
-/// What a queue answers, later.
-pub type Answer<'a, T> = Boxed<'a, Result<T, Error>>;
+/// The future of a queue operation.
+pub type Answer<'a, T> = BoxFuture<'a, Result<T, Error>>;
 
-/// What a worker asks a queue for.
+/// A request of a worker for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receive {
-    /// The queue.
     pub queue: String,
     /// The worker process that will hold the messages.
     pub worker: WorkerId,
-    /// How many it wants.
+    /// Maximum number of messages.
     pub max: usize,
-    /// Groups that it wants nothing of: their messages wait, and no delivery is counted.
+    /// Groups to skip: their messages wait, and no delivery is counted.
     pub except: Vec<String>,
 }
 
 impl Receive {
-    /// Messages of every group.
+    /// Requests messages of every group.
     pub fn new(queue: &str, worker: WorkerId, max: usize) -> Self {
         Self { queue: queue.to_owned(), worker, max, except: Vec::new() }
     }
 }
 
-/// A queue with leases, whatever stands behind it. The time is the database's own where `now` is `None`.
+/// A queue with leases. If `now` is `None`, the clock of the database decides.
 pub trait Queue: Send + Sync {
-    /// Sends messages; what became of each. Asked again, they are duplicates.
+    /// Sends messages and returns the outcome of each. Repeated messages are duplicates.
     fn send(&self, messages: Vec<NewMessage>, now: Option<Timestamp>) -> Answer<'_, Vec<SendOutcome>>;
-    /// Sends a message that `worker` holds from the start. `None`: it is a duplicate.
+    /// Sends a message that `worker` holds from the start. Returns `None` for a duplicate.
     fn send_locked(
         &self,
         message: NewMessage,
         worker: WorkerId,
         now: Option<Timestamp>,
     ) -> Answer<'_, Option<ReceivedMessage>>;
-    /// Receives messages, and locks them. Groups take turns, and within a group the oldest comes first. Where nothing
-    /// but dead letters comes back, there may be more: ask again.
+    /// Receives and locks messages. Groups take turns, and within a group the oldest message comes first. If the
+    /// result has only dead letters, there may be more messages: call again.
     fn receive(&self, ask: Receive, now: Option<Timestamp>) -> Answer<'_, Delivery>;
-    /// Ends messages that were carried out. A lock that has expired but was not taken is still valid.
+    /// Completes processed messages. A lock that has expired but was not taken is still valid.
     fn complete(&self, receipts: Vec<Receipt>, now: Option<Timestamp>) -> Answer<'_, Vec<ChangeOutcome>>;
-    /// Gives a message back: it can be received again after the delay.
+    /// Returns a message to the queue: it can be received again after the delay.
     fn abandon(
         &self,
         receipt: Receipt,
@@ -75,9 +72,9 @@ pub trait Queue: Send + Sync {
         error: Option<String>,
         now: Option<Timestamp>,
     ) -> Answer<'_, ChangeOutcome>;
-    /// Locks messages anew; until when each is locked, or `None` where the worker no longer holds it.
+    /// Renews locks and returns their new end, or `None` if the worker no longer holds the message.
     fn renew(&self, receipts: Vec<Receipt>, now: Option<Timestamp>) -> Answer<'_, Vec<Option<Timestamp>>>;
-    /// Makes a message a dead letter at once.
+    /// Turns a message into a dead letter at once.
     fn kill(
         &self,
         receipt: Receipt,
@@ -85,36 +82,37 @@ pub trait Queue: Send + Sync {
         error: Option<String>,
         now: Option<Timestamp>,
     ) -> Answer<'_, ChangeOutcome>;
-    /// Ends all locks of a worker process that is gone; how many.
+    /// Releases all locks of a dead worker process and returns their number.
     fn release_worker(&self, worker: WorkerId, now: Option<Timestamp>) -> Answer<'_, u64>;
-    /// Ends all locks of worker processes whose end is on record; how many.
+    /// Releases all locks of ended worker processes and returns their number.
     fn release_dead(&self, now: Option<Timestamp>) -> Answer<'_, u64>;
-    /// The next messages, and those that are locked or delayed, without receiving them.
+    /// Lists the next messages, and those that are locked or delayed, without receiving them.
     fn peek(&self, queue: String, limit: usize, now: Option<Timestamp>) -> Answer<'_, Vec<Message>>;
-    /// The messages that workers hold, of every queue, by their workers.
+    /// Lists the messages that workers hold in all queues, by worker.
     fn held(&self, limit: usize, now: Option<Timestamp>) -> Answer<'_, Vec<Message>>;
-    /// Dead letters, the oldest first, from after a place on.
+    /// Lists dead letters after a cursor, oldest first.
     fn dead(&self, queue: String, limit: usize, after: Option<DeadCursor>) -> Answer<'_, Vec<DeadLetter>>;
-    /// Sends dead letters again under the next generation; how many. Asked twice, nothing is sent twice.
+    /// Sends dead letters again under the next generation and returns their number. Repeated calls send nothing twice.
     fn replay(&self, queue: String, which: Replay, now: Option<Timestamp>) -> Answer<'_, u64>;
-    /// What is in a queue.
+    /// Counts the messages of a queue by state.
     fn depth(&self, queue: String, now: Option<Timestamp>) -> Answer<'_, QueueDepth>;
-    /// Keeps the messages of some groups for as long as if they were sent now; how many were near their end.
+    /// Extends the expiry of the messages of some groups as if they were sent now. Returns the number that was close
+    /// to its expiry.
     fn prolong(&self, groups: Vec<String>, now: Option<Timestamp>) -> Answer<'_, u64>;
-    /// Makes dead letters of what expired while nobody received it, at most as many.
+    /// Turns up to `limit` messages that expired without a receiver into dead letters.
     fn expire(&self, limit: usize, now: Option<Timestamp>) -> Answer<'_, Vec<DeadLetter>>;
-    /// Removes what need not be remembered any longer, at most as many rows of each kind and queue.
+    /// Removes completed messages and dead letters after their retention, up to a limit per kind and queue.
     fn purge(&self, limit: usize, now: Option<Timestamp>) -> Answer<'_, Purged>;
-    /// The settings of every queue.
+    /// Returns the settings of every queue.
     fn queues(&self) -> Answer<'_, Vec<QueueSettings>>;
-    /// Changes how a queue treats its messages, or makes a queue. Locks and expiries that exist stay as they are.
+    /// Changes the settings of a queue, or creates it. Existing locks and expiries stay.
     fn set_queue(&self, settings: QueueSettings) -> Answer<'_, ()>;
 }
 
-/// Runs one verb of the transaction: as one statement where it is one, and otherwise in a transaction.
+/// Runs an operation of [`Tx`]: as a single statement if possible, otherwise in a transaction.
 macro_rules! verb {
     ($store:ident, $run:ident, |$tx:ident| $call:expr) => {
-        Box::pin($store.$run(move |mut $tx| -> Boxed<'_, _> { Box::pin(async move { $call.await }) }))
+        Box::pin($store.$run(move |mut $tx| -> BoxFuture<'_, _> { Box::pin(async move { $call.await }) }))
     };
 }
 

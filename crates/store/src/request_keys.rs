@@ -43,7 +43,7 @@ struct SavedAnswer {
 
 impl FromColumns for SavedAnswer {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
-        Ok(Self { body_hash: row.text("body_hash")?, answer: row.json("get a connection")? })
+        Ok(Self { body_hash: row.text("body_hash")?, answer: row.json("answer")? })
     }
 }
 

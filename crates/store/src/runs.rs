@@ -9,7 +9,7 @@ mod waiting;
 pub use failures::Failures;
 
 use crate::codec::Columns;
-use crate::sqlite::Boxed;
+use crate::sqlite::BoxFuture;
 use crate::tx::{Conn, FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
 use tidemill_core::artifact::NewArtifact;
@@ -22,7 +22,7 @@ use tidemill_core::run::{
 use tidemill_core::worker::RunLease;
 use tidemill_core::{RunId, Timestamp};
 
-/// Bytes of metadata that are read: what was asked for, what was reported, and PostgreSQL's spaces.
+/// Maximum size of metadata that is read: the request, the report, and the spaces that PostgreSQL adds.
 const METADATA_READ_MAX: usize = 4 * METADATA_BYTES_MAX;
 
 impl FromColumns for Run {
@@ -60,7 +60,7 @@ impl FromColumns for Run {
             cancel_requested_by: row.text_or_null_within("cancel_requested_by", KEY_BYTES_MAX)?,
             cancel_reason: row.text_or_null_within("cancel_reason", KEY_BYTES_MAX)?,
             stalled_at: row.time_or_null("stalled_at")?,
-            // A cause that a newer version wrote is unknown here; the run is shown nevertheless.
+            // A newer version may have written an unknown cause; the run is shown without it.
             end_cause: row.text_or_null("end_cause")?.and_then(|cause| cause.parse().ok()),
             queued_at: row.time("queued_at")?,
             started_at: row.time_or_null("started_at")?,
@@ -88,7 +88,7 @@ impl FromColumns for Claim {
     }
 }
 
-/// Sends a verb to the database that the step runs on.
+/// Dispatches a verb to the database of the transaction.
 macro_rules! verb {
     ($tx:ident, $now:ident, $name:ident($($argument:expr),*)) => {{
         let moment = $tx.moment($now);
@@ -101,7 +101,7 @@ macro_rules! verb {
 }
 
 impl Tx<'_> {
-    /// Queues a run under the id that the caller made, so that it can ask again after a lost answer.
+    /// Queues a run under an id of the caller, who can retry with it after a lost response.
     pub async fn queue_run(
         &mut self,
         request: &QueueRun,
@@ -119,7 +119,7 @@ impl Tx<'_> {
         Ok(queued)
     }
 
-    /// Claims runs.
+    /// Claims up to the requested number of runs.
     pub async fn claim_runs(&mut self, ask: &ClaimRuns, now: Option<Timestamp>) -> Result<Vec<Claim>, Error> {
         verb!(self, now, claim(ask))
     }
@@ -134,7 +134,7 @@ impl Tx<'_> {
         verb!(self, now, start(run, holder))
     }
 
-    /// Appends events in order; the id of each, or `None` where the caller no longer holds the run.
+    /// Appends events in order and returns their ids, or `None` if the caller no longer holds the run.
     pub async fn append_events(
         &mut self,
         run: &RunId,
@@ -155,7 +155,7 @@ impl Tx<'_> {
         verb!(self, now, heartbeat(run, holder))
     }
 
-    /// Finishes runs; an outcome for each.
+    /// Finishes runs and returns the outcome of each.
     pub async fn finish_runs(
         &mut self,
         ends: &[FinishRun],
@@ -165,7 +165,7 @@ impl Tx<'_> {
         verb!(self, now, finish(ends, worker))
     }
 
-    /// Cancels a run, or asks its worker to stop.
+    /// Cancels a queued run, or requests the worker of a held run to stop.
     pub async fn cancel_run(
         &mut self,
         run: &RunId,
@@ -180,7 +180,7 @@ impl Tx<'_> {
         Ok(cancelled)
     }
 
-    /// Queues another try of a run that has ended. A graph is refused: see [`Self::retry_graph_run`].
+    /// Queues a successor of an ended run. Refuses a graph: see [`Self::retry_graph_run`].
     pub async fn retry_run(
         &mut self,
         run: &RunId,
@@ -190,7 +190,7 @@ impl Tx<'_> {
         verb!(self, now, retry(run, by, false))
     }
 
-    /// Queues another try of a graph's run that has ended; its jobs are the caller's to make, in the same step.
+    /// Queues a successor of an ended graph run. The caller creates its jobs in the same transaction.
     pub async fn retry_graph_run(
         &mut self,
         run: &RunId,
@@ -200,7 +200,7 @@ impl Tx<'_> {
         verb!(self, now, retry(run, by, true))
     }
 
-    /// Fails a stalled run on behalf of a person, and queues another try where that was asked for.
+    /// Fails a stalled run for an operator, and queues a successor if requested.
     pub async fn fail_run(&mut self, ask: &FailRun, now: Option<Timestamp>) -> Result<FailOutcome, Error> {
         let failed: FailOutcome = verb!(self, now, fail(ask))?;
         if failed.outcome != ChangeOutcome::Applied {
@@ -209,7 +209,7 @@ impl Tx<'_> {
         Ok(failed)
     }
 
-    /// Records an artifact; its id.
+    /// Records an artifact and returns its id.
     pub async fn add_artifact(
         &mut self,
         run: &RunId,
@@ -219,31 +219,31 @@ impl Tx<'_> {
         verb!(self, now, add_artifact(run, artifact))
     }
 
-    /// A run, if it exists.
+    /// Returns a run, if it exists.
     pub async fn run(&mut self, run: &RunId) -> Result<Option<Run>, Error> {
         on!(self, catalog::RUN_GET, [run.as_str()], fetch_optional, "read a run")?.record("read a run")
     }
 
-    /// A run, if it exists and can be read; for loops that serve others.
+    /// Returns a run, if it exists and can be read, for loops that must not fail because of one run.
     pub async fn readable_run(&mut self, run: &RunId) -> Result<Option<Run>, Error> {
         let rows = on!(self, catalog::RUN_GET, [run.as_str()], fetch_all, "read a run")?;
         Ok(rows.readable("runs", "run_id").pop())
     }
 
-    /// The try that followed a run.
+    /// Returns the successor of a run.
     pub async fn successor(&mut self, run: &RunId) -> Result<Option<RunId>, Error> {
         let row = on!(self, catalog::RUN_SUCCESSOR, [run.as_str()], fetch_optional, "read a run")?;
         Ok(row.record::<String>("read a run")?.map(RunId::from_database))
     }
 }
 
-/// Makes a verb of a step also a verb of the store.
+/// Defines a method of the store that runs a verb in its own transaction.
 macro_rules! store_verb {
     ($(#[$meta:meta])* $name:ident($($argument:ident: $owned:ty => $pass:expr),*) -> $output:ty) => {
         impl Store {
             $(#[$meta])*
             pub async fn $name(&self, $($argument: $owned,)* now: Option<Timestamp>) -> Result<$output, Error> {
-                self.step(move |mut tx| -> Boxed<'_, Result<$output, Error>> {
+                self.step(move |mut tx| -> BoxFuture<'_, Result<$output, Error>> {
                     Box::pin(async move { tx.$name($($pass,)* now).await })
                 }).await
             }
@@ -277,11 +277,11 @@ store_verb! {
     finish_runs(ends: Vec<FinishRun> => &ends, worker: Option<String> => worker.as_deref()) -> Vec<ChangeOutcome>
 }
 store_verb! {
-    /// Cancels a run, or asks its worker to stop. See [`Tx::cancel_run`].
+    /// Cancels a run, or requests its worker to stop. See [`Tx::cancel_run`].
     cancel_run(run: RunId => &run, by: String => &by, reason: Option<String> => reason.as_deref()) -> CancelOutcome
 }
 store_verb! {
-    /// Queues another try. See [`Tx::retry_run`].
+    /// Queues a successor. See [`Tx::retry_run`].
     retry_run(run: RunId => &run, by: String => &by) -> RetryOutcome
 }
 store_verb! {
@@ -294,17 +294,17 @@ store_verb! {
 }
 
 impl Store {
-    /// A run, if it exists.
+    /// Returns a run, if it exists.
     pub async fn run(&self, run: RunId) -> Result<Option<Run>, Error> {
         self.read(move |mut tx| Box::pin(async move { tx.run(&run).await })).await
     }
 
-    /// Runs, the youngest first.
+    /// Lists runs, newest first.
     pub async fn runs(&self, filter: RunFilter) -> Result<Vec<Run>, Error> {
         self.read(move |mut tx| Box::pin(async move { tx.runs(&filter).await })).await
     }
 
-    /// Every try of a run's request, the first one first.
+    /// Lists all attempts of a run's request, in order.
     pub async fn tries(&self, run: RunId) -> Result<Vec<Run>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {
@@ -312,7 +312,7 @@ impl Store {
                 let Some(asked) = tx.run(&run).await? else { return Ok(Vec::new()) };
                 let mut earlier = asked.retry_of.clone();
                 tries.push_back(asked);
-                // A try before the first one kept may have been pruned.
+                // Earlier attempts may have been pruned.
                 while let Some(id) = earlier.take() {
                     let Some(found) = tx.run(&id).await? else { break };
                     earlier.clone_from(&found.retry_of);

@@ -28,7 +28,6 @@ const BUSY_MAX: Duration = Duration::from_secs(30);
 
 /// A boxed future that borrows the connection.
 pub(crate) type BoxFuture<'c, T> = Pin<Box<dyn Future<Output = T> + Send + 'c>>;
-pub(crate) use BoxFuture as Boxed;
 
 /// Answers a caller once its group is committed or rolled back.
 type Reply = Box<dyn FnOnce(Result<(), Error>) + Send>;

@@ -1,31 +1,28 @@
-//! One sweep: everything that no worker will decide any more.
+//! One sweep: ends runs that no worker will end, and opens due ones.
 
 mod sqlite;
 
 use crate::Store;
 use crate::codec::{Columns, SqlTime};
-use crate::sqlite::Boxed;
+use crate::sqlite::BoxFuture;
 use crate::tx::{Conn, FromColumns};
 use crate::{Error, Tx};
 use sqlx::AssertSqlSafe;
 use tidemill_core::run::EndCause;
 use tidemill_core::{RunId, Timestamp};
 
-/// What the sweeper did to a run: why it ended it.
+/// The reason for which the sweeper ended a run.
 pub type SweptAction = EndCause;
 
-/// One decision of a sweep.
+/// A run that the sweeper has ended.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Swept {
-    /// The run.
     pub run_id: RunId,
-    /// Why it was ended.
     pub action: SweptAction,
-    /// The try that follows it.
     pub successor: Option<RunId>,
 }
 
-/// Says that one run could not be handled. The others are swept, and this one is looked at again later.
+/// Logs that one run could not be swept. The others are swept, and this one is retried later.
 fn report_failure(run: &str, error: &str) {
     tracing::error!(run.id = %run, "run {run} could not be swept: {error}");
 }
@@ -79,14 +76,14 @@ impl Tx<'_> {
 }
 
 impl Store {
-    /// Sweeps once: finds dead workers, and ends what they and others left behind. At most `limit` runs.
+    /// Sweeps once: marks silent workers as dead, and ends up to `limit` runs that need it.
     pub async fn sweep(
         &self,
         limit: usize,
         dead_after_secs: f64,
         now: Option<Timestamp>,
     ) -> Result<Vec<Swept>, Error> {
-        self.step(move |mut tx| -> Boxed<'_, _> {
+        self.step(move |mut tx| -> BoxFuture<'_, _> {
             Box::pin(async move { tx.sweep(limit, dead_after_secs, now).await })
         })
         .await
@@ -94,8 +91,8 @@ impl Store {
 }
 
 impl Store {
-    /// Repairs concurrency keys whose head is not a live run of the key, and lines without a key; how many. Only
-    /// statements that bypass the triggers, such as those of a restored backup, leave them behind.
+    /// Repairs concurrency keys whose head is not a live run of the key, and waiting runs without a key row. Returns
+    /// the number of repairs. Only statements that bypass the triggers, such as a restored backup, cause them.
     pub async fn repair_keys(&self, limit: usize) -> Result<u64, Error> {
         self.write(move |mut tx| Box::pin(async move { tx.repair_keys(limit).await })).await
     }

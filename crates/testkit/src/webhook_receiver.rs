@@ -12,7 +12,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-/// A received webhook request.
+/// A webhook request that the receiver got.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebhookRequest {
     /// First line and headers, with lower-case names.

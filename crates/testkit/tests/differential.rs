@@ -166,22 +166,7 @@ impl Side {
                 swept.sort_unstable();
                 json!(swept)
             }
-            Verb::Pause(scope, until_at) => {
-                let flag = FlagName::Paused;
-                json!(
-                    store
-                        .set_flag(Flag {
-                            flag,
-                            scope,
-                            note: None,
-                            since: now,
-                            until_at,
-                            set_by: None,
-                            source: FlagSource::Manual
-                        })
-                        .await?
-                )
-            }
+            Verb::Pause(scope, until_at) => json!(store.set_flag(pause(scope, until_at, now)).await?),
             Verb::Resume(scope) => json!(store.clear_flag(FlagName::Paused, scope).await?),
             Verb::Prune(before) => json!(store.prune(before, 100).await?),
         })
@@ -301,6 +286,12 @@ impl Side {
         }
         tables
     }
+}
+
+/// Returns a pause by a person.
+fn pause(scope: String, until_at: Option<Timestamp>, since: Timestamp) -> Flag {
+    let (flag, source) = (FlagName::Paused, FlagSource::Manual);
+    Flag { flag, scope, note: None, since, until_at, set_by: None, source }
 }
 
 /// Both sides, and the state of the generator.

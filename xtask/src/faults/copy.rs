@@ -1,6 +1,6 @@
 //! The copy of the repository that holds every fault.
 //!
-//! The copy is made anew in `target/faults/next`, and then brought to `target/faults/tree`. Only files whose content
+//! The copy is created in `target/faults/next`, and then brought to `target/faults/tree`. Only files whose content
 //! differs are written there, so that cargo builds only the crates that have changed since the last time.
 
 use std::collections::BTreeSet;

@@ -14,12 +14,12 @@ pub(super) const BASE: &str = "base";
 const LANES: [&str; 4] = ["kernel", "ops", "graph", "sync"];
 const DATABASES: [&str; 2] = ["PostgreSQL", "SQLite"];
 
-/// One fault.
+/// A fault with its patch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Patch {
     pub(super) name: String,
     pub(super) path: PathBuf,
-    /// What the fault breaks, for people.
+    /// The rule that the fault breaks, for error messages.
     pub(super) breaks: String,
     /// The full names of the tests that catch it, by test target.
     pub(super) tests: BTreeMap<String, Vec<String>>,

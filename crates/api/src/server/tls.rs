@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// TLS configuration error.
+/// An error in the TLS configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("cannot read {what} in `{}`: {problem}", path.display())]

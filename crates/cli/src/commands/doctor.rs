@@ -155,7 +155,7 @@ fn check_health(health: &Health) -> Vec<Finding> {
                 session.pid, session.what, session.open_secs, session.pid
             ),
         },
-        None => Finding { check: "old rows", ok: true, message: "no old transaction prevents their removal".to_owned() },
+        None => Finding { check: "old rows", ok: true, message: "no transaction prevents their removal".to_owned() },
     });
     if let Some(damage) = &health.damage {
         findings.push(Finding {

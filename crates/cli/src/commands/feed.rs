@@ -303,8 +303,9 @@ fn read_watermark(file: &std::path::Path) -> Result<Watermark, Failure> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| Failure::refused(format!("could not read `{}`: {error}", file.display())))?;
     serde_json::from_str(&text).map_err(|error| {
-        Failure::refused(format!("`{}` is not a watermark: {error}", file.display()))
-            .with_hint("{\"lastUpdatedAt\": \"2026-01-16T02:00:00Z\", \"lastRunId\": null, \"lastRunCompletedAt\": null}")
+        Failure::refused(format!("`{}` is not a watermark: {error}", file.display())).with_hint(
+            r#"{"lastUpdatedAt": "2026-01-16T02:00:00Z", "lastRunId": null, "lastRunCompletedAt": null}"#,
+        )
     })
 }
 

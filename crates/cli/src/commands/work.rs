@@ -190,7 +190,10 @@ impl<T: Transport> Executor for CommandExecutor<T> {
                 }
             }
             (ExecutionOutcome::Finished(status, _), _) => {
-                tracing::warn!(run.id = %run, "run {run} belongs to another worker; its result ({status}) was discarded");
+                tracing::warn!(
+                    run.id = %run,
+                    "run {run} belongs to another worker; its result ({status}) was discarded"
+                );
             }
             (ExecutionOutcome::Interrupted, _) => {
                 tracing::warn!(run.id = %run, "run {run} was interrupted; another worker will execute its successor");

@@ -184,7 +184,7 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         path: "sync.delete-limit-percent",
-        doc: "Maximum share of a feed's stones that a full sync deletes; above it, the sync deletes nothing and alerts.",
+        doc: "Maximum share of a feed's stones that a full sync deletes; above it, it deletes nothing and alerts.",
         show: |config| config.delete_limit_percent.to_string(),
         set: |config, text| parse_number(text, 0, 100).map(|value| config.delete_limit_percent = value),
     },

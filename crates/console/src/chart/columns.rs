@@ -1,4 +1,4 @@
-//! Column chart.
+//! A column chart drawn as SVG.
 
 use super::{at, number};
 use maud::{Markup, html};

@@ -1,4 +1,4 @@
-//! Forms for feeds.
+//! Forms that act on feeds.
 
 use crate::error_page::ErrorPage;
 use crate::forms::{Form, FormOutcome, redirect_with_message};

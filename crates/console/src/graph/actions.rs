@@ -1,4 +1,4 @@
-//! Forms for graphs.
+//! Forms that act on graphs.
 
 use crate::confirm::{Confirmation, SURE};
 use crate::error_page::ErrorPage;

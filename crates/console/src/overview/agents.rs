@@ -1,4 +1,4 @@
-//! Panel of agents.
+//! The agents on the overview page.
 
 use crate::agents::{capacity_usage, is_alive};
 use crate::page_context::PageContext;

@@ -1,4 +1,4 @@
-//! Forms for runs.
+//! Forms that act on runs.
 
 use super::id;
 use crate::error_page::ErrorPage;

@@ -1,4 +1,4 @@
-//! Forms for syncs.
+//! Forms that act on syncs.
 
 use crate::error_page::ErrorPage;
 use crate::forms::{Form, FormOutcome, redirect_with_message};

@@ -37,7 +37,7 @@ const COUNT_UPDATES: &str = "
 
 /// Measures the delay of the page's timers.
 const MEASURE_TIMERS: &str = "
-    window.seen = { began: performance.now(), updates: 0, lags: [] };
+    window.seen = { started: performance.now(), updates: 0, lags: [] };
     let due = performance.now() + 20;
     const tick = () => {
       seen.lags.push(Math.max(0, performance.now() - due));

@@ -217,7 +217,7 @@ impl Syncs {
     /// Deletes nothing and raises an alert, because so many vanished stones indicate an error of the feed.
     async fn refuse_delete(&self, sync: &Sync, found: UnseenCounts, what: &str) -> Result<(), Error> {
         let note = format!(
-            "{} of {} stones {what}, more than the limit of {} %: nothing was deleted",
+            "{} of {} stones {what}, more than the limit of {} %: no stone was deleted",
             found.unseen,
             found.active,
             self.settings.delete_limit * 100.0

@@ -8,8 +8,8 @@ use tidemill_core::task::{Stage, TaskKind, TaskResult};
 use tidemill_core::{RunId, Timestamp};
 use uuid::Uuid;
 
-/// A live job, with the columns that a controller needs. Unlike `JobRecord` it has no definition and no history, because
-/// a controller holds all live jobs in memory.
+/// A live job, with the columns that a controller needs. Unlike `JobRecord` it has no definition and no history,
+/// because a controller holds all live jobs in memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LiveJob {
     pub job_id: String,

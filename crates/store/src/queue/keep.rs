@@ -1,4 +1,4 @@
-//! What people and upkeep do with messages: look, replay, and remove what need not be remembered.
+//! Operations on messages for operators and maintenance: list, replay, expire and purge.
 
 use super::rows::Live;
 use crate::codec::{SqlTextList, SqlTime};
@@ -12,17 +12,17 @@ use tidemill_core::queue::{
 };
 use tidemill_core::time::later;
 
-/// What a purge removed.
+/// The numbers of rows that a purge removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Purged {
-    /// Completed messages whose window is over.
+    /// Completed messages after their deduplication window.
     pub done: u64,
-    /// Dead letters that were kept long enough.
+    /// Dead letters after their retention.
     pub dead: u64,
 }
 
 impl Tx<'_> {
-    /// The next messages, and those that are locked or delayed.
+    /// Lists the next messages, and those that are locked or delayed.
     pub async fn peek_messages(
         &mut self,
         queue: &str,
@@ -37,7 +37,7 @@ impl Tx<'_> {
         Ok(rows.into_iter().map(|row| row.at(moment)).collect())
     }
 
-    /// The messages that workers hold, of every queue, by their workers.
+    /// Lists the messages that workers hold in all queues, by worker.
     pub async fn held_messages(
         &mut self,
         limit: usize,
@@ -55,7 +55,7 @@ impl Tx<'_> {
         Ok(rows.into_iter().map(|row| row.at(moment)).collect())
     }
 
-    /// Dead letters, the oldest first, from after a place on.
+    /// Lists dead letters after a cursor, oldest first.
     pub async fn dead_letters(
         &mut self,
         queue: &str,
@@ -75,9 +75,9 @@ impl Tx<'_> {
         .readable("messages", "message_id"))
     }
 
-    /// Sends dead letters again under the next generation; how many.
+    /// Sends dead letters again under the next generation and returns their number.
     ///
-    /// Where that generation exists already, somebody was faster: nothing is sent, and the dead letter is gone.
+    /// If that generation already exists, another caller was faster: nothing is sent, and the dead letter is removed.
     pub async fn replay_messages(
         &mut self,
         queue: &str,
@@ -115,7 +115,7 @@ impl Tx<'_> {
         Ok(replayed)
     }
 
-    /// What is in a queue.
+    /// Counts the messages of a queue by state.
     pub async fn queue_depth(&mut self, queue: &str, now: Option<Timestamp>) -> Result<QueueDepth, Error> {
         self.queue_settings(queue).await?;
         let moment = self.database_now(now).await?;
@@ -124,7 +124,8 @@ impl Tx<'_> {
         Ok(QueueDepth::of(parts))
     }
 
-    /// Keeps the messages of some groups for as long as if they were sent now; how many were near their end.
+    /// Extends the expiry of the messages of some groups as if they were sent now. Returns the number that was close
+    /// to its expiry.
     pub async fn prolong_messages(
         &mut self,
         groups: Vec<String>,
@@ -149,7 +150,7 @@ impl Tx<'_> {
         Ok(prolonged)
     }
 
-    /// Makes dead letters of what expired while nobody received it, at most as many.
+    /// Turns up to `limit` messages that expired without a receiver into dead letters.
     pub async fn expire_messages(
         &mut self,
         limit: usize,
@@ -166,7 +167,7 @@ impl Tx<'_> {
         .readable("messages", "message_id"))
     }
 
-    /// Removes what need not be remembered any longer, at most as many rows of each kind and queue.
+    /// Removes completed messages and dead letters after their retention, up to a limit per kind and queue.
     pub async fn purge_messages(&mut self, limit: usize, now: Option<Timestamp>) -> Result<Purged, Error> {
         let moment = self.database_now(now).await?;
         let dead_before = later(moment, -TimeDelta::days(i64::from(DEAD_LETTER_DAYS)));
@@ -197,13 +198,13 @@ impl Tx<'_> {
         Ok(gone.count())
     }
 
-    /// The settings of every queue.
+    /// Returns the settings of every queue.
     pub async fn queues(&mut self) -> Result<Vec<QueueSettings>, Error> {
         Ok(on!(self, catalog::QUEUE_LIST, [None::<&str>], fetch_all, "list queues")?
             .readable("queues", "queue"))
     }
 
-    /// Changes how a queue treats its messages, or makes a queue.
+    /// Changes the settings of a queue, or creates it.
     pub async fn set_queue(&mut self, settings: &QueueSettings) -> Result<(), Error> {
         settings.check()?;
         on!(
@@ -223,7 +224,7 @@ impl Tx<'_> {
     }
 }
 
-/// As many rows as one call may read or remove.
+/// Limits the number of rows that one call may read or remove.
 fn bounded(limit: usize) -> i64 {
     i64::try_from(limit.min(BATCH_MAX)).unwrap_or(i64::MAX)
 }

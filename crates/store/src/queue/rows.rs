@@ -1,4 +1,4 @@
-//! How messages and receipts go to the two databases, and how rows come back.
+//! Encodes messages and receipts for both databases, and decodes rows.
 
 use crate::codec::Columns;
 use crate::tx::FromColumns;
@@ -8,10 +8,10 @@ use tidemill_core::queue::{
 };
 use tidemill_core::{Json, Timestamp, WorkerId};
 
-/// The key of a message.
+/// The primary key of a message.
 pub(super) type Key = (String, String, i32);
 
-/// A row that a statement over a batch has changed.
+/// A row that a batch statement has changed.
 pub(super) struct Touched {
     pub(super) key: Key,
     pub(super) epoch: i32,
@@ -28,7 +28,7 @@ impl FromColumns for Touched {
     }
 }
 
-/// What a receive has done to a row.
+/// The result of a receive for one row.
 pub(super) enum Taken {
     Received(Box<ReceivedMessage>),
     Dead(Box<DeadLetter>),
@@ -80,11 +80,11 @@ impl FromColumns for DeadLetter {
     }
 }
 
-/// What a row says of a message that lives: everything but where it is, which depends on the time.
+/// A live message as it is stored. Its state depends on the time and is computed by [`Self::at`].
 pub(super) struct Live(Message);
 
 impl Live {
-    /// The message as it is at `now`.
+    /// Returns the message with its state at `now`.
     pub(super) fn at(self, now: Timestamp) -> Message {
         let state = StoredState::Live.state(self.0.locked_by, self.0.visible_at, now);
         Message { state, ..self.0 }
@@ -113,7 +113,7 @@ impl FromColumns for Live {
     }
 }
 
-/// What a row says of the last delivery: enough to recognise a report that was made before.
+/// The stored last delivery of a message, which is enough to recognise a repeated report.
 pub(super) struct Last {
     pub(super) kept: StoredState,
     pub(super) epoch: i32,
@@ -155,7 +155,7 @@ impl FromColumns for QueueSettings {
     }
 }
 
-/// Messages as SQLite reads them: one JSON text. A body is a text in it, so that it is kept as it was written.
+/// Encodes messages for SQLite as one JSON text. A body is a string in it, so that its spelling is preserved.
 pub(super) fn messages_json(messages: &[&NewMessage]) -> String {
     let rows = messages.iter().map(|message| {
         serde_json::json!([
@@ -172,7 +172,7 @@ pub(super) fn messages_json(messages: &[&NewMessage]) -> String {
     Json::Array(rows.collect()).to_string()
 }
 
-/// Receipts as SQLite reads them.
+/// Encodes receipts for SQLite as one JSON text.
 pub(super) fn receipts_json(receipts: &[&Receipt]) -> String {
     let rows = receipts.iter().map(|receipt| {
         let Receipt { queue, message_id, generation, epoch, worker } = receipt;
@@ -181,7 +181,7 @@ pub(super) fn receipts_json(receipts: &[&Receipt]) -> String {
     Json::Array(rows.collect()).to_string()
 }
 
-/// A message's delay in the precision that both databases keep.
+/// Returns the delay of a message in the precision that both databases store.
 pub(super) fn delay_micros(message: &NewMessage) -> i64 {
     message.delay.num_microseconds().unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! What workers do with messages, as parts of a step.
+//! Operations of workers on messages, as parts of a transaction.
 
 use super::Receive;
 use super::rows::{Key, Last, Taken, Touched, delay_micros, messages_json, receipts_json};
@@ -17,11 +17,11 @@ use tidemill_core::run::ChangeOutcome;
 use tidemill_core::time::later;
 use tidemill_core::{Timestamp, WorkerId};
 
-/// How often a receive that met nothing but dead letters looks again by itself.
+/// Number of retries of a receive that found only dead letters.
 const ROUNDS_MAX: usize = 16;
 
 impl Tx<'_> {
-    /// Sends messages as a part of this step; what became of each, in their order.
+    /// Sends messages in this transaction and returns the outcome of each, in order.
     pub async fn send_messages(
         &mut self,
         messages: &[NewMessage],
@@ -29,7 +29,7 @@ impl Tx<'_> {
     ) -> Result<Vec<SendOutcome>, Error> {
         let mut touched: HashSet<Key> =
             self.insert(messages, None, now).await?.into_iter().map(|row| row.key).collect();
-        // Within a batch the first of two equal ones is sent.
+        // Within a batch, the first of two equal messages is sent.
         Ok(messages
             .iter()
             .map(
@@ -40,7 +40,7 @@ impl Tx<'_> {
             .collect())
     }
 
-    /// Sends a message that `worker` holds from the start, as its first delivery. `None`: it is a duplicate.
+    /// Sends a message that `worker` holds from the start, as its first delivery. Returns `None` for a duplicate.
     pub async fn send_locked_message(
         &mut self,
         message: &NewMessage,
@@ -72,7 +72,7 @@ impl Tx<'_> {
         }))
     }
 
-    /// The same for whoever goes on with the message at once, and needs no more than what to show for it.
+    /// Sends a message that its worker processes at once, and returns only the receipt.
     pub async fn continue_message(
         &mut self,
         message: &NewMessage,
@@ -89,7 +89,7 @@ impl Tx<'_> {
         }))
     }
 
-    /// Inserts what is new of a batch. Sorted, so that two batches at one instant wait for each other in one order.
+    /// Inserts the new messages of a batch, sorted, so that concurrent batches take their locks in one order.
     async fn insert(
         &mut self,
         messages: &[NewMessage],
@@ -132,7 +132,7 @@ impl Tx<'_> {
         .map_err(|source| Error::database(action, source))?
         .records(action)?;
         if rows.len() < sorted.len() {
-            // Duplicates, unless a queue does not exist.
+            // The rest are duplicates, unless a queue does not exist.
             sorted.dedup_by_key(|message| &message.queue);
             for message in sorted {
                 self.queue_settings(&message.queue).await?;
@@ -141,7 +141,7 @@ impl Tx<'_> {
         Ok(rows)
     }
 
-    /// Receives messages and locks them as a part of this step.
+    /// Receives and locks messages in this transaction.
     pub async fn receive_messages(
         &mut self,
         ask: &Receive,
@@ -174,8 +174,8 @@ impl Tx<'_> {
     async fn take(&mut self, ask: &Receive, max: i64, now: Option<Timestamp>) -> Result<Vec<Taken>, Error> {
         let action = "receive messages";
         let (sql, named, moment) = (self.sql(catalog::MESSAGE_RECEIVE), self.context.named, self.moment(now));
-        // Which of several groups in the same position comes first is left to chance: a count of turns would have to
-        // be kept, and every receiver would wait for every other to write it.
+        // The order of groups in the same position is random: a stored count of turns would make all receivers wait
+        // for each other.
         let turn = i64::from(uuid::Uuid::new_v4().as_fields().1);
         let rows = match &mut self.conn {
             Conn::Postgres(conn) => sqlx::query(sql)
@@ -201,14 +201,13 @@ impl Tx<'_> {
                 .map(Of::Sqlite),
         }
         .map_err(|source| Error::database(action, source))?;
-        // A message that is skipped stays locked, comes back, and becomes a dead letter in the end.
+        // A skipped message stays locked, is delivered again, and becomes a dead letter in the end.
         Ok(rows.readable("messages", "message_id"))
     }
 
-    /// Ends messages as a part of this step; an outcome for each, in their order.
+    /// Completes messages in this transaction and returns the outcome of each, in order.
     ///
-    /// A report that was made before is a duplicate while the message is remembered; after that nobody can tell, and
-    /// it is stale.
+    /// A repeated report is a duplicate while the message is stored. After that it cannot be recognised and is stale.
     pub async fn complete_messages(
         &mut self,
         receipts: &[Receipt],
@@ -225,7 +224,7 @@ impl Tx<'_> {
         Ok(outcomes)
     }
 
-    /// Locks messages anew; until when each is locked, or `None` where the worker no longer holds it.
+    /// Renews locks and returns their new end, or `None` if the worker no longer holds the message.
     pub async fn renew_messages(
         &mut self,
         receipts: &[Receipt],
@@ -234,7 +233,7 @@ impl Tx<'_> {
         self.touch(catalog::MESSAGE_RENEW, receipts, now, "renew messages").await
     }
 
-    /// Changes the messages of a batch that are still held as the receipts say; when each is visible then.
+    /// Updates the messages of a batch that their receipts still hold. Returns when each becomes visible.
     async fn touch(
         &mut self,
         statement: Statement,
@@ -276,7 +275,7 @@ impl Tx<'_> {
         Ok(receipts.iter().map(|receipt| touched.remove(&(key(receipt), receipt.epoch))).collect())
     }
 
-    /// Gives a message back: it can be received again after the delay.
+    /// Returns a message to the queue: it can be received again after the delay.
     pub async fn abandon_message(
         &mut self,
         receipt: &Receipt,
@@ -285,7 +284,7 @@ impl Tx<'_> {
         error: Option<&str>,
         now: Option<Timestamp>,
     ) -> Result<ChangeOutcome, Error> {
-        // A delay may come from outside, as that of a feed does. No message waits longer than one may be sent for.
+        // A delay may come from outside, for example from a feed, so it is limited like the delay of a sent message.
         let delay = delay.clamp(TimeDelta::zero(), TimeDelta::seconds(i64::from(WAIT_SECS_MAX)));
         let visible_at = later(self.database_now(now).await?, delay);
         let given_back = match counts {
@@ -314,7 +313,7 @@ impl Tx<'_> {
         self.refusal(receipt, StoredState::Live, None).await
     }
 
-    /// Makes a message a dead letter at once.
+    /// Turns a message into a dead letter at once.
     pub async fn kill_message(
         &mut self,
         receipt: &Receipt,
@@ -345,7 +344,7 @@ impl Tx<'_> {
         self.refusal(receipt, StoredState::Dead, Some(receipt.worker)).await
     }
 
-    /// Ends the locks of one worker process, or of all whose end is on record; how many.
+    /// Releases the locks of one worker process, or of all ended ones, and returns their number.
     pub async fn release_messages(
         &mut self,
         worker: Option<WorkerId>,
@@ -362,8 +361,8 @@ impl Tx<'_> {
         Ok(released.count())
     }
 
-    /// Why a receipt changed nothing: the same report was made before, which left the row like this, or the message
-    /// is no longer the worker's.
+    /// Determines why a receipt changed nothing: it repeats an earlier report, or the worker no longer holds the
+    /// message.
     async fn refusal(
         &mut self,
         receipt: &Receipt,
@@ -385,7 +384,7 @@ impl Tx<'_> {
         Ok(if same { ChangeOutcome::Duplicate } else { ChangeOutcome::Stale })
     }
 
-    /// The settings of a queue, or the refusal of a name that is none.
+    /// Returns the settings of a queue, or a refusal if it does not exist.
     pub(super) async fn queue_settings(&mut self, queue: &str) -> Result<QueueSettings, Error> {
         on!(self, catalog::QUEUE_LIST, [queue], fetch_optional, "read a queue")?
             .record("read a queue")?
@@ -397,7 +396,7 @@ fn key_of(message: &NewMessage) -> Key {
     (message.queue.clone(), message.message_id.clone(), message.generation)
 }
 
-/// An error text, as much of it as an event may hold. PostgreSQL cannot keep a NUL character.
+/// Shortens an error text to the length of an event message. PostgreSQL cannot store NUL characters.
 fn cut(error: &str) -> String {
     let mut end = error.len().min(MESSAGE_BYTES_MAX);
     while !error.is_char_boundary(end) {

@@ -1,23 +1,22 @@
-//! Failed runs that nothing made good.
+//! Open failures: failed runs without a successor and without a newer completed sync of their feed.
 
 use crate::tx::on;
 use crate::{Error, Store, catalog};
 use tidemill_core::limits::FAILURES_MAX;
 use tidemill_core::run::{Run, RunFilter};
 
-/// Failed runs that nothing made good, and where to read on: a page is over when it is full, or when so many failed
-/// runs were looked at that others should have their turn.
+/// A page of open failures and its cursor. A page ends when it is full, or after a maximum number of failed runs was
+/// read, so that one caller cannot block others.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Failures {
-    /// The youngest first.
+    /// Sorted by age, newest first.
     pub items: Vec<Run>,
-    /// Older than this one.
+    /// The next page starts before this run.
     pub next: Option<String>,
 }
 
 impl Store {
-    /// Failed runs that nothing made good, the youngest first: no other try followed, and no newer sync of the feed was
-    /// completed. Of the filter its project, its times, its cursor and its limit count.
+    /// Lists open failures, newest first. Of the filter it uses the project, the times, the cursor and the limit.
     pub async fn failures(&self, filter: RunFilter) -> Result<Failures, Error> {
         let mut ids = super::list::ids(&filter);
         let most = i64::try_from(FAILURES_MAX).unwrap_or(i64::MAX);

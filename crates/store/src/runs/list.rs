@@ -1,7 +1,7 @@
-//! Lists of runs: one shape of statement for each thing that people ask for, each answered from an index.
+//! Lists of runs: one statement for each kind of filter, each served by an index.
 //!
-//! A single statement with `$1 IS NULL OR …` for everything could not be: its plan is made once, for whatever comes.
-//! So the most telling part of the filter chooses the statement, and the rest is asked of each run that it finds.
+//! A single statement with `$1 IS NULL OR …` for all filters would have one generic plan. So the most selective part
+//! of the filter selects the statement, which checks the rest of the filter for each run that it finds.
 
 use crate::catalog::Statement;
 use crate::codec::SqlTextList;
@@ -12,34 +12,34 @@ use std::collections::BTreeSet;
 use tidemill_core::run::{Lane, Run, RunFilter, RunState};
 use tidemill_core::{EnvId, RunId};
 
-/// Values of one column that are looked up one by one; with more, runs are read by age.
+/// Maximum number of values of one column that are looked up one by one. With more, runs are read by age.
 const VALUES_MAX: usize = 256;
-/// Queued runs that are all read and sorted; with more, they are many enough to be found by age.
+/// Maximum number of queued runs that are read and sorted. With more, a scan by age finds enough of them.
 const QUEUED_MAX: i64 = 2_000;
 
-/// What the concurrency key of a sync's run begins with; its feed follows.
+/// Prefix of the concurrency key of a sync's run, before the name of the feed.
 const FEED: &str = "feed:";
 
-/// Texts that begin with `prefix` are those from it on, up to but without this.
+/// Returns the exclusive upper bound of the texts that start with `prefix`.
 ///
-/// Both databases compare these texts byte by byte, and the order of bytes is that of code points: the last one that
-/// has a successor is raised, and what follows it is dropped.
+/// Both databases compare these texts byte by byte, which is the order of code points. So the last character that has
+/// a successor is replaced by it, and the rest is dropped.
 fn after_prefix(prefix: &str) -> String {
     let mut characters: Vec<char> = prefix.chars().collect();
     while let Some(last) = characters.pop() {
         let next = u32::from(last) + 1;
-        // What lies between is no character: it belongs to another encoding.
+        // Surrogates are no characters.
         let next = if next == 0xD800 { 0xE000 } else { next };
         if let Some(next) = char::from_u32(next) {
             characters.push(next);
             return characters.into_iter().collect();
         }
     }
-    // Nothing comes after the largest text there can be.
+    // The largest possible text has no successor.
     char::MAX.to_string().repeat(300)
 }
 
-/// A range of texts: from one on, up to but without the other.
+/// A half-open range of texts.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) from: String,
@@ -51,7 +51,7 @@ impl Range {
         Self { from: prefix.to_owned(), to: after_prefix(prefix) }
     }
 
-    /// Not below this.
+    /// Inclusive lower bound.
     pub(super) fn from(&mut self, bound: &str) {
         if bound > self.from.as_str() {
             bound.clone_into(&mut self.from);
@@ -65,7 +65,7 @@ impl Range {
     }
 }
 
-/// The ids that a filter lets through. Ids sort by age: a time is a bound of them, as a prefix and a cursor are.
+/// Returns the range of ids that a filter accepts. Ids sort by age, so times, prefixes and cursors are bounds.
 pub(super) fn ids(filter: &RunFilter) -> Range {
     let mut ids = Range::of_prefix(filter.id_prefix.as_deref().unwrap_or("run-"));
     if let Some(since) = filter.since {
@@ -80,11 +80,10 @@ pub(super) fn ids(filter: &RunFilter) -> Range {
     ids
 }
 
-/// What runs are entered under, besides their place and how they ended.
+/// The kinds of entries in `run_lookup`.
 #[derive(Debug, Clone, Copy)]
 enum Mark {
     Lane,
-    /// The concurrency key of a sync's run.
     Feed,
     Sha,
     Ref,
@@ -101,13 +100,13 @@ impl Mark {
     }
 }
 
-/// Which statement answers a filter, with the values that it looks up.
+/// The statement for a filter, with the values that it looks up.
 struct Shape {
     statement: Statement,
     values: Vec<String>,
-    /// What the values are, where the statement does not know.
+    /// Kind of the values, if the statement needs it.
     mark: Option<Mark>,
-    /// The only lane where something can fit, if the statement is to read no other.
+    /// The only lane that can match, if the statement must read no other.
     lane: Option<Lane>,
 }
 
@@ -116,29 +115,29 @@ impl Shape {
         Self { statement, values: Vec::new(), mark: None, lane: None }
     }
 
-    /// The runs that are entered under a mark.
+    /// Selects the runs with an entry of this kind.
     fn marked(mark: Mark, value: String) -> Self {
         Self { values: vec![value], mark: Some(mark), ..Self::plain(catalog::RUN_LIST_LOOKUP) }
     }
 }
 
-/// A filter as its statement wants it.
+/// The parameters of a list statement.
 struct Asked {
     ids: Range,
     sha: Option<Range>,
     git_ref: Option<Range>,
-    /// Unless the statement looks the runs of each name up.
+    /// Set unless the statement looks up the runs of each name.
     name: Option<Range>,
     feed: Option<String>,
-    /// The lane that was asked for, or the only one that has such a name.
+    /// The requested lane, or the only one that has such a name.
     lane: Option<Lane>,
-    /// Project and environment, unless the statement looks their runs up: asked twice, the planner would believe
-    /// that next to nothing is left.
+    /// Project and environment, unless the statement looks up their runs: a repeated condition would make the planner
+    /// underestimate the number of rows.
     place: (Option<String>, Option<String>),
     shape: Shape,
 }
 
-/// Binds what every list of runs takes, and the values where its statement looks some up.
+/// Binds the common parameters of all lists, and the looked-up values if there are any.
 macro_rules! bound {
     ($query:expr, $filter:ident, $asked:ident) => {{
         let query = $query
@@ -165,7 +164,7 @@ macro_rules! bound {
 }
 
 impl Tx<'_> {
-    /// Runs, the youngest first.
+    /// Lists runs, newest first.
     pub async fn runs(&mut self, filter: &RunFilter) -> Result<Vec<Run>, Error> {
         let mut filter = filter.clone();
         let mut runs: Vec<Run> = Vec::new();
@@ -175,7 +174,7 @@ impl Tx<'_> {
             let found: Vec<Run> = rows.readable("runs", "run_id");
             let (is_full, skipped) = (count == filter.limit, count - found.len());
             runs.extend(found);
-            // A page that is not full is the last one, so skipped rows have to be made up for.
+            // A page that is not full counts as the last one, so skipped rows are replaced by further ones.
             let (true, 1.., Some(last)) = (is_full, skipped, last) else { return Ok(runs) };
             filter.limit = skipped;
             filter.before = Some(RunId::from_database(last));
@@ -198,7 +197,7 @@ impl Tx<'_> {
         rows.map_err(|source| Error::database("list runs", source))
     }
 
-    /// How the database finds these runs, in its own words: for people who wonder, and for tests.
+    /// Returns the query plan of the database for a filter, for diagnosis and tests.
     pub async fn explain_runs(&mut self, filter: &RunFilter) -> Result<Vec<String>, Error> {
         let Some(asked) = self.asked(filter).await? else { return Ok(Vec::new()) };
         let text = self.context.catalog.text(asked.shape.statement);
@@ -216,7 +215,7 @@ impl Tx<'_> {
         lines.map_err(|source| Error::database("list runs", source))
     }
 
-    /// What a filter asks, as its statement wants it. `None`: nothing can fit it.
+    /// Returns the parameters for a filter, or `None` if no run can match.
     async fn asked(&mut self, filter: &RunFilter) -> Result<Option<Asked>, Error> {
         let ids = ids(filter);
         if ids.from >= ids.to {
@@ -236,7 +235,7 @@ impl Tx<'_> {
         }))
     }
 
-    /// The statement for a filter. `None`: nothing can fit it.
+    /// Returns the statement for a filter, or `None` if no run can match.
     async fn shape(
         &mut self,
         filter: &RunFilter,
@@ -248,7 +247,7 @@ impl Tx<'_> {
         for (range, mark) in [(sha, Mark::Sha), (git_ref, Mark::Ref)] {
             let Some(range) = range else { continue };
             let found = self.marks(mark, range).await?;
-            // Where there are too many to be looked up, a name tells more: it leaves out what has none.
+            // If there are too many values, a name is more selective: it excludes runs without a name.
             if found.len() <= VALUES_MAX || name.is_none() {
                 let shape = by_values(catalog::RUN_LIST_LOOKUP, found);
                 return Ok(shape.map(|shape| Shape { mark: Some(mark), ..shape }));
@@ -260,7 +259,7 @@ impl Tx<'_> {
         self.unspelled(filter).await
     }
 
-    /// The statement for the runs whose names lie in a range: those of graphs, and those of syncs of feeds.
+    /// Returns the statement for runs whose names are in a range: names of graphs, and feeds of syncs.
     async fn named(&mut self, lane: Option<Lane>, range: &Range) -> Result<Option<Shape>, Error> {
         let graphs = match lane {
             Some(Lane::Graph) | None => self.graph_names(range).await?,
@@ -280,7 +279,7 @@ impl Tx<'_> {
             (false, false) => None,
         };
         let feeds = feeds.iter().filter_map(|key| key.strip_prefix(FEED)).map(str::to_owned);
-        // A graph may have the name of a feed: both are then found under one value.
+        // A graph may have the name of a feed; then one value finds both.
         let names: BTreeSet<String> = graphs.into_iter().chain(feeds).collect();
         let shape = if names.len() > VALUES_MAX {
             Shape::plain(catalog::RUN_LIST_NAMED)
@@ -290,7 +289,7 @@ impl Tx<'_> {
         Ok(Some(Shape { lane, ..shape }))
     }
 
-    /// The statement for a filter without a text that something begins with.
+    /// Returns the statement for a filter without a prefix.
     async fn unspelled(&mut self, filter: &RunFilter) -> Result<Option<Shape>, Error> {
         match filter.lane {
             Some(lane @ (Lane::Graph | Lane::Sync)) => {
@@ -318,7 +317,7 @@ impl Tx<'_> {
         Ok(by_values(catalog::RUN_LIST_ENV, places))
     }
 
-    /// The marks of a kind that lie in a range, as many as are looked up one by one, and one more.
+    /// Returns the values of a kind in a range, up to the maximum number of looked-up values plus one.
     async fn marks(&mut self, mark: Mark, range: &Range) -> Result<Vec<String>, Error> {
         let limit = i64::try_from(VALUES_MAX + 1).unwrap_or(i64::MAX);
         let (from, to, kind) = (range.from.as_str(), range.to.as_str(), mark.as_str());
@@ -326,7 +325,7 @@ impl Tx<'_> {
             .records("list runs")
     }
 
-    /// The names of graphs that lie in a range, as many as are looked up one by one, and one more.
+    /// Returns the graph names in a range, up to the maximum number of looked-up values plus one.
     async fn graph_names(&mut self, range: &Range) -> Result<Vec<String>, Error> {
         let limit = i64::try_from(VALUES_MAX + 1).unwrap_or(i64::MAX);
         let (from, to) = (range.from.as_str(), range.to.as_str());
@@ -352,13 +351,13 @@ impl Tx<'_> {
 }
 
 impl Store {
-    /// How the database finds the runs of a filter, in its own words.
+    /// Returns the query plan of the database for a filter.
     pub async fn explain_runs(&self, filter: RunFilter) -> Result<Vec<String>, Error> {
         self.read(move |mut tx| Box::pin(async move { tx.explain_runs(&filter).await })).await
     }
 }
 
-/// A page of each value, or all runs by age where the values are too many; nothing where there are none.
+/// Selects a page per value, all runs by age if there are too many values, or no run if there are none.
 fn by_values(statement: Statement, values: Vec<String>) -> Option<Shape> {
     match values.len() {
         0 => None,
@@ -373,7 +372,7 @@ mod tests {
     use chrono::{TimeDelta, TimeZone as _, Utc};
 
     #[test]
-    fn what_follows_a_prefix_is_above_all_that_begin_with_it_and_no_higher() {
+    fn prefix_bound_is_the_smallest_text_above_all_matches() {
         for (prefix, after) in [("run-", "run."), ("a", "b"), ("\u{d7ff}", "\u{e000}"), ("a\u{10ffff}", "b")]
         {
             assert_eq!(after_prefix(prefix), after);

@@ -1,4 +1,4 @@
-//! The verbs on PostgreSQL: each is one call of the function that psql users call too.
+//! The verbs on PostgreSQL: each calls the SQL function that psql users call too.
 
 use super::{CancelOutcome, ClaimRuns, FinishRun, Holder, QueueOutcome, RetryOutcome};
 use crate::codec::{Columns, SqlJson, SqlTextList, SqlTime, SqlWorkerId};
@@ -13,12 +13,12 @@ use tidemill_core::run::{ChangeOutcome, Claim, FailOutcome, FailRun, FinalStatus
 use tidemill_core::worker::RunLease;
 use tidemill_core::{Json, RunId, Timestamp};
 
-/// A call of one of our functions. Of all that is rendered into SQL, these texts hold only the schema's name.
+/// Renders a call of one of our functions. These texts contain only the name of the schema.
 fn call(context: &Context, text: &str) -> Query<'static, Postgres, PgArguments> {
     sqlx::query(AssertSqlSafe(text.replace("{ops}", context.schema.name()))).persistent(context.named)
 }
 
-/// The first column of a row of one column.
+/// Reads the only column of a row.
 fn value<T>(row: &PgRow, action: &'static str) -> Result<T, Error>
 where
     T: for<'r> sqlx::Decode<'r, Postgres> + sqlx::Type<Postgres>,
@@ -196,7 +196,7 @@ pub(super) async fn finish(
     rows.iter().map(outcome).collect()
 }
 
-/// What became of a report.
+/// Reads the outcome of a report.
 fn outcome(row: &PgRow) -> Result<ChangeOutcome, Error> {
     Ok(match value::<String>(row, "finish runs")?.as_str() {
         "applied" => ChangeOutcome::Applied,

@@ -1,10 +1,9 @@
-//! The verbs on SQLite: what the PostgreSQL functions do, as statements, with the decisions in Rust.
+//! The verbs on SQLite: the same steps as the PostgreSQL functions, as statements, with the decisions in Rust.
 //!
-//! A verb runs in the writer's savepoint: nobody else writes, so no row is locked and nothing changes between
-//! two statements; an error undoes the whole verb. Each statement is a trip to the thread that owns the
-//! connection, so a verb reads once, decides, and writes lists as one JSON text. Transition events, and the
-//! passing on of a concurrency key at an end, belong to the triggers: a plain SQL statement must have them
-//! too.
+//! A verb runs in the writer's savepoint. There is no other writer, so it locks no row and sees no change between two
+//! statements; an error rolls back the whole verb. Each statement is a call to the thread that owns the connection, so
+//! a verb reads once, decides, and writes lists as one JSON text. Triggers write transition events and pass on
+//! concurrency keys, because plain SQL statements need that too.
 //!
 //! The SQL is in `sql/kernel/sqlite/`, beside the functions of PostgreSQL.
 
@@ -37,9 +36,9 @@ use sqlx::SqliteConnection;
 use tidemill_core::RunId;
 use tidemill_core::run::Run;
 
-/// Steps that the sweeper takes too. They hang on [`Sqlite`] because this module is private to the verbs.
+/// Steps that the sweeper uses too. They are methods of [`Sqlite`] because this module is private to the verbs.
 impl Sqlite {
-    /// Reads runs by their ids; those that do not exist or cannot be read are left out.
+    /// Reads runs by their ids, without those that do not exist or cannot be read.
     pub(crate) async fn runs_by_id(
         conn: &mut SqliteConnection,
         runs: &[&RunId],
@@ -54,12 +53,12 @@ impl Sqlite {
     }
 }
 
-/// Reads a run, or refuses.
+/// Reads a run, or refuses an unknown id.
 async fn run_by_id(conn: &mut SqliteConnection, run: &RunId, action: &'static str) -> Result<Run, Error> {
     Sqlite::runs_by_id(conn, &[run], action).await?.pop().ok_or_else(|| unknown_run(run))
 }
 
-/// Turns what the database said into our error.
+/// Converts an error of the database to ours.
 fn failed(action: &'static str) -> impl Fn(sqlx::Error) -> Error {
     move |source| Error::database(action, source)
 }
@@ -68,12 +67,12 @@ fn unknown_run(run: &RunId) -> Error {
     Error::refused(RefusalCode::UnknownRun, format!("run `{run}` does not exist"))
 }
 
-/// A refusal that says what to do.
+/// Creates a refusal with a hint.
 fn refused_with_hint(code: RefusalCode, message: String, hint: impl Into<String>) -> Error {
     Error::Refused(Refusal { code, message, hint: Some(hint.into()) })
 }
 
-/// A bound as SQLite counts.
+/// Converts a limit to SQLite's integer type.
 fn count(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
@@ -85,8 +84,8 @@ mod tests {
     use crate::codec::Columns as _;
     use sqlx::{AssertSqlSafe, Connection as _};
 
-    /// No verb may slow down with the number of runs or events: plans search rows by an index, one by one. What they
-    /// may scan is short: label sets (`s`), lists that were passed, and rows that the statement itself has collected.
+    /// No verb may become slower with the number of runs or events: plans must search rows by an index. They may scan
+    /// only short lists: label sets (`s`), parameters, and rows that the statement itself has collected.
     #[tokio::test]
     async fn verbs_scan_neither_runs_nor_events() {
         let mut conn = SqliteConnection::connect("sqlite::memory:").await.unwrap();

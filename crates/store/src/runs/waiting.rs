@@ -1,12 +1,12 @@
-//! Runs that wait, the oldest first.
+//! The list of waiting runs, oldest first.
 
 use crate::tx::on;
 use crate::{Error, Store, catalog};
 use tidemill_core::run::{Run, RunFilter};
 
 impl Store {
-    /// Runs that wait, the oldest first. Of the filter its project, its cursor and its limit count; the cursor is the
-    /// last one of the page before, which here is older.
+    /// Lists waiting runs, oldest first. Of the filter it uses the project, the cursor and the limit. The cursor is the
+    /// last run of the previous page, which is older here.
     pub async fn waiting_runs(&self, filter: RunFilter) -> Result<Vec<Run>, Error> {
         self.read(move |mut tx| {
             Box::pin(async move {

@@ -1,7 +1,7 @@
-//! The sweep on SQLite: finds what needs a decision, decides in Rust, writes.
+//! The sweep on SQLite: reads the runs that need a decision, decides in Rust, and writes.
 //!
-//! Differs from PostgreSQL: no key is ever without a head, so there are none to give one to; and a worker's
-//! silence is counted from its last beat, whoever was down meanwhile, because no server's start is known.
+//! Differs from PostgreSQL in two points. No key is ever without a head, so the sweep repairs none. The silence of a
+//! worker counts from its last heartbeat, because there is no server whose start is known.
 
 use super::Swept;
 use crate::codec::{Columns as _, SqlTime};
@@ -17,27 +17,30 @@ use tidemill_core::{Json, RunId, Timestamp};
 
 const ACTION: &str = "sweep";
 
-/// What a decision needs to know besides the run.
+/// The state of a run's worker, as far as a decision needs it.
 #[derive(Debug, Clone, Default)]
 struct Signs {
-    /// How its worker ended, if it did: `dead` or `stopped`.
+    /// How the worker ended, if it did: `dead` or `stopped`.
     worker_end: Option<String>,
     cancel_deadline_at: Option<Timestamp>,
-    /// Whether its worker has promised signs of life: by a process row, a heartbeat or a lease that was asked for.
+    /// Whether the worker promised heartbeats: by a process row, a heartbeat or a requested lease length.
     promised: bool,
 }
 
-/// What becomes of one run.
+/// The decision about one run.
 #[derive(Debug, PartialEq)]
 enum Verdict {
-    /// Nothing needs to be done.
     Nothing,
-    /// Its time has come: it may be claimed, or stands in line.
+    /// Its start time has come: it can be claimed, or waits in line for its key.
     Open,
-    /// Its worker is silent and has promised nothing: it stays, and a person decides.
+    /// Its worker is silent and promised no heartbeats: the run stays, and an operator decides.
     Stall,
-    /// It ends.
-    End { status: RunState, cause: EndCause, notes: Json, follow: RetryDecision },
+    End {
+        status: RunState,
+        cause: EndCause,
+        notes: Json,
+        follow: RetryDecision,
+    },
 }
 
 pub(super) async fn sweep(
@@ -53,8 +56,8 @@ pub(super) async fn sweep(
     }
     let ids: Vec<&RunId> = candidates.keys().collect();
     let mut swept = Vec::new();
-    // What is done to one run changes nothing that the decision on another looks at. Each has a savepoint of its own:
-    // one that cannot be handled is left as it is, and the others are swept.
+    // Decisions about different runs are independent. Each run has its own savepoint: a run that cannot be handled is
+    // left as it is, and the others are swept.
     for run in Sqlite::runs_by_id(conn, &ids, ACTION).await? {
         if swept.len() >= limit {
             break;
@@ -66,7 +69,7 @@ pub(super) async fn sweep(
                 savepoint(conn, "RELEASE swept_run").await?;
                 swept.extend(one);
             }
-            // A full disk is not the fault of a run.
+            // A full disk is not caused by this run.
             Err(error) if error.class() == Class::Transient => return Err(error),
             Err(error) => {
                 savepoint(conn, "ROLLBACK TO swept_run; RELEASE swept_run").await?;
@@ -83,7 +86,7 @@ async fn savepoint(conn: &mut SqliteConnection, text: &'static str) -> Result<()
     Ok(())
 }
 
-/// Carries out the decision on one run.
+/// Decides one run and writes the result.
 async fn sweep_run(
     conn: &mut SqliteConnection,
     run: &Run,
@@ -110,7 +113,7 @@ async fn sweep_run(
     }
 }
 
-/// Gives keys whose head is gone to the first in line, and lines without a key a key.
+/// Gives keys without a live head to the first run in line, and creates missing key rows.
 pub(super) async fn repair_keys(conn: &mut SqliteConnection, limit: usize) -> Result<u64, Error> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let removed = sqlx::query(catalog::sqlite(catalog::KEY_REPAIR_REMOVE));
@@ -123,7 +126,7 @@ pub(super) async fn repair_keys(conn: &mut SqliteConnection, limit: usize) -> Re
     Ok(removed.max(made))
 }
 
-/// Ends worker processes that have been silent for too long.
+/// Marks worker processes as dead that were silent for too long.
 async fn bury_workers(
     conn: &mut SqliteConnection,
     dead_after_secs: f64,
@@ -145,7 +148,7 @@ async fn candidates(
 ) -> Result<BTreeMap<RunId, Signs>, Error> {
     let rows = sqlx::query(catalog::sqlite(catalog::SWEEP_CANDIDATES))
         .bind(SqlTime(now))
-        // More than the limit: runs that cannot be handled must not use it up.
+        // Reads more than the limit, so that runs that cannot be handled do not use it up.
         .bind(i64::try_from(limit.saturating_mul(4)).unwrap_or(i64::MAX))
         .fetch_all(conn)
         .await
@@ -161,7 +164,7 @@ async fn candidates(
     rows.iter().map(read).collect::<sqlx::Result<_>>().map_err(failed)
 }
 
-/// The last lines that a run's worker said, the first of them first.
+/// Returns the last lines of output of a run, in order.
 async fn output_tail(conn: &mut SqliteConnection, run: &RunId) -> Result<Json, Error> {
     let mut lines: Vec<String> = sqlx::query_scalar(catalog::sqlite(catalog::SWEEP_OUTPUT_TAIL))
         .bind(run.as_str())
@@ -176,7 +179,7 @@ fn failed(source: sqlx::Error) -> Error {
     Error::database(ACTION, source)
 }
 
-/// Decides one run.
+/// Decides whether and how the sweep ends a run.
 fn decide(run: &Run, signs: &Signs, now: Timestamp) -> Verdict {
     let is_past = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
     let is_lost = signs.worker_end.is_some() || is_past(run.lease_until);
@@ -211,7 +214,7 @@ fn decide(run: &Run, signs: &Signs, now: Timestamp) -> Verdict {
     }
 }
 
-/// Ends a run whose worker is gone, or fell silent.
+/// Decides the end of a run whose worker is dead or silent.
 fn lose(run: &Run, signs: &Signs, now: Timestamp) -> Verdict {
     let worker_end = signs.worker_end.as_deref();
     let stopped = worker_end == Some("stopped");
@@ -234,13 +237,13 @@ fn lose(run: &Run, signs: &Signs, now: Timestamp) -> Verdict {
     });
     let cause = if stopped { EndCause::Interrupted } else { EndCause::Stale };
     if !signs.promised {
-        // Whether its work was begun is not known, so nothing is started beside it.
+        // It is unknown whether the work was started, so no successor is queued.
         return Verdict::End { status: RunState::Cancelled, cause, notes, follow: RetryDecision::Nothing };
     }
     end(run, RunEvent::Expire, cause, notes, now)
 }
 
-/// The end that an event leads to, and what follows it.
+/// Returns the end that an event leads to, with the decision about a successor.
 fn end(run: &Run, event: RunEvent, cause: EndCause, mut notes: Json, now: Timestamp) -> Verdict {
     let Some(status) = run::next(run.status, event) else { return Verdict::Nothing };
     let follow = retry::decide_retry(run, status, cause, now);

@@ -20,7 +20,9 @@ const VAGUE: [&str; 13] = [
 ];
 const HOUSEHOLD: [&str; 6] = ["door", "doors", "shelf", "shelves", "desk", "mill"];
 const SENTENCE_WORDS_MAX: usize = 34;
+/// Words of a short doc comment, with a determiner.
 const SHORT_DOC_WORDS: usize = 4;
+const DETERMINERS: [&str; 10] = ["Its", "His", "Their", "The", "A", "An", "How", "Where", "When", "Why"];
 /// A message has at least this many words; shorter strings are names and keys.
 const MESSAGE_WORDS_MIN: usize = 3;
 
@@ -111,7 +113,9 @@ fn sentences(text: &str) -> Vec<&str> {
 fn is_short_doc(text: &str) -> bool {
     let is_plain =
         |character: char| character.is_alphanumeric() || matches!(character, ' ' | '-' | '_' | '.');
-    text.ends_with('.') && words(text) <= SHORT_DOC_WORDS && text.chars().all(is_plain)
+    let first = text.split_whitespace().next().unwrap_or_default();
+    let max = if DETERMINERS.contains(&first) { SHORT_DOC_WORDS } else { SHORT_DOC_WORDS - 1 };
+    text.ends_with('.') && words(text) <= max && text.chars().all(is_plain)
 }
 
 #[cfg(test)]

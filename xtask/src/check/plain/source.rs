@@ -213,7 +213,8 @@ mod tests {
 
     #[test]
     fn strings_over_several_lines_are_one_message() {
-        let text = "fn f<'a>() {\n    let q = '\"';\n    fail(\"one \\\n          two \\\"x\\\"\");\n    r#\"raw \"y\"\"#;\n}\n";
+        let text = "fn f<'a>() {\n    let q = '\"';\n    fail(\"one \\\n          two \\\"x\\\"\");\n\
+                    r#\"raw \"y\"\"#;\n}\n";
         assert_eq!(rust(text), [(3, "one two \"x\"".to_owned())]);
     }
 

@@ -1,4 +1,4 @@
-//! Records what a run made. The same type and URL is the same artifact.
+//! Records artifacts of a run. The same type and URL are one artifact.
 
 use super::{failed, run_by_id};
 use crate::codec::SqlTime;
@@ -20,7 +20,7 @@ pub(in crate::runs) async fn add_artifact(
     put(conn, run, artifact, now, action).await
 }
 
-/// Records an artifact of a run that exists.
+/// Records an artifact of an existing run.
 pub(super) async fn put(
     conn: &mut SqliteConnection,
     run: &RunId,

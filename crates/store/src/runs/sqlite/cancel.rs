@@ -1,4 +1,4 @@
-//! Cancels a run that waits, at once; asks the worker of a held one to stop.
+//! Cancels a queued run at once, and requests the worker of a held run to stop.
 
 use super::super::CancelOutcome;
 use super::json::{merged, object_of};
@@ -55,7 +55,7 @@ pub(in crate::runs) async fn cancel(
     Ok(CancelOutcome::Requested)
 }
 
-/// Asks every live job of a graph to stop, and names the run to the controller. Asked twice, it is one wish.
+/// Requests a stop of every live job of a graph, and notifies the controller. The call is idempotent.
 async fn cancel_graph(
     conn: &mut SqliteConnection,
     run: &RunId,
@@ -78,7 +78,7 @@ async fn cancel_graph(
     Ok(())
 }
 
-/// Puts the wish on the record of the run.
+/// Records the cancel request as an event of the run.
 async fn request(
     conn: &mut SqliteConnection,
     run: &RunId,

@@ -1,4 +1,4 @@
-//! Claims runs from every label set that fits: the highest priority first, then the oldest.
+//! Claims runs from all matching label sets: highest priority first, then oldest.
 
 use super::super::ClaimRuns;
 use super::{count, failed, gate, refused_with_hint};
@@ -46,7 +46,7 @@ pub(in crate::runs) async fn claim(
                 "Stop its commands, and register again.",
             ));
         }
-        // It drains: what it was given before under this request id was its answer above.
+        // The worker drains: it got the runs that it holds under this request id above, and gets no new ones.
         Some(_) => return Ok(Vec::new()),
         None => {}
     }
@@ -68,7 +68,7 @@ pub(in crate::runs) async fn claim(
     in_order(&rows)
 }
 
-/// The claimed runs, the first to be done first: RETURNING promises no order.
+/// Sorts the claimed runs, because RETURNING guarantees no order.
 fn in_order(rows: &[SqliteRow]) -> Result<Vec<Claim>, Error> {
     let read = |row: &SqliteRow| -> sqlx::Result<_> {
         let place = (Reverse(row.int("priority")?), row.long("ready_at")?);

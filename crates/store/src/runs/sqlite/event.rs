@@ -1,8 +1,7 @@
-//! Appends to a run's record. Transition events are not written here but by triggers.
+//! Appends events to a run. Triggers write transition events.
 //!
-//! With a key, the same key is the same event; without one, the same level, message and payload within ten
-//! seconds are. What was appended before is found in the one statement that reads the run; what is new is
-//! written in another.
+//! Events with the same key are one event. Without a key, events with the same level, message and payload within ten
+//! seconds are one event. The statement that reads the run also finds earlier events; another one writes the new ones.
 
 use super::super::Holder;
 use super::hold::{self, Hold};
@@ -34,7 +33,7 @@ pub(in crate::runs) async fn append(
     let (hold, mut known) = look(conn, run, holder, &sames, now).await?;
     events.iter().try_for_each(check)?;
     if !hold.is_held {
-        // What was appended before is answered with its id even after the end: the caller's answer was lost.
+        // A repeated event gets the id of the first even after the end of the run: its first response was lost.
         let answer =
             |(event, same): (&NewEvent, &String)| known.get(same).filter(|_| event.key.is_some()).cloned();
         let ids: Vec<Option<String>> = events.iter().zip(&sames).map(answer).collect();
@@ -59,13 +58,13 @@ pub(in crate::runs) async fn append(
     Ok(sames.iter().map(|same| known.get(same).cloned()).collect())
 }
 
-/// What makes an append the same as an earlier one.
+/// Returns the digest by which an event without a key is compared with earlier ones.
 fn same_as(event: &NewEvent) -> String {
     if let Some(key) = &event.key {
         return format!("k:{key}");
     }
     let text = format!("{}\u{1f}{}\u{1f}{}", event.level, event.message, event.payload);
-    // Half of the digest: this is a comparison within ten seconds of one run, not a proof.
+    // Half of the digest is enough for a comparison within ten seconds of one run.
     format!("h:{}", &sha256_hex(text.as_bytes())[..32])
 }
 
@@ -108,7 +107,7 @@ async fn look(
     Ok((hold, known.as_object().into_iter().flatten().filter_map(text).collect()))
 }
 
-/// Writes new events in order, and notes the id of each.
+/// Writes new events in order and stores the id of each.
 async fn insert(
     conn: &mut SqliteConnection,
     run: &RunId,
@@ -120,7 +119,7 @@ async fn insert(
         return Ok(());
     }
     let rows = fresh.iter().map(|(same, event)| {
-        // The payload goes as a text within the text, so that it is kept as it is spelled.
+        // The payload is a string within the JSON text, so that its spelling is preserved.
         json!([event.level.as_str(), event.message, event.payload.to_string(), event.key, same])
     });
     let written = sqlx::query(catalog::sqlite(catalog::APPEND_INSERT))
@@ -138,7 +137,7 @@ async fn insert(
     Ok(())
 }
 
-/// Records that somebody asked for something.
+/// Records a request of a person as an event.
 pub(super) async fn record_request(
     conn: &mut SqliteConnection,
     run: &RunId,
@@ -158,8 +157,7 @@ pub(super) async fn record_request(
     Ok(())
 }
 
-/// Records that a call was refused, once per run, verb and epoch: a zombie that asks every second is one
-/// line.
+/// Records that a call was refused, once per run, verb and epoch, so that a repeated call adds no event.
 pub(super) async fn record_refusal(
     conn: &mut SqliteConnection,
     run: &RunId,

@@ -1,4 +1,4 @@
-//! Fails a stalled run on behalf of a person who has looked: its worker is gone.
+//! Fails a stalled run after an operator has found that its worker is dead.
 
 use super::json::object_of;
 use super::{refused_with_hint, retry, run_by_id};
@@ -32,7 +32,7 @@ pub(in crate::runs) async fn fail(
         Sqlite::end_run(conn, &run, (RunState::Failed, EndCause::Lost, notes), now, ACTION).await?;
     }
     let successor = if ask.retry {
-        // A person's decision: the budgets start anew.
+        // An operator requested this retry, so the budgets are reset.
         let next = Successor { attempt: run.attempt + 1, failures: 0, losses: 0, available_at: None };
         Some(Sqlite::follow_run(conn, &run, &next, now, ACTION).await?)
     } else {

@@ -1,5 +1,4 @@
-//! Ends runs as their workers report it, with what follows: artifacts, and another try where the budget
-//! allows one.
+//! Ends runs as their workers report it, with their artifacts, and with a successor if the budget allows one.
 
 use super::super::FinishRun;
 use super::{artifact, event, failed, json, refused_with_hint, unknown_run};
@@ -29,7 +28,7 @@ pub(in crate::runs) async fn finish(
     if distinct.len() == ends.len() {
         return finish_distinct(conn, ends, worker, now).await;
     }
-    // One is named twice: one after the other, so that its second report meets what the first one did.
+    // A run is named twice: process the reports one by one, so that the second sees the result of the first.
     let mut outcomes = Vec::with_capacity(ends.len());
     for end in ends {
         outcomes.extend(finish_distinct(conn, std::slice::from_ref(end), worker, now).await?);
@@ -37,7 +36,7 @@ pub(in crate::runs) async fn finish(
     Ok(outcomes)
 }
 
-/// Finishes runs of which none is named twice.
+/// Finishes runs that are each named once.
 async fn finish_distinct(
     conn: &mut SqliteConnection,
     ends: &[FinishRun],
@@ -62,7 +61,7 @@ async fn finish_distinct(
                 if run.status == RunState::Claimed && end.status != FinalStatus::Cancelled {
                     claimed.push(&end.run_id);
                 }
-                // From here on the run is as it will be.
+                // From here on `run` is in its final form.
                 (run.status, run.end_cause) = ending(end.status);
                 run.metadata = json::merged(&run.metadata, &end.metadata);
                 let changes = if is_empty(&end.metadata) { Metadata::Kept } else { Metadata::Changed };
@@ -86,7 +85,7 @@ async fn finish_distinct(
 }
 
 /// The end of a graph or a sync belongs to its controller or consolidator, which knows whether its parts have ended. A
-/// worker's verb may only ask for a cancel.
+/// worker's report may only request a cancel.
 async fn finish_other_lane(
     conn: &mut SqliteConnection,
     run: &Run,
@@ -122,7 +121,7 @@ fn check(end: &FinishRun) -> Result<(), Error> {
     })
 }
 
-/// How the caller of a finish relates to the run, as `conditions.sql` defines it.
+/// The relation of the caller of a finish to the run, as `conditions.sql` defines it.
 #[derive(Debug, Clone, Copy)]
 struct Caller {
     /// Whether this report may end the run.
@@ -131,7 +130,7 @@ struct Caller {
     is_holder: bool,
 }
 
-/// Reads the runs of the reports. Runs that do not exist or cannot be read are left out.
+/// Reads the runs of the reports, without those that do not exist or cannot be read.
 async fn look_up(
     conn: &mut SqliteConnection,
     ends: &[FinishRun],
@@ -159,7 +158,7 @@ async fn look_up(
 }
 
 fn judge(run: &Run, caller: Caller, end: &FinishRun) -> ChangeOutcome {
-    // The same report again: the first answer was lost. From its holder, or a cancel from any caller.
+    // A repeated report whose first response was lost: from its holder, or a cancel from any caller.
     let again = run.status.as_str() == end.status.as_str()
         && (end.status == FinalStatus::Cancelled || caller.is_holder)
         && matches!(run.end_cause, Some(EndCause::Reported | EndCause::Cancelled))
@@ -183,20 +182,20 @@ fn is_empty(metadata: &Json) -> bool {
     metadata.as_object().is_some_and(serde_json::Map::is_empty)
 }
 
-/// Whether an end adds to a run's metadata: then what was asked for is kept apart.
+/// Whether an end changes the metadata. Then the metadata of the request is stored separately.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Metadata {
     Kept,
     Changed,
 }
 
-/// One row of the list that `finish_runs` reads: the run as it will be.
+/// One row of the list that `finish_runs` reads: the run in its final form.
 fn row(run: &Run, metadata: Metadata) -> Json {
     let changed = metadata == Metadata::Changed;
     serde_json::json!([run.run_id, run.status, run.end_cause, run.metadata.to_string(), changed])
 }
 
-/// A claimed run that ends passes through running.
+/// Moves a claimed run through *running* before it ends.
 async fn begin(conn: &mut SqliteConnection, claimed: &[&RunId], now: Timestamp) -> Result<(), Error> {
     if claimed.is_empty() {
         return Ok(());
@@ -228,7 +227,7 @@ async fn write(
     Ok(())
 }
 
-/// What follows a reported end.
+/// Stores the artifacts of an ended run and queues its successor.
 async fn after(conn: &mut SqliteConnection, run: &Run, now: Timestamp) -> Result<(), Error> {
     if run.metadata.to_string().len() > METADATA_BYTES_MAX {
         let problem = format!("the merged metadata is larger than {METADATA_BYTES_MAX} bytes");
@@ -245,7 +244,7 @@ async fn after(conn: &mut SqliteConnection, run: &Run, now: Timestamp) -> Result
 }
 
 impl Sqlite {
-    /// Ends a run on the system's behalf.
+    /// Ends a run without a report of its worker.
     pub(crate) async fn end_run(
         conn: &mut SqliteConnection,
         run: &Run,

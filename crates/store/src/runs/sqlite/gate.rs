@@ -1,8 +1,8 @@
-//! What holds a queued run back: its time, or the concurrency key that another run has.
+//! Gates of queued runs: the start time, or a concurrency key that another run holds.
 //!
-//! Only the head of a key has an open gate; the others stand in line behind it, out of the way of claims. An
-//! end passes the key on in the trigger `run_releases_key`. A key never lacks a head: there is no locked run
-//! to step over, which is why PostgreSQL has such keys and a sweep for them.
+//! Only the head of a key has an open gate; the others wait in line, and claims do not see them. The trigger
+//! `run_releases_key` passes the key on when a run ends. A key always has a head here. On PostgreSQL a locked run can
+//! leave a key without a head, and the sweep repairs it.
 
 use super::{count, failed, json};
 use crate::codec::{Columns as _, SqlTime};
@@ -14,19 +14,19 @@ use tidemill_core::limits::BATCH_MAX;
 use tidemill_core::run::{Gate, Run};
 use tidemill_core::{RunId, Timestamp};
 
-/// A run that is about to wait.
+/// A run that enters the queue.
 pub(super) struct Arrival<'a> {
     pub(super) run: &'a RunId,
     pub(super) project: &'a str,
     pub(super) key: Option<&'a str>,
     pub(super) priority: i32,
-    /// When it was asked for: its place in the line of its key.
+    /// Time of the request, which is its position in the line of its key.
     pub(super) ready_at: Timestamp,
     pub(super) available_at: Option<Timestamp>,
 }
 
 impl Arrival<'_> {
-    /// Enters the key, if there is one and the time has come, and says which gate the run gets.
+    /// Enters the line of the key, if there is one and the run is due, and returns the gate of the run.
     pub(super) async fn enter(
         &self,
         conn: &mut SqliteConnection,
@@ -39,7 +39,7 @@ impl Arrival<'_> {
         self.enter_key(conn, action).await
     }
 
-    /// Takes the key or a place in its line, whatever the time is.
+    /// Takes the key or a position in its line, regardless of the start time.
     pub(super) async fn enter_key(
         &self,
         conn: &mut SqliteConnection,
@@ -56,8 +56,8 @@ impl Arrival<'_> {
         if head == self.run.as_str() {
             return Ok(Gate::Open);
         }
-        // A head that nobody has claimed yet gives way to a run of higher priority, and to one of the same priority
-        // that was asked for earlier: the successor of a lost run takes its old place.
+        // An unclaimed head is replaced by a run of higher priority, and by an earlier request of the same priority:
+        // the successor of a lost run keeps its position.
         let displaced = sqlx::query(catalog::sqlite(catalog::KEY_DISPLACE_HEAD))
             .bind(head)
             .bind(self.priority)
@@ -80,7 +80,7 @@ impl Arrival<'_> {
 }
 
 impl Sqlite {
-    /// Opens the gate of a run whose time has come, or puts it in line for its key.
+    /// Opens the gate of a due run, or adds it to the line of its key.
     pub(crate) async fn open_gate(
         conn: &mut SqliteConnection,
         run: &Run,
@@ -100,7 +100,7 @@ impl Sqlite {
     }
 }
 
-/// When a run was asked for, as the line of its key counts.
+/// Returns the time of a run's request, which orders the line of its key.
 pub(super) async fn ready_at(
     conn: &mut SqliteConnection,
     run: &RunId,
@@ -114,7 +114,7 @@ pub(super) async fn ready_at(
     Ok(at.0)
 }
 
-/// Opens the gates of runs whose time has come, a batch of them.
+/// Opens the gates of a batch of due runs.
 pub(super) async fn open_due(
     conn: &mut SqliteConnection,
     now: Timestamp,

@@ -1,4 +1,4 @@
-//! Who holds a run: the fence that every report passes, and the signs of life.
+//! The fence that every report passes, the start of a run, and heartbeats.
 
 use super::super::Holder;
 use super::json::object_of;
@@ -14,7 +14,7 @@ use tidemill_core::run::{ChangeOutcome, Run, RunState};
 use tidemill_core::worker::RunLease;
 use tidemill_core::{Json, RunId, Timestamp};
 
-/// A run's status and lease.
+/// The status and the lease of a run.
 pub(super) struct Hold {
     pub(super) status: RunState,
     pub(super) epoch: i32,
@@ -41,7 +41,7 @@ impl FromColumns for Hold {
 }
 
 impl Hold {
-    /// Whether a fifth of the lease is gone: events need not rewrite the run each time.
+    /// Whether a fifth of the lease has passed. Events renew the lease only then, to save writes.
     pub(super) fn is_due_for_renewal(&self, now: Timestamp) -> bool {
         let secs = self.lease_secs.map_or(default_lease_secs(), i64::from);
         self.is_stalled
@@ -49,7 +49,7 @@ impl Hold {
     }
 }
 
-/// Moves a claimed run to running: the named step that the first event takes.
+/// Moves a claimed run to *running*, as its first event does.
 pub(super) async fn enter_running(
     conn: &mut SqliteConnection,
     run: &RunId,
@@ -66,7 +66,7 @@ pub(super) async fn enter_running(
 }
 
 impl Sqlite {
-    /// Marks a running run whose worker is silent and has promised nothing. The twin of `stall_run` on PostgreSQL.
+    /// Marks a running run whose worker is silent and promised no heartbeats, like `stall_run` on PostgreSQL.
     pub(crate) async fn stall_run(
         conn: &mut SqliteConnection,
         run: &Run,
@@ -130,19 +130,19 @@ pub(in crate::runs) async fn heartbeat(
     Ok(RunLease { held: true, cancel_requested: hold.cancel_requested, lease_until })
 }
 
-/// Whether a sign of life promises more of them: from then on, silence means that the worker is lost.
+/// Whether a call promises heartbeats. After a promise, silence means that the worker is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Promise {
     Made,
     Unchanged,
 }
 
-/// The lease of a run whose claim asked for none.
+/// The lease of a run whose claim requested no length.
 fn default_lease_secs() -> i64 {
     i64::try_from(LEASE_SECS).unwrap_or(i64::MAX)
 }
 
-/// Renews the lease; until when it lasts now.
+/// Renews the lease and returns its new end.
 pub(super) async fn renew(
     conn: &mut SqliteConnection,
     run: &RunId,

@@ -3,17 +3,17 @@
 use serde_json::{Map, Number};
 use tidemill_core::{Json, RunId};
 
-/// A list as one parameter, for `json_each`.
+/// Encodes a list as one parameter for `json_each`.
 pub(super) fn list(items: impl IntoIterator<Item = Json>) -> String {
     Json::Array(items.into_iter().collect()).to_string()
 }
 
-/// A list of runs as one parameter, for `json_each`.
+/// Encodes a list of run ids as one parameter for `json_each`.
 pub(super) fn ids(runs: &[&RunId]) -> String {
     list(runs.iter().map(|run| Json::from(run.as_str())))
 }
 
-/// An object of the pairs that have a value.
+/// Builds an object from the pairs that have a value.
 pub(super) fn object_of<const N: usize>(pairs: [(&str, Option<Json>); N]) -> Json {
     let known = pairs.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
     Json::Object(known.collect())

@@ -1,5 +1,4 @@
-//! Queues a run. The same key with the same request gives the run that exists; with another request, a
-//! refusal.
+//! Queues a run. The same key with an equal request returns the existing run; a different request is refused.
 
 use super::super::QueueOutcome;
 use super::gate::Arrival;
@@ -16,16 +15,16 @@ use tidemill_core::time::is_in_range;
 use tidemill_core::{Json, RunId, Timestamp};
 
 const ACTION: &str = "queue a run";
-/// Longest timeout: a year.
+/// Maximum timeout of a run: one year.
 const TIMEOUT_SECS_MAX: i32 = 365 * 24 * 3_600;
 
-/// Where a run goes.
+/// The environment and the label set of a run.
 struct Place {
     env_id: String,
     label_set_id: Option<i64>,
 }
 
-/// A run that has the key, or the id, of the request.
+/// An existing run with the key or the id of the request.
 struct Earlier {
     run_id: RunId,
     project_id: String,
@@ -91,7 +90,8 @@ pub(in crate::runs) async fn queue(
     Ok(QueueOutcome { run_id: run_id.clone(), status: RunState::Queued, queued_at: now, created: true })
 }
 
-/// The bounds of a request, in the words of `check_request`. The engine reports all faults at once, before.
+/// Checks the limits of a request, with the messages of `check_request`. The engine has already reported all invalid
+/// fields at once.
 fn check(request: &QueueRun) -> Result<(), Error> {
     let texts = [&request.git_sha, &request.git_ref, &request.idempotency_key, &request.concurrency_key];
     let (code, problem) = if !request.metadata.is_object() {
@@ -166,7 +166,7 @@ async fn look(
     read().map_err(failed(ACTION))
 }
 
-/// Answers a request that was made before.
+/// Returns the result of a repeated request.
 fn answer(
     request: &QueueRun,
     run_id: &RunId,
@@ -194,7 +194,7 @@ fn answer(
     Ok(QueueOutcome { run_id, status, queued_at, created: false })
 }
 
-/// The whole request, as it is kept to be compared with.
+/// Returns the request in the form that is stored for comparison.
 fn body(request: &QueueRun, labels: &[String]) -> Json {
     #[expect(clippy::cast_precision_loss, reason = "microseconds of this century fit into a double")]
     let secs = |at: Option<Timestamp>| at.map(|at| at.timestamp_micros() as f64 / 1_000_000.0);
@@ -228,7 +228,7 @@ async fn insert_label_set(
         .map_err(failed(ACTION))
 }
 
-/// Says which of the two does not exist: the project, or its environment.
+/// Creates the refusal for an unknown project or environment.
 async fn refuse_place(conn: &mut SqliteConnection, project: &str, env: &str) -> Result<Error, Error> {
     let names: Option<Option<String>> = sqlx::query_scalar(catalog::sqlite(catalog::QUEUE_ENVIRONMENT_NAMES))
         .bind(project)

@@ -1,4 +1,4 @@
-//! Another try of a run that has ended: a run of its own, at most one per run.
+//! Successors of ended runs: a retry is a run of its own, at most one per run.
 
 use super::super::RetryOutcome;
 use super::gate::{self, Arrival};
@@ -26,7 +26,7 @@ pub(in crate::runs) async fn retry(
     tidemill_core::request::check_request_by(by, None)?;
     let run = run_by_id(conn, run, ACTION).await?;
     if run.lane == Lane::Graph && !with_jobs {
-        // A try without jobs would wait for ever.
+        // A retried graph without jobs would never end.
         let problem = format!("run {} is a graph and must be retried with its jobs", run.run_id);
         return Err(Error::refused(RefusalCode::NotRetryable, problem));
     }
@@ -40,7 +40,7 @@ pub(in crate::runs) async fn retry(
         );
         return Err(Error::refused(RefusalCode::NotRetryable, problem));
     }
-    // A person's decision: the budgets start anew.
+    // An operator requested this retry, so the budgets are reset.
     let successor = Successor { attempt: run.attempt + 1, failures: 0, losses: 0, available_at: None };
     let run_id = queue_successor(conn, &run, &successor, now, ACTION).await?;
     let payload = object_of([("by", Some(Json::from(by))), ("successor", Some(Json::from(run_id.as_str())))]);
@@ -50,7 +50,7 @@ pub(in crate::runs) async fn retry(
 }
 
 impl Sqlite {
-    /// Queues the try after a run that has ended. Asked again, it returns the same.
+    /// Queues the successor of an ended run. A repeated call returns the same one.
     pub(crate) async fn follow_run(
         conn: &mut SqliteConnection,
         run: &Run,
@@ -89,8 +89,8 @@ async fn queue_successor(
     action: &'static str,
 ) -> Result<RunId, Error> {
     let next = RunId::new(now, Uuid::new_v4());
-    // A successor keeps the place of its request in the concurrency key, also while it waits for its time: a second
-    // deploy must not overtake the retry of the first.
+    // A successor keeps the position of its request in the concurrency key, even while it waits for its start time: a
+    // second deploy must not overtake the retry of the first.
     let ready_at = match &run.concurrency_key {
         Some(_) => gate::ready_at(conn, &run.run_id, action).await?,
         None => successor.available_at.map_or(now, |at| at.max(now)),
