@@ -82,7 +82,7 @@ mod tests {
     async fn panicked_loop_is_restarted() {
         let starts = AtomicU32::new(0);
         restart_on_panic("a test", || async {
-            assert!(starts.fetch_add(1, Ordering::Relaxed) >= 3, "not yet")
+            assert!(starts.fetch_add(1, Ordering::Relaxed) >= 3, "not yet");
         })
         .await;
         assert_eq!(starts.load(Ordering::Relaxed), 4);

@@ -27,7 +27,7 @@ pub(crate) async fn poll<E: Executor>(agent: Arc<Agent<E>>) {
                     match agent.accept(raw) {
                         Ok(is_accepted) => is_new |= is_accepted,
                         Err(error) => {
-                            warn!("could not store an order, the server will send it again: {error}")
+                            warn!("could not store an order, the server will send it again: {error}");
                         }
                     }
                 }

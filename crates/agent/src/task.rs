@@ -397,7 +397,7 @@ impl<E: Executor> Task<'_, E> {
                 CommandState::NotStarted | CommandState::Exited(_) => return Ok(()),
                 CommandState::Lost => return self.kill_orphans().await,
                 CommandState::Alive { .. } if started.elapsed() > grace + STUCK_TIMEOUT => {
-                    executor.kill(&dir)?
+                    executor.kill(&dir)?;
                 }
                 // The stop request resumed it, and a signal has stopped it again.
                 CommandState::Alive { .. }

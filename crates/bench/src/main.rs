@@ -132,7 +132,7 @@ fn measure() -> Result<()> {
         match argument.as_str() {
             "--pairs" => {
                 plan.pairs =
-                    value()?.parse::<NonZeroUsize>().context("--pairs must be a positive number")?.get()
+                    value()?.parse::<NonZeroUsize>().context("--pairs must be a positive number")?.get();
             }
             "--stones" => stones = value()?.parse::<u32>().context("--stones must be a number")?,
             "--seconds" => {

@@ -86,8 +86,8 @@ impl<'a> Page<'a> {
         self
     }
 
-    pub(crate) fn show(self, content: &Markup) -> Response {
-        let inner = self.inner(content);
+    pub(crate) fn show(self, body: &Markup) -> Response {
+        let inner = self.inner(body);
         let context = self.context;
         let boot = &context.console().inner.boot;
         let html = if context.live { inner } else { self.frame(&inner, boot) };

@@ -58,15 +58,16 @@ impl GraphqlError {
     }
 }
 
+/// Errors of parsing, variables and filters: the request itself is invalid, so a retry cannot succeed.
 impl From<String> for GraphqlError {
     fn from(message: String) -> Self {
-        Self { message, code: None }
+        Self { message, code: Some("BAD_USER_INPUT") }
     }
 }
 
 /// Returns the body of a response that only holds an error.
 pub(crate) fn error_body(message: &str) -> Vec<u8> {
-    GraphqlError::from(message.to_owned()).into_json()
+    GraphqlError { message: message.to_owned(), code: None }.into_json()
 }
 
 /// Executes a request; returns the body of the response, with data or with an error.

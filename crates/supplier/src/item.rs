@@ -189,7 +189,7 @@ pub(crate) static CERTIFICATE: Shape = Shape {
     fields: &[
         id(|stone, _, out| uuid((stone.fixed(12), stone.fixed(13)), out)),
         scalar("lab", |stone, _, out| {
-            pick(stone.fixed(14), &["GIA", "GIA", "GIA", "IGI", "HRD", "AGS"], out)
+            pick(stone.fixed(14), &["GIA", "GIA", "GIA", "IGI", "HRD", "AGS"], out);
         }),
         scalar("certNumber", |stone, _, out| {
             out.raw("\"").int(cert_number(stone)).raw("\"");

@@ -166,7 +166,8 @@ mod tests {
 
     #[test]
     fn riddles_are_found_in_every_kind_of_text() {
-        let rust = "//! Holds runs.\n\n/// Whoever comes first.\npub fn claim() {}\n\nfn what_is_left() {}\n\n\
+        let rust = "//! Holds the queued runs of a project.\n\n/// Whoever comes first gets the run.\n\
+                    pub fn claim() {}\n\nfn what_is_left() {}\n\n\
                     fn f() {\n    // Nobody is told.\n    fail(\"nobody is left \\\n          here to answer\");\n}\n";
         let root = tree(&[
             ("crates/a/src/lib.rs", rust),
@@ -203,7 +204,7 @@ mod tests {
 
     #[test]
     fn messages_in_tests_are_not_checked_but_names_are() {
-        let text = "//! Tests.\n\nfn nobody_answers() {\n    panic!(\"nobody is left\");\n}\n";
+        let text = "//! Tests of the messages of runs.\n\nfn nobody_answers() {\n    panic!(\"nobody is left\");\n}\n";
         let root = tree(&[("crates/a/tests/runs.rs", text)]);
         let found = shown(&findings(root.path()).unwrap());
         assert_eq!(found.len(), 1, "{found:?}");

@@ -63,8 +63,8 @@ async fn caller_of_one_project_gets_no_events_of_another() {
         let unknown = error_text(follow_run(&app, "run-unknown").await.unwrap_err()).await;
         assert_eq!(foreign, unknown.replace("run-unknown", bank.as_str()));
         let foreign = error_text(follow(&app, Some("bank"), None).await.unwrap_err()).await;
-        let unknown = error_text(follow(&app, Some("unknown"), None).await.unwrap_err()).await;
-        assert_eq!(foreign, unknown.replace("unknown", "bank"));
+        let unknown = error_text(follow(&app, Some("missing"), None).await.unwrap_err()).await;
+        assert_eq!(foreign, unknown.replace("missing", "bank"));
 
         // Only the caller's own events arrive: while catching up and live, with and without a filter.
         let mut streams = Vec::new();

@@ -324,10 +324,10 @@ fn sync_roles_log_their_work_once(fixture: &Fixture) {
     assert!(worker.stderr().contains(", with 1 to "), "{}", worker.stderr());
     json(fixture, &["feed", "sync", "nivoda-natural", "--wait"]);
     let id = text(&fixture.json(&["sync", "list", "--limit", "1"]), "0.run_id").to_owned();
-    let named = format!("sync {id} of feed nivoda-natural is");
-    scheduler.wait_for_stderr(&format!("{named} begun: "), 1);
-    consolidator.wait_for_stderr(&format!("{named} being consolidated"), 1);
-    consolidator.wait_for_stderr(&format!("{named} completed: "), 1);
+    let named = format!("sync {id} of feed nivoda-natural");
+    scheduler.wait_for_stderr(&format!("{named} started: "), 1);
+    consolidator.wait_for_stderr(&format!("consolidating {named}"), 1);
+    consolidator.wait_for_stderr(&format!("{named} is completed: "), 1);
     let printed = consolidator.stderr();
     assert!(printed.contains(" partitions, 3000 stones consolidated, 0 rejected, 0 deleted"), "{printed}");
     for role in [&mut scheduler, &mut worker, &mut consolidator] {

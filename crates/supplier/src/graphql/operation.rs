@@ -273,7 +273,7 @@ impl SessionField {
                 None => out.null(),
             },
             (SessionFieldKind::Count | SessionFieldKind::Page(_) | SessionFieldKind::Lookup(_), _) => {
-                out.null()
+                out.null();
             }
         }
     }

@@ -20,7 +20,7 @@ pub(crate) async fn every_wait_has_a_reason(kind: Kind) {
     fixture.act().await;
     assert_eq!(why(&fixture, &run, "a").await, "It waits for an agent, but no agent is connected.");
     assert_eq!(why(&fixture, &run, "b").await, "It waits for job a, which is waiting_on_workers.");
-    assert!(why(&fixture, &run, "c").await.ends_with("and for another one."));
+    assert!(why(&fixture, &run, "c").await.ends_with(" and for 1 other job."));
     let reply = fixture.engine.why(&run).await.expect("it is notified").sentence();
     assert_eq!(reply, "0 of 3 jobs have ended. Job a: It waits for an agent, but no agent is connected.");
     fixture.graphs.set_flag(site(&fixture, FlagName::Paused)).await.expect("the flag is set");
@@ -33,7 +33,7 @@ pub(crate) async fn every_wait_has_a_reason(kind: Kind) {
     fixture.act().await;
     assert_eq!(
         why(&fixture, &labelled, "a").await,
-        "It needs an agent that offers gpu, arm; 1 agent is there, and it does not offer gpu."
+        "It needs an agent with the labels gpu, arm; 1 agent is connected, but it lacks gpu."
     );
     assert!(why(&fixture, &run, "a").await.starts_with("Agent one has it; status initiated since"));
     let full = fixture.submit(&one("")).await;

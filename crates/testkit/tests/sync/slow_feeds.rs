@@ -49,7 +49,7 @@ pub(crate) async fn hanging_page_leaves_slots_to_other_feeds(kind: Kind) {
     second_succeeds(&fixture).await;
     let why =
         async || fixture.syncs.engine().why(&sync.ops_run_id).await.expect("there is a reason").sentence();
-    let expected = format!("waits for feed {FEED} to answer the page at 0 of partition-");
+    let expected = format!("waits for feed {FEED} to return the page at 0 of partition-");
     until("why names the page", || async { why().await.contains(&expected) }).await;
 
     // A cancel also ends the request: the worker stops, although the feed never answers.

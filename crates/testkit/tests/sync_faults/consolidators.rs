@@ -145,18 +145,18 @@ pub(crate) async fn vanished_stones_are_deleted_despite_a_slow_helper() {
     until_ordered(&fixture).await;
     // The helper must not get the message: it starts while the holder has it, and takes the batch that the holder is
     // kept from.
-    let held = late.arm(Fault::stall("FOR UPDATE SKIP LOCKED").times(2));
+    let holder_stall = late.arm(Fault::stall("FOR UPDATE SKIP LOCKED").times(2));
     roles.start_on(&holder, Role::Consolidator);
-    held.wait_fired(1).await;
-    let held = slow.arm(Fault::stall("INTO public.diamonds AS d"));
+    holder_stall.wait_fired(1).await;
+    let helper_stall = slow.arm(Fault::stall("INTO public.diamonds AS d"));
     roles.start_on(&helper, Role::Consolidator);
-    held.wait_fired(1).await;
-    held.release();
+    helper_stall.wait_fired(1).await;
+    holder_stall.release();
     until_open(&fixture, &sync, 1).await;
     // The next lock on the run is taken in order to complete it.
     let completing = late.arm(Fault::stall("FOR NO KEY UPDATE"));
     let _ = tokio::time::timeout(Duration::from_secs(1), completing.wait_fired(1)).await;
-    held.release();
+    helper_stall.release();
     until_open(&fixture, &sync, 0).await;
     completing.release();
     let done = succeeded(&fixture, &run).await;

@@ -64,8 +64,8 @@ pub(super) struct Found {
 pub(super) fn texts(language: Language, text: &str) -> Vec<Found> {
     match language {
         Language::Rust => {
-            let mut found = blocks(text, |line| doc_comment(line), Text::Doc);
-            found.extend(blocks(text, |line| rust_comment(line), Text::Comment));
+            let mut found = blocks(text, doc_comment, Text::Doc);
+            found.extend(blocks(text, rust_comment, Text::Comment));
             found.extend(messages(text));
             found
         }
@@ -157,7 +157,7 @@ fn messages(text: &str) -> Vec<Found> {
             _ => at + 1,
         };
         let end = end.min(bytes.len());
-        line += bytes[at..end].iter().filter(|byte| **byte == b'\n').count();
+        line += bytes[at..end].split(|byte| *byte == b'\n').count() - 1;
         at = end;
     }
     found

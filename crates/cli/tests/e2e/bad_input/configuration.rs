@@ -24,7 +24,7 @@ fn all_configuration_errors_are_reported_together() {
             "worker.slots: it must be a number between 1 and 256",
             "database.connections: ",
             "database.pooler: it must be session or transaction",
-            "database.schema: `No!`",
+            "database.schema: invalid schema name `No!`",
             "upkeep.retention: it must be between 1h and ",
             "colour.red is not a configuration key",
             "TIDEMILL_WORKER_GRACE: write a number and a unit",

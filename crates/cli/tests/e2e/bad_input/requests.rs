@@ -266,8 +266,8 @@ fn sql_functions_refuse_with_a_code_and_a_message() {
             "TM006",
             "metadata must be a JSON object",
         ),
-        (&format!("SELECT ops.add_artifact('{id}', '', 'x')"), "TM006", "an artifact has a type"),
-        (&format!("SELECT ops.lease_guard('{id}', 1)::text"), "TM005", "is gone: it is queued"),
+        (&format!("SELECT ops.add_artifact('{id}', '', 'x')"), "TM006", "artifact type and URL are required"),
+        (&format!("SELECT ops.lease_guard('{id}', 1)::text"), "TM005", "is lost: the run is queued"),
         (&format!("UPDATE ops.runs SET status = 'success' WHERE run_id = '{id}'"), "TM008", ""),
         (&format!("UPDATE ops.runs SET status = 'done' WHERE run_id = '{id}'"), "TM008", ""),
     ] {

@@ -36,7 +36,7 @@ fn second_migration_changes_nothing(fixture: &Fixture) {
 
     let fresh = Fixture::bare(fixture.kind);
     let answer = fresh.json(&["migrate"]);
-    assert_eq!(text(&answer, "applied.0"), "0001_kernel");
+    assert_eq!(text(&answer, "applied.0"), "0001_schema");
     assert_eq!(text(&fresh.json(&["project", "list"]), "0.project_id"), "default");
 }
 
@@ -48,7 +48,7 @@ fn concurrent_migrations_wait_for_each_other(fixture: &Fixture) {
     for migrator in &mut migrators {
         assert_eq!(migrator.wait_for_exit(TIMEOUT), Some(0), "{}", migrator.stderr());
     }
-    let applied = migrators.iter().filter(|migrator| migrator.stdout().contains("0001_kernel")).count();
+    let applied = migrators.iter().filter(|migrator| migrator.stdout().contains("0001_schema")).count();
     assert_eq!(applied, 1, "one process created the tables");
     assert_eq!(fresh.json(&["project", "list"]).as_array().map(Vec::len), Some(1));
 }
@@ -204,13 +204,13 @@ fn database_address_comes_from_option_environment_or_file(fixture: &Fixture) {
         Some(0),
         "the option overrides the environment"
     );
-    fixture.write("tidemfailing.toml", &format!("[database]\nurl = {nowhere:?}\n"));
+    fixture.write("tidemill.toml", &format!("[database]\nurl = {nowhere:?}\n"));
     assert_eq!(
         run(&mut fixture.command(&["project", "list"])).code,
         Some(0),
         "the environment overrides the file"
     );
-    fixture.write("tidemfailing.toml", &format!("[database]\nurl = {:?}\n", fixture.url));
+    fixture.write("tidemill.toml", &format!("[database]\nurl = {:?}\n", fixture.url));
     let mut command = fixture.command(&["project", "list"]);
     assert_eq!(run(command.env_remove("TIDEMILL_DATABASE")).code, Some(0), "the file overrides the default");
     let address = fixture.write("address", &format!("{}\n", fixture.url));
@@ -256,14 +256,9 @@ fn backup_of_a_sqlite_file_is_complete_and_usable() {
 fn default_configuration_is_printed_and_valid() {
     let fixture = Fixture::new(Kind::Sqlite);
     let default = fixture.ok(&["config", "default"]);
-    for key in [
-        "[database]",
-        "url = \"tidemfailing.db\"",
-        "schema = \"ops\"",
-        "[worker]",
-        "beat = \"5s\"",
-        "[upkeep]",
-    ] {
+    for key in
+        ["[database]", "url = \"tidemill.db\"", "schema = \"ops\"", "[worker]", "beat = \"5s\"", "[upkeep]"]
+    {
         assert!(default.contains(key), "{key}: {default}");
     }
     let file = fixture.write("default.toml", &default).display().to_string();
@@ -297,7 +292,7 @@ fn help_lists_every_command_and_the_exit_codes() {
         "TIDEMILL_DATABASE",
         "Exit codes: 0 success · 1 ",
         " 2 ",
-        " 3 ",
+        "· 3",
     ] {
         assert!(help.contains(word), "{word}: {help}");
     }

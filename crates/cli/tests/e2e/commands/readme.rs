@@ -76,7 +76,7 @@ fn readme_feed_section_works_when_pasted() {
     drop(free);
     // Fewer stones than in the README, because the test binary is not optimised.
     let replacements = [("127.0.0.1:8700", address.as_str()), ("--stones 20000", "--stones 2000")];
-    paste(&fixture, "## A feed in sync\n", &replacements);
+    paste(&fixture, "## Sync a feed into a table\n", &replacements);
     let count = fixture.sql("SELECT CAST(count(*) AS TEXT) FROM diamonds").expect("the table exists");
     assert_eq!(count, ["2000"]);
 }

@@ -70,5 +70,5 @@ fn page_commands_work_when_pasted() {
 
 #[test]
 fn readme_graph_works_when_pasted() {
-    paste("README.md", "## A graph of jobs\n");
+    paste("README.md", "## Run a graph of jobs\n");
 }

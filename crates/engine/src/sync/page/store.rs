@@ -24,17 +24,17 @@ impl Syncs {
         worker: &PageWorker,
     ) -> Result<PageOutcome, Error> {
         let began = tokio::time::Instant::now();
-        let content = Arc::new(PageContent::of(&context, &store, &page));
+        let body = Arc::new(PageContent::of(&context, &store, &page));
         let context = Arc::new(context);
-        let first = self.commit_page(&context, store, &content, &[], receipt, keep, worker).await;
+        let first = self.commit_page(&context, store, &body, &[], receipt, keep, worker).await;
         let next = match first {
             Err(error) if error.is_bad_value() => {
                 // The database cannot store a record of this page: find it, reject it, and store the rest.
-                let refused = self.refused_records(&context, &content).await?;
+                let refused = self.refused_records(&context, &body).await?;
                 if refused.is_empty() {
                     return Err(error);
                 }
-                self.commit_page(&context, store, &content, &refused, receipt, keep, worker).await?
+                self.commit_page(&context, store, &body, &refused, receipt, keep, worker).await?
             }
             other => other?,
         };
@@ -56,7 +56,7 @@ impl Syncs {
         &self,
         context: &Arc<PageContext>,
         store: page::PageWrite,
-        content: &Arc<PageContent>,
+        body: &Arc<PageContent>,
         refused: &[(usize, String)],
         receipt: &Receipt,
         keep: NextPage,
@@ -65,7 +65,7 @@ impl Syncs {
         let page = PageCommit {
             context: context.clone(),
             store,
-            content: content.clone(),
+            body: body.clone(),
             refused: refused.to_vec(),
             receipt: receipt.clone(),
             keep,
@@ -95,18 +95,18 @@ impl Syncs {
     async fn refused_records(
         &self,
         context: &Arc<PageContext>,
-        content: &Arc<PageContent>,
+        body: &Arc<PageContent>,
     ) -> Result<Vec<(usize, String)>, Error> {
         let mut refused = Vec::new();
-        let mut spans = vec![(0, content.items.len())];
+        let mut spans = vec![(0, body.items.len())];
         while let Some((from, to)) = spans.pop() {
-            let (context, content, now) = (context.clone(), content.clone(), self.now());
+            let (context, body, now) = (context.clone(), body.clone(), self.now());
             let tried = self
                 .engine
                 .store()
                 .dry_run(move |mut tx| {
                     Box::pin(async move {
-                        let items: Vec<&Item> = content.items[from..to].iter().collect();
+                        let items: Vec<&Item> = body.items[from..to].iter().collect();
                         tx.store_records(&context.item.feed, context.sync.run_id, &items, now).await
                     })
                 })
@@ -169,7 +169,7 @@ impl PageContent {
 struct PageCommit {
     context: Arc<PageContext>,
     store: page::PageWrite,
-    content: Arc<PageContent>,
+    body: Arc<PageContent>,
     refused: Vec<(usize, String)>,
     receipt: Receipt,
     keep: NextPage,
@@ -180,14 +180,14 @@ struct PageCommit {
 impl PageCommit {
     /// Whether no record is rejected.
     fn is_clean(&self) -> bool {
-        self.content.bad.is_empty() && self.refused.is_empty()
+        self.body.bad.is_empty() && self.refused.is_empty()
     }
 
     fn commit(self, mut tx: Tx<'_>) -> Answer<'_, Option<Receipt>> {
         Box::pin(async move {
-            let (context, content) = (&self.context, &self.content);
+            let (context, body) = (&self.context, &self.body);
             let is_storable = |index: usize| !self.refused.iter().any(|(refused, _)| *refused == index);
-            let storable: Vec<&Item> = content
+            let storable: Vec<&Item> = body
                 .items
                 .iter()
                 .enumerate()
@@ -198,10 +198,10 @@ impl PageCommit {
                 place: context.position(),
                 next_offset: int(self.store.next_offset),
                 shift: i32::try_from(self.store.shift).unwrap_or(i32::MAX),
-                fetched: int(content.fetched),
-                rejected: int((content.bad.len() + self.refused.len()) as u64),
-                hash: &content.hash,
-                stone_ids: &content.stone_ids,
+                fetched: int(body.fetched),
+                rejected: int((body.bad.len() + self.refused.len()) as u64),
+                hash: &body.hash,
+                stone_ids: &body.stone_ids,
                 feed: &context.item.feed,
                 items: &storable,
                 receipt: &self.receipt,
@@ -218,12 +218,12 @@ impl PageCommit {
     async fn reject(&self, tx: &mut Tx<'_>) -> Result<(), Error> {
         let item = &self.context.item;
         let refused = self.refused.iter().map(|(index, reason)| NewReject {
-            stone_id: self.content.items[*index].stone_id.clone(),
+            stone_id: self.body.items[*index].stone_id.clone(),
             stage: Stage::Store,
             reason: reason.clone(),
-            payload: self.content.items[*index].payload.clone(),
+            payload: self.body.items[*index].payload.clone(),
         });
-        for reject in self.content.bad.iter().cloned().chain(refused) {
+        for reject in self.body.bad.iter().cloned().chain(refused) {
             tx.reject(&item.feed, item.run_id, Some(&item.partition_id), &reject, self.now).await?;
         }
         Ok(())
