@@ -95,7 +95,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Creates a route.
+    /// Creates a route with its handler.
     pub fn new<H, T>(method: Method, path: &'static str, permission: Permission, handler: H) -> Self
     where
         H: Handler<T, App>,

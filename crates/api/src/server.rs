@@ -28,7 +28,6 @@ use tokio::task::JoinSet;
 /// Limits of a server.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Concurrent connections.
     pub connections: usize,
     /// Concurrent requests, without long polls.
     pub requests: usize,
@@ -87,14 +86,14 @@ impl Server {
         }
     }
 
-    /// Sets the limits.
+    /// Sets the limits of the server.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Enables TLS.
+    /// Serves HTTPS with this TLS configuration.
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);

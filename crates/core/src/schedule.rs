@@ -8,14 +8,14 @@
 //! A pattern applies to the wall clock of its time zone, to the minute. When clocks change, the hour field decides.
 //!
 //! **Fixed hours** (`30 2 * * *`, `*/15 2 * * *`, `0 1-3,14 * * *`): a time that is skipped in spring fires at the
-//! first instant after the gap. A time that is repeated in autumn fires on the first pass only. Several times in one gap are
-//! one fire, and so is a time that is due at that instant anyway.
+//! first instant after the gap. A time that is repeated in autumn fires on the first pass only. Several times in one
+//! gap are one fire, and so is a time that is due at that instant anyway.
 //!
 //! **Running hours** (a `*` or a step in the hour field, or all 24 hours): a repeated time fires on both passes, so
-//! that the intervals stay even. A skipped time fires at the first instant after the gap too, unless the pattern fires by
-//! itself within the length of the gap. Two examples in Berlin: `30 * * * *` goes from 01:30 to 03:30, one hour later,
-//! so a fire at 03:00 would be one too many. The pattern `0 */2 * * *` fires at 03:00, because otherwise three hours
-//! would pass.
+//! that the intervals stay even. A skipped time fires at the first instant after the gap too, unless the pattern fires
+//! by itself within the length of the gap. Two examples in Berlin: `30 * * * *` goes from 01:30 to 03:30, one hour
+//! later, so a fire at 03:00 would be one too many. The pattern `0 */2 * * *` fires at 03:00, because otherwise three
+//! hours would pass.
 //!
 //! So no fire is lost or doubled, and [`Pattern::next_after`] depends only on its argument. Rejected alternatives:
 //! skipping times in a gap (a nightly run would be missing once a year), and the search of the `croner` crate. It

@@ -44,7 +44,7 @@ const MIGRATIONS: &[Migration] = &[Migration {
 /// This binary's version.
 const BINARY: &str = env!("CARGO_PKG_VERSION");
 
-/// The result of `migrate`.
+/// The migrations and functions that `migrate` has applied.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Migrated {
     /// The migrations that were applied, as `0001_schema`.

@@ -26,7 +26,7 @@ pub struct Schema {
 pub(crate) const SYNC_SCHEMA: &str = "public";
 
 impl Schema {
-    /// A schema of PostgreSQL.
+    /// Creates the location of a PostgreSQL schema.
     ///
     /// SQL texts contain the name without quotes, so only lower-case letters, digits and underscores are accepted.
     pub fn postgres(name: &str) -> Result<Self, crate::Error> {
@@ -182,13 +182,13 @@ mod tests {
     fn names_in_braces_are_rendered_and_braces_of_sql_stay() {
         let text =
             "SELECT '{a,b}', '{\"to\": 1}', {batch_max} FROM {ops}.runs r, {sync}.stones WHERE {run_filter}";
-        let postgres = Schema::postgres("mill").unwrap().with_sync("public").unwrap().render(text);
+        let postgres = Schema::postgres("other").unwrap().with_sync("public").unwrap().render(text);
         let begins = format!(
-            "SELECT '{{a,b}}', '{{\"to\": 1}}', {} FROM mill.runs r, public.stones WHERE ",
+            "SELECT '{{a,b}}', '{{\"to\": 1}}', {} FROM other.runs r, public.stones WHERE ",
             limits::BATCH_MAX
         );
         assert!(postgres.starts_with(&begins), "{postgres}");
-        assert!(postgres.contains("FROM mill.graphs c") && postgres.contains("COLLATE \"C\""), "{postgres}");
+        assert!(postgres.contains("FROM other.graphs c") && postgres.contains("COLLATE \"C\""), "{postgres}");
         let sqlite = Schema::sqlite().render(text);
         assert!(sqlite.contains("FROM runs r, stones WHERE") && sqlite.contains("FROM graphs c"), "{sqlite}");
         assert!(sqlite.contains("'{a,b}'") && !sqlite.contains("{ops}"), "{sqlite}");

@@ -26,7 +26,6 @@ struct Section {
     kind: Kind,
     name: &'static str,
     dialect: Dialect,
-    /// Comments included.
     text: &'static str,
 }
 

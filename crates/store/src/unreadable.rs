@@ -1,7 +1,7 @@
 //! Rows that cannot be decoded: each is skipped, logged once, and counted. The other rows of the list are returned.
 //!
-//! [`crate::codec`] reads almost every value, so few rows are affected: rows with an unknown label, such as a status
-//! that a newer version wrote, and rows with a NULL that the schema does not allow.
+//! [`crate::codec`] reads almost every value, so few rows are affected. They have an unknown label, such as a
+//! status that a newer version wrote, or a NULL that the schema does not allow.
 //!
 //! Only lists and loops that serve many callers skip rows. A read that needs the complete set of rows of one graph or
 //! sync returns an error instead.

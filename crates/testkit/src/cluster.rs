@@ -83,7 +83,7 @@ impl Default for Options {
 pub struct Cluster {
     /// `None` while the server is stopped.
     server: Option<Child>,
-    /// Port on 127.0.0.1.
+    /// Returns the port on 127.0.0.1.
     port: u16,
     binaries: ServerBinaries,
     /// Account that the server runs as, if it is not the current one.

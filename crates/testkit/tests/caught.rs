@@ -26,7 +26,7 @@ use tidemill_store::{FinishRun, Options, Store};
 use tidemill_testkit::interface::{Fixture, Kind, at, request};
 use tidemill_testkit::proxy::{Fault, Proxy};
 
-/// The fault `count-without-lock`.
+/// Catches the fault `count-without-lock` on PostgreSQL.
 mod count {
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn second_last_partition_counts_the_first_on_postgres() {
@@ -34,7 +34,7 @@ mod count {
     }
 }
 
-/// The fault `watermark-now`.
+/// Catches the fault `watermark-now` on SQLite.
 mod watermark {
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn change_after_the_window_end_is_not_skipped_on_sqlite() {
@@ -42,7 +42,7 @@ mod watermark {
     }
 }
 
-/// The fault `short-page-ends`.
+/// Catches the fault `short-page-ends` on SQLite.
 mod short {
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn short_page_does_not_end_the_partition_on_sqlite() {

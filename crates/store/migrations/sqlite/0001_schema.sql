@@ -42,7 +42,7 @@ CREATE TABLE label_sets (
 ) STRICT;
 
 -- Differs: two checks hold only in one direction, because a row trigger of SQLite cannot change the row before the
--- checks: a plain `UPDATE runs SET status = 'cancelled'` leaves the gate and no end, until the trigger run_c_by_hand
+-- checks. A plain `UPDATE runs SET status = 'cancelled'` leaves the gate and no end, until the trigger run_c_by_hand
 -- completes it. The triggers run_c_by_hand, run_c_gate and run_by_hand_whole enforce the other direction.
 CREATE TABLE runs (
     run_id              TEXT NOT NULL PRIMARY KEY,

@@ -1,7 +1,7 @@
 //! Replaces the functions that Tidemill created, and only those. Other functions of the schema belong to the user.
 //!
 //! PostgreSQL allows many functions with one name, so a name does not tell who created a function. `migrate` keeps a
-//! list of the signatures that it created in the table of settings, where it survives a dump and cannot be changed by
+//! list of the signatures that it created in the table of settings. There it survives a dump and cannot be changed by
 //! accident, unlike a comment on the function. A user's function with exactly the signature of one of ours is refused,
 //! and nothing is changed.
 

@@ -7,15 +7,14 @@ use sqlx::{AssertSqlSafe, PgConnection, SqliteConnection};
 /// The tables that a database holds under the names of ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Presence {
-    /// No table.
+    /// The database has no table of ours.
     Absent,
     /// Tables that Tidemill did not create, and how they differ from ours.
     Foreign(Vec<String>),
     /// Tables of a build that was never released.
     Unreleased,
-    /// Our tables.
+    /// The database has our tables.
     Ours {
-        /// The last migration.
         version: i32,
         /// The oldest binary that can work with them.
         oldest_binary: String,

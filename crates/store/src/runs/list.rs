@@ -51,7 +51,6 @@ impl Range {
         Self { from: prefix.to_owned(), to: after_prefix(prefix) }
     }
 
-    /// Inclusive lower bound.
     pub(super) fn from(&mut self, bound: &str) {
         if bound > self.from.as_str() {
             bound.clone_into(&mut self.from);

@@ -39,7 +39,7 @@ enum RootField {
     Session { arguments: Arguments, fields: Vec<SessionField> },
 }
 
-/// The compiled field `username_and_password`.
+/// The compiled field `username_and_password`, which signs in.
 struct Login {
     key: String,
     arguments: Arguments,

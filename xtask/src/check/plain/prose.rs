@@ -83,7 +83,7 @@ fn words(text: &str) -> usize {
 
 /// Replaces text in backticks, which holds names and not words.
 fn without_code(text: &str) -> String {
-    text.split('`').enumerate().map(|(index, part)| if index % 2 == 0 { part } else { "x" }).collect()
+    text.split('`').enumerate().map(|(index, part)| if index % 2 == 0 { part } else { "X" }).collect()
 }
 
 fn has_word(text: &str, word: &str) -> bool {
@@ -100,7 +100,9 @@ fn sentences(text: &str) -> Vec<&str> {
     for (at, _) in text.match_indices(['.', '!', '?']) {
         let mut rest = text[at + 1..].chars();
         let is_end = rest.next().is_some_and(char::is_whitespace)
-            && text[at + 1..].trim_start().starts_with(|next: char| next.is_uppercase());
+            && text[at + 1..]
+                .trim_start()
+                .starts_with(|next: char| next.is_uppercase() || "`*[(".contains(next));
         if is_end {
             sentences.push(&text[start..=at]);
             start = at + 1;

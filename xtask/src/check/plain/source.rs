@@ -90,7 +90,11 @@ fn blocks(text: &str, comment: impl Fn(&str) -> Option<&str>, kind: impl Fn(Stri
     let mut found = Vec::new();
     let mut open: Option<(usize, String)> = None;
     for (number, line) in (1..).zip(text.lines().chain([""])) {
-        match comment(line.trim_start()).map(str::trim).filter(|words| !words.is_empty()) {
+        let words = comment(line.trim_start()).map(str::trim).filter(|words| is_prose(words));
+        if words.is_some_and(is_item) {
+            found.extend(open.take().map(|(line, text)| Found { line, text: kind(squeeze(&text)) }));
+        }
+        match words {
             Some(words) => match &mut open {
                 Some((_, text)) => {
                     text.push(' ');
@@ -104,6 +108,20 @@ fn blocks(text: &str, comment: impl Fn(&str) -> Option<&str>, kind: impl Fn(Stri
     found
 }
 
+/// Whether a line belongs to a paragraph: table rows and the names of SQL sections do not.
+fn is_prose(line: &str) -> bool {
+    !line.is_empty()
+        && !line.starts_with('|')
+        && !line.starts_with("name: ")
+        && !line.starts_with("fragment: ")
+}
+
+/// Whether a line starts an item of a list.
+fn is_item(line: &str) -> bool {
+    let number = line.trim_start_matches(|character: char| character.is_ascii_digit());
+    line.starts_with("- ") || (number.len() < line.len() && number.starts_with(". "))
+}
+
 fn markdown(text: &str) -> Vec<Found> {
     let mut found = Vec::new();
     let mut open: Option<(usize, String)> = None;
@@ -112,6 +130,11 @@ fn markdown(text: &str) -> Vec<Found> {
         let is_fence = line.starts_with("```");
         is_code ^= is_fence;
         let is_prose = !is_code && !is_fence && !line.trim().is_empty() && !line.starts_with(['|', '#', '!']);
+        if is_prose && is_item(line.trim_start()) {
+            found.extend(
+                open.take().map(|(line, text)| Found { line, text: Text::Paragraph(squeeze(&text)) }),
+            );
+        }
         if is_prose {
             let text = &mut open.get_or_insert((number, String::new())).1;
             text.push(' ');

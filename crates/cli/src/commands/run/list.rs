@@ -1,4 +1,4 @@
-//! `tidemill run list`.
+//! The command `tidemill run list` and its options.
 
 use super::args::RunListArgs;
 use super::show;

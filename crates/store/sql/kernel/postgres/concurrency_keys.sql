@@ -1,10 +1,10 @@
 -- Concurrency keys. Only the head of a key has an open gate; the other runs of the key wait in line behind it, where no
 -- claim reads them. The next sweep removes a key without a head and without a line.
 --
--- Lock order (ARCHITECTURE.md, "Lock order"): runs, then keys, then no lock that waits. A transaction that has locked a
--- key takes further runs only if they are free (SKIP LOCKED). A transaction with several keys either takes them in the
--- order of (project_id, concurrency_key), or takes only those that are free. open_due and the sweep do the latter, so
--- that neither a burst nor an open transaction of another session delays them.
+-- Lock order (ARCHITECTURE.md, "Lock order"): runs, then keys, then no lock that waits. A transaction that has locked
+-- a key takes further runs only if they are free (SKIP LOCKED). A transaction with several keys either takes them in
+-- the order of (project_id, concurrency_key), or takes only those that are free. The functions open_due and sweep do the
+-- latter, so that neither a burst nor an open transaction of another session delays them.
 
 -- Locks a key, and creates its row if necessary. False if p_wait is false and another transaction has the key. Rows are
 -- created only under an advisory lock: an uncommitted row of another transaction is invisible, and inserting it again
@@ -50,8 +50,8 @@ END
 $$;
 
 -- Puts a queued run at the head of its key or in line, and returns its gate; NULL if p_wait is false and another
--- transaction has the key. A head that is not claimed yet gives way to a run of higher priority, and to one of the same
--- priority that was requested earlier: the successor of a lost run takes its old position.
+-- transaction has the key. A head that is not claimed yet gives way to a run of higher priority, and to one of the
+-- same priority that was requested earlier. The successor of a lost run takes its old position.
 CREATE FUNCTION {ops}.enter_key(p_run_id text, p_project_id text, p_key text, p_priority integer,
                                 p_ready_at timestamptz, p_wait boolean)
 RETURNS text LANGUAGE plpgsql AS $$

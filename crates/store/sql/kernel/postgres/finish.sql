@@ -172,9 +172,9 @@ BEGIN
 END
 $$;
 
--- Finishes several runs. Returns applied, duplicate or stale for each. enable_seqscan is off, because a plan for arrays
--- that is made while the table is small would scan it ever after. jit is off, because the cost that this adds to a plan
--- would make PostgreSQL compile it at every call, which takes longer than the call.
+-- Finishes several runs. Returns applied, duplicate or stale for each. Sequential scans are off, because a plan for
+-- arrays that is made while the table is small would scan it ever after. The JIT compiler is off, because the cost
+-- that this adds to a plan would make PostgreSQL compile it at every call, which takes longer than the call.
 CREATE FUNCTION {ops}.finish_runs(
     p_run_ids   text[],
     p_statuses  text[],

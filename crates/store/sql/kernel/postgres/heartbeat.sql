@@ -62,8 +62,8 @@ END
 $$;
 
 -- Records the heartbeat of a worker process, renews the leases of its runs, and returns which of them have to stop. It
--- never waits for a run: if another transaction has locked the row, such as one in which the run's own command appends
--- an event, the run is recorded in locked_runs instead, and the sweeper treats its lease as renewed.
+-- never waits for a run. Another transaction may have locked the row, such as one in which the run's own command
+-- appends an event. Then the run is recorded in locked_runs instead, and the sweeper treats its lease as renewed.
 CREATE FUNCTION {ops}.beat_worker(p_worker uuid, p_run_ids text[], p_now timestamptz DEFAULT NULL)
 RETURNS TABLE (run_id text, held boolean, cancel_requested boolean, lease_until timestamptz)
 LANGUAGE plpgsql {verb} SET enable_seqscan = off SET jit = off AS $$

@@ -2,7 +2,7 @@
 -- one expression lets them pass. Plain SQL statements may change a run too: the guard refuses impossible changes, fills
 -- in missing columns and records the event, so that no run is left inconsistent.
 --
--- The triggers have no condition, and the table has no checks: PostgreSQL reads and prepares conditions and checks
+-- The triggers have no condition, and the table has no checks. PostgreSQL reads and prepares conditions and checks
 -- again for every statement, which cost more than the rest of a step, whereas a function keeps its plan (ADR 19).
 
 -- When the sweeper has to examine a run.

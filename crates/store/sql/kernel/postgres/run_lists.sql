@@ -1,8 +1,8 @@
 -- Tables beside `runs` that lists and alerts read.
 --
 -- Records the end of a run in the transaction that ends it: in unsuccessful_runs if it failed or was cancelled, and in
--- run_notices if an alert may follow: a failure, a stale claim, or a success that may resolve an earlier alert. The
--- alert loop decides what to send. Syncs raise alerts for their own runs.
+-- run_notices if an alert may follow. That is a failure, a stale claim, or a success that may resolve an earlier
+-- alert. The alert loop decides what to send. Syncs raise alerts for their own runs.
 --
 -- The verbs and complete_step call this; the condition of a trigger would be prepared again for every step of every
 -- run. It is not called for a run that succeeds without a retry or a schedule.

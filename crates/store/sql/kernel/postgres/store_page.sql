@@ -1,6 +1,6 @@
--- Stores a page: the position of the partition, the page, the end of its message, the message of the next page, and the
--- new or changed records, in this order, so that two pages never wait for each other. Returns the epoch of the next
--- message if the worker keeps it; NULL if it does not, or if that message was sent before.
+-- Stores a page: the position of the partition, the page, the end of its message, the message of the next page, and
+-- the new or changed records. The order is fixed, so that two pages never wait for each other. Returns the epoch of
+-- the next message if the worker keeps it; NULL if it does not, or if that message was sent before.
 --
 -- A function, because it needs one round trip: as eight statements of a transaction, a page spent most of its time
 -- waiting between them. It has its caller's rights. PostgreSQL only: SQLite has no round trips and runs the statements.

@@ -2,9 +2,9 @@
 -- without a head.
 --
 -- The sweep waits for no lock: it skips a run or a key that another transaction has, so that two sweepers share the
--- work and an open lease_guard protects its run. Each run has a savepoint of its own: a run that cannot be handled gets
--- an event with the error and is tried again later, and the others are swept. lock_timeout covers locks outside of our
--- lock order, such as those of a trigger that a user added.
+-- work and an open lease_guard protects its run. Each run has a savepoint of its own: a run that cannot be handled
+-- gets an event with the error and is tried again later, and the others are swept. The lock_timeout covers locks
+-- outside of our lock order, such as those of a trigger that a user added.
 CREATE FUNCTION {ops}.sweep(p_limit integer DEFAULT 500, p_dead_after_secs double precision DEFAULT {dead_after_secs},
                             p_now timestamptz DEFAULT NULL)
 RETURNS TABLE (run_id text, action text, successor text, error text)
@@ -46,8 +46,9 @@ BEGIN
         successor := NULL;
         error := NULL;
         BEGIN
-            -- Locked one by one: a query that locks would skip rows that this sweep itself has changed, such as the
-            -- next run in line for a key. sweep_run reads the row again, because it may have changed since the query.
+            -- Locked one by one, because a query that locks would skip rows that this sweep itself has changed, such
+            -- as the next run in line for a key. The function sweep_run reads the row again, because it may have
+            -- changed since the query.
             PERFORM FROM {ops}.runs r WHERE r.run_id = v_run.run_id FOR UPDATE SKIP LOCKED;
             IF FOUND THEN
                 SELECT s.action, s.successor INTO action, successor

@@ -1,6 +1,7 @@
 -- Counts the runs that a worker could still have to execute: runs that fit it and are ready, wait for their key or
--- become available soon, and held runs whose worker may yet be lost. Only zero matters, so the count stops at 100. Each
--- branch reads an index that contains only such runs. Graphs are for controllers and agents: no worker waits for one.
+-- become available soon. Held runs whose worker may yet be lost count too. Only zero matters, so the count stops at
+-- 100. Each branch reads an index that contains only such runs. Graphs are for controllers and agents: no worker waits
+-- for one.
 CREATE FUNCTION {ops}.work_left(p_labels text[] DEFAULT '{}', p_projects text[] DEFAULT NULL,
                                 p_soon_secs integer DEFAULT 60, p_now timestamptz DEFAULT NULL)
 RETURNS bigint LANGUAGE plpgsql {verb} AS $$

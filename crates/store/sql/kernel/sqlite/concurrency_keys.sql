@@ -12,7 +12,7 @@ RETURNING head_run_id
 
 -- name: key_displace_head
 -- A head that is not claimed yet gives way to a run of higher priority, and to one of the same priority that was
--- requested earlier: the successor of a lost run takes its old position. Changes no row if the head stays.
+-- requested earlier. The successor of a lost run takes its old position. Changes no row if the head stays.
 UPDATE runs SET gate = iif(gate = 'open', 'key', gate)
  WHERE run_id = $1 AND ((gate IN ('open', 'time') AND priority < $2)
     OR (gate = 'open' AND priority = $2 AND ready_at > $3))

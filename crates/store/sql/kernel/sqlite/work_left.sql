@@ -2,8 +2,8 @@
 
 -- name: work_left
 -- Counts the runs that a worker could still have to execute: runs that fit it and are ready, wait for their key or
--- become available within $3 seconds, and held runs whose worker may yet be lost. Only zero matters, so the count
--- stops at 100. Graphs are for controllers and agents: no worker waits for one.
+-- become available within $3 seconds. Held runs whose worker may yet be lost count too. Only zero matters, so the
+-- count stops at 100. Graphs are for controllers and agents: no worker waits for one.
 SELECT count(*) FROM (
     SELECT 1 FROM (
         SELECT label_set_id FROM runs WHERE gate = 'open'
