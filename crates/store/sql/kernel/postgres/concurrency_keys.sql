@@ -3,8 +3,8 @@
 --
 -- Lock order (ARCHITECTURE.md, "Lock order"): runs, then keys, then no lock that waits. A transaction that has locked
 -- a key takes further runs only if they are free (SKIP LOCKED). A transaction with several keys either takes them in
--- the order of (project_id, concurrency_key), or takes only those that are free. The functions open_due and sweep do the
--- latter, so that neither a burst nor an open transaction of another session delays them.
+-- the order of (project_id, concurrency_key), or takes only those that are free. The functions open_due and sweep do
+-- the latter, so that neither a burst nor an open transaction of another session delays them.
 
 -- Locks a key, and creates its row if necessary. False if p_wait is false and another transaction has the key. Rows are
 -- created only under an advisory lock: an uncommitted row of another transaction is invisible, and inserting it again
