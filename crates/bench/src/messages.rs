@@ -12,7 +12,7 @@ use std::time::Instant;
 use tidemill_core::WorkerId;
 use tidemill_core::queue::{NewMessage, QueueSettings, WORK_ITEMS};
 use tidemill_engine::Engine;
-use tidemill_store::{Pooler, Queue as _, Receive};
+use tidemill_store::{Pooler, Queue as _, ReceiveRequest};
 use tokio::sync::Notify;
 
 /// Messages per call, and concurrent callers.
@@ -108,7 +108,7 @@ pub(crate) async fn send_to_receive(cluster: &BenchCluster, plan: &Plan, report:
     let mut times = Vec::new();
     for _ in 0..count {
         wake.notified().await;
-        let delivery = store.receive(Receive::new(WORK_ITEMS, worker, 1), None).await?;
+        let delivery = store.receive(ReceiveRequest::new(WORK_ITEMS, worker, 1), None).await?;
         let received_at = Instant::now();
         let started = starts.recv().await.context("the sender has sent")?;
         times.push(received_at.duration_since(started).as_secs_f64() * 1e3);
@@ -145,7 +145,7 @@ async fn consume(engine: &Engine, batch: usize, plan: &Plan) -> Result<f64> {
         tasks.spawn(async move {
             let worker = WorkerId(uuid::Uuid::new_v4());
             while started.elapsed() < time {
-                let delivery = store.receive(Receive::new(WORK_ITEMS, worker, batch), None).await?;
+                let delivery = store.receive(ReceiveRequest::new(WORK_ITEMS, worker, batch), None).await?;
                 let receipts: Vec<_> = delivery.received.into_iter().map(|message| message.receipt).collect();
                 if receipts.is_empty() {
                     break;

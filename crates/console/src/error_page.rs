@@ -107,7 +107,7 @@ pub(crate) fn with_return_link(mut response: Response, address: &ReturnAddress) 
 /// Renders an error page.
 fn render(status: StatusCode, problem: &Problem, back: Option<&str>) -> Response {
     let body = html! {
-        section.narrow.oops {
+        section.narrow {
             h1 { (heading(status)) }
             p { (safe(&sentence(&problem.message))) }
             @if !problem.faults.is_empty() {

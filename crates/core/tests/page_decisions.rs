@@ -297,7 +297,7 @@ fn wrong_count_fails_after_all_passes() {
     assert_eq!(decide_pass_end(&ten, 11, 1, RECOUNTS_MAX), PassEnd::Reread(higher));
     let error = PageError::CountsDisagree { seen: 10, count: 11, passes: PASSES_MAX };
     assert_eq!(decide_pass_end(&ten, 11, PASSES_MAX, RECOUNTS_MAX), PassEnd::Fail(error));
-    assert_eq!(error.to_string(), "the feed counts 11 records, and 10 were seen in 3 passes");
+    assert_eq!(error.to_string(), "the feed reports 11 records, but 10 were read in 3 passes");
 }
 
 #[test]

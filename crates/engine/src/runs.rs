@@ -6,13 +6,13 @@ use crate::trace::of_run;
 use metrics::counter;
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::event::NewEvent;
+use tidemill_core::run::EndCause;
 use tidemill_core::run::{ChangeOutcome, Claim, FailOutcome, FailRun, Lane, QueueRun, Run, RunState};
 use tidemill_core::why::{Reason, explain};
 use tidemill_core::worker::RunLease;
 use tidemill_core::{RunId, request};
-use tidemill_store::SweptAction;
 use tidemill_store::{
-    CancelOutcome, ClaimRuns, Error, FinishRun, Holder, QueueOutcome, RefusalCode, RetryOutcome, Swept,
+    CancelOutcome, ClaimRuns, Error, FinishRun, Holder, QueueOutcome, RefusalCode, RetryOutcome, SweptRun,
 };
 use tracing::Instrument as _;
 
@@ -228,7 +228,7 @@ impl Engine {
     }
 
     /// Ends up to `limit` runs that are stale, lost or past their deadline.
-    pub async fn sweep(&self, limit: usize, dead_after_secs: f64) -> Result<Vec<Swept>, Error> {
+    pub async fn sweep(&self, limit: usize, dead_after_secs: f64) -> Result<Vec<SweptRun>, Error> {
         let swept = self
             .retry_policy
             .retry("sweep", || self.store.sweep(limit, dead_after_secs, self.clock.now()))
@@ -236,7 +236,7 @@ impl Engine {
         for decision in &swept {
             drop(of_run!("sweep", decision.run_id));
             counter!("tidemill_sweeper_decisions_total", "cause" => decision.action.as_str()).increment(1);
-            if matches!(decision.action, SweptAction::Stale | SweptAction::Lost | SweptAction::Quarantined) {
+            if matches!(decision.action, EndCause::Stale | EndCause::Lost | EndCause::Quarantined) {
                 counter!("tidemill_lease_expiries_total").increment(1);
             }
             let next =

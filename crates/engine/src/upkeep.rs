@@ -4,7 +4,7 @@ use crate::alerts::CHECK_EVERY;
 use crate::{Engine, schedules};
 use std::time::Duration;
 use tidemill_core::limits;
-use tidemill_store::{Error, LoopError, LoopOptions, Next, PruneCounts, Swept, TaskMonitor, catch_panic};
+use tidemill_store::{Error, LoopError, LoopOptions, Next, PruneCounts, SweptRun, TaskMonitor, catch_panic};
 use tokio::task::JoinSet;
 
 /// Settings of the maintenance loops.
@@ -35,7 +35,7 @@ impl Default for Upkeep {
 #[derive(Debug, Clone, Default, serde::Serialize)]
 pub struct UpkeepReport {
     /// Runs that the sweeper ended.
-    pub swept: Vec<Swept>,
+    pub swept: Vec<SweptRun>,
     /// Runs that schedules queued.
     pub scheduled: Vec<tidemill_core::RunId>,
     /// Counts of alert messages.
@@ -79,7 +79,7 @@ impl Engine {
         failure.map_or(Ok(done), Err)
     }
 
-    async fn sweep_all(&self, upkeep: &Upkeep, done: &mut Vec<Swept>) -> Result<(), Error> {
+    async fn sweep_all(&self, upkeep: &Upkeep, done: &mut Vec<SweptRun>) -> Result<(), Error> {
         loop {
             let swept = self.sweep(SWEEP_BATCH, upkeep.dead_after.as_secs_f64()).await?;
             let more = swept.len() >= SWEEP_BATCH;

@@ -253,7 +253,7 @@ SELECT d.name, d.code FROM {ops}.job_needs n JOIN {ops}.jobs d ON d.job_id = n.n
  WHERE n.job_id = $1 AND d.code <> 'succeeded' ORDER BY d.position LIMIT 1000
 
 -- name: need_held
--- The agents that alone have an output which a live job needs. NULL if the agent was forgotten or has removed it.
+-- Agents that hold the only copy of an output that a live job needs. NULL if the agent was forgotten or has removed it.
 SELECT DISTINCT j.job_id, d.name AS job, a.agent_id, a.name AS agent
   FROM {ops}.jobs j JOIN {ops}.job_needs n ON n.job_id = j.job_id JOIN {ops}.jobs d ON d.job_id = n.needs
   JOIN {ops}.job_outputs o ON o.job_id = d.job_id AND o.task_id = d.task_id

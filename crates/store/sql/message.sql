@@ -7,7 +7,7 @@ epoch, deliveries, ended_at, dead_reason, last_error
 
 -- name: message_send (postgres)
 -- Returns the messages that were sent; the others are duplicates. A row that was completed before the deduplication
--- window is used again. Its epoch goes on, so that an old receipt never matches.
+-- window is used again. Its epoch continues to increase, so that an old receipt never matches.
 -- Differs: the messages are arrays on PostgreSQL, where the database may give the time, and one JSON text on SQLite.
 INSERT INTO {ops}.messages AS m (queue, message_id, generation, grp, body, run_id, trace_id, enqueued_at, ready_at,
                                  visible_at, expires_at, locked_by, epoch, deliveries)

@@ -3,7 +3,7 @@
 -- name: stone_open (postgres)
 -- Stones whose canonical row was not built from exactly this payload, mapper and set of rules. Payloads are returned up
 -- to $5 bytes in total, the first one always; other stones are returned without one. On PostgreSQL each stone is one
--- search per index: a join would be planned while the tables are small, and would read all of them ever after.
+-- search per index: a join would be planned while the tables are small, and would keep reading all of them.
 -- Differs: lists are arrays on PostgreSQL and JSON on SQLite.
 SELECT o.supplier_stone_id, o.payload_hash, o.bytes,
        CASE WHEN o.upto <= $5 OR o.upto = o.bytes THEN o.payload END AS payload

@@ -178,7 +178,7 @@ pub enum Error {
         source: sqlx::Error,
     },
     /// The database ran out of a resource. A retry helps once the operator has freed some.
-    #[error("{resource}; it could not {action}")]
+    #[error("{resource}; the database could not {action}")]
     Exhausted {
         resource: Resource,
         action: &'static str,

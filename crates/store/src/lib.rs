@@ -79,7 +79,7 @@ pub use graphs::{JobEnding, NewGraph};
 pub use health::{Health, PinningSession};
 pub use jobs::{JobPage, LatestJob, NewJob, OldJob};
 pub use live::{LiveEvent, LivePage};
-pub use migrate::{Migrated, Migration, Presence};
+pub use migrate::{Migration, MigrationReport, Presence};
 pub use monitor::{
     LoopError, LoopFailure, LoopHandle, LoopOptions, LoopState, Next, Panic, TaskMonitor, catch_panic,
     catch_panic_in,
@@ -91,7 +91,7 @@ pub use pages::PageRow;
 pub use partitions::{NewPartition, PartitionPosition};
 pub use postgres::PoolWaits;
 pub use prune::PruneCounts;
-pub use queue::{Answer, Purged, Queue, Receive};
+pub use queue::{PurgeCounts, Queue, QueueFuture, ReceiveRequest};
 pub use rejects::{GapFilter, NewReject, RejectFilter, RejectPosition};
 pub use request_keys::{KeyClaim, RequestKey};
 pub use resource::Resource;
@@ -101,7 +101,7 @@ pub use schedules::FireRecord;
 pub use schema::{Pooler, Schema};
 pub use stones::{BuildVersions, OpenStone, OpenStones, PricedStone, ProofRow, UnseenCounts};
 pub use store::{Clock, Options, Store};
-pub use sweep::{Swept, SweptAction};
+pub use sweep::SweptRun;
 pub use sync_messages::SyncMessage;
 pub use syncs::{PartitionCounts, SyncFilter};
 pub use tasks::{HeldTask, OpenOrders};

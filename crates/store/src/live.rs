@@ -2,7 +2,7 @@
 //! sequence number.
 
 use crate::codec::Columns;
-use crate::tx::{Conn, FromColumns, Of, on};
+use crate::tx::{Conn, EitherDatabase, FromColumns, on};
 use crate::{Error, Store, Tx, catalog};
 use tidemill_core::RunId;
 use tidemill_core::event::Event;
@@ -64,7 +64,7 @@ impl Tx<'_> {
                 .persistent(false)
                 .fetch_all(&mut **conn)
                 .await
-                .map(Of::Postgres),
+                .map(EitherDatabase::Postgres),
             Conn::Sqlite(conn) => sqlx::query(sql)
                 .bind(since.next())
                 .bind(list(since.open()))
@@ -77,7 +77,7 @@ impl Tx<'_> {
                 .bind(limit)
                 .fetch_all(&mut **conn)
                 .await
-                .map(Of::Sqlite),
+                .map(EitherDatabase::Sqlite),
         };
         let rows = rows.map_err(|source| Error::database("read events", source))?;
         Ok(rows.readable("run_events", "event_id"))

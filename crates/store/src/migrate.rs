@@ -46,11 +46,11 @@ const BINARY: &str = env!("CARGO_PKG_VERSION");
 
 /// The migrations and functions that `migrate` has applied.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Migrated {
+pub struct MigrationReport {
     /// The migrations that were applied, as `0001_schema`.
     pub applied: Vec<String>,
     /// Whether functions and triggers were replaced.
-    pub code_renewed: bool,
+    pub code_replaced: bool,
 }
 
 impl Migration {
@@ -78,7 +78,7 @@ impl Store {
     }
 
     /// Brings the schema up to date. Concurrent migrators wait for each other.
-    pub async fn migrate(&self, now: Option<Timestamp>) -> Result<Migrated, Error> {
+    pub async fn migrate(&self, now: Option<Timestamp>) -> Result<MigrationReport, Error> {
         self.migrate_with(MIGRATIONS, now).await
     }
 
@@ -88,7 +88,7 @@ impl Store {
         &self,
         migrations: &'static [Migration],
         now: Option<Timestamp>,
-    ) -> Result<Migrated, Error> {
+    ) -> Result<MigrationReport, Error> {
         let stamp = now.unwrap_or_else(self.context.clock).to_rfc3339();
         match &self.backend {
             Backend::Postgres(postgres) => {
@@ -156,7 +156,7 @@ async fn migrate_postgres(
     schema: &Schema,
     migrations: &[Migration],
     stamp: &str,
-) -> Result<Migrated, Error> {
+) -> Result<MigrationReport, Error> {
     // The lock ends with the transaction, so that it works behind a pooler too.
     sqlx::query("SELECT pg_advisory_xact_lock(hashtext('tidemill migrate ' || $1))")
         .bind(schema.name())
@@ -186,16 +186,16 @@ async fn migrate_postgres(
         applied.push(migration.label());
     }
     let code = code::postgres(schema);
-    let code_renewed = conn.record_code(schema, &code).await?;
-    if code_renewed {
+    let code_replaced = conn.record_code(schema, &code).await?;
+    if code_replaced {
         // In a database without our tables, no function is ours.
         let before = if version == 0 { Vec::new() } else { functions::ours(conn, schema).await? };
         functions::renew(conn, schema, code::POSTGRES_CODE, code, before).await?;
     }
-    if code_renewed || !applied.is_empty() {
+    if code_replaced || !applied.is_empty() {
         crate::roles::grant_again(conn, schema).await?;
     }
-    Ok(Migrated { applied, code_renewed })
+    Ok(MigrationReport { applied, code_replaced })
 }
 
 /// Creates the schema of the sync tables, and refuses one that already holds tables with their names.
@@ -217,7 +217,7 @@ async fn migrate_sqlite(
     schema: &Schema,
     migrations: &[Migration],
     stamp: &str,
-) -> Result<Migrated, Error> {
+) -> Result<MigrationReport, Error> {
     let presence = presence_sqlite(conn, schema, migrations).await?;
     let version = presence.installed("this file")?.version();
     conn.create_tables(schema).await?;
@@ -228,12 +228,12 @@ async fn migrate_sqlite(
         applied.push(migration.label());
     }
     let code = code::sqlite(schema);
-    let code_renewed = conn.record_code(schema, &code).await?;
+    let code_replaced = conn.record_code(schema, &code).await?;
     // A migration that creates a table again has dropped its triggers.
-    if code_renewed || !applied.is_empty() {
+    if code_replaced || !applied.is_empty() {
         conn.script(code).await?;
     }
-    Ok(Migrated { applied, code_renewed })
+    Ok(MigrationReport { applied, code_replaced })
 }
 
 /// The sync tables, which may be in a schema that holds other tables too.

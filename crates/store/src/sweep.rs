@@ -11,14 +11,11 @@ use sqlx::AssertSqlSafe;
 use tidemill_core::run::EndCause;
 use tidemill_core::{RunId, Timestamp};
 
-/// The reason for which the sweeper ended a run.
-pub type SweptAction = EndCause;
-
 /// A run that the sweeper has ended.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Swept {
+pub struct SweptRun {
     pub run_id: RunId,
-    pub action: SweptAction,
+    pub action: EndCause,
     pub successor: Option<RunId>,
 }
 
@@ -27,7 +24,7 @@ fn report_failure(run: &str, error: &str) {
     tracing::error!(run.id = %run, "run {run} could not be swept: {error}");
 }
 
-impl FromColumns for Swept {
+impl FromColumns for SweptRun {
     fn read(row: &impl Columns) -> sqlx::Result<Self> {
         Ok(Self {
             run_id: row.run_id("run_id")?,
@@ -43,7 +40,7 @@ impl Tx<'_> {
         limit: usize,
         dead_after_secs: f64,
         now: Option<Timestamp>,
-    ) -> Result<Vec<Swept>, Error> {
+    ) -> Result<Vec<SweptRun>, Error> {
         let moment = self.moment(now);
         let failed = |source| Error::database("sweep", source);
         match &mut self.conn {
@@ -63,7 +60,7 @@ impl Tx<'_> {
                         report_failure(&row.text("run_id").map_err(failed)?, &error);
                         continue;
                     }
-                    match Swept::read(row) {
+                    match SweptRun::read(row) {
                         Ok(one) => swept.push(one),
                         Err(error) => report_failure("that was ended", &error.to_string()),
                     }
@@ -82,7 +79,7 @@ impl Store {
         limit: usize,
         dead_after_secs: f64,
         now: Option<Timestamp>,
-    ) -> Result<Vec<Swept>, Error> {
+    ) -> Result<Vec<SweptRun>, Error> {
         self.step(move |mut tx| -> BoxFuture<'_, _> {
             Box::pin(async move { tx.sweep(limit, dead_after_secs, now).await })
         })

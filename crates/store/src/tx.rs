@@ -58,23 +58,23 @@ macro_rules! on {
         let named = $tx.context.named;
         match &mut $tx.conn {
             $crate::tx::Conn::Postgres(conn) => sqlx::query(sql)$(.bind($bind))*.persistent(named)
-                .$run(&mut **conn).await.map($crate::tx::Of::Postgres),
+                .$run(&mut **conn).await.map($crate::tx::EitherDatabase::Postgres),
             $crate::tx::Conn::Sqlite(conn) => sqlx::query(sql)$(.bind($bind))*
-                .$run(&mut **conn).await.map($crate::tx::Of::Sqlite),
+                .$run(&mut **conn).await.map($crate::tx::EitherDatabase::Sqlite),
         }.map_err(|source| $crate::Error::database($action, source))
     }};
 }
 pub(crate) use on;
 
 /// The result of a statement on either database.
-pub(crate) enum Of<P, S> {
+pub(crate) enum EitherDatabase<P, S> {
     Postgres(P),
     Sqlite(S),
 }
 
-pub(crate) type Rows = Of<Vec<sqlx::postgres::PgRow>, Vec<sqlx::sqlite::SqliteRow>>;
+pub(crate) type Rows = EitherDatabase<Vec<sqlx::postgres::PgRow>, Vec<sqlx::sqlite::SqliteRow>>;
 
-impl Of<sqlx::postgres::PgQueryResult, sqlx::sqlite::SqliteQueryResult> {
+impl EitherDatabase<sqlx::postgres::PgQueryResult, sqlx::sqlite::SqliteQueryResult> {
     /// Returns the number of rows that the statement changed.
     pub(crate) fn count(&self) -> u64 {
         match self {
@@ -116,7 +116,7 @@ impl Rows {
     }
 }
 
-impl Of<Option<sqlx::postgres::PgRow>, Option<sqlx::sqlite::SqliteRow>> {
+impl EitherDatabase<Option<sqlx::postgres::PgRow>, Option<sqlx::sqlite::SqliteRow>> {
     /// Reads the row, if there is one.
     pub(crate) fn record<T: FromColumns>(&self, action: &'static str) -> Result<Option<T>, crate::Error> {
         match self {

@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
 use tidemill_core::run::QueueRun;
 use tidemill_core::{RunId, Timestamp};
 use tidemill_engine::clock::host_now;
-use tidemill_store::{Error, Migrated, Migration, Options, Presence, Store};
+use tidemill_store::{Error, Migration, MigrationReport, Options, Presence, Store};
 use tidemill_testkit::cluster::{Database, server_url, with_database};
 
 /// A database with a connection of the user's own.
@@ -48,7 +48,7 @@ impl Upgrade {
     async fn renew(&mut self) {
         self.run("UPDATE ops.tidemill_settings SET value = 'older' WHERE setting = 'code'").await;
         let renewed = self.store.migrate(None).await.unwrap();
-        assert_eq!(renewed, Migrated { applied: Vec::new(), code_renewed: true });
+        assert_eq!(renewed, MigrationReport { applied: Vec::new(), code_replaced: true });
     }
 }
 
@@ -299,13 +299,16 @@ async fn second_migration_backfills_rows_that_exist() {
         let before = queue(&store, "abc").await;
         let migrations = with_second(postgres, sqlite);
         let migrated = store.migrate_with(migrations, None).await.unwrap();
-        assert_eq!(migrated, Migrated { applied: vec!["0002_second".to_owned()], code_renewed: false });
+        assert_eq!(
+            migrated,
+            MigrationReport { applied: vec!["0002_second".to_owned()], code_replaced: false }
+        );
         assert_eq!(
             place.read("SELECT run_id || ' ' || sha FROM {ops}.shas").await,
             [format!("{before} abc")]
         );
         let again = store.migrate_with(migrations, None).await.unwrap();
-        assert_eq!(again, Migrated { applied: Vec::new(), code_renewed: false });
+        assert_eq!(again, MigrationReport { applied: Vec::new(), code_replaced: false });
         // A binary that does not know the second migration can work with it, and applies nothing.
         assert!(store.check_schema().await.is_ok());
         assert_eq!(store.migrate(None).await.unwrap().applied, Vec::<String>::new());

@@ -18,7 +18,7 @@ use serde_json::json;
 use tidemill_core::queue::{Delivery, NewMessage, Receipt, ReceivedMessage, SendOutcome, WORK_ITEMS};
 use tidemill_core::run::ChangeOutcome;
 use tidemill_core::{Timestamp, WorkerId};
-use tidemill_store::{Queue, Receive};
+use tidemill_store::{Queue, ReceiveRequest};
 use tidemill_testkit::interface::{Fixture, Kind};
 use uuid::Uuid;
 
@@ -46,12 +46,12 @@ impl QueueFixture {
         self.send(vec![item(id)], now).await[0]
     }
 
-    async fn ask(&self, ask: Receive, now: Timestamp) -> Delivery {
+    async fn ask(&self, ask: ReceiveRequest, now: Timestamp) -> Delivery {
         self.queue.receive(ask, Some(now)).await.expect("the queue answers")
     }
 
     async fn receive(&self, worker: WorkerId, max: usize, now: Timestamp) -> Vec<ReceivedMessage> {
-        self.ask(Receive::new(WORK_ITEMS, worker, max), now).await.received
+        self.ask(ReceiveRequest::new(WORK_ITEMS, worker, max), now).await.received
     }
 
     /// Receives the only waiting message.

@@ -10,7 +10,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
 use tempfile::TempDir;
 use tidemill_core::run::RunState;
 use tidemill_engine::clock::host_now;
-use tidemill_store::{ClaimRuns, Error, Holder, Migrated, Options, Presence, Store};
+use tidemill_store::{ClaimRuns, Error, Holder, MigrationReport, Options, Presence, Store};
 use tidemill_testkit::cluster::{Database, server_url};
 use tidemill_testkit::conformance::at_once;
 use tidemill_testkit::interface::{Kind, info, new_run_id, request};
@@ -95,11 +95,11 @@ async fn second_migration_applies_nothing() {
         assert_eq!(missing.hint().as_deref(), Some("tidemill migrate"));
         let first = store.migrate(None).await.unwrap();
         assert_eq!(first.applied, ["0001_schema"]);
-        assert!(first.code_renewed);
+        assert!(first.code_replaced);
         assert!(store.check_schema().await.is_ok());
         let before = empty.contents().await;
         let second = store.migrate(None).await.unwrap();
-        assert_eq!(second, Migrated { applied: Vec::new(), code_renewed: false });
+        assert_eq!(second, MigrationReport { applied: Vec::new(), code_replaced: false });
         assert_eq!(empty.contents().await, before);
     }
 }
@@ -118,9 +118,9 @@ async fn simultaneous_migrators_migrate_once() {
             async move { store.migrate(None).await }
         })
         .await;
-        let migrated: Vec<Migrated> = migrated.into_iter().map(Result::unwrap).collect();
+        let migrated: Vec<MigrationReport> = migrated.into_iter().map(Result::unwrap).collect();
         assert_eq!(migrated.iter().filter(|one| !one.applied.is_empty()).count(), 1, "{kind:?}");
-        assert_eq!(migrated.iter().filter(|one| one.code_renewed).count(), 1, "{kind:?}");
+        assert_eq!(migrated.iter().filter(|one| one.code_replaced).count(), 1, "{kind:?}");
         for store in stores {
             assert!(store.check_schema().await.is_ok());
         }
@@ -140,7 +140,7 @@ async fn changed_functions_are_replaced() {
             .script(&format!("UPDATE {place}tidemill_settings SET value = 'older' WHERE setting = 'code'"))
             .await;
         let again = store.migrate(None).await.unwrap();
-        assert_eq!(again, Migrated { applied: Vec::new(), code_renewed: true });
+        assert_eq!(again, MigrationReport { applied: Vec::new(), code_replaced: true });
         assert_eq!(empty.contents().await, before, "the same, and nothing twice");
     }
 }

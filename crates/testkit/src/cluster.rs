@@ -251,7 +251,7 @@ fn parent(durability: Durability) -> PathBuf {
 
 /// Returns a free port on 127.0.0.1.
 ///
-/// It lies below the ephemeral range: any client could take a port of that range while a server restarts.
+/// The port is below the ephemeral range: any client could take a port of that range while a server restarts.
 pub(crate) fn free_port() -> Result<u16> {
     const FIRST: u128 = 20_000;
     const COUNT: u128 = 12_000;
@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_file_is_believed_only_when_it_is_of_this_server_and_says_ready() {
+    fn lock_file_counts_only_if_own_and_ready() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("postmaster.pid");
         assert!(!is_ready(&file, 7));

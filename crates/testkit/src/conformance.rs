@@ -13,7 +13,7 @@ pub mod events;
 pub mod executor;
 pub mod finish;
 pub mod lease_guard;
-pub mod lost_answers;
+pub mod lost_responses;
 pub mod pause;
 pub mod plain_sql;
 pub mod processes;
@@ -306,7 +306,7 @@ macro_rules! conformance_of_postgres {
 #[macro_export]
 macro_rules! conformance_of_connections {
     ($kind:expr) => {
-        $crate::topic! { $kind, lost_answers:
+        $crate::topic! { $kind, lost_responses:
             repeated_queue_call_after_lost_answer_makes_one_run,
             repeated_claim_after_lost_answer_returns_the_same_runs,
             events_and_artifacts_are_stored_once_despite_lost_answers,

@@ -1,4 +1,4 @@
-//! Protection against cross-site request csrf and DNS rebinding.
+//! Protection against cross-site request forgery (CSRF) and DNS rebinding.
 //!
 //! Browsers attach session cookies to requests of other sites, and an unauthenticated local server accepts any
 //! request. A token in a header needs no protection: other sites cannot set it.

@@ -8,7 +8,7 @@ use tidemill_core::records::Sync;
 use tidemill_core::task::{job_id, task_id};
 use tidemill_core::{RunId, WorkerId};
 use tidemill_engine::graph::{GraphSettings, Graphs};
-use tidemill_store::{Queue as _, Receive};
+use tidemill_store::{Queue as _, ReceiveRequest};
 use tidemill_testkit::interface::{at, new_run_id, request};
 use uuid::Uuid;
 
@@ -130,7 +130,8 @@ async fn dead_letter(fixture: &AccessFixture, things: &Things) {
     let store = &fixture.base.store;
     let message = NewMessage::new(WORK_ITEMS, things.letter.as_str(), things.feed.as_str(), json!({}));
     store.send(vec![message], Some(at(0))).await.expect("a message is sent");
-    let taken = store.receive(Receive::new(WORK_ITEMS, WorkerId(Uuid::new_v4()), 1), Some(at(0))).await;
+    let taken =
+        store.receive(ReceiveRequest::new(WORK_ITEMS, WorkerId(Uuid::new_v4()), 1), Some(at(0))).await;
     for message in taken.expect("a message is there").received {
         let killed = store.kill(message.receipt, DeadReason::Permanent, None, Some(at(0))).await;
         killed.expect("it is a dead letter");

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use tidemill_core::queue::{DeadReason, NewMessage, WORK_ITEMS};
 use tidemill_core::run::QueueRun;
 use tidemill_core::{RunId, WorkerId};
-use tidemill_store::{NewReject, Queue as _, Receive};
+use tidemill_store::{NewReject, Queue as _, ReceiveRequest};
 use tidemill_testkit::interface::{Kind, at};
 use tidemill_wire::feeds::ListGaps;
 use tidemill_wire::projects::SetFlag;
@@ -55,7 +55,7 @@ async fn create_items(api: &ApiFixture) -> [RunId; 2] {
         write.await.expect("a row is rejected");
     }
     let worker = WorkerId(Uuid::new_v4());
-    let ask = Receive::new(WORK_ITEMS, worker, 2);
+    let ask = ReceiveRequest::new(WORK_ITEMS, worker, 2);
     let taken = api.base.store.receive(ask, Some(at(0))).await.expect("messages").received;
     assert_eq!(
         taken.iter().map(|message| message.group.as_str()).collect::<std::collections::BTreeSet<_>>().len(),
@@ -83,7 +83,7 @@ async fn create_items_behind(api: &ApiFixture, kind: Kind) {
         let messages =
             (0..count).map(|number| NewMessage::new(WORK_ITEMS, format!("{feed}-{number}"), feed, json!({})));
         store.send(messages.collect(), Some(at(0))).await.expect("messages are sent");
-        let ask = Receive::new(WORK_ITEMS, WorkerId(Uuid::new_v4()), count);
+        let ask = ReceiveRequest::new(WORK_ITEMS, WorkerId(Uuid::new_v4()), count);
         for message in store.receive(ask, Some(at(0))).await.expect("messages").received {
             let killed = store.kill(message.receipt, DeadReason::Permanent, None, Some(at(1))).await;
             killed.expect("it is a dead letter");

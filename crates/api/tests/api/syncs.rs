@@ -8,7 +8,7 @@ use tidemill_core::sync::SyncState;
 use tidemill_core::{Timestamp, WorkerId};
 use tidemill_engine::Identity;
 use tidemill_engine::sync::{PagerOptions, SyncSettings};
-use tidemill_store::{NewReject, Queue as _, Receive};
+use tidemill_store::{NewReject, Queue as _, ReceiveRequest};
 use tidemill_supplier::Config;
 use tidemill_testkit::interface::{Kind, at};
 use tidemill_testkit::sync_fixture::{FEED, SyncFixture, quick};
@@ -200,7 +200,8 @@ pub(crate) async fn dead_letters_are_listed_in_pages_and_replayed(kind: Kind) {
     let seen = api.admin.peek(WORK_ITEMS, Peek { limit: Some(3) }).await.expect("a look").items;
     assert_eq!(seen.len(), 3);
     let worker = WorkerId(Uuid::new_v4());
-    let taken = store.receive(Receive::new(WORK_ITEMS, worker, 10), Some(at(0))).await.expect("messages");
+    let taken =
+        store.receive(ReceiveRequest::new(WORK_ITEMS, worker, 10), Some(at(0))).await.expect("messages");
     for message in taken.received {
         let killed = store.kill(message.receipt, DeadReason::Permanent, None, Some(at(1))).await;
         killed.expect("it is a dead letter");
@@ -239,7 +240,7 @@ pub(crate) async fn replay_for_a_failed_sync_hints_at_the_retry(kind: Kind) {
     assert_eq!(fixture.syncs.schedule(identity, true, response).await.expect("it is planned"), 1);
     let store = &fixture.base.store;
     let worker = WorkerId(Uuid::new_v4());
-    let taken = store.receive(Receive::new(WORK_ITEMS, worker, 100), None).await.expect("messages");
+    let taken = store.receive(ReceiveRequest::new(WORK_ITEMS, worker, 100), None).await.expect("messages");
     for message in taken.received {
         store.kill(message.receipt, DeadReason::Permanent, None, None).await.expect("it is a dead letter");
     }

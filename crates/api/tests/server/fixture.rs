@@ -32,13 +32,13 @@ pub(crate) struct ServerFixture {
 
 /// A response of the server.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
@@ -111,19 +111,19 @@ impl ServerFixture {
     }
 
     /// Sends a literal text, and reads until the server closes.
-    pub(crate) async fn raw(&self, text: &str) -> Answer {
+    pub(crate) async fn raw(&self, text: &str) -> Response {
         let mut stream = self.connect().await;
         stream.write_all(text.as_bytes()).await.expect("the server reads");
         answer(&mut stream).await
     }
 
     /// Sends a GET request.
-    pub(crate) async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> Response {
         self.raw(&format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")).await
     }
 
     /// Sends a POST request.
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Response {
         self.raw(&post(path, body, "connection: close\r\n")).await
     }
 
@@ -177,7 +177,7 @@ pub(crate) fn claim(request: &str, wait: u16) -> Value {
 }
 
 /// Reads a response until it is complete or the server closes.
-pub(crate) async fn answer(stream: &mut TcpStream) -> Answer {
+pub(crate) async fn answer(stream: &mut TcpStream) -> Response {
     let mut bytes = Vec::new();
     let read = async {
         let mut some = [0; 4096];
@@ -201,10 +201,10 @@ fn is_whole(bytes: &[u8]) -> bool {
     length.is_some_and(|length: usize| answer.body.len() >= length)
 }
 
-fn parse(bytes: &[u8]) -> Answer {
+fn parse(bytes: &[u8]) -> Response {
     let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
     let (head, body) = end.map_or((bytes, &[][..]), |end| (&bytes[..end], &bytes[end + 4..]));
     let head = String::from_utf8_lossy(head).to_lowercase();
     let status = head.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
-    Answer { status: if end.is_some() { status } else { 0 }, head, body: body.to_vec() }
+    Response { status: if end.is_some() { status } else { 0 }, head, body: body.to_vec() }
 }

@@ -14,7 +14,7 @@ pub(super) async fn migrate(config: &Config, out: Out) -> Result<ExitCode, Failu
     store.create_project("default", vec!["default".to_owned()], None).await?;
     if out.is_json() {
         out.print_json(&migrated);
-    } else if migrated.applied.is_empty() && !migrated.code_renewed {
+    } else if migrated.applied.is_empty() && !migrated.code_replaced {
         out.print(format!("{} is up to date", store.location()));
     } else {
         let applied = if migrated.applied.is_empty() {

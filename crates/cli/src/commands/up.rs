@@ -80,7 +80,7 @@ pub(super) async fn up(config: &Config, args: UpArgs, out: Out) -> Result<ExitCo
     let mut failed = None;
     while let Some(role) = roles.join_next().await {
         if let Err(error) = role {
-            failed = failed.or(Some(Failure::outage(format!("a role ended: {error}"))));
+            failed = failed.or(Some(Failure::outage(format!("a role stopped unexpectedly: {error}"))));
         }
     }
     drop(maintenance);

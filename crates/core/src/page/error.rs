@@ -8,7 +8,7 @@ pub enum RereadReason {
     #[error("the list moved so far that the page before offset {next_offset} was not found again")]
     LostPlace { next_offset: u64 },
     /// The feed counts more records than were read.
-    #[error("the feed counts {count} records, and {seen} were seen")]
+    #[error("the feed reports {count} records, but {seen} were read")]
     CountIsHigher { seen: u64, count: u64 },
 }
 
@@ -36,6 +36,6 @@ pub enum PageError {
     )]
     NeverMeets { next_offset: u64, passes: u32 },
     /// The feed counts more records than it returns.
-    #[error("the feed counts {count} records, and {seen} were seen in {passes} passes")]
+    #[error("the feed reports {count} records, but {seen} were read in {passes} passes")]
     CountsDisagree { seen: u64, count: u64, passes: u32 },
 }

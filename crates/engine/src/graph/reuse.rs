@@ -1,4 +1,4 @@
-//! Which results of earlier runs can be reused: those whose files still exist and can be brought together.
+//! Selects results of earlier runs to reuse: their files must exist and be available on one agent.
 
 use std::collections::BTreeMap;
 use tidemill_core::graph::placement::{LocalOutputs, jobs_to_rerun};

@@ -21,7 +21,7 @@ use tidemill_core::message::Message;
 use tidemill_core::queue::{CONSOLIDATE, DeadLetter, DeliveryCounting, ReceivedMessage, WORK_DONE};
 use tidemill_core::records::Sync;
 use tidemill_core::sync::SyncState;
-use tidemill_store::{Class, Error, Queue as _, Receive, RefusalCode, catch_panic};
+use tidemill_store::{Class, Error, Queue as _, ReceiveRequest, RefusalCode, catch_panic};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
@@ -206,7 +206,7 @@ impl Syncs {
         if !tasks.has_room() {
             return Ok(found);
         }
-        let mut request = Receive::new(CONSOLIDATE, presence.worker(), 1);
+        let mut request = ReceiveRequest::new(CONSOLIDATE, presence.worker(), 1);
         request.except = tasks.feeds();
         let delivery = self.engine.store().receive(request, self.now()).await?;
         for dead in &delivery.dead {
@@ -248,7 +248,7 @@ impl Syncs {
 
     /// Evaluates the syncs of ended partitions.
     async fn evaluate_done(&self, presence: &Presence) -> Result<bool, Error> {
-        let request = Receive::new(WORK_DONE, presence.worker(), DONE_MAX);
+        let request = ReceiveRequest::new(WORK_DONE, presence.worker(), DONE_MAX);
         let delivery = self.engine.store().receive(request, self.now()).await?;
         let sync_of = |message: &ReceivedMessage| match serde_json::from_value(message.body.clone()) {
             Ok(Message::WorkDone(done)) => Some(done.run_id),

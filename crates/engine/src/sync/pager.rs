@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tidemill_core::queue::{DeadLetter, DeliveryCounting, Receipt, ReceivedMessage, WORK_ITEMS};
 use tidemill_feeds::{Admission, Circuit, ErrorClass, FeedError};
-use tidemill_store::{Class, Error, Queue as _, Receive};
+use tidemill_store::{Class, Error, Queue as _, ReceiveRequest};
 use tokio::sync::watch;
 use tokio::task::JoinError;
 use tokio::time::Instant;
@@ -195,7 +195,7 @@ impl Syncs {
         if room.pages == 0 {
             return Ok(Vec::new());
         }
-        let mut request = Receive::new(WORK_ITEMS, presence.worker(), room.pages);
+        let mut request = ReceiveRequest::new(WORK_ITEMS, presence.worker(), room.pages);
         request.except = self.unavailable_feeds().await?;
         request.except.extend(room.full_feeds);
         let delivery = self.engine.store().receive(request, self.now()).await?;

@@ -45,7 +45,7 @@ impl Width {
 
     /// Adapts to a read of the queue: pages `requested` for, pages `found`, and running pages.
     pub(super) fn learn(&mut self, requested: usize, found: usize, running: usize, waits: PoolWaits) {
-        // Running pages end by themselves; until then, the contention is the one that was detected before.
+        // While more pages run than wanted, the contention still comes from the earlier width.
         if self.is_crowded(waits) && running <= self.wanted {
             self.ceiling = self.wanted.saturating_sub(1).max(self.min);
             self.wanted = self.ceiling;

@@ -12,7 +12,7 @@ use tidemill_engine::alerts::BodyFormat;
 use tidemill_engine::clock::{Clock, host_now};
 use tidemill_engine::sync::{FeedChange, SyncSettings, Syncs};
 use tidemill_engine::{Engine, Identity, NewSchedule, RetryPolicy};
-use tidemill_store::{AlertFilter, ClaimRuns, FinishRun, Holder, Queue as _, Receive};
+use tidemill_store::{AlertFilter, ClaimRuns, FinishRun, Holder, Queue as _, ReceiveRequest};
 use tidemill_testkit::interface::{Kind, at};
 use tidemill_testkit::sync_fixture::SyncFixture;
 use tidemill_testkit::webhook_receiver::WebhookReceiver;
@@ -121,7 +121,8 @@ pub(crate) async fn dead_letter_raises_one_alert(kind: Kind) {
         let now = fixture.clock.now();
         let message = NewMessage::new(WORK_ITEMS, id, "nivoda", json!({}));
         store.send(vec![message], now).await.expect("it is sent");
-        let got = store.receive(Receive::new(WORK_ITEMS, worker, 1), now).await.expect("it is received");
+        let got =
+            store.receive(ReceiveRequest::new(WORK_ITEMS, worker, 1), now).await.expect("it is received");
         let receipt = got.received[0].receipt.clone();
         store.kill(receipt, DeadReason::Permanent, Some("no".to_owned()), now).await.expect("it is given up");
         fixture.process().await;

@@ -176,7 +176,7 @@ pub(crate) async fn page_without_ids_fails_its_partition(kind: Kind) {
 }
 
 pub(crate) async fn wrong_count_fails_its_partition(kind: Kind) {
-    wrong_while_paging(kind, "were seen in 3 passes", |behaviour| behaviour.count_lies_by = 10).await;
+    wrong_while_paging(kind, "were read in 3 passes", |behaviour| behaviour.count_lies_by = 10).await;
 }
 
 pub(crate) async fn endlessly_repeated_page_fails_its_partition(kind: Kind) {

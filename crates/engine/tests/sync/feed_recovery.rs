@@ -182,7 +182,7 @@ pub(crate) async fn too_long_outage_fails_the_sync(kind: Kind) {
     let error = ended.metadata["error"].as_str().unwrap_or_default();
     assert!(error.contains(words) && error.contains("127.0.0.1"), "{error}");
 
-    // The supplier is well again. Processes with default retry settings read it: those above would give up again if a
+    // The outage is over. Processes with default retry settings read it: those above would give up again if a
     // busy machine needed longer than their 1.5 s for the first page.
     fixture.supplier.handle.behave(|behaviour| behaviour.outage = Outage::Off);
     let patient = syncs(&fixture.base, many());

@@ -151,7 +151,7 @@ pub(crate) async fn record_that_is_never_listed_is_missing(kind: Kind) {
         assert_eq!(run(&fixture, &sync.ops_run_id).await.status, RunState::Failed, "{case}");
         let error = failed(&fixture, &sync).await.remove(0).error.unwrap_or_default();
         let (counted, seen) = (200 + doubles.len(), 199 + doubles.len());
-        let words = format!("the feed counts {counted} records, and {seen} were seen in 3 passes");
+        let words = format!("the feed reports {counted} records, but {seen} were read in 3 passes");
         assert!(error.contains(&words), "{case}: {error}");
     }
 }

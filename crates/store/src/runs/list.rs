@@ -5,7 +5,7 @@
 
 use crate::catalog::Statement;
 use crate::codec::SqlTextList;
-use crate::tx::{Conn, Of, Rows, on};
+use crate::tx::{Conn, EitherDatabase, Rows, on};
 use crate::{Error, Store, Tx, catalog};
 use sqlx::Row as _;
 use std::collections::BTreeSet;
@@ -181,17 +181,18 @@ impl Tx<'_> {
     }
 
     async fn run_rows(&mut self, filter: &RunFilter) -> Result<Rows, Error> {
-        let Some(asked) = self.asked(filter).await? else { return Ok(Of::Sqlite(Vec::new())) };
+        let Some(asked) = self.asked(filter).await? else { return Ok(EitherDatabase::Sqlite(Vec::new())) };
         let sql = self.sql(asked.shape.statement);
         let named = self.context.named;
         let rows = match &mut self.conn {
             Conn::Postgres(conn) => {
                 let query = bound!(sqlx::query(sql), filter, asked).persistent(named);
-                query.fetch_all(&mut **conn).await.map(Of::Postgres)
+                query.fetch_all(&mut **conn).await.map(EitherDatabase::Postgres)
             }
-            Conn::Sqlite(conn) => {
-                bound!(sqlx::query(sql), filter, asked).fetch_all(&mut **conn).await.map(Of::Sqlite)
-            }
+            Conn::Sqlite(conn) => bound!(sqlx::query(sql), filter, asked)
+                .fetch_all(&mut **conn)
+                .await
+                .map(EitherDatabase::Sqlite),
         };
         rows.map_err(|source| Error::database("list runs", source))
     }

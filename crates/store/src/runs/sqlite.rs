@@ -30,7 +30,7 @@ pub(super) use queue::queue;
 pub(super) use retry::retry;
 
 use crate::sqlite::Sqlite;
-use crate::tx::Of;
+use crate::tx::EitherDatabase;
 use crate::{Error, Refusal, RefusalCode, catalog};
 use sqlx::SqliteConnection;
 use tidemill_core::RunId;
@@ -49,7 +49,7 @@ impl Sqlite {
             .fetch_all(conn)
             .await
             .map_err(|source| Error::database(action, source))?;
-        Ok(Of::Sqlite(rows).readable("runs", "run_id"))
+        Ok(EitherDatabase::Sqlite(rows).readable("runs", "run_id"))
     }
 }
 

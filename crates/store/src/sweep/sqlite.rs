@@ -3,7 +3,7 @@
 //! Differs from PostgreSQL in two points. No key is ever without a head, so the sweep repairs none. The silence of a
 //! worker counts from its last heartbeat, because there is no server whose start is known.
 
-use super::Swept;
+use super::SweptRun;
 use crate::codec::{Columns as _, SqlTime};
 use crate::sqlite::Sqlite;
 use crate::{Class, Error, catalog};
@@ -48,7 +48,7 @@ pub(super) async fn sweep(
     limit: usize,
     dead_after_secs: f64,
     now: Timestamp,
-) -> Result<Vec<Swept>, Error> {
+) -> Result<Vec<SweptRun>, Error> {
     bury_workers(conn, dead_after_secs, now).await?;
     let candidates = candidates(conn, limit, now).await?;
     if candidates.is_empty() {
@@ -92,7 +92,7 @@ async fn sweep_run(
     run: &Run,
     signs: &Signs,
     now: Timestamp,
-) -> Result<Option<Swept>, Error> {
+) -> Result<Option<SweptRun>, Error> {
     match decide(run, signs, now) {
         Verdict::Nothing => Ok(None),
         Verdict::Open => Sqlite::open_gate(conn, run, now, ACTION).await.map(|()| None),
@@ -108,7 +108,7 @@ async fn sweep_run(
                 }
                 RetryDecision::Nothing | RetryDecision::Quarantine => None,
             };
-            Ok(Some(Swept { run_id: run.run_id.clone(), action: cause, successor }))
+            Ok(Some(SweptRun { run_id: run.run_id.clone(), action: cause, successor }))
         }
     }
 }

@@ -4,7 +4,7 @@ use chrono::TimeDelta;
 use tidemill_core::WorkerId;
 use tidemill_core::queue::{DeadReason, DeliveryCounting, NewMessage, Receipt, WORK_DONE, WORK_ITEMS};
 use tidemill_core::run::ChangeOutcome;
-use tidemill_store::{Error, Receive, RefusalCode};
+use tidemill_store::{Error, ReceiveRequest, RefusalCode};
 use tidemill_testkit::interface::{at, refused};
 use uuid::Uuid;
 
@@ -200,7 +200,7 @@ pub(crate) async fn transaction_sends_and_completes_together(fixture: QueueFixtu
         "the next is leased to the same worker"
     );
     assert_eq!(fixture.receive_one(fixture.bob, at(2 + 120)).await.receipt.message_id, "b");
-    let done = fixture.ask(Receive::new(WORK_DONE, fixture.bob, 10), at(3)).await.received;
+    let done = fixture.ask(ReceiveRequest::new(WORK_DONE, fixture.bob, 10), at(3)).await.received;
     assert_eq!(ids(&done), ["done"]);
     let again = step(&fixture, held, item("b"), false).await;
     assert_eq!(again.ok(), Some(vec![ChangeOutcome::Duplicate]), "repeated after a lost answer");

@@ -5,7 +5,7 @@ use tidemill_core::queue::{
     DeadReason, MessageState, NewMessage, QueueSettings, Replay, SendOutcome, WORK_DONE, WORK_ITEMS,
 };
 use tidemill_core::run::ChangeOutcome;
-use tidemill_store::{Error, Purged, Receive, RefusalCode};
+use tidemill_store::{Error, PurgeCounts, ReceiveRequest, RefusalCode};
 use tidemill_testkit::conformance::at_once;
 use tidemill_testkit::interface::{at, refused};
 
@@ -48,7 +48,7 @@ pub(crate) async fn changed_settings_apply_immediately(fixture: QueueFixture) {
     let received = fixture.receive_one(fixture.ann, at(0)).await;
     assert_eq!((received.locked_until, received.expires_at), (at(10), at(60)));
     assert!(received.is_last());
-    let end = fixture.ask(Receive::new(WORK_ITEMS, fixture.ann, 1), at(10)).await;
+    let end = fixture.ask(ReceiveRequest::new(WORK_ITEMS, fixture.ann, 1), at(10)).await;
     assert_eq!(end.dead[0].reason, DeadReason::Deliveries);
     let new = QueueSettings { queue: "more-work".to_owned(), ..QueueSettings::defaults().remove(0) };
     assert!(fixture.queue.set_queue(new).await.is_ok());
@@ -176,7 +176,8 @@ pub(crate) async fn expired_message_ids_are_purged_in_batches(fixture: QueueFixt
     assert_eq!(fixture.kill_all(0).await, 3);
     let done = NewMessage { queue: WORK_DONE.to_owned(), ..item("done") };
     fixture.send(vec![done], at(0)).await;
-    let other = fixture.ask(Receive::new(WORK_DONE, fixture.ann, 1), at(0)).await.received.remove(0).receipt;
+    let other =
+        fixture.ask(ReceiveRequest::new(WORK_DONE, fixture.ann, 1), at(0)).await.received.remove(0).receipt;
     fixture.send(items("nivoda", 5), at(0)).await;
     let held: Vec<_> =
         fixture.receive(fixture.ann, 5, at(0)).await.into_iter().map(|one| one.receipt).collect();
@@ -184,14 +185,14 @@ pub(crate) async fn expired_message_ids_are_purged_in_batches(fixture: QueueFixt
     assert_eq!(fixture.complete(&other, at(10)).await, ChangeOutcome::Applied);
     fixture.send(items("alive", 2), at(10)).await;
 
-    assert_eq!(purge(100, 11).await.ok(), Some(Purged { done: 1, dead: 0 }), "that queue has no window");
-    assert_eq!(purge(100, 609).await.ok(), Some(Purged::default()));
-    assert_eq!(purge(3, 610).await.ok(), Some(Purged { done: 3, dead: 0 }), "in batches");
-    assert_eq!(purge(3, 610).await.ok(), Some(Purged { done: 2, dead: 0 }));
+    assert_eq!(purge(100, 11).await.ok(), Some(PurgeCounts { done: 1, dead: 0 }), "that queue has no window");
+    assert_eq!(purge(100, 609).await.ok(), Some(PurgeCounts::default()));
+    assert_eq!(purge(3, 610).await.ok(), Some(PurgeCounts { done: 3, dead: 0 }), "in batches");
+    assert_eq!(purge(3, 610).await.ok(), Some(PurgeCounts { done: 2, dead: 0 }));
     let stored = 14 * 24 * 3_600;
-    assert_eq!(purge(100, stored - 1).await.ok(), Some(Purged::default()));
-    assert_eq!(purge(2, stored).await.ok(), Some(Purged { done: 0, dead: 2 }));
-    assert_eq!(purge(2, stored).await.ok(), Some(Purged { done: 0, dead: 1 }));
+    assert_eq!(purge(100, stored - 1).await.ok(), Some(PurgeCounts::default()));
+    assert_eq!(purge(2, stored).await.ok(), Some(PurgeCounts { done: 0, dead: 2 }));
+    assert_eq!(purge(2, stored).await.ok(), Some(PurgeCounts { done: 0, dead: 1 }));
     assert_eq!(fixture.rows("true").await, 2);
     assert_eq!(fixture.send(items("dead", 1), at(stored)).await, [SendOutcome::Sent], "it is not remembered");
 }

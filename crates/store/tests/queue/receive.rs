@@ -6,7 +6,7 @@ use chrono::TimeDelta;
 use tidemill_core::limits::BATCH_MAX;
 use tidemill_core::queue::{DeadReason, DeliveryCounting, NewMessage, WORK_ITEMS};
 use tidemill_core::run::ChangeOutcome;
-use tidemill_store::Receive;
+use tidemill_store::ReceiveRequest;
 use tidemill_testkit::conformance::at_once;
 use tidemill_testkit::interface::at;
 
@@ -86,21 +86,21 @@ pub(crate) async fn message_over_its_delivery_limit_is_a_dead_letter(fixture: Qu
         assert_eq!(i64::from(received.deliveries), delivery);
         assert_eq!(received.is_last(), delivery == 5);
     }
-    let end = fixture.ask(Receive::new(WORK_ITEMS, fixture.ann, 10), at(1_200)).await;
+    let end = fixture.ask(ReceiveRequest::new(WORK_ITEMS, fixture.ann, 10), at(1_200)).await;
     assert!(end.received.is_empty());
     assert_eq!(end.dead.len(), 1, "the receiver is notified");
     assert_eq!((end.dead[0].reason, end.dead[0].deliveries), (DeadReason::Deliveries, 5));
     assert_eq!(end.dead[0].dead_at, at(1_200));
     let listed = fixture.queue.dead(WORK_ITEMS.to_owned(), 10, None).await;
     assert_eq!(listed.ok(), Some(end.dead));
-    assert_eq!(fixture.ask(Receive::new(WORK_ITEMS, fixture.ann, 10), at(2_000)).await.dead, []);
+    assert_eq!(fixture.ask(ReceiveRequest::new(WORK_ITEMS, fixture.ann, 10), at(2_000)).await.dead, []);
 }
 
 pub(crate) async fn expired_message_is_a_dead_letter(fixture: QueueFixture) {
     let day = 24 * 3_600;
     fixture.send_one("old", at(0)).await;
     fixture.send(vec![NewMessage { delay: TimeDelta::seconds(10), ..item("delayed") }], at(0)).await;
-    let end = fixture.ask(Receive::new(WORK_ITEMS, fixture.ann, 10), at(day)).await;
+    let end = fixture.ask(ReceiveRequest::new(WORK_ITEMS, fixture.ann, 10), at(day)).await;
     assert_eq!(ids(&end.received), ["delayed"], "its time began after its delay");
     let dead: Vec<_> = end.dead.iter().map(|one| (one.message_id.as_str(), one.reason)).collect();
     assert_eq!(dead, [("old", DeadReason::Expired)]);
@@ -109,7 +109,7 @@ pub(crate) async fn expired_message_is_a_dead_letter(fixture: QueueFixture) {
 pub(crate) async fn receive_skips_dead_letters(fixture: QueueFixture) {
     fixture.send(items("nivoda", 5), at(0)).await;
     fixture.send_one("alive", at(1_000)).await;
-    let end = fixture.ask(Receive::new(WORK_ITEMS, fixture.ann, 1), at(24 * 3_600)).await;
+    let end = fixture.ask(ReceiveRequest::new(WORK_ITEMS, fixture.ann, 1), at(24 * 3_600)).await;
     assert_eq!(ids(&end.received), ["alive"]);
     assert_eq!(end.dead.len(), 5);
 }
@@ -129,7 +129,7 @@ pub(crate) async fn message_that_expires_without_receivers_is_found(fixture: Que
 
 pub(crate) async fn excluded_groups_wait_without_counting_deliveries(fixture: QueueFixture) {
     fixture.send([items("nivoda", 3), items("other", 2)].concat(), at(0)).await;
-    let mut ask = Receive::new(WORK_ITEMS, fixture.ann, 10);
+    let mut ask = ReceiveRequest::new(WORK_ITEMS, fixture.ann, 10);
     ask.except = vec!["nivoda".to_owned(), "paused".to_owned()];
     let received = fixture.ask(ask.clone(), at(1)).await.received;
     assert_eq!(ids(&received), ["other:00000", "other:00001"]);

@@ -5,7 +5,7 @@ use serde_json::json;
 use tidemill_core::limits::{BATCH_MAX, BODY_BYTES_MAX};
 use tidemill_core::queue::{DeadReason, NewMessage, SendOutcome, WORK_DONE, WORK_ITEMS};
 use tidemill_core::run::ChangeOutcome;
-use tidemill_store::{Error, Receive, RefusalCode};
+use tidemill_store::{Error, ReceiveRequest, RefusalCode};
 use tidemill_testkit::conformance::at_once;
 use tidemill_testkit::interface::{at, refused};
 
@@ -68,7 +68,7 @@ pub(crate) async fn completed_message_is_a_duplicate_within_the_window(fixture: 
 
 pub(crate) async fn completed_id_without_window_is_free_at_once(fixture: QueueFixture) {
     let done = NewMessage { queue: WORK_DONE.to_owned(), ..item("a") };
-    let receive_one = || fixture.ask(Receive::new(WORK_DONE, fixture.ann, 10), at(1));
+    let receive_one = || fixture.ask(ReceiveRequest::new(WORK_DONE, fixture.ann, 10), at(1));
     assert_eq!(fixture.send(vec![done.clone()], at(0)).await, [SendOutcome::Sent]);
     let first = receive_one().await.received.remove(0).receipt;
     assert_eq!(fixture.complete(&first, at(1)).await, ChangeOutcome::Applied);
@@ -167,7 +167,7 @@ pub(crate) async fn oversized_or_unknown_message_is_refused(fixture: QueueFixtur
     let nowhere = NewMessage { queue: "nowhere".to_owned(), ..item("a") };
     refused(fixture.queue.send(vec![nowhere.clone()], Some(at(0))).await, RefusalCode::BadValue);
     refused(fixture.queue.send_locked(nowhere, fixture.ann, Some(at(0))).await, RefusalCode::BadValue);
-    let ask = Receive::new("nowhere", fixture.ann, 1);
+    let ask = ReceiveRequest::new("nowhere", fixture.ann, 1);
     refused(fixture.queue.receive(ask, Some(at(0))).await, RefusalCode::BadValue);
     assert_eq!(fixture.rows("true").await, 0);
     assert_eq!(fixture.send(items("nivoda", BATCH_MAX), at(0)).await, [SendOutcome::Sent; BATCH_MAX]);

@@ -9,7 +9,9 @@ use tidemill_core::event::{Level, NewEvent};
 use tidemill_core::run::{ChangeOutcome, Claim, FinalStatus, QueueRun, Run};
 use tidemill_core::worker::NewWorker;
 use tidemill_core::{RunId, Timestamp, WorkerId};
-use tidemill_store::{ClaimRuns, Error, FinishRun, Holder, Options, QueueOutcome, RefusalCode, Store, Swept};
+use tidemill_store::{
+    ClaimRuns, Error, FinishRun, Holder, Options, QueueOutcome, RefusalCode, Store, SweptRun,
+};
 use uuid::Uuid;
 
 /// Returns the test's start time plus `secs` seconds.
@@ -83,7 +85,7 @@ impl KernelFixture {
         self.store.finish_runs(vec![end], None, Some(at(secs))).await.unwrap()[0]
     }
 
-    pub(crate) async fn sweep(&self, secs: i64) -> Vec<Swept> {
+    pub(crate) async fn sweep(&self, secs: i64) -> Vec<SweptRun> {
         self.store.sweep(500, 20.0, Some(at(secs))).await.unwrap()
     }
 

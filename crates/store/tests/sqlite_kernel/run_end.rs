@@ -6,7 +6,7 @@ use tidemill_core::artifact::NewArtifact;
 use tidemill_core::event::NewEvent;
 use tidemill_core::run::{ChangeOutcome, EndCause, FinalStatus, Gate, QueueRun, RunState};
 use tidemill_core::{Json, RunId, limits, retry};
-use tidemill_store::{CancelOutcome, ClaimRuns, FinishRun, Holder, RefusalCode, Swept};
+use tidemill_store::{CancelOutcome, ClaimRuns, FinishRun, Holder, RefusalCode, SweptRun};
 
 #[tokio::test]
 async fn failed_run_is_retried_with_backoff_up_to_its_budget() {
@@ -48,7 +48,7 @@ async fn lost_run_is_retried_then_quarantined_with_its_last_events() {
     let second = swept[0].successor.clone().expect("another try");
     assert_eq!(
         swept,
-        [Swept { run_id: first.clone(), action: EndCause::Stale, successor: Some(second.clone()) }]
+        [SweptRun { run_id: first.clone(), action: EndCause::Stale, successor: Some(second.clone()) }]
     );
     assert_eq!(
         fixture.run(&first).await.metadata,
@@ -62,7 +62,7 @@ async fn lost_run_is_retried_then_quarantined_with_its_last_events() {
     fixture.append(&second, lines, 303).await;
     assert_eq!(
         fixture.sweep(603).await,
-        [Swept { run_id: second.clone(), action: EndCause::Quarantined, successor: None }]
+        [SweptRun { run_id: second.clone(), action: EndCause::Quarantined, successor: None }]
     );
     let ended = fixture.run(&second).await;
     assert_eq!((ended.status, ended.losses), (RunState::Failed, 1));
@@ -77,7 +77,7 @@ async fn queued_run_expires_and_running_run_times_out() {
     let waiting = fixture.queue(QueueRun { expires_at: Some(at(10)), ..shop() }, 0).await;
     assert_eq!(
         fixture.sweep(10).await,
-        [Swept { run_id: waiting, action: EndCause::Expired, successor: None }]
+        [SweptRun { run_id: waiting, action: EndCause::Expired, successor: None }]
     );
     let slow = fixture.queue(QueueRun { timeout_secs: Some(60), max_attempts: 2, ..shop() }, 11).await;
     fixture.claim_one(12).await;

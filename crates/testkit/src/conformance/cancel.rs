@@ -3,7 +3,7 @@
 use serde_json::json;
 use tidemill_core::event::EventKind;
 use tidemill_core::run::{ChangeOutcome, EndCause, FinalStatus, QueueRun, RunState};
-use tidemill_store::{CancelOutcome, Holder, SweptAction};
+use tidemill_store::{CancelOutcome, Holder};
 
 use super::at_once;
 use crate::interface::{Fixture, at, info, request};
@@ -103,7 +103,7 @@ pub async fn sweeper_ends_cancelled_run_after_the_grace_period(fixture: Fixture)
         assert!(fixture.sweep(at(39)).await.is_empty());
         let swept = fixture.sweep(at(40)).await;
         assert_eq!(swept.len(), 1);
-        assert_eq!((swept[0].action, &swept[0].successor), (SweptAction::CancelGrace, &None));
+        assert_eq!((swept[0].action, &swept[0].successor), (EndCause::CancelGrace, &None));
         let ended = fixture.run(&claim.run_id).await;
         assert_eq!((ended.status, ended.end_cause), (RunState::Cancelled, Some(EndCause::CancelGrace)));
         assert_eq!(ended.metadata, json!({"cancelled_by": "ann", "reason": "no longer needed"}));
@@ -161,7 +161,7 @@ pub async fn f15_cancel_survives_the_loss_of_the_worker(fixture: Fixture) {
     }
     let swept = fixture.sweep(at(23)).await;
     assert_eq!(swept.len(), 2, "the worker is dead before the grace period ends");
-    assert!(swept.iter().all(|one| one.action == SweptAction::CancelGrace && one.successor.is_none()));
+    assert!(swept.iter().all(|one| one.action == EndCause::CancelGrace && one.successor.is_none()));
     for run in [claimed, running] {
         assert_eq!(fixture.status(&run).await, RunState::Cancelled);
         assert_eq!(fixture.successor(&run).await, None);

@@ -3,7 +3,7 @@
 use chrono::TimeDelta;
 use serde_json::json;
 use tidemill_core::run::{EndCause, FinalStatus, Gate, Lane, QueueRun, RunState};
-use tidemill_store::{RefusalCode, SweptAction};
+use tidemill_store::RefusalCode;
 
 use super::at_once;
 use crate::interface::{Fixture, at, new_run_id, refused, request};
@@ -247,7 +247,7 @@ pub async fn unclaimed_run_expires(fixture: Fixture) {
     assert!(fixture.sweep(at(59)).await.is_empty());
     let swept = fixture.sweep(at(60)).await;
     assert_eq!(swept.len(), 1);
-    assert_eq!((&swept[0].run_id, swept[0].action, &swept[0].successor), (&run, SweptAction::Expired, &None));
+    assert_eq!((&swept[0].run_id, swept[0].action, &swept[0].successor), (&run, EndCause::Expired, &None));
     let ended = fixture.run(&run).await;
     assert_eq!((ended.status, ended.end_cause), (RunState::Cancelled, Some(EndCause::Expired)));
     assert_eq!((ended.finished_at, ended.started_at), (Some(at(60)), None));

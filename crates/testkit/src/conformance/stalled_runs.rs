@@ -3,7 +3,7 @@
 use serde_json::json;
 use tidemill_core::run::{ChangeOutcome, EndCause, FailOutcome, FailRun, FinalStatus, QueueRun, RunState};
 use tidemill_core::{RunId, Timestamp};
-use tidemill_store::{CancelOutcome, ClaimRuns, RefusalCode, SweptAction};
+use tidemill_store::{CancelOutcome, ClaimRuns, RefusalCode};
 
 use crate::interface::{Fixture, at, info, refused, request};
 
@@ -76,7 +76,7 @@ pub async fn heartbeat_revives_a_stalled_run_with_heartbeats(fixture: Fixture) {
     assert_eq!((held.held, held.lease_until), (true, Some(at(700))));
     assert_eq!(fixture.run(&run).await.stalled_at, None);
     let swept = fixture.sweep(at(700)).await;
-    assert_eq!(swept.first().map(|one| (&one.run_id, one.action)), Some((&run, SweptAction::Lost)));
+    assert_eq!(swept.first().map(|one| (&one.run_id, one.action)), Some((&run, EndCause::Lost)));
     assert_eq!(fixture.claim_id("worker-002", at(701)).await, swept[0].successor);
 }
 
@@ -145,7 +145,7 @@ pub async fn silent_claim_without_heartbeats_is_cancelled_without_retry(fixture:
     assert_eq!(fixture.sweep(at(314)).await, []);
     let swept = fixture.sweep(at(315)).await;
     assert_eq!(swept.len(), 1, "{swept:?}");
-    assert_eq!((&swept[0].run_id, swept[0].action, &swept[0].successor), (&run, SweptAction::Stale, &None));
+    assert_eq!((&swept[0].run_id, swept[0].action, &swept[0].successor), (&run, EndCause::Stale, &None));
     let found = fixture.run(&run).await;
     assert_eq!((found.status, found.end_cause), (RunState::Cancelled, Some(EndCause::Stale)));
     let expected = json!({
@@ -173,7 +173,7 @@ pub async fn silent_worker_with_heartbeats_loses_its_run(fixture: Fixture) {
     let swept = fixture.sweep(at(300)).await;
     assert_eq!(swept.len(), 3, "{swept:?}");
     for one in &swept {
-        assert_eq!(one.action, SweptAction::Lost);
+        assert_eq!(one.action, EndCause::Lost);
         assert!(one.successor.is_some());
     }
     for run in [&requested, &beaten, &registered] {
@@ -186,10 +186,10 @@ pub async fn stalled_run_can_be_cancelled_and_times_out(fixture: Fixture) {
     let run = stalled(&fixture, request(), at(0)).await;
     assert_eq!(fixture.cancel(&run, at(400)).await, CancelOutcome::Requested);
     let swept = fixture.sweep(at(500)).await;
-    assert_eq!(swept.first().map(|one| (&one.run_id, one.action)), Some((&run, SweptAction::CancelGrace)));
+    assert_eq!(swept.first().map(|one| (&one.run_id, one.action)), Some((&run, EndCause::CancelGrace)));
 
     let slow = stalled(&fixture, QueueRun { timeout_secs: Some(600), ..request() }, at(1_000)).await;
     assert_eq!(fixture.sweep(at(1_600)).await, []);
     let swept = fixture.sweep(at(1_601)).await;
-    assert_eq!(swept.first().map(|one| (&one.run_id, one.action)), Some((&slow, SweptAction::TimedOut)));
+    assert_eq!(swept.first().map(|one| (&one.run_id, one.action)), Some((&slow, EndCause::TimedOut)));
 }

@@ -4,13 +4,13 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use tidemill_core::RunId;
 use tidemill_core::run::{ChangeOutcome, EndCause, FinalStatus, QueueRun, RunState};
-use tidemill_store::{ClaimRuns, RefusalCode, Swept, SweptAction};
+use tidemill_store::{ClaimRuns, RefusalCode, SweptRun};
 
 use super::at_once;
 use crate::interface::{Fixture, Kind, at, info, new_worker, refused, request};
 
 /// Returns the only decision of a sweep.
-fn only(mut swept: Vec<Swept>) -> Swept {
+fn only(mut swept: Vec<SweptRun>) -> SweptRun {
     assert_eq!(swept.len(), 1, "{swept:?}");
     swept.remove(0)
 }
@@ -21,7 +21,7 @@ pub async fn silent_claimed_run_is_cancelled_and_retried(fixture: Fixture) {
     let run = fixture.claimed(wanted, "worker-001", at(15)).await.run_id;
     assert!(fixture.sweep(at(314)).await.is_empty(), "five minutes are five minutes");
     let swept = only(fixture.sweep(at(315)).await);
-    assert_eq!((&swept.run_id, swept.action), (&run, SweptAction::Stale));
+    assert_eq!((&swept.run_id, swept.action), (&run, EndCause::Stale));
     let ended = fixture.run(&run).await;
     assert_eq!((ended.status, ended.end_cause), (RunState::Cancelled, Some(EndCause::Stale)));
     assert_eq!(ended.finished_at, Some(at(315)));
@@ -45,7 +45,7 @@ pub async fn f2_lost_running_run_fails_and_is_retried(fixture: Fixture) {
     let run = fixture.running(request(), "worker-001", at(0)).await.run_id;
     assert!(fixture.sweep(at(299)).await.is_empty());
     let swept = only(fixture.sweep(at(300)).await);
-    assert_eq!(swept.action, SweptAction::Lost);
+    assert_eq!(swept.action, EndCause::Lost);
     let ended = fixture.run(&run).await;
     assert_eq!((ended.status, ended.end_cause), (RunState::Failed, Some(EndCause::Lost)));
     assert_eq!(ended.metadata, json!({"error": "worker lost", "original_worker": "worker-001"}));
@@ -86,7 +86,7 @@ pub async fn f2_runs_of_a_dead_worker_are_retried_at_once(fixture: Fixture) {
     let swept = fixture.sweep(at(26)).await;
     assert_eq!(swept.iter().map(|one| one.run_id.clone()).collect::<BTreeSet<_>>(), runs);
     for one in &swept {
-        let expected = if one.run_id == *started { SweptAction::Lost } else { SweptAction::Stale };
+        let expected = if one.run_id == *started { EndCause::Lost } else { EndCause::Stale };
         assert_eq!(one.action, expected);
         assert!(one.successor.is_some());
     }
@@ -108,7 +108,7 @@ pub async fn f3_reused_worker_name_does_not_hide_a_death(fixture: Fixture) {
     fixture.claim_registered("worker-001", second, at(10)).await;
     fixture.worker_heartbeat(second, std::slice::from_ref(&stored), at(20)).await;
     let swept = only(fixture.sweep(at(21)).await);
-    assert_eq!((&swept.run_id, swept.action), (&lost, SweptAction::Lost));
+    assert_eq!((&swept.run_id, swept.action), (&lost, EndCause::Lost));
     assert!(swept.successor.is_some());
     assert_eq!(fixture.status(&stored).await, RunState::Claimed);
     // The new process cannot renew the lease of the old one's run.
@@ -127,7 +127,7 @@ pub async fn f10_heartbeat_renews_only_the_runs_it_names(fixture: Fixture) {
         fixture.worker_heartbeat(worker, std::slice::from_ref(&healthy), at(second)).await;
     }
     let swept = only(fixture.sweep(at(300)).await);
-    assert_eq!((&swept.run_id, swept.action), (&wedged, SweptAction::Stale));
+    assert_eq!((&swept.run_id, swept.action), (&wedged, EndCause::Stale));
     assert_eq!(fixture.status(&healthy).await, RunState::Claimed);
 }
 
@@ -143,10 +143,10 @@ pub async fn f9_run_that_kills_its_workers_is_quarantined_with_its_events(fixtur
         let swept = only(fixture.sweep(at(now + 300)).await);
         match swept.successor {
             Some(next) if loss < 2 => {
-                assert_eq!(swept.action, SweptAction::Lost);
+                assert_eq!(swept.action, EndCause::Lost);
                 run = next;
             }
-            None if loss == 2 => assert_eq!(swept.action, SweptAction::Quarantined),
+            None if loss == 2 => assert_eq!(swept.action, EndCause::Quarantined),
             other => panic!("after loss {loss}: {other:?}"),
         }
     }
@@ -171,7 +171,7 @@ pub async fn lost_run_without_loss_budget_is_quarantined_at_once(fixture: Fixtur
             fixture.start(&claim, "worker-001", at(0)).await;
         }
         let swept = only(fixture.sweep(at(300)).await);
-        assert_eq!((swept.action, swept.successor), (SweptAction::Quarantined, None));
+        assert_eq!((swept.action, swept.successor), (EndCause::Quarantined, None));
         let ended = fixture.run(&claim.run_id).await;
         assert_eq!(ended.status, if start { RunState::Failed } else { RunState::Cancelled });
         assert_eq!(ended.metadata["output_tail"], json!([]));
@@ -188,7 +188,7 @@ pub async fn run_over_its_timeout_is_timed_out(fixture: Fixture) {
     fixture.heartbeat(&run, at(159)).await;
     assert!(fixture.sweep(at(159)).await.is_empty());
     let swept = only(fixture.sweep(at(160)).await);
-    assert_eq!(swept.action, SweptAction::TimedOut);
+    assert_eq!(swept.action, EndCause::TimedOut);
     let ended = fixture.run(&run).await;
     assert_eq!((ended.status, ended.end_cause), (RunState::Failed, Some(EndCause::TimedOut)));
     assert_eq!(ended.metadata, json!({"error": "the run took longer than 60 s"}));
@@ -207,7 +207,7 @@ pub async fn registered_worker_can_report_its_timeout_first(fixture: Fixture) {
     fixture.append_event(&run, info("begin"), at(0)).await;
     fixture.worker_heartbeat(worker, std::slice::from_ref(&run), at(80)).await;
     assert!(fixture.sweep(at(89)).await.is_empty());
-    assert_eq!(only(fixture.sweep(at(90)).await).action, SweptAction::TimedOut);
+    assert_eq!(only(fixture.sweep(at(90)).await).action, EndCause::TimedOut);
 }
 
 pub async fn expired_lease_is_valid_until_it_is_taken(fixture: Fixture) {
@@ -256,7 +256,7 @@ pub async fn retired_worker_runs_are_retried_without_charging_the_budget(fixture
         }
         assert_eq!(fixture.interface.retire(worker, at(1)).await.ok(), Some(()));
         let swept = only(fixture.sweep(at(1)).await);
-        assert_eq!((&swept.run_id, swept.action), (&run, SweptAction::Interrupted));
+        assert_eq!((&swept.run_id, swept.action), (&run, EndCause::Interrupted));
         let ended = fixture.run(&run).await;
         assert_eq!(ended.status, if start { RunState::Failed } else { RunState::Cancelled });
         let Some(next) = swept.successor else { panic!("the request is lost") };
@@ -309,7 +309,7 @@ pub async fn simultaneous_sweepers_agree(fixture: Fixture) {
         async move { fixture.sweep(at(400)).await }
     })
     .await;
-    let mut all: Vec<Swept> = swept.into_iter().flatten().collect();
+    let mut all: Vec<SweptRun> = swept.into_iter().flatten().collect();
     // A run that was locked for one sweeper was taken by the other; the next sweep takes the rest.
     all.extend(fixture.sweep(at(401)).await);
     let runs: BTreeSet<_> = all.iter().map(|one| one.run_id.clone()).collect();
@@ -338,7 +338,7 @@ pub async fn sweep_handles_runs_opened_by_its_own_decisions(fixture: Fixture) {
     let next = fixture.queue(QueueRun { expires_at: Some(at(60)), ..keyed }, at(1)).await;
     let swept: Vec<_> =
         fixture.sweep(at(400)).await.into_iter().map(|one| (one.run_id, one.action)).collect();
-    assert_eq!(swept, [(holder, SweptAction::Lost), (next, SweptAction::Expired)]);
+    assert_eq!(swept, [(holder, EndCause::Lost), (next, EndCause::Expired)]);
     assert!(fixture.sweep(at(400)).await.is_empty());
 }
 

@@ -27,7 +27,7 @@ use tidemill_engine::sync::{SyncSettings, Syncs};
 use tidemill_engine::{Clock, Engine, RetryPolicy};
 use tidemill_store::{
     CancelOutcome, ClaimRuns, Error, FinishRun, Holder, QueueOutcome, Refusal, RefusalCode, RetryOutcome,
-    Store, Swept,
+    Store, SweptRun,
 };
 use tidemill_wire::claims::ClaimRequest;
 use tidemill_wire::runs::{Append, Finish, FinishMany, FinishOne, Hold};
@@ -35,7 +35,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tower::ServiceExt as _;
 
-use super::{Answer, Interface};
+use super::{Interface, InterfaceFuture};
 
 /// A server and a client for it.
 pub(super) struct HttpInterface {
@@ -127,12 +127,12 @@ fn hold(holder: Holder) -> Hold {
 }
 
 impl Interface for HttpInterface {
-    fn queue(&self, request: QueueRun, run: RunId, now: Timestamp) -> Answer<'_, QueueOutcome> {
+    fn queue(&self, request: QueueRun, run: RunId, now: Timestamp) -> InterfaceFuture<'_, QueueOutcome> {
         let client = self.at(now);
         Box::pin(async move { client.queue_run_as(request, Some(run)).await.map_err(error) })
     }
 
-    fn claim(&self, ask: ClaimRuns, now: Timestamp) -> Answer<'_, Vec<Claim>> {
+    fn claim(&self, ask: ClaimRuns, now: Timestamp) -> InterfaceFuture<'_, Vec<Claim>> {
         let client = self.at(now);
         let ask = ClaimRequest {
             worker: ask.worker,
@@ -148,7 +148,7 @@ impl Interface for HttpInterface {
         Box::pin(async move { Ok(client.claim(&ask).await.map_err(error)?.runs) })
     }
 
-    fn start(&self, run: RunId, holder: Holder, now: Timestamp) -> Answer<'_, ChangeOutcome> {
+    fn start(&self, run: RunId, holder: Holder, now: Timestamp) -> InterfaceFuture<'_, ChangeOutcome> {
         let client = self.at(now);
         Box::pin(async move { client.start_run(&run, &hold(holder)).await.map_err(error) })
     }
@@ -159,7 +159,7 @@ impl Interface for HttpInterface {
         events: Vec<NewEvent>,
         holder: Holder,
         now: Timestamp,
-    ) -> Answer<'_, Vec<Option<String>>> {
+    ) -> InterfaceFuture<'_, Vec<Option<String>>> {
         let client = self.at(now);
         let said = events.into_iter().map(|event| tidemill_wire::runs::NewEvent {
             level: event.level,
@@ -177,7 +177,7 @@ impl Interface for HttpInterface {
         })
     }
 
-    fn heartbeat(&self, run: RunId, holder: Holder, now: Timestamp) -> Answer<'_, RunLease> {
+    fn heartbeat(&self, run: RunId, holder: Holder, now: Timestamp) -> InterfaceFuture<'_, RunLease> {
         let client = self.at(now);
         Box::pin(async move {
             match client.heartbeat(&run, &hold(holder)).await {
@@ -194,7 +194,7 @@ impl Interface for HttpInterface {
         mut ends: Vec<FinishRun>,
         worker: Option<String>,
         now: Timestamp,
-    ) -> Answer<'_, Vec<ChangeOutcome>> {
+    ) -> InterfaceFuture<'_, Vec<ChangeOutcome>> {
         let client = self.at(now);
         Box::pin(async move {
             // Both routes are used: for a single run and for a batch.
@@ -220,17 +220,17 @@ impl Interface for HttpInterface {
         by: String,
         reason: Option<String>,
         now: Timestamp,
-    ) -> Answer<'_, CancelOutcome> {
+    ) -> InterfaceFuture<'_, CancelOutcome> {
         let client = self.as_person(&by, now);
         Box::pin(async move { Ok(client.cancel_run(&run, reason).await.map_err(error)?.outcome) })
     }
 
-    fn retry(&self, run: RunId, by: String, now: Timestamp) -> Answer<'_, RetryOutcome> {
+    fn retry(&self, run: RunId, by: String, now: Timestamp) -> InterfaceFuture<'_, RetryOutcome> {
         let client = self.as_person(&by, now);
         Box::pin(async move { client.retry_run(&run).await.map_err(error) })
     }
 
-    fn fail(&self, ask: FailRun, now: Timestamp) -> Answer<'_, FailOutcome> {
+    fn fail(&self, ask: FailRun, now: Timestamp) -> InterfaceFuture<'_, FailOutcome> {
         let client = self.as_person(&ask.by, now);
         let wish = tidemill_wire::runs::Fail { reason: ask.reason, retry: ask.retry };
         Box::pin(async move {
@@ -239,7 +239,7 @@ impl Interface for HttpInterface {
         })
     }
 
-    fn add_artifact(&self, run: RunId, artifact: NewArtifact, now: Timestamp) -> Answer<'_, String> {
+    fn add_artifact(&self, run: RunId, artifact: NewArtifact, now: Timestamp) -> InterfaceFuture<'_, String> {
         let client = self.at(now);
         let artifact = tidemill_wire::runs::NewArtifact {
             artifact_type: artifact.artifact_type,
@@ -251,7 +251,7 @@ impl Interface for HttpInterface {
         Box::pin(async move { Ok(client.add_artifact(&run, &artifact).await.map_err(error)?.artifact_id) })
     }
 
-    fn register(&self, worker: NewWorker, now: Timestamp) -> Answer<'_, ()> {
+    fn register(&self, worker: NewWorker, now: Timestamp) -> InterfaceFuture<'_, ()> {
         let client = self.at(now);
         Box::pin(async move { client.register(worker).await.map_err(error) })
     }
@@ -261,17 +261,22 @@ impl Interface for HttpInterface {
         worker: WorkerId,
         runs: Vec<RunId>,
         now: Timestamp,
-    ) -> Answer<'_, HeartbeatResponse> {
+    ) -> InterfaceFuture<'_, HeartbeatResponse> {
         let client = self.at(now);
         Box::pin(async move { client.heartbeat_worker(worker, runs).await.map_err(error) })
     }
 
-    fn retire(&self, worker: WorkerId, now: Timestamp) -> Answer<'_, ()> {
+    fn retire(&self, worker: WorkerId, now: Timestamp) -> InterfaceFuture<'_, ()> {
         let client = self.at(now);
         Box::pin(async move { client.retire(worker).await.map_err(error) })
     }
 
-    fn sweep(&self, limit: usize, dead_after_secs: f64, now: Timestamp) -> Answer<'_, Vec<Swept>> {
+    fn sweep(
+        &self,
+        limit: usize,
+        dead_after_secs: f64,
+        now: Timestamp,
+    ) -> InterfaceFuture<'_, Vec<SweptRun>> {
         Box::pin(self.owner.sweep(limit, dead_after_secs, Some(now)))
     }
 

@@ -7,20 +7,22 @@ use tidemill_core::event::NewEvent;
 use tidemill_core::run::{ChangeOutcome, Claim, FailOutcome, FailRun, QueueRun};
 use tidemill_core::worker::{HeartbeatResponse, NewWorker, RunLease};
 use tidemill_core::{RunId, Timestamp, WorkerId};
-use tidemill_store::{CancelOutcome, ClaimRuns, FinishRun, Holder, QueueOutcome, RetryOutcome, Store, Swept};
+use tidemill_store::{
+    CancelOutcome, ClaimRuns, FinishRun, Holder, QueueOutcome, RetryOutcome, Store, SweptRun,
+};
 
-use super::{Answer, Interface};
+use super::{Interface, InterfaceFuture};
 
 impl Interface for Store {
-    fn queue(&self, request: QueueRun, run: RunId, now: Timestamp) -> Answer<'_, QueueOutcome> {
+    fn queue(&self, request: QueueRun, run: RunId, now: Timestamp) -> InterfaceFuture<'_, QueueOutcome> {
         Box::pin(self.queue_run(request, run, Some(now)))
     }
 
-    fn claim(&self, ask: ClaimRuns, now: Timestamp) -> Answer<'_, Vec<Claim>> {
+    fn claim(&self, ask: ClaimRuns, now: Timestamp) -> InterfaceFuture<'_, Vec<Claim>> {
         Box::pin(self.claim_runs(ask, Some(now)))
     }
 
-    fn start(&self, run: RunId, holder: Holder, now: Timestamp) -> Answer<'_, ChangeOutcome> {
+    fn start(&self, run: RunId, holder: Holder, now: Timestamp) -> InterfaceFuture<'_, ChangeOutcome> {
         Box::pin(self.start_run(run, holder, Some(now)))
     }
 
@@ -30,11 +32,11 @@ impl Interface for Store {
         events: Vec<NewEvent>,
         holder: Holder,
         now: Timestamp,
-    ) -> Answer<'_, Vec<Option<String>>> {
+    ) -> InterfaceFuture<'_, Vec<Option<String>>> {
         Box::pin(self.append_events(run, events, holder, Some(now)))
     }
 
-    fn heartbeat(&self, run: RunId, holder: Holder, now: Timestamp) -> Answer<'_, RunLease> {
+    fn heartbeat(&self, run: RunId, holder: Holder, now: Timestamp) -> InterfaceFuture<'_, RunLease> {
         Box::pin(Self::heartbeat(self, run, holder, Some(now)))
     }
 
@@ -43,7 +45,7 @@ impl Interface for Store {
         ends: Vec<FinishRun>,
         worker: Option<String>,
         now: Timestamp,
-    ) -> Answer<'_, Vec<ChangeOutcome>> {
+    ) -> InterfaceFuture<'_, Vec<ChangeOutcome>> {
         Box::pin(self.finish_runs(ends, worker, Some(now)))
     }
 
@@ -53,23 +55,23 @@ impl Interface for Store {
         by: String,
         reason: Option<String>,
         now: Timestamp,
-    ) -> Answer<'_, CancelOutcome> {
+    ) -> InterfaceFuture<'_, CancelOutcome> {
         Box::pin(self.cancel_run(run, by, reason, Some(now)))
     }
 
-    fn retry(&self, run: RunId, by: String, now: Timestamp) -> Answer<'_, RetryOutcome> {
+    fn retry(&self, run: RunId, by: String, now: Timestamp) -> InterfaceFuture<'_, RetryOutcome> {
         Box::pin(self.retry_run(run, by, Some(now)))
     }
 
-    fn fail(&self, ask: FailRun, now: Timestamp) -> Answer<'_, FailOutcome> {
+    fn fail(&self, ask: FailRun, now: Timestamp) -> InterfaceFuture<'_, FailOutcome> {
         Box::pin(self.fail_run(ask, Some(now)))
     }
 
-    fn add_artifact(&self, run: RunId, artifact: NewArtifact, now: Timestamp) -> Answer<'_, String> {
+    fn add_artifact(&self, run: RunId, artifact: NewArtifact, now: Timestamp) -> InterfaceFuture<'_, String> {
         Box::pin(Self::add_artifact(self, run, artifact, Some(now)))
     }
 
-    fn register(&self, worker: NewWorker, now: Timestamp) -> Answer<'_, ()> {
+    fn register(&self, worker: NewWorker, now: Timestamp) -> InterfaceFuture<'_, ()> {
         Box::pin(self.register_worker(worker, Some(now)))
     }
 
@@ -78,15 +80,20 @@ impl Interface for Store {
         worker: WorkerId,
         runs: Vec<RunId>,
         now: Timestamp,
-    ) -> Answer<'_, HeartbeatResponse> {
+    ) -> InterfaceFuture<'_, HeartbeatResponse> {
         Box::pin(self.heartbeat_worker(worker, runs, Some(now)))
     }
 
-    fn retire(&self, worker: WorkerId, now: Timestamp) -> Answer<'_, ()> {
+    fn retire(&self, worker: WorkerId, now: Timestamp) -> InterfaceFuture<'_, ()> {
         Box::pin(self.retire_worker(worker, Some(now)))
     }
 
-    fn sweep(&self, limit: usize, dead_after_secs: f64, now: Timestamp) -> Answer<'_, Vec<Swept>> {
+    fn sweep(
+        &self,
+        limit: usize,
+        dead_after_secs: f64,
+        now: Timestamp,
+    ) -> InterfaceFuture<'_, Vec<SweptRun>> {
         Box::pin(Self::sweep(self, limit, dead_after_secs, Some(now)))
     }
 

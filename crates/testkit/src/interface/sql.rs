@@ -14,10 +14,10 @@ use tidemill_core::run::{ChangeOutcome, Claim, FailOutcome, FailRun, FinalStatus
 use tidemill_core::worker::{HeartbeatResponse, NewWorker, RunLease};
 use tidemill_core::{Json, RunId, Timestamp, WorkerId};
 use tidemill_store::{
-    CancelOutcome, ClaimRuns, Error, FinishRun, Holder, QueueOutcome, RetryOutcome, Store, Swept,
+    CancelOutcome, ClaimRuns, Error, FinishRun, Holder, QueueOutcome, RetryOutcome, Store, SweptRun,
 };
 
-use super::{Answer, Interface};
+use super::{Interface, InterfaceFuture};
 
 /// A worker that uses psql.
 #[derive(Debug)]
@@ -116,7 +116,7 @@ fn held(row: &PgRow) -> sqlx::Result<RunLease> {
 }
 
 impl Interface for SqlInterface {
-    fn queue(&self, request: QueueRun, run: RunId, now: Timestamp) -> Answer<'_, QueueOutcome> {
+    fn queue(&self, request: QueueRun, run: RunId, now: Timestamp) -> InterfaceFuture<'_, QueueOutcome> {
         let call = sqlx::query(
             "SELECT * FROM ops.queue_run(p_project_id := $1, p_env := $2, p_git_sha := $3, p_git_ref := $4, \
              p_metadata := $5, p_idempotency_key := $6, p_priority := $7, p_available_at := $8, \
@@ -154,7 +154,7 @@ impl Interface for SqlInterface {
         })
     }
 
-    fn claim(&self, ask: ClaimRuns, now: Timestamp) -> Answer<'_, Vec<Claim>> {
+    fn claim(&self, ask: ClaimRuns, now: Timestamp) -> InterfaceFuture<'_, Vec<Claim>> {
         let call = sqlx::query(
             "SELECT to_jsonb(c) FROM ops.claim_next_run(p_worker_id := $1, p_limit := $2, p_labels := $3, \
              p_projects := $4, p_worker := $5, p_request_id := $6, p_lease_secs := $7, p_now := $8) c",
@@ -173,7 +173,7 @@ impl Interface for SqlInterface {
         })
     }
 
-    fn start(&self, run: RunId, holder: Holder, now: Timestamp) -> Answer<'_, ChangeOutcome> {
+    fn start(&self, run: RunId, holder: Holder, now: Timestamp) -> InterfaceFuture<'_, ChangeOutcome> {
         let call = sqlx::query(
             "SELECT ops.start_run(p_run_id := $1, p_worker_id := $2, p_epoch := $3, p_now := $4)",
         )
@@ -193,7 +193,7 @@ impl Interface for SqlInterface {
         mut events: Vec<NewEvent>,
         holder: Holder,
         now: Timestamp,
-    ) -> Answer<'_, Vec<Option<String>>> {
+    ) -> InterfaceFuture<'_, Vec<Option<String>>> {
         Box::pin(async move {
             if events.len() == 1 {
                 return Ok(vec![self.append_one(run, events.remove(0), holder, now).await?]);
@@ -215,7 +215,7 @@ impl Interface for SqlInterface {
         })
     }
 
-    fn heartbeat(&self, run: RunId, holder: Holder, now: Timestamp) -> Answer<'_, RunLease> {
+    fn heartbeat(&self, run: RunId, holder: Holder, now: Timestamp) -> InterfaceFuture<'_, RunLease> {
         let call = sqlx::query(
             "SELECT * FROM ops.heartbeat(p_run_id := $1, p_worker_id := $2, p_epoch := $3, p_now := $4)",
         )
@@ -231,7 +231,7 @@ impl Interface for SqlInterface {
         mut ends: Vec<FinishRun>,
         worker: Option<String>,
         now: Timestamp,
-    ) -> Answer<'_, Vec<ChangeOutcome>> {
+    ) -> InterfaceFuture<'_, Vec<ChangeOutcome>> {
         Box::pin(async move {
             if ends.len() == 1 {
                 return Ok(vec![self.finish_one(ends.remove(0), worker, now).await?]);
@@ -265,7 +265,7 @@ impl Interface for SqlInterface {
         by: String,
         reason: Option<String>,
         now: Timestamp,
-    ) -> Answer<'_, CancelOutcome> {
+    ) -> InterfaceFuture<'_, CancelOutcome> {
         let call =
             sqlx::query("SELECT ops.cancel_run(p_run_id := $1, p_by := $2, p_reason := $3, p_now := $4)")
                 .bind(run.to_string())
@@ -283,7 +283,7 @@ impl Interface for SqlInterface {
         })
     }
 
-    fn retry(&self, run: RunId, by: String, now: Timestamp) -> Answer<'_, RetryOutcome> {
+    fn retry(&self, run: RunId, by: String, now: Timestamp) -> InterfaceFuture<'_, RetryOutcome> {
         let call = sqlx::query("SELECT * FROM ops.retry_run(p_run_id := $1, p_by := $2, p_now := $3)")
             .bind(run.to_string())
             .bind(by)
@@ -297,7 +297,7 @@ impl Interface for SqlInterface {
         })
     }
 
-    fn fail(&self, ask: FailRun, now: Timestamp) -> Answer<'_, FailOutcome> {
+    fn fail(&self, ask: FailRun, now: Timestamp) -> InterfaceFuture<'_, FailOutcome> {
         let call = sqlx::query(
             "SELECT * FROM ops.fail_run(p_run_id := $1, p_by := $2, p_reason := $3, p_retry := $4, p_now := $5)",
         )
@@ -323,7 +323,7 @@ impl Interface for SqlInterface {
         })
     }
 
-    fn add_artifact(&self, run: RunId, artifact: NewArtifact, now: Timestamp) -> Answer<'_, String> {
+    fn add_artifact(&self, run: RunId, artifact: NewArtifact, now: Timestamp) -> InterfaceFuture<'_, String> {
         let call = sqlx::query(
             "SELECT ops.add_artifact(p_run_id := $1, p_type := $2, p_url := $3, p_digest := $4, \
              p_size_bytes := $5, p_metadata := $6, p_now := $7)",
@@ -338,7 +338,7 @@ impl Interface for SqlInterface {
         Box::pin(async move { self.row(call).await?.try_get(0).map_err(failed) })
     }
 
-    fn register(&self, worker: NewWorker, now: Timestamp) -> Answer<'_, ()> {
+    fn register(&self, worker: NewWorker, now: Timestamp) -> InterfaceFuture<'_, ()> {
         let call = sqlx::query(
             "SELECT ops.register_worker(p_worker := $1, p_name := $2, p_host := $3, p_pid := $4, p_labels := $5, \
              p_version := $6, p_now := $7)",
@@ -358,7 +358,7 @@ impl Interface for SqlInterface {
         worker: WorkerId,
         runs: Vec<RunId>,
         now: Timestamp,
-    ) -> Answer<'_, HeartbeatResponse> {
+    ) -> InterfaceFuture<'_, HeartbeatResponse> {
         let ids: Vec<String> = runs.iter().map(ToString::to_string).collect();
         let call = sqlx::query("SELECT * FROM ops.beat_worker(p_worker := $1, p_run_ids := $2, p_now := $3)")
             .bind(worker.0)
@@ -382,13 +382,18 @@ impl Interface for SqlInterface {
         })
     }
 
-    fn retire(&self, worker: WorkerId, now: Timestamp) -> Answer<'_, ()> {
+    fn retire(&self, worker: WorkerId, now: Timestamp) -> InterfaceFuture<'_, ()> {
         let call =
             sqlx::query("SELECT ops.retire_worker(p_worker := $1, p_now := $2)").bind(worker.0).bind(now);
         Box::pin(async move { self.row(call).await.map(|_| ()) })
     }
 
-    fn sweep(&self, limit: usize, dead_after_secs: f64, now: Timestamp) -> Answer<'_, Vec<Swept>> {
+    fn sweep(
+        &self,
+        limit: usize,
+        dead_after_secs: f64,
+        now: Timestamp,
+    ) -> InterfaceFuture<'_, Vec<SweptRun>> {
         Box::pin(self.owner.sweep(limit, dead_after_secs, Some(now)))
     }
 

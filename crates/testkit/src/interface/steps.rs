@@ -9,7 +9,7 @@ use tidemill_core::worker::{NewWorker, RunLease};
 use tidemill_core::{Json, RunId, Timestamp, WorkerId};
 use tidemill_store::{
     CancelOutcome, ClaimRuns, Error, EventPage, FinishRun, Holder, QueueOutcome, RefusalCode, RetryOutcome,
-    Swept,
+    SweptRun,
 };
 use uuid::Uuid;
 
@@ -246,7 +246,7 @@ impl Fixture {
         self.interface.retry(run.clone(), "ann".to_owned(), now).await.expect("the retry is answered")
     }
 
-    pub async fn sweep(&self, now: Timestamp) -> Vec<Swept> {
+    pub async fn sweep(&self, now: Timestamp) -> Vec<SweptRun> {
         self.interface.sweep(SWEEP_MAX, DEAD_AFTER_SECS, now).await.expect("the sweep is done")
     }
 

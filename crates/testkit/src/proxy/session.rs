@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn in_autocommit_the_cut_waits_for_ready_and_holds_the_answer_back() {
+    fn autocommit_cut_waits_for_ready_and_drops_the_response() {
         let triggers = armed(Fault::cut_after_commit_of("INSERT"));
         let mut session = started(&triggers);
         session.client_sends(&frame(b'Q', b"INSERT INTO t\0"), &triggers);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_block_the_cut_comes_with_its_commit_and_not_with_a_rollback() {
+    fn transaction_cut_happens_at_commit_not_rollback() {
         for (tag, last) in [(b"COMMIT\0".as_slice(), FromServer::Cut), (b"ROLLBACK\0", FromServer::Pass)] {
             let triggers = armed(Fault::cut_after_commit_of("INSERT"));
             let mut session = started(&triggers);

@@ -246,6 +246,6 @@ fn full_disk_loses_no_data() {
     }
     let printed: Vec<&str> = ran.stdout.lines().filter(|line| line.contains(" said ")).collect();
     assert_eq!(printed.len(), 6, "one message and one hint each, and no run id: {printed:?}");
-    let full = "full said error: the disk of the database is full; it could not ";
+    let full = "full said error: the disk of the database is full; the database could not ";
     assert!(printed[0].starts_with(full) && printed[4].contains("disk is full"), "{printed:?}");
 }

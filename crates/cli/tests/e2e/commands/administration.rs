@@ -29,7 +29,7 @@ fn second_migration_changes_nothing(fixture: &Fixture) {
     let before = fixture.dump();
     let answer = fixture.json(&["migrate"]);
     assert_eq!(
-        (answer["applied"].as_array().map(Vec::len), &answer["code_renewed"]),
+        (answer["applied"].as_array().map(Vec::len), &answer["code_replaced"]),
         (Some(0), &false.into())
     );
     assert_eq!(fixture.dump(), before);

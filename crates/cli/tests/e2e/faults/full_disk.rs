@@ -16,7 +16,7 @@ const HINT: &str = "hint: free space on the disk of the database, then repeat th
 #[track_caller]
 fn assert_full(ran: &Output) {
     assert_eq!(ran.code, Some(1), "{ran:?}");
-    assert!(ran.stderr.contains(&format!("error: {FULL}; it could not ")), "{ran:?}");
+    assert!(ran.stderr.contains(&format!("error: {FULL}; the database could not ")), "{ran:?}");
     assert!(ran.stderr.contains(HINT), "{ran:?}");
 }
 

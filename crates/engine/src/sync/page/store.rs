@@ -10,7 +10,7 @@ use tidemill_core::feed::{FeedPage, Item, Record};
 use tidemill_core::page;
 use tidemill_core::queue::{NewMessage, Receipt};
 use tidemill_core::records::Stage;
-use tidemill_store::{Answer, Error, NewReject, PageStep, RefusalCode, Tx};
+use tidemill_store::{Error, NewReject, PageStep, QueueFuture, RefusalCode, Tx};
 
 impl Syncs {
     /// Stores a page: rows, ledger, progress, the next message and the end of this one, in one commit.
@@ -183,7 +183,7 @@ impl PageCommit {
         self.body.bad.is_empty() && self.refused.is_empty()
     }
 
-    fn commit(self, mut tx: Tx<'_>) -> Answer<'_, Option<Receipt>> {
+    fn commit(self, mut tx: Tx<'_>) -> QueueFuture<'_, Option<Receipt>> {
         Box::pin(async move {
             let (context, body) = (&self.context, &self.body);
             let is_storable = |index: usize| !self.refused.iter().any(|(refused, _)| *refused == index);

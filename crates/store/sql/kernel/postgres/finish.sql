@@ -173,7 +173,7 @@ END
 $$;
 
 -- Finishes several runs. Returns applied, duplicate or stale for each. Sequential scans are off, because a plan for
--- arrays that is made while the table is small would scan it ever after. The JIT compiler is off, because the cost
+-- arrays that is made while the table is small would keep scanning it. The JIT compiler is off, because the cost
 -- that this adds to a plan would make PostgreSQL compile it at every call, which takes longer than the call.
 CREATE FUNCTION {ops}.finish_runs(
     p_run_ids   text[],
@@ -294,7 +294,7 @@ END
 $$;
 
 -- The consequences of a reported end: list and notice, artifacts from the metadata, and a successor if the budget
--- allows one. One run at a time: a plan for several that is made while the table is small would scan it ever after.
+-- allows one. One run at a time: a plan for several that is made while the table is small would keep scanning it.
 CREATE FUNCTION {ops}.after_finish(p_run_id text, p_now timestamptz)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE

@@ -49,7 +49,7 @@ END
 $$;
 
 -- Four searches by the whole key: one statement for all of them would be planned while the table is small, and would
--- scan it ever after.
+-- scan it in that session from then on.
 CREATE FUNCTION {ops}.remove_lookup_rows(p_run {ops}.runs)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN

@@ -4,7 +4,7 @@ use super::super::FinishRun;
 use super::{artifact, event, failed, json, refused_with_hint, unknown_run};
 use crate::codec::{Columns as _, SqlTime};
 use crate::sqlite::Sqlite;
-use crate::tx::Of;
+use crate::tx::EitherDatabase;
 use crate::{Error, RefusalCode, catalog};
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqliteRow;
@@ -149,7 +149,7 @@ async fn look_up(
     };
     let callers: HashMap<String, Caller> =
         rows.iter().map(read).collect::<sqlx::Result<_>>().map_err(failed(ACTION))?;
-    let runs: Vec<Run> = Of::Sqlite(rows).readable("runs", "run_id");
+    let runs: Vec<Run> = EitherDatabase::Sqlite(rows).readable("runs", "run_id");
     let pair = |run: Run| {
         let caller = *callers.get(run.run_id.as_str())?;
         Some((run.run_id.clone(), (run, caller)))

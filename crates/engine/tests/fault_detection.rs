@@ -81,7 +81,7 @@ mod send {
     }
 
     #[tokio::test]
-    async fn f7_a_failure_is_followed_though_its_worker_is_killed_on_sqlite() {
+    async fn f7_killed_worker_leaves_a_successor_on_sqlite() {
         let stage = Fixture::open(Kind::Sqlite).await;
         let run = stage.running(tried_again(), "worker-001", at(0)).await.run_id;
         killed_at_the_end(&stage, &run, stage.store.finish_runs(vec![end(&run)], None, Some(at(1)))).await;
@@ -90,7 +90,7 @@ mod send {
     }
 
     #[tokio::test]
-    async fn f7_a_loss_is_followed_though_the_sweeper_is_killed_on_sqlite() {
+    async fn f7_killed_sweeper_leaves_a_successor_on_sqlite() {
         let stage = Fixture::open(Kind::Sqlite).await;
         let run = stage.running(request(), "worker-001", at(0)).await.run_id;
         killed_at_the_end(&stage, &run, stage.store.sweep(100, 20.0, Some(at(400)))).await;
@@ -107,7 +107,7 @@ mod send {
     }
 
     #[tokio::test]
-    async fn f7_a_failure_is_followed_though_its_worker_is_cut_off_on_postgres() {
+    async fn f7_cut_off_worker_leaves_a_successor_on_postgres() {
         let stage = Fixture::open(Kind::Postgres).await;
         let run = stage.running(tried_again(), "worker-001", at(0)).await.run_id;
         let (worker, _proxy) = cut_off(&stage).await;
@@ -118,7 +118,7 @@ mod send {
     }
 
     #[tokio::test]
-    async fn f7_a_loss_is_followed_though_the_sweeper_is_cut_off_on_postgres() {
+    async fn f7_cut_off_sweeper_leaves_a_successor_on_postgres() {
         let stage = Fixture::open(Kind::Postgres).await;
         let run = stage.running(request(), "worker-001", at(0)).await.run_id;
         let (sweeper, _proxy) = cut_off(&stage).await;

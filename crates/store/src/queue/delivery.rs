@@ -1,10 +1,10 @@
 //! Operations of workers on messages, as parts of a transaction.
 
-use super::Receive;
+use super::ReceiveRequest;
 use super::rows::{Key, Last, Taken, Touched, delay_micros, messages_json, receipts_json};
 use crate::catalog::Statement;
 use crate::codec::{SqlTextList, SqlTime, SqlWorkerId};
-use crate::tx::{Conn, Of, on};
+use crate::tx::{Conn, EitherDatabase, on};
 use crate::{Error, RefusalCode, Tx, catalog};
 use chrono::TimeDelta;
 use std::collections::{HashMap, HashSet};
@@ -120,14 +120,14 @@ impl Tx<'_> {
                 .persistent(named)
                 .fetch_all(&mut **conn)
                 .await
-                .map(Of::Postgres),
+                .map(EitherDatabase::Postgres),
             Conn::Sqlite(conn) => sqlx::query(sql)
                 .bind(SqlTime(moment))
                 .bind(messages_json(&sorted))
                 .bind(worker.map(SqlWorkerId))
                 .fetch_all(&mut **conn)
                 .await
-                .map(Of::Sqlite),
+                .map(EitherDatabase::Sqlite),
         }
         .map_err(|source| Error::database(action, source))?
         .records(action)?;
@@ -144,7 +144,7 @@ impl Tx<'_> {
     /// Receives and locks messages in this transaction.
     pub async fn receive_messages(
         &mut self,
-        ask: &Receive,
+        ask: &ReceiveRequest,
         now: Option<Timestamp>,
     ) -> Result<Delivery, Error> {
         let mut delivery = Delivery::default();
@@ -171,7 +171,12 @@ impl Tx<'_> {
         Ok(delivery)
     }
 
-    async fn take(&mut self, ask: &Receive, max: i64, now: Option<Timestamp>) -> Result<Vec<Taken>, Error> {
+    async fn take(
+        &mut self,
+        ask: &ReceiveRequest,
+        max: i64,
+        now: Option<Timestamp>,
+    ) -> Result<Vec<Taken>, Error> {
         let action = "receive messages";
         let (sql, named, moment) = (self.sql(catalog::MESSAGE_RECEIVE), self.context.named, self.moment(now));
         // The order of groups in the same position is random: a stored count of turns would make all receivers wait
@@ -188,7 +193,7 @@ impl Tx<'_> {
                 .persistent(named)
                 .fetch_all(&mut **conn)
                 .await
-                .map(Of::Postgres),
+                .map(EitherDatabase::Postgres),
             Conn::Sqlite(conn) => sqlx::query(sql)
                 .bind(&ask.queue)
                 .bind(SqlWorkerId(ask.worker))
@@ -198,7 +203,7 @@ impl Tx<'_> {
                 .bind(turn)
                 .fetch_all(&mut **conn)
                 .await
-                .map(Of::Sqlite),
+                .map(EitherDatabase::Sqlite),
         }
         .map_err(|source| Error::database(action, source))?;
         // A skipped message stays locked, is delivered again, and becomes a dead letter in the end.
@@ -259,13 +264,13 @@ impl Tx<'_> {
                 .persistent(named)
                 .fetch_all(&mut **conn)
                 .await
-                .map(Of::Postgres),
+                .map(EitherDatabase::Postgres),
             Conn::Sqlite(conn) => sqlx::query(sql)
                 .bind(SqlTime(moment))
                 .bind(receipts_json(&sorted))
                 .fetch_all(&mut **conn)
                 .await
-                .map(Of::Sqlite),
+                .map(EitherDatabase::Sqlite),
         }
         .map_err(|source| Error::database(action, source))?
         .records(action)?;

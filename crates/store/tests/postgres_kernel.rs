@@ -1,13 +1,13 @@
 //! One bad row, one burst or one open transaction must not block others: the kernel on PostgreSQL, in plain SQL.
 #![expect(clippy::unwrap_used, reason = "a set-up that fails ends the test")]
 
-#[path = "isolation/bursts.rs"]
+#[path = "postgres_kernel/bursts.rs"]
 mod bursts;
-#[path = "isolation/keys.rs"]
+#[path = "postgres_kernel/keys.rs"]
 mod keys;
-#[path = "isolation/locks.rs"]
+#[path = "postgres_kernel/locks.rs"]
 mod locks;
-#[path = "isolation/refusals.rs"]
+#[path = "postgres_kernel/refusals.rs"]
 mod refusals;
 
 use sqlx::postgres::{PgConnection, PgPool, PgRow};
@@ -16,7 +16,7 @@ use tidemill_testkit::interface::{Fixture, Kind, PlainSql};
 
 /// A migrated database with a project, and plain SQL on it.
 struct Kernel {
-    _stage: Fixture,
+    _fixture: Fixture,
     pool: PgPool,
 }
 
@@ -27,7 +27,7 @@ impl Kernel {
         let PlainSql::Postgres(pool) = fixture.plain.clone() else {
             panic!("these tests are about PostgreSQL")
         };
-        Self { _stage: fixture, pool }
+        Self { _fixture: fixture, pool }
     }
 
     /// Opens a session for a transaction that stays open.

@@ -14,7 +14,7 @@ use tidemill_core::time::later;
 
 /// The numbers of rows that a purge removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Purged {
+pub struct PurgeCounts {
     /// Completed messages after their deduplication window.
     pub done: u64,
     /// Dead letters after their retention.
@@ -168,10 +168,14 @@ impl Tx<'_> {
     }
 
     /// Removes completed messages and dead letters after their retention, up to a limit per kind and queue.
-    pub async fn purge_messages(&mut self, limit: usize, now: Option<Timestamp>) -> Result<Purged, Error> {
+    pub async fn purge_messages(
+        &mut self,
+        limit: usize,
+        now: Option<Timestamp>,
+    ) -> Result<PurgeCounts, Error> {
         let moment = self.database_now(now).await?;
         let dead_before = later(moment, -TimeDelta::days(i64::from(DEAD_LETTER_DAYS)));
-        let mut purged = Purged::default();
+        let mut purged = PurgeCounts::default();
         for settings in self.queues().await? {
             let window = TimeDelta::seconds(i64::from(settings.window_secs.unwrap_or(0)));
             purged.done +=
