@@ -1,4 +1,4 @@
-//! Builds and runs every test suite of the workspace, two at a time, because most suites wait more than they compute.
+//! Builds and runs every test suite of the workspace, several at a time, because most suites wait more than they compute.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader};
@@ -13,14 +13,14 @@ use serde_json::Value;
 
 use crate::{out, workspace};
 
-const AT_ONCE: usize = 2;
+const AT_ONCE: usize = 3;
 /// The longest suites. They start first, so that none runs alone at the end.
 const LONG: [&str; 8] =
     ["e2e", "console/console", "conformance", "sync", "graph", "sync_faults", "agent/agent", "live"];
 
 /// Suites whose tests mostly wait for real processes, and the number of their tests that run at the same time.
 const WAITING: [&str; 1] = ["e2e"];
-const WAITING_AT_ONCE: &str = "4";
+const WAITING_AT_ONCE: &str = "6";
 
 /// A test binary that cargo has built.
 pub(crate) struct Suite {
