@@ -29,6 +29,7 @@ use tidemill_core::run::Run;
 use tidemill_core::{RunId, Timestamp};
 use tidemill_engine::Engine;
 use tidemill_store::{Error, RefusalCode};
+use tower::ServiceExt as _;
 use tracing::Instrument as _;
 use uuid::Uuid;
 
@@ -171,9 +172,14 @@ pub(crate) async fn guard(
     parts.extensions.insert(auth);
     let request = Request::from_parts(parts, body);
     let Some(audit) = audit else { return Ok(next.run(request).await) };
+    // The state of the handler is the app of this call, so no handler can forget the audit entry.
+    let handler = route.handler.with_state::<()>(route.app.for_call(audit.entry()));
     // In a task of its own: if the client disconnects, the audit entry is written nevertheless.
     let work = async move {
-        let response = audit.scope(next.run(request)).await;
+        let response = match handler.oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        };
         audit.finish(response.status()).await;
         response
     };

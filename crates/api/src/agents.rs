@@ -146,7 +146,7 @@ async fn register(
     };
     // The only agent request that is audited: another token takes over the agent.
     let record = AuditEntry::new(entry, app.engine().clock().now());
-    record.scope(app.graphs().register(new)).await?;
+    app.graphs().for_call(record).register(new).await?;
     if register.draining {
         app.graphs().drain(agent, true).await?;
     }

@@ -61,6 +61,8 @@ pub(crate) struct Route {
     pub(crate) path: &'static str,
     /// Status of a successful response.
     pub(crate) success_status: StatusCode,
+    /// Handler that gets its state per request: an audited request has an app of its own.
+    pub(crate) handler: MethodRouter<App>,
 }
 
 /// Function that returns the JSON schema of a type.
@@ -209,7 +211,8 @@ impl Endpoint {
         };
         let handler = match self.permission {
             Some(permission) => {
-                let route = Route { app: app.clone(), permission, path: self.path, success_status };
+                let (app, inner) = (app.clone(), handler.clone());
+                let route = Route { app, permission, path: self.path, success_status, handler: inner };
                 handler.layer(axum::middleware::from_fn_with_state(route, access::guard))
             }
             None => handler,

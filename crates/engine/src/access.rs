@@ -274,9 +274,15 @@ impl CredentialCache {
         }
     }
 
-    /// Revokes a token. This process rejects it from now on.
-    pub async fn revoke(&self, token: Uuid, project: Option<&str>, by: &str) -> Result<Token, Error> {
-        let revoked = self.engine.revoke_token(token, project, by).await;
+    /// Revokes a token with the engine of the call. This process rejects it from now on.
+    pub async fn revoke(
+        &self,
+        engine: &Engine,
+        token: Uuid,
+        project: Option<&str>,
+        by: &str,
+    ) -> Result<Token, Error> {
+        let revoked = engine.revoke_token(token, project, by).await;
         self.forget(|known| known.token.token_id == token);
         if revoked.is_ok() {
             self.watch.end(|_, of| of == token);
@@ -284,20 +290,22 @@ impl CredentialCache {
         revoked
     }
 
-    /// Opens a session of a token. Returns the cookie's value and the expiry.
-    pub async fn open_session(&self, token: &Token) -> Result<(Secret, Timestamp), Error> {
+    /// Opens a session of a token with the engine of the call. Returns the cookie's value and the expiry.
+    pub async fn open_session(
+        &self,
+        engine: &Engine,
+        token: &Token,
+    ) -> Result<(Secret, Timestamp), Error> {
         let secret = Secret::session(random()?);
         let (hash, id) = (secret.hash(), token.token_id);
-        let engine = &self.engine;
         let add = || engine.store.add_session(hash.clone(), id, SESSION_SECS, engine.clock.now());
         let ends = engine.retry_policy.retry("store a session", add).await?;
         Ok((secret, ends))
     }
 
-    /// Ends a session. This process rejects it from now on.
-    pub async fn close_session(&self, secret: &Secret) -> Result<bool, Error> {
+    /// Ends a session with the engine of the call. This process rejects it from now on.
+    pub async fn close_session(&self, engine: &Engine, secret: &Secret) -> Result<bool, Error> {
         let hash = secret.hash();
-        let engine = &self.engine;
         let closed =
             engine.retry_policy.retry("end a session", || engine.store.remove_session(hash.clone())).await;
         self.forget(|known| known.hash == hash);

@@ -67,7 +67,7 @@ mod workers;
 pub use access::{AccessPruneCounts, BrowserSession, Credential, ListPage};
 pub use agents::AgentRecord;
 pub use alerts::{AlertFilter, Backlog, DeadGroup, NewAlert, StuckSync};
-pub use audit_entry::{AuditEntry, annotate_audit, skip_audit};
+pub use audit_entry::AuditEntry;
 pub use controller::{
     Change, ControllerSnapshot, EndTask, JobWrite, LiveJob, LiveNeed, LiveTask, NamedJob, NewTask,
 };

@@ -10,7 +10,6 @@ use axum::extract::{FromRequestParts as _, RawPathParams};
 use http::StatusCode;
 use http::request::Parts;
 use serde_json::json;
-use std::future::Future;
 use std::sync::Arc;
 use tidemill_core::RunId;
 use tidemill_core::access::{NewAuditRecord, Role, action};
@@ -20,7 +19,7 @@ use tidemill_store::AuditEntry;
 /// Audit entry of a request in progress.
 pub(super) struct AuditTrail {
     app: App,
-    record: Arc<AuditEntry>,
+    entry: Arc<AuditEntry>,
 }
 
 impl AuditTrail {
@@ -50,18 +49,17 @@ impl AuditTrail {
             // A run that cannot be read now cannot be changed now either.
             audit.project_id = engine.run(&run).await.ok().map(|run| run.project_id);
         }
-        let record = AuditEntry::new(audit, engine.clock().now());
-        Some(Self { app: route.app.clone(), record })
+        let entry = AuditEntry::new(audit, engine.clock().now());
+        Some(Self { app: route.app.clone(), entry })
     }
 
-    /// Executes the request; its transaction commits the entry.
-    pub(super) async fn scope<F: Future>(&self, work: F) -> F::Output {
-        self.record.scope(work).await
+    pub(super) fn entry(&self) -> Arc<AuditEntry> {
+        self.entry.clone()
     }
 
     /// Writes the entry of a request that succeeded without a transaction of ours, such as a sent test message.
     pub(super) async fn finish(self, status: StatusCode) {
-        let Some(audit) = self.record.unwritten().filter(|_| status.is_success()) else { return };
+        let Some(audit) = self.entry.unwritten().filter(|_| status.is_success()) else { return };
         let (who, what) = (audit.who.clone(), audit.action.clone());
         if let Err(error) = self.app.engine().record(audit).await {
             // The change is done, so the request must not fail; the log line replaces the entry.

@@ -169,7 +169,8 @@ pub async fn sign_in(app: &App, parts: &Parts, token: &str) -> Result<SignInResu
     // The sign-in route has no guard, so the audit entry is written here.
     let entry = audit_trail::audit_entry(&caller, &before, "POST", SIGN_IN_PATH, StatusCode::CREATED);
     let record = AuditEntry::new(entry, app.engine().clock().now());
-    let (secret, expires_at) = record.scope(app.keyring().open_session(&known.token)).await?;
+    let engine = app.engine().for_call(record);
+    let (secret, expires_at) = app.keyring().open_session(&engine, &known.token).await?;
     let cookie = cookie(secret.reveal(), i64::from(SESSION_SECS), is_secure(parts))?;
     let hash = Some(secret.hash());
     let session = Some(BrowserSession { csrf: secret.csrf(), secret, expires_at });

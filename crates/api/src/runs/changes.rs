@@ -11,7 +11,7 @@ use tidemill_core::RunId;
 use tidemill_core::limits::BATCH_MAX;
 use tidemill_core::run::{ChangeOutcome, FailRun, QueueOutcome, RetryOutcome};
 use tidemill_core::worker::RunLease;
-use tidemill_store::{FinishRun, Holder, annotate_audit};
+use tidemill_store::{FinishRun, Holder};
 use tidemill_wire::FieldError;
 use tidemill_wire::runs::{
     self, Append, AppendResponse, ArtifactResponse, Cancel, CancelResponse, FailResponse, Finish, FinishMany,
@@ -27,7 +27,7 @@ pub(super) async fn queue(
     if !caller.can_see(&run.project) {
         return Err(invisible_project(&run.project));
     }
-    annotate_audit(|line| {
+    app.annotate_audit(|line| {
         line.set_project(Some(&run.project));
     });
     let queued = match run.run_id.take() {
