@@ -129,7 +129,7 @@ async fn register(
     Id(agent): Id<Uuid>,
     Body(register): Body<RegisterAgent>,
 ) -> Result<Json<RegisterAgentResponse>, ApiError> {
-    let mut entry = audit_entry(&caller, &auth, "PUT", AGENT_PATH, StatusCode::OK);
+    let mut entry = audit_entry(&caller, &auth, "PUT", AGENT_PATH);
     "agents.rebind".clone_into(&mut entry.action);
     entry.set_subject(&agent.to_string());
     let new = NewAgent {

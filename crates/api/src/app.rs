@@ -1,6 +1,6 @@
 //! Shared state of all routes.
 
-use crate::access::{Access, Throttle};
+use crate::access::{Access, RefusalLimiter, Throttle};
 use crate::claim_waiters::ClaimWaiters;
 use crate::live::Hub;
 use crate::metrics::ScrapeCache;
@@ -35,6 +35,7 @@ struct Inner {
     access: Access,
     keyring: CredentialCache,
     throttle: Throttle,
+    refusals: RefusalLimiter,
     claim_waiters: ClaimWaiters,
     scrape: ScrapeCache,
     live: Hub,
@@ -57,6 +58,7 @@ impl App {
                 access,
                 keyring,
                 throttle,
+                refusals: RefusalLimiter::default(),
                 claim_waiters,
                 scrape,
                 live,
@@ -78,6 +80,11 @@ impl App {
         if let Some(call) = &self.call {
             call.entry.annotate(change);
         }
+    }
+
+    /// Whether this request has an audit entry.
+    pub(crate) fn is_audited(&self) -> bool {
+        self.call.is_some()
     }
 
     /// Marks this request as one that changes nothing, so that it writes no audit entry.
@@ -129,6 +136,11 @@ impl App {
     /// Throttle for unknown secrets.
     pub(crate) fn throttle(&self) -> &Throttle {
         &self.inner.throttle
+    }
+
+    /// Limiter of recorded refusals.
+    pub(crate) fn refusals(&self) -> &RefusalLimiter {
+        &self.inner.refusals
     }
 
     pub(crate) fn claim_waiters(&self) -> &ClaimWaiters {

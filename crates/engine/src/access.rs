@@ -16,10 +16,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_core::access::{
     NewAuditRecord, NewToken, Role, Secret, Token, TokenStatus, constant_time_eq, token_status,
 };
+use tidemill_core::audit::ActorRole;
 use tidemill_core::ids::uuid_v7;
 use tidemill_core::limits::{SESSION_SECS, TOKEN_CACHE_MAX, TOKEN_CACHE_SECS, TOKEN_USE_SECS};
 use tidemill_core::{Timestamp, request};
-use tidemill_store::{Class, Credential, Error, RequestKey};
+use tidemill_store::{AuditEntry, Class, Credential, Error, RequestKey};
 use tokio::time::Instant;
 use uuid::Uuid;
 use watch::SecretWatcher;
@@ -82,9 +83,12 @@ impl Engine {
         let new = NewToken { name, role: Role::Admin, project_id: None, expires_in_secs: None };
         let (token, secret) = self.new_token(new, "tidemill").await?;
         let hash = secret.hash();
+        let mut audit = NewAuditRecord::of(Uuid::new_v4(), "tidemill", ActorRole::Admin, "tokens.create");
+        audit.add_detail("name", token.name.as_str()).add_detail("role", Role::Admin.as_str());
+        let store = self.store.for_call(AuditEntry::new(audit, self.clock.now()));
         let made = self
             .retry_policy
-            .retry("store a token", || self.store.add_first_admin(token.clone(), hash.clone()))
+            .retry("store a token", || store.add_first_admin(token.clone(), hash.clone()))
             .await?;
         Ok(made.then_some((token, secret)))
     }
@@ -291,11 +295,7 @@ impl CredentialCache {
     }
 
     /// Opens a session of a token with the engine of the call. Returns the cookie's value and the expiry.
-    pub async fn open_session(
-        &self,
-        engine: &Engine,
-        token: &Token,
-    ) -> Result<(Secret, Timestamp), Error> {
+    pub async fn open_session(&self, engine: &Engine, token: &Token) -> Result<(Secret, Timestamp), Error> {
         let secret = Secret::session(random()?);
         let (hash, id) = (secret.hash(), token.token_id);
         let add = || engine.store.add_session(hash.clone(), id, SESSION_SECS, engine.clock.now());

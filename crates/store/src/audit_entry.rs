@@ -60,6 +60,15 @@ impl AuditEntry {
         }
     }
 
+    /// Returns the entry unless a change was committed with it, for a call that was refused.
+    pub fn uncommitted(&self) -> Option<NewAuditRecord> {
+        let state = self.state();
+        match state.progress {
+            Progress::Open | Progress::Taken | Progress::Unchanged => Some(state.audit.clone()),
+            Progress::Committed => None,
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic cannot leave the state half changed, so a poisoned lock is usable.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

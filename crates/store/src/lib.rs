@@ -8,6 +8,7 @@ mod access;
 mod agents;
 mod alerts;
 mod artifacts;
+mod audit;
 mod audit_entry;
 mod backup;
 mod catalog;
