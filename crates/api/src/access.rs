@@ -1,7 +1,7 @@
 //! Authentication of callers, and authorization of their requests.
 //!
 //! A caller sends a token in a header, or the cookie of a session that was opened with a token. The token determines
-//! the caller's role and the project that it sees. Changes made by people are written to the audit log in the same
+//! the caller's role and the project that it sees. Privileged changes are written to the audit log in the same
 //! transaction.
 
 mod audit_trail;
@@ -9,15 +9,16 @@ pub(crate) mod csrf;
 mod identify;
 mod throttle;
 
-pub(crate) use audit_trail::audit_entry;
+pub(crate) use audit_trail::{RefusalLimiter, audit_entry};
 pub use identify::{Peer, SESSION_COOKIE, SignInResult, identify, sign_in};
-pub(crate) use identify::{SIGN_IN_PATH, removal_cookie};
+pub(crate) use identify::{SIGN_IN_PATH, removal_cookie, source};
 pub(crate) use throttle::Throttle;
 
 use crate::app::App;
 use crate::endpoint::Route;
 use crate::error::ApiError;
 use audit_trail::AuditTrail;
+use axum::body::Body;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -29,6 +30,7 @@ use tidemill_core::run::Run;
 use tidemill_core::{RunId, Timestamp};
 use tidemill_engine::Engine;
 use tidemill_store::{Error, RefusalCode};
+use tower::ServiceExt as _;
 use tracing::Instrument as _;
 use uuid::Uuid;
 
@@ -154,7 +156,7 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// Middleware that authenticates and authorizes a request, and writes a person's change to the audit log.
+/// Middleware that authenticates and authorizes a request, and audits a privileged one.
 pub(crate) async fn guard(
     State(route): State<Route>,
     request: Request,
@@ -162,18 +164,33 @@ pub(crate) async fn guard(
 ) -> Result<Response, ApiError> {
     let (mut parts, mut body) = request.into_parts();
     let (caller, auth) = identify(&route.app, &parts).await?;
-    route.permission.check(&caller)?;
-    if csrf::is_mutation(&parts.method) {
-        body = csrf::check_token(&parts, body, &auth).await?;
-    }
     let audit = AuditTrail::start(&route, &mut parts, &caller, &auth).await;
+    let mut admitted = route.permission.check(&caller);
+    if admitted.is_ok() && csrf::is_mutation(&parts.method) {
+        match csrf::check_token(&parts, body, &auth).await {
+            Ok(checked) => body = checked,
+            Err(error) => (admitted, body) = (Err(error), Body::empty()),
+        }
+    }
+    if let Err(error) = admitted {
+        if let Some(audit) = audit {
+            audit.finish(error.status()).await;
+        }
+        return Err(error);
+    }
     parts.extensions.insert(caller);
     parts.extensions.insert(auth);
     let request = Request::from_parts(parts, body);
     let Some(audit) = audit else { return Ok(next.run(request).await) };
+    // The state of the handler is the app of this call, so no handler can forget the audit entry.
+    let handler = route.handler.with_state::<()>(route.app.for_call(audit.entry()));
     // In a task of its own: if the client disconnects, the audit entry is written nevertheless.
     let work = async move {
-        let response = audit.scope(next.run(request)).await;
+        audit.find_project().await;
+        let response = match handler.oneshot(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        };
         audit.finish(response.status()).await;
         response
     };

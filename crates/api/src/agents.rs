@@ -129,7 +129,7 @@ async fn register(
     Id(agent): Id<Uuid>,
     Body(register): Body<RegisterAgent>,
 ) -> Result<Json<RegisterAgentResponse>, ApiError> {
-    let mut entry = audit_entry(&caller, &auth, "PUT", AGENT_PATH, StatusCode::OK);
+    let mut entry = audit_entry(&caller, &auth, "PUT", AGENT_PATH);
     "agents.rebind".clone_into(&mut entry.action);
     entry.set_subject(&agent.to_string());
     let new = NewAgent {
@@ -146,7 +146,7 @@ async fn register(
     };
     // The only agent request that is audited: another token takes over the agent.
     let record = AuditEntry::new(entry, app.engine().clock().now());
-    record.scope(app.graphs().register(new)).await?;
+    app.graphs().for_call(record).register(new).await?;
     if register.draining {
         app.graphs().drain(agent, true).await?;
     }

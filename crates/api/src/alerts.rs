@@ -10,7 +10,7 @@ use axum::Json;
 use axum::extract::State;
 use http::Method;
 use tidemill_core::alert::Alert;
-use tidemill_store::{AlertFilter, annotate_audit};
+use tidemill_store::AlertFilter;
 use tidemill_wire::Page;
 use tidemill_wire::alerts::{AlertTestResult, ListAlerts, TestAlert};
 
@@ -53,7 +53,7 @@ async fn test(
     // The targets are shared by all projects.
     caller.require_all_projects()?;
     if let Some(target) = &request.target {
-        annotate_audit(|line| {
+        app.annotate_audit(|line| {
             line.set_subject(target);
         });
     }

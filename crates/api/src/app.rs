@@ -1,20 +1,32 @@
 //! Shared state of all routes.
 
-use crate::access::{Access, Throttle};
+use crate::access::{Access, RefusalLimiter, Throttle};
 use crate::claim_waiters::ClaimWaiters;
 use crate::live::Hub;
 use crate::metrics::ScrapeCache;
 use std::sync::Arc;
+use tidemill_core::access::NewAuditRecord;
 use tidemill_engine::Engine;
 use tidemill_engine::access::CredentialCache;
 use tidemill_engine::graph::{GraphSettings, Graphs};
 use tidemill_engine::sync::Syncs;
+use tidemill_store::AuditEntry;
 use tokio::sync::watch;
 
 /// Shared state of all routes. Cheap to clone.
+///
+/// The handler of an audited request gets the app of its call: its use cases write the audit entry with the change.
 #[derive(Clone)]
 pub struct App {
     inner: Arc<Inner>,
+    call: Option<Arc<Call>>,
+}
+
+/// Use cases of one audited request.
+struct Call {
+    entry: Arc<AuditEntry>,
+    syncs: Syncs,
+    graphs: Graphs,
 }
 
 struct Inner {
@@ -23,6 +35,7 @@ struct Inner {
     access: Access,
     keyring: CredentialCache,
     throttle: Throttle,
+    refusals: RefusalLimiter,
     claim_waiters: ClaimWaiters,
     scrape: ScrapeCache,
     live: Hub,
@@ -45,27 +58,55 @@ impl App {
                 access,
                 keyring,
                 throttle,
+                refusals: RefusalLimiter::default(),
                 claim_waiters,
                 scrape,
                 live,
                 closing,
             }),
+            call: None,
+        }
+    }
+
+    /// Returns the app of one request, whose use cases write this audit entry.
+    pub(crate) fn for_call(&self, entry: Arc<AuditEntry>) -> Self {
+        let (syncs, graphs) =
+            (self.inner.syncs.for_call(entry.clone()), self.inner.graphs.for_call(entry.clone()));
+        Self { inner: self.inner.clone(), call: Some(Arc::new(Call { entry, syncs, graphs })) }
+    }
+
+    /// Adds details to the audit entry of this request, if it has one. Must be called before the change.
+    pub(crate) fn annotate_audit(&self, change: impl FnOnce(&mut NewAuditRecord)) {
+        if let Some(call) = &self.call {
+            call.entry.annotate(change);
+        }
+    }
+
+    /// Whether this request has an audit entry.
+    pub(crate) fn is_audited(&self) -> bool {
+        self.call.is_some()
+    }
+
+    /// Marks this request as one that changes nothing, so that it writes no audit entry.
+    pub(crate) fn skip_audit(&self) {
+        if let Some(call) = &self.call {
+            call.entry.skip();
         }
     }
 
     /// Use cases of runs.
     pub fn engine(&self) -> &Engine {
-        self.inner.syncs.engine()
+        self.syncs().engine()
     }
 
     /// Use cases of syncs.
     pub fn syncs(&self) -> &Syncs {
-        &self.inner.syncs
+        self.call.as_ref().map_or(&self.inner.syncs, |call| &call.syncs)
     }
 
     /// Use cases of graphs.
     pub fn graphs(&self) -> &Graphs {
-        &self.inner.graphs
+        self.call.as_ref().map_or(&self.inner.graphs, |call| &call.graphs)
     }
 
     pub(crate) fn access(&self) -> &Access {
@@ -95,6 +136,11 @@ impl App {
     /// Throttle for unknown secrets.
     pub(crate) fn throttle(&self) -> &Throttle {
         &self.inner.throttle
+    }
+
+    /// Limiter of recorded refusals.
+    pub(crate) fn refusals(&self) -> &RefusalLimiter {
+        &self.inner.refusals
     }
 
     pub(crate) fn claim_waiters(&self) -> &ClaimWaiters {

@@ -8,7 +8,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::handler::Handler;
 use axum::routing::{MethodFilter, MethodRouter, on};
-use http::{Method, StatusCode};
+use http::Method;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use tidemill_core::access::Role;
 
@@ -40,8 +40,8 @@ impl Permission {
         }
     }
 
-    /// Whether people use the route. Their changes are audited; reports of workers and agents are not.
-    pub(crate) const fn is_for_people(self) -> bool {
+    /// Whether changes through the route are privileged. They are audited; reports of workers and agents are not.
+    pub(crate) const fn is_privileged(self) -> bool {
         match self {
             Self::Read | Self::ReadOrWork | Self::Operate | Self::Admin | Self::Anyone => true,
             Self::Work | Self::Agent => false,
@@ -59,8 +59,8 @@ pub(crate) struct Route {
     pub(crate) app: App,
     pub(crate) permission: Permission,
     pub(crate) path: &'static str,
-    /// Status of a successful response.
-    pub(crate) success_status: StatusCode,
+    /// Handler that gets its state per request: an audited request has an app of its own.
+    pub(crate) handler: MethodRouter<App>,
 }
 
 /// Function that returns the JSON schema of a type.
@@ -196,8 +196,6 @@ impl Endpoint {
 
     /// Adds the route to a router, behind its guard.
     pub(crate) fn mount(self, router: Router<App>, app: &App) -> Router<App> {
-        let first = self.responses.first().and_then(|response| StatusCode::from_u16(response.status).ok());
-        let success_status = first.unwrap_or(StatusCode::OK);
         let handler = if self.method == Method::GET {
             self.handler
         } else {
@@ -209,7 +207,8 @@ impl Endpoint {
         };
         let handler = match self.permission {
             Some(permission) => {
-                let route = Route { app: app.clone(), permission, path: self.path, success_status };
+                let (app, inner) = (app.clone(), handler.clone());
+                let route = Route { app, permission, path: self.path, handler: inner };
                 handler.layer(axum::middleware::from_fn_with_state(route, access::guard))
             }
             None => handler,

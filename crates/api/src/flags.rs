@@ -12,7 +12,6 @@ use axum::extract::State;
 use http::Method;
 use serde_json::json;
 use tidemill_core::project::{Flag, FlagName, FlagSource, SITE_SCOPE};
-use tidemill_store::annotate_audit;
 use tidemill_wire::projects::{ClearFlag, Pause, ResumeResponse, SetFlag};
 use tidemill_wire::{FieldError, Page};
 
@@ -77,8 +76,8 @@ fn check_flag_scope(flag: FlagName, scope: &str) -> Result<(), ApiError> {
 }
 
 /// Adds the flag to the audit entry, because the path does not contain it.
-fn annotate(flag: FlagName, scope: &str, project: Option<&str>) {
-    annotate_audit(|line| {
+fn annotate(app: &App, flag: FlagName, scope: &str, project: Option<&str>) {
+    app.annotate_audit(|line| {
         line.set_subject(scope).set_project(project).add_detail("flag", json!(flag));
     });
 }
@@ -90,7 +89,7 @@ async fn set(
 ) -> Result<Json<Flag>, ApiError> {
     let project = check_scope_access(&app, &caller, &set.scope).await?;
     check_flag_scope(set.flag, &set.scope)?;
-    annotate(set.flag, &set.scope, project.as_deref());
+    annotate(&app, set.flag, &set.scope, project.as_deref());
     let pause = Pause { note: set.note, until_at: set.until_at };
     set_flag(&app, &caller, set.flag, set.scope, pause).await.map(Json)
 }
@@ -102,7 +101,7 @@ async fn clear(
 ) -> Result<Json<ResumeResponse>, ApiError> {
     let project = check_scope_access(&app, &caller, &clear.scope).await?;
     check_flag_scope(clear.flag, &clear.scope)?;
-    annotate(clear.flag, &clear.scope, project.as_deref());
+    annotate(&app, clear.flag, &clear.scope, project.as_deref());
     clear_flag(&app, clear.flag, clear.scope).await.map(Json)
 }
 

@@ -3,21 +3,25 @@
 //! Deliveries need no token; the signature identifies the sender. An unknown hook and a wrong signature get the same
 //! response after the same time, so that senders cannot probe for hooks.
 
-use crate::access::{Caller, invisible_project};
+use crate::access::{Caller, invisible_project, source};
 use crate::app::App;
 use crate::endpoint::{Endpoint, Permission};
 use crate::error::ApiError;
 use crate::extract::{Body, Id, RawBody, check_text, parse_error, validate};
 use axum::Json;
 use axum::extract::State;
-use http::{HeaderMap, Method, StatusCode};
+use http::{Extensions, HeaderMap, Method, StatusCode};
+use tidemill_core::access::NewAuditRecord;
+use tidemill_core::audit::ActorRole;
 use tidemill_core::hook::{Hook, HookKind, default_rules};
 use tidemill_core::limits::{HOOK_BODY_BYTES_MAX, KEY_BYTES_MAX};
 use tidemill_core::run::QueueRun;
 use tidemill_engine::hooks::{Claims, Received, Sender};
+use tidemill_store::AuditEntry;
 use tidemill_wire::Page;
 use tidemill_wire::hooks::{HookResponse, PutHook};
 use tidemill_wire::runs::NewRun;
+use uuid::Uuid;
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![
@@ -82,6 +86,7 @@ async fn receive(
     State(app): State<App>,
     Id(name): Id<String>,
     headers: HeaderMap,
+    extensions: Extensions,
     RawBody(body): RawBody,
 ) -> Result<(StatusCode, Json<HookResponse>), ApiError> {
     let claims = claims(&headers);
@@ -95,6 +100,7 @@ async fn receive(
         }
     };
     check_text(&body)?;
+    let app = app_of_hook(&app, &hook, &extensions);
     let payload = serde_json::from_slice(&body).map_err(|error| {
         parse_error(&error).hint("configure the sender to use the content type application/json")
     })?;
@@ -116,6 +122,14 @@ async fn receive(
             (StatusCode::ACCEPTED, Json(answer))
         }
     })
+}
+
+/// Returns the app whose use cases record the run that a delivery queues, with the webhook as the actor.
+fn app_of_hook(app: &App, hook: &Hook, extensions: &Extensions) -> App {
+    let mut entry = NewAuditRecord::of(Uuid::new_v4(), &hook.hook, ActorRole::Hook, "hooks.deliver");
+    entry.set_project(Some(&hook.project_id));
+    entry.source = source(extensions).map(|source| source.to_string());
+    app.for_call(AuditEntry::new(entry, app.engine().clock().now()))
 }
 
 fn bad_signature() -> ApiError {

@@ -14,7 +14,7 @@ use tidemill_core::graph::record::{JobDetail, JobRecord};
 use tidemill_core::limits::BATCH_MAX;
 use tidemill_core::run::RetryOutcome;
 use tidemill_core::task::task_id;
-use tidemill_store::{Error, RefusalCode, annotate_audit};
+use tidemill_store::{Error, RefusalCode};
 use tidemill_wire::Page;
 use tidemill_wire::graphs::{JobLogs, JobWhy, ReadLogs};
 use tokio::time::Instant;
@@ -105,7 +105,7 @@ async fn retry(
     Id(Key(job)): Id<Key>,
 ) -> Result<Json<RetryOutcome>, ApiError> {
     let found = caller.job(&app, &job).await?;
-    annotate_audit(|line| {
+    app.annotate_audit(|line| {
         line.set_project(Some(&found.project_id));
     });
     Ok(Json(app.graphs().retry(&found.run_id, &[found.name], &caller.name).await?))

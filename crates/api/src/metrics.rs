@@ -114,6 +114,7 @@ fn add_overview(families: &mut Families, overview: &Overview) {
             "sync_consolidated" => ("tidemill_sync_consolidated_stones", "feed"),
             "feed_down" => ("tidemill_feed_down", "feed"),
             "workers" => ("tidemill_workers", ""),
+            "audit_unsealed" => ("tidemill_audit_unsealed", ""),
             "watermark" => {
                 if let Some(age) = overview.age(line) {
                     families.gauge("tidemill_watermark_age_seconds", &[("feed", &line.label)], age);

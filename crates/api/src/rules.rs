@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use tidemill_core::diamond::Diamond;
 use tidemill_core::pricing::{PriceQuote, PricingRule, Rules};
 use tidemill_engine::sync::ReplaceScope;
-use tidemill_store::{Error, annotate_audit, skip_audit};
+use tidemill_store::Error;
 use tidemill_wire::Page;
 use tidemill_wire::rules::{AddRulesResponse, ImportRules, NewRule, SampleStone};
 
@@ -74,7 +74,7 @@ async fn annotate(app: &App, rules: &[PricingRule], replaced: bool) -> Result<()
         });
     }
     let project = if projects.len() == 1 { projects.pop_first().flatten() } else { None };
-    annotate_audit(|line| {
+    app.annotate_audit(|line| {
         line.set_project(project.as_deref())
             .add_detail("added", rules.len())
             .add_detail("replaced", replaced);
@@ -134,7 +134,7 @@ async fn test(
         ..Diamond::new("try", stone.price, stone.shape, stone.points)
     };
     // A test changes nothing, although it is a POST: it is not audited.
-    skip_audit();
+    app.skip_audit();
     Ok(Json(rules.price(&stone.feed, &diamond)))
 }
 

@@ -96,11 +96,11 @@ fn for_workers() -> Vec<Endpoint> {
             .describe("work", "Renew a run's lease")
             .body::<Hold>()
             .responds::<RunLease>(200, "The end of the lease, and whether the run must stop"),
-        Endpoint::new(Method::POST, "/v1/runs/{run}/finish", Permission::Work, changes::finish)
+        Endpoint::new(Method::POST, changes::FINISH_PATH, Permission::Work, changes::finish)
             .describe("work", "Finish a run")
             .body::<Finish>()
             .responds::<Outcome>(200, "The run is finished, by this request or an earlier identical one"),
-        Endpoint::new(Method::POST, "/v1/finishes", Permission::Work, changes::finish_many)
+        Endpoint::new(Method::POST, changes::FINISHES_PATH, Permission::Work, changes::finish_many)
             .describe("work", "Finish several runs")
             .body::<FinishMany>()
             .responds::<Outcomes>(200, "The outcome for each run"),

@@ -53,7 +53,7 @@ async fn show(caller: Caller, auth: AuthContext) -> Json<Session> {
 
 async fn close(State(app): State<App>, auth: AuthContext, parts: Parts) -> Result<Response, ApiError> {
     if let Some(signed) = &auth.session {
-        app.keyring().close_session(&signed.secret).await?;
+        app.keyring().close_session(app.engine(), &signed.secret).await?;
     }
     let headers = AppendHeaders([(header::SET_COOKIE, crate::access::removal_cookie(&parts)?)]);
     Ok((StatusCode::NO_CONTENT, headers).into_response())

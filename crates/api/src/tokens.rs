@@ -12,7 +12,7 @@ use http::{Method, StatusCode};
 use serde_json::json;
 use tidemill_core::access::Token;
 use tidemill_engine::access::TokenCreation;
-use tidemill_store::{ListPage, annotate_audit};
+use tidemill_store::ListPage;
 use tidemill_wire::Page;
 use tidemill_wire::access::{ListTokens, NewToken, NewTokenResponse};
 use uuid::Uuid;
@@ -51,7 +51,7 @@ async fn create(
         project_id: caller.narrow_project(new.project)?,
         expires_in_secs: new.expires_in_secs,
     };
-    annotate_audit(|line| {
+    app.annotate_audit(|line| {
         line.add_detail("name", new.name.as_str()).add_detail("role", json!(new.role));
     });
     let (token, secret) = match app.engine().create_token_once(new, &caller.name, key).await? {
@@ -86,5 +86,6 @@ async fn revoke(
     caller: Caller,
     Id(token): Id<Uuid>,
 ) -> Result<Json<Token>, ApiError> {
-    Ok(Json(app.keyring().revoke(token, caller.project.as_deref(), &caller.name).await?))
+    let project = caller.project.as_deref();
+    Ok(Json(app.keyring().revoke(app.engine(), token, project, &caller.name).await?))
 }

@@ -5,6 +5,10 @@
 mod audit;
 #[path = "access/audit_commits.rs"]
 mod audit_commits;
+#[path = "access/audit_outcomes.rs"]
+mod audit_outcomes;
+#[path = "access/audit_seals.rs"]
+mod audit_seals;
 #[path = "access/fixture.rs"]
 mod fixture;
 #[path = "access/other_projects.rs"]
@@ -85,6 +89,19 @@ cases! {
     audit_commits:
         change_without_audit_entry_is_rolled_back,
         repeated_request_is_audited_once;
+    audit_outcomes:
+        every_change_is_recorded_once_with_actor_and_source,
+        refused_changes_are_never_recorded_as_applied,
+        hook_name_of_another_project_is_recorded_as_refused,
+        cancelling_through_finish_is_audited,
+        hook_delivery_and_schedule_fire_are_audited,
+        retried_call_has_one_entry;
+    audit_seals:
+        seals_cover_all_entries_and_verify,
+        manipulated_entries_are_named,
+        entry_that_commits_late_is_sealed_later,
+        concurrent_and_failed_sealing_leave_one_chain,
+        retention_removes_whole_seals_and_keeps_the_anchor;
 }
 
 /// An unlisted case would never run.

@@ -3,9 +3,9 @@
 //! The arguments of each command stand in the module of that command.
 
 use crate::commands::{
-    agent, alert, backup, completions, config, consolidator, demo, feed, flag, graph, hook, job, metrics,
-    pool, project, queue, reboot, roles, rule, run, schedule, scheduler, server, supplier, sweep, sync,
-    token, up, work, worker,
+    agent, alert, audit, backup, completions, config, consolidator, demo, feed, flag, graph, hook, job,
+    metrics, pool, project, queue, reboot, roles, rule, run, schedule, scheduler, server, supplier, sweep,
+    sync, token, up, work, worker,
 };
 use crate::environment;
 use clap::{Args, Parser, Subcommand};
@@ -106,6 +106,11 @@ pub(crate) enum Command {
     Alert {
         #[command(subcommand)]
         command: alert::AlertCommand,
+    },
+    /// List, export and verify the audit log
+    Audit {
+        #[command(subcommand)]
+        command: audit::AuditCommand,
     },
     /// Claim runs and execute a command for each of them
     Work(work::args::WorkArgs),

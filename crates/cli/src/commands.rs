@@ -2,6 +2,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod alert;
+pub(crate) mod audit;
 pub(crate) mod backup;
 pub(crate) mod completions;
 pub(crate) mod config;
@@ -67,6 +68,10 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
         Command::Schedule { command } => api.run(|client| schedule::command(client, command, out)).await,
         Command::Hook { command } => api.run(|client| hook::command(client, command, out)).await,
         Command::Alert { command } => api.run(|client| alert::command(client, command, out)).await,
+        Command::Audit { command } => match audit::command_without_database(&command, out) {
+            Some(result) => result,
+            None => api.run(|client| audit::command(client, command, out)).await,
+        },
         Command::Graph { command } => match graph::command_without_database(&command, out) {
             Some(result) => result,
             None => api.run(|client| graph::command(client, command, out)).await,
@@ -137,6 +142,7 @@ pub(crate) fn refuse_server(arguments: &Arguments) -> Result<(), Failure> {
         | Command::Token { .. }
         | Command::Hook { .. }
         | Command::Alert { .. }
+        | Command::Audit { .. }
         | Command::Graph { .. }
         | Command::Job { .. }
         | Command::Pool { .. }

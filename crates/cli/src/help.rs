@@ -12,7 +12,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Runs", &["project", "run", "work", "schedule", "hook"]),
     ("Graphs", &["graph", "job", "agent", "controller", "pool", "flag", "prepare-for-reboot"]),
     ("Syncs", &["feed", "sync", "rule", "queue", "scheduler", "worker", "consolidator", "supplier"]),
-    ("Server", &["server", "token", "alert"]),
+    ("Server", &["server", "token", "audit", "alert"]),
     ("Operation", &["stats", "sweep", "backup", "roles", "config", "completions"]),
 ];
 

@@ -3,8 +3,11 @@
 use crate::{Client, Error, query};
 use http::Method;
 use tidemill_core::access::{AuditRecord, Token};
+use tidemill_core::audit::{AuditHead, SealedBatch};
 use tidemill_wire::Page;
-use tidemill_wire::access::{ListAudit, ListTokens, NewToken, NewTokenResponse, Session};
+use tidemill_wire::access::{
+    ListAudit, ListSeals, ListTokens, ListUnsealed, NewToken, NewTokenResponse, Session,
+};
 use uuid::Uuid;
 
 impl Client {
@@ -30,6 +33,21 @@ impl Client {
     /// Lists audit entries, newest first.
     pub async fn audit(&self, params: &ListAudit) -> Result<Page<AuditRecord>, Error> {
         self.get(format!("/v1/audit{}", query(params)?)).await
+    }
+
+    /// Returns the head of the audit log's hash chain.
+    pub async fn audit_head(&self) -> Result<AuditHead, Error> {
+        self.get("/v1/audit/head".to_owned()).await
+    }
+
+    /// Lists seals of the audit log with their entries, oldest first.
+    pub async fn audit_seals(&self, params: &ListSeals) -> Result<Page<SealedBatch>, Error> {
+        self.get(format!("/v1/audit/seals{}", query(params)?)).await
+    }
+
+    /// Lists audit entries that are not sealed yet, oldest first.
+    pub async fn unsealed_audit(&self, params: &ListUnsealed) -> Result<Page<AuditRecord>, Error> {
+        self.get(format!("/v1/audit/unsealed{}", query(params)?)).await
     }
 
     /// Returns the caller's identity and the state of its session.

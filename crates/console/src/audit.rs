@@ -20,21 +20,24 @@ pub(crate) async fn page(context: PageContext) -> Result<Response, ErrorPage> {
         context.client.audit(&ListAudit { after, limit: Some(ROWS), ..ListAudit::default() }).await?;
     let body = html! {
         div.head { h1 { "Audit" }
-            p.sub { "Changes made by people, newest first. Entries cannot be changed." } }
+            p.sub { "Privileged calls, newest first. Entries cannot be changed, and are sealed in a hash chain." } }
         div.panel #audit data-live {
             @if record.items.is_empty() { p.empty { "There are no changes yet." } }
             @else {
                 div.scroll { table {
-                    thead { tr { th { "Time" } th { "User" } th { "Action" } th { "Object" } th { "Project" }
-                        th.wide { "Address" } th.wide {} } }
+                    thead { tr { th { "Time" } th { "User" } th { "Action" } th { "Outcome" } th { "Object" }
+                        th { "Project" } th.wide { "Address" } th.wide { "Seal" } th.wide {} } }
                     tbody { @for audit in &record.items {
                         tr data-key=(audit.audit_id) {
                             td.nowrap { (ago(audit.at, context.now)) }
                             td { (safe(&audit.who)) " " span.dim { (audit.role) } }
                             td { code { (safe(&audit.action)) } }
+                            td { (audit.outcome) }
                             td { @if let Some(subject) = &audit.subject { (clip(subject, 80)) } }
                             td { @if let Some(project) = &audit.project_id { (safe(project)) } }
                             td.wide { @if let Some(source) = &audit.source { (safe(source)) } }
+                            td.wide { @if let Some(seal_no) = audit.seal_no { (seal_no) }
+                                @else { span.dim { "not sealed yet" } } }
                             td.wide { (json_view::truncated("Details", &audit.detail, None, 600)) }
                         }
                     } }

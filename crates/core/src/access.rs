@@ -3,6 +3,7 @@
 //! A token is shown once, when it is created; the database stores only its hash. Callers pass in random bytes and the
 //! time.
 
+use crate::audit::{ActorRole, AuditOutcome};
 use crate::digest::sha256_hex;
 use crate::label::labelled;
 use crate::limits::{NAME_BYTES_MAX, TOKEN_SECS_MAX};
@@ -198,35 +199,44 @@ pub struct AuditRecord {
     pub audit_id: i64,
     /// Time of the call.
     pub at: Timestamp,
-    /// Name of the caller's token.
+    /// Id of the call. A call that is retried after a lost response of the database has one entry.
+    pub call_id: Uuid,
+    /// Name of the caller's token, of the local user, of the webhook or of the schedule.
     pub who: String,
     /// Id of the caller's token; null if the server requires no tokens.
     pub token_id: Option<Uuid>,
     /// Role of the caller.
-    pub role: Role,
+    pub role: ActorRole,
     /// Action, such as `runs.cancel`.
     pub action: String,
     /// Object that was created or changed.
     pub subject: Option<String>,
     /// Project of the object, if it belongs to one.
     pub project_id: Option<String>,
+    /// Whether the change was made.
+    pub outcome: AuditOutcome,
     /// Details of the call, without secrets.
     pub detail: Json,
     /// Network address of the caller.
     pub source: Option<String>,
+    /// Number of the seal that contains the entry; null until it is sealed.
+    pub seal_no: Option<i64>,
 }
 
 /// An entry to append to the audit log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewAuditRecord {
-    /// Name of the caller's token.
+    /// Unique per call: the log has at most one entry of a call.
+    pub call_id: Uuid,
+    /// Name of the caller's token, of the local user, of the webhook or of the schedule.
     pub who: String,
     pub token_id: Option<Uuid>,
-    pub role: Role,
+    pub role: ActorRole,
     /// See [`action`].
     pub action: String,
     pub subject: Option<String>,
     pub project_id: Option<String>,
+    pub outcome: AuditOutcome,
     /// Details of the call. Must not contain secrets.
     pub detail: Json,
     /// Network address of the caller.
@@ -237,6 +247,22 @@ pub struct NewAuditRecord {
 const SUBJECT_CHARS_MAX: usize = 256;
 
 impl NewAuditRecord {
+    /// Returns an entry of an actor that is not a caller of the HTTP API.
+    pub fn of(call_id: Uuid, who: &str, role: ActorRole, action: &str) -> Self {
+        Self {
+            call_id,
+            who: who.to_owned(),
+            token_id: None,
+            role,
+            action: action.to_owned(),
+            subject: None,
+            project_id: None,
+            outcome: AuditOutcome::Applied,
+            detail: Json::Object(serde_json::Map::new()),
+            source: None,
+        }
+    }
+
     /// Sets the object that was created or changed, unless the path of the call named it.
     pub fn set_subject(&mut self, subject: &str) -> &mut Self {
         self.subject.get_or_insert_with(|| subject.chars().take(SUBJECT_CHARS_MAX).collect());

@@ -7,6 +7,7 @@ pub mod access;
 pub mod agent;
 pub mod alert;
 pub mod artifact;
+pub mod audit;
 pub mod batch_size;
 pub mod diagram;
 pub mod diamond;

@@ -197,5 +197,11 @@ pub const TAIL_LINES: usize = 20;
 pub const ORDERS_MAX: usize = 64;
 /// Bytes of the name of a pool, a job or a workspace.
 pub const POOL_NAME_BYTES_MAX: usize = 64;
+/// Entries in one seal of the audit log.
+pub const SEAL_ENTRIES_MAX: usize = 500;
+/// Interval between two passes that seal the audit log.
+pub const SEAL_SECS: u64 = 10;
+/// Refused calls of one actor that are recorded per minute. The next recorded one has the number of skipped ones.
+pub const REFUSALS_PER_MINUTE: u32 = 30;
 /// Intervals in the throughput chart of a sync.
 pub const PACE_POINTS_MAX: usize = 60;

@@ -16,10 +16,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_core::access::{
     NewAuditRecord, NewToken, Role, Secret, Token, TokenStatus, constant_time_eq, token_status,
 };
+use tidemill_core::audit::ActorRole;
 use tidemill_core::ids::uuid_v7;
 use tidemill_core::limits::{SESSION_SECS, TOKEN_CACHE_MAX, TOKEN_CACHE_SECS, TOKEN_USE_SECS};
 use tidemill_core::{Timestamp, request};
-use tidemill_store::{Class, Credential, Error, RequestKey};
+use tidemill_store::{AuditEntry, Class, Credential, Error, RequestKey};
 use tokio::time::Instant;
 use uuid::Uuid;
 use watch::SecretWatcher;
@@ -82,9 +83,12 @@ impl Engine {
         let new = NewToken { name, role: Role::Admin, project_id: None, expires_in_secs: None };
         let (token, secret) = self.new_token(new, "tidemill").await?;
         let hash = secret.hash();
+        let mut audit = NewAuditRecord::of(Uuid::new_v4(), "tidemill", ActorRole::Admin, "tokens.create");
+        audit.add_detail("name", token.name.as_str()).add_detail("role", Role::Admin.as_str());
+        let store = self.store.for_call(AuditEntry::new(audit, self.clock.now()));
         let made = self
             .retry_policy
-            .retry("store a token", || self.store.add_first_admin(token.clone(), hash.clone()))
+            .retry("store a token", || store.add_first_admin(token.clone(), hash.clone()))
             .await?;
         Ok(made.then_some((token, secret)))
     }
@@ -274,9 +278,15 @@ impl CredentialCache {
         }
     }
 
-    /// Revokes a token. This process rejects it from now on.
-    pub async fn revoke(&self, token: Uuid, project: Option<&str>, by: &str) -> Result<Token, Error> {
-        let revoked = self.engine.revoke_token(token, project, by).await;
+    /// Revokes a token with the engine of the call. This process rejects it from now on.
+    pub async fn revoke(
+        &self,
+        engine: &Engine,
+        token: Uuid,
+        project: Option<&str>,
+        by: &str,
+    ) -> Result<Token, Error> {
+        let revoked = engine.revoke_token(token, project, by).await;
         self.forget(|known| known.token.token_id == token);
         if revoked.is_ok() {
             self.watch.end(|_, of| of == token);
@@ -284,20 +294,18 @@ impl CredentialCache {
         revoked
     }
 
-    /// Opens a session of a token. Returns the cookie's value and the expiry.
-    pub async fn open_session(&self, token: &Token) -> Result<(Secret, Timestamp), Error> {
+    /// Opens a session of a token with the engine of the call. Returns the cookie's value and the expiry.
+    pub async fn open_session(&self, engine: &Engine, token: &Token) -> Result<(Secret, Timestamp), Error> {
         let secret = Secret::session(random()?);
         let (hash, id) = (secret.hash(), token.token_id);
-        let engine = &self.engine;
         let add = || engine.store.add_session(hash.clone(), id, SESSION_SECS, engine.clock.now());
         let ends = engine.retry_policy.retry("store a session", add).await?;
         Ok((secret, ends))
     }
 
-    /// Ends a session. This process rejects it from now on.
-    pub async fn close_session(&self, secret: &Secret) -> Result<bool, Error> {
+    /// Ends a session with the engine of the call. This process rejects it from now on.
+    pub async fn close_session(&self, engine: &Engine, secret: &Secret) -> Result<bool, Error> {
         let hash = secret.hash();
-        let engine = &self.engine;
         let closed =
             engine.retry_policy.retry("end a session", || engine.store.remove_session(hash.clone())).await;
         self.forget(|known| known.hash == hash);

@@ -26,6 +26,7 @@ use crate::Engine;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_core::{Timestamp, limits};
+use tidemill_store::AuditEntry;
 use tokio::sync::watch;
 
 /// Settings of the graph controller.
@@ -91,6 +92,12 @@ impl Graphs {
     /// Creates the use cases on an engine.
     pub fn new(engine: Engine, settings: GraphSettings) -> Self {
         Self { engine, settings: Arc::new(settings) }
+    }
+
+    /// Returns the use cases of one call, see [`Engine::for_call`].
+    #[must_use]
+    pub fn for_call(&self, entry: Arc<AuditEntry>) -> Self {
+        Self { engine: self.engine.for_call(entry), settings: self.settings.clone() }
     }
 
     pub fn engine(&self) -> &Engine {

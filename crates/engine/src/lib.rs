@@ -26,7 +26,7 @@ pub use upkeep::{Upkeep, UpkeepReport};
 
 use alerts::AlertSettings;
 use std::sync::Arc;
-use tidemill_store::Store;
+use tidemill_store::{AuditEntry, Store};
 
 /// The use cases on one store.
 #[derive(Debug, Clone)]
@@ -63,6 +63,12 @@ impl Engine {
     #[must_use]
     pub fn with_alerts(&self, alerts: AlertSettings) -> Self {
         Self { alerts: Arc::new(alerts), ..self.clone() }
+    }
+
+    /// Returns the use cases of one call: its first transaction that changes something also writes the audit entry.
+    #[must_use]
+    pub fn for_call(&self, entry: Arc<AuditEntry>) -> Self {
+        Self { store: self.store.for_call(entry), ..self.clone() }
     }
 
     /// Returns a copy with another retry policy.

@@ -4,7 +4,9 @@ use crate::Engine;
 use crate::retry_policy::chain;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tidemill_core::access::NewAuditRecord;
 use tidemill_core::alert::{AlertKind, schedule_subject};
+use tidemill_core::audit::ActorRole;
 use tidemill_core::run::QueueRun;
 use tidemill_core::schedule::{self, Decision, MissedPolicy, OverlapPolicy, Pattern, PreviousRun, Schedule};
 use tidemill_core::{RunId, Timestamp, json, request};
@@ -179,6 +181,7 @@ async fn fire_one(
             if request.labels.iter().any(|label| label == crate::sync::SYNC_LABEL) {
                 tx.mark_sync_run(&queued.run_id).await?;
             }
+            tx.add_audit(&fire_entry(&due, &queued.run_id, fire.fire_at), now).await?;
             record.run_id = Some(queued.run_id);
         }
         fired.push(record);
@@ -192,6 +195,15 @@ async fn fire_one(
             due.schedule_id);
     }
     Ok(Some(fired))
+}
+
+/// Returns the audit entry of a fire that queued a run.
+fn fire_entry(schedule: &Schedule, run: &RunId, fire_at: Timestamp) -> NewAuditRecord {
+    let (call, name) = (uuid::Uuid::new_v4(), schedule.schedule_id.as_str());
+    let mut entry = NewAuditRecord::of(call, name, ActorRole::Schedule, "schedules.fire");
+    entry.set_subject(run.as_str()).set_project(Some(&schedule.project_id));
+    entry.add_detail("fire_at", fire_at.to_rfc3339());
+    entry
 }
 
 /// Raises an alert for fires that queued no run. It is resolved when the schedule queues a run.

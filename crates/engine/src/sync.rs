@@ -43,6 +43,7 @@ use std::time::Duration;
 use tidemill_core::heatmap::Goal;
 use tidemill_core::limits;
 use tidemill_feeds::{CircuitPolicy, Tuning};
+use tidemill_store::AuditEntry;
 use tokio::sync::Notify;
 
 /// Label of processes that execute pages.
@@ -151,6 +152,12 @@ impl Syncs {
             steps: Arc::default(),
             copies: copy::CopyStates::default(),
         }
+    }
+
+    /// Returns the use cases of one call, see [`Engine::for_call`].
+    #[must_use]
+    pub fn for_call(&self, entry: Arc<AuditEntry>) -> Self {
+        Self { engine: self.engine.for_call(entry), ..self.clone() }
     }
 
     pub fn engine(&self) -> &Engine {

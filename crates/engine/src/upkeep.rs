@@ -41,12 +41,15 @@ pub struct UpkeepReport {
     /// Counts of alert messages.
     pub told: crate::alerts::DeliveryCounts,
     pub pruned: PruneCounts,
+    /// Audit entries that were sealed.
+    pub sealed: usize,
 }
 
 /// Runs per sweep transaction. Each has a savepoint, and PostgreSQL caches up to 64 of them per backend.
 const SWEEP_BATCH: usize = 60;
 /// Rows per retention batch, so that transactions stay short.
 const BATCH: usize = 500;
+const SEAL_EVERY: Duration = Duration::from_secs(limits::SEAL_SECS);
 const PRUNE_EVERY: Duration = Duration::from_mins(10);
 /// Time between two batches of one prune, so that other writers get their turn.
 const PRUNE_PAUSE: Duration = Duration::from_millis(100);
@@ -70,6 +73,7 @@ impl Engine {
         if let Some(told) = part(&mut failure, Box::pin(self.send_alerts())).await {
             done.told = told;
         }
+        done.sealed = part(&mut failure, self.seal_audit()).await.unwrap_or(0);
         while let Some(pruned) = part(&mut failure, self.prune_batch(upkeep)).await {
             done.pruned.add(pruned);
             if is_last(&pruned) {
@@ -86,6 +90,18 @@ impl Engine {
             done.extend(swept);
             if !more {
                 return Ok(());
+            }
+        }
+    }
+
+    /// Seals all audit entries that are committed; returns how many.
+    pub async fn seal_audit(&self) -> Result<usize, Error> {
+        let mut total = 0;
+        loop {
+            let sealed = self.store().seal_audit(limits::SEAL_ENTRIES_MAX, self.clock().now()).await?;
+            total += sealed;
+            if sealed < limits::SEAL_ENTRIES_MAX {
+                return Ok(total);
             }
         }
     }
@@ -152,6 +168,15 @@ impl Engine {
             // No time limit for the pass: each target has its own, and there may be many targets.
             async move { engine.send_alerts().await.map(|_| Next::After(every)).map_err(Into::into) }
         }));
+        let engine = self.clone();
+        tasks.spawn(
+            self.monitor().run(LoopOptions::new("audit_seal").backoff_max(SEAL_EVERY), move || {
+                let engine = engine.clone();
+                async move {
+                    in_time(engine.seal_audit()).await.map(|_| Next::After(SEAL_EVERY)).map_err(Into::into)
+                }
+            }),
+        );
         let (engine, settings) = (self.clone(), upkeep.clone());
         tasks.spawn(self.monitor().run(LoopOptions::new("prune").backoff_max(PRUNE_EVERY), move || {
             let (engine, upkeep) = (engine.clone(), settings.clone());

@@ -1,4 +1,4 @@
--- Tokens, browser sessions and the audit log.
+-- Tokens and browser sessions.
 
 -- name: token_lock (postgres)
 -- Serializes the creation of the first token.
@@ -91,24 +91,3 @@ DELETE FROM {ops}.sessions
 
 -- name: session_remove
 DELETE FROM {ops}.sessions WHERE hash = $1
-
--- name: audit_add
-INSERT INTO {ops}.audit (at, who, token_id, role, action, subject, project_id, detail, source)
-VALUES (coalesce($1, {now}), $2, $3, $4, $5, $6, $7, $8, $9)
-
--- name: audit_may (postgres)
--- Whether this role may write the audit log.
--- Differs: SQLite has no roles.
-SELECT has_table_privilege('{ops}.audit', 'INSERT') AS value
-
--- name: audit_may (sqlite)
-SELECT 1 AS value
-
--- name: audit_list
--- The latest first.
-SELECT audit_id, at, who, token_id, role, action, subject, project_id, detail, source
-  FROM {ops}.audit
- WHERE ($1 IS NULL OR project_id = $1)
-   AND ($2 IS NULL OR audit_id < $2)
- ORDER BY audit_id DESC
- LIMIT $3

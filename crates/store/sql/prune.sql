@@ -81,10 +81,6 @@ DELETE FROM {ops}.sessions
 DELETE FROM {ops}.tokens
  WHERE token_id IN (SELECT t.token_id FROM {ops}.tokens t WHERE t.revoked_at < $1 OR t.expires_at < $1 LIMIT $2)
 
--- name: prune_audit
-DELETE FROM {ops}.audit
- WHERE audit_id IN (SELECT a.audit_id FROM {ops}.audit a WHERE a.at < $1 ORDER BY a.at LIMIT $2)
-
 -- name: prune_graph
 DELETE FROM {ops}.graphs WHERE run_id = $1
 

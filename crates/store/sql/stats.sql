@@ -81,3 +81,6 @@ SELECT 'feed_down', CAST(feed AS text), CASE WHEN circuit ->> 'state' = 'closed'
   FROM {ops}.feeds
 UNION ALL
 SELECT 'workers', '', count(*), NULL FROM {ops}.workers WHERE ended_at IS NULL
+UNION ALL
+SELECT 'audit_unsealed', '', count(*), min(at)
+  FROM (SELECT at FROM {ops}.audit WHERE seal_no IS NULL LIMIT 100000) unsealed

@@ -1,10 +1,10 @@
-//! Tokens, browser sessions and the audit log. Secrets are stored as hashes.
+//! Tokens and browser sessions. Secrets are stored as hashes.
 
-use crate::codec::{Columns, SqlJson, SqlTextList, SqlTime, SqlUuid};
-use crate::tx::{Conn, FromColumns, on};
+use crate::codec::{Columns, SqlTextList, SqlTime, SqlUuid};
+use crate::tx::{FromColumns, on};
 use crate::{Error, KeyClaim, RefusalCode, RequestKey, Store, Tx, catalog};
 use tidemill_core::Timestamp;
-use tidemill_core::access::{AuditRecord, NewAuditRecord, Token};
+use tidemill_core::access::Token;
 use tidemill_core::limits::SESSIONS_MAX;
 use uuid::Uuid;
 
@@ -65,23 +65,6 @@ impl FromColumns for FoundSession {
     }
 }
 
-impl FromColumns for AuditRecord {
-    fn read(row: &impl Columns) -> sqlx::Result<Self> {
-        Ok(Self {
-            audit_id: row.long("audit_id")?,
-            at: row.time("at")?,
-            who: row.text("who")?,
-            token_id: row.uuid_or_null("token_id")?,
-            role: row.parsed("role")?,
-            action: row.text("action")?,
-            subject: row.text_or_null("subject")?,
-            project_id: row.text_or_null("project_id")?,
-            detail: row.json("detail")?,
-            source: row.text_or_null("source")?,
-        })
-    }
-}
-
 /// A page of a list, newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ListPage<T> {
@@ -102,42 +85,6 @@ pub struct AccessPruneCounts {
 }
 
 impl Tx<'_> {
-    /// Adds a row to the audit log. Database roles that may only call the SQL functions write no audit rows: the events
-    /// of runs name them.
-    pub(crate) async fn add_audit(
-        &mut self,
-        audit: &NewAuditRecord,
-        now: Option<Timestamp>,
-    ) -> Result<(), Error> {
-        let may: Option<bool> = on!(self, catalog::AUDIT_MAY, [], fetch_optional, "write the audit log")?
-            .record("write the audit log")?;
-        if may != Some(true) {
-            return Ok(());
-        }
-        let now = match &self.conn {
-            Conn::Postgres(_) => now,
-            Conn::Sqlite(_) => Some(self.moment(now)),
-        };
-        on!(
-            self,
-            catalog::AUDIT_ADD,
-            [
-                now.map(SqlTime),
-                audit.who.as_str(),
-                audit.token_id.map(SqlUuid),
-                audit.role.as_str(),
-                audit.action.as_str(),
-                audit.subject.as_deref(),
-                audit.project_id.as_deref(),
-                SqlJson(audit.detail.clone()),
-                audit.source.as_deref(),
-            ],
-            execute,
-            "write the audit log"
-        )?;
-        Ok(())
-    }
-
     pub(crate) async fn token(&mut self, token: Uuid) -> Result<Option<Token>, Error> {
         let any = None::<&str>;
         on!(self, catalog::TOKEN_GET, [SqlUuid(token), any], fetch_optional, "read a token")?
@@ -212,6 +159,7 @@ impl Store {
                     on!(tx, catalog::TOKEN_ADMINS, [now, id], fetch_optional, "count admins")?
                         .record("count admins")?;
                 if admins.unwrap_or(0) > 0 {
+                    tx.skip_audit();
                     return Ok(false);
                 }
                 tx.add_token(&token, &hash).await?;
@@ -385,31 +333,8 @@ impl Store {
         .await
     }
 
-    /// Adds a row to the audit log in a transaction of its own.
-    pub async fn add_audit(&self, audit: NewAuditRecord, now: Option<Timestamp>) -> Result<(), Error> {
-        self.write(move |mut tx| Box::pin(async move { tx.add_audit(&audit, now).await })).await
-    }
-
-    /// Lists the audit log, latest first.
-    pub async fn audit(&self, slice: ListPage<i64>) -> Result<Vec<AuditRecord>, Error> {
-        let limit = i64::try_from(slice.limit).unwrap_or(i64::MAX);
-        self.read(move |mut tx| {
-            Box::pin(async move {
-                Ok(on!(
-                    tx,
-                    catalog::AUDIT_LIST,
-                    [slice.project.as_deref(), slice.before, limit],
-                    fetch_all,
-                    "read the audit log"
-                )?
-                .readable("audit_log", "audit_id"))
-            })
-        })
-        .await
-    }
-
-    /// Deletes a batch of each: sessions that expired by `now`; tokens that were revoked or expired, and audit rows,
-    /// before `before`.
+    /// Deletes a batch of each: sessions that expired by `now`; tokens that were revoked or expired, and whole seals of
+    /// the audit log, before `before`.
     pub async fn prune_access(
         &self,
         before: Timestamp,
@@ -422,12 +347,8 @@ impl Store {
                 let (now, before) = (SqlTime(now), SqlTime(before));
                 let sessions = on!(tx, catalog::PRUNE_SESSIONS, [now, limit], execute, "prune sessions")?;
                 let tokens = on!(tx, catalog::PRUNE_TOKENS, [before, limit], execute, "prune tokens")?;
-                let audit = on!(tx, catalog::PRUNE_AUDIT, [before, limit], execute, "prune the record")?;
-                Ok(AccessPruneCounts {
-                    sessions: sessions.count(),
-                    tokens: tokens.count(),
-                    audit: audit.count(),
-                })
+                let audit = tx.prune_audit(before.0, now.0, batch).await?;
+                Ok(AccessPruneCounts { sessions: sessions.count(), tokens: tokens.count(), audit })
             })
         })
         .await

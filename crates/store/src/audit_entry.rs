@@ -1,25 +1,23 @@
 //! Audit entries: each is committed in the transaction that makes the change, or not at all.
 //!
-//! A call opens an entry around its work. The first committed transaction that changed something writes the entry;
-//! later transactions of the same call write no other. A transaction can add details that only it knows, such as a new
-//! id. A transaction that changed nothing skips the entry.
+//! A call creates an entry and uses the store of that call, [`Store::for_call`]. The first committed transaction of that
+//! store that changed something writes the entry; later transactions of the same call write no other. A transaction can
+//! add details that only it knows, such as a new id. A transaction that changed nothing skips the entry. A store without
+//! an entry never writes one.
 
-use crate::{Error, Tx};
-use std::future::Future;
+use crate::{Error, Store, Tx};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidemill_core::Timestamp;
 use tidemill_core::access::NewAuditRecord;
 
-tokio::task_local! {
-    static OPEN: Arc<AuditEntry>;
-}
-
 /// The audit entry of one call, until it is written.
+#[derive(Debug)]
 pub struct AuditEntry {
     now: Option<Timestamp>,
     state: Mutex<State>,
 }
 
+#[derive(Debug)]
 struct State {
     audit: NewAuditRecord,
     progress: Progress,
@@ -43,9 +41,14 @@ impl AuditEntry {
         Arc::new(Self { now, state: Mutex::new(State { audit, progress: Progress::Open }) })
     }
 
-    /// Runs the work of the call. Transactions that the work moves to other tasks do not write the entry.
-    pub async fn scope<F: Future>(self: &Arc<Self>, work: F) -> F::Output {
-        OPEN.scope(self.clone(), work).await
+    /// Adds details. Must be called before the transaction that makes the change.
+    pub fn annotate(&self, change: impl FnOnce(&mut NewAuditRecord)) {
+        change(&mut self.state().audit);
+    }
+
+    /// Marks the call as one that changed nothing, so that it writes no entry.
+    pub fn skip(&self) {
+        self.state().progress = Progress::Unchanged;
     }
 
     /// Returns the entry if no transaction has written it, for changes made outside the database.
@@ -57,28 +60,36 @@ impl AuditEntry {
         }
     }
 
+    /// Returns the entry unless a change was committed with it, for a call that was refused.
+    pub fn uncommitted(&self) -> Option<NewAuditRecord> {
+        let state = self.state();
+        match state.progress {
+            Progress::Open | Progress::Taken | Progress::Unchanged => Some(state.audit.clone()),
+            Progress::Committed => None,
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // A panic cannot leave the state half changed, so a poisoned lock is usable.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether a transaction that begins now would write an entry.
-    pub(crate) fn is_open() -> bool {
-        OPEN.try_with(|entry| entry.state().is_free()).unwrap_or(false)
+    pub(crate) fn is_open(&self) -> bool {
+        self.state().is_free()
     }
 
     /// Takes the entry for a transaction that begins.
-    pub(crate) fn take() -> Option<TakenEntry> {
-        let entry = OPEN.try_with(Arc::clone).ok()?;
-        let mut state = entry.state();
+    pub(crate) fn take(self: &Arc<Self>) -> Option<TakenEntry> {
+        let mut state = self.state();
         if !state.is_free() {
             return None;
         }
         let before = std::mem::replace(&mut state.progress, Progress::Taken);
         let draft_state = DraftState { audit: state.audit.clone(), unchanged: false };
         drop(state);
-        let draft = EntryDraft { now: entry.now, state: Arc::new(Mutex::new(draft_state)) };
-        Some(TakenEntry { entry, draft, after: before })
+        let draft = EntryDraft { now: self.now, state: Arc::new(Mutex::new(draft_state)) };
+        Some(TakenEntry { entry: self.clone(), draft, after: before })
     }
 }
 
@@ -88,14 +99,12 @@ impl State {
     }
 }
 
-/// Adds details to the open audit entry, if there is one. Must be called before the transaction that makes the change.
-pub fn annotate_audit(change: impl FnOnce(&mut NewAuditRecord)) {
-    let _ = OPEN.try_with(|entry| change(&mut entry.state().audit));
-}
-
-/// Marks a call as one that changed nothing, so that it writes no audit entry.
-pub fn skip_audit() {
-    let _ = OPEN.try_with(|entry| entry.state().progress = Progress::Unchanged);
+impl Store {
+    /// Returns the store of one call: its first transaction that changes something also writes the entry.
+    #[must_use]
+    pub fn for_call(&self, entry: Arc<AuditEntry>) -> Self {
+        Self { audit: Some(entry), ..self.clone() }
+    }
 }
 
 /// The entry while a transaction has it. If the transaction is not committed, the next one can take it.

@@ -45,6 +45,10 @@ impl Store {
                     execute,
                     "store a hook"
                 )?;
+                if written.count() == 0 {
+                    // The caller reports a conflict: nothing was changed.
+                    tx.skip_audit();
+                }
                 Ok(written.count() > 0)
             })
         })

@@ -8,6 +8,7 @@ mod access;
 mod agents;
 mod alerts;
 mod artifacts;
+mod audit;
 mod audit_entry;
 mod backup;
 mod catalog;
@@ -67,7 +68,7 @@ mod workers;
 pub use access::{AccessPruneCounts, BrowserSession, Credential, ListPage};
 pub use agents::AgentRecord;
 pub use alerts::{AlertFilter, Backlog, DeadGroup, NewAlert, StuckSync};
-pub use audit_entry::{AuditEntry, annotate_audit, skip_audit};
+pub use audit_entry::AuditEntry;
 pub use controller::{
     Change, ControllerSnapshot, EndTask, JobWrite, LiveJob, LiveNeed, LiveTask, NamedJob, NewTask,
 };

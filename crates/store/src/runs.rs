@@ -162,7 +162,11 @@ impl Tx<'_> {
         worker: Option<&str>,
         now: Option<Timestamp>,
     ) -> Result<Vec<ChangeOutcome>, Error> {
-        verb!(self, now, finish(ends, worker))
+        let outcomes: Vec<ChangeOutcome> = verb!(self, now, finish(ends, worker))?;
+        if !outcomes.contains(&ChangeOutcome::Applied) {
+            self.skip_audit();
+        }
+        Ok(outcomes)
     }
 
     /// Cancels a queued run, or requests the worker of a held run to stop.

@@ -40,6 +40,7 @@ const SHARED: &[&str] = &[
     include_str!("../sql/access.sql"),
     include_str!("../sql/agent.sql"),
     include_str!("../sql/alert.sql"),
+    include_str!("../sql/audit.sql"),
     include_str!("../sql/event.sql"),
     include_str!("../sql/feed.sql"),
     include_str!("../sql/graph.sql"),

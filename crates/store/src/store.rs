@@ -63,6 +63,8 @@ pub struct Store {
     pub(crate) context: Arc<Context>,
     pub(crate) hint: Arc<crate::wake::Hint>,
     pub(crate) monitor: TaskMonitor,
+    /// Audit entry of the call that this store belongs to.
+    pub(crate) audit: Option<Arc<AuditEntry>>,
 }
 
 #[derive(Debug, Clone)]
@@ -82,7 +84,7 @@ impl Store {
             let hint = Arc::new(crate::wake::Hint::default());
             let (text, monitor) = (context.schema.render("SELECT {ops}.wake()"), TaskMonitor::default());
             crate::wake::spawn_relay(&monitor, &hint, &postgres, text.into());
-            return Ok(Self { backend: Backend::Postgres(postgres), context, hint, monitor });
+            return Ok(Self { backend: Backend::Postgres(postgres), context, hint, monitor, audit: None });
         }
         let Some(path) = options.sqlite_path() else {
             let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
@@ -95,7 +97,8 @@ impl Store {
         let monitor = TaskMonitor::default();
         let sqlite = Sqlite::open(path, options.clock, &monitor).await?;
         let context = Arc::new(Context::new(Schema::sqlite(), options.clock, Pooler::Session));
-        Ok(Self { backend: Backend::Sqlite(Arc::new(sqlite)), context, hint: Arc::default(), monitor })
+        let backend = Backend::Sqlite(Arc::new(sqlite));
+        Ok(Self { backend, context, hint: Arc::default(), monitor, audit: None })
     }
 
     /// Returns the monitor of the background loops that work on this store.
@@ -124,14 +127,16 @@ impl Store {
         }
     }
 
-    /// Runs a single statement. On PostgreSQL it commits by itself, in one round trip.
+    /// Runs a single statement. On PostgreSQL it commits by itself, in one round trip, unless this store belongs to a call
+    /// whose audit entry is not written yet: then both are one transaction.
     pub async fn step<T, F>(&self, verb: F) -> Result<T, Error>
     where
         T: Send + 'static,
         F: for<'c> FnOnce(Tx<'c>) -> BoxFuture<'c, Result<T, Error>> + Send + 'static,
     {
+        let is_audited = self.audit.as_ref().is_some_and(|entry| entry.is_open());
         match &self.backend {
-            Backend::Postgres(postgres) if postgres.pooler == Pooler::Session && !AuditEntry::is_open() => {
+            Backend::Postgres(postgres) if postgres.pooler == Pooler::Session && !is_audited => {
                 let conn =
                     postgres.acquire().await.map_err(|source| Error::database("get a connection", source))?;
                 self.run_statement(conn, verb).await
@@ -177,14 +182,14 @@ impl Store {
         .await
     }
 
-    /// Runs several statements in one transaction. If an audit entry is open, it is committed in the same transaction:
-    /// see [`AuditEntry`].
+    /// Runs several statements in one transaction. The audit entry of the call, if it has one, is committed in the same
+    /// transaction: see [`AuditEntry`].
     pub async fn write<T, F>(&self, step: F) -> Result<T, Error>
     where
         T: Send + 'static,
         F: for<'c> FnOnce(Tx<'c>) -> BoxFuture<'c, Result<T, Error>> + Send + 'static,
     {
-        let mut taken = AuditEntry::take();
+        let mut taken = self.audit.as_ref().and_then(AuditEntry::take);
         let draft = taken.as_ref().map(TakenEntry::draft);
         let result = match &self.backend {
             Backend::Postgres(postgres) => {

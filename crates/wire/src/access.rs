@@ -68,6 +68,29 @@ pub struct ListAudit {
     pub limit: Option<u16>,
 }
 
+/// Filter of the seals of the audit log, oldest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ListSeals {
+    /// Cursor: `next` of the previous page.
+    pub after: Option<i64>,
+    /// Omits seals that were made before this time.
+    pub since: Option<Timestamp>,
+}
+
+/// Filter of the audit entries that are not sealed yet, oldest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ListUnsealed {
+    /// Cursor: `next` of the previous page.
+    pub after: Option<i64>,
+    /// Maximum number of entries.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1000)))]
+    pub limit: Option<u16>,
+}
+
 /// A request to sign in with a token.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

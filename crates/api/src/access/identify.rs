@@ -27,7 +27,7 @@ pub struct Peer {
     pub tls: bool,
 }
 
-fn source(extensions: &Extensions) -> Option<IpAddr> {
+pub(crate) fn source(extensions: &Extensions) -> Option<IpAddr> {
     let peer = extensions.get::<Peer>().map(|peer| peer.address);
     let address = peer.or_else(|| extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0));
     address.map(|address| address.ip().to_canonical())
@@ -167,9 +167,10 @@ pub async fn sign_in(app: &App, parts: &Parts, token: &str) -> Result<SignInResu
     check_console_role(caller.role)?;
     let before = AuthContext { token_id: Some(known.token.token_id), source, ..AuthContext::default() };
     // The sign-in route has no guard, so the audit entry is written here.
-    let entry = audit_trail::audit_entry(&caller, &before, "POST", SIGN_IN_PATH, StatusCode::CREATED);
+    let entry = audit_trail::audit_entry(&caller, &before, "POST", SIGN_IN_PATH);
     let record = AuditEntry::new(entry, app.engine().clock().now());
-    let (secret, expires_at) = record.scope(app.keyring().open_session(&known.token)).await?;
+    let engine = app.engine().for_call(record);
+    let (secret, expires_at) = app.keyring().open_session(&engine, &known.token).await?;
     let cookie = cookie(secret.reveal(), i64::from(SESSION_SECS), is_secure(parts))?;
     let hash = Some(secret.hash());
     let session = Some(BrowserSession { csrf: secret.csrf(), secret, expires_at });

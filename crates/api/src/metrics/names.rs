@@ -45,6 +45,8 @@ pub(super) const ALL: &[Metric] = &[
     gauge("tidemill_watermark_age_seconds", "Age of the feed's watermark."),
     gauge("tidemill_feed_down", "1 while the feed's circuit breaker is not closed."),
     gauge("tidemill_workers", "Live worker processes."),
+    gauge("tidemill_audit_unsealed", "Audit entries that are not sealed yet."),
+    gauge("tidemill_audit_oldest_unsealed_seconds", "Age of the oldest audit entry that is not sealed yet."),
     counter("tidemill_transitions_total", "State transitions of runs by this process, by new state."),
     counter("tidemill_claims_total", "Claims executed by this process, by outcome: given or empty."),
     counter("tidemill_sweeper_decisions_total", "Runs ended by this process's sweeper, by cause."),
@@ -87,6 +89,7 @@ pub(super) fn find(name: &str) -> Option<&'static Metric> {
 pub(super) fn oldest(name: &str) -> Option<&'static str> {
     match name {
         "tidemill_runs_queued" => Some("tidemill_runs_oldest_seconds"),
+        "tidemill_audit_unsealed" => Some("tidemill_audit_oldest_unsealed_seconds"),
         "tidemill_queue_ready" => Some("tidemill_queue_oldest_seconds"),
         _ => None,
     }

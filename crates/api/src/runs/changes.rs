@@ -1,6 +1,6 @@
 //! Endpoints that change runs.
 
-use crate::access::{Caller, invisible_project};
+use crate::access::{AuthContext, Caller, audit_entry, invisible_project};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::extract::{Body, Id, IdempotencyKey, ValidBody};
@@ -8,15 +8,19 @@ use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
 use tidemill_core::RunId;
+use tidemill_core::access::Role;
 use tidemill_core::limits::BATCH_MAX;
-use tidemill_core::run::{ChangeOutcome, FailRun, QueueOutcome, RetryOutcome};
+use tidemill_core::run::{ChangeOutcome, FailRun, FinalStatus, QueueOutcome, RetryOutcome};
 use tidemill_core::worker::RunLease;
-use tidemill_store::{FinishRun, Holder, annotate_audit};
+use tidemill_store::{AuditEntry, FinishRun, Holder};
 use tidemill_wire::FieldError;
 use tidemill_wire::runs::{
     self, Append, AppendResponse, ArtifactResponse, Cancel, CancelResponse, FailResponse, Finish, FinishMany,
     Hold, NewArtifact, NewRun, Outcome, Outcomes,
 };
+
+pub(super) const FINISH_PATH: &str = "/v1/runs/{run}/finish";
+pub(super) const FINISHES_PATH: &str = "/v1/finishes";
 
 pub(super) async fn queue(
     State(app): State<App>,
@@ -27,7 +31,7 @@ pub(super) async fn queue(
     if !caller.can_see(&run.project) {
         return Err(invisible_project(&run.project));
     }
-    annotate_audit(|line| {
+    app.annotate_audit(|line| {
         line.set_project(Some(&run.project));
     });
     let queued = match run.run_id.take() {
@@ -152,13 +156,52 @@ pub(super) async fn heartbeat(
     if answer.held { Ok(Json(answer)) } else { Err(stale_error(&app, &run).await) }
 }
 
+impl App {
+    /// Adds the ended runs to the audit entry of this request, if it has one: their ids, their project and the new state.
+    async fn annotate_finish(&self, runs: &[RunId], status: FinalStatus) {
+        let Some(first) = runs.first().filter(|_| self.is_audited()) else { return };
+        let project = self.engine().run(first).await.ok().map(|run| run.project_id);
+        let ids: Vec<&str> = runs.iter().map(RunId::as_str).collect();
+        self.annotate_audit(|line| {
+            line.set_subject(&ids.join(","))
+                .set_project(project.as_deref())
+                .add_detail("run_status", status.as_str());
+        });
+    }
+}
+
+/// Returns the app for ending runs. Ending a run without its lease, or cancelling it as a person, is not a report of a
+/// worker but an operator's act: it is audited.
+fn app_for_finish(
+    app: &App,
+    caller: &Caller,
+    auth: &AuthContext,
+    path: &'static str,
+    ends: &[(Option<i32>, FinalStatus)],
+    worker: Option<&str>,
+) -> App {
+    let is_person = matches!(caller.role, Role::Viewer | Role::Operator | Role::Admin);
+    let is_report = |(epoch, status): &(Option<i32>, FinalStatus)| {
+        worker.is_some() && epoch.is_some() && !(is_person && *status == FinalStatus::Cancelled)
+    };
+    if ends.iter().all(is_report) {
+        return app.clone();
+    }
+    let entry = audit_entry(caller, auth, "POST", path);
+    app.for_call(AuditEntry::new(entry, app.engine().clock().now()))
+}
+
 pub(super) async fn finish(
     State(app): State<App>,
     caller: Caller,
+    auth: AuthContext,
     Id(run): Id<RunId>,
     Body(finish): Body<Finish>,
 ) -> Result<Json<Outcome>, ApiError> {
     caller.check_run_access(&app, &run).await?;
+    let ends = [(finish.epoch, finish.status)];
+    let app = app_for_finish(&app, &caller, &auth, FINISH_PATH, &ends, finish.worker.as_deref());
+    app.annotate_finish(std::slice::from_ref(&run), finish.status).await;
     let end = FinishRun {
         run_id: run.clone(),
         status: finish.status,
@@ -173,11 +216,18 @@ pub(super) async fn finish(
 pub(super) async fn finish_many(
     State(app): State<App>,
     caller: Caller,
+    auth: AuthContext,
     Body(finish): Body<FinishMany>,
 ) -> Result<Json<Outcomes>, ApiError> {
     check_batch_size("ends", finish.ends.len())?;
     for end in &finish.ends {
         caller.check_run_access(&app, &end.run_id).await?;
+    }
+    let ends: Vec<_> = finish.ends.iter().map(|end| (end.epoch, end.status)).collect();
+    let app = app_for_finish(&app, &caller, &auth, FINISHES_PATH, &ends, finish.worker.as_deref());
+    let runs: Vec<RunId> = finish.ends.iter().map(|end| end.run_id.clone()).collect();
+    if let Some((_, status)) = ends.first() {
+        app.annotate_finish(&runs, *status).await;
     }
     let ends = finish.ends.into_iter().map(|end| FinishRun {
         run_id: end.run_id,

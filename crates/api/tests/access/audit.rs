@@ -13,7 +13,7 @@ pub(crate) async fn every_change_and_no_read_is_audited(fixture: &AccessFixture)
     let queue = post("/v1/runs", &json!({"project": "shop", "env": "staging"})).from([192, 0, 2, 9], false);
     let queued = queue.token(&operator).at(&fixture.interface).await.json();
     let run = queued["run_id"].as_str().expect("a run").to_owned();
-    // Failed calls, reads and reports of workers are not audited.
+    // Reads and reports of workers are not audited. A refused change is, as refused.
     let unknown = json!({"project": "nope", "env": "staging"});
     assert_eq!(fixture.post("/v1/runs", &operator, &unknown).await.status, StatusCode::NOT_FOUND);
     assert_eq!(fixture.get("/v1/runs", &operator).await.status, StatusCode::OK);
@@ -32,18 +32,25 @@ pub(crate) async fn every_change_and_no_read_is_audited(fixture: &AccessFixture)
 
     let record = fixture.get("/v1/audit", &fixture.admin).await.json();
     let items = record["items"].as_array().expect("items");
-    let response = |item: &Value| ["who", "action", "subject", "project_id"].map(|field| item[field].clone());
+    let response =
+        |item: &Value| ["who", "action", "subject", "project_id", "outcome"].map(|field| item[field].clone());
     let (first, operator) = ("first admin", "operator of all");
+    let (applied, none) = (json!("applied"), Value::Null);
+    let created = items[5]["subject"].clone();
     let expected = [
-        [json!(first), json!("tokens.delete"), json!(token), Value::Null],
-        [json!(first), json!("tokens.create"), json!(token), Value::Null],
-        [json!(operator), json!("runs.cancel"), json!(run), json!("shop")],
-        [json!(operator), json!("runs.create"), json!(run), json!("shop")],
+        [json!(first), json!("tokens.delete"), json!(token), none.clone(), applied.clone()],
+        [json!(first), json!("tokens.create"), json!(token), none.clone(), applied.clone()],
+        [json!(operator), json!("runs.cancel"), json!(run), json!("shop"), applied.clone()],
+        [json!(operator), json!("runs.create"), none.clone(), json!("nope"), json!("refused")],
+        [json!(operator), json!("runs.create"), json!(run), json!("shop"), applied.clone()],
+        [json!("tidemill"), json!("tokens.create"), created.clone(), none, applied],
     ];
     assert_eq!(items.iter().map(response).collect::<Vec<_>>(), expected, "{record:#}");
-    let queued = &items[3];
+    assert!(created.is_string(), "the first admin token is named: {record:#}");
+    assert_eq!(items[3]["detail"], json!({"method": "POST", "path": "/v1/runs", "status": 404}));
+    let queued = &items[4];
     assert_eq!((&queued["source"], &queued["role"]), (&json!("192.0.2.9"), &json!("operator")));
-    assert_eq!(queued["detail"], json!({"method": "POST", "path": "/v1/runs", "status": 201}));
+    assert_eq!(queued["detail"], json!({"method": "POST", "path": "/v1/runs"}));
     assert_eq!(items[2]["at"], json!(at(1)));
     // A project admin sees the entries of the project.
     let shop = fixture.secret(Role::Admin, Some("shop")).await;
@@ -110,7 +117,7 @@ pub(crate) async fn audit_log_is_paged_and_immutable(fixture: &AccessFixture) {
             None => break,
         }
     }
-    assert_eq!(seen.len(), 5);
+    assert_eq!(seen.len(), 6, "the first admin token, and five runs");
     assert!(seen.is_sorted_by(|one, other| one > other), "{seen:?}");
     let changed = fixture.base.plain.execute("UPDATE {ops}.audit SET who = 'nobody'").await;
     let refused = changed.expect_err("recorded events do not change");

@@ -422,6 +422,9 @@ fn access() -> Vec<Row> {
         get("/v1/session", ANYONE).of(Whose::Nobodys),
         delete("/v1/session", ANYONE).of(Whose::Nobodys),
         get("/v1/audit", ADMIN).query(of_project),
+        get("/v1/audit/head", ADMIN).of(Whose::Alls),
+        get("/v1/audit/seals", ADMIN).of(Whose::Alls),
+        get("/v1/audit/unsealed", ADMIN).of(Whose::Alls),
     ]
 }
 

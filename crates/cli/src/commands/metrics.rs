@@ -56,6 +56,7 @@ fn metrics_args(command: &Command) -> Option<&MetricsArgs> {
         | Command::Schedule { .. }
         | Command::Hook { .. }
         | Command::Alert { .. }
+        | Command::Audit { .. }
         | Command::Graph { .. }
         | Command::Job { .. }
         | Command::Pool { .. }

@@ -1,6 +1,7 @@
 //! Commands of runs, projects, schedules and administration, on both databases.
 
 mod administration;
+mod audit;
 mod connections;
 mod readme;
 mod run_lifecycle;

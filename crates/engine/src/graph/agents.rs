@@ -145,10 +145,15 @@ impl Graphs {
     /// Sets or clears the drain flag of an agent. A draining agent gets no new tasks.
     pub async fn drain(&self, agent: Uuid, draining: bool) -> Result<Agent, Error> {
         let store = self.engine.store();
-        let known =
-            store.write(move |mut tx| Box::pin(async move { tx.drain_agent(agent, draining).await })).await?;
+        let drained = store.write(move |mut tx| {
+            Box::pin(async move {
+                // An error rolls back, so that a refused request leaves no audit entry of a change.
+                if tx.drain_agent(agent, draining).await? { Ok(()) } else { Err(unknown(agent)) }
+            })
+        });
+        drained.await?;
         self.notifiers().wake_controller();
-        if known { self.agent(agent).await } else { Err(unknown(agent)) }
+        self.agent(agent).await
     }
 
     /// Declares on behalf of an operator that nothing of an agent runs any more. Its tasks end, and its jobs go to

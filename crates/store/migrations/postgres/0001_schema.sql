@@ -735,18 +735,41 @@ CREATE INDEX sessions_by_end ON {ops}.sessions (expires_at);
 CREATE TABLE {ops}.audit (
     audit_id   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at         timestamptz NOT NULL,
+    -- One entry per call, also if its transaction is retried after a lost response.
+    call_id    uuid NOT NULL UNIQUE,
     who        text NOT NULL,
     token_id   uuid,
     role       text COLLATE "C" NOT NULL,
     action     text COLLATE "C" NOT NULL,
     subject    text COLLATE "C",
     project_id text COLLATE "C",
+    outcome    text COLLATE "C" NOT NULL DEFAULT 'applied',
     detail     jsonb NOT NULL DEFAULT '{}',
     source     text,
-    CONSTRAINT audit_role_is_known CHECK (role IN ('viewer', 'operator', 'worker', 'agent', 'admin'))
+    -- NULL until the entry is sealed.
+    seal_no    bigint,
+    CONSTRAINT audit_role_is_known
+        CHECK (role IN ('viewer', 'operator', 'worker', 'agent', 'admin', 'hook', 'schedule')),
+    CONSTRAINT audit_outcome_is_known CHECK (outcome IN ('applied', 'refused'))
 );
 CREATE INDEX audit_of_project ON {ops}.audit (project_id, audit_id);
-CREATE INDEX audit_by_time ON {ops}.audit (at);
+CREATE INDEX audit_unsealed ON {ops}.audit (audit_id) WHERE seal_no IS NULL;
+CREATE INDEX audit_of_seal ON {ops}.audit (seal_no, audit_id) WHERE seal_no IS NOT NULL;
+
+-- The hash chain of the audit log. Each seal covers the seal before it and a batch of entries.
+CREATE TABLE {ops}.audit_seals (
+    seal_no   bigint PRIMARY KEY,
+    sealed_at timestamptz NOT NULL,
+    previous  text COLLATE "C" NOT NULL,
+    -- Ids and hashes of the entries.
+    entries   jsonb NOT NULL,
+    hash      text COLLATE "C" NOT NULL,
+    -- Time of the newest entry, for retention.
+    newest_at timestamptz NOT NULL,
+    -- Set when retention removes the entries. The last such seal is the anchor of the chain.
+    pruned_at timestamptz,
+    CONSTRAINT seal_hashes_are_hashes CHECK (previous ~ '^[0-9a-f]{64}$' AND hash ~ '^[0-9a-f]{64}$')
+);
 
 ------------------------------------------------------------------------------
 -- Graphs: jobs and tasks, agents, pools. Only the holder of the controller lease changes the code of a job; others

@@ -731,18 +731,42 @@ CREATE INDEX sessions_by_end ON sessions (expires_at);
 CREATE TABLE audit (
     audit_id   INTEGER PRIMARY KEY AUTOINCREMENT,
     at         INTEGER NOT NULL,
+    -- One entry per call, also if its transaction is retried after a lost response.
+    call_id    TEXT NOT NULL UNIQUE,
     who        TEXT NOT NULL,
     token_id   TEXT,
     role       TEXT NOT NULL,
     action     TEXT NOT NULL,
     subject    TEXT,
     project_id TEXT,
+    outcome    TEXT NOT NULL DEFAULT 'applied',
     detail     TEXT NOT NULL DEFAULT '{}' CHECK (json_valid(detail)),
     source     TEXT,
-    CONSTRAINT audit_role_is_known CHECK (role IN ('viewer', 'operator', 'worker', 'agent', 'admin'))
+    -- NULL until the entry is sealed.
+    seal_no    INTEGER,
+    CONSTRAINT audit_role_is_known
+        CHECK (role IN ('viewer', 'operator', 'worker', 'agent', 'admin', 'hook', 'schedule')),
+    CONSTRAINT audit_outcome_is_known CHECK (outcome IN ('applied', 'refused'))
 ) STRICT;
 CREATE INDEX audit_of_project ON audit (project_id, audit_id);
-CREATE INDEX audit_by_time ON audit (at);
+CREATE INDEX audit_unsealed ON audit (audit_id) WHERE seal_no IS NULL;
+CREATE INDEX audit_of_seal ON audit (seal_no, audit_id) WHERE seal_no IS NOT NULL;
+
+-- The hash chain of the audit log. Each seal covers the seal before it and a batch of entries.
+CREATE TABLE audit_seals (
+    seal_no   INTEGER NOT NULL PRIMARY KEY,
+    sealed_at INTEGER NOT NULL,
+    previous  TEXT NOT NULL,
+    -- Ids and hashes of the entries.
+    entries   TEXT NOT NULL CHECK (json_valid(entries)),
+    hash      TEXT NOT NULL,
+    -- Time of the newest entry, for retention.
+    newest_at INTEGER NOT NULL,
+    -- Set when retention removes the entries. The last such seal is the anchor of the chain.
+    pruned_at INTEGER,
+    CONSTRAINT seal_hashes_are_hashes CHECK (length(previous) = 64 AND previous NOT GLOB '*[^0-9a-f]*'
+        AND length(hash) = 64 AND hash NOT GLOB '*[^0-9a-f]*')
+) STRICT;
 
 ------------------------------------------------------------------------------
 -- Graphs: jobs and tasks, agents, pools. Only the holder of the controller lease changes the code of a job; others

@@ -3,6 +3,7 @@
 use crate::BOTH;
 use std::collections::BTreeSet;
 use tidemill_core::access::Role;
+use tidemill_core::audit::{ActorRole, AuditOutcome};
 use tidemill_core::event::{EventKind, Level};
 use tidemill_core::graph::record::TaskEnd;
 use tidemill_core::project::{Flag, FlagName, FlagSource};
@@ -94,7 +95,8 @@ fn label_columns(kind: Kind) -> Vec<LabelColumn> {
     let uuid = if kind == Kind::Sqlite { uuid.to_owned() } else { "gen_random_uuid()".to_owned() };
     let hash = if kind == Kind::Sqlite { "lower(hex(randomblob(32)))" } else { "encode(sha256('#'), 'hex')" };
     let token = format!("token_id, name, hash, created_at, created_by = {uuid}, '', {hash}, {moment}, ''");
-    let audit = format!("at, who, action = {moment}, '', ''");
+    let audit = format!("call_id, at, who, action = {uuid}, {moment}, '', ''");
+    let outcome = format!("call_id, at, who, action, role = {uuid}, {moment}, '', '', 'admin'");
     let source = format!("flag, scope, since = 'paused', 's-#', {moment}");
     let (yes, no) = if kind == Kind::Sqlite { ("1", "0") } else { ("true", "false") };
     let order = |names: &str, values: &str| {
@@ -117,7 +119,8 @@ fn label_columns(kind: Kind) -> Vec<LabelColumn> {
         ("schedules", missed, "missed", labels(MissedPolicy::ALL, MissedPolicy::as_str)),
         ("schedules", overlap, "overlap", labels(OverlapPolicy::ALL, OverlapPolicy::as_str)),
         ("tokens", token, "role", labels(Role::ALL, Role::as_str)),
-        ("audit", audit, "role", labels(Role::ALL, Role::as_str)),
+        ("audit", audit, "role", labels(ActorRole::ALL, ActorRole::as_str)),
+        ("audit", outcome, "outcome", labels(AuditOutcome::ALL, AuditOutcome::as_str)),
     ]
 }
 

@@ -74,7 +74,7 @@ $$;
 CREATE OR REPLACE TRIGGER worker_run_change BEFORE UPDATE ON {sync}.worker_runs
     FOR EACH ROW WHEN (OLD.status <> NEW.status) EXECUTE FUNCTION {ops}.check_worker_run_change();
 
--- Audit entries never change. Pruning removes old ones.
+-- Audit entries never change; sealing sets their seal number once. Retention empties whole seals, oldest first.
 
 CREATE OR REPLACE FUNCTION {ops}.refuse_audit_change()
 RETURNS trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -84,7 +84,54 @@ END
 $$;
 
 CREATE OR REPLACE TRIGGER audit_change BEFORE UPDATE ON {ops}.audit
-    FOR EACH ROW EXECUTE FUNCTION {ops}.refuse_audit_change();
+    FOR EACH ROW WHEN (OLD.seal_no IS NOT NULL OR NEW.seal_no IS NULL
+        OR (OLD.audit_id, OLD.at, OLD.call_id, OLD.who, OLD.token_id, OLD.role, OLD.action, OLD.subject,
+            OLD.project_id, OLD.outcome, OLD.detail, OLD.source)
+           IS DISTINCT FROM (NEW.audit_id, NEW.at, NEW.call_id, NEW.who, NEW.token_id, NEW.role, NEW.action,
+            NEW.subject, NEW.project_id, NEW.outcome, NEW.detail, NEW.source))
+    EXECUTE FUNCTION {ops}.refuse_audit_change();
+
+CREATE OR REPLACE FUNCTION {ops}.refuse_audit_delete()
+RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF TG_OP = 'DELETE' AND EXISTS (SELECT FROM {ops}.audit_seals s
+                                     WHERE s.seal_no = OLD.seal_no AND s.pruned_at IS NOT NULL) THEN
+        RETURN OLD;
+    END IF;
+    RAISE EXCEPTION 'recorded entries cannot be removed' USING ERRCODE = 'TM008',
+        HINT = 'Retention removes the entries of a seal, the oldest seal first.';
+END
+$$;
+
+CREATE OR REPLACE TRIGGER audit_delete BEFORE DELETE ON {ops}.audit
+    FOR EACH ROW EXECUTE FUNCTION {ops}.refuse_audit_delete();
+
+CREATE OR REPLACE TRIGGER audit_truncate BEFORE TRUNCATE ON {ops}.audit
+    FOR EACH STATEMENT EXECUTE FUNCTION {ops}.refuse_audit_delete();
+
+CREATE OR REPLACE FUNCTION {ops}.check_seal_change()
+RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' AND OLD.pruned_at IS NULL AND NEW.pruned_at IS NOT NULL AND NEW.entries = '[]'
+       AND (OLD.seal_no, OLD.sealed_at, OLD.previous, OLD.hash, OLD.newest_at)
+           IS NOT DISTINCT FROM (NEW.seal_no, NEW.sealed_at, NEW.previous, NEW.hash, NEW.newest_at)
+       AND NOT EXISTS (SELECT FROM {ops}.audit_seals s WHERE s.seal_no < OLD.seal_no AND s.pruned_at IS NULL) THEN
+        RETURN NEW;
+    END IF;
+    IF TG_OP = 'DELETE' AND OLD.pruned_at IS NOT NULL
+       AND EXISTS (SELECT FROM {ops}.audit_seals s WHERE s.seal_no > OLD.seal_no AND s.pruned_at IS NOT NULL) THEN
+        RETURN OLD;
+    END IF;
+    RAISE EXCEPTION 'seals of the audit log cannot change' USING ERRCODE = 'TM008',
+        HINT = 'Retention empties the oldest seal and keeps the last emptied one as the anchor.';
+END
+$$;
+
+CREATE OR REPLACE TRIGGER seal_change BEFORE UPDATE OR DELETE ON {ops}.audit_seals
+    FOR EACH ROW EXECUTE FUNCTION {ops}.check_seal_change();
+
+CREATE OR REPLACE TRIGGER seal_truncate BEFORE TRUNCATE ON {ops}.audit_seals
+    FOR EACH STATEMENT EXECUTE FUNCTION {ops}.check_seal_change();
 
 -- Transitions of jobs, and the events that record them.
 

@@ -88,11 +88,41 @@ BEGIN
     SELECT RAISE(ABORT, 'TM008: the worker run cannot change from its current status to the new one');
 END;
 
--- Audit entries never change.
+-- Audit entries never change; sealing sets their seal number once. Retention empties whole seals, oldest first.
 DROP TRIGGER IF EXISTS audit_change;
 CREATE TRIGGER audit_change BEFORE UPDATE ON audit
+WHEN OLD.seal_no IS NOT NULL OR NEW.seal_no IS NULL
+     OR OLD.audit_id IS NOT NEW.audit_id OR OLD.at IS NOT NEW.at OR OLD.call_id IS NOT NEW.call_id
+     OR OLD.who IS NOT NEW.who OR OLD.token_id IS NOT NEW.token_id OR OLD.role IS NOT NEW.role
+     OR OLD.action IS NOT NEW.action OR OLD.subject IS NOT NEW.subject OR OLD.project_id IS NOT NEW.project_id
+     OR OLD.outcome IS NOT NEW.outcome OR OLD.detail IS NOT NEW.detail OR OLD.source IS NOT NEW.source
 BEGIN
     SELECT RAISE(ABORT, 'TM008: recorded entries cannot change');
+END;
+
+DROP TRIGGER IF EXISTS audit_delete;
+CREATE TRIGGER audit_delete BEFORE DELETE ON audit
+WHEN NOT EXISTS (SELECT 1 FROM audit_seals s WHERE s.seal_no = OLD.seal_no AND s.pruned_at IS NOT NULL)
+BEGIN
+    SELECT RAISE(ABORT, 'TM008: recorded entries cannot be removed');
+END;
+
+DROP TRIGGER IF EXISTS seal_change;
+CREATE TRIGGER seal_change BEFORE UPDATE ON audit_seals
+WHEN OLD.pruned_at IS NOT NULL OR NEW.pruned_at IS NULL OR NEW.entries <> '[]'
+     OR OLD.seal_no IS NOT NEW.seal_no OR OLD.sealed_at IS NOT NEW.sealed_at OR OLD.previous IS NOT NEW.previous
+     OR OLD.hash IS NOT NEW.hash OR OLD.newest_at IS NOT NEW.newest_at
+     OR EXISTS (SELECT 1 FROM audit_seals s WHERE s.seal_no < OLD.seal_no AND s.pruned_at IS NULL)
+BEGIN
+    SELECT RAISE(ABORT, 'TM008: seals of the audit log cannot change');
+END;
+
+DROP TRIGGER IF EXISTS seal_delete;
+CREATE TRIGGER seal_delete BEFORE DELETE ON audit_seals
+WHEN OLD.pruned_at IS NULL
+     OR NOT EXISTS (SELECT 1 FROM audit_seals s WHERE s.seal_no > OLD.seal_no AND s.pruned_at IS NOT NULL)
+BEGIN
+    SELECT RAISE(ABORT, 'TM008: seals of the audit log cannot change');
 END;
 
 -- Transitions of jobs, and the events that record them.
