@@ -25,6 +25,7 @@ mod hooks;
 mod job_facts;
 mod jobs;
 mod live;
+mod markers;
 mod migrate;
 mod monitor;
 mod needs;
@@ -79,6 +80,7 @@ pub use graphs::{JobEnding, NewGraph};
 pub use health::{Health, PinningSession};
 pub use jobs::{JobPage, LatestJob, NewJob, OldJob};
 pub use live::{LiveEvent, LivePage};
+pub use markers::{MarkedObjects, Marker, Markers};
 pub use migrate::{Migrated, Migration, Presence};
 pub use monitor::{
     LoopError, LoopFailure, LoopHandle, LoopOptions, LoopState, Next, Panic, TaskMonitor, catch_panic,
