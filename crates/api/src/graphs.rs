@@ -160,7 +160,9 @@ async fn jobs(
     let mut closing = app.closing();
     let mut watch: Option<ChangeWatch> = None;
     loop {
-        watch.as_mut().map(ChangeWatch::mark_unchanged);
+        if let Some(watch) = &mut watch {
+            watch.mark_unchanged();
+        }
         let (changed_after, after_position) = (params.changed_after, params.after);
         let page = JobPage { changed_after, after_position, state: params.state, limit };
         let items = app.graphs().jobs(&run, page).await?;

@@ -123,7 +123,9 @@ async fn logs(
     let mut closing = app.closing();
     let mut watch: Option<ChangeWatch> = None;
     loop {
-        watch.as_mut().map(ChangeWatch::mark_unchanged);
+        if let Some(watch) = &mut watch {
+            watch.mark_unchanged();
+        }
         // The job's state is read before its log: otherwise a reader could see the end and miss the last output.
         let found = caller.job(&app, &job).await?;
         let logs = read_logs(&app, &found, &params, limit).await?;

@@ -9,8 +9,8 @@ use axum::extract::ConnectInfo;
 use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderValue, StatusCode, header};
 use std::net::{IpAddr, SocketAddr};
-use tidemill_core::access::{Role, Secret};
 use tidemill_core::access::Token;
+use tidemill_core::access::{Role, Secret};
 use tidemill_core::limits::SESSION_SECS;
 use tidemill_engine::access::AuthOutcome;
 use tidemill_store::{AuditEntry, Credential};
@@ -115,12 +115,11 @@ async fn look_up(app: &App, secret: Secret, source: Option<IpAddr>) -> Result<Au
 /// Counts a request for its caller, within the limits of its class and its token.
 fn admit(parts: &Parts, role: Role, token: Option<Uuid>) -> Result<(), ApiError> {
     let Some(admission) = parts.extensions.get::<Admission>() else { return Ok(()) };
-    let holder = token.map_or(Holder::Local, Holder::Token);
-    let class = match role {
-        Role::Worker | Role::Agent => Class::Machine,
-        // Without tokens, agents and workers have the role of an admin, too.
-        Role::Viewer | Role::Operator | Role::Admin if token.is_none() => Class::Machine,
-        Role::Viewer | Role::Operator | Role::Admin => Class::Person,
+    let (class, holder) = match (token, role) {
+        // Without tokens, agents and workers cannot be told from people.
+        (None, _) => (Class::Machine, Holder::Local),
+        (Some(token), Role::Worker | Role::Agent) => (Class::Machine, Holder::Token(token)),
+        (Some(token), Role::Viewer | Role::Operator | Role::Admin) => (Class::Person, Holder::Token(token)),
     };
     admission.authenticate(class, holder)
 }

@@ -29,7 +29,8 @@ impl Budgets {
         let waits = Shares::divide(limits.connections);
         let people = Share { each: waits.people.all.min(limits.waits_per_token), ..waits.people };
         // A share always has room for the largest body. Webhooks may send large bodies without a token.
-        let share = |all: usize, each: usize, least: usize| Share { all: all.max(least), each: each.max(least) };
+        let share =
+            |all: usize, each: usize, least: usize| Share { all: all.max(least), each: each.max(least) };
         let (half, hook) = (limits.bodies_bytes / 2, HOOK_BODY_BYTES_MAX);
         let bodies = Shares {
             anonymous: Share { all: 2 * hook, each: hook },
@@ -49,6 +50,33 @@ fn locked(budget: &SharedBudget) -> MutexGuard<'_, Budget> {
     budget.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Takes a part of a budget. The limit of an address counts as that of its class: many callers may share the address.
+fn take(budget: &SharedBudget, class: Class, holder: Holder, amount: usize) -> Result<(), Exceeded> {
+    locked(budget).take(class, holder, amount).map_err(|exceeded| match class {
+        Class::Anonymous => Exceeded::Class,
+        Class::Person | Class::Machine => exceeded,
+    })
+}
+
+/// Resource of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Resource {
+    Requests,
+    Waits,
+    Bodies,
+}
+
+impl Resource {
+    /// Labels of refusals in the metrics: for a class, and for one token.
+    fn labels(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Requests => ("requests", "requests_of_one_token"),
+            Self::Waits => ("waits", "waits_of_one_token"),
+            Self::Bodies => ("bodies", "bodies_of_one_token"),
+        }
+    }
+}
+
 /// Part of a budget; given back on drop.
 struct Permit {
     budget: SharedBudget,
@@ -58,13 +86,17 @@ struct Permit {
 }
 
 impl Permit {
-    fn take(budget: &SharedBudget, (class, holder): (Class, Holder), amount: usize) -> Result<Self, Exceeded> {
-        locked(budget).take(class, holder, amount)?;
+    fn take(
+        budget: &SharedBudget,
+        (class, holder): (Class, Holder),
+        amount: usize,
+    ) -> Result<Self, Exceeded> {
+        take(budget, class, holder, amount)?;
         Ok(Self { budget: budget.clone(), class, holder, amount })
     }
 
     fn grow(&mut self, amount: usize) -> Result<(), Exceeded> {
-        locked(&self.budget).take(self.class, self.holder, amount)?;
+        take(&self.budget, self.class, self.holder, amount)?;
         self.amount += amount;
         Ok(())
     }
@@ -116,8 +148,14 @@ impl Admission {
         let account = (Class::Anonymous, Holder::Source(source));
         let state = State { account, permit: None, body: None, is_body_unread: false };
         let running = connection.as_ref().map(Connection::begin_request);
-        let inner =
-            Inner { budgets, kind, connection, _running: running, state: Mutex::new(state), failure: OnceLock::new() };
+        let inner = Inner {
+            budgets,
+            kind,
+            connection,
+            _running: running,
+            state: Mutex::new(state),
+            failure: OnceLock::new(),
+        };
         Self { inner: Arc::new(inner) }
     }
 
@@ -145,12 +183,14 @@ impl Admission {
     }
 
     fn take_permit(&self, state: &mut State) -> Result<(), ApiError> {
-        let (budget, what) = match self.inner.kind {
-            RequestKind::Short => (&self.inner.budgets.requests, "requests"),
-            RequestKind::Wait => (&self.inner.budgets.waits, "waits"),
+        let (budget, resource) = match self.inner.kind {
+            RequestKind::Short => (&self.inner.budgets.requests, Resource::Requests),
+            RequestKind::Wait => (&self.inner.budgets.waits, Resource::Waits),
         };
         state.permit = None;
-        state.permit = Some(Permit::take(budget, state.account, 1).map_err(|exceeded| refusal(exceeded, what))?);
+        let permit =
+            Permit::take(budget, state.account, 1).map_err(|exceeded| refusal(exceeded, resource))?;
+        state.permit = Some(permit);
         Ok(())
     }
 
@@ -196,21 +236,18 @@ impl Admission {
 }
 
 /// Error for a request beyond a limit.
-pub(super) fn refusal(exceeded: Exceeded, what: &'static str) -> ApiError {
-    let (why, status, code, message) = match exceeded {
+pub(super) fn refusal(exceeded: Exceeded, resource: Resource) -> ApiError {
+    let (all, each) = resource.labels();
+    match exceeded {
         Exceeded::Class => {
-            (what, StatusCode::SERVICE_UNAVAILABLE, "busy", "the server is overloaded; try again")
+            metrics::counter!("tidemill_http_refused_total", "why" => all).increment(1);
+            let message = "the server is overloaded; try again";
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message).retry_after(1)
         }
         Exceeded::Holder => {
-            let why = match what {
-                "bodies" => "bodies_of_one_caller",
-                "waits" => "waits_of_one_caller",
-                _ => "requests_of_one_caller",
-            };
-            let message = "too many requests of this caller at the same time; try again";
-            (why, StatusCode::TOO_MANY_REQUESTS, "throttled", message)
+            metrics::counter!("tidemill_http_refused_total", "why" => each).increment(1);
+            let message = "this token has too many requests at the same time; try again";
+            ApiError::new(StatusCode::TOO_MANY_REQUESTS, "throttled", message).retry_after(1)
         }
-    };
-    metrics::counter!("tidemill_http_refused_total", "why" => why).increment(1);
-    ApiError::new(status, code, message).retry_after(1)
+    }
 }

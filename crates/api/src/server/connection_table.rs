@@ -64,9 +64,8 @@ impl Table {
     /// The oldest anonymous connection without a request, of one source or of all.
     fn oldest_idle(&self, of: Option<Source>) -> Option<u64> {
         let mut candidates = self.anonymous.iter();
-        let found = candidates.find(|(_, (source, state))| {
-            of.is_none_or(|of| of == *source) && state.borrow().requests == 0
-        });
+        let found = candidates
+            .find(|(_, (source, state))| of.is_none_or(|of| of == *source) && state.borrow().requests == 0);
         found.map(|(number, _)| *number)
     }
 

@@ -150,7 +150,7 @@ async fn enforce_limits(State(layers): State<Layers>, request: Request, next: Ne
     } else if admission.must_close() {
         response = with_connection_close(response);
     }
-    response.map(|inner| Body::new(HoldingBody { inner, _admission: admission }))
+    response.map(|body| Body::new(HoldingBody::new(body, admission)))
 }
 
 /// Closes the connection after a response, because the rest of the body is still unread.
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn requests_beyond_the_limit_get_429_with_retry_after() {
+    async fn requests_beyond_the_limit_get_503_with_retry_after() {
         let limits = Limits { requests: 1, ..Limits::default() };
         let end = Arc::new(tokio::sync::Notify::new());
         let signal = end.clone();
@@ -241,7 +241,7 @@ mod tests {
         let first = tokio::spawn(request());
         tokio::time::sleep(Duration::from_millis(50)).await;
         let second = request().await.unwrap();
-        assert_eq!(second.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(second.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(second.headers()[header::RETRY_AFTER], "1");
         end.notify_one();
         assert_eq!(first.await.unwrap().unwrap().status(), StatusCode::OK);

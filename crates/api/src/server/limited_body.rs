@@ -4,7 +4,7 @@
 //! of a failed read are kept for the response, because extractors report them all alike.
 
 use super::Limits;
-use super::admission::{Admission, refusal};
+use super::admission::{Admission, Resource, refusal};
 use super::budget::Exceeded;
 use crate::error::ApiError;
 use axum::BoxError;
@@ -55,7 +55,7 @@ impl BodyFailure {
                 let message = "the request body could not be read completely";
                 ApiError::new(StatusCode::BAD_REQUEST, "unread", message)
             }
-            Self::Exceeded(exceeded) => refusal(exceeded, "bodies"),
+            Self::Exceeded(exceeded) => refusal(exceeded, Resource::Bodies),
         }
     }
 }
@@ -196,8 +196,14 @@ impl HttpBody for LimitedBody {
 
 /// Response body that holds the resources of its request until it is sent.
 pub(super) struct HoldingBody {
-    pub(super) inner: Body,
-    pub(super) _admission: Admission,
+    inner: Body,
+    _admission: Admission,
+}
+
+impl HoldingBody {
+    pub(super) fn new(inner: Body, admission: Admission) -> Self {
+        Self { inner, _admission: admission }
+    }
 }
 
 impl HttpBody for HoldingBody {
@@ -259,8 +265,9 @@ mod tests {
         let (timer, part) = (interval(Duration::from_secs(1)), Bytes::from(vec![0; part]));
         let body = Body::new(TrickleBody { timer, part, parts_left: 100 });
         let began = Instant::now();
-        let body =
-            LimitedBody::new(body, admission.clone(), Sending::AtOnce, limits.body_bytes, limits).collect().await;
+        let body = LimitedBody::new(body, admission.clone(), Sending::AtOnce, limits.body_bytes, limits)
+            .collect()
+            .await;
         assert_eq!(body.is_err(), admission.body_failure().is_some());
         (admission.body_failure(), began.elapsed().as_secs())
     }

@@ -23,7 +23,8 @@ impl FromStr for Network {
     type Err = InvalidNetworkError;
 
     fn from_str(text: &str) -> Result<Self, InvalidNetworkError> {
-        let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
+        let (address, bits) =
+            text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
         let address: IpAddr = address.parse().map_err(|_| InvalidNetworkError)?;
         let most = if address.is_ipv4() { 32 } else { 128 };
         let bits = bits.map_or(Ok(most), |bits| bits.parse().map_err(|_| InvalidNetworkError))?;

@@ -151,9 +151,8 @@ pub(crate) async fn tokens_are_listed_in_pages(fixture: &AccessFixture) {
 
 pub(crate) async fn unseen_token_works_after_unknown_ones_of_its_source(fixture: &AccessFixture) {
     let from = [192, 0, 2, 1];
-    let call = async |secret: &str| {
-        get("/v1/info").from(from, false).token(secret).at(&fixture.interface).await
-    };
+    let call =
+        async |secret: &str| get("/v1/info").from(from, false).token(secret).at(&fixture.interface).await;
     let (_, unseen) = fixture.make(Role::Viewer, None, None).await;
     for number in 0..100 {
         assert_eq!(call(&unknown(number)).await.code(), "unauthenticated", "{number}");

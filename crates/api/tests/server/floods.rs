@@ -134,7 +134,8 @@ async fn waiting_requests_share_their_queries() {
     let fixture = ServerFixture::with_tokens(Kind::Postgres, Limits::default()).await;
     let viewer = fixture.token(Role::Viewer).await;
     let graphs = Graphs::new(fixture.engine.clone(), GraphSettings::default());
-    let run = graphs.submit(SubmitGraph::new("shop", "staging", GRAPH, "ann")).await.expect("submitted").run_id;
+    let run =
+        graphs.submit(SubmitGraph::new("shop", "staging", GRAPH, "ann")).await.expect("submitted").run_id;
     let job = tidemill_core::task::job_id(&run, "one");
     let paths = [
         format!("/v1/graphs/{run}/jobs?changed_after=1000000&wait_secs=10"),
@@ -150,7 +151,8 @@ async fn waiting_requests_share_their_queries() {
     }
     fixture.until_read(200).await;
     let count = async || {
-        let text = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
+        let text =
+            "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
         fixture.base.plain.number(text).await.expect("transactions are counted")
     };
     // Until the first reads are over. The counters lag behind by a second.

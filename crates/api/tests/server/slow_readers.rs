@@ -21,7 +21,12 @@ on_both! {
 
 /// Returns limits with as many connection slots without a token as there are non-reading clients.
 fn few_seats() -> Limits {
-    Limits { connections: 8, connections_per_source: 2, write_time: Duration::from_millis(500), ..Limits::default() }
+    Limits {
+        connections: 8,
+        connections_per_source: 2,
+        write_time: Duration::from_millis(500),
+        ..Limits::default()
+    }
 }
 
 /// Sends this many requests and reads nothing.

@@ -106,7 +106,8 @@ pub(crate) const KEYS: &[Key] = &[
         doc: "Addresses or networks of reverse proxies whose X-Forwarded-For header names the client, separated by \
               spaces; empty trusts none.",
         show: |config| {
-            let networks: Vec<String> = config.server.trusted_proxies.iter().map(Network::to_string).collect();
+            let networks: Vec<String> =
+                config.server.trusted_proxies.iter().map(Network::to_string).collect();
             quote(&networks.join(" "))
         },
         set: |config, text| {

@@ -23,8 +23,7 @@ use crate::server::server;
 /// Source address of the flood. Linux lets a client use every address of 127.0.0.0/8.
 const FLOODER: [u8; 4] = [127, 0, 0, 2];
 /// Intervals of the worker and of the server's sweeper: a worker without a heartbeat for this long is dead.
-const SETTINGS: [(&str, &str); 2] =
-    [("TIDEMILL_WORKER_BEAT", "1s"), ("TIDEMILL_WORKER_DEAD_AFTER", "10s")];
+const SETTINGS: [(&str, &str); 2] = [("TIDEMILL_WORKER_BEAT", "1s"), ("TIDEMILL_WORKER_DEAD_AFTER", "10s")];
 const DEAD_AFTER: Duration = Duration::from_secs(10);
 /// Upper limit of the time of 99 of 100 requests, on a busy machine with 2 cores.
 const P99_MAX: Duration = Duration::from_secs(3);

@@ -67,7 +67,9 @@ impl Graphs {
         let until = Instant::now() + wait.min(WAIT_MAX);
         let mut watch: Option<ChangeWatch> = None;
         loop {
-            watch.as_mut().map(ChangeWatch::mark_unchanged);
+            if let Some(watch) = &mut watch {
+                watch.mark_unchanged();
+            }
             let orders = self.orders(who, have, watch.is_none()).await?;
             let left = until.saturating_duration_since(Instant::now());
             if !orders.is_empty() || left.is_zero() {

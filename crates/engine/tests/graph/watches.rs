@@ -20,7 +20,10 @@ async fn wake(what: &str, watch: &mut ChangeWatch) {
 }
 
 async fn stay(what: &str, watch: &mut ChangeWatch) {
-    assert!(tokio::time::timeout(QUIET, watch.changed()).await.is_err(), "{what} is woken by a change of another");
+    assert!(
+        tokio::time::timeout(QUIET, watch.changed()).await.is_err(),
+        "{what} is woken by a change of another"
+    );
 }
 
 pub(crate) async fn watch_sees_changes_of_another_process(kind: Kind) {
