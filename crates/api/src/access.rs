@@ -7,12 +7,12 @@
 mod audit_trail;
 pub(crate) mod csrf;
 mod identify;
-mod throttle;
+mod lookup_queue;
 
 pub(crate) use audit_trail::{RefusalLimiter, audit_entry};
 pub use identify::{Peer, SESSION_COOKIE, SignInResult, identify, sign_in};
 pub(crate) use identify::{SIGN_IN_PATH, removal_cookie, source};
-pub(crate) use throttle::Throttle;
+pub(crate) use lookup_queue::LookupQueue;
 
 use crate::app::App;
 use crate::endpoint::Route;

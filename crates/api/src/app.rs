@@ -1,6 +1,6 @@
 //! Shared state of all routes.
 
-use crate::access::{Access, RefusalLimiter, Throttle};
+use crate::access::{Access, LookupQueue, RefusalLimiter};
 use crate::claim_waiters::ClaimWaiters;
 use crate::live::Hub;
 use crate::metrics::ScrapeCache;
@@ -34,7 +34,7 @@ struct Inner {
     graphs: Graphs,
     access: Access,
     keyring: CredentialCache,
-    throttle: Throttle,
+    lookups: LookupQueue,
     refusals: RefusalLimiter,
     claim_waiters: ClaimWaiters,
     scrape: ScrapeCache,
@@ -50,14 +50,14 @@ impl App {
         let live = Hub::new(syncs.engine().store().clone());
         let keyring = CredentialCache::new(syncs.engine().clone());
         let graphs = Graphs::new(syncs.engine().clone(), GraphSettings::default());
-        let (throttle, scrape) = (Throttle::default(), ScrapeCache::default());
+        let (lookups, scrape) = (LookupQueue::default(), ScrapeCache::default());
         Self {
             inner: Arc::new(Inner {
                 syncs,
                 graphs,
                 access,
                 keyring,
-                throttle,
+                lookups,
                 refusals: RefusalLimiter::default(),
                 claim_waiters,
                 scrape,
@@ -133,9 +133,9 @@ impl App {
         &self.inner.keyring
     }
 
-    /// Throttle for unknown secrets.
-    pub(crate) fn throttle(&self) -> &Throttle {
-        &self.inner.throttle
+    /// Queue for look-ups of secrets that this process has not seen before.
+    pub(crate) fn lookups(&self) -> &LookupQueue {
+        &self.inner.lookups
     }
 
     /// Limiter of recorded refusals.

@@ -16,7 +16,7 @@ use tidemill_core::graph::parse;
 use tidemill_core::graph::record::{GraphRecord, JobNeeds, JobRecord};
 use tidemill_core::limits::GRAPH_BYTES_MAX;
 use tidemill_core::run::RetryOutcome;
-use tidemill_engine::graph::{JobPage, SubmitError, SubmitGraph};
+use tidemill_engine::graph::{ChangeWatch, JobPage, SubmitError, SubmitGraph, Watched};
 use tidemill_wire::graphs::{
     CancelGraph, CancelGraphResponse, CheckGraph, CheckGraphResponse, ListJobs, ListNeeds, NewGraph,
     NewGraphResponse, RetryGraph,
@@ -26,8 +26,6 @@ use tokio::time::Instant;
 
 /// Body size limit for a graph. As JSON, line ends and quotes of its text take two bytes each.
 const BODY_BYTES_MAX: usize = 2 * GRAPH_BYTES_MAX;
-/// Interval between two checks for a change in a long poll.
-pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     vec![
@@ -162,7 +160,11 @@ async fn jobs(
     app.graphs().graph(&run).await?;
     let deadline = Instant::now() + wait;
     let mut closing = app.closing();
+    let mut watch: Option<ChangeWatch> = None;
     loop {
+        if let Some(watch) = &mut watch {
+            watch.mark_unchanged();
+        }
         let (changed_after, after_position) = (params.changed_after, params.after);
         let page = JobPage { changed_after, after_position, state: params.state, limit };
         let items = app.graphs().jobs(&run, page).await?;
@@ -175,9 +177,15 @@ async fn jobs(
             });
             return Ok(Json(Page { items, next }));
         }
+        let Some(watch) = &mut watch else {
+            // The next read comes after the start of the watch, so that no change is missed.
+            watch = Some(app.graphs().watch(Watched::Graph(run.clone())));
+            continue;
+        };
         tokio::select! {
             _ = closing.wait_for(|closed| *closed) => {}
-            () = tokio::time::sleep(POLL_INTERVAL) => {}
+            () = tokio::time::sleep_until(deadline) => {}
+            () = watch.changed() => {}
         }
     }
 }

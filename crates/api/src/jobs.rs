@@ -5,7 +5,7 @@ use crate::app::App;
 use crate::endpoint::{Endpoint, Permission};
 use crate::error::ApiError;
 use crate::extract::{Id, Query};
-use crate::graphs::{POLL_INTERVAL, poll_wait};
+use crate::graphs::poll_wait;
 use axum::Json;
 use axum::extract::State;
 use http::Method;
@@ -14,6 +14,7 @@ use tidemill_core::graph::record::{JobDetail, JobRecord};
 use tidemill_core::limits::BATCH_MAX;
 use tidemill_core::run::RetryOutcome;
 use tidemill_core::task::task_id;
+use tidemill_engine::graph::{ChangeWatch, Watched};
 use tidemill_store::{Error, RefusalCode};
 use tidemill_wire::Page;
 use tidemill_wire::graphs::{JobLogs, JobWhy, ReadLogs};
@@ -120,16 +121,26 @@ async fn logs(
     let limit = usize::from(params.limit.unwrap_or(CHUNKS)).clamp(1, 100);
     let deadline = Instant::now() + poll_wait(params.wait_secs)?;
     let mut closing = app.closing();
+    let mut watch: Option<ChangeWatch> = None;
     loop {
+        if let Some(watch) = &mut watch {
+            watch.mark_unchanged();
+        }
         // The job's state is read before its log: otherwise a reader could see the end and miss the last output.
         let found = caller.job(&app, &job).await?;
         let logs = read_logs(&app, &found, &params, limit).await?;
         if !logs.pieces.is_empty() || logs.is_last || Instant::now() >= deadline || *closing.borrow() {
             return Ok(Json(logs));
         }
+        let Some(watch) = &mut watch else {
+            // The next read comes after the start of the watch, so that no change is missed.
+            watch = Some(app.graphs().watch(Watched::Job(job.clone())));
+            continue;
+        };
         tokio::select! {
             _ = closing.wait_for(|closed| *closed) => {}
-            () = tokio::time::sleep(POLL_INTERVAL) => {}
+            () = tokio::time::sleep_until(deadline) => {}
+            () = watch.changed() => {}
         }
     }
 }

@@ -1,22 +1,33 @@
 //! HTTP/1.1 server for the API, plain or over TLS, with limits and a graceful shutdown.
 //!
-//! Every resource that a client can consume has a limit: connections, concurrent requests, and the total size of all
-//! bodies. A request has limits for the size and the arrival time of its headers and its body, and for the time until
-//! the client reads the response.
+//! Every resource that a client can consume has a limit: connections, concurrent requests, waiting requests, and the
+//! total size of all bodies. Agents and workers, people, and callers without a token have separate shares of each, and
+//! within a share a source or a token has a limit. A request has limits for the size and the arrival time of its headers
+//! and its body, and for the time until the client reads the response. A body is read only after the credentials in the
+//! headers are checked.
 
+mod admission;
+mod budget;
 mod connection;
+mod connection_table;
 mod layers;
+mod limited_body;
 mod local;
-
 mod tls;
+mod trusted_proxies;
 mod write_timeout;
 
+pub(crate) use admission::Admission;
+pub(crate) use budget::{Class, Holder, Source};
 pub use tls::{Tls, TlsError};
+pub use trusted_proxies::{InvalidNetworkError, Network, TrustedProxies};
 
 use crate::app::App;
 use axum::Router;
 use axum::routing::MethodRouter;
+use budget::{Share, Shares};
 use connection::{ConnectionHandler, ConnectionSlots};
+use connection_table::ConnectionTable;
 use hyper_util::server::graceful::GracefulShutdown;
 use layers::Layers;
 use std::future::Future;
@@ -29,8 +40,12 @@ use tokio::task::JoinSet;
 #[derive(Debug, Clone)]
 pub struct Limits {
     pub connections: usize,
+    /// Connections of one source address without a valid token.
+    pub connections_per_source: usize,
     /// Concurrent requests, without long polls.
     pub requests: usize,
+    /// Long polls and live streams of one person's token.
+    pub waits_per_token: usize,
     /// Size of one body.
     pub body_bytes: usize,
     /// Total size of all bodies in memory.
@@ -50,7 +65,9 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 4_096,
+            connections_per_source: 256,
             requests: 512,
+            waits_per_token: 256,
             body_bytes: 1024 * 1024,
             bodies_bytes: 64 * 1024 * 1024,
             // Longer than clients keep idle connections, so that the client closes them first.
@@ -63,11 +80,20 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    fn connection_shares(&self) -> Shares {
+        let shares = Shares::divide(self.connections);
+        let all = shares.anonymous.all;
+        Shares { anonymous: Share { all, each: self.connections_per_source.min(all) }, ..shares }
+    }
+}
+
 /// HTTP server of the API, ready to be bound to a socket.
 pub struct Server {
     app: App,
     limits: Limits,
     tls: Option<Tls>,
+    proxies: TrustedProxies,
     is_local: bool,
     extra_routes: Router,
     fallback: Option<MethodRouter>,
@@ -80,6 +106,7 @@ impl Server {
             app,
             limits: Limits::default(),
             tls: None,
+            proxies: TrustedProxies::default(),
             is_local: false,
             extra_routes: Router::new(),
             fallback: None,
@@ -97,6 +124,13 @@ impl Server {
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
+        self
+    }
+
+    /// Takes the client's address from `X-Forwarded-For` in requests of these proxies.
+    #[must_use]
+    pub fn trusted_proxies(mut self, proxies: TrustedProxies) -> Self {
+        self.proxies = proxies;
         self
     }
 
@@ -126,15 +160,17 @@ impl Server {
     ///
     /// During shutdown it accepts no connections, ends long polls and lets running requests finish.
     pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()>) {
-        let Self { app, limits, tls, is_local, extra_routes, fallback } = self;
+        let Self { app, limits, tls, proxies, is_local, extra_routes, fallback } = self;
         let layers = Layers::new(limits.clone(), is_local);
         let mut router = crate::router(app.clone()).merge(extra_routes);
         if let Some(fallback) = fallback {
             router = router.fallback_service(fallback);
         }
-        let handler = ConnectionHandler::new(layers.wrap(router), tls, &limits);
+        let handler = ConnectionHandler::new(layers.wrap(router), tls, proxies, &limits);
         let state = app.engine().store().monitor().register("http_server");
-        accept_loop(listener, handler, &limits, stop, || app.close(), &state).await;
+        let slots = ConnectionSlots::new(ConnectionTable::new(limits.connection_shares()));
+        let accepting = Accepting { listener, handler, slots, grace: limits.grace };
+        accept_loop(accepting, stop, || app.close(), &state).await;
     }
 }
 
@@ -145,9 +181,20 @@ pub(crate) async fn serve_router(
     limits: Limits,
     stop: impl Future<Output = ()>,
 ) {
-    let handler = ConnectionHandler::new(Layers::new(limits.clone(), false).wrap(router), None, &limits);
+    let router = Layers::new(limits.clone(), false).wrap(router);
+    let handler = ConnectionHandler::new(router, None, TrustedProxies::default(), &limits);
     let state = TaskMonitor::default().register("metrics_server");
-    accept_loop(listener, handler, &limits, stop, || {}, &state).await;
+    let slots = ConnectionSlots::new(ConnectionTable::new(Shares::anonymous_only(limits.connections)));
+    let accepting = Accepting { listener, handler, slots, grace: limits.grace };
+    accept_loop(accepting, stop, || {}, &state).await;
+}
+
+/// Parts of a server that accepts connections.
+struct Accepting {
+    listener: TcpListener,
+    handler: ConnectionHandler,
+    slots: ConnectionSlots,
+    grace: Duration,
 }
 
 /// Pause after a failed accept.
@@ -163,14 +210,12 @@ enum Turn {
 /// Accepts connections until `stop` is ready. Then `close` ends long polls, and the connections have the grace period
 /// to finish.
 async fn accept_loop(
-    listener: TcpListener,
-    handler: ConnectionHandler,
-    limits: &Limits,
+    accepting: Accepting,
     stop: impl Future<Output = ()>,
     close: impl FnOnce(),
     state: &LoopHandle,
 ) {
-    let slots = ConnectionSlots::new(limits.connections);
+    let Accepting { listener, handler, slots, grace } = accepting;
     let graceful = GracefulShutdown::new();
     let mut connections: JoinSet<()> = JoinSet::new();
     tokio::pin!(stop);
@@ -182,7 +227,7 @@ async fn accept_loop(
                 Some(_) = connections.join_next(), if !connections.is_empty() => return Ok(Turn::Closed),
                 accepted = listener.accept() => {
                     let (stream, peer) = accepted?;
-                    match slots.take() {
+                    match slots.take(handler.source(peer)) {
                         Some(slot) => {
                             let (handler, watcher) = (handler.clone(), graceful.watcher());
                             connections.spawn(async move { handler.serve(stream, peer, slot, watcher).await });
@@ -209,7 +254,7 @@ async fn accept_loop(
     }
     drop(listener);
     close();
-    if tokio::time::timeout(limits.grace, graceful.shutdown()).await.is_err() {
+    if tokio::time::timeout(grace, graceful.shutdown()).await.is_err() {
         tracing::warn!("shutdown grace period is over; some responses were not sent");
     }
     connections.shutdown().await;

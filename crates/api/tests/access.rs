@@ -66,14 +66,15 @@ cases! {
         last_use_is_written_at_most_once_a_minute,
         concurrent_first_admin_requests_make_one_token,
         tokens_are_listed_in_pages,
-        source_of_unknown_tokens_is_throttled,
+        unseen_token_works_after_unknown_ones_of_its_source,
+        unseen_token_works_after_unknown_ones_of_many_sources,
         ended_sessions_tokens_and_audit_rows_are_pruned;
     sessions:
         session_cookie_is_http_only_and_same_site,
         change_by_cookie_requires_the_csrf_token,
         session_ends_on_expiry_sign_out_and_token_revocation,
         sessions_per_token_are_limited,
-        failed_sign_ins_are_throttled,
+        sign_in_works_after_failed_ones_of_its_source,
         cross_site_requests_are_refused;
     streams:
         stream_ends_at_once_if_its_token_is_revoked_on_this_server,

@@ -3,6 +3,8 @@
 
 #[path = "server/fixture.rs"]
 mod fixture;
+#[path = "server/floods.rs"]
+mod floods;
 #[path = "server/limits.rs"]
 mod limits;
 #[path = "server/metrics.rs"]

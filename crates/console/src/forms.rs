@@ -13,6 +13,7 @@ use axum::extract::{FromRequest, Request};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use http::Uri;
 use maud::{Markup, html};
+use tidemill_api::access::identify;
 use tidemill_client::Client;
 
 /// Maximum size of a form.
@@ -31,6 +32,10 @@ impl FromRequest<Console> for Form {
 
     async fn from_request(request: Request, console: &Console) -> Result<Self, ErrorPage> {
         let (parts, body) = request.into_parts();
+        // The body of an unknown caller is not read.
+        identify(&console.inner.app, &parts)
+            .await
+            .map_err(|error| ErrorPage::from_api_error(&error, &parts.uri))?;
         let bytes = to_bytes(body, FORM_BYTES_MAX).await;
         let bytes = bytes
             .map_err(|_| ErrorPage::bad_form(format!("the form is larger than {FORM_BYTES_MAX} bytes")))?;

@@ -4,6 +4,7 @@
 //! requests and reports, and mark the job as changed in the same commit. Agents only poll and report.
 
 mod agents;
+mod changes;
 mod controller;
 mod flags;
 mod operate;
@@ -15,6 +16,7 @@ mod submit;
 mod why;
 
 pub use agents::ForgetMode;
+pub use changes::{ChangeWatch, Watched};
 pub use controller::{Controller, Draft, Pass, WriteOutcome};
 pub use operate::GraphCancelOutcome;
 pub use output_retention::OutputRetention;
@@ -23,6 +25,7 @@ pub use submit::{SubmitError, SubmitGraph, SubmitOutcome};
 pub use tidemill_store::JobPage;
 
 use crate::Engine;
+use changes::ChangeWatcher;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_core::{Timestamp, limits};
@@ -61,11 +64,12 @@ impl Default for GraphSettings {
 pub(crate) struct Notifiers {
     controller: watch::Sender<u64>,
     agents: watch::Sender<u64>,
+    changes: Arc<ChangeWatcher>,
 }
 
 impl Default for Notifiers {
     fn default() -> Self {
-        Self { controller: watch::Sender::new(0), agents: watch::Sender::new(0) }
+        Self { controller: watch::Sender::new(0), agents: watch::Sender::new(0), changes: Arc::default() }
     }
 }
 

@@ -31,6 +31,8 @@ mod size;
 mod submit;
 #[path = "graph/transitions.rs"]
 mod transitions;
+#[path = "graph/watches.rs"]
+mod watches;
 #[path = "graph/why.rs"]
 mod why;
 
@@ -73,6 +75,7 @@ on_servers! {
 }
 
 on_both! {
+    watches::watch_sees_changes_of_another_process,
     agents::leaving_agent_returns_unstarted_tasks,
     agents::job_with_lost_time_is_rerun_after_it,
     agents::job_without_lost_time_waits_for_its_silent_agent,

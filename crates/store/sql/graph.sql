@@ -97,3 +97,47 @@ DELETE FROM {ops}.job_changes AS c USING jsonb_to_recordset($1) AS u (subject te
 DELETE FROM {ops}.job_changes
  WHERE (subject, version) IN (SELECT json_extract(value, '$.subject'), json_extract(value, '$.version')
                                 FROM json_each($1))
+
+-- name: marker_graphs (postgres)
+-- A text per graph that changes whenever one of its jobs changes.
+-- Differs: lists are arrays on PostgreSQL and JSON on SQLite.
+SELECT u.value AS subject,
+       coalesce((SELECT max(j.version) FROM {ops}.jobs j WHERE j.run_id = u.value), 0)::text AS marker
+  FROM unnest($1::text[]) AS u (value)
+
+-- name: marker_graphs (sqlite)
+SELECT u.value AS subject,
+       CAST(coalesce((SELECT max(j.version) FROM jobs j WHERE j.run_id = u.value), 0) AS TEXT) AS marker
+  FROM json_each($1) AS u
+
+-- name: marker_jobs (postgres)
+-- A text per job that changes whenever the job, one of its tasks or the output of a task changes.
+-- Differs: lists are arrays on PostgreSQL and JSON on SQLite.
+SELECT j.job_id AS subject,
+       j.version || ' ' || (SELECT count(*) || ' ' || coalesce(sum(t.log_bytes), 0)
+                                   || ' ' || count(*) FILTER (WHERE t.active)
+                              FROM {ops}.tasks t WHERE t.job_id = j.job_id) AS marker
+  FROM {ops}.jobs j WHERE j.job_id = ANY ($1::text[])
+
+-- name: marker_jobs (sqlite)
+SELECT j.job_id AS subject,
+       j.version || ' ' || (SELECT count(*) || ' ' || coalesce(sum(t.log_bytes), 0)
+                                   || ' ' || count(*) FILTER (WHERE t.active)
+                              FROM tasks t WHERE t.job_id = j.job_id) AS marker
+  FROM jobs j WHERE j.job_id IN (SELECT value FROM json_each($1))
+
+-- name: marker_agents (postgres)
+-- A text per agent that changes whenever its identity or its open tasks change.
+-- Differs: lists are arrays on PostgreSQL and JSON on SQLite.
+SELECT a.agent_id::text AS subject,
+       a.boot_id || ' ' || coalesce(a.token_id::text, '') || ' ' || coalesce(a.forgotten_at::text, '') || ' '
+       || (SELECT count(*) || ' ' || coalesce(max(t.created_at)::text, '') || ' ' || coalesce(max(t.task_id), '')
+             FROM {ops}.tasks t WHERE t.agent_id = a.agent_id AND t.active AND t.result IS NULL) AS marker
+  FROM {ops}.agents a WHERE a.agent_id = ANY ($1::text[]::uuid[])
+
+-- name: marker_agents (sqlite)
+SELECT a.agent_id AS subject,
+       a.boot_id || ' ' || coalesce(a.token_id, '') || ' ' || coalesce(a.forgotten_at, '') || ' '
+       || (SELECT count(*) || ' ' || coalesce(max(t.created_at), '') || ' ' || coalesce(max(t.task_id), '')
+             FROM tasks t WHERE t.agent_id = a.agent_id AND t.active AND t.result IS NULL) AS marker
+  FROM agents a WHERE a.agent_id IN (SELECT value FROM json_each($1))

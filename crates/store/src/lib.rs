@@ -26,6 +26,7 @@ mod hooks;
 mod job_facts;
 mod jobs;
 mod live;
+mod markers;
 mod migrate;
 mod monitor;
 mod needs;
@@ -80,6 +81,7 @@ pub use graphs::{JobEnding, NewGraph};
 pub use health::{Health, PinningSession};
 pub use jobs::{JobPage, LatestJob, NewJob, OldJob};
 pub use live::{LiveEvent, LivePage};
+pub use markers::{MarkedObjects, Marker, Markers};
 pub use migrate::{Migration, MigrationReport, Presence};
 pub use monitor::{
     LoopError, LoopFailure, LoopHandle, LoopOptions, LoopState, Next, Panic, TaskMonitor, catch_panic,

@@ -1,18 +1,20 @@
 //! Identification of the caller by a token, by a session cookie, or by neither on an open server.
 
+use super::lookup_queue::Lookup;
 use super::{Access, AuthContext, BrowserSession, Caller, audit_trail, csrf};
 use crate::app::App;
 use crate::error::ApiError;
+use crate::server::{Admission, Class, Holder, Source};
 use axum::extract::ConnectInfo;
 use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderValue, StatusCode, header};
 use std::net::{IpAddr, SocketAddr};
+use tidemill_core::access::Token;
 use tidemill_core::access::{Role, Secret};
 use tidemill_core::limits::SESSION_SECS;
-use tidemill_core::{Timestamp, access::Token};
 use tidemill_engine::access::AuthOutcome;
-use tidemill_engine::clock::host_now;
 use tidemill_store::{AuditEntry, Credential};
+use uuid::Uuid;
 
 /// Name of the session cookie.
 pub const SESSION_COOKIE: &str = "tidemill_session";
@@ -74,25 +76,16 @@ fn unauthenticated() -> ApiError {
         .hint("send the header `Authorization: Bearer tm_…`")
 }
 
-/// Current time for counting failures. Falls back to the host clock, which is precise enough for that.
-fn now(app: &App) -> Timestamp {
-    app.engine().clock().now().unwrap_or_else(host_now)
-}
-
-/// Verifies a secret. A source with too many unknown secrets is throttled, unless this secret was valid here before:
-/// its owner must not suffer from others behind the same address.
+/// Verifies a secret. A secret that this process has not seen before is looked up in its source's turn, so that others
+/// cannot delay it for long.
 async fn verify(
     app: &App,
     secret: Result<Secret, ()>,
     source: Option<IpAddr>,
 ) -> Result<Credential, ApiError> {
-    let remembered = secret.as_ref().is_ok_and(|secret| app.keyring().contains(secret));
-    if !remembered && let Some(secs) = app.throttle().wait(source, now(app)) {
-        let message = "too many requests with unknown tokens; wait before the next one";
-        return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "throttled", message).retry_after(secs));
-    }
-    let outcome = match &secret {
-        Ok(secret) => app.keyring().authenticate(secret).await?,
+    let outcome = match secret {
+        Ok(secret) if app.keyring().contains(&secret) => app.keyring().authenticate(&secret).await?,
+        Ok(secret) => look_up(app, secret, source).await?,
         Err(()) => AuthOutcome::Unknown,
     };
     let refuse = |code: &str, message: &str| Err(ApiError::new(StatusCode::UNAUTHORIZED, code, message));
@@ -102,11 +95,33 @@ async fn verify(
         AuthOutcome::Revoked => refuse("token_revoked", "this token was revoked"),
         AuthOutcome::SessionExpired => refuse("session_over", "this session has ended; sign in again"),
         AuthOutcome::Unknown => {
-            app.throttle().failed(source, now(app));
-            tracing::warn!(source = ?source, "request with an unknown token or session");
+            app.lookups().failed(Source::new(source));
             Err(unauthenticated())
         }
     }
+}
+
+async fn look_up(app: &App, secret: Secret, source: Option<IpAddr>) -> Result<AuthOutcome, ApiError> {
+    let owned = app.clone();
+    let lookup = async move {
+        let outcome = owned.keyring().authenticate(&secret).await;
+        let is_unknown = matches!(outcome, Ok(AuthOutcome::Unknown));
+        (outcome, if is_unknown { Lookup::Unknown } else { Lookup::Found })
+    };
+    let outcome = app.lookups().run(Source::new(source), lookup).await;
+    Ok(outcome.ok_or_else(|| ApiError::internal("the look-up of a token panicked"))??)
+}
+
+/// Counts a request for its caller, within the limits of its class and its token.
+fn admit(parts: &Parts, role: Role, token: Option<Uuid>) -> Result<(), ApiError> {
+    let Some(admission) = parts.extensions.get::<Admission>() else { return Ok(()) };
+    let (class, holder) = match (token, role) {
+        // Without tokens, agents and workers cannot be told from people.
+        (None, _) => (Class::Machine, Holder::Local),
+        (Some(token), Role::Worker | Role::Agent) => (Class::Machine, Holder::Token(token)),
+        (Some(token), Role::Viewer | Role::Operator | Role::Admin) => (Class::Person, Holder::Token(token)),
+    };
+    admission.authenticate(class, holder)
 }
 
 fn caller(token: &Token) -> Caller {
@@ -123,6 +138,7 @@ pub async fn identify(app: &App, parts: &Parts) -> Result<(Caller, AuthContext),
                 csrf::check_same_site(&parts.headers)?;
             }
             let caller = Caller { name: name.clone(), role: Role::Admin, project: None };
+            admit(parts, caller.role, None)?;
             Ok((caller, AuthContext { source, ..AuthContext::default() }))
         }
         Access::Fixed(caller) => Ok((caller.clone(), AuthContext { source, ..AuthContext::default() })),
@@ -138,6 +154,7 @@ pub async fn identify(app: &App, parts: &Parts) -> Result<(Caller, AuthContext),
                 expires_at: session.expires_at,
             });
             let (token_id, hash) = (Some(known.token.token_id), Some(known.hash));
+            admit(parts, known.token.role, token_id)?;
             Ok((caller(&known.token), AuthContext { token_id, hash, session, source }))
         }
     }

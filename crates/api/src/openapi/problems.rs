@@ -17,7 +17,7 @@ const ALL: [(u16, &str, &str); 12] = [
     (413, "Large", "The body is too large"),
     (421, "Elsewhere", "A server without tokens only answers to the local names of its machine"),
     (422, "Invalid", "The request is invalid; all errors are listed"),
-    (429, "Throttled", "Too many unknown tokens from this address; Retry-After is the time to wait"),
+    (429, "Throttled", "Too many requests of this token at the same time; Retry-After is the time to wait"),
     (500, "Internal", "Internal error; the server log contains the cause under the returned id"),
     (503, "Unavailable", "The server is busy or shutting down, or the database does not answer; try again"),
 ];

@@ -1,7 +1,10 @@
-//! One connection: its slot, the TLS handshake, and its requests.
+//! One connection: its place, the TLS handshake, and its requests.
 
 use super::Limits;
+use super::budget::Source;
+use super::connection_table::{Connection, ConnectionTable};
 use super::tls::Tls;
+use super::trusted_proxies::TrustedProxies;
 use super::write_timeout::WriteTimeoutStream;
 use crate::access::Peer;
 use axum::Router;
@@ -14,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tower::ServiceExt as _;
 
@@ -31,19 +34,20 @@ const REFUSAL: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: applica
                     connection: close\r\ncontent-length: 78\r\n\r\n\
                     {\"code\":\"busy\",\"message\":\"the server has no free slot for another connection\"}";
 
+/// Places of connections, and responses to those without one.
 pub(super) struct ConnectionSlots {
-    free: Arc<Semaphore>,
+    table: ConnectionTable,
     refusals: Arc<Semaphore>,
 }
 
 impl ConnectionSlots {
-    pub(super) fn new(connections: usize) -> Self {
-        Self { free: Arc::new(Semaphore::new(connections)), refusals: Arc::new(Semaphore::new(REFUSALS_MAX)) }
+    pub(super) fn new(table: ConnectionTable) -> Self {
+        Self { table, refusals: Arc::new(Semaphore::new(REFUSALS_MAX)) }
     }
 
-    /// Takes a free slot.
-    pub(super) fn take(&self) -> Option<OwnedSemaphorePermit> {
-        self.free.clone().try_acquire_owned().ok()
+    /// Takes a place for a connection, if necessary that of an idle one.
+    pub(super) fn take(&self, source: Source) -> Option<Arc<Connection>> {
+        self.table.admit(source)
     }
 
     /// Responds with 503 to a connection without a slot.
@@ -70,13 +74,20 @@ impl ConnectionSlots {
 pub(super) struct ConnectionHandler {
     router: Router,
     tls: Option<Tls>,
+    proxies: Arc<TrustedProxies>,
     head_time: Duration,
     write_time: Duration,
 }
 
 impl ConnectionHandler {
-    pub(super) fn new(router: Router, tls: Option<Tls>, limits: &Limits) -> Self {
-        Self { router, tls, head_time: limits.head_time, write_time: limits.write_time }
+    pub(super) fn new(router: Router, tls: Option<Tls>, proxies: TrustedProxies, limits: &Limits) -> Self {
+        let proxies = Arc::new(proxies);
+        Self { router, tls, proxies, head_time: limits.head_time, write_time: limits.write_time }
+    }
+
+    /// Returns the source that a connection counts for.
+    pub(super) fn source(&self, peer: SocketAddr) -> Source {
+        if self.proxies.contains(peer.ip()) { Source::of_proxy(peer) } else { Source::new(Some(peer.ip())) }
     }
 
     /// Serves one connection until it is closed.
@@ -84,30 +95,37 @@ impl ConnectionHandler {
         self,
         stream: TcpStream,
         peer: SocketAddr,
-        slot: OwnedSemaphorePermit,
+        slot: Arc<Connection>,
         watcher: Watcher,
     ) {
         let _open = OpenConnection::count();
         // Responses are written at once, so Nagle's algorithm would only delay them.
         let _ = stream.set_nodelay(true);
         let stream = WriteTimeoutStream::new(stream, self.write_time);
-        match &self.tls {
-            None => self.serve_stream(stream, peer, watcher).await,
-            Some(tls) => match tokio::time::timeout(self.head_time, tls.accept(stream)).await {
-                Ok(Ok(stream)) => self.serve_stream(stream, peer, watcher).await,
-                Ok(Err(error)) => tracing::debug!("TLS handshake failed: {error}"),
-                Err(_) => tracing::debug!("TLS handshake timed out"),
-            },
+        let serve = async {
+            match &self.tls {
+                None => self.serve_stream(stream, peer, &slot, watcher).await,
+                Some(tls) => match tokio::time::timeout(self.head_time, tls.accept(stream)).await {
+                    Ok(Ok(stream)) => self.serve_stream(stream, peer, &slot, watcher).await,
+                    Ok(Err(error)) => tracing::debug!("TLS handshake failed: {error}"),
+                    Err(_) => tracing::debug!("TLS handshake timed out"),
+                },
+            }
+        };
+        tokio::select! {
+            () = serve => {}
+            () = slot.evicted() => tracing::debug!("idle connection closed to make room for others"),
         }
-        drop(slot);
     }
 
-    async fn serve_stream<S>(&self, stream: S, peer: SocketAddr, watcher: Watcher)
+    async fn serve_stream<S>(&self, stream: S, peer: SocketAddr, slot: &Arc<Connection>, watcher: Watcher)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let service = service_fn(|mut request: http::Request<Incoming>| {
-            request.extensions_mut().insert(Peer { address: peer, tls: self.tls.is_some() });
+            let address = self.proxies.client(peer, request.headers());
+            request.extensions_mut().insert(Peer { address, tls: self.tls.is_some() });
+            request.extensions_mut().insert(slot.clone());
             self.router.clone().oneshot(request)
         });
         // A client that closes its sending side is gone; its request is dropped at once.

@@ -1,7 +1,12 @@
 //! Middleware of a server: limits, timeouts, panic handling, compression, metrics and logging.
 
 use super::Limits;
+use super::admission::{Admission, Budgets, RequestKind};
+use super::budget::Source;
+use super::connection_table::Connection;
+use super::limited_body::{HoldingBody, LimitedBody, Sending};
 use super::local;
+use crate::access::Peer;
 use crate::claims::WAIT_SECS_MAX;
 use crate::error::ApiError;
 use axum::Router;
@@ -9,15 +14,12 @@ use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
-use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Method, StatusCode, header};
-use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
 use std::any::Any;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::predicate::{DefaultPredicate, Predicate as _, SizeAbove};
@@ -25,10 +27,6 @@ use tower_http::compression::{CompressionLayer, CompressionLevel};
 
 /// Smaller responses are not compressed.
 const COMPRESSED_BYTES_MIN: u16 = 1024;
-/// How many times the size limit is read and discarded of a body that is too large, so that the client gets to read
-/// the response.
-const DISCARD_FACTOR: usize = 8;
-
 /// Middleware of all routes. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Layers {
@@ -38,28 +36,41 @@ pub(super) struct Layers {
 struct Inner {
     limits: Limits,
     is_local: bool,
-    long_polls: HashSet<(Method, &'static str)>,
-    /// Body size limits of routes that differ from the default.
-    large: HashMap<(Method, &'static str), usize>,
-    in_flight: Semaphore,
-    bodies: Arc<Semaphore>,
+    routes: HashMap<(Method, &'static str), RouteLimits>,
+    budgets: Budgets,
+}
+
+/// Properties of a route that its limits depend on.
+#[derive(Debug, Clone, Copy)]
+struct RouteLimits {
+    kind: RequestKind,
+    access: RouteAccess,
+    body_bytes: usize,
+}
+
+/// Whether a route checks credentials before it reads the body and executes the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RouteAccess {
+    Public,
+    Guarded,
 }
 
 impl Layers {
     pub(super) fn new(limits: Limits, is_local: bool) -> Self {
-        let (mut long_polls, mut large) = (HashSet::new(), HashMap::new());
+        let mut routes = HashMap::new();
+        let mut body_bytes_max = limits.body_bytes;
         for endpoint in crate::endpoints() {
-            let route = (endpoint.method, endpoint.path);
-            if let Some(bytes) = endpoint.body_limit {
-                large.insert(route.clone(), bytes);
+            let kind = if endpoint.is_long_poll { RequestKind::Wait } else { RequestKind::Short };
+            let access =
+                if endpoint.permission.is_some() { RouteAccess::Guarded } else { RouteAccess::Public };
+            let body_bytes = endpoint.body_limit.unwrap_or(0).max(limits.body_bytes);
+            if access == RouteAccess::Guarded {
+                body_bytes_max = body_bytes_max.max(body_bytes);
             }
-            if endpoint.is_long_poll {
-                long_polls.insert(route);
-            }
+            routes.insert((endpoint.method, endpoint.path), RouteLimits { kind, access, body_bytes });
         }
-        let in_flight = Semaphore::new(limits.requests);
-        let bodies = Arc::new(Semaphore::new(limits.bodies_bytes.min(Semaphore::MAX_PERMITS)));
-        Self { inner: Arc::new(Inner { limits, is_local, long_polls, large, in_flight, bodies }) }
+        let budgets = Budgets::new(&limits, body_bytes_max);
+        Self { inner: Arc::new(Inner { limits, is_local, routes, budgets }) }
     }
 
     /// Wraps a router. The last layer is the outermost one.
@@ -125,38 +136,21 @@ fn class_label(status: StatusCode) -> &'static str {
     }
 }
 
-/// Reads the body and executes the request, within the limits.
-async fn enforce_limits(
-    State(layers): State<Layers>,
-    request: Request,
-    next: Next,
-) -> Result<Response, Response> {
+/// Executes the request within the limits. Its body is read on demand, after the credentials are checked.
+async fn enforce_limits(State(layers): State<Layers>, request: Request, next: Next) -> Response {
     let inner = &layers.inner;
-    let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
-    let is_long_poll =
-        inner.long_polls.iter().any(|(method, route)| method == request.method() && *route == path);
-    let large = inner.large.iter().find(|((method, route), _)| method == request.method() && *route == path);
-    let most = large.map_or(inner.limits.body_bytes, |(_, bytes)| inner.limits.body_bytes.max(*bytes));
-    let (request, _held) = inner.read(request, most).await.map_err(with_connection_close)?;
-    let (_permit, time) = if is_long_poll {
-        (None, inner.limits.request_time + Duration::from_secs(WAIT_SECS_MAX.into()))
-    } else {
-        (Some(inner.in_flight.try_acquire().map_err(|_| busy("requests"))?), inner.limits.request_time)
-    };
-    tokio::time::timeout(time, next.run(request)).await.map_err(|_| {
-        tracing::warn!("request timed out after {} s", time.as_secs());
-        let message = "the request timed out; it may have been executed nevertheless";
-        ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "took_too_long", message)
-            .retry_after(1)
-            .into_response()
-    })
-}
-
-/// Response for a request beyond a limit.
-fn busy(why: &'static str) -> Response {
-    metrics::counter!("tidemill_http_refused_total", "why" => why).increment(1);
-    let message = "the server is overloaded; try again";
-    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message).retry_after(1).into_response()
+    let limits = inner.route(&request);
+    let peer = request.extensions().get::<Peer>().map(|peer| peer.address.ip());
+    let connection = request.extensions().get::<Arc<Connection>>().cloned();
+    let admission = Admission::new(inner.budgets.clone(), limits.kind, Source::new(peer), connection);
+    let mut response = inner.run(request, next, limits, &admission).await;
+    admission.end_handler();
+    if let Some(failure) = admission.body_failure() {
+        response = with_connection_close(failure.into_error().into_response());
+    } else if admission.must_close() {
+        response = with_connection_close(response);
+    }
+    response.map(|body| Body::new(HoldingBody::new(body, admission)))
 }
 
 /// Closes the connection after a response, because the rest of the body is still unread.
@@ -166,73 +160,56 @@ fn with_connection_close(mut response: Response) -> Response {
 }
 
 impl Inner {
-    /// Reads the whole body. The permit is its share of the memory for all bodies.
-    async fn read(
-        &self,
-        request: Request,
-        most: usize,
-    ) -> Result<(Request, Option<OwnedSemaphorePermit>), Response> {
-        let (parts, body) = request.into_parts();
-        if body.is_end_stream() {
-            return Ok((Request::from_parts(parts, body), None));
-        }
-        let read = tokio::time::timeout(self.limits.body_time, self.collect(body, most)).await;
-        let (bytes, held) = read.map_err(|_| {
-            metrics::counter!("tidemill_http_refused_total", "why" => "slow").increment(1);
-            let message = "the request body took too long to arrive";
-            ApiError::new(StatusCode::REQUEST_TIMEOUT, "too_slow", message).into_response()
-        })??;
-        Ok((Request::from_parts(parts, Body::from(bytes)), held))
+    /// Returns the limits of a request's route. Other routes than those of the API check credentials themselves.
+    fn route(&self, request: &Request) -> RouteLimits {
+        let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
+        let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
+        let known = self.routes.iter().find(|((of, route), _)| of == method && *route == path);
+        known.map_or(
+            RouteLimits {
+                kind: RequestKind::Short,
+                access: RouteAccess::Guarded,
+                body_bytes: self.limits.body_bytes,
+            },
+            |(_, limits)| *limits,
+        )
     }
 
-    async fn collect(
-        &self,
-        mut body: Body,
-        most: usize,
-    ) -> Result<(Bytes, Option<OwnedSemaphorePermit>), Response> {
-        let mut bytes = BytesMut::new();
-        let mut held: Option<OwnedSemaphorePermit> = None;
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|_| {
-                let message = "the request body could not be read completely";
-                ApiError::new(StatusCode::BAD_REQUEST, "unread", message).into_response()
-            })?;
-            let Ok(data) = frame.into_data() else { continue };
-            if bytes.len() + data.len() > most {
-                drop((bytes, held));
-                return Err(too_large(body, most).await);
-            }
-            let more = u32::try_from(data.len()).unwrap_or(u32::MAX);
-            let more = self.bodies.clone().try_acquire_many_owned(more).map_err(|_| busy("bodies"))?;
-            match &mut held {
-                Some(held) => held.merge(more),
-                None => held = Some(more),
-            }
-            bytes.extend_from_slice(&data);
+    async fn run(&self, request: Request, next: Next, route: RouteLimits, admission: &Admission) -> Response {
+        let (mut parts, body) = request.into_parts();
+        parts.extensions.insert(admission.clone());
+        let body = if body.is_end_stream() {
+            body
+        } else {
+            let expects = parts.headers.contains_key(header::EXPECT);
+            let sending = if expects { Sending::OnDemand } else { Sending::AtOnce };
+            Body::new(LimitedBody::new(body, admission.clone(), sending, route.body_bytes, &self.limits))
+        };
+        if route.access == RouteAccess::Public
+            && let Err(error) = admission.admit_anonymous()
+        {
+            return error.into_response();
         }
-        Ok((bytes.freeze(), held))
+        let time = match route.kind {
+            RequestKind::Short => self.limits.request_time,
+            RequestKind::Wait => self.limits.request_time + Duration::from_secs(WAIT_SECS_MAX.into()),
+        };
+        let responded = tokio::time::timeout(time, next.run(Request::from_parts(parts, body))).await;
+        responded.unwrap_or_else(|_| {
+            tracing::warn!("request timed out after {} s", time.as_secs());
+            let message = "the request timed out; it may have been executed nevertheless";
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "took_too_long", message)
+                .retry_after(1)
+                .into_response()
+        })
     }
-}
-
-/// Refuses a body that is too large, after discarding some of it: a client that is still sending does not read the
-/// response.
-async fn too_large(mut body: Body, most: usize) -> Response {
-    let mut past = 0;
-    while let Some(Ok(frame)) = body.frame().await {
-        past += frame.data_ref().map_or(0, Bytes::len);
-        if past > most.saturating_mul(DISCARD_FACTOR) {
-            break;
-        }
-    }
-    metrics::counter!("tidemill_http_refused_total", "why" => "large").increment(1);
-    let message = format!("the request body is larger than {most} bytes");
-    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message).into_response()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use axum::routing::get;
+    use http_body_util::BodyExt as _;
     use tower::ServiceExt as _;
 
     async fn panics() -> &'static str {
@@ -258,9 +235,9 @@ mod tests {
         let limits = Limits { requests: 1, ..Limits::default() };
         let end = Arc::new(tokio::sync::Notify::new());
         let signal = end.clone();
-        let router = Router::new().route("/", get(async move || signal.notified().await));
+        let router = Router::new().route("/healthz", get(async move || signal.notified().await));
         let router = Layers::new(limits, false).wrap(router);
-        let request = || router.clone().oneshot(http::Request::get("/").body(Body::empty()).unwrap());
+        let request = || router.clone().oneshot(http::Request::get("/healthz").body(Body::empty()).unwrap());
         let first = tokio::spawn(request());
         tokio::time::sleep(Duration::from_millis(50)).await;
         let second = request().await.unwrap();

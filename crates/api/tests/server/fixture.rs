@@ -8,13 +8,14 @@ use tidemill_api::App;
 use tidemill_api::access::Access;
 use tidemill_api::server::{Limits, Server};
 use tidemill_core::RunId;
+use tidemill_core::access::{NewToken, Role};
 use tidemill_core::run::QueueRun;
 use tidemill_engine::clock::Clock;
 use tidemill_engine::sync::{SyncSettings, Syncs};
 use tidemill_engine::{Engine, RetryPolicy};
 use tidemill_testkit::interface::{Fixture, Kind};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -64,12 +65,18 @@ impl ServerFixture {
         Self::on(Fixture::open_on(server).await, |server| server.limits(limits)).await
     }
 
+    /// Starts a server that requires tokens.
+    pub(crate) async fn with_tokens(kind: Kind, limits: Limits) -> Self {
+        Self::start(Fixture::open(kind).await, Access::Tokens, |server| server.limits(limits)).await
+    }
+
     async fn on(base: Fixture, configure: impl FnOnce(Server) -> Server) -> Self {
+        Self::start(base, Access::Open { name: "ann".to_owned() }, configure).await
+    }
+
+    async fn start(base: Fixture, access: Access, configure: impl FnOnce(Server) -> Server) -> Self {
         let engine = Engine::new(base.store.clone(), Clock::Database, RetryPolicy::None);
-        let app = App::new(
-            Syncs::new(engine.clone(), SyncSettings::default()),
-            Access::Open { name: "ann".to_owned() },
-        );
+        let app = App::new(Syncs::new(engine.clone(), SyncSettings::default()), access);
         tidemill_api::metrics::install();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("an address is free");
         let address = listener.local_addr().expect("it has an address");
@@ -87,6 +94,20 @@ impl ServerFixture {
 
     pub(crate) async fn connect(&self) -> TcpStream {
         TcpStream::connect(self.address).await.expect("the server accepts")
+    }
+
+    /// Connects from another loopback address.
+    pub(crate) async fn connect_from(&self, address: [u8; 4]) -> TcpStream {
+        let socket = TcpSocket::new_v4().expect("a socket is made");
+        socket.bind(SocketAddr::from((address, 0))).expect("every loopback address is ours");
+        socket.connect(self.address).await.expect("the server accepts")
+    }
+
+    /// Creates a token, and returns the header line that sends it.
+    pub(crate) async fn token(&self, role: Role) -> String {
+        let new = NewToken { name: role.to_string(), role, project_id: None, expires_in_secs: None };
+        let (_, secret) = self.engine.create_token(new, "ann").await.expect("a token is made");
+        format!("authorization: Bearer {}\r\n", secret.reveal())
     }
 
     /// Waits until the server has read everything that this many clients sent.

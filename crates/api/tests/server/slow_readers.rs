@@ -19,9 +19,14 @@ on_both! {
     unread_streams_free_their_connection_slots,
 }
 
-/// Returns limits with as many connection slots as there are non-reading clients.
+/// Returns limits with as many connection slots without a token as there are non-reading clients.
 fn few_seats() -> Limits {
-    Limits { connections: 2, write_time: Duration::from_millis(500), ..Limits::default() }
+    Limits {
+        connections: 8,
+        connections_per_source: 2,
+        write_time: Duration::from_millis(500),
+        ..Limits::default()
+    }
 }
 
 /// Sends this many requests and reads nothing.

@@ -114,8 +114,8 @@ pub(super) async fn bind(
     let engine = syncs.engine().with_retry_policy(PATIENCE);
     let app = App::new(Syncs::new(engine, config.sync()), access);
     let console = tidemill_console::router(app.clone());
-    let mut server = Server::new(app).limits(config.server.limits()).extra_routes(console);
-    server = server.fallback(tidemill_console::not_found());
+    let mut server = Server::new(app).limits(config.server.limits()).trusted_proxies(config.server.proxies());
+    server = server.extra_routes(console).fallback(tidemill_console::not_found());
     if is_open {
         server = server.local();
     }

@@ -4,17 +4,20 @@ use crate::config::{Config, Key, parse_number, parse_span, quote};
 use crate::times;
 use std::net::SocketAddr;
 use std::time::Duration;
-use tidemill_api::server::Limits;
+use tidemill_api::server::{Limits, Network, TrustedProxies};
 
 /// Configuration of the server.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ServerConfig {
     pub(crate) listen: SocketAddr,
     pub(crate) connections: u32,
+    pub(crate) connections_per_source: u32,
     pub(crate) requests: u32,
+    pub(crate) waits_per_token: u32,
     pub(crate) body_kilobytes: u32,
     pub(crate) request_time: Duration,
     pub(crate) grace: Duration,
+    pub(crate) trusted_proxies: Vec<Network>,
     pub(crate) otlp_endpoint: String,
 }
 
@@ -25,10 +28,13 @@ impl Default for ServerConfig {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7171)),
             connections: to_u32(limits.connections),
+            connections_per_source: to_u32(limits.connections_per_source),
             requests: to_u32(limits.requests),
+            waits_per_token: to_u32(limits.waits_per_token),
             body_kilobytes: to_u32(limits.body_bytes / 1024),
             request_time: limits.request_time,
             grace: limits.grace,
+            trusted_proxies: Vec::new(),
             otlp_endpoint: String::new(),
         }
     }
@@ -40,13 +46,19 @@ impl ServerConfig {
         let default = Limits::default();
         Limits {
             connections: self.connections as usize,
+            connections_per_source: self.connections_per_source as usize,
             requests: self.requests as usize,
+            waits_per_token: self.waits_per_token as usize,
             body_bytes,
             bodies_bytes: default.bodies_bytes.max(body_bytes),
             request_time: self.request_time,
             grace: self.grace,
             ..default
         }
+    }
+
+    pub(crate) fn proxies(&self) -> TrustedProxies {
+        TrustedProxies::new(self.trusted_proxies.clone())
     }
 }
 
@@ -68,10 +80,43 @@ pub(crate) const KEYS: &[Key] = &[
         set: |config, text| parse_number(text, 1, 1_000_000).map(|value| config.server.connections = value),
     },
     Key {
+        path: "server.connections-per-source",
+        doc: "Maximum number of connections of one source address without a valid token.",
+        show: |config| config.server.connections_per_source.to_string(),
+        set: |config, text| {
+            parse_number(text, 1, 1_000_000).map(|value| config.server.connections_per_source = value)
+        },
+    },
+    Key {
         path: "server.requests",
         doc: "Maximum number of requests that execute at once, without those that wait for an event.",
         show: |config| config.server.requests.to_string(),
         set: |config, text| parse_number(text, 1, 100_000).map(|value| config.server.requests = value),
+    },
+    Key {
+        path: "server.waits-per-token",
+        doc: "Maximum number of long polls and live streams of one viewer, operator or admin token.",
+        show: |config| config.server.waits_per_token.to_string(),
+        set: |config, text| {
+            parse_number(text, 1, 1_000_000).map(|value| config.server.waits_per_token = value)
+        },
+    },
+    Key {
+        path: "server.trusted-proxies",
+        doc: "Addresses or networks of reverse proxies whose X-Forwarded-For header names the client, separated by \
+              spaces; empty trusts none.",
+        show: |config| {
+            let networks: Vec<String> =
+                config.server.trusted_proxies.iter().map(Network::to_string).collect();
+            quote(&networks.join(" "))
+        },
+        set: |config, text| {
+            let networks = text.split_whitespace().map(|word| {
+                word.parse::<Network>().map_err(|error| format!("`{word}` is not a network; {error}"))
+            });
+            config.server.trusted_proxies = networks.collect::<Result<_, _>>()?;
+            Ok(())
+        },
     },
     Key {
         path: "server.body-kilobytes",

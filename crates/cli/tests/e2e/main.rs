@@ -10,6 +10,7 @@ mod commands;
 mod faults;
 mod feed;
 mod fixture;
+mod floods;
 mod graph;
 mod hostile_rows;
 mod ledger;

@@ -1,6 +1,7 @@
 //! Agents: registration, polling for tasks, draining and forgetting.
 
 use super::Graphs;
+use super::changes::{ChangeWatch, Watched};
 use super::reports::{AgentIdentity, authenticate_agent, silence};
 use std::time::Duration;
 use tidemill_core::Timestamp;
@@ -14,8 +15,6 @@ use uuid::Uuid;
 
 /// Longest wait of one poll.
 const WAIT_MAX: Duration = Duration::from_mins(1);
-/// First time between two reads of an idle agent's poll; it doubles.
-const POLL_FIRST: Duration = Duration::from_millis(50);
 
 /// Under which condition an operator may declare that nothing of an agent runs any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,27 +65,23 @@ impl Graphs {
             return Err(Error::refused(RefusalCode::TooLarge, message));
         }
         let until = Instant::now() + wait.min(WAIT_MAX);
-        let mut wakeups = self.notifiers().agents.subscribe();
-        let mut pause = POLL_FIRST;
-        let mut first = true;
+        let mut watch: Option<ChangeWatch> = None;
         loop {
-            wakeups.mark_unchanged();
-            let orders = self.orders(who, have, first).await?;
+            if let Some(watch) = &mut watch {
+                watch.mark_unchanged();
+            }
+            let orders = self.orders(who, have, watch.is_none()).await?;
             let left = until.saturating_duration_since(Instant::now());
             if !orders.is_empty() || left.is_zero() {
                 return Ok(orders);
             }
-            first = false;
-            // An agent with tasks is likely to get more.
-            pause = if have.is_empty() {
-                (pause * 2).min(self.settings.poll_idle_every)
-            } else {
-                self.settings.poll_every
+            let Some(watch) = &mut watch else {
+                // The next read comes after the start of the watch, so that no change is missed.
+                watch = Some(self.watch(Watched::Agent(who.agent_id)));
+                continue;
             };
-            tokio::select! {
-                rung = wakeups.changed() => if rung.is_err() { return Ok(Vec::new()) },
-                () = tokio::time::sleep(pause.min(left)) => {}
-            }
+            // At the end of the wait, the orders are read once more.
+            let _ = tokio::time::timeout(left, watch.changed()).await;
         }
     }
 

@@ -1,0 +1,168 @@
+//! Floods of one source or one token: others are served as if there were none.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tidemill_api::server::Limits;
+use tidemill_core::access::Role;
+use tidemill_engine::graph::{GraphSettings, Graphs, SubmitGraph};
+use tidemill_testkit::interface::Kind;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::fixture::{Answer, ServerFixture, TIMEOUT, answer, claim, post};
+
+/// Source address of the floods. Linux lets a client use every address of 127.0.0.0/8.
+const FLOODER: [u8; 4] = [127, 0, 0, 2];
+const GRAPH: &str = "version: 1\njobs:\n  one: {run: 'true'}\n";
+
+async fn send(mut stream: TcpStream, text: &str) -> Answer {
+    stream.write_all(text.as_bytes()).await.expect("the server reads");
+    answer(&mut stream).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unfinished_bodies_without_token_are_refused_at_once() {
+    let limits = Limits { body_bytes: 64 * 1024, bodies_bytes: 4 * 1024 * 1024, ..Limits::default() };
+    let fixture = ServerFixture::with_tokens(Kind::Sqlite, limits).await;
+    let worker = fixture.token(Role::Worker).await;
+    let head = "POST /v1/claims HTTP/1.1\r\nhost: localhost\r\ncontent-length: 65536\r\n\r\n";
+    let text = format!("{head}{}", "x".repeat(65_535));
+    let mut held = Vec::new();
+    for _ in 0..72 {
+        let mut stream = fixture.connect_from(FLOODER).await;
+        stream.write_all(text.as_bytes()).await.expect("the body is sent without its last byte");
+        held.push(stream);
+    }
+    fixture.until_read(72).await;
+    let response = send(fixture.connect().await, &post("/v1/claims", &claim("here", 0), &worker)).await;
+    assert_eq!(response.status, 200, "{response:?}");
+    for mut stream in held {
+        let response = answer(&mut stream).await;
+        assert_eq!((response.status, response.json()["code"].as_str()), (401, Some("unauthenticated")));
+        assert!(response.head.contains("connection: close"), "{response:?}");
+        let closed = tokio::time::timeout(TIMEOUT, stream.read(&mut [0; 1])).await;
+        assert!(matches!(closed, Ok(Ok(0) | Err(_))), "the connection is still open");
+    }
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_body_without_token_gets_its_refusal() {
+    let fixture = ServerFixture::with_tokens(Kind::Sqlite, Limits::default()).await;
+    let body = json!({"worker": "x".repeat(1024 * 1024 - 100)});
+    let response = send(fixture.connect().await, &post("/v1/claims", &body, "")).await;
+    assert_eq!(response.status, 401, "the refusal is not lost while the body is sent");
+    let bad = "authorization: Bearer tm_0\r\nexpect: 100-continue\r\n";
+    let head = format!("POST /v1/claims HTTP/1.1\r\nhost: localhost\r\n{bad}content-length: 1000\r\n\r\n");
+    let response = send(fixture.connect().await, &head).await;
+    assert_eq!(response.status, 401, "the body is not asked for: {response:?}");
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn idle_connections_of_one_address_lock_nobody_out() {
+    let limits = Limits { connections: 256, connections_per_source: 32, ..Limits::default() };
+    let fixture = ServerFixture::with_tokens(Kind::Sqlite, limits).await;
+    let agent = fixture.token(Role::Agent).await;
+    let ask = format!("GET /v1/session HTTP/1.1\r\nhost: localhost\r\n{agent}\r\n");
+    let mut known = fixture.connect_from(FLOODER).await;
+    known.write_all(ask.as_bytes()).await.expect("the server reads");
+    assert_eq!(answer(&mut known).await.status, 200);
+    let mut flood = Vec::new();
+    for round in 0..6 {
+        for _ in 0..60 {
+            flood.push(fixture.connect_from(FLOODER).await);
+        }
+        known.write_all(ask.as_bytes()).await.expect("the connection of a known agent stays open");
+        assert_eq!(answer(&mut known).await.status, 200, "round {round}");
+        let response = send(fixture.connect().await, &ask).await;
+        assert_eq!(response.status, 200, "another address in round {round}");
+        let response = send(fixture.connect_from(FLOODER).await, &ask).await;
+        assert_eq!(response.status, 200, "the same address in round {round}");
+    }
+    drop(flood);
+    fixture.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_polls_of_one_viewer_are_limited() {
+    let limits = Limits { waits_per_token: 8, ..Limits::default() };
+    let fixture = ServerFixture::with_tokens(Kind::Sqlite, limits).await;
+    let (viewer, other) = (fixture.token(Role::Viewer).await, fixture.token(Role::Viewer).await);
+    let worker = fixture.token(Role::Worker).await;
+    let stream = |token: &str| format!("GET /v1/stream HTTP/1.1\r\nhost: localhost\r\n{token}\r\n");
+    let mut held = Vec::new();
+    for _ in 0..8 {
+        let mut one = fixture.connect_from(FLOODER).await;
+        one.write_all(stream(&viewer).as_bytes()).await.expect("the stream is requested");
+        let mut start = [0; 12];
+        one.read_exact(&mut start).await.expect("the stream begins");
+        assert_eq!(&start, b"HTTP/1.1 200");
+        held.push(one);
+    }
+    let response = send(fixture.connect_from(FLOODER).await, &stream(&viewer)).await;
+    assert_eq!((response.status, response.json()["code"].as_str()), (429, Some("throttled")));
+    let session = format!("GET /v1/session HTTP/1.1\r\nhost: localhost\r\n{viewer}\r\n");
+    assert_eq!(send(fixture.connect().await, &session).await.status, 200, "short requests continue");
+    let response = send(fixture.connect().await, &post("/v1/claims", &claim("waits", 1), &worker)).await;
+    assert_eq!(response.status, 200, "{response:?}");
+    let mut beside = fixture.connect().await;
+    beside.write_all(stream(&other).as_bytes()).await.expect("the stream is requested");
+    let mut start = [0; 12];
+    beside.read_exact(&mut start).await.expect("the stream begins");
+    assert_eq!(&start, b"HTTP/1.1 200", "another token has streams of its own");
+    drop(held);
+    let began = tokio::time::Instant::now();
+    loop {
+        let mut one = fixture.connect().await;
+        one.write_all(stream(&viewer).as_bytes()).await.expect("the stream is requested");
+        one.read_exact(&mut start).await.expect("an answer begins");
+        if &start == b"HTTP/1.1 200" {
+            break;
+        }
+        assert!(began.elapsed() < TIMEOUT, "ended streams still count");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    drop(beside);
+    fixture.stop().await;
+}
+
+/// The database counts its transactions: with one query per waiting request and interval, there would be thousands.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiting_requests_share_their_queries() {
+    let fixture = ServerFixture::with_tokens(Kind::Postgres, Limits::default()).await;
+    let viewer = fixture.token(Role::Viewer).await;
+    let graphs = Graphs::new(fixture.engine.clone(), GraphSettings::default());
+    let run =
+        graphs.submit(SubmitGraph::new("shop", "staging", GRAPH, "ann")).await.expect("submitted").run_id;
+    let job = tidemill_core::task::job_id(&run, "one");
+    let paths = [
+        format!("/v1/graphs/{run}/jobs?changed_after=1000000&wait_secs=10"),
+        format!("/v1/jobs/{job}/logs?wait_secs=10"),
+    ];
+    let mut waiting = Vec::new();
+    for number in 0..200 {
+        let mut stream = fixture.connect().await;
+        let path = &paths[number % 2];
+        let ask = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n{viewer}\r\n");
+        stream.write_all(ask.as_bytes()).await.expect("the wait is requested");
+        waiting.push(stream);
+    }
+    fixture.until_read(200).await;
+    let count = async || {
+        let text =
+            "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
+        fixture.base.plain.number(text).await.expect("transactions are counted")
+    };
+    // Until the first reads are over. The counters lag behind by a second.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let before = count().await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let spent = count().await - before;
+    assert!(spent < 400, "{spent} transactions in 3 seconds");
+    for mut stream in waiting {
+        assert_eq!(answer(&mut stream).await.status, 200);
+    }
+    fixture.stop().await;
+}
