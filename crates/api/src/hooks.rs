@@ -11,6 +11,7 @@ use crate::extract::{Body, Id, RawBody, check_text, parse_error, validate};
 use axum::Json;
 use axum::extract::State;
 use http::{HeaderMap, Method, StatusCode};
+use tidemill_core::digest::sha256_hex;
 use tidemill_core::hook::{Hook, HookKind, default_rules};
 use tidemill_core::limits::{HOOK_BODY_BYTES_MAX, KEY_BYTES_MAX};
 use tidemill_core::run::QueueRun;
@@ -63,6 +64,7 @@ async fn put(
         kind: put.kind,
         secret_env: put.secret_env,
         rules: if put.rules.is_empty() { default_rules() } else { put.rules },
+        defined_by: app.access().author(),
         paused_at: put.paused.then_some(now),
         created_at: now,
     };
@@ -93,13 +95,18 @@ async fn receive(
             tracing::error!(hook.id = %hook.hook, "hook {} refuses deliveries: set {}", hook.hook, hook.secret_env);
             return Err(bad_signature());
         }
+        Sender::OutOfReach(hook, error) => {
+            let hint = error.hint();
+            tracing::error!(hook.id = %hook.hook, "hook {} refuses deliveries: {error}; {hint}", hook.hook);
+            return Err(bad_signature());
+        }
     };
     check_text(&body)?;
     let payload = serde_json::from_slice(&body).map_err(|error| {
         parse_error(&error).hint("configure the sender to use the content type application/json")
     })?;
     let received = match hook.kind {
-        HookKind::Github => app.engine().receive_github(&hook, &claims, &payload).await?,
+        HookKind::Github => app.engine().receive_github(&hook, &claims, &sha256_hex(&body), &payload).await?,
         HookKind::Generic => {
             let key = key(&headers, &hook, &claims)?;
             app.engine().receive_generic(&hook, &claims, payload, |body| queue_request(body, key)).await?
