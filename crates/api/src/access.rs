@@ -26,6 +26,7 @@ use http::request::Parts;
 use std::net::IpAddr;
 use tidemill_core::access::{Role, Secret, Token};
 use tidemill_core::project::LIST_PROJECTS;
+use tidemill_core::reach::DefinedBy;
 use tidemill_core::run::Run;
 use tidemill_core::{RunId, Timestamp};
 use tidemill_engine::Engine;
@@ -46,6 +47,17 @@ pub enum Access {
     Fixed(Caller),
     /// A token or a session cookie is required.
     Tokens,
+}
+
+impl Access {
+    /// Returns the author of definitions that come through this server. On an open server and in-process, the caller
+    /// is the operator; a token makes its holder a member of a project at most.
+    pub(crate) const fn author(&self) -> DefinedBy {
+        match self {
+            Self::Open { .. } => DefinedBy::Operator,
+            Self::Fixed(_) | Self::Tokens => DefinedBy::Project,
+        }
+    }
 }
 
 /// Creates the first admin token if there is no admin token yet. The secret cannot be shown again later.

@@ -23,6 +23,7 @@ pub(crate) const ALL: &[(&str, &[u16])] = &[
     ("not_ready", &[503]),
     ("not_retryable", &[409]),
     ("nothing_yet", &[404]),
+    ("out_of_reach", &[403]),
     ("session_over", &[401]),
     ("stale", &[409]),
     ("superseded", &[409]),

@@ -134,6 +134,7 @@ async fn put(
         password_env: put.password_env,
         rate: put.rate,
         settings: put.settings,
+        defined_by: app.access().author(),
         created_at: engine.store().now(engine.clock().now()).await?,
     };
     let change = FeedChange {

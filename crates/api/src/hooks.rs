@@ -13,6 +13,7 @@ use axum::extract::State;
 use http::{Extensions, HeaderMap, Method, StatusCode};
 use tidemill_core::access::NewAuditRecord;
 use tidemill_core::audit::ActorRole;
+use tidemill_core::digest::sha256_hex;
 use tidemill_core::hook::{Hook, HookKind, default_rules};
 use tidemill_core::limits::{HOOK_BODY_BYTES_MAX, KEY_BYTES_MAX};
 use tidemill_core::run::QueueRun;
@@ -67,6 +68,7 @@ async fn put(
         kind: put.kind,
         secret_env: put.secret_env,
         rules: if put.rules.is_empty() { default_rules() } else { put.rules },
+        defined_by: app.access().author(),
         paused_at: put.paused.then_some(now),
         created_at: now,
     };
@@ -98,6 +100,11 @@ async fn receive(
             tracing::error!(hook.id = %hook.hook, "hook {} refuses deliveries: set {}", hook.hook, hook.secret_env);
             return Err(bad_signature());
         }
+        Sender::OutOfReach(hook, error) => {
+            let hint = error.hint();
+            tracing::error!(hook.id = %hook.hook, "hook {} refuses deliveries: {error}; {hint}", hook.hook);
+            return Err(bad_signature());
+        }
     };
     check_text(&body)?;
     let app = app_of_hook(&app, &hook, &extensions);
@@ -105,7 +112,7 @@ async fn receive(
         parse_error(&error).hint("configure the sender to use the content type application/json")
     })?;
     let received = match hook.kind {
-        HookKind::Github => app.engine().receive_github(&hook, &claims, &payload).await?,
+        HookKind::Github => app.engine().receive_github(&hook, &claims, &sha256_hex(&body), &payload).await?,
         HookKind::Generic => {
             let key = key(&headers, &hook, &claims)?;
             app.engine().receive_generic(&hook, &claims, payload, |body| queue_request(body, key)).await?

@@ -9,12 +9,13 @@ use serde_json::{Value, json};
 use tidemill_api::access::Access;
 use tidemill_api::{App, router};
 use tidemill_core::hook::{Hook, HookKind, HookRule, default_rules};
-use tidemill_core::limits::HOOK_BODY_BYTES_MAX;
+use tidemill_core::limits::{HOOK_BODY_BYTES_MAX, HOOK_REPLAY_DAYS};
+use tidemill_core::reach::DefinedBy;
 use tidemill_core::run::Run;
 use tidemill_core::signature::sign;
 use tidemill_engine::clock::Clock;
 use tidemill_engine::sync::{SyncSettings, Syncs};
-use tidemill_engine::{Engine, RetryPolicy};
+use tidemill_engine::{Engine, RetryPolicy, Upkeep};
 use tidemill_store::RunFilter;
 use tidemill_testkit::interface::{Fixture, Kind, at};
 use tower::ServiceExt as _;
@@ -39,6 +40,8 @@ macro_rules! on_both {
 on_both! {
     push_queues_a_run_by_its_branch,
     repeated_delivery_makes_one_run,
+    replayed_body_with_a_new_id_makes_no_second_run,
+    event_header_that_contradicts_the_body_is_refused,
     wrong_signature_answers_like_an_unknown_hook,
     delivery_without_matching_rule_is_answered_202,
     body_over_the_limit_is_refused,
@@ -78,6 +81,7 @@ impl HookFixture {
             kind,
             secret_env: SECRET_ENV.to_owned(),
             rules,
+            defined_by: DefinedBy::Operator,
             paused_at: None,
             created_at: at(0),
         };
@@ -192,6 +196,7 @@ async fn repeated_delivery_makes_one_run(kind: Kind) {
     let (second, other) = fixture.github("shop", "push", "d-1", &body).await;
     assert_eq!((first, second), (StatusCode::CREATED, StatusCode::OK));
     assert_eq!((&one["run_id"], &other["created"]), (&other["run_id"], &json!(false)));
+    let body = push("refs/heads/feature/till");
     let both = tokio::join!(
         fixture.github("shop", "push", "d-2", &body),
         fixture.github("shop", "push", "d-2", &body)
@@ -199,6 +204,57 @@ async fn repeated_delivery_makes_one_run(kind: Kind) {
     assert_eq!(both.0.1["run_id"], both.1.1["run_id"], "{both:?}");
     assert_eq!(fixture.runs().await.len(), 2);
     assert_eq!(fixture.run(&both.0.1).await.idempotency_key.as_deref(), Some("github:d-2"));
+}
+
+/// GitHub signs the body alone: an observer of a delivery can send it again under another id.
+async fn replayed_body_with_a_new_id_makes_no_second_run(kind: Kind) {
+    let fixture = HookFixture::open(kind).await;
+    fixture.hook("shop", HookKind::Github, default_rules()).await;
+    let body = push("refs/heads/main");
+    let (status, first) = fixture.github("shop", "push", "d-1", &body).await;
+    assert_eq!(status, StatusCode::CREATED, "{first}");
+    let replays = tokio::join!(
+        fixture.github("shop", "push", "d-2", &body),
+        fixture.github("shop", "push", "d-3", &body)
+    );
+    for (status, replay) in [replays.0, replays.1] {
+        assert_eq!((status, &replay["created"]), (StatusCode::OK, &json!(false)), "{replay}");
+        assert_eq!(replay["run_id"], first["run_id"]);
+    }
+    // Also after the rules have changed, and while the body is remembered.
+    let rules = vec![HookRule { pattern: "**".to_owned(), env: "prod".to_owned() }];
+    fixture.hook("shop", HookKind::Github, rules).await;
+    fixture.clock.advance(TimeDelta::days(HOOK_REPLAY_DAYS - 1));
+    fixture.engine.upkeep(&Upkeep::default()).await.expect("old rows are removed");
+    let (status, replay) = fixture.github("shop", "push", "d-4", &body).await;
+    assert_eq!((status, &replay["run_id"]), (StatusCode::OK, &first["run_id"]), "{replay}");
+    // The id of a delivery cannot be used for another body.
+    let (status, answer) = fixture.github("shop", "push", "d-5", &push("refs/heads/a")).await;
+    assert_eq!(status, StatusCode::CREATED, "{answer}");
+    let (status, answer) = fixture.github("shop", "push", "d-5", &push("refs/heads/b")).await;
+    assert_eq!((status, &answer["code"]), (StatusCode::CONFLICT, &json!("key_conflict")));
+    fixture.clock.advance(TimeDelta::days(HOOK_REPLAY_DAYS) + TimeDelta::seconds(1));
+    let before = fixture.clock.now().expect("a fixed clock") - TimeDelta::days(HOOK_REPLAY_DAYS);
+    let removed = fixture.base.store.prune_hook_deliveries(before).await.expect("old bodies are removed");
+    assert_eq!(removed, 2);
+}
+
+async fn event_header_that_contradicts_the_body_is_refused(kind: Kind) {
+    let fixture = HookFixture::open(kind).await;
+    fixture.hook("shop", HookKind::Github, default_rules()).await;
+    let dispatch = json!({"ref": "refs/heads/main", "inputs": null, "workflow": "go.yml"}).to_string();
+    let created = json!({"ref": "main", "ref_type": "branch", "master_branch": "main"}).to_string();
+    for (event, body) in [
+        ("workflow_dispatch", push("refs/heads/main")),
+        ("issues", push("refs/heads/main")),
+        ("push", dispatch),
+        ("workflow_dispatch", created),
+    ] {
+        let (status, answer) = fixture.github("shop", event, "d-1", &body).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{event}: {answer}");
+        assert_eq!(answer["faults"][0]["field"], "X-GitHub-Event", "{answer}");
+    }
+    assert_eq!(fixture.runs().await.len(), 0);
 }
 
 async fn wrong_signature_answers_like_an_unknown_hook(kind: Kind) {
@@ -263,6 +319,7 @@ async fn missing_environment_is_reported(kind: Kind) {
         kind: HookKind::Github,
         secret_env: SECRET_ENV.to_owned(),
         rules: vec![HookRule { pattern: "main".to_owned(), env: "moon".to_owned() }],
+        defined_by: DefinedBy::Operator,
         paused_at: None,
         created_at: at(0),
     });

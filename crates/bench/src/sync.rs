@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tidemill_core::Json;
 use tidemill_core::feed::{Feed, FeedQuery, PriceRange};
-use tidemill_feeds::{Feed as Source, Secret, Tuning};
+use tidemill_core::reach::DefinedBy;
+use tidemill_feeds::{Feed as Source, Network, Secret, Tuning};
 
 /// Stones per page, and concurrent fetches.
 const PAGE: u32 = 30;
@@ -278,9 +279,11 @@ async fn fetch_all(endpoint: &str, stones: u32, lines: Option<Lines>) -> Result<
         password_env: None,
         rate: 0,
         settings: Json::Object(serde_json::Map::new()),
+        defined_by: DefinedBy::Operator,
         created_at: tidemill_engine::clock::host_now(),
     };
-    let source = tidemill_feeds::open(&feed, Some(Secret::new("bench")), Tuning::default())?;
+    let source =
+        tidemill_feeds::open(&feed, Some(Secret::new("bench")), &Network::Unrestricted, Tuning::default())?;
     source.set_rate(0.0);
     let (next, fetched) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let mut tasks = tokio::task::JoinSet::new();

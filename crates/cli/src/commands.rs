@@ -226,5 +226,7 @@ async fn open(config: &Config) -> Result<Engine, Failure> {
     // Retries, because the database server may be restarting.
     let store = PATIENCE.retry("open the database", || Store::open(&options)).await?;
     PATIENCE.retry("check the schema", || store.check_schema()).await?;
-    Ok(Engine::new(store, Clock::Database, PATIENCE).with_alerts(config.alerts.clone()))
+    Ok(Engine::new(store, Clock::Database, PATIENCE)
+        .with_alerts(config.alerts.clone())
+        .with_reach(config.reach.clone()))
 }

@@ -4,6 +4,7 @@
 //! the check and the loading all use the table, so they cannot disagree.
 
 pub(crate) mod alerts;
+pub(crate) mod reach;
 pub(crate) mod server;
 pub(crate) mod sync;
 
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use sync::{PartitionLimits, QueueOverrides};
 use tidemill_core::limits;
+use tidemill_core::reach::Reach;
 use tidemill_engine::Upkeep;
 use tidemill_engine::alerts::AlertSettings;
 use tidemill_engine::sync::SyncSettings;
@@ -47,6 +49,7 @@ pub(crate) struct Config {
     pub(crate) queues: QueueOverrides,
     pub(crate) server: ServerConfig,
     pub(crate) alerts: AlertSettings,
+    pub(crate) reach: Reach,
 }
 
 impl Default for Config {
@@ -76,6 +79,7 @@ impl Default for Config {
             queues: QueueOverrides::default(),
             server: ServerConfig::default(),
             alerts: AlertSettings::default(),
+            reach: Reach::default(),
         }
     }
 }
@@ -245,7 +249,7 @@ pub(crate) fn quote(text: &str) -> String {
 }
 
 fn keys() -> impl Iterator<Item = &'static Key> {
-    KEYS.iter().chain(sync::KEYS).chain(server::KEYS)
+    KEYS.iter().chain(sync::KEYS).chain(server::KEYS).chain(reach::KEYS)
 }
 
 /// Loads the configuration, or reports all of its errors.
@@ -318,6 +322,10 @@ fn read_file(path: &Path, config: &mut Config, errors: &mut Vec<String>) -> Resu
                 alerts::read(value, &mut config.alerts.targets, errors);
                 continue;
             }
+            if path == reach::PROJECTS {
+                reach::read(value, &mut config.reach, errors);
+                continue;
+            }
             let Some(key) = keys().find(|key| key.path == path) else {
                 errors.push(format!("{path} is not a configuration key"));
                 continue;
@@ -326,6 +334,13 @@ fn read_file(path: &Path, config: &mut Config, errors: &mut Vec<String>) -> Resu
                 toml::Value::String(text) => text.clone(),
                 toml::Value::Integer(number) => number.to_string(),
                 toml::Value::Boolean(value) => value.to_string(),
+                toml::Value::Array(_) if section == "reach" => match reach::join(value) {
+                    Some(text) => text,
+                    None => {
+                        errors.push(format!("{path}: it must be a list of strings without commas"));
+                        continue;
+                    }
+                },
                 toml::Value::Float(_)
                 | toml::Value::Datetime(_)
                 | toml::Value::Array(_)

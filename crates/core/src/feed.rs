@@ -2,6 +2,7 @@
 
 use crate::label::labelled;
 use crate::limits::MESSAGE_BYTES_MAX;
+use crate::reach::DefinedBy;
 use crate::{Json, Timestamp};
 use std::borrow::Cow;
 
@@ -201,5 +202,27 @@ pub struct Feed {
     pub rate: u32,
     /// Further settings of this type of feed.
     pub settings: Json,
+    /// Author of this definition. The lists of the section `reach` apply to definitions of projects.
+    pub defined_by: DefinedBy,
     pub created_at: Timestamp,
+}
+
+impl Feed {
+    /// Returns whether another definition reaches the same outside the database, in the same way.
+    pub fn has_same_reach(&self, other: &Self) -> bool {
+        let Self {
+            feed: _,
+            project_id,
+            kind,
+            endpoint,
+            username,
+            password_env,
+            rate: _,
+            settings,
+            defined_by: _,
+            created_at: _,
+        } = self;
+        (project_id, kind, endpoint) == (&other.project_id, &other.kind, &other.endpoint)
+            && (username, password_env, settings) == (&other.username, &other.password_env, &other.settings)
+    }
 }

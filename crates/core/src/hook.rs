@@ -8,6 +8,7 @@ use crate::glob::Glob;
 use crate::ids::{RunId, is_name};
 use crate::label::labelled;
 use crate::limits::{HOOK_RULES_MAX, KEY_BYTES_MAX, NAME_BYTES_MAX};
+use crate::reach::DefinedBy;
 use crate::request::{FieldError, ValidationError};
 use crate::run::QueueRun;
 use crate::{Json, Timestamp};
@@ -48,6 +49,8 @@ pub struct Hook {
     pub secret_env: String,
     /// Rules for the environment; the first match applies.
     pub rules: Vec<HookRule>,
+    /// Author of this definition. The lists of the section `reach` apply to definitions of projects.
+    pub defined_by: DefinedBy,
     /// Time at which it was paused; null if it is active.
     pub paused_at: Option<Timestamp>,
     pub created_at: Timestamp,
@@ -97,6 +100,11 @@ impl Hook {
         if errors.is_empty() { Ok(()) } else { Err(ValidationError(errors)) }
     }
 
+    /// Returns whether another definition verifies deliveries with the same secret, in the same way.
+    pub fn has_same_reach(&self, other: &Self) -> bool {
+        (&self.project_id, self.kind, &self.secret_env) == (&other.project_id, other.kind, &other.secret_env)
+    }
+
     /// Returns the first rule that matches a branch or tag.
     pub fn env_of(&self, git_ref: &str) -> Option<&HookRule> {
         let branch = git_ref.strip_prefix("refs/heads/");
@@ -122,14 +130,30 @@ pub enum Decision {
     Ignore(String),
 }
 
-/// Decides about a delivery from GitHub whose signature is valid.
+/// Returns the event that a signed body describes, if it is one that queues runs.
+///
+/// GitHub signs the body, but not the header with the name of the event.
+fn event_of(payload: &Json) -> Option<&'static str> {
+    let text = |name: &str| payload.get(name).is_some_and(Json::is_string);
+    let has = |name: &str| payload.get(name).is_some();
+    if text("ref") && text("before") && text("after") && payload.get("commits").is_some_and(Json::is_array) {
+        return Some("push");
+    }
+    let is_dispatch = text("ref") && text("workflow") && has("inputs") && !has("before") && !has("commits");
+    is_dispatch.then_some("workflow_dispatch")
+}
+
+/// Decides about a delivery from GitHub whose signature is valid. `event` is the unsigned name in its header, which
+/// must agree with the body.
 pub fn decide(hook: &Hook, event: &str, delivery: &str, payload: &Json) -> Result<Decision, ValidationError> {
-    match event {
-        "push" | "workflow_dispatch" => {}
-        other => {
-            let shown: String = other.chars().take(40).collect();
-            return Ok(Decision::Ignore(format!("event `{shown}` queues no run")));
+    let shown: String = event.chars().take(40).collect();
+    match (event, event_of(payload)) {
+        (header, Some(body)) if header == body => {}
+        ("push" | "workflow_dispatch", _) | (_, Some(_)) => {
+            let problem = format!("is `{shown}`, but the signed body is not such an event");
+            return Err(field_error("X-GitHub-Event", &problem));
         }
+        (_, None) => return Ok(Decision::Ignore(format!("event `{shown}` queues no run"))),
     }
     let Some(git_ref) = payload.get("ref").and_then(Json::as_str).filter(|text| !text.is_empty()) else {
         return Err(field_error("ref", "is missing; it must name the branch or tag"));

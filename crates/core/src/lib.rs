@@ -32,6 +32,7 @@ pub mod partition;
 pub mod pricing;
 pub mod project;
 pub mod queue;
+pub mod reach;
 pub mod records;
 pub mod request;
 pub mod retry;

@@ -104,6 +104,11 @@ pub const LIVE_STREAMS_MAX: usize = 4_096;
 pub const HOOK_BODY_BYTES_MAX: usize = 25 * 1024 * 1024;
 /// Largest difference between the time of a signed webhook and the server's time.
 pub const HOOK_WINDOW_SECS: i64 = 300;
+/// Time in days for which a signed body from GitHub is remembered. GitHub signs no time, so an older body could be
+/// replayed.
+pub const HOOK_REPLAY_DAYS: i64 = 400;
+/// Entries of one list of the section `reach`.
+pub const REACH_ENTRIES_MAX: usize = 256;
 /// Rules of one webhook.
 pub const HOOK_RULES_MAX: usize = 64;
 /// Number of waiting runs that raises an alert.

@@ -30,6 +30,8 @@ pub struct FeedRecord {
     pub circuit_rev: i32,
     /// Last error of the feed.
     pub circuit_reason: Option<String>,
+    /// Reason for which a process with a narrower configuration refused to reach the feed; null after an answer.
+    pub refusal: Option<String>,
 }
 
 /// A sync: one pass over the window of a feed.

@@ -3,10 +3,11 @@
 use crate::Engine;
 use tidemill_core::hook::{Decision, Hook, HookKind, decide, fill_in, run_of};
 use tidemill_core::limits::HOOK_WINDOW_SECS;
-use tidemill_core::run::{QueueOutcome, QueueRun};
+use tidemill_core::reach::{DefinedBy, Reach, ReachError, Use};
+use tidemill_core::run::QueueRun;
 use tidemill_core::signature::verify;
 use tidemill_core::{Json, Timestamp};
-use tidemill_store::{Error, Refusal, RefusalCode};
+use tidemill_store::{Error, HookRun, Refusal, RefusalCode};
 
 /// Headers that identify and authenticate a delivery.
 #[derive(Debug, Clone, Default)]
@@ -35,13 +36,15 @@ pub enum Sender {
     Unknown,
     /// The hook's environment variable with the secret is not set, so no sender can be authenticated.
     NoSecret(Box<Hook>),
+    /// The operator's lists do not let the hook's project use this secret.
+    OutOfReach(Box<Hook>, ReachError),
 }
 
 /// Outcome of a delivery.
 #[derive(Debug)]
 pub enum Received {
     /// A run, new or queued before by the same delivery.
-    Queued(QueueOutcome),
+    Queued(HookRun),
     /// No run, with the reason.
     Ignored(String),
 }
@@ -61,8 +64,19 @@ impl Engine {
         {
             return Err(no_environment(&hook, &rule.env));
         }
-        let name = hook.hook.clone();
-        if !self.store().put_hook(hook.clone(), self.clock().now()).await? {
+        let (name, reach, now) = (hook.hook.clone(), self.reach.clone(), self.clock().now());
+        let mut stored = hook.clone();
+        let is_ours = self
+            .store()
+            .write(move |mut tx| {
+                Box::pin(async move {
+                    let before = tx.lock_hook(&stored.hook).await?;
+                    stored.defined_by = author(&stored, before.as_ref(), &reach)?;
+                    tx.put_hook(&stored, now).await
+                })
+            })
+            .await?;
+        if !is_ours {
             let message = format!("hook `{name}` already exists in another project");
             return Err(Error::Refused(Refusal {
                 code: RefusalCode::KeyConflict,
@@ -84,6 +98,10 @@ impl Engine {
             let _ = dummy_check();
             return Ok(Sender::Unknown);
         };
+        if let Err(error) = check_reach(&hook, &self.reach) {
+            let _ = dummy_check();
+            return Ok(Sender::OutOfReach(Box::new(hook), error));
+        }
         let Some(secret) = std::env::var(&hook.secret_env).ok().filter(|secret| !secret.is_empty()) else {
             let _ = dummy_check();
             return Ok(Sender::NoSecret(Box::new(hook)));
@@ -92,11 +110,13 @@ impl Engine {
         Ok(if known { Sender::Known(Box::new(hook)) } else { Sender::Unknown })
     }
 
-    /// Queues the run that an authenticated GitHub delivery leads to.
+    /// Queues the run that an authenticated GitHub delivery leads to. One signed body queues one run, with any id of
+    /// the delivery; `body_hash` is its SHA-256.
     pub async fn receive_github(
         &self,
         hook: &Hook,
         claims: &Claims,
+        body_hash: &str,
         payload: &Json,
     ) -> Result<Received, Error> {
         if hook.paused_at.is_some() {
@@ -109,7 +129,10 @@ impl Engine {
         };
         match decide(hook, event, delivery, payload)? {
             Decision::Ignore(why) => Ok(Received::Ignored(why)),
-            Decision::Queue(run) => received(hook, &run.env.clone(), self.queue(*run).await),
+            Decision::Queue(run) => {
+                let env = run.env.clone();
+                received(hook, &env, self.queue_hook_run(hook, body_hash, *run).await)
+            }
         }
     }
 
@@ -133,12 +156,53 @@ impl Engine {
             );
         };
         let run_id = run_of(hook, signed_at, signature);
-        Ok(received(hook, &run.env.clone(), self.queue_as(run, run_id).await)?)
+        let env = run.env.clone();
+        let queued = self.queue_as(run, run_id).await;
+        let queued = queued.map(|queued| HookRun { run_id: queued.run_id, created: queued.created });
+        Ok(received(hook, &env, queued)?)
+    }
+
+    async fn queue_hook_run(&self, hook: &Hook, body_hash: &str, run: QueueRun) -> Result<HookRun, Error> {
+        run.check()?;
+        let (request, run_id) = (run.normalized(), self.clock().run_id());
+        let queued = self
+            .retry_policy
+            .retry("queue a run", || {
+                let (hook, body_hash) = (hook.hook.clone(), body_hash.to_owned());
+                let (request, run_id, now) = (request.clone(), run_id.clone(), self.clock().now());
+                self.store().queue_hook_run(hook, body_hash, request, run_id, now)
+            })
+            .await?;
+        if queued.created {
+            crate::runs::entered("queued", 1);
+            self.store().wake_soon();
+        }
+        Ok(queued)
     }
 }
 
+/// Checks the secret of a project's hook against the operator's lists.
+fn check_reach(hook: &Hook, reach: &Reach) -> Result<(), ReachError> {
+    match hook.defined_by {
+        DefinedBy::Operator => Ok(()),
+        DefinedBy::Project => reach.check(&hook.project_id, [Use::HookSecret(&hook.secret_env)]),
+    }
+}
+
+/// Returns the author of a changed hook. A project that keeps the secret of the operator's hook leaves it the
+/// operator's; with another one, the lists apply.
+fn author(hook: &Hook, before: Option<&Hook>, reach: &Reach) -> Result<DefinedBy, Error> {
+    if let Some(before) = before.filter(|before| before.has_same_reach(hook))
+        && before.defined_by == DefinedBy::Operator
+    {
+        return Ok(DefinedBy::Operator);
+    }
+    check_reach(hook, reach).map_err(|error| Error::out_of_reach(&error))?;
+    Ok(hook.defined_by)
+}
+
 /// Converts the outcome of queueing. A missing environment is reported as an error of the hook's rules.
-fn received(hook: &Hook, env: &str, queued: Result<QueueOutcome, Error>) -> Result<Received, Error> {
+fn received(hook: &Hook, env: &str, queued: Result<HookRun, Error>) -> Result<Received, Error> {
     match queued {
         Ok(queued) => Ok(Received::Queued(queued)),
         Err(error) if error.refusal_code() == Some(RefusalCode::UnknownEnvironment) => {

@@ -26,6 +26,7 @@ pub use upkeep::{Upkeep, UpkeepReport};
 
 use alerts::AlertSettings;
 use std::sync::Arc;
+use tidemill_core::reach::Reach;
 use tidemill_store::{AuditEntry, Store};
 
 /// The use cases on one store.
@@ -35,6 +36,8 @@ pub struct Engine {
     clock: Clock,
     retry_policy: RetryPolicy,
     alerts: Arc<AlertSettings>,
+    /// What the definitions of projects may use outside the database.
+    reach: Arc<Reach>,
     /// Wakes tasks of this process that wait for changes of graphs.
     notifiers: Arc<graph::Notifiers>,
 }
@@ -42,7 +45,14 @@ pub struct Engine {
 impl Engine {
     /// Creates the use cases on `store`.
     pub fn new(store: Store, clock: Clock, retry_policy: RetryPolicy) -> Self {
-        Self { store, clock, retry_policy, alerts: Arc::default(), notifiers: Arc::default() }
+        Self {
+            store,
+            clock,
+            retry_policy,
+            alerts: Arc::default(),
+            reach: Arc::default(),
+            notifiers: Arc::default(),
+        }
     }
 
     /// Returns the store, for reads.
@@ -69,6 +79,17 @@ impl Engine {
     #[must_use]
     pub fn for_call(&self, entry: Arc<AuditEntry>) -> Self {
         Self { store: self.store.for_call(entry), ..self.clone() }
+    }
+
+    /// Returns the lists of what projects may use outside the database.
+    pub fn reach(&self) -> &Arc<Reach> {
+        &self.reach
+    }
+
+    /// Returns a copy with these lists.
+    #[must_use]
+    pub fn with_reach(&self, reach: Reach) -> Self {
+        Self { reach: Arc::new(reach), ..self.clone() }
     }
 
     /// Returns a copy with another retry policy.

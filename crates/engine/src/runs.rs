@@ -255,7 +255,7 @@ impl Engine {
 }
 
 /// Counts runs that this process moved to a state.
-fn entered(state: &'static str, runs: u64) {
+pub(crate) fn entered(state: &'static str, runs: u64) {
     counter!("tidemill_transitions_total", "to" => state).increment(runs);
 }
 

@@ -28,7 +28,7 @@ mod width;
 
 pub use consolidator::ConsolidatorOptions;
 pub use copy::check_copy_url;
-pub use feeds::{FeedChange, Feeds, full_schedule_name, schedule_name};
+pub use feeds::{FeedChange, Feeds, full_schedule_name, refusal_of, schedule_name};
 pub use pager::PagerOptions;
 pub use plan::{PlanError, PlanOutcome};
 pub use reprice::{ReplaceScope, RepriceCursor, RepriceSummary};
@@ -143,7 +143,7 @@ impl Syncs {
     /// Creates the use cases on an engine.
     pub fn new(engine: Engine, settings: SyncSettings) -> Self {
         let settings = Arc::new(settings);
-        let feeds = Feeds::new(settings.clone());
+        let feeds = Feeds::new(settings.clone(), engine.reach().clone());
         Self {
             engine,
             feeds,

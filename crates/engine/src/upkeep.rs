@@ -117,6 +117,8 @@ impl Engine {
             );
         }
         part(&mut failure, self.store().prune_request_keys(now - chrono::Duration::days(1))).await;
+        let replay = chrono::Duration::days(limits::HOOK_REPLAY_DAYS);
+        part(&mut failure, self.store().prune_hook_deliveries(now - replay)).await;
         let retention = chrono::Duration::from_std(upkeep.retention).unwrap_or(chrono::Duration::MAX);
         let mut pruned = PruneCounts::default();
         if let Some(before) = now.checked_sub_signed(retention) {

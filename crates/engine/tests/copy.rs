@@ -11,6 +11,7 @@ use std::sync::Arc;
 use chrono::TimeDelta;
 use serde_json::json;
 use tidemill_core::feed::{Feed, Watermark};
+use tidemill_core::reach::DefinedBy;
 use tidemill_core::records::{FeedRecord, WatermarkChange};
 use tidemill_engine::clock::Clock;
 use tidemill_engine::sync::{FeedChange, SyncSettings, Syncs};
@@ -106,6 +107,7 @@ fn feed(copy_url: &str) -> FeedChange {
         password_env: Some("PATH".to_owned()),
         rate: 25,
         settings: json!({}),
+        defined_by: DefinedBy::Operator,
         created_at: at(0),
     };
     let copy_url = Some(copy_url.to_owned());

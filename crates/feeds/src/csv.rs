@@ -186,9 +186,10 @@ mod tests {
             password_env: None,
             rate: 0,
             settings: serde_json::json!(null),
+            defined_by: tidemill_core::reach::DefinedBy::Operator,
             created_at: Timestamp::UNIX_EPOCH,
         };
-        (folder, open(&feed, None, Tuning::default()).unwrap())
+        (folder, open(&feed, None, &crate::Network::Unrestricted, Tuning::default()).unwrap())
     }
 
     fn query(from: Cents, to: Cents) -> FeedQuery {

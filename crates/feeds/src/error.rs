@@ -68,12 +68,39 @@ pub enum FeedError {
     /// The settings of the feed are invalid.
     #[error("invalid settings of feed `{feed}`: {reason}")]
     InvalidSettings { feed: String, reason: String },
+    /// The operator's lists do not let the feed's project use something that the feed needs.
+    #[error("{at} is out of reach: {reason}")]
+    OutOfReach {
+        /// The feed, or its host and path.
+        at: String,
+        reason: String,
+    },
     /// The query is invalid, so it was not sent.
     #[error("invalid feed query: {reason}")]
     InvalidQuery { reason: String },
 }
 
 impl FeedError {
+    /// Returns the error of a feed that uses something outside the lists of its project.
+    pub fn out_of_reach(feed: &tidemill_core::feed::Feed, reason: String) -> Self {
+        Self::OutOfReach { at: format!("feed `{}`", feed.feed), reason }
+    }
+
+    /// Returns the reason if the operator's lists refuse the feed.
+    pub fn refusal(&self) -> Option<&str> {
+        match self {
+            Self::OutOfReach { reason, .. } => Some(reason),
+            Self::Transient { .. }
+            | Self::Outage { .. }
+            | Self::Permanent { .. }
+            | Self::Auth { .. }
+            | Self::UnknownKind { .. }
+            | Self::InvalidEndpoint { .. }
+            | Self::InvalidSettings { .. }
+            | Self::InvalidQuery { .. } => None,
+        }
+    }
+
     /// Returns how the caller reacts to this error.
     pub const fn class(&self) -> ErrorClass {
         match self {
@@ -84,6 +111,7 @@ impl FeedError {
             | Self::UnknownKind { .. }
             | Self::InvalidEndpoint { .. }
             | Self::InvalidSettings { .. }
+            | Self::OutOfReach { .. }
             | Self::InvalidQuery { .. } => ErrorClass::Permanent,
         }
     }
@@ -97,6 +125,7 @@ impl FeedError {
             | Self::UnknownKind { .. }
             | Self::InvalidEndpoint { .. }
             | Self::InvalidSettings { .. }
+            | Self::OutOfReach { .. }
             | Self::InvalidQuery { .. } => None,
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::error::{FeedError, MapError};
 use crate::nivoda::Nivoda;
-use crate::{Secret, Tuning};
+use crate::{Network, Secret, Tuning};
 use std::pin::Pin;
 use std::sync::Arc;
 use tidemill_core::Timestamp;
@@ -60,14 +60,29 @@ pub trait Feed: Send + Sync {
     fn set_rate(&self, per_second: f64);
 }
 
+/// Host and port of a feed's endpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Name or address, without brackets.
+    pub host: String,
+    pub port: u16,
+}
+
+/// Returns the endpoint that a feed connects to, as its client reads the URL.
+pub fn endpoint_of(feed: &tidemill_core::feed::Feed) -> Result<Endpoint, FeedError> {
+    crate::nivoda::endpoint(&feed.endpoint)
+        .map_err(|reason| FeedError::InvalidEndpoint { feed: feed.feed.clone(), reason })
+}
+
 /// Opens a feed by its kind. Sends no request.
 pub fn open(
     feed: &tidemill_core::feed::Feed,
     password: Option<Secret>,
+    network: &Network,
     tuning: Tuning,
 ) -> Result<Arc<dyn Feed>, FeedError> {
     match feed.kind.as_str() {
-        "nivoda" => Ok(Arc::new(Nivoda::new(feed, password, tuning)?)),
+        "nivoda" => Ok(Arc::new(Nivoda::new(feed, password, network, tuning)?)),
         #[cfg(any(test, feature = "csv"))]
         "csv" => Ok(Arc::new(crate::CsvFolder::new(&feed.endpoint))),
         other => Err(FeedError::UnknownKind { kind: other.chars().take(64).collect(), allowed: "nivoda" }),

@@ -9,6 +9,7 @@ mod circuit;
 mod csv;
 mod error;
 mod feed;
+mod network;
 mod nivoda;
 mod number;
 mod rate_limiter;
@@ -19,6 +20,7 @@ pub use circuit::{Admission, Circuit, CircuitPolicy};
 #[cfg(any(test, feature = "csv"))]
 pub use csv::CsvFolder;
 pub use error::{ErrorClass, FeedError, MapError};
-pub use feed::{Feed, FeedCount, FeedFuture, open};
+pub use feed::{Endpoint, Feed, FeedCount, FeedFuture, endpoint_of, open};
+pub use network::{ListedHosts, Lookup, Network};
 pub use secret::Secret;
 pub use tuning::Tuning;

@@ -11,7 +11,7 @@ mod tls;
 mod token;
 
 use crate::feed::{Feed, FeedCount, FeedFuture};
-use crate::{FeedError, MapError, Secret, Tuning};
+use crate::{Endpoint, FeedError, MapError, Network, Secret, Tuning};
 use client::{Client, ErrorKind, Reply, RequestError};
 use document::{CountVariables, Filter, LoginVariables, PageVariables, Request, Settings};
 use map::Mapper;
@@ -70,6 +70,7 @@ impl Nivoda {
     pub(crate) fn new(
         feed: &tidemill_core::feed::Feed,
         password: Option<Secret>,
+        network: &Network,
         tuning: Tuning,
     ) -> Result<Self, FeedError> {
         let invalid_endpoint =
@@ -77,8 +78,14 @@ impl Nivoda {
         let url = address(&feed.endpoint).map_err(invalid_endpoint)?;
         let settings = Settings::read(&feed.settings)
             .map_err(|reason| FeedError::InvalidSettings { feed: feed.feed.clone(), reason })?;
+        if let Network::Listed(hosts) = network {
+            let endpoint = endpoint_of_url(&url).map_err(invalid_endpoint)?;
+            let checked = hosts.check(&endpoint.host, endpoint.port);
+            checked.map_err(|reason| FeedError::out_of_reach(feed, reason))?;
+        }
         let tls = tls::config(tls::web()).map_err(invalid_endpoint)?;
-        let client = Client::new(url, f64::from(feed.rate), tls, tuning).map_err(invalid_endpoint)?;
+        let client =
+            Client::new(url, f64::from(feed.rate), tls, network, tuning).map_err(invalid_endpoint)?;
         let missing = |what: &str| {
             RequestError::new(ErrorKind::Unauthorized, format!("requires a {what}"))
                 .into_feed_error(&client.at)
@@ -252,6 +259,17 @@ impl Feed for Nivoda {
     fn set_rate(&self, per_second: f64) {
         self.client.rate_limiter.set_rate(per_second);
     }
+}
+
+/// Returns the host and port of a feed's URL.
+pub(crate) fn endpoint(endpoint: &str) -> Result<Endpoint, String> {
+    endpoint_of_url(&address(endpoint)?)
+}
+
+fn endpoint_of_url(url: &reqwest::Url) -> Result<Endpoint, String> {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+    let port = url.port_or_known_default().ok_or("the URL contains no port")?;
+    Ok(Endpoint { host, port })
 }
 
 /// Parses and checks the URL of a feed.

@@ -1,17 +1,18 @@
 -- Feeds, their watermarks, and the gaps that a watermark passed.
 
 -- name: feed_add
-INSERT INTO {ops}.feeds (feed, project_id, kind, endpoint, username, password_env, rate, settings, copy_url, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, coalesce($10, {now}))
+INSERT INTO {ops}.feeds
+    (feed, project_id, kind, endpoint, username, password_env, rate, settings, copy_url, defined_by, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, coalesce($11, {now}))
 ON CONFLICT (feed) DO UPDATE SET endpoint = excluded.endpoint, username = excluded.username,
     password_env = excluded.password_env, rate = excluded.rate, settings = excluded.settings,
-    copy_url = excluded.copy_url
+    copy_url = excluded.copy_url, defined_by = excluded.defined_by, refusal = NULL
  WHERE feeds.project_id = excluded.project_id AND feeds.kind = excluded.kind
 
 -- name: feed_list
 SELECT feed, project_id, kind, endpoint, username, password_env, rate, settings, last_updated_at, last_run_id,
        last_run_completed_at, copy_url, copied_updated_at, copy_error, circuit, circuit_rev, circuit_reason,
-       created_at
+       defined_by, refusal, created_at
   FROM {ops}.feeds WHERE $1 IS NULL OR feed = $1 ORDER BY feed
 
 -- name: feed_lock (postgres)
@@ -29,6 +30,9 @@ UPDATE {ops}.feeds SET last_updated_at = $2, last_run_id = $3, last_run_complete
 -- Compare-and-swap on circuit_rev: of several processes that find the feed down, or probe it, one writes.
 UPDATE {ops}.feeds SET circuit = $3, circuit_reason = $4, circuit_rev = circuit_rev + 1
  WHERE feed = $1 AND circuit_rev = $2
+
+-- name: feed_refused
+UPDATE {ops}.feeds SET refusal = $2 WHERE feed = $1
 
 -- name: feed_copied
 UPDATE {ops}.feeds

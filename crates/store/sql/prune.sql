@@ -52,6 +52,9 @@ DELETE FROM {ops}.schedule_fires WHERE fire_at < $1
 -- name: prune_request_keys
 DELETE FROM {ops}.request_keys WHERE created_at < $1
 
+-- name: prune_hook_deliveries
+DELETE FROM {ops}.hook_deliveries WHERE received_at < $1
+
 -- name: prune_pages
 DELETE FROM {ops}.pages WHERE run_id = $1
 

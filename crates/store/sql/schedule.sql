@@ -51,17 +51,33 @@ SELECT schedule_id, fire_at, decision, run_id FROM {ops}.schedule_fires
  WHERE schedule_id = $1 ORDER BY fire_at DESC LIMIT $2
 
 -- name: hook_put
-INSERT INTO {ops}.hooks AS h (hook, project_id, kind, secret_env, rules, paused_at, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, coalesce($7, {now}))
+INSERT INTO {ops}.hooks AS h (hook, project_id, kind, secret_env, rules, defined_by, paused_at, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, coalesce($8, {now}))
 ON CONFLICT (hook) DO UPDATE SET kind = excluded.kind, secret_env = excluded.secret_env, rules = excluded.rules,
-    paused_at = excluded.paused_at
+    defined_by = excluded.defined_by, paused_at = excluded.paused_at
  WHERE h.project_id = excluded.project_id
 
+-- name: hook_lock (postgres)
+-- Differs: SQLite has one writer at a time and needs no row locks.
+SELECT hook AS value FROM {ops}.hooks WHERE hook = $1 FOR UPDATE
+
+-- name: hook_lock (sqlite)
+SELECT hook AS value FROM {ops}.hooks WHERE hook = $1
+
 -- name: hook_list
-SELECT hook, project_id, kind, secret_env, rules, paused_at, created_at
+SELECT hook, project_id, kind, secret_env, rules, defined_by, paused_at, created_at
   FROM {ops}.hooks
  WHERE (CAST($1 AS text) IS NULL OR hook = $1) AND (CAST($2 AS text) IS NULL OR project_id = $2)
  ORDER BY hook
 
 -- name: hook_remove
 DELETE FROM {ops}.hooks WHERE hook = $1 AND (CAST($2 AS text) IS NULL OR project_id = $2)
+
+-- name: hook_delivery_record
+-- A second delivery of the same body waits until the first commits, and then finds its run.
+INSERT INTO {ops}.hook_deliveries (hook, body_hash, run_id, received_at)
+VALUES ($1, $2, $3, coalesce($4, {now}))
+ON CONFLICT (hook, body_hash) DO NOTHING
+
+-- name: hook_delivery_run
+SELECT run_id AS value FROM {ops}.hook_deliveries WHERE hook = $1 AND body_hash = $2

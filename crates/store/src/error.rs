@@ -2,6 +2,7 @@
 
 use crate::Resource;
 use tidemill_core::project::unknown_project_hint;
+use tidemill_core::reach::ReachError;
 use tidemill_core::request::ValidationError;
 
 /// How a caller can react to an error.
@@ -40,6 +41,8 @@ pub enum RefusalCode {
     UnknownPool,
     /// The worker does not exist or has ended.
     UnknownWorker,
+    /// The operator's lists do not let the project use something that the definition names.
+    OutOfReach,
 }
 
 impl RefusalCode {
@@ -66,6 +69,7 @@ impl RefusalCode {
             Self::UnknownAgent => "TM023",
             Self::UnknownPool => "TM024",
             Self::UnknownWorker => "TM025",
+            Self::OutOfReach => "TM040",
         }
     }
 
@@ -92,6 +96,7 @@ impl RefusalCode {
             Self::UnknownAgent => "unknown_agent",
             Self::UnknownPool => "unknown_pool",
             Self::UnknownWorker => "unknown_worker",
+            Self::OutOfReach => "out_of_reach",
         }
     }
 
@@ -100,7 +105,7 @@ impl RefusalCode {
         Self::ALL.into_iter().find(|code| code.as_str() == text)
     }
 
-    const ALL: [Self; 20] = [
+    const ALL: [Self; 21] = [
         Self::UnknownProject,
         Self::UnknownEnvironment,
         Self::UnknownRun,
@@ -121,6 +126,7 @@ impl RefusalCode {
         Self::UnknownAgent,
         Self::UnknownPool,
         Self::UnknownWorker,
+        Self::OutOfReach,
     ];
 }
 
@@ -202,6 +208,15 @@ impl Error {
             code: RefusalCode::UnknownProject,
             message: format!("project `{project}` does not exist"),
             hint: Some(unknown_project_hint(project, env)),
+        })
+    }
+
+    /// Refuses a definition that uses something outside the lists of its project.
+    pub fn out_of_reach(error: &ReachError) -> Self {
+        Self::Refused(Refusal {
+            code: RefusalCode::OutOfReach,
+            message: error.to_string(),
+            hint: Some(error.hint()),
         })
     }
 

@@ -19,6 +19,7 @@ impl FromColumns for FeedRecord {
             password_env: row.text_or_null("password_env")?,
             rate: u32::try_from(row.int("rate")?).unwrap_or(0),
             settings: row.json("settings")?,
+            defined_by: row.parsed("defined_by")?,
             created_at: row.time("created_at")?,
         };
         let watermark = match row.time_or_null("last_updated_at")? {
@@ -38,6 +39,7 @@ impl FromColumns for FeedRecord {
             circuit: row.json("circuit")?,
             circuit_rev: row.int("circuit_rev")?,
             circuit_reason: row.text_or_null("circuit_reason")?,
+            refusal: row.text_or_null("refusal")?,
         })
     }
 }
@@ -78,6 +80,7 @@ impl Tx<'_> {
                 rate,
                 SqlJson(feed.settings.clone()),
                 copy_url,
+                feed.defined_by.as_str(),
                 now,
             ],
             execute,
@@ -174,6 +177,18 @@ impl Store {
     /// Returns every feed, by name.
     pub async fn feeds(&self) -> Result<Vec<FeedRecord>, Error> {
         self.read(move |mut tx| Box::pin(async move { tx.feeds().await })).await
+    }
+
+    /// Records that a process refused to reach a feed, or clears that.
+    pub async fn record_refusal(&self, feed: String, reason: Option<String>) -> Result<(), Error> {
+        self.write(move |mut tx| {
+            Box::pin(async move {
+                let binds = (feed.as_str(), reason.as_deref());
+                on!(tx, catalog::FEED_REFUSED, [binds.0, binds.1], execute, "record a refusal")?;
+                Ok(())
+            })
+        })
+        .await
     }
 
     /// Returns the last changes of a feed's watermark, newest first.

@@ -79,6 +79,7 @@ pub use error::{Class, Error, Refusal, RefusalCode, chain};
 pub use events::{EventPage, EventTail};
 pub use graphs::{JobEnding, NewGraph};
 pub use health::{Health, PinningSession};
+pub use hooks::HookRun;
 pub use jobs::{JobPage, LatestJob, NewJob, OldJob};
 pub use live::{LiveEvent, LivePage};
 pub use markers::{MarkedObjects, Marker, Markers};

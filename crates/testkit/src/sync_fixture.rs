@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tidemill_core::feed::Feed;
+use tidemill_core::reach::DefinedBy;
 use tidemill_core::records::Sync;
 use tidemill_core::run::{Run, RunState};
 use tidemill_core::{Json, RunId};
@@ -86,6 +87,7 @@ impl SyncFixture {
             password_env: Some("PATH".to_owned()),
             rate: 25,
             settings: Json::Object(serde_json::Map::new()),
+            defined_by: DefinedBy::Operator,
             created_at: host_now(),
         };
         let change = FeedChange {

@@ -13,6 +13,7 @@ use serde_json::Value;
 use tidemill_api::access::{Access, Peer};
 use tidemill_api::{App, router};
 use tidemill_core::access::{NewToken, Role, Secret, Token};
+use tidemill_core::reach::{Reach, ReachKind};
 use tidemill_engine::sync::Syncs;
 use tidemill_engine::{Clock, Engine, RetryPolicy};
 use tidemill_store::Store;
@@ -117,8 +118,21 @@ impl Ask {
 
 /// Returns the HTTP API on a store with this clock.
 pub(crate) fn interface(store: &Store, clock: Clock, access: Access) -> Router {
-    let engine = Engine::new(store.clone(), clock, RetryPolicy::None);
+    let engine = Engine::new(store.clone(), clock, RetryPolicy::None).with_reach(reach());
     router(App::new(Syncs::new(engine, quick()), access))
+}
+
+/// Returns lists with the values of the feeds and hooks that the cases define.
+fn reach() -> Reach {
+    let mut reach = Reach::default();
+    for (kind, entry) in [
+        (ReachKind::Environment, "FEED_PASSWORD"),
+        (ReachKind::Hosts, "127.0.0.1:9"),
+        (ReachKind::HookSecrets, "CARGO_PKG_NAME"),
+    ] {
+        reach.common.set(kind, [entry]).expect("an entry is valid");
+    }
+    reach
 }
 
 impl AccessFixture {

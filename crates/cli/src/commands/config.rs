@@ -1,6 +1,7 @@
 //! `tidemill config`: default configuration, and the check of a configuration file.
 
 use crate::args::Global;
+use crate::config::reach::describe;
 use crate::config::{config_file, default_text, load};
 use crate::failure::Failure;
 use crate::out::Out;
@@ -23,14 +24,17 @@ pub(crate) fn command(command: &ConfigCommand, global: &Global, out: Out) -> Res
             out.print(default_text().trim_end());
         }
         ConfigCommand::Check => {
-            load(global)?;
+            let reach = load(global)?.reach;
             if out.is_json() {
-                out.print_json(&serde_json::json!({"ok": true}));
+                out.print_json(&serde_json::json!({"ok": true, "reach": reach}));
             } else {
                 out.print(match config_file(global) {
                     Some(path) => format!("configuration `{}` is valid", path.display()),
                     None => "no configuration file; the defaults apply".to_owned(),
                 });
+                for line in describe(&reach) {
+                    out.print(format!("reach of {line}"));
+                }
             }
         }
     }

@@ -1,11 +1,15 @@
 //! `tidemill doctor`: checks of the database or of a server.
 
 use crate::config::Config;
+use crate::config::reach::describe;
 use crate::failure::Failure;
 use crate::out::{Cell, Out, Style};
 use crate::times;
 use std::process::ExitCode;
 use tidemill_client::Client;
+use tidemill_core::reach::{DefinedBy, Use};
+use tidemill_engine::Engine;
+use tidemill_engine::sync::refusal_of;
 use tidemill_store::{Health, Store};
 
 /// Clock skew that makes the displayed times misleading.
@@ -56,6 +60,7 @@ pub(super) async fn check_database(config: &Config, out: Out) -> Result<ExitCode
     });
     findings.push(check_schedules(store).await?);
     findings.push(check_stalled(store).await?);
+    findings.extend(check_reach(&engine).await?);
     let pinning = serde_json::json!(health.pinning);
     Ok(print_findings(&findings, Some(pinning), out))
 }
@@ -165,6 +170,26 @@ fn check_health(health: &Health) -> Vec<Finding> {
         });
     }
     findings
+}
+
+/// Lists what projects may use, and the definitions of projects that this configuration refuses.
+async fn check_reach(engine: &Engine) -> Result<Vec<Finding>, Failure> {
+    let (store, reach) = (engine.store(), engine.reach());
+    let lists = describe(reach).into_iter().map(|message| Finding { check: "reach", ok: true, message });
+    let mut findings: Vec<Finding> = lists.collect();
+    for record in store.feeds().await? {
+        if let Some(reason) = refusal_of(&record, reach) {
+            let message = format!("feed {} is refused here: {reason}", record.feed.feed);
+            findings.push(Finding { check: "reach", ok: false, message });
+        }
+    }
+    for hook in store.hooks(None, None).await?.iter().filter(|hook| hook.defined_by == DefinedBy::Project) {
+        if let Err(error) = reach.check(&hook.project_id, [Use::HookSecret(&hook.secret_env)]) {
+            let message = format!("hook {} is refused here: {error}; {}", hook.hook, error.hint());
+            findings.push(Finding { check: "reach", ok: false, message });
+        }
+    }
+    Ok(findings)
 }
 
 async fn check_stalled(store: &Store) -> Result<Finding, Failure> {

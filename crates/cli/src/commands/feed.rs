@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use tidemill_client::Client;
 use tidemill_core::feed::Watermark;
+use tidemill_core::reach::DefinedBy;
 use tidemill_core::records::FeedRecord;
 use tidemill_core::run::QueueRun;
 use tidemill_core::{Json, Timestamp, request};
@@ -119,6 +120,9 @@ fn format_watermark(feed: &FeedRecord, now: Timestamp) -> String {
 }
 
 fn health(feed: &FeedRecord, now: Timestamp) -> Cell {
+    if let Some(reason) = &feed.refusal {
+        return Cell::new(format!("refused by the configuration: {reason}"), Style::Error);
+    }
     let probe =
         feed.circuit.get("probe_at").and_then(Json::as_str).and_then(|at| at.parse::<Timestamp>().ok());
     match probe {
@@ -147,6 +151,10 @@ async fn show(client: &Client, name: &str, out: Out) -> Result<ExitCode, Failure
     out.print(format!("endpoint   {} as {account}{password}", feed.feed.endpoint));
     out.print(format!("rate       {}", format_rate(feed.feed.rate)));
     out.print(format!("health     {}", health(&feed, now).text));
+    out.print(match feed.feed.defined_by {
+        DefinedBy::Operator => "defined    by the operator; the lists of [reach] do not apply",
+        DefinedBy::Project => "defined    by the project; the lists of [reach] apply",
+    });
     match &feed.watermark {
         Some(mark) => {
             out.print(format!(

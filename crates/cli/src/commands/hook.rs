@@ -122,11 +122,12 @@ async fn list(client: &Client, out: Out) -> Result<(), Failure> {
                 hook.project_id.as_str().into(),
                 hook.kind.to_string().into(),
                 hook.secret_env.as_str().into(),
+                hook.defined_by.to_string().into(),
                 rules.join(", ").into(),
                 state,
             ]
         })
         .collect();
-    out.print_table(&["HOOK", "PROJECT", "KIND", "SECRET VARIABLE", "RULES", "STATE"], &rows);
+    out.print_table(&["HOOK", "PROJECT", "KIND", "SECRET VARIABLE", "DEFINED BY", "RULES", "STATE"], &rows);
     Ok(())
 }

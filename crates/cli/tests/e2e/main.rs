@@ -16,6 +16,7 @@ mod hostile_rows;
 mod ledger;
 mod metrics;
 mod process;
+mod reach;
 mod remote;
 mod server;
 mod sync_kills;

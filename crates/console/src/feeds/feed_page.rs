@@ -77,8 +77,11 @@ async fn schedule(client: &Client, name: String) -> Result<Option<Schedule>, Err
     }
 }
 
-/// Whether the feed responds, according to its circuit breaker.
+/// Whether the feed responds, according to its circuit breaker, or is refused by the configuration of a process.
 pub(super) fn responds_label(feed: &FeedRecord) -> Markup {
+    if let Some(reason) = &feed.refusal {
+        return html! { span.bad { "refused" } span.why { (clip(reason, 120)) } };
+    }
     let state = feed.circuit.get("state").and_then(|state| state.as_str()).unwrap_or("closed");
     match state {
         "closed" => html! { span.good { "yes" } },
@@ -117,13 +120,16 @@ fn head(context: &PageContext, feed: &FeedRecord, flag: Option<&Flag>) -> Markup
                 }
             }
             p.sub { (safe(&feed.feed.kind)) " at " (line(&feed.feed.endpoint)) " · project "
-                (safe(&feed.feed.project_id)) " · responds: " (responds_label(feed)) }
+                (safe(&feed.feed.project_id)) " · defined by " (feed.feed.defined_by.as_str()) " · responds: "
+                (responds_label(feed)) }
         }
         @if let Some(flag) = flag {
             div.note.warn { "Paused " (ago(flag.since, context.now)) @if let Some(by) = &flag.set_by { " by "
                 (safe(by)) }
                 @if let Some(note) = &flag.note { ": " (line(note)) } }
         }
+        @if let Some(reason) = &feed.refusal { div.note.bad { "The configuration refuses this feed: "
+            (line(reason)) } }
         @if let Some(error) = &feed.copy_error { div.note.warn { "The watermark could not be copied: "
             (line(error)) } }
         (forms::commands(&commands(name, acts, flag.is_some())))

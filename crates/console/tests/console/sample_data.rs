@@ -6,6 +6,7 @@ use tidemill_core::RunId;
 use tidemill_core::event::{Level, NewEvent};
 use tidemill_core::feed::Feed;
 use tidemill_core::limits::{KEY_BYTES_MAX, MESSAGE_BYTES_MAX};
+use tidemill_core::reach::DefinedBy;
 use tidemill_core::records::Stage;
 use tidemill_core::run::{ClaimRuns, FinalStatus, QueueRun};
 use tidemill_core::worker::NewWorker;
@@ -136,6 +137,7 @@ async fn add_feed(server: &ConsoleServer) {
         password_env: Some("PATH".to_owned()),
         rate: 5,
         settings: json!({"shapes": [HOSTILE_NAME]}),
+        defined_by: DefinedBy::Operator,
         created_at: host_now(),
     };
     let change = FeedChange {

@@ -12,6 +12,7 @@ fn hook(rules: Vec<HookRule>) -> Hook {
         kind: HookKind::Github,
         secret_env: "SHOP_SECRET".to_owned(),
         rules,
+        defined_by: DefinedBy::Operator,
         paused_at: None,
         created_at: Timestamp::UNIX_EPOCH,
     }
@@ -19,7 +20,7 @@ fn hook(rules: Vec<HookRule>) -> Hook {
 
 fn push(git_ref: &str) -> Json {
     json!({
-        "ref": git_ref, "before": "0".repeat(40), "after": SHA, "deleted": false,
+        "ref": git_ref, "before": "0".repeat(40), "after": SHA, "deleted": false, "commits": [],
         "repository": {"full_name": "acme/shop"}, "sender": {"login": "ann"},
         "head_commit": {"message": "mend the till\n\nand more"},
     })
@@ -124,6 +125,26 @@ fn metadata_from_the_payload_is_bounded() {
     assert!(run.metadata.to_string().len() < 4_096);
     assert_eq!(run.metadata["github"]["repository"], "ab");
     assert!(run.check().is_ok());
+}
+
+#[test]
+fn event_header_must_agree_with_the_signed_body() {
+    let hook = hook(default_rules());
+    let dispatch = json!({"ref": "main", "inputs": null, "workflow": "go.yml"});
+    let created = json!({"ref": "main", "ref_type": "branch", "master_branch": "main"});
+    for (event, payload) in [
+        ("workflow_dispatch", &push("refs/heads/main")),
+        ("push", &dispatch),
+        ("issues", &push("refs/heads/main")),
+        ("ping", &dispatch),
+        ("push", &created),
+        ("workflow_dispatch", &created),
+    ] {
+        let errors = decide(&hook, event, "d", payload).unwrap_err().0;
+        assert_eq!(errors[0].field, "X-GitHub-Event", "{event} {payload}");
+    }
+    assert!(matches!(decide(&hook, "create", "d", &created), Ok(Decision::Ignore(_))));
+    assert!(matches!(decide(&hook, "workflow_dispatch", "d", &dispatch), Ok(Decision::Queue(_))));
 }
 
 #[test]

@@ -16,6 +16,8 @@ pub struct SyncFacts {
     pub outage: Option<(Timestamp, Timestamp)>,
     /// Last error of the feed.
     pub outage_reason: Option<String>,
+    /// Reason for which a process refused to reach the feed.
+    pub refusal: Option<String>,
     /// `Some` if the feed is paused, with the optional note.
     pub paused: Option<Option<String>>,
     pub schedulers: ProcessCounts,
@@ -73,6 +75,13 @@ pub enum SyncReason {
         /// Time of the next probe.
         probe_at: Timestamp,
         /// Last error of the feed.
+        reason: String,
+    },
+    /// The configuration of a process does not let this project's feed reach its endpoint.
+    FeedRefused {
+        /// Name of the feed.
+        feed: String,
+        /// Use that is not listed.
         reason: String,
     },
     FeedPaused {
@@ -148,13 +157,16 @@ pub enum SyncReason {
 
 /// Returns the reason for the state of a sync; `None` if the reason of its run is sufficient.
 pub fn explain_sync(facts: &SyncFacts, planning: bool) -> Option<SyncReason> {
+    let refused =
+        facts.refusal.clone().map(|reason| SyncReason::FeedRefused { feed: facts.feed.clone(), reason });
     let down = || {
-        facts.outage.map(|(since, probe_at)| SyncReason::FeedDown {
+        let down = facts.outage.map(|(since, probe_at)| SyncReason::FeedDown {
             feed: facts.feed.clone(),
             since,
             probe_at,
             reason: facts.outage_reason.clone().unwrap_or_default(),
-        })
+        });
+        refused.clone().or(down)
     };
     let Some(sync) = &facts.sync else {
         if let Some(note) = &facts.paused {
@@ -253,6 +265,7 @@ impl SyncReason {
             | Self::SlowPage { .. }
             | Self::Fetching { .. } => true,
             Self::FeedDown { .. }
+            | Self::FeedRefused { .. }
             | Self::Draining { .. }
             | Self::NoConsolidators
             | Self::CopyLate { .. }
@@ -271,6 +284,9 @@ impl SyncReason {
                 super::at(*since),
                 super::at(*probe_at)
             ),
+            Self::FeedRefused { feed, reason } => {
+                format!("The configuration of a process refuses feed {feed}: {reason}.")
+            }
             Self::FeedPaused { feed, note } => {
                 let note = note.as_ref().map_or_else(String::new, |note| format!(" ({note})"));
                 format!("Feed {feed} is paused{note}.")
@@ -322,6 +338,7 @@ impl SyncReason {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::NoScheduler => Some("tidemill scheduler".to_owned()),
+            Self::FeedRefused { .. } => Some("tidemill doctor".to_owned()),
             Self::NoWorkers => Some("tidemill worker".to_owned()),
             Self::NoConsolidators => Some("tidemill consolidator".to_owned()),
             Self::Draining { .. } => Some("tidemill worker list".to_owned()),

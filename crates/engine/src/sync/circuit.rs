@@ -138,7 +138,10 @@ impl Syncs {
                     let pause = error.retry_after().unwrap_or(Duration::from_millis(200));
                     tokio::time::sleep(pause.min(Duration::from_mins(1))).await;
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    self.record_refusal(feed, &error).await?;
+                    return Err(error.into());
+                }
             }
         }
     }
@@ -183,7 +186,10 @@ impl Syncs {
                 let until = self.engine.store().now(self.now()).await? + super::delta(pause);
                 Err(FeedAccessError::Down { until, reason: error.to_string() })
             }
-            Err(error) => Err(error.into()),
+            Err(error) => {
+                self.record_refusal(feed, &error).await?;
+                Err(error.into())
+            }
         }
     }
 
@@ -247,12 +253,26 @@ impl Syncs {
     /// Closes the circuit after an answer.
     pub(super) async fn record_answer(&self, feed: &str) -> Result<(), Error> {
         let record = self.engine.store().feed(feed.to_owned()).await?;
+        if record.refusal.is_some() {
+            self.engine.store().record_refusal(feed.to_owned(), None).await?;
+        }
         let circuit = circuit_of(&record);
         if circuit != circuit.answered() && self.save_circuit(&record, circuit.answered(), None).await? {
             tracing::info!(feed, "feed {feed} answers again");
             self.wake();
         }
         Ok(())
+    }
+
+    /// Records on the feed that the lists of this process refuse it, for operators. Other errors are not recorded.
+    pub(super) async fn record_refusal(&self, feed: &str, error: &FeedError) -> Result<(), Error> {
+        let Some(reason) = error.refusal() else { return Ok(()) };
+        let before = self.engine.store().feed(feed.to_owned()).await?.refusal;
+        if before.as_deref() == Some(reason) {
+            return Ok(());
+        }
+        tracing::error!(feed, "feed {feed} is out of reach: {reason}");
+        self.engine.store().record_refusal(feed.to_owned(), Some(reason.to_owned())).await
     }
 
     /// Records a request without an answer.

@@ -5,7 +5,7 @@
 //! nothing.
 
 use super::Syncs;
-use super::circuit::FeedWait;
+use super::circuit::{FeedAccessError, FeedWait};
 use super::evaluate::recovered;
 use super::plan::record_event;
 use crate::trace::of_sync;
@@ -111,10 +111,14 @@ impl Syncs {
     /// Creates the context of a sync: its feed and its pinned rules.
     pub(super) async fn context(&self, sync: &Sync) -> Result<ConsolidationContext, ConsolidationSetupError> {
         let record = self.engine.store().feed(sync.feed.clone()).await?;
-        let source = self
-            .feeds
-            .open(&record.feed)
-            .map_err(|error| ConsolidationSetupError::Refused(error.to_string()))?;
+        let source = self.open_feed(&record.feed).await.map_err(|error| match error {
+            FeedAccessError::Store(error) => ConsolidationSetupError::Store(error),
+            FeedAccessError::Feed(_)
+            | FeedAccessError::GivenUp { .. }
+            | FeedAccessError::Down { .. }
+            | FeedAccessError::Stopped
+            | FeedAccessError::Cancelled => ConsolidationSetupError::Refused(error.to_string()),
+        })?;
         let version = sync.rules_version.unwrap_or_default();
         let rules = self.pinned(version).await?;
         let built = BuildVersions { mapper_version: source.mapper_version(), rules_version: version };

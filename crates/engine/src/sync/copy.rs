@@ -18,7 +18,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use target::{CopyTarget, ReplaceOutcome};
 use tidemill_core::Timestamp;
-use tidemill_core::feed::Watermark;
+use tidemill_core::feed::{Feed, Watermark};
+use tidemill_core::reach::{DefinedBy, ReachError, Use};
 use tidemill_core::records::FeedRecord;
 use tidemill_store::Error;
 use tokio::task::JoinSet;
@@ -38,6 +39,9 @@ const WAIT_MAX: TimeDelta = TimeDelta::minutes(5);
 enum CopyError {
     #[error("{0}")]
     Address(String),
+    /// The operator's lists do not let the feed's project write there.
+    #[error("{0}; {hint}", hint = .0.hint())]
+    OutOfReach(ReachError),
     #[error("could not read {url}: {reason}")]
     Read { url: String, reason: String },
     #[error("could not write {url}: {reason}")]
@@ -181,7 +185,11 @@ impl Syncs {
     async fn copy_watermark(&self, record: FeedRecord, now: Timestamp) -> Result<CopyOutcome, Error> {
         let Some(url) = record.copy_url.clone() else { return Ok(CopyOutcome::None) };
         let name = record.feed.feed.clone();
-        match self.try_copy(&name, &url).await? {
+        let copied = match self.check_destination(&record.feed, &url) {
+            Ok(()) => self.try_copy(&name, &url).await?,
+            Err(error) => Err(error),
+        };
+        match copied {
             Ok((copied, fresh)) => {
                 let Some(watermark) = fresh.watermark.clone() else { return Ok(CopyOutcome::None) };
                 let until = watermark.last_updated_at;
@@ -202,6 +210,17 @@ impl Syncs {
                     self.engine.store().record_copy(name, None, Some(text), self.now()).await?;
                 }
                 Ok(CopyOutcome::None)
+            }
+        }
+    }
+
+    /// Checks the destination of a project's feed against the lists of this process.
+    fn check_destination(&self, feed: &Feed, url: &str) -> Result<(), CopyError> {
+        match feed.defined_by {
+            DefinedBy::Operator => Ok(()),
+            DefinedBy::Project => {
+                let checked = self.engine.reach().check(&feed.project_id, [Use::Destination(url)]);
+                checked.map_err(CopyError::OutOfReach)
             }
         }
     }

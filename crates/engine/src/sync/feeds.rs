@@ -1,5 +1,6 @@
 //! Feeds: configuration, opened clients, and their share of the rate limit.
 
+use super::circuit::FeedAccessError;
 use super::{PAGES_LABEL, SYNC_LABEL, SyncSettings, Syncs};
 use crate::NewSchedule;
 use std::collections::HashMap;
@@ -8,11 +9,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tidemill_core::feed::{Feed, RunType, Watermark};
+use tidemill_core::reach::{DefinedBy, Reach, Use};
 use tidemill_core::records::{FeedRecord, WatermarkChange};
 use tidemill_core::run::QueueRun;
 use tidemill_core::schedule::{MissedPolicy, OverlapPolicy};
 use tidemill_core::{Json, Timestamp, limits, request};
-use tidemill_feeds::{Feed as Source, FeedError, Secret};
+use tidemill_feeds::{Endpoint, Feed as Source, FeedError, ListedHosts, Network, Secret};
 use tidemill_store::{Error, QueueOutcome, Refusal, RefusalCode};
 use tokio::time::Instant;
 
@@ -39,6 +41,8 @@ type ByName<T> = Arc<Mutex<HashMap<String, T>>>;
 #[derive(Clone)]
 pub struct Feeds {
     settings: Arc<SyncSettings>,
+    /// What the feeds of projects may use.
+    reach: Arc<Reach>,
     open: ByName<(Feed, Arc<dyn Source>)>,
     /// The last read record of each feed, and when it was read.
     recent: ByName<(Instant, Arc<FeedRecord>)>,
@@ -70,9 +74,10 @@ impl Drop for FeedWaitGuard {
 const RECENT: Duration = Duration::from_secs(1);
 
 impl Feeds {
-    pub(super) fn new(settings: Arc<SyncSettings>) -> Self {
+    pub(super) fn new(settings: Arc<SyncSettings>, reach: Arc<Reach>) -> Self {
         Self {
             settings,
+            reach,
             open: Arc::default(),
             recent: Arc::default(),
             waiting: Arc::default(),
@@ -97,7 +102,8 @@ impl Feeds {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).contains_key(name)
     }
 
-    /// Opens a feed, or returns the open one if its configuration is unchanged.
+    /// Opens a feed, or returns the open one if its configuration is unchanged. The variable of a project's feed is
+    /// read only if the lists of this process contain it.
     pub fn open(&self, feed: &Feed) -> Result<Arc<dyn Source>, FeedError> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, source)) = open.get(&feed.feed)
@@ -105,8 +111,10 @@ impl Feeds {
         {
             return Ok(source.clone());
         }
+        let network = network(feed, &self.reach)?;
         let password = feed.password_env.as_ref().and_then(|name| std::env::var(name).ok());
-        let source = tidemill_feeds::open(feed, password.map(Secret::new), self.settings.tuning.clone())?;
+        let source =
+            tidemill_feeds::open(feed, password.map(Secret::new), &network, self.settings.tuning.clone())?;
         source.set_rate(self.rate_of(feed));
         open.insert(feed.feed.clone(), (feed.clone(), source.clone()));
         Ok(source)
@@ -152,6 +160,62 @@ impl Feeds {
     }
 }
 
+/// Returns the network that a feed may use, after a check of its variable and its host.
+fn network(feed: &Feed, reach: &Reach) -> Result<Network, FeedError> {
+    match feed.defined_by {
+        DefinedBy::Operator => Ok(Network::Unrestricted),
+        DefinedBy::Project => {
+            let endpoint = tidemill_feeds::endpoint_of(feed)?;
+            let checked = reach.check(&feed.project_id, uses(feed, &endpoint));
+            checked.map_err(|error| FeedError::out_of_reach(feed, format!("{error}; {}", error.hint())))?;
+            Ok(Network::Listed(ListedHosts::new(reach.hosts(&feed.project_id))))
+        }
+    }
+}
+
+/// Returns what a feed uses outside the database to read its source.
+fn uses<'a>(feed: &'a Feed, endpoint: &'a Endpoint) -> impl Iterator<Item = Use<'a>> {
+    let password = feed.password_env.as_deref().map(Use::Environment);
+    password.into_iter().chain([Use::Host { host: &endpoint.host, port: endpoint.port }])
+}
+
+/// Returns the reason for which these lists refuse a stored feed, or the copies of its watermark.
+pub fn refusal_of(record: &FeedRecord, reach: &Reach) -> Option<String> {
+    let feed = &record.feed;
+    match feed.defined_by {
+        DefinedBy::Operator => None,
+        DefinedBy::Project => match tidemill_feeds::endpoint_of(feed) {
+            Err(error) => Some(error.to_string()),
+            Ok(endpoint) => {
+                let copy = record.copy_url.as_deref().map(Use::Destination);
+                let checked = reach.check(&feed.project_id, uses(feed, &endpoint).chain(copy));
+                checked.err().map(|error| format!("{error}; {}", error.hint()))
+            }
+        },
+    }
+}
+
+/// Returns the author of a changed feed. A project that changes only the rate or the schedules of the operator's feed
+/// leaves it the operator's; otherwise the lists apply to all of it.
+fn author(change: &FeedChange, before: Option<&FeedRecord>, reach: &Reach) -> Result<DefinedBy, Error> {
+    let feed = &change.feed;
+    let is_unchanged =
+        |before: &FeedRecord| before.feed.has_same_reach(feed) && before.copy_url == change.copy_url;
+    if let Some(before) = before.filter(|before| is_unchanged(before))
+        && before.feed.defined_by == DefinedBy::Operator
+    {
+        return Ok(DefinedBy::Operator);
+    }
+    if feed.defined_by == DefinedBy::Project {
+        let endpoint = tidemill_feeds::endpoint_of(feed)
+            .map_err(|error| Error::refused(RefusalCode::BadValue, error.to_string()))?;
+        let copy = change.copy_url.as_deref().map(Use::Destination);
+        let checked = reach.check(&feed.project_id, uses(feed, &endpoint).chain(copy));
+        checked.map_err(|error| Error::out_of_reach(&error))?;
+    }
+    Ok(feed.defined_by)
+}
+
 /// Returns the name of a feed's schedule of incremental syncs.
 pub fn schedule_name(feed: &str) -> String {
     format!("feed-{feed}")
@@ -163,6 +227,15 @@ pub fn full_schedule_name(feed: &str) -> String {
 }
 
 impl Syncs {
+    /// Opens a feed for a role. A refusal by the lists of this process is recorded on the feed.
+    pub(super) async fn open_feed(&self, feed: &Feed) -> Result<Arc<dyn Source>, FeedAccessError> {
+        let opened = self.feeds.open(feed);
+        if let Err(error) = &opened {
+            self.record_refusal(&feed.feed, error).await?;
+        }
+        Ok(opened?)
+    }
+
     /// Adds or changes a feed with its schedules.
     pub async fn put_feed(&self, change: FeedChange) -> Result<FeedRecord, Error> {
         let feed = &change.feed;
@@ -171,7 +244,7 @@ impl Syncs {
         // An invalid configuration is refused here instead of failing in a worker later. The password is only
         // available to the workers, so a placeholder is used.
         let password = feed.password_env.as_ref().map(|_| Secret::new("unknown"));
-        tidemill_feeds::open(feed, password, self.settings.tuning.clone())
+        tidemill_feeds::open(feed, password, &Network::Unrestricted, self.settings.tuning.clone())
             .map_err(|error| Error::refused(RefusalCode::BadValue, error.to_string()))?;
         change
             .copy_url
@@ -181,13 +254,15 @@ impl Syncs {
         for cron in change.schedule.iter().chain(&change.full_schedule) {
             crate::schedules::parse(cron, &change.time_zone)?;
         }
-        let (stored, copy_url, now) = (feed.clone(), change.copy_url.clone(), self.now());
+        let (mut stored, reach, now) = (change.clone(), self.engine.reach().clone(), self.now());
         self.engine
             .store()
             .write(move |mut tx| {
                 Box::pin(async move {
-                    tx.create_project(&stored.project_id, &[SYNC_ENV.to_owned()], now).await?;
-                    tx.put_feed(&stored, copy_url.as_deref(), now).await
+                    let before = tx.lock_feed(&stored.feed.feed).await?;
+                    stored.feed.defined_by = author(&stored, before.as_ref(), &reach)?;
+                    tx.create_project(&stored.feed.project_id, &[SYNC_ENV.to_owned()], now).await?;
+                    tx.put_feed(&stored.feed, stored.copy_url.as_deref(), now).await
                 })
             })
             .await?;

@@ -321,7 +321,7 @@ impl Syncs {
         if !self.feeds.is_open(&name) {
             self.share_rates().await;
         }
-        let source = self.feeds.open(&record.feed)?;
+        let source = self.open_feed(&record.feed).await?;
         let circuit = circuit_of(&record);
         if !matches!(circuit, Circuit::Closed { .. }) {
             self.check_outage_limit(&name).await?;
@@ -368,6 +368,11 @@ impl Syncs {
                 self.page_fault(item, receipt, delay, &text, worker).await
             }
             FeedAccessError::Feed(_) | FeedAccessError::GivenUp { .. } => {
+                if let FeedAccessError::Feed(error) = &failure
+                    && let Err(error) = self.record_refusal(&item.feed, error).await
+                {
+                    tracing::warn!(sync.id = %item.run_id, "could not record a refusal: {}", chain(&error));
+                }
                 let failed = self.fail_partition(item, Some(receipt), &text, worker).await;
                 match failed {
                     Ok(_) => self.evaluate(item.run_id).await.map(|_| ()),

@@ -100,7 +100,7 @@ impl Syncs {
         if let Some(planned) = self.resume(claim, holder).await? {
             return Ok(planned);
         }
-        let source = self.feeds.open(&feed.feed).map_err(|error| PlanError::Refused(error.to_string()))?;
+        let source = self.open_feed(&feed.feed).await?;
         let requested =
             claim.metadata.get("run_type").and_then(Json::as_str).and_then(|word| word.parse().ok());
         let run_type = match (requested, &feed.watermark) {

@@ -140,10 +140,11 @@ impl Syncs {
         stones_max: usize,
     ) -> Result<(RepriceSummary, Option<RepriceCursor>), Error> {
         let record = self.engine.store().feed(feed.to_owned()).await?;
-        let source = self
-            .feeds
-            .open(&record.feed)
-            .map_err(|error| Error::refused(RefusalCode::BadValue, error.to_string()))?;
+        let source = self.feeds.open(&record.feed).map_err(|error| {
+            let is_out = error.refusal().is_some();
+            let code = if is_out { RefusalCode::OutOfReach } else { RefusalCode::BadValue };
+            Error::refused(code, error.to_string())
+        })?;
         let now = self.now();
         let (version, mut after) = match from {
             Some(cursor) => (cursor.rules_version, cursor.after),

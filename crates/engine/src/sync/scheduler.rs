@@ -8,6 +8,7 @@ use crate::trace::of_run;
 use std::sync::Arc;
 use std::time::Duration;
 use tidemill_core::alert::AlertKind;
+use tidemill_core::event::{Level, NewEvent};
 use tidemill_core::run::{Claim, EndCause, RunState};
 use tidemill_core::{Json, limits};
 use tidemill_store::{ClaimRuns, Class, Error, Holder, RefusalCode};
@@ -177,10 +178,12 @@ impl Syncs {
         let text = format!("sync {} of feed {feed} cannot start: {reason}", claim.run_id);
         let (run, holder, now) = (claim.run_id.clone(), holder.clone(), self.now());
         let notes = serde_json::json!({"error": reason});
+        let event = NewEvent::new(Level::Error, format!("the sync cannot start: {reason}"));
         self.engine
             .store()
             .write(move |mut tx| {
                 Box::pin(async move {
+                    tx.append_events(&run, std::slice::from_ref(&event), &holder, now).await?;
                     let end = (RunState::Failed, EndCause::Reported);
                     if tx.end_sync_claim(&run, &holder, end, notes, now).await? {
                         tx.alert_feed(AlertKind::SyncFailed, &feed, Some(&run), &text, now).await?;

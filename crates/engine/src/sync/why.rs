@@ -68,6 +68,7 @@ impl Engine {
             partitions,
             outage,
             outage_reason: feed.circuit_reason,
+            refusal: feed.refusal,
             paused: paused.map(|flag| flag.note),
             schedulers: hands(SYNC_LABEL),
             workers: hands(PAGES_LABEL),

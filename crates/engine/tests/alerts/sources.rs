@@ -5,6 +5,7 @@ use serde_json::json;
 use tidemill_core::alert::AlertKind;
 use tidemill_core::feed::{Feed, Watermark};
 use tidemill_core::queue::{DeadReason, NewMessage, Replay, WORK_ITEMS};
+use tidemill_core::reach::DefinedBy;
 use tidemill_core::run::{ChangeOutcome, FailRun, FinalStatus};
 use tidemill_core::schedule::{MissedPolicy, OverlapPolicy};
 use tidemill_core::{RunId, WorkerId};
@@ -169,6 +170,7 @@ pub(crate) async fn old_watermark_alert_lasts_while_it_is_old(kind: Kind) {
         password_env: Some("PATH".to_owned()),
         rate: 25,
         settings: json!({}),
+        defined_by: DefinedBy::Operator,
         created_at: at(0),
     };
     let change =

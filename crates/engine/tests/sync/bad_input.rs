@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tidemill_core::Json;
 use tidemill_core::feed::Feed;
+use tidemill_core::reach::DefinedBy;
 use tidemill_core::run::{Run, RunState};
 use tidemill_core::sync::SyncState;
 use tidemill_engine::Identity;
@@ -26,6 +27,7 @@ fn change(name: &str, kind: &str, endpoint: &str, schedule: Option<&str>, zone: 
         password_env: Some("PATH".to_owned()),
         rate: 25,
         settings: Json::Object(serde_json::Map::new()),
+        defined_by: DefinedBy::Operator,
         created_at: host_now(),
     };
     FeedChange {

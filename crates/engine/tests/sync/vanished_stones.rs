@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use tidemill_core::Json;
 use tidemill_core::feed::{Feed, RunType};
+use tidemill_core::reach::DefinedBy;
 use tidemill_core::run::RunState;
 use tidemill_engine::clock::host_now;
 use tidemill_engine::sync::FeedChange;
@@ -195,6 +196,7 @@ pub(crate) async fn feed_without_lookup_deletes_after_two_full_syncs(kind: Kind)
         password_env: None,
         rate: 0,
         settings: Json::Object(serde_json::Map::new()),
+        defined_by: DefinedBy::Operator,
         created_at: host_now(),
     };
     let change =

@@ -1,7 +1,8 @@
 //! HTTP client of the feed: rate limit, retries, size limits, and the classification of responses.
 
+use crate::network::AddressError;
 use crate::rate_limiter::RateLimiter;
-use crate::{FeedError, Tuning};
+use crate::{FeedError, Network, Tuning};
 use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, RETRY_AFTER};
 use reqwest::{StatusCode, Url};
 use std::time::Duration;
@@ -58,6 +59,8 @@ pub(super) enum ErrorKind {
     Rejected,
     /// The query is invalid and was not sent.
     InvalidQuery,
+    /// The list of hosts refused the address, and nothing was sent. Not retried.
+    OutOfReach,
 }
 
 impl RequestError {
@@ -81,6 +84,7 @@ impl RequestError {
                 FeedError::Permanent { at, reason }
             }
             ErrorKind::InvalidQuery => FeedError::InvalidQuery { reason },
+            ErrorKind::OutOfReach => FeedError::OutOfReach { at, reason },
         }
     }
 }
@@ -91,6 +95,7 @@ impl Client {
         url: Url,
         per_second: f64,
         tls: rustls::ClientConfig,
+        network: &Network,
         tuning: Tuning,
     ) -> Result<Self, String> {
         let host = url.host_str().unwrap_or_default();
@@ -107,6 +112,10 @@ impl Client {
             .user_agent(concat!("tidemill/", env!("CARGO_PKG_VERSION")));
         if is_loopback(&url) {
             builder = builder.no_proxy();
+        }
+        if let Network::Listed(hosts) = network {
+            let port = url.port_or_known_default().unwrap_or_default();
+            builder = builder.no_proxy().dns_resolver(hosts.resolver(port));
         }
         let http = builder.build().map_err(|error| innermost(&error))?;
         Ok(Self { http, url, at, tuning, rate_limiter: RateLimiter::new(per_second) })
@@ -134,7 +143,8 @@ impl Client {
                 ErrorKind::Unauthorized
                 | ErrorKind::TooLarge
                 | ErrorKind::Rejected
-                | ErrorKind::InvalidQuery => false,
+                | ErrorKind::InvalidQuery
+                | ErrorKind::OutOfReach => false,
             };
             let requested = error.retry_after.unwrap_or_default();
             if error.kind == ErrorKind::RateLimited {
@@ -181,6 +191,9 @@ impl Client {
 
     /// Classifies a transport error.
     fn broken(&self, error: &reqwest::Error) -> RequestError {
+        if let Some(refused) = refused_address(error) {
+            return RequestError::new(ErrorKind::OutOfReach, refused.to_string());
+        }
         let reason = if error.is_timeout() {
             format!("did not answer within {} s", self.tuning.answer_timeout.as_secs_f32())
         } else if error.is_connect() {
@@ -189,6 +202,17 @@ impl Client {
             format!("closed the connection early ({})", innermost(error))
         };
         RequestError::new(ErrorKind::Unreachable, reason)
+    }
+}
+
+/// Returns the error of the checked resolver, if it caused this one.
+fn refused_address(error: &reqwest::Error) -> Option<&AddressError> {
+    let mut error: &(dyn std::error::Error + 'static) = error;
+    loop {
+        if let Some(refused) = error.downcast_ref::<AddressError>() {
+            return Some(refused);
+        }
+        error = error.source()?;
     }
 }
 

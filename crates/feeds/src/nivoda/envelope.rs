@@ -59,7 +59,9 @@ fn classify(errors: &[GraphqlError]) -> Option<RequestError> {
     let message = quote(&error.message);
     let reason = match kind {
         ErrorKind::Unauthorized => format!("refused the account or the token (`{message}`)"),
-        ErrorKind::Rejected | ErrorKind::InvalidQuery => format!("rejected the query (`{message}`)"),
+        ErrorKind::Rejected | ErrorKind::InvalidQuery | ErrorKind::OutOfReach => {
+            format!("rejected the query (`{message}`)")
+        }
         ErrorKind::RateLimited => format!("limits the request rate (`{message}`)"),
         ErrorKind::Busy | ErrorKind::Unreachable | ErrorKind::Malformed | ErrorKind::TooLarge => {
             format!("reported an error (`{message}`)")
@@ -70,7 +72,7 @@ fn classify(errors: &[GraphqlError]) -> Option<RequestError> {
 
 const fn rank(kind: ErrorKind) -> u8 {
     match kind {
-        ErrorKind::Rejected | ErrorKind::InvalidQuery => 0,
+        ErrorKind::Rejected | ErrorKind::InvalidQuery | ErrorKind::OutOfReach => 0,
         ErrorKind::Unauthorized => 1,
         ErrorKind::RateLimited => 2,
         ErrorKind::Busy | ErrorKind::Unreachable | ErrorKind::Malformed | ErrorKind::TooLarge => 3,

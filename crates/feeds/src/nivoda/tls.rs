@@ -54,7 +54,14 @@ mod tests {
 
     async fn request(endpoint: &str, roots: RootCertStore) -> Result<Vec<u8>, RequestError> {
         let tuning = Tuning { retries_max: 0, ..Tuning::default() };
-        let client = Client::new(endpoint.parse().unwrap(), 0.0, config(roots).unwrap(), tuning).unwrap();
+        let client = Client::new(
+            endpoint.parse().unwrap(),
+            0.0,
+            config(roots).unwrap(),
+            &crate::Network::Unrestricted,
+            tuning,
+        )
+        .unwrap();
         client.send(b"{}", 100, |reply| Ok(reply.body.clone())).await
     }
 

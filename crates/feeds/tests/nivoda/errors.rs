@@ -4,7 +4,7 @@ use crate::fixture::{Server, Step, all, checked, quick, record};
 use serde_json::json;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tidemill_feeds::{ErrorClass, FeedError, Secret, Tuning, open};
+use tidemill_feeds::{ErrorClass, FeedError, Network, Secret, Tuning, open};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::Instant;
 
@@ -172,7 +172,13 @@ async fn unreachable_address_is_an_outage() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    let feed = open(&record(&format!("http://{address}/x")), Some(Secret::new("p")), quick()).unwrap();
+    let feed = open(
+        &record(&format!("http://{address}/x")),
+        Some(Secret::new("p")),
+        &Network::Unrestricted,
+        quick(),
+    )
+    .unwrap();
     let error = feed.count(&all()).await.unwrap_err();
     assert_eq!(error.class(), ErrorClass::Outage);
     assert!(error.to_string().starts_with(&format!("{address}/x could not be reached (")), "{error}");
@@ -192,7 +198,13 @@ async fn truncated_answer_is_retried_and_then_an_outage() {
             let _ = cuts.send(());
         }
     });
-    let feed = open(&record(&format!("http://{address}/x")), Some(Secret::new("p")), quick()).unwrap();
+    let feed = open(
+        &record(&format!("http://{address}/x")),
+        Some(Secret::new("p")),
+        &Network::Unrestricted,
+        quick(),
+    )
+    .unwrap();
     let error = feed.count(&all()).await.unwrap_err();
     assert_eq!(error.class(), ErrorClass::Outage);
     assert!(error.to_string().contains("closed the connection early"), "{error}");
@@ -237,7 +249,7 @@ async fn feed_that_cannot_be_opened_reports_the_reason() {
     let with = |change: &dyn Fn(&mut tidemill_core::feed::Feed)| {
         let mut feed = good.clone();
         change(&mut feed);
-        let opened = open(&feed, Some(Secret::new("hush")), quick());
+        let opened = open(&feed, Some(Secret::new("hush")), &Network::Unrestricted, quick());
         opened.err().map_or_else(|| "opened".to_owned(), |error| error.to_string())
     };
     assert_eq!(with(&|_| {}), "opened");
@@ -254,6 +266,6 @@ async fn feed_that_cannot_be_opened_reports_the_reason() {
     assert!(with(&|feed| feed.kind = "fax".into()).starts_with("unknown feed kind `fax`; use one of"));
     assert!(with(&|feed| feed.settings = json!({ "shape": 1 })).contains("unknown field `shape`"));
     assert!(with(&|feed| feed.username = None).starts_with("example.org/api/diamonds requires a user name"));
-    let error = open(&good, None, quick()).err().unwrap();
+    let error = open(&good, None, &Network::Unrestricted, quick()).err().unwrap();
     assert_eq!(error.class(), ErrorClass::Auth);
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tidemill_core::feed::{FeedQuery, PriceRange};
-use tidemill_feeds::{Feed, FeedError, Secret, Tuning, open};
+use tidemill_feeds::{Feed, FeedError, Network, Secret, Tuning, open};
 use tokio::sync::Semaphore;
 
 /// A scripted response that replaces the normal answer to one request.
@@ -97,7 +97,8 @@ impl Server {
 
     /// Opens the feed of this server.
     pub(crate) fn feed(&self, tuning: Tuning) -> Arc<dyn Feed> {
-        open(&record(&self.endpoint), Some(Secret::new("open sesame")), tuning).unwrap()
+        open(&record(&self.endpoint), Some(Secret::new("open sesame")), &Network::Unrestricted, tuning)
+            .unwrap()
     }
 }
 
@@ -156,6 +157,7 @@ pub(crate) fn record(endpoint: &str) -> tidemill_core::feed::Feed {
         password_env: None,
         rate: 0,
         settings: Value::Null,
+        defined_by: tidemill_core::reach::DefinedBy::Operator,
         created_at: tidemill_core::Timestamp::UNIX_EPOCH,
     }
 }

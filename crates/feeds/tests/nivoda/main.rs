@@ -5,6 +5,7 @@
 mod errors;
 mod fixture;
 mod login;
+mod network;
 mod pages;
 mod rate;
 mod supplier;

@@ -4,7 +4,7 @@ use crate::fixture::{Server, Step, all, quick, record};
 use serde_json::json;
 use std::sync::atomic::Ordering;
 use tidemill_core::feed::{FeedQuery, PriceRange};
-use tidemill_feeds::{Secret, Tuning, open};
+use tidemill_feeds::{Network, Secret, Tuning, open};
 
 #[tokio::test]
 async fn count_returns_the_sources_time() {
@@ -21,7 +21,7 @@ async fn count_and_page_use_the_same_filters() {
     let server = Server::start().await;
     let mut feed = record(&server.endpoint);
     feed.settings = json!({ "labgrown": true, "sizes": { "from": 1.0, "to": 3.0 } });
-    let feed = open(&feed, Some(Secret::new("open sesame")), quick()).unwrap();
+    let feed = open(&feed, Some(Secret::new("open sesame")), &Network::Unrestricted, quick()).unwrap();
     let updated_from = Some("2026-02-03T04:05:06Z".parse().unwrap());
     let query = FeedQuery { prices: PriceRange { from: 50_000, to: 90_000 }, updated_from };
     feed.count(&query).await.unwrap();

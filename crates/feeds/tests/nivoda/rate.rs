@@ -3,7 +3,7 @@
 use crate::fixture::{Server, all, quick, record};
 use std::sync::Arc;
 use std::time::Duration;
-use tidemill_feeds::{Secret, open};
+use tidemill_feeds::{Network, Secret, open};
 use tokio::time::Instant;
 
 #[tokio::test]
@@ -11,7 +11,7 @@ async fn rate_holds_for_all_callers_and_can_be_lifted() {
     let server = Server::start().await;
     let mut feed = record(&server.endpoint);
     feed.rate = 50;
-    let feed = open(&feed, Some(Secret::new("open sesame")), quick()).unwrap();
+    let feed = open(&feed, Some(Secret::new("open sesame")), &Network::Unrestricted, quick()).unwrap();
     feed.count(&all()).await.unwrap();
     let ask = |times: usize| {
         let feed = Arc::clone(&feed);

@@ -5,13 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tidemill_core::digest::sha256_hex;
 use tidemill_core::feed::{FeedQuery, Item, PRICE_CEILING, PriceRange};
-use tidemill_feeds::{ErrorClass, Feed, FeedError, Secret, open};
+use tidemill_feeds::{ErrorClass, Feed, FeedError, Network, Secret, open};
 use tidemill_supplier::{Account, Change, ChangeKind, Config, FailWith, RunningSupplier, Supplier, Truth};
 
 /// Starts a supplier and opens the feed that queries it.
 async fn start_supplier(config: Config) -> (RunningSupplier, Arc<dyn Feed>) {
     let supplier = Supplier::bind(config).await.unwrap().spawn();
-    let feed = open(&record(&supplier.endpoint), Some(Secret::new("open sesame")), quick()).unwrap();
+    let feed =
+        open(&record(&supplier.endpoint), Some(Secret::new("open sesame")), &Network::Unrestricted, quick())
+            .unwrap();
     (supplier, feed)
 }
 

@@ -351,7 +351,12 @@ CREATE TABLE {ops}.feeds (
     circuit               jsonb NOT NULL DEFAULT '{"state": "closed", "outages": 0}',
     circuit_rev           integer NOT NULL DEFAULT 0,
     circuit_reason        text,
+    -- The author of the definition. The operator's lists apply to definitions of projects.
+    defined_by            text COLLATE "C" NOT NULL,
+    -- The reason for which a process with a narrower configuration refused to reach the feed.
+    refusal               text,
     created_at            timestamptz NOT NULL,
+    CONSTRAINT feed_author_is_known CHECK (defined_by = ANY ('{operator,project}')),
     CONSTRAINT feed_is_a_name CHECK (feed ~ '^[a-z0-9][a-z0-9-]*$'),
     CONSTRAINT feed_rate_is_not_negative CHECK (rate >= 0)
 ) WITH (fillfactor = 50);
@@ -691,11 +696,25 @@ CREATE TABLE {ops}.hooks (
     -- The name of an environment variable. No secret is stored.
     secret_env text NOT NULL,
     rules      jsonb NOT NULL,
+    -- The author of the definition. The operator's lists apply to definitions of projects.
+    defined_by text COLLATE "C" NOT NULL,
     paused_at  timestamptz,
     created_at timestamptz NOT NULL,
+    CONSTRAINT hook_author_is_known CHECK (defined_by = ANY ('{operator,project}')),
     CONSTRAINT hook_is_a_name CHECK (hook ~ '^[a-z0-9][a-z0-9-]*$'),
     CONSTRAINT hook_kind_is_known CHECK (kind = ANY ('{github,generic}'))
 );
+
+-- Signed bodies that queued a run. A body is executed once, because the ids of deliveries are not signed.
+CREATE TABLE {ops}.hook_deliveries (
+    hook        text COLLATE "C" NOT NULL,
+    -- SHA-256 of the body.
+    body_hash   text COLLATE "C" NOT NULL,
+    run_id      text COLLATE "C" NOT NULL,
+    received_at timestamptz NOT NULL,
+    PRIMARY KEY (hook, body_hash)
+);
+CREATE INDEX hook_deliveries_old ON {ops}.hook_deliveries (received_at);
 
 ------------------------------------------------------------------------------
 -- Access: tokens, browser sessions, audit log. Tokens and cookies are stored as SHA-256 only

@@ -346,7 +346,12 @@ CREATE TABLE feeds (
     circuit               TEXT NOT NULL DEFAULT '{"state": "closed", "outages": 0}',
     circuit_rev           INTEGER NOT NULL DEFAULT 0,
     circuit_reason        TEXT,
+    -- The author of the definition. The operator's lists apply to definitions of projects.
+    defined_by            TEXT NOT NULL,
+    -- The reason for which a process with a narrower configuration refused to reach the feed.
+    refusal               TEXT,
     created_at            INTEGER NOT NULL,
+    CONSTRAINT feed_author_is_known CHECK (defined_by IN ('operator', 'project')),
     CONSTRAINT feed_is_a_name CHECK (feed GLOB '[a-z0-9]*' AND feed NOT GLOB '*[^a-z0-9-]*'),
     CONSTRAINT feed_rate_is_not_negative CHECK (rate >= 0)
 ) STRICT;
@@ -686,11 +691,25 @@ CREATE TABLE hooks (
     -- The name of an environment variable. No secret is stored.
     secret_env TEXT NOT NULL,
     rules      TEXT NOT NULL,
+    -- The author of the definition. The operator's lists apply to definitions of projects.
+    defined_by TEXT NOT NULL,
     paused_at  INTEGER,
     created_at INTEGER NOT NULL,
+    CONSTRAINT hook_author_is_known CHECK (defined_by IN ('operator', 'project')),
     -- Differs: SQLite has no regular expressions; Rust checks the name.
     CONSTRAINT hook_kind_is_known CHECK (kind IN ('github', 'generic'))
 ) STRICT;
+
+-- Signed bodies that queued a run. A body is executed once, because the ids of deliveries are not signed.
+CREATE TABLE hook_deliveries (
+    hook        TEXT NOT NULL,
+    -- SHA-256 of the body.
+    body_hash   TEXT NOT NULL,
+    run_id      TEXT NOT NULL,
+    received_at INTEGER NOT NULL,
+    PRIMARY KEY (hook, body_hash)
+) STRICT;
+CREATE INDEX hook_deliveries_old ON hook_deliveries (received_at);
 
 ------------------------------------------------------------------------------
 -- Access: tokens, browser sessions, audit log. Tokens and cookies are stored as SHA-256 only

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use tidemill_core::feed::Feed;
+use tidemill_core::reach::DefinedBy;
 use tidemill_core::records::Sync;
 use tidemill_core::run::RunState;
 use tidemill_core::{Json, RunId, digest};
@@ -119,6 +120,7 @@ impl Demo {
             password_env: Some("TIDEMILL_DEMO_PASSWORD".to_owned()),
             rate: 0,
             settings: Json::Object(serde_json::Map::new()),
+            defined_by: DefinedBy::Operator,
             created_at: host_now(),
         };
         let change = FeedChange {
