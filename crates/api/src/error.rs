@@ -135,6 +135,7 @@ const fn status_of(code: RefusalCode) -> StatusCode {
         | RefusalCode::NotRetryable
         | RefusalCode::Superseded => StatusCode::CONFLICT,
         RefusalCode::BadValue | RefusalCode::TooLarge => StatusCode::UNPROCESSABLE_ENTITY,
+        RefusalCode::WrongHolder => StatusCode::FORBIDDEN,
     }
 }
 

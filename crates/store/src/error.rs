@@ -40,6 +40,8 @@ pub enum RefusalCode {
     UnknownPool,
     /// The worker does not exist or has ended.
     UnknownWorker,
+    /// The credential or the lease belongs to another holder.
+    WrongHolder,
 }
 
 impl RefusalCode {
@@ -66,6 +68,7 @@ impl RefusalCode {
             Self::UnknownAgent => "TM023",
             Self::UnknownPool => "TM024",
             Self::UnknownWorker => "TM025",
+            Self::WrongHolder => "TM029",
         }
     }
 
@@ -92,6 +95,7 @@ impl RefusalCode {
             Self::UnknownAgent => "unknown_agent",
             Self::UnknownPool => "unknown_pool",
             Self::UnknownWorker => "unknown_worker",
+            Self::WrongHolder => "wrong_holder",
         }
     }
 
@@ -100,7 +104,7 @@ impl RefusalCode {
         Self::ALL.into_iter().find(|code| code.as_str() == text)
     }
 
-    const ALL: [Self; 20] = [
+    const ALL: [Self; 21] = [
         Self::UnknownProject,
         Self::UnknownEnvironment,
         Self::UnknownRun,
@@ -121,6 +125,7 @@ impl RefusalCode {
         Self::UnknownAgent,
         Self::UnknownPool,
         Self::UnknownWorker,
+        Self::WrongHolder,
     ];
 }
 

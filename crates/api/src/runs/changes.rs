@@ -1,6 +1,7 @@
 //! Endpoints that change runs.
 
-use crate::access::{Caller, invisible_project};
+use super::leases;
+use crate::access::{AuthContext, Caller, invisible_project};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::extract::{Body, Id, IdempotencyKey, ValidBody};
@@ -9,13 +10,13 @@ use axum::extract::State;
 use http::StatusCode;
 use tidemill_core::RunId;
 use tidemill_core::limits::BATCH_MAX;
-use tidemill_core::run::{ChangeOutcome, FailRun, QueueOutcome, RetryOutcome};
+use tidemill_core::run::{ChangeOutcome, FailRun, FinalStatus, QueueOutcome, RetryOutcome};
 use tidemill_core::worker::RunLease;
 use tidemill_store::{FinishRun, Holder, annotate_audit};
 use tidemill_wire::FieldError;
 use tidemill_wire::runs::{
     self, Append, AppendResponse, ArtifactResponse, Cancel, CancelResponse, FailResponse, Finish, FinishMany,
-    Hold, NewArtifact, NewRun, Outcome, Outcomes,
+    FinishOne, Hold, NewArtifact, NewRun, Outcome, Outcomes,
 };
 
 pub(super) async fn queue(
@@ -97,14 +98,20 @@ async fn outcome(app: &App, run: &RunId, applied: ChangeOutcome) -> Result<Json<
     }
 }
 
+/// The fence of a call: the claim that its worker believes to hold.
+fn holder(worker: String, epoch: i32) -> Holder {
+    Holder { worker: Some(worker), epoch: Some(epoch) }
+}
+
 pub(super) async fn start(
     State(app): State<App>,
     caller: Caller,
+    auth: AuthContext,
     Id(run): Id<RunId>,
     Body(hold): Body<Hold>,
 ) -> Result<Json<Outcome>, ApiError> {
-    caller.check_run_access(&app, &run).await?;
-    let holder = Holder { worker: hold.worker, epoch: hold.epoch };
+    leases::check(&app, &caller, &auth, &run).await?;
+    let holder = holder(hold.worker, hold.epoch);
     let applied = app.engine().start(&run, &holder).await?;
     outcome(&app, &run, applied).await
 }
@@ -121,12 +128,13 @@ fn check_batch_size(field: &str, count: usize) -> Result<(), ApiError> {
 pub(super) async fn append(
     State(app): State<App>,
     caller: Caller,
+    auth: AuthContext,
     Id(run): Id<RunId>,
     Body(append): Body<Append>,
 ) -> Result<Json<AppendResponse>, ApiError> {
     check_batch_size("events", append.events.len())?;
-    caller.check_run_access(&app, &run).await?;
-    let holder = Holder { worker: append.worker, epoch: append.epoch };
+    leases::check(&app, &caller, &auth, &run).await?;
+    let holder = holder(append.worker, append.epoch);
     let events = append.events.into_iter().map(|event| tidemill_core::event::NewEvent {
         level: event.level,
         message: event.message,
@@ -143,11 +151,12 @@ pub(super) async fn append(
 pub(super) async fn heartbeat(
     State(app): State<App>,
     caller: Caller,
+    auth: AuthContext,
     Id(run): Id<RunId>,
     Body(hold): Body<Hold>,
 ) -> Result<Json<RunLease>, ApiError> {
-    caller.check_run_access(&app, &run).await?;
-    let holder = Holder { worker: hold.worker, epoch: hold.epoch };
+    leases::check(&app, &caller, &auth, &run).await?;
+    let holder = holder(hold.worker, hold.epoch);
     let answer = app.engine().heartbeat(&run, &holder).await?;
     if answer.held { Ok(Json(answer)) } else { Err(stale_error(&app, &run).await) }
 }
@@ -155,17 +164,13 @@ pub(super) async fn heartbeat(
 pub(super) async fn finish(
     State(app): State<App>,
     caller: Caller,
+    auth: AuthContext,
     Id(run): Id<RunId>,
     Body(finish): Body<Finish>,
 ) -> Result<Json<Outcome>, ApiError> {
-    caller.check_run_access(&app, &run).await?;
-    let end = FinishRun {
-        run_id: run.clone(),
-        status: finish.status,
-        metadata: finish.metadata,
-        epoch: finish.epoch,
-    };
-    let applied = app.engine().finish(vec![end], finish.worker.as_deref()).await?;
+    let Finish { status, metadata, worker, epoch } = finish;
+    let end = FinishOne { run_id: run.clone(), status, metadata, epoch };
+    let applied = finish_all(&app, &caller, &auth, vec![end], &worker).await?;
     let applied = applied.first().copied().ok_or_else(|| ApiError::internal("the finish has no outcome"))?;
     outcome(&app, &run, applied).await
 }
@@ -173,29 +178,62 @@ pub(super) async fn finish(
 pub(super) async fn finish_many(
     State(app): State<App>,
     caller: Caller,
+    auth: AuthContext,
     Body(finish): Body<FinishMany>,
 ) -> Result<Json<Outcomes>, ApiError> {
     check_batch_size("ends", finish.ends.len())?;
-    for end in &finish.ends {
-        caller.check_run_access(&app, &end.run_id).await?;
-    }
-    let ends = finish.ends.into_iter().map(|end| FinishRun {
-        run_id: end.run_id,
-        status: end.status,
-        metadata: end.metadata,
-        epoch: end.epoch,
-    });
-    let outcomes = app.engine().finish(ends.collect(), finish.worker.as_deref()).await?;
+    let outcomes = finish_all(&app, &caller, &auth, finish.ends, &finish.worker).await?;
     Ok(Json(Outcomes { outcomes }))
+}
+
+/// Finishes runs that the caller's token claimed. If one of them belongs to another token, nothing is changed.
+async fn finish_all(
+    app: &App,
+    caller: &Caller,
+    auth: &AuthContext,
+    ends: Vec<FinishOne>,
+    worker: &str,
+) -> Result<Vec<ChangeOutcome>, ApiError> {
+    let runs: Vec<RunId> = ends.iter().map(|end| end.run_id.clone()).collect();
+    let claims = leases::check_all(app, caller, auth, &runs).await?;
+    let mut outcomes = vec![ChangeOutcome::Stale; ends.len()];
+    let (mut places, mut held) = (Vec::new(), Vec::new());
+    for ((end, claim), place) in ends.into_iter().zip(&claims).zip(0..) {
+        // The verb lets any caller cancel. Over HTTP that is the right of operators, with another route.
+        if end.status == FinalStatus::Cancelled && !leases::is_claim_of(claim, worker, end.epoch) {
+            continue;
+        }
+        places.push(place);
+        held.push(FinishRun {
+            run_id: end.run_id,
+            status: end.status,
+            metadata: end.metadata,
+            epoch: Some(end.epoch),
+        });
+    }
+    if !held.is_empty() {
+        let applied = app.engine().finish(held, Some(worker)).await?;
+        for (place, applied) in places.into_iter().zip(applied) {
+            if let Some(outcome) = outcomes.get_mut::<usize>(place) {
+                *outcome = applied;
+            }
+        }
+    }
+    Ok(outcomes)
 }
 
 pub(super) async fn add_artifact(
     State(app): State<App>,
     caller: Caller,
+    auth: AuthContext,
     Id(run): Id<RunId>,
     Body(artifact): Body<NewArtifact>,
 ) -> Result<(StatusCode, Json<ArtifactResponse>), ApiError> {
-    caller.check_run_access(&app, &run).await?;
+    let claim = leases::check(&app, &caller, &auth, &run).await?;
+    let (worker, epoch) = (&artifact.worker, artifact.epoch);
+    if !leases::is_claim_of(&claim, worker, epoch) && !leases::is_unclaimed_for(&claim, &auth, worker) {
+        return Err(stale_error(&app, &run).await);
+    }
     let artifact = tidemill_core::artifact::NewArtifact {
         artifact_type: artifact.artifact_type,
         url: artifact.url,
