@@ -1,7 +1,7 @@
 //! The directory of an agent: its identity, its tasks and the retained outputs of jobs.
 //!
 //! ```text
-//! agent.json                          id and secret of the agent
+//! agent.json                          id and secrets of the agent, readable only by its user
 //! lock                                locked by the one process that uses the directory
 //! tasks/<task>/                       see `task_dir`
 //! workspaces/<workspace>/<job>/…      retained outputs for jobs that need them
@@ -11,18 +11,21 @@ use crate::order::is_id;
 use crate::run::Error;
 use crate::task_dir::{TaskDir, remove_all};
 use serde::{Deserialize, Serialize};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+use tidemill_core::digest::sha256_hex;
 use tidemill_supervisor::write_durable;
 use tracing::warn;
 use uuid::Uuid;
 
+/// File with the identity of the agent.
+const IDENTITY: &str = "agent.json";
 /// Time that the lock of an ended agent may still be held, and the interval of retries.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(10);
@@ -32,7 +35,7 @@ const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 pub(crate) struct AgentDir {
     dir: PathBuf,
     agent_id: Uuid,
-    secret: String,
+    secrets: Mutex<DirSecrets>,
     /// The kernel releases the lock when this process ends.
     lock: Mutex<File>,
 }
@@ -47,9 +50,27 @@ pub(crate) struct RetainedOutputs {
 #[derive(Serialize, Deserialize)]
 struct Identity {
     agent_id: Uuid,
-    /// Directories of earlier versions have no secret yet.
-    #[serde(default)]
-    secret: Option<String>,
+    #[serde(flatten)]
+    secrets: DirSecrets,
+}
+
+/// The secrets that prove the identity of the directory to the server.
+///
+/// Each registration replaces the current secret by the next one. Both are on disk before they are sent: whichever of
+/// them the server knows after a crash, the next process can prove it by repeating the registration.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DirSecrets {
+    /// Current secret.
+    pub(crate) secret: String,
+    /// Secret of a registration without a known response.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) next_secret: Option<String>,
+}
+
+impl fmt::Debug for DirSecrets {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("DirSecrets(•••)")
+    }
 }
 
 impl AgentDir {
@@ -65,15 +86,16 @@ impl AgentDir {
         if !try_lock(&lock).map_err(failed)? {
             return Err(Error::Busy { path: dir.clone() });
         }
-        let (agent_id, secret) = identity(&dir.join("agent.json")).map_err(failed)?;
-        let agent_dir = Self { dir: dir.clone(), agent_id, secret, lock: Mutex::new(lock) };
+        let Identity { agent_id, secrets } = identity(&dir.join(IDENTITY)).map_err(failed)?;
+        let (secrets, lock) = (Mutex::new(secrets), Mutex::new(lock));
+        let agent_dir = Self { dir: dir.clone(), agent_id, secrets, lock };
         agent_dir.remove_leftovers().map_err(failed)?;
         Ok(agent_dir)
     }
 
     /// Creates a removed directory again, with the same identity and lock, so that the next process is the same agent.
     pub(crate) fn restore(&self) -> io::Result<()> {
-        if self.dir.join("agent.json").exists() {
+        if self.dir.join(IDENTITY).exists() {
             return Ok(());
         }
         for part in ["tasks", "workspaces"] {
@@ -82,7 +104,7 @@ impl AgentDir {
         let lock = File::create(self.dir.join("lock"))?;
         if try_lock(&lock)? {
             *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = lock;
-            write_identity(&self.dir.join("agent.json"), self.agent_id, &self.secret)?;
+            self.write_secrets(&self.secrets())?;
         }
         Ok(())
     }
@@ -95,9 +117,50 @@ impl AgentDir {
         self.agent_id
     }
 
-    /// Proves the identity of the agent to the server.
-    pub(crate) fn secret(&self) -> &str {
-        &self.secret
+    /// Returns the current secret, and the secret that replaces it with the next registration.
+    ///
+    /// If the disk is full, the secret replaces itself: the agent must register, and rotates later.
+    pub(crate) fn begin_rotation(&self) -> (String, String) {
+        let mut secrets = self.secrets();
+        if let Some(next) = &secrets.next_secret {
+            return (secrets.secret.clone(), next.clone());
+        }
+        let begun = DirSecrets { secret: secrets.secret.clone(), next_secret: Some(new_secret()) };
+        if let Err(error) = self.write_secrets(&begun) {
+            warn!("could not store a new secret of the agent; the current one stays: {error}");
+            return (secrets.secret.clone(), secrets.secret.clone());
+        }
+        *secrets = begun;
+        (secrets.secret.clone(), secrets.next_secret.clone().unwrap_or_default())
+    }
+
+    /// Makes the next secret the current one, after the server has accepted it.
+    pub(crate) fn finish_rotation(&self) {
+        let mut secrets = self.secrets();
+        if let Some(next) = secrets.next_secret.take() {
+            secrets.secret = next;
+            // Otherwise the next process repeats this rotation, which the server accepts.
+            if let Err(error) = self.write_secrets(&secrets) {
+                warn!("could not store that the secret of the agent was replaced: {error}");
+            }
+        }
+    }
+
+    /// Identifies the lock of this directory: the start of the machine, and the lock file on its disk. A copy of the
+    /// directory has another lock file.
+    pub(crate) fn lock_id(&self) -> io::Result<String> {
+        let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner).metadata()?;
+        let machine_boot = tidemill_supervisor::boot_id();
+        Ok(sha256_hex(format!("{machine_boot} {}:{}", lock.dev(), lock.ino()).as_bytes()))
+    }
+
+    fn secrets(&self) -> MutexGuard<'_, DirSecrets> {
+        self.secrets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_secrets(&self, secrets: &DirSecrets) -> io::Result<()> {
+        let identity = Identity { agent_id: self.agent_id, secrets: secrets.clone() };
+        write_identity(&self.dir.join(IDENTITY), &identity)
     }
 
     /// The directory of a task, which may not exist.
@@ -195,24 +258,26 @@ impl AgentDir {
     }
 }
 
-fn identity(path: &Path) -> io::Result<(Uuid, String)> {
-    let known = match fs::read(path) {
-        Ok(bytes) => Some(serde_json::from_slice::<Identity>(&bytes)?),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(error),
-    };
-    if let Some(Identity { agent_id, secret: Some(secret) }) = known {
-        return Ok((agent_id, secret));
+fn identity(path: &Path) -> io::Result<Identity> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let secrets = DirSecrets { secret: new_secret(), next_secret: None };
+            let identity = Identity { agent_id: Uuid::new_v4(), secrets };
+            write_identity(path, &identity)?;
+            Ok(identity)
+        }
+        Err(error) => Err(error),
     }
-    let agent_id = known.map_or_else(Uuid::new_v4, |known| known.agent_id);
-    // Two random ids are 244 random bits.
-    let secret = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
-    write_identity(path, agent_id, &secret)?;
-    Ok((agent_id, secret))
 }
 
-fn write_identity(path: &Path, agent_id: Uuid, secret: &str) -> io::Result<()> {
-    write_durable(path, &serde_json::to_vec(&Identity { agent_id, secret: Some(secret.to_owned()) })?)
+/// Makes a secret of 244 random bits.
+fn new_secret() -> String {
+    format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple())
+}
+
+fn write_identity(path: &Path, identity: &Identity) -> io::Result<()> {
+    write_durable(path, &serde_json::to_vec(identity)?)
 }
 
 /// Removes an unfinished file or directory. A failure costs disk space only.
@@ -279,15 +344,40 @@ mod tests {
         });
         let again = AgentDir::open(dir.path()).unwrap();
         held.join().unwrap();
-        let secret = again.secret().to_owned();
-        assert_eq!((again.agent_id(), secret.len()), (id, 64));
+        assert_eq!(again.agent_id(), id);
+        let mode = fs::metadata(dir.path().join(IDENTITY)).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn secret_rotation_survives_a_crash_at_every_step() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || AgentDir::open(dir.path()).unwrap();
+        let (first, second) = open().begin_rotation();
+        assert_ne!(first, second);
+        assert_eq!((first.len(), second.len()), (64, 64));
+        // The process died before the response: the next one repeats the same registration.
+        let again = open();
+        assert_eq!(again.begin_rotation(), (first, second.clone()));
+        again.finish_rotation();
+        again.finish_rotation();
         drop(again);
-        assert_eq!(AgentDir::open(dir.path()).unwrap().secret(), secret);
-        // A directory of an earlier version keeps its id and gets a secret.
-        fs::write(dir.path().join("agent.json"), format!("{{\"agent_id\":\"{id}\"}}")).unwrap();
-        let older = AgentDir::open(dir.path()).unwrap();
-        assert_eq!(older.agent_id(), id);
-        assert_ne!(older.secret(), secret);
+        let (current, third) = open().begin_rotation();
+        assert_eq!(current, second);
+        assert_ne!(third, second);
+    }
+
+    #[test]
+    fn lock_id_is_stable_and_differs_for_a_copy() {
+        let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let agent_dir = AgentDir::open(dir.path()).unwrap();
+        let lock_id = agent_dir.lock_id().unwrap();
+        fs::copy(dir.path().join(IDENTITY), copy.path().join(IDENTITY)).unwrap();
+        let copied = AgentDir::open(copy.path()).unwrap();
+        assert_eq!(copied.agent_id(), agent_dir.agent_id());
+        assert_ne!(copied.lock_id().unwrap(), lock_id);
+        drop(agent_dir);
+        assert_eq!(AgentDir::open(dir.path()).unwrap().lock_id().unwrap(), lock_id);
     }
 
     #[test]

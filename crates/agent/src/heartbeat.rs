@@ -16,11 +16,14 @@ use std::time::Duration;
 use tidemill_core::limits;
 use tidemill_core::task::Stage;
 use tidemill_supervisor::BootInstant;
-use tidemill_wire::agents::TaskProgress;
+use tidemill_wire::agents::{RegisterAgentResponse, TaskProgress};
+use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 /// Sends heartbeats until the agent is superseded.
-pub(crate) async fn send_heartbeats<E: Executor>(agent: Arc<Agent<E>>, every: Duration) {
+pub(crate) async fn send_heartbeats<E: Executor>(agent: Arc<Agent<E>>, registered: RegisterAgentResponse) {
+    let every = Duration::from_secs(registered.beat_secs.clamp(1, 60));
+    let mut rotation = RotationTimer::new(&registered);
     let mut backoff = Backoff::up_to(every);
     let mut is_unreachable = false;
     loop {
@@ -41,6 +44,7 @@ pub(crate) async fn send_heartbeats<E: Executor>(agent: Arc<Agent<E>>, every: Du
                     warn!("the agent directory was removed and could not be created again: {error}");
                 }
                 agent.end_if_drained();
+                rotation.rotate_if_due(&agent).await;
                 tokio::time::sleep(every).await;
             }
             Err(RequestError::NotFound(message)) => {
@@ -61,6 +65,35 @@ pub(crate) async fn send_heartbeats<E: Executor>(agent: Arc<Agent<E>>, every: Du
                     warn!("the server does not answer; commands continue: {}", error.message());
                 }
                 tokio::time::sleep(backoff.next()).await;
+            }
+        }
+    }
+}
+
+/// Shortest time between two rotations, and the time until a failed one is repeated.
+const ROTATION_INTERVAL_MIN: Duration = Duration::from_mins(10);
+
+/// The time of the next registration, which replaces the secret of the agent's directory.
+struct RotationTimer {
+    every: Duration,
+    due: Instant,
+}
+
+impl RotationTimer {
+    fn new(registered: &RegisterAgentResponse) -> Self {
+        let every = Duration::from_secs(registered.secret_secs).max(ROTATION_INTERVAL_MIN);
+        Self { every, due: Instant::now() + every }
+    }
+
+    async fn rotate_if_due<E: Executor>(&mut self, agent: &Agent<E>) {
+        if Instant::now() < self.due {
+            return;
+        }
+        match agent.register_once().await {
+            Ok(_) => self.due = Instant::now() + self.every,
+            Err(error) => {
+                warn!("could not replace the secret of the agent, trying again later: {}", error.message());
+                self.due = Instant::now() + ROTATION_INTERVAL_MIN;
             }
         }
     }

@@ -21,7 +21,7 @@ use tidemill_client::Client;
 use tidemill_core::limits;
 use tidemill_core::task::TaskKind;
 use tidemill_supervisor::CommandState;
-use tidemill_wire::agents::{AgentSecret, PROTOCOL, RegisterAgent};
+use tidemill_wire::agents::{AgentSecret, PROTOCOL, RegisterAgent, RegisterAgentResponse};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
@@ -137,24 +137,24 @@ pub async fn run_with<E: Executor>(
         taken: AtomicU64::new(0),
         ended: AtomicU64::new(0),
     });
-    let heartbeat_secs = tokio::select! {
+    let registered = tokio::select! {
         registered = agent.register() => registered?,
         _ = stop.wait_for(|stop| *stop) => return Ok(agent.summary()),
     };
     agent.resume_tasks().map_err(|source| Error::Directory { path: agent.settings.dir.clone(), source })?;
-    agent.work(Duration::from_secs(heartbeat_secs.clamp(1, 60)), stop).await
+    agent.work(registered, stop).await
 }
 
 impl<E: Executor> Agent<E> {
     async fn work(
         self: Arc<Self>,
-        heartbeat: Duration,
+        registered: RegisterAgentResponse,
         mut stop: watch::Receiver<bool>,
     ) -> Result<AgentSummary, Error> {
         let (mut heartbeats, mut loops) = (JoinSet::new(), JoinSet::new());
         let agent = Arc::clone(&self);
         heartbeats.spawn(panics::restart_on_panic("the heartbeat loop", move || {
-            heartbeat::send_heartbeats(Arc::clone(&agent), heartbeat)
+            heartbeat::send_heartbeats(Arc::clone(&agent), registered.clone())
         }));
         let agent = Arc::clone(&self);
         loops.spawn(panics::restart_on_panic("the poll loop", move || poll::poll(Arc::clone(&agent))));
@@ -228,8 +228,9 @@ impl<E: Executor> Agent<E> {
         }
     }
 
-    /// Registers the agent, with retries; returns the heartbeat interval in seconds.
-    pub(crate) async fn register(&self) -> Result<u64, Error> {
+    /// Registers the agent once, and replaces the secret of its directory.
+    pub(crate) async fn register_once(&self) -> Result<RegisterAgentResponse, RequestError> {
+        let (secret, next_secret) = self.dir.begin_rotation();
         let register = RegisterAgent {
             boot: self.server.boot(),
             name: self.settings.name.clone(),
@@ -239,12 +240,22 @@ impl<E: Executor> Agent<E> {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             protocol: PROTOCOL,
             draining: self.settings.exit_policy == ExitPolicy::Drained,
-            secret: Some(AgentSecret(self.dir.secret().to_owned())),
+            secret: AgentSecret(secret),
+            next_secret: AgentSecret(next_secret),
+            // Without it, the server treats this directory as another one.
+            dir_lock: self.dir.lock_id().ok(),
         };
+        let response = self.server.register(&register).await?;
+        self.dir.finish_rotation();
+        Ok(response)
+    }
+
+    /// Registers the agent, with retries.
+    pub(crate) async fn register(&self) -> Result<RegisterAgentResponse, Error> {
         let mut backoff = Backoff::new();
         loop {
-            match self.server.register(&register).await {
-                Ok(response) => return Ok(response.beat_secs),
+            match self.register_once().await {
+                Ok(response) => return Ok(response),
                 Err(RequestError::Retryable(message)) => {
                     let wait = backoff.next();
                     warn!(

@@ -152,7 +152,7 @@ pub(crate) fn invisible_project(project: &str) -> ApiError {
     unknown_project(project).hint(LIST_PROJECTS)
 }
 
-fn unknown_run(run: &RunId) -> ApiError {
+pub(crate) fn unknown_run(run: &RunId) -> ApiError {
     Error::refused(RefusalCode::UnknownRun, format!("run `{run}` does not exist")).into()
 }
 

@@ -1,8 +1,11 @@
 //! Agents: operator actions, and the heartbeat and task endpoints that agents call.
 //!
-//! An agent belongs to the token that it registered with. For other agent tokens it does not exist, with exactly the
-//! same error. When that token is revoked or expired, the agent can prove itself with its directory's secret and
-//! continue under another token.
+//! An agent belongs to the token that it registered with, and a token of role agent to one agent. For other agent tokens
+//! the agent does not exist, with exactly the same error. Each registration proves and replaces the secret of the
+//! agent's directory. When the token is revoked or expired, the agent can continue under another token.
+//!
+//! Every other call proves the id of the agent process. Only that process knows it: it is not in the directory, no
+//! response contains it, and the database stores a hash.
 
 use crate::access::{AuthContext, Caller, audit_entry};
 use crate::app::App;
@@ -16,7 +19,8 @@ use http::{Method, StatusCode};
 use tidemill_core::agent::{Agent, NewAgent};
 use tidemill_core::digest::sha256_hex;
 use tidemill_core::graph::record::{JobOutput, Order, OrderWork};
-use tidemill_core::limits::{AGENT_HEARTBEAT_SECS, AGENT_SILENT_SECS, KEY_BYTES_MAX};
+use tidemill_core::ids::derived_uuid;
+use tidemill_core::limits::{AGENT_HEARTBEAT_SECS, AGENT_SECRET_SECS, AGENT_SILENT_SECS, KEY_BYTES_MAX};
 use tidemill_engine::graph::{AgentIdentity, ForgetMode, TaskProgress};
 use tidemill_store::{AuditEntry, Error, RefusalCode};
 use tidemill_wire::Page;
@@ -141,8 +145,10 @@ async fn register(
         version: register.version,
         project_id: caller.project,
         token_id: auth.token_id,
-        boot_id: register.boot,
-        secret_hash: register.secret.map(|secret| secret_hash(&secret)).transpose()?,
+        boot_id: stored_boot(register.boot),
+        secret_hash: secret_hash(&register.secret)?,
+        next_secret_hash: secret_hash(&register.next_secret)?,
+        dir_lock: register.dir_lock,
     };
     // The only agent request that is audited: another token takes over the agent.
     let record = AuditEntry::new(entry, app.engine().clock().now());
@@ -154,6 +160,7 @@ async fn register(
         protocol: PROTOCOL,
         beat_secs: AGENT_HEARTBEAT_SECS,
         silent_secs: AGENT_SILENT_SECS,
+        secret_secs: AGENT_SECRET_SECS,
     }))
 }
 
@@ -169,9 +176,14 @@ fn secret_hash(secret: &AgentSecret) -> Result<String, ApiError> {
     Err(Error::refused(RefusalCode::BadValue, message).into())
 }
 
+/// Stored form of the id of an agent process. The id is a secret of that process.
+fn stored_boot(boot: Uuid) -> Uuid {
+    derived_uuid(&format!("agent process {boot}"))
+}
+
 /// Identity of the agent process that sent a request.
 pub(crate) fn speaker(auth: &AuthContext, agent: Uuid, boot: Uuid) -> AgentIdentity {
-    AgentIdentity { agent_id: agent, boot_id: boot, token_id: auth.token_id }
+    AgentIdentity { agent_id: agent, boot_id: stored_boot(boot), token_id: auth.token_id }
 }
 
 async fn heartbeat(

@@ -1,15 +1,16 @@
 //! Claims of one or several runs, with an optional wait.
 
-use crate::access::Caller;
+use crate::access::{AuthContext, Caller};
 use crate::app::App;
 use crate::endpoint::{Endpoint, Permission};
 use crate::error::ApiError;
 use crate::extract::{Body, ValidBody};
-use crate::workers;
+use crate::{runs, workers};
 use axum::Json;
 use axum::extract::State;
 use http::Method;
 use std::time::Duration;
+use tidemill_core::sync::SYNC_LABEL;
 use tidemill_store::ClaimRuns;
 use tidemill_wire::FieldError;
 use tidemill_wire::claims::{ClaimRequest, ClaimResponse, WorkLeft, WorkerScope};
@@ -47,7 +48,12 @@ fn visible_projects(caller: &Caller, requested: Option<Vec<String>>) -> Option<V
 }
 
 /// Converts a claim request, within the caller's project and the limits.
-fn parse_claim(request: ClaimRequest, caller: &Caller) -> Result<(ClaimRuns, Duration), ApiError> {
+fn parse_claim(
+    request: ClaimRequest,
+    caller: &Caller,
+    auth: &AuthContext,
+    request_id: &str,
+) -> Result<(ClaimRuns, Duration), ApiError> {
     let (limit, wait) = (request.limit.unwrap_or(1), request.wait_secs.unwrap_or(0));
     let mut faults = Vec::new();
     let mut range = |field: &str, value: u32, min: u32, max: u32| {
@@ -59,17 +65,21 @@ fn parse_claim(request: ClaimRequest, caller: &Caller) -> Result<(ClaimRuns, Dur
     range("limit", limit.into(), 1, BATCH_MAX.into());
     range("wait_secs", wait.into(), 0, WAIT_SECS_MAX.into());
     range("lease_secs", request.lease_secs.unwrap_or(1), 1, LEASE_SECS_MAX);
+    if request.labels.iter().any(|label| label == SYNC_LABEL) {
+        let problem = format!("contains `{SYNC_LABEL}`; only the server itself claims sync runs");
+        faults.push(FieldError { field: "labels".to_owned(), problem });
+    }
     if !faults.is_empty() {
         return Err(ApiError::invalid(faults));
     }
     let projects = visible_projects(caller, request.projects);
     let claim = ClaimRuns {
         worker: request.worker,
-        worker_id: request.worker_id.map(|worker| workers::stored_id(caller, worker)),
+        worker_id: request.worker_id.map(|worker| workers::stored_id(caller, auth, worker)),
         limit: limit.into(),
         labels: request.labels,
         projects,
-        request_id: Some(request.request_id.unwrap_or_else(|| uuid::Uuid::new_v4().to_string())),
+        request_id: Some(runs::stored_request_id(caller, auth, request_id)),
         lease_secs: request.lease_secs.map(u64::from),
     };
     Ok((claim, Duration::from_secs(wait.into())))
@@ -78,14 +88,11 @@ fn parse_claim(request: ClaimRequest, caller: &Caller) -> Result<(ClaimRuns, Dur
 async fn claim(
     State(app): State<App>,
     caller: Caller,
-    ValidBody(request): ValidBody<ClaimRequest>,
+    auth: AuthContext,
+    ValidBody(mut request): ValidBody<ClaimRequest>,
 ) -> Result<Json<ClaimResponse>, ApiError> {
-    let (mut claim, wait) = parse_claim(request, &caller)?;
-    let request_id = claim.request_id.clone().unwrap_or_default();
-    if let Some(own) = &caller.project {
-        // The request id is prefixed with the project: a repeated id of another project would return its runs.
-        claim.request_id = Some(format!("{own}/{request_id}"));
-    }
+    let request_id = request.request_id.take().unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
+    let (claim, wait) = parse_claim(request, &caller, &auth, &request_id)?;
     let (runs, reason) = app.claim_waiters().claim(app.engine(), claim, wait).await?;
     Ok(Json(ClaimResponse { request_id, runs, reason }))
 }

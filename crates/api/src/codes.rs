@@ -52,6 +52,7 @@ pub(crate) const ALL: &[(&str, &[u16])] = &[
     ("unknown_token", &[404]),
     ("unknown_worker", &[404]),
     ("unread", &[400]),
+    ("wrong_holder", &[403]),
     ("wrong_host", &[421]),
     ("wrong_method", &[405]),
     ("wrong_origin", &[403]),

@@ -136,6 +136,7 @@ const fn status_of(code: RefusalCode) -> StatusCode {
         | RefusalCode::Superseded => StatusCode::CONFLICT,
         RefusalCode::BadValue | RefusalCode::TooLarge => StatusCode::UNPROCESSABLE_ENTITY,
         RefusalCode::OutOfReach => StatusCode::FORBIDDEN,
+        RefusalCode::WrongHolder => StatusCode::FORBIDDEN,
     }
 }
 

@@ -1,8 +1,10 @@
 //! Runs: endpoints for people and for workers.
 
 mod changes;
+mod leases;
 mod reads;
 
+pub(crate) use leases::stored_request_id;
 pub(crate) use reads::rows;
 
 use crate::endpoint::{Endpoint, Permission};

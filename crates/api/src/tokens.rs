@@ -10,11 +10,11 @@ use axum::Json;
 use axum::extract::State;
 use http::{Method, StatusCode};
 use serde_json::json;
-use tidemill_core::access::Token;
+use tidemill_core::access::{Role, Token};
 use tidemill_engine::access::TokenCreation;
 use tidemill_store::ListPage;
-use tidemill_wire::Page;
 use tidemill_wire::access::{ListTokens, NewToken, NewTokenResponse};
+use tidemill_wire::{FieldError, Page};
 use uuid::Uuid;
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
@@ -44,6 +44,7 @@ async fn create(
     Body(new): Body<NewToken>,
 ) -> Result<(StatusCode, Json<NewTokenResponse>), ApiError> {
     let key = caller.request_key("POST /v1/tokens", key, &new);
+    check_projects(&caller, &new)?;
     let new = tidemill_core::access::NewToken {
         name: new.name,
         role: new.role,
@@ -60,6 +61,23 @@ async fn create(
     };
     let made = NewTokenResponse { token, secret: secret.reveal().to_owned() };
     Ok((StatusCode::CREATED, Json(made)))
+}
+
+/// Checks the projects of a new token. The scope of an agent's token decides which jobs a machine executes, so it is
+/// never a default.
+fn check_projects(caller: &Caller, new: &NewToken) -> Result<(), ApiError> {
+    if new.all_projects {
+        caller.require_all_projects()?;
+    }
+    let (field, problem) = match (&new.project, new.all_projects) {
+        (Some(_), true) => ("all_projects", "must be false if a project is named"),
+        (None, false) if new.role == Role::Agent && caller.project.is_none() => {
+            ("project", "is required for a token of role agent, or `all_projects` must be true")
+        }
+        (Some(_), false) | (None, true | false) => return Ok(()),
+    };
+    Err(ApiError::invalid(vec![FieldError { field: field.to_owned(), problem: problem.to_owned() }])
+        .hint("tidemill token create NAME --role agent --project PROJECT"))
 }
 
 /// Error for a repeated request that created a token before: the secret is not stored.

@@ -1,10 +1,11 @@
 //! Endpoints for worker processes.
 //!
-//! A worker belongs to no project, but its token may. Worker ids from callers of one project are mapped to separate
-//! ids. So these callers cannot reach other workers, and get the same error for a foreign id as for an unknown one.
-//! Their list contains the workers that hold runs of their project.
+//! A worker belongs to the token that registered it: the stored id is derived from the id that the worker generated
+//! and its token. So a token cannot reach the workers of another token, and gets the same error for a foreign id as for
+//! an unknown one. Lists contain the stored ids, by which operators drain workers. The list of a caller of one project
+//! contains the workers that hold runs of that project.
 
-use crate::access::Caller;
+use crate::access::{AuthContext, Caller};
 use crate::app::App;
 use crate::endpoint::{Endpoint, Permission};
 use crate::error::ApiError;
@@ -13,7 +14,7 @@ use axum::Json;
 use axum::extract::State;
 use http::{Method, StatusCode};
 use tidemill_core::worker::{NewWorker, Worker};
-use tidemill_core::{WorkerId, digest};
+use tidemill_core::{WorkerId, ids};
 use tidemill_store::{Error, Refusal};
 use tidemill_wire::Page;
 use tidemill_wire::workers::{DrainWorker, HeartbeatResponse, RegisterWorker, WorkerHeartbeat};
@@ -45,16 +46,15 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
-/// The stored id of a caller's worker: the given one or, for a caller of one project, one derived from it and the
-/// project.
-pub(crate) fn stored_id(caller: &Caller, given: WorkerId) -> WorkerId {
-    let Some(project) = &caller.project else { return given };
-    let mut bytes = [0; 16];
-    let digest = digest::sha256(format!("worker {} of {project}", given.0).as_bytes());
-    for (byte, digested) in bytes.iter_mut().zip(digest) {
-        *byte = digested;
-    }
-    WorkerId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+/// The stored id of a caller's worker: derived from the given one and the caller's token. Without a token, it is
+/// derived from the caller's project; a caller with neither uses the given id.
+pub(crate) fn stored_id(caller: &Caller, auth: &AuthContext, given: WorkerId) -> WorkerId {
+    let owner = match (auth.token_id, &caller.project) {
+        (Some(token), _) => format!("token {token}"),
+        (None, Some(project)) => format!("project {project}"),
+        (None, None) => return given,
+    };
+    WorkerId(ids::derived_uuid(&format!("worker {} of {owner}", given.0)))
 }
 
 /// Replaces the stored worker id in an error message by the id that the caller gave.
@@ -71,11 +71,12 @@ async fn list(State(app): State<App>, caller: Caller) -> Result<Json<Page<Worker
 async fn register(
     State(app): State<App>,
     caller: Caller,
+    auth: AuthContext,
     Id(worker): Id<Uuid>,
     ValidBody(register): ValidBody<RegisterWorker>,
 ) -> Result<StatusCode, ApiError> {
     let worker = NewWorker {
-        worker_id: stored_id(&caller, WorkerId(worker)),
+        worker_id: stored_id(&caller, &auth, WorkerId(worker)),
         name: register.name,
         host: register.host,
         pid: register.pid,
@@ -90,6 +91,7 @@ async fn register(
 async fn heartbeat(
     State(app): State<App>,
     caller: Caller,
+    auth: AuthContext,
     Id(worker): Id<Uuid>,
     Body(beat): Body<WorkerHeartbeat>,
 ) -> Result<Json<HeartbeatResponse>, ApiError> {
@@ -98,7 +100,7 @@ async fn heartbeat(
     }
     let engine = app.engine();
     let given = WorkerId(worker);
-    let stored = stored_id(&caller, given);
+    let stored = stored_id(&caller, &auth, given);
     let beaten = engine.store().heartbeat_worker(stored, beat.runs, engine.clock().now()).await;
     Ok(Json(beaten.map_err(|error| with_given_id(error, given, stored))?))
 }
@@ -117,9 +119,10 @@ async fn drain(
 async fn retire(
     State(app): State<App>,
     caller: Caller,
+    auth: AuthContext,
     Id(worker): Id<Uuid>,
 ) -> Result<StatusCode, ApiError> {
     let engine = app.engine();
-    engine.store().retire_worker(stored_id(&caller, WorkerId(worker)), engine.clock().now()).await?;
+    engine.store().retire_worker(stored_id(&caller, &auth, WorkerId(worker)), engine.clock().now()).await?;
     Ok(StatusCode::NO_CONTENT)
 }

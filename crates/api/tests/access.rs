@@ -11,6 +11,8 @@ mod audit_outcomes;
 mod audit_seals;
 #[path = "access/fixture.rs"]
 mod fixture;
+#[path = "access/holders.rs"]
+mod holders;
 #[path = "access/other_projects.rs"]
 mod other_projects;
 #[path = "access/roles.rs"]
@@ -59,6 +61,21 @@ cases! {
         agent_is_bound_to_its_first_token,
         project_probe_cannot_set_site_flags,
         agent_changes_token_only_with_its_directory_secret;
+    holders:
+        lease_belongs_to_the_token_that_claimed_it,
+        lease_without_a_token_is_not_a_tokens,
+        report_of_another_claim_is_stale,
+        report_requires_worker_and_epoch,
+        graph_and_sync_runs_accept_no_report,
+        claims_and_workers_of_tokens_are_separate,
+        agent_token_works_for_one_directory,
+        concurrent_registrations_bind_one_agent,
+        replaced_agent_secret_is_refused,
+        copied_agent_directory_is_refused_while_the_agent_lives,
+        agent_cannot_report_tasks_of_another_agent,
+        agent_token_names_its_projects,
+        stolen_token_of_a_person_has_its_scope_and_its_end,
+        stolen_session_cookie_is_no_token_and_ends;
     tokens:
         revocation_applies_here_at_once_and_elsewhere_in_five_seconds,
         token_expires_at_its_time,

@@ -105,8 +105,8 @@ async fn through_http(client: &Client, time: Duration) -> Result<Throughput> {
                 let finish = Finish {
                     status: FinalStatus::Success,
                     metadata: serde_json::json!({"exit_code": 0}),
-                    worker: Some(worker.clone()),
-                    epoch: Some(claim.epoch),
+                    worker: worker.clone(),
+                    epoch: claim.epoch,
                 };
                 done += u32::from(client.finish_run(&claim.run_id, &finish).await? == ChangeOutcome::Applied);
             }

@@ -160,7 +160,9 @@ async fn create_objects(fixture: &SyncFixture, graphs: &Graphs) {
         project_id: None,
         token_id: None,
         boot_id: Uuid::new_v4(),
-        secret_hash: None,
+        secret_hash: "0".repeat(64),
+        next_secret_hash: "0".repeat(64),
+        dir_lock: None,
     };
     graphs.register(agent).await.unwrap();
     graphs.set_pool("narrow", 1).await.unwrap();

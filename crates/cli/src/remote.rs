@@ -146,7 +146,8 @@ impl Transport for RemoteServer {
             payload: event.payload,
             key: event.key,
         });
-        let append = Append { events: events.collect(), worker: holder.worker.clone(), epoch: holder.epoch };
+        let (worker, epoch) = (holder.worker.clone().unwrap_or_default(), holder.epoch.unwrap_or_default());
+        let append = Append { events: events.collect(), worker, epoch };
         match self.client.append(run, &append).await {
             Ok(appended) => Ok(appended.event_ids),
             Err(error) if error.is_stale() => Ok(vec![None; count]),
@@ -155,7 +156,8 @@ impl Transport for RemoteServer {
     }
 
     async fn finish(&self, end: FinishRun, worker: Option<String>) -> Result<ChangeOutcome, RemoteError> {
-        let finish = Finish { status: end.status, metadata: end.metadata, worker, epoch: end.epoch };
+        let (worker, epoch) = (worker.unwrap_or_default(), end.epoch.unwrap_or_default());
+        let finish = Finish { status: end.status, metadata: end.metadata, worker, epoch };
         self.client.finish_run(&end.run_id, &finish).await.map_err(RemoteError)
     }
 

@@ -23,6 +23,8 @@ use tidemill_wire::access::{ListTokens, NewToken, NewTokenResponse};
 use uuid::Uuid;
 
 const ROWS: u16 = 50;
+/// Value of the form's field for a token of all projects. It cannot be the name of a project.
+const ALL_PROJECTS: &str = "*";
 /// Limits of the search for one token: page size and number of pages.
 const PAGE: u16 = 1_000;
 const PAGES_MAX: usize = 100;
@@ -74,8 +76,11 @@ fn form(context: &PageContext, projects: &[&str]) -> Markup {
                     value=[previous_value(context, "name")]; }
                 label.field { "Role" select name="role" { @for role in Role::ALL { option value=(role)
                     selected[is("role", role.as_str())] { (role) } } } }
-                label.field { "Project" select name="project" {
-                    @if context.caller.project.is_none() { option value="" { "all" } }
+                label.field { "Project" select name="project" required {
+                    @if context.caller.project.is_none() {
+                        option value="" selected[is("project", "")] { "choose…" }
+                        option value=(ALL_PROJECTS) selected[is("project", ALL_PROJECTS)] { "all" }
+                    }
                     @for project in first_rows(projects) { option value=(project) selected[is("project", project)] {
                         (project) } }
                 } }
@@ -165,10 +170,12 @@ async fn create(State(console): State<Console>, request: Request) -> Result<Resp
     let form = Form::from_request(Request::from_parts(parts, body), &console).await?;
     let role = form.field("role").and_then(|role| role.parse().ok());
     let days: u64 = form.field("days").and_then(|days| days.parse().ok()).unwrap_or(0);
+    let project = form.field("project");
     let new = NewToken {
         name: form.field("name").unwrap_or_default().to_owned(),
         role: role.ok_or_else(|| ErrorPage::bad_form("form field `role` is missing or unknown"))?,
-        project: form.field("project").map(str::to_owned),
+        project: project.filter(|project| *project != ALL_PROJECTS).map(str::to_owned),
+        all_projects: project == Some(ALL_PROJECTS),
         expires_in_secs: Some(days.saturating_mul(86_400)).filter(|secs| *secs > 0),
     };
     let made = form.client.create_token(&new, None).await?;

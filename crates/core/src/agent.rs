@@ -1,7 +1,9 @@
 //! Agents: processes that execute tasks of graphs and report on them.
 
 use crate::Timestamp;
-use subtle::ConstantTimeEq as _;
+use crate::access::constant_time_eq;
+use crate::limits::AGENT_SILENT_SECS;
+use chrono::TimeDelta;
 use uuid::Uuid;
 
 /// A registered agent. Its id is stored in its directory, so it survives restarts.
@@ -21,8 +23,6 @@ pub struct Agent {
     pub version: String,
     /// Project whose jobs it executes; null for all projects.
     pub project_id: Option<String>,
-    /// Id of the current process. Calls of earlier processes of the same agent are rejected.
-    pub boot_id: Uuid,
     /// Whether it receives no new tasks.
     pub draining: bool,
     /// Time of the first registration.
@@ -48,17 +48,114 @@ pub struct NewAgent {
     pub project_id: Option<String>,
     /// Token of the agent, if the server requires tokens. While it is valid, no other token may act for this agent.
     pub token_id: Option<Uuid>,
-    /// Id of the process.
+    /// Derived from the id of the process, which only that process knows.
     pub boot_id: Uuid,
-    /// SHA-256 of the secret in the agent's directory, if the agent sent one.
-    pub secret_hash: Option<String>,
+    /// SHA-256 of the current secret of the agent's directory.
+    pub secret_hash: String,
+    /// SHA-256 of the secret that replaces it with this registration.
+    pub next_secret_hash: String,
+    /// Identifies the lock file of the agent's directory on its machine. Only one process at a time holds the lock.
+    pub dir_lock: Option<String>,
+}
+
+/// State of a registered agent that decides about its next registration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentBinding {
+    /// Derived from the id of the current process.
+    pub boot_id: Uuid,
+    /// SHA-256 of the current secret of the agent's directory.
+    pub secret_hash: String,
+    /// Lock of the directory that the current process uses.
+    pub dir_lock: Option<String>,
 }
 
 impl NewAgent {
-    /// Returns whether this process knows the secret of the registered agent and has the same project scope.
-    pub fn is_proven(&self, secret_hash: Option<&str>, project_id: Option<&str>) -> bool {
-        let is_equal = |(ours, known): (&String, &str)| ours.as_bytes().ct_eq(known.as_bytes()).into();
-        self.project_id.as_deref() == project_id
-            && self.secret_hash.as_ref().zip(secret_hash).is_some_and(is_equal)
+    /// Returns whether this process knows the current secret of the agent's directory.
+    ///
+    /// A repeated registration proves it with the next secret, which its first attempt has made the current one. So a
+    /// process that dies before it gets the response loses nothing: it stored both secrets before it sent them.
+    pub fn is_proven(&self, secret_hash: &str) -> bool {
+        let with_current = constant_time_eq(&self.secret_hash, secret_hash);
+        let with_next = constant_time_eq(&self.next_secret_hash, secret_hash);
+        with_current || with_next
+    }
+
+    /// Returns the seconds since the last heartbeat of another process that may still live, or `None` if this process
+    /// may replace it.
+    ///
+    /// A process that holds the lock of the same directory replaces the former one at once: the kernel grants the lock
+    /// to one process. A copy of the directory has another lock, and must wait until the agent is silent.
+    pub fn blocked_by(&self, agent: &Agent, binding: &AgentBinding, now: Timestamp) -> Option<i64> {
+        let silent_for = now - agent.seen_at;
+        let is_alive = agent.left_at.is_none()
+            && silent_for <= TimeDelta::seconds(i64::try_from(AGENT_SILENT_SECS).unwrap_or(i64::MAX));
+        let is_successor = self.boot_id == binding.boot_id || self.dir_lock == binding.dir_lock;
+        (is_alive && !is_successor).then(|| silent_for.num_seconds().max(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chrono::{TimeZone as _, Utc};
+
+    fn new_agent() -> NewAgent {
+        NewAgent {
+            agent_id: Uuid::nil(),
+            name: "one".to_owned(),
+            host: String::new(),
+            labels: Vec::new(),
+            capacity: 1,
+            version: String::new(),
+            project_id: None,
+            token_id: None,
+            boot_id: Uuid::from_u128(2),
+            secret_hash: "a".repeat(64),
+            next_secret_hash: "b".repeat(64),
+            dir_lock: Some("here".to_owned()),
+        }
+    }
+
+    #[test]
+    fn registration_proves_the_current_secret_or_repeats_its_rotation() {
+        let new = new_agent();
+        assert!(new.is_proven(&"a".repeat(64)) && new.is_proven(&"b".repeat(64)));
+        assert!(!new.is_proven(&"c".repeat(64)) && !new.is_proven(""));
+    }
+
+    #[test]
+    fn copied_directory_waits_until_the_agent_is_silent() {
+        let seen_at = Utc.timestamp_opt(1_000, 0).unwrap();
+        let agent = Agent {
+            agent_id: Uuid::nil(),
+            name: "one".to_owned(),
+            host: String::new(),
+            labels: Vec::new(),
+            capacity: 1,
+            version: String::new(),
+            project_id: None,
+            draining: false,
+            registered_at: seen_at,
+            seen_at,
+            left_at: None,
+        };
+        let binding = AgentBinding {
+            boot_id: Uuid::from_u128(1),
+            secret_hash: "a".repeat(64),
+            dir_lock: Some("there".to_owned()),
+        };
+        let (copy, soon) = (new_agent(), seen_at + TimeDelta::seconds(20));
+        assert_eq!(copy.blocked_by(&agent, &binding, soon), Some(20));
+        assert_eq!(copy.blocked_by(&agent, &binding, soon + TimeDelta::seconds(1)), None);
+        let left = Agent { left_at: Some(seen_at), ..agent.clone() };
+        assert_eq!(copy.blocked_by(&left, &binding, soon), None);
+        let unlocked = NewAgent { dir_lock: None, ..copy.clone() };
+        assert_eq!(unlocked.blocked_by(&agent, &binding, soon), Some(20));
+        for successor in [
+            NewAgent { dir_lock: binding.dir_lock.clone(), ..copy.clone() },
+            NewAgent { boot_id: binding.boot_id, ..copy },
+        ] {
+            assert_eq!(successor.blocked_by(&agent, &binding, soon), None);
+        }
     }
 }

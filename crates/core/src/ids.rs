@@ -188,6 +188,13 @@ pub fn uuid_v7(now: Timestamp, entropy: Uuid) -> Uuid {
     uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()
 }
 
+/// Returns a UUID derived from the SHA-256 of a text: equal texts have equal ids, and the id does not reveal the text.
+pub fn derived_uuid(text: &str) -> Uuid {
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&crate::digest::sha256(text.as_bytes())[..16]);
+    uuid::Builder::from_custom_bytes(bytes).into_uuid()
+}
+
 /// Percent-encodes every byte except letters, digits, `-`, `_`, `.` and `~`.
 pub fn percent_encoded(text: &str) -> std::borrow::Cow<'_, str> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');

@@ -135,6 +135,8 @@ pub const AGENT_HEARTBEAT_SECS: u64 = 5;
 pub const HEARTBEAT_STAGES_MAX: usize = 50;
 /// Silence of an agent after which it gets no new tasks, and tasks that it has not started go to other agents.
 pub const AGENT_SILENT_SECS: u64 = 20;
+/// Age of the secret in an agent's directory at which the agent replaces it, if it is not restarted earlier.
+pub const AGENT_SECRET_SECS: u64 = 86_400;
 /// Duration of a controller's lease.
 pub const CONTROLLER_LEASE_SECS: u64 = 15;
 /// Stored bytes of output per task.

@@ -34,6 +34,16 @@ SELECT token_id, name, role, project_id, created_at, created_by, expires_at, rev
 SELECT token_id, name, role, project_id, created_at, created_by, expires_at, revoked_at, revoked_by, last_used_at
   FROM {ops}.tokens WHERE token_id = $1 AND ($2 IS NULL OR project_id = $2)
 
+-- name: token_hold (postgres)
+-- Reads and locks a token, so that two agents cannot be bound to it at the same time.
+-- Differs: SQLite has one writer at a time and needs no row locks.
+SELECT token_id, name, role, project_id, created_at, created_by, expires_at, revoked_at, revoked_by, last_used_at
+  FROM {ops}.tokens WHERE token_id = $1 FOR NO KEY UPDATE
+
+-- name: token_hold (sqlite)
+SELECT token_id, name, role, project_id, created_at, created_by, expires_at, revoked_at, revoked_by, last_used_at
+  FROM {ops}.tokens WHERE token_id = $1
+
 -- name: token_revoke
 -- The first revocation stays on record.
 UPDATE {ops}.tokens SET revoked_at = $3, revoked_by = $4

@@ -3,21 +3,28 @@
 -- fragment: agent_columns
 -- The columns of an agent.
 agent_id, name, host, labels, capacity, version, project_id, token_id, boot_id, draining, registered_at, seen_at,
-left_at, forgotten_at, secret_hash
+left_at, forgotten_at, secret_hash, dir_lock
 
 -- name: agent_put
--- The token of an agent that exists stays; agent_rebind changes it.
+-- The token of an agent that exists stays; agent_rebind changes it. $13 is the secret hash that the caller has checked:
+-- if another process registered in between, no row changes.
 INSERT INTO {ops}.agents (agent_id, name, host, labels, capacity, version, project_id, token_id, boot_id,
-                          registered_at, seen_at, secret_hash)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, coalesce($10, {now}), coalesce($10, {now}), $11)
+                          registered_at, seen_at, secret_hash, dir_lock)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, coalesce($10, {now}), coalesce($10, {now}), $11, $12)
 ON CONFLICT (agent_id) DO UPDATE SET name = excluded.name, host = excluded.host, labels = excluded.labels,
        capacity = excluded.capacity, version = excluded.version, project_id = excluded.project_id,
        boot_id = excluded.boot_id, seen_at = excluded.seen_at, left_at = NULL, forgotten_at = NULL,
-       secret_hash = coalesce(agents.secret_hash, excluded.secret_hash)
+       secret_hash = excluded.secret_hash, dir_lock = excluded.dir_lock
+ WHERE agents.secret_hash = $13
 
 -- name: agent_rebind
 -- From now on, another token speaks for the agent.
 UPDATE {ops}.agents SET token_id = $2 WHERE agent_id = $1
+
+-- name: agent_of_token
+-- The other agent that a token is bound to.
+SELECT {agent_columns}
+  FROM {ops}.agents WHERE token_id = $1 AND agent_id <> $2 AND forgotten_at IS NULL LIMIT 1
 
 -- name: agent_get
 SELECT {agent_columns}

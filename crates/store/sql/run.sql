@@ -13,6 +13,16 @@ SELECT {run_columns}
   FROM {ops}.runs r JOIN {ops}.label_sets s ON s.label_set_id = r.label_set_id
  WHERE r.run_id = $1
 
+-- name: run_claims (postgres)
+-- The claims of these runs. Unknown runs are left out.
+-- Differs: lists are arrays on PostgreSQL and JSON on SQLite.
+SELECT r.run_id, r.project_id, r.lane, r.claimed_by, r.epoch, r.claim_request
+  FROM {ops}.runs r WHERE r.run_id = ANY ($1)
+
+-- name: run_claims (sqlite)
+SELECT r.run_id, r.project_id, r.lane, r.claimed_by, r.epoch, r.claim_request
+  FROM {ops}.runs r WHERE r.run_id IN (SELECT value FROM json_each($1))
+
 -- name: run_successor
 SELECT run_id AS value FROM {ops}.runs WHERE retry_of = $1
 

@@ -91,6 +91,12 @@ impl Tx<'_> {
             .record("read a token")
     }
 
+    /// Reads a token and locks it until the transaction ends.
+    pub(crate) async fn hold_token(&mut self, token: Uuid) -> Result<Option<Token>, Error> {
+        on!(self, catalog::TOKEN_HOLD, [SqlUuid(token)], fetch_optional, "lock a token")?
+            .record("lock a token")
+    }
+
     async fn add_token(&mut self, token: &Token, hash: &str) -> Result<(), Error> {
         let added = on!(
             self,

@@ -4,8 +4,9 @@ use crate::codec::{Columns, SqlTextList, SqlTime, SqlUuid};
 use crate::tx::{FromColumns, on};
 use crate::{Error, Refusal, RefusalCode, Store, Tx, catalog};
 use tidemill_core::Timestamp;
-use tidemill_core::access::{TokenStatus, token_status};
-use tidemill_core::agent::{Agent, NewAgent};
+use tidemill_core::access::{Role, TokenStatus, token_status};
+use tidemill_core::agent::{Agent, AgentBinding, NewAgent};
+use tidemill_core::limits::AGENT_SILENT_SECS;
 use uuid::Uuid;
 
 /// An agent, with the columns that only the server reads.
@@ -16,8 +17,7 @@ pub struct AgentRecord {
     pub token_id: Option<Uuid>,
     /// When an operator declared that the agent will not return.
     pub forgotten_at: Option<Timestamp>,
-    /// SHA-256 of the secret in the agent's directory.
-    pub secret_hash: Option<String>,
+    pub binding: AgentBinding,
 }
 
 impl FromColumns for AgentRecord {
@@ -31,7 +31,6 @@ impl FromColumns for AgentRecord {
                 capacity: row.int("capacity")?,
                 version: row.text("version")?,
                 project_id: row.text_or_null("project_id")?,
-                boot_id: row.uuid("boot_id")?,
                 draining: row.truth("draining")?,
                 registered_at: row.time("registered_at")?,
                 seen_at: row.time("seen_at")?,
@@ -39,7 +38,11 @@ impl FromColumns for AgentRecord {
             },
             token_id: row.uuid_or_null("token_id")?,
             forgotten_at: row.time_or_null("forgotten_at")?,
-            secret_hash: row.text_or_null("secret_hash")?,
+            binding: AgentBinding {
+                boot_id: row.uuid("boot_id")?,
+                secret_hash: row.text("secret_hash")?,
+                dir_lock: row.text_or_null("dir_lock")?,
+            },
         })
     }
 }
@@ -57,18 +60,37 @@ pub(crate) fn unknown(agent: Uuid) -> Error {
     Error::refused(RefusalCode::UnknownAgent, format!("agent `{agent}` does not exist"))
 }
 
+/// The error for a directory whose secret is not the current one.
+fn outdated_directory(agent: Uuid, name: &str) -> Error {
+    Error::Refused(Refusal {
+        code: RefusalCode::WrongHolder,
+        message: format!(
+            "the directory of agent {name} is a copy or an old backup: its secret is not the current one"
+        ),
+        hint: Some(format!(
+            "if the current directory is lost: tidemill agent forget {agent}, and start with an empty directory"
+        )),
+    })
+}
+
 impl Tx<'_> {
-    /// Registers an agent, or the next process of a known agent. Only the token of the first registration may do this.
-    /// Another token may take over once that one is invalid, if the agent proves the secret of its directory.
+    /// Registers an agent, or the next process of a known agent, and replaces the secret of its directory.
+    ///
+    /// A token of role agent speaks for one agent. Another token may take over once that one is invalid. Both need the
+    /// current secret of the directory.
     pub async fn register_agent(&mut self, new: &NewAgent, now: Option<Timestamp>) -> Result<Agent, Error> {
+        self.refuse_second_agent(new).await?;
         let known = self.lock_agent(new.agent_id).await?;
-        match known.filter(|known| known.token_id != new.token_id) {
-            Some(known) => self.rebind_agent(&known, new, now).await?,
+        match &known {
+            Some(known) if known.token_id != new.token_id => self.rebind_agent(known, new, now).await?,
             // Only a change of the token is audited, not every start of an agent.
-            None => self.skip_audit(),
+            Some(_) | None => self.skip_audit(),
+        }
+        if let Some(known) = &known {
+            self.refuse_copy(known, new, now).await?;
         }
         let time = self.time(now);
-        on!(
+        let put = on!(
             self,
             catalog::AGENT_PUT,
             [
@@ -82,16 +104,72 @@ impl Tx<'_> {
                 new.token_id.map(SqlUuid),
                 SqlUuid(new.boot_id),
                 time,
-                new.secret_hash.as_deref(),
+                new.next_secret_hash.as_str(),
+                new.dir_lock.as_deref(),
+                known.as_ref().map(|known| known.binding.secret_hash.as_str()),
             ],
             execute,
             "register an agent"
         )?;
-        let known = self.agent(new.agent_id).await?.ok_or_else(|| unknown(new.agent_id))?;
-        if known.token_id != new.token_id {
-            return Err(unknown(new.agent_id));
+        if put.count() == 0 {
+            return Err(outdated_directory(new.agent_id, &new.name));
         }
+        let known = self.agent(new.agent_id).await?.ok_or_else(|| unknown(new.agent_id))?;
         Ok(known.agent)
+    }
+
+    /// Refuses an agent whose token is bound to another agent. Tokens of admins are not bound.
+    async fn refuse_second_agent(&mut self, new: &NewAgent) -> Result<(), Error> {
+        let Some(token) = new.token_id else { return Ok(()) };
+        let bound = self.hold_token(token).await?.filter(|token| token.role == Role::Agent);
+        let Some(bound) = bound else { return Ok(()) };
+        let other: Option<AgentRecord> = on!(
+            self,
+            catalog::AGENT_OF_TOKEN,
+            [SqlUuid(token), SqlUuid(new.agent_id)],
+            fetch_optional,
+            "read an agent"
+        )?
+        .record("read an agent")?;
+        let Some(AgentRecord { agent, .. }) = other else { return Ok(()) };
+        let (id, name) = (agent.agent_id, &bound.name);
+        Err(Error::Refused(Refusal {
+            code: RefusalCode::WrongHolder,
+            message: format!("token `{name}` is bound to the directory of agent {} ({id})", agent.name),
+            hint: Some(format!(
+                "create a token for each agent: tidemill token create NAME --role agent --project PROJECT; \
+                 if the directory is lost: tidemill agent forget {id}"
+            )),
+        }))
+    }
+
+    /// Refuses a process whose directory is out of date, or is a copy of the directory of a live process.
+    async fn refuse_copy(
+        &mut self,
+        known: &AgentRecord,
+        new: &NewAgent,
+        now: Option<Timestamp>,
+    ) -> Result<(), Error> {
+        let agent = &known.agent;
+        if !new.is_proven(&known.binding.secret_hash) {
+            tracing::warn!(agent.id = %agent.agent_id, "agent {} was refused: its secret is not the current one", agent.name);
+            return Err(outdated_directory(agent.agent_id, &agent.name));
+        }
+        let now = self.database_now(now).await?;
+        let alive =
+            if known.forgotten_at.is_some() { None } else { new.blocked_by(agent, &known.binding, now) };
+        let Some(secs) = alive else { return Ok(()) };
+        tracing::warn!(agent.id = %agent.agent_id, "a copy of the directory of agent {} was refused", agent.name);
+        Err(Error::Refused(Refusal {
+            code: RefusalCode::Frozen,
+            message: format!(
+                "agent {} sent a heartbeat {secs} s ago from another directory on host {}",
+                agent.name, agent.host
+            ),
+            hint: Some(format!(
+                "stop that process; this one can register {AGENT_SILENT_SECS} s after the last heartbeat"
+            )),
+        }))
     }
 
     /// Binds the agent to another token, if its former token is invalid and the agent proves the secret of its
@@ -102,7 +180,8 @@ impl Tx<'_> {
         new: &NewAgent,
         now: Option<Timestamp>,
     ) -> Result<(), Error> {
-        if !new.is_proven(known.secret_hash.as_deref(), known.agent.project_id.as_deref()) {
+        let is_same_scope = new.project_id == known.agent.project_id;
+        if !is_same_scope || !new.is_proven(&known.binding.secret_hash) {
             return Err(unknown(new.agent_id));
         }
         let now = self.database_now(now).await?;

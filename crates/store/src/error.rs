@@ -43,6 +43,8 @@ pub enum RefusalCode {
     UnknownWorker,
     /// The operator's lists do not let the project use something that the definition names.
     OutOfReach,
+    /// The credential or the lease belongs to another holder.
+    WrongHolder,
 }
 
 impl RefusalCode {
@@ -70,6 +72,7 @@ impl RefusalCode {
             Self::UnknownPool => "TM024",
             Self::UnknownWorker => "TM025",
             Self::OutOfReach => "TM040",
+            Self::WrongHolder => "TM029",
         }
     }
 
@@ -97,6 +100,7 @@ impl RefusalCode {
             Self::UnknownPool => "unknown_pool",
             Self::UnknownWorker => "unknown_worker",
             Self::OutOfReach => "out_of_reach",
+            Self::WrongHolder => "wrong_holder",
         }
     }
 
@@ -127,6 +131,7 @@ impl RefusalCode {
         Self::UnknownPool,
         Self::UnknownWorker,
         Self::OutOfReach,
+        Self::WrongHolder,
     ];
 }
 

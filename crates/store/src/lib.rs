@@ -100,7 +100,7 @@ pub use rejects::{GapFilter, NewReject, RejectFilter, RejectPosition};
 pub use request_keys::{KeyClaim, RequestKey};
 pub use resource::Resource;
 pub use roles::Roles;
-pub use runs::Failures;
+pub use runs::{Failures, RunClaim};
 pub use schedules::FireRecord;
 pub use schema::{Pooler, Schema};
 pub use stones::{BuildVersions, OpenStone, OpenStones, PricedStone, ProofRow, UnseenCounts};

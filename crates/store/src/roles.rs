@@ -33,9 +33,9 @@ const WORKER_VERBS: &[&str] = &[
 const TOKEN_COLUMNS: &str = "token_id, name, role, project_id, created_at, created_by, expires_at, revoked_at, \
                              revoked_by, last_used_at";
 
-/// Columns of agents that a reader may select: all except the hash.
-const AGENT_COLUMNS: &str = "agent_id, name, host, labels, capacity, version, project_id, token_id, boot_id, \
-                             draining, registered_at, seen_at, left_at, forgotten_at";
+/// Columns of agents that a reader may select: all except the hashes and the lock.
+const AGENT_COLUMNS: &str = "agent_id, name, host, labels, capacity, version, project_id, token_id, draining, \
+                             registered_at, seen_at, left_at, forgotten_at";
 
 /// The names of the roles.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]

@@ -1,11 +1,13 @@
 //! The verbs of a run. Each is one step: its rows, its events and its consequences are committed together.
 
+mod claims;
 mod failures;
 mod list;
 mod postgres;
 mod sqlite;
 mod waiting;
 
+pub use claims::RunClaim;
 pub use failures::Failures;
 
 use crate::codec::Columns;

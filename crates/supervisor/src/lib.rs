@@ -29,7 +29,7 @@ pub use handle::{Control, Error, SupervisedCommand};
 pub use launch::launch;
 pub use mask::Mask;
 pub use process_table::{SupervisorProcess, directories_in_use};
-pub use record::{DetachedSpec, Exit, Limits, write_atomic, write_durable};
+pub use record::{DetachedSpec, Exit, Limits, boot_id, write_atomic, write_durable};
 pub use report::{End, Part, Report, Stream};
 pub use spec::Spec;
 pub use supervise::{supervise, supervise_detached};

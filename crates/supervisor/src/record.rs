@@ -91,7 +91,7 @@ pub(crate) struct StartRecord {
 }
 
 /// Identifies the current boot of the machine.
-pub(crate) fn boot_id() -> String {
+pub fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 

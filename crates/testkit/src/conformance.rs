@@ -14,6 +14,7 @@ pub mod executor;
 pub mod finish;
 pub mod lease_guard;
 pub mod lost_responses;
+pub mod manual_cancel;
 pub mod pause;
 pub mod plain_sql;
 pub mod processes;
@@ -158,7 +159,6 @@ macro_rules! conformance {
             repeated_cancel_changes_nothing,
             simultaneous_cancels_count_once,
             sweeper_ends_cancelled_run_after_the_grace_period,
-            finish_as_cancelled_is_accepted_in_any_live_state,
             f15_cancel_during_backoff_is_not_lost,
             f15_cancel_survives_the_loss_of_the_worker,
             report_after_cancel_request_counts_without_a_retry,
@@ -241,6 +241,16 @@ macro_rules! conformance {
             pause_ends_at_its_end_time,
             paused_lane_blocks_every_project,
             pause_blocks_only_claims,
+        }
+    };
+}
+
+/// Makes the tests of operations that only callers of the database have.
+#[macro_export]
+macro_rules! conformance_of_databases {
+    ($kind:expr) => {
+        $crate::topic! { $kind, manual_cancel:
+            finish_as_cancelled_is_accepted_in_any_live_state,
         }
     };
 }

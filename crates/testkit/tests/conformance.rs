@@ -2,6 +2,7 @@
 
 mod postgres {
     tidemill_testkit::conformance! { tidemill_testkit::interface::Kind::Postgres }
+    tidemill_testkit::conformance_of_databases! { tidemill_testkit::interface::Kind::Postgres }
     tidemill_testkit::conformance_of_engine! { tidemill_testkit::interface::Kind::Postgres }
     tidemill_testkit::conformance_of_postgres! { tidemill_testkit::interface::Kind::Postgres }
     tidemill_testkit::conformance_of_connections! { tidemill_testkit::interface::Kind::Postgres }
@@ -9,6 +10,7 @@ mod postgres {
 
 mod pgbouncer {
     tidemill_testkit::conformance! { tidemill_testkit::interface::Kind::Pgbouncer }
+    tidemill_testkit::conformance_of_databases! { tidemill_testkit::interface::Kind::Pgbouncer }
     tidemill_testkit::conformance_of_engine! { tidemill_testkit::interface::Kind::Pgbouncer }
     tidemill_testkit::conformance_of_postgres! { tidemill_testkit::interface::Kind::Pgbouncer }
     tidemill_testkit::conformance_of_connections! { tidemill_testkit::interface::Kind::Pgbouncer }
@@ -16,11 +18,13 @@ mod pgbouncer {
 
 mod sqlite {
     tidemill_testkit::conformance! { tidemill_testkit::interface::Kind::Sqlite }
+    tidemill_testkit::conformance_of_databases! { tidemill_testkit::interface::Kind::Sqlite }
     tidemill_testkit::conformance_of_engine! { tidemill_testkit::interface::Kind::Sqlite }
 }
 
 mod sql {
     tidemill_testkit::conformance! { tidemill_testkit::interface::Kind::Sql }
+    tidemill_testkit::conformance_of_databases! { tidemill_testkit::interface::Kind::Sql }
     tidemill_testkit::conformance_of_postgres! { tidemill_testkit::interface::Kind::Sql }
 }
 

@@ -15,9 +15,12 @@ pub struct NewToken {
     pub name: String,
     /// Permissions of the token.
     pub role: Role,
-    /// Project that the token is limited to; by default the projects of the caller.
+    /// Project that the token is limited to; by default all projects of the caller.
     #[serde(default)]
     pub project: Option<String>,
+    /// Whether the token is valid in all projects. A token of role `agent` names a project or sets this.
+    #[serde(default)]
+    pub all_projects: bool,
     /// Lifetime in seconds; without it the token never expires.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 315_360_000)))]

@@ -16,7 +16,7 @@ use uuid::Uuid;
 /// Version of this protocol. A server accepts agents of the previous and of the next version.
 pub const PROTOCOL: u32 = 1;
 
-/// A secret that is stored in the agent's directory. Its `Debug` output hides it.
+/// A secret of the agent's directory. Its `Debug` output hides it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
@@ -32,7 +32,8 @@ impl fmt::Debug for AgentSecret {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RegisterAgent {
-    /// Id of the agent process, made at its start. Calls of earlier processes are rejected from now on.
+    /// Random id of the agent process, made at its start and known to no one else: every later call must name it. Calls
+    /// of earlier processes are rejected from now on.
     pub boot: Uuid,
     pub name: String,
     /// Host name of the machine.
@@ -53,10 +54,16 @@ pub struct RegisterAgent {
     /// Whether it wants no new tasks and exits when it holds none.
     #[serde(default)]
     pub draining: bool,
-    /// Secret from the agent's directory, at least 32 characters. With it the agent may use another token after its
-    /// own was revoked or has expired.
+    /// Current secret of the agent's directory, at least 32 characters. The first registration sets it.
+    pub secret: AgentSecret,
+    /// New secret, which replaces the current one. The agent stores both before it sends them, so that it can repeat
+    /// the registration after a lost response.
+    pub next_secret: AgentSecret,
+    /// Identifies the lock file of the agent's directory on its machine. A process with another lock is rejected while
+    /// the agent sends heartbeats.
     #[serde(default)]
-    pub secret: Option<AgentSecret>,
+    #[cfg_attr(feature = "schema", schemars(length(max = 256)))]
+    pub dir_lock: Option<String>,
 }
 
 /// The response to the registration of an agent.
@@ -69,6 +76,9 @@ pub struct RegisterAgentResponse {
     pub beat_secs: u64,
     /// Silence in seconds after which tasks that it has not started go to other agents.
     pub silent_secs: u64,
+    /// Time in seconds after which the agent registers again to replace its secret.
+    #[serde(default)]
+    pub secret_secs: u64,
 }
 
 /// The progress of a task that an agent holds.

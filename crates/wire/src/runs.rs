@@ -210,17 +210,15 @@ pub struct ListWaiting {
     pub limit: Option<u16>,
 }
 
-/// The expected holder of a run. The call is stale if the run has another holder; missing fields are not checked.
+/// The expected holder of a run. The call is stale if the run has another holder.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Hold {
     /// Name of the worker that claimed the run.
-    #[serde(default)]
-    pub worker: Option<String>,
+    pub worker: String,
     /// Number of the claim.
-    #[serde(default)]
-    pub epoch: Option<i32>,
+    pub epoch: i32,
 }
 
 /// An event that is appended to a run.
@@ -246,11 +244,9 @@ pub struct Append {
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 1000)))]
     pub events: Vec<NewEvent>,
     /// Name of the worker that claimed the run.
-    #[serde(default)]
-    pub worker: Option<String>,
+    pub worker: String,
     /// Number of the claim.
-    #[serde(default)]
-    pub epoch: Option<i32>,
+    pub epoch: i32,
 }
 
 /// The ids of the appended events; null if the caller no longer holds the run.
@@ -311,11 +307,9 @@ pub struct Finish {
     #[serde(default = "object")]
     pub metadata: Json,
     /// Name of the worker that claimed the run.
-    #[serde(default)]
-    pub worker: Option<String>,
+    pub worker: String,
     /// Number of the claim.
-    #[serde(default)]
-    pub epoch: Option<i32>,
+    pub epoch: i32,
 }
 
 /// The end of one of several runs.
@@ -330,8 +324,7 @@ pub struct FinishOne {
     #[serde(default = "object")]
     pub metadata: Json,
     /// Number of the claim.
-    #[serde(default)]
-    pub epoch: Option<i32>,
+    pub epoch: i32,
 }
 
 /// The ends of several runs.
@@ -342,9 +335,8 @@ pub struct FinishMany {
     /// Ends of the runs.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 1000)))]
     pub ends: Vec<FinishOne>,
-    /// Name of the worker that claimed the run.
-    #[serde(default)]
-    pub worker: Option<String>,
+    /// Name of the worker that claimed the runs.
+    pub worker: String,
 }
 
 /// The outcomes of several ends.
@@ -469,6 +461,10 @@ pub struct NewArtifact {
     pub size_bytes: Option<i64>,
     #[serde(default = "object")]
     pub metadata: Json,
+    /// Name of the worker that claimed the run; empty if no worker claimed it and the server requires no tokens.
+    pub worker: String,
+    /// Number of the claim; 0 if there is none.
+    pub epoch: i32,
 }
 
 /// Response with the recorded artifact.

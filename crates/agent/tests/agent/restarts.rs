@@ -234,3 +234,22 @@ async fn superseded_agent_exits() {
     assert!(is_alive(pid));
     signal(pid, Signal::KILL);
 }
+
+/// Each registration proves the secret of the directory and replaces it. After a lost response it is repeated.
+#[tokio::test]
+async fn registration_replaces_the_secret_of_the_directory() {
+    let fixture = Fixture::new().await;
+    fixture.server.state().lost_responses.insert("register", 1);
+    let agent = fixture.agent();
+    until("the agent has sent a heartbeat", || !fixture.server.state().heartbeats.is_empty()).await;
+    agent.stop().await.unwrap();
+    let agent = fixture.agent();
+    until("the next process is registered", || fixture.server.state().registered.len() == 3).await;
+    agent.stop().await.unwrap();
+    let sent = fixture.server.state().registered.clone();
+    assert_eq!((&sent[0].secret, &sent[0].next_secret), (&sent[1].secret, &sent[1].next_secret));
+    assert_eq!(sent[2].secret, sent[0].next_secret);
+    assert_ne!(sent[2].next_secret, sent[2].secret);
+    assert_ne!(sent[2].boot, sent[0].boot, "each process has its own id");
+    assert!(sent[0].dir_lock.is_some() && sent[2].dir_lock == sent[0].dir_lock);
+}

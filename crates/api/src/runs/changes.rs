@@ -1,5 +1,6 @@
 //! Endpoints that change runs.
 
+use super::leases;
 use crate::access::{AuthContext, Caller, audit_entry, invisible_project};
 use crate::app::App;
 use crate::error::ApiError;
@@ -16,7 +17,7 @@ use tidemill_store::{AuditEntry, FinishRun, Holder};
 use tidemill_wire::FieldError;
 use tidemill_wire::runs::{
     self, Append, AppendResponse, ArtifactResponse, Cancel, CancelResponse, FailResponse, Finish, FinishMany,
-    Hold, NewArtifact, NewRun, Outcome, Outcomes,
+    FinishOne, Hold, NewArtifact, NewRun, Outcome, Outcomes,
 };
 
 pub(super) const FINISH_PATH: &str = "/v1/runs/{run}/finish";
@@ -101,14 +102,20 @@ async fn outcome(app: &App, run: &RunId, applied: ChangeOutcome) -> Result<Json<
     }
 }
 
+/// The fence of a call: the claim that its worker believes to hold.
+fn holder(worker: String, epoch: i32) -> Holder {
+    Holder { worker: Some(worker), epoch: Some(epoch) }
+}
+
 pub(super) async fn start(
     State(app): State<App>,
     caller: Caller,
+    auth: AuthContext,
     Id(run): Id<RunId>,
     Body(hold): Body<Hold>,
 ) -> Result<Json<Outcome>, ApiError> {
-    caller.check_run_access(&app, &run).await?;
-    let holder = Holder { worker: hold.worker, epoch: hold.epoch };
+    leases::check(&app, &caller, &auth, &run).await?;
+    let holder = holder(hold.worker, hold.epoch);
     let applied = app.engine().start(&run, &holder).await?;
     outcome(&app, &run, applied).await
 }
@@ -125,12 +132,13 @@ fn check_batch_size(field: &str, count: usize) -> Result<(), ApiError> {
 pub(super) async fn append(
     State(app): State<App>,
     caller: Caller,
+    auth: AuthContext,
     Id(run): Id<RunId>,
     Body(append): Body<Append>,
 ) -> Result<Json<AppendResponse>, ApiError> {
     check_batch_size("events", append.events.len())?;
-    caller.check_run_access(&app, &run).await?;
-    let holder = Holder { worker: append.worker, epoch: append.epoch };
+    leases::check(&app, &caller, &auth, &run).await?;
+    let holder = holder(append.worker, append.epoch);
     let events = append.events.into_iter().map(|event| tidemill_core::event::NewEvent {
         level: event.level,
         message: event.message,
@@ -147,11 +155,12 @@ pub(super) async fn append(
 pub(super) async fn heartbeat(
     State(app): State<App>,
     caller: Caller,
+    auth: AuthContext,
     Id(run): Id<RunId>,
     Body(hold): Body<Hold>,
 ) -> Result<Json<RunLease>, ApiError> {
-    caller.check_run_access(&app, &run).await?;
-    let holder = Holder { worker: hold.worker, epoch: hold.epoch };
+    leases::check(&app, &caller, &auth, &run).await?;
+    let holder = holder(hold.worker, hold.epoch);
     let answer = app.engine().heartbeat(&run, &holder).await?;
     if answer.held { Ok(Json(answer)) } else { Err(stale_error(&app, &run).await) }
 }
@@ -170,25 +179,22 @@ impl App {
     }
 }
 
-/// Returns the app for ending runs. Ending a run without its lease, or cancelling it as a person, is not a report of a
-/// worker but an operator's act: it is audited.
-fn app_for_finish(
+/// Returns the app for ending runs. A person that ends a run as cancelled does not report but act: that is audited.
+async fn app_for_finish(
     app: &App,
     caller: &Caller,
     auth: &AuthContext,
     path: &'static str,
-    ends: &[(Option<i32>, FinalStatus)],
-    worker: Option<&str>,
+    ends: &[FinishOne],
 ) -> App {
     let is_person = matches!(caller.role, Role::Viewer | Role::Operator | Role::Admin);
-    let is_report = |(epoch, status): &(Option<i32>, FinalStatus)| {
-        worker.is_some() && epoch.is_some() && !(is_person && *status == FinalStatus::Cancelled)
-    };
-    if ends.iter().all(is_report) {
+    if !is_person || ends.iter().all(|end| end.status != FinalStatus::Cancelled) {
         return app.clone();
     }
-    let entry = audit_entry(caller, auth, "POST", path);
-    app.for_call(AuditEntry::new(entry, app.engine().clock().now()))
+    let app = app.for_call(AuditEntry::new(audit_entry(caller, auth, "POST", path), app.engine().clock().now()));
+    let runs: Vec<RunId> = ends.iter().map(|end| end.run_id.clone()).collect();
+    app.annotate_finish(&runs, FinalStatus::Cancelled).await;
+    app
 }
 
 pub(super) async fn finish(
@@ -198,17 +204,9 @@ pub(super) async fn finish(
     Id(run): Id<RunId>,
     Body(finish): Body<Finish>,
 ) -> Result<Json<Outcome>, ApiError> {
-    caller.check_run_access(&app, &run).await?;
-    let ends = [(finish.epoch, finish.status)];
-    let app = app_for_finish(&app, &caller, &auth, FINISH_PATH, &ends, finish.worker.as_deref());
-    app.annotate_finish(std::slice::from_ref(&run), finish.status).await;
-    let end = FinishRun {
-        run_id: run.clone(),
-        status: finish.status,
-        metadata: finish.metadata,
-        epoch: finish.epoch,
-    };
-    let applied = app.engine().finish(vec![end], finish.worker.as_deref()).await?;
+    let Finish { status, metadata, worker, epoch } = finish;
+    let end = FinishOne { run_id: run.clone(), status, metadata, epoch };
+    let applied = finish_all(&app, &caller, &auth, FINISH_PATH, vec![end], &worker).await?;
     let applied = applied.first().copied().ok_or_else(|| ApiError::internal("the finish has no outcome"))?;
     outcome(&app, &run, applied).await
 }
@@ -220,32 +218,60 @@ pub(super) async fn finish_many(
     Body(finish): Body<FinishMany>,
 ) -> Result<Json<Outcomes>, ApiError> {
     check_batch_size("ends", finish.ends.len())?;
-    for end in &finish.ends {
-        caller.check_run_access(&app, &end.run_id).await?;
-    }
-    let ends: Vec<_> = finish.ends.iter().map(|end| (end.epoch, end.status)).collect();
-    let app = app_for_finish(&app, &caller, &auth, FINISHES_PATH, &ends, finish.worker.as_deref());
-    let runs: Vec<RunId> = finish.ends.iter().map(|end| end.run_id.clone()).collect();
-    if let Some((_, status)) = ends.first() {
-        app.annotate_finish(&runs, *status).await;
-    }
-    let ends = finish.ends.into_iter().map(|end| FinishRun {
-        run_id: end.run_id,
-        status: end.status,
-        metadata: end.metadata,
-        epoch: end.epoch,
-    });
-    let outcomes = app.engine().finish(ends.collect(), finish.worker.as_deref()).await?;
+    let outcomes = finish_all(&app, &caller, &auth, FINISHES_PATH, finish.ends, &finish.worker).await?;
     Ok(Json(Outcomes { outcomes }))
+}
+
+/// Finishes runs that the caller's token claimed. If one of them belongs to another token, nothing is changed.
+async fn finish_all(
+    app: &App,
+    caller: &Caller,
+    auth: &AuthContext,
+    path: &'static str,
+    ends: Vec<FinishOne>,
+    worker: &str,
+) -> Result<Vec<ChangeOutcome>, ApiError> {
+    let app = &app_for_finish(app, caller, auth, path, &ends).await;
+    let runs: Vec<RunId> = ends.iter().map(|end| end.run_id.clone()).collect();
+    let claims = leases::check_all(app, caller, auth, &runs).await?;
+    let mut outcomes = vec![ChangeOutcome::Stale; ends.len()];
+    let (mut places, mut held) = (Vec::new(), Vec::new());
+    for ((end, claim), place) in ends.into_iter().zip(&claims).zip(0..) {
+        // The verb lets any caller cancel. Over HTTP that is the right of operators, with another route.
+        if end.status == FinalStatus::Cancelled && !leases::is_claim_of(claim, worker, end.epoch) {
+            continue;
+        }
+        places.push(place);
+        held.push(FinishRun {
+            run_id: end.run_id,
+            status: end.status,
+            metadata: end.metadata,
+            epoch: Some(end.epoch),
+        });
+    }
+    if !held.is_empty() {
+        let applied = app.engine().finish(held, Some(worker)).await?;
+        for (place, applied) in places.into_iter().zip(applied) {
+            if let Some(outcome) = outcomes.get_mut::<usize>(place) {
+                *outcome = applied;
+            }
+        }
+    }
+    Ok(outcomes)
 }
 
 pub(super) async fn add_artifact(
     State(app): State<App>,
     caller: Caller,
+    auth: AuthContext,
     Id(run): Id<RunId>,
     Body(artifact): Body<NewArtifact>,
 ) -> Result<(StatusCode, Json<ArtifactResponse>), ApiError> {
-    caller.check_run_access(&app, &run).await?;
+    let claim = leases::check(&app, &caller, &auth, &run).await?;
+    let (worker, epoch) = (&artifact.worker, artifact.epoch);
+    if !leases::is_claim_of(&claim, worker, epoch) && !leases::is_unclaimed_for(&claim, &auth, worker) {
+        return Err(stale_error(&app, &run).await);
+    }
     let artifact = tidemill_core::artifact::NewArtifact {
         artifact_type: artifact.artifact_type,
         url: artifact.url,

@@ -133,6 +133,7 @@ pub(crate) async fn change_of_agent_token_is_audited(fixture: &AccessFixture) {
     let register = async |token: &str| {
         let body = json!({
             "boot": uuid::Uuid::new_v4(), "name": "one", "capacity": 1, "protocol": 1, "secret": "7".repeat(32),
+            "next_secret": "7".repeat(32),
         });
         let ask = ask(&Method::PUT, &format!("/v1/agents/{agent}")).body(&body).from([192, 0, 2, 9], false);
         ask.token(token).at(&fixture.interface).await.status

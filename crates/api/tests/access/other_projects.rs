@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::fixture::{AccessFixture, ask};
 use crate::roles::{nothing, register_agent, things};
-use crate::route_list::{GRAPH, POOL, Things, Whose, rows};
+use crate::route_list::{GRAPH, POOL, Things, Whose, registration, rows};
 
 /// Returns the responses of every list that needs no name.
 async fn lists(fixture: &AccessFixture, secret: &str) -> Vec<(&'static str, String)> {
@@ -212,7 +212,10 @@ pub(crate) async fn agent_is_bound_to_its_first_token(fixture: &AccessFixture) {
         assert_eq!(theirs.hidden_in(&of_theirs.body), none.hidden_in(&of_nothing.body), "{request}");
     }
     let path = theirs.path("/v1/agents/{agent}");
-    let register = json!({"boot": Uuid::new_v4(), "name": "thief", "capacity": 1});
+    let mut register = registration(&Uuid::new_v4().to_string(), "thief");
+    for secret in ["secret", "next_secret"] {
+        register[secret] = json!("x".repeat(64));
+    }
     let taken = ask(&Method::PUT, &path).body(&register).token(&other).at(&fixture.interface).await;
     assert_eq!((taken.status, taken.code().as_str()), (StatusCode::NOT_FOUND, "unknown_agent"));
     // The first token still acts for the agent, which has its task.
@@ -223,7 +226,7 @@ pub(crate) async fn agent_is_bound_to_its_first_token(fixture: &AccessFixture) {
     // An agent of the bank gets no job of the shop.
     let bank = fixture.secret(Role::Agent, Some("bank")).await;
     let mine = Uuid::new_v4().to_string();
-    let register = json!({"boot": theirs.boot, "name": "bank", "capacity": 10});
+    let register = registration(&theirs.boot, "bank");
     let made = ask(&Method::PUT, &format!("/v1/agents/{mine}")).body(&register).token(&bank);
     assert_eq!(made.at(&fixture.interface).await.status, StatusCode::OK);
     let graph = json!({"project": "shop", "env": "staging", "text": GRAPH});
@@ -244,7 +247,7 @@ pub(crate) async fn project_probe_cannot_set_site_flags(fixture: &AccessFixture)
     {
         let secret = fixture.secret(Role::Agent, project).await;
         let (path, boot) = (format!("/v1/agents/{}", Uuid::new_v4()), Uuid::new_v4());
-        let register = json!({"boot": boot, "name": "press", "capacity": 1});
+        let register = registration(&boot.to_string(), "press");
         let made = ask(&Method::PUT, &path).body(&register).token(&secret).at(&fixture.interface).await;
         assert_eq!(made.status, StatusCode::OK, "{made:?}");
         let probe = json!({"boot": boot, "maintenance": true});
@@ -261,29 +264,30 @@ pub(crate) async fn agent_changes_token_only_with_its_directory_secret(fixture: 
     let (first, own) = fixture.make(Role::Agent, Some("shop"), None).await;
     let other = fixture.secret(Role::Agent, Some("shop")).await;
     let path = format!("/v1/agents/{}", Uuid::new_v4());
-    let register = async |secret: &str, known: Option<&str>| {
-        let body = json!({"boot": Uuid::new_v4(), "name": "press", "capacity": 1, "secret": known});
+    let register = async |secret: &str, known: &str| {
+        let body = json!({"boot": Uuid::new_v4(), "name": "press", "capacity": 1, "secret": known,
+            "next_secret": known});
         let reply = ask(&Method::PUT, &path).body(&body).token(secret).at(&fixture.interface).await;
         (reply.status, reply.code())
     };
     let home = "3".repeat(64);
     let unknown = (StatusCode::NOT_FOUND, "unknown_agent".to_owned());
-    assert_eq!(register(own.reveal(), Some(&home)).await.0, StatusCode::OK);
-    assert_eq!(register(&other, None).await, unknown);
-    assert_eq!(register(&other, Some(&"4".repeat(64))).await, unknown);
+    assert_eq!(register(own.reveal(), &home).await.0, StatusCode::OK);
+    assert_eq!(register(&other, &"4".repeat(64)).await, unknown);
     let still = (StatusCode::CONFLICT, "frozen".to_owned());
-    assert_eq!(register(&other, Some(&home)).await, still, "its token is good");
+    assert_eq!(register(&other, &home).await, still, "its token is good");
     let revoke = format!("/v1/tokens/{}", first.token_id);
     let revoked = ask(&Method::DELETE, &revoke).token(&fixture.admin).at(&fixture.interface).await;
     assert!(revoked.status.is_success(), "{revoked:?}");
-    assert_eq!(register(&other, None).await, unknown);
-    assert_eq!(register(&other, Some(&"4".repeat(64))).await, unknown);
+    assert_eq!(register(&other, &"4".repeat(64)).await, unknown);
     let bank = fixture.secret(Role::Agent, Some("bank")).await;
-    assert_eq!(register(&bank, Some(&home)).await, unknown, "it works for another project");
+    assert_eq!(register(&bank, &home).await, unknown, "it works for another project");
     let all = fixture.secret(Role::Agent, None).await;
-    assert_eq!(register(&all, Some(&home)).await, unknown, "it would get more than it had");
-    let (status, code) = register(&other, Some("short")).await;
+    assert_eq!(register(&all, &home).await, unknown, "it would get more than it had");
+    let (status, code) = register(&other, "short").await;
     assert_eq!((status, code.as_str()), (StatusCode::UNPROCESSABLE_ENTITY, "invalid"));
-    assert_eq!(register(&other, Some(&home)).await.0, StatusCode::OK);
-    assert_eq!(register(&other, None).await.0, StatusCode::OK, "it is its own now");
+    assert_eq!(register(&other, &home).await.0, StatusCode::OK);
+    assert_eq!(register(&other, &home).await.0, StatusCode::OK, "it is its own now");
+    let wrong = (StatusCode::FORBIDDEN, "wrong_holder".to_owned());
+    assert_eq!(register(&other, &"4".repeat(64)).await, wrong, "its own token needs the secret too");
 }

@@ -229,12 +229,24 @@ fn runs() -> Vec<Row> {
 
 fn work() -> Vec<Row> {
     vec![
-        post("/v1/runs/{run}/start", WORK, |_| json!({"worker": "w"})),
-        post("/v1/runs/{run}/events", WORK, |_| json!({"events": [{"level": "info", "message": "m"}]})),
-        post("/v1/runs/{run}/heartbeat", WORK, |_| json!({})),
-        post("/v1/runs/{run}/finish", WORK, |_| json!({"status": "success"})),
-        post("/v1/runs/{run}/artifacts", WORK, |_| json!({"artifact_type": "log", "url": "https://x"})),
-        post("/v1/finishes", WORK, |things| json!({"ends": [{"run_id": things.run, "status": "success"}]})),
+        post("/v1/runs/{run}/start", WORK, |_| json!({"worker": "w", "epoch": 1})),
+        post(
+            "/v1/runs/{run}/events",
+            WORK,
+            |_| json!({"events": [{"level": "info", "message": "m"}], "worker": "w", "epoch": 1}),
+        ),
+        post("/v1/runs/{run}/heartbeat", WORK, |_| json!({"worker": "w", "epoch": 1})),
+        post("/v1/runs/{run}/finish", WORK, |_| json!({"status": "success", "worker": "w", "epoch": 1})),
+        post(
+            "/v1/runs/{run}/artifacts",
+            WORK,
+            |_| json!({"artifact_type": "log", "url": "https://x", "worker": "w", "epoch": 1}),
+        ),
+        post(
+            "/v1/finishes",
+            WORK,
+            |things| json!({"worker": "w", "ends": [{"run_id": things.run, "status": "success", "epoch": 1}]}),
+        ),
         post(
             "/v1/claims",
             WORK,
@@ -286,8 +298,7 @@ fn agents() -> Vec<Row> {
         post("/v1/agents/{agent}/drain", OPERATE, |_| json!({})),
         post("/v1/agents/{agent}/forget", OPERATE, |_| json!({})).query(|_| "?force=true".to_owned()),
         // Registering creates the agent, so this route has no response for an unknown one.
-        put("/v1/agents/{agent}", AGENT, |things| json!({"boot": things.boot, "name": "a", "capacity": 1}))
-            .of(Whose::Nobodys),
+        put("/v1/agents/{agent}", AGENT, |things| registration(&things.boot, "a")).of(Whose::Nobodys),
         post("/v1/agents/{agent}/beat", AGENT, |things| json!({"boot": things.boot})),
         post("/v1/agents/{agent}/poll", AGENT, |things| json!({"boot": things.boot})),
         post("/v1/agents/{agent}/kept", AGENT, |things| json!({"boot": things.boot, "keeps": [things.job]})),
@@ -301,6 +312,17 @@ fn agents() -> Vec<Row> {
             report(things, &json!({"seq": 0, "lines": [{"stream": "stdout", "text": "pressed"}]}))
         }),
     ]
+}
+
+/// Returns a secret of an agent's directory.
+pub(crate) fn secret_of(letter: char) -> String {
+    letter.to_string().repeat(64)
+}
+
+/// Returns the registration of an agent process. Its directory keeps one secret.
+pub(crate) fn registration(boot: &str, name: &str) -> Value {
+    let secret = secret_of('5');
+    json!({"boot": boot, "name": name, "capacity": 1000, "secret": secret, "next_secret": secret})
 }
 
 /// Returns a report of an agent about a task.

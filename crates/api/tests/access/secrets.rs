@@ -73,8 +73,9 @@ pub(crate) async fn secrets_are_absent_from_database_log_and_audit(fixture: &Acc
     let (_, expired) = fixture.make(Role::Admin, None, Some(1)).await;
     fixture.wait(1);
     assert_eq!(fixture.get("/v1/info", expired.reveal()).await.code(), "token_expired");
-    let home = "5".repeat(64);
-    let agent = json!({"boot": Uuid::new_v4(), "name": "press", "capacity": 1, "secret": home});
+    let (home, next_home, boot) = ("5".repeat(64), "6".repeat(64), Uuid::new_v4().to_string());
+    let agent =
+        json!({"boot": boot, "name": "press", "capacity": 1, "secret": home, "next_secret": next_home});
     let path = format!("/v1/agents/{}", Uuid::new_v4());
     let registered = ask(&Method::PUT, &path).body(&agent).token(&fixture.admin).at(&fixture.interface).await;
     assert_eq!(registered.status, StatusCode::OK, "{registered:?}");
@@ -91,7 +92,8 @@ pub(crate) async fn secrets_are_absent_from_database_log_and_audit(fixture: &Acc
     assert!(record.body.contains("session.create") && record.body.contains("runs.create"), "{record:?}");
     let stored = everything(&fixture.base).await;
     assert!(stored.contains(&secret.parse::<Secret>().expect("a secret").hash()), "the database was read");
-    let secrets = [&fixture.admin, &secret, &cookie, &csrf, expired.reveal(), guess.reveal(), &home];
+    let secrets =
+        [&fixture.admin, &secret, &cookie, &csrf, expired.reveal(), guess.reveal(), &home, &next_home, &boot];
     for secret in secrets.map(|secret| secret.trim_start_matches("tms_").trim_start_matches("tm_").to_owned())
     {
         for (place, text) in [

@@ -35,7 +35,9 @@ impl Robot {
             version: "1".to_owned(),
             project_id: None,
             token_id: None,
-            secret_hash: None,
+            secret_hash: "0".repeat(64),
+            next_secret_hash: "0".repeat(64),
+            dir_lock: None,
             boot_id: Uuid::new_v4(),
         };
         let who = AgentIdentity { agent_id: new.agent_id, boot_id: new.boot_id, token_id: None };

@@ -118,7 +118,8 @@ async fn metrics_change_when_runs_change(kind: Kind) {
     until(&fixture, "tidemill_runs_queued{gate=\"open\"}", 2.0).await;
     until(&fixture, "tidemill_runs_held{state=\"claimed\"}", 1.0).await;
     let run = claimed["runs"][0]["run_id"].as_str().expect("a run");
-    let finish = json!({"status": "success", "metadata": {}, "worker": "ann"});
+    let epoch = &claimed["runs"][0]["epoch"];
+    let finish = json!({"status": "success", "metadata": {}, "worker": "ann", "epoch": epoch});
     assert_eq!(fixture.post(&format!("/v1/runs/{run}/finish"), &finish).await.status, 200);
     until(&fixture, "tidemill_runs_held{state=\"claimed\"}", 0.0).await;
     let after = scrape(&fixture).await;

@@ -209,7 +209,11 @@ async fn artifact(client: &Client, command: ArtifactCommand, out: Out) -> Result
     match command {
         ArtifactCommand::Add { id, artifact_type, url, digest, size } => {
             let metadata = Json::Object(serde_json::Map::new());
-            let artifact = NewArtifact { artifact_type, url, digest, size_bytes: size, metadata };
+            // An artifact belongs to the claim that produced it. The server refuses callers that did not claim the run.
+            let run = client.run(&id).await?;
+            let (worker, epoch) = (run.claimed_by.unwrap_or_default(), run.epoch);
+            let artifact =
+                NewArtifact { artifact_type, url, digest, size_bytes: size, metadata, worker, epoch };
             let artifact_id = client.add_artifact(&id, &artifact).await?.artifact_id;
             if out.is_json() {
                 out.print_json(&serde_json::json!({"artifact_id": artifact_id, "run_id": id}));

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tidemill_client::Client;
 use tidemill_core::Timestamp;
 use tidemill_core::access::{self, Role, Token, TokenStatus, token_status};
+use tidemill_core::shell;
 use tidemill_store::Error;
 use tidemill_wire::access::{ListTokens, NewToken, NewTokenResponse};
 use uuid::Uuid;
@@ -26,9 +27,12 @@ pub(crate) enum TokenCommand {
         /// Role of the token: viewer, operator, worker, agent or admin
         #[arg(long, value_name = "ROLE")]
         role: Role,
-        /// Restrict the token to this project; the default is all projects
-        #[arg(long, value_name = "PROJECT")]
+        /// Restrict the token to this project; the default is all projects, except for role agent
+        #[arg(long, value_name = "PROJECT", conflicts_with = "all_projects")]
         project: Option<String>,
+        /// Create the token for all projects; role agent requires this or --project
+        #[arg(long)]
+        all_projects: bool,
         /// Lifetime of the token, such as 30d; the default is unlimited
         #[arg(long, value_parser = times::parse_duration, value_name = "TIME")]
         expires: Option<Duration>,
@@ -46,9 +50,9 @@ pub(crate) enum TokenCommand {
 
 pub(super) async fn command(client: Client, command: TokenCommand, out: Out) -> Result<ExitCode, Failure> {
     match command {
-        TokenCommand::Create { name, role, project, expires } => {
+        TokenCommand::Create { name, role, project, all_projects, expires } => {
             let expires_in_secs = expires.map(|expires| expires.as_secs());
-            let new = NewToken { name, role, project, expires_in_secs };
+            let new = NewToken { name, role, project, all_projects, expires_in_secs };
             check(&new)?;
             // With a key, a retry after a lost response returns the same token instead of creating a second one.
             let key = format!("cli-{}", Uuid::new_v4());
@@ -82,7 +86,14 @@ pub(super) async fn command(client: Client, command: TokenCommand, out: Out) -> 
 
 /// Checks the arguments before the request, so that errors name the options.
 fn check(new: &NewToken) -> Result<(), Failure> {
-    let NewToken { name, role, project, expires_in_secs } = new.clone();
+    if new.role == Role::Agent && new.project.is_none() && !new.all_projects {
+        let message = "a token of role agent needs --project PROJECT or --all-projects";
+        return Err(Failure::usage(message.to_owned()).with_hint(format!(
+            "tidemill token create {} --role agent --project PROJECT",
+            shell::quote(&new.name)
+        )));
+    }
+    let NewToken { name, role, project, all_projects: _, expires_in_secs } = new.clone();
     let new = access::NewToken { name, role, project_id: project, expires_in_secs };
     Ok(new.check().map_err(Error::from)?)
 }

@@ -119,7 +119,9 @@ impl FakeAgent {
             project_id: None,
             token_id: None,
             boot_id: Uuid::new_v4(),
-            secret_hash: None,
+            secret_hash: "0".repeat(64),
+            next_secret_hash: "0".repeat(64),
+            dir_lock: None,
         };
         let identity = AgentIdentity { agent_id: new.agent_id, boot_id: new.boot_id, token_id: None };
         graphs.register(new).await.expect("the agent is registered");

@@ -24,7 +24,7 @@ const UNKNOWN_MAX: usize = 32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AgentIdentity {
     pub agent_id: Uuid,
-    /// Id of the agent process.
+    /// Derived from the id of the agent process, which only that process knows.
     pub boot_id: Uuid,
     /// The token of the request, if authentication is enabled.
     pub token_id: Option<Uuid>,
@@ -85,7 +85,7 @@ pub(super) async fn authenticate_agent(tx: &mut Tx<'_>, who: &AgentIdentity) -> 
         let message = format!("agent {name} was forgotten and must register again");
         return Err(Error::refused(RefusalCode::UnknownAgent, message));
     }
-    if known.agent.boot_id != who.boot_id {
+    if known.binding.boot_id != who.boot_id {
         let message = format!("another process of agent {name} has registered");
         return Err(Error::refused(RefusalCode::Stale, message));
     }

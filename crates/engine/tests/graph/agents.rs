@@ -292,8 +292,7 @@ async fn token(fixture: &GraphFixture, project: Option<&str>) -> Uuid {
 pub(crate) async fn agent_registers_with_new_token_once_the_old_one_is_invalid(kind: Kind) {
     let mut fixture = GraphFixture::open(kind).await;
     let (first, second) = (token(&fixture, None).await, token(&fixture, None).await);
-    let secret_hash = Some("7".repeat(64));
-    let new = NewAgent { token_id: Some(first), secret_hash, ..new_agent("one", 1) };
+    let new = NewAgent { token_id: Some(first), ..new_agent("one", 1) };
     let mut agent = fixture.agent_with(new.clone()).await;
     let run = fixture.submit(&one("")).await;
     fixture.act().await;
@@ -311,11 +310,10 @@ pub(crate) async fn agent_registers_with_new_token_once_the_old_one_is_invalid(k
         .revoke_token(first, None, "ann".to_owned(), fixture.engine.clock().now())
         .await
         .expect("revoked");
-    // Refused: another valid token, a token of another project, and a caller that knows only the agent's id.
+    // Refused: a caller that knows only the agent's id, and a token of another project.
     let bank = token(&fixture, Some("bank")).await;
     let strangers = [
-        NewAgent { secret_hash: None, ..next.clone() },
-        NewAgent { secret_hash: Some("8".repeat(64)), ..next.clone() },
+        NewAgent { secret_hash: "8".repeat(64), next_secret_hash: "9".repeat(64), ..next.clone() },
         NewAgent { token_id: Some(bank), project_id: Some("bank".to_owned()), ..next.clone() },
     ];
     for stranger in strangers {
@@ -343,24 +341,43 @@ pub(crate) async fn agent_registers_with_new_token_once_the_old_one_is_invalid(k
     fixture.agent_with(NewAgent { token_id: Some(token(&fixture, None).await), ..next }).await;
 }
 
-pub(crate) async fn agent_without_secret_stays_bound_to_its_token(kind: Kind) {
+pub(crate) async fn registration_replaces_the_secret_of_its_directory(kind: Kind) {
     let fixture = GraphFixture::open(kind).await;
-    let (first, second) = (token(&fixture, None).await, token(&fixture, None).await);
-    let old = NewAgent { token_id: Some(first), ..new_agent("old", 1) };
-    fixture.agent_with(old.clone()).await;
-    fixture
-        .base
-        .store
-        .revoke_token(first, None, "ann".to_owned(), fixture.engine.clock().now())
-        .await
-        .expect("revoked");
-    // The first caller with a secret and another token proves nothing.
-    let taker = NewAgent { token_id: Some(second), secret_hash: Some("7".repeat(64)), ..old.clone() };
-    let refused = fixture.graphs.register(taker.clone()).await.expect_err("it is not theirs");
-    assert_eq!(refused.refusal_code(), Some(RefusalCode::UnknownAgent));
-    // Its next version sends the secret with its own token, and can then change the token.
-    fixture.agent_with(NewAgent { secret_hash: Some("7".repeat(64)), ..old }).await;
-    fixture.agent_with(taker).await;
+    let first = new_agent("one", 1);
+    let secret = |current: &str, next: &str| NewAgent {
+        secret_hash: current.repeat(64),
+        next_secret_hash: next.repeat(64),
+        boot_id: Uuid::new_v4(),
+        ..first.clone()
+    };
+    let agent = fixture.agent_with(secret("a", "b")).await;
+    // The same registration again, after a lost response.
+    fixture.agent_with(NewAgent { boot_id: agent.who.boot_id, ..secret("a", "b") }).await;
+    agent.beat().await;
+    let current = fixture.agent_with(secret("b", "c")).await;
+    for old in [secret("a", "b"), secret("b", "d"), secret("d", "a")] {
+        let refused = fixture.graphs.register(old).await.expect_err("the secret is not the current one");
+        assert_eq!(refused.refusal_code(), Some(RefusalCode::WrongHolder), "{refused}");
+        assert!(refused.hint().is_some_and(|hint| hint.contains("tidemill agent forget")));
+    }
+    current.beat().await;
+}
+
+pub(crate) async fn agent_token_is_bound_to_one_agent(kind: Kind) {
+    let fixture = GraphFixture::open(kind).await;
+    let token = token(&fixture, None).await;
+    let new = |name| NewAgent { token_id: Some(token), ..new_agent(name, 1) };
+    let first = fixture.agent_with(new("one")).await;
+    let second = new("two");
+    let refused = fixture.graphs.register(second.clone()).await.expect_err("the token is bound");
+    assert_eq!(refused.refusal_code(), Some(RefusalCode::WrongHolder));
+    let id = first.who.agent_id;
+    assert_eq!(refused.to_string(), format!("token `site` is bound to the directory of agent one ({id})"));
+    fixture.graphs.forget(id, ForgetMode::Always).await.expect("it is forgotten");
+    fixture.agent_with(second).await;
+    let again = NewAgent { agent_id: id, ..new("one") };
+    let refused = fixture.graphs.register(again).await.expect_err("the token is bound again");
+    assert_eq!(refused.refusal_code(), Some(RefusalCode::WrongHolder));
 }
 
 pub(crate) async fn project_agent_gets_only_jobs_of_its_project(kind: Kind) {

@@ -141,7 +141,9 @@ pub(crate) fn new_agent(name: &str, capacity: i32) -> NewAgent {
         project_id: None,
         token_id: None,
         boot_id: Uuid::new_v4(),
-        secret_hash: None,
+        secret_hash: "0".repeat(64),
+        next_secret_hash: "0".repeat(64),
+        dir_lock: None,
     }
 }
 

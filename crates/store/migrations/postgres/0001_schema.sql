@@ -955,17 +955,20 @@ CREATE TABLE {ops}.agents (
     capacity      integer NOT NULL,
     version       text NOT NULL,
     project_id    text COLLATE "C",
-    -- The token with which the agent registered: no other token may speak for it.
+    -- The token with which the agent registered: no other token may speak for it, and a token of role agent speaks for
+    -- no other agent.
     token_id      uuid,
-    -- The current process of the agent: an earlier process is refused.
+    -- The hash of the current process's id: an earlier process is refused.
     boot_id       uuid NOT NULL,
     draining      boolean NOT NULL DEFAULT false,
     registered_at timestamptz NOT NULL,
     seen_at       timestamptz NOT NULL,
     left_at       timestamptz,
     forgotten_at  timestamptz,
-    -- SHA-256 of a secret in the agent's directory. An agent that proves it may present another token.
-    secret_hash   text COLLATE "C",
+    -- SHA-256 of the secret in the agent's directory. Each registration proves and replaces it.
+    secret_hash   text COLLATE "C" NOT NULL,
+    -- The lock of the agent's directory on its machine: a copy of the directory has another one.
+    dir_lock      text COLLATE "C",
     CONSTRAINT agent_capacity_is_positive CHECK (capacity > 0)
 ) WITH (fillfactor = 50);
 

@@ -952,17 +952,20 @@ CREATE TABLE agents (
     capacity      INTEGER NOT NULL,
     version       TEXT NOT NULL,
     project_id    TEXT,
-    -- The token with which the agent registered: no other token may speak for it.
+    -- The token with which the agent registered: no other token may speak for it, and a token of role agent speaks for
+    -- no other agent.
     token_id      TEXT,
-    -- The current process of the agent: an earlier process is refused.
+    -- The hash of the current process's id: an earlier process is refused.
     boot_id       TEXT NOT NULL,
     draining      INTEGER NOT NULL DEFAULT 0,
     registered_at INTEGER NOT NULL,
     seen_at       INTEGER NOT NULL,
     left_at       INTEGER,
     forgotten_at  INTEGER,
-    -- SHA-256 of a secret in the agent's directory. An agent that proves it may present another token.
-    secret_hash   TEXT,
+    -- SHA-256 of the secret in the agent's directory. Each registration proves and replaces it.
+    secret_hash   TEXT NOT NULL,
+    -- The lock of the agent's directory on its machine: a copy of the directory has another one.
+    dir_lock      TEXT,
     CONSTRAINT agent_capacity_is_positive CHECK (capacity > 0)
 ) STRICT;
 

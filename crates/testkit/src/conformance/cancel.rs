@@ -114,28 +114,6 @@ pub async fn sweeper_ends_cancelled_run_after_the_grace_period(fixture: Fixture)
     }
 }
 
-/// The seed's manual cancellation: `finish_run(…, 'cancelled')` by a caller that does not hold the run.
-pub async fn finish_as_cancelled_is_accepted_in_any_live_state(fixture: Fixture) {
-    let notes = json!({"cancelled_by": "user-456", "reason": "Manual stop via console"});
-    let queued = fixture.queue(QueueRun { priority: -1, ..request() }, at(0)).await;
-    let claimed = fixture.queue(request(), at(0)).await;
-    let running = fixture.queue(QueueRun { priority: 1, ..request() }, at(0)).await;
-    fixture.claim("worker-001", at(1)).await;
-    fixture.claim("worker-001", at(1)).await;
-    fixture.append_event(&running, info("begin"), at(2)).await;
-    let states = [RunState::Queued, RunState::Claimed, RunState::Running];
-    for (run, state) in [queued, claimed, running].into_iter().zip(states) {
-        assert_eq!(fixture.status(&run).await, state);
-        let answer = fixture.finish(&run, FinalStatus::Cancelled, notes.clone(), at(3)).await;
-        assert_eq!(answer, ChangeOutcome::Applied, "{state}");
-        let ended = fixture.run(&run).await;
-        assert_eq!((ended.status, ended.end_cause), (RunState::Cancelled, Some(EndCause::Cancelled)));
-        assert_eq!(ended.metadata, notes);
-        assert_eq!(fixture.finish(&run, FinalStatus::Success, json!({}), at(4)).await, ChangeOutcome::Stale);
-        assert_eq!(fixture.successor(&run).await, None);
-    }
-}
-
 /// Restate and others lose a cancel that arrives during the back-off.
 pub async fn f15_cancel_during_backoff_is_not_lost(fixture: Fixture) {
     let wanted = QueueRun { max_attempts: 3, backoff_secs: 100, ..request() };

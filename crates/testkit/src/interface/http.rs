@@ -21,6 +21,7 @@ use tidemill_client::{
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::event::NewEvent;
 use tidemill_core::run::{ChangeOutcome, Claim, FailOutcome, FailRun, QueueRun};
+use tidemill_core::sync::SYNC_LABEL;
 use tidemill_core::worker::{HeartbeatResponse, NewWorker, RunLease};
 use tidemill_core::{RunId, Timestamp, WorkerId};
 use tidemill_engine::sync::{SyncSettings, Syncs};
@@ -122,8 +123,14 @@ fn error(error: ClientError) -> Error {
     Error::Refused(Refusal { code, message: problem.message, hint: problem.hint })
 }
 
-fn hold(holder: Holder) -> Hold {
-    Hold { worker: holder.worker, epoch: holder.epoch }
+impl HttpInterface {
+    /// Completes a holder. HTTP requires the worker and the epoch; a case that skips such a check means the current
+    /// claim.
+    async fn hold(&self, run: &RunId, worker: Option<String>, epoch: Option<i32>) -> Hold {
+        let current = self.owner.run(run.clone()).await.ok().flatten();
+        let (claimed_by, current) = current.map_or((None, 0), |run| (run.claimed_by, run.epoch));
+        Hold { worker: worker.or(claimed_by).unwrap_or_default(), epoch: epoch.unwrap_or(current) }
+    }
 }
 
 impl Interface for HttpInterface {
@@ -133,6 +140,10 @@ impl Interface for HttpInterface {
     }
 
     fn claim(&self, ask: ClaimRuns, now: Timestamp) -> InterfaceFuture<'_, Vec<Claim>> {
+        if ask.labels.iter().any(|label| label == SYNC_LABEL) {
+            // Sync runs are not claimed over HTTP.
+            return Box::pin(self.owner.claim_runs(ask, Some(now)));
+        }
         let client = self.at(now);
         let ask = ClaimRequest {
             worker: ask.worker,
@@ -150,7 +161,10 @@ impl Interface for HttpInterface {
 
     fn start(&self, run: RunId, holder: Holder, now: Timestamp) -> InterfaceFuture<'_, ChangeOutcome> {
         let client = self.at(now);
-        Box::pin(async move { client.start_run(&run, &hold(holder)).await.map_err(error) })
+        Box::pin(async move {
+            let hold = self.hold(&run, holder.worker, holder.epoch).await;
+            client.start_run(&run, &hold).await.map_err(error)
+        })
     }
 
     fn append(
@@ -167,8 +181,10 @@ impl Interface for HttpInterface {
             payload: event.payload,
             key: event.key,
         });
-        let append = Append { events: said.collect(), worker: holder.worker, epoch: holder.epoch };
+        let events = said.collect();
         Box::pin(async move {
+            let Hold { worker, epoch } = self.hold(&run, holder.worker, holder.epoch).await;
+            let append = Append { events, worker, epoch };
             match client.append(&run, &append).await {
                 Ok(appended) => Ok(appended.event_ids),
                 Err(refused) if refused.is_stale() => Ok(vec![None; append.events.len()]),
@@ -180,7 +196,8 @@ impl Interface for HttpInterface {
     fn heartbeat(&self, run: RunId, holder: Holder, now: Timestamp) -> InterfaceFuture<'_, RunLease> {
         let client = self.at(now);
         Box::pin(async move {
-            match client.heartbeat(&run, &hold(holder)).await {
+            let hold = self.hold(&run, holder.worker, holder.epoch).await;
+            match client.heartbeat(&run, &hold).await {
                 Err(refused) if refused.is_stale() => {
                     Ok(RunLease { held: false, cancel_requested: false, lease_until: None })
                 }
@@ -200,16 +217,18 @@ impl Interface for HttpInterface {
             // Both routes are used: for a single run and for a batch.
             if ends.len() == 1 {
                 let end = ends.remove(0);
-                let finish = Finish { status: end.status, metadata: end.metadata, worker, epoch: end.epoch };
+                let Hold { worker, epoch } = self.hold(&end.run_id, worker, end.epoch).await;
+                let finish = Finish { status: end.status, metadata: end.metadata, worker, epoch };
                 return Ok(vec![client.finish_run(&end.run_id, &finish).await.map_err(error)?]);
             }
-            let ends = ends.into_iter().map(|end| FinishOne {
-                run_id: end.run_id,
-                status: end.status,
-                metadata: end.metadata,
-                epoch: end.epoch,
-            });
-            let finish = FinishMany { ends: ends.collect(), worker };
+            let (mut named, mut holder) = (Vec::new(), worker);
+            for end in ends {
+                let Hold { worker, epoch } = self.hold(&end.run_id, holder.take(), end.epoch).await;
+                holder = Some(worker);
+                let FinishRun { run_id, status, metadata, .. } = end;
+                named.push(FinishOne { run_id, status, metadata, epoch });
+            }
+            let finish = FinishMany { ends: named, worker: holder.unwrap_or_default() };
             Ok(client.finish_runs(&finish).await.map_err(error)?.outcomes)
         })
     }
@@ -241,14 +260,19 @@ impl Interface for HttpInterface {
 
     fn add_artifact(&self, run: RunId, artifact: NewArtifact, now: Timestamp) -> InterfaceFuture<'_, String> {
         let client = self.at(now);
-        let artifact = tidemill_wire::runs::NewArtifact {
-            artifact_type: artifact.artifact_type,
-            url: artifact.url,
-            digest: artifact.digest,
-            size_bytes: artifact.size_bytes,
-            metadata: artifact.metadata,
-        };
-        Box::pin(async move { Ok(client.add_artifact(&run, &artifact).await.map_err(error)?.artifact_id) })
+        Box::pin(async move {
+            let Hold { worker, epoch } = self.hold(&run, None, None).await;
+            let artifact = tidemill_wire::runs::NewArtifact {
+                artifact_type: artifact.artifact_type,
+                url: artifact.url,
+                digest: artifact.digest,
+                size_bytes: artifact.size_bytes,
+                metadata: artifact.metadata,
+                worker,
+                epoch,
+            };
+            Ok(client.add_artifact(&run, &artifact).await.map_err(error)?.artifact_id)
+        })
     }
 
     fn register(&self, worker: NewWorker, now: Timestamp) -> InterfaceFuture<'_, ()> {

@@ -27,7 +27,7 @@ impl FakeAgent {
             "PUT",
             "",
             &json!({"name": name, "capacity": 2, "protocol": 2,
-            "colour": "blue", "labels": []}),
+            "colour": "blue", "labels": [], "secret": "s".repeat(64), "next_secret": "s".repeat(64)}),
         );
         assert_eq!(status, 200, "{answer}");
         assert!(answer["beat_secs"].is_number(), "{answer}");

@@ -46,8 +46,8 @@ async fn work(client: Client, number: usize) -> (RunId, ChangeOutcome) {
     let finish = Finish {
         status: FinalStatus::Success,
         metadata: serde_json::json!({"by": number}),
-        worker: Some(name),
-        epoch: Some(claim.epoch),
+        worker: name,
+        epoch: claim.epoch,
     };
     (claim.run_id.clone(), retry(|| client.finish_run(&claim.run_id, &finish)).await)
 }
