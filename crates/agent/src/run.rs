@@ -240,6 +240,7 @@ impl<E: Executor> Agent<E> {
             protocol: PROTOCOL,
             draining: self.settings.exit_policy == ExitPolicy::Drained,
             secret: Some(AgentSecret(self.dir.secret().to_owned())),
+            isolation: None,
         };
         let mut backoff = Backoff::new();
         loop {

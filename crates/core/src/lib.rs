@@ -18,6 +18,7 @@ pub mod graph;
 pub mod heatmap;
 pub mod hook;
 pub mod ids;
+pub mod isolation;
 pub mod job;
 pub mod json;
 mod label;

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use tidemill_core::graph::definition::{Command, Limits, OnAgentLost};
 use tidemill_core::graph::pattern::Pattern;
+use tidemill_core::isolation::IsolationReport;
 use tidemill_core::task::{Output, TaskResult};
 use tidemill_core::{RunId, Timestamp};
 use uuid::Uuid;
@@ -57,6 +58,9 @@ pub struct RegisterAgent {
     /// own was revoked or has expired.
     #[serde(default)]
     pub secret: Option<AgentSecret>,
+    /// Mechanisms that isolate its tasks on its machine; absent if the agent does not report them.
+    #[serde(default)]
+    pub isolation: Option<IsolationReport>,
 }
 
 /// The response to the registration of an agent.
