@@ -42,6 +42,7 @@ pub mod signature;
 pub mod stats;
 pub mod sync;
 pub mod task;
+pub mod text;
 pub mod time;
 pub mod why;
 pub mod worker;
