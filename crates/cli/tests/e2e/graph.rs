@@ -10,7 +10,7 @@ mod clock_skew;
 mod controllers;
 pub(crate) mod doc_commands;
 mod example_graphs;
-mod fixture;
+pub(crate) mod fixture;
 mod flags;
 mod graph_commands;
 mod job_outcomes;

@@ -12,6 +12,7 @@ mod feed;
 mod fixture;
 mod graph;
 mod hostile_rows;
+mod hostile_texts;
 mod ledger;
 mod metrics;
 mod process;
