@@ -143,6 +143,7 @@ async fn register(
         token_id: auth.token_id,
         boot_id: register.boot,
         secret_hash: register.secret.map(|secret| secret_hash(&secret)).transpose()?,
+        isolation: register.isolation,
     };
     // The only agent request that is audited: another token takes over the agent.
     let record = AuditEntry::new(entry, app.engine().clock().now());

@@ -46,6 +46,7 @@ impl GraphDatabase {
             token_id: None,
             boot_id: Uuid::new_v4(),
             secret_hash: None,
+            isolation: None,
         };
         let identity = AgentIdentity { agent_id: agent.agent_id, boot_id: agent.boot_id, token_id: None };
         graphs.register(agent).await?;

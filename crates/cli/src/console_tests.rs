@@ -161,6 +161,7 @@ async fn create_objects(fixture: &SyncFixture, graphs: &Graphs) {
         token_id: None,
         boot_id: Uuid::new_v4(),
         secret_hash: None,
+        isolation: None,
     };
     graphs.register(agent).await.unwrap();
     graphs.set_pool("narrow", 1).await.unwrap();

@@ -36,6 +36,7 @@ impl Robot {
             project_id: None,
             token_id: None,
             secret_hash: None,
+            isolation: None,
             boot_id: Uuid::new_v4(),
         };
         let who = AgentIdentity { agent_id: new.agent_id, boot_id: new.boot_id, token_id: None };

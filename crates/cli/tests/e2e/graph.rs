@@ -13,6 +13,7 @@ mod example_graphs;
 pub(crate) mod fixture;
 mod flags;
 mod graph_commands;
+mod isolation_report;
 mod job_outcomes;
 mod network_cuts;
 mod newer_server;

@@ -142,6 +142,7 @@ pub(crate) fn new_agent(name: &str, capacity: i32) -> NewAgent {
         token_id: None,
         boot_id: Uuid::new_v4(),
         secret_hash: None,
+        isolation: None,
     }
 }
 

@@ -924,6 +924,8 @@ CREATE TABLE {ops}.agents (
     forgotten_at  timestamptz,
     -- SHA-256 of a secret in the agent's directory. An agent that proves it may present another token.
     secret_hash   text COLLATE "C",
+    -- The mechanisms that isolate the tasks of the agent, each with `yes` or a reason; NULL if it does not report them.
+    isolation     jsonb,
     CONSTRAINT agent_capacity_is_positive CHECK (capacity > 0)
 ) WITH (fillfactor = 50);
 

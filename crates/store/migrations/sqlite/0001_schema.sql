@@ -925,6 +925,8 @@ CREATE TABLE agents (
     forgotten_at  INTEGER,
     -- SHA-256 of a secret in the agent's directory. An agent that proves it may present another token.
     secret_hash   TEXT,
+    -- The mechanisms that isolate the tasks of the agent, each with `yes` or a reason; NULL if it does not report them.
+    isolation     TEXT CHECK (isolation IS NULL OR json_valid(isolation)),
     CONSTRAINT agent_capacity_is_positive CHECK (capacity > 0)
 ) STRICT;
 
