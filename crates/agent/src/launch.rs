@@ -30,6 +30,8 @@ pub(crate) fn spec(task_dir: &TaskDir, job_id: &str, work: &Work, grace: Duratio
             file_bytes: work.limits.output_bytes,
             // A core dump may contain secrets.
             core_bytes: Some(0),
+            processes: work.limits.processes,
+            cpu_percent: work.limits.cpu_percent,
         },
         timeout: work.timeout_secs.map(|secs| Duration::from_secs(secs.into())),
         grace,

@@ -244,6 +244,7 @@ impl<E: Executor> Agent<E> {
             next_secret: AgentSecret(next_secret),
             // Without it, the server treats this directory as another one.
             dir_lock: self.dir.lock_id().ok(),
+            isolation: None,
         };
         let response = self.server.register(&register).await?;
         self.dir.finish_rotation();

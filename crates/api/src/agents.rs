@@ -149,6 +149,7 @@ async fn register(
         secret_hash: secret_hash(&register.secret)?,
         next_secret_hash: secret_hash(&register.next_secret)?,
         dir_lock: register.dir_lock,
+        isolation: register.isolation,
     };
     // The only agent request that is audited: another token takes over the agent.
     let record = AuditEntry::new(entry, app.engine().clock().now());

@@ -48,6 +48,7 @@ impl GraphDatabase {
             secret_hash: "0".repeat(64),
             next_secret_hash: "0".repeat(64),
             dir_lock: None,
+            isolation: None,
         };
         let identity = AgentIdentity { agent_id: agent.agent_id, boot_id: agent.boot_id, token_id: None };
         graphs.register(agent).await?;

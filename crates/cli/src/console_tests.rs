@@ -163,6 +163,7 @@ async fn create_objects(fixture: &SyncFixture, graphs: &Graphs) {
         secret_hash: "0".repeat(64),
         next_secret_hash: "0".repeat(64),
         dir_lock: None,
+        isolation: None,
     };
     graphs.register(agent).await.unwrap();
     graphs.set_pool("narrow", 1).await.unwrap();

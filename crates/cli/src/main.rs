@@ -9,6 +9,7 @@ mod environment;
 mod failure;
 mod help;
 mod in_process;
+mod line;
 mod observe;
 mod out;
 mod remote;

@@ -1,6 +1,9 @@
 //! Output of commands: data on standard output, messages on standard error.
+//!
+//! Every text for people is a [`Line`], which escapes it. JSON is printed exactly.
 
 use crate::failure::Failure;
+pub(crate) use crate::line::Line;
 use crate::table;
 pub(crate) use crate::table::Cell;
 use std::io::{IsTerminal, Write};
@@ -30,7 +33,7 @@ pub(crate) enum Style {
 }
 
 impl Style {
-    const fn code(self) -> &'static str {
+    pub(crate) const fn code(self) -> &'static str {
         match self {
             Self::Plain => "",
             Self::Bold => "1",
@@ -82,23 +85,34 @@ impl Out {
     }
 
     /// Prints one line of data.
+    pub(crate) fn print(self, line: impl Into<Line>) {
+        self.write(line.into().as_str());
+    }
+
     #[expect(clippy::unused_self, reason = "only code that was given an `Out` may print")]
-    pub(crate) fn print(self, text: impl AsRef<str>) {
+    fn write(self, text: &str) {
         // A closed pipe is not an error: the reader needs no more.
-        let _ = writeln!(std::io::stdout().lock(), "{}", text.as_ref());
+        let _ = writeln!(std::io::stdout().lock(), "{text}");
+    }
+
+    /// Prints a text of several lines.
+    pub(crate) fn print_document(self, text: &str) {
+        for line in text.lines() {
+            self.print(line);
+        }
     }
 
     /// Prints one JSON document on one line.
     pub(crate) fn print_json(self, value: &impl serde::Serialize) {
         if let Ok(text) = serde_json::to_string(value) {
-            self.print(text);
+            self.write(&text);
         }
     }
 
     /// Prints a message on standard error, unless the format is JSON.
-    pub(crate) fn inform(self, text: impl AsRef<str>) {
+    pub(crate) fn inform(self, line: impl Into<Line>) {
         if !self.json {
-            let _ = writeln!(std::io::stderr().lock(), "{}", text.as_ref());
+            let _ = writeln!(std::io::stderr().lock(), "{}", line.into().as_str());
         }
     }
 
@@ -117,20 +131,21 @@ impl Out {
         }
     }
 
-    /// Wraps a text in the escape codes of a style, if colours are on.
-    pub(crate) fn paint(self, text: &str, style: Style) -> String {
-        if self.colour && style != Style::Plain {
-            format!("\x1b[{}m{text}\x1b[0m", style.code())
-        } else {
-            text.to_owned()
-        }
+    /// Makes a text in a style, if colours are on.
+    pub(crate) fn paint(self, text: &str, style: Style) -> Line {
+        if self.colour { Line::styled(text, style) } else { text.into() }
+    }
+
+    /// Makes a line of a command's output: escaped on a terminal, unchanged for another program.
+    pub(crate) fn output_line(self, text: &str, style: Style) -> Line {
+        if self.is_live() { self.paint(text, style) } else { Line::unescaped(text.to_owned()) }
     }
 
     /// Prints a table. On a terminal, cells are shortened so that a row fits one line.
     pub(crate) fn print_table(self, header: &[&str], rows: &[Vec<Cell>]) {
         let width = terminal_size().map(|(width, _)| width);
         for line in table::render(header, rows, width, self.colour) {
-            self.print(line);
+            self.write(&line);
         }
     }
 
@@ -147,9 +162,9 @@ impl Out {
             return;
         }
         let mut errors = std::io::stderr().lock();
-        let _ = writeln!(errors, "error: {}", failure.message);
+        let _ = writeln!(errors, "error: {}", Line::from(failure.message.as_str()).as_str());
         if let Some(hint) = &failure.hint {
-            let _ = writeln!(errors, "hint: {hint}");
+            let _ = writeln!(errors, "hint: {}", Line::from(hint.as_str()).as_str());
         }
     }
 }
@@ -158,21 +173,4 @@ impl Out {
 pub(crate) fn terminal_size() -> Option<(u16, u16)> {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col, size.ws_row))
-}
-
-/// Replaces control characters, so that text from outside cannot control the terminal.
-pub(crate) fn printable(text: &str) -> String {
-    text.chars()
-        .map(|character| if character.is_control() && character != '\t' { '\u{fffd}' } else { character })
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::printable;
-
-    #[test]
-    fn control_characters_are_replaced() {
-        assert_eq!(printable("a\x1b[31mb\r\nc\td"), "a\u{fffd}[31mb\u{fffd}\u{fffd}c\td");
-    }
 }

@@ -1,8 +1,9 @@
 //! Tables for the terminal: long cells are shortened so that a row fits one line.
 
-use crate::out::{Style, printable};
+use crate::out::Style;
 use comfy_table::presets::NOTHING;
 use comfy_table::{Attribute, Color, ColumnConstraint, ContentArrangement, Row, Table};
+use tidemill_core::text::escaped;
 
 /// Text with a style.
 #[derive(Debug, Clone)]
@@ -107,7 +108,7 @@ fn row(cells: &[Cell], is_shortened: bool) -> Row {
         row.max_height(1);
     }
     for cell in cells {
-        let inner = comfy_table::Cell::new(printable(&cell.text).replace('\t', " "));
+        let inner = comfy_table::Cell::new(escaped(&cell.text).replace('\t', " "));
         row.add_cell(match cell.style {
             Style::Plain => inner,
             Style::Bold => inner.add_attribute(Attribute::Bold),
@@ -174,6 +175,14 @@ mod tests {
         let rows = vec![vec!["1".into(), Cell::id(ID), "long text ".repeat(20).into()]];
         let lines = render(&["TRY", "RUN", "CERTAIN"], &rows, Some(80), false);
         assert!(lines[1].contains(ID) && lines[1].ends_with('…'), "{lines:#?}");
+    }
+
+    #[test]
+    fn cells_are_escaped() {
+        let rows = vec![vec!["a\u{1b}[31m\u{202e}".into(), "two\nlines\tend".into()]];
+        let lines = render(&["ID", "NOTE"], &rows, None, true);
+        assert!(lines[1].contains("a\\u{1b}[31m\\u{202e}"), "{lines:?}");
+        assert!(lines[1].contains("two\\nlines end"), "{lines:?}");
     }
 
     #[test]

@@ -18,10 +18,9 @@ use axum::routing::{get, post};
 use http::Method;
 use maud::{Markup, html};
 use tidemill_client::Error;
-use tidemill_core::Timestamp;
-use tidemill_core::agent::Agent;
+use tidemill_core::agent::{Agent, IsolationLevel};
 use tidemill_core::graph::record::JobRecord;
-use tidemill_core::limits::AGENT_SILENT_SECS;
+use tidemill_core::isolation::IsolationReport;
 use tidemill_core::project::{Flag, SITE_SCOPE};
 use tidemill_core::shell::command;
 
@@ -39,12 +38,6 @@ pub(crate) fn routes() -> Router<Console> {
         .route("/pools/remove", post(actions::remove_pool))
         .route("/reboot", post(actions::prepare))
         .route("/reboot/over", post(actions::over))
-}
-
-/// Whether the agent's last heartbeat is recent.
-pub(crate) fn is_alive(agent: &Agent, now: Timestamp) -> bool {
-    let silent = (now - agent.seen_at).num_seconds();
-    agent.left_at.is_none() && silent < i64::try_from(AGENT_SILENT_SECS).unwrap_or(i64::MAX)
 }
 
 /// Used and total capacity of an agent.
@@ -72,7 +65,7 @@ async fn page(context: PageContext) -> Result<Response, ErrorPage> {
     let held = flags.items.iter().filter(|flag| flag.scope == SITE_SCOPE && flag.is_on(context.now));
     let held: Vec<&Flag> = held.collect();
     let (alive, others): (Vec<&Agent>, Vec<&Agent>) =
-        agents.items.iter().partition(|agent| is_alive(agent, context.now));
+        agents.items.iter().partition(|agent| agent.is_alive(context.now));
     let body = html! {
         div.head { h1 { "Agents" }
             p.sub { "Agents execute the jobs of graphs on their machines. If an agent is killed, its commands \
@@ -119,7 +112,7 @@ fn table(context: &PageContext, agents: &[&Agent], jobs: &[JobRecord]) -> Markup
     html! {
         div.scroll { table {
             thead { tr { th { "Agent" } th { "Jobs" } th { "Capacity used" } th { "Last heartbeat" }
-                th.wide { "Host" } th.wide { "Labels" } th.wide { "Version" } @if acts { th {} } } }
+                th { "Isolation" } th.wide { "Host" } th.wide { "Labels" } th.wide { "Version" } @if acts { th {} } } }
             tbody { @for agent in agents {
                 tr data-key=(agent.agent_id) {
                     td { (safe(&agent.name)) @if agent.draining { " " span.chip { "draining" } }
@@ -128,6 +121,7 @@ fn table(context: &PageContext, agents: &[&Agent], jobs: &[JobRecord]) -> Markup
                     td { (capacity_usage(agent, jobs)) }
                     td.nowrap { @if let Some(left) = agent.left_at { "stopped " (ago(left, context.now)) }
                         @else { (ago(agent.seen_at, context.now)) } }
+                    td { (isolation_cell(agent)) }
                     td.wide { (safe(&agent.host)) }
                     td.wide { @for label in &agent.labels { span.chip { (safe(label)) } " " }
                         @if agent.labels.is_empty() { span.dim { "–" } } }
@@ -136,6 +130,28 @@ fn table(context: &PageContext, agents: &[&Agent], jobs: &[JobRecord]) -> Markup
                 }
             } }
         } }
+    }
+}
+
+/// The isolation of an agent's tasks in one word, with the mechanisms that do not hold and the reasons.
+fn isolation_cell(agent: &Agent) -> Markup {
+    let level = agent.isolation_level();
+    let class = match level {
+        IsolationLevel::Full => "s-success",
+        IsolationLevel::Partial | IsolationLevel::None => "s-paused",
+        IsolationLevel::Unknown => "s-queued",
+    };
+    let mechanisms = agent.isolation.iter().flat_map(IsolationReport::mechanisms);
+    let missing: Vec<_> = mechanisms.filter_map(|(name, found)| Some((name, found.reason()?))).collect();
+    html! {
+        span class={ "state " (class) } { (level) }
+        @if agent.isolation.is_none() { span.why { "not reported by this version" } }
+        @if !missing.is_empty() {
+            details {
+                summary { "Missing: " (missing.len()) }
+                @for (name, reason) in missing { span.why { "No " (name) ": " (line(reason)) } }
+            }
+        }
     }
 }
 

@@ -268,6 +268,8 @@ fn details_panel(context: &PageContext, view: &JobView) -> Markup {
                         dd { @for label in &spec.labels { span.chip { (safe(label)) } " " } } }
                     @if let Some(secs) = spec.timeout_secs { dt { "Timeout" }
                         dd { (rough_secs(f64::from(secs))) } }
+                    @let limits = spec.limits.describe();
+                    @if !limits.is_empty() { dt { "Limits" } dd { (limits.join(", ")) } }
                     dt { "Failures" } dd { (job.failures) " of " (spec.retries + 1) " attempts" }
                     @if job.errors > 0 { dt { "Errors" } dd { (job.errors) " not caused by the job" } }
                     dt { "If the agent is lost" } dd { (lost) }

@@ -6,19 +6,12 @@
 
 use maud::{Markup, html};
 use std::fmt::Write as _;
+use tidemill_core::text::is_hidden;
 
 /// Maximum length of a text in one line. The rest is in its title.
 const LINE_CHARS_MAX: usize = 240;
 /// Maximum length of a title.
 const TITLE_CHARS_MAX: usize = 1_024;
-
-/// Whether a character is invisible or changes the display of its neighbours.
-const fn is_hidden(letter: char) -> bool {
-    matches!(letter,
-        '\u{80}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
-        | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
-        | '\u{e0000}'..='\u{e007f}')
-}
 
 /// Makes all characters visible, including line breaks and tabs.
 pub(crate) fn visible(text: &str) -> String {

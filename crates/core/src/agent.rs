@@ -2,6 +2,8 @@
 
 use crate::Timestamp;
 use crate::access::constant_time_eq;
+use crate::isolation::IsolationReport;
+use crate::label::labelled;
 use crate::limits::AGENT_SILENT_SECS;
 use chrono::TimeDelta;
 use uuid::Uuid;
@@ -31,6 +33,41 @@ pub struct Agent {
     pub seen_at: Timestamp,
     /// Time at which it signed off; its unfinished tasks wait for its return.
     pub left_at: Option<Timestamp>,
+    /// Mechanisms that isolate its tasks; null if the agent does not report them.
+    pub isolation: Option<IsolationReport>,
+}
+
+labelled! {
+    /// The isolation of an agent's tasks in one word.
+    "isolation level" IsolationLevel {
+        /// Every mechanism holds.
+        Full = "full",
+        /// Some mechanisms hold.
+        Partial = "partial",
+        /// No mechanism holds.
+        None = "none",
+        /// The agent does not report its isolation.
+        Unknown = "unknown",
+    }
+}
+
+impl Agent {
+    /// Whether the agent has not signed off and sent a heartbeat recently.
+    pub fn is_alive(&self, now: Timestamp) -> bool {
+        let silent = (now - self.seen_at).num_seconds();
+        self.left_at.is_none() && silent < i64::try_from(AGENT_SILENT_SECS).unwrap_or(i64::MAX)
+    }
+
+    pub fn isolation_level(&self) -> IsolationLevel {
+        let Some(report) = &self.isolation else { return IsolationLevel::Unknown };
+        let mechanisms = report.mechanisms();
+        let holding = mechanisms.iter().filter(|(_, mechanism)| mechanism.holds()).count();
+        match holding {
+            0 => IsolationLevel::None,
+            count if count == mechanisms.len() => IsolationLevel::Full,
+            _ => IsolationLevel::Partial,
+        }
+    }
 }
 
 /// The registration of an agent process.
@@ -56,6 +93,8 @@ pub struct NewAgent {
     pub next_secret_hash: String,
     /// Identifies the lock file of the agent's directory on its machine. Only one process at a time holds the lock.
     pub dir_lock: Option<String>,
+    /// Mechanisms that isolate its tasks; `None` if the agent does not report them.
+    pub isolation: Option<IsolationReport>,
 }
 
 /// State of a registered agent that decides about its next registration.
@@ -97,6 +136,7 @@ impl NewAgent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::isolation::Mechanism;
     use chrono::{TimeZone as _, Utc};
 
     fn new_agent() -> NewAgent {
@@ -113,6 +153,7 @@ mod tests {
             secret_hash: "a".repeat(64),
             next_secret_hash: "b".repeat(64),
             dir_lock: Some("here".to_owned()),
+            isolation: None,
         }
     }
 
@@ -126,19 +167,7 @@ mod tests {
     #[test]
     fn copied_directory_waits_until_the_agent_is_silent() {
         let seen_at = Utc.timestamp_opt(1_000, 0).unwrap();
-        let agent = Agent {
-            agent_id: Uuid::nil(),
-            name: "one".to_owned(),
-            host: String::new(),
-            labels: Vec::new(),
-            capacity: 1,
-            version: String::new(),
-            project_id: None,
-            draining: false,
-            registered_at: seen_at,
-            seen_at,
-            left_at: None,
-        };
+        let agent = Agent { registered_at: seen_at, seen_at, ..agent(None) };
         let binding = AgentBinding {
             boot_id: Uuid::from_u128(1),
             secret_hash: "a".repeat(64),
@@ -157,5 +186,52 @@ mod tests {
         ] {
             assert_eq!(successor.blocked_by(&agent, &binding, soon), None);
         }
+    }
+
+    fn agent(isolation: Option<IsolationReport>) -> Agent {
+        let now = Timestamp::from_timestamp(1_000_000, 0).unwrap();
+        Agent {
+            agent_id: Uuid::nil(),
+            name: "one".to_owned(),
+            host: "host".to_owned(),
+            labels: Vec::new(),
+            capacity: 1,
+            version: "1".to_owned(),
+            project_id: None,
+            draining: false,
+            registered_at: now,
+            seen_at: now,
+            left_at: None,
+            isolation,
+        }
+    }
+
+    #[test]
+    fn isolation_level_counts_the_mechanisms_that_hold() {
+        assert_eq!(agent(None).isolation_level(), IsolationLevel::Unknown);
+        let mut report = IsolationReport::none("not root");
+        assert_eq!(agent(Some(report.clone())).isolation_level(), IsolationLevel::None);
+        report.cpu = Mechanism::Holds;
+        assert_eq!(agent(Some(report.clone())).isolation_level(), IsolationLevel::Partial);
+        for mechanism in [
+            &mut report.user_ids,
+            &mut report.pid_namespace,
+            &mut report.mount_namespace,
+            &mut report.cgroup_kill,
+            &mut report.memory,
+            &mut report.processes,
+        ] {
+            *mechanism = Mechanism::Holds;
+        }
+        assert_eq!(agent(Some(report)).isolation_level(), IsolationLevel::Full);
+    }
+
+    #[test]
+    fn agent_is_alive_until_it_is_silent_or_signs_off() {
+        let mut agent = agent(None);
+        let silent = chrono::TimeDelta::seconds(i64::try_from(AGENT_SILENT_SECS).unwrap());
+        assert!(agent.is_alive(agent.seen_at) && !agent.is_alive(agent.seen_at + silent));
+        agent.left_at = Some(agent.seen_at);
+        assert!(!agent.is_alive(agent.seen_at));
     }
 }

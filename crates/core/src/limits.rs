@@ -184,6 +184,12 @@ pub const RERUN_AFTER_SECS_MIN: u32 = 10;
 pub const RETRIES_MAX: i32 = 100;
 /// Largest weight of a job in a graph file.
 pub const JOB_WEIGHT_MAX: i32 = 1_000;
+/// Smallest memory limit of a job: less is a forgotten unit, and no command could start.
+pub const JOB_MEMORY_BYTES_MIN: u64 = 1024 * 1024;
+/// Largest limit of a job's processes: the largest number of processes of Linux.
+pub const JOB_PROCESSES_MAX: i32 = 4_194_304;
+/// Largest CPU share of a job, in percent of one processor.
+pub const JOB_CPU_PERCENT_MAX: u32 = 100_000;
 /// Free bytes below which the disk of an agent counts as full.
 pub const AGENT_DISK_FREE_BYTES_MIN: u64 = 64 * 1024;
 /// Largest size of a pool and largest capacity of an agent.

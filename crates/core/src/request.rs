@@ -8,6 +8,7 @@ use crate::limits::{
     PAYLOAD_BYTES_MAX, PRIORITY_MAX,
 };
 use crate::run::QueueRun;
+use crate::text::first_control;
 use crate::{Json, Timestamp};
 
 /// One invalid field of a request.
@@ -43,6 +44,19 @@ impl FieldErrors {
         }
         if text.contains('\0') {
             self.add(field, "contains a NUL character, which PostgreSQL cannot store");
+        }
+    }
+
+    /// Checks a short text that must stay on one line.
+    fn line(&mut self, field: &'static str, text: &str, bytes_max: usize) {
+        self.text(field, text, bytes_max);
+        self.control(field, text);
+    }
+
+    fn control(&mut self, field: &'static str, text: &str) {
+        if let Some(symbol) = first_control(text).filter(|symbol| *symbol != '\0') {
+            let code = u32::from(symbol);
+            self.add(field, format!("contains the control character U+{code:04X}; remove it"));
         }
     }
 
@@ -103,7 +117,7 @@ pub fn check_labels(labels: &[String]) -> Result<(), ValidationError> {
 /// Checks the name under which a worker claims runs.
 pub fn check_worker_name(name: &str) -> Result<(), ValidationError> {
     let mut errors = FieldErrors::default();
-    errors.text("worker name", name, crate::limits::NAME_BYTES_MAX);
+    errors.line("worker name", name, crate::limits::NAME_BYTES_MAX);
     errors.finish()
 }
 
@@ -138,6 +152,8 @@ pub fn check_request_by(by: &str, reason: Option<&str>) -> Result<(), Validation
             errors.add(field, "contains a NUL character, which PostgreSQL cannot store");
         }
     }
+    // A reason is a free text, which may have several lines.
+    errors.control("name", by);
     errors.finish()
 }
 
@@ -161,10 +177,10 @@ pub fn check_event(event: &NewEvent) -> Result<(), ValidationError> {
 /// Checks the type, URL, digest and metadata of an artifact.
 pub fn check_artifact(artifact: &NewArtifact) -> Result<(), ValidationError> {
     let mut errors = FieldErrors::default();
-    errors.text("artifact type", &artifact.artifact_type, 64);
-    errors.text("artifact url", &artifact.url, KEY_BYTES_MAX);
+    errors.line("artifact type", &artifact.artifact_type, 64);
+    errors.line("artifact url", &artifact.url, KEY_BYTES_MAX);
     if let Some(digest) = &artifact.digest {
-        errors.text("artifact digest", digest, 256);
+        errors.line("artifact digest", digest, 256);
     }
     if artifact.size_bytes.is_some_and(|size| size < 0) {
         errors.add("artifact size", "must not be negative");
@@ -178,7 +194,7 @@ fn check_labels_into(errors: &mut FieldErrors, labels: &[String]) {
         errors.add("labels", format!("are {}; at most {LABELS_MAX} are allowed", labels.len()));
     }
     for label in labels {
-        errors.text("label", label, KEY_BYTES_MAX);
+        errors.line("label", label, KEY_BYTES_MAX);
         if label.contains(',') {
             let shown: String = label.chars().take(40).collect();
             errors.add("label", format!("`{shown}` must not contain a comma"));
@@ -190,8 +206,8 @@ impl QueueRun {
     /// Checks all fields. Times in the past are valid and mean *now*.
     pub fn check(&self) -> Result<(), ValidationError> {
         let mut errors = FieldErrors::default();
-        errors.text("project", &self.project, crate::limits::NAME_BYTES_MAX);
-        errors.text("environment", &self.env, crate::limits::NAME_BYTES_MAX);
+        errors.line("project", &self.project, crate::limits::NAME_BYTES_MAX);
+        errors.line("environment", &self.env, crate::limits::NAME_BYTES_MAX);
         let texts = [
             ("git sha", &self.git_sha),
             ("git ref", &self.git_ref),
@@ -200,7 +216,7 @@ impl QueueRun {
         ];
         for (field, text) in texts {
             if let Some(text) = text {
-                errors.text(field, text, KEY_BYTES_MAX);
+                errors.line(field, text, KEY_BYTES_MAX);
             }
         }
         errors.object("metadata", &self.metadata, METADATA_BYTES_MAX);
@@ -279,6 +295,28 @@ mod tests {
         assert_eq!(check_request_by(&long, Some(&long)).unwrap_err().0.len(), 2);
         assert!(check_request_by("ada", Some("a\0b")).is_err());
         assert!(check_new_run_id(&crate::RunId::from_database("run-A".to_owned())).is_err());
+    }
+
+    /// A line break in a git ref would start a line of the caller's choice in a log, a header or an environment file.
+    #[test]
+    fn control_characters_in_short_texts_are_rejected() {
+        for symbol in ['\r', '\n', '\t', '\u{1b}', '\u{7f}', '\u{9b}'] {
+            let text = format!("main{symbol}x");
+            let request = QueueRun {
+                git_sha: Some(text.clone()),
+                git_ref: Some(text.clone()),
+                idempotency_key: Some(text.clone()),
+                concurrency_key: Some(text.clone()),
+                labels: vec![text.clone()],
+                ..QueueRun::new(&*text, &*text)
+            };
+            let ValidationError(errors) = request.check().unwrap_err();
+            assert_eq!(errors.len(), 7, "{errors:?}");
+            let problem = format!("contains the control character U+{:04X}; remove it", u32::from(symbol));
+            assert!(errors.iter().all(|error| error.problem == problem), "{errors:?}");
+            assert!(check_worker_name(&text).is_err() && check_request_by(&text, None).is_err());
+        }
+        assert_eq!(check_request_by("ada", Some("first line\nsecond line")), Ok(()));
     }
 
     #[test]

@@ -3,18 +3,19 @@
 -- fragment: agent_columns
 -- The columns of an agent.
 agent_id, name, host, labels, capacity, version, project_id, token_id, boot_id, draining, registered_at, seen_at,
-left_at, forgotten_at, secret_hash, dir_lock
+left_at, forgotten_at, secret_hash, dir_lock, isolation
 
 -- name: agent_put
 -- The token of an agent that exists stays; agent_rebind changes it. $13 is the secret hash that the caller has checked:
 -- if another process registered in between, no row changes.
 INSERT INTO {ops}.agents (agent_id, name, host, labels, capacity, version, project_id, token_id, boot_id,
-                          registered_at, seen_at, secret_hash, dir_lock)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, coalesce($10, {now}), coalesce($10, {now}), $11, $12)
+                          registered_at, seen_at, secret_hash, dir_lock, isolation)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, coalesce($10, {now}), coalesce($10, {now}), $11, $12, $14)
 ON CONFLICT (agent_id) DO UPDATE SET name = excluded.name, host = excluded.host, labels = excluded.labels,
        capacity = excluded.capacity, version = excluded.version, project_id = excluded.project_id,
        boot_id = excluded.boot_id, seen_at = excluded.seen_at, left_at = NULL, forgotten_at = NULL,
-       secret_hash = excluded.secret_hash, dir_lock = excluded.dir_lock
+       secret_hash = excluded.secret_hash, dir_lock = excluded.dir_lock,
+       isolation = excluded.isolation
  WHERE agents.secret_hash = $13
 
 -- name: agent_rebind

@@ -1,6 +1,6 @@
 //! Agents: one row each, with its heartbeat and the token that may act for it.
 
-use crate::codec::{Columns, SqlTextList, SqlTime, SqlUuid};
+use crate::codec::{Columns, SqlJson, SqlTextList, SqlTime, SqlUuid};
 use crate::tx::{FromColumns, on};
 use crate::{Error, Refusal, RefusalCode, Store, Tx, catalog};
 use tidemill_core::Timestamp;
@@ -35,6 +35,8 @@ impl FromColumns for AgentRecord {
                 registered_at: row.time("registered_at")?,
                 seen_at: row.time("seen_at")?,
                 left_at: row.time_or_null("left_at")?,
+                // A report of another shape counts as no report: the agent must still be listed.
+                isolation: row.json_or_null("isolation")?.and_then(|json| serde_json::from_value(json).ok()),
             },
             token_id: row.uuid_or_null("token_id")?,
             forgotten_at: row.time_or_null("forgotten_at")?,
@@ -90,6 +92,8 @@ impl Tx<'_> {
             self.refuse_copy(known, new, now).await?;
         }
         let time = self.time(now);
+        let isolation =
+            new.isolation.as_ref().and_then(|report| serde_json::to_value(report).ok()).map(SqlJson);
         let put = on!(
             self,
             catalog::AGENT_PUT,
@@ -107,6 +111,7 @@ impl Tx<'_> {
                 new.next_secret_hash.as_str(),
                 new.dir_lock.as_deref(),
                 known.as_ref().map(|known| known.binding.secret_hash.as_str()),
+                isolation.clone(),
             ],
             execute,
             "register an agent"

@@ -110,6 +110,7 @@ impl Schema {
             "channel" => self.channel(),
             // The clock of SQLite has only milliseconds: there, the caller always gives the time.
             "now" => (if self.is_sqlite() { "NULL" } else { "clock_timestamp()" }).to_owned(),
+            "control" => (if self.is_sqlite() { CONTROL_GLOB } else { CONTROL_REGEX }).to_owned(),
             "sync_label" => SYNC_LABEL.to_owned(),
             "run_pairs" => diagram::run_pairs_sql(),
             "sync_pairs" => diagram::sync_pairs_sql(),
@@ -153,6 +154,10 @@ fn check_plain(name: &str) -> Result<(), crate::Error> {
     let message = format!("invalid schema name `{name}`: {problem}");
     Err(crate::Error::refused(crate::RefusalCode::BadValue, message))
 }
+
+/// Patterns that match a text with a control character: `text ~ {control}` and `text GLOB {control}`.
+const CONTROL_REGEX: &str = r"E'[\\u0001-\\u001f\\u007f-\\u009f]'";
+const CONTROL_GLOB: &str = "'*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'";
 
 const NUMBERS: &[(&str, u64)] = &[
     ("message_max", limits::MESSAGE_BYTES_MAX as u64),

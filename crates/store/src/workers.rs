@@ -5,6 +5,8 @@ use crate::sqlite::BoxFuture;
 use crate::tx::{Conn, FromColumns, on};
 use crate::{Error, Refusal, RefusalCode, Store, Tx, catalog};
 use sqlx::AssertSqlSafe;
+use tidemill_core::limits::KEY_BYTES_MAX;
+use tidemill_core::text::first_control;
 use tidemill_core::worker::{HeartbeatResponse, NewWorker, RunLease, Worker};
 use tidemill_core::{RunId, Timestamp, WorkerId};
 
@@ -44,6 +46,22 @@ fn found_dead(worker: WorkerId) -> Error {
     })
 }
 
+/// Checks a registration with the rules and messages of the PostgreSQL function.
+fn check_worker(worker: &NewWorker) -> Result<(), Error> {
+    let texts = [("p_name", &worker.name), ("p_host", &worker.host), ("p_version", &worker.version)];
+    for (name, text) in texts {
+        if text.len() > KEY_BYTES_MAX {
+            let message = format!("{name} has {} bytes; at most {KEY_BYTES_MAX} are allowed", text.len());
+            return Err(Error::refused(RefusalCode::TooLarge, message));
+        }
+        if first_control(text).is_some() {
+            let message = format!("{name} must not contain control characters");
+            return Err(Error::refused(RefusalCode::BadValue, message));
+        }
+    }
+    Ok(tidemill_core::request::check_labels(&worker.labels)?)
+}
+
 impl Tx<'_> {
     async fn register_worker(&mut self, worker: &NewWorker, now: Option<Timestamp>) -> Result<(), Error> {
         let moment = self.moment(now);
@@ -65,6 +83,7 @@ impl Tx<'_> {
                     .map_err(failed)?;
             }
             Conn::Sqlite(conn) => {
+                check_worker(worker)?;
                 sqlx::query(catalog::sqlite(catalog::WORKER_REGISTER))
                     .bind(SqlWorkerId(worker.worker_id))
                     .bind(&worker.name)

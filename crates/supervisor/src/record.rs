@@ -50,12 +50,20 @@ pub struct DetachedSpec {
     pub log_bytes_max: u64,
 }
 
-/// Resource limits (`setrlimit`) of each process of a command.
+/// Resource limits of a command.
+///
+/// The control group of the command limits memory, processes and CPU share of all its processes together. Where it
+/// cannot, `setrlimit` limits the memory of each process, and the number of processes of the command's user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Limits {
+    /// Processor time of each process.
     pub cpu_secs: Option<u64>,
-    /// Maximum size of the address space.
     pub memory_bytes: Option<u64>,
+    /// Number of processes and threads at the same time.
+    pub processes: Option<u32>,
+    /// CPU share in percent of one CPU.
+    pub cpu_percent: Option<u32>,
     /// Size of a file that it writes.
     pub file_bytes: Option<u64>,
     /// Size of a core dump, which may contain secrets.

@@ -204,6 +204,7 @@ macro_rules! conformance {
             unknown_run_is_refused_by_every_operation,
             request_out_of_range_is_refused,
             request_over_a_size_limit_is_refused,
+            short_text_with_a_control_character_is_refused,
             request_at_its_limits_is_accepted,
         }
         $crate::topic! { $kind, artifacts:

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use tidemill_core::graph::definition::{Command, Limits, OnAgentLost};
 use tidemill_core::graph::pattern::Pattern;
+use tidemill_core::isolation::IsolationReport;
 use tidemill_core::task::{Output, TaskResult};
 use tidemill_core::{RunId, Timestamp};
 use uuid::Uuid;
@@ -64,6 +65,9 @@ pub struct RegisterAgent {
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 256)))]
     pub dir_lock: Option<String>,
+    /// Mechanisms that isolate its tasks on its machine; absent if the agent does not report them.
+    #[serde(default)]
+    pub isolation: Option<IsolationReport>,
 }
 
 /// The response to the registration of an agent.

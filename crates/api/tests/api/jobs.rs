@@ -38,6 +38,7 @@ impl Robot {
             secret_hash: "0".repeat(64),
             next_secret_hash: "0".repeat(64),
             dir_lock: None,
+            isolation: None,
             boot_id: Uuid::new_v4(),
         };
         let who = AgentIdentity { agent_id: new.agent_id, boot_id: new.boot_id, token_id: None };

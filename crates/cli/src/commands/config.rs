@@ -21,7 +21,7 @@ pub(crate) enum ConfigCommand {
 pub(crate) fn command(command: &ConfigCommand, global: &Global, out: Out) -> Result<ExitCode, Failure> {
     match command {
         ConfigCommand::Default => {
-            out.print(default_text().trim_end());
+            out.print_document(&default_text());
         }
         ConfigCommand::Check => {
             let reach = load(global)?.reach;

@@ -5,8 +5,12 @@ use crate::config::reach::describe;
 use crate::failure::Failure;
 use crate::out::{Cell, Out, Style};
 use crate::times;
+use http::StatusCode;
 use std::process::ExitCode;
-use tidemill_client::Client;
+use tidemill_client::{Client, Error};
+use tidemill_core::Timestamp;
+use tidemill_core::agent::{Agent, IsolationLevel};
+use tidemill_core::limits::BATCH_MAX;
 use tidemill_core::reach::{DefinedBy, Use};
 use tidemill_engine::Engine;
 use tidemill_engine::sync::refusal_of;
@@ -61,6 +65,7 @@ pub(super) async fn check_database(config: &Config, out: Out) -> Result<ExitCode
     findings.push(check_schedules(store).await?);
     findings.push(check_stalled(store).await?);
     findings.extend(check_reach(&engine).await?);
+    findings.extend(check_isolation(&store.agents(None, BATCH_MAX).await?, store.now(None).await?));
     let pinning = serde_json::json!(health.pinning);
     Ok(print_findings(&findings, Some(pinning), out))
 }
@@ -84,7 +89,49 @@ pub(super) async fn check_server(client: Client, out: Out) -> Result<ExitCode, F
         };
         findings.push(Finding { check: "loops", ok: true, message });
     }
+    // Tokens of workers and agents cannot list agents.
+    match client.agents().await {
+        Ok(agents) => findings.extend(check_isolation(&agents.items, info.now)),
+        Err(Error::Refused { status: StatusCode::FORBIDDEN, .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
     Ok(print_findings(&findings, None, out))
+}
+
+/// Checks that the live agents isolate their tasks: one finding per agent that does not do so fully. Missing limits
+/// alone are no warning, because many machines do not delegate the controllers of control groups.
+fn check_isolation(agents: &[Agent], now: Timestamp) -> Vec<Finding> {
+    let live: Vec<&Agent> = agents.iter().filter(|agent| agent.is_alive(now)).collect();
+    let mut findings: Vec<Finding> = live.iter().filter_map(|agent| find_isolation(agent)).collect();
+    if findings.is_empty() && !live.is_empty() {
+        let message = format!("{} agents isolate their tasks fully", live.len());
+        findings.push(Finding { check: "isolation", ok: true, message });
+    }
+    findings
+}
+
+fn find_isolation(agent: &Agent) -> Option<Finding> {
+    let (name, level) = (&agent.name, agent.isolation_level());
+    let Some(report) = &agent.isolation else {
+        let version = &agent.version;
+        let message =
+            format!("agent {name} (version {version}) does not report how it isolates tasks; upgrade it");
+        return Some(Finding { check: "isolation", ok: false, message });
+    };
+    if level == IsolationLevel::Full {
+        return None;
+    }
+    let missing =
+        report.mechanisms().into_iter().filter_map(|(what, mechanism)| Some((what, mechanism.reason()?)));
+    let missing: Vec<String> = missing.map(|(what, reason)| format!("no {what}: {reason}")).collect();
+    let ok = report.missing_boundaries().is_empty();
+    let advice = if ok {
+        "delegate the cpu, memory and pids controllers to the agent (systemd: Delegate=yes)"
+    } else {
+        "give it only jobs of people who may read its secrets, or mend the causes; see docs/agents.md"
+    };
+    let message = format!("isolation of agent {name} is {level}: {}; {advice}", missing.join("; "));
+    Some(Finding { check: "isolation", ok, message })
 }
 
 /// Checks for overdue schedules, which mean that no process fires schedules.

@@ -6,7 +6,7 @@ pub(super) mod show;
 pub(super) mod watch;
 
 use crate::failure::Failure;
-use crate::out::{Out, Style, printable};
+use crate::out::{Out, Style};
 use args::{GraphCommand, GraphSubmitArgs};
 use std::io::Read as _;
 use std::path::Path;
@@ -26,7 +26,7 @@ pub(super) fn command_without_database(
     match command {
         GraphCommand::Check { file } => Some(check(file, out)),
         GraphCommand::Schema => {
-            out.print(format!("{:#}", schema::schema()));
+            out.print_document(&format!("{:#}", schema::schema()));
             Some(Ok(ExitCode::SUCCESS))
         }
         GraphCommand::Submit(_)
@@ -109,9 +109,9 @@ fn check(file: &Path, out: Out) -> Result<ExitCode, Failure> {
 fn report(file: &Path, errors: &[DefinitionError], out: Out) -> Failure {
     for error in errors {
         let position = format!("{}:{}:{}:", display_name(file), error.line, error.column);
-        out.inform(format!("{} {}", out.paint(&position, Style::Bold), printable(&error.message)));
+        out.inform(out.paint(&position, Style::Bold).and(format!(" {}", error.message)));
         if let Some(hint) = &error.hint {
-            out.inform(format!("    hint: {}", printable(hint)));
+            out.inform(format!("    hint: {hint}"));
         }
     }
     let count = if errors.len() == 1 { "1 error".to_owned() } else { format!("{} errors", errors.len()) };

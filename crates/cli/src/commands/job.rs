@@ -3,7 +3,7 @@
 use super::graph;
 use super::graph::show::{agent_name, agent_names, describe_state, format_took, style};
 use crate::failure::Failure;
-use crate::out::{Cell, Out, Style, printable};
+use crate::out::{Cell, Line, Out, Style};
 use crate::times;
 use clap::Subcommand;
 use std::process::ExitCode;
@@ -88,7 +88,7 @@ pub(super) async fn command(client: Client, command: JobCommand, out: Out) -> Re
 fn with_name(job: &JobName, failure: Failure) -> Failure {
     match &job.run_and_name {
         Some((run, name)) if failure.code == RefusalCode::UnknownJob.as_str() => {
-            let message = format!("job `{}` does not exist in {run}", printable(name));
+            let message = format!("job `{name}` does not exist in {run}");
             Failure::refused(message)
                 .with_code(RefusalCode::UnknownJob.as_str())
                 .with_hint(format!("tidemill graph show {}", run.in_shell()))
@@ -103,7 +103,7 @@ async fn why(client: &Client, job: &str, out: Out) -> Result<ExitCode, Failure> 
         out.print_json(&why);
         return Ok(ExitCode::SUCCESS);
     }
-    out.print(printable(&why.sentence));
+    out.print(why.sentence);
     if let Some(hint) = why.hint {
         out.inform(format!("hint: {hint}"));
     }
@@ -145,10 +145,10 @@ async fn show(client: &Client, job: &str, out: Out) -> Result<ExitCode, Failure>
 
 fn print_facts(detail: &JobDetail, why: &str, now: Timestamp, out: Out) {
     let JobDetail { job, spec, .. } = detail;
-    let line = |name: &str, value: String| out.print(format!("{name:<14}{}", printable(&value)));
+    let line = |name: &str, value: String| out.print(format!("{name:<14}{value}"));
     line("job", format!("{} of {}", job.name, job.run_id));
     line("id", job.job_id.clone());
-    out.print(format!("{:<14}{}", "state", out.paint(&describe_state(job), style(job.code))));
+    out.print(Line::from(format!("{:<14}", "state")).and(out.paint(&describe_state(job), style(job.code))));
     line("why", why.to_owned());
     line(
         "runs",
@@ -165,6 +165,10 @@ fn print_facts(detail: &JobDetail, why: &str, now: Timestamp, out: Out) {
     }
     if let Some(pool) = &spec.pool {
         line("pool", format!("{pool}, weight {}", spec.weight));
+    }
+    let limits = spec.limits.describe();
+    if !limits.is_empty() {
+        line("limits", limits.join(", "));
     }
     let took = format_took(job, now);
     if took != "–" {
@@ -187,12 +191,21 @@ async fn print_tasks(tasks: &[TaskRecord], client: &Client, now: Timestamp, out:
                 times::format_relative(task.created_at, now).into(),
                 if task.active { Cell::new(stage, Style::Active) } else { stage.into() },
                 task.end.map_or_else(|| "–".to_owned(), |end| end.to_string()).into(),
-                describe_result(task.result.as_ref()).into(),
+                describe_task(task).into(),
             ]
         })
         .collect();
     out.print_table(&["TASK", "AGENT", "CREATED", "STAGE", "END", "RESULT"], &rows);
     Ok(())
+}
+
+/// Describes the result of a task, and the fields of its order that an older agent ignored.
+fn describe_task(task: &TaskRecord) -> String {
+    let result = describe_result(task.result.as_ref());
+    if task.unknown.is_empty() {
+        return result;
+    }
+    format!("{result}; the agent does not support {}, upgrade it", task.unknown.join(", "))
 }
 
 fn describe_result(result: Option<&TaskResult>) -> String {

@@ -198,7 +198,7 @@ async fn why(client: &Client, id: &RunId, out: Out) -> Result<ExitCode, Failure>
         out.print_json(&serde_json::to_value(&why).unwrap_or_default());
         return Ok(ExitCode::SUCCESS);
     }
-    out.print(crate::out::printable(&why.sentence));
+    out.print(why.sentence);
     if let Some(hint) = why.hint {
         out.inform(format!("hint: {hint}"));
     }

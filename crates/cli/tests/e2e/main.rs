@@ -13,6 +13,7 @@ mod fixture;
 mod floods;
 mod graph;
 mod hostile_rows;
+mod hostile_texts;
 mod ledger;
 mod metrics;
 mod process;

@@ -1,6 +1,6 @@
 //! The agents on the overview page.
 
-use crate::agents::{capacity_usage, is_alive};
+use crate::agents::capacity_usage;
 use crate::page_context::PageContext;
 use crate::text::safe;
 use maud::{Markup, html};
@@ -12,7 +12,7 @@ const ROWS: usize = 8;
 
 /// Renders the panel; nothing if there has never been an agent.
 pub(super) fn agents(context: &PageContext, agents: &[Agent], jobs: &[JobRecord]) -> Markup {
-    let alive: Vec<&Agent> = agents.iter().filter(|agent| is_alive(agent, context.now)).collect();
+    let alive: Vec<&Agent> = agents.iter().filter(|agent| agent.is_alive(context.now)).collect();
     html! {
         @if !agents.is_empty() {
             section.panel #agents {

@@ -10,6 +10,7 @@ use tidemill_client::{Client, HttpOptions, HttpTransport};
 use tidemill_core::RunId;
 use tidemill_core::agent::NewAgent;
 use tidemill_core::graph::record::{LogLine, Order};
+use tidemill_core::isolation::IsolationReport;
 use tidemill_core::task::{Output, TaskResult};
 use tidemill_engine::Identity;
 use tidemill_engine::graph::{AgentIdentity, Controller, GraphSettings, Graphs, SubmitGraph, TaskReport};
@@ -122,6 +123,7 @@ impl FakeAgent {
             secret_hash: "0".repeat(64),
             next_secret_hash: "0".repeat(64),
             dir_lock: None,
+            isolation: Some(IsolationReport::none(HOSTILE_TEXT)),
         };
         let identity = AgentIdentity { agent_id: new.agent_id, boot_id: new.boot_id, token_id: None };
         graphs.register(new).await.expect("the agent is registered");
@@ -181,7 +183,8 @@ impl FakeAgent {
 
 /// Creates a graph with a job in every state and hostile texts.
 pub(crate) async fn populate_graph(server: &ConsoleServer) -> (RunId, FakeAgent) {
-    let text = "version: 1\njobs:\n  good:\n    run: work\n    outputs: {file: file.txt}\n  \
+    let text = "version: 1\njobs:\n  good:\n    run: work\n    outputs: {file: file.txt}\n    \
+                limits: {memory: 1GiB, processes: 9}\n  \
                 bad:\n    run: \"</td><script>alert('x')</script>\"\n  \
                 runs:\n    run: work\n    pool: narrow\n  waits:\n    run: work\n    needs: [runs, good]\n  \
                 skipped:\n    run: work\n    needs: bad\n  pooled:\n    run: work\n    pool: narrow\n";

@@ -115,9 +115,15 @@ async fn job_page_shows_attempts_output_and_files(kind: Kind) {
     let (run, robot) = populate_graph(&server).await;
     let reader = server.reader();
     let good = reader.page(&format!("/jobs/{}", job_id(&run, "good"))).await;
-    for expected in
-        ["exit code 0", "1,234", &"ab".repeat(32), "first line", "tidemill job show", "Required by"]
-    {
+    for expected in [
+        "exit code 0",
+        "1,234",
+        &"ab".repeat(32),
+        "first line",
+        "tidemill job show",
+        "Required by",
+        "memory 1GiB, processes 9",
+    ] {
         assert!(good.contains(expected), "{expected}: {good}");
     }
     assert!(good.contains(&format!("href=\"/jobs/{}\"", job_id(&run, "waits"))), "its dependent: {good}");
@@ -130,6 +136,7 @@ async fn job_page_shows_attempts_output_and_files(kind: Kind) {
     let agents = reader.page("/agents").await;
     assert!(agents.contains(">runs<") && agents.contains("1 of 3"), "{agents}");
     assert!(agents.contains(&robot.identity.agent_id.to_string()));
+    assert!(agents.contains(">none<") && agents.contains("No PID namespace: "), "{agents}");
     assert_eq!(reader.get("/jobs/nonsense").await.status(), StatusCode::NOT_FOUND);
 }
 

@@ -1,6 +1,7 @@
 //! A graph definition that has passed all checks.
 
 use crate::graph::pattern::Pattern;
+use crate::graph::units;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -39,15 +40,39 @@ pub enum OnAgentLost {
 }
 
 /// Resource limits of a command.
+///
+/// An order names `processes` and `cpu_percent` only if they are set: an agent of an earlier release, which does not
+/// know them, runs the job without them and reports the fields that it ignored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Limits {
-    /// CPU time in seconds.
+    /// CPU time of each process in seconds.
     pub cpu_secs: Option<u32>,
-    /// Memory of one process in bytes.
+    /// Memory in bytes: of all processes together where the agent's control group has a memory controller, otherwise
+    /// of each process.
     pub memory_bytes: Option<u64>,
     /// Size of each file that it writes, in bytes.
     pub output_bytes: Option<u64>,
+    /// Number of processes and threads at the same time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processes: Option<u32>,
+    /// CPU share in percent of one processor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_percent: Option<u32>,
+}
+
+impl Limits {
+    /// Describes the limits that are set, in the units of a graph file, such as `memory 512MiB`.
+    pub fn describe(&self) -> Vec<String> {
+        let parts = [
+            self.memory_bytes.map(|bytes| format!("memory {}", units::show_bytes(bytes))),
+            self.processes.map(|count| format!("processes {count}")),
+            self.cpu_percent.map(|percent| format!("cpu {percent}%")),
+            self.cpu_secs.map(|secs| format!("cpu-time {}", units::show_secs(secs))),
+            self.output_bytes.map(|bytes| format!("file-size {}", units::show_bytes(bytes))),
+        ];
+        parts.into_iter().flatten().collect()
+    }
 }
 
 /// The definition of a job, as the author wrote it. It has no id and no state; those are in the records of the store.

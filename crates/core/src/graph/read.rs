@@ -3,7 +3,7 @@
 mod job;
 
 #[cfg(test)]
-pub(super) use job::KEYS as JOB_KEYS;
+pub(super) use job::{KEYS as JOB_KEYS, LIMIT_KEYS};
 
 use super::check::{self, LocatedJob};
 use super::definition::Graph;
@@ -13,6 +13,7 @@ use crate::limits::{
     ENVIRONMENT_BYTES_MAX, GRAPH_BYTES_MAX, GRAPH_JOBS_MAX, GRAPH_NAME_CHARS_MAX, GRAPH_WORD_BYTES_MAX,
     VARIABLE_BYTES_MAX, VARIABLE_NAME_BYTES_MAX,
 };
+use crate::text::first_control;
 use std::collections::BTreeMap;
 
 /// Top-level keys of the file.
@@ -154,6 +155,11 @@ fn text_of(what: &str, node: &Node, errors: &mut DefinitionErrors) -> Option<Str
 /// Returns the name of a graph. Its length is limited because an index on runs contains it.
 fn title(node: &Node, errors: &mut DefinitionErrors) -> Option<String> {
     let text = text_of("name", node, errors)?;
+    if let Some(symbol) = first_control(&text) {
+        let code = u32::from(symbol);
+        errors.hint(node.at, format!("`name` contains the control character U+{code:04X}"), "remove it");
+        return None;
+    }
     let count = text.chars().count();
     if count <= GRAPH_NAME_CHARS_MAX {
         return Some(text);

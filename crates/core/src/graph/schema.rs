@@ -4,7 +4,9 @@
 //! job's directory.
 
 use crate::Json;
-use crate::limits::{GRAPH_NAME_CHARS_MAX, JOB_WEIGHT_MAX, RETRIES_MAX};
+use crate::limits::{
+    GRAPH_NAME_CHARS_MAX, JOB_CPU_PERCENT_MAX, JOB_PROCESSES_MAX, JOB_WEIGHT_MAX, RETRIES_MAX,
+};
 use serde_json::json;
 
 /// Pattern of a name.
@@ -15,6 +17,9 @@ const VARIABLE: &str = "^[A-Za-z_][A-Za-z0-9_]*$";
 const LENGTH: &str = "^[0-9]+ *[smhd]?$";
 /// Pattern of a size.
 const AMOUNT: &str = "^[0-9]+ *(B|K|KiB|M|MiB|G|GiB)?$";
+
+/// Pattern of a CPU share.
+const SHARE: &str = "^([0-9]+ *%|[0-9]+(\\.[0-9]{1,2})?)$";
 
 /// Returns the schema of a graph file.
 pub fn schema() -> Json {
@@ -82,9 +87,14 @@ fn job() -> Json {
             "limits": {"type": "object", "additionalProperties": false,
                 "description": "Resource limits of the command.",
                 "properties": {
-                    "cpu": {"$ref": "#/$defs/length", "description": "CPU time, such as 10m."},
-                    "memory": {"$ref": "#/$defs/amount", "description": "Memory of one process, such as 2GiB."},
-                    "output": {"$ref": "#/$defs/amount", "description": "Size of each file that it writes."},
+                    "memory": {"$ref": "#/$defs/amount", "description": "Memory, such as 2GiB."},
+                    "processes": {"type": "integer", "minimum": 1, "maximum": JOB_PROCESSES_MAX,
+                        "description": "Number of processes and threads at the same time."},
+                    "cpu": {"description": "CPU share: 150% of one processor, or a number of processors such as 1.5.",
+                        "oneOf": [{"type": "number", "minimum": 0.01, "maximum": JOB_CPU_PERCENT_MAX / 100},
+                            {"type": "string", "pattern": SHARE}]},
+                    "cpu-time": {"$ref": "#/$defs/length", "description": "CPU time of each process, such as 10m."},
+                    "file-size": {"$ref": "#/$defs/amount", "description": "Size of each file that it writes."},
                 }},
         },
     })
@@ -92,7 +102,7 @@ fn job() -> Json {
 
 #[cfg(test)]
 mod tests {
-    use super::super::read::{JOB_KEYS, KEYS};
+    use super::super::read::{JOB_KEYS, KEYS, LIMIT_KEYS};
     use super::*;
     use std::collections::BTreeSet;
 
@@ -104,6 +114,8 @@ mod tests {
     fn schema_has_exactly_the_keys_of_the_parser() {
         let schema = schema();
         assert_eq!(keys(&schema), KEYS.into_iter().collect());
-        assert_eq!(keys(&schema["$defs"]["job"]), JOB_KEYS.into_iter().collect());
+        let job = &schema["$defs"]["job"];
+        assert_eq!(keys(job), JOB_KEYS.into_iter().collect());
+        assert_eq!(keys(&job["properties"]["limits"]), LIMIT_KEYS.into_iter().collect());
     }
 }

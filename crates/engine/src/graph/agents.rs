@@ -9,6 +9,7 @@ use tidemill_core::agent::{Agent, NewAgent};
 use tidemill_core::graph::record::Order;
 use tidemill_core::limits::{AGENT_TASKS_MAX, BATCH_MAX, KEY_BYTES_MAX, WEIGHT_MAX};
 use tidemill_core::request;
+use tidemill_core::text::first_control;
 use tidemill_store::{Error, Refusal, RefusalCode, Tx};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -38,6 +39,10 @@ impl Graphs {
         if agent.host.len().max(agent.version.len()) > KEY_BYTES_MAX {
             let message = format!("host and version may have at most {KEY_BYTES_MAX} bytes each");
             return Err(Error::refused(RefusalCode::TooLarge, message));
+        }
+        if [&agent.host, &agent.version].into_iter().any(|text| first_control(text).is_some()) {
+            let message = "host and version must not contain control characters";
+            return Err(Error::refused(RefusalCode::BadValue, message));
         }
         let registered = self
             .engine

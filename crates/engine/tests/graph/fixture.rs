@@ -144,6 +144,7 @@ pub(crate) fn new_agent(name: &str, capacity: i32) -> NewAgent {
         secret_hash: "0".repeat(64),
         next_secret_hash: "0".repeat(64),
         dir_lock: None,
+        isolation: None,
     }
 }
 

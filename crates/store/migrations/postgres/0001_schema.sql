@@ -969,6 +969,8 @@ CREATE TABLE {ops}.agents (
     secret_hash   text COLLATE "C" NOT NULL,
     -- The lock of the agent's directory on its machine: a copy of the directory has another one.
     dir_lock      text COLLATE "C",
+    -- The mechanisms that isolate the tasks of the agent, each with `yes` or a reason; NULL if it does not report them.
+    isolation     jsonb,
     CONSTRAINT agent_capacity_is_positive CHECK (capacity > 0)
 ) WITH (fillfactor = 50);
 

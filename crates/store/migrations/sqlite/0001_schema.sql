@@ -111,6 +111,11 @@ CREATE TABLE runs (
     stalled_at          INTEGER,
     CONSTRAINT run_id_is_a_run_id CHECK (run_id GLOB 'run-*'),
     CONSTRAINT run_lane_is_known CHECK (lane IN ('ops', 'graph', 'sync')),
+    -- Differs: on PostgreSQL, where a check would cost more than the rest of a step, check_readable refuses them.
+    CONSTRAINT run_texts_are_one_line
+        CHECK (coalesce(git_sha, '') || coalesce(git_ref, '') || coalesce(idempotency_key, '')
+               || coalesce(concurrency_key, '') || coalesce(claimed_by, '') || coalesce(cancel_requested_by, '')
+               NOT GLOB {control}),
     CONSTRAINT run_status_is_known
         CHECK (status IN ('queued', 'claimed', 'running', 'success', 'failed', 'cancelled')),
     CONSTRAINT run_gate_is_known CHECK (gate IN ('open', 'time', 'key')),
@@ -966,6 +971,8 @@ CREATE TABLE agents (
     secret_hash   TEXT NOT NULL,
     -- The lock of the agent's directory on its machine: a copy of the directory has another one.
     dir_lock      TEXT,
+    -- The mechanisms that isolate the tasks of the agent, each with `yes` or a reason; NULL if it does not report them.
+    isolation     TEXT CHECK (isolation IS NULL OR json_valid(isolation)),
     CONSTRAINT agent_capacity_is_positive CHECK (capacity > 0)
 ) STRICT;
 

@@ -5,11 +5,11 @@ use tidemill_core::artifact::NewArtifact;
 use tidemill_core::limits::{
     ATTEMPTS_MAX, BACKOFF_SECS_MAX, KEY_BYTES_MAX, LABELS_MAX, METADATA_BYTES_MAX, PRIORITY_MAX,
 };
-use tidemill_core::run::{FinalStatus, QueueRun};
+use tidemill_core::run::{ClaimRuns, FinalStatus, QueueRun};
 use tidemill_store::{Holder, RefusalCode};
 
 use super::unknown_run;
-use crate::interface::{Fixture, at, info, refused, request};
+use crate::interface::{Fixture, at, info, new_worker, refused, request};
 
 /// The hint creates the project, or names the existing environments.
 pub async fn unknown_project_or_environment_is_refused(fixture: Fixture) {
@@ -95,6 +95,47 @@ pub async fn request_over_a_size_limit_is_refused(fixture: Fixture) {
     for request in bad {
         refused(fixture.try_queue(request, at(0)).await, RefusalCode::TooLarge);
     }
+    fixture.unchanged(&before).await;
+}
+
+/// A line break in a git ref would start a line of the caller's choice in logs and environment files.
+pub async fn short_text_with_a_control_character_is_refused(fixture: Fixture) {
+    let kept = fixture.queue(request(), at(0)).await;
+    let before = fixture.tables().await;
+    for symbol in ['\r', '\n', '\t', '\u{1b}', '\u{7f}', '\u{9b}'] {
+        let text = || format!("main{symbol}x");
+        let bad = [
+            QueueRun { git_sha: Some(text()), ..request() },
+            QueueRun { git_ref: Some(text()), ..request() },
+            QueueRun { concurrency_key: Some(text()), ..request() },
+            QueueRun { labels: vec![text()], ..request() },
+        ];
+        for request in bad {
+            let shown = format!("{request:?}");
+            let answer = fixture.try_queue(request, at(0)).await.map_err(|error| error.refusal_code());
+            assert_eq!(answer, Err(Some(RefusalCode::BadValue)), "{shown}");
+        }
+        let claim = ClaimRuns::one(text());
+        refused(fixture.interface.claim(claim, at(1)).await, RefusalCode::BadValue);
+        refused(fixture.interface.register(new_worker(&text()), at(1)).await, RefusalCode::BadValue);
+        let artifact = NewArtifact {
+            artifact_type: "image".to_owned(),
+            url: text(),
+            digest: None,
+            size_bytes: None,
+            metadata: json!({}),
+        };
+        refused(fixture.interface.add_artifact(kept.clone(), artifact, at(1)).await, RefusalCode::BadValue);
+        for column in ["git_sha", "git_ref"] {
+            let update = format!("UPDATE {{ops}}.runs SET {column} = '{}' WHERE run_id = '{kept}'", text());
+            let answer = fixture.plain.execute(&update).await;
+            assert!(answer.is_err(), "{column} with {symbol:?}");
+        }
+    }
+    fixture.unchanged(&before).await;
+    // The HTTP API takes the name from the token.
+    let cancelled = fixture.store.cancel_run(kept, "ann\nbob".to_owned(), None, Some(at(2))).await;
+    assert!(cancelled.is_err(), "{cancelled:?}");
     fixture.unchanged(&before).await;
 }
 

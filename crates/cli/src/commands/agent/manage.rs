@@ -6,7 +6,7 @@ use crate::times;
 use std::process::ExitCode;
 use tidemill_client::Client;
 use tidemill_core::Timestamp;
-use tidemill_core::agent::Agent;
+use tidemill_core::agent::{Agent, IsolationLevel};
 use tidemill_core::limits::AGENT_SILENT_SECS;
 use tidemill_wire::graphs::ForgetAgent;
 use uuid::Uuid;
@@ -31,6 +31,7 @@ pub(super) async fn list(client: &Client, out: Out) -> Result<ExitCode, Failure>
                 agent.capacity.to_string().into(),
                 if agent.labels.is_empty() { "–".into() } else { agent.labels.join(", ").into() },
                 agent.project_id.clone().unwrap_or_else(|| "all".to_owned()).into(),
+                isolation(agent),
                 times::format_relative(agent.seen_at, now).into(),
                 agent.version.as_str().into(),
                 Cell::id(agent.agent_id.to_string()),
@@ -38,10 +39,20 @@ pub(super) async fn list(client: &Client, out: Out) -> Result<ExitCode, Failure>
         })
         .collect();
     out.print_table(
-        &["AGENT", "STATE", "CAPACITY", "LABELS", "PROJECT", "HEARTBEAT", "VERSION", "ID"],
+        &["AGENT", "STATE", "CAPACITY", "LABELS", "PROJECT", "ISOLATION", "HEARTBEAT", "VERSION", "ID"],
         &rows,
     );
     Ok(ExitCode::SUCCESS)
+}
+
+fn isolation(agent: &Agent) -> Cell {
+    let level = agent.isolation_level();
+    let style = match level {
+        IsolationLevel::Full => Style::Success,
+        IsolationLevel::Partial | IsolationLevel::None => Style::Warning,
+        IsolationLevel::Unknown => Style::Dim,
+    };
+    Cell::new(level.to_string(), style)
 }
 
 fn state(agent: &Agent, now: Timestamp) -> Cell {

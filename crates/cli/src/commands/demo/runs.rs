@@ -261,7 +261,9 @@ impl Demo {
             self.out.print("");
             if let Some(run) = lost {
                 let sentence = self.engine.why(&run).await?.sentence();
-                self.out.print(format!("tidemill run why {run}\n  {sentence}\n"));
+                self.out.print(format!("tidemill run why {run}"));
+                self.out.print(format!("  {sentence}"));
+                self.out.print("");
             }
         }
         if !is_exact {
@@ -280,11 +282,7 @@ impl Demo {
     fn log(&self, text: &str, style: Style) {
         if !self.out.is_json() {
             let clock = format!("{:>6.1} s", self.started.elapsed().as_secs_f64());
-            self.out.print(format!(
-                "{}  {}",
-                self.out.paint(&clock, Style::Dim),
-                self.out.paint(text, style)
-            ));
+            self.out.print(self.out.paint(&clock, Style::Dim).and("  ").and(self.out.paint(text, style)));
         }
     }
 }

@@ -8,7 +8,7 @@ use super::console::DemoConsole;
 use crate::commands::sync::watch::{bar, describe_progress};
 use crate::config::Config;
 use crate::failure::Failure;
-use crate::out::{Out, Style};
+use crate::out::{Line, Out, Style};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -374,14 +374,14 @@ impl Demo {
         }
         self.show("");
         let at = self.started.elapsed().as_secs_f64();
-        self.out.print(format!("{at:5.1} s  {}", self.out.paint(text, style)));
+        self.out.print(Line::from(format!("{at:5.1} s  ")).and(self.out.paint(text, style)));
     }
 
     /// Prints a progress line that the next one replaces. Without a terminal it prints nothing.
     fn show(&self, line: &str) {
         if self.out.is_live() {
             let mut terminal = std::io::stdout().lock();
-            let _ = write!(terminal, "\r\x1b[2K{line}");
+            let _ = write!(terminal, "\r\x1b[2K{}", Line::from(line).as_str());
             let _ = terminal.flush();
         }
     }

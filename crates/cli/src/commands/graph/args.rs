@@ -57,7 +57,7 @@ pub(crate) enum GraphCommand {
         #[arg(long)]
         watch: bool,
     },
-    /// Print the output of jobs
+    /// Print the output of jobs: with visible escapes on a terminal, unchanged for another program
     #[command(
         after_help = "Example:\n  tidemill graph logs run-0192f5a0-7c1e-7b3a-9d4e-2f6a8b0c1d2e build --follow"
     )]

@@ -2,7 +2,7 @@
 
 use super::show::PAGE;
 use crate::failure::Failure;
-use crate::out::{Out, Style, printable};
+use crate::out::{Line, Out, Style};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -170,17 +170,16 @@ fn print_pieces(read: &JobLogs, name: &str, prefix: Prefix, out: Out) {
             }));
             continue;
         }
-        let text = printable(&line.text);
-        let text = if line.stream == "stderr" { out.paint(&text, Style::Warning) } else { text };
+        let style = if line.stream == "stderr" { Style::Warning } else { Style::Plain };
+        let text = out.output_line(&line.text, style);
         let prefix = match prefix {
-            Prefix::None => String::new(),
-            Prefix::Job => format!("{name} |"),
-            Prefix::Attempt => format!("{name}#{} |", read.attempt.unwrap_or_default()),
+            Prefix::None => Line::default(),
+            Prefix::Job => out.paint(&format!("{name} |"), Style::Dim).and(" "),
+            Prefix::Attempt => {
+                let attempt = read.attempt.unwrap_or_default();
+                out.paint(&format!("{name}#{attempt} |"), Style::Dim).and(" ")
+            }
         };
-        if prefix.is_empty() {
-            out.print(text);
-        } else {
-            out.print(format!("{} {text}", out.paint(&prefix, Style::Dim)));
-        }
+        out.print(prefix.and(text));
     }
 }

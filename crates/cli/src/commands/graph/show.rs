@@ -1,7 +1,7 @@
 //! A graph as a tree of jobs, with states, durations and agents.
 
 use crate::failure::Failure;
-use crate::out::{Cell, Out, Style, printable};
+use crate::out::{Cell, Line, Out, Style};
 use crate::times;
 use std::collections::{BTreeMap, HashMap};
 use std::process::ExitCode;
@@ -82,12 +82,13 @@ pub(in crate::commands) async fn show(client: &Client, run: &RunId, out: Out) ->
 }
 
 fn print_facts(graph: &GraphRecord, now: Timestamp, out: Out) {
-    let line = |name: &str, value: String| out.print(format!("{name:<14}{}", printable(&value)));
+    let line = |name: &str, value: String| out.print(format!("{name:<14}{value}"));
     line("run", graph.run_id.to_string());
     if let Some(name) = &graph.name {
         line("graph", name.clone());
     }
-    out.print(format!("{:<14}{}", "state", out.paint(graph.status.as_str(), Style::of_state(graph.status))));
+    let state = out.paint(graph.status.as_str(), Style::of_state(graph.status));
+    out.print(Line::from(format!("{:<14}", "state")).and(state));
     line("project", graph.project_id.clone());
     line("workspace", graph.workspace.clone());
     line("submitted", format!("{} by {}", times::format_relative(graph.created_at, now), graph.submitted_by));

@@ -4,7 +4,7 @@ use super::show::{
     GraphView, PAGE, agent_name, agent_names, describe_counts, describe_state, format_took, read_graph, style,
 };
 use crate::failure::Failure;
-use crate::out::{Out, Style, printable, terminal_size};
+use crate::out::{Line, Out, Style, terminal_size};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -12,6 +12,7 @@ use tidemill_client::Client;
 use tidemill_core::graph::record::JobRecord;
 use tidemill_core::job::JobState;
 use tidemill_core::run::RunState;
+use tidemill_core::text::escaped;
 use tidemill_core::{RunId, Timestamp};
 use tidemill_wire::graphs::ListJobs;
 
@@ -92,7 +93,7 @@ async fn update(client: &Client, view: &mut GraphView, job: JobRecord, out: Out)
 }
 
 /// Formats a change as one line.
-fn format_change(job: &JobRecord, view: &GraphView, out: Out) -> String {
+fn format_change(job: &JobRecord, view: &GraphView, out: Out) -> Line {
     let time = out.paint(&job.updated_at.format("%H:%M:%S%.3f").to_string(), Style::Dim);
     let state = out.paint(&describe_state(job), style(job.code));
     let agent = match job.agent_id.filter(|_| job.state == JobState::Running) {
@@ -100,7 +101,7 @@ fn format_change(job: &JobRecord, view: &GraphView, out: Out) -> String {
         None => String::new(),
     };
     let message = job.message.as_ref().map_or_else(String::new, |message| format!(": {message}"));
-    format!("{time} {} {state}{}", printable(&job.name), printable(&format!("{agent}{message}")))
+    time.and(format!(" {} ", job.name)).and(state).and(agent).and(message)
 }
 
 fn print_end(view: &GraphView, now: Timestamp, out: Out) {
@@ -119,7 +120,8 @@ fn print_end(view: &GraphView, now: Timestamp, out: Out) {
         format!(" after {}", crate::times::format_rough(graph.finished_at.unwrap_or(now) - started))
     });
     let state = out.paint(graph.status.as_str(), Style::of_state(graph.status));
-    out.print(format!("graph {} {state}{took}: {}", graph.run_id, describe_counts(graph.counts)));
+    let start = Line::from(format!("graph {} ", graph.run_id));
+    out.print(start.and(state).and(format!("{took}: {}", describe_counts(graph.counts))));
     if graph.counts.failed > 0 {
         let first = view.jobs.values().find(|job| job.state == JobState::Failed && job.tasks > 0);
         if let Some(job) = first {
@@ -139,14 +141,14 @@ impl LiveTree {
         let (width, height) = terminal_size().unwrap_or(SIZE_DEFAULT);
         let height = usize::from(height).saturating_sub(2).max(HEIGHT_MIN);
         let mut lines = lines(view, now, height, out, usize::from(width));
-        lines.push(describe_counts(view.graph.counts));
+        lines.push(describe_counts(view.graph.counts).into());
         let mut text = String::new();
         if self.height > 0 {
             let _ = write!(text, "\x1b[{}A", self.height);
         }
         for line in &lines {
             text.push_str("\r\x1b[2K");
-            text.push_str(line);
+            text.push_str(line.as_str());
             text.push('\n');
         }
         // Erases the rest of a higher tree.
@@ -160,7 +162,7 @@ impl LiveTree {
 
 /// Lines of the live tree. If the tree does not fit, running, failed and pending jobs are listed and the rest is
 /// counted.
-fn lines(view: &GraphView, now: Timestamp, height: usize, out: Out, width: usize) -> Vec<String> {
+fn lines(view: &GraphView, now: Timestamp, height: usize, out: Out, width: usize) -> Vec<Line> {
     let draw = |branch: &str, job: &JobRecord| line(branch, job, view, now, out, width);
     if view.jobs.len() <= height {
         return view.tree.lines(&view.jobs).iter().map(|(branch, job)| draw(branch, job)).collect();
@@ -168,23 +170,23 @@ fn lines(view: &GraphView, now: Timestamp, height: usize, out: Out, width: usize
     let order = [JobState::Running, JobState::Failed, JobState::Pending];
     let interesting =
         order.iter().flat_map(|state| view.jobs.values().filter(move |job| job.state == *state));
-    let mut lines: Vec<String> = interesting.take(height - 1).map(|job| draw("", job)).collect();
+    let mut lines: Vec<Line> = interesting.take(height - 1).map(|job| draw("", job)).collect();
     lines.push(out.paint(&format!("… {} more", view.jobs.len() - lines.len()), Style::Dim));
     lines
 }
 
-fn line(branch: &str, job: &JobRecord, view: &GraphView, now: Timestamp, out: Out, width: usize) -> String {
+fn line(branch: &str, job: &JobRecord, view: &GraphView, now: Timestamp, out: Out, width: usize) -> Line {
     let mark = match job.state {
         JobState::Pending => "·",
         JobState::Running => "▸",
         JobState::Succeeded => "✓",
         JobState::Failed => "✗",
     };
-    let name = printable(&format!("{branch}{mark} {}", job.name));
+    let name = escaped(&format!("{branch}{mark} {}", job.name));
     let agent = job.agent_id.filter(|_| job.state == JobState::Running);
     let agent = agent.map_or_else(String::new, |agent| format!(" on {}", agent_name(&view.agents, agent)));
     let took = Some(format_took(job, now)).filter(|took| took != "–").unwrap_or_default();
-    let rest = printable(&format!("{took}{agent}"));
+    let rest = escaped(&format!("{took}{agent}"));
     let text: String = format!("{name:<32} {:<24} {rest}", describe_state(job)).chars().take(width).collect();
     out.paint(text.trim_end(), style(job.code))
 }
@@ -210,6 +212,10 @@ mod tests {
         GraphView { graph, jobs, tree: Tree::default(), agents: HashMap::new() }
     }
 
+    fn texts(lines: Vec<Line>) -> Vec<String> {
+        lines.iter().map(|line| line.as_str().to_owned()).collect()
+    }
+
     #[test]
     fn large_graph_fits_the_terminal() {
         let code = |number: i32| match number {
@@ -221,7 +227,7 @@ mod tests {
         let jobs = (0..1_000).map(|at| (at, job(at, &format!("job-{at}"), code(at)))).collect();
         let view = view_of(jobs);
         let now = view.graph.created_at;
-        let frame_lines = lines(&view, now, 10, Out::new(false), 80);
+        let frame_lines = texts(lines(&view, now, 10, Out::new(false), 80));
         assert_eq!(frame_lines.len(), 10);
         // Running, failed and pending jobs; the rest is counted.
         assert!(frame_lines[0].contains("job-7 ") && frame_lines[1].contains("job-13 "), "{frame_lines:?}");
@@ -239,8 +245,10 @@ mod tests {
         (running.started_at, running.agent_id) = (Some(started), Some(agent));
         let mut view = view_of(BTreeMap::from([(0, job(0, "fetch", StatusCode::Succeeded)), (1, running)]));
         view.agents.insert(agent, "ann".to_owned());
-        let frame =
-            |secs: i64| lines(&view, started + chrono::TimeDelta::seconds(secs), 10, Out::new(false), 80);
+        let frame = |secs: i64| {
+            let now = started + chrono::TimeDelta::seconds(secs);
+            texts(lines(&view, now, 10, Out::new(false), 80))
+        };
         for secs in [42, 43] {
             let frame_lines = frame(secs);
             assert_eq!(frame_lines.len(), 2, "{frame_lines:?}");

@@ -1,7 +1,7 @@
 //! `tidemill run show`: a run, its attempts, and which of their effects are certain.
 
 use crate::failure::Failure;
-use crate::out::{Cell, Out, Style, printable};
+use crate::out::{Cell, Line, Out, Style};
 use crate::times;
 use std::process::ExitCode;
 use tidemill_client::Client;
@@ -38,9 +38,9 @@ pub(super) async fn show(client: &Client, id: &RunId, out: Out) -> Result<ExitCo
     }
     let now = client.info().await?.now;
     print_facts(&run, now, out);
-    out.print(format!("{:<14}{}", "why", printable(&why.sentence)));
+    out.print(format!("{:<14}{}", "why", why.sentence));
     if run.metadata.as_object().is_some_and(|fields| !fields.is_empty()) {
-        out.print(format!("{:<14}{}", "metadata", printable(&run.metadata.to_string())));
+        out.print(format!("{:<14}{}", "metadata", run.metadata));
     }
     if !artifacts.is_empty() {
         out.print("");
@@ -92,12 +92,12 @@ pub(super) fn run_json(run: &Run) -> Json {
 }
 
 fn print_facts(run: &Run, now: Timestamp, out: Out) {
-    let line = |name: &str, value: String| out.print(format!("{name:<14}{}", printable(&value)));
+    let line = |name: &str, value: String| out.print(format!("{name:<14}{value}"));
     line("run", run.run_id.to_string());
     if let Some(name) = run.name() {
         line("name", name.to_owned());
     }
-    out.print(format!("{:<14}{}", "state", out.paint(&describe_state(run), style(run))));
+    out.print(Line::from(format!("{:<14}", "state")).and(out.paint(&describe_state(run), style(run))));
     line("environment", run.env_id.to_string());
     let git = [run.git_ref.as_deref(), run.git_sha.as_deref()];
     if git.iter().any(Option::is_some) {

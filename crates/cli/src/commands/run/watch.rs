@@ -1,7 +1,7 @@
 //! `tidemill run watch`: follows a run and its retries until the request ends.
 
 use crate::failure::Failure;
-use crate::out::{Out, Style, printable};
+use crate::out::{Line, Out, Style};
 use std::process::ExitCode;
 use std::time::Duration;
 use tidemill_client::Client;
@@ -28,7 +28,7 @@ pub(super) async fn watch(client: &Client, id: RunId, out: Out) -> Result<ExitCo
         let Some(next) = next else {
             if !out.is_json() {
                 let sentence = client.why(&current).await?.sentence;
-                out.print(out.paint(&printable(&sentence), Style::of_state(status)));
+                out.print(out.paint(&sentence, Style::of_state(status)));
             }
             let is_success = status == RunState::Success;
             return Ok(if is_success { ExitCode::SUCCESS } else { ExitCode::from(3) });
@@ -78,20 +78,24 @@ async fn follow_run(client: &Client, id: &RunId, out: Out) -> Result<RunState, F
 async fn print_reason(client: &Client, id: &RunId, before: String, out: Out) -> Result<String, Failure> {
     let sentence = client.why(id).await?.sentence;
     if sentence != before {
-        out.print(out.paint(&printable(&sentence), Style::Dim));
+        out.print(out.paint(&sentence, Style::Dim));
     }
     Ok(sentence)
 }
 
 /// Formats an event as one line.
-pub(super) fn format_event(event: &Event, out: Out) -> String {
+pub(super) fn format_event(event: &Event, out: Out) -> Line {
     let time = event.created_at.format("%H:%M:%S%.3f");
     let detail = match event.payload.as_object() {
         Some(fields) if fields.is_empty() || fields.len() == 1 && fields.contains_key("stream") => {
-            String::new()
+            Line::default()
         }
-        Some(_) | None => format!(" {}", out.paint(&printable(&event.payload.to_string()), Style::Dim)),
+        Some(_) | None => Line::from(" ").and(out.paint(&event.payload.to_string(), Style::Dim)),
     };
     let level = out.paint(&format!("{:<5}", event.level), Style::of_level(event.level));
-    format!("{} {level} {}{detail}", out.paint(&time.to_string(), Style::Dim), printable(&event.message))
+    out.paint(&time.to_string(), Style::Dim)
+        .and(" ")
+        .and(level)
+        .and(format!(" {}", event.message))
+        .and(detail)
 }

@@ -1,7 +1,7 @@
 //! Output of syncs: tables, and the heatmap as bars.
 
 use crate::failure::Failure;
-use crate::out::{Cell, Out, Style};
+use crate::out::{Cell, Line, Out, Style};
 use crate::requests;
 use crate::times;
 use std::process::ExitCode;
@@ -51,7 +51,7 @@ pub(in crate::commands) fn print_syncs(syncs: &[Sync], now: Timestamp, out: Out)
 pub(in crate::commands) fn print_status(status: &SyncStatus, now: Timestamp, out: Out) {
     let sync = &status.sync;
     out.print(format!("sync       {} of {}", sync.run_id, sync.feed));
-    out.print(format!("state      {}", out.paint(&state_cell(sync).text, state_cell(sync).style)));
+    out.print(Line::from("state      ").and(out.paint(&state_cell(sync).text, state_cell(sync).style)));
     if let Some(error) = &sync.error {
         out.print(format!("error      {error}"));
     }

@@ -1,7 +1,7 @@
 //! Follows a sync until it ends: scan, partitions, pages, consolidation.
 
 use crate::failure::Failure;
-use crate::out::{Out, Style};
+use crate::out::{Line, Out, Style};
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub(in crate::commands) async fn watch(client: &Client, run: &RunId, out: Out) -
 /// Prints a progress line that the next one replaces. Without a terminal it prints nothing.
 fn show_progress(line: &str, out: Out) {
     if out.is_live() {
-        let _ = write!(std::io::stderr().lock(), "\r\x1b[2K{line}");
+        let _ = write!(std::io::stderr().lock(), "\r\x1b[2K{}", Line::from(line).as_str());
         let _ = std::io::stderr().flush();
     }
 }
@@ -89,7 +89,8 @@ fn print_result(run: &tidemill_core::run::Run, status: Option<&SyncStatus>, out:
             )
         });
         let tail = if is_success { summary } else { format!(": {error}") };
-        out.print(format!("{} {}{tail}", run.run_id, out.paint(run.status.as_str(), style)));
+        let start = Line::from(format!("{} ", run.run_id));
+        out.print(start.and(out.paint(run.status.as_str(), style)).and(tail));
     }
     if is_success { ExitCode::SUCCESS } else { ExitCode::from(3) }
 }

@@ -7,7 +7,10 @@ use super::super::pattern::{Pattern, check_path};
 use super::super::units;
 use super::super::yaml::{Node, Value};
 use super::{NAME_HINT, check_environment, check_keys, is_variable, name_of, text_of, variables};
-use crate::limits::{COMMAND_BYTES_MAX, JOB_WEIGHT_MAX, NEEDS_MAX, RERUN_AFTER_SECS_MIN, RETRIES_MAX};
+use crate::limits::{
+    COMMAND_BYTES_MAX, JOB_MEMORY_BYTES_MIN, JOB_PROCESSES_MAX, JOB_WEIGHT_MAX, NEEDS_MAX,
+    RERUN_AFTER_SECS_MIN, RETRIES_MAX,
+};
 use std::collections::BTreeMap;
 
 /// Keys of a job in the file.
@@ -26,6 +29,9 @@ pub(in super::super) const KEYS: [&str; 13] = [
     "on-agent-lost",
     "limits",
 ];
+
+/// Keys of the limits of a job.
+pub(in super::super) const LIMIT_KEYS: [&str; 5] = ["memory", "processes", "cpu", "cpu-time", "file-size"];
 
 pub(super) fn read(
     name: String,
@@ -239,16 +245,46 @@ fn limits(node: &Node, errors: &mut DefinitionErrors) -> Limits {
         errors.hint(node.at, message, "write `memory: 2GiB`");
         return limits;
     };
-    check_keys("limits", entries, &["cpu", "memory", "output"], errors);
+    check_keys("limits", entries, &LIMIT_KEYS, errors);
     for (key, _, value) in entries {
         match key.as_str() {
-            "cpu" => limits.cpu_secs = length("cpu", value, errors),
-            "memory" => limits.memory_bytes = amount("memory", value, errors),
-            "output" => limits.output_bytes = amount("output", value, errors),
+            "memory" => limits.memory_bytes = memory(value, errors),
+            "processes" => {
+                let count = number("processes", value, 1, JOB_PROCESSES_MAX, errors);
+                limits.processes = count.and_then(|count| count.try_into().ok());
+            }
+            "cpu" => limits.cpu_percent = share(value, errors),
+            "cpu-time" => limits.cpu_secs = length("cpu-time", value, errors),
+            "file-size" => limits.output_bytes = amount("file-size", value, errors),
             _ => {}
         }
     }
     limits
+}
+
+fn memory(node: &Node, errors: &mut DefinitionErrors) -> Option<u64> {
+    let bytes = amount("memory", node, errors)?;
+    if bytes >= JOB_MEMORY_BYTES_MIN {
+        return Some(bytes);
+    }
+    let message = format!("`memory` is {bytes} bytes; at least {JOB_MEMORY_BYTES_MIN} are required");
+    errors.hint(node.at, message, "write a number and a unit, such as 512MiB");
+    None
+}
+
+fn share(node: &Node, errors: &mut DefinitionErrors) -> Option<u32> {
+    let text = text_of("cpu", node, errors)?;
+    match units::percent(&text) {
+        Ok(0) => {
+            errors.hint(node.at, "`cpu` is 0", "omit it for no limit");
+            None
+        }
+        Ok(percent) => Some(percent),
+        Err(hint) => {
+            errors.hint(node.at, format!("`{}` is not a CPU share", shown(&text)), hint);
+            None
+        }
+    }
 }
 
 fn amount(what: &str, node: &Node, errors: &mut DefinitionErrors) -> Option<u64> {

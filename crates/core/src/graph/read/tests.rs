@@ -1,7 +1,7 @@
 //! Tests of valid graphs, and of every error with its message.
 
 use super::*;
-use crate::graph::definition::{Command, OnAgentLost};
+use crate::graph::definition::{Command, Limits, OnAgentLost};
 use std::fmt::Write as _;
 
 /// Returns the errors of a text, one per line, with hints.
@@ -49,7 +49,7 @@ jobs:
     workdir: src
     labels: [linux]
     on-agent-lost: rerun after 5m
-    limits: {cpu: 1h, memory: 2GiB, output: 50MiB}
+    limits: {memory: 2GiB, processes: 64, cpu: 150%, cpu-time: 1h, file-size: 50MiB}
 ";
     let graph = parse(text).expect("the graph is valid");
     assert_eq!(graph.name.as_deref(), Some("nightly figures"));
@@ -59,7 +59,19 @@ jobs:
     assert_eq!(extract.run, Command::Shell("set -e\npython3 extract.py\n".to_owned()));
     assert_eq!(extract.on_agent_lost, OnAgentLost::RerunAfter(300));
     assert_eq!((extract.timeout_secs, extract.retries), (Some(600), 2));
-    assert_eq!(extract.limits.memory_bytes, Some(2 << 30));
+    let expected = Limits {
+        memory_bytes: Some(2 << 30),
+        processes: Some(64),
+        cpu_percent: Some(150),
+        cpu_secs: Some(3_600),
+        output_bytes: Some(50 << 20),
+    };
+    assert_eq!(extract.limits, expected);
+    assert_eq!(
+        extract.limits.describe(),
+        ["memory 2GiB", "processes 64", "cpu 150%", "cpu-time 1h", "file-size 50MiB"]
+    );
+    assert_eq!(load.limits, Limits::default());
     assert_eq!(extract.env["STAGE"], "prod");
     assert_eq!((load.env["STAGE"].as_str(), load.env["EMPTY"].as_str()), ("test", ""));
     assert!(load.uses_database());
@@ -126,6 +138,8 @@ fn invalid_files_are_rejected_with_a_hint() {
     let named = |count: usize| format!("version: 1\nname: {}\njobs: {{a: {{run: x}}}}", "ö".repeat(count));
     assert_eq!(errors_of(&named(129)), "2:7: `name` has 129 characters; at most 128 are allowed");
     assert!(super::parse(&named(128)).is_ok());
+    let escape = "version: 1\nname: \"a\\e[31m\"\njobs: {a: {run: x}}";
+    assert_eq!(errors_of(escape), "2:7: `name` contains the control character U+001B (remove it)");
 }
 
 /// Errors of one job: its lines, and the message. `NAMES` stands for the common hint about names.
@@ -167,7 +181,18 @@ const BAD_JOBS: &[(&str, &str)] = &[
      "5:20: unknown value `panic` for `on-agent-lost` (write `wait`, or `rerun after 5m`)"),
     ("run: x\non-agent-lost: rerun after 2s",
      "5:20: `rerun after` must be at least 10 s (write `rerun after 1m` or more)"),
-    ("run: x\nlimits: {ram: 1}", "5:14: `ram` is not a key of limits (the keys are cpu, memory, output)"),
+    ("run: x\nlimits: {ram: 1}",
+     "5:14: `ram` is not a key of limits (the keys are memory, processes, cpu, cpu-time, file-size)"),
+    ("run: x\nlimits: {memory: 512}",
+     "5:22: `memory` is 512 bytes; at least 1048576 are required (write a number and a unit, such as 512MiB)"),
+    ("run: x\nlimits: {processes: 0}",
+     "5:25: `processes` is `0`; it must be a whole number between 1 and 4194304"),
+    ("run: x\nlimits: {cpu: 0%}", "5:19: `cpu` is 0 (omit it for no limit)"),
+    ("run: x\nlimits: {cpu: 1h}",
+     "5:19: `1h` is not a CPU share (write a percentage of one processor such as 150%, or a number of processors; \
+      for CPU time, use `cpu-time`)"),
+    ("run: x\nlimits: {cpu: 2000}", "5:19: `2000` is not a CPU share (at most 100000% are allowed)"),
+    ("run: x\nlimits: {cpu-time: 0}", "5:24: `cpu-time` is 0 (omit it for no limit)"),
     ("run: x\nlimits: {memory: lots}",
      "5:22: `lots` is not a size (write a number and a unit, such as 512MiB or 2GiB)"),
 ];
@@ -270,10 +295,13 @@ fn documented_limits_match_the_code() {
         ("the name of a variable", format!("{} bytes", limits::VARIABLE_NAME_BYTES_MAX)),
         ("a variable, with its name", kib(limits::VARIABLE_BYTES_MAX)),
         ("the variables of a job in all", mib(limits::ENVIRONMENT_BYTES_MAX)),
-        ("`timeout`, `limits: {cpu: …}` and `rerun after`", format!("{}d", limits::GRAPH_DAYS_MAX)),
+        ("`timeout`, `limits: {cpu-time: …}` and `rerun after`", format!("{}d", limits::GRAPH_DAYS_MAX)),
         ("`rerun after`, at least", format!("{}s", limits::RERUN_AFTER_SECS_MIN)),
         ("`retries`", limits::RETRIES_MAX.to_string()),
         ("`weight`", format!("1 to {}", limits::JOB_WEIGHT_MAX)),
+        ("`limits: {memory: …}`, at least", mib(usize::try_from(limits::JOB_MEMORY_BYTES_MIN).unwrap())),
+        ("`limits: {processes: …}`", format!("1 to {}", limits::JOB_PROCESSES_MAX)),
+        ("`limits: {cpu: …}`", format!("1% to {}%", limits::JOB_CPU_PERCENT_MAX)),
         ("output of a command that is kept", mib(usize::try_from(limits::TASK_LOG_BYTES_MAX).unwrap())),
     ];
     let expected: Vec<(&str, &str)> = expected.iter().map(|(what, bound)| (*what, bound.as_str())).collect();

@@ -31,7 +31,7 @@ DECLARE
     v_run record;
     v_seq integer;
 BEGIN
-    PERFORM {ops}.check_text('p_by', p_by), {ops}.check_text('p_reason', p_reason);
+    PERFORM {ops}.check_line('p_by', p_by), {ops}.check_text('p_reason', p_reason);
     IF EXISTS (SELECT FROM {ops}.runs r WHERE r.run_id = p_run_id AND r.lane = 'graph') THEN
         -- Jobs before their run, in the lock order of the controller.
         PERFORM FROM {ops}.jobs j WHERE j.run_id = p_run_id AND j.ended_at IS NULL
@@ -83,7 +83,7 @@ DECLARE
     v_run  record;
     v_next text;
 BEGIN
-    PERFORM {ops}.check_text('p_by', p_by);
+    PERFORM {ops}.check_line('p_by', p_by);
     SELECT r.status, r.lane INTO v_run FROM {ops}.runs r WHERE r.run_id = p_run_id FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         PERFORM {ops}.refuse_run(p_run_id);
@@ -122,6 +122,9 @@ BEGIN
        OR octet_length(p_metadata::text) > {payload_max} THEN
         RAISE EXCEPTION 'the artifact is too large: type 64, URL % and metadata % bytes at most',
             {key_max}, {payload_max} USING ERRCODE = 'TM007';
+    ELSIF concat(p_type, p_url, p_digest) ~ {control} THEN
+        RAISE EXCEPTION 'type, URL and digest of an artifact must not contain control characters'
+            USING ERRCODE = 'TM006';
     END IF;
     PERFORM {ops}.check_document('metadata', p_metadata, {payload_max});
     INSERT INTO {ops}.artifacts AS a (artifact_id, run_id, artifact_type, url, digest, size_bytes, metadata,
@@ -147,7 +150,7 @@ DECLARE
     v_run  record;
     v_next text;
 BEGIN
-    PERFORM {ops}.check_text('p_by', p_by), {ops}.check_text('p_reason', p_reason);
+    PERFORM {ops}.check_line('p_by', p_by), {ops}.check_text('p_reason', p_reason);
     -- This takes the run away from its worker: wait for transactions that lease_guard protects.
     SELECT r.status, r.stalled_at, r.claimed_by, r.end_cause INTO v_run
       FROM {ops}.runs r WHERE r.run_id = p_run_id FOR UPDATE;

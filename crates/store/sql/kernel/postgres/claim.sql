@@ -41,8 +41,9 @@ BEGIN
         RAISE EXCEPTION 'worker name must not be empty' USING ERRCODE = 'TM006';
     ELSIF p_lease_secs NOT BETWEEN 1 AND 86400 THEN
         RAISE EXCEPTION 'lease must be between 1 and 86400 seconds' USING ERRCODE = 'TM006';
-    ELSIF octet_length(p_worker_id) > {key_max} OR octet_length(p_request_id) > {key_max} THEN
-        PERFORM {ops}.check_text('p_worker_id', p_worker_id), {ops}.check_text('p_request_id', p_request_id);
+    ELSIF octet_length(p_worker_id) > {key_max} OR octet_length(p_request_id) > {key_max}
+       OR p_worker_id || coalesce(p_request_id, '') ~ {control} THEN
+        PERFORM {ops}.check_line('p_worker_id', p_worker_id), {ops}.check_line('p_request_id', p_request_id);
     END IF;
     IF p_request_id IS NOT NULL THEN
         -- Two identical requests at the same time: the second waits here, and then finds the runs of the first.

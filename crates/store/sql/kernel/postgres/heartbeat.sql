@@ -52,8 +52,8 @@ CREATE FUNCTION {ops}.register_worker(p_worker uuid, p_name text, p_host text, p
                                       p_version text, p_now timestamptz DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql {verb} AS $$
 BEGIN
-    PERFORM {ops}.check_text('p_name', p_name), {ops}.check_text('p_host', p_host),
-            {ops}.check_text('p_version', p_version), {ops}.check_labels(p_labels);
+    PERFORM {ops}.check_line('p_name', p_name), {ops}.check_line('p_host', p_host),
+            {ops}.check_line('p_version', p_version), {ops}.check_labels(p_labels);
     INSERT INTO {ops}.workers AS w (worker_id, name, host, pid, labels, version, started_at, beat_at)
     VALUES (p_worker, p_name, p_host, p_pid, p_labels, p_version,
             coalesce(p_now, clock_timestamp()), coalesce(p_now, clock_timestamp()))

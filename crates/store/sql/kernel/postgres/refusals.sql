@@ -59,6 +59,9 @@ BEGIN
             {backoff_max} USING ERRCODE = 'TM006';
     ELSIF cardinality(p_labels) > {labels_max} OR p_labels IS NULL OR array_position(p_labels, NULL) IS NOT NULL THEN
         RAISE EXCEPTION 'a run has at most % labels, and none of them is NULL', {labels_max} USING ERRCODE = 'TM006';
+    ELSIF array_to_string(p_texts || p_labels, '') ~ {control} THEN
+        RAISE EXCEPTION 'git sha, git ref, keys and labels must not contain control characters'
+            USING ERRCODE = 'TM006';
     ELSIF octet_length(array_to_string(p_labels, '')) > {key_max} THEN
         PERFORM {ops}.check_labels(p_labels);
     ELSIF '' = ANY (p_texts) OR '' = ANY (p_labels) THEN
@@ -72,7 +75,7 @@ BEGIN
 END
 $$;
 
--- Refuses labels that are too many or too long.
+-- Refuses labels that are too many, too long or not on one line.
 CREATE FUNCTION {ops}.check_labels(p_labels text[])
 RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
@@ -81,6 +84,8 @@ BEGIN
             USING ERRCODE = 'TM006';
     ELSIF EXISTS (SELECT FROM unnest(p_labels) l WHERE l IS NULL OR octet_length(l) NOT BETWEEN 1 AND {key_max}) THEN
         RAISE EXCEPTION 'a label has between 1 and % bytes', {key_max} USING ERRCODE = 'TM007';
+    ELSIF array_to_string(p_labels, '') ~ {control} THEN
+        RAISE EXCEPTION 'labels must not contain control characters' USING ERRCODE = 'TM006';
     END IF;
     RETURN true;
 END
@@ -93,6 +98,17 @@ BEGIN
     IF octet_length(p_text) > {key_max} THEN
         RAISE EXCEPTION '% has % bytes; at most % are allowed', p_name, octet_length(p_text), {key_max}
             USING ERRCODE = 'TM007';
+    END IF;
+END
+$$;
+
+-- Refuses a name that is too long or contains control characters, such as a line break. NULL passes.
+CREATE FUNCTION {ops}.check_line(p_name text, p_text text)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM {ops}.check_text(p_name, p_text);
+    IF p_text ~ {control} THEN
+        RAISE EXCEPTION '% must not contain control characters', p_name USING ERRCODE = 'TM006';
     END IF;
 END
 $$;

@@ -31,8 +31,9 @@ BEGIN
 END
 $$;
 
--- Refuses values that Rust cannot read, and texts that are too long. Checks only the columns that a statement changes:
--- a row that was inserted without the triggers can still be swept, cancelled and ended.
+-- Refuses values that Rust cannot read, texts that are too long, and short texts with control characters. Checks only
+-- the columns that a statement changes: a row that was inserted without the triggers can still be swept, cancelled and
+-- ended.
 CREATE FUNCTION {ops}.check_readable(p_old {ops}.runs, p_new {ops}.runs)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -71,6 +72,17 @@ BEGIN
     IF FOUND THEN
         RAISE EXCEPTION '% has % bytes; at most % are allowed', v_bad.name, v_bad.size, {key_max}
             USING ERRCODE = 'TM007';
+    END IF;
+    SELECT t.name INTO v_bad
+      FROM (VALUES ('git_sha', p_old.git_sha, p_new.git_sha), ('git_ref', p_old.git_ref, p_new.git_ref),
+                   ('idempotency_key', p_old.idempotency_key, p_new.idempotency_key),
+                   ('concurrency_key', p_old.concurrency_key, p_new.concurrency_key),
+                   ('claimed_by', p_old.claimed_by, p_new.claimed_by),
+                   ('cancel_requested_by', p_old.cancel_requested_by, p_new.cancel_requested_by))
+           t (name, was, becomes)
+     WHERE t.becomes IS DISTINCT FROM t.was AND t.becomes ~ {control} LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION '% must not contain control characters', v_bad.name USING ERRCODE = 'TM006';
     ELSIF p_new.end_cause IS DISTINCT FROM p_old.end_cause AND p_new.end_cause NOT IN ({end_causes}) THEN
         RAISE EXCEPTION '`%` is not a known end cause', p_new.end_cause USING ERRCODE = 'TM006',
             HINT = 'Leave end_cause out: it becomes `statement`.';

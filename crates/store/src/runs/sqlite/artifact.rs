@@ -6,6 +6,7 @@ use crate::{Error, RefusalCode, catalog};
 use sqlx::SqliteConnection;
 use tidemill_core::artifact::NewArtifact;
 use tidemill_core::limits::{KEY_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use tidemill_core::text::first_control;
 use tidemill_core::{RunId, Timestamp};
 use uuid::Uuid;
 
@@ -59,6 +60,14 @@ fn check(artifact: &NewArtifact) -> Result<(), Error> {
              bytes at most"
         );
         return Err(Error::refused(RefusalCode::TooLarge, problem));
+    }
+    if [Some(artifact_type), Some(url), digest.as_ref()]
+        .into_iter()
+        .flatten()
+        .any(|text| first_control(text).is_some())
+    {
+        let problem = "type, URL and digest of an artifact must not contain control characters";
+        return Err(Error::refused(RefusalCode::BadValue, problem));
     }
     Ok(())
 }

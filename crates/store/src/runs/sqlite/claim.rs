@@ -11,6 +11,7 @@ use std::cmp::Reverse;
 use tidemill_core::Timestamp;
 use tidemill_core::limits::BATCH_MAX;
 use tidemill_core::run::Claim;
+use tidemill_core::text::first_control;
 
 const ACTION: &str = "claim runs";
 
@@ -21,6 +22,12 @@ pub(in crate::runs) async fn claim(
 ) -> Result<Vec<Claim>, Error> {
     if ask.worker.is_empty() {
         return Err(Error::refused(RefusalCode::BadValue, "worker name must not be empty"));
+    }
+    for (name, text) in [("p_worker_id", Some(&ask.worker)), ("p_request_id", ask.request_id.as_ref())] {
+        if text.is_some_and(|text| first_control(text).is_some()) {
+            let message = format!("{name} must not contain control characters");
+            return Err(Error::refused(RefusalCode::BadValue, message));
+        }
     }
     if ask.lease_secs.is_some_and(|secs| !(1..=86_400).contains(&secs)) {
         return Err(Error::refused(RefusalCode::BadValue, "lease must be between 1 and 86400 seconds"));

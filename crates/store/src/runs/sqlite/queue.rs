@@ -11,6 +11,7 @@ use tidemill_core::limits::{
     ATTEMPTS_MAX, BACKOFF_SECS_MAX, KEY_BYTES_MAX, LABELS_MAX, METADATA_BYTES_MAX, PRIORITY_MAX,
 };
 use tidemill_core::run::{QueueRun, RunState};
+use tidemill_core::text::first_control;
 use tidemill_core::time::is_in_range;
 use tidemill_core::{Json, RunId, Timestamp};
 
@@ -119,6 +120,9 @@ fn check(request: &QueueRun) -> Result<(), Error> {
         (RefusalCode::BadValue, format!("a run has at most {LABELS_MAX} labels, and none of them is NULL"))
     } else if texts.into_iter().flatten().chain(&request.labels).any(String::is_empty) {
         let rule = "git sha, git ref, keys and labels must not be empty";
+        (RefusalCode::BadValue, rule.to_owned())
+    } else if texts.into_iter().flatten().chain(&request.labels).any(|text| first_control(text).is_some()) {
+        let rule = "git sha, git ref, keys and labels must not contain control characters";
         (RefusalCode::BadValue, rule.to_owned())
     } else if texts.into_iter().flatten().any(|text| text.len() > KEY_BYTES_MAX) {
         (RefusalCode::TooLarge, format!("git sha, git ref and keys are at most {KEY_BYTES_MAX} bytes each"))
