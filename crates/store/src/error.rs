@@ -109,7 +109,7 @@ impl RefusalCode {
         Self::ALL.into_iter().find(|code| code.as_str() == text)
     }
 
-    const ALL: [Self; 21] = [
+    const ALL: [Self; 22] = [
         Self::UnknownProject,
         Self::UnknownEnvironment,
         Self::UnknownRun,
