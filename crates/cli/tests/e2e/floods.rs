@@ -75,7 +75,7 @@ fn flood_costs_no_heartbeat(fixture: &Fixture, lasts: Duration) {
     while began.elapsed() < lasts {
         let workers = fixture.block(fixture.store().workers()).expect("workers are read");
         let agents = fixture.block(fixture.store().agents(None, 10)).expect("agents are read");
-        let age = |at| (host_now() - at).to_std().unwrap_or_default();
+        let age = |at: tidemill_core::Timestamp| (host_now() - at).to_std().unwrap_or_default();
         assert!(workers.iter().all(|worker| worker.ended_at.is_none()), "{workers:?}");
         worker_silence = worker_silence.max(workers.iter().map(|worker| age(worker.beat_at)).max().unwrap());
         agent_silence = agent_silence.max(agents.iter().map(|agent| age(agent.seen_at)).max().unwrap());
