@@ -1,5 +1,5 @@
-//! Lines for people. Text becomes a line only through this file, which escapes it: data of a feed, a run or a log cannot
-//! control the terminal.
+//! Lines for people. Text becomes a line only through this file, which escapes it, so that data of a feed, a run or a
+//! log cannot control the terminal.
 
 use crate::out::Style;
 use tidemill_core::text::escaped;

@@ -40,11 +40,8 @@ pub struct Agent {
 labelled! {
     /// The isolation of an agent's tasks in one word.
     "isolation level" IsolationLevel {
-        /// Every mechanism holds.
         Full = "full",
-        /// Some mechanisms hold.
         Partial = "partial",
-        /// No mechanism holds.
         None = "none",
         /// The agent does not report its isolation.
         Unknown = "unknown",

@@ -39,7 +39,8 @@ pub fn bytes(text: &str) -> Result<u64, &'static str> {
 
 /// Parses a CPU share to percent of one processor: `150%`, or a number of processors such as `2` or `1.5`.
 pub(super) fn percent(text: &str) -> Result<u32, &'static str> {
-    const HINT: &str = "write a percentage of one processor such as 150%, or a number of processors; for CPU time, use `cpu-time`";
+    const HINT: &str = "write a percentage of one processor such as 150%, or a number of processors; \
+                        for CPU time, use `cpu-time`";
     let percent = match text.strip_suffix('%') {
         Some(number) => number.trim_end().parse::<u32>().map_err(|_| HINT)?,
         None => {
