@@ -72,10 +72,9 @@ impl Use<'_> {
 impl fmt::Display for Use<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Environment(name) | Self::HookSecret(name) => f.write_str(name),
+            Self::Environment(text) | Self::HookSecret(text) | Self::Destination(text) => f.write_str(text),
             Self::Host { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
             Self::Host { host, port } => write!(f, "{host}:{port}"),
-            Self::Destination(url) => f.write_str(url),
         }
     }
 }
@@ -135,7 +134,7 @@ pub struct RefusedUse {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReachError {
     pub project: String,
-    /// Never empty.
+    /// All uses that no list contains, at least one.
     pub refused: Vec<RefusedUse>,
 }
 

@@ -36,7 +36,7 @@ pub struct Engine {
     clock: Clock,
     retry_policy: RetryPolicy,
     alerts: Arc<AlertSettings>,
-    /// What the definitions of projects may use outside the database.
+    /// Lists of everything that definitions of projects may use outside the database.
     reach: Arc<Reach>,
     /// Wakes tasks of this process that wait for changes of graphs.
     notifiers: Arc<graph::Notifiers>,

@@ -21,7 +21,6 @@ type Resolver = Arc<dyn Fn(String) -> Lookup + Send + Sync>;
 /// The network that a feed may use.
 #[derive(Clone)]
 pub enum Network {
-    /// Every host.
     Unrestricted,
     /// The hosts that the operator listed.
     Listed(ListedHosts),
@@ -82,7 +81,6 @@ async fn system_lookup(name: String) -> io::Result<Vec<IpAddr>> {
 )]
 pub(crate) struct AddressError {
     host: String,
-    /// The first refused address.
     address: IpAddr,
 }
 

@@ -17,7 +17,7 @@ pub struct DestinationRule {
 enum Extent {
     /// This file or object alone.
     One,
-    /// Everything below.
+    /// Every file or object below this place.
     Below,
 }
 

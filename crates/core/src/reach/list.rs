@@ -30,7 +30,7 @@ impl ReachList {
             ReachKind::Environment => self.environment = entries.map(variable).collect::<Result<_, _>>()?,
             ReachKind::Hosts => self.hosts = entries.map(str::parse).collect::<Result<_, _>>()?,
             ReachKind::Destinations => {
-                self.destinations = entries.map(str::parse).collect::<Result<_, _>>()?
+                self.destinations = entries.map(str::parse).collect::<Result<_, _>>()?;
             }
             ReachKind::HookSecrets => self.hook_secrets = entries.map(variable).collect::<Result<_, _>>()?,
         }

@@ -41,7 +41,7 @@ type ByName<T> = Arc<Mutex<HashMap<String, T>>>;
 #[derive(Clone)]
 pub struct Feeds {
     settings: Arc<SyncSettings>,
-    /// What the feeds of projects may use.
+    /// Lists of everything that feeds of projects may use.
     reach: Arc<Reach>,
     open: ByName<(Feed, Arc<dyn Source>)>,
     /// The last read record of each feed, and when it was read.

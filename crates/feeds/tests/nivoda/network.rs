@@ -67,7 +67,7 @@ async fn listed_private_address_is_used() {
 #[tokio::test]
 async fn name_that_changes_its_address_is_checked_at_each_connection() {
     let server = Server::start().await;
-    // Nothing listens at the first address, which is listed. So the client looks the name up again.
+    // No server listens at the first address, which is listed. So the client looks the name up again.
     let listed: IpAddr = "127.0.0.2".parse().unwrap();
     let endpoint = named(&server, "supplier.example.com");
     let entries = ["supplier.example.com", "127.0.0.2"];
@@ -89,8 +89,8 @@ async fn redirect_is_not_followed() {
     assert_eq!(target.requests.lock().unwrap().len(), 0);
 }
 
-#[tokio::test]
-async fn endpoint_is_read_like_a_url() {
+#[test]
+fn endpoint_is_read_like_a_url() {
     for (endpoint, host, port) in [
         ("https://API.example.com/x", "api.example.com", 443),
         ("http://0x7f.1:8700/", "127.0.0.1", 8700),
