@@ -173,7 +173,7 @@ async fn clock_members_and_superusers_choose_the_time() {
                  p_now := '2026-02-14 10:30:00+00')";
     assert_eq!(tester.text(queue).await, "true");
     assert_eq!(superuser.text(queue).await, "true");
-    // The role itself gives nothing else, and nobody can log in with it.
+    // The role grants nothing else, and it cannot log in.
     let mut clock_only = access.login("clock_only", &[&clock]).await;
     assert_eq!(clock_only.refusal(queue).await.0, DENIED);
     let login = superuser.text("SELECT rolcanlogin FROM pg_roles WHERE rolname = 'tidemill_clock'").await;
