@@ -13,6 +13,8 @@ mod audit_seals;
 mod fixture;
 #[path = "access/holders.rs"]
 mod holders;
+#[path = "access/matrix.rs"]
+mod matrix;
 #[path = "access/other_projects.rs"]
 mod other_projects;
 #[path = "access/roles.rs"]
@@ -52,6 +54,8 @@ cases! {
     roles:
         every_route_admits_exactly_its_roles,
         no_route_admits_missing_expired_revoked_or_malformed_tokens;
+    matrix:
+        every_route_answers_tokens_of_one_project_as_stated;
     other_projects:
         other_projects_get_not_found_for_everything,
         worker_is_invisible_to_other_projects,

@@ -4,17 +4,15 @@ mod actions;
 mod pools;
 mod reboot;
 
-use crate::Console;
 use crate::error_page::ErrorPage;
 use crate::forms;
 use crate::layout::{Page, Section};
 use crate::page_context::PageContext;
+use crate::routes::Routes;
 use crate::text::{line, safe};
 use crate::time::ago;
 use crate::widgets::{bar, count};
-use axum::Router;
 use axum::response::Response;
-use axum::routing::{get, post};
 use http::Method;
 use maud::{Markup, html};
 use tidemill_client::Error;
@@ -29,15 +27,15 @@ const JOBS_MAX: usize = 4;
 /// Refresh interval in seconds, because heartbeats create no events.
 const REFRESH_SECS: u16 = 3;
 
-pub(crate) fn routes() -> Router<Console> {
-    Router::new()
-        .route("/agents", get(page))
-        .route("/agents/{agent}/drain", post(actions::drain))
-        .route("/agents/{agent}/forget", post(actions::forget))
-        .route("/pools", post(actions::put_pool))
-        .route("/pools/remove", post(actions::remove_pool))
-        .route("/reboot", post(actions::prepare))
-        .route("/reboot/over", post(actions::over))
+pub(crate) fn routes() -> Routes {
+    Routes::new()
+        .get("/agents", page)
+        .post("/agents/{agent}/drain", actions::drain)
+        .post("/agents/{agent}/forget", actions::forget)
+        .post("/pools", actions::put_pool)
+        .post("/pools/remove", actions::remove_pool)
+        .post("/reboot", actions::prepare)
+        .post("/reboot/over", actions::over)
 }
 
 /// Used and total capacity of an agent.

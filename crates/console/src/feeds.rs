@@ -4,26 +4,24 @@ mod actions;
 mod feed_page;
 mod rules;
 
-use crate::Console;
 use crate::error_page::ErrorPage;
 use crate::layout::{Page, Section};
 use crate::overview::is_old;
 use crate::page_context::PageContext;
+use crate::routes::Routes;
 use crate::text::safe;
 use crate::time::ago;
 use crate::widgets::{count, first_rows, label, omitted_rows, sync_progress};
-use axum::Router;
 use axum::response::Response;
-use axum::routing::{get, post};
 use maud::html;
 
-pub(crate) fn routes() -> Router<Console> {
-    Router::new()
-        .route("/feeds", get(page))
-        .route("/feeds/{feed}", get(feed_page::page))
-        .route("/feeds/{feed}/sync", post(actions::sync))
-        .route("/feeds/{feed}/pause", post(actions::pause))
-        .route("/feeds/{feed}/resume", post(actions::resume))
+pub(crate) fn routes() -> Routes {
+    Routes::new()
+        .get("/feeds", page)
+        .get("/feeds/{feed}", feed_page::page)
+        .post("/feeds/{feed}/sync", actions::sync)
+        .post("/feeds/{feed}/pause", actions::pause)
+        .post("/feeds/{feed}/resume", actions::resume)
 }
 
 async fn page(context: PageContext) -> Result<Response, ErrorPage> {

@@ -8,13 +8,12 @@ use crate::form_return::previous_value;
 use crate::forms::{self, Form, FormOutcome};
 use crate::layout::{Page, Section};
 use crate::page_context::PageContext;
+use crate::routes::Routes;
 use crate::text::{line, safe};
 use crate::time::{ago, ago_or_none};
 use crate::widgets::{first_rows, omitted_rows};
-use axum::Router;
 use axum::extract::State;
 use axum::response::Response;
-use axum::routing::{get, post};
 use chrono::TimeDelta;
 use maud::{Markup, html};
 use tidemill_core::project::{Flag, FlagName};
@@ -32,8 +31,8 @@ const DURATIONS: [(&str, &str, i64); 5] = [
     ("7d", "a week", 168),
 ];
 
-pub(crate) fn routes() -> Router<Console> {
-    Router::new().route("/flags", get(page).post(set)).route("/flags/clear", post(clear))
+pub(crate) fn routes() -> Routes {
+    Routes::new().get("/flags", page).post("/flags", set).post("/flags/clear", clear)
 }
 
 async fn page(context: PageContext) -> Result<Response, ErrorPage> {

@@ -9,13 +9,11 @@ mod table;
 
 pub(crate) use job_status::{JobStatus, code, code_text};
 
-use crate::Console;
 use crate::forms;
 use crate::page_context::PageContext;
+use crate::routes::Routes;
 use crate::text::safe;
 use crate::widgets::{bar, count};
-use axum::Router;
-use axum::routing::post;
 use drawing::{Bar, draw, draw_bars};
 use maud::{Markup, html};
 use std::collections::HashMap;
@@ -36,11 +34,11 @@ const JOBS_READ_MAX: u16 = 1_000;
 /// Maximum number of graphs in a list whose jobs are counted.
 const GRAPHS_READ_MAX: usize = 20;
 
-pub(crate) fn routes() -> Router<Console> {
-    Router::new()
-        .route("/graphs/{run}/cancel", post(actions::cancel))
-        .route("/graphs/{run}/retry", post(actions::retry))
-        .route("/graphs/{run}/jobs", post(actions::selected_jobs))
+pub(crate) fn routes() -> Routes {
+    Routes::new()
+        .post("/graphs/{run}/cancel", actions::cancel)
+        .post("/graphs/{run}/retry", actions::retry)
+        .post("/graphs/{run}/jobs", actions::selected_jobs)
 }
 
 /// A graph with the jobs that its page shows.

@@ -4,7 +4,6 @@ mod attempts;
 mod log;
 mod outputs;
 
-use crate::Console;
 use crate::chart::{Bars, Row, Span};
 use crate::error_page::ErrorPage;
 use crate::forms::{self, Form, FormOutcome, redirect_with_message};
@@ -12,13 +11,12 @@ use crate::graph::{AgentNames, JobStatus, code, code_text};
 use crate::json_view;
 use crate::layout::{Page, Section, Stream};
 use crate::page_context::PageContext;
+use crate::routes::Routes;
 use crate::text::{line, safe};
 use crate::time::{ago, ago_or_none, rough_secs, took};
 use crate::widgets::{count, run_link, state};
-use axum::Router;
 use axum::extract::Path;
 use axum::response::Response;
-use axum::routing::{get, post};
 use maud::{Markup, html};
 use tidemill_client::{Client, Error};
 use tidemill_core::Timestamp;
@@ -36,12 +34,12 @@ const LINKS_MAX: usize = 60;
 /// Maximum number of state changes in the timeline; the last ones are shown.
 const CHANGES_MAX: usize = 200;
 
-pub(crate) fn routes() -> Router<Console> {
-    Router::new()
-        .route("/jobs/{job}", get(page))
-        .route("/jobs/{job}/tail", get(log::tail))
-        .route("/jobs/{job}/cancel", post(cancel))
-        .route("/jobs/{job}/retry", post(retry))
+pub(crate) fn routes() -> Routes {
+    Routes::new()
+        .get("/jobs/{job}", page)
+        .get("/jobs/{job}/tail", log::tail)
+        .post("/jobs/{job}/cancel", cancel)
+        .post("/jobs/{job}/retry", retry)
 }
 
 /// Data of the page.

@@ -25,6 +25,7 @@ mod not_found;
 mod overview;
 mod page_context;
 mod queues;
+mod routes;
 mod run;
 mod runs;
 mod schedules;
@@ -41,7 +42,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
-use axum::routing::{MethodRouter, any, get, post};
+use axum::routing::{MethodRouter, any};
 use http::{HeaderName, HeaderValue, header};
 use std::sync::Arc;
 use tidemill_api::App;
@@ -72,11 +73,25 @@ pub fn router(app: App) -> Router {
             boot: uuid::Uuid::new_v4().simple().to_string(),
         }),
     };
-    Router::new()
-        .route("/", get(overview::page))
-        .route("/sign-in", get(sign_in::page).post(sign_in::sign_in))
-        .route("/sign-out", post(sign_in::sign_out))
-        .route("/assets/{name}", get(assets::asset))
+    routes()
+        .into_router()
+        .method_not_allowed_fallback(not_found::wrong_method)
+        .layer(from_fn(headers))
+        .with_state(console)
+}
+
+/// Returns the method and path of every route of the console.
+pub fn route_list() -> Vec<(http::Method, &'static str)> {
+    routes().into_list()
+}
+
+fn routes() -> routes::Routes {
+    routes::Routes::new()
+        .get("/", overview::page)
+        .get("/sign-in", sign_in::page)
+        .post("/sign-in", sign_in::sign_in)
+        .post("/sign-out", sign_in::sign_out)
+        .get("/assets/{name}", assets::asset)
         .merge(runs::routes())
         .merge(run::routes())
         .merge(sync::routes())
@@ -89,10 +104,7 @@ pub fn router(app: App) -> Router {
         .merge(schedules::routes())
         .merge(tokens::routes())
         .merge(workers::routes())
-        .route("/audit", get(audit::page))
-        .method_not_allowed_fallback(not_found::wrong_method)
-        .layer(from_fn(headers))
-        .with_state(console)
+        .get("/audit", audit::page)
 }
 
 /// Returns the handler for addresses that neither the API nor the console has.

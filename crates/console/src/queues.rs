@@ -1,19 +1,17 @@
 //! Queues: depth, next messages, and dead letters with their replay.
 
-use crate::Console;
 use crate::confirm::{Confirmation, SURE};
 use crate::error_page::ErrorPage;
 use crate::forms::{self, Form, FormOutcome};
 use crate::json_view;
 use crate::layout::{Page, Section};
 use crate::page_context::PageContext;
+use crate::routes::Routes;
 use crate::text::{clip, line, safe};
 use crate::time::{ago, ago_or_none, rough_secs};
 use crate::widgets::{count, first_rows, label, pluralize, run_page};
-use axum::Router;
 use axum::extract::Path;
 use axum::response::Response;
-use axum::routing::{get, post};
 use http::Method;
 use maud::{Markup, html};
 use tidemill_core::queue::{DeadLetter, Message};
@@ -31,11 +29,11 @@ const REPLAY: &str = "/v1/queues/{queue}/replay";
 /// Refresh interval in seconds, because messages create no events.
 const REFRESH_SECS: u16 = 2;
 
-pub(crate) fn routes() -> Router<Console> {
-    Router::new()
-        .route("/queues", get(page))
-        .route("/queues/{queue}", get(queue_page))
-        .route("/queues/{queue}/replay", post(replay))
+pub(crate) fn routes() -> Routes {
+    Routes::new()
+        .get("/queues", page)
+        .get("/queues/{queue}", queue_page)
+        .post("/queues/{queue}/replay", replay)
 }
 
 async fn page(context: PageContext) -> Result<Response, ErrorPage> {

@@ -4,21 +4,19 @@ mod actions;
 mod events;
 mod timeline;
 
-use crate::Console;
 use crate::error_page::ErrorPage;
 use crate::forms;
 use crate::graph;
 use crate::json_view;
 use crate::layout::{Page, Section, Stream};
 use crate::page_context::PageContext;
+use crate::routes::Routes;
 use crate::sync;
 use crate::text::{clip, line, safe};
 use crate::time::{ago, ago_or_none, rough_secs, took};
 use crate::widgets::{count, label, run_link, state, subject};
-use axum::Router;
 use axum::extract::Path;
 use axum::response::Response;
-use axum::routing::{get, post};
 use events::EventFilter;
 use maud::{Markup, html};
 use tidemill_core::RunId;
@@ -34,13 +32,13 @@ const ARTIFACTS_MAX: usize = 50;
 /// Number of first events that contain the first state changes.
 const FIRST_EVENTS: u16 = 20;
 
-pub(crate) fn routes() -> Router<Console> {
-    Router::new()
-        .route("/runs/{run}", get(page))
-        .route("/runs/{run}/tail", get(events::tail))
-        .route("/runs/{run}/cancel", post(actions::cancel))
-        .route("/runs/{run}/fail", post(actions::fail))
-        .route("/runs/{run}/retry", post(actions::retry))
+pub(crate) fn routes() -> Routes {
+    Routes::new()
+        .get("/runs/{run}", page)
+        .get("/runs/{run}/tail", events::tail)
+        .post("/runs/{run}/cancel", actions::cancel)
+        .post("/runs/{run}/fail", actions::fail)
+        .post("/runs/{run}/retry", actions::retry)
 }
 
 /// Parses a run id from a path.

@@ -3,18 +3,16 @@
 mod bulk;
 mod filter;
 
-use crate::Console;
 use crate::error_page::{ErrorPage, sentence};
 use crate::forms;
 use crate::graph;
 use crate::layout::{Page, Section};
 use crate::page_context::PageContext;
+use crate::routes::Routes;
 use crate::text::{clip, line, safe};
 use crate::time::{ago, took};
 use crate::widgets::{end_reason, run_link, state, subject};
-use axum::Router;
 use axum::response::Response;
-use axum::routing::{get, post};
 use filter::Filter;
 use http::StatusCode;
 use maud::{Markup, html};
@@ -28,8 +26,8 @@ use tidemill_wire::{Page as Slice, Problem};
 
 const ROWS: u16 = 50;
 
-pub(crate) fn routes() -> Router<Console> {
-    Router::new().route("/runs", get(page)).route("/runs/bulk", post(bulk::bulk))
+pub(crate) fn routes() -> Routes {
+    Routes::new().get("/runs", page).post("/runs/bulk", bulk::bulk)
 }
 
 /// Reads the runs, or the problem with the filter.

@@ -1,17 +1,15 @@
 //! The page that lists schedules.
 
-use crate::Console;
 use crate::error_page::ErrorPage;
 use crate::forms::{self, Form, FormOutcome};
 use crate::layout::{Page, Section};
 use crate::page_context::PageContext;
+use crate::routes::Routes;
 use crate::text::{clip, line, safe};
 use crate::time::{ago, ago_or_none, minute};
 use crate::widgets::{first_rows, label, omitted_rows, run_link};
-use axum::Router;
 use axum::extract::Path;
 use axum::response::Response;
-use axum::routing::{get, post};
 use maud::{Markup, html};
 use tidemill_core::schedule::Schedule;
 use tidemill_core::shell::command;
@@ -20,11 +18,11 @@ use tidemill_wire::schedules::PauseSchedule;
 /// Number of next times shown per schedule.
 const FIRES_MAX: usize = 3;
 
-pub(crate) fn routes() -> Router<Console> {
-    Router::new()
-        .route("/schedules", get(page))
-        .route("/schedules/{schedule}/pause", post(pause))
-        .route("/schedules/{schedule}/resume", post(resume))
+pub(crate) fn routes() -> Routes {
+    Routes::new()
+        .get("/schedules", page)
+        .post("/schedules/{schedule}/pause", pause)
+        .post("/schedules/{schedule}/resume", resume)
 }
 
 async fn page(context: PageContext) -> Result<Response, ErrorPage> {

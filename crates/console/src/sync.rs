@@ -4,15 +4,13 @@ mod actions;
 mod pace;
 mod partitions;
 
-use crate::Console;
 use crate::chart::{Bars, Columns, Heatmap, Row, Span};
 use crate::forms;
 use crate::page_context::PageContext;
+use crate::routes::Routes;
 use crate::text::{line, safe};
 use crate::time::{ago, ago_or_none, rough};
 use crate::widgets::{bar, count, label, sync_progress};
-use axum::Router;
-use axum::routing::post;
 use maud::{Markup, html};
 use tidemill_client::Error;
 use tidemill_core::feed::{Cents, PRICE_CEILING, PriceRange};
@@ -28,11 +26,11 @@ use tidemill_wire::feeds::ListGaps;
 pub(crate) use pace::PaceCache;
 pub(crate) use partitions::range;
 
-pub(crate) fn routes() -> Router<Console> {
-    Router::new()
-        .route("/syncs/{sync}/retry", post(actions::retry))
-        .route("/syncs/{sync}/cancel", post(actions::cancel))
-        .route("/syncs/{sync}/consolidate", post(actions::consolidate))
+pub(crate) fn routes() -> Routes {
+    Routes::new()
+        .post("/syncs/{sync}/retry", actions::retry)
+        .post("/syncs/{sync}/cancel", actions::cancel)
+        .post("/syncs/{sync}/consolidate", actions::consolidate)
 }
 
 /// A sync with its pace and its feed's gaps.

@@ -7,13 +7,12 @@ use crate::form_return::previous_value;
 use crate::forms::{self, Form, FormOutcome};
 use crate::layout::{Page, Section};
 use crate::page_context::PageContext;
+use crate::routes::Routes;
 use crate::text::safe;
 use crate::time::{ago, ago_or_none};
 use crate::widgets::{first_rows, omitted_rows};
-use axum::Router;
 use axum::extract::{FromRequest as _, FromRequestParts as _, Path, Request, State};
 use axum::response::Response;
-use axum::routing::{get, post};
 use maud::{Markup, html};
 use tidemill_client::Client;
 use tidemill_core::access::{Role, Token, TokenStatus, token_status};
@@ -31,8 +30,8 @@ const PAGES_MAX: usize = 100;
 /// Lifetimes of a token: label and days.
 const LIFETIMES: [(&str, u64); 4] = [("unlimited", 0), ("a day", 1), ("30 days", 30), ("a year", 365)];
 
-pub(crate) fn routes() -> Router<Console> {
-    Router::new().route("/tokens", get(page).post(create)).route("/tokens/{token}/revoke", post(revoke))
+pub(crate) fn routes() -> Routes {
+    Routes::new().get("/tokens", page).post("/tokens", create).post("/tokens/{token}/revoke", revoke)
 }
 
 async fn page(context: PageContext) -> Result<Response, ErrorPage> {

@@ -1,18 +1,16 @@
 //! The workers page: workers with their current work and last heartbeat, and draining.
 
-use crate::Console;
 use crate::error_page::ErrorPage;
 use crate::forms::{self, Form, FormOutcome};
 use crate::layout::{Page, Section};
 use crate::overview::is_alive;
 use crate::page_context::PageContext;
+use crate::routes::Routes;
 use crate::text::safe;
 use crate::time::{ago, took};
 use crate::widgets::{run_link, run_page, subject};
-use axum::Router;
 use axum::extract::Path;
 use axum::response::Response;
-use axum::routing::{get, post};
 use http::Method;
 use maud::{Markup, html};
 use tidemill_core::WorkerId;
@@ -38,8 +36,8 @@ struct HeldWork {
 
 const DRAIN: &str = "/v1/workers/{worker}/drain";
 
-pub(crate) fn routes() -> Router<Console> {
-    Router::new().route("/workers", get(page)).route("/workers/{worker}/drain", post(drain))
+pub(crate) fn routes() -> Routes {
+    Routes::new().get("/workers", page).post("/workers/{worker}/drain", drain)
 }
 
 async fn page(context: PageContext) -> Result<Response, ErrorPage> {

@@ -17,6 +17,8 @@ macro_rules! on_both {
     };
 }
 
+#[path = "console/access.rs"]
+mod access;
 #[path = "console/attention.rs"]
 mod attention;
 #[path = "console/bounds.rs"]

@@ -79,6 +79,7 @@ on_both! {
     failed_syncs::restart_request_applies_to_a_queued_retry,
     failed_syncs::cancelled_sync_is_failed_and_can_be_retried,
     failed_syncs::failed_sync_reports_its_first_cause,
+    failed_syncs::sync_run_naming_a_feed_of_another_project_fails,
     failed_syncs::scheduler_refuses_a_late_retry_of_the_run,
     failed_syncs::retry_after_permanent_error_finishes_the_same_sync,
     failed_syncs::restarted_partition_reads_from_the_start,

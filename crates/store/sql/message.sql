@@ -170,7 +170,7 @@ UPDATE {ops}.messages
 -- Ends the locks of one worker, or of all workers that have ended. Expired locks need no release. A message keeps its
 -- position in the queue.
 -- Differs: on PostgreSQL the function release_messages reads nothing unless a worker has died recently.
-SELECT queue, message_id, generation FROM {ops}.release_messages($1, $2)
+SELECT queue, message_id, generation FROM {ops}.release_messages($2, $1)
 
 -- name: message_release (sqlite)
 UPDATE {ops}.messages

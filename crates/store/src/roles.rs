@@ -1,4 +1,4 @@
-//! PostgreSQL roles: an owner, workers that may only call the SQL functions, and readers.
+//! PostgreSQL roles: an owner, workers that may only call the SQL functions, readers, and tests that move the clock.
 
 use crate::store::Backend;
 use crate::{Error, RefusalCode, Schema, Store, migrate};
@@ -37,6 +37,11 @@ const TOKEN_COLUMNS: &str = "token_id, name, role, project_id, created_at, creat
 const AGENT_COLUMNS: &str = "agent_id, name, host, labels, capacity, version, project_id, token_id, draining, \
                              registered_at, seen_at, left_at, forgotten_at";
 
+/// The role whose members may pass the time to the SQL functions. Production has no member.
+///
+/// It has no prefix: the SQL functions of every database of the server name it.
+pub(crate) const CLOCK_ROLE: &str = "tidemill_clock";
+
 /// The names of the roles.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Roles {
@@ -46,6 +51,8 @@ pub struct Roles {
     pub worker: String,
     /// May read the tables.
     pub reader: String,
+    /// May pass the time to the SQL functions. It has no members; tests add their own.
+    pub clock: String,
 }
 
 impl Roles {
@@ -54,12 +61,13 @@ impl Roles {
             owner: format!("{prefix}_owner"),
             worker: format!("{prefix}_worker"),
             reader: format!("{prefix}_reader"),
+            clock: CLOCK_ROLE.to_owned(),
         }
     }
 }
 
 impl Store {
-    /// Creates the three roles without login, and grants their privileges. Idempotent.
+    /// Creates the roles without login, and grants their privileges. Idempotent.
     pub async fn create_roles(&self, prefix: &str) -> Result<Roles, Error> {
         let Backend::Postgres(postgres) = &self.backend else {
             return Err(Error::refused(
@@ -72,7 +80,8 @@ impl Store {
         let roles = Roles::named(prefix);
         let mut conn = postgres.acquire().await.map_err(failed)?;
         let mut transaction = conn.begin().await.map_err(failed)?;
-        for role in [&roles.owner, &roles.worker, &roles.reader] {
+        // The shared role is last: concurrent calls with other prefixes wait for it, and hold nothing that its creator needs.
+        for role in [&roles.owner, &roles.worker, &roles.reader, &roles.clock] {
             let text = format!(
                 "DO $role$ BEGIN CREATE ROLE {role} NOLOGIN; \
                  EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $role$"
@@ -111,7 +120,7 @@ pub(crate) async fn grant_again(conn: &mut PgConnection, schema: &Schema) -> Res
 
 async fn grant(conn: &mut PgConnection, schema: &Schema, roles: &Roles) -> Result<(), Error> {
     let name = schema.name();
-    let Roles { owner, worker, reader } = roles;
+    let Roles { owner, worker, reader, clock: _ } = roles;
     let sync = schema.sync_name();
     let sync_tables =
         migrate::sync_tables().map(|table| format!("{sync}.{table}")).collect::<Vec<_>>().join(", ");

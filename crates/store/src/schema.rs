@@ -1,5 +1,6 @@
 //! The names of the database schemas, and the names and numbers that are put into SQL texts.
 
+use crate::roles::CLOCK_ROLE;
 use crate::sections::Sections;
 use tidemill_core::sync::SYNC_LABEL;
 use tidemill_core::{diagram, limits};
@@ -112,6 +113,7 @@ impl Schema {
             "now" => (if self.is_sqlite() { "NULL" } else { "clock_timestamp()" }).to_owned(),
             "control" => (if self.is_sqlite() { CONTROL_GLOB } else { CONTROL_REGEX }).to_owned(),
             "sync_label" => SYNC_LABEL.to_owned(),
+            "clock_role" => CLOCK_ROLE.to_owned(),
             "run_pairs" => diagram::run_pairs_sql(),
             "sync_pairs" => diagram::sync_pairs_sql(),
             "partition_pairs" => diagram::partition_pairs_sql(),

@@ -6,12 +6,14 @@
 mod fixture;
 mod http;
 mod plain_sql;
+mod roles;
 mod rust;
 mod sql;
 mod steps;
 
 pub use fixture::{Fixture, Kind, OpenFixture, OverHttp, at};
 pub use plain_sql::{PlainSql, Tables};
+pub use roles::TestRoles;
 pub use steps::{info, new_run_id, new_worker, refused, request};
 
 use std::future::Future;

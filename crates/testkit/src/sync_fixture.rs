@@ -78,11 +78,18 @@ impl SyncFixture {
 
     /// Adds a feed to the fixture.
     pub async fn add_feed(&self, name: &str, endpoint: &str) {
+        let mut change = self.feed_of("default", name);
+        endpoint.clone_into(&mut change.feed.endpoint);
+        self.syncs.put_feed(change).await.expect("the feed is added");
+    }
+
+    /// Returns a feed of a project with the data of the fixture's supplier.
+    pub fn feed_of(&self, project: &str, name: &str) -> FeedChange {
         let feed = Feed {
             feed: name.to_owned(),
-            project_id: "default".to_owned(),
+            project_id: project.to_owned(),
             kind: "nivoda".to_owned(),
-            endpoint: endpoint.to_owned(),
+            endpoint: self.supplier.endpoint.clone(),
             username: Some("tester".to_owned()),
             password_env: Some("PATH".to_owned()),
             rate: 25,
@@ -90,14 +97,7 @@ impl SyncFixture {
             defined_by: DefinedBy::Operator,
             created_at: host_now(),
         };
-        let change = FeedChange {
-            feed,
-            copy_url: None,
-            schedule: None,
-            full_schedule: None,
-            time_zone: "UTC".to_owned(),
-        };
-        self.syncs.put_feed(change).await.expect("the feed is added");
+        FeedChange { feed, copy_url: None, schedule: None, full_schedule: None, time_zone: "UTC".to_owned() }
     }
 
     /// Starts one of each role in this process.

@@ -470,5 +470,5 @@ fn route_list_matches_the_router() {
     let mut rows: Vec<String> = rows().iter().map(|row| format!("{} {}", row.method, row.path)).collect();
     routes.sort();
     rows.sort();
-    assert_eq!(routes, rows, "add the route with its roles to crates/testkit/tests/access/route_list.rs");
+    assert_eq!(routes, rows, "add the route with a request to crates/api/tests/access/route_list.rs");
 }

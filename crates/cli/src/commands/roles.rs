@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RolesCommand {
-    /// Create owner, worker and reader roles, and grant each its privileges
+    /// Create owner, worker, reader and clock roles, and grant each its privileges
     #[command(after_help = "Example:\n  tidemill roles create --prefix tidemill")]
     Create {
         /// Prefix of the role names
@@ -27,6 +27,7 @@ pub(super) async fn command(config: &Config, command: RolesCommand, out: Out) ->
         out.print(format!("{} owns the tables", roles.owner));
         out.print(format!("{} may call the functions", roles.worker));
         out.print(format!("{} may read the tables", roles.reader));
+        out.print(format!("{} may choose the time of a call; only tests have members of it", roles.clock));
         out.inform(format!("hint: GRANT {} TO your_login;", roles.worker));
     }
     Ok(ExitCode::SUCCESS)

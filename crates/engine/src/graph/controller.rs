@@ -177,7 +177,8 @@ impl Controller {
             return Ok(WriteOutcome::Done);
         }
         let has_orders = !draft.tasks.is_empty();
-        let written = write::write(self.graphs.engine.store(), lease, &self.name, draft).await;
+        let (store, given) = (self.graphs.engine.store(), self.graphs.now());
+        let written = write::write(store, lease, &self.name, draft, given).await;
         match written {
             Ok(WriteOutcome::Done) => {
                 if has_orders {

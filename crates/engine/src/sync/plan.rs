@@ -64,6 +64,9 @@ pub enum PlanError {
     Store(#[from] Error),
     #[error("the run was cancelled")]
     Cancelled,
+    /// A run of one project names the feed of another. The message does not reveal that the feed exists.
+    #[error("feed `{0}` does not exist")]
+    OtherProject(String),
 }
 
 impl From<FeedAccessError> for PlanError {
@@ -96,6 +99,9 @@ impl Syncs {
             Err(Error::Refused(refusal)) => return Err(PlanError::Refused(refusal.message)),
             other => other?,
         };
+        if feed.feed.project_id != claim.project_id {
+            return Err(PlanError::OtherProject(name));
+        }
         self.restart_outage(&name).await?;
         if let Some(planned) = self.resume(claim, holder).await? {
             return Ok(planned);

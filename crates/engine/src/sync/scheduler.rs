@@ -160,7 +160,15 @@ impl Syncs {
             }
             Err(PlanError::Cancelled) => {
                 tracing::info!(run.id = %claim.run_id, "sync {} was cancelled during planning", claim.run_id);
-                self.cancel_claim(&claim, &holder).await
+                let notes = serde_json::json!({"reason": "cancelled while the feed was counted"});
+                self.end_claim(&claim, &holder, (RunState::Cancelled, EndCause::Cancelled), notes).await
+            }
+            // Without an alert: it would go to the project of the feed, which has nothing to do with this run.
+            Err(PlanError::OtherProject(feed)) => {
+                let error = format!("feed `{feed}` does not exist");
+                tracing::warn!(run.id = %claim.run_id, "run {} names a feed of another project", claim.run_id);
+                let notes = serde_json::json!({ "error": error });
+                self.end_claim(&claim, &holder, (RunState::Failed, EndCause::Reported), notes).await
             }
             // The lease expires by itself, and another scheduler takes over.
             Err(PlanError::Store(error)) => {
@@ -194,11 +202,15 @@ impl Syncs {
             .await
     }
 
-    /// Ends a run that was cancelled during planning.
-    async fn cancel_claim(&self, claim: &Claim, holder: &Holder) -> Result<(), Error> {
+    /// Ends a run during planning, without an alert.
+    async fn end_claim(
+        &self,
+        claim: &Claim,
+        holder: &Holder,
+        end: (RunState, EndCause),
+        notes: Json,
+    ) -> Result<(), Error> {
         let (run, holder, now) = (claim.run_id.clone(), holder.clone(), self.now());
-        let notes = serde_json::json!({"reason": "cancelled while the feed was counted"});
-        let end = (RunState::Cancelled, EndCause::Cancelled);
         let ended = self.engine.store().write(move |mut tx| {
             Box::pin(async move { tx.end_sync_claim(&run, &holder, end, notes, now).await })
         });

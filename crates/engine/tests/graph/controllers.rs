@@ -7,7 +7,7 @@ use tidemill_core::run::RunState;
 use tidemill_engine::graph::{GraphSettings, Graphs, WriteOutcome};
 use tidemill_engine::{Clock, Engine, Identity, RetryPolicy};
 use tidemill_store::{Class, Error, Lease, Store};
-use tidemill_testkit::interface::Kind;
+use tidemill_testkit::interface::{Fixture, Kind};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -197,6 +197,24 @@ pub(crate) async fn concurrent_job_change_rolls_the_pass_back(kind: Kind) {
     assert!(fixture.controller.write(draft).await.is_err(), "it is withdrawn");
     fixture.act().await;
     assert_eq!(fixture.code(&run, "a").await, C::Succeeded);
+}
+
+/// The controller passes no time to the SQL functions: a login without the clock role owns the database, and the event
+/// of a failed job is written.
+#[tokio::test]
+async fn owner_without_clock_role_controls_graphs() {
+    let base = Fixture::open_as_plain_owner().await;
+    base.store.create_project("shop", vec!["staging".to_owned()], None).await.expect("the project is made");
+    let mut fixture = GraphFixture::on(base, Clock::Database);
+    let mut agent = fixture.agent("one", 1).await;
+    let run = fixture.submit(&graph(&[("a", &[])])).await;
+    fixture.act().await;
+    let order = agent.order().await;
+    agent.result(&order.task_id, ended(1)).await;
+    fixture.act().await;
+    assert_eq!(fixture.run(&run).await.status, RunState::Failed);
+    let noted = "SELECT count(*) FROM ops.run_events WHERE message LIKE 'job a failed%'";
+    assert_eq!(fixture.number(noted).await, 1);
 }
 
 /// With the real clock: a report in the same process wakes the controller, which wakes the agent.

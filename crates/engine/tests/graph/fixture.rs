@@ -27,9 +27,12 @@ pub(crate) struct GraphFixture {
 
 impl GraphFixture {
     pub(crate) async fn open(kind: Kind) -> Self {
-        let base = Fixture::open(kind).await;
+        Self::on(Fixture::open(kind).await, Clock::fixed(at(0)))
+    }
+
+    pub(crate) fn on(base: Fixture, clock: Clock) -> Self {
         let patience = RetryPolicy::For(Duration::from_mins(1));
-        let engine = Engine::new(base.store.clone(), Clock::fixed(at(0)), patience);
+        let engine = Engine::new(base.store.clone(), clock, patience);
         let graphs = Graphs::new(engine.clone(), GraphSettings::default());
         let controller = graphs.controller("first");
         Self { base, engine, graphs, controller }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tidemill_core::run::{EndCause, RunFilter, RunState};
-use tidemill_core::sync::SyncState;
+use tidemill_core::run::{EndCause, QueueRun, RunFilter, RunState};
+use tidemill_core::sync::{SYNC_LABEL, SyncState};
 use tidemill_store::RefusalCode;
 use tidemill_supplier::{Behaviour, Change, ChangeKind};
 use tidemill_testkit::interface::Kind;
@@ -31,6 +31,24 @@ pub(crate) async fn failed_sync_reports_its_first_cause(kind: Kind) {
     assert!(alerts[0].starts_with("sync_failed: ") && alerts[0].contains(&message), "{alerts:?}");
     let why = fixture.syncs.engine().why(&sync.ops_run_id).await.expect("the reason is read").sentence();
     assert!(why.contains(&cause), "{why}");
+}
+
+/// A run with the label of syncs can name any feed. It starts a sync only of a feed of its own project, and the owner of
+/// another feed gets neither a sync nor an alert.
+pub(crate) async fn sync_run_naming_a_feed_of_another_project_fails(kind: Kind) {
+    let fixture = open(kind, 100).await;
+    let own = fixture.feed_of("bank", "bank-gems");
+    fixture.syncs.put_feed(own).await.expect("the scheduler claims runs of projects with feeds");
+    let mut request = QueueRun::new("bank", "sync");
+    request.metadata = serde_json::json!({"feed": FEED, "run_type": "full"});
+    request.labels = vec![SYNC_LABEL.to_owned()];
+    let queued = fixture.syncs.engine().queue(request).await.expect("a run is queued").run_id;
+    plan(&fixture).await;
+    let ended = run(&fixture, &queued).await;
+    let error = format!("feed `{FEED}` does not exist");
+    assert_eq!((ended.status, ended.metadata["error"].as_str()), (RunState::Failed, Some(error.as_str())));
+    assert_eq!(number(&fixture, "SELECT count(*) FROM run_metadata").await, 0, "no sync has started");
+    assert_eq!(alerts(&fixture).await, Vec::<String>::new());
 }
 
 /// A permanent error fails its partition once and counts once; consolidation is skipped, the watermark stays, and an

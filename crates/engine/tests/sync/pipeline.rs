@@ -1,9 +1,11 @@
 //! The complete path of a feed into its table.
 
 use tidemill_core::feed::RunType;
-use tidemill_supplier::{Change, ChangeKind};
-use tidemill_testkit::interface::Kind;
-use tidemill_testkit::sync_fixture::SyncFixture;
+use tidemill_engine::sync::SyncSettings;
+use tidemill_store::Queue as _;
+use tidemill_supplier::{Change, ChangeKind, Config};
+use tidemill_testkit::interface::{Fixture, Kind};
+use tidemill_testkit::sync_fixture::{SyncFixture, quick};
 
 /// A full sync stores everything, an incremental one the changes, and another full one marks vanished stones.
 pub(crate) async fn full_and_incremental_syncs_update_and_delete(kind: Kind) {
@@ -31,6 +33,20 @@ pub(crate) async fn full_and_incremental_syncs_update_and_delete(kind: Kind) {
     fixture.check_equal().await;
     assert_eq!(fixture.rows("deleted").await.len(), 50);
     roles.stop().await;
+}
+
+/// The server passes no time to the SQL functions: a login without the clock role owns the database, and its syncs
+/// complete.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn owner_without_clock_role_completes_a_sync() {
+    let settings = SyncSettings { unlimited: true, ..quick() };
+    let config = Config { stones: 300, ..SyncFixture::config() };
+    let fixture = SyncFixture::on(Fixture::open_as_plain_owner().await, config, settings).await;
+    let roles = fixture.roles();
+    fixture.sync(false).await;
+    fixture.check_equal().await;
+    roles.stop().await;
+    fixture.base.store.release_dead(None).await.expect("locks of ended workers are released");
 }
 
 /// Moves the clock past the retention of syncs.

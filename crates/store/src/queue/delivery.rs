@@ -355,11 +355,11 @@ impl Tx<'_> {
         worker: Option<WorkerId>,
         now: Option<Timestamp>,
     ) -> Result<u64, Error> {
-        let moment = self.database_now(now).await?;
+        let now = self.time(now);
         let released = on!(
             self,
             catalog::MESSAGE_RELEASE,
-            [SqlTime(moment), worker.map(SqlWorkerId)],
+            [now, worker.map(SqlWorkerId)],
             execute,
             "release the messages of a worker"
         )?;

@@ -8,22 +8,21 @@
 use std::fs;
 use std::str::FromStr as _;
 use std::sync::{Arc, OnceLock};
-use std::thread;
 
 use chrono::{TimeDelta, TimeZone as _, Utc};
+use sqlx::ConnectOptions as _;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _};
 use tempfile::TempDir;
 use tidemill_core::Timestamp;
 use tidemill_engine::clock::host_now;
 use tidemill_store::{Options, Pooler, Store};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
-use uuid::Uuid;
 
 use super::http::HttpInterface;
+use super::roles::TestRoles;
 use super::sql::SqlInterface;
 use super::{Interface, PlainSql};
-use crate::cluster::{Database, server_url, with_database};
+use crate::cluster::{Database, server_url};
 use crate::pgbouncer::Pgbouncer;
 
 /// The kinds of interfaces under test.
@@ -89,7 +88,7 @@ pub struct Fixture {
 
 /// Resources dropped with the last clone of the fixture, in this order.
 enum Resources {
-    Postgres { _database: Database, _roles: Option<Roles>, _permit: SemaphorePermit<'static> },
+    Postgres { _database: Database, _roles: Option<TestRoles>, _permit: SemaphorePermit<'static> },
     Sqlite { _directory: TempDir },
 }
 
@@ -161,8 +160,10 @@ impl Fixture {
                 (Arc::new(store.clone()), store)
             }
             Kind::Sql => {
-                let made = Roles::create(server, &owner).await;
-                let login = direct.clone().username(&made.login).password(&made.password);
+                let mut made = TestRoles::new(server);
+                let names = made.create_roles(&owner).await;
+                // The cases move the clock, so the login is a member of that role too.
+                let login = made.login("psql", &[&names.worker, &names.clock], &direct);
                 roles = Some(made);
                 let worker = PgPoolOptions::new().max_connections(CONNECTIONS).connect_lazy_with(login);
                 (Arc::new(SqlInterface { worker, owner: owner.clone() }), owner)
@@ -176,6 +177,35 @@ impl Fixture {
             kind,
             url,
             _resources: Arc::new(Resources::Postgres { _database: database, _roles: roles, _permit: permit }),
+        }
+    }
+
+    /// Opens an empty database that a login migrated which is neither a superuser nor a member of the clock role, like
+    /// a production server that owns its schema and nothing else.
+    pub async fn open_as_plain_owner() -> Self {
+        let permit = POSTGRES_FIXTURES.acquire().await.expect("the seats are never closed");
+        let server = server_url().expect("there is a PostgreSQL server");
+        let database = Database::create(&server).expect("a database is made");
+        let direct = PgConnectOptions::from_str(&database.url).expect("the address is one");
+        let mut roles = TestRoles::new(&server);
+        let login = roles.login("server", &[], &direct);
+        let name = login.get_username().to_owned();
+        roles.execute(format!("ALTER DATABASE {} OWNER TO {name}", database.name)).expect("it owns it");
+        let url = login.to_url_lossy().to_string();
+        let options = Options { connections: CONNECTIONS, ..Options::new(&url, host_now) };
+        let store = Store::open(&options).await.expect("the database opens");
+        store.migrate(None).await.expect("the database is migrated");
+        Self {
+            interface: Arc::new(store.clone()),
+            store,
+            plain: PlainSql::postgres(direct),
+            kind: Kind::Postgres,
+            url,
+            _resources: Arc::new(Resources::Postgres {
+                _database: database,
+                _roles: Some(roles),
+                _permit: permit,
+            }),
         }
     }
 
@@ -242,50 +272,4 @@ fn pgbouncer() -> &'static Pgbouncer {
         let server = server_url().expect("there is a PostgreSQL server");
         Pgbouncer::start(&server).expect("pgbouncer starts")
     })
-}
-
-/// The roles of one fixture, and a login that is only a worker. Roles are global to the server.
-struct Roles {
-    login: String,
-    password: String,
-    all: Vec<String>,
-    maintenance_url: String,
-}
-
-impl Roles {
-    async fn create(server: &str, owner: &Store) -> Self {
-        let prefix = format!("tm_{}", Uuid::new_v4().simple());
-        let made = owner.create_roles(&prefix).await.expect("the roles are made");
-        let (login, password) = (format!("{prefix}_psql"), Uuid::new_v4().to_string());
-        let maintenance_url = with_database(server, "postgres").expect("the address is one");
-        let roles = Self {
-            all: vec![login.clone(), made.owner, made.worker.clone(), made.reader],
-            login: login.clone(),
-            password: password.clone(),
-            maintenance_url,
-        };
-        let create = format!("CREATE ROLE {login} LOGIN PASSWORD '{password}' IN ROLE {}", made.worker);
-        roles.execute(create).expect("the login is made");
-        roles
-    }
-
-    /// Runs one statement in a thread of its own, so that `drop` can wait for it.
-    fn execute(&self, statement: String) -> anyhow::Result<()> {
-        let options: PgConnectOptions = self.maintenance_url.parse()?;
-        let work = thread::spawn(move || -> anyhow::Result<()> {
-            tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-                let mut connection = options.connect().await?;
-                sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut connection).await?;
-                Ok(connection.close().await?)
-            })
-        });
-        work.join().map_err(|_| anyhow::anyhow!("the thread that talks to PostgreSQL panicked"))?
-    }
-}
-
-impl Drop for Roles {
-    fn drop(&mut self) {
-        // The database with their objects is already dropped; a throwaway server is removed with its roles.
-        let _ = self.execute(format!("DROP ROLE IF EXISTS {}", self.all.join(", ")));
-    }
 }

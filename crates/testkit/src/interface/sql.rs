@@ -22,7 +22,7 @@ use super::{Interface, InterfaceFuture};
 /// A worker that uses psql.
 #[derive(Debug)]
 pub(super) struct SqlInterface {
-    /// Connections of a login role that is only a member of the worker role.
+    /// Connections of a login role that is only a member of the worker role and of the clock role.
     pub(super) worker: PgPool,
     /// Store for operations that a worker may not do.
     pub(super) owner: Store,

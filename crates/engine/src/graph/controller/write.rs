@@ -101,12 +101,20 @@ pub(super) async fn write(
     lease: Lease,
     name: &str,
     draft: Draft,
+    given: Option<Timestamp>,
 ) -> Result<WriteOutcome, Error> {
     let name = name.to_owned();
-    store.write(move |mut tx| Box::pin(async move { step(&mut tx, lease, &name, draft).await })).await
+    store.write(move |mut tx| Box::pin(async move { step(&mut tx, lease, &name, draft, given).await })).await
 }
 
-async fn step(tx: &mut Tx<'_>, lease: Lease, name: &str, draft: Draft) -> Result<WriteOutcome, Error> {
+/// Writes a draft. `given` is the time that a test has set: the SQL functions accept no other from the controller.
+async fn step(
+    tx: &mut Tx<'_>,
+    lease: Lease,
+    name: &str,
+    draft: Draft,
+    given: Option<Timestamp>,
+) -> Result<WriteOutcome, Error> {
     let now = draft.now;
     let Some(version) = tx.reserve_versions(lease, draft.jobs.len()).await? else {
         return Ok(WriteOutcome::Stale);
@@ -128,7 +136,7 @@ async fn step(tx: &mut Tx<'_>, lease: Lease, name: &str, draft: Draft) -> Result
     for run in &draft.starts {
         tx.start_graph_run(run, name, now).await?;
     }
-    record_failures(tx, &draft.failures, now).await?;
+    record_failures(tx, &draft.failures, given).await?;
     for run in &draft.run_ends {
         end_run(tx, run, name, now).await?;
     }
@@ -145,7 +153,11 @@ fn moved() -> Error {
 }
 
 /// Adds events for failed jobs to their runs, with the last lines of their output.
-async fn record_failures(tx: &mut Tx<'_>, failures: &[Failure], now: Timestamp) -> Result<(), Error> {
+async fn record_failures(
+    tx: &mut Tx<'_>,
+    failures: &[Failure],
+    given: Option<Timestamp>,
+) -> Result<(), Error> {
     let mut events: BTreeMap<&RunId, Vec<NewEvent>> = BTreeMap::new();
     for (position, failure) in failures.iter().enumerate() {
         let tail = match &failure.task_id {
@@ -165,7 +177,7 @@ async fn record_failures(tx: &mut Tx<'_>, failures: &[Failure], now: Timestamp) 
         events.entry(&failure.run_id).or_default().push(event);
     }
     for (run, events) in events {
-        tx.append_events(run, &events, &Holder::default(), Some(now)).await?;
+        tx.append_events(run, &events, &Holder::default(), given).await?;
     }
     Ok(())
 }

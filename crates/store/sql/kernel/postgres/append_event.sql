@@ -26,7 +26,7 @@ CREATE FUNCTION {ops}.start_run(p_run_id text, p_worker_id text DEFAULT NULL, p_
                                 p_now timestamptz DEFAULT NULL)
 RETURNS boolean LANGUAGE plpgsql {verb} AS $$
 DECLARE
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_now timestamptz := {call_time};
     run   record;
 BEGIN
     -- The usual case is one statement. If it changes no row, find out why.
@@ -78,7 +78,7 @@ CREATE FUNCTION {ops}.append_events(
 RETURNS TABLE (event_id text) LANGUAGE plpgsql {verb} AS $$
 #variable_conflict use_column
 DECLARE
-    v_now   timestamptz := coalesce(p_now, clock_timestamp());
+    v_now   timestamptz := {call_time};
     run     record;
     v_held  boolean;
     v_event record;
@@ -87,9 +87,6 @@ DECLARE
     v_seq   integer;
     v_text  text;
 BEGIN
-    IF p_now IS NOT NULL AND NOT {ops}.is_readable_time(p_now) THEN
-        PERFORM {ops}.refuse_time('p_now', p_now);
-    END IF;
     SELECT r.status, r.epoch, r.claimed_by, r.lease_until, r.lease_secs, r.stalled_at, r.last_seq INTO run
       FROM {ops}.runs r WHERE r.run_id = p_run_id FOR NO KEY UPDATE;
     IF NOT FOUND THEN

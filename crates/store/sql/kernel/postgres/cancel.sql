@@ -27,7 +27,7 @@ CREATE FUNCTION {ops}.cancel_run(p_run_id text, p_by text DEFAULT session_user, 
                                  p_now timestamptz DEFAULT NULL)
 RETURNS text LANGUAGE plpgsql {verb} AS $$
 DECLARE
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_now timestamptz := {call_time};
     v_run record;
     v_seq integer;
 BEGIN
@@ -79,7 +79,7 @@ RETURNS TABLE (run_id text, created boolean)
 LANGUAGE plpgsql {verb} AS $$
 #variable_conflict use_column
 DECLARE
-    v_now  timestamptz := coalesce(p_now, clock_timestamp());
+    v_now  timestamptz := {call_time};
     v_run  record;
     v_next text;
 BEGIN
@@ -112,6 +112,16 @@ CREATE FUNCTION {ops}.add_artifact(p_run_id text, p_type text, p_url text, p_dig
     p_size_bytes bigint DEFAULT NULL, p_metadata jsonb DEFAULT '{}'::jsonb, p_now timestamptz DEFAULT NULL)
 RETURNS text LANGUAGE plpgsql {verb} AS $$
 DECLARE
+    v_now timestamptz := {call_time};
+BEGIN
+    RETURN {ops}.put_artifact(p_run_id, p_type, p_url, p_digest, p_size_bytes, p_metadata, v_now);
+END
+$$;
+
+CREATE FUNCTION {ops}.put_artifact(p_run_id text, p_type text, p_url text, p_digest text, p_size_bytes bigint,
+                                   p_metadata jsonb, p_now timestamptz)
+RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
     v_id text;
 BEGIN
     IF NOT EXISTS (SELECT FROM {ops}.runs r WHERE r.run_id = p_run_id) THEN
@@ -129,8 +139,7 @@ BEGIN
     PERFORM {ops}.check_document('metadata', p_metadata, {payload_max});
     INSERT INTO {ops}.artifacts AS a (artifact_id, run_id, artifact_type, url, digest, size_bytes, metadata,
                                       created_at)
-    VALUES ('art-' || gen_random_uuid(), p_run_id, p_type, p_url, p_digest, p_size_bytes, p_metadata,
-            coalesce(p_now, clock_timestamp()))
+    VALUES ('art-' || gen_random_uuid(), p_run_id, p_type, p_url, p_digest, p_size_bytes, p_metadata, p_now)
     ON CONFLICT (run_id, artifact_type, url) DO UPDATE
         SET digest = coalesce(excluded.digest, a.digest), size_bytes = coalesce(excluded.size_bytes, a.size_bytes)
     RETURNING a.artifact_id INTO v_id;
@@ -146,7 +155,7 @@ RETURNS TABLE (outcome text, successor text)
 LANGUAGE plpgsql {verb} AS $$
 #variable_conflict use_column
 DECLARE
-    v_now  timestamptz := coalesce(p_now, clock_timestamp());
+    v_now  timestamptz := {call_time};
     v_run  record;
     v_next text;
 BEGIN

@@ -18,7 +18,7 @@ RETURNS TABLE (run_id text, project_id text, env_id text, git_sha text, git_ref 
 LANGUAGE plpgsql {verb} SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
-    v_now   timestamptz := coalesce(p_now, clock_timestamp());
+    v_now   timestamptz := {call_time};
     v_until timestamptz := v_now + make_interval(secs => coalesce(p_lease_secs, {lease_secs}));
     -- NULL if the worker has promised no heartbeats: the sweeper does not fail such a run for silence (ADR 24).
     v_lease_secs integer := CASE WHEN p_worker IS NULL THEN p_lease_secs ELSE coalesce(p_lease_secs, {lease_secs}) END;

@@ -28,6 +28,10 @@ EXISTS (SELECT FROM {ops}.flags f
  AND (p_projects IS NULL OR s.project_id = ANY (p_projects))
  AND NOT {label_set_is_paused})
 
+-- fragment: call_time
+-- The time of a call. Only members of tidemill_clock may pass p_now. Without p_now this calls no function of ours.
+CASE WHEN p_now IS NULL THEN clock_timestamp() ELSE {ops}.given_time(p_now) END
+
 -- fragment: verb
 -- Settings of a function that users call. It has its owner's rights, finds names only in pg_catalog, and keeps one
 -- plan per session.

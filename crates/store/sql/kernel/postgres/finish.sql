@@ -65,7 +65,7 @@ RETURNS text LANGUAGE plpgsql {verb} AS $$
 -- `run` is a row of the table in a statement, and the record of that name elsewhere.
 #variable_conflict use_column
 DECLARE
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_now timestamptz := {call_time};
     run   record;
     v_seq integer;
     -- A claimed run that is finished passes through running.
@@ -113,7 +113,7 @@ BEGIN
         SELECT r.lane, r.finished_at INTO run FROM {ops}.runs r WHERE r.run_id = p_run_id;
         IF run.lane <> 'ops' AND run.finished_at IS NULL THEN
             -- Before the row is locked: jobs are locked before their run.
-            RETURN {ops}.finish_other_lane(p_run_id, run.lane, p_status, p_metadata, p_worker_id, v_now);
+            RETURN {ops}.finish_other_lane(p_run_id, run.lane, p_status, p_metadata, p_worker_id, p_now);
         END IF;
         -- This may take the lease away from its holder: wait for transactions that lease_guard protects.
         PERFORM FROM {ops}.runs r WHERE r.run_id = p_run_id FOR UPDATE;
@@ -123,7 +123,7 @@ BEGIN
     IF NOT FOUND THEN
         PERFORM {ops}.refuse_run(p_run_id);
     ELSIF run.lane <> 'ops' AND run.status IN ('queued', 'claimed', 'running') THEN
-        RETURN {ops}.finish_other_lane(p_run_id, run.lane, p_status, p_metadata, p_worker_id, v_now);
+        RETURN {ops}.finish_other_lane(p_run_id, run.lane, p_status, p_metadata, p_worker_id, p_now);
     ELSIF NOT {finish_allowed} THEN
         -- A repeated report, whose first answer was lost: from the holder, or a cancel from any caller.
         IF run.status = p_status AND run.end_cause IN ('reported', 'cancelled')
@@ -186,7 +186,7 @@ RETURNS TABLE (run_id text, outcome text)
 LANGUAGE plpgsql {verb} SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
-    v_now   timestamptz := coalesce(p_now, clock_timestamp());
+    v_now   timestamptz := {call_time};
     v_asked record;
     v_bad   text;
     v_ended record;
@@ -204,7 +204,7 @@ BEGIN
     IF cardinality(p_run_ids) = 1 THEN
         run_id := p_run_ids[1];
         outcome := {ops}.finish_run_outcome(run_id, p_statuses[1], coalesce(p_metadata[1], '{}'::jsonb), p_worker_id,
-                                            p_epochs[1], v_now);
+                                            p_epochs[1], p_now);
         RETURN NEXT;
         RETURN;
     END IF;
@@ -243,7 +243,7 @@ BEGIN
         FOR v_place IN 1 .. cardinality(p_run_ids) LOOP
             run_id := p_run_ids[v_place];
             outcome := {ops}.finish_run_outcome(run_id, p_statuses[v_place], coalesce(p_metadata[v_place], '{}'::jsonb),
-                                                p_worker_id, p_epochs[v_place], v_now);
+                                                p_worker_id, p_epochs[v_place], p_now);
             RETURN NEXT;
         END LOOP;
         RETURN;
@@ -303,7 +303,7 @@ BEGIN
     SELECT r.* INTO v_run FROM {ops}.runs r WHERE r.run_id = p_run_id;
     PERFORM {ops}.record_end(v_run);
     IF jsonb_typeof(v_run.metadata -> 'artifacts') = 'array' THEN
-        PERFORM {ops}.add_artifact(v_run.run_id, a ->> 'type', a ->> 'url', a ->> 'digest',
+        PERFORM {ops}.put_artifact(v_run.run_id, a ->> 'type', a ->> 'url', a ->> 'digest',
                 CASE WHEN jsonb_typeof(a -> 'size_bytes') = 'number' AND a ->> 'size_bytes' ~ '^-?[0-9]{1,18}$'
                      THEN (a ->> 'size_bytes')::bigint END, '{}'::jsonb, p_now)
            FROM jsonb_array_elements(v_run.metadata -> 'artifacts') a

@@ -6,7 +6,7 @@ RETURNS TABLE (held boolean, cancel_requested boolean, lease_until timestamptz)
 LANGUAGE plpgsql {verb} AS $$
 #variable_conflict use_column
 DECLARE
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_now timestamptz := {call_time};
     run   record;
 BEGIN
     SELECT r.status, r.epoch, r.claimed_by, r.cancel_requested_at INTO run FROM {ops}.runs r
@@ -51,12 +51,13 @@ $$;
 CREATE FUNCTION {ops}.register_worker(p_worker uuid, p_name text, p_host text, p_pid bigint, p_labels text[],
                                       p_version text, p_now timestamptz DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql {verb} AS $$
+DECLARE
+    v_now timestamptz := {call_time};
 BEGIN
     PERFORM {ops}.check_line('p_name', p_name), {ops}.check_line('p_host', p_host),
             {ops}.check_line('p_version', p_version), {ops}.check_labels(p_labels);
     INSERT INTO {ops}.workers AS w (worker_id, name, host, pid, labels, version, started_at, beat_at)
-    VALUES (p_worker, p_name, p_host, p_pid, p_labels, p_version,
-            coalesce(p_now, clock_timestamp()), coalesce(p_now, clock_timestamp()))
+    VALUES (p_worker, p_name, p_host, p_pid, p_labels, p_version, v_now, v_now)
     ON CONFLICT (worker_id) DO NOTHING;
 END
 $$;
@@ -69,7 +70,7 @@ RETURNS TABLE (run_id text, held boolean, cancel_requested boolean, lease_until 
 LANGUAGE plpgsql {verb} SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
-    v_now    timestamptz := coalesce(p_now, clock_timestamp());
+    v_now    timestamptz := {call_time};
     v_locked text[];
 BEGIN
     -- Renews a lease when a fifth of it is over: a heartbeat every few seconds need not rewrite every run.
@@ -114,8 +115,11 @@ $$;
 
 -- Ends a worker process. The next sweep takes the runs that it still holds for lost.
 CREATE FUNCTION {ops}.retire_worker(p_worker uuid, p_now timestamptz DEFAULT NULL)
-RETURNS void LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    UPDATE {ops}.workers
-       SET ended_at = coalesce(p_now, clock_timestamp()), end_cause = 'stopped', waiting = false
-     WHERE worker_id = p_worker AND ended_at IS NULL
+RETURNS void LANGUAGE plpgsql {verb} AS $$
+DECLARE
+    v_now timestamptz := {call_time};
+BEGIN
+    UPDATE {ops}.workers SET ended_at = v_now, end_cause = 'stopped', waiting = false
+     WHERE worker_id = p_worker AND ended_at IS NULL;
+END
 $$;

@@ -20,7 +20,7 @@ RETURNS TABLE (queue text, message_id text, generation integer, grp text, state 
 LANGUAGE plpgsql {verb} SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
-    v_now     timestamptz := coalesce(p_now, clock_timestamp());
+    v_now     timestamptz := {call_time};
     v_limit   bigint := least(p_limit, {batch_max});
     v_queue   {ops}.queues;
     v_group   text COLLATE "C" := '';
@@ -106,17 +106,18 @@ $$;
 
 -- Ends the locks of one worker process, or of all processes that have ended. Expired locks need no release: nothing is
 -- read once the last worker has been dead for longer than a lock lasts. A message keeps its position in the queue.
-CREATE FUNCTION {ops}.release_messages(p_now timestamptz, p_worker uuid DEFAULT NULL)
+CREATE FUNCTION {ops}.release_messages(p_worker uuid DEFAULT NULL, p_now timestamptz DEFAULT NULL)
 RETURNS TABLE (queue text, message_id text, generation integer)
 LANGUAGE plpgsql {verb} SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
+    v_now   timestamptz := {call_time};
     v_queue text COLLATE "C";
     v_group text COLLATE "C";
 BEGIN
     IF p_worker IS NULL AND NOT EXISTS (
         SELECT FROM {ops}.workers w
-         WHERE w.ended_at > p_now - interval '1 second' * (SELECT max(q.lock_secs) FROM {ops}.queues q)) THEN
+         WHERE w.ended_at > v_now - interval '1 second' * (SELECT max(q.lock_secs) FROM {ops}.queues q)) THEN
         RETURN;
     END IF;
     FOR v_queue IN SELECT q.queue FROM {ops}.queues q LOOP
@@ -128,8 +129,8 @@ BEGIN
             RETURN QUERY
             UPDATE {ops}.messages m
                SET locked_by = NULL, visible_at = m.ready_at
-             WHERE m.queue = v_queue AND m.grp = v_group AND m.state = 'live' AND m.ready_at <= p_now
-               AND m.visible_at > p_now
+             WHERE m.queue = v_queue AND m.grp = v_group AND m.state = 'live' AND m.ready_at <= v_now
+               AND m.visible_at > v_now
                AND (m.locked_by = p_worker
                     OR p_worker IS NULL AND m.locked_by IS NOT NULL
                        AND EXISTS (SELECT FROM {ops}.workers w

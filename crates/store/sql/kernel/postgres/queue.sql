@@ -23,7 +23,7 @@ RETURNS TABLE (run_id text, status text, queued_at timestamptz, created boolean)
 LANGUAGE plpgsql {verb} AS $$
 #variable_conflict use_column
 DECLARE
-    v_now     timestamptz := coalesce(p_now, clock_timestamp());
+    v_now     timestamptz := {call_time};
     v_run_id  text := coalesce(p_run_id, {ops}.new_run_id(v_now));
     v_labels  text[] := p_labels;
     v_request jsonb;

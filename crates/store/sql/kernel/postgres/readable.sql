@@ -32,6 +32,24 @@ BEGIN
 END
 $$;
 
+-- Returns a time that the caller passed as p_now, or refuses it. The time decides claims, leases and the dates of events,
+-- so only tests move it: as a member of tidemill_clock, which `roles create` makes without members, or as a superuser,
+-- who is a member of every role. It checks the user who logged in; SET ROLE does not change that user.
+CREATE FUNCTION {ops}.given_time(p_now timestamptz)
+RETURNS timestamptz LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = session_user AND r.rolsuper)
+       AND NOT EXISTS (SELECT FROM pg_roles r
+                        WHERE r.rolname = '{clock_role}' AND pg_has_role(session_user, r.oid, 'USAGE')) THEN
+        RAISE EXCEPTION 'p_now is %, but % is not a member of {clock_role} and cannot choose the time', p_now,
+            session_user USING ERRCODE = 'insufficient_privilege', HINT = 'Omit p_now to use the server''s clock.';
+    ELSIF NOT {ops}.is_readable_time(p_now) THEN
+        PERFORM {ops}.refuse_time('p_now', p_now);
+    END IF;
+    RETURN p_now;
+END
+$$;
+
 -- The problem of a document, or NULL. A text without 16 digits in a row and without many brackets has none; only other
 -- documents are traversed.
 CREATE FUNCTION {ops}.json_problem(p_document jsonb, p_text text)

@@ -38,7 +38,7 @@ RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET jit = off AS $$
 DECLARE
-    v_now    timestamptz := coalesce(p_now, clock_timestamp());
+    v_now    timestamptz := {call_time};
     v_queue  {ops}.queues;
     v_differ bigint[];
     v_epoch  integer;

@@ -11,7 +11,7 @@ RETURNS TABLE (run_id text, action text, successor text, error text)
 LANGUAGE plpgsql {verb} SET lock_timeout = '100ms' AS $$
 #variable_conflict use_column
 DECLARE
-    v_now   timestamptz := coalesce(p_now, clock_timestamp());
+    v_now   timestamptz := {call_time};
     v_run   record;
     v_done  integer := 0;
     v_state text;

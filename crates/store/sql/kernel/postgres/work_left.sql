@@ -6,7 +6,7 @@ CREATE FUNCTION {ops}.work_left(p_labels text[] DEFAULT '{}', p_projects text[] 
                                 p_soon_secs integer DEFAULT 60, p_now timestamptz DEFAULT NULL)
 RETURNS bigint LANGUAGE plpgsql {verb} AS $$
 DECLARE
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_now timestamptz := {call_time};
 BEGIN
     RETURN (SELECT count(*) FROM (
         SELECT FROM (
