@@ -1,17 +1,19 @@
 //! Authentication of callers, and authorization of their requests.
 //!
 //! A caller sends a token in a header, or the cookie of a session that was opened with a token. The token determines
-//! the caller's role and the project that it sees. Changes made by people are written to the audit log in the same
+//! the caller's role and the project that it sees. A local server has one token, and its caller may do everything. Changes made by people are written to the audit log in the same
 //! transaction.
 
 mod audit_trail;
 pub(crate) mod csrf;
 mod identify;
+mod local;
 mod throttle;
 
 pub(crate) use audit_trail::audit_entry;
 pub use identify::{Peer, SESSION_COOKIE, SignInResult, identify, sign_in};
-pub(crate) use identify::{SIGN_IN_PATH, removal_cookie};
+pub(crate) use identify::{SIGN_IN_PATH, sign_out};
+pub use local::LocalAccess;
 pub(crate) use throttle::Throttle;
 
 use crate::app::App;
@@ -23,6 +25,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http::request::Parts;
 use std::net::IpAddr;
+use std::sync::Arc;
 use tidemill_core::access::{Role, Secret, Token};
 use tidemill_core::project::LIST_PROJECTS;
 use tidemill_core::run::Run;
@@ -35,7 +38,8 @@ use uuid::Uuid;
 /// Authentication mode of a server.
 #[derive(Debug, Clone)]
 pub enum Access {
-    /// No authentication: every caller is an admin. Used on loopback and for commands that run in-process.
+    /// No authentication: every caller is an admin. For callers within the same process only: commands on the database,
+    /// and the agent of `tidemill up`.
     Open {
         /// Caller name for the audit log.
         name: String,
@@ -44,6 +48,8 @@ pub enum Access {
     Fixed(Caller),
     /// A token or a session cookie is required.
     Tokens,
+    /// The server belongs to one user of this machine and requires that user's local token or session.
+    Local(Arc<LocalAccess>),
 }
 
 /// Creates the first admin token if there is no admin token yet. The secret cannot be shown again later.

@@ -5,9 +5,10 @@
 //! the client reads the response.
 
 mod connection;
+mod host;
 mod layers;
 mod local;
-
+mod response_headers;
 mod tls;
 mod write_timeout;
 
@@ -68,7 +69,6 @@ pub struct Server {
     app: App,
     limits: Limits,
     tls: Option<Tls>,
-    is_local: bool,
     extra_routes: Router,
     fallback: Option<MethodRouter>,
 }
@@ -76,14 +76,7 @@ pub struct Server {
 impl Server {
     /// Creates a server with default settings.
     pub fn new(app: App) -> Self {
-        Self {
-            app,
-            limits: Limits::default(),
-            tls: None,
-            is_local: false,
-            extra_routes: Router::new(),
-            fallback: None,
-        }
+        Self { app, limits: Limits::default(), tls: None, extra_routes: Router::new(), fallback: None }
     }
 
     /// Sets the limits of the server.
@@ -97,14 +90,6 @@ impl Server {
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
-        self
-    }
-
-    /// Restricts the server to local host names and to pages of its own origin. Without tokens, a page of any site in
-    /// a browser on this machine could otherwise use the API.
-    #[must_use]
-    pub fn local(mut self) -> Self {
-        self.is_local = true;
         self
     }
 
@@ -126,8 +111,8 @@ impl Server {
     ///
     /// During shutdown it accepts no connections, ends long polls and lets running requests finish.
     pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()>) {
-        let Self { app, limits, tls, is_local, extra_routes, fallback } = self;
-        let layers = Layers::new(limits.clone(), is_local);
+        let Self { app, limits, tls, extra_routes, fallback } = self;
+        let layers = Layers::new(limits.clone(), app.is_local());
         let mut router = crate::router(app.clone()).merge(extra_routes);
         if let Some(fallback) = fallback {
             router = router.fallback_service(fallback);

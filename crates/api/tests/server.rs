@@ -5,6 +5,8 @@
 mod fixture;
 #[path = "server/limits.rs"]
 mod limits;
+#[path = "server/local.rs"]
+mod local;
 #[path = "server/metrics.rs"]
 mod metrics;
 #[path = "server/shutdown.rs"]

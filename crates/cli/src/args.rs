@@ -3,9 +3,9 @@
 //! The arguments of each command stand in the module of that command.
 
 use crate::commands::{
-    agent, alert, backup, completions, config, consolidator, demo, feed, flag, graph, hook, job, metrics,
-    pool, project, queue, reboot, roles, rule, run, schedule, scheduler, server, supplier, sweep, sync,
-    token, up, work, worker,
+    agent, alert, backup, completions, config, console, consolidator, demo, feed, flag, graph, hook, job,
+    metrics, pool, project, queue, reboot, roles, rule, run, schedule, scheduler, server, supplier, sweep,
+    sync, token, up, work, worker,
 };
 use crate::environment;
 use clap::{Args, Parser, Subcommand};
@@ -172,6 +172,8 @@ pub(crate) enum Command {
     Consolidator(consolidator::ConsolidatorArgs),
     /// Run the HTTP API and the console until SIGTERM
     Server(server::ServerArgs),
+    /// Print a one-time link to the console of a server on this machine, and open it
+    Console(console::ConsoleArgs),
     /// Run every service in one process until SIGTERM
     ///
     /// Runs the migrations first, then the server, controller, agent, scheduler, page worker, consolidator and the

@@ -9,6 +9,7 @@ mod environment;
 mod failure;
 mod help;
 mod in_process;
+mod local_token;
 mod observe;
 mod out;
 mod remote;

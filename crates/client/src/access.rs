@@ -4,7 +4,7 @@ use crate::{Client, Error, query};
 use http::Method;
 use tidemill_core::access::{AuditRecord, Token};
 use tidemill_wire::Page;
-use tidemill_wire::access::{ListAudit, ListTokens, NewToken, NewTokenResponse, Session};
+use tidemill_wire::access::{ListAudit, ListTokens, NewToken, NewTokenResponse, Session, SignInLink};
 use uuid::Uuid;
 
 impl Client {
@@ -30,6 +30,11 @@ impl Client {
     /// Lists audit entries, newest first.
     pub async fn audit(&self, params: &ListAudit) -> Result<Page<AuditRecord>, Error> {
         self.get(format!("/v1/audit{}", query(params)?)).await
+    }
+
+    /// Creates a link that signs in to the console of a local server once.
+    pub async fn create_sign_in_link(&self) -> Result<SignInLink, Error> {
+        self.request(Method::POST, "/v1/session/links".to_owned(), None::<&()>, None).await
     }
 
     /// Returns the caller's identity and the state of its session.

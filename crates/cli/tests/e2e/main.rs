@@ -13,6 +13,7 @@ mod fixture;
 mod graph;
 mod hostile_rows;
 mod ledger;
+mod local;
 mod metrics;
 mod process;
 mod remote;
