@@ -105,10 +105,11 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/tidemill-worker.XXXXXX")
 # Never written to: a read with a timeout is a sleep without a child process.
 mkfifo -m 600 "$work/never"
 exec {never}<>"$work/never"
-token=${TIDEMILL_TOKEN:-}
-if [[ $token == @* ]]; then token=$(<"${token#@}"); fi
-(umask 077 && printf 'content-type: application/json\n' >"$work/headers")
-if [[ -n $token ]]; then printf 'authorization: Bearer %s\n' "$token" >>"$work/headers"; fi
+# Sets `token`. A token file is read for each request, because a local server has a new token after each start.
+read_token() {
+  token=${TIDEMILL_TOKEN:-}
+  if [[ $token == @* ]]; then token=$(cat "${token#@}" 2>/dev/null) || token=''; fi
+}
 pause() { IFS= read -r -t "$1" -u "$never" _ || true; }
 
 # --- server calls
@@ -117,17 +118,26 @@ pause() { IFS= read -r -t "$1" -u "$never" _ || true; }
 # Retries are safe: a claim has its request id, an event its key, and a repeated finish is recognised. Returns 9 if this
 # worker no longer holds the run, 75 when the time is over, and 65 for a permanent error.
 ask() {
-  local patience=$1 method=$2 path=$3 longest=${4:-$call_secs} body answer status wait=0.2 until error="$work/error.$BASHPID"
+  local patience=$1 method=$2 path=$3 longest=${4:-$call_secs} body answer status wait=0.2 until
+  local error="$work/error.$BASHPID" headers="$work/headers.$BASHPID" token used
   until=$((SECONDS + patience))
   IFS= read -r -d '' body || true
   while :; do
-    answer=$(curl --silent --show-error --max-time "$longest" --request "$method" --header "@$work/headers" \
+    read_token
+    used=$token
+    printf 'content-type: application/json\n%s' "${token:+authorization: Bearer $token$'\n'}" >"$headers"
+    answer=$(curl --silent --show-error --max-time "$longest" --request "$method" --header "@$headers" \
       --data-binary @- --write-out '\n%{http_code}' "$server$path" 2>"$error" <<<"$body") || true
     status=${answer##*$'\n'} answer=${answer%$'\n'*}
     case $status in
       2??)
         printf '%s' "$answer"
         return 0
+        ;;
+      401)
+        # The server may have been restarted after the token was read.
+        read_token
+        if [[ $token != "$used" ]]; then continue; fi
         ;;
       409) if jq -e '.code == "stale"' <<<"$answer" >/dev/null 2>&1; then return 9; fi ;;
     esac

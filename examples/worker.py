@@ -60,24 +60,37 @@ class Server:
         self.token = token
         self.stop = stop
 
-    def once(self, method, path, body, longest):
+    def once(self, method, path, body, longest, token):
         request = urllib.request.Request(self.address + path, method=method)
         request.add_header("content-type", "application/json")
-        if self.token:
-            request.add_header("authorization", "Bearer " + self.token)
+        if token:
+            request.add_header("authorization", "Bearer " + token)
         data = None if body is None else json.dumps(body).encode()
         with urllib.request.urlopen(request, data, timeout=longest) as answer:
             text = answer.read()
         return json.loads(text) if text else None
 
+    def read_token(self):
+        """Returns the token. A file is read for each request: a local server has a new token after each start."""
+        if not self.token.startswith("@"):
+            return self.token
+        try:
+            with open(self.token[1:], encoding="utf-8") as file:
+                return file.read().strip()
+        except FileNotFoundError:
+            return ""
+
     def ask(self, method, path, body=None, *, patience, longest=10.0, while_stopping=True):
         """Sends a request and retries it for `patience` seconds."""
         until, wait = time.monotonic() + patience, 0.2
         while True:
+            token = self.read_token()
             try:
-                return self.once(method, path, body, longest)
+                return self.once(method, path, body, longest, token)
             except urllib.error.HTTPError as error:
                 problem = self.problem(error)
+                if error.code == 401 and self.read_token() != token:
+                    continue  # The server was restarted after the token was read.
                 if error.code == 409 and problem.get("code") == "stale":
                     raise Stale(problem["message"]) from None
                 if error.code not in (429, 502, 503, 504):
@@ -307,11 +320,7 @@ class Worker:
     def __init__(self, options):
         self.options, self.name = options, options.name
         self.stop = threading.Event()
-        token = os.environ.get("TIDEMILL_TOKEN", "")
-        if token.startswith("@"):
-            with open(token[1:], encoding="utf-8") as file:
-                token = file.read().strip()
-        self.server = Server(options.server, token, self.stop)
+        self.server = Server(options.server, os.environ.get("TIDEMILL_TOKEN", ""), self.stop)
         self.offer = {"labels": options.label}
         if options.project:
             self.offer["projects"] = options.project

@@ -1,17 +1,19 @@
 //! Authentication of callers, and authorization of their requests.
 //!
 //! A caller sends a token in a header, or the cookie of a session that was opened with a token. The token determines
-//! the caller's role and the project that it sees. Privileged changes are written to the audit log in the same
-//! transaction.
+//! the caller's role and the project that it sees. A local server has one token, and its caller may do everything.
+//! Privileged changes are written to the audit log in the same transaction.
 
 mod audit_trail;
 pub(crate) mod csrf;
 mod identify;
+mod local;
 mod lookup_queue;
 
 pub(crate) use audit_trail::{RefusalLimiter, audit_entry};
 pub use identify::{Peer, SESSION_COOKIE, SignInResult, identify, sign_in};
-pub(crate) use identify::{SIGN_IN_PATH, removal_cookie, source};
+pub(crate) use identify::{SIGN_IN_PATH, sign_out, source};
+pub use local::LocalAccess;
 pub(crate) use lookup_queue::LookupQueue;
 
 use crate::app::App;
@@ -24,6 +26,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use http::request::Parts;
 use std::net::IpAddr;
+use std::sync::Arc;
 use tidemill_core::access::{Role, Secret, Token};
 use tidemill_core::project::LIST_PROJECTS;
 use tidemill_core::reach::DefinedBy;
@@ -38,7 +41,8 @@ use uuid::Uuid;
 /// Authentication mode of a server.
 #[derive(Debug, Clone)]
 pub enum Access {
-    /// No authentication: every caller is an admin. Used on loopback and for commands that run in-process.
+    /// No authentication: every caller is an admin. For callers within the same process only: commands on the database,
+    /// and the agent of `tidemill up`.
     Open {
         /// Caller name for the audit log.
         name: String,
@@ -47,14 +51,16 @@ pub enum Access {
     Fixed(Caller),
     /// A token or a session cookie is required.
     Tokens,
+    /// The server belongs to one user of this machine and requires that user's local token or session.
+    Local(Arc<LocalAccess>),
 }
 
 impl Access {
-    /// Returns the author of definitions that come through this server. On an open server and in-process, the caller
+    /// Returns the author of definitions that come through this server. On a local server and in-process, the caller
     /// is the operator; a token makes its holder a member of a project at most.
     pub(crate) const fn author(&self) -> DefinedBy {
         match self {
-            Self::Open { .. } => DefinedBy::Operator,
+            Self::Open { .. } | Self::Local(_) => DefinedBy::Operator,
             Self::Fixed(_) | Self::Tokens => DefinedBy::Project,
         }
     }

@@ -113,6 +113,14 @@ impl App {
         &self.inner.access
     }
 
+    /// Whether the server belongs to one user of this machine. Its sign-in page then explains one-time links.
+    pub fn is_local(&self) -> bool {
+        match self.access() {
+            Access::Local(_) => true,
+            Access::Tokens | Access::Open { .. } | Access::Fixed(_) => false,
+        }
+    }
+
     /// Ends all waiting requests: long polls return at once, event streams are closed.
     pub fn close(&self) {
         self.inner.closing.send_replace(true);

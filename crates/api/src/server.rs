@@ -10,9 +10,11 @@ mod admission;
 mod budget;
 mod connection;
 mod connection_table;
+mod host;
 mod layers;
 mod limited_body;
 mod local;
+mod response_headers;
 mod tls;
 mod trusted_proxies;
 mod write_timeout;
@@ -94,7 +96,6 @@ pub struct Server {
     limits: Limits,
     tls: Option<Tls>,
     proxies: TrustedProxies,
-    is_local: bool,
     extra_routes: Router,
     fallback: Option<MethodRouter>,
 }
@@ -107,7 +108,6 @@ impl Server {
             limits: Limits::default(),
             tls: None,
             proxies: TrustedProxies::default(),
-            is_local: false,
             extra_routes: Router::new(),
             fallback: None,
         }
@@ -134,14 +134,6 @@ impl Server {
         self
     }
 
-    /// Restricts the server to local host names and to pages of its own origin. Without tokens, a page of any site in
-    /// a browser on this machine could otherwise use the API.
-    #[must_use]
-    pub fn local(mut self) -> Self {
-        self.is_local = true;
-        self
-    }
-
     /// Adds routes next to the API's, within the same limits.
     #[must_use]
     pub fn extra_routes(mut self, router: Router) -> Self {
@@ -160,8 +152,8 @@ impl Server {
     ///
     /// During shutdown it accepts no connections, ends long polls and lets running requests finish.
     pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()>) {
-        let Self { app, limits, tls, proxies, is_local, extra_routes, fallback } = self;
-        let layers = Layers::new(limits.clone(), is_local);
+        let Self { app, limits, tls, proxies, extra_routes, fallback } = self;
+        let layers = Layers::new(limits.clone(), app.is_local());
         let mut router = crate::router(app.clone()).merge(extra_routes);
         if let Some(fallback) = fallback {
             router = router.fallback_service(fallback);

@@ -15,6 +15,8 @@ mod fixture;
 mod holders;
 #[path = "access/matrix.rs"]
 mod matrix;
+#[path = "access/local.rs"]
+mod local;
 #[path = "access/other_projects.rs"]
 mod other_projects;
 #[path = "access/roles.rs"]
@@ -97,6 +99,10 @@ cases! {
         sessions_per_token_are_limited,
         sign_in_works_after_failed_ones_of_its_source,
         cross_site_requests_are_refused;
+    local:
+        local_server_admits_only_its_own_token,
+        one_time_link_opens_one_session,
+        unrecorded_sign_in_keeps_the_link;
     streams:
         stream_ends_at_once_if_its_token_is_revoked_on_this_server,
         stream_ends_soon_if_its_token_expires_or_is_revoked_elsewhere,

@@ -7,6 +7,8 @@ mod fixture;
 mod floods;
 #[path = "server/limits.rs"]
 mod limits;
+#[path = "server/local.rs"]
+mod local;
 #[path = "server/metrics.rs"]
 mod metrics;
 #[path = "server/shutdown.rs"]

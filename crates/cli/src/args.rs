@@ -3,7 +3,7 @@
 //! The arguments of each command stand in the module of that command.
 
 use crate::commands::{
-    agent, alert, audit, backup, completions, config, consolidator, demo, feed, flag, graph, hook, job,
+    agent, alert, audit, backup, completions, config, console, consolidator, demo, feed, flag, graph, hook, job,
     metrics, pool, project, queue, reboot, roles, rule, run, schedule, scheduler, server, supplier, sweep,
     sync, token, up, work, worker,
 };
@@ -177,6 +177,8 @@ pub(crate) enum Command {
     Consolidator(consolidator::ConsolidatorArgs),
     /// Run the HTTP API and the console until SIGTERM
     Server(server::ServerArgs),
+    /// Print a one-time link to the console of a server on this machine, and open it
+    Console(console::ConsoleArgs),
     /// Run every service in one process until SIGTERM
     ///
     /// Runs the migrations first, then the server, controller, agent, scheduler, page worker, consolidator and the

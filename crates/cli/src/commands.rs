@@ -6,6 +6,7 @@ pub(crate) mod audit;
 pub(crate) mod backup;
 pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod console;
 pub(crate) mod consolidator;
 mod controller;
 pub(crate) mod demo;
@@ -97,13 +98,14 @@ pub(crate) async fn dispatch(arguments: Arguments, config: Config, out: Out) -> 
         }
         Command::Server(args) => server::server(open(&config).await?, &config, args, out).await,
         Command::Up(args) => up::up(&config, args, out).await,
+        Command::Console(args) => console::console(&global, &config, args, out).await,
         Command::Supplier(args) => supplier::supplier(args, out).await,
         Command::Sweep(args) => sweep::sweep(open(&config).await?, &config, args, out).await,
-        Command::Doctor => match remote::transport(&global)? {
+        Command::Doctor => match remote::transport(&global, &config)? {
             Some(transport) => doctor::check_server(retry::client(transport), out).await,
             None => doctor::check_database(&config, out).await,
         },
-        Command::Work(args) => match remote::transport(&global)? {
+        Command::Work(args) => match remote::transport(&global, &config)? {
             Some(transport) => {
                 work::work_remotely(remote::RemoteServer::new(transport), &config, args, out).await
             }
@@ -152,6 +154,7 @@ pub(crate) fn refuse_server(arguments: &Arguments) -> Result<(), Failure> {
         | Command::Work(_)
         | Command::Agent { .. }
         | Command::Doctor
+        | Command::Console(_)
         | Command::Completions(_) => return Ok(()),
         Command::Worker(args) if args.command.is_some() => return Ok(()),
         Command::Worker(_) => "worker",
@@ -188,7 +191,7 @@ impl Api<'_> {
     where
         F: Future<Output = Result<ExitCode, Failure>>,
     {
-        if let Some(transport) = remote::transport(self.global)? {
+        if let Some(transport) = remote::transport(self.global, self.config)? {
             return command(retry::client(transport)).await;
         }
         let syncs = open_syncs(self.config).await?;

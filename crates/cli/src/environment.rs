@@ -70,6 +70,17 @@ pub(crate) fn variable_of_key(path: &str) -> Option<(String, String)> {
     std::env::var(&name).ok().map(|value| (name, value))
 }
 
+/// Directory for the state of programs, as the XDG specification defines it.
+pub(crate) fn state_home() -> Option<std::path::PathBuf> {
+    std::env::var_os("XDG_STATE_HOME").map(Into::into)
+}
+
+/// Returns whether this process can show windows.
+pub(crate) fn has_display() -> bool {
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    is_set("WAYLAND_DISPLAY") || is_set("DISPLAY")
+}
+
 /// Returns whether NO_COLOR is set.
 pub(crate) fn no_colour() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 /// Headings of the top-level help, and the commands below each.
 const GROUPS: [(&str, &[&str]); 6] = [
-    ("Getting started", &["demo", "up", "migrate", "doctor"]),
+    ("Getting started", &["demo", "up", "console", "migrate", "doctor"]),
     ("Runs", &["project", "run", "work", "schedule", "hook"]),
     ("Graphs", &["graph", "job", "agent", "controller", "pool", "flag", "prepare-for-reboot"]),
     ("Syncs", &["feed", "sync", "rule", "queue", "scheduler", "worker", "consolidator", "supplier"]),

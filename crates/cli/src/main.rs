@@ -10,6 +10,7 @@ mod failure;
 mod help;
 mod in_process;
 mod line;
+mod local_token;
 mod observe;
 mod out;
 mod remote;

@@ -1,7 +1,9 @@
 //! Access to a remote server: the connection of commands, and the API calls of a worker.
 
 use crate::args::Global;
+use crate::config::Config;
 use crate::failure::Failure;
+use crate::local_token::LocalServer;
 use std::time::Duration;
 use tidemill_client::{Client, Error, HttpOptions, HttpTransport};
 use tidemill_core::event::NewEvent;
@@ -25,10 +27,33 @@ const NO_ANSWER: &str = "the server did not answer in time";
 const PEM_HEADER: &[u8] = b"-----BEGIN CERTIFICATE-----";
 
 /// Creates the transport to the server of `--server`, if it is given.
-pub(crate) fn transport(global: &Global) -> Result<Option<HttpTransport>, Failure> {
-    let Some(server) = &global.server else { return Ok(None) };
-    let authorities = authorities(global)?;
-    Ok(Some(HttpTransport::new(HttpOptions { server: server.clone(), token: token(global)?, authorities })?))
+pub(crate) fn transport(global: &Global, config: &Config) -> Result<Option<HttpTransport>, Failure> {
+    global.server.as_ref().map(|server| transport_to(server, global, config)).transpose()
+}
+
+/// Creates the transport to a server. Without a token, a server of this machine gets the token of its file.
+pub(crate) fn transport_to(server: &str, global: &Global, config: &Config) -> Result<HttpTransport, Failure> {
+    let (server, authorities) = (server.to_owned(), authorities(global)?);
+    let options = HttpOptions { server, token: None, authorities };
+    let transport = match &global.token {
+        Some(token) => match token.strip_prefix('@') {
+            Some(path) => {
+                let path = path.to_owned();
+                read_token(&path).map_err(Failure::usage)?;
+                HttpTransport::with_token_source(options, Box::new(move || read_token(&path).map(Some)))
+            }
+            None => HttpTransport::new(HttpOptions { token: Some(token.clone()), ..options }),
+        },
+        None => match LocalServer::of_url(&options.server, config)? {
+            Some(local) => {
+                local.token().map_err(Failure::usage)?;
+                let options = HttpOptions { server: local.url.clone(), ..options };
+                HttpTransport::local(options, Box::new(move || local.token()))
+            }
+            None => HttpTransport::new(options),
+        },
+    };
+    Ok(transport?)
 }
 
 /// Reads the additional certificate authorities of `--ca-file`.
@@ -45,14 +70,11 @@ fn authorities(global: &Global) -> Result<Vec<u8>, Failure> {
     Err(Failure::usage(format!("`{shown}` contains no certificate")).with_hint(hint))
 }
 
-/// Returns the value of `--token`, or the contents of the file that it names.
-fn token(global: &Global) -> Result<Option<String>, Failure> {
-    let Some(path) = global.token.as_deref().and_then(|token| token.strip_prefix('@')) else {
-        return Ok(global.token.clone());
-    };
+/// Reads the file of `--token @file`. The error is a message for the user.
+fn read_token(path: &str) -> Result<String, String> {
     let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::usage(format!("could not read the token from `{path}`: {error}")))?;
-    Ok(Some(text.trim().to_owned()))
+        .map_err(|error| format!("could not read the token from `{path}`: {error}"))?;
+    Ok(text.trim().to_owned())
 }
 
 /// API calls of a worker to a remote server.

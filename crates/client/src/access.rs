@@ -6,7 +6,7 @@ use tidemill_core::access::{AuditRecord, Token};
 use tidemill_core::audit::{AuditHead, SealedBatch};
 use tidemill_wire::Page;
 use tidemill_wire::access::{
-    ListAudit, ListSeals, ListTokens, ListUnsealed, NewToken, NewTokenResponse, Session,
+    ListAudit, ListSeals, ListTokens, ListUnsealed, NewToken, NewTokenResponse, Session, SignInLink,
 };
 use uuid::Uuid;
 
@@ -48,6 +48,11 @@ impl Client {
     /// Lists audit entries that are not sealed yet, oldest first.
     pub async fn unsealed_audit(&self, params: &ListUnsealed) -> Result<Page<AuditRecord>, Error> {
         self.get(format!("/v1/audit/unsealed{}", query(params)?)).await
+    }
+
+    /// Creates a link that signs in to the console of a local server once.
+    pub async fn create_sign_in_link(&self) -> Result<SignInLink, Error> {
+        self.request(Method::POST, "/v1/session/links".to_owned(), None::<&()>, None).await
     }
 
     /// Returns the caller's identity and the state of its session.

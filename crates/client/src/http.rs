@@ -2,6 +2,8 @@
 
 use crate::{ApiRequest, ApiResponse, Chunks, Error, StreamResponse, Transport, TransportFuture};
 use bytes::Bytes;
+use http::StatusCode;
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 /// Address and credentials of a server.
@@ -15,18 +17,47 @@ pub struct HttpOptions {
     pub authorities: Vec<u8>,
 }
 
+/// Reads the current token of a server. The error is a message for the user.
+pub type TokenSource = Box<dyn Fn() -> Result<Option<String>, String> + Send + Sync>;
+
+/// Proxies between a client and its server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Proxies {
+    /// Those of variables such as `HTTP_PROXY`.
+    OfEnvironment,
+    None,
+}
+
 /// Transport that sends requests over the network on pooled connections.
 pub struct HttpTransport {
     client: reqwest::Client,
     base: String,
     /// Address for messages, without user and password.
     display_address: String,
-    token: Option<String>,
+    token: RwLock<Option<String>>,
+    source: Option<TokenSource>,
 }
 
 impl HttpTransport {
     /// Creates a transport. It connects on the first request.
     pub fn new(options: HttpOptions) -> Result<Self, Error> {
+        Self::build(options, None, Proxies::OfEnvironment)
+    }
+
+    /// Creates a transport whose token comes from `source`. After a 401 response the token is read again, because it may
+    /// have been replaced.
+    pub fn with_token_source(options: HttpOptions, source: TokenSource) -> Result<Self, Error> {
+        let token = source().map_err(Error::InvalidConfig)?;
+        Self::build(HttpOptions { token, ..options }, Some(source), Proxies::OfEnvironment)
+    }
+
+    /// Like [`Self::with_token_source`], to a server of this machine. A proxy would see the token, so none is used.
+    pub fn local(options: HttpOptions, source: TokenSource) -> Result<Self, Error> {
+        let token = source().map_err(Error::InvalidConfig)?;
+        Self::build(HttpOptions { token, ..options }, Some(source), Proxies::None)
+    }
+
+    fn build(options: HttpOptions, source: Option<TokenSource>, proxies: Proxies) -> Result<Self, Error> {
         let base = options.server.trim_end_matches('/').to_owned();
         if !base.starts_with("http://") && !base.starts_with("https://") {
             return Err(Error::InvalidConfig(format!(
@@ -41,6 +72,9 @@ impl HttpTransport {
             .pool_idle_timeout(Duration::from_mins(1))
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("tidemill/", env!("CARGO_PKG_VERSION")));
+        if proxies == Proxies::None {
+            builder = builder.no_proxy();
+        }
         if !options.authorities.is_empty() {
             let certificates = reqwest::Certificate::from_pem_bundle(&options.authorities);
             let certificates = certificates
@@ -51,7 +85,35 @@ impl HttpTransport {
         }
         let client = builder.build().map_err(|error| Error::InvalidConfig(error.to_string()))?;
         let display_address = display_address(&base)?;
-        Ok(Self { client, base, display_address, token: options.token })
+        Ok(Self { client, base, display_address, token: RwLock::new(options.token), source })
+    }
+
+    fn token(&self) -> Option<String> {
+        self.token.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sends a request with the token. After a 401 response, sends it again if there is a new token: a refused request
+    /// was not executed.
+    async fn send_authorized(
+        &self,
+        build: impl Fn() -> reqwest::RequestBuilder,
+    ) -> Result<reqwest::Response, Error> {
+        let with_token = |token: Option<&String>| match token {
+            Some(token) => build().bearer_auth(token),
+            None => build(),
+        };
+        let used = self.token();
+        let response = with_token(used.as_ref()).send().await.map_err(|error| self.unreachable(error))?;
+        let Some(source) = self.source.as_ref().filter(|_| response.status() == StatusCode::UNAUTHORIZED)
+        else {
+            return Ok(response);
+        };
+        let fresh = source().map_err(Error::InvalidConfig)?;
+        if fresh.is_none() || fresh == used {
+            return Ok(response);
+        }
+        self.token.write().unwrap_or_else(PoisonError::into_inner).clone_from(&fresh);
+        with_token(fresh.as_ref()).send().await.map_err(|error| self.unreachable(error))
     }
 
     /// Turns an error of the HTTP library into ours, without its URL, which may contain a password.
@@ -64,17 +126,17 @@ impl Transport for HttpTransport {
     fn send(&self, request: ApiRequest) -> TransportFuture<'_, ApiResponse> {
         Box::pin(async move {
             let url = format!("{}{}", self.base, request.path);
-            let mut http = self.client.request(request.method, url).timeout(request.timeout);
-            if let Some(token) = &self.token {
-                http = http.bearer_auth(token);
-            }
-            if let Some(key) = request.idempotency_key {
-                http = http.header("idempotency-key", key);
-            }
-            if let Some(body) = request.body {
-                http = http.header("content-type", "application/json").body(body);
-            }
-            let response = http.send().await.map_err(|error| self.unreachable(error))?;
+            let build = || {
+                let mut http = self.client.request(request.method.clone(), &url).timeout(request.timeout);
+                if let Some(key) = &request.idempotency_key {
+                    http = http.header("idempotency-key", key);
+                }
+                if let Some(body) = &request.body {
+                    http = http.header("content-type", "application/json").body(body.clone());
+                }
+                http
+            };
+            let response = self.send_authorized(build).await?;
             let status = response.status();
             let retry_after = retry_after(response.headers());
             let body = response.bytes().await.map_err(|error| self.unreachable(error))?;
@@ -89,18 +151,19 @@ impl Transport for HttpTransport {
     ) -> TransportFuture<'_, StreamResponse> {
         Box::pin(async move {
             let url = format!("{}{}", self.base, request.path);
-            let mut http = self.client.request(request.method, url).header("accept", "text/event-stream");
-            if let Some(token) = &self.token {
-                http = http.bearer_auth(token);
-            }
-            if let Some(id) = last_event_id {
-                http = http.header("last-event-id", id);
-            }
+            let build = || {
+                let http = self.client.request(request.method.clone(), &url);
+                let http = http.header("accept", "text/event-stream");
+                match &last_event_id {
+                    Some(id) => http.header("last-event-id", id),
+                    None => http,
+                }
+            };
             // The timeout covers only the response headers: the body of an event stream does not end.
             let late =
                 |_| Error::unreachable(Some(&self.display_address), "the event stream did not start in time");
-            let response = tokio::time::timeout(request.timeout, http.send()).await.map_err(late)?;
-            let response = response.map_err(|error| self.unreachable(error))?;
+            let sent = tokio::time::timeout(request.timeout, self.send_authorized(build));
+            let response = sent.await.map_err(late)??;
             let (status, server) = (response.status(), self.display_address.clone());
             Ok(StreamResponse { status, body: Box::new(Body { response, server }) })
         })

@@ -20,7 +20,7 @@ mod syncs;
 mod workers;
 
 pub use error::Error;
-pub use http::{HttpOptions, HttpTransport};
+pub use http::{HttpOptions, HttpTransport, TokenSource};
 pub use live::{Chunks, StreamEvent, StreamResponse, Watch};
 
 use ::http::{Method, StatusCode};

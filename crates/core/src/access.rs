@@ -33,10 +33,12 @@ labelled! {
 const TOKEN: &str = "tm_";
 /// Prefix of a session cookie's value.
 const SESSION: &str = "tms_";
+/// Prefix of the code in a one-time link.
+const LINK: &str = "tml_";
 /// Length of 256 bits in hexadecimal digits.
 const DIGITS: usize = 64;
 
-/// The text of a token, or the value of a session cookie.
+/// The text of a token, the value of a session cookie, or the code of a one-time link.
 ///
 /// It is never stored, and its `Debug` output hides it.
 #[derive(Clone, PartialEq, Eq)]
@@ -58,6 +60,11 @@ impl Secret {
         Self::of(SESSION, random)
     }
 
+    /// Makes the code of a one-time link from 256 random bits.
+    pub fn link(random: [u8; 32]) -> Self {
+        Self::of(LINK, random)
+    }
+
     fn of(prefix: &str, random: [u8; 32]) -> Self {
         use fmt::Write as _;
         let mut text = prefix.to_owned();
@@ -70,6 +77,11 @@ impl Secret {
     /// Returns whether this is a token rather than a session cookie.
     pub fn is_token(&self) -> bool {
         self.0.starts_with(TOKEN)
+    }
+
+    /// Returns whether a text that a caller sent looks like the code of a one-time link.
+    pub fn is_link(text: &str) -> bool {
+        text.starts_with(LINK)
     }
 
     /// Returns the text, for the response to its owner.
@@ -92,7 +104,8 @@ impl Secret {
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_token() { "tm_…" } else { "tms_…" })
+        let prefix = [TOKEN, SESSION, LINK].into_iter().find(|prefix| self.0.starts_with(prefix));
+        write!(f, "{}…", prefix.unwrap_or_default())
     }
 }
 
@@ -203,7 +216,7 @@ pub struct AuditRecord {
     pub call_id: Uuid,
     /// Name of the caller's token, of the local user, of the webhook or of the schedule.
     pub who: String,
-    /// Id of the caller's token; null if the server requires no tokens.
+    /// Id of the caller's token; null for the command line on the database, and for a local server.
     pub token_id: Option<Uuid>,
     /// Role of the caller.
     pub role: ActorRole,
@@ -348,6 +361,10 @@ mod tests {
     fn secret_debug_output_hides_it_and_hashes_differ() {
         let secret = Secret::token([0xab; 32]);
         assert_eq!(format!("{secret:?}"), "tm_…");
+        let link = Secret::link([1; 32]);
+        assert_eq!(format!("{link:?}"), "tml_…");
+        assert!(Secret::is_link(link.reveal()) && !Secret::is_link(secret.reveal()) && !link.is_token());
+        assert!(link.reveal().parse::<Secret>().is_err(), "a link is not a credential of a request");
         assert_eq!(secret.hash(), sha256_hex(secret.reveal().as_bytes()));
         assert_ne!(secret.hash(), secret.csrf());
         assert!(!InvalidSecretError.to_string().contains("ab"));

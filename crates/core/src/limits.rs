@@ -62,6 +62,12 @@ pub const TOKEN_SECS_MAX: u64 = 10 * 365 * 86_400;
 pub const SESSION_SECS: u32 = 12 * 3_600;
 /// Sessions of one token; a new session replaces the oldest one.
 pub const SESSIONS_MAX: u32 = 100;
+/// Lifetime of a browser session at a local server, which forgets its sessions when it ends.
+pub const LOCAL_SESSION_SECS: u32 = 7 * 86_400;
+/// Lifetime of a one-time link that signs in to the console.
+pub const SIGN_IN_LINK_SECS: u32 = 10 * 60;
+/// Unused one-time links of a server. A new one replaces the oldest.
+pub const SIGN_IN_LINKS_MAX: u32 = 16;
 /// Time for which a verified token is cached. A revocation takes effect everywhere within this time.
 pub const TOKEN_CACHE_SECS: u32 = 5;
 /// Tokens and sessions in the cache of a process.

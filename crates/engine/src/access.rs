@@ -25,8 +25,8 @@ use tokio::time::Instant;
 use uuid::Uuid;
 use watch::SecretWatcher;
 
-/// 256 bits from the operating system.
-fn random() -> Result<[u8; 32], Error> {
+/// Returns 256 random bits from the operating system.
+pub fn random() -> Result<[u8; 32], Error> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|error| Error::Open {
         what: "the operating system's random number generator".to_owned(),

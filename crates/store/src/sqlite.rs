@@ -51,9 +51,12 @@ pub(crate) struct Sqlite {
 impl Sqlite {
     /// Opens the file, and creates it if it does not exist.
     pub(crate) async fn open(path: &Path, clock: crate::Clock, monitor: &TaskMonitor) -> Result<Self, Error> {
+        // If this fails, so does SQLite, unless the file exists.
+        let _ = create_private(path);
+        // A connection must not create a missing or deleted file: the umask would decide who can read it.
         let options = SqliteConnectOptions::new()
             .filename(path)
-            .create_if_missing(true)
+            .create_if_missing(false)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
             .foreign_keys(true)
@@ -61,8 +64,7 @@ impl Sqlite {
         let opened = |source| open_error(path, source);
         let writer = connect_writer(&options).await.map_err(opened)?;
         let watcher = SqliteConnection::connect_with(&options).await.map_err(opened)?;
-        // A connection that is opened later must not create a deleted file again.
-        let reopen = options.clone().create_if_missing(false);
+        let reopen = options.clone();
         let readers = SqlitePoolOptions::new()
             .max_connections(tidemill_core::limits::POOL_CONNECTIONS)
             .test_before_acquire(false)
@@ -76,6 +78,16 @@ impl Sqlite {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Returns the file, its write-ahead log and the index of the log.
+    pub(crate) fn files(&self) -> [PathBuf; 3] {
+        let beside = |suffix: &str| {
+            let mut name = self.path.clone().into_os_string();
+            name.push(suffix);
+            PathBuf::from(name)
+        };
+        [self.path.clone(), beside("-wal"), beside("-shm")]
     }
 
     /// Returns a number that changes with every commit to the file, of any process.
@@ -122,6 +134,15 @@ impl Sqlite {
         self.steps.send(job).await.map_err(|_| closed())?;
         answered.await.map_err(|_| closed())?
     }
+}
+
+/// Creates an empty database file that only its owner can read. SQLite would create it with the permissions of the
+/// umask; the log and its index get the permissions of the file.
+///
+/// An existing file is not opened: closing it would release the locks that SQLite holds in this process.
+pub(crate) fn create_private(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map(|_| ())
 }
 
 /// Longest pause of the writer after a failure, and between attempts to reopen its connection.

@@ -36,6 +36,6 @@ async fn main() -> Result<()> {
         // The parent process holds the other end of standard input, so this program ends with it.
         let _ = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await;
     };
-    Server::new(app).local().serve(listener, over).await;
+    Server::new(app).serve(listener, over).await;
     Ok(())
 }

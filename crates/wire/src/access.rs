@@ -94,13 +94,29 @@ pub struct ListUnsealed {
     pub limit: Option<u16>,
 }
 
-/// A request to sign in with a token.
+/// A request to sign in with a token or a one-time link.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SignIn {
-    /// Secret of the token.
+    /// Secret of the token, or the code of a one-time link of a local server.
     pub token: String,
+}
+
+/// A link that signs in to the console once.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SignInLink {
+    /// Address to open in a browser.
+    pub url: String,
+    /// Time after which the link is refused.
+    pub expires_at: Timestamp,
+}
+
+impl std::fmt::Debug for SignInLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SignInLink").field("expires_at", &self.expires_at).finish_non_exhaustive()
+    }
 }
 
 impl std::fmt::Debug for SignIn {

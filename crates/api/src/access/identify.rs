@@ -1,4 +1,4 @@
-//! Identification of the caller by a token, by a session cookie, or by neither on an open server.
+//! Identification of the caller by a token, by a session cookie, or by neither within one process.
 
 use super::lookup_queue::Lookup;
 use super::{Access, AuthContext, BrowserSession, Caller, audit_trail, csrf};
@@ -37,7 +37,7 @@ pub(crate) fn source(extensions: &Extensions) -> Option<IpAddr> {
 
 /// Whether the browser uses TLS, to this server or to a proxy in front of it. The header is not trusted for anything
 /// but the `Secure` attribute of the client's own cookie.
-fn is_secure(parts: &Parts) -> bool {
+pub(super) fn is_secure(parts: &Parts) -> bool {
     let forwarded = parts.headers.get("x-forwarded-proto").is_some_and(|proto| proto == "https");
     forwarded || parts.extensions.get::<Peer>().is_some_and(|peer| peer.tls)
 }
@@ -60,15 +60,20 @@ fn credentials(headers: &HeaderMap) -> Credentials {
         };
         return Credentials::Bearer(token.filter(Secret::is_token).ok_or(()));
     }
-    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut pairs = cookies.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    match pairs.find(|(name, _)| *name == SESSION_COOKIE) {
-        Some((_, value)) => {
+    match cookie_values(headers, SESSION_COOKIE).next() {
+        Some(value) => {
             let secret = value.parse::<Secret>().ok();
             Credentials::Cookie(secret.filter(|secret| !secret.is_token()).ok_or(()))
         }
         None => Credentials::None,
     }
+}
+
+/// Returns the values of the cookies with this name.
+pub(super) fn cookie_values<'h>(headers: &'h HeaderMap, name: &'h str) -> impl Iterator<Item = &'h str> {
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let pairs = cookies.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.filter(move |(key, _)| *key == name).map(|(_, value)| value)
 }
 
 fn unauthenticated() -> ApiError {
@@ -132,11 +137,12 @@ fn caller(token: &Token) -> Caller {
 pub async fn identify(app: &App, parts: &Parts) -> Result<(Caller, AuthContext), ApiError> {
     let source = source(&parts.extensions);
     match app.access() {
+        Access::Local(local) => {
+            let (caller, auth) = local.identify(parts, now(app))?;
+            admit(parts, caller.role, None)?;
+            Ok((caller, auth))
+        }
         Access::Open { name } => {
-            csrf::check_local_host(&parts.headers)?;
-            if csrf::is_mutation(&parts.method) {
-                csrf::check_same_site(&parts.headers)?;
-            }
             let caller = Caller { name: name.clone(), role: Role::Admin, project: None };
             admit(parts, caller.role, None)?;
             Ok((caller, AuthContext { source, ..AuthContext::default() }))
@@ -169,14 +175,18 @@ pub struct SignInResult {
     pub cookie: HeaderValue,
 }
 
-/// Signs in with a token: opens a session and returns its cookie.
+/// Signs in with a token or with the code of a one-time link: opens a session and returns its cookie.
 pub async fn sign_in(app: &App, parts: &Parts, token: &str) -> Result<SignInResult, ApiError> {
-    if !matches!(app.access(), Access::Tokens) {
-        let message = "this server does not use tokens; there is no sign-in";
-        return Err(ApiError::new(StatusCode::CONFLICT, "no_sign_in", message));
-    }
     // Otherwise a page of another site could sign its visitor in under another identity.
     csrf::check_same_site(&parts.headers)?;
+    match app.access() {
+        Access::Tokens => {}
+        Access::Local(local) => return local.sign_in(app, parts, token, now(app)).await,
+        Access::Open { .. } | Access::Fixed(_) => {
+            let message = "this server does not use tokens; there is no sign-in";
+            return Err(ApiError::new(StatusCode::CONFLICT, "no_sign_in", message));
+        }
+    }
     let source = source(&parts.extensions);
     let secret = token.trim().parse::<Secret>().ok().filter(Secret::is_token).ok_or(());
     let known = verify(app, secret, source).await?;
@@ -208,8 +218,15 @@ fn check_console_role(role: Role) -> Result<(), ApiError> {
     }
 }
 
-/// Cookie that deletes the session cookie.
-pub(crate) fn removal_cookie(parts: &Parts) -> Result<HeaderValue, ApiError> {
+/// Ends the caller's session and returns the cookie that deletes the browser's.
+pub(crate) async fn sign_out(app: &App, auth: &AuthContext, parts: &Parts) -> Result<HeaderValue, ApiError> {
+    match app.access() {
+        Access::Local(local) => return local.sign_out(auth.session.as_ref(), parts),
+        Access::Tokens | Access::Open { .. } | Access::Fixed(_) => {}
+    }
+    if let Some(signed) = &auth.session {
+        app.keyring().close_session(app.engine(), &signed.secret).await?;
+    }
     cookie("", 0, is_secure(parts))
 }
 

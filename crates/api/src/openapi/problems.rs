@@ -8,14 +8,18 @@ use serde_json::{Map, Value, json};
 
 /// Every error status with its component name and description.
 const ALL: [(u16, &str, &str); 12] = [
-    (400, "Unreadable", "The body could not be read or is not JSON"),
+    (400, "Unreadable", "The request has contradicting hosts, or its body could not be read or is not JSON"),
     (401, "Unknown", "A valid token or signature is required"),
-    (403, "Forbidden", "This token is not allowed to do this, or a page of another site sent the request"),
+    (
+        403,
+        "Forbidden",
+        "This token is not allowed to do this, or another site or a proxy before a local server sent the request",
+    ),
     (404, "Missing", "The named object does not exist or is not visible to this token"),
     (408, "Slow", "The body took too long to arrive"),
     (409, "Conflict", "The request conflicts with the current state: a key, a state, or the holder of a run"),
     (413, "Large", "The body is too large"),
-    (421, "Elsewhere", "A server without tokens only answers to the local names of its machine"),
+    (421, "Elsewhere", "A local server only answers to the local names of its machine"),
     (422, "Invalid", "The request is invalid; all errors are listed"),
     (429, "Throttled", "Too many requests of this token at the same time; Retry-After is the time to wait"),
     (500, "Internal", "Internal error; the server log contains the cause under the returned id"),
@@ -24,13 +28,13 @@ const ALL: [(u16, &str, &str); 12] = [
 
 /// The error statuses of a route.
 fn statuses(endpoint: &Endpoint) -> Vec<u16> {
-    let mut statuses = vec![421, 500, 503];
+    let mut statuses = vec![400, 403, 421, 500, 503];
     let changes = endpoint.method != Method::GET;
     if endpoint.permission.is_some() || changes {
-        statuses.extend([401, 403, 429]);
+        statuses.extend([401, 429]);
     }
     if endpoint.body.is_some() || changes {
-        statuses.extend([400, 408, 413]);
+        statuses.extend([408, 413]);
     }
     if changes {
         statuses.push(409);

@@ -1,18 +1,17 @@
 //! Middleware of a server: limits, timeouts, panic handling, compression, metrics and logging.
 
-use super::Limits;
 use super::admission::{Admission, Budgets, RequestKind};
 use super::budget::Source;
 use super::connection_table::Connection;
 use super::limited_body::{HoldingBody, LimitedBody, Sending};
-use super::local;
+use super::{Limits, host, local, response_headers};
 use crate::access::Peer;
 use crate::claims::WAIT_SECS_MAX;
 use crate::error::ApiError;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use http::{HeaderValue, Method, StatusCode, header};
 use hyper::body::Body as _;
@@ -81,6 +80,7 @@ impl Layers {
             .layer(CatchPanicLayer::custom(panic_response))
             .layer(CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(compressed))
             .layer(from_fn_with_state(self.clone(), record_request))
+            .layer(from_fn(response_headers::add))
     }
 }
 
@@ -97,7 +97,9 @@ async fn record_request(State(layers): State<Layers>, request: Request, next: Ne
     let started = Instant::now();
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
     let method = method_label(request.method());
-    let checked = if layers.inner.is_local { local::check(&request) } else { Ok(()) };
+    let is_local = layers.inner.is_local;
+    let checked =
+        host::of(&request).and_then(|host| if is_local { local::check(&request, host) } else { Ok(()) });
     let response = match checked {
         Ok(()) => next.run(request).await,
         Err(error) => error.into_response(),

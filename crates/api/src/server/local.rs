@@ -1,17 +1,20 @@
-//! Host and Origin checks for unauthenticated local mode.
+//! Checks of requests to a local server, in addition to its token.
 //!
 //! With DNS rebinding, a page of another site can reach this server under that site's name as if it were its own. A
-//! form on any page can send requests without reading the responses.
+//! form on any page can send requests without reading the responses. A proxy would open the server to its own clients.
 
 use crate::access::csrf;
 use crate::error::ApiError;
 use axum::extract::Request;
-use http::{StatusCode, header};
+use http::{HeaderName, StatusCode, header};
 
-/// Refuses a request with a foreign host name, or from a page of another origin.
-pub(super) fn check(request: &Request) -> Result<(), ApiError> {
-    let host = request.uri().authority().map(http::uri::Authority::as_str);
-    let host = host.or_else(|| request.headers().get(header::HOST)?.to_str().ok()).unwrap_or_default();
+/// Prefix of the headers in which proxies describe the request that they received.
+const FORWARDED_PREFIX: &str = "x-forwarded-";
+/// Other headers that only proxies add.
+const PROXY_HEADERS: [HeaderName; 3] = [header::FORWARDED, header::VIA, HeaderName::from_static("x-real-ip")];
+
+/// Refuses a request with a foreign host name, from a page of another origin, or through a proxy.
+pub(super) fn check(request: &Request, host: &str) -> Result<(), ApiError> {
     csrf::check_local_name(host)?;
     let origin = request.headers().get(header::ORIGIN);
     let is_own_origin =
@@ -19,6 +22,13 @@ pub(super) fn check(request: &Request) -> Result<(), ApiError> {
     if origin.is_some_and(|origin| !origin.to_str().is_ok_and(is_own_origin)) {
         let message = "the request was sent by a page of another origin";
         return Err(ApiError::new(StatusCode::FORBIDDEN, "wrong_origin", message));
+    }
+    let is_proxy_header =
+        |name: &&HeaderName| PROXY_HEADERS.contains(name) || name.as_str().starts_with(FORWARDED_PREFIX);
+    if let Some(name) = request.headers().keys().find(is_proxy_header) {
+        let message = format!("a local server does not answer to proxies; the request has the header {name}");
+        return Err(ApiError::new(StatusCode::FORBIDDEN, "forwarded", message)
+            .hint("behind a proxy, start the server with --auth"));
     }
     Ok(())
 }
@@ -28,14 +38,27 @@ mod tests {
     use super::*;
     use axum::body::Body;
 
-    fn code(host: Option<&str>, origin: Option<&str>) -> Option<String> {
+    fn code_with(host: &str, header: Option<(&str, &str)>) -> Option<String> {
         let mut request = Request::builder().uri("/v1/info");
-        for (name, value) in [("host", host), ("origin", origin)] {
-            if let Some(value) = value {
-                request = request.header(name, value);
-            }
+        if let Some((name, value)) = header {
+            request = request.header(name, value);
         }
-        check(&request.body(Body::empty()).unwrap()).err().map(|fail| fail.problem().code.clone())
+        let request = request.body(Body::empty()).unwrap();
+        check(&request, host).err().map(|fail| fail.problem().code.clone())
+    }
+
+    fn code(host: Option<&str>, origin: Option<&str>) -> Option<String> {
+        code_with(host.unwrap_or_default(), origin.map(|origin| ("origin", origin)))
+    }
+
+    #[test]
+    fn request_through_a_proxy_is_refused() {
+        for name in
+            ["Forwarded", "Via", "X-Real-IP", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Other"]
+        {
+            assert_eq!(code_with("localhost", Some((name, "x"))).as_deref(), Some("forwarded"), "{name}");
+        }
+        assert_eq!(code_with("localhost", Some(("x-request-id", "x"))), None);
     }
 
     #[test]

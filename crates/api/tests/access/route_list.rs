@@ -441,6 +441,8 @@ fn access() -> Vec<Row> {
         delete("/v1/tokens/{token}", ADMIN),
         post("/v1/session", Who::Everybody(Some("unauthenticated")), |_| json!({"token": "tm_none"}))
             .of(Whose::Nobodys),
+        // A server with tokens has no links, and says so to an admin.
+        post("/v1/session/links", ADMIN, |_| Value::Null).of(Whose::Nobodys),
         get("/v1/session", ANYONE).of(Whose::Nobodys),
         delete("/v1/session", ANYONE).of(Whose::Nobodys),
         get("/v1/audit", ADMIN).query(of_project),

@@ -1,11 +1,12 @@
 //! A server for one test, and a client that can violate the protocol.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidemill_api::App;
-use tidemill_api::access::Access;
+use tidemill_api::access::{Access, LocalAccess};
 use tidemill_api::server::{Limits, Server};
 use tidemill_core::RunId;
 use tidemill_core::access::{NewToken, Role};
@@ -18,6 +19,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+
+/// Token of a local server.
+pub(crate) const LOCAL_TOKEN: &str = "tm_0707070707070707070707070707070707070707070707070707070707070707";
 
 /// Time limit for every wait; reached only by a failure.
 pub(crate) const TIMEOUT: Duration = Duration::from_mins(1);
@@ -67,14 +71,22 @@ impl ServerFixture {
 
     /// Starts a server that requires tokens.
     pub(crate) async fn with_tokens(kind: Kind, limits: Limits) -> Self {
-        Self::start(Fixture::open(kind).await, Access::Tokens, |server| server.limits(limits)).await
+        Self::with_access(Fixture::open(kind).await, Access::Tokens, |server| server.limits(limits)).await
+    }
+
+    /// Starts a server of one user, whose token is [`LOCAL_TOKEN`].
+    pub(crate) async fn local(kind: Kind) -> Self {
+        let token = LOCAL_TOKEN.parse().expect("a token");
+        let local = LocalAccess::new("ann".to_owned(), &token, "http://127.0.0.1:7171");
+        let access = Access::Local(Arc::new(local));
+        Self::with_access(Fixture::open(kind).await, access, |server| server).await
     }
 
     async fn on(base: Fixture, configure: impl FnOnce(Server) -> Server) -> Self {
-        Self::start(base, Access::Open { name: "ann".to_owned() }, configure).await
+        Self::with_access(base, Access::Open { name: "ann".to_owned() }, configure).await
     }
 
-    async fn start(base: Fixture, access: Access, configure: impl FnOnce(Server) -> Server) -> Self {
+    async fn with_access(base: Fixture, access: Access, configure: impl FnOnce(Server) -> Server) -> Self {
         let engine = Engine::new(base.store.clone(), Clock::Database, RetryPolicy::None);
         let app = App::new(Syncs::new(engine.clone(), SyncSettings::default()), access);
         tidemill_api::metrics::install();

@@ -197,20 +197,3 @@ async fn large_responses_are_compressed_if_accepted() {
     assert!(small.body.len() * 2 < plain.body.len(), "{} of {}", small.body.len(), plain.body.len());
     fixture.stop().await;
 }
-
-#[tokio::test]
-async fn unauthenticated_server_answers_only_local_host_names() {
-    let fixture = ServerFixture::with(Kind::Sqlite, tidemill_api::server::Server::local).await;
-    assert_eq!(fixture.get("/healthz").await.status, 200);
-    let response =
-        fixture.raw("GET /healthz HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n").await;
-    assert_eq!(
-        (response.status, response.json()["code"].as_str()),
-        (421, Some("wrong_host")),
-        "{response:?}"
-    );
-    let page =
-        fixture.raw(&post("/v1/claims", &json!({"worker": "x"}), "origin: http://evil.example\r\n")).await;
-    assert_eq!(page.status, 403, "{page:?}");
-    fixture.stop().await;
-}

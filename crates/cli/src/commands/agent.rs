@@ -78,7 +78,7 @@ fn supervisor_args() -> Vec<String> {
 }
 
 async fn run(api: Api<'_>, args: AgentRunArgs, out: Out) -> Result<ExitCode, Failure> {
-    let Some(transport) = remote::transport(api.global)? else {
+    let Some(transport) = remote::transport(api.global, api.config)? else {
         let hint = "tidemill agent run --server http://127.0.0.1:7171";
         return Err(Failure::usage("an agent needs a server; --server is missing").with_hint(hint));
     };

@@ -48,6 +48,7 @@ pub(super) async fn check_database(config: &Config, out: Out) -> Result<ExitCode
         Finding { check: "schema", ok: true, message: "the schema matches this version".to_owned() },
     ];
     findings.extend(check_health(&health));
+    findings.extend(check_permissions(store));
     findings.push(check_workers(store, config).await?);
     let stats = store.stats(None).await?;
     let waiting_secs = stats.oldest_ready_secs.filter(|secs| *secs > 60.0);
@@ -237,6 +238,20 @@ async fn check_reach(engine: &Engine) -> Result<Vec<Finding>, Failure> {
         }
     }
     Ok(findings)
+}
+
+/// Checks that only the owner can access the files of a SQLite database.
+fn check_permissions(store: &Store) -> Option<Finding> {
+    if store.is_postgres() {
+        return None;
+    }
+    let exposed: Vec<String> = store.exposed_files().iter().map(|path| path.display().to_string()).collect();
+    let message = if exposed.is_empty() {
+        "only the owner has access to the database files".to_owned()
+    } else {
+        format!("other users can access the database files; run chmod 600 {}", exposed.join(" "))
+    };
+    Some(Finding { check: "permissions", ok: exposed.is_empty(), message })
 }
 
 async fn check_stalled(store: &Store) -> Result<Finding, Failure> {

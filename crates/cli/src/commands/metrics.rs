@@ -67,6 +67,7 @@ fn metrics_args(command: &Command) -> Option<&MetricsArgs> {
         | Command::Rule { .. }
         | Command::Queue { .. }
         | Command::Server(_)
+        | Command::Console(_)
         | Command::Supplier(_)
         | Command::Stats
         | Command::Backup(_)

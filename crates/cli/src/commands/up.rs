@@ -32,6 +32,9 @@ pub(crate) struct UpArgs {
     /// Do not run the server
     #[arg(long, conflicts_with_all = ["listen", "tls_cert", "auth"])]
     pub(crate) no_server: bool,
+    /// Do not open the console in a browser; it is opened on a desktop if standard output is a terminal
+    #[arg(long, conflicts_with = "no_server")]
+    pub(crate) no_open: bool,
     /// Do not run an agent; none runs either if the server listens on an address that is not loopback
     #[arg(long)]
     pub(crate) no_agent: bool,
@@ -73,6 +76,9 @@ pub(super) async fn up(config: &Config, args: UpArgs, out: Out) -> Result<ExitCo
     spawn_controller(&mut roles, &syncs, &stop);
     spawn_agent(&mut roles, &syncs, config, &args, &stop, out);
     if let Some(server) = server {
+        if !args.no_open {
+            server.open_console(config, out);
+        }
         let stop = stop.clone();
         // The server supervises its own loop: it cannot restart without its socket.
         roles.spawn(async move { server.serve(stop).await });

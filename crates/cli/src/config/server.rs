@@ -10,6 +10,8 @@ use tidemill_api::server::{Limits, Network, TrustedProxies};
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ServerConfig {
     pub(crate) listen: SocketAddr,
+    /// Directory of the token files of local servers; empty for the state directory of the user.
+    pub(crate) token_dir: String,
     pub(crate) connections: u32,
     pub(crate) connections_per_source: u32,
     pub(crate) requests: u32,
@@ -27,6 +29,7 @@ impl Default for ServerConfig {
         let to_u32 = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7171)),
+            token_dir: String::new(),
             connections: to_u32(limits.connections),
             connections_per_source: to_u32(limits.connections_per_source),
             requests: to_u32(limits.requests),
@@ -70,6 +73,15 @@ pub(crate) const KEYS: &[Key] = &[
         set: |config, text| {
             let error = "it must be an address with a port, such as 127.0.0.1:7171";
             config.server.listen = text.parse().map_err(|_| error.to_owned())?;
+            Ok(())
+        },
+    },
+    Key {
+        path: "server.token-dir",
+        doc: "Directory of the token files of local servers; empty for $XDG_STATE_HOME/tidemill or ~/.local/state/tidemill.",
+        show: |config| quote(&config.server.token_dir),
+        set: |config, text| {
+            text.clone_into(&mut config.server.token_dir);
             Ok(())
         },
     },

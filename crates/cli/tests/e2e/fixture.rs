@@ -1,6 +1,7 @@
 //! Test fixture: a directory, a database and access to both. No process that it starts outlives it.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr as _;
@@ -39,6 +40,17 @@ const FAST_SETTINGS: [(&str, &str); 5] = [
     // Any free port, because tests run in parallel.
     ("TIDEMILL_SERVER_LISTEN", "127.0.0.1:0"),
 ];
+
+/// Directory of the token files of all servers. Their names contain the port, so tests do not share one.
+pub(crate) fn token_dir() -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("tokens")
+}
+
+/// Token of a local server, or `None` if the server has none.
+pub(crate) fn local_token(address: SocketAddr) -> Option<String> {
+    let file = token_dir().join(format!("{}-{}.token", address.ip(), address.port()));
+    Some(fs::read_to_string(file).ok()?.trim().to_owned())
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -145,6 +157,7 @@ impl Fixture {
             }
         }
         command.env(MARK_VARIABLE, self.directory.path()).env("USER", "ann").env_remove("NO_COLOR");
+        command.env("HOME", self.directory.path()).env_remove("XDG_STATE_HOME");
         command.current_dir(self.directory.path()).stdin(Stdio::null());
     }
 
@@ -153,6 +166,7 @@ impl Fixture {
         let mut command = Command::new(TIDEMILL);
         self.prepare(&mut command);
         command.args(args).envs(FAST_SETTINGS).env("TIDEMILL_DATABASE", &self.url);
+        command.env("TIDEMILL_SERVER_TOKEN_DIR", token_dir());
         command
     }
 

@@ -8,7 +8,7 @@ use tidemill_core::run::RunState;
 use tidemill_testkit::interface::PlainSql;
 use tidemill_testkit::poison::{Poison, force};
 
-use crate::fixture::{Fixture, Kind, TIMEOUT, on_both, wait_until};
+use crate::fixture::{Fixture, Kind, TIMEOUT, local_token, on_both, wait_until};
 use crate::process::Process;
 use crate::server::{request, server};
 
@@ -125,7 +125,8 @@ fn numbers_that_would_be_rounded_are_refused(fixture: &Fixture) {
     let body = r#"{"project": "shop", "env": "staging", "metadata": {"id": 123456789012345678901}}"#;
     let request = format!(
         "POST /v1/runs HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\nconnection: close\r\n\
-         content-length: {}\r\n\r\n{body}",
+         authorization: Bearer {}\r\ncontent-length: {}\r\n\r\n{body}",
+        local_token(address).expect("the server wrote its token"),
         body.len()
     );
     let answer = exchange(address, &request);

@@ -15,6 +15,7 @@ mod graph;
 mod hostile_rows;
 mod hostile_texts;
 mod ledger;
+mod local;
 mod metrics;
 mod process;
 mod reach;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, TIMEOUT, on_both, wait_until, wait_until_within};
+use crate::fixture::{Fixture, TIMEOUT, local_token, on_both, wait_until, wait_until_within};
 use crate::process::Process;
 
 on_both!(server_shutdown_answers_every_waiting_claim, up_serves_the_api_and_the_console);
@@ -17,8 +17,8 @@ mod sqlite_only {
     use crate::fixture::{Fixture, Kind};
 
     #[test]
-    fn server_without_tokens_refuses_foreign_host_headers() {
-        super::server_without_tokens_refuses_foreign_host_headers(&Fixture::new(Kind::Sqlite));
+    fn local_server_refuses_foreign_host_headers() {
+        super::local_server_refuses_foreign_host_headers(&Fixture::new(Kind::Sqlite));
     }
 
     #[test]
@@ -82,12 +82,14 @@ pub(crate) fn server(
     (process, address)
 }
 
-/// Sends a request, and returns the connection.
+/// Sends a request, with the token of the server if there is one, and returns the connection.
 pub(crate) fn send(address: SocketAddr, method: &str, path: &str, body: Option<&Value>) -> TcpStream {
     let body = body.map(Value::to_string).unwrap_or_default();
     let mut stream = TcpStream::connect(address).expect("the server accepts");
     stream.set_read_timeout(Some(TIMEOUT)).expect("a socket has a timeout");
-    let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
+    let token = local_token(address).map(|token| format!("authorization: Bearer {token}\r\n"));
+    let token = token.unwrap_or_default();
+    let head = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{token}");
     let text = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
     stream.write_all(text.as_bytes()).expect("the server reads");
     stream
@@ -132,7 +134,7 @@ fn read_connections(address: SocketAddr) -> usize {
 
 fn server_shutdown_answers_every_waiting_claim(fixture: &Fixture) {
     let (mut server, address) = server(fixture, &["server"], &[]);
-    assert!(server.stderr().contains("no token is required"), "{}", server.stderr());
+    assert!(server.stderr().contains("sign in with `tidemill console`"), "{}", server.stderr());
     let claim =
         |number: usize| json!({"worker": "ann", "request_id": format!("w-{number}"), "wait_secs": 60});
     let waiting: Vec<TcpStream> =
@@ -297,7 +299,7 @@ fn json_server_prints_the_first_token(fixture: &Fixture) {
     }
 }
 
-fn server_without_tokens_refuses_foreign_host_headers(fixture: &Fixture) {
+fn local_server_refuses_foreign_host_headers(fixture: &Fixture) {
     let (mut server, address) = server(fixture, &["server"], &[]);
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(b"GET /v1/info HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n").unwrap();
@@ -310,7 +312,10 @@ fn server_without_tokens_refuses_foreign_host_headers(fixture: &Fixture) {
 fn server_answers_on_every_loopback_address(fixture: &Fixture) {
     let (mut server, address) = server(fixture, &["server", "--listen", "127.0.0.2:0"], &[]);
     let mut stream = TcpStream::connect(address).unwrap();
-    let ask = format!("GET /v1/info HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    let token = local_token(address).expect("the server wrote its token");
+    let ask = format!(
+        "GET /v1/info HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\r\n"
+    );
     stream.write_all(ask.as_bytes()).unwrap();
     assert_eq!(receive(stream).0, 200);
     let info = fixture.json(&["--server", &format!("http://{address}"), "run", "list"]);

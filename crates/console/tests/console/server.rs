@@ -66,11 +66,8 @@ impl ConsoleServer {
         let listener = TcpListener::bind(self.address).await.expect("the address is free");
         self.address = listener.local_addr().expect("an address");
         let app = App::new(self.syncs.clone(), self.access.clone());
-        let mut server = Server::new(app.clone()).extra_routes(tidemill_console::router(app));
-        server = server.fallback(tidemill_console::not_found());
-        if matches!(self.access, Access::Open { .. }) {
-            server = server.local();
-        }
+        let server = Server::new(app.clone()).extra_routes(tidemill_console::router(app));
+        let server = server.fallback(tidemill_console::not_found());
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(server.serve(listener, async move {
             let _ = stopped.await;

@@ -18,7 +18,7 @@ pub(super) struct DemoConsole {
 }
 
 impl DemoConsole {
-    /// Starts the console. Only users of this machine have access.
+    /// Starts the console. On a loopback address only the current user has access.
     pub(super) async fn open(
         syncs: &Syncs,
         config: &Config,

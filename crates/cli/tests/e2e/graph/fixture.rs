@@ -13,7 +13,7 @@ use tidemill_core::RunId;
 use tidemill_core::run::RunState;
 use tidemill_core::task::{job_id, task_id};
 
-use crate::fixture::{Fixture, wait_until_within};
+use crate::fixture::{Fixture, local_token, token_dir, wait_until_within};
 use crate::process::Process;
 
 /// Time limit of every wait. It is long because some waits include timeouts of several seconds.
@@ -66,6 +66,11 @@ impl<'s> GraphFixture<'s> {
 
     pub(crate) fn agent_command(&self, name: &str, url: &str) -> Command {
         let mut command = self.fixture.command(&["--server", url, "agent", "run", "--name", name]);
+        if url != self.url {
+            // A client finds the token of the server itself, but not that of a proxy's server.
+            let file = self.url.trim_start_matches("http://").replace(':', "-");
+            command.env("TIDEMILL_TOKEN", format!("@{}/{file}.token", token_dir().display()));
+        }
         command.env_remove("TIDEMILL_DATABASE").arg("--dir").arg(self.dir(name));
         command
     }
@@ -213,7 +218,9 @@ pub(crate) fn graph(jobs: &[String]) -> String {
 fn server(fixture: &Fixture, address: &str) -> Process {
     let process = Process::start(fixture, "server", &mut fixture.command(&["server", "--listen", address]));
     wait_until_within("the server answers", TIMEOUT, || {
-        std::net::TcpStream::connect(address).is_ok().then_some(())
+        // The server writes its token after it has bound its address.
+        let token = local_token(address.parse().expect("an address"))?;
+        std::net::TcpStream::connect(address).is_ok().then_some(token)
     });
     process
 }

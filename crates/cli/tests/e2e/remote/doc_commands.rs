@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::fixture::{Fixture, Kind, TIDEMILL};
+use crate::fixture::{Fixture, Kind, TIDEMILL, token_dir};
 use crate::process::run;
 
 use super::server::Server;
@@ -51,14 +51,20 @@ fn paste(
     environment: &[(&str, &str)],
 ) {
     let mut script = "set -euo pipefail\n".to_owned();
+    let file = format!("127.0.0.1-{}.token", server.address().port());
     for (number, (command, _)) in commands.iter().enumerate() {
-        let _ = write!(script, "echo '== {number}'\n{}\n", command.replace(ADDRESS, &server.url()));
+        let command = command.replace(ADDRESS, &server.url()).replace("127.0.0.1-7171.token", &file);
+        let _ = write!(script, "echo '== {number}'\n{command}\n");
     }
     let mut bash = Command::new("bash");
     fixture.prepare(&mut bash);
     let binaries = PathBuf::from(TIDEMILL).parent().expect("the binary is in a directory").to_owned();
     let path = format!("{}:{}", binaries.display(), std::env::var("PATH").unwrap_or_default());
     bash.args(["-c", &script]).env("PATH", path).env("TIDEMILL_DATABASE", &fixture.url);
+    // The default directory, in which the commands of the page look for the token.
+    let state = fixture.path(".local/state/tidemill");
+    std::fs::create_dir_all(&state).expect("the directory is created");
+    std::fs::copy(token_dir().join(&file), state.join(&file)).expect("the token is copied");
     let ran = run(bash.envs(environment.iter().copied()));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     for (number, (command, shown)) in commands.iter().enumerate() {

@@ -7,7 +7,7 @@ use tidemill_core::RunId;
 use tidemill_core::event::EventKind;
 use tidemill_core::run::{QueueRun, RunState};
 
-use crate::fixture::{Fixture, Kind, TIMEOUT, wait_while_progressing};
+use crate::fixture::{Fixture, Kind, TIMEOUT, token_dir, wait_while_progressing};
 use crate::process::Process;
 
 use super::server::Server;
@@ -43,6 +43,9 @@ fn worker(fixture: &Fixture, file: &str, server: &Server) -> Process {
     command.args(["--name", "scribe", "--beat", "0.3", "--lease", "20", "--grace", "2", "--drain"]);
     command.args(["--", "bash", "-c", TASK]);
     command.env("TIDEMILL_SERVER", server.url()).env("LEDGER", fixture.path("ledger"));
+    // The server writes another token after each restart.
+    let file = token_dir().join(format!("127.0.0.1-{}.token", server.address().port()));
+    command.env("TIDEMILL_TOKEN", format!("@{}", file.display()));
     command.env("TMPDIR", fixture.path(""));
     Process::start(fixture, "scribe", &mut command)
 }

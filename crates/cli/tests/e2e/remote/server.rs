@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use tidemill_client::{Client, HttpOptions, HttpTransport};
 
-use crate::fixture::{Fixture, Kind, wait_until};
+use crate::fixture::{Fixture, Kind, local_token, wait_until};
 use crate::process::Process;
 
 /// A server on the database of a fixture.
@@ -31,9 +31,15 @@ impl Server {
         format!("http://{}", self.address)
     }
 
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     pub(crate) fn client(&self) -> Client {
         let options = HttpOptions { server: self.url(), token: None, authorities: Vec::new() };
-        Client::new(HttpTransport::new(options).expect("the address is valid"))
+        let address = self.address;
+        let transport = HttpTransport::local(options, Box::new(move || Ok(local_token(address))));
+        Client::new(transport.expect("the address is valid"))
     }
 
     /// Number of open connections to the server.
@@ -64,7 +70,8 @@ fn start_process(fixture: &Fixture, address: SocketAddr, environment: &[(&str, &
     let mut process = Process::start(fixture, "server", &mut command);
     wait_until("the server answers", || {
         assert!(process.is_running(), "the server ended: {} {}", process.stdout(), process.stderr());
-        TcpStream::connect(address).ok()
+        // The server writes its token after it has bound its address.
+        local_token(address).and_then(|_| TcpStream::connect(address).ok())
     });
     process
 }
