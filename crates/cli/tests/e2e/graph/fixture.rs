@@ -67,6 +67,8 @@ impl<'s> GraphFixture<'s> {
     pub(crate) fn agent_command(&self, name: &str, url: &str) -> Command {
         let mut command = self.fixture.command(&["--server", url, "agent", "run", "--name", name]);
         command.env_remove("TIDEMILL_DATABASE").arg("--dir").arg(self.dir(name));
+        // The commands of these tests write a ledger with their process ids outside of their directories.
+        command.args(["--isolation", "off"]);
         command
     }
 
