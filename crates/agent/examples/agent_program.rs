@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use tidemill_agent::{CommandsOnExit, ExitPolicy, RetentionPolicy, Settings, run};
+use tidemill_agent::{CommandsOnExit, ExitPolicy, IsolationMode, RetentionPolicy, Settings, UserRange, run};
 use tidemill_client::{Client, HttpOptions, HttpTransport};
 use tidemill_supervisor::{launch, supervise_detached};
 use tokio::signal::unix::{SignalKind, signal};
@@ -31,19 +31,29 @@ fn main() -> ExitCode {
 
 #[tokio::main]
 async fn agent(dir: &str, server: &str, store: Option<&str>) -> Result<(), Box<dyn Error>> {
+    // Most tests write to files outside of the task, so isolation is off unless a test requires it.
+    let isolation = match std::env::var_os("TEST_ISOLATION") {
+        Some(_) => IsolationMode::Required,
+        None => IsolationMode::Off,
+    };
+    let path = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let hidden = path("TEST_HIDDEN");
     let settings = Settings {
         dir: PathBuf::from(dir),
         name: "test".to_owned(),
         host: "here".to_owned(),
         labels: Vec::new(),
         capacity: 8,
-        secrets: None,
+        secrets: path("TEST_SECRETS"),
         store: store.map(str::to_owned),
         retention: RetentionPolicy::default(),
         probe: None,
         exit_policy: ExitPolicy::Never,
         commands_on_exit: CommandsOnExit::Continue,
         grace: Duration::from_secs(5),
+        isolation,
+        task_users: UserRange::default(),
+        hidden: hidden.into_iter().collect(),
         supervisor: PathBuf::from("/proc/self/exe"),
         supervisor_args: vec!["supervise".to_owned(), "lasting".to_owned()],
     };

@@ -109,6 +109,10 @@ impl AgentDir {
         Ok(())
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.dir
+    }
+
     pub(crate) fn tasks_dir(&self) -> PathBuf {
         self.dir.join("tasks")
     }

@@ -6,16 +6,22 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tidemill_core::graph::definition::{Command, OnAgentLost};
 use tidemill_core::limits;
-use tidemill_supervisor::{DetachedSpec, Limits};
+use tidemill_supervisor::{DetachedSpec, Isolation, Limits};
 use tidemill_wire::agents::Work;
 
 /// Default `PATH` if the agent has none.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Longer lines of output are split.
 const LINE_BYTES_MAX: usize = 8 * 1024;
 
 /// Specification of the command of a task.
-pub(crate) fn spec(task_dir: &TaskDir, job_id: &str, work: &Work, grace: Duration) -> DetachedSpec {
+pub(crate) fn spec(
+    task_dir: &TaskDir,
+    job_id: &str,
+    work: &Work,
+    grace: Duration,
+    isolation: Isolation,
+) -> DetachedSpec {
     let command = match &work.run {
         Command::Shell(line) => vec!["sh".to_owned(), "-c".to_owned(), line.clone()],
         Command::Words(words) => words.clone(),
@@ -30,7 +36,8 @@ pub(crate) fn spec(task_dir: &TaskDir, job_id: &str, work: &Work, grace: Duratio
             file_bytes: work.limits.output_bytes,
             // A core dump may contain secrets.
             core_bytes: Some(0),
-            processes: work.limits.processes,
+            // The default stops a fork bomb before it stops the machine.
+            processes: work.limits.processes.or(Some(limits::TASK_PROCESSES_MAX)),
             cpu_percent: work.limits.cpu_percent,
         },
         timeout: work.timeout_secs.map(|secs| Duration::from_secs(secs.into())),
@@ -38,6 +45,7 @@ pub(crate) fn spec(task_dir: &TaskDir, job_id: &str, work: &Work, grace: Duratio
         contact_max: contact_max(work.on_agent_lost),
         line_bytes_max: LINE_BYTES_MAX,
         log_bytes_max: limits::TASK_LOG_BYTES_MAX,
+        isolation,
     }
 }
 

@@ -19,6 +19,7 @@ mod finish;
 mod heartbeat;
 mod held_tasks;
 mod inputs;
+mod isolation;
 mod launch;
 mod logs;
 mod order;
@@ -35,7 +36,9 @@ mod server_client;
 mod settings;
 mod task;
 mod task_dir;
+mod task_users;
 
 pub use executor::{Executor, Launch, ProcessExecutor, TaskError};
 pub use run::{AgentSummary, Error, run, run_with};
-pub use settings::{CommandsOnExit, ExitPolicy, Probe, RetentionPolicy, Settings};
+pub use settings::{CommandsOnExit, ExitPolicy, IsolationMode, Probe, RetentionPolicy, Settings};
+pub use task_users::UserRange;

@@ -5,6 +5,7 @@ use crate::artifacts::{copy, copy_file};
 use crate::confined_dir::{ConfinedDir, EntryKind};
 use crate::executor::TaskError;
 use crate::task_dir::remove_all;
+use crate::task_users;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
@@ -213,8 +214,10 @@ fn copy_outputs(work: &Path, outputs: &[Output], to: &Path, cancelled: &AtomicBo
         if !from.link(path, &to)? {
             copy_file(from.read(path)?, &to.create(path)?, cancelled)?;
         }
+        let retained = to.read(path)?;
+        task_users::take_over(&retained)?;
         // Reported outputs must survive a power loss.
-        to.read(path)?.sync_all()?;
+        retained.sync_all()?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use crate::artifacts::Store;
 use crate::backoff::Backoff;
 use crate::executor::{Executor, ProcessExecutor, TaskError};
 use crate::held_tasks::HeldTasks;
+use crate::isolation::TaskIsolation;
 use crate::order::{self, is_id};
 use crate::server_client::{RequestError, ServerClient};
 use crate::settings::{CommandsOnExit, ExitPolicy, Settings};
@@ -44,6 +45,11 @@ pub enum Error {
     Busy { path: PathBuf },
     #[error("{0}")]
     Setting(String),
+    /// The missing mechanisms, each with its reason.
+    #[error(
+        "isolation of tasks is required, but not available: {0}; run the agent as root or use --isolation auto"
+    )]
+    Isolation(String),
     #[error("the server refused to register this agent: {0}")]
     Refused(String),
     #[error("another process has registered as this agent: {0}")]
@@ -76,6 +82,7 @@ pub(crate) struct Agent<E> {
     pub(crate) server: ServerClient,
     pub(crate) executor: E,
     pub(crate) store: Option<Store>,
+    pub(crate) isolation: TaskIsolation,
     pub(crate) held: HeldTasks,
     running: Mutex<JoinSet<()>>,
     /// Tasks whose order could not be stored, with the value of `space_freed` at that time.
@@ -119,12 +126,14 @@ pub async fn run_with<E: Executor>(
         secrets::read(path).map_err(Error::Setting)?;
     }
     let store = settings.store.as_deref().map(Store::open).transpose().map_err(Error::Setting)?;
+    let isolation = TaskIsolation::establish(&settings, &dir).await?;
     let agent = Arc::new(Agent {
         server: ServerClient::new(client, dir.agent_id()),
         settings,
         dir,
         executor,
         store,
+        isolation,
         held: HeldTasks::default(),
         running: Mutex::default(),
         unstored: Mutex::default(),
@@ -244,7 +253,7 @@ impl<E: Executor> Agent<E> {
             next_secret: AgentSecret(next_secret),
             // Without it, the server treats this directory as another one.
             dir_lock: self.dir.lock_id().ok(),
-            isolation: None,
+            isolation: Some(self.isolation.report.clone()),
         };
         let response = self.server.register(&register).await?;
         self.dir.finish_rotation();
@@ -382,6 +391,7 @@ impl<E: Executor> Agent<E> {
     /// Releases a completed task.
     pub(crate) fn release(&self, task: &str) {
         self.executor.release(&self.dir.task_dir(task).path());
+        self.isolation.release(&self.dir.task_dir(task));
         self.held.remove(task);
         self.ended.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,5 +1,6 @@
 //! Settings of an agent.
 
+use crate::task_users::UserRange;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -25,10 +26,26 @@ pub struct Settings {
     pub commands_on_exit: CommandsOnExit,
     /// Time between SIGTERM and SIGKILL of a stopped command.
     pub grace: Duration,
+    pub isolation: IsolationMode,
+    /// User ids of tasks, if the agent is root.
+    pub task_users: UserRange,
+    /// Files that tasks must not see, besides those of the agent itself: its token, a database, private keys.
+    pub hidden: Vec<PathBuf>,
     /// Program that supervises commands: the running program, or a test program.
     pub supervisor: PathBuf,
     /// Arguments with which it calls [`tidemill_supervisor::supervise_detached`].
     pub supervisor_args: Vec<String>,
+}
+
+/// Policy for the isolation of tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IsolationMode {
+    /// Uses the mechanisms that this machine allows.
+    Auto,
+    /// The agent does not start if user ids, PID namespaces or hidden files are not available.
+    Required,
+    /// Commands have the rights of the agent.
+    Off,
 }
 
 /// A command that checks for maintenance of the database: exit code 3 means maintenance, 0 means none.

@@ -4,7 +4,8 @@
 //! order.json       the order as received
 //! taken            exists if the server has confirmed the assignment
 //! prepared         exists if all inputs of the command are in task_dir
-//! work/  tmp/      directories of the command
+//! work/  tmp/      directories of the command; it sees no other file of the agent
+//! user             user id of the command, if it has its own
 //! run.json, alive, started, control, log, exit.json, forbidden     files of the supervisor
 //! stop             reason to stop the command
 //! shipped.json     position in the log up to which the server has it

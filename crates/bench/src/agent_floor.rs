@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tidemill_supervisor::{BootInstant, CommandState, DetachedCommand, DetachedSpec, End, Limits};
+use tidemill_supervisor::{BootInstant, CommandState, DetachedCommand, DetachedSpec, End, Isolation, Limits};
 
 /// Concurrent commands, as many as the capacity of the measured agent.
 pub(crate) const CONCURRENCY: usize = 8;
@@ -73,6 +73,7 @@ async fn execute(dir: &Path) -> Result<()> {
         contact_max: None,
         line_bytes_max: 8 * 1024,
         log_bytes_max: 1024 * 1024,
+        isolation: Isolation::default(),
     };
     let command = DetachedCommand::new(dir);
     let own = Path::new("/proc/self/exe");

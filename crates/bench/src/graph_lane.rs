@@ -114,6 +114,9 @@ fn settings(dir: &Path) -> Result<Settings> {
         exit_policy: ExitPolicy::Never,
         commands_on_exit: CommandsOnExit::Continue,
         grace: Duration::from_secs(10),
+        isolation: tidemill_agent::IsolationMode::Auto,
+        task_users: tidemill_agent::UserRange::default(),
+        hidden: Vec::new(),
         supervisor: PathBuf::from("/proc/self/exe"),
         supervisor_args: vec!["supervise".to_owned(), "lasting".to_owned()],
     })

@@ -170,10 +170,7 @@ mod tests {
     fn report_names_missing_boundaries_with_reasons() {
         let mut report = IsolationReport::none("not root");
         report.pid_namespace = Mechanism::Holds;
-        assert_eq!(
-            report.missing_boundaries(),
-            [("user ids", "not root"), ("mount namespace", "not root")]
-        );
+        assert_eq!(report.missing_boundaries(), [("user ids", "not root"), ("mount namespace", "not root")]);
         let shown = report.to_string();
         assert!(shown.starts_with("PID namespace; no user ids: not root; no mount namespace"), "{shown}");
     }

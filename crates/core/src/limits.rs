@@ -157,6 +157,8 @@ pub const LOG_CHUNK_BYTES_MAX: usize = 256 * 1024;
 pub const OUTPUTS_MAX: usize = 10_000;
 /// Tasks that an agent may hold.
 pub const AGENT_TASKS_MAX: usize = 1_000;
+/// Number of processes and threads of an isolated task, unless its job has a limit.
+pub const TASK_PROCESSES_MAX: u32 = 4_096;
 /// Jobs in one retention request of an agent.
 pub const RETENTION_JOBS_MAX: usize = 500;
 /// Bytes of a graph file.

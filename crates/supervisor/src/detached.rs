@@ -17,6 +17,7 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::boot_instant::BootInstant;
+use crate::cgroup::CommandGroup;
 use crate::handle::Error;
 use crate::orphans;
 use crate::process_table::{DIRECTORY_VARIABLE, SupervisorProcess, is_unusable, open_pipe, write_message};
@@ -194,10 +195,26 @@ impl DetachedCommand {
 
     /// Kills the remaining processes of a command whose supervisor has ended; returns how many were found.
     ///
-    /// These are the processes of its session, and all processes with one of `variables` (`NAME=value`) in their
-    /// environment. Repeat the call until it returns 0, because a killed process needs time to end.
+    /// These are the processes of its control group and of its session, and all processes with one of `variables`
+    /// (`NAME=value`) in their environment. Repeat the call until it returns 0, because a killed process needs time to
+    /// end. Then the control group is removed.
     pub fn kill_orphans(&self, variables: &[String]) -> io::Result<usize> {
-        orphans::kill(self.start_record()?.as_ref(), variables)
+        let found = orphans::kill(self.start_record()?.as_ref(), variables)?;
+        let Some(group) = self.group() else { return Ok(found) };
+        if group.is_populated()? {
+            group.kill()?;
+            return Ok(found.max(1));
+        }
+        if found == 0 {
+            group.remove()?;
+        }
+        Ok(found)
+    }
+
+    /// The control group of the command, if its specification can be read and names one.
+    fn group(&self) -> Option<CommandGroup> {
+        let spec: DetachedSpec = serde_json::from_slice(&fs::read(self.dir.join(SPEC)).ok()?).ok()?;
+        spec.isolation.cgroup.map(CommandGroup::new)
     }
 
     /// The start record, from the process table or from its file.

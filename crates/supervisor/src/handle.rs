@@ -15,10 +15,12 @@ use tokio::task::JoinHandle;
 use tracing::debug;
 
 use crate::boot_instant::BootInstant;
+use crate::cgroup::CommandGroup;
 use crate::process_table::SupervisorProcess;
 use crate::protocol::{ControlMessage, Header};
 use crate::report::Report;
 use crate::spec::Spec;
+use crate::worker_groups;
 
 /// Control messages that may wait for a slow supervisor.
 const QUEUED_MESSAGES_MAX: usize = 64;
@@ -26,6 +28,8 @@ const QUEUED_MESSAGES_MAX: usize = 64;
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Time a supervisor may be stopped before its command is killed, and again before the supervisor is killed.
 const STOPPED_MAX: Duration = Duration::from_secs(2);
+/// Interval of the check whether killed processes have ended.
+const GROUP_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Reason why a command could not be supervised, or why its end is unknown.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +54,8 @@ pub enum Error {
     Stopped,
     /// The supervisor ended without a report about the end of the command.
     ///
-    /// The main process of the command died with it. Processes that the main process had started may still run.
+    /// The main process of the command died with it. Processes that the main process had started were killed with the
+    /// control group of the command. They may still run if this process could not create one.
     #[error("the supervisor ended without reporting the end of the command ({status})")]
     Lost {
         /// Exit status of the supervisor itself.
@@ -72,6 +77,8 @@ pub struct SupervisedCommand {
     stopped_at: Option<BootInstant>,
     /// Whether the command was killed because its supervisor was stopped.
     is_killed: bool,
+    /// Control group of the command, if this process can create one.
+    group: Option<CommandGroup>,
 }
 
 impl SupervisedCommand {
@@ -97,7 +104,8 @@ impl SupervisedCommand {
         };
         let process =
             child.id().and_then(|pid| SupervisorProcess::of_child(Path::new(""), pid).ok().flatten());
-        send_command(&mut stdin, spec).await.map_err(Error::Send)?;
+        let group = worker_groups::create();
+        send_command(&mut stdin, spec, group.as_ref()).await.map_err(Error::Send)?;
         let (sender, receiver) = mpsc::channel(QUEUED_MESSAGES_MAX);
         Ok(Self {
             supervisor: child,
@@ -108,6 +116,7 @@ impl SupervisedCommand {
             process,
             stopped_at: None,
             is_killed: false,
+            group,
         })
     }
 
@@ -133,8 +142,27 @@ impl SupervisedCommand {
             return Ok(Some(report));
         }
         let status = self.supervisor.wait().await.map_err(Error::Read)?;
+        self.kill_group().await;
         self.is_over = true;
         Err(if self.is_killed { Error::Stopped } else { Error::Lost { status } })
+    }
+
+    /// Kills the processes that a killed supervisor has left in the control group, and waits for their end.
+    async fn kill_group(&self) {
+        let Some(group) = &self.group else { return };
+        loop {
+            let killed = group.kill().and_then(|()| group.is_populated());
+            match killed {
+                Ok(true) => tokio::time::sleep(GROUP_CHECK_INTERVAL).await,
+                Ok(false) => break,
+                Err(error) => {
+                    debug!(error = %error, "could not kill the control group of the command");
+                    break;
+                }
+            }
+        }
+        // The next worker removes a group that is left.
+        let _ = group.remove();
     }
 
     /// Kills the command when a signal has stopped the supervisor for too long.
@@ -215,8 +243,9 @@ impl Control {
     }
 }
 
-async fn send_command(stdin: &mut ChildStdin, spec: &Spec) -> io::Result<()> {
-    let mut header = serde_json::to_vec(&Header::from(spec))?;
+async fn send_command(stdin: &mut ChildStdin, spec: &Spec, group: Option<&CommandGroup>) -> io::Result<()> {
+    let cgroup = group.map(|group| group.dir().to_owned());
+    let mut header = serde_json::to_vec(&Header::new(spec, cgroup))?;
     header.push(b'\n');
     stdin.write_all(&header).await?;
     stdin.write_all(&spec.stdin).await?;

@@ -2,7 +2,8 @@
 //!
 //! Three processes take part. The *worker* holds a [`SupervisedCommand`]. The *supervisor* ([`supervise`], the same
 //! binary) kills the command when the worker dies or sends no contact message for too long. The *launch step*
-//! ([`launch`]) sets the parent-death signal and then executes the command in its own process.
+//! ([`launch`]) sets the parent-death signal and then executes the command in its own process. With [`Namespaces`] there
+//! are two more launch steps: the first enters the namespaces, the second is their init process.
 //!
 //! [`supervise`] lists the guarantees and the few cases that they do not cover.
 //!
@@ -10,8 +11,10 @@
 //! [`supervise_detached`] its supervisor.
 
 mod boot_instant;
+mod cgroup;
 mod detached;
 mod handle;
+mod isolation;
 mod launch;
 mod lines;
 mod mask;
@@ -22,10 +25,13 @@ mod record;
 mod report;
 mod spec;
 mod supervise;
+mod worker_groups;
 
 pub use boot_instant::BootInstant;
+pub use cgroup::{CommandGroup, enable_controllers, parent_group};
 pub use detached::{CommandState, DetachedCommand};
 pub use handle::{Control, Error, SupervisedCommand};
+pub use isolation::{CommandUser, Isolation, Namespaces};
 pub use launch::launch;
 pub use mask::Mask;
 pub use process_table::{SupervisorProcess, directories_in_use};

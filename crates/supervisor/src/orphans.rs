@@ -1,5 +1,8 @@
 //! Kills orphaned processes: when a supervisor is killed, its command's main process dies, but others may survive.
 //!
+//! This is the search for commands without a control group, and for processes outside of it. A process that changed its
+//! session and its environment is not found.
+//!
 //! Orphans are found by the session that the supervisor created, or by their environment. Each process is checked
 //! once more after its pidfd was opened, so that a process with a reused process id is never killed.
 

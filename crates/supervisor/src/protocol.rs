@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::boot_instant::BootInstant;
+use crate::isolation::Namespaces;
 use crate::record::Limits;
 use crate::spec::Spec;
 
@@ -20,10 +21,12 @@ pub(crate) struct Header {
     pub(crate) contact: BootInstant,
     pub(crate) contact_max: Duration,
     pub(crate) line_bytes_max: usize,
+    /// Control group of the command, which the worker has created.
+    pub(crate) cgroup: Option<PathBuf>,
 }
 
-impl From<&Spec> for Header {
-    fn from(spec: &Spec) -> Self {
+impl Header {
+    pub(crate) fn new(spec: &Spec, cgroup: Option<PathBuf>) -> Self {
         Self {
             program: Program {
                 command: spec.command.clone(),
@@ -36,6 +39,7 @@ impl From<&Spec> for Header {
             contact: spec.contact,
             contact_max: spec.contact_max,
             line_bytes_max: spec.line_bytes_max,
+            cgroup,
         }
     }
 }
@@ -66,10 +70,26 @@ pub(crate) enum ControlMessage {
     Kill,
 }
 
-/// The message to the launch step. The descriptor of the command's standard input travels with it.
+/// The message to a launch step. File descriptors travel with it.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct LaunchRequest {
-    /// Process id of the supervisor. A launch step with another parent is orphaned, and exits.
-    pub(crate) supervisor: i32,
-    pub(crate) program: Program,
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LaunchRequest {
+    /// Execute the command. Descriptors: its standard input, and the socket for the reply unless it is this one.
+    Execute {
+        /// Process id of the parent. A launch step with another parent is orphaned, and exits.
+        parent: i32,
+        /// Control group to join first.
+        cgroup: Option<PathBuf>,
+        program: Program,
+    },
+    /// Enter new namespaces and start their init process. Descriptors: the standard input, and the control socket.
+    Enter {
+        /// Process id of the supervisor. A launch step with another parent is orphaned, and exits.
+        parent: i32,
+        cgroup: Option<PathBuf>,
+        namespaces: Namespaces,
+        program: Program,
+    },
+    /// Be the init process. Descriptors: the standard input, the control socket, and the socket for the reply.
+    Init { namespaces: Namespaces, program: Program },
 }

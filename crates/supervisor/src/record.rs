@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::boot_instant::BootInstant;
+use crate::isolation::Isolation;
 use crate::report::End;
 
 /// The [`DetachedSpec`] as JSON, without secrets.
@@ -48,6 +49,8 @@ pub struct DetachedSpec {
     pub line_bytes_max: usize,
     /// Output beyond this size is dropped.
     pub log_bytes_max: u64,
+    #[serde(default)]
+    pub isolation: Isolation,
 }
 
 /// Resource limits of a command.

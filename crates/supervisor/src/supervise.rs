@@ -7,6 +7,7 @@
 mod controller;
 mod deliver;
 mod detached;
+mod init_connection;
 mod monitor;
 mod pipes;
 mod process_tree;
@@ -24,6 +25,7 @@ use rustix::io::Errno;
 use rustix::process::{getpid, set_child_subreaper};
 
 use crate::boot_instant::BootInstant;
+use crate::isolation::Isolation;
 use crate::protocol::Header;
 use crate::report::End;
 use controller::Controller as _;
@@ -73,11 +75,13 @@ enum SupervisorError {
 /// # Exceptions
 ///
 /// - If this supervisor is killed with SIGKILL, the main process of the command dies with it. Processes that the
-///   command had started survive.
+///   command had started survive, unless the command has a PID namespace. If it has a control group, the worker or the
+///   agent kills them.
 /// - If this supervisor is stopped with SIGSTOP, it does nothing until it is resumed. The worker, or the agent, notices
 ///   that within seconds and kills the command. If that process has died too, the command continues.
 /// - A command that runs as another user (set-user-id) may not be killable. The supervisor then waits for its end.
-/// - A program that forks continuously, with each child leaving its group, can escape the search.
+/// - Without a control group and a PID namespace, a program that forks continuously, with each child leaving its
+///   group, can escape the search.
 ///
 /// SIGTERM to this process ends it and the main process of the command. A service manager should therefore send
 /// signals to the worker only (systemd: `KillMode=mixed`).
@@ -103,8 +107,10 @@ fn run(launch_args: &[&str]) -> Result<(), SupervisorError> {
     if worker.is_lost(BootInstant::now()) {
         return deliver(&mut worker, &mut [], End::LostContact);
     }
-    let Header { program, line_bytes_max, contact_max, .. } = header;
-    let options = start::StartOptions { program, stdin, line_bytes_max, launch_timeout: contact_max };
+    let Header { program, line_bytes_max, contact_max, cgroup, .. } = header;
+    let isolation = Isolation { namespaces: None, cgroup };
+    let options =
+        start::StartOptions { program, stdin, line_bytes_max, launch_timeout: contact_max, isolation };
     match start::start(launch_args, options) {
         Ok(command) => {
             let (end, mut outputs) = monitor::monitor(&mut worker, command)?;

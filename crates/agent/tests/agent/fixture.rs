@@ -8,8 +8,8 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidemill_agent::{
-    AgentSummary, CommandsOnExit, Error, Executor, ExitPolicy, ProcessExecutor, RetentionPolicy, Settings,
-    run_with,
+    AgentSummary, CommandsOnExit, Error, Executor, ExitPolicy, IsolationMode, ProcessExecutor,
+    RetentionPolicy, Settings, UserRange, run_with,
 };
 use tidemill_client::{Client, HttpOptions, HttpTransport};
 use tidemill_core::task::{Output, TaskResult};
@@ -71,6 +71,9 @@ impl Fixture {
             exit_policy: ExitPolicy::Never,
             commands_on_exit: CommandsOnExit::Continue,
             grace: Duration::from_secs(5),
+            isolation: IsolationMode::Off,
+            task_users: UserRange::default(),
+            hidden: Vec::new(),
             supervisor: test_program(),
             supervisor_args: vec!["supervise".to_owned(), "lasting".to_owned()],
         }
@@ -126,9 +129,14 @@ impl Fixture {
 
     /// Starts an agent in a separate process as an unprivileged user, because root can read every file.
     pub(crate) fn process_of_another_user(&self) -> Child {
+        self.process_of_another_user_with(&[])
+    }
+
+    /// Starts an agent as an unprivileged user with environment variables.
+    pub(crate) fn process_of_another_user_with(&self, environment: &[(&str, String)]) -> Child {
         const NOBODY: u32 = 65534;
         if !rustix::process::geteuid().is_root() {
-            return self.process();
+            return self.process_with(&[], environment);
         }
         let program = self.path("agent_program");
         fs::copy(test_program(), &program).unwrap();
@@ -137,7 +145,7 @@ impl Fixture {
         }
         let mut command = Command::new(program);
         command.args(["agent", self.agent_dir().to_str().unwrap(), &self.server.address]);
-        command.uid(NOBODY).gid(NOBODY).env("NO_PROXY", "127.0.0.1");
+        command.uid(NOBODY).gid(NOBODY).env("NO_PROXY", "127.0.0.1").envs(environment.iter().cloned());
         command.stderr(Stdio::inherit()).kill_on_drop(true).spawn().unwrap()
     }
 

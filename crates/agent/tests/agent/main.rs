@@ -5,6 +5,7 @@
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "shared test functions may panic like tests")]
 
 mod cancellation;
+mod escapes;
 mod file_names;
 mod fixture;
 mod full_disk;

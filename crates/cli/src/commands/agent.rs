@@ -10,9 +10,11 @@ use crate::failure::Failure;
 use crate::out::Out;
 use crate::{environment, remote};
 use args::{AgentCommand, AgentRunArgs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use tidemill_agent::{CommandsOnExit, Error, ExitPolicy, Probe, RetentionPolicy, Settings};
+use tidemill_agent::{
+    CommandsOnExit, Error, ExitPolicy, IsolationMode, Probe, RetentionPolicy, Settings, UserRange,
+};
 use tidemill_client::Client;
 use tokio::sync::watch;
 
@@ -47,6 +49,11 @@ pub(super) fn local_settings(config: &Config, up: &UpArgs, out: Out) -> Option<S
         None => PathBuf::from("tidemill.agent"),
     };
     let dir = up.agent_dir.clone().unwrap_or(default_dir);
+    // With tokens, other people than the one who started the server submit jobs.
+    let isolation = if up.server.auth { IsolationMode::Required } else { up.agent_isolation.into() };
+    // Without root, a task has the user of the server. It must not outlive the server, which hides its database only at
+    // the start of a task.
+    let is_same_user = up.server.auth && !rustix::process::geteuid().is_root();
     out.inform(format!("an agent executes jobs in {}", dir.display()));
     Some(Settings {
         dir,
@@ -59,17 +66,44 @@ pub(super) fn local_settings(config: &Config, up: &UpArgs, out: Out) -> Option<S
         retention: RetentionPolicy::default(),
         probe: None,
         exit_policy: ExitPolicy::Never,
-        commands_on_exit: CommandsOnExit::Continue,
+        commands_on_exit: if is_same_user { CommandsOnExit::Stop } else { CommandsOnExit::Continue },
         grace: config.grace,
+        isolation,
+        task_users: UserRange::default(),
+        hidden: server_files(database.sqlite_path(), up),
         supervisor: PathBuf::from(OWN_BINARY),
         supervisor_args: supervisor_args(),
     })
 }
 
+/// Files of the server that tasks must not see: the database with its journal, and the private key.
+fn server_files(database: Option<&Path>, up: &UpArgs) -> Vec<PathBuf> {
+    let database = database.map(Path::as_os_str).into_iter().flat_map(|path| {
+        ["", "-wal", "-shm", "-journal"].map(|suffix| {
+            let mut file = path.to_owned();
+            file.push(suffix);
+            PathBuf::from(file)
+        })
+    });
+    database.chain(up.server.tls_key.clone()).collect()
+}
+
 /// Runs the agent of `tidemill up`. Its failure does not end the other services.
 pub(super) async fn run_locally(settings: Settings, client: Client, stop: watch::Receiver<bool>, out: Out) {
-    if let Err(error) = tidemill_agent::run(settings, client, stop).await {
-        out.inform(format!("warning: the agent stopped: {}", tidemill_engine::retry_policy::chain(&error)));
+    match tidemill_agent::run(settings, client, stop).await {
+        Ok(_) => {}
+        Err(Error::Isolation(missing)) => {
+            let hint = "jobs need a separate agent: tidemill agent run --server URL --token @FILE";
+            out.inform(format!(
+                "warning: no agent runs here, because its tasks cannot be isolated: {missing}; {hint}"
+            ));
+        }
+        Err(error) => {
+            out.inform(format!(
+                "warning: the agent stopped: {}",
+                tidemill_engine::retry_policy::chain(&error)
+            ));
+        }
     }
 }
 
@@ -82,14 +116,16 @@ async fn run(api: Api<'_>, args: AgentRunArgs, out: Out) -> Result<ExitCode, Fai
         let hint = "tidemill agent run --server http://127.0.0.1:7171";
         return Err(Failure::usage("an agent needs a server; --server is missing").with_hint(hint));
     };
-    let settings = settings(api.config, args);
+    let settings = settings(api, args);
     let stop = super::work::stop_signal();
     out.inform(format!("agent {} waits for tasks", settings.name));
     let outcome = tidemill_agent::run(settings, Client::new(transport), stop).await;
     let outcome = outcome.map_err(|error| match error {
         Error::Directory { .. } => Failure::outage(tidemill_engine::retry_policy::chain(&error)),
         Error::Setting(message) => Failure::usage(message),
-        Error::Busy { .. } | Error::Refused(_) | Error::Superseded(_) => Failure::refused(error.to_string()),
+        Error::Busy { .. } | Error::Isolation(_) | Error::Refused(_) | Error::Superseded(_) => {
+            Failure::refused(error.to_string())
+        }
     })?;
     if out.is_json() {
         let (taken, ended, held) = (outcome.taken, outcome.ended, outcome.held);
@@ -104,7 +140,8 @@ async fn run(api: Api<'_>, args: AgentRunArgs, out: Out) -> Result<ExitCode, Fai
     Ok(ExitCode::SUCCESS)
 }
 
-fn settings(config: &Config, args: AgentRunArgs) -> Settings {
+fn settings(api: Api<'_>, args: AgentRunArgs) -> Settings {
+    let token_file = api.global.token.as_deref().and_then(|token| token.strip_prefix('@')).map(PathBuf::from);
     Settings {
         dir: args.dir,
         name: args.name.unwrap_or_else(environment::host),
@@ -117,7 +154,10 @@ fn settings(config: &Config, args: AgentRunArgs) -> Settings {
         probe: args.probe.map(|command| Probe { command, every: args.probe_every }),
         exit_policy: if args.drain { ExitPolicy::Drained } else { ExitPolicy::Never },
         commands_on_exit: if args.stop_commands { CommandsOnExit::Stop } else { CommandsOnExit::Continue },
-        grace: args.grace.unwrap_or(config.grace),
+        grace: args.grace.unwrap_or(api.config.grace),
+        isolation: args.isolation.into(),
+        task_users: args.task_users,
+        hidden: token_file.into_iter().collect(),
         supervisor: PathBuf::from(OWN_BINARY),
         supervisor_args: supervisor_args(),
     }

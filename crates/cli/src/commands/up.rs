@@ -1,5 +1,6 @@
 //! `tidemill up`: every service in one process.
 
+use super::agent::args::Isolation;
 use super::metrics::MetricsArgs;
 use super::server::ServerArgs;
 use super::services::{self, configure_queues, identity, spawn_role};
@@ -53,6 +54,9 @@ pub(crate) struct UpArgs {
     /// File of NAME=value lines with secrets for jobs; only its owner may have access to it
     #[arg(long, value_name = "FILE", conflicts_with = "no_agent")]
     pub(crate) agent_secrets: Option<PathBuf>,
+    /// Isolation of the agent's tasks; with --auth it is always `required`
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = Isolation::Auto, conflicts_with = "no_agent")]
+    pub(crate) agent_isolation: Isolation,
 }
 
 /// Migrates the database, and runs every service until SIGTERM.

@@ -24,4 +24,5 @@ mod server;
 mod sync_kills;
 mod sync_settings;
 mod traces;
+mod up_isolation;
 mod worker_script;

@@ -79,6 +79,9 @@ fn settings(dir: &Path) -> Settings {
         exit_policy: ExitPolicy::Never,
         commands_on_exit: CommandsOnExit::Stop,
         grace: Duration::from_secs(2),
+        isolation: tidemill_agent::IsolationMode::Auto,
+        task_users: tidemill_agent::UserRange::default(),
+        hidden: Vec::new(),
         supervisor: supervisor(),
         supervisor_args: vec!["supervise".to_owned(), "lasting".to_owned()],
     }

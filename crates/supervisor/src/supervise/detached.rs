@@ -102,6 +102,7 @@ fn execute(launch_args: &[&str], input: StartInput) -> Result<(), SupervisorErro
         stdin: Vec::new(),
         line_bytes_max: spec.line_bytes_max,
         launch_timeout: spec.contact_max.unwrap_or(LAUNCH_TIMEOUT).min(LAUNCH_TIMEOUT),
+        isolation: spec.isolation,
     };
     match start::start(launch_args, options) {
         Ok(command) => {

@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Signal, WaitStatus};
 
 use super::controller::Controller;
+use super::init_connection::InitConnection;
 use super::pipes::{Output, StdinWriter};
 use super::process_tree::ProcessTree;
 use super::start::{LaunchOutcome, LaunchReply, RunningCommand};
@@ -45,6 +46,7 @@ struct Monitor<'a, C> {
     reply: LaunchReply,
     stdin: StdinWriter,
     outputs: [Output; 2],
+    init: Option<InitConnection>,
     launch: Option<LaunchOutcome>,
     /// End of the grace period, if a stop was requested.
     stop_by: Option<BootInstant>,
@@ -58,7 +60,7 @@ pub(super) fn monitor<C: Controller>(
     controller: &mut C,
     command: RunningCommand,
 ) -> Result<(End, [Output; 2]), SupervisorError> {
-    let RunningCommand { pid, processes, pidfd, reply, stdin, outputs } = command;
+    let RunningCommand { pid, processes, pidfd, reply, stdin, outputs, init } = command;
     let monitor = Monitor {
         controller,
         pid,
@@ -67,6 +69,7 @@ pub(super) fn monitor<C: Controller>(
         reply,
         stdin,
         outputs,
+        init,
         launch: None,
         stop_by: None,
         kill_requested: false,
@@ -80,6 +83,14 @@ impl<C: Controller> Monitor<'_, C> {
         let reason = self.run_until_reason();
         let has_ended = self.ended_at.is_some();
         let status = self.processes.kill();
+        let status = match &mut self.init {
+            Some(init) => {
+                init.read();
+                // Without a report, the command was killed together with init.
+                Some(init.end().unwrap_or(End::Signal(Signal::KILL.as_raw())))
+            }
+            None => status.and_then(end_of_process),
+        };
         let end = end(reason?, has_ended, self.launch.as_ref(), status)?;
         Ok((end, self.outputs))
     }
@@ -106,7 +117,10 @@ impl<C: Controller> Monitor<'_, C> {
                 ControlMessage::Stop { grace } => {
                     let stop_by = now.after(grace);
                     self.stop_by = Some(self.stop_by.map_or(stop_by, |earlier| earlier.min(stop_by)));
-                    self.processes.signal(Signal::TERM);
+                    match &mut self.init {
+                        Some(init) => init.stop(),
+                        None => self.processes.signal(Signal::TERM),
+                    }
                 }
                 ControlMessage::Kill => self.kill_requested = true,
             }
@@ -127,8 +141,22 @@ impl<C: Controller> Monitor<'_, C> {
             }
         }
         self.controller.flush();
+        if let Some(init) = &mut self.init {
+            init.read();
+            if self.ended_at.is_none() && init.end().is_some() {
+                self.ended_at = Some(BootInstant::now());
+            }
+        }
         if self.ended_at.is_none() {
             self.processes.reap_orphans();
+        }
+    }
+
+    /// Whether another process of the command than the main one is alive.
+    fn has_orphans(&self) -> bool {
+        match &self.init {
+            Some(init) => init.is_alive(),
+            None => self.processes.has_orphans(),
         }
     }
 
@@ -148,9 +176,13 @@ impl<C: Controller> Monitor<'_, C> {
             return Some(EndReason::Killed);
         }
         let ended_at = self.ended_at?;
+        // Another process than the command may still hold the socket of the reply, which says whether it was executed.
+        if !self.reply.is_complete() && now < ended_at.after(OUTPUT_CLOSE_TIMEOUT) {
+            return None;
+        }
         let is_over = if self.stop_by.is_some() {
             // The other processes of the group have the same grace period for a clean shutdown.
-            !self.processes.has_orphans()
+            !self.has_orphans()
         } else {
             now >= ended_at.after(OUTPUT_CLOSE_TIMEOUT) || self.outputs.iter().all(Output::is_closed)
         };
@@ -167,6 +199,8 @@ impl<C: Controller> Monitor<'_, C> {
             fds.push(PollFd::new(&self.pidfd, PollFlags::IN));
         }
         fds.extend(self.reply.poll_fd());
+        // After the report of init, the deadlines suffice: its socket stays readable at its end.
+        fds.extend(self.init.as_ref().filter(|_| self.ended_at.is_none()).and_then(InitConnection::poll_fd));
         fds.extend(self.stdin.poll_fd());
         if reads_output {
             fds.extend(self.outputs.iter().filter_map(Output::poll_fd));
@@ -201,21 +235,26 @@ fn end(
     reason: EndReason,
     has_ended: bool,
     launch: Option<&LaunchOutcome>,
-    status: Option<WaitStatus>,
+    status: Option<End>,
 ) -> Result<End, SupervisorError> {
     if let EndReason::NotStarted(reason) = reason {
         return Ok(End::NotStarted { reason });
     }
     let status = status.ok_or(SupervisorError::NoStatus)?;
-    if let Some(code) = status.exit_status() {
+    if let Some(code) = status.code() {
         if launch == Some(&LaunchOutcome::Silent) {
             let reason = format!("the launch step ended without a reply (exit code {code})");
             return Ok(End::NotStarted { reason });
         }
-        return Ok(End::Code(code));
+        return Ok(status);
     }
     if reason == EndReason::LostContact && !has_ended {
         return Ok(End::LostContact);
     }
-    status.terminating_signal().map(End::Signal).ok_or(SupervisorError::NoStatus)
+    Ok(status)
+}
+
+/// The end of a process, from its wait status.
+fn end_of_process(status: WaitStatus) -> Option<End> {
+    status.exit_status().map(End::Code).or_else(|| status.terminating_signal().map(End::Signal))
 }

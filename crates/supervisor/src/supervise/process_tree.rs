@@ -14,6 +14,8 @@ use rustix::process::{
     wait, waitid, waitpid,
 };
 
+use crate::cgroup::CommandGroup;
+
 /// First and longest pause between two checks whether killed processes are dead.
 const PAUSE_MIN: Duration = Duration::from_micros(500);
 const PAUSE_MAX: Duration = Duration::from_millis(20);
@@ -23,12 +25,14 @@ const PAUSE_MAX: Duration = Duration::from_millis(20);
 pub(super) struct ProcessTree {
     /// The main process, which is not reaped while this value exists.
     leader: Pid,
+    /// The control group of the command, if it has one.
+    group: Option<CommandGroup>,
 }
 
 impl ProcessTree {
     /// Creates the tree of a child process that leads its own process group.
-    pub(super) fn new(leader: Pid) -> Self {
-        Self { leader }
+    pub(super) fn new(leader: Pid, group: Option<CommandGroup>) -> Self {
+        Self { leader, group }
     }
 
     /// Sends a signal to the command's process group.
@@ -61,12 +65,16 @@ impl ProcessTree {
         let mut status = None;
         let mut pause = PAUSE_MIN;
         loop {
+            self.kill_group();
             loop {
                 match wait(WaitOptions::NOHANG) {
                     Ok(Some((pid, ended))) if pid == self.leader => status = Some(ended),
                     Ok(Some(_)) | Err(Errno::INTR) => {}
                     Ok(None) => break,
-                    Err(_) => return status,
+                    Err(_) => {
+                        self.remove_group();
+                        return status;
+                    }
                 }
             }
             for child in children().filter(|child| child.is_alive) {
@@ -74,6 +82,24 @@ impl ProcessTree {
             }
             thread::sleep(pause);
             pause = PAUSE_MAX.min(pause * 2);
+        }
+    }
+}
+
+impl ProcessTree {
+    fn kill_group(&self) {
+        // The other ways to find the processes do not depend on the group.
+        if let Some(group) = &self.group {
+            let _ = group.kill();
+        }
+    }
+
+    /// Removes the control group, and first kills processes in it that are no descendants of this process.
+    fn remove_group(&self) {
+        self.kill_group();
+        if let Some(group) = &self.group {
+            // The agent removes a group that is left.
+            let _ = group.remove();
         }
     }
 }

@@ -12,8 +12,11 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
+use super::init_connection::InitConnection;
 use super::pipes::{Output, StdinWriter};
 use super::process_tree::ProcessTree;
+use crate::cgroup::CommandGroup;
+use crate::isolation::Isolation;
 use crate::launch::{self, ABOUT_TO_EXECUTE};
 use crate::protocol::{LaunchRequest, Program};
 use crate::report::Stream;
@@ -31,6 +34,8 @@ pub(super) struct RunningCommand {
     pub(super) reply: LaunchReply,
     pub(super) stdin: StdinWriter,
     pub(super) outputs: [Output; 2],
+    /// Connection to the init process, if the command has a PID namespace.
+    pub(super) init: Option<InitConnection>,
 }
 
 /// The command to start, and how.
@@ -41,6 +46,7 @@ pub(super) struct StartOptions {
     pub(super) line_bytes_max: usize,
     /// Time limit for the launch step to read its request.
     pub(super) launch_timeout: Duration,
+    pub(super) isolation: Isolation,
 }
 
 /// Starts the launch step. On error no process is left running, and the error text is for the user.
@@ -48,7 +54,16 @@ pub(super) struct StartOptions {
 /// Call it in a thread that lives as long as the process: the kernel sends the parent-death signal when the *thread*
 /// that started the child ends.
 pub(super) fn start(launch_args: &[&str], options: StartOptions) -> Result<RunningCommand, String> {
-    let StartOptions { program, stdin, line_bytes_max, launch_timeout } = options;
+    let StartOptions { mut program, stdin, line_bytes_max, launch_timeout, isolation } = options;
+    let group = isolation.cgroup.as_ref().map(CommandGroup::new);
+    if let Some(group) = &group {
+        let limited = group.create().and_then(|()| group.set_limits(program.limits));
+        program.limits = limited.map_err(could_not("create a control group"))?;
+    }
+    if isolation.namespaces.is_none() {
+        // The limit applies to all processes of a user, and the command has the user of the supervisor.
+        program.limits.processes = None;
+    }
     let (mut socket, theirs) = UnixStream::pair().map_err(could_not("create a socket"))?;
     let (stdin_reader, stdin_writer) = pipe_with(PipeFlags::CLOEXEC).map_err(could_not("create a pipe"))?;
     let (stdout_reader, stdout_writer) = pipe_with(PipeFlags::CLOEXEC).map_err(could_not("create a pipe"))?;
@@ -77,26 +92,46 @@ pub(super) fn start(launch_args: &[&str], options: StartOptions) -> Result<Runni
     let id = id.ok_or("the launch step has no process id")?;
     // From here on only the process tree may reap the child, not the standard library.
     drop(child);
-    let processes = ProcessTree::new(id);
+    let processes = ProcessTree::new(id, group);
 
-    let request = LaunchRequest { supervisor: getpid().as_raw_nonzero().get(), program };
     let connected = pidfd_open(id, PidfdFlags::empty()).map_err(io::Error::from).and_then(|pidfd| {
         // A stuck launch step must not block the supervisor for longer than a confirmed contact is valid.
         socket.set_write_timeout(Some(launch_timeout.max(Duration::from_millis(1))))?;
-        launch::send(&mut socket, &request, &stdin_reader)?;
+        let init = send_request(&mut socket, isolation, program, &stdin_reader)?;
         socket.set_nonblocking(true)?;
-        Ok(pidfd)
+        Ok((pidfd, init))
     });
     match connected {
-        Ok(pidfd) => {
+        Ok((pidfd, init)) => {
             let reply = LaunchReply { socket: Some(socket), bytes: Vec::new() };
-            Ok(RunningCommand { pid: id.as_raw_nonzero().get(), processes, pidfd, reply, stdin, outputs })
+            let pid = id.as_raw_nonzero().get();
+            Ok(RunningCommand { pid, processes, pidfd, reply, stdin, outputs, init })
         }
         Err(error) => {
             processes.kill();
             Err(could_not("send the request to the launch step")(error))
         }
     }
+}
+
+/// Sends the first launch step its request; returns the connection to init if the command has namespaces.
+fn send_request(
+    socket: &mut UnixStream,
+    isolation: Isolation,
+    program: Program,
+    stdin: &OwnedFd,
+) -> io::Result<Option<InitConnection>> {
+    let parent = getpid().as_raw_nonzero().get();
+    let Isolation { namespaces, cgroup } = isolation;
+    let Some(namespaces) = namespaces else {
+        let request = LaunchRequest::Execute { parent, cgroup, program };
+        launch::send(socket, &request, &[stdin.as_fd()])?;
+        return Ok(None);
+    };
+    let (control, theirs) = UnixStream::pair()?;
+    let request = LaunchRequest::Enter { parent, cgroup, namespaces, program };
+    launch::send(socket, &request, &[stdin.as_fd(), theirs.as_fd()])?;
+    InitConnection::new(control).map(Some)
 }
 
 fn could_not<E: std::fmt::Display>(action: &'static str) -> impl Fn(E) -> String {

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use tidemill_supervisor::{
-    BootInstant, CommandState, DetachedCommand, DetachedSpec, End, Exit, Limits, SupervisorProcess,
+    BootInstant, CommandState, DetachedCommand, DetachedSpec, End, Exit, Isolation, Limits, SupervisorProcess,
 };
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::fixture::{LONG, TIMEOUT, is_alive, signal, test_program, until, until_dead};
 
-fn spec(dir: &Path, script: &str) -> DetachedSpec {
+pub(crate) fn spec(dir: &Path, script: &str) -> DetachedSpec {
     DetachedSpec {
         command: vec!["sh".to_owned(), "-c".to_owned(), script.to_owned()],
         env: vec![
@@ -28,10 +28,11 @@ fn spec(dir: &Path, script: &str) -> DetachedSpec {
         contact_max: None,
         line_bytes_max: 8_000,
         log_bytes_max: 1_000_000,
+        isolation: Isolation::default(),
     }
 }
 
-async fn start(dir: &Path, spec: &DetachedSpec, secrets: &[(&str, &str)]) -> Child {
+pub(crate) async fn start(dir: &Path, spec: &DetachedSpec, secrets: &[(&str, &str)]) -> Child {
     let secrets = secrets.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let started = DetachedCommand::new(dir)
         .start(&test_program(), &["detached"], spec, secrets, BootInstant::now())
@@ -53,7 +54,7 @@ async fn start_from_other_process(dir: &Path, spec: &DetachedSpec) -> Child {
     starter
 }
 
-async fn exit(dir: &Path) -> Exit {
+pub(crate) async fn exit(dir: &Path) -> Exit {
     let command = DetachedCommand::new(dir);
     let mut found = None;
     until("the command ends", || match command.state().unwrap() {
@@ -68,7 +69,7 @@ async fn exit(dir: &Path) -> Exit {
     found.unwrap()
 }
 
-async fn pid(path: &Path) -> i32 {
+pub(crate) async fn pid(path: &Path) -> i32 {
     let mut pid = None;
     until("a process id is written", || {
         let text = fs::read_to_string(path).unwrap_or_default();
@@ -79,7 +80,7 @@ async fn pid(path: &Path) -> i32 {
     pid.unwrap()
 }
 
-fn log(dir: &Path) -> String {
+pub(crate) fn log(dir: &Path) -> String {
     fs::read_to_string(DetachedCommand::new(dir).log_path()).unwrap()
 }
 

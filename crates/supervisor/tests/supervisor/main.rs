@@ -7,5 +7,7 @@ mod detached;
 mod environment;
 mod exit;
 mod fixture;
+mod isolation;
 mod output;
 mod stopping;
+mod worker_groups;

@@ -2,9 +2,10 @@
 
 use crate::commands::metrics::MetricsArgs;
 use crate::times;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
+use tidemill_agent::{IsolationMode, UserRange};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentCommand {
@@ -38,6 +39,27 @@ pub(crate) enum AgentCommand {
         #[arg(long)]
         force: bool,
     },
+}
+
+/// Isolation of tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Isolation {
+    /// Use the mechanisms that the machine allows
+    Auto,
+    /// Refuse to start without user ids, PID namespaces and hidden files
+    Required,
+    /// Run tasks with the rights of the agent
+    Off,
+}
+
+impl From<Isolation> for IsolationMode {
+    fn from(isolation: Isolation) -> Self {
+        match isolation {
+            Isolation::Auto => Self::Auto,
+            Isolation::Required => Self::Required,
+            Isolation::Off => Self::Off,
+        }
+    }
 }
 
 /// An agent, which needs a server and a directory of its own
@@ -85,4 +107,11 @@ pub(crate) struct AgentRunArgs {
     /// Time between SIGTERM and SIGKILL when a command is stopped
     #[arg(long, value_name = "TIME", value_parser = times::parse_duration)]
     pub(crate) grace: Option<Duration>,
+    /// Isolation of tasks from the agent and from each other: `auto` uses what the machine allows, `required` refuses
+    /// to start without user ids, PID namespaces and hidden files
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = Isolation::Auto)]
+    pub(crate) isolation: Isolation,
+    /// User ids for tasks if the agent runs as root; each running task has one of its own
+    #[arg(long, value_name = "FIRST-LAST", default_value = "2000000000-2000009999")]
+    pub(crate) task_users: UserRange,
 }

@@ -1,0 +1,339 @@
+//! Jobs that try to escape: each attack must fail with isolation, and must succeed without it.
+//!
+//! The second half, the control, shows that the attack itself works. Where a mechanism is missing, the tests say so in a
+//! sentence and do nothing; in continuous integration (`CI=true`) that is a failure.
+
+use crate::fixture::{Fixture, TIMEOUT, is_alive, kill, order, success, until};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Instant;
+use tidemill_core::isolation::IsolationReport;
+use tidemill_core::task::TaskResult;
+use tokio::process::Child;
+
+/// Whether tasks of an agent are isolated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Isolated,
+    /// The control.
+    Off,
+}
+
+/// A fixture whose files another user can see, with credentials of the agent.
+async fn fixture() -> Fixture {
+    let fixture = Fixture::new().await;
+    fs::set_permissions(fixture.path(""), fs::Permissions::from_mode(0o755)).unwrap();
+    for (name, mode) in [("secrets", 0o600), ("token", 0o644)] {
+        fs::write(fixture.path(name), "KEY=hunter2-file\n").unwrap();
+        fs::set_permissions(fixture.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    fixture
+}
+
+/// Starts an agent; returns `None` if this machine cannot isolate tasks.
+async fn agent(fixture: &Fixture, mode: Mode) -> Option<Child> {
+    let mut environment = vec![
+        ("AGENT_CREDENTIAL", "hunter2-environment".to_owned()),
+        ("TEST_SECRETS", fixture.path("secrets").display().to_string()),
+        ("TEST_HIDDEN", fixture.path("token").display().to_string()),
+    ];
+    if mode == Mode::Isolated {
+        environment.push(("TEST_ISOLATION", "required".to_owned()));
+    }
+    let child = fixture.process_with(&[], &environment);
+    registered(fixture, child).await.map(|(child, _)| child)
+}
+
+/// Waits for the registration; returns `None` if the agent refused to start.
+async fn registered(fixture: &Fixture, mut child: Child) -> Option<(Child, IsolationReport)> {
+    let started = Instant::now();
+    loop {
+        if let Some(agent) = fixture.server.state().registered.last() {
+            return Some((child, agent.isolation.clone().expect("the agent reports its isolation")));
+        }
+        if child.try_wait().unwrap().is_some() {
+            let missing =
+                "not tested: this machine does not allow user ids, PID and mount namespaces for tasks";
+            assert!(std::env::var("CI").as_deref() != Ok("true"), "{missing}");
+            eprintln!("{missing}");
+            return None;
+        }
+        assert!(started.elapsed() < TIMEOUT, "the agent did not register");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+/// Runs one job on an agent; returns its result and its output.
+async fn run(fixture: &Fixture, order: Value) -> (TaskResult, String) {
+    let task = order["task_id"].as_str().unwrap().to_owned();
+    fixture.server.order(order);
+    let result = fixture.result(&task).await;
+    (result, fixture.server.log(&task).join("\n"))
+}
+
+/// Runs a script as a job with isolation and without; returns both outputs.
+async fn outputs(script: &str) -> Option<[String; 2]> {
+    let mut outputs = [String::new(), String::new()];
+    for (mode, output) in [Mode::Isolated, Mode::Off].into_iter().zip(&mut outputs) {
+        let fixture = fixture().await;
+        let agent = agent(&fixture, mode).await?;
+        let line = script.replace("AGENT_PID", &agent.id().unwrap().to_string());
+        *output = run(&fixture, order(&fixture, "attack", &line)).await.1;
+        kill(agent).await;
+    }
+    Some(outputs)
+}
+
+/// A number for `sleep` by which a test finds the process.
+fn mark() -> String {
+    format!("1{:09}", uuid::Uuid::new_v4().as_u128() % 1_000_000_000)
+}
+
+/// Live processes with this text in their command line.
+fn processes_of(mark: &str) -> Vec<i32> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let has_mark = |pid: &i32| {
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&words).contains(mark) && is_alive(*pid)
+    };
+    pids.filter(has_mark).collect()
+}
+
+/// The build machines allow user ids, PID namespaces and `cgroup.kill`: there the suite tests all of them.
+#[tokio::test]
+async fn probe_finds_the_mechanisms_of_the_build_machine() {
+    let fixture = fixture().await;
+    let child = fixture.process_with(&[], &[("TEST_ISOLATION", "required".to_owned())]);
+    let Some((child, report)) = registered(&fixture, child).await else { return };
+    assert_eq!(report.missing_boundaries(), [], "{report}");
+    if std::env::var("CI").as_deref() == Ok("true") {
+        assert!(report.cgroup_kill.holds(), "{report}");
+    } else if let Some(reason) = report.cgroup_kill.reason() {
+        eprintln!("not tested: cgroup.kill: {reason}");
+    }
+    kill(child).await;
+}
+
+#[tokio::test]
+async fn task_cannot_read_processes_of_agent_and_server() {
+    let server = std::process::id();
+    let script = format!(
+        "cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep AGENT_CREDENTIAL; \
+         test -e /proc/AGENT_PID/environ && echo sees-agent; test -e /proc/{server}/environ && echo sees-server; \
+         test -w /proc/AGENT_PID/mem && echo writes-memory; true"
+    );
+    let Some([isolated, control]) = outputs(&script).await else { return };
+    assert_eq!(isolated, "");
+    for evidence in ["hunter2-environment", "sees-agent", "sees-server", "writes-memory"] {
+        assert!(control.contains(evidence), "{control}");
+    }
+}
+
+#[tokio::test]
+async fn task_cannot_read_credentials_and_other_tasks() {
+    let script = "cat %secrets %token %agent/agent.json %agent/tasks/*/order.json %agent/tasks/*/run.json 2>/dev/null; \
+                  ls -a %agent %agent/tasks 2>/dev/null; true";
+    let Some([isolated, control]) = outputs(script).await else { return };
+    for evidence in ["hunter2-file", "\"secret\"", "RUNJOB", "log_bytes_max"] {
+        assert!(control.contains(evidence), "{evidence}: {control}");
+        assert!(!isolated.contains(evidence), "{evidence}: {isolated}");
+    }
+    assert!(!isolated.contains("agent.json") && isolated.contains("attack-001"), "{isolated}");
+}
+
+#[tokio::test]
+async fn task_gets_the_secrets_that_it_names_only() {
+    let fixture = fixture().await;
+    let Some(agent) = agent(&fixture, Mode::Isolated).await else { return };
+    let mut naming = order(&fixture, "naming", "test ${#KEY} = 12");
+    naming["work"]["secrets"] = json!(["KEY"]);
+    assert_eq!(run(&fixture, naming).await.0, success());
+    let (result, output) = run(&fixture, order(&fixture, "other", "env; test -z \"$KEY\"")).await;
+    assert_eq!(result, success());
+    assert!(!output.contains("hunter2") && !output.contains("AGENT_CREDENTIAL"), "{output}");
+    kill(agent).await;
+}
+
+/// The victims are a process outside, and a process of another task.
+#[tokio::test]
+async fn task_cannot_kill_the_agent_or_another_task() {
+    for mode in [Mode::Isolated, Mode::Off] {
+        let fixture = fixture().await;
+        let Some(agent) = agent(&fixture, mode).await else { return };
+        let (outside, inside) = (mark(), mark());
+        let mut victim =
+            tokio::process::Command::new("sleep").arg(&outside).kill_on_drop(true).spawn().unwrap();
+        fixture.server.order(order(&fixture, "victim", &format!("exec sleep {inside}")));
+        until("the other task runs", || !processes_of(&inside).is_empty()).await;
+        let other = processes_of(&inside)[0];
+        let line = format!("kill -9 {} {other}; true", victim.id().unwrap());
+        run(&fixture, order(&fixture, "attack", &line)).await;
+        if mode == Mode::Isolated {
+            assert!(victim.try_wait().unwrap().is_none() && !processes_of(&inside).is_empty());
+            kill_process(Pid::from_raw(processes_of(&inside)[0]).unwrap(), Signal::KILL).unwrap();
+        }
+        until("the other task ends", || processes_of(&inside).is_empty()).await;
+        fixture.result("victim-001").await;
+        assert_eq!(is_alive(victim.id().unwrap().try_into().unwrap()), mode == Mode::Isolated);
+        victim.kill().await.unwrap();
+        kill(agent).await;
+    }
+}
+
+/// Another session, no environment, no parent: the process has nothing in common with its task but its isolation.
+#[tokio::test]
+async fn no_process_outlives_its_task() {
+    let daemon = "(setsid env -i sleep MARK > /dev/null 2>&1 &); sleep 0.1; kill -9 $PPID; exit 3";
+    for mode in [Mode::Isolated, Mode::Off] {
+        let fixture = fixture().await;
+        let Some(agent) = agent(&fixture, mode).await else { return };
+        let mark = mark();
+        let (result, _) = run(&fixture, order(&fixture, "attack", &daemon.replace("MARK", &mark))).await;
+        let left = processes_of(&mark);
+        for pid in &left {
+            kill_process(Pid::from_raw(*pid).unwrap(), Signal::KILL).unwrap();
+        }
+        assert_eq!(left.is_empty(), mode == Mode::Isolated, "{mode:?}: {left:?}");
+        if mode == Mode::Isolated {
+            assert!(matches!(result, TaskResult::Ended { exit_code: 3, .. }), "{result:?}");
+        }
+        kill(agent).await;
+    }
+}
+
+/// The agent restarts while the task runs, and kills it: nothing of it is left, and its user id is free again.
+#[tokio::test]
+async fn restarted_agent_ends_an_isolated_task() {
+    let fixture = fixture().await;
+    let Some(first) = agent(&fixture, Mode::Isolated).await else { return };
+    let mark = mark();
+    let line = format!("(setsid env -i sleep {mark} &); exec sleep {mark}");
+    fixture.server.order(order(&fixture, "job", &line));
+    until("both processes run", || processes_of(&mark).len() == 2).await;
+    kill(first).await;
+    assert_eq!(processes_of(&mark).len(), 2);
+    let user = fs::read_to_string(fixture.agent_dir().join("tasks/job-001/user")).ok();
+    fixture.server.state().registered.clear();
+    let second = agent(&fixture, Mode::Isolated).await.unwrap();
+    if let Some(user) = &user {
+        // Two live tasks never share an id, also after a restart.
+        fixture.server.order(order(&fixture, "beside", "id -u"));
+        assert_eq!(fixture.result("beside-001").await, success());
+        assert_ne!(fixture.server.log("beside-001"), [format!("stdout: {user}")]);
+    }
+    fixture.server.order(crate::fixture::cancel("job"));
+    assert_eq!(fixture.result("job-001").await, TaskResult::Stopped);
+    assert_eq!(processes_of(&mark), Vec::<i32>::new());
+    fixture.until_clean().await;
+    kill(second).await;
+}
+
+#[tokio::test]
+async fn task_cannot_write_outside_of_its_directory() {
+    if !geteuid().is_root() {
+        return eprintln!("not tested: tasks of an agent that is not root have the files of its user");
+    }
+    let script = "echo x > %outside && echo wrote-outside; echo x > %agent/new && echo wrote-agent; \
+                  echo x > /etc/tidemill-escape-test && rm /etc/tidemill-escape-test && echo wrote-system; \
+                  echo x > \"$TMPDIR/mine\" && echo x > mine && echo wrote-own";
+    let Some([isolated, control]) = outputs(script).await else { return };
+    assert!(isolated.contains("stdout: wrote-own") && isolated.matches("stdout:").count() == 1, "{isolated}");
+    assert_eq!(control.matches("stdout: wrote").count(), 4, "{control}");
+}
+
+#[tokio::test]
+async fn task_cannot_leave_its_control_group() {
+    if !geteuid().is_root() {
+        return eprintln!("not tested: control groups need root or a delegated group");
+    }
+    let script = "for m in $(grep ' - cgroup2 ' /proc/self/mountinfo | cut -d' ' -f5); do \
+                  echo $$ > $m/cgroup.procs && echo moved; mkdir $m/tidemill-escape && rmdir $m/tidemill-escape && echo made; \
+                  done; true";
+    let Some([isolated, control]) = outputs(script).await else { return };
+    assert!(!isolated.contains("stdout:"), "{isolated}");
+    assert!(control.contains("stdout: moved") && control.contains("stdout: made"), "{control}");
+}
+
+/// Links must lead the agent neither out of the directory when it collects, nor when it removes files.
+#[tokio::test]
+async fn planted_links_lead_nowhere() {
+    let fixture = fixture().await;
+    let Some(agent) = agent(&fixture, Mode::Isolated).await else { return };
+    let line = "ln -s %token out; ln -s %agent/workspaces deep; mkdir d; ln -s %token d/out; ln %token hard 2>/dev/null; \
+                ln -s / root; rm -f x; ln -s %token x; chmod 000 d; true";
+    let mut job = order(&fixture, "job", line);
+    job["work"]["outputs"] = json!({"out": "out", "hard": "hard", "deep": "d/out"});
+    let (result, _) = run(&fixture, job).await;
+    let TaskResult::Ended { exit_code: 0, unmatched, .. } = &result else { panic!("{result:?}") };
+    assert_eq!(unmatched.len(), 3, "{result:?}");
+    assert_eq!(fixture.server.result("job-001").unwrap().outputs, []);
+    fixture.until_clean().await;
+    assert_eq!(fixture.read("token"), "KEY=hunter2-file\n");
+    assert!(Path::new("/etc").exists());
+    kill(agent).await;
+}
+
+#[tokio::test]
+async fn outputs_and_inputs_pass_between_isolated_tasks() {
+    let fixture = fixture().await;
+    let Some(agent) = agent(&fixture, Mode::Isolated).await else { return };
+    let mut first = order(&fixture, "first", "mkdir -p a/b && echo one > a/b/out && chmod 700 a");
+    first["work"]["outputs"] = json!({"out": "a/b/out"});
+    assert_eq!(run(&fixture, first).await.0, success());
+    let outputs = fixture.server.result("first-001").unwrap().outputs;
+    let mut second = order(&fixture, "second", "cat a/b/out && echo two >> a/b/out && cat a/b/out");
+    second["work"]["inputs"] =
+        crate::fixture::inputs("first", Some(crate::fixture::agent_id(&fixture)), &outputs);
+    let (result, output) = run(&fixture, second).await;
+    assert_eq!(result, success(), "{output}");
+    assert_eq!(output, "stdout: one\nstdout: one\nstdout: two");
+    fixture.until_clean().await;
+    kill(agent).await;
+}
+
+#[tokio::test]
+async fn limits_hold_in_isolation() {
+    let fixture = fixture().await;
+    let Some(agent) = agent(&fixture, Mode::Isolated).await else { return };
+    let fill = "dd if=/dev/zero of=/dev/null bs=400M count=1";
+    let mut memory = order(&fixture, "memory", fill);
+    memory["work"]["limits"] = json!({"memory_bytes": 200_000_000});
+    let (result, _) = run(&fixture, memory).await;
+    assert!(!matches!(result, TaskResult::Ended { exit_code: 0, .. }), "{result:?}");
+    assert_eq!(run(&fixture, order(&fixture, "control", fill)).await.0, success());
+    let mut disk = order(&fixture, "disk", "exec dd if=/dev/zero of=big bs=1M count=20");
+    disk["work"]["limits"] = json!({"output_bytes": 1_000_000});
+    let (result, _) = run(&fixture, disk).await;
+    assert!(matches!(result, TaskResult::Ended { exit_code: 153, .. }), "{result:?}");
+    kill(agent).await;
+}
+
+/// An agent that is not root uses a user namespace. Its tasks have its user, but see neither its processes nor its
+/// directory.
+#[tokio::test]
+async fn agent_without_root_isolates_in_a_user_namespace() {
+    let fixture = fixture().await;
+    let environment = [
+        ("TEST_ISOLATION", "required".to_owned()),
+        ("AGENT_CREDENTIAL", "hunter2-environment".to_owned()),
+        ("TEST_HIDDEN", fixture.path("token").display().to_string()),
+    ];
+    let child = fixture.process_of_another_user_with(&environment);
+    let Some((agent, report)) = registered(&fixture, child).await else { return };
+    assert_eq!(report.missing_boundaries(), []);
+    let mark = mark();
+    let line = format!(
+        "cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep AGENT_CREDENTIAL; cat %token; ls %agent/tasks; \
+         ls %agent; grep CapEff /proc/self/status; (setsid env -i sleep {mark} &); sleep 0.1; kill -9 $PPID; exit 3"
+    );
+    let (result, output) = run(&fixture, order(&fixture, "attack", &line)).await;
+    assert!(matches!(result, TaskResult::Ended { exit_code: 3, .. }), "{result:?} {output}");
+    assert_eq!(output, "stdout: attack-001\nstdout: tasks\nstdout: CapEff:\t0000000000000000");
+    assert_eq!(processes_of(&mark), Vec::<i32>::new());
+    fixture.until_clean().await;
+    kill(agent).await;
+}

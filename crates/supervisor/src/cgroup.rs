@@ -1,0 +1,247 @@
+//! Control groups (version 2): one group per command, whose `cgroup.kill` ends all its processes.
+//!
+//! A process cannot leave its group without write access to another one. So a group also finds processes that changed
+//! their session, their environment and their parent. Groups are created below the group of the calling process. On a
+//! hybrid system the version 2 hierarchy is not mounted at `/sys/fs/cgroup` and has few controllers.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use crate::record::Limits;
+
+/// Processes of the supervision inside the group of a command: the launch step, and init with its two threads.
+pub(crate) const OWN_PROCESSES: u32 = 3;
+
+/// Period of the CPU limit in microseconds.
+const CPU_PERIOD_MICROS: u64 = 100_000;
+/// Time limit for the removal of a group whose processes are ending.
+const REMOVE_TIMEOUT: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Controllers that limit a group.
+const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
+
+/// The control group of one command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandGroup {
+    dir: PathBuf,
+}
+
+impl CommandGroup {
+    /// Creates the handle of a group, which may not exist.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into() }
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Creates the group, unless it exists.
+    pub fn create(&self) -> io::Result<()> {
+        match fs::create_dir(&self.dir) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Whether the group can limit a resource of this controller.
+    pub fn has_controller(&self, name: &str) -> bool {
+        fs::read_to_string(self.dir.join("cgroup.controllers"))
+            .is_ok_and(|controllers| controllers.split_ascii_whitespace().any(|found| found == name))
+    }
+
+    /// Sets the limits that the group can enforce; returns the others.
+    pub(crate) fn set_limits(&self, limits: Limits) -> io::Result<Limits> {
+        let mut left = limits;
+        if let Some(bytes) = limits.memory_bytes.filter(|_| self.has_controller("memory")) {
+            self.write("memory.max", &bytes.to_string())?;
+            // Without this, a full group swaps instead of being stopped. The file is missing without swap accounting.
+            match self.write("memory.swap.max", "0") {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+            left.memory_bytes = None;
+        }
+        if let Some(processes) = limits.processes.filter(|_| self.has_controller("pids")) {
+            self.write("pids.max", &processes.saturating_add(OWN_PROCESSES).to_string())?;
+            left.processes = None;
+        }
+        if let Some(percent) = limits.cpu_percent.filter(|_| self.has_controller("cpu")) {
+            let quota = (u64::from(percent) * CPU_PERIOD_MICROS / 100).max(1_000);
+            self.write("cpu.max", &format!("{quota} {CPU_PERIOD_MICROS}"))?;
+            left.cpu_percent = None;
+        }
+        Ok(left)
+    }
+
+    /// Moves the calling process into the group.
+    pub(crate) fn join(&self) -> io::Result<()> {
+        self.write("cgroup.procs", "0")
+    }
+
+    /// Moves another process into the group.
+    pub fn add(&self, pid: u32) -> io::Result<()> {
+        self.write("cgroup.procs", &pid.to_string())
+    }
+
+    /// Kills all processes of the group. A group that does not exist has none.
+    pub fn kill(&self) -> io::Result<()> {
+        match self.kill_existing() {
+            Err(error) if is_gone(&error) => Ok(()),
+            killed => killed,
+        }
+    }
+
+    /// Like [`Self::kill`], but fails if the group does not exist or the kernel is older than 5.14.
+    pub fn kill_existing(&self) -> io::Result<()> {
+        self.write("cgroup.kill", "1")
+    }
+
+    /// Whether a process of the group, or of a group below it, is alive.
+    pub fn is_populated(&self) -> io::Result<bool> {
+        match fs::read_to_string(self.dir.join("cgroup.events")) {
+            Ok(events) => Ok(events.lines().any(|line| line == "populated 1")),
+            Err(error) if is_gone(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes the group, whose processes must have been killed. Waits for their end, for a limited time.
+    pub fn remove(&self) -> io::Result<()> {
+        let started = Instant::now();
+        loop {
+            match fs::remove_dir(&self.dir) {
+                Err(error) if is_gone(&error) => return Ok(()),
+                Err(error) if is_busy(&error) && started.elapsed() < REMOVE_TIMEOUT => {
+                    thread::sleep(RETRY_INTERVAL);
+                }
+                removed => return removed,
+            }
+        }
+    }
+
+    fn write(&self, file: &str, text: &str) -> io::Result<()> {
+        // Unlike `fs::write`, never creates the file.
+        let mut options = fs::OpenOptions::new();
+        io::Write::write_all(&mut options.write(true).open(self.dir.join(file))?, text.as_bytes())
+    }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(Errno::NODEV.raw_os_error())
+}
+
+fn is_busy(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::BUSY.raw_os_error())
+}
+
+/// Finds the group below which this process can create groups: a group that the service manager delegated to it,
+/// otherwise its own group. The error is a sentence part for people.
+pub fn parent_group() -> Result<PathBuf, String> {
+    let read =
+        |path: &str| fs::read_to_string(path).map_err(|error| format!("could not read {path}: {error}"));
+    let own = own_group(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)?;
+    // A delegated group has the processes of the service in a group below it, so its controllers can be enabled.
+    Ok(own.ancestors().find(|dir| is_delegated(dir)).unwrap_or(&own).to_owned())
+}
+
+/// Mount points of the version 2 hierarchy.
+pub(crate) fn mount_points(mountinfo: &str) -> Vec<PathBuf> {
+    version_2_mounts(mountinfo).map(|(point, _)| PathBuf::from(unescaped(point))).collect()
+}
+
+/// Enables the controllers for the groups below `parent`; returns the reason for each one that is not available.
+pub fn enable_controllers(parent: &Path) -> Vec<(&'static str, String)> {
+    let available = fs::read_to_string(parent.join("cgroup.controllers")).unwrap_or_default();
+    let control = parent.join("cgroup.subtree_control");
+    let mut missing = Vec::new();
+    for name in CONTROLLERS {
+        if !available.split_ascii_whitespace().any(|found| found == name) {
+            let group = parent.display();
+            missing.push((name, format!("the cgroup v2 controller `{name}` is not available in {group}")));
+            continue;
+        }
+        let is_enabled = fs::read_to_string(&control)
+            .is_ok_and(|enabled| enabled.split_ascii_whitespace().any(|found| found == name));
+        let enabled = if is_enabled { Ok(()) } else { fs::write(&control, format!("+{name}")) };
+        if let Err(error) = enabled {
+            let hint = "run the agent as a systemd service with Delegate=yes and DelegateSubgroup=agent";
+            missing
+                .push((name, format!("could not enable the cgroup controller `{name}` ({error}); {hint}")));
+        }
+    }
+    missing
+}
+
+/// Whether systemd has delegated this group to its service.
+fn is_delegated(dir: &Path) -> bool {
+    ["trusted.delegate", "user.delegate"].iter().any(|name| {
+        let mut value = [0; 8];
+        matches!(rustix::fs::getxattr(dir, *name, &mut value), Ok(length) if value[..length] == *b"1")
+    })
+}
+
+/// Directory of the group of a process, from the contents of its `mountinfo` and `cgroup` files.
+fn own_group(mountinfo: &str, cgroup: &str) -> Result<PathBuf, String> {
+    let path = cgroup.lines().find_map(|line| line.strip_prefix("0::"));
+    let path = path.ok_or("this process is in no cgroup v2 hierarchy")?;
+    for (point, root) in version_2_mounts(mountinfo) {
+        let below = Path::new(path).strip_prefix(Path::new(&unescaped(root)).components().as_path());
+        if let Ok(below) = below
+            && !below.components().any(|part| part == std::path::Component::ParentDir)
+        {
+            return Ok(Path::new(&unescaped(point)).join(below));
+        }
+    }
+    Err("no cgroup v2 hierarchy is mounted that contains this process".to_owned())
+}
+
+/// Mount points of the version 2 hierarchy, each with the group that is mounted there.
+fn version_2_mounts(mountinfo: &str) -> impl Iterator<Item = (&str, &str)> {
+    mountinfo.lines().filter_map(|line| {
+        let (fields, rest) = line.split_once(" - ")?;
+        let mut fields = fields.split(' ').skip(3);
+        let (root, point) = (fields.next()?, fields.next()?);
+        (rest.split(' ').next() == Some("cgroup2")).then_some((point, root))
+    })
+}
+
+/// Decodes the octal escapes of `mountinfo`.
+fn unescaped(text: &str) -> String {
+    text.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n\
+        35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n\
+        41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:5 - cgroup2 cgroup2 rw\n";
+
+    #[test]
+    fn own_group_is_found_on_hybrid_and_plain_systems() {
+        let cgroup = "4:memory:/other\n0::/system.slice/agent.service\n";
+        let found = own_group(HYBRID, cgroup).unwrap();
+        assert_eq!(found, Path::new("/sys/fs/cgroup/unified/system.slice/agent.service"));
+        assert_eq!(own_group(HYBRID, "0::/\n").unwrap(), Path::new("/sys/fs/cgroup/unified/"));
+        let plain = "31 23 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+        assert_eq!(own_group(plain, "0::/a\n").unwrap(), Path::new("/sys/fs/cgroup/a"));
+    }
+
+    #[test]
+    fn own_group_below_a_mounted_group_is_relative_to_it() {
+        let container = "31 23 0:28 /docker/1 /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+        assert_eq!(own_group(container, "0::/docker/1/app\n").unwrap(), Path::new("/sys/fs/cgroup/app"));
+        assert!(own_group(container, "0::/elsewhere\n").is_err());
+        assert!(own_group(HYBRID, "0::/../outside\n").is_err());
+        assert!(own_group("", "0::/\n").is_err());
+        assert!(own_group(HYBRID, "4:memory:/\n").is_err());
+    }
+}

@@ -1,0 +1,61 @@
+//! Commands of a worker that try to outlive their run.
+
+use rustix::process::Signal;
+use tidemill_supervisor::Error;
+
+use crate::fixture::{is_alive, next_pid, shell, signal, start, until};
+
+/// The process has another session, an empty environment and no parent of the command, and its supervisor is dead.
+#[tokio::test]
+async fn escaped_process_dies_when_its_supervisor_is_killed() {
+    if let Err(reason) = tidemill_supervisor::parent_group() {
+        eprintln!("not tested: commands of workers have no control group here: {reason}");
+        return;
+    }
+    let mut supervised =
+        start(&shell("setsid env -i sleep 1000 & echo $!; sleep 1; kill -9 $PPID; exec sleep 1000")).await;
+    let child = next_pid(&mut supervised).await;
+    assert!(is_alive(child));
+    let error = tokio::time::timeout(crate::fixture::TIMEOUT, async {
+        loop {
+            if let Err(error) = supervised.next().await {
+                return error;
+            }
+        }
+    });
+    assert!(matches!(error.await.unwrap(), Error::Lost { .. }));
+    assert!(!is_alive(child), "the end was reported while a process was alive");
+}
+
+/// Worker and supervisor are killed at once, so no process is left that could kill the command.
+#[tokio::test]
+async fn next_worker_kills_the_commands_of_a_dead_worker() {
+    if tidemill_supervisor::parent_group().is_err() {
+        return;
+    }
+    let worker = |script: &str| {
+        let mut command = tokio::process::Command::new(crate::fixture::test_program());
+        command.args(["worker", "3600000", script]).stdout(std::process::Stdio::piped()).kill_on_drop(true);
+        command.spawn().unwrap()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pids");
+    let script =
+        format!("setsid env -i sleep 1000 & echo $! $PPID > {}.new; mv {0}.new {0}; wait", path.display());
+    let mut first = worker(&script);
+    let mut pids = Vec::new();
+    until("the process ids are written", || {
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        pids = text.split_ascii_whitespace().map(|pid| pid.parse::<i32>().unwrap()).collect();
+        pids.len() == 2
+    })
+    .await;
+    // A stopped supervisor cannot kill the command when its worker dies.
+    signal(pids[1], Signal::STOP);
+    first.kill().await.unwrap();
+    signal(pids[1], Signal::KILL);
+    assert!(is_alive(pids[0]));
+    let mut second = worker("true");
+    second.wait().await.unwrap();
+    until("the escaped process is dead", || !is_alive(pids[0])).await;
+}
