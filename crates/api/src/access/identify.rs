@@ -9,10 +9,11 @@ use axum::extract::ConnectInfo;
 use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderValue, StatusCode, header};
 use std::net::{IpAddr, SocketAddr};
-use tidemill_core::access::Token;
-use tidemill_core::access::{Role, Secret};
+use tidemill_core::Timestamp;
+use tidemill_core::access::{Role, Secret, Token};
 use tidemill_core::limits::SESSION_SECS;
 use tidemill_engine::access::AuthOutcome;
+use tidemill_engine::clock::host_now;
 use tidemill_store::{AuditEntry, Credential};
 use uuid::Uuid;
 
@@ -115,6 +116,10 @@ async fn look_up(app: &App, secret: Secret, source: Option<IpAddr>) -> Result<Au
     };
     let outcome = app.lookups().run(Source::new(source), lookup).await;
     Ok(outcome.ok_or_else(|| ApiError::internal("the look-up of a token panicked"))??)
+}
+
+fn now(app: &App) -> Timestamp {
+    app.engine().clock().now().unwrap_or_else(host_now)
 }
 
 /// Counts a request for its caller, within the limits of its class and its token.

@@ -164,8 +164,7 @@ impl LocalAccess {
         let source = source(&parts.extensions);
         let before = AuthContext { source, ..AuthContext::default() };
         // The sign-in route has no guard, so the audit entry is written here.
-        let entry =
-            audit_trail::audit_entry(&self.caller, &before, "POST", SIGN_IN_PATH, StatusCode::CREATED);
+        let entry = audit_trail::audit_entry(&self.caller, &before, "POST", SIGN_IN_PATH);
         if let Err(error) = app.engine().record(entry).await {
             // The sign-in failed, so the link stays usable.
             self.state().links.extend(link);

@@ -10,13 +10,13 @@ use tidemill_testkit::interface::Kind;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::fixture::{Answer, ServerFixture, TIMEOUT, answer, claim, post};
+use crate::fixture::{Response, ServerFixture, TIMEOUT, answer, claim, post};
 
 /// Source address of the floods. Linux lets a client use every address of 127.0.0.0/8.
 const FLOODER: [u8; 4] = [127, 0, 0, 2];
 const GRAPH: &str = "version: 1\njobs:\n  one: {run: 'true'}\n";
 
-async fn send(mut stream: TcpStream, text: &str) -> Answer {
+async fn send(mut stream: TcpStream, text: &str) -> Response {
     stream.write_all(text.as_bytes()).await.expect("the server reads");
     answer(&mut stream).await
 }

@@ -43,7 +43,7 @@ pub(super) async fn console(
     if out.is_json() {
         out.print_json(&link);
     } else {
-        out.print(&link.url);
+        out.print(link.url.as_str());
         out.inform(format!("the link is {}", validity()));
     }
     if !args.no_open

@@ -226,7 +226,10 @@ async fn agent(server: &ConsoleServer) -> Uuid {
         project_id: Some("shop".to_owned()),
         token_id: None,
         boot_id: Uuid::new_v4(),
-        secret_hash: None,
+        secret_hash: "0".repeat(64),
+        next_secret_hash: "0".repeat(64),
+        dir_lock: None,
+        isolation: None,
     };
     let id = new.agent_id;
     graphs(server).register(new).await.expect("the agent is registered");
