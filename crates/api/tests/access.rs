@@ -13,10 +13,10 @@ mod audit_seals;
 mod fixture;
 #[path = "access/holders.rs"]
 mod holders;
-#[path = "access/matrix.rs"]
-mod matrix;
 #[path = "access/local.rs"]
 mod local;
+#[path = "access/matrix.rs"]
+mod matrix;
 #[path = "access/other_projects.rs"]
 mod other_projects;
 #[path = "access/roles.rs"]

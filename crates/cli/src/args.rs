@@ -3,9 +3,9 @@
 //! The arguments of each command stand in the module of that command.
 
 use crate::commands::{
-    agent, alert, audit, backup, completions, config, console, consolidator, demo, feed, flag, graph, hook, job,
-    metrics, pool, project, queue, reboot, roles, rule, run, schedule, scheduler, server, supplier, sweep,
-    sync, token, up, work, worker,
+    agent, alert, audit, backup, completions, config, console, consolidator, demo, feed, flag, graph, hook,
+    job, metrics, pool, project, queue, reboot, roles, rule, run, schedule, scheduler, server, supplier,
+    sweep, sync, token, up, work, worker,
 };
 use crate::environment;
 use clap::{Args, Parser, Subcommand};

@@ -191,7 +191,8 @@ async fn app_for_finish(
     if !is_person || ends.iter().all(|end| end.status != FinalStatus::Cancelled) {
         return app.clone();
     }
-    let app = app.for_call(AuditEntry::new(audit_entry(caller, auth, "POST", path), app.engine().clock().now()));
+    let app =
+        app.for_call(AuditEntry::new(audit_entry(caller, auth, "POST", path), app.engine().clock().now()));
     let runs: Vec<RunId> = ends.iter().map(|end| end.run_id.clone()).collect();
     app.annotate_finish(&runs, FinalStatus::Cancelled).await;
     app
