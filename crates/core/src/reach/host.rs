@@ -143,6 +143,9 @@ impl FromStr for HostRule {
     fn from_str(text: &str) -> Result<Self, String> {
         let shown: String = text.chars().take(64).collect();
         let error = |problem: &str| format!("`{shown}` {problem}");
+        if text.contains("://") {
+            return Err(error("is not a host; write it without a scheme and a path"));
+        }
         let (host, port) = split_port(text).map_err(error)?;
         if let Some(network) = network(host).map_err(error)? {
             return Ok(Self { target: network, port });
