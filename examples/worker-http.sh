@@ -107,8 +107,12 @@ mkfifo -m 600 "$work/never"
 exec {never}<>"$work/never"
 # Sets `token`. A token file is read for each request, because a local server has a new token after each start.
 read_token() {
+  local file
   token=${TIDEMILL_TOKEN:-}
-  if [[ $token == @* ]]; then token=$(cat "${token#@}" 2>/dev/null) || token=''; fi
+  if [[ $token == @* ]]; then
+    file=${token#@} token=''
+    { IFS= read -r token <"$file" || true; } 2>/dev/null
+  fi
 }
 pause() { IFS= read -r -t "$1" -u "$never" _ || true; }
 

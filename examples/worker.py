@@ -60,9 +60,10 @@ class Server:
         self.token = token
         self.stop = stop
 
-    def once(self, method, path, body, longest, token):
+    def once(self, method, path, body, longest, token=None):
         request = urllib.request.Request(self.address + path, method=method)
         request.add_header("content-type", "application/json")
+        token = self.read_token() if token is None else token
         if token:
             request.add_header("authorization", "Bearer " + token)
         data = None if body is None else json.dumps(body).encode()

@@ -1,9 +1,9 @@
 //! The token file of a local server: how the command line of the same user gets access to it.
 //!
-//! The server stores its token in a directory of its user, under a name that follows from its address. So a client finds
-//! the token from the address alone. Every start of a server makes a new token: the token of an ended server, which a
-//! client may have sent to another program at the same address, opens nothing. The file is removed when the server ends;
-//! the file of a killed server stays until the next server at its address.
+//! The server stores its token in a directory of its user, under a name that follows from its address. So a client
+//! finds the token from the address alone. Every start of a server makes a new token: the token of an ended server,
+//! which a client may have sent to another program at the same address, opens nothing. The file is removed when the
+//! server ends; the file of a killed server stays until the next server at its address.
 
 use crate::config::Config;
 use crate::failure::Failure;

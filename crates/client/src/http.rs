@@ -44,8 +44,8 @@ impl HttpTransport {
         Self::build(options, None, Proxies::OfEnvironment)
     }
 
-    /// Creates a transport whose token comes from `source`. After a 401 response the token is read again, because it may
-    /// have been replaced.
+    /// Creates a transport whose token comes from `source`. After a 401 response the token is read again, because it
+    /// may have been replaced.
     pub fn with_token_source(options: HttpOptions, source: TokenSource) -> Result<Self, Error> {
         let token = source().map_err(Error::InvalidConfig)?;
         Self::build(HttpOptions { token, ..options }, Some(source), Proxies::OfEnvironment)

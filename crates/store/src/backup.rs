@@ -18,11 +18,12 @@ impl Store {
             }));
         };
         // `VACUUM INTO` accepts an empty file, and would create one with the permissions of the umask.
-        create_private(target).map_err(|source| match source.kind() {
-            std::io::ErrorKind::AlreadyExists => {
+        create_private(target).map_err(|source| {
+            if source.kind() == std::io::ErrorKind::AlreadyExists {
                 Error::refused(RefusalCode::BadValue, format!("`{}` already exists", target.display()))
+            } else {
+                Error::database("copy the file", sqlx::Error::Io(source))
             }
-            _ => Error::database("copy the file", sqlx::Error::Io(source)),
         })?;
         let copied = copy(sqlite.path(), target).await;
         if copied.is_err() {

@@ -31,7 +31,8 @@ const REFUSALS_MAX: usize = 64;
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Response to a connection without a free slot.
 const REFUSAL: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
-                    x-content-type-options: nosniff\r\ncache-control: no-store\r\nconnection: close\r\ncontent-length: 78\r\n\r\n\
+                    x-content-type-options: nosniff\r\ncache-control: no-store\r\n\
+                    connection: close\r\ncontent-length: 78\r\n\r\n\
                     {\"code\":\"busy\",\"message\":\"the server has no free slot for another connection\"}";
 
 /// Places of connections, and responses to those without one.

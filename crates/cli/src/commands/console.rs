@@ -60,7 +60,8 @@ pub(super) fn validity() -> String {
     format!("valid once, for {time}")
 }
 
-/// Opens a link in the browser of this desktop, if there is one and a person watches. A failure leaves the printed link.
+/// Opens a link in the browser of this desktop, if there is one and a person watches. A failure leaves the printed
+/// link.
 pub(super) fn open(config: &Config, address: SocketAddr, url: &str, out: Out) {
     if !out.is_live() || !environment::has_display() {
         return;

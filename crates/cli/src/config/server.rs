@@ -78,7 +78,7 @@ pub(crate) const KEYS: &[Key] = &[
     },
     Key {
         path: "server.token-dir",
-        doc: "Directory of the token files of local servers; empty for $XDG_STATE_HOME/tidemill or ~/.local/state/tidemill.",
+        doc: "Directory of the token files of local servers; empty for tidemill in $XDG_STATE_HOME or ~/.local/state.",
         show: |config| quote(&config.server.token_dir),
         set: |config, text| {
             text.clone_into(&mut config.server.token_dir);
