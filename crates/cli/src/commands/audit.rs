@@ -246,7 +246,7 @@ fn verify_file(path: &Path, head: Option<AuditHead>) -> Result<(VerifiedAudit, i
     let (mut verifier, mut entries, mut unsealed) = (Verifier::new(head), Vec::new(), 0);
     for (number, line) in BufReader::new(file).lines().enumerate() {
         let line = line.map_err(|error| failed(error.to_string()))?;
-        let line = serde_json::from_str(&line)
+        let line: ExportLine = serde_json::from_str(&line)
             .map_err(|error| failed(format!("line {} is not a line of an export: {error}", number + 1)))?;
         match line {
             ExportLine::Anchor { seal_no, hash } => verifier = verifier.after(seal_no, hash),
