@@ -119,8 +119,8 @@ impl LocalAccess {
             return if is_ours { Ok((self.caller.clone(), auth)) } else { Err(unauthenticated()) };
         }
         // A browser may hold several cookies of this name, set by other servers of this host.
-        let sessions = cookie_values(&parts.headers, &self.cookie).filter_map(|text| text.parse().ok());
-        let session = sessions.filter_map(|secret| self.session(secret, now)).next();
+        let mut sessions = cookie_values(&parts.headers, &self.cookie).filter_map(|text| text.parse().ok());
+        let session = sessions.find_map(|secret| self.session(secret, now));
         let session = session.ok_or_else(unauthenticated)?;
         let auth = AuthContext { session: Some(session), source, ..AuthContext::default() };
         Ok((self.caller.clone(), auth))

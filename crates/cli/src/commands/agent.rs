@@ -8,7 +8,7 @@ use super::up::UpArgs;
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::out::Out;
-use crate::{environment, remote};
+use crate::{environment, local_token, remote};
 use args::{AgentCommand, AgentRunArgs};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -70,7 +70,10 @@ pub(super) fn local_settings(config: &Config, up: &UpArgs, out: Out) -> Option<S
         grace: config.grace,
         isolation,
         task_users: UserRange::default(),
-        hidden: server_files(database.sqlite_path(), up),
+        hidden: server_files(database.sqlite_path(), up)
+            .into_iter()
+            .chain(local_token::directory(config).ok())
+            .collect(),
         supervisor: PathBuf::from(OWN_BINARY),
         supervisor_args: supervisor_args(),
     })
