@@ -1,4 +1,4 @@
-//! Builds and runs every test suite of the workspace, several at a time, because most suites wait more than they compute.
+//! Builds and runs every test suite of the workspace, several at a time: most suites wait more than they compute.
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader};

@@ -60,7 +60,6 @@ struct Identity {
 /// them the server knows after a crash, the next process can prove it by repeating the registration.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DirSecrets {
-    /// Current secret.
     pub(crate) secret: String,
     /// Secret of a registration without a known response.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,8 +1,8 @@
 //! Agents: operator actions, and the heartbeat and task endpoints that agents call.
 //!
-//! An agent belongs to the token that it registered with, and a token of role agent to one agent. For other agent tokens
-//! the agent does not exist, with exactly the same error. Each registration proves and replaces the secret of the
-//! agent's directory. When the token is revoked or expired, the agent can continue under another token.
+//! An agent belongs to the token that it registered with, and a token of role agent to one agent. For other agent
+//! tokens the agent does not exist, with exactly the same error. Each registration proves and replaces the secret of
+//! the agent's directory. When the token is revoked or expired, the agent can continue under another token.
 //!
 //! Every other call proves the id of the agent process. Only that process knows it: it is not in the directory, no
 //! response contains it, and the database stores a hash.

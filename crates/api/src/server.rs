@@ -2,9 +2,9 @@
 //!
 //! Every resource that a client can consume has a limit: connections, concurrent requests, waiting requests, and the
 //! total size of all bodies. Agents and workers, people, and callers without a token have separate shares of each, and
-//! within a share a source or a token has a limit. A request has limits for the size and the arrival time of its headers
-//! and its body, and for the time until the client reads the response. A body is read only after the credentials in the
-//! headers are checked.
+//! within a share a source or a token has a limit. A request has limits for the size and the arrival time of its
+//! headers and its body, and for the time until the client reads the response. A body is read only after the
+//! credentials in the headers are checked.
 
 mod admission;
 mod budget;

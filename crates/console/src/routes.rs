@@ -17,7 +17,7 @@ impl Routes {
         Self { router: Router::new(), list: Vec::new() }
     }
 
-    /// Adds a page.
+    /// Adds a page to the router and to the list.
     pub(crate) fn get<H, T>(mut self, path: &'static str, handler: H) -> Self
     where
         H: Handler<T, Console>,
@@ -27,7 +27,7 @@ impl Routes {
         Self { router: self.router.route(path, get(handler)), ..self }
     }
 
-    /// Adds a form.
+    /// Adds a form to the router and to the list.
     pub(crate) fn post<H, T>(mut self, path: &'static str, handler: H) -> Self
     where
         H: Handler<T, Console>,

@@ -45,9 +45,9 @@ impl From<crate::access::Role> for ActorRole {
 labelled! {
     /// The outcome of an audited call.
     "audit outcome" AuditOutcome {
-        /// The change is committed.
+        /// The change is committed together with this entry.
         Applied = "applied",
-        /// Nothing was changed; `detail.status` is the HTTP status of the response.
+        /// The call changed nothing; `detail.status` is the HTTP status of the response.
         Refused = "refused",
     }
 }

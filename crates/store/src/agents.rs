@@ -157,7 +157,8 @@ impl Tx<'_> {
     ) -> Result<(), Error> {
         let agent = &known.agent;
         if !new.is_proven(&known.binding.secret_hash) {
-            tracing::warn!(agent.id = %agent.agent_id, "agent {} was refused: its secret is not the current one", agent.name);
+            let (id, name) = (agent.agent_id, &agent.name);
+            tracing::warn!(agent.id = %id, "agent {name} was refused: its secret is not the current one");
             return Err(outdated_directory(agent.agent_id, &agent.name));
         }
         let now = self.database_now(now).await?;

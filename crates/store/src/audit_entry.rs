@@ -1,9 +1,9 @@
 //! Audit entries: each is committed in the transaction that makes the change, or not at all.
 //!
-//! A call creates an entry and uses the store of that call, [`Store::for_call`]. The first committed transaction of that
-//! store that changed something writes the entry; later transactions of the same call write no other. A transaction can
-//! add details that only it knows, such as a new id. A transaction that changed nothing skips the entry. A store without
-//! an entry never writes one.
+//! A call creates an entry and uses the store of that call, [`Store::for_call`]. The first committed transaction of
+//! that store that changed something writes the entry; later transactions of the same call write no other. A
+//! transaction can add details that only it knows, such as a new id. A transaction that changed nothing skips the
+//! entry. A store without an entry never writes one.
 
 use crate::{Error, Store, Tx};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -19,7 +19,7 @@ pub struct MarkedObjects {
 /// Id of an object and its marker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marker {
-    /// The id as text.
+    /// Id of the graph, job or agent, as text.
     pub subject: String,
     pub marker: String,
 }

@@ -80,7 +80,8 @@ impl Store {
         let roles = Roles::named(prefix);
         let mut conn = postgres.acquire().await.map_err(failed)?;
         let mut transaction = conn.begin().await.map_err(failed)?;
-        // The shared role is last: concurrent calls with other prefixes wait for it, and hold nothing that its creator needs.
+        // The shared role is last: concurrent calls with other prefixes wait for it, and its creator needs nothing of
+        // them.
         for role in [&roles.owner, &roles.worker, &roles.reader, &roles.clock] {
             let text = format!(
                 "DO $role$ BEGIN CREATE ROLE {role} NOLOGIN; \

@@ -127,8 +127,8 @@ impl Store {
         }
     }
 
-    /// Runs a single statement. On PostgreSQL it commits by itself, in one round trip, unless this store belongs to a call
-    /// whose audit entry is not written yet: then both are one transaction.
+    /// Runs a single statement. On PostgreSQL it commits by itself, in one round trip, unless this store belongs to a
+    /// call whose audit entry is not written yet: then both are one transaction.
     pub async fn step<T, F>(&self, verb: F) -> Result<T, Error>
     where
         T: Send + 'static,

@@ -101,7 +101,8 @@ impl LookupQueue {
         if unlogged.logged_at.is_none_or(|at| at.elapsed() >= LOG_INTERVAL) {
             let count = std::mem::take(&mut unlogged.count);
             unlogged.logged_at = Some(Instant::now());
-            tracing::warn!(source = %source, "request with an unknown token or session; {count} since the last such line");
+            let message = "request with an unknown token or session";
+            tracing::warn!(source = %source, "{message}; {count} since the last such line");
         }
     }
 }

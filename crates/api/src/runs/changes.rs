@@ -166,7 +166,7 @@ pub(super) async fn heartbeat(
 }
 
 impl App {
-    /// Adds the ended runs to the audit entry of this request, if it has one: their ids, their project and the new state.
+    /// Adds the ended runs to the audit entry of this request, if it has one: ids, project and new state.
     async fn annotate_finish(&self, runs: &[RunId], status: FinalStatus) {
         let Some(first) = runs.first().filter(|_| self.is_audited()) else { return };
         let project = self.engine().run(first).await.ok().map(|run| run.project_id);

@@ -36,8 +36,8 @@ pub(super) fn is_claim_of(claim: &RunClaim, worker: &str, epoch: i32) -> bool {
     claim.claimed_by.as_deref() == Some(worker) && claim.epoch == epoch
 }
 
-/// Returns whether a run has no claim, and the caller has no token either. Such a caller may record artifacts of it, with
-/// an empty worker and the epoch 0.
+/// Returns whether a run has no claim, and the caller has no token either. Such a caller may record artifacts of it,
+/// with an empty worker and the epoch 0.
 pub(super) fn is_unclaimed_for(claim: &RunClaim, auth: &AuthContext, worker: &str) -> bool {
     claim.claimed_by.is_none() && auth.token_id.is_none() && worker.is_empty()
 }
@@ -78,7 +78,7 @@ fn check_holder(claim: &RunClaim, auth: &AuthContext) -> Result<(), ApiError> {
         Lane::Graph => format!("run {run} is a graph run, which only the server itself reports on"),
         Lane::Sync => format!("run {run} is a sync run, which only the server itself reports on"),
         Lane::Ops if claim.claimed_by.is_some() && token_of(claim) != auth.token_id => {
-            tracing::warn!(run.id = %run, token = ?auth.token_id, "refused a report of a token that did not claim run {run}");
+            tracing::warn!(run.id = %run, token = ?auth.token_id, "refused a report of another token on run {run}");
             format!("run {run} was claimed with another token")
         }
         Lane::Ops => return Ok(()),

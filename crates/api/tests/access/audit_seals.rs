@@ -191,7 +191,8 @@ pub(crate) async fn concurrent_and_failed_sealing_leave_one_chain(fixture: &Acce
     add(store, 40..42).await;
     let texts = if store.is_postgres() {
         [
-            "CREATE FUNCTION {ops}.stop_here() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''stop''; END'",
+            "CREATE FUNCTION {ops}.stop_here() RETURNS trigger LANGUAGE plpgsql AS \
+             'BEGIN RAISE EXCEPTION ''stop''; END'",
             "CREATE TRIGGER stop_here BEFORE UPDATE ON {ops}.audit FOR EACH ROW EXECUTE FUNCTION {ops}.stop_here()",
             "DROP TRIGGER stop_here ON {ops}.audit",
         ]

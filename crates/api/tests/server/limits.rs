@@ -145,7 +145,7 @@ async fn incomplete_request_frees_its_connection_slot() {
 async fn connections_over_the_limit_are_refused() {
     let limits = Limits { connections: 32, body_time: Duration::from_mins(10), ..Limits::default() };
     let fixture = ServerFixture::open(Kind::Sqlite, limits).await;
-    // A connection with a running request is not closed to make room. So much of a body has earned minutes for the rest.
+    // A connection with a running request is not closed to make room. So much of a body gives minutes for the rest.
     let head = "POST /v1/hooks/shop HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000\r\n\r\n";
     let ask = format!("{head}{}", "x".repeat(900_000));
     let mut held = Vec::new();

@@ -1,7 +1,7 @@
 //! One task that watches the database for all long polls of graphs, job logs and agents.
 //!
-//! Each pass asks once for all watched graphs, once for all logs and once for all agents, so the load does not depend on
-//! the number of waiting requests. There is none without them. A change wakes exactly the requests that wait for it.
+//! Each pass asks once for all watched graphs, once for all logs and once for all agents, so the load does not depend
+//! on the number of waiting requests. There is none without them. A change wakes exactly the requests that wait for it.
 
 use super::Graphs;
 use std::collections::HashMap;

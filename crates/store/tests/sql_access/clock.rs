@@ -3,7 +3,7 @@
 use crate::{Access, Session};
 use sqlx::Row as _;
 
-/// Insufficient privilege.
+/// The SQLSTATE of a missing privilege.
 const DENIED: &str = "42501";
 
 /// Parameters of worker functions that are times and do not stand for the time of the call.

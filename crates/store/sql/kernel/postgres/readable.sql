@@ -32,9 +32,9 @@ BEGIN
 END
 $$;
 
--- Returns a time that the caller passed as p_now, or refuses it. The time decides claims, leases and the dates of events,
--- so only tests move it: as a member of tidemill_clock, which `roles create` makes without members, or as a superuser,
--- who is a member of every role. It checks the user who logged in; SET ROLE does not change that user.
+-- Returns a time that the caller passed as p_now, or refuses it. The time decides claims, leases and the dates of
+-- events, so only tests move it. They are members of tidemill_clock, which `roles create` makes without members, or
+-- superusers, who are members of every role. It checks the user who logged in; SET ROLE does not change that user.
 CREATE FUNCTION {ops}.given_time(p_now timestamptz)
 RETURNS timestamptz LANGUAGE plpgsql AS $$
 BEGIN
