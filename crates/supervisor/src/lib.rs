@@ -2,8 +2,8 @@
 //!
 //! Three processes take part. The *worker* holds a [`SupervisedCommand`]. The *supervisor* ([`supervise`], the same
 //! binary) kills the command when the worker dies or sends no contact message for too long. The *launch step*
-//! ([`launch`]) sets the parent-death signal and then executes the command in its own process. With [`Namespaces`] there
-//! are two more launch steps: the first enters the namespaces, the second is their init process.
+//! ([`launch`]) sets the parent-death signal and then executes the command in its own process. With [`Namespaces`]
+//! there are two more launch steps: the first enters the namespaces, the second is their init process.
 //!
 //! [`supervise`] lists the guarantees and the few cases that they do not cover.
 //!

@@ -1,7 +1,7 @@
 //! Jobs that try to escape: each attack must fail with isolation, and must succeed without it.
 //!
-//! The second half, the control, shows that the attack itself works. Where a mechanism is missing, the tests say so in a
-//! sentence and do nothing; in continuous integration (`CI=true`) that is a failure.
+//! The second half, the control, shows that the attack itself works. Where a mechanism is missing, the tests say so in
+//! a sentence and do nothing; in continuous integration (`CI=true`) that is a failure.
 
 use crate::fixture::{Fixture, TIMEOUT, is_alive, kill, order, success, until};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
@@ -19,7 +19,7 @@ use tokio::process::Child;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Isolated,
-    /// The control.
+    /// The control, in which every attack succeeds.
     Off,
 }
 
@@ -258,7 +258,8 @@ async fn task_cannot_leave_its_control_group() {
         return not_tested("control groups need root or a delegated group");
     }
     let script = "for m in $(grep ' - cgroup2 ' /proc/self/mountinfo | cut -d' ' -f5); do \
-                  echo $$ > $m/cgroup.procs && echo moved; mkdir $m/tidemill-escape && rmdir $m/tidemill-escape && echo made; \
+                  echo $$ > $m/cgroup.procs && echo moved; \
+                  mkdir $m/tidemill-escape && rmdir $m/tidemill-escape && echo made; \
                   done; true";
     let Some([isolated, control]) = outputs(script).await else { return };
     assert!(!isolated.contains("stdout:"), "{isolated}");
@@ -270,7 +271,8 @@ async fn task_cannot_leave_its_control_group() {
 async fn planted_links_lead_nowhere() {
     let fixture = fixture().await;
     let Some(agent) = agent(&fixture, Mode::Isolated).await else { return };
-    let line = "ln -s %token out; ln -s %agent/workspaces deep; mkdir d; ln -s %token d/out; ln %token hard 2>/dev/null; \
+    let line = "ln -s %token out; ln -s %agent/workspaces deep; mkdir d; ln -s %token d/out; \
+                ln %token hard 2>/dev/null; \
                 ln -s / root; rm -f x; ln -s %token x; chmod 000 d; true";
     let mut job = order(&fixture, "job", line);
     job["work"]["outputs"] = json!({"out": "out", "hard": "hard", "deep": "d/out"});

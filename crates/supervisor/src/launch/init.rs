@@ -1,7 +1,7 @@
 //! The init process of a command's PID namespace.
 //!
-//! It prepares the mounts, gives up all rights, starts the command and reaps orphans. When it ends, the kernel kills all
-//! processes of the namespace. It ends with the step that started it, and when the supervisor closes the control
+//! It prepares the mounts, gives up all rights, starts the command and reaps orphans. When it ends, the kernel kills
+//! all processes of the namespace. It ends with the step that started it, and when the supervisor closes the control
 //! socket. It reports the end of the command through that socket, because an init process cannot die of most signals.
 
 use std::io::{Read as _, Write as _};

@@ -121,7 +121,8 @@ async fn command_has_its_own_user_processes_and_no_rights() {
         return not_tested("this user cannot create namespaces here");
     }
     let script = "read -r name < /proc/1/comm; echo \"$$ $PPID $name\"; id -u; id -G; \
-                  grep -E '^(CapEff|CapPrm|CapInh|CapAmb|NoNewPrivs|Groups):' /proc/self/status; ls /proc | grep -c '^[0-9]'";
+                  grep -E '^(CapEff|CapPrm|CapInh|CapAmb|NoNewPrivs|Groups):' /proc/self/status; \
+                  ls /proc | grep -c '^[0-9]'";
     let (end, log) = run(script).await;
     assert_eq!(end, End::Code(0), "{log}");
     let lines: Vec<&str> = log.lines().map(|line| &line[2..]).collect();
