@@ -65,9 +65,10 @@ pub fn launch() -> ExitCode {
             (reply, reason)
         }
         Ok((LaunchRequest::Enter { parent, cgroup, namespaces, program }, descriptors)) => {
-            match enter::enter(parent, cgroup, namespaces, program, &socket, descriptors) {
+            match enter::enter(parent, cgroup, namespaces, program, &socket, &descriptors) {
                 Ok(mut init) => {
-                    drop(socket);
+                    // Otherwise the supervisor would not notice that init or the command closed them.
+                    drop((socket, descriptors));
                     // Its end means that no process of the namespace is alive.
                     let _ = init.wait();
                     return ExitCode::SUCCESS;

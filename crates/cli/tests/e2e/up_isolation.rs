@@ -1,6 +1,7 @@
 //! `tidemill up` with tokens: a job must reach neither the server nor its database.
 
 use std::fs;
+use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 
 use rustix::process::Signal;
@@ -21,9 +22,10 @@ fn job_of_up_with_tokens_cannot_reach_the_server() {
     {
         let (mut up, _) = server(&fixture, words, &[("SERVER_CREDENTIAL", "hunter2")]);
         if up.stderr().contains("no agent runs here") {
-            let missing = "not tested: this machine cannot isolate the tasks of `up --auth`";
+            let missing = "this machine cannot isolate the tasks of `up --auth`";
             assert!(std::env::var("CI").as_deref() != Ok("true"), "{missing}");
-            println!("{missing}");
+            // Not with a macro, whose output the test runner hides.
+            let _ = writeln!(io::stderr(), "not tested: {missing}");
             return;
         }
         let script = format!(

@@ -30,7 +30,7 @@ pub(super) fn enter(
     namespaces: Namespaces,
     program: Program,
     reply: &UnixStream,
-    descriptors: Vec<OwnedFd>,
+    descriptors: &[OwnedFd],
 ) -> Result<Child, String> {
     die_with_parent(parent)?;
     // Before the user namespace, which has no rights in the hierarchy.

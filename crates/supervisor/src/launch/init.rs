@@ -41,7 +41,7 @@ pub(super) fn run(namespaces: &Namespaces, program: Program, descriptors: Vec<Ow
     match prepare(namespaces).and_then(|()| start(program, &stdin, &reply)) {
         Ok(command) => {
             drop((stdin, reply));
-            reap(command, &mut control)
+            reap(&command, &mut control)
         }
         Err(reason) => {
             // If the supervisor has ended, no process can read the reason.
@@ -92,7 +92,7 @@ fn start(program: Program, stdin: &OwnedFd, reply: &UnixStream) -> Result<Child,
 }
 
 /// Reaps all processes of the namespace, and reports the end of the command. Ends when no process is left.
-fn reap(command: Child, control: &mut UnixStream) -> ExitCode {
+fn reap(command: &Child, control: &mut UnixStream) -> ExitCode {
     let Some(pid) = i32::try_from(command.id()).ok().and_then(Pid::from_raw) else {
         return ExitCode::from(NOT_EXECUTED);
     };

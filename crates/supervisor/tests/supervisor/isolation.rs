@@ -12,7 +12,7 @@ use tidemill_supervisor::{
 };
 
 use crate::detached::{exit, log, spec, start};
-use crate::fixture::{is_alive, signal, until};
+use crate::fixture::{is_alive, not_tested, signal, until};
 
 /// User id of the commands, far from those of other tests.
 const USER: u32 = 2_000_100_000;
@@ -63,6 +63,12 @@ impl Task {
     }
 }
 
+/// Whether this user may create namespaces. Root always may: a failure is then a failure of the tests.
+fn can_isolate() -> bool {
+    let tried = || std::process::Command::new("unshare").args(["-U", "-r", "true"]).status();
+    geteuid().is_root() || tried().is_ok_and(|status| status.success())
+}
+
 async fn run(script: &str) -> (End, String) {
     let task = Task::new();
     task.run(&task.spec(script)).await
@@ -81,6 +87,9 @@ fn processes_of(mark: &str) -> Vec<i32> {
 
 #[tokio::test]
 async fn exit_codes_and_signals_are_reported_from_a_namespace() {
+    if !can_isolate() {
+        return not_tested("this user cannot create namespaces here");
+    }
     for code in [0, 1, 126, 127, 255] {
         assert_eq!(run(&format!("exit {code}")).await.0, End::Code(code));
     }
@@ -91,6 +100,9 @@ async fn exit_codes_and_signals_are_reported_from_a_namespace() {
 
 #[tokio::test]
 async fn command_in_a_namespace_that_cannot_start_has_a_reason() {
+    if !can_isolate() {
+        return not_tested("this user cannot create namespaces here");
+    }
     let task = Task::new();
     let mut missing = task.spec("");
     missing.command = vec!["no-such-command".to_owned()];
@@ -105,6 +117,9 @@ async fn command_in_a_namespace_that_cannot_start_has_a_reason() {
 
 #[tokio::test]
 async fn command_has_its_own_user_processes_and_no_rights() {
+    if !can_isolate() {
+        return not_tested("this user cannot create namespaces here");
+    }
     let script = "read -r name < /proc/1/comm; echo \"$$ $PPID $name\"; id -u; id -G; \
                   grep -E '^(CapEff|CapPrm|CapInh|CapAmb|NoNewPrivs|Groups):' /proc/self/status; \
                   ls /proc | grep -c '^[0-9]'";
@@ -125,6 +140,9 @@ async fn command_has_its_own_user_processes_and_no_rights() {
 
 #[tokio::test]
 async fn command_sees_only_its_own_directory_of_the_agent() {
+    if !can_isolate() {
+        return not_tested("this user cannot create namespaces here");
+    }
     let task = Task::new();
     fs::create_dir_all(task.agent.join("tasks/other/work")).unwrap();
     let secrets = tempfile::tempdir().unwrap();
@@ -160,10 +178,12 @@ async fn command_sees_only_its_own_directory_of_the_agent() {
 /// A process in another session, without environment, whose parents are dead.
 #[tokio::test]
 async fn no_process_outlives_a_command_in_a_namespace() {
+    if !can_isolate() {
+        return not_tested("this user cannot create namespaces here");
+    }
     let mark = format!("1{:09}", number_of(&Task::new().agent));
-    let daemon = format!(
-        "(setsid env -i sh -c 'exec sleep {mark}' >/dev/null 2>&1 &) ; sleep 0.2; kill -9 $PPID; exit 3"
-    );
+    let daemon =
+        format!("(setsid env -i sh -c 'exec sleep {mark}' >/dev/null 2>&1 &) ; kill -9 $PPID; exit 3");
     let (end, log) = run(&daemon).await;
     // Init ignores the signal of its own command.
     assert_eq!(end, End::Code(3), "{log}");
@@ -181,6 +201,9 @@ fn number_of(path: &Path) -> u32 {
 
 #[tokio::test]
 async fn killed_supervisor_takes_the_namespace_with_it() {
+    if !can_isolate() {
+        return not_tested("this user cannot create namespaces here");
+    }
     let task = Task::new();
     let mark = format!("2{:09}", number_of(&task.agent));
     let script = format!("(setsid env -i sleep {mark} &); exec sleep {mark}");
@@ -194,6 +217,9 @@ async fn killed_supervisor_takes_the_namespace_with_it() {
 
 #[tokio::test]
 async fn stop_reaches_the_command_in_its_namespace() {
+    if !can_isolate() {
+        return not_tested("this user cannot create namespaces here");
+    }
     let task = Task::new();
     let script = "trap 'echo stopping; exit 9' TERM; echo ready > ready; while true; do sleep 0.05; done";
     let mut supervisor = start(&task.dir, &task.spec(script), &[]).await;
@@ -206,6 +232,9 @@ async fn stop_reaches_the_command_in_its_namespace() {
 
 #[tokio::test]
 async fn process_limit_applies_to_the_namespace_only() {
+    if !can_isolate() {
+        return not_tested("this user cannot create namespaces here");
+    }
     let fork = "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.5 & done 2>/dev/null; wait; echo forked";
     let task = Task::new();
     let mut limited = task.spec(fork);
@@ -220,7 +249,7 @@ async fn process_limit_applies_to_the_namespace_only() {
 async fn control_group_holds_the_command_and_is_removed() {
     let parent = match parent_group() {
         Ok(parent) if geteuid().is_root() => parent,
-        Ok(_) | Err(_) => return eprintln!("not tested: this user cannot create control groups here"),
+        Ok(_) | Err(_) => return not_tested("this user cannot create control groups here"),
     };
     let task = Task::new();
     let group = CommandGroup::new(parent.join(format!("tidemill-test-{}", number_of(&task.agent))));
@@ -246,6 +275,9 @@ async fn control_group_holds_the_command_and_is_removed() {
 /// Its processes are bounded while it runs, and none is left after its end.
 #[tokio::test]
 async fn fork_bomb_is_bounded_and_ends_with_its_command() {
+    if !can_isolate() {
+        return not_tested("this user cannot create namespaces here");
+    }
     let task = Task::new();
     let mark = format!("3{:09}", number_of(&task.agent));
     let mut bomb = task.spec(&format!("b() {{ sleep {mark} & b & b & }}; b 2>/dev/null; sleep {mark}"));

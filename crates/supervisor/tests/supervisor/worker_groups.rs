@@ -1,21 +1,29 @@
 //! Commands of a worker that try to outlive their run.
 
 use rustix::process::Signal;
-use tidemill_supervisor::Error;
+use tidemill_supervisor::{CommandGroup, Error, parent_group};
 
-use crate::fixture::{is_alive, next_pid, shell, signal, start, until};
+use crate::fixture::{is_alive, next_pid, not_tested, shell, signal, start, until};
+
+/// Creates and removes a control group.
+fn try_group() -> Result<(), String> {
+    let group = CommandGroup::new(parent_group()?.join(format!("tidemill-test-{}", std::process::id())));
+    group.create().and_then(|()| group.remove()).map_err(|error| error.to_string())
+}
 
 /// The process has another session, an empty environment and no parent of the command, and its supervisor is dead.
 #[tokio::test]
 async fn escaped_process_dies_when_its_supervisor_is_killed() {
-    if let Err(reason) = tidemill_supervisor::parent_group() {
-        eprintln!("not tested: commands of workers have no control group here: {reason}");
-        return;
+    if let Err(reason) = try_group() {
+        return not_tested(&format!("commands of workers have no control group here: {reason}"));
     }
-    let mut supervised =
-        start(&shell("setsid env -i sleep 1000 & echo $!; sleep 1; kill -9 $PPID; exec sleep 1000")).await;
+    let dir = tempfile::tempdir().unwrap();
+    let go = dir.path().join("go");
+    let script = "setsid env -i sleep 1000 & echo $!; until test -e GO; do sleep 0.02; done; kill -9 $PPID; sleep 1000";
+    let mut supervised = start(&shell(&script.replace("GO", go.to_str().unwrap()))).await;
     let child = next_pid(&mut supervised).await;
     assert!(is_alive(child));
+    std::fs::write(&go, "").unwrap();
     let error = tokio::time::timeout(crate::fixture::TIMEOUT, async {
         loop {
             if let Err(error) = supervised.next().await {
@@ -30,8 +38,8 @@ async fn escaped_process_dies_when_its_supervisor_is_killed() {
 /// Worker and supervisor are killed at once, so no process is left that could kill the command.
 #[tokio::test]
 async fn next_worker_kills_the_commands_of_a_dead_worker() {
-    if tidemill_supervisor::parent_group().is_err() {
-        return;
+    if let Err(reason) = try_group() {
+        return not_tested(&format!("commands of workers have no control group here: {reason}"));
     }
     let worker = |script: &str| {
         let mut command = tokio::process::Command::new(crate::fixture::test_program());

@@ -41,7 +41,7 @@ pub(crate) enum AgentCommand {
     },
 }
 
-/// Policy for the isolation of tasks
+/// Policy for the isolation of an agent's tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Isolation {
     /// Use the mechanisms that the machine allows
