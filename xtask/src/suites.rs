@@ -13,14 +13,14 @@ use serde_json::Value;
 
 use crate::{out, workspace};
 
-const AT_ONCE: usize = 3;
+const AT_ONCE: usize = 2;
 /// The longest suites. They start first, so that none runs alone at the end.
 const LONG: [&str; 8] =
     ["e2e", "console/console", "conformance", "sync", "graph", "sync_faults", "agent/agent", "live"];
 
 /// Suites whose tests mostly wait for real processes, and the number of their tests that run at the same time.
 const WAITING: [&str; 1] = ["e2e"];
-const WAITING_AT_ONCE: &str = "6";
+const WAITING_AT_ONCE: &str = "4";
 
 /// A test binary that cargo has built.
 pub(crate) struct Suite {

@@ -105,7 +105,7 @@ impl Tx<'_> {
         let last: Option<AuditSeal> =
             on!(self, catalog::SEAL_LAST, [], fetch_optional, "seal the audit log")?.record(ACTION)?;
         let seal = AuditSeal::of(last.as_ref(), &entries, sealed_at);
-        let list = serde_json::to_value(&seal.entries)
+        let sealed_entries = serde_json::to_value(&seal.entries)
             .map_err(|source| Error::database(ACTION, sqlx::Error::Encode(Box::new(source))))?;
         on!(
             self,
@@ -114,16 +114,22 @@ impl Tx<'_> {
                 seal.seal_no,
                 SqlTime(sealed_at),
                 seal.previous.as_str(),
-                SqlJson(list.clone()),
+                SqlJson(sealed_entries.clone()),
                 seal.hash.as_str(),
                 SqlTime(newest_at),
             ],
             execute,
             "seal the audit log"
         )?;
-        let (number, list) = (seal.seal_no, SqlJson(list));
-        let sealed =
-            on!(self, catalog::SEAL_ENTRIES, [number, list.clone()], execute, "seal the audit log")?.count();
+        let (number, sealed_entries) = (seal.seal_no, SqlJson(sealed_entries));
+        let sealed = on!(
+            self,
+            catalog::SEAL_ENTRIES,
+            [number, sealed_entries.clone()],
+            execute,
+            "seal the audit log"
+        )?
+        .count();
         if sealed != entries.len() as u64 {
             // Rolled back: the seal would not match its entries.
             let problem = format!("{sealed} of {} entries could be sealed", entries.len());

@@ -77,6 +77,10 @@ impl AuditTrail {
                 self.write(audit).await;
             }
         } else if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS {
+            // A command beside its database has every right already: its mistakes are no attempts.
+            if matches!(self.app.access(), Access::Open { .. }) {
+                return;
+            }
             let Some(mut audit) = self.entry.uncommitted() else { return };
             let actor = audit.token_id.map_or_else(|| audit.who.clone(), |token| token.to_string());
             let now = self.app.engine().clock().now().unwrap_or_else(host_now);

@@ -95,7 +95,7 @@ fn flood_costs_no_heartbeat(fixture: &Fixture, lasts: Duration) {
     );
     assert!(rounds > 500, "there was no flood: {rounds} requests");
     assert!(worker_silence < DEAD_AFTER, "{worker_silence:?}");
-    assert!(agent_silence < Duration::from_secs(AGENT_SILENT_SECS) / 2, "{agent_silence:?}");
+    assert!(agent_silence < Duration::from_secs(AGENT_SILENT_SECS), "{agent_silence:?}");
     assert!(p99 < P99_MAX, "{p99:?}");
     assert!(agent.is_running() && worker.is_running());
     fixture.write("stop", "");

@@ -27,7 +27,9 @@ fn chain(seals: i64) -> Vec<SealedBatch> {
     for number in 0..seals {
         let mut entries = vec![entry(2 * number + 1), entry(2 * number + 2)];
         let seal = AuditSeal::of(batches.last().map(|batch| &batch.seal), &entries, entries[0].at);
-        entries.iter_mut().for_each(|entry| entry.seal_no = Some(seal.seal_no));
+        for entry in &mut entries {
+            entry.seal_no = Some(seal.seal_no);
+        }
         batches.push(SealedBatch { seal, entries });
     }
     batches

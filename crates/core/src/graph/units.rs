@@ -41,21 +41,17 @@ pub fn bytes(text: &str) -> Result<u64, &'static str> {
 pub(super) fn percent(text: &str) -> Result<u32, &'static str> {
     const HINT: &str = "write a percentage of one processor such as 150%, or a number of processors; \
                         for CPU time, use `cpu-time`";
-    let percent = match text.strip_suffix('%') {
-        Some(number) => number.trim_end().parse::<u32>().map_err(|_| HINT)?,
-        None => {
-            let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
-            let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-            if !is_digits(whole) || !is_digits(fraction) || fraction.len() > 2 {
-                return Err(HINT);
-            }
-            let hundredths: u32 = format!("{fraction:0<2}").parse().map_err(|_| HINT)?;
-            whole
-                .parse::<u32>()
-                .ok()
-                .and_then(|whole| whole.checked_mul(100)?.checked_add(hundredths))
-                .unwrap_or(u32::MAX)
+    let percent = if let Some(number) = text.strip_suffix('%') {
+        number.trim_end().parse::<u32>().map_err(|_| HINT)?
+    } else {
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+        let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_digits(whole) || !is_digits(fraction) || fraction.len() > 2 {
+            return Err(HINT);
         }
+        let hundredths: u32 = format!("{fraction:0<2}").parse().map_err(|_| HINT)?;
+        let whole = whole.parse::<u32>().ok();
+        whole.and_then(|whole| whole.checked_mul(100)?.checked_add(hundredths)).unwrap_or(u32::MAX)
     };
     if percent > JOB_CPU_PERCENT_MAX { Err("at most 100000% are allowed") } else { Ok(percent) }
 }
@@ -63,14 +59,14 @@ pub(super) fn percent(text: &str) -> Result<u32, &'static str> {
 /// Formats a size with the largest unit that divides it.
 pub(super) fn show_bytes(bytes: u64) -> String {
     let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    let fitting = units.into_iter().find(|(factor, _)| bytes > 0 && bytes % factor == 0);
+    let fitting = units.into_iter().find(|(factor, _)| bytes > 0 && bytes.is_multiple_of(*factor));
     fitting.map_or_else(|| format!("{bytes}B"), |(factor, unit)| format!("{}{unit}", bytes / factor))
 }
 
 /// Formats a duration with the largest unit that divides it.
 pub(super) fn show_secs(secs: u32) -> String {
     let units = [(86_400, "d"), (3_600, "h"), (60, "m")];
-    let fitting = units.into_iter().find(|(factor, _)| secs > 0 && secs % factor == 0);
+    let fitting = units.into_iter().find(|(factor, _)| secs > 0 && secs.is_multiple_of(*factor));
     fitting.map_or_else(|| format!("{secs}s"), |(factor, unit)| format!("{}{unit}", secs / factor))
 }
 

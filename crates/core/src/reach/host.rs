@@ -116,7 +116,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     let is_reserved = matches!(
         (first, second, third),
         // "This" network, networks of providers, protocol assignments, 6to4 relays, benchmarks, reserved.
-        (0, _, _) | (100, 64..=127, _) | (192, 0, 0) | (192, 88, 99) | (198, 18 | 19, _) | (240..=255, _, _)
+        (0 | 240..=255, _, _) | (100, 64..=127, _) | (192, 0, 0) | (192, 88, 99) | (198, 18 | 19, _)
     );
     !(is_reserved
         || address.is_private()
@@ -130,8 +130,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     // All public addresses are in 2000::/3. The exceptions within it are special networks, documentation and 6to4,
     // which embeds an IPv4 address.
     let [first, second, ..] = address.segments();
-    let is_special = (first == 0x2001 && second < 0x0200)
-        || (first == 0x2001 && second == 0x0db8)
+    let is_special = (first == 0x2001 && (second < 0x0200 || second == 0x0db8))
         || first == 0x2002
         || (first == 0x3fff && second < 0x1000);
     (0x2000..=0x3fff).contains(&first) && !is_special

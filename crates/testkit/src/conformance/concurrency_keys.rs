@@ -123,6 +123,8 @@ pub async fn racing_workers_never_hold_two_runs_of_a_key(fixture: Fixture) {
     })
     .await;
     assert_eq!(done.load(Ordering::SeqCst), total, "the key order does not advance");
+    // The last end may have met a locked key, too.
+    fixture.sweep(at(103)).await;
     assert_eq!(fixture.plain.number("SELECT count(*) FROM {ops}.concurrency_keys").await.ok(), Some(0));
 }
 

@@ -78,7 +78,7 @@ pub async fn repeated_retry_makes_one_run(fixture: Fixture) {
         ..request()
     };
     let run = fixture.queue(wanted, at(0)).await;
-    fixture.finish(&run, FinalStatus::Cancelled, json!({"reason": "x"}), at(1)).await;
+    fixture.cancel(&run, at(1)).await;
     let answers = at_once(16, |_| {
         let (fixture, run) = (fixture.clone(), run.clone());
         async move { fixture.retry(&run, at(2)).await }

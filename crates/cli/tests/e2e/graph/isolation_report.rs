@@ -16,8 +16,8 @@ const MECHANISMS: [&str; 7] =
 /// Registers a simulated agent, and returns its path and the response.
 fn register(graphs: &GraphFixture<'_>, number: u8, name: &str, isolation: &Value) -> (String, u16, Value) {
     let path = format!("/v1/agents/{}", uuid(number));
-    let body =
-        json!({"name": name, "capacity": 1, "boot": uuid(number), "version": "9.9", "isolation": isolation});
+    let body = json!({"name": name, "capacity": 1, "boot": uuid(number), "version": "9.9", "isolation": isolation,
+        "secret": "s".repeat(64), "next_secret": "s".repeat(64)});
     let (status, answer) = request(address(graphs), "PUT", &path, Some(&body));
     (path, status, answer)
 }

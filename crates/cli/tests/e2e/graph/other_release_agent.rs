@@ -115,8 +115,10 @@ fn reports_of_an_older_process_or_attempt_are_refused(fixture: &Fixture) {
     let task = older.wait_for_order()["task_id"].as_str().expect("a task").to_owned();
     assert_eq!(older.report(&task, "stage", &json!({"stage": "preparing"})).1["outcome"], json!("applied"));
     // The next process of the same agent replaces it.
+    let registration = json!({"name": "twice", "capacity": 2,
+        "secret": "s".repeat(64), "next_secret": "s".repeat(64)});
     let newer = FakeAgent { boot: uuid("twice", 3), agent: older.agent.clone(), address: older.address };
-    assert_eq!(newer.send("PUT", "", &json!({"name": "twice", "capacity": 2})).0, 200);
+    assert_eq!(newer.send("PUT", "", &registration).0, 200);
     let (status, answer) = older.report(&task, "stage", &json!({"stage": "executing"}));
     assert_eq!((status, &answer["code"]), (409, &json!("stale")), "{answer}");
     assert!(
