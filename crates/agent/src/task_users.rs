@@ -161,7 +161,9 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let registry = root.path().join("registry");
         let dirs = ["one", "two", "three"].map(|name| root.path().join(name));
-        dirs.iter().for_each(|dir| fs::create_dir(dir).unwrap());
+        for dir in &dirs {
+            fs::create_dir(dir).unwrap();
+        }
         let first = claim_in(&registry, RANGE, &dirs[0]).unwrap();
         let second = claim_in(&registry, RANGE, &dirs[1]).unwrap();
         assert_ne!(first, second);

@@ -135,8 +135,7 @@ const fn status_of(code: RefusalCode) -> StatusCode {
         | RefusalCode::NotRetryable
         | RefusalCode::Superseded => StatusCode::CONFLICT,
         RefusalCode::BadValue | RefusalCode::TooLarge => StatusCode::UNPROCESSABLE_ENTITY,
-        RefusalCode::OutOfReach => StatusCode::FORBIDDEN,
-        RefusalCode::WrongHolder => StatusCode::FORBIDDEN,
+        RefusalCode::OutOfReach | RefusalCode::WrongHolder => StatusCode::FORBIDDEN,
     }
 }
 

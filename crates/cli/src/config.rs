@@ -334,13 +334,13 @@ fn read_file(path: &Path, config: &mut Config, errors: &mut Vec<String>) -> Resu
                 toml::Value::String(text) => text.clone(),
                 toml::Value::Integer(number) => number.to_string(),
                 toml::Value::Boolean(value) => value.to_string(),
-                toml::Value::Array(_) if section == "reach" => match reach::join(value) {
-                    Some(text) => text,
-                    None => {
+                toml::Value::Array(_) if section == "reach" => {
+                    let Some(text) = reach::join(value) else {
                         errors.push(format!("{path}: it must be a list of strings without commas"));
                         continue;
-                    }
-                },
+                    };
+                    text
+                }
                 toml::Value::Float(_)
                 | toml::Value::Datetime(_)
                 | toml::Value::Array(_)

@@ -35,7 +35,7 @@ const TOKEN_COLUMNS: &str = "token_id, name, role, project_id, created_at, creat
 
 /// Columns of agents that a reader may select: all except the hashes and the lock.
 const AGENT_COLUMNS: &str = "agent_id, name, host, labels, capacity, version, project_id, token_id, draining, \
-                             registered_at, seen_at, left_at, forgotten_at";
+                             registered_at, seen_at, left_at, forgotten_at, isolation";
 
 /// The role whose members may pass the time to the SQL functions. Production has no member.
 ///

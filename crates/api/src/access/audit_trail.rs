@@ -4,7 +4,7 @@
 //! The entry of a change is committed with the change itself, so the audit log contains every change exactly once. See
 //! [`AuditEntry`]. A refused call is recorded after its response is known, a limited number of times per actor.
 
-use crate::access::{AuthContext, Caller};
+use crate::access::{Access, AuthContext, Caller};
 use crate::app::App;
 use crate::endpoint::Route;
 use axum::extract::{FromRequestParts as _, RawPathParams};

@@ -28,16 +28,16 @@ async fn unfinished_bodies_without_token_are_refused_at_once() {
     let worker = fixture.token(Role::Worker).await;
     let head = "POST /v1/claims HTTP/1.1\r\nhost: localhost\r\ncontent-length: 65536\r\n\r\n";
     let text = format!("{head}{}", "x".repeat(65_535));
-    let mut held = Vec::new();
+    let mut streams = Vec::new();
     for _ in 0..72 {
         let mut stream = fixture.connect_from(FLOODER).await;
         stream.write_all(text.as_bytes()).await.expect("the body is sent without its last byte");
-        held.push(stream);
+        streams.push(stream);
     }
     fixture.until_read(72).await;
     let response = send(fixture.connect().await, &post("/v1/claims", &claim("here", 0), &worker)).await;
     assert_eq!(response.status, 200, "{response:?}");
-    for mut stream in held {
+    for mut stream in streams {
         let response = answer(&mut stream).await;
         assert_eq!((response.status, response.json()["code"].as_str()), (401, Some("unauthenticated")));
         assert!(response.head.contains("connection: close"), "{response:?}");
@@ -92,14 +92,14 @@ async fn long_polls_of_one_viewer_are_limited() {
     let (viewer, other) = (fixture.token(Role::Viewer).await, fixture.token(Role::Viewer).await);
     let worker = fixture.token(Role::Worker).await;
     let stream = |token: &str| format!("GET /v1/stream HTTP/1.1\r\nhost: localhost\r\n{token}\r\n");
-    let mut held = Vec::new();
+    let mut streams = Vec::new();
     for _ in 0..8 {
         let mut one = fixture.connect_from(FLOODER).await;
         one.write_all(stream(&viewer).as_bytes()).await.expect("the stream is requested");
         let mut start = [0; 12];
         one.read_exact(&mut start).await.expect("the stream begins");
         assert_eq!(&start, b"HTTP/1.1 200");
-        held.push(one);
+        streams.push(one);
     }
     let response = send(fixture.connect_from(FLOODER).await, &stream(&viewer)).await;
     assert_eq!((response.status, response.json()["code"].as_str()), (429, Some("throttled")));
@@ -112,7 +112,7 @@ async fn long_polls_of_one_viewer_are_limited() {
     let mut start = [0; 12];
     beside.read_exact(&mut start).await.expect("the stream begins");
     assert_eq!(&start, b"HTTP/1.1 200", "another token has streams of its own");
-    drop(held);
+    drop(streams);
     let began = tokio::time::Instant::now();
     loop {
         let mut one = fixture.connect().await;

@@ -148,11 +148,11 @@ async fn connections_over_the_limit_are_refused() {
     // A connection with a running request is not closed to make room. So much of a body gives minutes for the rest.
     let head = "POST /v1/hooks/shop HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000\r\n\r\n";
     let ask = format!("{head}{}", "x".repeat(900_000));
-    let mut held = Vec::new();
+    let mut streams = Vec::new();
     for _ in 0..8 {
         let mut stream = fixture.connect().await;
         stream.write_all(ask.as_bytes()).await.expect("most of a request is sent");
-        held.push(stream);
+        streams.push(stream);
     }
     fixture.until_read(8).await;
     for _ in 0..40 {
@@ -160,7 +160,7 @@ async fn connections_over_the_limit_are_refused() {
         assert_eq!((response.status, response.json()["code"].as_str()), (503, Some("busy")), "{response:?}");
         assert!(response.head.contains("retry-after: 1"), "{response:?}");
     }
-    drop(held);
+    drop(streams);
     let began = Instant::now();
     while fixture.get("/healthz").await.status != 200 {
         assert!(began.elapsed() < TIMEOUT, "the seats are not given back");
@@ -172,15 +172,15 @@ async fn connections_over_the_limit_are_refused() {
 #[tokio::test]
 async fn idle_connections_make_room_for_new_ones() {
     let fixture = ServerFixture::open(Kind::Sqlite, Limits { connections: 8, ..Limits::default() }).await;
-    let mut held = Vec::new();
+    let mut streams = Vec::new();
     for _ in 0..20 {
         let mut stream = fixture.connect().await;
         let ask = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
         stream.write_all(ask.as_bytes()).await.expect("a request is sent");
         assert_eq!(answer(&mut stream).await.status, 200);
-        held.push(stream);
+        streams.push(stream);
     }
-    let mut first = held.swap_remove(0);
+    let mut first = streams.swap_remove(0);
     let closed = tokio::time::timeout(TIMEOUT, first.read(&mut [0; 1])).await.expect("it is closed");
     assert_eq!(closed.expect("without a reset"), 0);
     fixture.stop().await;

@@ -119,7 +119,9 @@ async fn list(client: &Client, limit: usize, project: Option<String>, out: Out) 
     })
     .await?;
     if out.is_json() {
-        entries.iter().for_each(|entry| out.print_json(entry));
+        for entry in &entries {
+            out.print_json(entry);
+        }
         return Ok(());
     }
     let now = client.info().await?.now;

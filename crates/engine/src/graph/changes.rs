@@ -63,7 +63,7 @@ impl ChangeWatch {
     /// Waits for a change since the last call of [`Self::mark_unchanged`]. It may report a change that is none.
     pub async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }
@@ -98,10 +98,10 @@ impl ChangeWatcher {
 
 impl Graphs {
     /// Watches an object for one more request.
-    pub fn watch(&self, watched: Watched) -> ChangeWatch {
+    pub fn watch(&self, object: Watched) -> ChangeWatch {
         let watcher = &self.notifiers().changes;
         let mut state = watcher.state();
-        let entry = state.watched.entry(watched);
+        let entry = state.watched.entry(object);
         let entry = entry.or_insert_with(|| Entry { marker: None, changes: watch::Sender::new(0) });
         let watch = ChangeWatch(entry.changes.subscribe());
         if !state.running {
@@ -123,13 +123,13 @@ async fn pass(
     store: Store,
     wakeups: Arc<tokio::sync::Mutex<watch::Receiver<u64>>>,
 ) -> Result<Next, LoopError> {
-    let Some(watched) = watcher.upgrade().map(|watcher| watcher.in_use()) else { return Ok(Next::End) };
-    if watched.is_empty() {
+    let Some(objects) = watcher.upgrade().map(|watcher| watcher.in_use()) else { return Ok(Next::End) };
+    if objects.is_empty() {
         return Ok(Next::End);
     }
     let mut wakeups = wakeups.lock().await;
     wakeups.mark_unchanged();
-    for some in watched.chunks(BATCH_MAX) {
+    for some in objects.chunks(BATCH_MAX) {
         let found = read(&store, some).await?;
         let Some(watcher) = watcher.upgrade() else { return Ok(Next::End) };
         watcher.compare(found);

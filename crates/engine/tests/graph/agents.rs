@@ -253,7 +253,10 @@ pub(crate) async fn agent_is_accessible_only_to_its_token(kind: Kind) {
         let who = AgentIdentity { token_id: stranger, ..agent.who };
         let refused = fixture.graphs.heartbeat(&who, &[]).await.expect_err("it is not theirs");
         assert_eq!(refused.refusal_code(), Some(RefusalCode::UnknownAgent));
-        let again = fixture.graphs.register(NewAgent { token_id: stranger, ..new.clone() }).await;
+        // It does not know the secret of the directory.
+        let (secret_hash, next_secret_hash) = ("1".repeat(64), "2".repeat(64));
+        let stranger = NewAgent { token_id: stranger, secret_hash, next_secret_hash, ..new.clone() };
+        let again = fixture.graphs.register(stranger).await;
         assert_eq!(again.expect_err("it is accepted").refusal_code(), Some(RefusalCode::UnknownAgent));
     }
     // Another agent does not see the task.

@@ -12,11 +12,13 @@ const FILE: &str = "crates/store/tests/sql_access/matrix.tsv";
 
 /// Columns whose names sound like a secret and that readers may see: digests of public content, names of environment
 /// variables, and ids.
-const PUBLIC_COLUMNS: [&str; 9] = [
+const PUBLIC_COLUMNS: [&str; 11] = [
     "agents.token_id",
     "audit.token_id",
+    "audit_seals.hash",
     "diamonds.payload_hash",
     "feeds.password_env",
+    "hook_deliveries.body_hash",
     "hooks.secret_env",
     "pages.page_hash",
     "raw_diamonds_nivoda.payload_hash",

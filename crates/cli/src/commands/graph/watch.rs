@@ -212,7 +212,7 @@ mod tests {
         GraphView { graph, jobs, tree: Tree::default(), agents: HashMap::new() }
     }
 
-    fn texts(lines: Vec<Line>) -> Vec<String> {
+    fn texts(lines: &[Line]) -> Vec<String> {
         lines.iter().map(|line| line.as_str().to_owned()).collect()
     }
 
@@ -227,7 +227,7 @@ mod tests {
         let jobs = (0..1_000).map(|at| (at, job(at, &format!("job-{at}"), code(at)))).collect();
         let view = view_of(jobs);
         let now = view.graph.created_at;
-        let frame_lines = texts(lines(&view, now, 10, Out::new(false), 80));
+        let frame_lines = texts(&lines(&view, now, 10, Out::new(false), 80));
         assert_eq!(frame_lines.len(), 10);
         // Running, failed and pending jobs; the rest is counted.
         assert!(frame_lines[0].contains("job-7 ") && frame_lines[1].contains("job-13 "), "{frame_lines:?}");
@@ -247,7 +247,7 @@ mod tests {
         view.agents.insert(agent, "ann".to_owned());
         let frame = |secs: i64| {
             let now = started + chrono::TimeDelta::seconds(secs);
-            texts(lines(&view, now, 10, Out::new(false), 80))
+            texts(&lines(&view, now, 10, Out::new(false), 80))
         };
         for secs in [42, 43] {
             let frame_lines = frame(secs);
